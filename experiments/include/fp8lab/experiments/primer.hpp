@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fp8lab/experiments/picture.hpp"
+#include "fp8lab/reference/errors.hpp"
+#include "fp8lab/reference/histogram.hpp"
+#include "fp8lab/reference/mma_model.hpp"
+
+namespace fp8lab::experiments {
+
+/// The arguments of the primer experiment; the defaults are those of Transformer Engine's FP8 primer on an H100 PCIe.
+struct PrimerArguments {
+  std::uint64_t seed = 12345;
+  int sms = 114;  ///< streaming multiprocessors of the device that drew the weights
+  MmaModel mma = hopper_wgmma_fp8;
+  long long in_features = 768;
+  long long out_features = 768;
+  long long rows = 1024;
+  float scale_x = 1;
+  float scale_w = 1;
+  int threads = 1;  ///< changes nothing but the time
+};
+
+/// The corner of a matrix that PyTorch prints: its first and last three rows and columns, as it prints them.
+using Corner = std::array<std::array<std::string, 6>, 6>;
+
+struct PrimerTable {
+  std::string name;
+  std::string title;
+  Corner ours;
+  Corner published;
+  int matches;  ///< of 36 strings
+  int required;
+};
+
+/// One cause's part of out_fp8 - out_fp32, over every element of the output.
+struct PrimerCause {
+  std::string name;
+  std::string meaning;
+  ErrorTotals totals;
+  double share;  ///< sum(cause * total) / sum(total^2): the shares of all causes add up to 1
+};
+
+/// A histogram with its name (also that of its CSV file) and what it counts.
+struct NamedHistogram {
+  std::string name;
+  std::string title;
+  Histogram histogram;
+};
+
+struct PrimerResult {
+  PrimerArguments arguments;
+  std::vector<PrimerTable> tables;
+  std::vector<PrimerCause> causes;  ///< cast_of_x, cast_of_w, accumulator, tf32, and last their sum: total
+  std::vector<NamedHistogram> histograms;
+  bool judged;  ///< the arguments are the published ones, so the tables have to match
+  bool passed;  ///< every table has at least its required matches
+};
+
+/// Called now and then with the share done; an exception from it cancels the run.
+using Progress = std::function<void(double)>;
+
+/// Runs the primer experiment: out = x w^T with x (rows, in_features) from PyTorch's CPU stream and w (out_features,
+/// in_features) from its CUDA stream, in FP8, in TF32, and in TF32 with representable inputs.
+///
+/// Source: Transformer Engine documentation, "Using FP8 with Transformer Engine" (fp8_primer.ipynb).
+/// Throws std::invalid_argument for sizes that are not multiples of 16 from 16 to 65536, for tensors of more than 2^26
+/// elements, for models that do not take E4M3, and for scales, SM or thread counts that are not positive.
+[[nodiscard]] PrimerResult run_primer(const PrimerArguments& arguments, const Progress& progress = {});
+
+/// The result as JSON: experiment, provenance, tables, published, matches, causes, histograms.
+[[nodiscard]] std::string to_json(const PrimerResult& result);
+
+/// primer.json and one CSV a histogram: (file name, content).
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& result);
+
+/// The tables beside the published ones (differing digits marked), the causes and the pictures, for a terminal.
+[[nodiscard]] std::string report_of(const PrimerResult& result, const TextStyle& style);
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fp8lab command line. Exit status: 0 done; 2 bad input or unwritable output; 3 published numbers not reproduced.
+#include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <clocale>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <thread>
+
+#include "fp8lab/experiments/output.hpp"
+#include "fp8lab/experiments/primer.hpp"
+#include "fp8lab/experiments/provenance.hpp"
+
+namespace {
+
+using namespace fp8lab;
+using namespace fp8lab::experiments;
+
+constexpr int bad_input = 2;
+constexpr int not_reproduced = 3;
+
+TextStyle style_of_terminal() {
+  TextStyle style;
+  style.unicode = std::strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 0) {
+    style.color = std::getenv("NO_COLOR") == nullptr;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = size.ws_col;
+  }
+  return style;
+}
+
+/// Draws a progress bar on stderr once a run has taken a second, where stderr is a terminal.
+class ProgressBar {
+ public:
+  void operator()(double share) {
+    if (isatty(STDERR_FILENO) == 0 || std::chrono::steady_clock::now() - start_ < std::chrono::seconds(1)) return;
+    std::fprintf(stderr, "\r[%s] %3.0f %%", bar(share, 1, 40, {.unicode = false}).c_str(), 100 * share);
+    shown_ = true;
+  }
+  void clear() const {
+    if (shown_) std::fprintf(stderr, "\r\x1b[K");
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool shown_ = false;
+};
+
+struct PrimerOptions {
+  PrimerArguments arguments;
+  std::string mma{hopper_wgmma_fp8.name};
+  std::optional<std::string> out;
+  bool quiet = false;
+};
+
+int run(PrimerOptions& options) {
+  options.arguments.mma = find_model(options.mma);
+  options.arguments.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  // Before the work, not after it: can the results be written?
+  if (options.out) check_writable(*options.out, {"primer.json"});
+  ProgressBar bar;
+  const PrimerResult result = run_primer(options.arguments, [&](double share) { bar(share); });
+  bar.clear();
+  if (options.out) write_files(*options.out, files_of(result));
+  if (!options.quiet) std::fputs(report_of(result, style_of_terminal()).c_str(), stdout);
+  if (options.out && !options.quiet) std::printf("Results: %s/primer.json and a CSV a histogram\n", options.out->c_str());
+  if (std::fflush(stdout) != 0) throw std::runtime_error(std::string("cannot write to stdout: ") + std::strerror(errno));
+  return result.judged && !result.passed ? not_reproduced : 0;
+}
+
+/// Accepts whole numbers that fit T, and nothing else.
+template <typename T>
+std::string check_integer(const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc{} && end == text.data() + text.size()) return "";
+  return "'" + text + "' is no whole number from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
+         std::to_string(std::numeric_limits<T>::max());
+}
+
+void add_primer(CLI::App& app, PrimerOptions& options) {
+  PrimerArguments& arguments = options.arguments;
+  CLI::App* primer = app.add_subcommand("primer", "Reproduce the H100 tables of Transformer Engine's FP8 primer, and explain them");
+  primer->footer(
+      "A Linear layer in FP8, in TF32, and in TF32 with inputs that E4M3 can represent: the corners that NVIDIA's\n"
+      "documentation prints, computed here from PyTorch's random streams, the E4M3 cast and a bit-exact model of the\n"
+      "tensor core; then what each step contributes to the difference between FP8 and FP32.\n\n"
+      "Exit status: 0 done; 2 bad input or unwritable DIR; 3 the default arguments did not reproduce the tables.\n"
+      "With other arguments the counts of matches are shown but not judged.\n\n"
+      "Examples:\n"
+      "  fp8lab primer --out results/primer      tables, causes, histograms; also as JSON and CSV\n"
+      "  fp8lab primer --mma exact               the same without the tensor core's error\n"
+      "  fp8lab primer --scale-w 2048            what a proper scaling factor for the weight changes");
+  std::string known;
+  for (const MmaModel& model : models) {
+    if (model.name != hopper_tf32.name) known += (known.empty() ? "" : ", ") + std::string(model.name);
+  }
+  primer->add_option("--seed", arguments.seed, "torch.manual_seed")->check(check_integer<std::uint64_t>)->capture_default_str();
+  primer->add_option("--sms", arguments.sms, "SMs of the device that draws the weight (H100 PCIe: 114, SXM: 132)")->check(check_integer<int>)->capture_default_str();
+  primer->add_option("--mma", options.mma, "tensor core of the FP8 product: " + known)->type_name("MODEL")->capture_default_str();
+  primer->add_option("--in-features", arguments.in_features, "K, a multiple of 16")->check(check_integer<int>)->capture_default_str();
+  primer->add_option("--out-features", arguments.out_features, "N, a multiple of 16")->check(check_integer<int>)->capture_default_str();
+  primer->add_option("--rows", arguments.rows, "M, a multiple of 16")->check(check_integer<int>)->capture_default_str();
+  primer->add_option("--scale-x", arguments.scale_x, "factor on x before the cast, divided out afterwards")->capture_default_str();
+  primer->add_option("--scale-w", arguments.scale_w, "factor on w before the cast, divided out afterwards")->capture_default_str();
+  primer->add_option("--out", options.out, "write primer.json and a CSV a histogram into DIR")->type_name("DIR");
+  primer->add_flag("--quiet", options.quiet, "print nothing; the exit status tells");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setlocale(LC_CTYPE, "");
+  CLI::App app{"fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab"};
+  app.set_version_flag("--version", "fp8lab " + std::string(version()));
+  app.require_subcommand(1);
+  PrimerOptions primer;
+  add_primer(app, primer);
+  try {
+    // CLI11 would only say that a subcommand is missing.
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+      throw std::invalid_argument("unknown command '" + std::string(argv[1]) + "'; known: primer");
+    }
+    app.parse(argc, argv);
+    return run(primer);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::string line = error.what();
+    std::ranges::replace(line, '\n', ' ');
+    std::fprintf(stderr, "fp8lab: %s (see fp8lab --help)\n", line.c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fp8lab: %s\n", error.what());
+  }
+  return bad_input;
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "fp8lab/formats/round_pack.hpp"
+#include "fp8lab/formats/unpack.hpp"
+
+namespace fp8lab {
+
+/// Code of a NaN whose sign and fraction are those of `x`; the largest finite value where the format has no NaN.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t nan_code(const Format& format, NanCode rule, const Unpacked& x) {
+  switch (format.specials) {
+    case Specials::nan_at_negative_zero: return format.sign_mask();
+    case Specials::none: return format.max_code();
+    case Specials::nan_at_all_ones:
+    case Specials::ieee: break;
+  }
+  if (rule == NanCode::positive_all_ones) return format.magnitude_mask();
+  const std::uint64_t sign = x.negative ? format.sign_mask() : 0;
+  if (format.specials == Specials::nan_at_all_ones) return sign | format.magnitude_mask();
+  const std::uint64_t quiet = std::uint64_t{1} << (format.mantissa_bits - 1);
+  return sign | format.infinity_code() | quiet | (x.significand >> (64 - format.mantissa_bits));
+}
+
+/// Code of an unpacked number. `nan` says which NaN code a NaN gives.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t encode(const Format& format, const CastPolicy& policy,
+                                                       const Unpacked& x, NanCode nan) {
+  switch (x.kind) {
+    case Kind::nan: return nan_code(format, nan, x);
+    case Kind::infinite: return overflow_code(format, policy.infinity, x.negative && format.is_signed);
+    case Kind::zero:
+      // The code of +0 is also the smallest value of a format without zero (E8M0).
+      return x.negative && format.specials != Specials::nan_at_negative_zero ? format.sign_mask() : 0;
+    case Kind::finite: break;
+  }
+  return round_pack(format, policy, x.negative, x.exponent, x.significand);
+}
+
+/// Code of `x` in `format`, rounded once from x's own precision. Total: every input has a code.
+///
+/// @tparam Source float, double, Half or BFloat16
+/// @return the code in the low format.bits() bits
+template <typename Source>
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t encode(const Format& format, const CastPolicy& policy, Source x) {
+  const NanCode nan = std::is_same_v<Source, double> ? policy.nan_of_double : policy.nan;
+  return static_cast<std::uint32_t>(encode(format, policy, unpack(x), nan));
+}
+
+/// Encodes every element of `in` to one byte of `out`, on `threads` threads; the result does not depend on them.
+///
+/// Throws std::invalid_argument where the sizes differ, the format is wider than 8 bits, or threads < 1.
+void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint8_t> out,
+            int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint8_t> out,
+            int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint8_t> out,
+            int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint8_t> out,
+            int threads = 1);
+
+}  // namespace fp8lab

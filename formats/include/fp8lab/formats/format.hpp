@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "fp8lab/formats/host_device.hpp"
+
+namespace fp8lab {
+
+/// Where a format keeps its infinities and NaNs.
+enum class Specials : std::uint8_t {
+  ieee,                  ///< top exponent field: fraction 0 is infinity, anything else NaN (IEEE 754)
+  nan_at_all_ones,       ///< NaN where exponent and fraction are all ones, no infinity (OCP E4M3, E8M0)
+  nan_at_negative_zero,  ///< NaN at the code of -0, no infinity, no negative zero ("fnuz")
+  none,                  ///< every code is a number (OCP FP6, FP4)
+};
+
+/// A binary floating-point format as a record of facts; everything else is derived from it.
+///
+/// A code is [sign][exponent field][fraction], most significant bit first. Where the format has subnormals, exponent
+/// field 0 means fraction * 2^(1 - bias - mantissa_bits); where it has none, field 0 is a binade like any other (E8M0),
+/// and the format has no zero.
+struct Format {
+  int exponent_bits;
+  int mantissa_bits;
+  int bias;
+  bool is_signed = true;
+  bool has_subnormals = true;
+  Specials specials = Specials::ieee;
+
+  friend constexpr bool operator==(const Format&, const Format&) = default;
+
+  /// Width of a code in bits.
+  [[nodiscard]] FP8LAB_HD constexpr int bits() const { return exponent_bits + mantissa_bits + (is_signed ? 1 : 0); }
+  /// Exponent of the smallest normal binade: a value there lies in [2^min_exponent, 2^(min_exponent + 1)).
+  [[nodiscard]] FP8LAB_HD constexpr int min_exponent() const { return (has_subnormals ? 1 : 0) - bias; }
+  /// Code bits below the sign, all ones.
+  [[nodiscard]] FP8LAB_HD constexpr std::uint64_t magnitude_mask() const {
+    return (std::uint64_t{1} << (exponent_bits + mantissa_bits)) - 1;
+  }
+  /// The sign bit; 0 where the format has none.
+  [[nodiscard]] FP8LAB_HD constexpr std::uint64_t sign_mask() const {
+    return is_signed ? std::uint64_t{1} << (exponent_bits + mantissa_bits) : 0;
+  }
+  [[nodiscard]] FP8LAB_HD constexpr bool has_infinity() const { return specials == Specials::ieee; }
+  [[nodiscard]] FP8LAB_HD constexpr bool has_nan() const { return specials != Specials::none; }
+  /// Code of +infinity. Precondition: has_infinity().
+  [[nodiscard]] FP8LAB_HD constexpr std::uint64_t infinity_code() const {
+    return magnitude_mask() & ~((std::uint64_t{1} << mantissa_bits) - 1);
+  }
+  /// Code of the largest finite value.
+  [[nodiscard]] FP8LAB_HD constexpr std::uint64_t max_code() const {
+    switch (specials) {
+      case Specials::ieee: return infinity_code() - 1;
+      case Specials::nan_at_all_ones: return magnitude_mask() - 1;
+      case Specials::nan_at_negative_zero:
+      case Specials::none: break;
+    }
+    return magnitude_mask();
+  }
+};
+
+// OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0 for E8M0.
+inline constexpr Format e4m3{4, 3, 7, true, true, Specials::nan_at_all_ones};
+inline constexpr Format e5m2{5, 2, 15};
+inline constexpr Format e8m0{8, 0, 127, false, false, Specials::nan_at_all_ones};
+// IEEE 754 interchange formats, bfloat16, and TF32 as the tensor cores of Ampere and later read it.
+inline constexpr Format binary16{5, 10, 15};
+inline constexpr Format bfloat16{8, 7, 127};
+inline constexpr Format tf32{8, 10, 127};
+inline constexpr Format binary32{8, 23, 127};
+inline constexpr Format binary64{11, 52, 1023};
+
+/// A format with the name users call it by.
+struct NamedFormat {
+  std::string_view name;
+  Format format;
+  std::string_view description;
+};
+
+/// The 8-bit formats users choose by name.
+inline constexpr std::array named_formats{
+    NamedFormat{"e4m3", e4m3, "OCP OFP8 E4M3: largest 448, no infinity, NaN at 7F and FF"},
+    NamedFormat{"e5m2", e5m2, "OCP OFP8 E5M2: largest 57344, infinities and NaNs as in IEEE 754"},
+    NamedFormat{"e8m0", e8m0, "OCP MX scale E8M0: the powers of two 2^-127 to 2^127, no sign, no zero, NaN at FF"},
+};
+
+/// The format called `name`. Throws std::invalid_argument that lists the known names.
+[[nodiscard]] const NamedFormat& find_format(std::string_view name);
+
+}  // namespace fp8lab

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Marks a function that runs on the host and, where nvcc compiles it, on the device too.
+#ifdef __CUDACC__
+#define FP8LAB_HD __host__ __device__
+#else
+#define FP8LAB_HD
+#endif

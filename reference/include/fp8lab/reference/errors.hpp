@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "fp8lab/formats/format.hpp"
+
+namespace fp8lab {
+
+/// actual - reference.
+[[nodiscard]] double absolute_error(double actual, double reference);
+/// (actual - reference) / |reference|; 0 where both are zero, infinite or NaN where only the reference is.
+[[nodiscard]] double relative_error(double actual, double reference);
+/// (actual - reference) in units in the last place of `format` at the reference: the spacing of the format's values in
+/// the reference's binade (the smallest spacing below the smallest normal value, the largest above the largest one).
+[[nodiscard]] double ulp_error(double actual, double reference, const Format& format = binary32);
+
+/// Running totals over pairs (actual, reference). Pairs with a NaN or an infinity are counted and left out.
+struct ErrorTotals {
+  std::uint64_t count = 0;       ///< finite pairs
+  std::uint64_t not_finite = 0;  ///< pairs left out
+  double sum_error = 0;
+  double sum_absolute_error = 0;
+  double sum_squared_error = 0;
+  double sum_squared_reference = 0;
+  double max_absolute_error = 0;
+  double max_relative_error = 0;  ///< over nonzero references
+
+  void add(double actual, double reference);
+  void add(std::span<const float> actual, std::span<const float> reference);  ///< throws where the sizes differ
+  void merge(const ErrorTotals& other);
+
+  [[nodiscard]] double mean_error() const;           ///< the bias
+  [[nodiscard]] double mean_absolute_error() const;
+  [[nodiscard]] double rms_error() const;
+  /// Signal to quantization noise ratio, 10 log10(sum reference^2 / sum error^2) in dB; infinite without error.
+  [[nodiscard]] double sqnr_db() const;
+};
+
+}  // namespace fp8lab

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "fp8lab/formats/policy.hpp"
+#include "fp8lab/formats/format.hpp"
+
+namespace fp8lab {
+
+/// `count` bins of equal width over [low, high), signed values.
+struct LinearBins {
+  double low;
+  double high;
+  int count;
+};
+/// `count` bins of equal width in log10 |value| over [low, high), low > 0.
+struct LogBins {
+  double low;
+  double high;
+  int count;
+};
+/// A bin for each binade 2^e <= |value| < 2^(e + 1), e from `lowest` to `highest`.
+struct BinadeBins {
+  int lowest;
+  int highest;
+};
+/// A bin for each code of `format` (at most 16 bits): the code that the value is encoded to.
+struct CodeBins {
+  Format format;
+  CastPolicy policy = {};
+};
+using Bins = std::variant<LinearBins, LogBins, BinadeBins, CodeBins>;
+
+/// What a cast did to an element.
+enum class Outcome : std::uint8_t {
+  rounded,    ///< an ordinary result
+  underflow,  ///< a nonzero input became zero
+  saturated,  ///< a finite input beyond the largest finite value after rounding, or an infinite one
+};
+
+/// What casting `x` to `format` with `rounding` does, whatever the overflow policy makes of it.
+[[nodiscard]] Outcome cast_outcome(const Format& format, Rounding rounding, float x);
+
+/// Counts values in bins, and apart from them: zeros, infinities, NaNs, values below and above all bins, and the elements
+/// that a cast underflowed or saturated. Every value is counted exactly once.
+class Histogram {
+ public:
+  /// Throws std::invalid_argument for bounds or counts that make no bins.
+  explicit Histogram(const Bins& bins);
+
+  void add(double value, Outcome outcome = Outcome::rounded);
+  void add(std::span<const float> values);
+  /// Adds `other`'s counts. Throws std::invalid_argument where its bins differ.
+  void merge(const Histogram& other);
+
+  [[nodiscard]] const std::vector<std::uint64_t>& counts() const { return counts_; }
+  /// Bin i is [edges[i], edges[i + 1]); for CodeBins the codes.
+  [[nodiscard]] const std::vector<double>& edges() const { return edges_; }
+  [[nodiscard]] std::uint64_t total() const;
+
+  std::uint64_t zeros = 0;
+  std::uint64_t infinities = 0;
+  std::uint64_t nans = 0;
+  std::uint64_t below = 0;
+  std::uint64_t above = 0;
+  std::uint64_t underflows = 0;
+  std::uint64_t saturations = 0;
+
+ private:
+  Bins bins_;
+  std::vector<double> edges_;
+  std::vector<std::uint64_t> counts_;
+};
+
+/// The histogram as CSV: "low,high,count" a bin, then the counts apart, each with its name as low and an empty high.
+[[nodiscard]] std::string to_csv(const Histogram& histogram);
+
+}  // namespace fp8lab

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace fp8lab {
+
+/// How PyTorch spreads a random CUDA kernel over a device: it fixes which Philox counter an element gets.
+///
+/// Source: PyTorch aten/src/ATen/native/cuda/DistributionTemplates.h, calc_execution_policy: 256 threads a block, four
+/// elements a Philox call, at most multiprocessors * blocks_per_multiprocessor blocks.
+struct LaunchGeometry {
+  int multiprocessors = 114;          ///< SMs of the device; 114 is an H100 PCIe
+  int blocks_per_multiprocessor = 8;  ///< resident threads of an SM (2,048 on V100, A100, H100) over 256
+};
+
+/// The Philox4x32-10 bijection: four random words of a counter and a key.
+///
+/// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+[[nodiscard]] std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                                      std::array<std::uint32_t, 2> key);
+
+/// What `torch.manual_seed(seed); torch.rand(n)` draws on the CPU: float32 in [0, 1), multiples of 2^-24.
+///
+/// One 32-bit word of the Mersenne Twister MT19937 an element, of which the low 24 bits count; as in PyTorch, only the
+/// low 32 bits of the seed matter.
+void torch_cpu_uniform(std::uint64_t seed, std::span<float> out);
+
+/// What a float32 `tensor.uniform_()` draws on a CUDA device with generator state (seed, offset): [0, 1).
+///
+/// Throws std::invalid_argument where the offset is no multiple of 4 (PyTorch's never is), the geometry is not positive,
+/// or the tensor is larger than 2 GiB (PyTorch then launches several kernels).
+void torch_cuda_uniform(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, std::span<float> out);
+
+/// What a float32 `tensor.normal_(mean, deviation)` draws on a CUDA device with generator state (seed, offset).
+///
+/// Box-Muller over pairs of Philox words as in cuRAND's curand_normal4. Logarithm, sine and cosine are rounded from
+/// double; the device uses logf and the approximate __sincosf instead, so single values may differ by a few units in the
+/// last place. Throws as torch_cuda_uniform does.
+void torch_cuda_normal(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, float mean,
+                       float deviation, std::span<float> out);
+
+}  // namespace fp8lab

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "fp8lab/formats/decode.hpp"
+
+namespace fp8lab {
+
+/// `x` as its own type's nearest value that survives a trip through `format` under `scale`:
+/// decode(encode(fl(x * scale))) * fl(1 / scale), rounded to x's type; fl() rounds to x's type for float and double and
+/// to float for Half and BFloat16. What Transformer Engine's primer calls cast_to_representable.
+///
+/// @tparam T float, double, Half or BFloat16
+template <typename T>
+[[nodiscard]] constexpr T cast_to_representable(const Format& format, const CastPolicy& policy, T x, float scale = 1) {
+  if constexpr (std::is_floating_point_v<T>) {
+    const T inverse = T{1} / static_cast<T>(scale);
+    return static_cast<T>(decode(format, encode(format, policy, x * static_cast<T>(scale)))) * inverse;
+  } else {
+    constexpr Format own = std::is_same_v<T, Half> ? binary16 : bfloat16;
+    constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special,
+                              .nan = NanCode::sign_and_payload};
+    const float result = cast_to_representable(format, policy, decode(own, x.bits), scale);
+    return T{static_cast<std::uint16_t>(encode(own, ieee, result))};
+  }
+}
+
+/// The same for every element of `in`, into `out` (which may be `in`), on `threads` threads.
+///
+/// Throws std::invalid_argument where the sizes differ, the format is wider than 8 bits, the scale is not positive and
+/// finite, or threads < 1.
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,
+                           std::span<float> out, int threads = 1);
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const double> in, float scale,
+                           std::span<double> out, int threads = 1);
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const Half> in, float scale,
+                           std::span<Half> out, int threads = 1);
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, float scale,
+                           std::span<BFloat16> out, int threads = 1);
+
+}  // namespace fp8lab
