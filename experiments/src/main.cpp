@@ -116,6 +116,17 @@ void add_primer(CLI::App& app, PrimerOptions& options) {
   primer->add_flag("--quiet", options.quiet, "print nothing; the exit status tells");
 }
 
+/// CLI11 would only say that a subcommand is missing.
+void check_command(const CLI::App& app, const std::string& command) {
+  if (command.empty() || command.front() == '-') return;
+  std::string known;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App* /*any*/) { return true; })) {
+    if (sub->get_name() == command) return;
+    known += (known.empty() ? "" : ", ") + sub->get_name();
+  }
+  throw std::invalid_argument("unknown command '" + command + "'; known: " + known);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -126,10 +137,7 @@ int main(int argc, char** argv) {
   PrimerOptions primer;
   add_primer(app, primer);
   try {
-    // CLI11 would only say that a subcommand is missing.
-    if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
-      throw std::invalid_argument("unknown command '" + std::string(argv[1]) + "'; known: primer");
-    }
+    check_command(app, argc > 1 ? argv[1] : "");
     app.parse(argc, argv);
     return run(primer);
   } catch (const CLI::ParseError& error) {
