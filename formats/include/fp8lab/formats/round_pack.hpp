@@ -66,12 +66,12 @@ namespace fp8lab {
     against_half = rest < half ? -1 : (rest == half ? 0 : 1);
     inexact = rest != 0;
   }
-  if (rounds_up(policy.rounding, negative, (kept & 1) != 0, against_half, inexact)) ++kept;
   // 3. Add, not OR, the exponent: kept still holds the implicit bit, so a carry out of the fraction moves the value to
-  //    the next binade by itself, and a subnormal that rounds up to the smallest normal becomes one.
+  //    the next binade by itself, and a subnormal that rounds up to the smallest normal becomes one. "Even" is the code.
   const std::uint64_t field = static_cast<std::uint64_t>(binade - lowest);
   const std::uint64_t implicit_bit = format.has_subnormals ? 0 : std::uint64_t{1} << format.mantissa_bits;
-  const std::uint64_t magnitude = (field << format.mantissa_bits) + kept - implicit_bit;
+  std::uint64_t magnitude = (field << format.mantissa_bits) + kept - implicit_bit;
+  if (rounds_up(policy.rounding, negative, (magnitude & 1) != 0, against_half, inexact)) ++magnitude;
   // 4. Overflow: modes that round towards zero on this side stop at the largest finite value.
   const std::uint64_t sign = negative ? format.sign_mask() : 0;
   if (magnitude <= format.max_code()) {

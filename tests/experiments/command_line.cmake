@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+cmake_minimum_required(VERSION 3.25)
+# The command line as a user meets it: exit status, one line on stderr for bad input, files where they belong.
+# cmake -D FP8LAB=program -D WORK=directory -P command_line.cmake
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+
+# expect(status, pattern of stdout, pattern of stderr, arguments...)
+function(expect status out err)
+  execute_process(COMMAND ${FP8LAB} ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE stdout ERROR_VARIABLE stderr)
+  if(NOT result STREQUAL status OR NOT stdout MATCHES "${out}" OR NOT stderr MATCHES "${err}")
+    message(FATAL_ERROR "fp8lab ${ARGN}: status ${result} (expected ${status})\nstdout: ${stdout}\nstderr: ${stderr}")
+  endif()
+endfunction()
+
+expect(0 "^fp8lab [0-9]+\\.[0-9]+\\.[0-9]+\n$" "^$" --version)
+expect(0 "primer" "^$" --help)
+expect(0 "Exit status" "^$" primer --help)
+expect(0 "out_fp8 36/36, out_fp32 35/36, out_fp8_representable 36/36, difference 36/36: reproduced" "^$"
+       primer --out ${WORK}/primer)
+expect(0 "^$" "^$" primer --quiet --out ${WORK}/primer)
+file(READ ${WORK}/primer/primer.json json)
+string(JSON matches GET "${json}" matches difference)
+if(NOT matches EQUAL 36)
+  message(FATAL_ERROR "primer.json: difference ${matches}")
+endif()
+expect(0 "not judged" "^$" primer --mma exact)
+
+set(line "^fp8lab: [^\n]*")
+expect(2 "^$" "${line}unknown command 'prime'; known: primer\n$" prime)
+expect(2 "^$" "${line}\n$" primer --no-such-option)
+expect(2 "^$" "${line}unknown model 'h200'; known: hopper_wgmma_fp8[^\n]*\n$" primer --mma h200)
+expect(2 "^$" "${line}rows must be a multiple of 16[^\n]*not 100\n$" primer --rows 100)
+expect(2 "^$" "${line}not -16\n$" primer --rows -16)
+expect(2 "^$" "${line}not 0\n$" primer --in-features 0)
+expect(2 "^$" "${line}no whole number[^\n]*\n$" primer --out-features 99999999999999)
+expect(2 "^$" "${line}no whole number[^\n]*\n$" primer --seed -1)
+expect(2 "^$" "${line}scale_w must be positive[^\n]*\n$" primer --scale-w nan)
+expect(2 "^$" "${line}is not a directory\n$" primer --out ${WORK}/primer/primer.json)
+
+file(CHMOD ${WORK}/primer/codes_x.csv PERMISSIONS OWNER_READ)
+file(TIMESTAMP ${WORK}/primer/primer.json before "%s")
+expect(2 "^$" "${line}codes_x.csv: the file is read-only\n$" primer --out ${WORK}/primer)
+file(TIMESTAMP ${WORK}/primer/primer.json after "%s")
+file(GLOB left ${WORK}/primer/.*.part)
+if(left OR NOT before STREQUAL after)
+  message(FATAL_ERROR "a failed run left ${left} or changed primer.json")
+endif()

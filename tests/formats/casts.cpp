@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+
+#include "fp8lab/formats/decode.hpp"
+#include "oracle.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+/// `encode` under test, so that a wrong one can be shown to fail the same checks.
+template <typename Encode, typename T>
+Mismatches against_oracle(const Format& format, const TableOracle& oracle, const std::vector<T>& inputs,
+                          const Encode& encode_under_test) {
+  Mismatches wrong;
+  for (const NamedRounding& mode : named_roundings) {
+    for (const Profile& profile : profiles) {
+      CastPolicy policy = profile.policy;
+      policy.rounding = mode.rounding;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        wrong.compare(i, inputs[i], encode_under_test(format, policy, inputs[i]),
+                      oracle.encode(policy, static_cast<double>(inputs[i])), mode.name.data());
+      }
+    }
+  }
+  return wrong;
+}
+
+const auto own_encode = [](const Format& format, const CastPolicy& policy, auto x) { return encode(format, policy, x); };
+
+}  // namespace
+
+TEST_CASE("every code survives decode and encode") {
+  for (const NamedFormat& named : named_formats) {
+    const TableOracle oracle(named.format);
+    for (std::uint32_t code = 0; code < 256; ++code) {
+      const float value = decode(named.format, code);
+      INFO(named.name << " code " << code);
+      if (std::isnan(value)) {
+        // The default policy has one NaN: all ones, sign dropped.
+        REQUIRE(encode(named.format, {}, value) == named.format.magnitude_mask());
+        continue;
+      }
+      if (std::isinf(value)) {
+        REQUIRE(encode(named.format, {.infinity = Overflow::to_special}, value) == code);
+        continue;
+      }
+      const std::uint32_t magnitude = code & static_cast<std::uint32_t>(named.format.magnitude_mask());
+      REQUIRE(std::abs(static_cast<double>(value)) == oracle.magnitudes()[magnitude]);
+      REQUIRE(std::signbit(value) == (code != magnitude));
+      for (const NamedRounding& mode : named_roundings) {
+        REQUIRE(encode(named.format, {.rounding = mode.rounding}, value) == code);
+      }
+    }
+  }
+}
+
+TEST_CASE("every value, midpoint and neighbour rounds as the table says, from float and double, in every mode") {
+  for (const NamedFormat& named : named_formats) {
+    INFO(named.name);
+    const TableOracle oracle(named.format);
+    REQUIRE_NO(against_oracle(named.format, oracle, boundary_inputs<float>(oracle), own_encode));
+    REQUIRE_NO(against_oracle(named.format, oracle, boundary_inputs<double>(oracle), own_encode));
+  }
+}
+
+TEST_CASE("wrong encoders fail the boundary check") {
+  const TableOracle oracle(e4m3);
+  const auto inputs = boundary_inputs<float>(oracle);
+  const auto ties_away = [](const Format& format, CastPolicy policy, float x) {
+    if (policy.rounding == Rounding::nearest_even) policy.rounding = Rounding::nearest_away;
+    return encode(format, policy, x);
+  };
+  const auto flushes_subnormals = [](const Format& format, const CastPolicy& policy, float x) {
+    return encode(format, policy, std::abs(x) < 0x1p-6F ? std::copysign(0.0F, x) : x);
+  };
+  const auto via_half = [](const Format& format, const CastPolicy& policy, float x) {
+    return encode(format, policy, decode(binary16, encode(binary16, {}, x)));
+  };
+  CHECK(against_oracle(e4m3, oracle, inputs, ties_away).count() > 0);
+  CHECK(against_oracle(e4m3, oracle, inputs, flushes_subnormals).count() > 0);
+  CHECK(against_oracle(e4m3, oracle, inputs, via_half).count() > 0);
+}
+
+TEST_CASE("every finite half and bfloat16 rounds as the table says, in every mode") {
+  for (const NamedFormat& named : named_formats) {
+    const TableOracle oracle(named.format);
+    std::vector<float> halves;
+    std::vector<float> bfloats;
+    for (std::uint32_t code = 0; code < 65536; ++code) {
+      if (const float x = decode(binary16, code); std::isfinite(x)) halves.push_back(x);
+      if (const float x = decode(bfloat16, code); std::isfinite(x)) bfloats.push_back(x);
+    }
+    // Half and BFloat16 sources, by the bits that widened to these floats.
+    const auto from_half = [](const Format& format, const CastPolicy& policy, float x) {
+      return encode(format, policy, Half{static_cast<std::uint16_t>(encode(binary16, {}, x))});
+    };
+    const auto from_bfloat = [](const Format& format, const CastPolicy& policy, float x) {
+      return encode(format, policy, BFloat16{static_cast<std::uint16_t>(bits(x) >> 16)});
+    };
+    INFO(named.name);
+    REQUIRE_NO(against_oracle(named.format, oracle, halves, from_half));
+    REQUIRE_NO(against_oracle(named.format, oracle, bfloats, from_bfloat));
+  }
+}
+
+TEST_CASE("encode is monotone and negation commutes") {
+  for (const Format& format : {e4m3, e5m2}) {
+    std::uint32_t previous = 0;
+    for (std::uint64_t step = 0; step <= 0x7F800000; step += 4099) {
+      const float x = std::bit_cast<float>(static_cast<std::uint32_t>(step));
+      const std::uint32_t code = encode(format, {}, x);
+      REQUIRE(code >= previous);
+      REQUIRE(encode(format, {}, -x) == (code | 0x80));
+      previous = code;
+    }
+  }
+}
+
+TEST_CASE("special inputs follow the profiles") {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  struct Row {
+    const char* profile;
+    Format format;
+    std::uint32_t positive, negative;
+  };
+  const auto row = GENERATE(Row{"cuda_satfinite", e4m3, 0x7E, 0xFE}, Row{"cuda_satfinite", e5m2, 0x7B, 0xFB},
+                            Row{"cuda_nosat", e4m3, 0x7F, 0xFF}, Row{"cuda_nosat", e5m2, 0x7C, 0xFC},
+                            Row{"cuda_satfinite", e8m0, 0xFE, 0xFE}, Row{"cuda_nosat", e8m0, 0xFF, 0xFF});
+  const CastPolicy policy = find_profile(row.profile).policy;
+  CHECK(encode(row.format, policy, inf) == row.positive);
+  CHECK(encode(row.format, policy, -inf) == row.negative);
+  for (const std::uint32_t nan : {0x7FC00000U, 0xFFC00000U, 0x7F800001U, 0xFFFFFFFFU}) {
+    CHECK(encode(row.format, policy, std::bit_cast<float>(nan)) == (row.format == e8m0 ? 0xFF : 0x7F));
+  }
+}
+
+TEST_CASE("bulk casts equal scalar ones for any size and number of threads") {
+  for (const std::size_t size : {0U, 1U, 7U, 64U, 1001U}) {
+    std::vector<float> in(size);
+    for (std::size_t i = 0; i < size; ++i) in[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random_bits(1, i)));
+    for (const int threads : {1, 2, 5}) {
+      std::vector<std::uint8_t> codes(size);
+      std::vector<float> back(size);
+      encode(e4m3, {}, std::span<const float>(in), codes, threads);
+      decode(e4m3, codes, back, threads);
+      for (std::size_t i = 0; i < size; ++i) {
+        REQUIRE(codes[i] == encode(e4m3, {}, in[i]));
+        REQUIRE(bits(back[i]) == bits(decode(e4m3, codes[i])));
+      }
+    }
+  }
+}
+
+TEST_CASE("bad arguments are named") {
+  std::vector<float> in(3);
+  std::vector<std::uint8_t> out(2);
+  CHECK_THROWS_WITH(encode(e4m3, {}, std::span<const float>(in), out), "out has 2 elements, the input 3");
+  out.resize(3);
+  CHECK_THROWS_WITH(encode(e4m3, {}, std::span<const float>(in), out, 0), "threads must be at least 1, not 0");
+  CHECK_THROWS_WITH(encode(binary16, {}, std::span<const float>(in), out), "format must have at most 8 bits, not 16");
+  CHECK_THROWS_WITH(find_format("e4m4"), "unknown format 'e4m4'; known: e4m3, e5m2, e8m0");
+  CHECK_THROWS_WITH(find_profile(""), ContainsSubstring("known: cuda_satfinite, cuda_nosat"));
+  CHECK_THROWS_WITH(find_rounding("up"), ContainsSubstring("known: nearest_even"));
+}
+
+}  // namespace fp8lab::tests

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// A second opinion on rounding that shares nothing with round_pack: a table of all values, searched.
+//
+// Every value of the formats here, every midpoint between neighbours and every input is a dyadic rational that double
+// holds exactly, and comparing doubles is exact: this is a search over exact rationals.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "fp8lab/formats/encode.hpp"
+
+namespace fp8lab::tests {
+
+class TableOracle {
+ public:
+  explicit TableOracle(const Format& format) : format_(format) {
+    const int codes = 1 << (format.exponent_bits + format.mantissa_bits);
+    for (int code = 0; code < codes; ++code) {
+      if (is_number(code)) magnitudes_.push_back(value(code));
+    }
+    // One value more, where the next would be if the exponent had no end: what rounds to it overflows.
+    const double last = magnitudes_.back();
+    const int binade = std::ilogb(last);
+    beyond_ = last + std::ldexp(1.0, binade - format.mantissa_bits);
+  }
+
+  /// Magnitudes of all finite codes, ascending: index is code.
+  [[nodiscard]] const std::vector<double>& magnitudes() const { return magnitudes_; }
+  [[nodiscard]] double beyond() const { return beyond_; }
+
+  /// The code of a finite x.
+  [[nodiscard]] std::uint32_t encode(const CastPolicy& policy, double x) const {
+    const bool negative = std::signbit(x) && format_.is_signed;
+    const double magnitude = std::abs(x);
+    const auto sign = negative ? std::uint32_t{1} << (format_.bits() - 1) : 0U;
+    const auto top = static_cast<std::uint32_t>(magnitudes_.size() - 1);
+    if (magnitude <= magnitudes_.front()) return sign;
+    if (magnitude >= beyond_) return overflow(policy, negative, sign);
+    const auto upper = std::upper_bound(magnitudes_.begin(), magnitudes_.end(), magnitude);
+    const auto lower_code = static_cast<std::uint32_t>(upper - magnitudes_.begin()) - 1;
+    const double lower = magnitudes_[lower_code];
+    if (magnitude == lower) return sign | lower_code;
+    const double next = lower_code == top ? beyond_ : magnitudes_[lower_code + 1];
+    const double middle = lower + (next - lower) / 2;
+    bool up = false;
+    switch (policy.rounding) {
+      case Rounding::nearest_even: up = magnitude > middle || (magnitude == middle && lower_code % 2 == 1); break;
+      case Rounding::nearest_away: up = magnitude >= middle; break;
+      case Rounding::toward_zero: break;
+      case Rounding::upward: up = !negative; break;
+      case Rounding::downward: up = negative; break;
+    }
+    if (!up) return sign | lower_code;
+    return lower_code == top ? overflow(policy, negative, sign) : sign | (lower_code + 1);
+  }
+
+ private:
+  [[nodiscard]] bool is_number(int code) const {
+    const int fraction = code % (1 << format_.mantissa_bits);
+    const int field = code >> format_.mantissa_bits;
+    const int top = (1 << format_.exponent_bits) - 1;
+    switch (format_.specials) {
+      case Specials::ieee: return field != top;
+      case Specials::nan_at_all_ones: return !(field == top && fraction == (1 << format_.mantissa_bits) - 1);
+      case Specials::nan_at_negative_zero:
+      case Specials::none: break;
+    }
+    return true;
+  }
+  [[nodiscard]] double value(int code) const {
+    const double fraction = std::ldexp(code % (1 << format_.mantissa_bits), -format_.mantissa_bits);
+    const int field = code >> format_.mantissa_bits;
+    if (field == 0 && format_.has_subnormals) return std::ldexp(fraction, 1 - format_.bias);
+    return std::ldexp(1 + fraction, field - format_.bias);
+  }
+  /// IEEE 754-2019 section 7.4: rounding modes that point back to the finite numbers stop at the largest.
+  [[nodiscard]] std::uint32_t overflow(const CastPolicy& policy, bool negative, std::uint32_t sign) const {
+    const bool back = policy.rounding == Rounding::toward_zero || (policy.rounding == Rounding::upward && negative) ||
+                      (policy.rounding == Rounding::downward && !negative);
+    const auto largest = static_cast<std::uint32_t>(magnitudes_.size() - 1);
+    return sign | (back || policy.overflow == Overflow::saturate ? largest : largest + 1);
+  }
+
+  Format format_;
+  std::vector<double> magnitudes_;
+  double beyond_;
+};
+
+/// Every value, every midpoint, their neighbours in T, zeros, the ends of T's range; both signs.
+template <typename T>
+std::vector<T> boundary_inputs(const TableOracle& oracle) {
+  std::vector<double> points = oracle.magnitudes();
+  points.push_back(oracle.beyond());
+  const std::size_t values = points.size();
+  for (std::size_t i = 0; i + 1 < values; ++i) points.push_back(points[i] + (points[i + 1] - points[i]) / 2);
+  points.push_back(0);
+  points.push_back(points[0] / 2);
+  std::vector<T> inputs;
+  const T inf = std::numeric_limits<T>::infinity();
+  const auto add = [&](T x) {
+    if (!std::isfinite(x)) return;
+    inputs.push_back(x);
+    inputs.push_back(-x);
+  };
+  for (const double point : points) {
+    const T x = static_cast<T>(point);
+    for (const T toward : {inf, -inf}) {
+      const T once = std::nextafter(x, toward);
+      add(once);
+      add(std::nextafter(once, toward));
+    }
+    add(x);
+  }
+  add(std::numeric_limits<T>::max());
+  add(std::numeric_limits<T>::min());
+  add(std::numeric_limits<T>::denorm_min());
+  return inputs;
+}
+
+}  // namespace fp8lab::tests

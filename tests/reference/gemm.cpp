@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/gemm.hpp"
+
+#include <limits>
+
+#include "fp8lab/formats/decode.hpp"
+#include "rational.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+struct Problem {
+  std::size_t rows, columns, depth;
+  std::vector<std::uint8_t> a, b;
+};
+
+/// Random codes: 0 any code, 1 no specials, 2 one binade and many zeros, 3 exponents spread as far as they go.
+Problem problem(std::size_t rows, std::size_t columns, std::size_t depth, int kind, std::uint64_t seed) {
+  Problem p{rows, columns, depth, std::vector<std::uint8_t>(rows * depth), std::vector<std::uint8_t>(columns * depth)};
+  std::uint64_t i = 0;
+  for (auto* side : {&p.a, &p.b}) {
+    for (auto& code : *side) {
+      const std::uint64_t random = random_bits(seed, i++);
+      code = static_cast<std::uint8_t>(random);
+      if (kind == 2) code = (random >> 8) % 2 == 0 ? 0 : static_cast<std::uint8_t>((code & 0x87) | 0x38);
+      if (kind == 3) code = static_cast<std::uint8_t>((code & 0x83) | ((random >> 8) % 2 == 0 ? 0x70 : 0x04));
+      if (kind != 0 && (code & 0x7F) >= 0x7B) code &= 0x87;
+    }
+  }
+  return p;
+}
+
+std::vector<float> multiply(const MmaModel& model, const Problem& p, const Format& a, const Format& b,
+                            const GemmOptions& options = {}) {
+  std::vector<float> out(p.rows * p.columns);
+  gemm(model, Operands::codes(p.a, a, p.rows, p.depth), Operands::codes(p.b, b, p.columns, p.depth), out, options);
+  return out;
+}
+
+Mismatches differences(const std::vector<float>& actual, const std::vector<float>& expected) {
+  Mismatches wrong;
+  for (std::size_t i = 0; i < actual.size(); ++i) wrong.compare(i, i, bits(actual[i]), bits(expected[i]));
+  return wrong;
+}
+
+struct UnforceTarget {
+  ~UnforceTarget() { force_gemm_target(""); }
+};
+
+}  // namespace
+
+TEST_CASE("vector code equals the scalar step on every target, any shape, promotion and threads") {
+  const UnforceTarget guard;
+  for (int kind = 0; kind < 4; ++kind) {
+    for (const auto& [rows, columns, depth] : {std::tuple{1, 1, 32}, std::tuple{3, 33, 96}, std::tuple{5, 64, 100},
+                                               std::tuple{2, 31, 1}, std::tuple{4, 70, 512}}) {
+      const Problem p = problem(static_cast<std::size_t>(rows), static_cast<std::size_t>(columns),
+                                static_cast<std::size_t>(depth), kind, 42);
+      for (const int promote_k : {0, 32, 128}) {
+        force_gemm_target("scalar");
+        const auto expected = multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k});
+        for (const std::string_view target : gemm_targets()) {
+          force_gemm_target(target);
+          INFO(target << " kind " << kind << " K " << depth << " promote_k " << promote_k);
+          REQUIRE_NO(differences(multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k, .threads = rows}),
+                                 expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("TF32's vector code equals the scalar step on every target") {
+  const UnforceTarget guard;
+  for (int spread : {8, 60, 254}) {  // exponents: ordinary; beyond what vector code takes; everything
+    std::vector<float> a(3 * 50);
+    std::vector<float> b(40 * 50);
+    std::uint64_t i = 0;
+    for (auto* side : {&a, &b}) {
+      for (float& x : *side) {
+        const std::uint64_t random = random_bits(77, i++);
+        const auto field = static_cast<std::uint32_t>(127 - spread / 2 + static_cast<int>((random >> 32) % static_cast<std::uint64_t>(spread)));
+        x = random % 11 == 0 ? 0.0F : std::bit_cast<float>((static_cast<std::uint32_t>(random) & 0x807FFFFF) | (field << 23));
+      }
+    }
+    const auto run = [&] {
+      std::vector<float> out(3 * 40);
+      gemm(hopper_tf32, Operands::floats(a, 3, 50), Operands::floats(b, 40, 50), out);
+      return out;
+    };
+    force_gemm_target("scalar");
+    const auto expected = run();
+    for (const std::string_view target : gemm_targets()) {
+      force_gemm_target(target);
+      INFO(target << " spread " << spread);
+      REQUIRE_NO(differences(run(), expected));
+    }
+  }
+}
+
+TEST_CASE("the vector code is what runs where it can, and forcing works") {
+  const UnforceTarget guard;
+  REQUIRE(gemm_targets().back() == "scalar");
+  REQUIRE(gemm_targets().size() > 1);
+  for (const std::string_view target : gemm_targets()) force_gemm_target(target);
+  CHECK_THROWS_WITH(force_gemm_target("AVX9"), ContainsSubstring("unknown target 'AVX9'; this machine has "));
+}
+
+TEST_CASE("a GEMM's element is its chain of steps: the fused model over exact rationals agrees") {
+  const Problem p = problem(2, 35, 160, 1, 3);
+  const auto out = multiply(hopper_wgmma_fp8, p, e4m3, e4m3);
+  for (const std::size_t column : {0U, 17U, 34U}) {
+    float accumulator = 0;
+    for (std::size_t k = 0; k < 160; k += 32) {
+      std::vector<RationalFactor> x;
+      std::vector<RationalFactor> y;
+      for (std::size_t i = k; i < k + 32; ++i) {
+        const auto factor = [](std::uint32_t code) {
+          return RationalFactor{rational(static_cast<double>(decode(e4m3, code))), std::max(static_cast<int>((code >> 3) & 15), 1) - 7};
+        };
+        x.push_back(factor(p.a[160 + i]));
+        y.push_back(factor(p.b[column * 160 + i]));
+      }
+      accumulator = fused_step(13, 13, x, y, accumulator);
+    }
+    REQUIRE(bits(out[35 + column]) == bits(accumulator));
+  }
+}
+
+TEST_CASE("exact is the real dot product, rounded once, on benign and on hostile floats") {
+  for (const int spread : {4, 60, 254}) {
+    constexpr std::size_t depth = 37;
+    std::vector<float> a(2 * depth);
+    std::vector<float> b(5 * depth);
+    std::uint64_t i = 0;
+    for (auto* side : {&a, &b}) {
+      for (float& x : *side) {
+        const std::uint64_t random = random_bits(static_cast<std::uint64_t>(spread), i++);
+        const auto field = static_cast<std::uint32_t>(127 - spread / 2 + static_cast<int>((random >> 32) % static_cast<std::uint64_t>(spread)));
+        x = std::bit_cast<float>((static_cast<std::uint32_t>(random) & 0x807FFFFF) | (field << 23));
+      }
+    }
+    for (std::size_t k = 0; k < depth; ++k) a[depth + k] = k % 2 == 1 ? -a[depth + k - 1] : a[depth + k];
+    for (std::size_t k = 0; k < depth; ++k) b[k] = k % 2 == 1 ? b[k - 1] : b[k];  // row 1, column 0 cancels but for one
+    std::vector<float> out(10);
+    gemm(exact, Operands::floats(a, 2, depth), Operands::floats(b, 5, depth), out, {.threads = 2});
+    for (std::size_t row = 0; row < 2; ++row) {
+      for (std::size_t column = 0; column < 5; ++column) {
+        Rational sum = 0;
+        for (std::size_t k = 0; k < depth; ++k) {
+          sum += rational(static_cast<double>(a[row * depth + k])) * rational(static_cast<double>(b[column * depth + k]));
+        }
+        INFO(spread << " row " << row << " column " << column);
+        REQUIRE(bits(out[row * 5 + column]) == bits(nearest_float(sum)));
+      }
+    }
+  }
+}
+
+TEST_CASE("exact keeps infinities, NaN and zero sums as tensor cores do") {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> a{inf, 1, 0, 1, -1, 0, 0, 0, 0};
+  const std::vector<float> b{1, 1, 1, 0, 1, 1, -inf, 1, 1};
+  std::vector<float> out(9);
+  gemm(exact, Operands::floats(a, 3, 3), Operands::floats(b, 3, 3), out);
+  CHECK(out[0] == inf);
+  CHECK(bits(out[1]) == 0x7FFFFFFF);  // infinity times zero
+  CHECK(out[2] == -inf);              // infinity times minus infinity
+  CHECK(bits(out[3]) == 0);           // 1 - 1
+  CHECK(bits(out[6]) == 0);
+  CHECK(bits(out[8]) == 0x7FFFFFFF);  // zero times infinity
+}
+
+TEST_CASE("scales and bias are the epilogue's, in float32") {
+  const Problem p = problem(3, 4, 64, 1, 8);
+  const auto plain = multiply(hopper_wgmma_fp8, p, e4m3, e4m3);
+  const std::vector<float> bias{0.1F, -2, 3e7F, 0};
+  const auto out = multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.scale_a = 0.3F, .scale_b = 1.7F, .bias = bias});
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const float scaled = plain[i] * (0.3F * 1.7F);
+    REQUIRE(bits(out[i]) == bits(scaled + bias[i % 4]));
+  }
+}
+
+TEST_CASE("an exception from progress cancels, and progress ends at 1") {
+  const Problem p = problem(200, 40, 32, 1, 4);
+  double last = 0;
+  multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.threads = 2, .progress = [&](double share) { last = share; }});
+  CHECK(last == 1);
+  const auto cancel = [](double) { throw std::runtime_error("cancelled"); };
+  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.threads = 2, .progress = cancel}), "cancelled");
+}
+
+TEST_CASE("empty matrices and bad arguments") {
+  CHECK(multiply(hopper_wgmma_fp8, problem(0, 3, 32, 0, 1), e4m3, e4m3).empty());
+  CHECK(multiply(hopper_wgmma_fp8, problem(2, 0, 32, 0, 1), e4m3, e4m3).empty());
+  CHECK(multiply(hopper_wgmma_fp8, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
+  CHECK(multiply(exact, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
+  const Problem p = problem(2, 2, 64, 1, 1);
+  const std::vector<float> bias(3);
+  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = 48}), "promote_k must be a multiple of 32, one step of hopper_wgmma_fp8, not 48");
+  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = -1}), ContainsSubstring("promote_k must be 0"));
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.promote_k = 128}), ContainsSubstring("0 for exact"));
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.bias = bias}), "bias must have 2 elements, one a row of b, not 3");
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.threads = 0}), "threads must be at least 1, not 0");
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.scale_a = NAN}), ContainsSubstring("must be finite"));
+  std::vector<float> out(3);
+  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 4, 32), out), "a and b must have the same K, not 64 and 32");
+  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 2, 64), out), "out must have 2 * 2 elements, not 3");
+}
+
+}  // namespace fp8lab::tests

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <sstream>
+#include <string>
+
+#include "catch.hpp"
+
+namespace fp8lab::tests {
+
+/// The SplitMix64 sequence (Steele, Lea, Flood 2014): element i of a stream, so that samples can be split over threads.
+inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i) {
+  std::uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15U;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31);
+}
+
+/// Collects mismatches: the first few with index, input and both results, and their total count.
+class Mismatches {
+ public:
+  template <typename Input>
+  void compare(std::uint64_t index, Input input, std::uint64_t actual, std::uint64_t expected, const char* what = "") {
+    if (actual == expected) return;
+    if (++count_ > 8) return;
+    std::ostringstream line;
+    line << std::hex << "index " << index << " input " << input << " got " << actual << " expected " << expected << ' '
+         << what << '\n';
+    lines_ += line.str();
+  }
+  void merge(const Mismatches& other) {
+    if (count_ < 8) lines_ += other.lines_;
+    count_ += other.count_;
+  }
+  [[nodiscard]] std::uint64_t count() const { return count_; }
+  [[nodiscard]] const std::string& lines() const { return lines_; }
+
+ private:
+  std::uint64_t count_ = 0;
+  std::string lines_;
+};
+
+inline std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+}  // namespace fp8lab::tests
+
+/// Requires that there were none.
+#define REQUIRE_NO(mismatches)   \
+  do {                           \
+    INFO((mismatches).lines());  \
+    REQUIRE((mismatches).count() == 0); \
+  } while (false)
