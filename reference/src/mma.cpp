@@ -61,8 +61,8 @@ std::optional<float> special_result(std::span<const Factor> a, std::span<const F
 
 /// significand * 2^shift cut toward zero.
 std::int64_t cut(std::int64_t significand, int shift) {
+  if (significand == 0 || shift <= -63) return 0;
   if (shift >= 0) return significand * (std::int64_t{1} << shift);
-  if (shift <= -63) return 0;
   return significand / (std::int64_t{1} << -shift);
 }
 

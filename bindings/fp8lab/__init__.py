@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What FP8 hardware computes, bit for bit, and what it costs.
+
+>>> import numpy as np, fp8lab
+>>> fp8lab.encode(np.float32([0.3, 448, 1e9]), "e4m3")
+array([ 42, 126, 126], dtype=uint8)
+
+``formats()``, ``profiles()`` and ``models()`` list what there is; ``str()`` of each entry explains it.
+"""
+
+from fp8lab import experiments
+from fp8lab._casts import cast_to_representable, decode, encode, formats, profiles
+from fp8lab._core import (
+    ErrorTotals,
+    Format,
+    Histogram,
+    MmaModel,
+    Profile,
+    force_gemm_target,
+    gemm_targets,
+    version as __version__,
+)
+from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
+from fp8lab._products import gemm, mma, models
+from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
+
+__all__ = [
+    "ErrorTotals",
+    "Format",
+    "Histogram",
+    "MmaModel",
+    "Profile",
+    "__version__",
+    "absolute_error",
+    "cast_to_representable",
+    "decode",
+    "encode",
+    "errors",
+    "experiments",
+    "force_gemm_target",
+    "formats",
+    "gemm",
+    "gemm_targets",
+    "histogram",
+    "mma",
+    "models",
+    "philox4x32",
+    "profiles",
+    "relative_error",
+    "torch_cpu_uniform",
+    "torch_cuda_normal",
+    "torch_cuda_uniform",
+    "ulp_error",
+]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns what users pass (NumPy, ml_dtypes, torch) into contiguous NumPy arrays, or says which argument is wrong."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+#: FP8 element types of ml_dtypes and torch, and the format each carries.
+_CODE_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
+_SOURCES = ("float32", "float64", "float16", "bfloat16")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def _from_torch(x: Any) -> tuple[Array, str]:
+    """A torch tensor as (array, dtype name); 16-bit and 8-bit floats that NumPy lacks come as words."""
+    torch: Any = sys.modules["torch"]
+    x = x.detach().cpu()
+    name = str(x.dtype).removeprefix("torch.")
+    if name == "bfloat16":
+        return x.view(torch.int16).numpy().view(np.uint16), name
+    if name in _CODE_DTYPES:
+        return x.view(torch.uint8).numpy(), name
+    return x.numpy(), name
+
+
+def as_array(x: Any) -> tuple[Array, str]:
+    """``x`` as an array and the name of its element type; types that NumPy lacks come as unsigned words."""
+    if type(x).__module__.partition(".")[0] == "torch":
+        return _from_torch(x)
+    array = np.asarray(x)
+    name = array.dtype.name if array.dtype.isnative else array.dtype.str
+    if name == "bfloat16":
+        return array.view(np.uint16), name
+    if name in _CODE_DTYPES:
+        return array.view(np.uint8), name
+    return array, name
+
+
+def as_floats(x: Any, argument: str) -> tuple[Array, str]:
+    """A C-contiguous array of floats to encode, halves and bfloat16s as words, and the name of the source type."""
+    array, name = as_array(x)
+    if name not in _SOURCES:
+        raise TypeError(f"{argument} must be {', '.join(_SOURCES[:-1])} or {_SOURCES[-1]}, not {name}")
+    if name == "float16":
+        array = array.view(np.uint16)
+    return np.asarray(array, order="C"), name
+
+
+def as_codes(x: Any, argument: str, format: str) -> tuple[Array, str]:
+    """A C-contiguous uint8 array of codes and its format: the one that the element type carries, else ``format``."""
+    array, name = as_array(x)
+    if name in _CODE_DTYPES:
+        format = _CODE_DTYPES[name]
+    elif name != "uint8":
+        raise TypeError(f"{argument} must be uint8 codes or one of {', '.join(_CODE_DTYPES)}, not {name}")
+    return np.asarray(array, order="C"), format
+
+
+def as_doubles(x: Any, argument: str) -> Array:
+    """A C-contiguous float64 array of real numbers, widened exactly."""
+    array, name = as_array(x)
+    if name == "bfloat16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    elif array.dtype.kind not in "fiu" or name in _CODE_DTYPES:
+        raise TypeError(f"{argument} must hold real numbers, not {name}")
+    with np.errstate(invalid="ignore"):  # a signalling NaN stays a NaN
+        return np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
+
+
+def as_float32(x: Any, argument: str, shape: tuple[int, ...] | None = None) -> Array:
+    """A C-contiguous float32 array, of ``shape`` if given."""
+    array, name = as_array(x)
+    if name != "float32":
+        raise TypeError(f"{argument} must be float32, not {name}")
+    if shape is not None and array.shape != shape:
+        raise ValueError(f"{argument} must have shape {shape}, not {array.shape}")
+    return np.asarray(array, order="C")
+
+
+def check_int(value: Any, argument: str, low: int, high: int) -> int:
+    """``value`` as an int from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{argument} must be an int, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise ValueError(f"{argument} must be from {low} to {high}, not {value}")
+    return int(value)
+
+
+def check_name(value: Any, argument: str) -> str:
+    """The name of a format, profile or model: a string, or an object that carries it as ``name``."""
+    name = getattr(value, "name", value)
+    if not isinstance(name, str):
+        raise TypeError(f"{argument} must be a name (str), not {type(value).__name__}")
+    return name
+
+
+def check_real(value: Any, argument: str) -> float:
+    """``value`` as a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{argument} must be a number, not {type(value).__name__}")
+    return float(value)
+
+
+def output(out: Any, shape: tuple[int, ...], dtype: Any, argument: str = "out") -> Array:
+    """``out`` if it can take the result as it is, or a new array where it is None."""
+    dtype = np.dtype(dtype)
+    if out is None:
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"{argument} must be a NumPy array, not {type(out).__name__}")
+    if out.dtype != dtype:
+        raise TypeError(f"{argument} must be {dtype.name}, not {out.dtype.name}")
+    if out.shape != shape:
+        raise ValueError(f"{argument} must have shape {shape}, not {out.shape}")
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"{argument} must be C-contiguous and writable")
+    return out

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+from fp8lab import _core
+from fp8lab._arrays import Array, as_doubles, as_float32, check_int, check_name, check_real
+from fp8lab._core import ErrorTotals, Format, Histogram
+
+
+def _pair(actual: Any, reference: Any) -> tuple[Array, Array]:
+    a, r = as_doubles(actual, "actual"), as_doubles(reference, "reference")
+    if a.shape != r.shape:
+        raise ValueError(f"actual and reference must have the same shape, not {a.shape} and {r.shape}")
+    return a, r
+
+
+def absolute_error(actual: Any, reference: Any) -> Array:
+    """``actual - reference``, elementwise in float64."""
+    return _core.absolute_error(*_pair(actual, reference))
+
+
+def relative_error(actual: Any, reference: Any) -> Array:
+    """``(actual - reference) / |reference|``, elementwise in float64; 0 where both are equal."""
+    return _core.relative_error(*_pair(actual, reference))
+
+
+def ulp_error(actual: Any, reference: Any, *, format: str | Format = "float32") -> Array:
+    """``actual - reference`` in units in the last place of ``format`` at the reference, elementwise in float64.
+
+    ``format`` is float32, float16, bfloat16 or one of ``formats()``. The unit is the spacing in the reference's binade:
+    the smallest one below the smallest normal value, the largest one above the largest value.
+    """
+    return _core.ulp_error(*_pair(actual, reference), check_name(format, "format"))
+
+
+def errors(actual: Any, reference: Any) -> ErrorTotals:
+    """Totals of the errors of two arrays of one shape: count, mean, rms and largest errors, SQNR in dB.
+
+    Pairs with a NaN or an infinity are counted in ``not_finite`` and left out. Totals merge: ``a.merge(b)``.
+    """
+    totals = ErrorTotals()
+    totals._add(*_pair(actual, reference))
+    return totals
+
+
+def histogram(
+    values: Any,
+    bins: str = "binade",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    count: int = 100,
+    format: str | Format = "e4m3",
+    cast_input: Any = None,
+    rounding: str = "nearest_even",
+) -> Histogram:
+    """A histogram that counts zeros, infinities, NaN, underflow and saturation apart; every value counts once.
+
+    Parameters
+    ----------
+    values : array_like of real numbers
+    bins : str
+        ``linear``: ``count`` bins over [low, high), signed; ``log``: ``count`` bins of log10 |value| over [low, high);
+        ``binade``: a bin for each 2^e <= |value| < 2^(e+1), e from low to high (-150 to 127 if left out);
+        ``code``: a bin for each code of ``format``.
+    low, high : float
+        Values outside are counted in ``below`` and ``above``.
+    count : int
+        Bins, for ``linear`` and ``log``.
+    format : str
+        The format of ``code`` bins and of ``cast_input``'s cast.
+    cast_input : array_like of float32, of values' shape, optional
+        What was cast to give ``values``: elements that the cast to ``format`` underflows or saturates are counted in
+        ``underflows`` and ``saturations`` instead of the bins.
+    rounding : str
+        The rounding of that cast.
+
+    Returns
+    -------
+    Histogram
+        ``counts`` and ``edges`` (one more), the counts apart, ``merge`` and ``to_csv``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that make no bins; the message says the rule.
+    """
+    array = as_doubles(values, "values")
+    if bins in ("linear", "log") and (low is None or high is None):
+        raise ValueError(f"low and high are needed for {bins} bins")
+    if bins == "binade":
+        low = check_int(-150 if low is None else low, "low", -1074, 1023)
+        high = check_int(127 if high is None else high, "high", -1074, 1023)
+    result = Histogram(
+        check_name(bins, "bins"),
+        0.0 if low is None else check_real(low, "low"),
+        0.0 if high is None else check_real(high, "high"),
+        check_int(count, "count", 1, 2**24),
+        check_name(format, "format"),
+    )
+    source = None if cast_input is None else as_float32(cast_input, "cast_input", array.shape)
+    result._add(array, source, check_name(format, "format"), check_name(rounding, "rounding"))
+    return result

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import Array, check_int, check_real
+
+_WORD = 2**32 - 1
+_LONG = 2**64 - 1
+_INT = 2**31 - 1
+
+
+def _empty(shape: int | Sequence[int]) -> Array:
+    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    return np.empty(tuple(check_int(size, "shape", 0, _INT) for size in sizes), np.float32)
+
+
+def philox4x32(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
+    """The Philox4x32-10 bijection: four 32-bit words of a counter (4 words) and a key (2 words).
+
+    Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+    """
+    if len(counter) != 4 or len(key) != 2:
+        raise ValueError(f"counter must have 4 words and key 2, not {len(counter)} and {len(key)}")
+    words = _core.philox4x32(
+        [check_int(word, "counter", 0, _WORD) for word in counter], [check_int(word, "key", 0, _WORD) for word in key]
+    )
+    return (words[0], words[1], words[2], words[3])
+
+
+def torch_cpu_uniform(shape: int | Sequence[int], *, seed: int) -> Array:
+    """What ``torch.manual_seed(seed); torch.rand(shape)`` draws on the CPU, without torch.
+
+    Parameters
+    ----------
+    shape : int or sequence of int
+    seed : int
+        From 0 to 2^64 - 1; as in PyTorch, its low 32 bits count.
+
+    Returns
+    -------
+    ndarray of float32
+        In [0, 1), multiples of 2^-24, from the Mersenne Twister MT19937.
+    """
+    out = _empty(shape)
+    _core.torch_cpu_uniform(out, check_int(seed, "seed", 0, _LONG))
+    return out
+
+
+def torch_cuda_uniform(
+    shape: int | Sequence[int], *, seed: int, offset: int = 0, sms: int = 114, blocks_per_sm: int = 8
+) -> Array:
+    """What a float32 ``tensor.uniform_()`` draws on a CUDA device, without the device.
+
+    Parameters
+    ----------
+    shape : int or sequence of int
+        At most 2 GiB of float32.
+    seed, offset : int
+        The state of the CUDA generator; ``torch.cuda.manual_seed`` sets offset 0. A multiple of 4.
+    sms : int
+        Streaming multiprocessors of the device (H100 PCIe: 114, H100 SXM: 132).
+    blocks_per_sm : int
+        Resident threads of an SM over 256: 8 on V100, A100 and H100.
+
+    Returns
+    -------
+    ndarray of float32
+        In [0, 1).
+    """
+    out = _empty(shape)
+    _core.torch_cuda_uniform(
+        out,
+        check_int(seed, "seed", 0, _LONG),
+        check_int(offset, "offset", 0, _LONG),
+        check_int(sms, "sms", 1, _INT),
+        check_int(blocks_per_sm, "blocks_per_sm", 1, _INT),
+    )
+    return out
+
+
+def torch_cuda_normal(
+    shape: int | Sequence[int],
+    *,
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int,
+    offset: int = 0,
+    sms: int = 114,
+    blocks_per_sm: int = 8,
+) -> Array:
+    """What a float32 ``tensor.normal_(mean, std)`` draws on a CUDA device, without the device.
+
+    The device computes sine and cosine approximately; single values may differ by a few units in the last place.
+
+    Parameters
+    ----------
+    shape, seed, offset, sms, blocks_per_sm
+        As for ``torch_cuda_uniform``.
+    mean, std : float
+
+    Returns
+    -------
+    ndarray of float32
+    """
+    out = _empty(shape)
+    _core.torch_cuda_normal(
+        out,
+        check_real(mean, "mean"),
+        check_real(std, "std"),
+        check_int(seed, "seed", 0, _LONG),
+        check_int(offset, "offset", 0, _LONG),
+        check_int(sms, "sms", 1, _INT),
+        check_int(blocks_per_sm, "blocks_per_sm", 1, _INT),
+    )
+    return out

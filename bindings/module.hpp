@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <span>
+#include <string>
+
+#include "fp8lab/reference/mma.hpp"
+
+// The extension module fp8lab._core. The package's Python files turn what users pass into contiguous NumPy arrays of
+// known types, name wrong arguments, and carry the documentation; here arrays become spans and the GIL is released.
+
+namespace fp8lab::bindings {
+
+namespace py = pybind11;
+
+/// C-contiguous arrays only: a copy here would hide what the package promises not to do.
+template <typename T>
+using Array = py::array_t<T, py::array::c_style>;
+
+template <typename T>
+std::span<const T> view(const Array<T>& array) {
+  return {array.data(), static_cast<std::size_t>(array.size())};
+}
+template <typename T>
+std::span<T> mutable_view(Array<T>& array) {
+  return {array.mutable_data(), static_cast<std::size_t>(array.size())};
+}
+
+/// An array of 16-bit words as halves or bfloat16s, which have the same layout.
+template <typename T>
+std::span<const T> view_as(const Array<std::uint16_t>& array) {
+  static_assert(sizeof(T) == sizeof(std::uint16_t));
+  return {reinterpret_cast<const T*>(array.data()), static_cast<std::size_t>(array.size())};
+}
+template <typename T>
+std::span<T> mutable_view_as(Array<std::uint16_t>& array) {
+  static_assert(sizeof(T) == sizeof(std::uint16_t));
+  return {reinterpret_cast<T*>(array.mutable_data()), static_cast<std::size_t>(array.size())};
+}
+
+/// A progress callback for work that runs without the GIL: lets Ctrl-C through.
+void check_signals();
+
+void bind_casts(py::module_& module);
+void bind_random(py::module_& module);
+void bind_products(py::module_& module);
+void bind_measures(py::module_& module);
+void bind_experiments(py::module_& module);
+
+}  // namespace fp8lab::bindings

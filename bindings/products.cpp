@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/gemm.hpp"
+#include "module.hpp"
+
+namespace fp8lab::bindings {
+namespace {
+
+/// A (rows, depth) array of codes (uint8) or float32 values.
+Operands operands_of(const py::array& array, const std::string& format) {
+  const auto rows = static_cast<std::size_t>(array.shape(0));
+  const auto depth = static_cast<std::size_t>(array.shape(1));
+  if (format == "float32") return Operands::floats(view(py::cast<Array<float>>(array)), rows, depth);
+  return Operands::codes(view(py::cast<Array<std::uint8_t>>(array)), find_format(format).format, rows, depth);
+}
+
+void mma_array(const std::string& model, const py::array& a, const std::string& format_a, const py::array& b,
+               const std::string& format_b, const Array<float>& c, Array<float> out, const std::string& zero_rule) {
+  const Operands left = operands_of(a, format_a);
+  const Operands right = operands_of(b, format_b);
+  const auto accumulators = view(c);
+  const auto results = mutable_view(out);
+  const py::gil_scoped_release release;
+  mma(find_model(model), left, right, accumulators, results, find_zero_rule(zero_rule));
+}
+
+void gemm_array(const std::string& model, const py::array& a, const std::string& format_a, const py::array& b,
+                const std::string& format_b, Array<float> out, float scale_a, float scale_b, int promote_k,
+                const Array<float>& bias, const std::string& zero_rule, int threads) {
+  const Operands left = operands_of(a, format_a);
+  const Operands right = operands_of(b, format_b);
+  const GemmOptions options{.scale_a = scale_a,
+                            .scale_b = scale_b,
+                            .promote_k = promote_k,
+                            .bias = view(bias),
+                            .zero_rule = find_zero_rule(zero_rule),
+                            .threads = threads,
+                            .progress = [](double /*share*/) { check_signals(); }};
+  const auto results = mutable_view(out);
+  const py::gil_scoped_release release;
+  gemm(find_model(model), left, right, results, options);
+}
+
+std::vector<std::string> operand_names(const MmaModel& model) {
+  std::vector<std::string> names;
+  for (const Format& format : model.operands) {
+    std::string name = "float32";
+    for (const NamedFormat& named : named_formats) {
+      if (named.format == format) name = std::string(named.name);
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+void bind_products(py::module_& module) {
+  py::class_<MmaModel>(module, "MmaModel")
+      .def_property_readonly("name", [](const MmaModel& m) { return std::string(m.name); })
+      .def_property_readonly("description", [](const MmaModel& m) { return std::string(m.description); })
+      .def_property_readonly("source", [](const MmaModel& m) { return std::string(m.source); })
+      .def_property_readonly("evidence", [](const MmaModel& m) { return std::string(m.evidence); })
+      .def_readonly("products_per_step", &MmaModel::products_per_step)
+      .def_readonly("fraction_bits", &MmaModel::fraction_bits)
+      .def_property_readonly("operands", &operand_names)
+      .def("__str__",
+           [](const MmaModel& m) {
+             return std::string(m.name) + ": " + std::string(m.description) + " [" + std::string(m.source) + "; " +
+                    std::string(m.evidence) + "]";
+           })
+      .def("__repr__", [](const MmaModel& m) { return "<fp8lab.MmaModel " + std::string(m.name) + ">"; });
+  module.def("models", [] { return std::vector<MmaModel>(models.begin(), models.end()); });
+  module.def("find_model", [](const std::string& name) { return find_model(name); });
+  module.def("mma", &mma_array, py::arg("model"), py::arg("a"), py::arg("format_a"), py::arg("b"), py::arg("format_b"),
+             py::arg("c").noconvert(), py::arg("out").noconvert(), py::arg("zero_rule"));
+  module.def("gemm", &gemm_array, py::arg("model"), py::arg("a"), py::arg("format_a"), py::arg("b"), py::arg("format_b"),
+             py::arg("out").noconvert(), py::arg("scale_a"), py::arg("scale_b"), py::arg("promote_k"),
+             py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"));
+  module.def("gemm_targets", [] {
+    std::vector<std::string> names;
+    for (const std::string_view name : gemm_targets()) names.emplace_back(name);
+    return names;
+  });
+  module.def("force_gemm_target", [](const std::string& name) { force_gemm_target(name); }, py::arg("name"));
+}
+
+}  // namespace fp8lab::bindings

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+
+def splitmix(seed: int, count: int) -> np.ndarray:
+    """The SplitMix64 sequence as uint64: seeded bits that no library's version changes."""
+    z = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@pytest.fixture
+def floats() -> np.ndarray:
+    """2^22 seeded floats: any bit pattern, and as many again near the formats' range."""
+    words = splitmix(20261121, 1 << 22).astype(np.uint32)
+    near = (words & np.uint32(0x80FFFFFF)) + np.uint32(0x36000000) + (words >> np.uint32(29) << np.uint32(25))
+    words[::2] = near[::2]
+    return words.view(np.float32)

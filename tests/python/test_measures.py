@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+import fp8lab
+
+
+def test_binades_equal_numpy(floats):
+    h = fp8lab.histogram(floats, low=-20, high=20)
+    magnitude = np.abs(floats[np.isfinite(floats)]).astype(np.float64)
+    counts, _ = np.histogram(magnitude, bins=2.0 ** np.arange(-20, 22))
+    counts[-1] -= np.count_nonzero(magnitude == 2.0**21)  # NumPy's last bin is closed
+    np.testing.assert_array_equal(h.counts, counts)
+    assert h.total == floats.size
+    assert h.nans == np.isnan(floats).sum() and h.infinities == np.isinf(floats).sum()
+    assert h.zeros == (floats == 0).sum() and h.edges[0] == 2.0**-20 and h.edges[-1] == 2.0**21
+
+
+def test_linear_log_and_code_bins():
+    x = np.linspace(0, 1, 11)
+    assert fp8lab.histogram(x, "linear", low=0, high=1, count=2).counts.tolist() == [4, 5]
+    assert fp8lab.histogram([1.0, 20.0, 300.0], "log", low=1, high=1000, count=3).counts.tolist() == [1, 1, 1]
+    h = fp8lab.histogram(np.float32([1, -1, 448]), "code", format="e4m3")
+    assert np.flatnonzero(h.counts).tolist() == [0x38, 0x7E, 0xB8]
+
+
+def test_underflow_and_saturation_are_apart():
+    x = np.float32([1e-9, 0, 1, 448, 1000, np.inf, np.nan])
+    h = fp8lab.histogram(fp8lab.cast_to_representable(x, "e4m3"), "code", cast_input=x)
+    assert (h.underflows, h.saturations, h.zeros, h.nans, int(h.counts.sum())) == (1, 2, 1, 1, 2)
+
+
+def test_histograms_merge():
+    a, b = fp8lab.histogram([1.0, 2.0]), fp8lab.histogram([2.0, 0.0])
+    a.merge(b)
+    assert a.total == 4 and a.zeros == 1
+    assert a.to_csv().startswith("low,high,count\n")
+    with pytest.raises(ValueError, match="different bins"):
+        a.merge(fp8lab.histogram([1.0], low=0, high=3))
+
+
+def test_error_measures():
+    actual, reference = np.float32([1, 2, 4]), np.float32([1, 1, 5])
+    totals = fp8lab.errors(actual, reference)
+    assert (totals.count, totals.mean_error, totals.max_relative_error) == (3, 0, 1)
+    assert totals.sqnr_db == pytest.approx(10 * np.log10(27 / 2), rel=1e-15)
+    totals.merge(fp8lab.errors([1.0], [np.nan]))
+    assert totals.not_finite == 1
+    assert fp8lab.absolute_error(actual, reference).tolist() == [0, 1, -1]
+    assert fp8lab.relative_error(actual, reference).tolist() == [0, 1, -0.2]
+    assert fp8lab.ulp_error([1 + 2.0**-22], [1.0]).tolist() == [2]
+    assert fp8lab.ulp_error([1.0], [1.25], format="e4m3").tolist() == [-2]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: fp8lab.histogram([1.0], "square"), ValueError, "unknown bins 'square'; known: linear, log, binade, code"),
+        (lambda: fp8lab.histogram([1.0], "linear"), ValueError, "low and high are needed"),
+        (lambda: fp8lab.histogram([1.0], "log", low=0, high=1), ValueError, "0 < low"),
+        (lambda: fp8lab.histogram(["a"]), TypeError, "values must hold real numbers"),
+        (lambda: fp8lab.histogram([1.0], cast_input=np.float32([1, 2])), ValueError, "cast_input must have shape"),
+        (lambda: fp8lab.errors([1.0], [1.0, 2.0]), ValueError, "must have the same shape"),
+        (lambda: fp8lab.ulp_error([1.0], [1.0], format="e9m9"), ValueError, "unknown format 'e9m9'"),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+import pytest
+
+import fp8lab
+
+
+def test_primer_reproduces_the_published_tables(tmp_path):
+    result = fp8lab.experiments.primer(threads=2, out=tmp_path / "primer")
+    assert result["matches"] == {"out_fp8": 36, "out_fp32": 35, "out_fp8_representable": 36, "difference": 36}
+    assert result["judged"] and result["passed"]
+    assert json.loads((tmp_path / "primer" / "primer.json").read_text())["tables"] == result["tables"]
+    assert "36 of 36 match" in str(result)
+    for name, histogram in result["histograms"].items():
+        lines = (tmp_path / "primer" / f"{name}.csv").read_text().splitlines()
+        assert len(lines) == 1 + len(histogram["counts"]) + 7
+    arguments = result["provenance"]["arguments"]
+    assert arguments["seed"] == 12345 and arguments["mma"] == "hopper_wgmma_fp8"
+
+
+def test_the_same_numbers_come_from_the_parts():
+    x = fp8lab.torch_cpu_uniform((1024, 768), seed=12345)
+    w = fp8lab.torch_cuda_normal((768, 768), std=0.023, seed=12345)
+    out = fp8lab.gemm(fp8lab.encode(x, "e4m3"), fp8lab.encode(w, "e4m3"), model="hopper_wgmma_fp8")
+    published = fp8lab.experiments.primer()["published"]["out_fp8"]
+    rows = np.r_[:3, -3:0]
+    assert [[f"{value:.4f}" for value in row] for row in out[np.ix_(rows, rows)]] == published
+
+
+def test_other_arguments_are_not_judged():
+    result = fp8lab.experiments.primer(mma="exact", rows=16, in_features=32, out_features=48)
+    assert not result["judged"]
+    assert result["causes"]["accumulator"]["max_absolute_error"] == 0
+    assert result["causes"]["total"]["share"] == pytest.approx(1, abs=1e-12)  # a sum divided by itself
+
+
+def test_an_unwritable_directory_is_an_oserror(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="is not a directory"):
+        fp8lab.experiments.primer(out=tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"rows": 17}, ValueError, "rows must be a multiple of 16"),
+        ({"rows": 1.5}, TypeError, "rows must be an int"),
+        ({"mma": "h100"}, ValueError, "unknown model 'h100'"),
+        ({"scale_x": 0}, ValueError, "scale_x must be positive"),
+        ({"seed": -1}, ValueError, "seed must be from 0"),
+        ({"sms": 0}, ValueError, "sms must be at least 1"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        fp8lab.experiments.primer(**arguments)
