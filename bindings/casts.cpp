@@ -84,10 +84,8 @@ void bind_casts(py::module_& module) {
       .def_property_readonly("is_signed", [](const NamedFormat& f) { return f.format.is_signed; })
       .def_property_readonly("has_subnormals", [](const NamedFormat& f) { return f.format.has_subnormals; })
       .def_property_readonly("specials", [](const NamedFormat& f) { return name_of(f.format.specials); })
-      .def_property_readonly("max",
-                             [](const NamedFormat& f) {
-                               return decode(f.format, static_cast<std::uint32_t>(f.format.max_code()));
-                             })
+      .def_property_readonly(
+          "max", [](const NamedFormat& f) { return decode(f.format, static_cast<std::uint32_t>(f.format.max_code())); })
       .def("__str__", [](const NamedFormat& f) { return std::string(f.name) + ": " + std::string(f.description); })
       .def("__repr__", [](const NamedFormat& f) { return "<fp8lab.Format " + std::string(f.name) + ">"; });
   py::class_<Profile>(module, "Profile")

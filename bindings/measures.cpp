@@ -50,10 +50,13 @@ void bind_measures(py::module_& module) {
            }),
            py::arg("kind"), py::arg("low"), py::arg("high"), py::arg("count"), py::arg("format"))
       .def("_add", &add_values, py::arg("values").noconvert(), py::arg("input"), py::arg("format"), py::arg("rounding"))
-      .def("merge", &Histogram::merge, py::arg("other"), "Add the counts of a histogram with the same bins; ValueError otherwise.")
+      .def("merge", &Histogram::merge, py::arg("other"),
+           "Add the counts of a histogram with the same bins; ValueError otherwise.")
       .def("to_csv", &to_csv, "The histogram as CSV: low, high, count a bin, then the counts apart.")
-      .def_property_readonly("counts", [](const Histogram& h) { return copy_of(h.counts()); }, "Counts, one a bin (uint64).")
-      .def_property_readonly("edges", [](const Histogram& h) { return copy_of(h.edges()); }, "Bin i is [edges[i], edges[i + 1]).")
+      .def_property_readonly(
+          "counts", [](const Histogram& h) { return copy_of(h.counts()); }, "Counts, one a bin (uint64).")
+      .def_property_readonly(
+          "edges", [](const Histogram& h) { return copy_of(h.edges()); }, "Bin i is [edges[i], edges[i + 1]).")
       .def_property_readonly("total", &Histogram::total, "Everything counted, in bins or apart.")
       .def_readonly("zeros", &Histogram::zeros)
       .def_readonly("infinities", &Histogram::infinities)

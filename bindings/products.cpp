@@ -73,9 +73,9 @@ void bind_products(py::module_& module) {
   module.def("find_model", [](const std::string& name) { return find_model(name); });
   module.def("mma", &mma_array, py::arg("model"), py::arg("a"), py::arg("format_a"), py::arg("b"), py::arg("format_b"),
              py::arg("c").noconvert(), py::arg("out").noconvert(), py::arg("zero_rule"));
-  module.def("gemm", &gemm_array, py::arg("model"), py::arg("a"), py::arg("format_a"), py::arg("b"), py::arg("format_b"),
-             py::arg("out").noconvert(), py::arg("scale_a"), py::arg("scale_b"), py::arg("promote_k"),
-             py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"));
+  module.def("gemm", &gemm_array, py::arg("model"), py::arg("a"), py::arg("format_a"), py::arg("b"),
+             py::arg("format_b"), py::arg("out").noconvert(), py::arg("scale_a"), py::arg("scale_b"),
+             py::arg("promote_k"), py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"));
   module.def("gemm_targets", [] {
     std::vector<std::string> names;
     for (const std::string_view name : gemm_targets()) names.emplace_back(name);

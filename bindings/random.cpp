@@ -25,7 +25,8 @@ void bind_random(py::module_& module) {
       py::arg("out").noconvert(), py::arg("seed"), py::arg("offset"), py::arg("sms"), py::arg("blocks_per_sm"));
   module.def(
       "torch_cuda_normal",
-      [](Array<float> out, float mean, float std, std::uint64_t seed, std::uint64_t offset, int sms, int blocks_per_sm) {
+      [](Array<float> out, float mean, float std, std::uint64_t seed, std::uint64_t offset, int sms,
+         int blocks_per_sm) {
         const auto values = mutable_view(out);
         const py::gil_scoped_release release;
         torch_cuda_normal(seed, offset, {sms, blocks_per_sm}, mean, std, values);

@@ -47,8 +47,8 @@ inline std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 }  // namespace fp8lab::tests
 
 /// Requires that there were none.
-#define REQUIRE_NO(mismatches)   \
-  do {                           \
-    INFO((mismatches).lines());  \
+#define REQUIRE_NO(mismatches)          \
+  do {                                  \
+    INFO((mismatches).lines());         \
     REQUIRE((mismatches).count() == 0); \
   } while (false)

@@ -72,8 +72,10 @@ int run(PrimerOptions& options) {
   bar.clear();
   if (options.out) write_files(*options.out, files_of(result));
   if (!options.quiet) std::fputs(report_of(result, style_of_terminal()).c_str(), stdout);
-  if (options.out && !options.quiet) std::printf("Results: %s/primer.json and a CSV a histogram\n", options.out->c_str());
-  if (std::fflush(stdout) != 0) throw std::runtime_error(std::string("cannot write to stdout: ") + std::strerror(errno));
+  if (options.out && !options.quiet)
+    std::printf("Results: %s/primer.json and a CSV a histogram\n", options.out->c_str());
+  if (std::fflush(stdout) != 0)
+    throw std::runtime_error(std::string("cannot write to stdout: ") + std::strerror(errno));
   return result.judged && !result.passed ? not_reproduced : 0;
 }
 
@@ -89,7 +91,8 @@ std::string check_integer(const std::string& text) {
 
 void add_primer(CLI::App& app, PrimerOptions& options) {
   PrimerArguments& arguments = options.arguments;
-  CLI::App* primer = app.add_subcommand("primer", "Reproduce the H100 tables of Transformer Engine's FP8 primer, and explain them");
+  CLI::App* primer =
+      app.add_subcommand("primer", "Reproduce the H100 tables of Transformer Engine's FP8 primer, and explain them");
   primer->footer(
       "A Linear layer in FP8, in TF32, and in TF32 with inputs that E4M3 can represent: the corners that NVIDIA's\n"
       "documentation prints, computed here from PyTorch's random streams, the E4M3 cast and a bit-exact model of the\n"
@@ -104,14 +107,26 @@ void add_primer(CLI::App& app, PrimerOptions& options) {
   for (const MmaModel& model : models) {
     if (model.name != hopper_tf32.name) known += (known.empty() ? "" : ", ") + std::string(model.name);
   }
-  primer->add_option("--seed", arguments.seed, "torch.manual_seed")->check(check_integer<std::uint64_t>)->capture_default_str();
-  primer->add_option("--sms", arguments.sms, "SMs of the device that draws the weight (H100 PCIe: 114, SXM: 132)")->check(check_integer<int>)->capture_default_str();
-  primer->add_option("--mma", options.mma, "tensor core of the FP8 product: " + known)->type_name("MODEL")->capture_default_str();
-  primer->add_option("--in-features", arguments.in_features, "K, a multiple of 16")->check(check_integer<int>)->capture_default_str();
-  primer->add_option("--out-features", arguments.out_features, "N, a multiple of 16")->check(check_integer<int>)->capture_default_str();
+  primer->add_option("--seed", arguments.seed, "torch.manual_seed")
+      ->check(check_integer<std::uint64_t>)
+      ->capture_default_str();
+  primer->add_option("--sms", arguments.sms, "SMs of the device that draws the weight (H100 PCIe: 114, SXM: 132)")
+      ->check(check_integer<int>)
+      ->capture_default_str();
+  primer->add_option("--mma", options.mma, "tensor core of the FP8 product: " + known)
+      ->type_name("MODEL")
+      ->capture_default_str();
+  primer->add_option("--in-features", arguments.in_features, "K, a multiple of 16")
+      ->check(check_integer<int>)
+      ->capture_default_str();
+  primer->add_option("--out-features", arguments.out_features, "N, a multiple of 16")
+      ->check(check_integer<int>)
+      ->capture_default_str();
   primer->add_option("--rows", arguments.rows, "M, a multiple of 16")->check(check_integer<int>)->capture_default_str();
-  primer->add_option("--scale-x", arguments.scale_x, "factor on x before the cast, divided out afterwards")->capture_default_str();
-  primer->add_option("--scale-w", arguments.scale_w, "factor on w before the cast, divided out afterwards")->capture_default_str();
+  primer->add_option("--scale-x", arguments.scale_x, "factor on x before the cast, divided out afterwards")
+      ->capture_default_str();
+  primer->add_option("--scale-w", arguments.scale_w, "factor on w before the cast, divided out afterwards")
+      ->capture_default_str();
   primer->add_option("--out", options.out, "write primer.json and a CSV a histogram into DIR")->type_name("DIR");
   primer->add_flag("--quiet", options.quiet, "print nothing; the exit status tells");
 }
@@ -130,23 +145,27 @@ void check_command(const CLI::App& app, const std::string& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::setlocale(LC_CTYPE, "");
-  CLI::App app{"fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab"};
-  app.set_version_flag("--version", "fp8lab " + std::string(version()));
-  app.require_subcommand(1);
-  PrimerOptions primer;
-  add_primer(app, primer);
   try {
-    check_command(app, argc > 1 ? argv[1] : "");
-    app.parse(argc, argv);
+    std::setlocale(LC_CTYPE, "");
+    CLI::App app{"fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab"};
+    app.set_version_flag("--version", "fp8lab " + std::string(version()));
+    app.require_subcommand(1);
+    PrimerOptions primer;
+    add_primer(app, primer);
+    try {
+      check_command(app, argc > 1 ? argv[1] : "");
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+      std::string line = error.what();
+      std::ranges::replace(line, '\n', ' ');
+      throw std::invalid_argument(line + " (see fp8lab --help)");
+    }
     return run(primer);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    std::string line = error.what();
-    std::ranges::replace(line, '\n', ' ');
-    std::fprintf(stderr, "fp8lab: %s (see fp8lab --help)\n", line.c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fp8lab: %s\n", error.what());
+  } catch (...) {
+    std::fputs("fp8lab: unknown error\n", stderr);
   }
   return bad_input;
 }

@@ -59,6 +59,7 @@ std::string draw_binades(const std::vector<std::string>& titles, const std::vect
   for (const std::string& title : titles) heading += padded(title, static_cast<std::size_t>(width) + 2);
   std::string text = trimmed(heading) + '\n';
   std::vector<double> largest;
+  largest.reserve(histograms.size());
   for (const Histogram* h : histograms) largest.push_back(static_cast<double>(std::ranges::max(h->counts())));
   for (std::size_t bin = last; bin-- > first;) {
     std::string line = padded(binade_label(edges[bin]), label_width);
@@ -70,7 +71,8 @@ std::string draw_binades(const std::vector<std::string>& titles, const std::vect
   const auto row = [&](const char* label, std::uint64_t Histogram::* field) {
     if (std::ranges::all_of(histograms, [&](const Histogram* h) { return h->*field == 0; })) return;
     std::string line = padded(label, label_width);
-    for (const Histogram* h : histograms) line += padded(std::to_string(h->*field), static_cast<std::size_t>(width) + 2);
+    for (const Histogram* h : histograms)
+      line += padded(std::to_string(h->*field), static_cast<std::size_t>(width) + 2);
     text += trimmed(line) + '\n';
   };
   row("zero", &Histogram::zeros);

@@ -14,11 +14,12 @@ namespace fp8lab::experiments {
 namespace {
 
 constexpr float weight_deviation = 0.023F;  // Transformer Engine's default initialisation of Linear
-constexpr CastPolicy hardware_cast{};  // the default policy is cuda_satfinite
+constexpr CastPolicy hardware_cast{};       // the default policy is cuda_satfinite
 
 void check_size(const char* name, long long size) {
   if (size < 16 || size > 65536 || size % 16 != 0) {
-    throw std::invalid_argument(std::string(name) + " must be a multiple of 16 from 16 to 65536 (cuBLASLt's FP8 GEMMs " +
+    throw std::invalid_argument(std::string(name) +
+                                " must be a multiple of 16 from 16 to 65536 (cuBLASLt's FP8 GEMMs " +
                                 "need 16-byte aligned operands in all three passes), not " + std::to_string(size));
   }
 }
@@ -47,10 +48,11 @@ void check(const PrimerArguments& arguments) {
 
 bool as_published(const PrimerArguments& arguments) {
   const PrimerArguments published;
-  return arguments.seed == published.seed && arguments.sms == published.sms && arguments.mma.name == published.mma.name &&
-         arguments.mma.fraction_bits == published.mma.fraction_bits && arguments.rows == published.rows &&
-         arguments.in_features == published.in_features && arguments.out_features == published.out_features &&
-         arguments.scale_x == published.scale_x && arguments.scale_w == published.scale_w;
+  return arguments.seed == published.seed && arguments.sms == published.sms &&
+         arguments.mma.name == published.mma.name && arguments.mma.fraction_bits == published.mma.fraction_bits &&
+         arguments.rows == published.rows && arguments.in_features == published.in_features &&
+         arguments.out_features == published.out_features && arguments.scale_x == published.scale_x &&
+         arguments.scale_w == published.scale_w;
 }
 
 /// Inputs, and the five outputs that the tables and the causes need.
@@ -182,8 +184,8 @@ void add_causes(const Tensors& t, PrimerResult& result) {
     }
     entry.share = total_squares == 0 ? 0 : projection / total_squares;
     result.causes.push_back(entry);
-    result.histograms.push_back({std::string("error_") + cause.name,
-                                 std::string("|error| from ") + cause.meaning + ", by binade", histogram});
+    result.histograms.push_back(
+        {std::string("error_") + cause.name, std::string("|error| from ") + cause.meaning + ", by binade", histogram});
   }
 }
 
@@ -216,8 +218,8 @@ PrimerResult run_primer(const PrimerArguments& arguments, const Progress& progre
   check(arguments);
   const Tensors tensors = compute(arguments, progress);
   PrimerResult result{arguments, {}, {}, {}, as_published(arguments), true};
-  result.tables = tables_of(tensors, static_cast<std::size_t>(arguments.rows),
-                            static_cast<std::size_t>(arguments.out_features));
+  result.tables =
+      tables_of(tensors, static_cast<std::size_t>(arguments.rows), static_cast<std::size_t>(arguments.out_features));
   for (const PrimerTable& table : result.tables) result.passed = result.passed && table.matches >= table.required;
   add_causes(tensors, result);
   add_histograms(tensors, result);

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <utility>
 
 #include "fp8lab/experiments/primer.hpp"
 #include "fp8lab/experiments/provenance.hpp"
@@ -33,7 +34,8 @@ std::vector<std::string> lines_of(const Corner& corner, const Corner& other, std
       carets += std::string(cell - std::min(cell, text.size()), ' ');
       for (std::size_t at = 0; at < text.size(); ++at) {
         const bool differs = text.size() != reference.size() || text[at] != reference[at];
-        row += differs && mark && style.color ? std::string("\x1b[31m") + text[at] + "\x1b[0m" : std::string(1, text[at]);
+        row +=
+            differs && mark && style.color ? std::string("\x1b[31m") + text[at] + "\x1b[0m" : std::string(1, text[at]);
         carets += differs ? '^' : ' ';
       }
     }
@@ -55,7 +57,7 @@ std::string table_text(const PrimerTable& table, bool judged, const TextStyle& s
                            judged && table.matches < table.required ? " (TOO FEW)" : "");
   const auto ours = lines_of(table.ours, table.published, cell, true, style);
   const auto theirs = lines_of(table.published, table.ours, cell, false, style);
-  const bool side_by_side = static_cast<int>(2 * 6 * cell + 3) <= style.width;
+  const bool side_by_side = std::cmp_less_equal(2 * (6 * cell) + 3, style.width);
   const auto heading = [&](const char* title) {
     std::string padded = std::string("  ") + title;
     padded.resize(6 * cell, ' ');
@@ -78,9 +80,9 @@ std::string table_text(const PrimerTable& table, bool judged, const TextStyle& s
 std::string causes_text(const PrimerResult& result, const TextStyle& style) {
   std::string text = "Where out_fp8 - out_fp32 comes from, over all " +
                      std::to_string(result.causes.front().totals.count) + " outputs:\n";
-  text += "  cause          rms error   largest     mean        share   what it is\n";
+  text += "  cause          rms error   largest     mean            share  what it is\n";
   for (const PrimerCause& cause : result.causes) {
-    text += print("  %-13s  %9.3e   %9.3e  %10.3e  %6.2f %%  %s\n", cause.name.c_str(), cause.totals.rms_error(),
+    text += print("  %-13s  %9.3e   %9.3e  %10.3e  %9.4f %%  %s\n", cause.name.c_str(), cause.totals.rms_error(),
                   cause.totals.max_absolute_error, cause.totals.mean_error(), 100 * cause.share, cause.meaning.c_str());
   }
   text += "\n|error| by cause; one line a binade, each column with its own scale:\n";
@@ -111,10 +113,11 @@ std::string reading_text(const PrimerResult& result) {
     return count;
   };
   std::string text = "\nHow to read it:\n";
-  text += print("  Of the difference between FP8 and FP32, %.2f %% comes from the casts, %.2f %% from the tensor core's sums.\n",
-                cause("cast_of_x") + cause("cast_of_w"), cause("accumulator"));
-  for (const auto& [name, tensor, scale] : {std::tuple{"codes_x", "x", result.arguments.scale_x},
-                                            std::tuple{"codes_w", "w", result.arguments.scale_w}}) {
+  text += print(
+      "  Of the difference between FP8 and FP32, %.3f %% comes from the casts, %.3f %% from the tensor core's sums.\n",
+      cause("cast_of_x") + cause("cast_of_w"), cause("accumulator"));
+  for (const auto& [name, tensor, scale] :
+       {std::tuple{"codes_x", "x", result.arguments.scale_x}, std::tuple{"codes_w", "w", result.arguments.scale_w}}) {
     text += print("  %s at scale %g: %.1f %% zero or subnormal in E4M3, %.1f %% saturated.\n", tensor,
                   static_cast<double>(scale), percent(name, tiny(name)),
                   percent(name, histogram_of(result, name).saturations));
@@ -122,18 +125,25 @@ std::string reading_text(const PrimerResult& result) {
   text += "  out_fp8 - out_fp8_representable has equal inputs on both sides: what is left is the accumulator of\n  " +
           std::string(result.arguments.mma.name) + ".\n";
   if (result.judged) {
-    text += "  out_fp32's missing digit: the device draws the weight with an approximate sine and cosine, and two weights of\n"
-            "  that output lie so close to a tie of TF32's rounding that this decides the last printed digit.\n";
+    text +=
+        "  out_fp32's missing digit: the device draws the weight with an approximate sine and cosine, and two weights "
+        "of\n"
+        "  that output lie so close to a tie of TF32's rounding that this decides the last printed digit.\n";
   }
   return text;
 }
 
 Json json_of(const Histogram& histogram) {
-  return {{"edges", histogram.edges()},         {"counts", histogram.counts()},
-          {"zeros", histogram.zeros},           {"infinities", histogram.infinities},
-          {"nans", histogram.nans},             {"below", histogram.below},
-          {"above", histogram.above},           {"underflows", histogram.underflows},
-          {"saturations", histogram.saturations}, {"total", histogram.total()}};
+  return {{"edges", histogram.edges()},
+          {"counts", histogram.counts()},
+          {"zeros", histogram.zeros},
+          {"infinities", histogram.infinities},
+          {"nans", histogram.nans},
+          {"below", histogram.below},
+          {"above", histogram.above},
+          {"underflows", histogram.underflows},
+          {"saturations", histogram.saturations},
+          {"total", histogram.total()}};
 }
 
 Json json_of(const PrimerCause& cause) {
@@ -146,10 +156,14 @@ Json json_of(const PrimerCause& cause) {
 }
 
 Json json_of(const PrimerArguments& arguments) {
-  return {{"seed", arguments.seed},       {"sms", arguments.sms},
-          {"mma", arguments.mma.name},    {"in_features", arguments.in_features},
-          {"out_features", arguments.out_features}, {"rows", arguments.rows},
-          {"scale_x", arguments.scale_x}, {"scale_w", arguments.scale_w}};
+  return {{"seed", arguments.seed},
+          {"sms", arguments.sms},
+          {"mma", arguments.mma.name},
+          {"in_features", arguments.in_features},
+          {"out_features", arguments.out_features},
+          {"rows", arguments.rows},
+          {"scale_x", arguments.scale_x},
+          {"scale_w", arguments.scale_w}};
 }
 
 }  // namespace
@@ -158,8 +172,12 @@ std::string to_json(const PrimerResult& result) {
   const Provenance made = provenance();
   Json json{{"experiment", "primer"},
             {"provenance",
-             {{"version", made.version}, {"commit", made.commit}, {"compiler", made.compiler}, {"cpu", made.cpu},
-              {"date", made.date}, {"arguments", json_of(result.arguments)},
+             {{"version", made.version},
+              {"commit", made.commit},
+              {"compiler", made.compiler},
+              {"cpu", made.cpu},
+              {"date", made.date},
+              {"arguments", json_of(result.arguments)},
               {"source", "Transformer Engine documentation, Using FP8 with Transformer Engine (fp8_primer.ipynb)"}}},
             {"judged", result.judged},
             {"passed", result.passed}};
@@ -179,15 +197,17 @@ std::string to_json(const PrimerResult& result) {
 
 std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& result) {
   std::vector<std::pair<std::string, std::string>> files{{"primer.json", to_json(result)}};
-  for (const NamedHistogram& entry : result.histograms) files.emplace_back(entry.name + ".csv", to_csv(entry.histogram));
+  for (const NamedHistogram& entry : result.histograms)
+    files.emplace_back(entry.name + ".csv", to_csv(entry.histogram));
   return files;
 }
 
 std::string report_of(const PrimerResult& result, const TextStyle& style) {
-  std::string text = print("Transformer Engine's FP8 primer: %lld x %lld inputs, %lld outputs, seed %llu, %d SMs, %s\n\n",
-                           result.arguments.rows, result.arguments.in_features, result.arguments.out_features,
-                           static_cast<unsigned long long>(result.arguments.seed), result.arguments.sms,
-                           std::string(result.arguments.mma.name).c_str());
+  std::string text =
+      print("Transformer Engine's FP8 primer: %lld x %lld inputs, %lld outputs, seed %llu, %d SMs, %s\n\n",
+            result.arguments.rows, result.arguments.in_features, result.arguments.out_features,
+            static_cast<unsigned long long>(result.arguments.seed), result.arguments.sms,
+            std::string(result.arguments.mma.name).c_str());
   for (const PrimerTable& table : result.tables) text += table_text(table, result.judged, style);
   text += causes_text(result, style) + reading_text(result);
   std::string counts;

@@ -8,9 +8,12 @@
 
 namespace fp8lab {
 
-ExactGemm::ExactGemm(const GemmShape& shape, std::span<const Factor> a, std::span<const Factor> b,
-                     std::span<float> out)
-    : shape_(shape), a_(a), b_(b), out_(out), left_(side_of(a, shape.rows, shape.depth)),
+ExactGemm::ExactGemm(const GemmShape& shape, std::span<const Factor> a, std::span<const Factor> b, std::span<float> out)
+    : shape_(shape),
+      a_(a),
+      b_(b),
+      out_(out),
+      left_(side_of(a, shape.rows, shape.depth)),
       right_(side_of(b, shape.columns, shape.depth)) {}
 
 ExactGemm::Side ExactGemm::side_of(std::span<const Factor> factors, std::size_t rows, std::size_t depth) {
@@ -39,8 +42,9 @@ void ExactGemm::operator()(std::size_t first, std::size_t last, const Report& re
   Matrix product;
   for (std::size_t row0 = first; row0 < last; row0 += block) {
     const std::size_t count = std::min(block, last - row0);
-    product.noalias() = left_.values.block(static_cast<Eigen::Index>(row0), 0, static_cast<Eigen::Index>(count), depth) *
-                        right_.values.transpose();
+    product.noalias() =
+        left_.values.block(static_cast<Eigen::Index>(row0), 0, static_cast<Eigen::Index>(count), depth) *
+        right_.values.transpose();
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = row0 + i;
       for (std::size_t column = 0; column < shape_.columns; ++column) {

@@ -21,8 +21,8 @@ class ExactGemm {
  private:
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   struct Side {
-    Matrix values;               // specials as zeros
-    std::vector<double> norms;   // 2-norm a row; NaN where a special takes part
+    Matrix values;              // specials as zeros
+    std::vector<double> norms;  // 2-norm a row; NaN where a special takes part
   };
   [[nodiscard]] static Side side_of(std::span<const Factor> factors, std::size_t rows, std::size_t depth);
 

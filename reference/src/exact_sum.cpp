@@ -17,7 +17,7 @@ void ExactSum::add(bool negative, std::uint64_t significand, int exponent) {
   const unsigned shift = position % 64;
   const std::array<std::uint64_t, 2> parts{significand << shift, shift == 0 ? 0 : significand >> (64 - shift)};
   // Adding the two's complement of the shifted significand, word by word, is a subtraction.
-  std::uint64_t carry = negative ? 1 : 0;
+  auto carry = std::uint64_t{negative};
   const std::uint64_t flip = negative ? ~std::uint64_t{0} : 0;
   for (std::size_t word = position / 64, part = 0; word < words_.size(); ++word, ++part) {
     const std::uint64_t addend = (part < parts.size() ? parts[part] : 0) ^ flip;
@@ -25,7 +25,7 @@ void ExactSum::add(bool negative, std::uint64_t significand, int exponent) {
     const std::uint64_t sum = partial + carry;
     carry = (partial < addend || sum < partial) ? 1 : 0;
     words_[word] = sum;
-    if (part >= parts.size() && carry == (negative ? 1 : 0)) break;  // the rest would add 0, or -1 + 1
+    if (part >= parts.size() && carry == std::uint64_t{negative}) break;  // the rest would add 0, or -1 + 1
   }
 }
 
@@ -67,8 +67,8 @@ float ExactSum::to_float() const {
   if (rest != 0) leading |= 1;
   // 3. One rounding.
   constexpr CastPolicy ieee{.overflow = Overflow::to_special};
-  return std::bit_cast<float>(static_cast<std::uint32_t>(
-      round_pack(binary32, ieee, negative, lowest_exponent + 64 * top - shift, leading)));
+  return std::bit_cast<float>(
+      static_cast<std::uint32_t>(round_pack(binary32, ieee, negative, lowest_exponent + 64 * top - shift, leading)));
 }
 
 }  // namespace fp8lab

@@ -33,104 +33,109 @@ HWY_INLINE FloatVector CutToFloat(IntegerVector sum) {
   return hn::CopySign(hn::BitCast(df, hn::BitCast(du, bits)), hn::BitCast(df, sum));
 }
 
-/// The accumulators of one row and one vector of columns.
-struct Lane {
-  FloatVector accumulator;
-  FloatVector promoted;
+/// One vector for each of 2 rows x 2 vectors of columns: four independent chains hide the latency of one.
+template <typename Vector>
+struct Quad {
+  Vector v00, v01, v10, v11;
 };
+using FloatQuad = Quad<FloatVector>;
+using IntegerQuad = Quad<IntegerVector>;
+
+template <typename Function, typename... Quads>
+HWY_INLINE auto Map(const Function& f, const Quads&... q) {
+  return Quad<decltype(f(q.v00...))>{f(q.v00...), f(q.v01...), f(q.v10...), f(q.v11...)};
+}
+
+/// Calls f(row factor, column factors, its quadrant) for the four products of one k.
+template <typename Function, typename Vector, typename Other>
+HWY_INLINE void ForProducts(const Function& f, const float* a0, const float* a1, const float* b, Quad<Vector>& q,
+                            const Quad<Other>& constant) {
+  const Floats df;
+  const auto b0 = hn::LoadU(df, b);
+  const auto b1 = hn::LoadU(df, b + hn::Lanes(df));
+  const auto x0 = hn::Set(df, *a0);
+  const auto x1 = hn::Set(df, *a1);
+  q.v00 = f(q.v00, hn::Mul(x0, b0), constant.v00);
+  q.v01 = f(q.v01, hn::Mul(x0, b1), constant.v01);
+  q.v10 = f(q.v10, hn::Mul(x1, b0), constant.v10);
+  q.v11 = f(q.v11, hn::Mul(x1, b1), constant.v11);
+}
+
+/// Step 1: 2^E of each column, E the largest exponent of products k0 to k1 and the accumulator; at least 2^-100.
+HWY_INLINE FloatQuad AlignmentPowers(std::size_t k0, std::size_t k1, FactorRow a0, FactorRow a1, const float* b,
+                                     const FloatQuad& accumulator) {
+  const Floats df;
+  const Words du;
+  const auto exponent_mask = hn::Set(du, 0x7F800000U);
+  const auto smallest = hn::Set(df, 0x1p-100F);
+  FloatQuad power =
+      Map([&](FloatVector x)
+              HWY_ATTR { return hn::Max(hn::BitCast(df, hn::And(hn::BitCast(du, x), exponent_mask)), smallest); },
+          accumulator);
+  const auto larger = [](FloatVector top, FloatVector product, FloatVector) HWY_ATTR { return hn::Max(top, product); };
+  for (std::size_t k = k0; k < k1; ++k) {
+    ForProducts(larger, a0.power + k, a1.power + k, b + k * tile_columns, power, accumulator);
+  }
+  return power;
+}
+
+/// Step 2: accumulator and products k0 to k1, each cut to a multiple of 1 / scale, as the sum of those multiples.
+HWY_INLINE IntegerQuad SumOfCuts(std::size_t k0, std::size_t k1, FactorRow a0, FactorRow a1, const float* b,
+                                 const FloatQuad& accumulator, const FloatQuad& scale) {
+  const Integers di;
+  const auto cut = [&](FloatVector x, FloatVector s) HWY_ATTR { return hn::ConvertTo(di, hn::Mul(x, s)); };
+  IntegerQuad sum = Map(cut, accumulator, scale);
+  const auto add = [&](IntegerVector total, FloatVector product, FloatVector s)
+                       HWY_ATTR { return hn::Add(total, cut(product, s)); };
+  for (std::size_t k = k0; k < k1; ++k) {
+    ForProducts(add, a0.value + k, a1.value + k, b + k * tile_columns, sum, scale);
+  }
+  return sum;
+}
+
+HWY_INLINE FloatQuad OneStep(const FuseColumns& shape, std::size_t k0, FactorRow a0, FactorRow a1, FactorRow b,
+                             const FloatQuad& accumulator) {
+  const Floats df;
+  const Words du;
+  const auto scale_base = hn::Set(du, static_cast<std::uint32_t>(254 + shape.fraction_bits) << 23);
+  const auto unit_base = hn::Set(du, static_cast<std::uint32_t>(shape.fraction_bits) << 23);
+  const auto output_mask = hn::Set(du, shape.output_mask);
+  const std::size_t k1 = k0 + shape.products_per_step;
+  const FloatQuad power = AlignmentPowers(k0, k1, a0, a1, b.power, accumulator);
+  const FloatQuad scale = Map(  // 2^(fraction_bits - E)
+      [&](FloatVector p) HWY_ATTR { return hn::BitCast(df, hn::Sub(scale_base, hn::BitCast(du, p))); }, power);
+  const IntegerQuad sum = SumOfCuts(k0, k1, a0, a1, b.value, accumulator, scale);
+  // Step 3: the sum times 2^(E - fraction_bits), cut to the accumulator's width.
+  return Map(
+      [&](IntegerVector total, FloatVector p) HWY_ATTR {
+        const auto unit = hn::BitCast(df, hn::Sub(hn::BitCast(du, p), unit_base));
+        return hn::BitCast(df, hn::And(hn::BitCast(du, hn::Mul(CutToFloat(total), unit)), output_mask));
+      },
+      sum, power);
+}
 
 HWY_ATTR void FuseColumnsOf(const FuseColumns& shape, FactorRow a0, FactorRow a1, FactorRow b, float* out0,
                             float* out1) {
   const Floats df;
-  const Words du;
-  const Integers di;
   const std::size_t lanes = hn::Lanes(df);
-  const auto exponent_mask = hn::Set(du, 0x7F800000U);
-  const auto output_mask = hn::Set(du, shape.output_mask);
-  const auto smallest_power = hn::Set(df, 0x1p-100F);
-  const auto scale_base = hn::Set(du, static_cast<std::uint32_t>(254 + shape.fraction_bits) << 23);
-  const auto unit_base = hn::Set(du, static_cast<std::uint32_t>(shape.fraction_bits) << 23);
   const auto zero = hn::Zero(df);
-
-  const auto power_of = [&](FloatVector accumulator) HWY_ATTR {
-    return hn::Max(hn::BitCast(df, hn::And(hn::BitCast(du, accumulator), exponent_mask)), smallest_power);
-  };
-  const auto scale_of = [&](FloatVector power) HWY_ATTR {  // 2^(fraction_bits - E)
-    return hn::BitCast(df, hn::Sub(scale_base, hn::BitCast(du, power)));
-  };
-  const auto cut = [&](FloatVector x) HWY_ATTR { return hn::ConvertTo(di, x); };
-  const auto finish = [&](IntegerVector sum, FloatVector power) HWY_ATTR {
-    const auto unit = hn::BitCast(df, hn::Sub(hn::BitCast(du, power), unit_base));  // 2^(E - fraction_bits)
-    const auto result = hn::Mul(CutToFloat(sum), unit);
-    return hn::BitCast(df, hn::And(hn::BitCast(du, result), output_mask));
-  };
-
+  const auto sum = [](FloatVector x, FloatVector y) HWY_ATTR { return hn::Add(x, y); };
   for (std::size_t column = 0; column < tile_columns; column += 2 * lanes) {
-    Lane l00{zero, zero};
-    Lane l01{zero, zero};
-    Lane l10{zero, zero};
-    Lane l11{zero, zero};
-    const auto promote = [&](Lane& lane) HWY_ATTR {
-      lane.promoted = hn::Add(lane.promoted, lane.accumulator);
-      lane.accumulator = zero;
-    };
-    const float* value = b.value + column;
-    const float* power = b.power + column;
+    FloatQuad accumulator{zero, zero, zero, zero};
+    FloatQuad promoted = accumulator;
+    const FactorRow columns{b.value + column, b.power + column};
     for (std::size_t step = 0; step < shape.steps; ++step) {
-      const std::size_t k0 = step * shape.products_per_step;
-      const std::size_t k1 = k0 + shape.products_per_step;
-      // 1. 2^E of each column.
-      auto p00 = power_of(l00.accumulator);
-      auto p01 = power_of(l01.accumulator);
-      auto p10 = power_of(l10.accumulator);
-      auto p11 = power_of(l11.accumulator);
-      for (std::size_t k = k0; k < k1; ++k) {
-        const auto b0 = hn::LoadU(df, power + k * tile_columns);
-        const auto b1 = hn::LoadU(df, power + k * tile_columns + lanes);
-        const auto x0 = hn::Set(df, a0.power[k]);
-        const auto x1 = hn::Set(df, a1.power[k]);
-        p00 = hn::Max(p00, hn::Mul(x0, b0));
-        p01 = hn::Max(p01, hn::Mul(x0, b1));
-        p10 = hn::Max(p10, hn::Mul(x1, b0));
-        p11 = hn::Max(p11, hn::Mul(x1, b1));
-      }
-      // 2. Cut and add.
-      const auto s00 = scale_of(p00);
-      const auto s01 = scale_of(p01);
-      const auto s10 = scale_of(p10);
-      const auto s11 = scale_of(p11);
-      auto t00 = cut(hn::Mul(l00.accumulator, s00));
-      auto t01 = cut(hn::Mul(l01.accumulator, s01));
-      auto t10 = cut(hn::Mul(l10.accumulator, s10));
-      auto t11 = cut(hn::Mul(l11.accumulator, s11));
-      for (std::size_t k = k0; k < k1; ++k) {
-        const auto b0 = hn::LoadU(df, value + k * tile_columns);
-        const auto b1 = hn::LoadU(df, value + k * tile_columns + lanes);
-        const auto x0 = hn::Set(df, a0.value[k]);
-        const auto x1 = hn::Set(df, a1.value[k]);
-        t00 = hn::Add(t00, cut(hn::Mul(hn::Mul(x0, b0), s00)));
-        t01 = hn::Add(t01, cut(hn::Mul(hn::Mul(x0, b1), s01)));
-        t10 = hn::Add(t10, cut(hn::Mul(hn::Mul(x1, b0), s10)));
-        t11 = hn::Add(t11, cut(hn::Mul(hn::Mul(x1, b1), s11)));
-      }
-      // 3. Cut the sums to the accumulator's width.
-      l00.accumulator = finish(t00, p00);
-      l01.accumulator = finish(t01, p01);
-      l10.accumulator = finish(t10, p10);
-      l11.accumulator = finish(t11, p11);
+      accumulator = OneStep(shape, step * shape.products_per_step, a0, a1, columns, accumulator);
       if (shape.steps_per_promotion != 0 && (step + 1) % shape.steps_per_promotion == 0) {
-        promote(l00), promote(l01), promote(l10), promote(l11);
+        promoted = Map(sum, promoted, accumulator);
+        accumulator = {zero, zero, zero, zero};
       }
     }
-    if (shape.steps_per_promotion != 0) {
-      promote(l00), promote(l01), promote(l10), promote(l11);
-      l00.accumulator = l00.promoted, l01.accumulator = l01.promoted;
-      l10.accumulator = l10.promoted, l11.accumulator = l11.promoted;
-    }
-    hn::StoreU(l00.accumulator, df, out0 + column);
-    hn::StoreU(l01.accumulator, df, out0 + column + lanes);
-    hn::StoreU(l10.accumulator, df, out1 + column);
-    hn::StoreU(l11.accumulator, df, out1 + column + lanes);
+    if (shape.steps_per_promotion != 0) accumulator = Map(sum, promoted, accumulator);
+    hn::StoreU(accumulator.v00, df, out0 + column);
+    hn::StoreU(accumulator.v01, df, out0 + column + lanes);
+    hn::StoreU(accumulator.v10, df, out1 + column);
+    hn::StoreU(accumulator.v11, df, out1 + column + lanes);
   }
 }
 

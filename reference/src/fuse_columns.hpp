@@ -23,8 +23,8 @@ struct FactorRow {
   const float* power;
 };
 
-/// Dot products of rows `a0` and `a1` with the tile's 32 columns: b is [k][tile_columns]. Preconditions: every product's
-/// exponent lies in [-100, 100], and (4 * products_per_step + 2) * 2^fraction_bits < 2^31.
+/// Dot products of rows `a0` and `a1` with the tile's 32 columns: b is [k][tile_columns]. Preconditions: every
+/// product's exponent lies in [-100, 100], and (4 * products_per_step + 2) * 2^fraction_bits < 2^31.
 void fuse_columns(const FuseColumns& shape, FactorRow a0, FactorRow a1, FactorRow b, float* out0, float* out1);
 
 /// The Highway targets that this program was compiled for and this processor has, as a bit set.

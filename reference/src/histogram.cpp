@@ -66,30 +66,32 @@ Outcome cast_outcome(const Format& format, Rounding rounding, float x) {
   Format wider = format;
   wider.specials = Specials::none;
   ++wider.exponent_bits;
-  const std::uint64_t code = round_pack(wider, {.rounding = rounding}, input.negative, input.exponent, input.significand);
+  const std::uint64_t code =
+      round_pack(wider, {.rounding = rounding}, input.negative, input.exponent, input.significand);
   const std::uint64_t magnitude = code & wider.magnitude_mask();
   if (magnitude == 0 && format.has_subnormals) return Outcome::underflow;
   return magnitude > format.max_code() ? Outcome::saturated : Outcome::rounded;
 }
 
-Histogram::Histogram(const Bins& bins)
-    : bins_(bins), edges_(std::visit(EdgesOf{}, bins)), counts_(edges_.size() - 1) {}
+Histogram::Histogram(const Bins& bins) : bins_(bins), edges_(std::visit(EdgesOf{}, bins)), counts_(edges_.size() - 1) {}
 
-void Histogram::add(double value, Outcome outcome) {
+void Histogram::add(double value, Outcome outcome) { ++counter_of(value, outcome); }
+
+std::uint64_t& Histogram::counter_of(double value, Outcome outcome) {
   switch (outcome) {
-    case Outcome::underflow: ++underflows; return;
-    case Outcome::saturated: ++saturations; return;
+    case Outcome::underflow: return underflows;
+    case Outcome::saturated: return saturations;
     case Outcome::rounded: break;
   }
-  if (std::isnan(value)) return void(++nans);
-  if (std::isinf(value)) return void(++infinities);
-  if (value == 0) return void(++zeros);
-  if (const auto* codes = std::get_if<CodeBins>(&bins_)) return void(++counts_[encode(codes->format, codes->policy, value)]);
+  if (std::isnan(value)) return nans;
+  if (std::isinf(value)) return infinities;
+  if (value == 0) return zeros;
+  if (const auto* codes = std::get_if<CodeBins>(&bins_)) return counts_[encode(codes->format, codes->policy, value)];
   const double x = std::holds_alternative<LinearBins>(bins_) ? value : std::abs(value);
-  if (x < edges_.front()) return void(++below);
-  if (x >= edges_.back()) return void(++above);
+  if (x < edges_.front()) return below;
+  if (x >= edges_.back()) return above;
   const auto edge = std::ranges::upper_bound(edges_, x);
-  ++counts_[static_cast<std::size_t>(edge - edges_.begin()) - 1];
+  return counts_[static_cast<std::size_t>(edge - edges_.begin()) - 1];
 }
 
 void Histogram::add(std::span<const float> values) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/named.hpp"
@@ -44,7 +45,8 @@ std::optional<float> special_result(std::span<const Factor> a, std::span<const F
   bool positive = std::isinf(c) && c > 0;
   bool negative = std::isinf(c) && c < 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i].kind != Kind::infinite && a[i].kind != Kind::nan && b[i].kind != Kind::infinite && b[i].kind != Kind::nan) {
+    if (a[i].kind != Kind::infinite && a[i].kind != Kind::nan && b[i].kind != Kind::infinite &&
+        b[i].kind != Kind::nan) {
       continue;
     }
     if (a[i].kind == Kind::nan || b[i].kind == Kind::nan || a[i].kind == Kind::zero || b[i].kind == Kind::zero) {
@@ -110,7 +112,8 @@ float fused_step(const MmaModel& model, std::span<const Factor> a, std::span<con
   }
   constexpr CastPolicy cut_policy{.rounding = Rounding::toward_zero};
   const std::uint64_t code = round_pack(model.output, cut_policy, negative, unit, magnitude);
-  return std::bit_cast<float>(static_cast<std::uint32_t>(code << (binary32.mantissa_bits - model.output.mantissa_bits)));
+  return std::bit_cast<float>(
+      static_cast<std::uint32_t>(code << (binary32.mantissa_bits - model.output.mantissa_bits)));
 }
 
 void check_batch(const MmaModel& model, const Operands& a, const Operands& b, std::size_t c, std::size_t out) {
@@ -127,7 +130,7 @@ void check_batch(const MmaModel& model, const Operands& a, const Operands& b, st
     throw std::invalid_argument("out must have " + std::to_string(a.rows) + " elements, one a row, not " +
                                 std::to_string(out));
   }
-  if (model.products_per_step != 0 && a.depth != static_cast<std::size_t>(model.products_per_step)) {
+  if (model.products_per_step != 0 && !std::cmp_equal(a.depth, model.products_per_step)) {
     throw std::invalid_argument("K must be " + std::to_string(model.products_per_step) + ", one step of " +
                                 std::string(model.name) + ", not " + std::to_string(a.depth));
   }
@@ -155,7 +158,8 @@ std::vector<Factor> factors(const MmaModel& model, const Operands& operands, con
   }
   const auto* values = std::get_if<std::span<const float>>(&operands.elements);
   const bool rounds_to_tf32 = takes(model, tf32);
-  const Format given_format = values != nullptr ? (rounds_to_tf32 ? tf32 : binary32) : operands.format;
+  const Format float_format = rounds_to_tf32 ? tf32 : binary32;
+  const Format given_format = values != nullptr ? float_format : operands.format;
   if (!takes(model, given_format)) {
     std::string taken;
     for (const Format& format : model.operands) taken += (taken.empty() ? "" : ", ") + format_name(format);
@@ -170,10 +174,13 @@ std::vector<Factor> factors(const MmaModel& model, const Operands& operands, con
     std::ranges::transform(codes, result.begin(), [&](std::uint8_t code) { return table[code]; });
     return result;
   }
-  constexpr CastPolicy tf32_policy{.rounding = Rounding::nearest_away, .overflow = Overflow::to_special,
-                                   .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
+  constexpr CastPolicy tf32_policy{.rounding = Rounding::nearest_away,
+                                   .overflow = Overflow::to_special,
+                                   .infinity = Overflow::to_special,
+                                   .nan = NanCode::sign_and_payload};
   std::ranges::transform(*values, result.begin(), [&](float x) {
-    return rounds_to_tf32 ? factor(tf32, encode(tf32, tf32_policy, x)) : factor(binary32, std::bit_cast<std::uint32_t>(x));
+    return rounds_to_tf32 ? factor(tf32, encode(tf32, tf32_policy, x))
+                          : factor(binary32, std::bit_cast<std::uint32_t>(x));
   });
   return result;
 }

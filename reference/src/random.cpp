@@ -36,7 +36,8 @@ void fill_as_cuda(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry
     throw std::invalid_argument("a tensor of " + std::to_string(out.size()) +
                                 " elements is over 2 GiB: PyTorch splits it over several kernels");
   }
-  const std::uint64_t most = std::uint64_t(geometry.multiprocessors) * std::uint64_t(geometry.blocks_per_multiprocessor);
+  const auto most = static_cast<std::uint64_t>(geometry.multiprocessors) *
+                    static_cast<std::uint64_t>(geometry.blocks_per_multiprocessor);
   const std::uint64_t blocks = std::min((out.size() + threads_per_block - 1) / threads_per_block, most);
   const std::uint64_t threads = blocks * threads_per_block;
   const std::array key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
@@ -59,10 +60,10 @@ std::array<float, 2> box_muller(std::uint32_t x, std::uint32_t y) {
   constexpr float turn = 0x1p-32F * static_cast<float>(2 * std::numbers::pi);
   const float u = std::fma(static_cast<float>(x), 0x1p-32F, 0x1p-33F);
   const float v = std::fma(static_cast<float>(y), turn, turn / 2);
-  const float log_u = static_cast<float>(std::log(static_cast<double>(u)));
+  const auto log_u = static_cast<float>(std::log(static_cast<double>(u)));
   const float radius = std::sqrt(-2.0F * log_u);
-  const float sine = static_cast<float>(std::sin(static_cast<double>(v)));
-  const float cosine = static_cast<float>(std::cos(static_cast<double>(v)));
+  const auto sine = static_cast<float>(std::sin(static_cast<double>(v)));
+  const auto cosine = static_cast<float>(std::cos(static_cast<double>(v)));
   return {sine * radius, cosine * radius};
 }
 

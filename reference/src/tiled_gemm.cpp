@@ -53,7 +53,10 @@ void force_gemm_target(std::string_view name) {
   if (name.empty() || name == "scalar") return;
   std::string known;
   for (std::int64_t all = fuse_columns_targets(); all != 0; all &= all - 1) {
-    if (name == hwy::TargetName(all & -all)) return force_fuse_columns_target(all & -all);
+    if (name == hwy::TargetName(all & -all)) {
+      force_fuse_columns_target(all & -all);
+      return;
+    }
     known += std::string(hwy::TargetName(all & -all)) + ", ";
   }
   throw std::invalid_argument("unknown target '" + std::string(name) + "'; this machine has " + known + "scalar");
@@ -61,8 +64,14 @@ void force_gemm_target(std::string_view name) {
 
 TiledGemm::TiledGemm(const MmaModel& model, const GemmShape& shape, std::span<const Factor> a,
                      std::span<const Factor> b, int promote_k, ZeroRule zero_rule, std::span<float> out)
-    : model_(model), shape_(shape), a_(a), b_(b), promote_k_(static_cast<std::size_t>(promote_k)),
-      zero_rule_(zero_rule), out_(out), vector_code_(fits_vector_code(model, zero_rule)) {
+    : model_(model),
+      shape_(shape),
+      a_(a),
+      b_(b),
+      promote_k_(static_cast<std::size_t>(promote_k)),
+      zero_rule_(zero_rule),
+      out_(out),
+      vector_code_(fits_vector_code(model, zero_rule)) {
   const auto step = static_cast<std::size_t>(model.products_per_step);
   padded_depth_ = (shape.depth + step - 1) / step * step;
   if (!vector_code_) return;
@@ -150,7 +159,8 @@ void TiledGemm::tile_of_rows(std::size_t tile, std::size_t row0, std::size_t row
 void TiledGemm::operator()(std::size_t first, std::size_t last, const Report& report) const {
   const std::size_t tiles = (shape_.columns + tile_columns - 1) / tile_columns;
   if (shape_.depth == 0) {
-    std::fill_n(out_.begin() + static_cast<std::ptrdiff_t>(first * shape_.columns), (last - first) * shape_.columns, 0.0F);
+    std::fill_n(out_.begin() + static_cast<std::ptrdiff_t>(first * shape_.columns), (last - first) * shape_.columns,
+                0.0F);
     return;
   }
   // Row blocks bound the time between reports; within one, a tile of B is read once.

@@ -57,7 +57,8 @@ TEST_CASE("what cannot be written says why, and leaves what was there") {
   write_files(scratch.path, {{"x.json", "old"}});
   SECTION("a read-only file") {
     fs::permissions(scratch.path / "x.json", fs::perms::owner_read);
-    CHECK_THROWS_WITH(write_files(scratch.path, {{"a.csv", "1"}, {"x.json", "new"}}), ContainsSubstring("x.json: the file is read-only"));
+    CHECK_THROWS_WITH(write_files(scratch.path, {{"a.csv", "1"}, {"x.json", "new"}}),
+                      ContainsSubstring("x.json: the file is read-only"));
     CHECK(entries(scratch.path) == 1);
   }
   SECTION("a read-only directory") {
@@ -67,11 +68,13 @@ TEST_CASE("what cannot be written says why, and leaves what was there") {
   }
   SECTION("a directory of that name") {
     fs::create_directory(scratch.path / "a.csv");
-    CHECK_THROWS_WITH(write_files(scratch.path, {{"x.json", "new"}, {"a.csv", "1"}}), ContainsSubstring("a.csv: it is a directory"));
+    CHECK_THROWS_WITH(write_files(scratch.path, {{"x.json", "new"}, {"a.csv", "1"}}),
+                      ContainsSubstring("a.csv: it is a directory"));
   }
   SECTION("a file where the directory should be") {
     CHECK_THROWS_WITH(write_files(scratch.path / "x.json", {{"a.csv", "1"}}), ContainsSubstring("is not a directory"));
-    CHECK_THROWS_WITH(write_files(scratch.path / "x.json" / "deeper", {{"a.csv", "1"}}), ContainsSubstring("is not a directory"));
+    CHECK_THROWS_WITH(write_files(scratch.path / "x.json" / "deeper", {{"a.csv", "1"}}),
+                      ContainsSubstring("is not a directory"));
   }
   SECTION("a disk that fills up") {
     // A file size limit stands in for a full disk: the write of the second file fails half-way.

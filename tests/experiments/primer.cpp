@@ -58,7 +58,8 @@ TEST_CASE("the published H100 tables come out, digit for digit") {
     for (const char* key : {"experiment", "provenance", "tables", "published", "matches", "causes", "histograms"}) {
       CHECK(json.contains(key));
     }
-    for (const char* key : {"version", "commit", "compiler", "cpu", "date", "arguments"}) CHECK(json["provenance"].contains(key));
+    for (const char* key : {"version", "commit", "compiler", "cpu", "date", "arguments"})
+      CHECK(json["provenance"].contains(key));
     for (const char* table : {"out_fp8", "out_fp32", "out_fp8_representable", "difference"}) {
       CHECK(json["tables"][table].size() == 6);
       CHECK(json["tables"][table][5].size() == 6);
@@ -120,9 +121,11 @@ TEST_CASE("primer arguments are checked, with the rule in the message") {
   };
   using A = PrimerArguments;
   CHECK_THROWS_WITH(run([](A& a) { a.rows = 24; }), ContainsSubstring("rows must be a multiple of 16"));
-  CHECK_THROWS_WITH(run([](A& a) { a.in_features = 0; }), ContainsSubstring("in_features must be a multiple of 16 from 16 to 65536"));
+  CHECK_THROWS_WITH(run([](A& a) { a.in_features = 0; }),
+                    ContainsSubstring("in_features must be a multiple of 16 from 16 to 65536"));
   CHECK_THROWS_WITH(run([](A& a) { a.out_features = -16; }), ContainsSubstring("not -16"));
-  CHECK_THROWS_WITH(run([](A& a) { a.rows = 65536, a.in_features = 65536; }), ContainsSubstring("at most 2^26 elements"));
+  CHECK_THROWS_WITH(run([](A& a) { a.rows = 65536, a.in_features = 65536; }),
+                    ContainsSubstring("at most 2^26 elements"));
   CHECK_THROWS_WITH(run([](A& a) { a.scale_x = 0; }), ContainsSubstring("scale_x must be positive"));
   CHECK_THROWS_WITH(run([](A& a) { a.scale_w = -1; }), ContainsSubstring("scale_w must be positive"));
   CHECK_THROWS_WITH(run([](A& a) { a.sms = 0; }), ContainsSubstring("sms must be at least 1"));

@@ -27,7 +27,9 @@ Mismatches against_oracle(const Format& format, const TableOracle& oracle, const
   return wrong;
 }
 
-const auto own_encode = [](const Format& format, const CastPolicy& policy, auto x) { return encode(format, policy, x); };
+const auto own_encode = [](const Format& format, const CastPolicy& policy, auto x) {
+  return encode(format, policy, x);
+};
 
 }  // namespace
 

@@ -52,11 +52,12 @@ const ScaleCombination scale_combinations[] = {
 void compare_float(Mismatches& wrong, std::uint64_t index, std::uint32_t pattern) {
   const float x = std::bit_cast<float>(pattern);
   for (const Combination& c : combinations) {
-    wrong.compare(index, pattern, encode(c.format, c.policy, x), __nv_cvt_float_to_fp8(x, c.saturation, c.interpretation),
-                  c.name);
+    wrong.compare(index, pattern, encode(c.format, c.policy, x),
+                  __nv_cvt_float_to_fp8(x, c.saturation, c.interpretation), c.name);
   }
   for (const ScaleCombination& c : scale_combinations) {
-    wrong.compare(index, pattern, encode(e8m0, c.policy, x), __nv_cvt_float_to_e8m0(x, c.saturation, c.rounding), c.name);
+    wrong.compare(index, pattern, encode(e8m0, c.policy, x), __nv_cvt_float_to_e8m0(x, c.saturation, c.rounding),
+                  c.name);
   }
 }
 
@@ -67,7 +68,8 @@ void compare_double(Mismatches& wrong, std::uint64_t index, double x) {
                   __nv_cvt_double_to_fp8(x, c.saturation, c.interpretation), c.name);
   }
   for (const ScaleCombination& c : scale_combinations) {
-    wrong.compare(index, pattern, encode(e8m0, c.policy, x), __nv_cvt_double_to_e8m0(x, c.saturation, c.rounding), c.name);
+    wrong.compare(index, pattern, encode(e8m0, c.policy, x), __nv_cvt_double_to_e8m0(x, c.saturation, c.rounding),
+                  c.name);
   }
 }
 
@@ -100,8 +102,9 @@ TEST_CASE("encode equals NVIDIA's host header at every boundary, from float and 
   for (const std::uint32_t special : {0x7F800000U, 0xFF800000U, 0x7FC00000U, 0xFFC00000U, 0x7F800001U, 0xFFFFFFFFU}) {
     compare_float(wrong, special, special);
   }
-  for (const std::uint64_t special : {0x7FF0000000000000U, 0xFFF0000000000000U, 0x7FF8000000000000U, 0xFFF8000000000000U,
-                                      0x7FF4000000000000U, 0x7FFC000000000001U, 0xFFF0000000000001U}) {
+  for (const std::uint64_t special :
+       {0x7FF0000000000000U, 0xFFF0000000000000U, 0x7FF8000000000000U, 0xFFF8000000000000U, 0x7FF4000000000000U,
+        0x7FFC000000000001U, 0xFFF0000000000001U}) {
     compare_double(wrong, special, std::bit_cast<double>(special));
   }
   for (std::uint64_t i = 0; i < (1U << 18); ++i) {

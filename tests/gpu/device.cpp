@@ -24,7 +24,8 @@ bool skipped() {
 TEST_CASE("the encode kernel on the device equals the model") {
   if (skipped()) return;
   std::vector<float> in((1U << 22) + 3);
-  for (std::size_t i = 0; i < in.size(); ++i) in[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random_bits(9, i)));
+  for (std::size_t i = 0; i < in.size(); ++i)
+    in[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random_bits(9, i)));
   for (const Format& format : {e4m3, e5m2, e8m0}) {
     std::vector<std::uint8_t> codes(in.size());
     gpu::encode_on_device(format, {}, in, codes);

@@ -24,6 +24,21 @@ def test_version_has_one_home():
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_readme_shows_what_the_program_prints():
+    shown = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown
+    printed = str(fp8lab.experiments.primer()).splitlines()
+    for line in shown[1].splitlines():
+        assert line in printed or line == "...", line
+
+
+def test_the_readme_python_runs(capsys):
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block
+    exec(compile(block[1], "README.md", "exec"), {})
+    assert capsys.readouterr().out.endswith(" dB\n")
+
+
 def test_every_public_name_is_documented():
     for name in fp8lab.__all__:
         value = getattr(fp8lab, name)

@@ -80,8 +80,10 @@ TEST_CASE("TF32's vector code equals the scalar step on every target") {
     for (auto* side : {&a, &b}) {
       for (float& x : *side) {
         const std::uint64_t random = random_bits(77, i++);
-        const auto field = static_cast<std::uint32_t>(127 - spread / 2 + static_cast<int>((random >> 32) % static_cast<std::uint64_t>(spread)));
-        x = random % 11 == 0 ? 0.0F : std::bit_cast<float>((static_cast<std::uint32_t>(random) & 0x807FFFFF) | (field << 23));
+        const auto field = static_cast<std::uint32_t>(
+            127 - spread / 2 + static_cast<int>((random >> 32) % static_cast<std::uint64_t>(spread)));
+        x = random % 11 == 0 ? 0.0F
+                             : std::bit_cast<float>((static_cast<std::uint32_t>(random) & 0x807FFFFF) | (field << 23));
       }
     }
     const auto run = [&] {
@@ -117,7 +119,8 @@ TEST_CASE("a GEMM's element is its chain of steps: the fused model over exact ra
       std::vector<RationalFactor> y;
       for (std::size_t i = k; i < k + 32; ++i) {
         const auto factor = [](std::uint32_t code) {
-          return RationalFactor{rational(static_cast<double>(decode(e4m3, code))), std::max(static_cast<int>((code >> 3) & 15), 1) - 7};
+          return RationalFactor{rational(static_cast<double>(decode(e4m3, code))),
+                                std::max(static_cast<int>((code >> 3) & 15), 1) - 7};
         };
         x.push_back(factor(p.a[160 + i]));
         y.push_back(factor(p.b[column * 160 + i]));
@@ -137,7 +140,8 @@ TEST_CASE("exact is the real dot product, rounded once, on benign and on hostile
     for (auto* side : {&a, &b}) {
       for (float& x : *side) {
         const std::uint64_t random = random_bits(static_cast<std::uint64_t>(spread), i++);
-        const auto field = static_cast<std::uint32_t>(127 - spread / 2 + static_cast<int>((random >> 32) % static_cast<std::uint64_t>(spread)));
+        const auto field = static_cast<std::uint32_t>(
+            127 - spread / 2 + static_cast<int>((random >> 32) % static_cast<std::uint64_t>(spread)));
         x = std::bit_cast<float>((static_cast<std::uint32_t>(random) & 0x807FFFFF) | (field << 23));
       }
     }
@@ -149,7 +153,8 @@ TEST_CASE("exact is the real dot product, rounded once, on benign and on hostile
       for (std::size_t column = 0; column < 5; ++column) {
         Rational sum = 0;
         for (std::size_t k = 0; k < depth; ++k) {
-          sum += rational(static_cast<double>(a[row * depth + k])) * rational(static_cast<double>(b[column * depth + k]));
+          sum +=
+              rational(static_cast<double>(a[row * depth + k])) * rational(static_cast<double>(b[column * depth + k]));
         }
         INFO(spread << " row " << row << " column " << column);
         REQUIRE(bits(out[row * 5 + column]) == bits(nearest_float(sum)));
@@ -199,15 +204,19 @@ TEST_CASE("empty matrices and bad arguments") {
   CHECK(multiply(exact, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
   const Problem p = problem(2, 2, 64, 1, 1);
   const std::vector<float> bias(3);
-  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = 48}), "promote_k must be a multiple of 32, one step of hopper_wgmma_fp8, not 48");
-  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = -1}), ContainsSubstring("promote_k must be 0"));
+  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = 48}),
+                    "promote_k must be a multiple of 32, one step of hopper_wgmma_fp8, not 48");
+  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = -1}),
+                    ContainsSubstring("promote_k must be 0"));
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.promote_k = 128}), ContainsSubstring("0 for exact"));
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.bias = bias}), "bias must have 2 elements, one a row of b, not 3");
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.threads = 0}), "threads must be at least 1, not 0");
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.scale_a = NAN}), ContainsSubstring("must be finite"));
   std::vector<float> out(3);
-  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 4, 32), out), "a and b must have the same K, not 64 and 32");
-  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 2, 64), out), "out must have 2 * 2 elements, not 3");
+  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 4, 32), out),
+                    "a and b must have the same K, not 64 and 32");
+  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 2, 64), out),
+                    "out must have 2 * 2 elements, not 3");
 }
 
 }  // namespace fp8lab::tests

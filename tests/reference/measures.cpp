@@ -20,8 +20,8 @@ TEST_CASE("error measures on values worked out by hand") {
   CHECK(relative_error(1.5, -2) == 1.75);
   CHECK(relative_error(0, 0) == 0);
   CHECK(ulp_error(1 + 0x1p-22, 1) == 2);
-  CHECK(ulp_error(1, 1.25, e4m3) == -2);            // spacing 1/8 in [1, 2)
-  CHECK(ulp_error(0x1p-9, 0, e4m3) == 1);           // smallest spacing around zero
+  CHECK(ulp_error(1, 1.25, e4m3) == -2);   // spacing 1/8 in [1, 2)
+  CHECK(ulp_error(0x1p-9, 0, e4m3) == 1);  // smallest spacing around zero
   CHECK(ulp_error(448, 464, e4m3) == -0.5);
   CHECK(ulp_error(448, 1e6, e4m3) == (448 - 1e6) / 32);  // above the top binade, its spacing
   ErrorTotals totals;
@@ -45,7 +45,8 @@ TEST_CASE("error measures on values worked out by hand") {
 }
 
 TEST_CASE("every value is counted exactly once") {
-  for (const Bins& bins : {Bins{LinearBins{-1, 1, 7}}, Bins{LogBins{1e-3, 1e3, 12}}, Bins{BinadeBins{-4, 4}}, Bins{CodeBins{e4m3}}}) {
+  for (const Bins& bins :
+       {Bins{LinearBins{-1, 1, 7}}, Bins{LogBins{1e-3, 1e3, 12}}, Bins{BinadeBins{-4, 4}}, Bins{CodeBins{e4m3}}}) {
     Histogram all(bins);
     Histogram parts[2]{Histogram(bins), Histogram(bins)};
     for (std::uint64_t i = 0; i < 20000; ++i) {
@@ -88,7 +89,8 @@ TEST_CASE("values fall into the bins that their edges say") {
   CHECK(codes.counts()[0xB8] == 1);
   CHECK(codes.counts()[0x7E] == 2);
   CHECK(to_csv(linear) ==
-        "low,high,count\n0,0.25,1\n0.25,0.5,1\n0.5,0.75,0\n0.75,1,1\nzeros,,0\ninfinities,,0\nnans,,0\nbelow,,1\nabove,,1\n"
+        "low,high,count\n0,0.25,1\n0.25,0.5,1\n0.5,0.75,0\n0.75,1,1\nzeros,,0\ninfinities,,0\nnans,,0\nbelow,,1\nabove,"
+        ",1\n"
         "underflows,,0\nsaturations,,0\n");
 }
 

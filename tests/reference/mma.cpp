@@ -19,7 +19,9 @@ std::vector<std::uint8_t> bytes(const std::string& hex) {
   }
   return result;
 }
-float word(const std::string& hex) { return std::bit_cast<float>(static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16))); }
+float word(const std::string& hex) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16)));
+}
 
 nlohmann::json vectors() {
   std::ifstream file(FP8LAB_VECTORS "/mma_sim_fp8.json");
@@ -29,8 +31,8 @@ nlohmann::json vectors() {
 float step(const MmaModel& model, const Format& fa, const Format& fb, const std::vector<std::uint8_t>& a,
            const std::vector<std::uint8_t>& b, float c, ZeroRule rule) {
   float out = 0;
-  mma(model, Operands::codes(a, fa, 1, a.size()), Operands::codes(b, fb, 1, b.size()), std::span(&c, 1), std::span(&out, 1),
-      rule);
+  mma(model, Operands::codes(a, fa, 1, a.size()), Operands::codes(b, fb, 1, b.size()), std::span(&c, 1),
+      std::span(&out, 1), rule);
   return out;
 }
 
@@ -101,9 +103,9 @@ TEST_CASE("chains of steps compose as in MMA-Sim's vectors, fast and promoted ev
 
 TEST_CASE("fused steps equal a model over exact rationals on random and adversarial operands") {
   Mismatches wrong;
-  for (const auto& [model, a_format, b_format] : {std::tuple{hopper_wgmma_fp8, e4m3, e5m2},
-                                                  std::tuple{hopper_wgmma_fp8, e4m3, e4m3},
-                                                  std::tuple{blackwell_tcgen05_fp8, e5m2, e4m3}}) {
+  for (const auto& [model, a_format, b_format] :
+       {std::tuple{hopper_wgmma_fp8, e4m3, e5m2}, std::tuple{hopper_wgmma_fp8, e4m3, e4m3},
+        std::tuple{blackwell_tcgen05_fp8, e5m2, e4m3}}) {
     for (std::uint64_t trial = 0; trial < 300; ++trial) {
       std::vector<std::uint8_t> a(32);
       std::vector<std::uint8_t> b(32);
@@ -113,8 +115,8 @@ TEST_CASE("fused steps equal a model over exact rationals on random and adversar
         const std::uint64_t random = random_bits(trial, i);
         const auto pick = [&](const Format& format, unsigned at) {
           auto code = static_cast<std::uint32_t>((random >> at) % 256);
-          if (trial % 3 == 0) code = (code & 0x83) | 0x38;        // one binade: sums grow
-          if (trial % 3 == 1 && i % 4 != 0) code &= 0x87;         // mostly tiny
+          if (trial % 3 == 0) code = (code & 0x83) | 0x38;          // one binade: sums grow
+          if (trial % 3 == 1 && i % 4 != 0) code &= 0x87;           // mostly tiny
           return (code & 0x7F) > format.max_code() ? 0x38U : code;  // no specials
         };
         a[i] = static_cast<std::uint8_t>(pick(a_format, 0));
@@ -126,8 +128,8 @@ TEST_CASE("fused steps equal a model over exact rationals on random and adversar
       c_bits = (c_bits & 0x807FFFFF) | ((112 + c_bits % 24) << 23);
       const float c = trial % 5 == 0 ? 0.0F : std::bit_cast<float>(c_bits);
       const float actual = step(model, a_format, b_format, a, b, c, ZeroRule::skip);
-      wrong.compare(trial, c, bits(actual),
-                    bits(fused_step(model.fraction_bits, model.output.mantissa_bits, x, y, c)), model.name.data());
+      wrong.compare(trial, c, bits(actual), bits(fused_step(model.fraction_bits, model.output.mantissa_bits, x, y, c)),
+                    model.name.data());
     }
   }
   REQUIRE_NO(wrong);
@@ -212,12 +214,16 @@ TEST_CASE("bad mma arguments are named") {
     mma(model, x, y, std::span(f).first(c), std::span(out).first(n));
   };
   const auto two = Operands::codes(a, e4m3, 2, 32);
-  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, Operands::codes(a, e4m3, 4, 16), 0, 2), "a and b must have the same shape, not (2, 32) and (4, 16)");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, Operands::codes(a, e4m3, 4, 16), 0, 2),
+                    "a and b must have the same shape, not (2, 32) and (4, 16)");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, two, 3, 2), "c must have 2 elements, one a row, not 3");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, two, 0, 1), "out must have 2 elements, one a row, not 1");
-  CHECK_THROWS_WITH(run(hopper_tf32, Operands::floats(f, 2, 32), Operands::floats(f, 2, 32), 0, 2), "K must be 8, one step of hopper_tf32, not 32");
-  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, Operands::codes(a, e8m0, 2, 32), 0, 2), "b is e8m0; hopper_wgmma_fp8 takes e4m3, e5m2");
-  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, Operands::codes(a, e4m3, 1, 32), Operands::codes(a, e4m3, 1, 32), 0, 1), "a has 64 elements, not 1 * 32");
+  CHECK_THROWS_WITH(run(hopper_tf32, Operands::floats(f, 2, 32), Operands::floats(f, 2, 32), 0, 2),
+                    "K must be 8, one step of hopper_tf32, not 32");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, Operands::codes(a, e8m0, 2, 32), 0, 2),
+                    "b is e8m0; hopper_wgmma_fp8 takes e4m3, e5m2");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, Operands::codes(a, e4m3, 1, 32), Operands::codes(a, e4m3, 1, 32), 0, 1),
+                    "a has 64 elements, not 1 * 32");
   CHECK_THROWS_WITH(find_model("h100"), ContainsSubstring("known: hopper_wgmma_fp8, hopper_tf32"));
   CHECK_THROWS_WITH(find_zero_rule("x"), ContainsSubstring("known: skip, mma_sim"));
 }

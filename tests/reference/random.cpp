@@ -26,10 +26,10 @@ TEST_CASE("torch_cpu_uniform draws what torch.rand draws") {
     for (const float value : x) result.push_back(bits(value));
     return result;
   };
-  CHECK(words(0, 20) == std::vector<std::uint32_t>{
-                            1056839000, 1061464623, 1035285416, 1040659200, 1050502790, 1059214075, 1056632198,
-                            1063615847, 1055475730, 1059184339, 1051894314, 1053666788, 1018619008, 1043130716,
-                            1050048652, 1057275352, 1060280920, 1061997964, 1042605288, 1049658754});
+  CHECK(words(0, 20) == std::vector<std::uint32_t>{1056839000, 1061464623, 1035285416, 1040659200, 1050502790,
+                                                   1059214075, 1056632198, 1063615847, 1055475730, 1059184339,
+                                                   1051894314, 1053666788, 1018619008, 1043130716, 1050048652,
+                                                   1057275352, 1060280920, 1061997964, 1042605288, 1049658754});
   CHECK(words((1ULL << 40) + 7, 5) ==
         std::vector<std::uint32_t>{1057550511, 1045140240, 1059635737, 1059596790, 1047419148});
   const auto primer = words(12345, 1024 * 768);
@@ -74,15 +74,16 @@ TEST_CASE("CUDA normals are Box-Muller pairs, and normal") {
     squares += (value - 2.0) * (value - 2.0);
   }
   const auto n = static_cast<double>(x.size());
-  CHECK(std::abs(sum / n - 2) < 5 * 3 / std::sqrt(n));                 // five standard errors of the mean
-  CHECK(std::abs(squares / n - 9) < 5 * 9 * std::sqrt(2 / n));         // and of the variance
+  CHECK(std::abs(sum / n - 2) < 5 * 3 / std::sqrt(n));          // five standard errors of the mean
+  CHECK(std::abs(squares / n - 9) < 5 * 9 * std::sqrt(2 / n));  // and of the variance
   std::vector<float> one(4);
   torch_cuda_normal(5, 0, {}, 0, 1, one);
   const auto words = philox4x32({0, 0, 0, 0}, {5, 0});
   const double u = words[0] * 0x1p-32 + 0x1p-33;
   const double v = (words[1] * 0x1p-32 + 0x1p-33) * 2 * std::acos(-1.0);
   // One call serves the four elements of a thread; here elements 0, and the cosine one grid further.
-  CHECK(std::abs(one[0] - std::sin(v) * std::sqrt(-2 * std::log(u))) < 1e-6);  // float32 rounding of u, v and the product
+  CHECK(std::abs(one[0] - std::sin(v) * std::sqrt(-2 * std::log(u))) <
+        1e-6);  // float32 rounding of u, v and the product
 }
 
 TEST_CASE("bad stream arguments are named") {

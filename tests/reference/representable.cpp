@@ -11,8 +11,9 @@ namespace fp8lab::tests {
 
 TEST_CASE("cast_to_representable gives the nearest value under the scale") {
   CHECK(cast_to_representable(e4m3, {}, 0.3F) == 0.3125F);
-  CHECK(cast_to_representable(e4m3, {}, 0.3F, 512) == 0.3125F);         // 153.6 -> 160
-  CHECK(cast_to_representable(e4m3, {}, 1e6F, 0.0001F) == 96.0F * (1 / 0.0001F));  // 100 lies between 96 and 104: even is 96
+  CHECK(cast_to_representable(e4m3, {}, 0.3F, 512) == 0.3125F);  // 153.6 -> 160
+  CHECK(cast_to_representable(e4m3, {}, 1e6F, 0.0001F) ==
+        96.0F * (1 / 0.0001F));  // 100 lies between 96 and 104: even is 96
   CHECK(cast_to_representable(e5m2, {}, -0.3, 1) == -0.3125);
   CHECK(std::isnan(cast_to_representable(e4m3, {}, std::numeric_limits<float>::quiet_NaN())));
   // double is scaled and cast in double: via float this would tie to 1.
@@ -35,8 +36,10 @@ TEST_CASE("representable values are fixed points, and bulk equals scalar in plac
 
 TEST_CASE("bad scales are named") {
   std::vector<float> x(2);
-  for (const float scale : {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    CHECK_THROWS_WITH(cast_to_representable(e4m3, {}, std::span<const float>(x), scale, x), ContainsSubstring("scale must be positive and finite, not "));
+  for (const float scale :
+       {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    CHECK_THROWS_WITH(cast_to_representable(e4m3, {}, std::span<const float>(x), scale, x),
+                      ContainsSubstring("scale must be positive and finite, not "));
   }
 }
 

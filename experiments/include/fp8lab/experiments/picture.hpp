@@ -21,8 +21,8 @@ struct TextStyle {
 /// A bar of `width` cells, filled to value / largest; any nonzero value shows.
 [[nodiscard]] std::string bar(double value, double largest, int width, const TextStyle& style);
 
-/// Histograms with the same BinadeBins drawn side by side, one line a binade from the highest that is used to the lowest,
-/// each with its own full scale.
+/// Histograms with the same BinadeBins drawn side by side, one line a binade from the highest that is used to the
+/// lowest, each with its own full scale.
 [[nodiscard]] std::string draw_binades(const std::vector<std::string>& titles,
                                        const std::vector<const Histogram*>& histograms, const TextStyle& style);
 

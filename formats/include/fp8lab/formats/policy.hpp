@@ -21,7 +21,8 @@ enum class Overflow : std::uint8_t {
 /// Which NaN code a NaN input gives.
 enum class NanCode : std::uint8_t {
   positive_all_ones,  ///< sign dropped, every fraction bit set: 7F in E4M3 and E5M2
-  sign_and_payload,   ///< sign kept, quieted, with the topmost fraction bits of the input where the format has several NaNs
+  sign_and_payload,   ///< sign kept, quieted, with the topmost fraction bits of the input where the format has several
+                      ///< NaNs
 };
 
 /// Everything a cast has to decide. Finite overflow is judged after rounding with an unbounded exponent; rounding modes
@@ -44,11 +45,12 @@ struct Profile {
 };
 
 inline constexpr std::array profiles{
-    Profile{"cuda_satfinite",
-            {.overflow = Overflow::saturate, .infinity = Overflow::saturate},
-            "what the hardware does: overflow and infinity give the largest finite value, sign kept; NaN gives 7F, sign "
-            "dropped (from double: sign and payload kept)",
-            "CUDA 13.0 cuda_fp8.h __NV_SATFINITE; PTX ISA cvt.rn.satfinite"},
+    Profile{
+        "cuda_satfinite",
+        {.overflow = Overflow::saturate, .infinity = Overflow::saturate},
+        "what the hardware does: overflow and infinity give the largest finite value, sign kept; NaN gives 7F, sign "
+        "dropped (from double: sign and payload kept)",
+        "CUDA 13.0 cuda_fp8.h __NV_SATFINITE; PTX ISA cvt.rn.satfinite"},
     Profile{"cuda_nosat",
             {.overflow = Overflow::to_special, .infinity = Overflow::to_special},
             "overflow and infinity give infinity in E5M2 and NaN in E4M3, sign kept; NaN gives 7F, sign dropped (from "

@@ -23,6 +23,24 @@ namespace fp8lab {
   return false;
 }
 
+/// significand * 2^-shift in two parts: the whole number, and how the rest compares with a half.
+struct Cut {
+  std::uint64_t kept;
+  int against_half;  ///< -1, 0, 1
+  bool inexact;
+};
+
+/// Total. A negative shift moves left; precondition: nothing is lost there.
+[[nodiscard]] FP8LAB_HD constexpr Cut cut_at(std::uint64_t significand, int shift) {
+  if (shift <= 0) return {significand << -shift, -1, false};
+  if (shift > 64) return {0, -1, true};
+  const std::uint64_t kept = shift == 64 ? 0 : significand >> shift;
+  const std::uint64_t rest = shift == 64 ? significand : significand & ((std::uint64_t{1} << shift) - 1);
+  const std::uint64_t half = std::uint64_t{1} << (shift - 1);
+  if (rest == half) return {kept, 0, true};
+  return {kept, rest < half ? -1 : 1, rest != 0};
+}
+
 /// Code of a value beyond every finite one, signed where the format is.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t overflow_code(const Format& format, Overflow overflow, bool negative) {
   const std::uint64_t sign = negative ? format.sign_mask() : 0;
@@ -52,26 +70,15 @@ namespace fp8lab {
   if (!format.has_subnormals && leading < lowest) return negative ? format.sign_mask() : 0;
   // 2. Cut the significand at the spacing of its binade, remembering how the rest compares with half a unit.
   const int binade = leading < lowest ? lowest : leading;
-  const int shift = binade - format.mantissa_bits - exponent;
-  std::uint64_t kept = 0;
-  int against_half = -1;
-  bool inexact = true;
-  if (shift <= 0) {
-    kept = significand << -shift;
-    inexact = false;
-  } else if (shift <= 64) {
-    kept = shift == 64 ? 0 : significand >> shift;
-    const std::uint64_t rest = shift == 64 ? significand : significand & ((std::uint64_t{1} << shift) - 1);
-    const std::uint64_t half = std::uint64_t{1} << (shift - 1);
-    against_half = rest < half ? -1 : (rest == half ? 0 : 1);
-    inexact = rest != 0;
-  }
-  // 3. Add, not OR, the exponent: kept still holds the implicit bit, so a carry out of the fraction moves the value to
-  //    the next binade by itself, and a subnormal that rounds up to the smallest normal becomes one. "Even" is the code.
-  const std::uint64_t field = static_cast<std::uint64_t>(binade - lowest);
+  const Cut cut = cut_at(significand, binade - format.mantissa_bits - exponent);
+  // 3. Add, not OR, the exponent: the kept part still holds the implicit bit, so a carry out of the fraction moves the
+  // value to
+  //    the next binade by itself, and a subnormal that rounds up to the smallest normal becomes one. "Even" is the
+  //    code.
+  const auto field = static_cast<std::uint64_t>(binade - lowest);
   const std::uint64_t implicit_bit = format.has_subnormals ? 0 : std::uint64_t{1} << format.mantissa_bits;
-  std::uint64_t magnitude = (field << format.mantissa_bits) + kept - implicit_bit;
-  if (rounds_up(policy.rounding, negative, (magnitude & 1) != 0, against_half, inexact)) ++magnitude;
+  std::uint64_t magnitude = (field << format.mantissa_bits) + cut.kept - implicit_bit;
+  if (rounds_up(policy.rounding, negative, (magnitude & 1) != 0, cut.against_half, cut.inexact)) ++magnitude;
   // 4. Overflow: modes that round towards zero on this side stop at the largest finite value.
   const std::uint64_t sign = negative ? format.sign_mask() : 0;
   if (magnitude <= format.max_code()) {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
 
 namespace fp8lab::gpu {
 

@@ -6,8 +6,8 @@
 #include "fp8lab/formats/host_device.hpp"
 
 // A kernel is a functor over a team, which is one thread block: kernel(team, block). A team offers collectives only,
-// each of which ends in the block's barrier, so that the same kernel source runs on the device (DeviceTeam, in src/) and,
-// one block after the other, on the host.
+// each of which ends in the block's barrier, so that the same kernel source runs on the device (DeviceTeam, in src/)
+// and, one block after the other, on the host.
 
 namespace fp8lab::gpu {
 

@@ -31,7 +31,7 @@ struct ErrorTotals {
   void add(std::span<const float> actual, std::span<const float> reference);  ///< throws where the sizes differ
   void merge(const ErrorTotals& other);
 
-  [[nodiscard]] double mean_error() const;           ///< the bias
+  [[nodiscard]] double mean_error() const;  ///< the bias
   [[nodiscard]] double mean_absolute_error() const;
   [[nodiscard]] double rms_error() const;
   /// Signal to quantization noise ratio, 10 log10(sum reference^2 / sum error^2) in dB; infinite without error.

@@ -8,8 +8,8 @@ namespace fp8lab {
 
 /// An exact sum of float32 numbers and of products of two: a fixed-point number wide enough for all of them.
 ///
-/// Source: Kulisch, "Computer Arithmetic and Validity", 2008 (the complete accumulator). The lowest bit is worth 2^-298,
-/// the square of the smallest float; 640 bits leave room for 2^80 products of the largest.
+/// Source: Kulisch, "Computer Arithmetic and Validity", 2008 (the complete accumulator). The lowest bit is worth
+/// 2^-298, the square of the smallest float; 640 bits leave room for 2^80 products of the largest.
 class ExactSum {
  public:
   /// Adds (-1)^negative * significand * 2^exponent. Precondition: exponent >= -298, and the value is below 2^257.

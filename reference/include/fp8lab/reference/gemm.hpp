@@ -22,8 +22,8 @@ struct GemmOptions {
   std::function<void(double)> progress = {};
 };
 
-/// out = a * b^T as `model` computes it: out(m, n) is the dot product of a's row m and b's row n, K ascending from a zero
-/// accumulator, a tail of K filled with zeros.
+/// out = a * b^T as `model` computes it: out(m, n) is the dot product of a's row m and b's row n, K ascending from a
+/// zero accumulator, a tail of K filled with zeros.
 ///
 /// The bits do not depend on threads, on the processor, or on which of the implementations below ran. `exact` is the
 /// real dot product rounded once, for any float32 input.

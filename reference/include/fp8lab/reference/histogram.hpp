@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
 
 namespace fp8lab {
 
@@ -46,8 +46,8 @@ enum class Outcome : std::uint8_t {
 /// What casting `x` to `format` with `rounding` does, whatever the overflow policy makes of it.
 [[nodiscard]] Outcome cast_outcome(const Format& format, Rounding rounding, float x);
 
-/// Counts values in bins, and apart from them: zeros, infinities, NaNs, values below and above all bins, and the elements
-/// that a cast underflowed or saturated. Every value is counted exactly once.
+/// Counts values in bins, and apart from them: zeros, infinities, NaNs, values below and above all bins, and the
+/// elements that a cast underflowed or saturated. Every value is counted exactly once.
 class Histogram {
  public:
   /// Throws std::invalid_argument for bounds or counts that make no bins.
@@ -72,6 +72,8 @@ class Histogram {
   std::uint64_t saturations = 0;
 
  private:
+  [[nodiscard]] std::uint64_t& counter_of(double value, Outcome outcome);
+
   Bins bins_;
   std::vector<double> edges_;
   std::vector<std::uint64_t> counts_;

@@ -15,7 +15,7 @@ namespace fp8lab {
 /// A row-major matrix of dot-product operands: each row is one dot product's factors, so a GEMM's B is given as (N, K).
 struct Operands {
   std::variant<std::span<const std::uint8_t>, std::span<const float>> elements;  ///< codes, or float32 values
-  Format format;      ///< of the codes; binary32 for float32 values
+  Format format;  ///< of the codes; binary32 for float32 values
   std::size_t rows;
   std::size_t depth;  ///< K
 

@@ -32,10 +32,10 @@ inline constexpr Format e8m13{8, 13, 127};
 struct MmaModel {
   std::string_view name;
   Arithmetic arithmetic;
-  int products_per_step;               ///< K of the instruction; 0 for exact: any
-  int fraction_bits;                   ///< bits kept below 2^E
-  Format output;                       ///< accumulator and result, held in a float32
-  std::span<const Format> operands;    ///< what the factors may be; float32 inputs are rounded to tf32 where it is tf32
+  int products_per_step;             ///< K of the instruction; 0 for exact: any
+  int fraction_bits;                 ///< bits kept below 2^E
+  Format output;                     ///< accumulator and result, held in a float32
+  std::span<const Format> operands;  ///< what the factors may be; float32 inputs are rounded to tf32 where it is tf32
   std::string_view description;
   std::string_view source;
   std::string_view evidence;
@@ -46,21 +46,44 @@ inline constexpr std::array tf32_operands{tf32};
 inline constexpr std::array exact_operands{e4m3, e5m2, e8m0, binary32};
 
 inline constexpr MmaModel hopper_wgmma_fp8{
-    "hopper_wgmma_fp8", Arithmetic::fused, 32, 13, e8m13, fp8_operands,
+    "hopper_wgmma_fp8",
+    Arithmetic::fused,
+    32,
+    13,
+    e8m13,
+    fp8_operands,
     "Hopper wgmma m64nNk32, FP8 operands, float32 accumulator: 13 fraction bits kept, 14-bit accumulator",
     "Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004",
     "measured on H100 and H200 (C = 0); reproduces the H100 outputs that Transformer Engine's FP8 primer prints"};
 inline constexpr MmaModel hopper_tf32{
-    "hopper_tf32", Arithmetic::fused, 8, 25, binary32, tf32_operands,
+    "hopper_tf32",
+    Arithmetic::fused,
+    8,
+    25,
+    binary32,
+    tf32_operands,
     "Hopper TF32: float32 operands rounded to 10 fraction bits (nearest, ties away), 25 fraction bits kept",
-    "Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004", "published model"};
+    "Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004",
+    "published model"};
 inline constexpr MmaModel blackwell_tcgen05_fp8{
-    "blackwell_tcgen05_fp8", Arithmetic::fused, 32, 25, binary32, fp8_operands,
+    "blackwell_tcgen05_fp8",
+    Arithmetic::fused,
+    32,
+    25,
+    binary32,
+    fp8_operands,
     "Blackwell tcgen05.mma kind::f8f6f4, FP8 operands, float32 accumulator: 25 fraction bits kept",
-    "Xie et al., MMA-Sim, arXiv 2511.10909", "published model"};
-inline constexpr MmaModel exact{
-    "exact", Arithmetic::exact, 0, 0, binary32, exact_operands,
-    "the real dot product, rounded once to float32 (nearest even)", "definition", "proven by construction"};
+    "Xie et al., MMA-Sim, arXiv 2511.10909",
+    "published model"};
+inline constexpr MmaModel exact{"exact",
+                                Arithmetic::exact,
+                                0,
+                                0,
+                                binary32,
+                                exact_operands,
+                                "the real dot product, rounded once to float32 (nearest even)",
+                                "definition",
+                                "proven by construction"};
 
 inline constexpr std::array models{hopper_wgmma_fp8, hopper_tf32, blackwell_tcgen05_fp8, exact};
 

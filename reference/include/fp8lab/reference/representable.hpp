@@ -22,8 +22,8 @@ template <typename T>
     return static_cast<T>(decode(format, encode(format, policy, x * static_cast<T>(scale)))) * inverse;
   } else {
     constexpr Format own = std::is_same_v<T, Half> ? binary16 : bfloat16;
-    constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special,
-                              .nan = NanCode::sign_and_payload};
+    constexpr CastPolicy ieee{
+        .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
     const float result = cast_to_representable(format, policy, decode(own, x.bits), scale);
     return T{static_cast<std::uint16_t>(encode(own, ieee, result))};
   }

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fp8lab::bench {
+
+/// A measured work and the work that bounds it, both called again and again.
+struct Row {
+  std::string name;
+  std::string bound_name;
+  std::function<void()> work;
+  std::function<void()> bound;
+  double bound_factor;             ///< the bound's time is this times what `bound` takes
+  std::function<bool()> verified;  ///< checked before anything is timed
+};
+
+[[nodiscard]] std::vector<Row> cast_rows();
+[[nodiscard]] std::vector<Row> product_rows();
+
+/// out = a * b^T by Eigen in float32, compiled for this machine; (rows, depth), (columns, depth) -> (rows, columns).
+void sgemm(const float* a, const float* b, float* out, std::size_t rows, std::size_t columns, std::size_t depth);
+
+}  // namespace fp8lab::bench
