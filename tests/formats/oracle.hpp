@@ -47,7 +47,10 @@ class TableOracle {
     const double middle = lower + (next - lower) / 2;
     bool up = false;
     switch (policy.rounding) {
-      case Rounding::nearest_even: up = magnitude > middle || (magnitude == middle && lower_code % 2 == 1); break;
+      case Rounding::nearest_even:
+        // IEEE 754-2019, section 4.3.1: to the even significand, or to the larger magnitude where neither is even.
+        up = magnitude > middle || (magnitude == middle && (lower_code % 2 == 1 || format_.mantissa_bits == 0));
+        break;
       case Rounding::nearest_away: up = magnitude >= middle; break;
       case Rounding::toward_zero: break;
       case Rounding::upward: up = !negative; break;

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fp8lab
+from conftest import splitmix
 
 DTYPES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e8m0": ml_dtypes.float8_e8m0fnu}
 FP8 = ["e4m3", "e5m2"]
@@ -52,6 +53,14 @@ def test_encode_equals_ml_dtypes_on_all_halves_and_bfloat16s(name, dtype):
 def test_encode_equals_ml_dtypes_on_boundaries_and_seeded_floats(name, floats):
     for x in (boundaries(name), floats):
         np.testing.assert_array_equal(fp8lab.encode(x, name, profile="cuda_nosat", threads=2), expected(x, name))
+
+
+def test_e8m0_equals_ml_dtypes_where_all_families_agree():
+    # Positive normal floats that do not overflow; the families part on zero, subnormals, signs and overflow.
+    x = np.append(np.ldexp(np.float32(1.5), np.arange(-126, 127)), splitmix(8, 1 << 20).astype(np.uint32).view(np.float32))
+    x = np.abs(x[np.isfinite(x)]).astype(np.float32)
+    x = x[(x >= 2.0**-126) & (x < 1.5 * 2.0**127)]
+    np.testing.assert_array_equal(fp8lab.encode(x, "e8m0"), x.astype(DTYPES["e8m0"]).view(np.uint8))
 
 
 @pytest.mark.parametrize("name", FP8)

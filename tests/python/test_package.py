@@ -46,10 +46,14 @@ def test_every_public_name_is_documented():
             assert value.__doc__, name
 
 
-def test_stubs_match_the_extension_module():
+def test_stubs_match_the_extension_module(tmp_path):
+    # pybind11's metaclass, and the __init__ of classes without one, differ from what a stub can say.
+    classes = "(ErrorTotals|Format|Histogram|MmaModel|Profile)"
+    (tmp_path / "allowed").write_text(f"fp8lab\\._core\\.{classes}\nfp8lab\\._core\\.{classes}\\.__init__\n")
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy.stubtest", "fp8lab", "--ignore-disjoint-bases"], capture_output=True, text=True
-    )
+        [sys.executable, "-m", "mypy.stubtest", "fp8lab", "--ignore-disjoint-bases", "--ignore-unused-allowlist",
+         "--allowlist", str(tmp_path / "allowed")], capture_output=True, text=True,
+    )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import gzip
 import json
 import os
 import pathlib
@@ -38,6 +39,22 @@ def test_mma_gives_mma_sims_words():
         np.testing.assert_array_equal(out.view(np.uint32), words(rows[4]).view(np.uint32))
         checked += len(out)
     assert checked == 1486
+
+
+def test_hopper_gives_the_words_that_devices_gave():
+    # Measured on H100 and H200 by Khattak and Mikaitis (MATLAB-tensor-core, BSD-2-Clause); not part of this project.
+    path = pathlib.Path(__file__).parents[3] / "shared" / "data" / "tensor_core_gpu_rows.json.gz"
+    if not path.exists():
+        pytest.skip("the rows measured on devices are not here")
+    checked = 0
+    for group in json.loads(gzip.decompress(path.read_bytes()))["groups"]:
+        if not group["model"].startswith("sm90a.wgmma"):
+            continue
+        a, b, c, d = zip(*group["cases"], strict=True)
+        out = fp8lab.mma("hopper_wgmma_fp8", codes(a), codes(b), words(c), format_a=group["fmt"], format_b=group["fmt"])
+        np.testing.assert_array_equal(out.view(np.uint32), words(d).view(np.uint32))
+        checked += len(d)
+    assert checked == 4000
 
 
 def test_gemm_composes_mma():

@@ -78,7 +78,7 @@ struct Cut {
   const auto field = static_cast<std::uint64_t>(binade - lowest);
   const std::uint64_t implicit_bit = format.has_subnormals ? 0 : std::uint64_t{1} << format.mantissa_bits;
   std::uint64_t magnitude = (field << format.mantissa_bits) + cut.kept - implicit_bit;
-  if (rounds_up(policy.rounding, negative, (magnitude & 1) != 0, cut.against_half, cut.inexact)) ++magnitude;
+  if (rounds_up(policy.rounding, negative, (cut.kept & 1) != 0, cut.against_half, cut.inexact)) ++magnitude;
   // 4. Overflow: modes that round towards zero on this side stop at the largest finite value.
   const std::uint64_t sign = negative ? format.sign_mask() : 0;
   if (magnitude <= format.max_code()) {
