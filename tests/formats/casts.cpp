@@ -109,14 +109,16 @@ TEST_CASE("every finite half and bfloat16 rounds as the table says, in every mod
 
 TEST_CASE("encode is monotone and negation commutes") {
   for (const Format& format : {e4m3, e5m2}) {
+    Mismatches wrong;
     std::uint32_t previous = 0;
     for (std::uint64_t step = 0; step <= 0x7F800000; step += 4099) {
       const float x = std::bit_cast<float>(static_cast<std::uint32_t>(step));
       const std::uint32_t code = encode(format, {}, x);
-      REQUIRE(code >= previous);
-      REQUIRE(encode(format, {}, -x) == (code | 0x80));
+      wrong.compare(step, x, code, std::max(code, previous), "not monotone");
+      wrong.compare(step, x, encode(format, {}, -x), code | 0x80, "negation");
       previous = code;
     }
+    REQUIRE_NO(wrong);
   }
 }
 
@@ -147,10 +149,12 @@ TEST_CASE("bulk casts equal scalar ones for any size and number of threads") {
       std::vector<float> back(size);
       encode(e4m3, {}, std::span<const float>(in), codes, threads);
       decode(e4m3, codes, back, threads);
+      Mismatches wrong;
       for (std::size_t i = 0; i < size; ++i) {
-        REQUIRE(codes[i] == encode(e4m3, {}, in[i]));
-        REQUIRE(bits(back[i]) == bits(decode(e4m3, codes[i])));
+        wrong.compare(i, in[i], codes[i], encode(e4m3, {}, in[i]), "encode");
+        wrong.compare(i, in[i], bits(back[i]), bits(decode(e4m3, codes[i])), "decode");
       }
+      REQUIRE_NO(wrong);
     }
   }
 }
