@@ -38,7 +38,7 @@ void decode_array(const Array<std::uint8_t>& codes, Array<float> out, const std:
   decode(source, in, values, threads);
 }
 
-void cast_array(const py::array& x, const std::string& source, py::array out, const std::string& format, float scale,
+void cast_array(const py::array& x, const std::string& source, py::array out, const std::string& format, double scale,
                 const std::string& profile, const std::string& rounding, int threads) {
   const Format target = find_format(format).format;
   const CastPolicy policy = policy_of(profile, rounding);

@@ -40,7 +40,8 @@ void bind_experiments(py::module_& module) {
       "primer",
       [](std::uint64_t seed, int sms, const std::string& mma, long long in_features, long long out_features,
          long long rows, float scale_x, float scale_w, int threads, const std::optional<std::string>& out) {
-        return primer({seed, sms, find_model(mma), in_features, out_features, rows, scale_x, scale_w, threads}, out);
+        return primer({seed, sms, find_primer_model(mma), in_features, out_features, rows, scale_x, scale_w, threads},
+                      out);
       },
       py::arg("seed"), py::arg("sms"), py::arg("mma"), py::arg("in_features"), py::arg("out_features"), py::arg("rows"),
       py::arg("scale_x"), py::arg("scale_w"), py::arg("threads"), py::arg("out"));

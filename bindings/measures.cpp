@@ -26,6 +26,8 @@ Bins bins_of(const std::string& kind, double low, double high, int count, const 
 void add_values(Histogram& histogram, const Array<double>& values, const py::object& input, const std::string& format,
                 const std::string& rounding) {
   const auto all = view(values);
+  const Format target = any_format(format);
+  const Rounding mode = find_rounding(rounding);
   if (input.is_none()) {
     const py::gil_scoped_release release;
     for (const double value : all) histogram.add(value);
@@ -33,8 +35,6 @@ void add_values(Histogram& histogram, const Array<double>& values, const py::obj
   }
   const auto inputs = py::cast<Array<float>>(input);
   const auto sources = view(inputs);
-  const Format target = find_format(format).format;
-  const Rounding mode = find_rounding(rounding);
   const py::gil_scoped_release release;
   for (std::size_t i = 0; i < all.size(); ++i) histogram.add(all[i], cast_outcome(target, mode, sources[i]));
 }

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fp8lab._core import Format, MmaModel, Profile
+
 #: FP8 element types of ml_dtypes and torch, and the format each carries.
 _CODE_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
 _SOURCES = ("float32", "float64", "float16", "bfloat16")
@@ -27,11 +29,16 @@ def _from_torch(x: Any) -> tuple[Array, str]:
     return x.numpy(), name
 
 
-def as_array(x: Any) -> tuple[Array, str]:
+def as_array(x: Any, argument: str) -> tuple[Array, str]:
     """``x`` as an array and the name of its element type; types that NumPy lacks come as unsigned words."""
     if type(x).__module__.partition(".")[0] == "torch":
         return _from_torch(x)
-    array = np.asarray(x)
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{argument} must not be a masked array: fill or compress it first")
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise ValueError(f"{argument} is no array: {error}") from None
     name = array.dtype.name if array.dtype.isnative else array.dtype.str
     if name == "bfloat16":
         return array.view(np.uint16), name
@@ -40,45 +47,50 @@ def as_array(x: Any) -> tuple[Array, str]:
     return array, name
 
 
+def _contiguous(array: Array) -> Array:
+    """``array`` itself where C++ can read it in place, else a C-contiguous, aligned copy."""
+    return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+
+
 def as_floats(x: Any, argument: str) -> tuple[Array, str]:
     """A C-contiguous array of floats to encode, halves and bfloat16s as words, and the name of the source type."""
-    array, name = as_array(x)
+    array, name = as_array(x, argument)
     if name not in _SOURCES:
         raise TypeError(f"{argument} must be {', '.join(_SOURCES[:-1])} or {_SOURCES[-1]}, not {name}")
     if name == "float16":
         array = array.view(np.uint16)
-    return np.asarray(array, order="C"), name
+    return _contiguous(array), name
 
 
 def as_codes(x: Any, argument: str, format: str) -> tuple[Array, str]:
     """A C-contiguous uint8 array of codes and its format: the one that the element type carries, else ``format``."""
-    array, name = as_array(x)
+    array, name = as_array(x, argument)
     if name in _CODE_DTYPES:
         format = _CODE_DTYPES[name]
     elif name != "uint8":
         raise TypeError(f"{argument} must be uint8 codes or one of {', '.join(_CODE_DTYPES)}, not {name}")
-    return np.asarray(array, order="C"), format
+    return _contiguous(array), format
 
 
 def as_doubles(x: Any, argument: str) -> Array:
-    """A C-contiguous float64 array of real numbers, widened exactly."""
-    array, name = as_array(x)
+    """A C-contiguous array of real numbers, converted to float64."""
+    array, name = as_array(x, argument)
     if name == "bfloat16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
-    elif array.dtype.kind not in "fiu" or name in _CODE_DTYPES:
+    elif array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or name in _CODE_DTYPES:
         raise TypeError(f"{argument} must hold real numbers, not {name}")
     with np.errstate(invalid="ignore"):  # a signalling NaN stays a NaN
-        return np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
+        return _contiguous(array.astype(np.float64, copy=False))
 
 
 def as_float32(x: Any, argument: str, shape: tuple[int, ...] | None = None) -> Array:
     """A C-contiguous float32 array, of ``shape`` if given."""
-    array, name = as_array(x)
+    array, name = as_array(x, argument)
     if name != "float32":
         raise TypeError(f"{argument} must be float32, not {name}")
     if shape is not None and array.shape != shape:
         raise ValueError(f"{argument} must have shape {shape}, not {array.shape}")
-    return np.asarray(array, order="C")
+    return _contiguous(array)
 
 
 def check_int(value: Any, argument: str, low: int, high: int) -> int:
@@ -91,10 +103,12 @@ def check_int(value: Any, argument: str, low: int, high: int) -> int:
 
 
 def check_name(value: Any, argument: str) -> str:
-    """The name of a format, profile or model: a string, or an object that carries it as ``name``."""
-    name = getattr(value, "name", value)
+    """The name of a format, profile or model: a string, or the entry of a list that carries it."""
+    name = value.name if isinstance(value, (Format, Profile, MmaModel)) else value
     if not isinstance(name, str):
         raise TypeError(f"{argument} must be a name (str), not {type(value).__name__}")
+    if not name.isprintable():
+        raise ValueError(f"{argument} must be a name of printable characters, not {name!r}")
     return name
 
 
@@ -102,7 +116,10 @@ def check_real(value: Any, argument: str) -> float:
     """``value`` as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{argument} must be a number, not {type(value).__name__}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{argument} is too large for a float") from None
 
 
 def output(out: Any, shape: tuple[int, ...], dtype: Any, argument: str = "out") -> Array:
@@ -113,9 +130,9 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any, argument: str = "out") 
     if not isinstance(out, np.ndarray):
         raise TypeError(f"{argument} must be a NumPy array, not {type(out).__name__}")
     if out.dtype != dtype:
-        raise TypeError(f"{argument} must be {dtype.name}, not {out.dtype.name}")
+        raise TypeError(f"{argument} must be {dtype.name}, not {out.dtype.name if out.dtype.isnative else out.dtype.str}")
     if out.shape != shape:
         raise ValueError(f"{argument} must have shape {shape}, not {out.shape}")
-    if not (out.flags.c_contiguous and out.flags.writeable):
-        raise ValueError(f"{argument} must be C-contiguous and writable")
+    if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
+        raise ValueError(f"{argument} must be C-contiguous, aligned and writable")
     return out

@@ -155,7 +155,7 @@ def cast_to_representable(
     else:
         dtype = np.dtype(source)
     result = output(out, array.shape, dtype)
-    words = as_array(result)[0].view(array.dtype)
+    words = as_array(result, "out")[0].view(array.dtype)
     _core.cast_to_representable(
         _apart(array, words),
         source,

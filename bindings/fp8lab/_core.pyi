@@ -159,5 +159,5 @@ def primer(
     scale_x: float,
     scale_w: float,
     threads: int,
-    out: str | None,
+    out: bytes | None,
 ) -> tuple[str, str]: ...

@@ -87,13 +87,14 @@ def histogram(
         For arguments that make no bins; the message says the rule.
     """
     array = as_doubles(values, "values")
+    bins = check_name(bins, "bins")
     if bins in ("linear", "log") and (low is None or high is None):
         raise ValueError(f"low and high are needed for {bins} bins")
     if bins == "binade":
         low = check_int(-150 if low is None else low, "low", -1074, 1023)
         high = check_int(127 if high is None else high, "high", -1074, 1023)
     result = Histogram(
-        check_name(bins, "bins"),
+        bins,
         0.0 if low is None else check_real(low, "low"),
         0.0 if high is None else check_real(high, "high"),
         check_int(count, "count", 1, 2**24),

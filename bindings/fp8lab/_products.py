@@ -17,10 +17,10 @@ def models() -> list[MmaModel]:
 
 def _operand(x: Any, argument: str, format: str | Format) -> tuple[Array, str]:
     """A matrix of codes with its format, or of float32 values."""
-    array, name = as_array(x)
+    _, name = as_array(x, argument)
     if name == "float32":
-        result, name = np.asarray(array, order="C"), "float32"
-    elif name == "float64" or name == "float16" or name == "bfloat16":
+        result = as_float32(x, argument)
+    elif name in ("float64", "float16", "bfloat16"):
         raise TypeError(f"{argument} must be codes (uint8, or a float8 type) or float32, not {name}")
     else:
         result, name = as_codes(x, argument, check_name(format, f"format_{argument}"))

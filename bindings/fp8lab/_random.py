@@ -14,8 +14,14 @@ _INT = 2**31 - 1
 
 
 def _empty(shape: int | Sequence[int]) -> Array:
-    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     return np.empty(tuple(check_int(size, "shape", 0, _INT) for size in sizes), np.float32)
+
+
+def _words(values: Sequence[int], argument: str, count: int) -> list[int]:
+    if not isinstance(values, Sequence) or len(values) != count:
+        raise ValueError(f"{argument} must be a sequence of {count} words")
+    return [check_int(word, argument, 0, _WORD) for word in values]
 
 
 def philox4x32(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
@@ -23,11 +29,7 @@ def philox4x32(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, in
 
     Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """
-    if len(counter) != 4 or len(key) != 2:
-        raise ValueError(f"counter must have 4 words and key 2, not {len(counter)} and {len(key)}")
-    words = _core.philox4x32(
-        [check_int(word, "counter", 0, _WORD) for word in counter], [check_int(word, "key", 0, _WORD) for word in key]
-    )
+    words = _core.philox4x32(_words(counter, "counter", 4), _words(key, "key", 2))
     return (words[0], words[1], words[2], words[3])
 
 

@@ -71,6 +71,11 @@ def primer(
         Where ``out`` cannot be written; nothing is left half-written.
     """
     most = 2**31 - 1
+    if out is not None:
+        if not isinstance(out, (str, bytes, os.PathLike)):
+            raise TypeError(f"out must be a path, not {type(out).__name__}")
+        if b"\0" in os.fsencode(out):
+            raise ValueError("out must be a path without NUL")
     content, report = _core.primer(
         check_int(seed, "seed", 0, 2**64 - 1),
         check_int(sms, "sms", -most, most),
@@ -81,6 +86,6 @@ def primer(
         check_real(scale_x, "scale_x"),
         check_real(scale_w, "scale_w"),
         check_int(threads, "threads", 1, 1024),
-        None if out is None else os.fspath(out),
+        None if out is None else os.fsencode(out),
     )
     return Result(json.loads(content), report)

@@ -9,10 +9,12 @@
 #include <charconv>
 #include <chrono>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "fp8lab/experiments/output.hpp"
@@ -62,31 +64,45 @@ struct PrimerOptions {
   bool quiet = false;
 };
 
+/// Prints to stdout, or throws: a report that nobody can read is no success.
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) != 0) {
+    throw std::runtime_error(std::string("cannot write to stdout: ") + std::strerror(errno));
+  }
+}
+
 int run(PrimerOptions& options) {
-  options.arguments.mma = find_model(options.mma);
+  options.arguments.mma = find_primer_model(options.mma);
   options.arguments.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   // Before the work, not after it: can the results be written?
   if (options.out) check_writable(*options.out, {"primer.json"});
   ProgressBar bar;
-  const PrimerResult result = run_primer(options.arguments, [&](double share) { bar(share); });
+  Progress progress;
+  if (!options.quiet) progress = [&](double share) { bar(share); };
+  const PrimerResult result = run_primer(options.arguments, progress);
   bar.clear();
   if (options.out) write_files(*options.out, files_of(result));
-  if (!options.quiet) std::fputs(report_of(result, style_of_terminal()).c_str(), stdout);
-  if (options.out && !options.quiet)
-    std::printf("Results: %s/primer.json and a CSV a histogram\n", options.out->c_str());
-  if (std::fflush(stdout) != 0)
-    throw std::runtime_error(std::string("cannot write to stdout: ") + std::strerror(errno));
+  if (!options.quiet) print(report_of(result, style_of_terminal()));
+  if (options.out && !options.quiet) print("Results: " + *options.out + "/primer.json and a CSV a histogram\n");
   return result.judged && !result.passed ? not_reproduced : 0;
 }
 
-/// Accepts whole numbers that fit T, and nothing else.
+/// An option whose whole text has to be a number that fits T. (CLI11 would read 010 as octal, and "" as 0.)
 template <typename T>
-std::string check_integer(const std::string& text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc{} && end == text.data() + text.size()) return "";
-  return "'" + text + "' is no whole number from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
-         std::to_string(std::numeric_limits<T>::max());
+void add_number(CLI::App& app, const std::string& name, T& value, const std::string& help) {
+  const auto parse = [&value](const std::string& text) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc{} && end == text.data() + text.size()) return;
+    std::ostringstream reason;
+    reason << "'" << text << "' is no " << (std::is_integral_v<T> ? "whole " : "") << "number from "
+           << std::numeric_limits<T>::lowest() << " to " << std::numeric_limits<T>::max();
+    throw CLI::ValidationError(reason.str());
+  };
+  std::ostringstream text;
+  text << value;
+  app.add_option_function<std::string>(name, parse, help)
+      ->type_name(std::is_integral_v<T> ? "INT" : "FLOAT")
+      ->default_str(text.str());
 }
 
 void add_primer(CLI::App& app, PrimerOptions& options) {
@@ -102,38 +118,25 @@ void add_primer(CLI::App& app, PrimerOptions& options) {
       "Examples:\n"
       "  fp8lab primer --out results/primer      tables, causes, histograms; also as JSON and CSV\n"
       "  fp8lab primer --mma exact               the same without the tensor core's error\n"
-      "  fp8lab primer --scale-w 2048            what a proper scaling factor for the weight changes");
-  std::string known;
-  for (const MmaModel& model : models) {
-    if (model.name != hopper_tf32.name) known += (known.empty() ? "" : ", ") + std::string(model.name);
-  }
-  primer->add_option("--seed", arguments.seed, "torch.manual_seed")
-      ->check(check_integer<std::uint64_t>)
-      ->capture_default_str();
-  primer->add_option("--sms", arguments.sms, "SMs of the device that draws the weight (H100 PCIe: 114, SXM: 132)")
-      ->check(check_integer<int>)
-      ->capture_default_str();
-  primer->add_option("--mma", options.mma, "tensor core of the FP8 product: " + known)
+      "  fp8lab primer --scale-w 16              the weight lifted out of E4M3's subnormals");
+  add_number(*primer, "--seed", arguments.seed, "torch.manual_seed");
+  add_number(*primer, "--sms", arguments.sms, "SMs of the device that draws the weight (H100 PCIe: 114, SXM: 132)");
+  primer->add_option("--mma", options.mma, "tensor core of the FP8 product: " + primer_model_names())
       ->type_name("MODEL")
       ->capture_default_str();
-  primer->add_option("--in-features", arguments.in_features, "K, a multiple of 16")
-      ->check(check_integer<int>)
-      ->capture_default_str();
-  primer->add_option("--out-features", arguments.out_features, "N, a multiple of 16")
-      ->check(check_integer<int>)
-      ->capture_default_str();
-  primer->add_option("--rows", arguments.rows, "M, a multiple of 16")->check(check_integer<int>)->capture_default_str();
-  primer->add_option("--scale-x", arguments.scale_x, "factor on x before the cast, divided out afterwards")
-      ->capture_default_str();
-  primer->add_option("--scale-w", arguments.scale_w, "factor on w before the cast, divided out afterwards")
-      ->capture_default_str();
+  add_number(*primer, "--in-features", arguments.in_features, "K, a multiple of 16");
+  add_number(*primer, "--out-features", arguments.out_features, "N, a multiple of 16");
+  add_number(*primer, "--rows", arguments.rows, "M, a multiple of 16");
+  add_number(*primer, "--scale-x", arguments.scale_x, "factor on x before the cast, divided out afterwards");
+  add_number(*primer, "--scale-w", arguments.scale_w, "factor on w before the cast, divided out afterwards");
   primer->add_option("--out", options.out, "write primer.json and a CSV a histogram into DIR")->type_name("DIR");
   primer->add_flag("--quiet", options.quiet, "print nothing; the exit status tells");
 }
 
 /// CLI11 would only say that a subcommand is missing.
 void check_command(const CLI::App& app, const std::string& command) {
-  if (command.empty() || command.front() == '-') return;
+  if (command.empty() || command == "-h" || command == "--help" || command == "--version") return;
+  if (command.front() == '-') throw std::invalid_argument("unknown option '" + command + "' (see fp8lab --help)");
   std::string known;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App* /*any*/) { return true; })) {
     if (sub->get_name() == command) return;
@@ -142,30 +145,43 @@ void check_command(const CLI::App& app, const std::string& command) {
   throw std::invalid_argument("unknown command '" + command + "'; known: " + known);
 }
 
+/// Parses and runs. Help and version come as CLI::ParseError with exit code 0.
+int parse_and_run(int argc, char** argv) {
+  CLI::App app{"fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab"};
+  app.set_version_flag("--version", "fp8lab " + std::string(version()));
+  app.require_subcommand(1);
+  PrimerOptions primer;
+  add_primer(app, primer);
+  try {
+    check_command(app, argc > 1 ? argv[1] : "");
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) throw std::invalid_argument(std::string(error.what()) + " (see fp8lab --help)");
+    std::ostringstream text;
+    app.exit(error, text, text);
+    print(text.str());
+    return 0;
+  }
+  return run(primer);
+}
+
+/// One line on stderr, whatever the user typed.
+int fail(std::string reason) {
+  std::ranges::replace_if(reason, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+  std::fprintf(stderr, "fp8lab: %s\n", reason.c_str());
+  return bad_input;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error to report, not the end
+  std::setlocale(LC_CTYPE, "");
   try {
-    std::setlocale(LC_CTYPE, "");
-    CLI::App app{"fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab"};
-    app.set_version_flag("--version", "fp8lab " + std::string(version()));
-    app.require_subcommand(1);
-    PrimerOptions primer;
-    add_primer(app, primer);
-    try {
-      check_command(app, argc > 1 ? argv[1] : "");
-      app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-      if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-      std::string line = error.what();
-      std::ranges::replace(line, '\n', ' ');
-      throw std::invalid_argument(line + " (see fp8lab --help)");
-    }
-    return run(primer);
+    return parse_and_run(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "fp8lab: %s\n", error.what());
+    return fail(error.what());
   } catch (...) {
-    std::fputs("fp8lab: unknown error\n", stderr);
+    return fail("unknown error");
   }
-  return bad_input;
 }

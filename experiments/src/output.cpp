@@ -39,17 +39,70 @@ void write_one(const fs::path& path, const std::string& content) {
   if (error != 0) fail(path, std::strerror(error));
 }
 
+/// The deepest directory of `path` that exists.
+fs::path nearest_existing(const fs::path& path) {
+  std::error_code error;
+  fs::path nearest = fs::absolute(path).lexically_normal();
+  if (!nearest.has_filename()) nearest = nearest.parent_path();
+  while (!fs::exists(fs::symlink_status(nearest, error)) && nearest.has_relative_path())
+    nearest = nearest.parent_path();
+  return nearest;
+}
+
+/// Renames files into place, all or none: what was there is kept aside until every rename has worked.
+class Replacement {
+ public:
+  explicit Replacement(const fs::path& directory) : directory_(directory) {}
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+  ~Replacement() {
+    std::error_code error;
+    for (const std::string& name : placed_) {
+      if (committed_) {
+        fs::remove(old(name), error);
+      } else {
+        fs::remove(directory_ / name, error);
+        if (fs::exists(old(name), error)) fs::rename(old(name), directory_ / name, error);
+      }
+    }
+    for (const std::string& name : written_) fs::remove(aside(name), error);
+  }
+
+  void write(const std::string& name, const std::string& content) {
+    written_.push_back(name);
+    write_one(aside(name), content);
+  }
+  void place(const std::string& name) {
+    std::error_code error;
+    if (fs::exists(directory_ / name, error)) fs::rename(directory_ / name, old(name), error);
+    if (error) fail(directory_ / name, error.message());
+    placed_.push_back(name);
+    fs::rename(aside(name), directory_ / name, error);
+    if (error) fail(directory_ / name, error.message());
+  }
+  void commit() { committed_ = true; }
+
+ private:
+  [[nodiscard]] fs::path hidden(const std::string& name, const char* ending) const {
+    return directory_ / ("." + name + "." + std::to_string(::getpid()) + ending);
+  }
+  [[nodiscard]] fs::path aside(const std::string& name) const { return hidden(name, ".part"); }
+  [[nodiscard]] fs::path old(const std::string& name) const { return hidden(name, ".old"); }
+
+  fs::path directory_;
+  std::vector<std::string> written_, placed_;
+  bool committed_ = false;
+};
+
 }  // namespace
 
 void check_writable(const fs::path& directory, const std::vector<std::string>& names) {
+  if (directory.empty()) fail("''", "a directory's name is not empty");
   std::error_code error;
-  fs::path nearest = fs::absolute(directory);
-  if (!nearest.has_filename()) nearest = nearest.parent_path();
-  const bool exists = fs::exists(nearest, error);
-  while (!fs::exists(nearest, error) && nearest.has_relative_path()) nearest = nearest.parent_path();
+  const fs::path nearest = nearest_existing(directory);
+  if (!fs::exists(nearest, error)) fail(directory, nearest.string() + " is a link that leads nowhere");
   if (!fs::is_directory(nearest, error)) fail(directory, nearest.string() + " is not a directory");
   if (!mode_allows_writing(nearest)) fail(directory, "the directory " + nearest.string() + " is not writable");
-  if (!exists) return;
   for (const std::string& name : names) {
     const fs::path path = directory / name;
     if (fs::is_directory(path, error)) fail(path, "it is a directory");
@@ -61,21 +114,22 @@ void write_files(const fs::path& directory, const Files& files) {
   std::vector<std::string> names;
   for (const auto& [name, content] : files) names.push_back(name);
   check_writable(directory, names);
+  const fs::path existing = nearest_existing(directory);
   std::error_code error;
-  const bool created = fs::create_directories(directory, error);
-  if (error) fail(directory, error.message());
-  const auto aside = [&](const std::string& name) {
-    return directory / ("." + name + "." + std::to_string(::getpid()) + ".part");
-  };
   try {
-    for (const auto& [name, content] : files) write_one(aside(name), content);
-    for (const auto& [name, content] : files) {
-      fs::rename(aside(name), directory / name, error);
-      if (error) fail(directory / name, error.message());
-    }
+    fs::create_directories(directory, error);
+    if (error) fail(directory, error.message());
+    Replacement replacement(directory);
+    for (const auto& [name, content] : files) replacement.write(name, content);
+    for (const std::string& name : names) replacement.place(name);
+    replacement.commit();
   } catch (...) {
-    for (const auto& [name, content] : files) fs::remove(aside(name), error);
-    if (created) fs::remove(directory, error);
+    // Directories made for nothing go, as far up as this made them; remove() leaves those that are not empty.
+    for (fs::path made = fs::absolute(directory).lexically_normal();
+         made.has_relative_path() && made != existing && made.native().size() > existing.native().size();
+         made = made.parent_path()) {
+      fs::remove(made, error);
+    }
     throw;
   }
 }

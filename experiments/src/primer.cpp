@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/experiments/primer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 #include <stdexcept>
 
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/gemm.hpp"
 #include "fp8lab/reference/random.hpp"
 #include "fp8lab/reference/representable.hpp"
@@ -37,12 +40,14 @@ void check(const PrimerArguments& arguments) {
   check_product("rows * in_features", arguments.rows, arguments.in_features);
   check_product("out_features * in_features", arguments.out_features, arguments.in_features);
   check_product("rows * out_features", arguments.rows, arguments.out_features);
-  for (const auto& [name, scale] : {std::pair{"scale_x", arguments.scale_x}, std::pair{"scale_w", arguments.scale_w}}) {
-    if (!(scale > 0) || std::isinf(scale) || std::isinf(1 / scale)) {
-      throw std::invalid_argument(std::string(name) + " must be positive and finite, and so must its inverse, not " +
-                                  std::to_string(scale));
-    }
+  const auto [x, w] = std::pair{arguments.scale_x, arguments.scale_w};
+  if (!(x > 0) || !(w > 0) || !std::isnormal(1 / x) || !std::isnormal(1 / w) || !std::isnormal((1 / x) * (1 / w))) {
+    std::ostringstream reason;
+    reason << "scale_x and scale_w must be positive, and 1 / scale_x * 1 / scale_w a normal float32, not " << x
+           << " and " << w;
+    throw std::invalid_argument(reason.str());
   }
+  (void)find_primer_model(arguments.mma.name);
   if (arguments.sms < 1) throw std::invalid_argument("sms must be at least 1, not " + std::to_string(arguments.sms));
 }
 
@@ -212,7 +217,26 @@ void add_histograms(const Tensors& t, PrimerResult& result) {
   add_codes("codes_w", "E4M3 codes of w", t.w, result.arguments.scale_w);
 }
 
+std::vector<MmaModel> primer_models() {
+  std::vector<MmaModel> takers;
+  std::ranges::copy_if(models, std::back_inserter(takers), [](const MmaModel& model) {
+    return std::ranges::find(model.operands, e4m3) != model.operands.end();
+  });
+  return takers;
+}
+
 }  // namespace
+
+std::string primer_model_names() {
+  std::string names;
+  for (const MmaModel& model : primer_models()) names += (names.empty() ? "" : ", ") + std::string(model.name);
+  return names;
+}
+
+const MmaModel& find_primer_model(std::string_view name) {
+  static const std::vector<MmaModel> takers = primer_models();
+  return find_named(takers, "model for the FP8 product", name);
+}
 
 PrimerResult run_primer(const PrimerArguments& arguments, const Progress& progress) {
   check(arguments);

@@ -28,9 +28,11 @@ void check_gemm(const MmaModel& model, const Operands& a, const Operands& b, std
     throw std::invalid_argument("bias must have " + std::to_string(b.rows) + " elements, one a row of b, not " +
                                 std::to_string(options.bias.size()));
   }
-  if (options.promote_k < 0 || (options.promote_k > 0 && model.arithmetic == Arithmetic::exact)) {
-    throw std::invalid_argument("promote_k must be 0 (never) or positive, and 0 for exact, not " +
-                                std::to_string(options.promote_k));
+  if (options.promote_k < 0) {
+    throw std::invalid_argument("promote_k must be 0 (never) or positive, not " + std::to_string(options.promote_k));
+  }
+  if (options.promote_k > 0 && model.arithmetic == Arithmetic::exact) {
+    throw std::invalid_argument("promote_k does not apply to exact, which has no accumulator to promote");
   }
   if (options.promote_k > 0 && options.promote_k % model.products_per_step != 0) {
     throw std::invalid_argument("promote_k must be a multiple of " + std::to_string(model.products_per_step) +

@@ -31,7 +31,7 @@ std::vector<double> even_edges(double low, double high, int count, const Inverse
 
 struct EdgesOf {
   std::vector<double> operator()(const LinearBins& bins) const {
-    check(std::isfinite(bins.low) && std::isfinite(bins.high) && bins.low < bins.high, "low < high, both finite");
+    check(std::isfinite(bins.high - bins.low) && bins.low < bins.high, "low < high, and a finite range");
     check(bins.count > 0 && bins.count <= most_bins, "count from 1 to 2^24");
     return even_edges(bins.low, bins.high, bins.count, [](double x) { return x; }, bins.low, bins.high);
   }
@@ -99,7 +99,7 @@ void Histogram::add(std::span<const float> values) {
 }
 
 void Histogram::merge(const Histogram& other) {
-  if (edges_ != other.edges_ || bins_.index() != other.bins_.index()) {
+  if (bins_ != other.bins_) {
     throw std::invalid_argument("histograms with different bins cannot be merged");
   }
   std::ranges::transform(counts_, other.counts_, counts_.begin(), std::plus<>{});

@@ -36,7 +36,7 @@ std::string format_name(const Format& format) {
   for (const auto& named : named_formats) {
     if (named.format == format) return std::string(named.name);
   }
-  return "float32";
+  return format == binary32 || format == tf32 ? "float32" : "an unnamed format";
 }
 
 /// The result where a NaN or an infinity takes part.

@@ -2,8 +2,10 @@
 #include "fp8lab/reference/representable.hpp"
 
 #include <cmath>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "fp8lab/formats/parallel.hpp"
 
@@ -11,7 +13,7 @@ namespace fp8lab {
 namespace {
 
 template <typename T>
-void cast_all(const Format& format, const CastPolicy& policy, std::span<const T> in, float scale, std::span<T> out,
+void cast_all(const Format& format, const CastPolicy& policy, std::span<const T> in, double scale, std::span<T> out,
               int threads) {
   if (format.bits() > 8) {
     throw std::invalid_argument("format must have at most 8 bits, not " + std::to_string(format.bits()));
@@ -20,8 +22,12 @@ void cast_all(const Format& format, const CastPolicy& policy, std::span<const T>
     throw std::invalid_argument("out has " + std::to_string(out.size()) + " elements, the input " +
                                 std::to_string(in.size()));
   }
-  if (!(scale > 0) || std::isinf(scale)) {
-    throw std::invalid_argument("scale must be positive and finite, not " + std::to_string(scale));
+  using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const auto used = static_cast<Arithmetic>(scale);
+  if (!(used > 0) || std::isinf(used) || std::isinf(1 / used)) {
+    std::ostringstream reason;
+    reason << "scale must be positive and finite, and so must its inverse, not " << scale;
+    throw std::invalid_argument(reason.str());
   }
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) out[i] = cast_to_representable(format, policy, in[i], scale);
@@ -30,19 +36,19 @@ void cast_all(const Format& format, const CastPolicy& policy, std::span<const T>
 
 }  // namespace
 
-void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const float> in, double scale,
                            std::span<float> out, int threads) {
   cast_all(format, policy, in, scale, out, threads);
 }
-void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const double> in, float scale,
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const double> in, double scale,
                            std::span<double> out, int threads) {
   cast_all(format, policy, in, scale, out, threads);
 }
-void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const Half> in, float scale,
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const Half> in, double scale,
                            std::span<Half> out, int threads) {
   cast_all(format, policy, in, scale, out, threads);
 }
-void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, float scale,
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, double scale,
                            std::span<BFloat16> out, int threads) {
   cast_all(format, policy, in, scale, out, threads);
 }

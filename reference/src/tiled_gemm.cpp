@@ -48,18 +48,19 @@ std::vector<std::string_view> gemm_targets() {
 }
 
 void force_gemm_target(std::string_view name) {
-  force_fuse_columns_target(0);
-  scalar_forced() = name == "scalar";
-  if (name.empty() || name == "scalar") return;
-  std::string known;
-  for (std::int64_t all = fuse_columns_targets(); all != 0; all &= all - 1) {
-    if (name == hwy::TargetName(all & -all)) {
-      force_fuse_columns_target(all & -all);
-      return;
+  std::int64_t target = 0;
+  if (!name.empty() && name != "scalar") {
+    std::string known;
+    for (std::int64_t all = fuse_columns_targets(); all != 0; all &= all - 1) {
+      if (name == hwy::TargetName(all & -all)) target = all & -all;
+      known += std::string(hwy::TargetName(all & -all)) + ", ";
     }
-    known += std::string(hwy::TargetName(all & -all)) + ", ";
+    if (target == 0) {
+      throw std::invalid_argument("unknown target '" + std::string(name) + "'; this machine has " + known + "scalar");
+    }
   }
-  throw std::invalid_argument("unknown target '" + std::string(name) + "'; this machine has " + known + "scalar");
+  force_fuse_columns_target(target);
+  scalar_forced() = name == "scalar";
 }
 
 TiledGemm::TiledGemm(const MmaModel& model, const GemmShape& shape, std::span<const Factor> a,

@@ -76,6 +76,16 @@ TEST_CASE("what cannot be written says why, and leaves what was there") {
     CHECK_THROWS_WITH(write_files(scratch.path / "x.json" / "deeper", {{"a.csv", "1"}}),
                       ContainsSubstring("is not a directory"));
   }
+  SECTION("a link that leads nowhere, and no name at all") {
+    fs::create_symlink(scratch.path / "nothing", scratch.path / "link");
+    CHECK_THROWS_WITH(write_files(scratch.path / "link", {{"a.csv", "1"}}), ContainsSubstring("leads nowhere"));
+    CHECK_THROWS_WITH(write_files("", {{"a.csv", "1"}}), ContainsSubstring("is not empty"));
+  }
+  SECTION("directories made for nothing are removed again") {
+    CHECK_THROWS(write_files(scratch.path / "new" / std::string(300, 'x'), {{"a.csv", "1"}}));
+    CHECK_THROWS(write_files(scratch.path / "new" / "er", {{std::string(300, 'x'), "1"}}));
+    CHECK(entries(scratch.path) == 1);
+  }
   SECTION("a disk that fills up") {
     // A file size limit stands in for a full disk: the write of the second file fails half-way.
     std::signal(SIGXFSZ, SIG_IGN);

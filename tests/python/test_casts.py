@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import pathlib
 import tracemalloc
 
 import ml_dtypes
@@ -130,6 +131,13 @@ def test_no_copies_are_made():
     assert peak < 1 << 16
 
 
+def test_unaligned_input_is_copied_and_right():
+    x = np.linspace(-3, 3, 64, dtype=np.float32)
+    unaligned = np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32)
+    assert not unaligned.flags.aligned
+    np.testing.assert_array_equal(fp8lab.encode(unaligned, "e4m3"), fp8lab.encode(x, "e4m3"))
+
+
 def test_output_that_overlaps_the_input():
     x = np.linspace(0, 100, 4096, dtype=np.float32)
     plain = fp8lab.encode(x, "e4m3")
@@ -157,6 +165,16 @@ BAD_CALLS = [
     (lambda: fp8lab.decode(np.ones(2, np.float32)), TypeError, "codes must be uint8"),
     (lambda: fp8lab.cast_to_representable([1.0], "e4m3", scale=0), ValueError, "scale must be positive"),
     (lambda: fp8lab.cast_to_representable([1.0], "e4m3", scale=float("nan")), ValueError, "scale must be positive"),
+    (lambda: fp8lab.cast_to_representable(np.float32([1]), "e4m3", scale=1e-40), ValueError, "so must its inverse"),
+    (lambda: fp8lab.cast_to_representable([1.0], "e4m3", scale=10**400), ValueError, "scale is too large"),
+    (lambda: fp8lab.encode(np.ma.array([1.0], mask=[1]), "e4m3"), TypeError, "x must not be a masked array"),
+    (lambda: fp8lab.encode([[1.0], [1.0, 2.0]], "e4m3"), ValueError, "x is no array"),
+    (lambda: fp8lab.encode([1.0], "e4m3\0"), ValueError, "format must be a name of printable characters"),
+    (lambda: fp8lab.encode([1.0], "e\udc80"), ValueError, "format must be a name of printable characters"),
+    (lambda: fp8lab.encode([1.0], pathlib.Path("e4m3")), TypeError, "format must be a name"),
+    (lambda: fp8lab.encode([1.0], "e4m3", out=np.empty(1, ">u2")), TypeError, "out must be uint8, not >u2"),
+    (lambda: fp8lab.decode([1], "e4m3"), TypeError, "codes must be uint8"),
+    (lambda: fp8lab.decode(np.ones(1, np.uint8), out=np.empty(5, np.uint8)[1:].view(np.float32)), ValueError, "aligned"),
     (lambda: fp8lab.cast_to_representable([1.0], "e4m3", scale="1"), TypeError, "scale must be a number"),
 ]
 

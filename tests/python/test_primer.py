@@ -47,9 +47,11 @@ def test_an_unwritable_directory_is_an_oserror(tmp_path):
     [
         ({"rows": 17}, ValueError, "rows must be a multiple of 16"),
         ({"rows": 1.5}, TypeError, "rows must be an int"),
-        ({"mma": "h100"}, ValueError, "unknown model 'h100'"),
-        ({"scale_x": 0}, ValueError, "scale_x must be positive"),
+        ({"mma": "h100"}, ValueError, "unknown model for the FP8 product 'h100'"),
+        ({"scale_x": 0}, ValueError, "scale_x and scale_w must be positive"),
         ({"seed": -1}, ValueError, "seed must be from 0"),
+        ({"out": 5}, TypeError, "out must be a path, not int"),
+        ({"out": "a\0b"}, ValueError, "without NUL"),
         ({"sms": 0}, ValueError, "sms must be at least 1"),
     ],
 )

@@ -114,6 +114,9 @@ TEST_CASE("bins that make no sense are refused") {
   CHECK_THROWS_WITH(Histogram(LogBins{0, 1, 3}), ContainsSubstring("0 < low"));
   CHECK_THROWS_WITH(Histogram(BinadeBins{3, 2}), ContainsSubstring("lowest <= highest"));
   CHECK_THROWS_WITH(Histogram(CodeBins{binary32}), ContainsSubstring("at most 16 bits"));
+  CHECK_THROWS_WITH(Histogram(LinearBins{-1.7e308, 1.7e308, 4}), ContainsSubstring("a finite range"));
+  Histogram codes(CodeBins{e4m3});
+  CHECK_THROWS_WITH(codes.merge(Histogram(CodeBins{e5m2})), ContainsSubstring("different bins"));
   Histogram a(LinearBins{0, 1, 3});
   CHECK_THROWS_WITH(a.merge(Histogram(LinearBins{0, 1, 4})), ContainsSubstring("different bins"));
 }

@@ -18,6 +18,7 @@ TEST_CASE("cast_to_representable gives the nearest value under the scale") {
   CHECK(std::isnan(cast_to_representable(e4m3, {}, std::numeric_limits<float>::quiet_NaN())));
   // double is scaled and cast in double: via float this would tie to 1.
   CHECK(cast_to_representable(e4m3, {}, 1.0625 + 0x1p-52) == 1.125);
+  CHECK(cast_to_representable(e4m3, {}, 1.0, 0.1) == 0.1015625 * (1 / 0.1));  // a double scale is not narrowed
   // Half: 0.2998 -> 0.3125; BFloat16: 0.30078125 -> 0.3125.
   CHECK(cast_to_representable(e4m3, {}, Half{0x34CC}).bits == 0x3500);
   CHECK(cast_to_representable(e4m3, {}, BFloat16{0x3E9A}).bits == 0x3EA0);
@@ -37,9 +38,9 @@ TEST_CASE("representable values are fixed points, and bulk equals scalar in plac
 TEST_CASE("bad scales are named") {
   std::vector<float> x(2);
   for (const float scale :
-       {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    CHECK_THROWS_WITH(cast_to_representable(e4m3, {}, std::span<const float>(x), scale, x),
-                      ContainsSubstring("scale must be positive and finite, not "));
+       {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 1e-40F}) {
+    CHECK_THROWS_WITH(cast_to_representable(e4m3, {}, std::span<const float>(x), static_cast<double>(scale), x),
+                      ContainsSubstring("scale must be positive and finite"));
   }
 }
 

@@ -62,6 +62,11 @@ struct PrimerResult {
   bool passed;  ///< every table has at least its required matches
 };
 
+/// The models that can compute the primer's FP8 product, as "a, b, c".
+[[nodiscard]] std::string primer_model_names();
+/// The one called `name`. Throws std::invalid_argument that lists them.
+[[nodiscard]] const MmaModel& find_primer_model(std::string_view name);
+
 /// Called now and then with the share done; an exception from it cancels the run.
 using Progress = std::function<void(double)>;
 
@@ -70,7 +75,8 @@ using Progress = std::function<void(double)>;
 ///
 /// Source: Transformer Engine documentation, "Using FP8 with Transformer Engine" (fp8_primer.ipynb).
 /// Throws std::invalid_argument for sizes that are not multiples of 16 from 16 to 65536, for tensors of more than 2^26
-/// elements, for models that do not take E4M3, and for scales, SM or thread counts that are not positive.
+/// elements, for models that do not take E4M3, for SM or thread counts below 1, and for scales that are not positive or
+/// whose inverses' product is no normal float32.
 [[nodiscard]] PrimerResult run_primer(const PrimerArguments& arguments, const Progress& progress = {});
 
 /// The result as JSON: experiment, provenance, tables, published, matches, causes, histograms.

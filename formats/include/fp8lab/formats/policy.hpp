@@ -34,6 +34,8 @@ struct CastPolicy {
   Overflow infinity = Overflow::saturate;  ///< what an infinite input becomes
   NanCode nan = NanCode::positive_all_ones;
   NanCode nan_of_double = NanCode::sign_and_payload;  ///< the same for double inputs
+
+  friend constexpr bool operator==(const CastPolicy&, const CastPolicy&) = default;
 };
 
 /// A policy with the name users call it by and the source that defines it.

@@ -17,22 +17,26 @@ struct LinearBins {
   double low;
   double high;
   int count;
+  friend bool operator==(const LinearBins&, const LinearBins&) = default;
 };
 /// `count` bins of equal width in log10 |value| over [low, high), low > 0.
 struct LogBins {
   double low;
   double high;
   int count;
+  friend bool operator==(const LogBins&, const LogBins&) = default;
 };
 /// A bin for each binade 2^e <= |value| < 2^(e + 1), e from `lowest` to `highest`.
 struct BinadeBins {
   int lowest;
   int highest;
+  friend bool operator==(const BinadeBins&, const BinadeBins&) = default;
 };
 /// A bin for each code of `format` (at most 16 bits): the code that the value is encoded to.
 struct CodeBins {
   Format format;
   CastPolicy policy = {};
+  friend bool operator==(const CodeBins&, const CodeBins&) = default;
 };
 using Bins = std::variant<LinearBins, LogBins, BinadeBins, CodeBins>;
 

@@ -11,12 +11,12 @@
 namespace fp8lab {
 
 /// `x` as its own type's nearest value that survives a trip through `format` under `scale`:
-/// decode(encode(fl(x * scale))) * fl(1 / scale), rounded to x's type; fl() rounds to x's type for float and double and
-/// to float for Half and BFloat16. What Transformer Engine's primer calls cast_to_representable.
+/// decode(encode(fl(x * fl(scale)))) * fl(1 / fl(scale)), rounded to x's type; fl() rounds to x's type for float and
+/// double and to float for Half and BFloat16. What Transformer Engine's primer calls cast_to_representable.
 ///
 /// @tparam T float, double, Half or BFloat16
 template <typename T>
-[[nodiscard]] constexpr T cast_to_representable(const Format& format, const CastPolicy& policy, T x, float scale = 1) {
+[[nodiscard]] constexpr T cast_to_representable(const Format& format, const CastPolicy& policy, T x, double scale = 1) {
   if constexpr (std::is_floating_point_v<T>) {
     const T inverse = T{1} / static_cast<T>(scale);
     return static_cast<T>(decode(format, encode(format, policy, x * static_cast<T>(scale)))) * inverse;
@@ -31,15 +31,15 @@ template <typename T>
 
 /// The same for every element of `in`, into `out` (which may be `in`), on `threads` threads.
 ///
-/// Throws std::invalid_argument where the sizes differ, the format is wider than 8 bits, the scale is not positive and
-/// finite, or threads < 1.
-void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,
+/// Throws std::invalid_argument where the sizes differ, the format is wider than 8 bits, the scale or its inverse is
+/// not positive and finite in that arithmetic, or threads < 1.
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const float> in, double scale,
                            std::span<float> out, int threads = 1);
-void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const double> in, float scale,
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const double> in, double scale,
                            std::span<double> out, int threads = 1);
-void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const Half> in, float scale,
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const Half> in, double scale,
                            std::span<Half> out, int threads = 1);
-void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, float scale,
+void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, double scale,
                            std::span<BFloat16> out, int threads = 1);
 
 }  // namespace fp8lab
