@@ -8,6 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace fp8lab::experiments {
 namespace {
@@ -52,9 +53,8 @@ fs::path nearest_existing(const fs::path& path) {
 /// Renames files into place, all or none: what was there is kept aside until every rename has worked.
 class Replacement {
  public:
-  explicit Replacement(const fs::path& directory) : directory_(directory) {}
-  Replacement(const Replacement&) = delete;
-  Replacement& operator=(const Replacement&) = delete;
+  explicit Replacement(fs::path directory) : directory_(std::move(directory)) {}
+  Replacement(Replacement&&) = delete;  // and so no copies either
   ~Replacement() {
     std::error_code error;
     for (const std::string& name : placed_) {
