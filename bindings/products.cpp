@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/gemm.hpp"
 #include "module.hpp"
 
@@ -76,12 +77,12 @@ void bind_products(py::module_& module) {
   module.def("gemm", &gemm_array, py::arg("model"), py::arg("a"), py::arg("format_a"), py::arg("b"),
              py::arg("format_b"), py::arg("out").noconvert(), py::arg("scale_a"), py::arg("scale_b"),
              py::arg("promote_k"), py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"));
-  module.def("gemm_targets", [] {
+  module.def("targets", [] {
     std::vector<std::string> names;
-    for (const std::string_view name : gemm_targets()) names.emplace_back(name);
+    for (const std::string_view name : targets()) names.emplace_back(name);
     return names;
   });
-  module.def("force_gemm_target", [](const std::string& name) { force_gemm_target(name); }, py::arg("name"));
+  module.def("force_target", [](const std::string& name) { force_target(name); }, py::arg("name"));
 }
 
 }  // namespace fp8lab::bindings

@@ -12,6 +12,7 @@ namespace fp8lab {
 
 void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t, std::size_t)>& work) {
   if (threads < 1) throw std::invalid_argument("threads must be at least 1, not " + std::to_string(threads));
+  if (threads == 1) return work(0, count);
   const std::size_t pieces = std::min<std::size_t>(static_cast<std::size_t>(threads), std::max<std::size_t>(count, 1));
   std::vector<std::exception_ptr> errors(pieces);
   const auto run = [&](std::size_t piece) {

@@ -151,16 +151,5 @@ void fuse_columns(const FuseColumns& shape, FactorRow a0, FactorRow a1, FactorRo
   HWY_DYNAMIC_DISPATCH(FuseColumnsOf)(shape, a0, a1, b, out0, out1);
 }
 
-std::int64_t fuse_columns_targets() {
-  static const std::int64_t all = hwy::SupportedTargets() & HWY_TARGETS;  // before any is forced
-  return all;
-}
-
-void force_fuse_columns_target(std::int64_t target) {
-  (void)fuse_columns_targets();
-  hwy::SetSupportedTargetsForTest(target);
-  hwy::GetChosenTarget().DeInit();
-}
-
 }  // namespace fp8lab
 #endif

@@ -27,9 +27,4 @@ struct FactorRow {
 /// product's exponent lies in [-100, 100], and (4 * products_per_step + 2) * 2^fraction_bits < 2^31.
 void fuse_columns(const FuseColumns& shape, FactorRow a0, FactorRow a1, FactorRow b, float* out0, float* out1);
 
-/// The Highway targets that this program was compiled for and this processor has, as a bit set.
-[[nodiscard]] std::int64_t fuse_columns_targets();
-/// Makes fuse_columns run on one of them; 0 lifts that.
-void force_fuse_columns_target(std::int64_t target);
-
 }  // namespace fp8lab

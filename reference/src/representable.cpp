@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/parallel.hpp"
 
 namespace fp8lab {
@@ -15,13 +16,7 @@ namespace {
 template <typename T>
 void cast_all(const Format& format, const CastPolicy& policy, std::span<const T> in, double scale, std::span<T> out,
               int threads) {
-  if (format.bits() > 8) {
-    throw std::invalid_argument("format must have at most 8 bits, not " + std::to_string(format.bits()));
-  }
-  if (in.size() != out.size()) {
-    throw std::invalid_argument("out has " + std::to_string(out.size()) + " elements, the input " +
-                                std::to_string(in.size()));
-  }
+  check_bulk(format, in.size(), out.size());
   using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const auto used = static_cast<Arithmetic>(scale);
   if (!(used > 0) || std::isinf(used) || std::isinf(1 / used)) {
@@ -30,7 +25,11 @@ void cast_all(const Format& format, const CastPolicy& policy, std::span<const T>
     throw std::invalid_argument(reason.str());
   }
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) out[i] = cast_to_representable(format, policy, in[i], scale);
+    if constexpr (std::is_same_v<T, float>) {
+      recode(format, policy, in.subspan(first, last - first), used, out.subspan(first, last - first));
+    } else {
+      for (std::size_t i = first; i < last; ++i) out[i] = cast_to_representable(format, policy, in[i], scale);
+    }
   });
 }
 

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiled_gemm.hpp"
 
-#include <hwy/targets.h>
-
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
-#include <string>
 
-#include "fp8lab/reference/gemm.hpp"
+#include "fp8lab/formats/targets.hpp"
 #include "fuse_columns.hpp"
 
 namespace fp8lab {
@@ -16,17 +12,12 @@ namespace {
 
 constexpr int largest_exponent = 50;  // of a factor in vector code, so that a product's is at most 100
 
-bool& scalar_forced() {
-  static bool forced = false;
-  return forced;
-}
-
 /// Whether the preconditions of fuse_columns hold for the model.
 bool fits_vector_code(const MmaModel& model, ZeroRule zero_rule) {
   const double largest_sum = std::ldexp(4.0 * model.products_per_step + 2, model.fraction_bits);
   int bits = 0;
   for (const Format& format : model.operands) bits = std::max(bits, 2 * (format.mantissa_bits + 1));
-  return !scalar_forced() && zero_rule == ZeroRule::skip && largest_sum < 0x1p31 && bits <= 24 &&
+  return vector_code_allowed() && zero_rule == ZeroRule::skip && largest_sum < 0x1p31 && bits <= 24 &&
          model.output.exponent_bits == 8;
 }
 
@@ -37,31 +28,6 @@ float value_of(const Factor& x) { return std::ldexp(static_cast<float>(x.signifi
 float power_of(const Factor& x) { return x.kind == Kind::zero ? 0.0F : std::ldexp(1.0F, x.exponent); }
 
 }  // namespace
-
-std::vector<std::string_view> gemm_targets() {
-  std::vector<std::string_view> names;
-  for (std::int64_t all = fuse_columns_targets(); all != 0; all &= all - 1) {
-    names.emplace_back(hwy::TargetName(all & -all));
-  }
-  names.emplace_back("scalar");
-  return names;
-}
-
-void force_gemm_target(std::string_view name) {
-  std::int64_t target = 0;
-  if (!name.empty() && name != "scalar") {
-    std::string known;
-    for (std::int64_t all = fuse_columns_targets(); all != 0; all &= all - 1) {
-      if (name == hwy::TargetName(all & -all)) target = all & -all;
-      known += std::string(hwy::TargetName(all & -all)) + ", ";
-    }
-    if (target == 0) {
-      throw std::invalid_argument("unknown target '" + std::string(name) + "'; this machine has " + known + "scalar");
-    }
-  }
-  force_fuse_columns_target(target);
-  scalar_forced() = name == "scalar";
-}
 
 TiledGemm::TiledGemm(const MmaModel& model, const GemmShape& shape, std::span<const Factor> a,
                      std::span<const Factor> b, int promote_k, ZeroRule zero_rule, std::span<float> out)

@@ -108,14 +108,16 @@ def test_targets_give_the_same_bits():
     a = (splitmix(5, 3 * 256) % 256).astype(np.uint8).reshape(3, 256)
     results = []
     try:
-        for target in fp8lab.gemm_targets():
-            fp8lab.force_gemm_target(target)
+        for target in fp8lab.targets():
+            fp8lab.force_target(target)
             results.append(fp8lab.gemm(a, a, model="hopper_wgmma_fp8").tobytes())
     finally:
-        fp8lab.force_gemm_target("")
+        fp8lab.force_target("")
     assert len(results) > 1 and len(set(results)) == 1
     with pytest.raises(ValueError, match="unknown target 'NEON'"):
-        fp8lab.force_gemm_target("NEON")
+        fp8lab.force_target("NEON")
+    with pytest.raises(TypeError):
+        fp8lab.force_target(None)
 
 
 def test_ctrl_c_stops_a_long_gemm():

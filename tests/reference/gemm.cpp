@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/targets.hpp"
 #include "rational.hpp"
 #include "support.hpp"
 
@@ -45,7 +46,7 @@ Mismatches differences(const std::vector<float>& actual, const std::vector<float
 }
 
 struct UnforceTarget {
-  ~UnforceTarget() { force_gemm_target(""); }
+  ~UnforceTarget() { force_target(""); }
 };
 
 }  // namespace
@@ -58,10 +59,10 @@ TEST_CASE("vector code equals the scalar step on every target, any shape, promot
       const Problem p = problem(static_cast<std::size_t>(rows), static_cast<std::size_t>(columns),
                                 static_cast<std::size_t>(depth), kind, 42);
       for (const int promote_k : {0, 32, 128}) {
-        force_gemm_target("scalar");
+        force_target("scalar");
         const auto expected = multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k});
-        for (const std::string_view target : gemm_targets()) {
-          force_gemm_target(target);
+        for (const std::string_view target : targets()) {
+          force_target(target);
           INFO(target << " kind " << kind << " K " << depth << " promote_k " << promote_k);
           REQUIRE_NO(differences(multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k, .threads = rows}),
                                  expected));
@@ -91,10 +92,10 @@ TEST_CASE("TF32's vector code equals the scalar step on every target") {
       gemm(hopper_tf32, Operands::floats(a, 3, 50), Operands::floats(b, 40, 50), out);
       return out;
     };
-    force_gemm_target("scalar");
+    force_target("scalar");
     const auto expected = run();
-    for (const std::string_view target : gemm_targets()) {
-      force_gemm_target(target);
+    for (const std::string_view target : targets()) {
+      force_target(target);
       INFO(target << " spread " << spread);
       REQUIRE_NO(differences(run(), expected));
     }
@@ -103,10 +104,10 @@ TEST_CASE("TF32's vector code equals the scalar step on every target") {
 
 TEST_CASE("the vector code is what runs where it can, and forcing works") {
   const UnforceTarget guard;
-  REQUIRE(gemm_targets().back() == "scalar");
-  REQUIRE(gemm_targets().size() > 1);
-  for (const std::string_view target : gemm_targets()) force_gemm_target(target);
-  CHECK_THROWS_WITH(force_gemm_target("AVX9"), ContainsSubstring("unknown target 'AVX9'; this machine has "));
+  REQUIRE(targets().back() == "scalar");
+  REQUIRE(targets().size() > 1);
+  for (const std::string_view target : targets()) force_target(target);
+  CHECK_THROWS_WITH(force_target("AVX9"), ContainsSubstring("unknown target 'AVX9'; known: "));
 }
 
 TEST_CASE("a GEMM's element is its chain of steps: the fused model over exact rationals agrees") {

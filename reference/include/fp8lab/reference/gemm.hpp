@@ -35,10 +35,4 @@ struct GemmOptions {
 void gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<float> out,
           const GemmOptions& options = {});
 
-/// Names of the vector instruction sets that this program and this processor share, best first; "scalar" is last.
-[[nodiscard]] std::vector<std::string_view> gemm_targets();
-
-/// Restricts gemm to one of gemm_targets(), for tests; "" lifts the restriction. Throws std::invalid_argument.
-void force_gemm_target(std::string_view name);
-
 }  // namespace fp8lab

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
+
+namespace fp8lab {
+
+/// What every bulk cast asks for. Throws std::invalid_argument where the format is wider than 8 bits or the sizes
+/// differ.
+void check_bulk(const Format& format, std::size_t in, std::size_t out);
+
+/// out = decode(encode(in * scale)) * (1 / scale), in float32 whatever the caller's rounding mode; out may be in.
+/// Preconditions: equal sizes, a format of at most 8 bits, scale and its inverse positive and finite.
+void recode(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,
+            std::span<float> out);
+
+}  // namespace fp8lab
