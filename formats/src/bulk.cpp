@@ -79,9 +79,8 @@ void encode(const Format& format, const CastPolicy& policy, std::span<const BFlo
 void recode(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,
             std::span<float> out) {
   const DefaultEnvironment guard;
-  const auto to = vector_code_allowed() ? vector_encode(format, policy) : std::nullopt;
-  const auto from = vector_decode(format);
-  if (to && from) return recode_vector(*to, *from, scale, in.data(), out.data(), in.size());
+  const auto vector = vector_code_allowed() ? vector_round(format, policy) : std::nullopt;
+  if (vector) return round_vector(*vector, scale, in.data(), out.data(), in.size());
   const float inverse = 1 / scale;
   for (std::size_t i = 0; i < in.size(); ++i) out[i] = decode(format, encode(format, policy, in[i] * scale)) * inverse;
 }

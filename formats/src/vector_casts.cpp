@@ -11,6 +11,8 @@
 
 #include <bit>
 
+#include "fp8lab/formats/decode.hpp"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "vector_casts.cpp"
 #include <hwy/cache_control.h>
@@ -40,6 +42,7 @@ HWY_INLINE std::size_t ElementsToAlign(const T* out) {
 }
 
 /// Codes of a vector of floats, in 32-bit lanes.
+template <int kMantissaBits>
 HWY_INLINE hn::Vec<Integers> Encode(const VectorEncode& cast, hn::Vec<Floats> x) {
   const Floats df;
   const Integers di;
@@ -47,10 +50,10 @@ HWY_INLINE hn::Vec<Integers> Encode(const VectorEncode& cast, hn::Vec<Floats> x)
   const auto word = hn::BitCast(du, x);
   const auto magnitude = hn::And(word, hn::Set(du, 0x7FFFFFFFU));
   // 1. Normal results.
-  const int cut = 23 - cast.mantissa_bits;
-  const auto lowest_kept = hn::And(hn::ShiftRightSame(magnitude, cut), hn::Set(du, 1U));
+  constexpr int cut = 23 - kMantissaBits;
+  const auto lowest_kept = hn::And(hn::ShiftRight<cut>(magnitude), hn::Set(du, 1U));
   const auto below_half = hn::Set(du, (1U << (cut - 1)) - 1);
-  const auto rounded = hn::ShiftRightSame(hn::Add(hn::Add(magnitude, below_half), lowest_kept), cut);
+  const auto rounded = hn::ShiftRight<cut>(hn::Add(hn::Add(magnitude, below_half), lowest_kept));
   const auto normal = hn::Sub(hn::BitCast(di, rounded), hn::Set(di, cast.exponent_shift));
   // 2. Subnormal results.
   const auto magic = hn::Set(du, cast.subnormal_magic);
@@ -88,58 +91,99 @@ HWY_INLINE hn::Vec<Floats> Load(const BFloat16* in) {
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(words));
 }
 
-#if HWY_TARGET != HWY_SCALAR  // which has no vectors to combine
-/// Codes of four vectors of x, in one vector of bytes.
-template <typename Source, class Byte>
-HWY_INLINE auto EncodeFour(Byte byte, const VectorEncode& cast, const Source* in) {
-  const std::size_t lanes = hn::Lanes(Floats());
-  const hn::Twice<Byte> two;
-  const hn::Twice<hn::Twice<Byte>> four;
-  const auto code = [&](std::size_t i) HWY_ATTR { return hn::DemoteTo(byte, Encode(cast, Load(in + i * lanes))); };
-  return hn::Combine(four, hn::Combine(two, code(3), code(2)), hn::Combine(two, code(1), code(0)));
-}
+#if HWY_TARGET != HWY_SCALAR  // which has no lanes to exchange
+using PackedBytes = hn::Repartition<std::uint8_t, Words>;
 
-/// Encodes as many elements as fill whole vectors of bytes, past the caches; returns how many.
-template <typename Source, class Byte>
-HWY_INLINE std::size_t EncodeStreaming(Byte byte, const VectorEncode& cast, const Source* in, std::uint8_t* out,
-                                       std::size_t count) {
-  const hn::Twice<hn::Twice<Byte>> four;
-  const std::size_t size = hn::Lanes(four);
+/// Four vectors of codes in 32-bit lanes as one vector of bytes, in order: the bytes are interleaved into lanes, sorted
+/// within each block of 16, and the lanes then brought together from all blocks.
+class Packer {
+ public:
+  Packer() {
+    const std::size_t blocks = hn::Lanes(Words()) / 4;
+    for (std::size_t vector = 0; vector < 4; ++vector) {
+      for (std::size_t block = 0; block < blocks; ++block) {
+        lanes_[vector * blocks + block] = static_cast<std::int32_t>(block * 4 + vector);
+      }
+    }
+  }
+  template <class V>
+  HWY_INLINE hn::Vec<PackedBytes> operator()(V code0, V code1, V code2, V code3) const {
+    const Words du;
+    const PackedBytes bytes;
+    const auto low = hn::Or(hn::BitCast(du, code0), hn::ShiftLeft<8>(hn::BitCast(du, code1)));
+    const auto high = hn::Or(hn::ShiftLeft<16>(hn::BitCast(du, code2)), hn::ShiftLeft<24>(hn::BitCast(du, code3)));
+    const auto sorted = hn::TableLookupBytes(hn::BitCast(bytes, hn::Or(low, high)), hn::LoadDup128(bytes, order));
+    return hn::BitCast(bytes, hn::TableLookupLanes(hn::BitCast(du, sorted), hn::SetTableIndices(du, lanes_)));
+  }
+
+ private:
+  alignas(16) static constexpr std::uint8_t order[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  std::int32_t lanes_[HWY_MAX_BYTES / sizeof(float)];
+};
+
+/// Encodes as many elements as fill whole vectors of bytes; returns how many. `stream` goes past the caches, and needs
+/// an aligned `out`.
+template <int kMantissaBits, typename Source>
+HWY_INLINE std::size_t EncodePacked(const VectorEncode& cast, const Source* in, std::uint8_t* out, std::size_t count,
+                                    bool stream) {
+  const PackedBytes bytes;
+  const Packer pack;
+  const std::size_t lanes = hn::Lanes(Floats());
+  const auto four = [&](const Source* from) HWY_ATTR {
+    return pack(Encode<kMantissaBits>(cast, Load(from)), Encode<kMantissaBits>(cast, Load(from + lanes)),
+                Encode<kMantissaBits>(cast, Load(from + 2 * lanes)),
+                Encode<kMantissaBits>(cast, Load(from + 3 * lanes)));
+  };
   std::size_t i = 0;
-  for (; i + size <= count; i += size) hn::Stream(EncodeFour(byte, cast, in + i), four, out + i);
-  hwy::FlushStream();
+  if (stream) {
+    for (; i + 4 * lanes <= count; i += 4 * lanes) hn::Stream(four(in + i), bytes, out + i);
+    hwy::FlushStream();
+  }
+  for (; i + 4 * lanes <= count; i += 4 * lanes) hn::StoreU(four(in + i), bytes, out + i);
   return i;
 }
 #endif
 
-template <typename Source>
+template <int kMantissaBits, typename Source>
 HWY_INLINE void EncodeCached(const VectorEncode& cast, const Source* in, std::uint8_t* out, std::size_t count) {
   const Bytes bytes;
   const std::size_t lanes = hn::Lanes(Floats());
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    hn::StoreU(hn::DemoteTo(bytes, Encode(cast, Load(in + i))), bytes, out + i);
+    hn::StoreU(hn::DemoteTo(bytes, Encode<kMantissaBits>(cast, Load(in + i))), bytes, out + i);
   }
   if (i == count) return;
   // The tail, by way of full vectors.
   Source last[HWY_MAX_BYTES / sizeof(float)] = {};
   std::uint8_t codes[HWY_MAX_BYTES / sizeof(float)];
   for (std::size_t k = 0; i + k < count; ++k) last[k] = in[i + k];
-  hn::StoreU(hn::DemoteTo(bytes, Encode(cast, Load(last))), bytes, codes);
+  hn::StoreU(hn::DemoteTo(bytes, Encode<kMantissaBits>(cast, Load(last))), bytes, codes);
   for (std::size_t k = 0; i + k < count; ++k) out[i + k] = codes[k];
 }
 
+template <int kMantissaBits, typename Source>
+HWY_ATTR void EncodeAs(const VectorEncode& cast, const Source* in, std::uint8_t* out, std::size_t count) {
+#if HWY_TARGET != HWY_SCALAR
+  const bool stream = count >= streaming_bytes;
+  const std::size_t first = stream ? ElementsToAlign(out) : 0;
+  EncodeCached<kMantissaBits>(cast, in, out, first);
+  const std::size_t done = first + EncodePacked<kMantissaBits>(cast, in + first, out + first, count - first, stream);
+  EncodeCached<kMantissaBits>(cast, in + done, out + done, count - done);
+#else
+  EncodeCached<kMantissaBits>(cast, in, out, count);
+#endif
+}
+
+/// Shifts by a constant are cheaper than by a number: one instance for each width there is.
 template <typename Source>
 HWY_ATTR void EncodeAll(const VectorEncode& cast, const Source* in, std::uint8_t* out, std::size_t count) {
-#if HWY_TARGET != HWY_SCALAR
-  if (count >= streaming_bytes) {
-    const std::size_t first = ElementsToAlign(out);
-    EncodeCached(cast, in, out, first);
-    const std::size_t done = first + EncodeStreaming(Bytes(), cast, in + first, out + first, count - first);
-    return EncodeCached(cast, in + done, out + done, count - done);
+  switch (cast.mantissa_bits) {
+    case 1: return EncodeAs<1>(cast, in, out, count);
+    case 2: return EncodeAs<2>(cast, in, out, count);
+    case 3: return EncodeAs<3>(cast, in, out, count);
+    case 4: return EncodeAs<4>(cast, in, out, count);
+    default: HWY_ABORT("vector_encode() takes 1 to 4 mantissa bits");
   }
-#endif
-  EncodeCached(cast, in, out, count);
 }
 
 HWY_ATTR void EncodeFloats(const VectorEncode& cast, const float* in, std::uint8_t* out, std::size_t count) {
@@ -203,23 +247,36 @@ HWY_ATTR void DecodeAll(const VectorDecode& cast, const std::uint8_t* in, float*
   DecodeCached(cast, in + i, out + i, count - i);
 }
 
-/// decode(encode(x * scale)) * inverse without leaving the registers.
-HWY_INLINE hn::Vec<Floats> Recode(const VectorEncode& to, const VectorDecode& from, float scale, float inverse,
-                                  hn::Vec<Floats> x) {
+/// decode(encode(x)): |x| rounded to a multiple of its binade's spacing, by adding and taking off again the float whose
+/// ulp is that spacing. Anything beyond twice the largest value overflows as that does.
+HWY_INLINE hn::Vec<Floats> Round(const VectorRound& cast, hn::Vec<Floats> x) {
   const Floats df;
-  const auto code = Encode(to, hn::Mul(x, hn::Set(df, scale)));
-  return hn::Mul(Decode(from, hn::BitCast(Words(), code)), hn::Set(df, inverse));
+  const Words du;
+  const Integers di;
+  const auto word = hn::BitCast(di, x);
+  const auto magnitude = hn::And(word, hn::Set(di, 0x7FFFFFFF));
+  const auto limited = hn::Min(magnitude, hn::Set(di, cast.twice_largest));
+  const auto binade = hn::Max(hn::And(limited, hn::Set(di, 0x7F800000)), hn::Set(di, cast.smallest_normal));
+  const auto magic = hn::BitCast(df, hn::Add(binade, hn::Set(di, cast.magic_offset)));
+  const auto rounded = hn::BitCast(di, hn::Sub(hn::Add(hn::BitCast(df, limited), magic), magic));
+  const auto overflows = hn::Gt(rounded, hn::Set(di, cast.largest));
+  const auto value = hn::IfThenElse(overflows, hn::Set(di, cast.overflow_value), rounded);
+  const auto with_sign = hn::Or(hn::BitCast(du, value), hn::AndNot(hn::Set(du, 0x7FFFFFFFU), hn::BitCast(du, word)));
+  const auto is_nan = hn::Gt(magnitude, hn::Set(di, 0x7F800000));
+  return hn::BitCast(df, hn::IfThenElse(is_nan, hn::Set(di, cast.nan_value), hn::BitCast(di, with_sign)));
 }
 
-HWY_ATTR void RecodeAll(const VectorEncode& to, const VectorDecode& from, float scale, const float* in, float* out,
-                        std::size_t count) {
+HWY_ATTR void RoundAll(const VectorRound& cast, float scale, const float* in, float* out, std::size_t count) {
   const Floats df;
   const std::size_t lanes = hn::Lanes(df);
-  const float inverse = 1 / scale;
+  const auto factor = hn::Set(df, scale);
+  const auto inverse = hn::Set(df, 1 / scale);
+  const auto one = [&](const float* from)
+                       HWY_ATTR { return hn::Mul(Round(cast, hn::Mul(hn::LoadU(df, from), factor)), inverse); };
   const auto some = [&](std::size_t first, std::size_t size) HWY_ATTR {
     float last[HWY_MAX_BYTES / sizeof(float)] = {};
     for (std::size_t k = 0; k < size; ++k) last[k] = in[first + k];
-    hn::StoreU(Recode(to, from, scale, inverse, hn::LoadU(df, last)), df, last);
+    hn::StoreU(one(last), df, last);
     for (std::size_t k = 0; k < size; ++k) out[first + k] = last[k];
   };
   // In place, the lines are in the cache already.
@@ -227,16 +284,10 @@ HWY_ATTR void RecodeAll(const VectorEncode& to, const VectorDecode& from, float 
   std::size_t i = 0;
   if (stream) {
     for (const std::size_t first = ElementsToAlign(out); i < first; ++i) some(i, 1);
+    for (; i + lanes <= count; i += lanes) hn::Stream(one(in + i), df, out + i);
+    hwy::FlushStream();
   }
-  for (; i + lanes <= count; i += lanes) {
-    const auto result = Recode(to, from, scale, inverse, hn::LoadU(df, in + i));
-    if (stream) {
-      hn::Stream(result, df, out + i);
-    } else {
-      hn::StoreU(result, df, out + i);
-    }
-  }
-  if (stream) hwy::FlushStream();
+  for (; i + lanes <= count; i += lanes) hn::StoreU(one(in + i), df, out + i);
   some(i, count - i);
 }
 
@@ -250,10 +301,11 @@ HWY_EXPORT(EncodeFloats);
 HWY_EXPORT(EncodeHalves);
 HWY_EXPORT(EncodeBFloats);
 HWY_EXPORT(DecodeAll);
-HWY_EXPORT(RecodeAll);
+HWY_EXPORT(RoundAll);
 
 std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy& policy) {
-  const bool takes = format.is_signed && format.has_subnormals && format.mantissa_bits >= 1 && format.bits() <= 8 &&
+  const bool takes = format.is_signed && format.has_subnormals && format.mantissa_bits >= 1 &&
+                     format.mantissa_bits <= 4 && format.bits() <= 8 &&
                      format.specials != Specials::nan_at_negative_zero && policy.rounding == Rounding::nearest_even &&
                      policy.overflow == policy.infinity &&
                      (policy.nan == NanCode::positive_all_ones || !format.has_nan());
@@ -300,9 +352,22 @@ void decode_vector(const VectorDecode& cast, const std::uint8_t* in, float* out,
   HWY_DYNAMIC_DISPATCH(DecodeAll)(cast, in, out, count);
 }
 
-void recode_vector(const VectorEncode& to, const VectorDecode& from, float scale, const float* in, float* out,
-                   std::size_t count) {
-  HWY_DYNAMIC_DISPATCH(RecodeAll)(to, from, scale, in, out, count);
+std::optional<VectorRound> vector_round(const Format& format, const CastPolicy& policy) {
+  const auto to = vector_encode(format, policy);
+  if (!to) return std::nullopt;
+  const auto word_of = [&](std::int32_t code) {
+    return std::bit_cast<std::int32_t>(decode(format, static_cast<std::uint32_t>(code)));
+  };
+  return VectorRound{.smallest_normal = static_cast<std::int32_t>(to->smallest_normal),
+                     .magic_offset = (23 - format.mantissa_bits) << 23,
+                     .largest = word_of(to->max_code),
+                     .twice_largest = word_of(to->max_code) + (1 << 23),
+                     .overflow_value = word_of(to->overflow_code),
+                     .nan_value = word_of(to->nan_code)};
+}
+
+void round_vector(const VectorRound& cast, float scale, const float* in, float* out, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(RoundAll)(cast, scale, in, out, count);
 }
 
 }  // namespace fp8lab

@@ -43,8 +43,18 @@ struct VectorDecode {
 [[nodiscard]] std::optional<VectorDecode> vector_decode(const Format& format);
 void decode_vector(const VectorDecode& cast, const std::uint8_t* in, float* out, std::size_t count);
 
-/// decode(encode(x * scale)) * (1 / scale), where both directions can be done by vector code.
-void recode_vector(const VectorEncode& to, const VectorDecode& from, float scale, const float* in, float* out,
-                   std::size_t count);
+/// decode(encode(x)) as the float32 words that the vector code needs.
+struct VectorRound {
+  std::int32_t smallest_normal;
+  std::int32_t magic_offset;  // from a binade's power to the float whose ulp is the binade's spacing
+  std::int32_t largest;
+  std::int32_t twice_largest;
+  std::int32_t overflow_value;  // below the sign
+  std::int32_t nan_value;
+};
+/// The constants, where vector code can do the cast: nullopt otherwise.
+[[nodiscard]] std::optional<VectorRound> vector_round(const Format& format, const CastPolicy& policy);
+/// out = decode(encode(in * scale)) * (1 / scale).
+void round_vector(const VectorRound& cast, float scale, const float* in, float* out, std::size_t count);
 
 }  // namespace fp8lab

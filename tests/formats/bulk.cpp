@@ -6,6 +6,7 @@
 #include <cfenv>
 #include <cstring>
 
+#include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
@@ -95,11 +96,45 @@ TEST_CASE("vector decode equals scalar decode on every target, every code, any l
   }
 }
 
+TEST_CASE("recode equals decode of encode on every target, past the caches, in place, unaligned, scaled") {
+  const UnforceTarget guard;
+  std::vector<float> in(samples / 8 + 13);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    auto pattern = static_cast<std::uint32_t>(random_bits(33, i));
+    if (i % 4 != 0) pattern = (pattern & 0x80FFFFFF) + 0x36000000 + (pattern >> 29 << 25);
+    in[i] = std::bit_cast<float>(pattern);
+  }
+  const auto boundaries = boundary_inputs<float>(TableOracle(e4m3));
+  std::ranges::copy(boundaries, in.begin());
+  for (const std::string_view target : targets()) {
+    force_target(target);
+    for (const NamedFormat& named : named_formats) {
+      for (const Profile& profile : profiles) {
+        for (const float scale : {1.0F, 0.3F}) {
+          std::vector<float> out(in.size());
+          recode(named.format, profile.policy, std::span(in).subspan(1), scale, std::span(out).subspan(1));
+          Mismatches wrong;
+          for (std::size_t i = 1; i < in.size(); i += target == "scalar" ? 97 : 1) {
+            const float expected =
+                decode(named.format, encode(named.format, profile.policy, in[i] * scale)) * (1 / scale);
+            wrong.compare(i, in[i], bits(out[i]), bits(expected));
+          }
+          INFO(target << ' ' << named.name << ' ' << profile.name << ' ' << scale);
+          REQUIRE_NO(wrong);
+          std::vector<float> again(in.begin(), in.begin() + 1000);
+          recode(named.format, profile.policy, again, scale, again);
+          REQUIRE(std::memcmp(again.data() + 1, out.data() + 1, 999 * sizeof(float)) == 0);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("vector encode of every length and offset writes its elements and no others") {
-  std::vector<float> in(100);
+  std::vector<float> in(300);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i) * 0.37F - 11;
   for (std::size_t offset = 0; offset < 5; ++offset) {
-    for (std::size_t size = 0; size + offset < 70; ++size) {
+    for (std::size_t size = 0; size + offset < 270; ++size) {
       std::vector<std::uint8_t> out(size + 2, 0xEE);
       encode(e4m3, {}, std::span<const float>(in).subspan(offset, size), std::span(out).subspan(1, size));
       for (std::size_t i = 0; i < size; ++i) REQUIRE(out[i + 1] == encode(e4m3, {}, in[offset + i]));
