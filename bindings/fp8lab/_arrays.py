@@ -11,7 +11,17 @@ import numpy as np
 from fp8lab._core import Format, MmaModel, Profile
 
 #: FP8 element types of ml_dtypes and torch, and the format each carries.
-_CODE_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
+_CODE_DTYPES = {
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "float8_e8m0fnu": "e8m0",
+    "float8_e3m4": "e3m4",
+    "float8_e4m3fnuz": "e4m3fnuz",
+    "float8_e5m2fnuz": "e5m2fnuz",
+    "float6_e2m3fn": "e2m3",
+    "float6_e3m2fn": "e3m2",
+    "float4_e2m1fn": "e2m1",
+}
 _SOURCES = ("float32", "float64", "float16", "bfloat16")
 
 Array = np.ndarray[Any, np.dtype[Any]]

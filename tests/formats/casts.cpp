@@ -36,12 +36,13 @@ const auto own_encode = [](const Format& format, const CastPolicy& policy, auto 
 TEST_CASE("every code survives decode and encode") {
   for (const NamedFormat& named : named_formats) {
     const TableOracle oracle(named.format);
-    for (std::uint32_t code = 0; code < 256; ++code) {
+    for (std::uint32_t code = 0; code < (1U << named.format.bits()); ++code) {
       const float value = decode(named.format, code);
       INFO(named.name << " code " << code);
       if (std::isnan(value)) {
-        // The default policy has one NaN: all ones, sign dropped.
-        REQUIRE(encode(named.format, {}, value) == named.format.magnitude_mask());
+        // The default policy has one NaN: all ones, sign dropped; fnuz formats have one at all.
+        const bool fnuz = named.format.specials == Specials::nan_at_negative_zero;
+        REQUIRE(encode(named.format, {}, value) == (fnuz ? 0x80 : named.format.magnitude_mask()));
         continue;
       }
       if (std::isinf(value)) {
@@ -166,7 +167,7 @@ TEST_CASE("bad arguments are named") {
   out.resize(3);
   CHECK_THROWS_WITH(encode(e4m3, {}, std::span<const float>(in), out, 0), "threads must be at least 1, not 0");
   CHECK_THROWS_WITH(encode(binary16, {}, std::span<const float>(in), out), "format must have at most 8 bits, not 16");
-  CHECK_THROWS_WITH(find_format("e4m4"), "unknown format 'e4m4'; known: e4m3, e5m2, e8m0");
+  CHECK_THROWS_WITH(find_format("e4m4"), ContainsSubstring("unknown format 'e4m4'; known: e4m3, e5m2, e8m0, "));
   CHECK_THROWS_WITH(find_profile(""), ContainsSubstring("known: cuda_satfinite, cuda_nosat"));
   CHECK_THROWS_WITH(find_rounding("up"), ContainsSubstring("known: nearest_even"));
 }

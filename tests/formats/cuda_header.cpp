@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Second opinion: the host code of NVIDIA's <cuda_fp8.h>, compiled as plain C++.
+// Second opinion: the host code of NVIDIA's <cuda_fp8.h>, <cuda_fp6.h> and <cuda_fp4.h>, compiled as plain C++.
+#include <cuda_fp4.h>
+#include <cuda_fp6.h>
 #include <cuda_fp8.h>
 
 #include <cstring>
@@ -49,8 +51,11 @@ const ScaleCombination scale_combinations[] = {
     {"e8m0 zero satfinite", with(satfinite, Rounding::toward_zero), __NV_SATFINITE, cudaRoundZero},
     {"e8m0 zero nosat", with(nosat, Rounding::toward_zero), __NV_NOSAT, cudaRoundZero}};
 
+void compare_tiny(Mismatches& wrong, std::uint64_t index, auto x);
+
 void compare_float(Mismatches& wrong, std::uint64_t index, std::uint32_t pattern) {
   const float x = std::bit_cast<float>(pattern);
+  compare_tiny(wrong, index, x);
   for (const Combination& c : combinations) {
     wrong.compare(index, pattern, encode(c.format, c.policy, x),
                   __nv_cvt_float_to_fp8(x, c.saturation, c.interpretation), c.name);
@@ -61,7 +66,24 @@ void compare_float(Mismatches& wrong, std::uint64_t index, std::uint32_t pattern
   }
 }
 
+/// FP6 and FP4 only saturate, and only round to nearest even. NaN gives the largest value; from double its sign is
+/// lost.
+void compare_tiny(Mismatches& wrong, std::uint64_t index, auto x) {
+  constexpr auto nearest = cudaRoundNearest;
+  const auto from = [&](auto to_fp6, auto to_fp4) {
+    wrong.compare(index, x, encode(e2m3, satfinite, x), to_fp6(x, __NV_E2M3, nearest), "e2m3");
+    wrong.compare(index, x, encode(e3m2, satfinite, x), to_fp6(x, __NV_E3M2, nearest), "e3m2");
+    wrong.compare(index, x, encode(e2m1, satfinite, x), to_fp4(x, __NV_E2M1, nearest), "e2m1");
+  };
+  if constexpr (std::is_same_v<decltype(x), double>) {
+    from(__nv_cvt_double_to_fp6, __nv_cvt_double_to_fp4);
+  } else {
+    from(__nv_cvt_float_to_fp6, __nv_cvt_float_to_fp4);
+  }
+}
+
 void compare_double(Mismatches& wrong, std::uint64_t index, double x) {
+  compare_tiny(wrong, index, x);
   const auto pattern = std::bit_cast<std::uint64_t>(x);
   for (const Combination& c : combinations) {
     wrong.compare(index, pattern, encode(c.format, c.policy, x),

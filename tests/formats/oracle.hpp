@@ -34,8 +34,19 @@ class TableOracle {
   /// The code of a finite x.
   [[nodiscard]] std::uint32_t encode(const CastPolicy& policy, double x) const {
     const bool negative = std::signbit(x) && format_.is_signed;
+    const std::uint32_t code =
+        encode_signed(policy, x, negative, negative ? std::uint32_t{1} << (format_.bits() - 1) : 0U);
+    // The code of -0 is NaN's there, and an overflow may mean it; a zero has no sign.
+    if (format_.specials != Specials::nan_at_negative_zero) return code;
+    const bool overflowed = code >> format_.bits() != 0;
+    if (overflowed) return 0x80;
+    return (code & 0x7F) == 0 ? 0 : code;
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t encode_signed(const CastPolicy& policy, double x, bool negative,
+                                            std::uint32_t sign) const {
     const double magnitude = std::abs(x);
-    const auto sign = negative ? std::uint32_t{1} << (format_.bits() - 1) : 0U;
     const auto top = static_cast<std::uint32_t>(magnitudes_.size() - 1);
     if (magnitude <= magnitudes_.front()) return sign;
     if (magnitude >= beyond_) return overflow(policy, negative, sign);
@@ -59,8 +70,6 @@ class TableOracle {
     if (!up) return sign | lower_code;
     return lower_code == top ? overflow(policy, negative, sign) : sign | (lower_code + 1);
   }
-
- private:
   [[nodiscard]] bool is_number(int code) const {
     const int fraction = code % (1 << format_.mantissa_bits);
     const int field = code >> format_.mantissa_bits;
@@ -84,7 +93,9 @@ class TableOracle {
     const bool back = policy.rounding == Rounding::toward_zero || (policy.rounding == Rounding::upward && negative) ||
                       (policy.rounding == Rounding::downward && !negative);
     const auto largest = static_cast<std::uint32_t>(magnitudes_.size() - 1);
-    return sign | (back || policy.overflow == Overflow::saturate ? largest : largest + 1);
+    if (back || policy.overflow == Overflow::saturate || format_.specials == Specials::none) return sign | largest;
+    // One code further is infinity or NaN; fnuz formats have theirs elsewhere, marked by a bit above the code.
+    return format_.specials == Specials::nan_at_negative_zero ? 0x100 : sign | (largest + 1);
   }
 
   Format format_;

@@ -20,6 +20,12 @@ static_assert(decode(e8m0, 0x00) == 0x1p-127F && decode(e8m0, 0x7F) == 1 && deco
 static_assert(decode(e4m3, 0x7F) != decode(e4m3, 0x7F) && decode(e8m0, 0xFF) != decode(e8m0, 0xFF));
 static_assert(decode(e5m2, 0x7C) == inf && decode(e5m2, 0xFC) == -inf && decode(e5m2, 0x7D) != decode(e5m2, 0x7D));
 
+static_assert(decode(e2m1, 0x7) == 6 && decode(e2m1, 0x1) == 0.5F && decode(e2m3, 0x1F) == 7.5F &&
+              decode(e3m2, 0x1F) == 28);
+static_assert(decode(e4m3fnuz, 0x7F) == 240 && decode(e4m3fnuz, 0x01) == 0x1p-10F && decode(e5m2fnuz, 0x7F) == 57344);
+static_assert(decode(e4m3fnuz, 0x80) != decode(e4m3fnuz, 0x80) && encode(e4m3fnuz, satfinite, -0.0F) == 0);
+static_assert(decode(e3m4, 0x6F) == 15.5F && decode(e3m4, 0x70) == inf && encode(e2m1, satfinite, -5.0F) == 0xE);
+
 // Ties at the top: 464 is the last float that rounds to 448, 61440 the first that E5M2 cannot hold.
 static_assert(encode(e4m3, nosat, 464.0F) == 0x7E && encode(e4m3, nosat, 464.00003F) == 0x7F);
 static_assert(encode(e5m2, nosat, 61439.996F) == 0x7B && encode(e5m2, nosat, 61440.0F) == 0x7C);

@@ -11,6 +11,15 @@ from conftest import splitmix
 
 DTYPES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e8m0": ml_dtypes.float8_e8m0fnu}
 FP8 = ["e4m3", "e5m2"]
+OTHERS = {
+    "e2m1": ml_dtypes.float4_e2m1fn,
+    "e2m3": ml_dtypes.float6_e2m3fn,
+    "e3m2": ml_dtypes.float6_e3m2fn,
+    "e3m4": ml_dtypes.float8_e3m4,
+    "e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+}
+DTYPES |= OTHERS
 
 
 def boundaries(name: str) -> np.ndarray:
@@ -34,7 +43,7 @@ def expected(x: np.ndarray, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_decode_equals_ml_dtypes_on_all_codes(name):
-    codes = np.arange(256, dtype=np.uint8)
+    codes = np.arange(1 << ml_dtypes.finfo(DTYPES[name]).bits).astype(np.uint8)
     values = fp8lab.decode(codes, name)
     reference = codes.view(DTYPES[name]).astype(np.float32)
     np.testing.assert_array_equal(np.isnan(values), np.isnan(reference))
@@ -54,6 +63,17 @@ def test_encode_equals_ml_dtypes_on_all_halves_and_bfloat16s(name, dtype):
 def test_encode_equals_ml_dtypes_on_boundaries_and_seeded_floats(name, floats):
     for x in (boundaries(name), floats):
         np.testing.assert_array_equal(fp8lab.encode(x, name, profile="cuda_nosat", threads=2), expected(x, name))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_formats_equal_ml_dtypes_up_to_their_largest_value(name, floats):
+    largest = next(entry.max for entry in fp8lab.formats() if entry.name == name)
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
+    near = (splitmix(5, 1 << 20).astype(np.float64) / 2.0**63 - 1).astype(np.float32) * np.float32(largest)
+    for x in (halves, floats, near):
+        x = x[np.abs(x) <= largest]
+        reference = x.astype(DTYPES[name]).view(np.uint8) & ((1 << ml_dtypes.finfo(DTYPES[name]).bits) - 1)
+        np.testing.assert_array_equal(fp8lab.encode(x, name), reference)
 
 
 def test_e8m0_equals_ml_dtypes_where_all_families_agree():
@@ -151,7 +171,7 @@ BAD_CALLS = [
     (lambda: fp8lab.encode(np.arange(3), "e4m3"), TypeError, "x must be float32, float64, float16 or bfloat16, not int64"),
     (lambda: fp8lab.encode(np.ones(3, ">f4"), "e4m3"), TypeError, "not >f4"),
     (lambda: fp8lab.encode(["a"], "e4m3"), TypeError, "x must be"),
-    (lambda: fp8lab.encode([1.0], "e4m4"), ValueError, "unknown format 'e4m4'; known: e4m3, e5m2, e8m0"),
+    (lambda: fp8lab.encode([1.0], "e4m4"), ValueError, "unknown format 'e4m4'; known: e4m3, e5m2, e8m0, "),
     (lambda: fp8lab.encode([1.0], 7), TypeError, "format must be a name"),
     (lambda: fp8lab.encode([1.0], "e4m3", profile="nvidia"), ValueError, "known: cuda_satfinite, cuda_nosat"),
     (lambda: fp8lab.encode([1.0], "e4m3", rounding="rne"), ValueError, "unknown rounding 'rne'"),

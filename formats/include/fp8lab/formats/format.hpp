@@ -62,10 +62,18 @@ struct Format {
   }
 };
 
-// OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0 for E8M0.
+// OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0 for E8M0, FP6 and FP4.
 inline constexpr Format e4m3{4, 3, 7, true, true, Specials::nan_at_all_ones};
 inline constexpr Format e5m2{5, 2, 15};
 inline constexpr Format e8m0{8, 0, 127, false, false, Specials::nan_at_all_ones};
+inline constexpr Format e2m1{2, 1, 1, true, true, Specials::none};
+inline constexpr Format e2m3{2, 3, 1, true, true, Specials::none};
+inline constexpr Format e3m2{3, 2, 3, true, true, Specials::none};
+// E3M4 with IEEE specials, as ml_dtypes has it; the "fnuz" formats of Noune et al., "8-bit Numerical Formats for Deep
+// Neural Networks", 2022, as AMD's CDNA3 has them.
+inline constexpr Format e3m4{3, 4, 3};
+inline constexpr Format e4m3fnuz{4, 3, 8, true, true, Specials::nan_at_negative_zero};
+inline constexpr Format e5m2fnuz{5, 2, 16, true, true, Specials::nan_at_negative_zero};
 // IEEE 754 interchange formats, bfloat16, and TF32 as the tensor cores of Ampere and later read it.
 inline constexpr Format binary16{5, 10, 15};
 inline constexpr Format bfloat16{8, 7, 127};
@@ -80,11 +88,17 @@ struct NamedFormat {
   std::string_view description;
 };
 
-/// The 8-bit formats users choose by name.
+/// The formats of 8 bits and less that users choose by name; a code is one byte.
 inline constexpr std::array named_formats{
     NamedFormat{"e4m3", e4m3, "OCP OFP8 E4M3: largest 448, no infinity, NaN at 7F and FF"},
     NamedFormat{"e5m2", e5m2, "OCP OFP8 E5M2: largest 57344, infinities and NaNs as in IEEE 754"},
     NamedFormat{"e8m0", e8m0, "OCP MX scale E8M0: the powers of two 2^-127 to 2^127, no sign, no zero, NaN at FF"},
+    NamedFormat{"e2m1", e2m1, "OCP MX FP4 E2M1: largest 6, no infinity, no NaN"},
+    NamedFormat{"e2m3", e2m3, "OCP MX FP6 E2M3: largest 7.5, no infinity, no NaN"},
+    NamedFormat{"e3m2", e3m2, "OCP MX FP6 E3M2: largest 28, no infinity, no NaN"},
+    NamedFormat{"e3m4", e3m4, "E3M4: largest 15.5, infinities and NaNs as in IEEE 754"},
+    NamedFormat{"e4m3fnuz", e4m3fnuz, "E4M3 fnuz: largest 240, no infinity, no negative zero, NaN at 80"},
+    NamedFormat{"e5m2fnuz", e5m2fnuz, "E5M2 fnuz: largest 57344, no infinity, no negative zero, NaN at 80"},
 };
 
 /// The format called `name`. Throws std::invalid_argument that lists the known names.
