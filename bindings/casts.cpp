@@ -90,11 +90,11 @@ void bind_casts(py::module_& module) {
       .def("__repr__", [](const NamedFormat& f) { return "<fp8lab.Format " + std::string(f.name) + ">"; });
   py::class_<Profile>(module, "Profile")
       .def_property_readonly("name", [](const Profile& p) { return std::string(p.name); })
-      .def_property_readonly("description", [](const Profile& p) { return std::string(p.description); })
+      .def_property_readonly("description", [](const Profile& p) { return describe(p.policy); })
       .def_property_readonly("source", [](const Profile& p) { return std::string(p.source); })
       .def("__str__",
            [](const Profile& p) {
-             return std::string(p.name) + ": " + std::string(p.description) + " [" + std::string(p.source) + "]";
+             return std::string(p.name) + ": " + describe(p.policy) + " [" + std::string(p.source) + "]";
            })
       .def("__repr__", [](const Profile& p) { return "<fp8lab.Profile " + std::string(p.name) + ">"; });
   module.def("formats", [] { return std::vector<NamedFormat>(named_formats.begin(), named_formats.end()); });

@@ -66,7 +66,8 @@ TEST_CASE("vector encode equals scalar encode on every target: boundaries, seede
         REQUIRE_NO(bulk_against_scalar(named.format, profile.policy, boundaries));
         REQUIRE_NO(bulk_against_scalar(named.format, profile.policy, halves));
         REQUIRE_NO(bulk_against_scalar(named.format, profile.policy, bfloats));
-        if (target == targets().front()) REQUIRE_NO(bulk_against_scalar(named.format, profile.policy, floats));
+        if (target == targets().front() && profile.policy.nan == NanCode::positive_all_ones)
+          REQUIRE_NO(bulk_against_scalar(named.format, profile.policy, floats));
       }
     }
   }
@@ -98,7 +99,7 @@ TEST_CASE("vector decode equals scalar decode on every target, every code, any l
 
 TEST_CASE("recode equals decode of encode on every target, past the caches, in place, unaligned, scaled") {
   const UnforceTarget guard;
-  std::vector<float> in(samples / 8 + 13);
+  std::vector<float> in(samples / 12 + 13);
   for (std::size_t i = 0; i < in.size(); ++i) {
     auto pattern = static_cast<std::uint32_t>(random_bits(33, i));
     if (i % 4 != 0) pattern = (pattern & 0x80FFFFFF) + 0x36000000 + (pattern >> 29 << 25);
@@ -109,7 +110,7 @@ TEST_CASE("recode equals decode of encode on every target, past the caches, in p
   for (const std::string_view target : targets()) {
     force_target(target);
     for (const NamedFormat& named : named_formats) {
-      for (const Profile& profile : profiles) {
+      for (const Profile& profile : std::span(profiles).first(3)) {  // two that vector code takes, and one it does not
         for (const float scale : {1.0F, 0.3F}) {
           std::vector<float> out(in.size());
           recode(named.format, profile.policy, std::span(in).subspan(1), scale, std::span(out).subspan(1));

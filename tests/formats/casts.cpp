@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -139,6 +140,35 @@ TEST_CASE("special inputs follow the profiles") {
   for (const std::uint32_t nan : {0x7FC00000U, 0xFFC00000U, 0x7F800001U, 0xFFFFFFFFU}) {
     CHECK(encode(row.format, policy, std::bit_cast<float>(nan)) == (row.format == e8m0 ? 0xFF : 0x7F));
   }
+}
+
+TEST_CASE("NaN codes follow the profiles") {
+  // Words printed by ml_dtypes 0.6.0, PyTorch 2.13.0 and onnx 1.23.2's reference evaluator for NaN, -NaN, inf, 1e9.
+  struct Row {
+    const char* profile;
+    Format format;
+    std::array<std::uint32_t, 4> codes;
+  };
+  const auto row =
+      GENERATE(Row{"ml_dtypes", e4m3, {0x7F, 0xFF, 0x7F, 0x7F}}, Row{"ml_dtypes", e5m2, {0x7E, 0xFE, 0x7C, 0x7C}},
+               Row{"torch_2_13", e4m3, {0x7F, 0xFF, 0x7E, 0x7E}}, Row{"torch_2_13", e5m2, {0x7F, 0xFF, 0x7C, 0x7C}},
+               Row{"onnx_saturate", e4m3, {0x7F, 0xFF, 0x7E, 0x7E}},
+               Row{"onnx_saturate", e5m2, {0x7E, 0xFE, 0x7B, 0x7B}}, Row{"onnx", e4m3, {0x7F, 0xFF, 0x7F, 0x7F}},
+               Row{"onnx", e5m2, {0x7E, 0xFE, 0x7C, 0x7C}}, Row{"clamp_then_cast", e5m2, {0x7F, 0xFF, 0x7B, 0x7B}});
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  const CastPolicy policy = find_profile(row.profile).policy;
+  CHECK(encode(row.format, policy, nan) == row.codes[0]);
+  CHECK(encode(row.format, policy, -nan) == row.codes[1]);
+  CHECK(encode(row.format, policy, static_cast<double>(-nan)) == row.codes[1]);
+  CHECK(encode(row.format, policy, std::numeric_limits<float>::infinity()) == row.codes[2]);
+  CHECK(encode(row.format, policy, 1e9F) == row.codes[3]);
+  CHECK(encode(row.format, policy, -1e9F) == (row.codes[3] | 0x80));
+}
+
+TEST_CASE("profiles describe themselves") {
+  CHECK(describe(find_profile("torch_2_13").policy).find("NaN gives the NaN of all ones, sign kept") !=
+        std::string::npos);
+  CHECK(describe(find_profile("cuda_satfinite").policy).find("(from double: ") != std::string::npos);
 }
 
 TEST_CASE("bulk casts equal scalar ones for any size and number of threads") {

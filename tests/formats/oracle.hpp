@@ -93,7 +93,9 @@ class TableOracle {
     const bool back = policy.rounding == Rounding::toward_zero || (policy.rounding == Rounding::upward && negative) ||
                       (policy.rounding == Rounding::downward && !negative);
     const auto largest = static_cast<std::uint32_t>(magnitudes_.size() - 1);
-    if (back || policy.overflow == Overflow::saturate || format_.specials == Specials::none) return sign | largest;
+    const bool finite = policy.overflow == Overflow::saturate || format_.specials == Specials::none ||
+                        (policy.overflow == Overflow::to_infinity && format_.specials != Specials::ieee);
+    if (back || finite) return sign | largest;
     // One code further is infinity or NaN; fnuz formats have theirs elsewhere, marked by a bit above the code.
     return format_.specials == Specials::nan_at_negative_zero ? 0x100 : sign | (largest + 1);
   }

@@ -65,6 +65,29 @@ def test_encode_equals_ml_dtypes_on_boundaries_and_seeded_floats(name, floats):
         np.testing.assert_array_equal(fp8lab.encode(x, name, profile="cuda_nosat", threads=2), expected(x, name))
 
 
+@pytest.mark.parametrize("name", FP8)
+def test_profile_ml_dtypes_is_ml_dtypes(name, floats):
+    special = np.array([0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF], np.uint32).view(np.float32)
+    halves = np.arange(65536, dtype=np.uint16)
+    for x in (floats, boundaries(name), special, halves.view(np.float16), halves.view(ml_dtypes.bfloat16)):
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(fp8lab.encode(x, name, profile="ml_dtypes"), x.astype(DTYPES[name]).view(np.uint8))
+
+
+@pytest.mark.parametrize("name", FP8)
+def test_profiles_of_torch(name, floats):
+    torch = pytest.importorskip("torch")
+    if torch.__version__ < "2.13":
+        pytest.skip("the profile is that of PyTorch 2.13")
+    dtype = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[name]
+    for x in (torch.from_numpy(floats), torch.arange(65536).to(torch.int16).view(torch.float16)):
+        codes = x.to(dtype).view(torch.uint8).numpy()
+        np.testing.assert_array_equal(fp8lab.encode(x, name, profile="torch_2_13"), codes)
+        largest = torch.finfo(dtype).max
+        clamped = x.clamp(-largest, largest).to(dtype).view(torch.uint8).numpy()
+        np.testing.assert_array_equal(fp8lab.encode(x, name, profile="clamp_then_cast"), clamped)
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_formats_equal_ml_dtypes_up_to_their_largest_value(name, floats):
     largest = next(entry.max for entry in fp8lab.formats() if entry.name == name)
@@ -173,7 +196,7 @@ BAD_CALLS = [
     (lambda: fp8lab.encode(["a"], "e4m3"), TypeError, "x must be"),
     (lambda: fp8lab.encode([1.0], "e4m4"), ValueError, "unknown format 'e4m4'; known: e4m3, e5m2, e8m0, "),
     (lambda: fp8lab.encode([1.0], 7), TypeError, "format must be a name"),
-    (lambda: fp8lab.encode([1.0], "e4m3", profile="nvidia"), ValueError, "known: cuda_satfinite, cuda_nosat"),
+    (lambda: fp8lab.encode([1.0], "e4m3", profile="nvidia"), ValueError, "known: cuda_satfinite, cuda_nosat, ml_dtypes"),
     (lambda: fp8lab.encode([1.0], "e4m3", rounding="rne"), ValueError, "unknown rounding 'rne'"),
     (lambda: fp8lab.encode([1.0], "e4m3", threads=0), ValueError, "threads must be from 1"),
     (lambda: fp8lab.encode([1.0], "e4m3", threads=1.5), TypeError, "threads must be an int, not float"),

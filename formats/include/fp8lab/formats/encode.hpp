@@ -22,7 +22,14 @@ namespace fp8lab {
   const std::uint64_t sign = x.negative ? format.sign_mask() : 0;
   if (format.specials == Specials::nan_at_all_ones) return sign | format.magnitude_mask();
   const std::uint64_t quiet = std::uint64_t{1} << (format.mantissa_bits - 1);
-  return sign | format.infinity_code() | quiet | (x.significand >> (64 - format.mantissa_bits));
+  switch (rule) {
+    case NanCode::sign_and_payload:
+      return sign | format.infinity_code() | quiet | (x.significand >> (64 - format.mantissa_bits));
+    case NanCode::sign_quiet: return sign | format.infinity_code() | quiet;
+    case NanCode::sign_all_ones:
+    case NanCode::positive_all_ones: break;
+  }
+  return sign | format.magnitude_mask();
 }
 
 /// Code of an unpacked number. `nan` says which NaN code a NaN gives.
