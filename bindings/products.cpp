@@ -43,13 +43,7 @@ void gemm_array(const std::string& model, const py::array& a, const std::string&
 
 std::vector<std::string> operand_names(const MmaModel& model) {
   std::vector<std::string> names;
-  for (const Format& format : model.operands) {
-    std::string name = "float32";  // rounded to tf32 where the model does
-    for (const NamedFormat& named : named_formats) {
-      if (named.format == format) name = std::string(named.name);
-    }
-    names.push_back(name);
-  }
+  for (const Format& format : model.operands) names.push_back(format_name(format));
   return names;
 }
 

@@ -6,7 +6,10 @@
 #include <sstream>
 #include <string>
 
+#include <vector>
+
 #include "catch.hpp"
+#include "fp8lab/formats/format.hpp"
 
 namespace fp8lab::tests {
 
@@ -41,6 +44,15 @@ class Mismatches {
   std::uint64_t count_ = 0;
   std::string lines_;
 };
+
+/// The named formats of at most 8 bits: all their codes, and all that lies between them, can be gone through.
+inline std::vector<NamedFormat> byte_formats() {
+  std::vector<NamedFormat> formats;
+  for (const NamedFormat& named : named_formats) {
+    if (named.format.bits() <= 8) formats.push_back(named);
+  }
+  return formats;
+}
 
 inline std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/formats/bulk.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cfenv>
 #include <concepts>
@@ -10,8 +11,10 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/targets.hpp"
-#include "vector_casts.hpp"
+#include "vector_decode.hpp"
+#include "vector_encode.hpp"
 
 namespace fp8lab {
 namespace {
@@ -31,28 +34,80 @@ class DefaultEnvironment {
   std::fenv_t before_{};
 };
 
-template <typename Source>
-void encode_all(const Format& format, const CastPolicy& policy, std::span<const Source> in, std::span<std::uint8_t> out,
+/// Elements that are worked on at a time where something has to be put aside: they stay in the first cache.
+constexpr std::size_t block = 2048;
+
+/// Calls work(first, last) for blocks that together cover [first, last).
+template <typename Work>
+void by_blocks(std::size_t first, std::size_t last, const Work& work) {
+  for (; first < last; first += block) work(first, std::min(first + block, last));
+}
+
+template <typename Code>
+void check_encode(const Format& format, const CastPolicy& policy, std::size_t in, std::size_t out, bool random) {
+  check_bulk(format, sizeof(Code) == 1 ? 1 : 9, sizeof(Code) == 1 ? 8 : 16, in, out);
+  if ((policy.rounding == Rounding::stochastic) != random) {
+    throw std::invalid_argument(random ? "random bits are for rounding 'stochastic' only"
+                                       : "rounding 'stochastic' needs random bits");
+  }
+}
+
+template <typename Source, typename Code>
+void encode_all(const Format& format, const CastPolicy& policy, std::span<const Source> in, std::span<Code> out,
                 int threads) {
-  check_bulk(format, in.size(), out.size());
+  check_encode<Code>(format, policy, in.size(), out.size(), false);
   const auto vector = vector_code_allowed() ? vector_encode(format, policy) : std::nullopt;
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
     if constexpr (!std::same_as<Source, double>) {
       if (vector) {
         const DefaultEnvironment guard;
-        encode_vector(*vector, in.data() + first, out.data() + first, last - first);
+        encode_vector(*vector, in.data() + first, nullptr, out.data() + first, last - first);
         return;
       }
     }
-    for (std::size_t i = first; i < last; ++i) out[i] = static_cast<std::uint8_t>(encode(format, policy, in[i]));
+    for (std::size_t i = first; i < last; ++i) out[i] = static_cast<Code>(encode(format, policy, in[i]));
+  });
+}
+
+/// A word for each of the elements from `first` on: in place where the source has just that.
+const std::uint32_t* words_of(const Format& format, const RandomSource& random, std::size_t first,
+                              std::span<std::uint32_t> room) {
+  const auto* own = std::get_if<std::span<const std::uint32_t>>(&random.words);
+  if (own != nullptr && random.sharing == Sharing::none) return own->data() + first;
+  for (std::size_t i = 0; i < room.size(); ++i) room[i] = random_bits_of(format, random, first + i).value;
+  return room.data();
+}
+
+template <typename Source, typename Code>
+void encode_stochastic(const Format& format, const CastPolicy& policy, std::span<const Source> in,
+                       const RandomSource& random, std::span<Code> out, int threads) {
+  check_encode<Code>(format, policy, in.size(), out.size(), true);
+  check_random(format, random, in.size());
+  const auto vector = vector_code_allowed() ? vector_encode(format, policy, random.count) : std::nullopt;
+  parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
+    if constexpr (!std::same_as<Source, double>) {
+      if (vector) {
+        std::array<std::uint32_t, block> room;
+        by_blocks(first, last, [&](std::size_t from, std::size_t to) {
+          const std::uint32_t* words = words_of(format, random, from, std::span(room).first(to - from));
+          encode_vector(*vector, in.data() + from, words, out.data() + from, to - from);
+        });
+        return;
+      }
+    }
+    for (std::size_t i = first; i < last; ++i) {
+      out[i] = static_cast<Code>(encode(format, policy, in[i], random_bits_of(format, random, i)));
+    }
   });
 }
 
 }  // namespace
 
-void check_bulk(const Format& format, std::size_t in, std::size_t out) {
-  if (format.bits() > 8) {
-    throw std::invalid_argument("format must have at most 8 bits, not " + std::to_string(format.bits()));
+void check_bulk(const Format& format, int least, int most, std::size_t in, std::size_t out) {
+  check_format(format);
+  if (format.bits() < least || format.bits() > most) {
+    throw std::invalid_argument("format must have " + std::to_string(least) + " to " + std::to_string(most) +
+                                " bits, not " + std::to_string(format.bits()));
   }
   if (in != out) {
     throw std::invalid_argument("out has " + std::to_string(out) + " elements, the input " + std::to_string(in));
@@ -63,17 +118,65 @@ void encode(const Format& format, const CastPolicy& policy, std::span<const floa
             int threads) {
   encode_all(format, policy, in, out, threads);
 }
+void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
+            std::span<std::uint8_t> out, int threads) {
+  encode_stochastic(format, policy, in, random, out, threads);
+}
 void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint8_t> out,
             int threads) {
   encode_all(format, policy, in, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,
+            std::span<std::uint8_t> out, int threads) {
+  encode_stochastic(format, policy, in, random, out, threads);
 }
 void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint8_t> out,
             int threads) {
   encode_all(format, policy, in, out, threads);
 }
+void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, const RandomSource& random,
+            std::span<std::uint8_t> out, int threads) {
+  encode_stochastic(format, policy, in, random, out, threads);
+}
 void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint8_t> out,
             int threads) {
   encode_all(format, policy, in, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
+            std::span<std::uint8_t> out, int threads) {
+  encode_stochastic(format, policy, in, random, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint16_t> out,
+            int threads) {
+  encode_all(format, policy, in, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
+            std::span<std::uint16_t> out, int threads) {
+  encode_stochastic(format, policy, in, random, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint16_t> out,
+            int threads) {
+  encode_all(format, policy, in, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,
+            std::span<std::uint16_t> out, int threads) {
+  encode_stochastic(format, policy, in, random, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint16_t> out,
+            int threads) {
+  encode_all(format, policy, in, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, const RandomSource& random,
+            std::span<std::uint16_t> out, int threads) {
+  encode_stochastic(format, policy, in, random, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint16_t> out,
+            int threads) {
+  encode_all(format, policy, in, out, threads);
+}
+void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
+            std::span<std::uint16_t> out, int threads) {
+  encode_stochastic(format, policy, in, random, out, threads);
 }
 
 void recode(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,
@@ -82,11 +185,23 @@ void recode(const Format& format, const CastPolicy& policy, std::span<const floa
   const auto vector = vector_code_allowed() ? vector_round(format, policy) : std::nullopt;
   if (vector) return round_vector(*vector, scale, in.data(), out.data(), in.size());
   const float inverse = 1 / scale;
-  for (std::size_t i = 0; i < in.size(); ++i) out[i] = decode(format, encode(format, policy, in[i] * scale)) * inverse;
+  const auto through = [&]<typename Code>(Code /*code*/) {
+    std::array<float, block> values;
+    std::array<Code, block> codes;
+    by_blocks(0, in.size(), [&](std::size_t first, std::size_t last) {
+      const std::size_t size = last - first;
+      for (std::size_t i = 0; i < size; ++i) values[i] = in[first + i] * scale;
+      encode(format, policy, std::span<const float>(values).first(size), std::span(codes).first(size));
+      decode(format, std::span<const Code>(codes).first(size), std::span(values).first(size));
+      for (std::size_t i = 0; i < size; ++i) out[first + i] = values[i] * inverse;
+    });
+  };
+  if (format.bits() <= 8) return through(std::uint8_t{});
+  through(std::uint16_t{});
 }
 
 void decode(const Format& format, std::span<const std::uint8_t> codes, std::span<float> out, int threads) {
-  check_bulk(format, codes.size(), out.size());
+  check_bulk(format, 1, 8, codes.size(), out.size());
   const auto vector = vector_code_allowed() ? vector_decode(format) : std::nullopt;
   std::array<float, 256> table{};
   if (!vector) {
@@ -95,6 +210,13 @@ void decode(const Format& format, std::span<const std::uint8_t> codes, std::span
   parallel_for(codes.size(), threads, [&](std::size_t first, std::size_t last) {
     if (vector) return decode_vector(*vector, codes.data() + first, out.data() + first, last - first);
     for (std::size_t i = first; i < last; ++i) out[i] = table[codes[i]];
+  });
+}
+
+void decode(const Format& format, std::span<const std::uint16_t> codes, std::span<float> out, int threads) {
+  check_bulk(format, 9, 16, codes.size(), out.size());
+  parallel_for(codes.size(), threads, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) out[i] = decode(format, codes[i]);
   });
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -25,18 +26,68 @@ const char* words(NanCode nan) {
     case NanCode::sign_all_ones: return "the NaN of all ones, sign kept";
     case NanCode::sign_quiet: return "the quiet NaN without payload, sign kept";
     case NanCode::sign_and_payload: return "a quiet NaN with the topmost payload bits, sign kept";
+    case NanCode::largest: return "the largest finite value, sign dropped";
   }
   return "";
+}
+
+/// What zero, tiny and negative values become where the format cannot hold them.
+std::string describe_missing(const CastPolicy& policy) {
+  std::string text = "; formats without a sign ";
+  switch (policy.negative) {
+    case NegativeInput::magnitude: text += "drop it"; break;
+    case NegativeInput::nan: text += "give NaN for negative values"; break;
+    case NegativeInput::smallest: text += "give the smallest value for negative ones"; break;
+  }
+  text += ", formats without zero give ";
+  switch (policy.zero) {
+    case ZeroCode::smallest: text += "the smallest value"; break;
+    case ZeroCode::second: text += "the second smallest value"; break;
+    case ZeroCode::nan: text += "NaN"; break;
+  }
+  text += " for it";
+  if (policy.tiny == TinyCode::second) text += " and the second smallest one for what rounds to the smallest";
+  return text;
 }
 
 }  // namespace
 
 std::string describe(const CastPolicy& policy) {
-  std::string text = std::string("finite overflow gives ") + words(policy.overflow) + "; infinity gives " +
-                     words(policy.infinity) + "; NaN gives " + words(policy.nan);
+  const auto rounding = std::ranges::find(named_roundings, policy.rounding, &NamedRounding::rounding);
+  std::string text = "rounds " + std::string(rounding->name) + "; finite overflow gives " + words(policy.overflow) +
+                     "; infinity gives " + words(policy.infinity) + "; NaN gives " + words(policy.nan);
   if (policy.nan_of_double != policy.nan) text += std::string(" (from double: ") + words(policy.nan_of_double) + ")";
-  return text +
-         "; zero keeps its sign. Formats without NaN give the largest value for it, formats without a sign drop it.";
+  return text + ", the largest value in formats without NaN; zero keeps its sign" + describe_missing(policy) + ".";
+}
+
+std::string format_name(const Format& format) {
+  for (const NamedFormat& named : named_formats) {
+    if (named.format == format) return std::string(named.name);
+  }
+  if (format == tf32 || format == binary32) return "float32";  // tensor cores read TF32 from float32
+  return std::string("E") + std::to_string(format.exponent_bits) + "M" + std::to_string(format.mantissa_bits) +
+         " with bias " + std::to_string(format.bias);
+}
+
+void check_format(const Format& format) {
+  const auto require = [](bool holds, const std::string& what) {
+    if (!holds) throw std::invalid_argument("format " + what);
+  };
+  require(format.exponent_bits >= 1 && format.exponent_bits <= 8,
+          "must have 1 to 8 exponent bits, not " + std::to_string(format.exponent_bits));
+  require(format.mantissa_bits >= 0 && format.bits() <= 16,
+          "must have at most 16 bits, sign included, not " + std::to_string(format.mantissa_bits) +
+              " mantissa bits with " + std::to_string(format.exponent_bits) + " exponent bits");
+  require(format.specials != Specials::ieee || format.mantissa_bits >= 1,
+          "with specials 'ieee' must have a mantissa bit, to tell NaN from infinity");
+  require(format.specials != Specials::nan_at_negative_zero || (format.is_signed && format.has_subnormals),
+          "with specials 'nan_at_negative_zero' must have a sign and a zero");
+  require(format.bias >= -300 && format.bias <= 300, "must have a bias from -300 to 300");
+  const int smallest = format.min_exponent() - (format.has_subnormals ? format.mantissa_bits : 0);
+  const int largest = static_cast<int>(format.max_code() >> format.mantissa_bits) - format.bias;
+  require(smallest >= -149 && largest <= 127,
+          "must have values that float32 holds, 2^-149 to below 2^128; a bias of " + std::to_string(format.bias) +
+              " makes them 2^" + std::to_string(smallest) + " to below 2^" + std::to_string(largest + 1));
 }
 
 const NamedFormat& find_format(std::string_view name) { return find_named(named_formats, "format", name); }

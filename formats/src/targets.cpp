@@ -3,7 +3,6 @@
 
 #include <hwy/targets.h>
 
-#include <array>
 #include <cstdlib>
 #include <mutex>
 

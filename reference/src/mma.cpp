@@ -32,13 +32,6 @@ bool takes(const MmaModel& model, const Format& format) {
   return std::ranges::find(model.operands, format) != model.operands.end();
 }
 
-std::string format_name(const Format& format) {
-  for (const auto& named : named_formats) {
-    if (named.format == format) return std::string(named.name);
-  }
-  return format == binary32 || format == tf32 ? "float32" : "an unnamed format";
-}
-
 /// The result where a NaN or an infinity takes part.
 std::optional<float> special_result(std::span<const Factor> a, std::span<const Factor> b, float c) {
   bool nan = std::isnan(c);

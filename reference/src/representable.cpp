@@ -16,7 +16,10 @@ namespace {
 template <typename T>
 void cast_all(const Format& format, const CastPolicy& policy, std::span<const T> in, double scale, std::span<T> out,
               int threads) {
-  check_bulk(format, in.size(), out.size());
+  check_bulk(format, 1, 16, in.size(), out.size());
+  if (policy.rounding == Rounding::stochastic) {
+    throw std::invalid_argument("rounding 'stochastic' needs random bits: use encode and decode");
+  }
   using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const auto used = static_cast<Arithmetic>(scale);
   if (!(used > 0) || std::isinf(used) || std::isinf(1 / used)) {

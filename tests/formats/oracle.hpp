@@ -31,21 +31,27 @@ class TableOracle {
   [[nodiscard]] const std::vector<double>& magnitudes() const { return magnitudes_; }
   [[nodiscard]] double beyond() const { return beyond_; }
 
-  /// The code of a finite x.
-  [[nodiscard]] std::uint32_t encode(const CastPolicy& policy, double x) const {
+  /// The code of a finite x; `random` is the random bits of a stochastic rounding as a fraction of one.
+  [[nodiscard]] std::uint32_t encode(const CastPolicy& policy, double x, double random = 0) const {
     const bool negative = std::signbit(x) && format_.is_signed;
+    if (!format_.has_subnormals && x == 0) return policy.zero == ZeroCode::nan ? all_ones() : second(policy);
+    if (std::signbit(x) && !negative && x != 0 && policy.negative != NegativeInput::magnitude) {
+      return policy.negative == NegativeInput::nan ? all_ones() : 0;
+    }
     const std::uint32_t code =
-        encode_signed(policy, x, negative, negative ? std::uint32_t{1} << (format_.bits() - 1) : 0U);
+        encode_signed(policy, x, negative, negative ? std::uint32_t{1} << (format_.bits() - 1) : 0U, random);
+    if (!format_.has_subnormals && code == 0 && policy.tiny == TinyCode::second) return 1;
     // The code of -0 is NaN's there, and an overflow may mean it; a zero has no sign.
     if (format_.specials != Specials::nan_at_negative_zero) return code;
     const bool overflowed = code >> format_.bits() != 0;
-    if (overflowed) return 0x80;
-    return (code & 0x7F) == 0 ? 0 : code;
+    const std::uint32_t nan = std::uint32_t{1} << (format_.bits() - 1);
+    if (overflowed) return nan;
+    return (code & (nan - 1)) == 0 ? 0 : code;
   }
 
  private:
-  [[nodiscard]] std::uint32_t encode_signed(const CastPolicy& policy, double x, bool negative,
-                                            std::uint32_t sign) const {
+  [[nodiscard]] std::uint32_t encode_signed(const CastPolicy& policy, double x, bool negative, std::uint32_t sign,
+                                            double random) const {
     const double magnitude = std::abs(x);
     const auto top = static_cast<std::uint32_t>(magnitudes_.size() - 1);
     if (magnitude <= magnitudes_.front()) return sign;
@@ -66,9 +72,16 @@ class TableOracle {
       case Rounding::toward_zero: break;
       case Rounding::upward: up = !negative; break;
       case Rounding::downward: up = negative; break;
+      // A significand of one bit is odd by itself.
+      case Rounding::to_odd: up = lower_code % 2 == 0 && format_.mantissa_bits > 0; break;
+      case Rounding::stochastic: up = (magnitude - lower) + random * (next - lower) >= next - lower; break;
     }
     if (!up) return sign | lower_code;
     return lower_code == top ? overflow(policy, negative, sign) : sign | (lower_code + 1);
+  }
+  [[nodiscard]] std::uint32_t all_ones() const { return (std::uint32_t{1} << format_.bits()) - 1; }
+  [[nodiscard]] static std::uint32_t second(const CastPolicy& policy) {
+    return policy.zero == ZeroCode::second ? 1 : 0;
   }
   [[nodiscard]] bool is_number(int code) const {
     const int fraction = code % (1 << format_.mantissa_bits);
@@ -91,13 +104,14 @@ class TableOracle {
   /// IEEE 754-2019 section 7.4: rounding modes that point back to the finite numbers stop at the largest.
   [[nodiscard]] std::uint32_t overflow(const CastPolicy& policy, bool negative, std::uint32_t sign) const {
     const bool back = policy.rounding == Rounding::toward_zero || (policy.rounding == Rounding::upward && negative) ||
-                      (policy.rounding == Rounding::downward && !negative);
+                      (policy.rounding == Rounding::downward && !negative) || policy.rounding == Rounding::to_odd;
     const auto largest = static_cast<std::uint32_t>(magnitudes_.size() - 1);
     const bool finite = policy.overflow == Overflow::saturate || format_.specials == Specials::none ||
                         (policy.overflow == Overflow::to_infinity && format_.specials != Specials::ieee);
     if (back || finite) return sign | largest;
     // One code further is infinity or NaN; fnuz formats have theirs elsewhere, marked by a bit above the code.
-    return format_.specials == Specials::nan_at_negative_zero ? 0x100 : sign | (largest + 1);
+    return format_.specials == Specials::nan_at_negative_zero ? std::uint32_t{1} << format_.bits()
+                                                              : sign | (largest + 1);
   }
 
   Format format_;

@@ -9,12 +9,13 @@
 
 namespace fp8lab {
 
-/// What every bulk cast asks for. Throws std::invalid_argument where the format is wider than 8 bits or the sizes
-/// differ.
-void check_bulk(const Format& format, std::size_t in, std::size_t out);
+/// What every bulk cast asks for. Throws std::invalid_argument where the format is not one that check_format() takes,
+/// has fewer bits than `least` or more than `most`, or the sizes differ.
+void check_bulk(const Format& format, int least, int most, std::size_t in, std::size_t out);
 
 /// out = decode(encode(in * scale)) * (1 / scale), in float32 whatever the caller's rounding mode; out may be in.
-/// Preconditions: equal sizes, a format of at most 8 bits, scale and its inverse positive and finite.
+/// Preconditions: what check_bulk() asks for, 1 to 16 bits; a rounding that needs no random bits; scale and its inverse
+/// positive and finite.
 void recode(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,
             std::span<float> out);
 

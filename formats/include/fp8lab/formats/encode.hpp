@@ -12,6 +12,7 @@ namespace fp8lab {
 
 /// Code of a NaN whose sign and fraction are those of `x`; the largest finite value where the format has no NaN.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t nan_code(const Format& format, NanCode rule, const Unpacked& x) {
+  if (rule == NanCode::largest) return format.max_code();
   switch (format.specials) {
     case Specials::nan_at_negative_zero: return format.sign_mask();
     case Specials::none: return format.max_code();
@@ -27,38 +28,56 @@ namespace fp8lab {
       return sign | format.infinity_code() | quiet | (x.significand >> (64 - format.mantissa_bits));
     case NanCode::sign_quiet: return sign | format.infinity_code() | quiet;
     case NanCode::sign_all_ones:
-    case NanCode::positive_all_ones: break;
+    case NanCode::positive_all_ones:
+    case NanCode::largest: break;
   }
   return sign | format.magnitude_mask();
 }
 
-/// Code of an unpacked number. `nan` says which NaN code a NaN gives.
-[[nodiscard]] FP8LAB_HD constexpr std::uint64_t encode(const Format& format, const CastPolicy& policy,
-                                                       const Unpacked& x, NanCode nan) {
-  switch (x.kind) {
-    case Kind::nan: return nan_code(format, nan, x);
-    case Kind::infinite: return overflow_code(format, policy.infinity, x.negative && format.is_signed);
-    case Kind::zero:
-      // The code of +0 is also the smallest value of a format without zero (E8M0).
-      return x.negative && format.specials != Specials::nan_at_negative_zero ? format.sign_mask() : 0;
-    case Kind::finite: break;
+/// Code of zero in a format that has none.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t missing_zero_code(const Format& format, ZeroCode rule) {
+  switch (rule) {
+    case ZeroCode::smallest: return 0;
+    case ZeroCode::second: return 1;
+    case ZeroCode::nan: return format.has_nan() ? format.magnitude_mask() : 0;
   }
-  return round_pack(format, policy, x.negative, x.exponent, x.significand);
+  return 0;
+}
+
+/// Code of an unpacked number. `nan` says which NaN code a NaN gives, `random` decides stochastic rounding.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t encode(const Format& format, const CastPolicy& policy,
+                                                       const Unpacked& x, NanCode nan, RandomBits random = {}) {
+  if (x.kind == Kind::nan) return nan_code(format, nan, x);
+  if (x.kind == Kind::zero) {
+    if (!format.has_subnormals) return missing_zero_code(format, policy.zero);
+    return x.negative && format.specials != Specials::nan_at_negative_zero ? format.sign_mask() : 0;
+  }
+  if (x.negative && !format.is_signed && policy.negative != NegativeInput::magnitude) {
+    return policy.negative == NegativeInput::nan && format.has_nan() ? format.magnitude_mask() : 0;
+  }
+  if (x.kind == Kind::infinite) return overflow_code(format, policy.infinity, x.negative && format.is_signed);
+  const std::uint64_t code = round_pack(format, policy, x.negative, x.exponent, x.significand, random);
+  const bool is_smallest = !format.has_subnormals && (code & format.magnitude_mask()) == 0;
+  return is_smallest && policy.tiny == TinyCode::second ? code + 1 : code;
 }
 
 /// Code of `x` in `format`, rounded once from x's own precision. Total: every input has a code.
 ///
 /// @tparam Source float, double, Half or BFloat16
+/// @param random counts where the policy's rounding is stochastic
 /// @return the code in the low format.bits() bits
 template <typename Source>
-[[nodiscard]] FP8LAB_HD constexpr std::uint32_t encode(const Format& format, const CastPolicy& policy, Source x) {
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t encode(const Format& format, const CastPolicy& policy, Source x,
+                                                       RandomBits random = {}) {
   const NanCode nan = std::is_same_v<Source, double> ? policy.nan_of_double : policy.nan;
-  return static_cast<std::uint32_t>(encode(format, policy, unpack(x), nan));
+  return static_cast<std::uint32_t>(encode(format, policy, unpack(x), nan, random));
 }
 
-/// Encodes every element of `in` to one byte of `out`, on `threads` threads; the result does not depend on them.
+/// Encodes every element of `in` to one byte of `out`, on `threads` threads; the result depends neither on them nor on
+/// the caller's rounding mode and flush flags. Any alignment will do.
 ///
-/// Throws std::invalid_argument where the sizes differ, the format is wider than 8 bits, or threads < 1.
+/// Throws std::invalid_argument where the sizes differ, the format is not one that check_format() takes or wider than 8
+/// bits, threads < 1, or the rounding is stochastic (stochastic.hpp has that, with the random bits it needs).
 void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint8_t> out,
             int threads = 1);
 void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint8_t> out,
@@ -66,6 +85,15 @@ void encode(const Format& format, const CastPolicy& policy, std::span<const doub
 void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint8_t> out,
             int threads = 1);
 void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint8_t> out,
+            int threads = 1);
+/// The same for formats of 9 to 16 bits, two bytes a code.
+void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint16_t> out,
+            int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint16_t> out,
+            int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint16_t> out,
+            int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint16_t> out,
             int threads = 1);
 
 }  // namespace fp8lab

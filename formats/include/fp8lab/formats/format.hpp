@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "fp8lab/formats/host_device.hpp"
@@ -69,6 +70,8 @@ inline constexpr Format e8m0{8, 0, 127, false, false, Specials::nan_at_all_ones}
 inline constexpr Format e2m1{2, 1, 1, true, true, Specials::none};
 inline constexpr Format e2m3{2, 3, 1, true, true, Specials::none};
 inline constexpr Format e3m2{3, 2, 3, true, true, Specials::none};
+// E4M3 without its sign: the block scales of NVFP4 (PTX ISA, mma with .scale_vec::4X and .ue4m3).
+inline constexpr Format ue4m3{4, 3, 7, false, true, Specials::nan_at_all_ones};
 // E3M4 with IEEE specials, as ml_dtypes has it; the "fnuz" formats of Noune et al., "8-bit Numerical Formats for Deep
 // Neural Networks", 2022, as AMD's CDNA3 has them.
 inline constexpr Format e3m4{3, 4, 3};
@@ -88,7 +91,7 @@ struct NamedFormat {
   std::string_view description;
 };
 
-/// The formats of 8 bits and less that users choose by name; a code is one byte.
+/// The formats that users choose by name. A code is one byte, for float16 and bfloat16 two.
 inline constexpr std::array named_formats{
     NamedFormat{"e4m3", e4m3, "OCP OFP8 E4M3: largest 448, no infinity, NaN at 7F and FF"},
     NamedFormat{"e5m2", e5m2, "OCP OFP8 E5M2: largest 57344, infinities and NaNs as in IEEE 754"},
@@ -96,12 +99,22 @@ inline constexpr std::array named_formats{
     NamedFormat{"e2m1", e2m1, "OCP MX FP4 E2M1: largest 6, no infinity, no NaN"},
     NamedFormat{"e2m3", e2m3, "OCP MX FP6 E2M3: largest 7.5, no infinity, no NaN"},
     NamedFormat{"e3m2", e3m2, "OCP MX FP6 E3M2: largest 28, no infinity, no NaN"},
+    NamedFormat{"ue4m3", ue4m3, "unsigned E4M3, NVFP4's block scale: largest 448, no infinity, NaN at 7F"},
     NamedFormat{"e3m4", e3m4, "E3M4: largest 15.5, infinities and NaNs as in IEEE 754"},
     NamedFormat{"e4m3fnuz", e4m3fnuz, "E4M3 fnuz: largest 240, no infinity, no negative zero, NaN at 80"},
     NamedFormat{"e5m2fnuz", e5m2fnuz, "E5M2 fnuz: largest 57344, no infinity, no negative zero, NaN at 80"},
+    NamedFormat{"float16", binary16, "IEEE 754 binary16: largest 65504"},
+    NamedFormat{"bfloat16", bfloat16, "bfloat16, the upper half of a float32: largest 2^128 - 2^120"},
 };
 
 /// The format called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const NamedFormat& find_format(std::string_view name);
+
+/// The name of `format`; TF32's is float32; where it has none, "E<exponent bits>M<mantissa bits> with bias <bias>".
+[[nodiscard]] std::string format_name(const Format& format);
+
+/// Checks a record that a user made up: 1 to 8 exponent bits, at most 16 bits in all, every value a float32, and a NaN
+/// or infinity that has room. Throws std::invalid_argument that says what is allowed.
+void check_format(const Format& format);
 
 }  // namespace fp8lab

@@ -11,7 +11,26 @@
 namespace fp8lab {
 
 /// How a value between two neighbours of the format is rounded. Formats without a sign round the magnitude.
-enum class Rounding : std::uint8_t { nearest_even, nearest_away, toward_zero, upward, downward };
+enum class Rounding : std::uint8_t {
+  nearest_even,  ///< IEEE 754-2019 roundTiesToEven
+  nearest_away,  ///< roundTiesToAway
+  toward_zero,   ///< roundTowardZero
+  upward,        ///< roundTowardPositive
+  downward,      ///< roundTowardNegative
+  to_odd,        ///< the neighbour whose code is odd (Boldo and Melquiond 2008): a later rounding to at least two bits
+                 ///< fewer gives what one rounding would have given
+  stochastic,    ///< away from zero with the probability of the part cut off, decided by the caller's RandomBits
+};
+
+/// The random bits of one stochastic rounding: the value is rounded away from zero where the part cut off, as a
+/// fraction of a unit in the last place, plus value / 2^count is 1 or more. No bits (count 0) round toward zero.
+///
+/// Source: PTX ISA, cvt with .rs: away from zero where adding the random bits to the bits cut off carries. That fewer
+/// random bits than bits cut off align with the topmost of these is inferred; no device has been asked.
+struct RandomBits {
+  std::uint32_t value = 0;  ///< below 2^count
+  int count = 0;            ///< 0 to 32
+};
 
 /// What becomes of a value beyond the largest finite one.
 enum class Overflow : std::uint8_t {
@@ -27,17 +46,41 @@ enum class NanCode : std::uint8_t {
   sign_quiet,         ///< sign kept, only the topmost fraction bit set where there are several NaNs: 7E or FE in E5M2
   sign_and_payload,   ///< sign kept, quieted, with the topmost fraction bits of the input where the format has several
                       ///< NaNs
+  largest,            ///< no NaN but the largest finite value, sign dropped
+};
+
+/// What zero becomes in a format that has none (E8M0).
+enum class ZeroCode : std::uint8_t {
+  smallest,  ///< the smallest value
+  second,    ///< the second smallest value
+  nan,       ///< NaN
+};
+
+/// What nonzero values become that round to the smallest value of a format without zero (E8M0).
+enum class TinyCode : std::uint8_t {
+  smallest,  ///< that value
+  second,    ///< the one above it
+};
+
+/// What a negative value becomes in a format without a sign.
+enum class NegativeInput : std::uint8_t {
+  magnitude,  ///< what its magnitude becomes
+  nan,        ///< NaN
+  smallest,   ///< the smallest value
 };
 
 /// Everything a cast has to decide. Finite overflow is judged after rounding with an unbounded exponent; rounding modes
 /// that never round away from zero on that side (toward_zero; upward for negative values; downward for positive ones)
-/// stop at the largest finite value, as IEEE 754-2019 section 7.4 has it.
+/// stop at the largest finite value, as IEEE 754-2019 section 7.4 has it, and so does to_odd, as in Berkeley SoftFloat.
 struct CastPolicy {
   Rounding rounding = Rounding::nearest_even;
   Overflow overflow = Overflow::saturate;
   Overflow infinity = Overflow::saturate;  ///< what an infinite input becomes
   NanCode nan = NanCode::positive_all_ones;
   NanCode nan_of_double = NanCode::sign_and_payload;  ///< the same for double inputs
+  ZeroCode zero = ZeroCode::smallest;
+  TinyCode tiny = TinyCode::smallest;
+  NegativeInput negative = NegativeInput::magnitude;
 
   friend constexpr bool operator==(const CastPolicy&, const CastPolicy&) = default;
 };
@@ -49,8 +92,9 @@ struct Profile {
   std::string_view source;
 };
 
-// Measured: "ml_dtypes" on ml_dtypes 0.6.0, "torch_2_13" on PyTorch 2.13.0 (CPU), the ONNX ones on the reference
-// evaluator of onnx 1.23.2, the CUDA ones on the host code of CUDA 13.0's headers.
+// Measured: the ml_dtypes ones on ml_dtypes 0.6.0, the PyTorch ones on PyTorch 2.13.0 (CPU), the ONNX ones on the
+// reference evaluator of onnx 1.23.2, the CUDA ones on the host code of CUDA 13.0's headers. Those with e8m0 in their
+// name are what each does for MX scales, where no two agree; their rounding belongs to them.
 inline constexpr std::array profiles{
     Profile{.name = "cuda_satfinite",
             .policy = {.overflow = Overflow::saturate, .infinity = Overflow::saturate},
@@ -62,8 +106,10 @@ inline constexpr std::array profiles{
             .policy = {.overflow = Overflow::to_special,
                        .infinity = Overflow::to_special,
                        .nan = NanCode::sign_quiet,
-                       .nan_of_double = NanCode::sign_quiet},
-            .source = "ml_dtypes astype"},
+                       .nan_of_double = NanCode::sign_quiet,
+                       .zero = ZeroCode::nan,
+                       .negative = NegativeInput::nan},
+            .source = "ml_dtypes astype, E8M0 included"},
     Profile{.name = "torch_2_13",
             .policy = {.overflow = Overflow::to_infinity,
                        .infinity = Overflow::to_infinity,
@@ -88,6 +134,38 @@ inline constexpr std::array profiles{
                        .nan = NanCode::sign_all_ones,
                        .nan_of_double = NanCode::sign_all_ones},
             .source = "clamp to the largest finite value, then PyTorch's cast, as torchao's saturated cast does"},
+    Profile{.name = "e8m0_cuda_up",
+            .policy = {.rounding = Rounding::upward},
+            .source = "CUDA 13.0 cuda_fp8.h, cudaRoundPosInf with __NV_SATFINITE; Transformer Engine's scales"},
+    Profile{
+        .name = "e8m0_cuda_up_nosat",
+        .policy = {.rounding = Rounding::upward, .overflow = Overflow::to_special, .infinity = Overflow::to_special},
+        .source = "CUDA 13.0 cuda_fp8.h, cudaRoundPosInf with __NV_NOSAT; torchao's RCEIL"},
+    Profile{.name = "e8m0_cuda_zero",
+            .policy = {.rounding = Rounding::toward_zero},
+            .source = "CUDA 13.0 cuda_fp8.h, cudaRoundZero with __NV_SATFINITE"},
+    Profile{.name = "e8m0_cuda_zero_nosat",
+            .policy = {.rounding = Rounding::toward_zero,
+                       .overflow = Overflow::to_special,
+                       .infinity = Overflow::to_special},
+            .source = "CUDA 13.0 cuda_fp8.h, cudaRoundZero with __NV_NOSAT; ONNX Cast, round_mode = down"},
+    Profile{.name = "e8m0_onnx_up",
+            .policy = {.rounding = Rounding::upward, .infinity = Overflow::to_special, .tiny = TinyCode::second},
+            .source = "ONNX Cast, round_mode = up, saturate = 1"},
+    Profile{.name = "e8m0_torch",
+            .policy = {.overflow = Overflow::to_special, .infinity = Overflow::to_special},
+            .source = "PyTorch 2.13 Tensor.to(float8_e8m0fnu); ONNX Cast, round_mode = nearest"},
+    Profile{.name = "e8m0_ml_dtypes_saturate",
+            .policy = {.infinity = Overflow::to_special, .zero = ZeroCode::nan, .negative = NegativeInput::smallest},
+            .source = "ml_dtypes float8.h, ConvertTo with saturation"},
+    Profile{
+        .name = "e8m0_deepgemm",
+        .policy = {.rounding = Rounding::upward,
+                   .nan = NanCode::largest,
+                   .nan_of_double = NanCode::largest,
+                   .zero = ZeroCode::second,
+                   .tiny = TinyCode::second},
+        .source = "DeepGEMM ceil_to_ue8m0: exponent field plus one where the fraction is not 0, clamped to 1 to 254"},
 };
 
 /// A rounding mode with its name.
@@ -98,10 +176,11 @@ struct NamedRounding {
 inline constexpr std::array named_roundings{
     NamedRounding{"nearest_even", Rounding::nearest_even}, NamedRounding{"nearest_away", Rounding::nearest_away},
     NamedRounding{"toward_zero", Rounding::toward_zero},   NamedRounding{"upward", Rounding::upward},
-    NamedRounding{"downward", Rounding::downward},
+    NamedRounding{"downward", Rounding::downward},         NamedRounding{"to_odd", Rounding::to_odd},
+    NamedRounding{"stochastic", Rounding::stochastic},
 };
 
-/// In words: what happens to overflow, infinity, NaN, sign and zero.
+/// In words: rounding, and what happens to overflow, infinity, NaN, sign and zero.
 [[nodiscard]] std::string describe(const CastPolicy& policy);
 
 /// The profile, or rounding, called `name`. Both throw std::invalid_argument that lists the known names.

@@ -10,7 +10,8 @@
 namespace fp8lab {
 
 /// Whether `rounding` increments a magnitude whose kept part is odd or even and whose cut-off part compares with half a
-/// unit of the kept part as `against_half` (-1, 0, 1) says; `inexact` tells whether anything was cut off.
+/// unit of the kept part as `against_half` (-1, 0, 1) says; `inexact` tells whether anything was cut off. Stochastic
+/// rounding without random bits rounds toward zero.
 [[nodiscard]] FP8LAB_HD constexpr bool rounds_up(Rounding rounding, bool negative, bool odd, int against_half,
                                                  bool inexact) {
   switch (rounding) {
@@ -19,6 +20,8 @@ namespace fp8lab {
     case Rounding::toward_zero: return false;
     case Rounding::upward: return inexact && !negative;
     case Rounding::downward: return inexact && negative;
+    case Rounding::to_odd: return inexact && !odd;
+    case Rounding::stochastic: return false;
   }
   return false;
 }
@@ -41,6 +44,16 @@ struct Cut {
   return {kept, rest < half ? -1 : 1, rest != 0};
 }
 
+/// Whether stochastic rounding takes significand * 2^-shift away from zero: the topmost random.count bits of the part
+/// cut off, plus the random bits, carry. Total.
+[[nodiscard]] FP8LAB_HD constexpr bool carries(std::uint64_t significand, int shift, RandomBits random) {
+  if (shift <= 0) return false;
+  const std::uint64_t rest = shift >= 64 ? significand : significand & ((std::uint64_t{1} << shift) - 1);
+  const int beyond = shift - random.count;  // bits of the rest that lie below the random bits
+  const std::uint64_t top = beyond >= 64 ? 0 : beyond >= 0 ? rest >> beyond : rest << -beyond;
+  return top + random.value >= std::uint64_t{1} << random.count;
+}
+
 /// Code of a value beyond every finite one, signed where the format is.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t overflow_code(const Format& format, Overflow overflow, bool negative) {
   const std::uint64_t sign = negative ? format.sign_mask() : 0;
@@ -59,9 +72,11 @@ struct Cut {
 ///
 /// This is the only place where fp8lab rounds to a format: every source is unpacked exactly and comes here.
 /// Precondition for a numeric result: significand != 0. A sum wider than 64 bits may come with its lowest bit as
-/// sticky bit, as long as the significand keeps two more bits than the format has.
+/// sticky bit, as long as the significand keeps two more bits than the format has. `random` counts where the rounding
+/// is stochastic.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t round_pack(const Format& format, const CastPolicy& policy,
-                                                           bool negative, int exponent, std::uint64_t significand) {
+                                                           bool negative, int exponent, std::uint64_t significand,
+                                                           RandomBits random = {}) {
   negative = negative && format.is_signed;
   // 1. Exponent of the leading bit, and the lowest binade that has a spacing of its own.
   const int leading = exponent + 63 - std::countl_zero(significand);
@@ -70,22 +85,26 @@ struct Cut {
   if (!format.has_subnormals && leading < lowest) return negative ? format.sign_mask() : 0;
   // 2. Cut the significand at the spacing of its binade, remembering how the rest compares with half a unit.
   const int binade = leading < lowest ? lowest : leading;
-  const Cut cut = cut_at(significand, binade - format.mantissa_bits - exponent);
+  const int shift = binade - format.mantissa_bits - exponent;
+  const Cut cut = cut_at(significand, shift);
   // 3. Add, not OR, the exponent: the kept part still holds the implicit bit, so a carry out of the fraction moves the
-  // value to
-  //    the next binade by itself, and a subnormal that rounds up to the smallest normal becomes one. "Even" is the
-  //    code.
+  //    value to the next binade by itself, and a subnormal that rounds up to the smallest normal becomes one. Whether
+  //    it is odd is told by the kept part, which for one bit, always odd, makes ties go up.
   const auto field = static_cast<std::uint64_t>(binade - lowest);
   const std::uint64_t implicit_bit = format.has_subnormals ? 0 : std::uint64_t{1} << format.mantissa_bits;
   std::uint64_t magnitude = (field << format.mantissa_bits) + cut.kept - implicit_bit;
-  if (rounds_up(policy.rounding, negative, (cut.kept & 1) != 0, cut.against_half, cut.inexact)) ++magnitude;
+  const bool up = policy.rounding == Rounding::stochastic
+                      ? carries(significand, shift, random)
+                      : rounds_up(policy.rounding, negative, (cut.kept & 1) != 0, cut.against_half, cut.inexact);
+  if (up) ++magnitude;
   // 4. Overflow: modes that round towards zero on this side stop at the largest finite value.
   const std::uint64_t sign = negative ? format.sign_mask() : 0;
   if (magnitude <= format.max_code()) {
     const bool is_nan = format.specials == Specials::nan_at_negative_zero && magnitude == 0;
     return is_nan ? 0 : sign | magnitude;
   }
-  const bool stops = policy.rounding == Rounding::toward_zero || (policy.rounding == Rounding::upward && negative) ||
+  const bool stops = policy.rounding == Rounding::toward_zero || policy.rounding == Rounding::to_odd ||
+                     (policy.rounding == Rounding::upward && negative) ||
                      (policy.rounding == Rounding::downward && !negative);
   return overflow_code(format, stops ? Overflow::saturate : policy.overflow, negative);
 }

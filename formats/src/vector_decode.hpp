@@ -7,39 +7,21 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
-#include "fp8lab/formats/unpack.hpp"
 
 namespace fp8lab {
 
-/// A nearest-even cast to a signed format with subnormals, as the constants that the vector code needs.
-struct VectorEncode {
-  int mantissa_bits;
-  std::int32_t exponent_shift;    // (127 - bias) << mantissa_bits
-  std::uint32_t smallest_normal;  // 2^min_exponent, as float32 bits
-  std::uint32_t subnormal_magic;  // the float32 whose ulp is the smallest subnormal, as bits
-  std::int32_t max_code;
-  std::int32_t overflow_code;  // finite overflow and infinity, below the sign
-  std::int32_t nan_code;
-  int sign_shift;  // from bit 31 to the format's sign
-};
-
-/// The constants, where vector code can do the cast: nullopt otherwise.
-[[nodiscard]] std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy& policy);
-
-void encode_vector(const VectorEncode& cast, const float* in, std::uint8_t* out, std::size_t count);
-void encode_vector(const VectorEncode& cast, const Half* in, std::uint8_t* out, std::size_t count);
-void encode_vector(const VectorEncode& cast, const BFloat16* in, std::uint8_t* out, std::size_t count);
-
-/// Decoding of a signed format of 8 bits or less with subnormals.
+/// Decoding of a format of 8 bits or less with subnormals.
 struct VectorDecode {
   int mantissa_bits;
   std::uint32_t magnitude_mask;
+  std::uint32_t sign_mask;
   std::int32_t max_code;
   std::int32_t infinity_code;     // -1 where there is none
   std::uint32_t exponent_offset;  // (127 - bias) << 23
   float smallest_subnormal;
   int sign_shift;
 };
+/// The constants, where vector code can do it: nullopt otherwise.
 [[nodiscard]] std::optional<VectorDecode> vector_decode(const Format& format);
 void decode_vector(const VectorDecode& cast, const std::uint8_t* in, float* out, std::size_t count);
 

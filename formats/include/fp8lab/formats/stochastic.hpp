@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <variant>
+
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
+#include "fp8lab/formats/unpack.hpp"
+
+namespace fp8lab {
+
+/// The caller's random words, of any of these widths.
+using RandomWords =
+    std::variant<std::span<const std::uint8_t>, std::span<const std::uint16_t>, std::span<const std::uint32_t>>;
+
+/// How random words are shared out to elements.
+enum class Sharing : std::uint8_t {
+  none,  ///< a word each, of which the lowest bits count
+  ptx,   ///< as PTX's cvt.rs takes them from one 32-bit word: see ptx_random()
+};
+
+/// The random bits of a bulk stochastic cast.
+struct RandomSource {
+  RandomWords words;
+  int count;  ///< random bits an element, 0 to the words' width
+  Sharing sharing = Sharing::none;
+};
+
+/// One 32-bit word for four elements of a format of at most 8 bits, or for two of 16 bits, shared out as by PTX's
+/// cvt.rs to .e4m3x4 and the like: 16 bits that each pair of neighbours shares, the lower half for the first two; 8
+/// bits an element for formats of 4 bits (bytes 0, 2, 1, 3); 13 bits of each half for float16, and each half for
+/// bfloat16.
+///
+/// Source: PTX ISA 8.7 and later, cvt (.rs). Throws std::invalid_argument for formats that cvt.rs does not know.
+[[nodiscard]] RandomSource ptx_random(const Format& format, std::span<const std::uint32_t> words);
+
+/// The random bits of element `i`.
+[[nodiscard]] RandomBits random_bits_of(const Format& format, const RandomSource& source, std::size_t i);
+
+/// Throws std::invalid_argument where `source` does not have the words, or the bits, for `count` elements.
+void check_random(const Format& format, const RandomSource& source, std::size_t count);
+
+/// Encodes every element of `in` with the policy's rounding, stochastic, and the caller's random bits.
+///
+/// Throws std::invalid_argument where the other bulk encode does, where the rounding is not stochastic, and as
+/// check_random does.
+void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
+            std::span<std::uint8_t> out, int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,
+            std::span<std::uint8_t> out, int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, const RandomSource& random,
+            std::span<std::uint8_t> out, int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
+            std::span<std::uint8_t> out, int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
+            std::span<std::uint16_t> out, int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,
+            std::span<std::uint16_t> out, int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, const RandomSource& random,
+            std::span<std::uint16_t> out, int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
+            std::span<std::uint16_t> out, int threads = 1);
+
+}  // namespace fp8lab

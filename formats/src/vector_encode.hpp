@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
+#include "fp8lab/formats/unpack.hpp"
+
+namespace fp8lab {
+
+/// A cast to a format with subnormals, of at most 16 bits, as the constants that vector code needs.
+struct VectorEncode {
+  Rounding rounding;
+  int mantissa_bits;
+  std::uint32_t rebias;           // (127 - bias) << 23
+  std::uint32_t smallest_normal;  // 2^min_exponent, as float32 bits
+  std::int32_t max_code;
+  int sign_shift;                  // from bit 31 to the format's sign
+  std::uint32_t sign;              // 0x80000000, or 0 where the format has none
+  std::int32_t negative_zero;      // the code of -0: the sign, or 0
+  std::int32_t overflow_positive;  // signs included, here and below
+  std::int32_t overflow_negative;
+  std::int32_t infinity_positive;
+  std::int32_t infinity_negative;
+  std::int32_t nan_positive;
+  std::int32_t nan_negative;
+  std::int32_t nan_payload;  // the bits of a NaN's fraction that are kept
+  int random_bits;           // of a stochastic rounding
+  bool plain;                // nearest even, NaN without a sign, infinity as overflow, at most 8 bits: the fast steps
+  std::uint32_t subnormal_magic;  // for these: the float32 whose ulp is the smallest subnormal, as bits
+};
+
+/// The constants, where vector code can do the cast from float, half and bfloat16: nullopt otherwise.
+[[nodiscard]] std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy& policy,
+                                                        int random_bits = 0);
+
+/// Encodes `count` elements; `random` has a word for each, below 2^random_bits, where the rounding is stochastic.
+void encode_vector(const VectorEncode& cast, const float* in, const std::uint32_t* random, std::uint8_t* out,
+                   std::size_t count);
+void encode_vector(const VectorEncode& cast, const Half* in, const std::uint32_t* random, std::uint8_t* out,
+                   std::size_t count);
+void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint32_t* random, std::uint8_t* out,
+                   std::size_t count);
+/// The same for formats of 9 to 16 bits.
+void encode_vector(const VectorEncode& cast, const float* in, const std::uint32_t* random, std::uint16_t* out,
+                   std::size_t count);
+void encode_vector(const VectorEncode& cast, const Half* in, const std::uint32_t* random, std::uint16_t* out,
+                   std::size_t count);
+void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint32_t* random, std::uint16_t* out,
+                   std::size_t count);
+
+}  // namespace fp8lab
