@@ -1,28 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/formats/decode.hpp"
-#include "fp8lab/formats/encode.hpp"
+#include <optional>
+#include <utility>
+
+#include "fp8lab/formats/chain.hpp"
+#include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/pack.hpp"
+#include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/reference/representable.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
 namespace {
 
-CastPolicy policy_of(const std::string& profile, const std::string& rounding) {
-  CastPolicy policy = find_profile(profile).policy;
-  policy.rounding = find_rounding(rounding);
+using OwnFormat = NamedOrOwnFormat;
+using OwnProfile = NamedOrOwnProfile;
+
+/// What an enumerator is called.
+template <typename Value>
+struct Named {
+  std::string_view name;
+  Value value;
+};
+constexpr Named<Specials> specials_names[] = {{"ieee", Specials::ieee},
+                                              {"nan_at_all_ones", Specials::nan_at_all_ones},
+                                              {"nan_at_negative_zero", Specials::nan_at_negative_zero},
+                                              {"none", Specials::none}};
+constexpr Named<Overflow> overflow_names[] = {
+    {"saturate", Overflow::saturate}, {"to_special", Overflow::to_special}, {"to_infinity", Overflow::to_infinity}};
+constexpr Named<NanCode> nan_names[] = {{"positive_all_ones", NanCode::positive_all_ones},
+                                        {"sign_all_ones", NanCode::sign_all_ones},
+                                        {"sign_quiet", NanCode::sign_quiet},
+                                        {"sign_and_payload", NanCode::sign_and_payload},
+                                        {"largest", NanCode::largest}};
+constexpr Named<ZeroCode> zero_names[] = {
+    {"smallest", ZeroCode::smallest}, {"second", ZeroCode::second}, {"nan", ZeroCode::nan}};
+constexpr Named<SmallestCode> smallest_names[] = {{"value", SmallestCode::value}, {"zero", SmallestCode::zero}};
+constexpr Named<NegativeInput> negative_names[] = {
+    {"magnitude", NegativeInput::magnitude}, {"nan", NegativeInput::nan}, {"smallest", NegativeInput::smallest}};
+
+template <typename Value, std::size_t kSize>
+std::string name_of(const Named<Value> (&names)[kSize], Value value) {
+  for (const auto& entry : names) {
+    if (entry.value == value) return std::string(entry.name);
+  }
+  return {};
+}
+
+/// With another rounding, where one is given.
+CastPolicy policy_of(const OwnProfile& profile, const std::optional<std::string>& rounding) {
+  CastPolicy policy = profile.policy;
+  if (rounding) policy.rounding = find_rounding(*rounding);
   return policy;
 }
 
-/// `source` says what the elements are: 16-bit words may be halves or bfloat16s.
-void encode_array(const py::array& x, const std::string& source, Array<std::uint8_t> out, const std::string& format,
-                  const std::string& profile, const std::string& rounding, int threads) {
-  const Format target = find_format(format).format;
-  const CastPolicy policy = policy_of(profile, rounding);
-  const auto codes = mutable_view(out);
-  const auto run = [&](auto in) {
-    const py::gil_scoped_release release;
-    encode(target, policy, in, codes, threads);
-  };
+/// Calls run(span) for an array of `source` elements: 16-bit words may be halves or bfloat16s.
+template <typename Run>
+void with_source(const py::array& x, const std::string& source, const Run& run) {
   if (source == "float32") return run(view(py::cast<Array<float>>(x)));
   if (source == "float64") return run(view(py::cast<Array<double>>(x)));
   const auto words = py::cast<Array<std::uint16_t>>(x);
@@ -30,21 +63,61 @@ void encode_array(const py::array& x, const std::string& source, Array<std::uint
   run(view_as<BFloat16>(words));
 }
 
-void decode_array(const Array<std::uint8_t>& codes, Array<float> out, const std::string& format, int threads) {
-  const Format source = find_format(format).format;
-  const auto in = view(codes);
-  const auto values = mutable_view(out);
-  const py::gil_scoped_release release;
-  decode(source, in, values, threads);
+/// Calls run(span) for an array of codes of one or two bytes.
+template <typename Run>
+void with_codes(py::array& codes, const Run& run) {
+  if (codes.itemsize() == 1) {
+    auto bytes = py::cast<Array<std::uint8_t>>(codes);
+    return run(mutable_view(bytes));
+  }
+  auto words = py::cast<Array<std::uint16_t>>(codes);
+  run(mutable_view(words));
 }
 
-void cast_array(const py::array& x, const std::string& source, py::array out, const std::string& format, double scale,
-                const std::string& profile, const std::string& rounding, int threads) {
-  const Format target = find_format(format).format;
+RandomSource random_of(const Format& format, const py::array& words, std::optional<int> count, bool ptx) {
+  if (ptx) return ptx_random(format, view(py::cast<Array<std::uint32_t>>(words)));
+  const auto source = [&]<typename Word>(Word /*word*/) {
+    const auto width = static_cast<int>(8 * sizeof(Word));
+    return RandomSource{view(py::cast<Array<Word>>(words)), count.value_or(width)};
+  };
+  if (words.itemsize() == 1) return source(std::uint8_t{});
+  if (words.itemsize() == 2) return source(std::uint16_t{});
+  return source(std::uint32_t{});
+}
+
+void encode_array(const py::array& x, const std::string& source, py::array out, const OwnFormat& format,
+                  const OwnProfile& profile, const std::optional<std::string>& rounding,
+                  const std::optional<py::array>& random_bits, std::optional<int> count, bool ptx, int threads) {
+  const CastPolicy policy = policy_of(profile, rounding);
+  std::optional<RandomSource> random;
+  if (random_bits) random = random_of(format.format, *random_bits, count, ptx);
+  with_source(x, source, [&](auto in) {
+    with_codes(out, [&](auto codes) {
+      const py::gil_scoped_release release;
+      if (random) return encode(format.format, policy, in, *random, codes, threads);
+      encode(format.format, policy, in, codes, threads);
+    });
+  });
+}
+
+void decode_array(py::array codes, Array<float> out, const OwnFormat& format, int threads) {
+  const auto values = mutable_view(out);
+  const auto run = [&]<typename Code>(Code /*code*/) {
+    const auto array = py::cast<Array<Code>>(codes);
+    const auto in = view(array);
+    const py::gil_scoped_release release;
+    decode(format.format, in, values, threads);
+  };
+  if (codes.itemsize() == 1) return run(std::uint8_t{});
+  run(std::uint16_t{});
+}
+
+void cast_array(const py::array& x, const std::string& source, py::array out, const OwnFormat& format, double scale,
+                const OwnProfile& profile, const std::optional<std::string>& rounding, int threads) {
   const CastPolicy policy = policy_of(profile, rounding);
   const auto run = [&](auto in, auto result) {
     const py::gil_scoped_release release;
-    cast_to_representable(target, policy, in, scale, result, threads);
+    cast_to_representable(format.format, policy, in, scale, result, threads);
   };
   const auto run_words = [&]<typename T>(T /*element*/) {
     const auto in = py::cast<Array<std::uint16_t>>(x);
@@ -62,49 +135,156 @@ void cast_array(const py::array& x, const std::string& source, py::array out, co
   run_words(BFloat16{});
 }
 
-const char* name_of(Specials specials) {
-  switch (specials) {
-    case Specials::ieee: return "ieee";
-    case Specials::nan_at_all_ones: return "nan_at_all_ones";
-    case Specials::nan_at_negative_zero: return "nan_at_negative_zero";
-    case Specials::none: return "none";
-  }
-  return "";
+/// float32 or float64 by way of another format: codes, or where they differ from the direct ones.
+void encode_via_array(const py::array& x, const std::string& source, Array<std::uint8_t> out, const OwnFormat& format,
+                      const OwnProfile& profile, const std::optional<std::string>& rounding, const OwnFormat& via,
+                      const OwnProfile& via_profile, const std::optional<std::string>& via_rounding, int threads) {
+  const CastStep step{via.format, policy_of(via_profile, via_rounding)};
+  const CastPolicy policy = policy_of(profile, rounding);
+  const auto codes = mutable_view(out);
+  const auto run = [&](auto in) {
+    const py::gil_scoped_release release;
+    encode_via(step, format.format, policy, in, codes, threads);
+  };
+  if (source == "float32") return run(view(py::cast<Array<float>>(x)));
+  run(view(py::cast<Array<double>>(x)));
+}
+
+std::pair<std::size_t, std::vector<std::size_t>> differences(const py::array& x, const std::string& source,
+                                                             const OwnFormat& format, const OwnProfile& profile,
+                                                             const std::optional<std::string>& rounding,
+                                                             const OwnFormat& via, const OwnProfile& via_profile,
+                                                             const std::optional<std::string>& via_rounding,
+                                                             std::size_t most, int threads) {
+  const CastStep step{via.format, policy_of(via_profile, via_rounding)};
+  const CastPolicy policy = policy_of(profile, rounding);
+  const auto run = [&](auto in) {
+    const py::gil_scoped_release release;
+    const ChainDifferences found = chain_differences(step, format.format, policy, in, most, threads);
+    return std::pair(found.count, found.indices);
+  };
+  if (source == "float32") return run(view(py::cast<Array<float>>(x)));
+  return run(view(py::cast<Array<double>>(x)));
+}
+
+OwnFormat make_format(int exponent_bits, int mantissa_bits, int bias, bool is_signed, bool has_subnormals,
+                      const std::string& specials, const std::optional<std::string>& name) {
+  const Format format{exponent_bits, mantissa_bits,  bias,
+                      is_signed,     has_subnormals, find_named(specials_names, "specials", specials).value};
+  check_format(format);
+  return {name.value_or(format_name(format)), "made up by the user", format};
+}
+
+OwnProfile make_profile(const std::string& name, const std::string& rounding, const std::string& overflow,
+                        const std::string& infinity, const std::string& nan,
+                        const std::optional<std::string>& nan_of_double, const std::string& zero,
+                        const std::string& smallest, const std::string& negative) {
+  return {name, "made up by the user",
+          CastPolicy{find_rounding(rounding), find_named(overflow_names, "overflow", overflow).value,
+                     find_named(overflow_names, "infinity", infinity).value, find_named(nan_names, "nan", nan).value,
+                     find_named(nan_names, "nan_of_double", nan_of_double.value_or(nan)).value,
+                     find_named(zero_names, "zero", zero).value, find_named(smallest_names, "smallest", smallest).value,
+                     find_named(negative_names, "negative", negative).value}};
+}
+
+OwnFormat own(const NamedFormat& named) {
+  return {std::string(named.name), std::string(named.description), named.format};
+}
+OwnProfile own(const Profile& named) { return {std::string(named.name), std::string(named.source), named.policy}; }
+
+void bind_formats(py::module_& module) {
+  py::class_<OwnFormat>(module, "Format")
+      .def(py::init(&make_format), py::arg("exponent_bits"), py::arg("mantissa_bits"), py::arg("bias"), py::kw_only(),
+           py::arg("is_signed") = true, py::arg("has_subnormals") = true, py::arg("specials") = "ieee",
+           py::arg("name") = py::none(),
+           "A format of one's own, of at most 16 bits, whose values float32 can hold; ValueError otherwise.\n\n"
+           "specials: ieee, nan_at_all_ones, nan_at_negative_zero or none.")
+      .def_readonly("name", &OwnFormat::name)
+      .def_readonly("description", &OwnFormat::description)
+      .def_property_readonly("exponent_bits", [](const OwnFormat& f) { return f.format.exponent_bits; })
+      .def_property_readonly("mantissa_bits", [](const OwnFormat& f) { return f.format.mantissa_bits; })
+      .def_property_readonly("bias", [](const OwnFormat& f) { return f.format.bias; })
+      .def_property_readonly("bits", [](const OwnFormat& f) { return f.format.bits(); })
+      .def_property_readonly("is_signed", [](const OwnFormat& f) { return f.format.is_signed; })
+      .def_property_readonly("has_subnormals", [](const OwnFormat& f) { return f.format.has_subnormals; })
+      .def_property_readonly("specials", [](const OwnFormat& f) { return name_of(specials_names, f.format.specials); })
+      .def_property_readonly(
+          "max", [](const OwnFormat& f) { return decode(f.format, static_cast<std::uint32_t>(f.format.max_code())); })
+      .def("__eq__", [](const OwnFormat& f, const OwnFormat& g) { return f.format == g.format; })
+      .def("__hash__", [](const OwnFormat& f) { return py::hash(py::str(format_name(f.format))); })
+      .def("__str__", [](const OwnFormat& f) { return f.name + ": " + f.description; })
+      .def("__repr__", [](const OwnFormat& f) { return "<fp8lab.Format " + f.name + ">"; });
+  module.def("formats", [] {
+    std::vector<OwnFormat> list;
+    for (const NamedFormat& named : named_formats) list.push_back(own(named));
+    return list;
+  });
+  module.def("find_format", [](const std::string& name) { return own(find_format(name)); }, py::arg("name"));
+}
+
+void bind_profiles(py::module_& module) {
+  py::class_<OwnProfile>(module, "Profile")
+      .def(py::init(&make_profile), py::kw_only(), py::arg("name") = "own", py::arg("rounding") = "nearest_even",
+           py::arg("overflow") = "saturate", py::arg("infinity") = "saturate", py::arg("nan") = "positive_all_ones",
+           py::arg("nan_of_double") = py::none(), py::arg("zero") = "smallest", py::arg("smallest") = "value",
+           py::arg("negative") = "magnitude",
+           "A profile of one's own; describe it with str(). ValueError for unknown names, which lists the known ones.")
+      .def_readonly("name", &OwnProfile::name)
+      .def_property_readonly("description", [](const OwnProfile& p) { return describe(p.policy); })
+      .def_readonly("source", &OwnProfile::source)
+      .def_property_readonly("rounding",
+                             [](const OwnProfile& p) {
+                               return std::string(named_roundings[static_cast<std::size_t>(p.policy.rounding)].name);
+                             })
+      .def_property_readonly("overflow", [](const OwnProfile& p) { return name_of(overflow_names, p.policy.overflow); })
+      .def_property_readonly("infinity", [](const OwnProfile& p) { return name_of(overflow_names, p.policy.infinity); })
+      .def_property_readonly("nan", [](const OwnProfile& p) { return name_of(nan_names, p.policy.nan); })
+      .def_property_readonly("nan_of_double",
+                             [](const OwnProfile& p) { return name_of(nan_names, p.policy.nan_of_double); })
+      .def_property_readonly("zero", [](const OwnProfile& p) { return name_of(zero_names, p.policy.zero); })
+      .def_property_readonly("smallest", [](const OwnProfile& p) { return name_of(smallest_names, p.policy.smallest); })
+      .def_property_readonly("negative", [](const OwnProfile& p) { return name_of(negative_names, p.policy.negative); })
+      .def("__str__", [](const OwnProfile& p) { return p.name + ": " + describe(p.policy) + " [" + p.source + "]"; })
+      .def("__repr__", [](const OwnProfile& p) { return "<fp8lab.Profile " + p.name + ">"; });
+  module.def("profiles", [] {
+    std::vector<OwnProfile> list;
+    for (const Profile& named : profiles) list.push_back(own(named));
+    return list;
+  });
+  module.def("find_profile", [](const std::string& name) { return own(find_profile(name)); }, py::arg("name"));
 }
 
 }  // namespace
 
 void bind_casts(py::module_& module) {
-  py::class_<NamedFormat>(module, "Format")
-      .def_property_readonly("name", [](const NamedFormat& f) { return std::string(f.name); })
-      .def_property_readonly("description", [](const NamedFormat& f) { return std::string(f.description); })
-      .def_property_readonly("exponent_bits", [](const NamedFormat& f) { return f.format.exponent_bits; })
-      .def_property_readonly("mantissa_bits", [](const NamedFormat& f) { return f.format.mantissa_bits; })
-      .def_property_readonly("bias", [](const NamedFormat& f) { return f.format.bias; })
-      .def_property_readonly("is_signed", [](const NamedFormat& f) { return f.format.is_signed; })
-      .def_property_readonly("has_subnormals", [](const NamedFormat& f) { return f.format.has_subnormals; })
-      .def_property_readonly("specials", [](const NamedFormat& f) { return name_of(f.format.specials); })
-      .def_property_readonly(
-          "max", [](const NamedFormat& f) { return decode(f.format, static_cast<std::uint32_t>(f.format.max_code())); })
-      .def("__str__", [](const NamedFormat& f) { return std::string(f.name) + ": " + std::string(f.description); })
-      .def("__repr__", [](const NamedFormat& f) { return "<fp8lab.Format " + std::string(f.name) + ">"; });
-  py::class_<Profile>(module, "Profile")
-      .def_property_readonly("name", [](const Profile& p) { return std::string(p.name); })
-      .def_property_readonly("description", [](const Profile& p) { return describe(p.policy); })
-      .def_property_readonly("source", [](const Profile& p) { return std::string(p.source); })
-      .def("__str__",
-           [](const Profile& p) {
-             return std::string(p.name) + ": " + describe(p.policy) + " [" + std::string(p.source) + "]";
-           })
-      .def("__repr__", [](const Profile& p) { return "<fp8lab.Profile " + std::string(p.name) + ">"; });
-  module.def("formats", [] { return std::vector<NamedFormat>(named_formats.begin(), named_formats.end()); });
-  module.def("profiles", [] { return std::vector<Profile>(profiles.begin(), profiles.end()); });
+  bind_formats(module);
+  bind_profiles(module);
+  module.def("roundings", [] {
+    std::vector<std::string> names;
+    for (const NamedRounding& named : named_roundings) names.emplace_back(named.name);
+    return names;
+  });
   module.def("encode", &encode_array, py::arg("x"), py::arg("source"), py::arg("out"), py::arg("format"),
-             py::arg("profile"), py::arg("rounding"), py::arg("threads"));
-  module.def("decode", &decode_array, py::arg("codes").noconvert(), py::arg("out").noconvert(), py::arg("format"),
+             py::arg("profile"), py::arg("rounding"), py::arg("random_bits"), py::arg("count"), py::arg("ptx"),
+             py::arg("threads"));
+  module.def("decode", &decode_array, py::arg("codes"), py::arg("out").noconvert(), py::arg("format"),
              py::arg("threads"));
   module.def("cast_to_representable", &cast_array, py::arg("x"), py::arg("source"), py::arg("out"), py::arg("format"),
              py::arg("scale"), py::arg("profile"), py::arg("rounding"), py::arg("threads"));
+  module.def("encode_via", &encode_via_array, py::arg("x"), py::arg("source"), py::arg("out").noconvert(),
+             py::arg("format"), py::arg("profile"), py::arg("rounding"), py::arg("via"), py::arg("via_profile"),
+             py::arg("via_rounding"), py::arg("threads"));
+  module.def("chain_differences", &differences, py::arg("x"), py::arg("source"), py::arg("format"), py::arg("profile"),
+             py::arg("rounding"), py::arg("via"), py::arg("via_profile"), py::arg("via_rounding"), py::arg("most"),
+             py::arg("threads"));
+  module.def(
+      "pack_pairs",
+      [](const Array<std::uint8_t>& codes, Array<std::uint8_t> out) { pack_pairs(view(codes), mutable_view(out)); },
+      py::arg("codes").noconvert(), py::arg("out").noconvert());
+  module.def(
+      "unpack_pairs",
+      [](const Array<std::uint8_t>& packed, Array<std::uint8_t> out) { unpack_pairs(view(packed), mutable_view(out)); },
+      py::arg("packed").noconvert(), py::arg("out").noconvert());
 }
 
 }  // namespace fp8lab::bindings

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
 #include "fp8lab/reference/errors.hpp"
 #include "fp8lab/reference/histogram.hpp"
 #include "module.hpp"
@@ -6,27 +8,21 @@
 namespace fp8lab::bindings {
 namespace {
 
-/// Any format by name, the wide ones included.
-Format any_format(const std::string& name) {
-  if (name == "float32") return binary32;
-  if (name == "float16") return binary16;
-  if (name == "bfloat16") return bfloat16;
-  return find_format(name).format;
-}
+using OwnFormat = NamedOrOwnFormat;
 
-Bins bins_of(const std::string& kind, double low, double high, int count, const std::string& format) {
+Bins bins_of(const std::string& kind, double low, double high, int count, const OwnFormat& format) {
   if (kind == "linear") return LinearBins{low, high, count};
   if (kind == "log") return LogBins{low, high, count};
   if (kind == "binade") return BinadeBins{static_cast<int>(low), static_cast<int>(high)};
-  if (kind == "code") return CodeBins{any_format(format)};
+  if (kind == "code") return CodeBins{format.format};
   throw std::invalid_argument("unknown bins '" + kind + "'; known: linear, log, binade, code");
 }
 
 /// Adds values; where `input` is given, its casts to `format` decide what is counted as underflow or saturation.
-void add_values(Histogram& histogram, const Array<double>& values, const py::object& input, const std::string& format,
+void add_values(Histogram& histogram, const Array<double>& values, const py::object& input, const OwnFormat& format,
                 const std::string& rounding) {
   const auto all = view(values);
-  const Format target = any_format(format);
+  const Format target = format.format;
   const Rounding mode = find_rounding(rounding);
   if (input.is_none()) {
     const py::gil_scoped_release release;
@@ -45,7 +41,7 @@ py::array copy_of(const auto& vector) { return py::array(static_cast<py::ssize_t
 
 void bind_measures(py::module_& module) {
   py::class_<Histogram>(module, "Histogram")
-      .def(py::init([](const std::string& kind, double low, double high, int count, const std::string& format) {
+      .def(py::init([](const std::string& kind, double low, double high, int count, const OwnFormat& format) {
              return Histogram(bins_of(kind, low, high, count, format));
            }),
            py::arg("kind"), py::arg("low"), py::arg("high"), py::arg("count"), py::arg("format"))
@@ -93,8 +89,8 @@ void bind_measures(py::module_& module) {
   module.def("relative_error", py::vectorize(&relative_error), py::arg("actual"), py::arg("reference"));
   module.def(
       "ulp_error",
-      [](const Array<double>& actual, const Array<double>& reference, const std::string& format) {
-        const Format f = any_format(format);
+      [](const Array<double>& actual, const Array<double>& reference, const std::optional<OwnFormat>& format) {
+        const Format f = format ? format->format : binary32;
         return py::vectorize([f](double a, double r) { return ulp_error(a, r, f); })(actual, reference);
       },
       py::arg("actual"), py::arg("reference"), py::arg("format"));

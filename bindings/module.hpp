@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "fp8lab/formats/policy.hpp"
 #include "fp8lab/reference/mma.hpp"
 
 // The extension module fp8lab._core. The package's Python files turn what users pass into contiguous NumPy arrays of
@@ -41,6 +42,18 @@ std::span<T> mutable_view_as(Array<std::uint16_t>& array) {
   static_assert(sizeof(T) == sizeof(std::uint16_t));
   return {reinterpret_cast<T*>(array.mutable_data()), static_cast<std::size_t>(array.size())};
 }
+
+/// A format or a profile as Python knows it: one of the named ones, or one that the user made up.
+struct NamedOrOwnFormat {
+  std::string name;
+  std::string description;
+  Format format;
+};
+struct NamedOrOwnProfile {
+  std::string name;
+  std::string source;
+  CastPolicy policy;
+};
 
 /// A progress callback for work that runs without the GIL: lets Ctrl-C through.
 void check_signals();

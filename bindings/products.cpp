@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/gemm.hpp"
 #include "module.hpp"
@@ -6,16 +8,18 @@
 namespace fp8lab::bindings {
 namespace {
 
-/// A (rows, depth) array of codes (uint8) or float32 values.
-Operands operands_of(const py::array& array, const std::string& format) {
+using MaybeFormat = std::optional<NamedOrOwnFormat>;
+
+/// A (rows, depth) array of codes (uint8), or of float32 values where there is no format.
+Operands operands_of(const py::array& array, const MaybeFormat& format) {
   const auto rows = static_cast<std::size_t>(array.shape(0));
   const auto depth = static_cast<std::size_t>(array.shape(1));
-  if (format == "float32") return Operands::floats(view(py::cast<Array<float>>(array)), rows, depth);
-  return Operands::codes(view(py::cast<Array<std::uint8_t>>(array)), find_format(format).format, rows, depth);
+  if (!format) return Operands::floats(view(py::cast<Array<float>>(array)), rows, depth);
+  return Operands::codes(view(py::cast<Array<std::uint8_t>>(array)), format->format, rows, depth);
 }
 
-void mma_array(const std::string& model, const py::array& a, const std::string& format_a, const py::array& b,
-               const std::string& format_b, const Array<float>& c, Array<float> out, const std::string& zero_rule) {
+void mma_array(const std::string& model, const py::array& a, const MaybeFormat& format_a, const py::array& b,
+               const MaybeFormat& format_b, const Array<float>& c, Array<float> out, const std::string& zero_rule) {
   const Operands left = operands_of(a, format_a);
   const Operands right = operands_of(b, format_b);
   const auto accumulators = view(c);
@@ -24,8 +28,8 @@ void mma_array(const std::string& model, const py::array& a, const std::string& 
   mma(find_model(model), left, right, accumulators, results, find_zero_rule(zero_rule));
 }
 
-void gemm_array(const std::string& model, const py::array& a, const std::string& format_a, const py::array& b,
-                const std::string& format_b, Array<float> out, float scale_a, float scale_b, int promote_k,
+void gemm_array(const std::string& model, const py::array& a, const MaybeFormat& format_a, const py::array& b,
+                const MaybeFormat& format_b, Array<float> out, float scale_a, float scale_b, int promote_k,
                 const Array<float>& bias, const std::string& zero_rule, int threads) {
   const Operands left = operands_of(a, format_a);
   const Operands right = operands_of(b, format_b);

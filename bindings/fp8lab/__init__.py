@@ -9,7 +9,18 @@ array([ 42, 126, 126], dtype=uint8)
 """
 
 from fp8lab import experiments
-from fp8lab._casts import cast_to_representable, decode, encode, formats, profiles
+from fp8lab._casts import (
+    ChainDifferences,
+    cast_to_representable,
+    chain_differences,
+    decode,
+    encode,
+    formats,
+    pack_pairs,
+    profiles,
+    roundings,
+    unpack_pairs,
+)
 from fp8lab._core import (
     ErrorTotals,
     Format,
@@ -25,6 +36,7 @@ from fp8lab._products import gemm, mma, models
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
 
 __all__ = [
+    "ChainDifferences",
     "ErrorTotals",
     "Format",
     "Histogram",
@@ -33,6 +45,7 @@ __all__ = [
     "__version__",
     "absolute_error",
     "cast_to_representable",
+    "chain_differences",
     "decode",
     "encode",
     "errors",
@@ -43,12 +56,15 @@ __all__ = [
     "histogram",
     "mma",
     "models",
+    "pack_pairs",
     "philox4x32",
     "profiles",
     "relative_error",
+    "roundings",
     "targets",
     "torch_cpu_uniform",
     "torch_cuda_normal",
     "torch_cuda_uniform",
     "ulp_error",
+    "unpack_pairs",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fp8lab import _core
 from fp8lab._core import Format, MmaModel, Profile
 
 #: FP8 element types of ml_dtypes and torch, and the format each carries.
@@ -72,13 +73,14 @@ def as_floats(x: Any, argument: str) -> tuple[Array, str]:
     return _contiguous(array), name
 
 
-def as_codes(x: Any, argument: str, format: str) -> tuple[Array, str]:
-    """A C-contiguous uint8 array of codes and its format: the one that the element type carries, else ``format``."""
+def as_codes(x: Any, argument: str, format: Format) -> tuple[Array, Format]:
+    """A C-contiguous array of codes and its format: the one that the element type carries, else ``format``."""
     array, name = as_array(x, argument)
     if name in _CODE_DTYPES:
-        format = _CODE_DTYPES[name]
-    elif name != "uint8":
-        raise TypeError(f"{argument} must be uint8 codes or one of {', '.join(_CODE_DTYPES)}, not {name}")
+        format = _core.find_format(_CODE_DTYPES[name])
+    elif name != code_dtype(format).name:
+        own = "" if format.bits > 8 else f" or one of {', '.join(_CODE_DTYPES)}"
+        raise TypeError(f"{argument} must be {code_dtype(format).name} codes{own}, not {name}")
     return _contiguous(array), format
 
 
@@ -112,14 +114,29 @@ def check_int(value: Any, argument: str, low: int, high: int) -> int:
     return int(value)
 
 
-def check_name(value: Any, argument: str) -> str:
-    """The name of a format, profile or model: a string, or the entry of a list that carries it."""
-    name = value.name if isinstance(value, (Format, Profile, MmaModel)) else value
+def check_name(value: Any, argument: str, instead: str = "") -> str:
+    """The name of something, a string; ``instead`` says what else the argument could be."""
+    name = value.name if isinstance(value, MmaModel) else value
     if not isinstance(name, str):
-        raise TypeError(f"{argument} must be a name (str), not {type(value).__name__}")
+        raise TypeError(f"{argument} must be a name (str){instead}, not {type(value).__name__}")
     if not name.isprintable():
         raise ValueError(f"{argument} must be a name of printable characters, not {name!r}")
     return name
+
+
+def as_format(value: Any, argument: str) -> Format:
+    """A format by name, or one that is given as it is."""
+    return value if isinstance(value, Format) else _core.find_format(check_name(value, argument, " or a Format"))
+
+
+def as_profile(value: Any, argument: str) -> Profile:
+    """A profile by name, or one that is given as it is."""
+    return value if isinstance(value, Profile) else _core.find_profile(check_name(value, argument, " or a Profile"))
+
+
+def code_dtype(format: Format) -> np.dtype[Any]:
+    """The element type of a format's codes."""
+    return np.dtype(np.uint8 if format.bits <= 8 else np.uint16)
 
 
 def check_real(value: Any, argument: str) -> float:

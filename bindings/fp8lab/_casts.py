@@ -1,19 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_array, as_codes, as_floats, check_int, check_name, check_real, output
+from fp8lab._arrays import (
+    Array,
+    as_array,
+    as_codes,
+    as_floats,
+    as_format,
+    as_profile,
+    check_int,
+    check_name,
+    check_real,
+    code_dtype,
+    output,
+)
 from fp8lab._core import Format, Profile
 
 _MOST_THREADS = 1024
 
 
 def formats() -> list[Format]:
-    """The formats that there are; ``str()`` of each explains it.
+    """The formats that there are; ``str()`` of each explains it. ``Format(...)`` makes one of your own.
 
     Sources: OCP 8-bit Floating Point Specification 1.0, OCP Microscaling Formats 1.0.
     """
@@ -21,8 +34,20 @@ def formats() -> list[Format]:
 
 
 def profiles() -> list[Profile]:
-    """The named rules for overflow, infinity and NaN; ``str()`` of each explains it and names its source."""
+    """The named rules for overflow, infinity, NaN, zero and sign; ``str()`` of each explains it and names its source.
+
+    ``Profile(...)`` makes one of your own.
+    """
     return _core.profiles()
+
+
+def roundings() -> list[str]:
+    """The names of the rounding modes."""
+    return _core.roundings()
+
+
+def _rounding(value: Any, argument: str) -> str | None:
+    return None if value is None else check_name(value, argument)
 
 
 def _apart(array: Array, out: Array) -> Array:
@@ -31,35 +56,74 @@ def _apart(array: Array, out: Array) -> Array:
     return array.copy() if not same and np.may_share_memory(array, out) else array
 
 
+def _random_bits(bits: Any, count: Any, sharing: str, size: int) -> tuple[Array | None, int | None]:
+    """The random words as a flat contiguous array, and how many bits of each count."""
+    if sharing not in ("none", "ptx"):
+        raise ValueError(f"unknown random_sharing {sharing!r}; known: none, ptx")
+    if bits is None:
+        if count is not None or sharing != "none":
+            raise ValueError("random_count and random_sharing need random_bits")
+        return None, None
+    words, name = as_array(bits, "random_bits")
+    if name not in ("uint8", "uint16", "uint32") or (sharing == "ptx" and name != "uint32"):
+        allowed = "uint32" if sharing == "ptx" else "uint8, uint16 or uint32"
+        raise TypeError(f"random_bits must be {allowed}, not {name}")
+    if sharing == "none" and words.size != size:
+        raise ValueError(f"random_bits must have as many elements as x, {size}, not {words.size}")
+    if sharing == "ptx" and count is not None:
+        raise ValueError("random_count is fixed by random_sharing 'ptx'")
+    words = np.require(words, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    return words, None if count is None else check_int(count, "random_count", 0, 8 * words.itemsize)
+
+
 def encode(
     x: Any,
     format: str | Format,
     *,
     profile: str | Profile = "cuda_satfinite",
-    rounding: str = "nearest_even",
+    rounding: str | None = None,
+    random_bits: Any = None,
+    random_count: int | None = None,
+    random_sharing: str = "none",
+    via: str | Format | None = None,
+    via_profile: str | Profile = "ieee",
+    via_rounding: str | None = None,
     threads: int = 1,
     out: Array | None = None,
 ) -> Array:
-    """Encode numbers as codes of an 8-bit format, each rounded once from its own precision.
+    """Encode numbers as codes of a small format, each rounded once from its own precision.
 
     Parameters
     ----------
     x : array_like of float32, float64, float16 or bfloat16
         NumPy, ml_dtypes or torch. Read in place where it is C-contiguous, copied otherwise.
-    format : str
-        One of ``formats()``.
-    profile : str
-        One of ``profiles()``: what overflow, infinities and NaN become.
-    rounding : str
-        ``nearest_even``, ``nearest_away``, ``toward_zero``, ``upward`` or ``downward``.
+    format : str or Format
+        One of ``formats()``, or a ``Format`` of your own.
+    profile : str or Profile
+        One of ``profiles()``, or a ``Profile`` of your own: what overflow, infinities, NaN, zero and signs become.
+    rounding : str, optional
+        One of ``roundings()``; the profile's own if left out, which is ``nearest_even`` for all but some ``e8m0_`` ones.
+    random_bits : array_like of uint8, uint16 or uint32, of x's size
+        For ``stochastic`` rounding, which rounds away from zero where the part cut off, as a fraction of a unit in the
+        last place, plus ``random_bits / 2**random_count`` is 1 or more.
+    random_count : int, optional
+        The number of low bits of each random word that count; all of them if left out.
+    random_sharing : str
+        ``none``: a word an element. ``ptx``: uint32 words, shared out to neighbours as by PTX's ``cvt.rs``: one for four
+        elements (two of 16-bit formats), 16 bits for each pair, 8 bits an element for E2M1, 13 for float16.
+    via : str or Format, optional
+        Round to this format first, as software does that converts to float16 or bfloat16 on the way; float32 and
+        float64 only. ``chain_differences`` counts what that changes.
+    via_profile, via_rounding
+        The policy of that first cast.
     threads : int
         Threads to use; the result does not depend on it.
-    out : ndarray of uint8, optional
+    out : ndarray of uint8 (uint16 for formats of more than 8 bits), optional
         Where to write, of x's shape and C-contiguous.
 
     Returns
     -------
-    ndarray of uint8
+    ndarray of uint8 (uint16 for formats of more than 8 bits)
         The codes, of x's shape; ``out`` where it is given.
 
     Raises
@@ -67,19 +131,158 @@ def encode(
     TypeError
         For other element types; the message names the argument.
     ValueError
-        For unknown names (the message lists the known ones), a wrong shape of ``out``, threads < 1.
+        For unknown names (the message lists the known ones), a wrong shape of ``out``, threads < 1, and random bits
+        that are missing, too few or not needed.
     """
     array, source = as_floats(x, "x")
-    result = output(out, array.shape, np.uint8)
-    _core.encode(
-        _apart(array, result),
+    own = as_format(format, "format")
+    policy = as_profile(profile, "profile")
+    mode = _rounding(rounding, "rounding")
+    words, count = _random_bits(random_bits, random_count, check_name(random_sharing, "random_sharing"), array.size)
+    number = check_int(threads, "threads", 1, _MOST_THREADS)
+    result = output(out, array.shape, code_dtype(own))
+    if via is None:
+        shared = random_sharing == "ptx"
+        _core.encode(_apart(array, result), source, result, own, policy, mode, words, count, shared, number)
+        return result
+    if words is not None:
+        raise ValueError("random_bits and via cannot be combined: encode twice instead")
+    _check_chain(source, own)
+    first = as_format(via, "via")
+    first_policy, first_mode = as_profile(via_profile, "via_profile"), _rounding(via_rounding, "via_rounding")
+    _core.encode_via(_apart(array, result), source, result, own, policy, mode, first, first_policy, first_mode, number)
+    return result
+
+
+def _check_chain(source: str, format: Format) -> None:
+    if source not in ("float32", "float64"):
+        raise TypeError(f"x must be float32 or float64 for a chain of casts, not {source}")
+    if format.bits > 8:
+        raise ValueError(f"format must have at most 8 bits at the end of a chain of casts, not {format.bits}")
+
+
+@dataclass(frozen=True)
+class ChainDifferences:
+    """Where a chain of casts differs from the direct cast."""
+
+    total: int
+    """Elements compared."""
+    count: int
+    """Elements whose codes differ."""
+    indices: Array
+    """Flat indices of the first of them."""
+
+
+def chain_differences(
+    x: Any,
+    format: str | Format,
+    *,
+    via: str | Format,
+    profile: str | Profile = "cuda_satfinite",
+    rounding: str | None = None,
+    via_profile: str | Profile = "ieee",
+    via_rounding: str | None = None,
+    most: int = 8,
+    threads: int = 1,
+) -> ChainDifferences:
+    """Count and locate the elements whose codes differ when they are rounded to ``via`` first.
+
+    Parameters
+    ----------
+    x : array_like of float32 or float64
+    format, profile, rounding, via, via_profile, via_rounding, threads
+        As for ``encode``.
+    most : int
+        How many of the elements that differ are located.
+
+    Returns
+    -------
+    ChainDifferences
+        ``total``, ``count`` and ``indices`` (flat, ascending).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As ``encode`` does.
+    """
+    array, source = as_floats(x, "x")
+    own = as_format(format, "format")
+    _check_chain(source, own)
+    count, indices = _core.chain_differences(
+        array,
         source,
-        result,
-        check_name(format, "format"),
-        check_name(profile, "profile"),
-        check_name(rounding, "rounding"),
+        own,
+        as_profile(profile, "profile"),
+        _rounding(rounding, "rounding"),
+        as_format(via, "via"),
+        as_profile(via_profile, "via_profile"),
+        _rounding(via_rounding, "via_rounding"),
+        check_int(most, "most", 0, 2**31),
         check_int(threads, "threads", 1, _MOST_THREADS),
     )
+    return ChainDifferences(array.size, count, np.asarray(indices, np.int64))
+
+
+def pack_pairs(codes: Any, *, out: Array | None = None) -> Array:
+    """Pack 4-bit codes two a byte along the last axis, the first of a pair in the low nibble, as FP4 tensors are stored.
+
+    Parameters
+    ----------
+    codes : array_like of uint8 (or ml_dtypes.float4_e2m1fn), (..., n)
+    out : ndarray of uint8, (..., (n + 1) // 2), optional
+
+    Returns
+    -------
+    ndarray of uint8, (..., (n + 1) // 2)
+        After an odd n the last high nibble is 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other element types, scalars, and a wrong ``out``.
+    """
+    array, _ = as_codes(codes, "codes", _core.find_format("e2m1"))
+    if array.ndim == 0:
+        raise ValueError("codes must have at least one dimension")
+    result = output(out, (*array.shape[:-1], (array.shape[-1] + 1) // 2), np.uint8)
+    if array.shape[-1] % 2:
+        array = np.concatenate([array, np.zeros((*array.shape[:-1], 1), np.uint8)], axis=-1)
+    _core.pack_pairs(_apart(array, result), result)
+    return result
+
+
+def unpack_pairs(packed: Any, count: int | None = None, *, out: Array | None = None) -> Array:
+    """The 4-bit codes of packed bytes: the inverse of ``pack_pairs``.
+
+    Parameters
+    ----------
+    packed : array_like of uint8, (..., m)
+    count : int, optional
+        Codes along the last axis, 2 m or 2 m - 1; 2 m if left out.
+    out : ndarray of uint8, (..., count), optional
+
+    Returns
+    -------
+    ndarray of uint8, (..., count)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other element types, scalars, a count that does not fit, and a wrong ``out``.
+    """
+    array, name = as_array(packed, "packed")
+    if name != "uint8":
+        raise TypeError(f"packed must be uint8, not {name}")
+    if array.ndim == 0:
+        raise ValueError("packed must have at least one dimension")
+    most = 2 * array.shape[-1]
+    number = most if count is None else check_int(count, "count", max(most - 1, 0), most)
+    array = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    result = output(out, (*array.shape[:-1], number), np.uint8)
+    room = result if number == most else np.empty((*array.shape[:-1], most), np.uint8)
+    _core.unpack_pairs(_apart(array, room), room)
+    if room is not result:
+        result[...] = room[..., :number]
     return result
 
 
@@ -88,10 +291,10 @@ def decode(codes: Any, format: str | Format = "e4m3", *, threads: int = 1, out: 
 
     Parameters
     ----------
-    codes : array_like of uint8, or of an ml_dtypes or torch float8 type
+    codes : array_like of uint8 (uint16 for formats of more than 8 bits), or of an ml_dtypes or torch float8 type
         A float8 type carries its format, which then counts instead of ``format``.
-    format : str
-        One of ``formats()``.
+    format : str or Format
+        One of ``formats()``, or a ``Format`` of your own.
     threads : int
         Threads to use.
     out : ndarray of float32, optional
@@ -107,9 +310,9 @@ def decode(codes: Any, format: str | Format = "e4m3", *, threads: int = 1, out: 
     TypeError, ValueError
         As ``encode`` does.
     """
-    array, name = as_codes(codes, "codes", check_name(format, "format"))
+    array, own = as_codes(codes, "codes", as_format(format, "format"))
     result = output(out, array.shape, np.float32)
-    _core.decode(_apart(array, result), result, name, check_int(threads, "threads", 1, _MOST_THREADS))
+    _core.decode(_apart(array, result), result, own, check_int(threads, "threads", 1, _MOST_THREADS))
     return result
 
 
@@ -119,11 +322,11 @@ def cast_to_representable(
     *,
     scale: float = 1.0,
     profile: str | Profile = "cuda_satfinite",
-    rounding: str = "nearest_even",
+    rounding: str | None = None,
     threads: int = 1,
     out: Array | None = None,
 ) -> Array:
-    """Numbers as they come back from a trip through an 8-bit format under a scale.
+    """Numbers as they come back from a trip through a small format under a scale.
 
     ``decode(encode(x * scale)) * (1 / scale)``, computed in float32 (float64 for float64 input) and rounded to x's type:
     what Transformer Engine's FP8 primer calls ``cast_to_representable``.
@@ -132,7 +335,7 @@ def cast_to_representable(
     ----------
     x : array_like of float32, float64, float16 or bfloat16
     format, profile, rounding, threads
-        As for ``encode``.
+        As for ``encode``; stochastic rounding needs ``encode`` and ``decode``.
     scale : float
         Multiplies before the cast; positive and finite.
     out : ndarray of x's type, optional
@@ -160,10 +363,10 @@ def cast_to_representable(
         _apart(array, words),
         source,
         words,
-        check_name(format, "format"),
+        as_format(format, "format"),
         check_real(scale, "scale"),
-        check_name(profile, "profile"),
-        check_name(rounding, "rounding"),
+        as_profile(profile, "profile"),
+        _rounding(rounding, "rounding"),
         check_int(threads, "threads", 1, _MOST_THREADS),
     )
     return result

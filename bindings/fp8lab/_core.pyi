@@ -6,6 +6,17 @@ from numpy.typing import NDArray
 version: str
 
 class Format:
+    def __init__(
+        self,
+        exponent_bits: int,
+        mantissa_bits: int,
+        bias: int,
+        *,
+        is_signed: bool = ...,
+        has_subnormals: bool = ...,
+        specials: str = ...,
+        name: str | None = ...,
+    ) -> None: ...
     @property
     def name(self) -> str: ...
     @property
@@ -17,6 +28,8 @@ class Format:
     @property
     def bias(self) -> int: ...
     @property
+    def bits(self) -> int: ...
+    @property
     def is_signed(self) -> bool: ...
     @property
     def has_subnormals(self) -> bool: ...
@@ -24,14 +37,45 @@ class Format:
     def specials(self) -> str: ...
     @property
     def max(self) -> float: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
 
 class Profile:
+    def __init__(
+        self,
+        *,
+        name: str = ...,
+        rounding: str = ...,
+        overflow: str = ...,
+        infinity: str = ...,
+        nan: str = ...,
+        nan_of_double: str | None = ...,
+        zero: str = ...,
+        smallest: str = ...,
+        negative: str = ...,
+    ) -> None: ...
     @property
     def name(self) -> str: ...
     @property
     def description(self) -> str: ...
     @property
     def source(self) -> str: ...
+    @property
+    def rounding(self) -> str: ...
+    @property
+    def overflow(self) -> str: ...
+    @property
+    def infinity(self) -> str: ...
+    @property
+    def nan(self) -> str: ...
+    @property
+    def nan_of_double(self) -> str: ...
+    @property
+    def zero(self) -> str: ...
+    @property
+    def smallest(self) -> str: ...
+    @property
+    def negative(self) -> str: ...
 
 class MmaModel:
     @property
@@ -50,8 +94,8 @@ class MmaModel:
     def operands(self) -> list[str]: ...
 
 class Histogram:
-    def __init__(self, kind: str, low: float, high: float, count: int, format: str) -> None: ...
-    def _add(self, values: NDArray[np.float64], input: NDArray[np.float32] | None, format: str, rounding: str) -> None: ...
+    def __init__(self, kind: str, low: float, high: float, count: int, format: Format) -> None: ...
+    def _add(self, values: NDArray[np.float64], input: NDArray[np.float32] | None, format: Format, rounding: str) -> None: ...
     def merge(self, other: Histogram) -> None: ...
     def to_csv(self) -> str: ...
     @property
@@ -100,20 +144,58 @@ def formats() -> list[Format]: ...
 def profiles() -> list[Profile]: ...
 def models() -> list[MmaModel]: ...
 def find_model(name: str) -> MmaModel: ...
+def find_format(name: str) -> Format: ...
+def find_profile(name: str) -> Profile: ...
+def roundings() -> list[str]: ...
 def encode(
-    x: NDArray[Any], source: str, out: NDArray[np.uint8], format: str, profile: str, rounding: str, threads: int
+    x: NDArray[Any],
+    source: str,
+    out: NDArray[Any],
+    format: Format,
+    profile: Profile,
+    rounding: str | None,
+    random_bits: NDArray[Any] | None,
+    count: int | None,
+    ptx: bool,
+    threads: int,
 ) -> None: ...
-def decode(codes: NDArray[np.uint8], out: NDArray[np.float32], format: str, threads: int) -> None: ...
+def decode(codes: NDArray[Any], out: NDArray[np.float32], format: Format, threads: int) -> None: ...
 def cast_to_representable(
     x: NDArray[Any],
     source: str,
     out: NDArray[Any],
-    format: str,
+    format: Format,
     scale: float,
-    profile: str,
-    rounding: str,
+    profile: Profile,
+    rounding: str | None,
     threads: int,
 ) -> None: ...
+def encode_via(
+    x: NDArray[Any],
+    source: str,
+    out: NDArray[np.uint8],
+    format: Format,
+    profile: Profile,
+    rounding: str | None,
+    via: Format,
+    via_profile: Profile,
+    via_rounding: str | None,
+    threads: int,
+) -> None: ...
+def chain_differences(
+    x: NDArray[Any],
+    source: str,
+    format: Format,
+    profile: Profile,
+    rounding: str | None,
+    via: Format,
+    via_profile: Profile,
+    via_rounding: str | None,
+    most: int,
+    threads: int,
+) -> tuple[int, list[int]]: ...
+def pack_pairs(codes: NDArray[np.uint8], out: NDArray[np.uint8]) -> None: ...
+def unpack_pairs(packed: NDArray[np.uint8], out: NDArray[np.uint8]) -> None: ...
 def philox4x32(counter: list[int], key: list[int]) -> list[int]: ...
 def torch_cpu_uniform(out: NDArray[np.float32], seed: int) -> None: ...
 def torch_cuda_uniform(out: NDArray[np.float32], seed: int, offset: int, sms: int, blocks_per_sm: int) -> None: ...
@@ -123,9 +205,9 @@ def torch_cuda_normal(
 def mma(
     model: str,
     a: NDArray[Any],
-    format_a: str,
+    format_a: Format | None,
     b: NDArray[Any],
-    format_b: str,
+    format_b: Format | None,
     c: NDArray[np.float32],
     out: NDArray[np.float32],
     zero_rule: str,
@@ -133,9 +215,9 @@ def mma(
 def gemm(
     model: str,
     a: NDArray[Any],
-    format_a: str,
+    format_a: Format | None,
     b: NDArray[Any],
-    format_b: str,
+    format_b: Format | None,
     out: NDArray[np.float32],
     scale_a: float,
     scale_b: float,
@@ -148,7 +230,7 @@ def targets() -> list[str]: ...
 def force_target(name: str) -> None: ...
 def absolute_error(actual: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]: ...
 def relative_error(actual: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]: ...
-def ulp_error(actual: NDArray[np.float64], reference: NDArray[np.float64], format: str) -> NDArray[np.float64]: ...
+def ulp_error(actual: NDArray[np.float64], reference: NDArray[np.float64], format: Format | None) -> NDArray[np.float64]: ...
 def primer(
     seed: int,
     sms: int,

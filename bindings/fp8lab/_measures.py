@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_doubles, as_float32, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_doubles, as_float32, as_format, check_int, check_name, check_real
 from fp8lab._core import ErrorTotals, Format, Histogram
 
 
@@ -28,10 +28,11 @@ def relative_error(actual: Any, reference: Any) -> Array:
 def ulp_error(actual: Any, reference: Any, *, format: str | Format = "float32") -> Array:
     """``actual - reference`` in units in the last place of ``format`` at the reference, elementwise in float64.
 
-    ``format`` is float32, float16, bfloat16 or one of ``formats()``. The unit is the spacing in the reference's binade:
+    ``format`` is float32 or one of ``formats()``, or a ``Format`` of one's own. The unit is the spacing in the reference's binade:
     the smallest one below the smallest normal value, the largest one above the largest value.
     """
-    return _core.ulp_error(*_pair(actual, reference), check_name(format, "format"))
+    own = None if isinstance(format, str) and format == "float32" else as_format(format, "format")
+    return _core.ulp_error(*_pair(actual, reference), own)
 
 
 def errors(actual: Any, reference: Any) -> ErrorTotals:
@@ -98,8 +99,8 @@ def histogram(
         0.0 if low is None else check_real(low, "low"),
         0.0 if high is None else check_real(high, "high"),
         check_int(count, "count", 1, 2**24),
-        check_name(format, "format"),
+        as_format(format, "format"),
     )
     source = None if cast_input is None else as_float32(cast_input, "cast_input", array.shape)
-    result._add(array, source, check_name(format, "format"), check_name(rounding, "rounding"))
+    result._add(array, source, as_format(format, "format"), check_name(rounding, "rounding"))
     return result

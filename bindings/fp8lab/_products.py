@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_array, as_codes, as_float32, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_array, as_codes, as_float32, as_format, check_int, check_name, check_real
 from fp8lab._core import Format, MmaModel
 
 
@@ -15,18 +15,22 @@ def models() -> list[MmaModel]:
     return _core.models()
 
 
-def _operand(x: Any, argument: str, format: str | Format) -> tuple[Array, str]:
-    """A matrix of codes with its format, or of float32 values."""
+def _operand(x: Any, argument: str, format: str | Format) -> tuple[Array, Format | None]:
+    """A matrix of codes with its format, or of float32 values, without."""
     _, name = as_array(x, argument)
+    own: Format | None = None
     if name == "float32":
         result = as_float32(x, argument)
     elif name in ("float64", "float16", "bfloat16"):
         raise TypeError(f"{argument} must be codes (uint8, or a float8 type) or float32, not {name}")
     else:
-        result, name = as_codes(x, argument, check_name(format, f"format_{argument}"))
+        own = as_format(format, f"format_{argument}")
+        if own.bits > 8:
+            raise ValueError(f"format_{argument} must have at most 8 bits, not {own.bits}")
+        result, own = as_codes(x, argument, own)
     if result.ndim != 2:
         raise ValueError(f"{argument} must have two dimensions, not {result.ndim}")
-    return result, name
+    return result, own
 
 
 def mma(

@@ -31,7 +31,7 @@ const char* words(NanCode nan) {
   return "";
 }
 
-/// What zero, tiny and negative values become where the format cannot hold them.
+/// What zero and negative values become where the format cannot hold them.
 std::string describe_missing(const CastPolicy& policy) {
   std::string text = "; formats without a sign ";
   switch (policy.negative) {
@@ -46,7 +46,8 @@ std::string describe_missing(const CastPolicy& policy) {
     case ZeroCode::nan: text += "NaN"; break;
   }
   text += " for it";
-  if (policy.tiny == TinyCode::second) text += " and the second smallest one for what rounds to the smallest";
+  if (policy.smallest == SmallestCode::zero)
+    text += ", and round what lies below the second as if the smallest were zero";
   return text;
 }
 

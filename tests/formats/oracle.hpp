@@ -40,7 +40,6 @@ class TableOracle {
     }
     const std::uint32_t code =
         encode_signed(policy, x, negative, negative ? std::uint32_t{1} << (format_.bits() - 1) : 0U, random);
-    if (!format_.has_subnormals && code == 0 && policy.tiny == TinyCode::second) return 1;
     // The code of -0 is NaN's there, and an overflow may mean it; a zero has no sign.
     if (format_.specials != Specials::nan_at_negative_zero) return code;
     const bool overflowed = code >> format_.bits() != 0;
@@ -54,11 +53,13 @@ class TableOracle {
                                             double random) const {
     const double magnitude = std::abs(x);
     const auto top = static_cast<std::uint32_t>(magnitudes_.size() - 1);
-    if (magnitude <= magnitudes_.front()) return sign;
+    const bool no_zero = !format_.has_subnormals && policy.smallest == SmallestCode::value;
+    if (magnitude <= (no_zero ? magnitudes_.front() : 0)) return sign;
     if (magnitude >= beyond_) return overflow(policy, negative, sign);
     const auto upper = std::upper_bound(magnitudes_.begin(), magnitudes_.end(), magnitude);
-    const auto lower_code = static_cast<std::uint32_t>(upper - magnitudes_.begin()) - 1;
-    const double lower = magnitudes_[lower_code];
+    const auto above = static_cast<std::uint32_t>(upper - magnitudes_.begin());
+    const std::uint32_t lower_code = above == 0 ? 0 : above - 1;  // below the smallest value, whose code counts as zero
+    const double lower = lower_code == 0 && !no_zero ? 0 : magnitudes_[lower_code];
     if (magnitude == lower) return sign | lower_code;
     const double next = lower_code == top ? beyond_ : magnitudes_[lower_code + 1];
     const double middle = lower + (next - lower) / 2;
@@ -66,14 +67,15 @@ class TableOracle {
     switch (policy.rounding) {
       case Rounding::nearest_even:
         // IEEE 754-2019, section 4.3.1: to the even significand, or to the larger magnitude where neither is even.
-        up = magnitude > middle || (magnitude == middle && (lower_code % 2 == 1 || format_.mantissa_bits == 0));
+        up = magnitude > middle ||
+             (magnitude == middle && (lower_code % 2 == 1 || (format_.mantissa_bits == 0 && lower != 0)));
         break;
       case Rounding::nearest_away: up = magnitude >= middle; break;
       case Rounding::toward_zero: break;
       case Rounding::upward: up = !negative; break;
       case Rounding::downward: up = negative; break;
       // A significand of one bit is odd by itself.
-      case Rounding::to_odd: up = lower_code % 2 == 0 && format_.mantissa_bits > 0; break;
+      case Rounding::to_odd: up = lower_code % 2 == 0 && (format_.mantissa_bits > 0 || lower == 0); break;
       case Rounding::stochastic: up = (magnitude - lower) + random * (next - lower) >= next - lower; break;
     }
     if (!up) return sign | lower_code;

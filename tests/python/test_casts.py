@@ -80,12 +80,150 @@ def test_profiles_of_torch(name, floats):
     if torch.__version__ < "2.13":
         pytest.skip("the profile is that of PyTorch 2.13")
     dtype = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[name]
-    for x in (torch.from_numpy(floats), torch.arange(65536).to(torch.int16).view(torch.float16)):
+    for x in (torch.from_numpy(floats.copy()), torch.arange(65536).to(torch.int16).view(torch.float16)):
         codes = x.to(dtype).view(torch.uint8).numpy()
         np.testing.assert_array_equal(fp8lab.encode(x, name, profile="torch_2_13"), codes)
         largest = torch.finfo(dtype).max
         clamped = x.clamp(-largest, largest).to(dtype).view(torch.uint8).numpy()
         np.testing.assert_array_equal(fp8lab.encode(x, name, profile="clamp_then_cast"), clamped)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_profile_ieee_is_numpy_and_ml_dtypes(dtype, floats):
+    name = np.dtype(dtype).name
+    with np.errstate(all="ignore"):
+        reference = floats.astype(dtype).view(np.uint16)
+    number = ~np.isnan(floats)
+    codes = fp8lab.encode(floats, name, profile="ieee", threads=2)
+    assert codes.dtype == np.uint16
+    np.testing.assert_array_equal(codes[number], reference[number])
+    with np.errstate(all="ignore"):
+        values = reference.view(dtype).astype(np.float32)
+    np.testing.assert_array_equal(fp8lab.decode(codes, name)[number].view(np.uint32), values[number].view(np.uint32))
+    if dtype == np.float16:  # from float64 with one rounding, as NumPy does
+        x = floats[:1000000:3]
+        x = x[np.isfinite(x)].astype(np.float64) * (1 + 2.0**-40)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(fp8lab.encode(x, name, profile="ieee"), x.astype(dtype).view(np.uint16))
+
+
+E8M0_INPUTS = np.array(
+    [0, 1, 0x00400000, 0x00400001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x3F800001, 0x3FC00000, 0x3FBFFFFF, 0x7F000000,
+     0x7F000001, 0x7F3FFFFF, 0x7F400000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0xFFC00000], np.uint32,
+).view(np.float32)  # fmt: skip
+
+
+def test_profile_ml_dtypes_is_ml_dtypes_for_e8m0(floats):
+    for x in (E8M0_INPUTS, -E8M0_INPUTS, floats[: 1 << 22]):
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(fp8lab.encode(x, "e8m0", profile="ml_dtypes"), x.astype(DTYPES["e8m0"]).view(np.uint8))
+
+
+def test_profile_e8m0_torch_is_torch(floats):
+    torch = pytest.importorskip("torch")
+    for x in (E8M0_INPUTS, -E8M0_INPUTS, floats[: 1 << 22]):
+        codes = torch.from_numpy(x.copy()).to(torch.float8_e8m0fnu).view(torch.uint8).numpy()
+        np.testing.assert_array_equal(fp8lab.encode(x, "e8m0", profile="e8m0_torch"), codes)
+
+
+@pytest.mark.parametrize(
+    ("profile", "mode", "saturate"),
+    [("e8m0_onnx_up", "up", True), ("e8m0_torch", "nearest", False), ("e8m0_cuda_zero_nosat", "down", False)],
+)
+def test_e8m0_profiles_of_onnx(profile, mode, saturate, floats):
+    onnx_float8 = pytest.importorskip("onnx.numpy_helper")
+    if not hasattr(onnx_float8, "to_float8e8m0"):
+        pytest.skip("this onnx has no to_float8e8m0")
+    x = np.concatenate([E8M0_INPUTS, np.abs(floats[: 1 << 18])])
+    codes = onnx_float8.to_float8e8m0(x, saturate=saturate, round_mode=mode).view(np.uint8)
+    np.testing.assert_array_equal(fp8lab.encode(x, "e8m0", profile=profile), codes)
+
+
+GFLOAT_MODES = {
+    "nearest_even": "TiesToEven",
+    "nearest_away": "TiesToAway",
+    "toward_zero": "TowardZero",
+    "upward": "TowardPositive",
+    "downward": "TowardNegative",
+    "stochastic": "StochasticFastest",
+}
+
+
+@pytest.mark.parametrize("mode", GFLOAT_MODES)
+def test_every_mode_equals_gfloat(mode, floats):
+    # gfloat 0.5: formats from their records, and the rounding modes that ml_dtypes and torch lack.
+    gfloat = pytest.importorskip("gfloat")
+    from gfloat import formats as known
+
+    infos = {
+        "e4m3": known.format_info_ocp_e4m3, "e5m2": known.format_info_ocp_e5m2, "e2m3": known.format_info_ocp_e2m3,
+        "e3m2": known.format_info_ocp_e3m2, "e2m1": known.format_info_ocp_e2m1, "float16": known.format_info_binary16,
+        "bfloat16": known.format_info_bfloat16,
+    }  # fmt: skip
+    rounding = getattr(gfloat.RoundMode, GFLOAT_MODES[mode])
+    for name, info in infos.items():
+        ties = boundaries(name) if name in DTYPES else np.float32([65519, 65520, 2**-25, 1.0009765625 + 2**-12])
+        x = np.concatenate([floats[:40000], ties])
+        x = x[np.isfinite(x)]
+        words = splitmix(3, x.size).astype(np.uint8)
+        random = {"srbits": words.astype(np.int64), "srnumbits": 8} if mode == "stochastic" else {}
+        reference = gfloat.round_ndarray(info, x.astype(np.float64), rounding, True, **random)
+        codes = fp8lab.encode(x, name, rounding=mode, random_bits=words if random else None)
+        np.testing.assert_array_equal(fp8lab.decode(codes, name), reference.astype(np.float32), err_msg=name)
+
+
+def test_a_format_of_ones_own():
+    own = fp8lab.Format(4, 3, 7, specials="nan_at_all_ones", name="mine")
+    assert own == fp8lab.formats()[0] and own.bits == 8 and own.name == "mine"
+    x = np.linspace(-500, 500, 1001, dtype=np.float32)
+    np.testing.assert_array_equal(fp8lab.encode(x, own), fp8lab.encode(x, "e4m3"))
+    tiny = fp8lab.Format(3, 0, 3, specials="none")
+    assert fp8lab.decode(fp8lab.encode([0.3, 5.0, 100.0], tiny), tiny).tolist() == [0.25, 4.0, 16.0]
+    wide = fp8lab.Format(5, 6, 15)
+    np.testing.assert_array_equal(fp8lab.cast_to_representable(np.float32([1 + 2**-6, 1 + 2**-7]), wide), np.float32([1 + 2**-6, 1]))
+
+
+def test_a_profile_of_ones_own(floats):
+    own = fp8lab.Profile(overflow="to_special", infinity="to_special", nan="sign_quiet", name="mine")
+    x = floats[: 1 << 16]
+    np.testing.assert_array_equal(fp8lab.encode(x, "e5m2", profile=own), fp8lab.encode(x, "e5m2", profile="ml_dtypes"))
+    assert str(own).startswith("mine: rounds nearest_even; finite overflow gives infinity")
+    for entry in fp8lab.profiles():
+        again = fp8lab.Profile(**{key: getattr(entry, key) for key in (
+            "rounding", "overflow", "infinity", "nan", "nan_of_double", "zero", "smallest", "negative")})  # fmt: skip
+        assert again.description == entry.description
+
+
+def test_stochastic_rounding_follows_the_random_bits():
+    x = np.full(256, 1 + 0.125 * 77 / 256, np.float32)  # 77/256 of the way from 1 to 1.125
+    words = np.arange(256, dtype=np.uint8)
+    codes = fp8lab.encode(x, "e4m3", rounding="stochastic", random_bits=words)
+    assert (codes == 0x39).sum() == 77 and (codes[256 - 77 :] == 0x39).all()
+    wide = fp8lab.encode(x, "e4m3", rounding="stochastic", random_bits=words.astype(np.uint32), random_count=8)
+    np.testing.assert_array_equal(codes, wide)
+    # PTX: 16 bits for each pair of neighbours, the low half first.
+    shared = fp8lab.encode(x[:4], "e4m3", rounding="stochastic", random_bits=np.uint32([0xFFFF0000]), random_sharing="ptx")
+    assert shared.tolist() == [0x38, 0x38, 0x39, 0x39]
+
+
+def test_chains_count_what_double_rounding_changes():
+    x = np.arange(0x3F800000, 0x40000000, dtype=np.uint32).view(np.float32)  # [1, 2)
+    found = fp8lab.chain_differences(x, "e4m3", via="float16", threads=2)
+    assert (found.total, found.count, found.indices[0]) == (1 << 23, 32768, 0x80001)
+    assert fp8lab.chain_differences(x, "e4m3", via="bfloat16", via_rounding="toward_zero").count == 262140
+    assert fp8lab.chain_differences(x, "e4m3", via="float16", via_rounding="to_odd").count == 0
+    codes = fp8lab.encode(x, "e4m3", via="float16")
+    assert np.count_nonzero(codes != fp8lab.encode(x, "e4m3")) == 32768
+    np.testing.assert_array_equal(codes, fp8lab.encode(x.astype(np.float16), "e4m3"))
+
+
+def test_fp4_pairs():
+    codes = fp8lab.encode(np.float32([[0.5, -6, 1], [2, 3, 4]]), "e2m1")
+    packed = fp8lab.pack_pairs(codes)
+    assert packed.tolist() == [[0xF1, 0x02], [0x54, 0x06]]
+    np.testing.assert_array_equal(fp8lab.unpack_pairs(packed, 3), codes)
+    np.testing.assert_array_equal(fp8lab.pack_pairs(codes.view(ml_dtypes.float4_e2m1fn)), packed)
+    assert fp8lab.unpack_pairs(packed).shape == (2, 4)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -195,7 +333,27 @@ BAD_CALLS = [
     (lambda: fp8lab.encode(np.ones(3, ">f4"), "e4m3"), TypeError, "not >f4"),
     (lambda: fp8lab.encode(["a"], "e4m3"), TypeError, "x must be"),
     (lambda: fp8lab.encode([1.0], "e4m4"), ValueError, "unknown format 'e4m4'; known: e4m3, e5m2, e8m0, "),
-    (lambda: fp8lab.encode([1.0], 7), TypeError, "format must be a name"),
+    (lambda: fp8lab.encode([1.0], 7), TypeError, r"format must be a name \(str\) or a Format, not int"),
+    (lambda: fp8lab.encode([1.0], "e4m3", rounding="stochastic"), ValueError, "'stochastic' needs random bits"),
+    (lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.uint8([1])), ValueError, "for rounding 'stochastic' only"),
+    (lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.int8([1])), TypeError, "random_bits must be uint8, uint16 or uint32"),
+    (lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.uint8([1, 2])), ValueError, "as many elements as x, 1, not 2"),
+    (lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.uint8([1]), random_count=9), ValueError, "random_count must be from 0 to 8"),
+    (lambda: fp8lab.encode([1.0], "e4m3", random_count=9), ValueError, "need random_bits"),
+    (lambda: fp8lab.encode([1.0], "e4m3", rounding="stochastic", random_bits=np.uint8([1]), random_sharing="ptx"), TypeError, "must be uint32"),
+    (lambda: fp8lab.encode([1.0], "e3m4", rounding="stochastic", random_bits=np.uint32([1]), random_sharing="ptx"), ValueError, "cvt.rs knows"),
+    (lambda: fp8lab.encode([1.0], "e4m3", random_sharing="all"), ValueError, "known: none, ptx"),
+    (lambda: fp8lab.encode(np.float16([1]), "e4m3", via="bfloat16"), TypeError, "x must be float32 or float64 for a chain"),
+    (lambda: fp8lab.encode([1.0], "float16", via="bfloat16"), ValueError, "at most 8 bits at the end of a chain"),
+    (lambda: fp8lab.encode([1.0], "float16", out=np.empty(1, np.uint8)), TypeError, "out must be uint16, not uint8"),
+    (lambda: fp8lab.decode(np.uint8([1]), "float16"), TypeError, "codes must be uint16 codes, not uint8"),
+    (lambda: fp8lab.cast_to_representable([1.0], "e4m3", rounding="stochastic"), ValueError, "use encode and decode"),
+    (lambda: fp8lab.Format(9, 3, 7), ValueError, "1 to 8 exponent bits, not 9"),
+    (lambda: fp8lab.Format(4, 3, 7, specials="inf"), ValueError, "unknown specials 'inf'; known: ieee, "),
+    (lambda: fp8lab.Profile(overflow="wrap"), ValueError, "unknown overflow 'wrap'; known: saturate, "),
+    (lambda: fp8lab.gemm(np.ones((1, 1), np.uint16), np.ones((1, 1), np.uint16), model="exact", format_a="float16"), ValueError, "at most 8 bits"),
+    (lambda: fp8lab.unpack_pairs(np.uint8([1]), 3), ValueError, "count must be from 1 to 2"),
+    (lambda: fp8lab.pack_pairs(np.uint8(1)), ValueError, "at least one dimension"),
     (lambda: fp8lab.encode([1.0], "e4m3", profile="nvidia"), ValueError, "known: cuda_satfinite, cuda_nosat, ml_dtypes"),
     (lambda: fp8lab.encode([1.0], "e4m3", rounding="rne"), ValueError, "unknown rounding 'rne'"),
     (lambda: fp8lab.encode([1.0], "e4m3", threads=0), ValueError, "threads must be from 1"),
@@ -233,6 +391,7 @@ def test_lists_explain_themselves():
         assert str(entry).startswith(entry.name + ": ")
         assert entry.name in repr(entry)
     assert fp8lab.encode([448.0], fp8lab.formats()[0], profile=fp8lab.profiles()[0]) == 0x7E
+    assert fp8lab.roundings()[0] == "nearest_even"
     e4m3 = fp8lab.formats()[0]
     assert (e4m3.exponent_bits, e4m3.mantissa_bits, e4m3.bias, e4m3.max) == (4, 3, 7, 448)
     assert (e4m3.is_signed, e4m3.has_subnormals, e4m3.specials) == (True, True, "nan_at_all_ones")

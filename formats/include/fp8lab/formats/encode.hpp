@@ -56,9 +56,9 @@ namespace fp8lab {
     return policy.negative == NegativeInput::nan && format.has_nan() ? format.magnitude_mask() : 0;
   }
   if (x.kind == Kind::infinite) return overflow_code(format, policy.infinity, x.negative && format.is_signed);
-  const std::uint64_t code = round_pack(format, policy, x.negative, x.exponent, x.significand, random);
-  const bool is_smallest = !format.has_subnormals && (code & format.magnitude_mask()) == 0;
-  return is_smallest && policy.tiny == TinyCode::second ? code + 1 : code;
+  Format shape = format;
+  shape.has_subnormals = format.has_subnormals || policy.smallest == SmallestCode::zero;
+  return round_pack(shape, policy, x.negative, x.exponent, x.significand, random);
 }
 
 /// Code of `x` in `format`, rounded once from x's own precision. Total: every input has a code.

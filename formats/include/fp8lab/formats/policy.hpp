@@ -56,10 +56,10 @@ enum class ZeroCode : std::uint8_t {
   nan,       ///< NaN
 };
 
-/// What nonzero values become that round to the smallest value of a format without zero (E8M0).
-enum class TinyCode : std::uint8_t {
-  smallest,  ///< that value
-  second,    ///< the one above it
+/// What the smallest code of a format without zero (E8M0) counts as when values below the next code are rounded.
+enum class SmallestCode : std::uint8_t {
+  value,  ///< the value it has: what lies below becomes that
+  zero,   ///< zero, as the code of a format with subnormals would
 };
 
 /// What a negative value becomes in a format without a sign.
@@ -79,7 +79,7 @@ struct CastPolicy {
   NanCode nan = NanCode::positive_all_ones;
   NanCode nan_of_double = NanCode::sign_and_payload;  ///< the same for double inputs
   ZeroCode zero = ZeroCode::smallest;
-  TinyCode tiny = TinyCode::smallest;
+  SmallestCode smallest = SmallestCode::value;
   NegativeInput negative = NegativeInput::magnitude;
 
   friend constexpr bool operator==(const CastPolicy&, const CastPolicy&) = default;
@@ -108,6 +108,7 @@ inline constexpr std::array profiles{
                        .nan = NanCode::sign_quiet,
                        .nan_of_double = NanCode::sign_quiet,
                        .zero = ZeroCode::nan,
+                       .smallest = SmallestCode::zero,
                        .negative = NegativeInput::nan},
             .source = "ml_dtypes astype, E8M0 included"},
     Profile{.name = "torch_2_13",
@@ -134,6 +135,11 @@ inline constexpr std::array profiles{
                        .nan = NanCode::sign_all_ones,
                        .nan_of_double = NanCode::sign_all_ones},
             .source = "clamp to the largest finite value, then PyTorch's cast, as torchao's saturated cast does"},
+    Profile{.name = "ieee",
+            .policy = {.overflow = Overflow::to_special,
+                       .infinity = Overflow::to_special,
+                       .nan = NanCode::sign_and_payload},
+            .source = "IEEE 754-2019, formatOf-convertFormat; what processors do for float16 and bfloat16"},
     Profile{.name = "e8m0_cuda_up",
             .policy = {.rounding = Rounding::upward},
             .source = "CUDA 13.0 cuda_fp8.h, cudaRoundPosInf with __NV_SATFINITE; Transformer Engine's scales"},
@@ -150,11 +156,12 @@ inline constexpr std::array profiles{
                        .infinity = Overflow::to_special},
             .source = "CUDA 13.0 cuda_fp8.h, cudaRoundZero with __NV_NOSAT; ONNX Cast, round_mode = down"},
     Profile{.name = "e8m0_onnx_up",
-            .policy = {.rounding = Rounding::upward, .infinity = Overflow::to_special, .tiny = TinyCode::second},
+            .policy = {.rounding = Rounding::upward, .infinity = Overflow::to_special, .smallest = SmallestCode::zero},
             .source = "ONNX Cast, round_mode = up, saturate = 1"},
-    Profile{.name = "e8m0_torch",
-            .policy = {.overflow = Overflow::to_special, .infinity = Overflow::to_special},
-            .source = "PyTorch 2.13 Tensor.to(float8_e8m0fnu); ONNX Cast, round_mode = nearest"},
+    Profile{
+        .name = "e8m0_torch",
+        .policy = {.overflow = Overflow::to_special, .infinity = Overflow::to_special, .smallest = SmallestCode::zero},
+        .source = "PyTorch 2.13 Tensor.to(float8_e8m0fnu); ONNX Cast, round_mode = nearest"},
     Profile{.name = "e8m0_ml_dtypes_saturate",
             .policy = {.infinity = Overflow::to_special, .zero = ZeroCode::nan, .negative = NegativeInput::smallest},
             .source = "ml_dtypes float8.h, ConvertTo with saturation"},
@@ -164,7 +171,7 @@ inline constexpr std::array profiles{
                    .nan = NanCode::largest,
                    .nan_of_double = NanCode::largest,
                    .zero = ZeroCode::second,
-                   .tiny = TinyCode::second},
+                   .smallest = SmallestCode::zero},
         .source = "DeepGEMM ceil_to_ue8m0: exponent field plus one where the fraction is not 0, clamped to 1 to 254"},
 };
 
