@@ -2,12 +2,12 @@
 #include "fp8lab/experiments/output.hpp"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
 #include <sstream>
 
+#include "scratch.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -15,21 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using experiments::write_files;
-
-/// A directory of its own, removed at the end.
-struct Scratch {
-  fs::path path = fs::temp_directory_path() / ("fp8lab-output-" + std::to_string(::getpid()));
-  Scratch() {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Scratch() {
-    fs::permissions(path, fs::perms::owner_all);
-    fs::remove_all(path);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-};
 
 std::string content(const fs::path& path) {
   std::ostringstream text;

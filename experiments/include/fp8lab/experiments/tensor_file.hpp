@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <istream>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fp8lab/formats/unpack.hpp"
+
+namespace fp8lab::experiments {
+
+/// The types of elements that a TensorFile reads.
+enum class ElementType : std::uint8_t { float32, float64, float16, bfloat16 };
+
+/// "float32", "float64", "float16" or "bfloat16".
+[[nodiscard]] std::string_view name_of(ElementType type);
+
+/// Text of unknown origin as one clean line: printable ASCII in double quotes, the rest escaped as JSON escapes it,
+/// "..." after its first 80 bytes.
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// What a file says of one of its tensors.
+struct TensorHeader {
+  std::string name;  ///< as the file has it, of any characters: print printable(name); empty for .npy
+  ElementType type;
+  std::vector<std::uint64_t> shape;  ///< empty for a scalar, which is one element
+  std::uint64_t size;                ///< in elements; may be 0
+  std::uint64_t offset;              ///< of the first element, in bytes from the file's begin
+};
+
+/// One tensor of a .npy or .safetensors file, read piece by piece: only the header is ever held in memory.
+///
+/// .npy, versions 1.0 to 3.0: dtypes <f4, <f8 and <f2. Elements come as they are stored: where the file says
+/// fortran_order, the first index runs fastest; the shape is the file's all the same. What follows the array is
+/// ignored. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+///
+/// .safetensors: dtypes F32, F64, F16 and BF16. Other tensors of the file may have other dtypes.
+/// https://github.com/huggingface/safetensors#format
+///
+/// The content tells which of both a file is; its name does not matter. Errors are one line that names the file.
+class TensorFile {
+ public:
+  /// Opens a regular file and reads its header. `tensor` names one of the tensors of a .safetensors file; it may be
+  /// empty where there is only one, and must be for .npy.
+  /// Throws std::runtime_error where the file cannot be read or is not as its format demands, std::invalid_argument
+  /// where `tensor` does not name one of its tensors (the message lists them).
+  explicit TensorFile(const std::filesystem::path& path, std::string_view tensor = {});
+  /// The same of a stream that can seek, a std::istringstream for instance; `called` is its name in messages.
+  TensorFile(std::unique_ptr<std::istream> content, std::string_view called, std::string_view tensor = {});
+
+  [[nodiscard]] const std::string& name() const { return header_.name; }
+  [[nodiscard]] ElementType type() const { return header_.type; }
+  [[nodiscard]] const std::vector<std::uint64_t>& shape() const { return header_.shape; }
+  [[nodiscard]] std::uint64_t size() const { return header_.size; }
+
+  /// Reads elements first .. first + out.size(), bit for bit. Throws std::invalid_argument where they are of another
+  /// type or not all within the tensor, std::runtime_error where the file cannot be read (any more).
+  void read(std::uint64_t first, std::span<float> out);
+  void read(std::uint64_t first, std::span<double> out);
+  void read(std::uint64_t first, std::span<Half> out);
+  void read(std::uint64_t first, std::span<BFloat16> out);
+
+ private:
+  void read_as(ElementType type, std::uint64_t first, std::span<std::byte> out);
+
+  std::unique_ptr<std::istream> content_;
+  std::string called_;
+  TensorHeader header_;
+};
+
+}  // namespace fp8lab::experiments
