@@ -13,6 +13,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/targets.hpp"
+#include "random_words.hpp"
 #include "vector_decode.hpp"
 #include "vector_encode.hpp"
 
@@ -69,12 +70,13 @@ void encode_all(const Format& format, const CastPolicy& policy, std::span<const 
   });
 }
 
-/// A word for each of the elements from `first` on: in place where the source has just that.
+/// A word for each of the elements from `first` on: in place where the source has just that. The vector code drops the
+/// bits that do not count.
 const std::uint32_t* words_of(const Format& format, const RandomSource& random, std::size_t first,
                               std::span<std::uint32_t> room) {
   const auto* own = std::get_if<std::span<const std::uint32_t>>(&random.words);
   if (own != nullptr && random.sharing == Sharing::none) return own->data() + first;
-  for (std::size_t i = 0; i < room.size(); ++i) room[i] = random_bits_of(format, random, first + i).value;
+  random_words_of(format, random, first, room);
   return room.data();
 }
 
@@ -177,6 +179,10 @@ void encode(const Format& format, const CastPolicy& policy, std::span<const BFlo
 void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
             std::span<std::uint16_t> out, int threads) {
   encode_stochastic(format, policy, in, random, out, threads);
+}
+
+bool has_vector_encode(const Format& format, const CastPolicy& policy) {
+  return vector_encode(format, policy).has_value();
 }
 
 void recode(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,

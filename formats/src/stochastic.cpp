@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "random_words.hpp"
+
 namespace fp8lab {
 namespace {
 
@@ -41,6 +43,23 @@ RandomBits random_bits_of(const Format& format, const RandomSource& source, std:
   const int shift = source.sharing == Sharing::ptx ? first_bit(format, i) : 0;
   const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << source.count) - 1);
   return {(value >> shift) & mask, source.count};
+}
+
+void random_words_of(const Format& format, const RandomSource& source, std::size_t first,
+                     std::span<std::uint32_t> out) {
+  std::visit(
+      [&](auto list) {
+        if (source.sharing == Sharing::none) {
+          for (std::size_t i = 0; i < out.size(); ++i) out[i] = list[first + i];
+          return;
+        }
+        const std::size_t elements = elements_a_word(format);
+        const int shifts[] = {first_bit(format, 0), first_bit(format, 1), first_bit(format, 2), first_bit(format, 3)};
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          out[i] = static_cast<std::uint32_t>(list[(first + i) / elements]) >> shifts[(first + i) % 4];
+        }
+      },
+      source.words);
 }
 
 void check_random(const Format& format, const RandomSource& source, std::size_t count) {

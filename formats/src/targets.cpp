@@ -19,7 +19,8 @@ struct Target {
 const std::vector<Target>& all_targets() {
   static const std::vector<Target> all = [] {
     std::vector<Target> list;
-    for (std::int64_t bits = hwy::SupportedTargets() & HWY_TARGETS; bits != 0; bits &= bits - 1) {
+    // Highway's own target without vectors is left out: the scalar code is what the others are held against.
+    for (std::int64_t bits = hwy::SupportedTargets() & HWY_TARGETS & ~HWY_SCALAR; bits != 0; bits &= bits - 1) {
       list.push_back({hwy::TargetName(bits & -bits), bits & -bits});
     }
     list.push_back({"scalar", 0});
@@ -62,7 +63,7 @@ void force_target(std::string_view name) {
 
 bool vector_code_allowed() {
   read_environment();
-  return !scalar_forced;
+  return !scalar_forced && all_targets().size() > 1;
 }
 
 }  // namespace fp8lab

@@ -13,6 +13,10 @@ namespace fp8lab {
 /// has fewer bits than `least` or more than `most`, or the sizes differ.
 void check_bulk(const Format& format, int least, int most, std::size_t in, std::size_t out);
 
+/// Whether the bulk encode of floats has vector code for this cast; where it has none, every target gives the scalar
+/// code.
+[[nodiscard]] bool has_vector_encode(const Format& format, const CastPolicy& policy);
+
 /// out = decode(encode(in * scale)) * (1 / scale), in float32 whatever the caller's rounding mode; out may be in.
 /// Preconditions: what check_bulk() asks for, 1 to 16 bits; a rounding that needs no random bits; scale and its inverse
 /// positive and finite.

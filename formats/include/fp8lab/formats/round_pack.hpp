@@ -50,7 +50,8 @@ struct Cut {
   if (shift <= 0) return false;
   const std::uint64_t rest = shift >= 64 ? significand : significand & ((std::uint64_t{1} << shift) - 1);
   const int beyond = shift - random.count;  // bits of the rest that lie below the random bits
-  const std::uint64_t top = beyond >= 64 ? 0 : beyond >= 0 ? rest >> beyond : rest << -beyond;
+  if (beyond >= 64) return false;
+  const std::uint64_t top = beyond >= 0 ? rest >> beyond : rest << -beyond;
   return top + random.value >= std::uint64_t{1} << random.count;
 }
 
