@@ -53,16 +53,6 @@ CastPolicy policy_of(const OwnProfile& profile, const std::optional<std::string>
   return policy;
 }
 
-/// Calls run(span) for an array of `source` elements: 16-bit words may be halves or bfloat16s.
-template <typename Run>
-void with_source(const py::array& x, const std::string& source, const Run& run) {
-  if (source == "float32") return run(view(py::cast<Array<float>>(x)));
-  if (source == "float64") return run(view(py::cast<Array<double>>(x)));
-  const auto words = py::cast<Array<std::uint16_t>>(x);
-  if (source == "float16") return run(view_as<Half>(words));
-  run(view_as<BFloat16>(words));
-}
-
 /// Calls run(span) for an array of codes of one or two bytes.
 template <typename Run>
 void with_codes(py::array& codes, const Run& run) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 
+#include "fp8lab/experiments/cast.hpp"
+#include "fp8lab/experiments/double_rounding.hpp"
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/primer.hpp"
+#include "fp8lab/experiments/verify_casts.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -22,15 +25,124 @@ void writing(const Write& write) {
 }
 
 /// (JSON, terminal report)
-std::pair<std::string, std::string> primer(const PrimerArguments& arguments, const std::optional<std::string>& out) {
-  if (out) writing([&] { check_writable(*out, {"primer.json"}); });
-  std::optional<PrimerResult> result;
-  {
+using Report = std::pair<std::string, std::string>;
+/// A directory, where files are wanted.
+using Out = std::optional<std::string>;
+
+/// What run(progress) gives, reported, and written where that is wanted; `names` are the files that this will write.
+template <typename Run>
+Report report(const Out& out, const std::vector<std::string>& names, const Run& run) {
+  if (out) writing([&] { check_writable(*out, names); });
+  const auto result = [&] {
     const py::gil_scoped_release release;
-    result = run_primer(arguments, [](double /*share*/) { check_signals(); });
-  }
-  if (out) writing([&] { write_files(*out, files_of(*result)); });
-  return {to_json(*result), report_of(*result, {})};
+    return run([](double /*share*/) { check_signals(); });
+  }();
+  if (out) writing([&] { write_files(*out, files_of(result)); });
+  return {to_json(result), report_of(result, {})};
+}
+
+std::vector<ChosenFormat> chosen(const std::vector<NamedOrOwnFormat>& formats) {
+  std::vector<ChosenFormat> list;
+  for (const NamedOrOwnFormat& format : formats) list.push_back({format.name, format.format});
+  return list;
+}
+std::vector<ChosenProfile> chosen(const std::vector<NamedOrOwnProfile>& profiles) {
+  std::vector<ChosenProfile> list;
+  for (const NamedOrOwnProfile& profile : profiles) list.push_back({profile.name, profile.policy});
+  return list;
+}
+std::vector<Rounding> chosen(const std::vector<std::string>& roundings) {
+  std::vector<Rounding> list;
+  for (const std::string& rounding : roundings) list.push_back(choose_rounding(rounding));
+  return list;
+}
+
+Report cast(const CastArguments& arguments, const Out& out) {
+  std::vector<std::string> names;
+  if (out) names = file_names_of(casts_of(arguments));
+  return report(out, names, [&](const Progress& progress) {
+    try {
+      return run_cast(arguments, progress);
+    } catch (const std::runtime_error& error) {  // a tensor file that cannot be read
+      const py::gil_scoped_acquire gil;
+      PyErr_SetString(PyExc_OSError, error.what());
+      throw py::error_already_set();
+    }
+  });
+}
+
+/// What to cast and how, the source left out.
+CastArguments arguments_of(const std::vector<NamedOrOwnFormat>& formats, const std::vector<NamedOrOwnProfile>& profiles,
+                           const std::vector<std::string>& roundings, const std::vector<double>& scales,
+                           const std::vector<double>& amaxes, bool exact, bool best_scale, int threads) {
+  CastArguments arguments;
+  arguments.formats = chosen(formats);
+  arguments.profiles = chosen(profiles);
+  arguments.roundings = chosen(roundings);
+  arguments.scales = scales;
+  arguments.amaxes = amaxes;
+  arguments.exact = exact;
+  arguments.best_scale = best_scale;
+  arguments.threads = threads;
+  return arguments;
+}
+
+void bind_cast(py::module_& module) {
+  py::class_<CastArguments>(module, "CastArguments")
+      .def(py::init(&arguments_of), py::arg("formats"), py::arg("profiles"), py::arg("roundings"), py::arg("scales"),
+           py::arg("amaxes"), py::arg("exact"), py::arg("best_scale"), py::arg("threads"));
+  module.def(
+      "cast_array",
+      [](CastArguments arguments, const py::array& x, const std::string& source, const Out& out) {
+        Report result;
+        with_source(x, source, [&](auto values) {
+          arguments.source = values;
+          result = cast(arguments, out);
+        });
+        return result;
+      },
+      py::arg("arguments"), py::arg("x"), py::arg("source"), py::arg("out"));
+  module.def(
+      "cast_draws",
+      [](CastArguments arguments, const Distribution& distribution, std::uint64_t seed, long long size,
+         const Out& out) {
+        arguments.source = Draws{distribution, seed, size};
+        return cast(arguments, out);
+      },
+      py::arg("arguments"), py::arg("distribution"), py::arg("seed"), py::arg("size"), py::arg("out"));
+  module.def(
+      "cast_grid",
+      [](CastArguments arguments, long long size, const Out& out) {
+        arguments.source = Grid{size};
+        return cast(arguments, out);
+      },
+      py::arg("arguments"), py::arg("size"), py::arg("out"));
+  module.def(
+      "cast_file",
+      [](CastArguments arguments, const std::string& file, const std::string& tensor, const Out& out) {
+        arguments.source = StoredTensor{file, tensor};
+        return cast(arguments, out);
+      },
+      py::arg("arguments"), py::arg("file"), py::arg("tensor"), py::arg("out"));
+}
+
+void bind_double_rounding(py::module_& module) {
+  module.def(
+      "double_rounding",
+      [](const std::vector<NamedOrOwnFormat>& formats, const std::vector<NamedOrOwnFormat>& vias,
+         const std::vector<std::string>& via_roundings, double low, double high, bool is_uniform, long long size,
+         std::uint64_t seed, int threads, const Out& out) {
+        DoubleRoundingArguments arguments{{}, chosen(formats), chosen(vias), chosen(via_roundings), threads};
+        if (is_uniform) {
+          arguments.inputs = UniformDraws{low, high, size, seed};
+        } else {
+          arguments.inputs = EveryFloat{static_cast<float>(low), static_cast<float>(high)};
+        }
+        return report(out, double_rounding_files(),
+                      [&](const Progress& progress) { return run_double_rounding(arguments, progress); });
+      },
+      py::arg("formats"), py::arg("vias"), py::arg("via_roundings"), py::arg("low"), py::arg("high"),
+      py::arg("is_uniform"), py::arg("size"), py::arg("seed"), py::arg("threads"), py::arg("out"));
 }
 
 }  // namespace
@@ -39,12 +151,26 @@ void bind_experiments(py::module_& module) {
   module.def(
       "primer",
       [](std::uint64_t seed, int sms, const std::string& mma, long long in_features, long long out_features,
-         long long rows, float scale_x, float scale_w, int threads, const std::optional<std::string>& out) {
-        return primer({seed, sms, find_primer_model(mma), in_features, out_features, rows, scale_x, scale_w, threads},
-                      out);
+         long long rows, float scale_x, float scale_w, int threads, const Out& out) {
+        const PrimerArguments arguments{
+            seed, sms, find_primer_model(mma), in_features, out_features, rows, scale_x, scale_w, threads};
+        return report(out, {"primer.json"}, [&](const Progress& progress) { return run_primer(arguments, progress); });
       },
       py::arg("seed"), py::arg("sms"), py::arg("mma"), py::arg("in_features"), py::arg("out_features"), py::arg("rows"),
       py::arg("scale_x"), py::arg("scale_w"), py::arg("threads"), py::arg("out"));
+  bind_cast(module);
+  bind_double_rounding(module);
+  module.def(
+      "verify_casts",
+      [](const std::vector<std::string>& formats, const std::vector<std::string>& profiles,
+         const std::vector<std::string>& roundings, bool all, int chunks, std::uint64_t seed, int threads,
+         const Out& out) {
+        const VerifyCastsArguments arguments{formats, profiles, roundings, all, chunks, seed, threads};
+        return report(out, {"verify_casts.json"},
+                      [&](const Progress& progress) { return verify_casts(arguments, progress); });
+      },
+      py::arg("formats"), py::arg("profiles"), py::arg("roundings"), py::arg("all"), py::arg("chunks"), py::arg("seed"),
+      py::arg("threads"), py::arg("out"));
 }
 
 }  // namespace fp8lab::bindings

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/formats/unpack.hpp"
 #include "fp8lab/reference/mma.hpp"
 
 // The extension module fp8lab._core. The package's Python files turn what users pass into contiguous NumPy arrays of
@@ -55,11 +56,22 @@ struct NamedOrOwnProfile {
   CastPolicy policy;
 };
 
+/// Calls run(span) for an array of `source` elements: 16-bit words may be halves or bfloat16s.
+template <typename Run>
+void with_source(const py::array& x, const std::string& source, const Run& run) {
+  if (source == "float32") return run(view(py::cast<Array<float>>(x)));
+  if (source == "float64") return run(view(py::cast<Array<double>>(x)));
+  const auto words = py::cast<Array<std::uint16_t>>(x);
+  if (source == "float16") return run(view_as<Half>(words));
+  run(view_as<BFloat16>(words));
+}
+
 /// A progress callback for work that runs without the GIL: lets Ctrl-C through.
 void check_signals();
 
 void bind_casts(py::module_& module);
 void bind_random(py::module_& module);
+void bind_distributions(py::module_& module);
 void bind_products(py::module_& module);
 void bind_measures(py::module_& module);
 void bind_experiments(py::module_& module);

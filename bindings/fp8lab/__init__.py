@@ -5,7 +5,7 @@
 >>> fp8lab.encode(np.float32([0.3, 448, 1e9]), "e4m3")
 array([ 42, 126, 126], dtype=uint8)
 
-``formats()``, ``profiles()`` and ``models()`` list what there is; ``str()`` of each entry explains it.
+``formats()``, ``profiles()``, ``models()`` and ``distributions()`` list what there is; ``str()`` of each entry explains it.
 """
 
 from fp8lab import experiments
@@ -22,6 +22,7 @@ from fp8lab._casts import (
     unpack_pairs,
 )
 from fp8lab._core import (
+    Distribution,
     ErrorTotals,
     Format,
     Histogram,
@@ -31,12 +32,15 @@ from fp8lab._core import (
     targets,
     version as __version__,
 )
+from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._products import gemm, mma, models
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
 
 __all__ = [
+    "BestScale",
     "ChainDifferences",
+    "Distribution",
     "ErrorTotals",
     "Format",
     "Histogram",
@@ -44,11 +48,14 @@ __all__ = [
     "Profile",
     "__version__",
     "absolute_error",
+    "best_scale",
     "cast_to_representable",
     "chain_differences",
     "decode",
+    "distributions",
     "encode",
     "errors",
+    "exact_sqnr_db",
     "experiments",
     "force_target",
     "formats",
@@ -56,11 +63,13 @@ __all__ = [
     "histogram",
     "mma",
     "models",
+    "normal_grid",
     "pack_pairs",
     "philox4x32",
     "profiles",
     "relative_error",
     "roundings",
+    "sample",
     "targets",
     "torch_cpu_uniform",
     "torch_cuda_normal",

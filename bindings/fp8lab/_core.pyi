@@ -77,6 +77,14 @@ class Profile:
     @property
     def negative(self) -> str: ...
 
+class Distribution:
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def second_moment(self) -> float: ...
+
 class MmaModel:
     @property
     def name(self) -> str: ...
@@ -240,6 +248,54 @@ def primer(
     rows: int,
     scale_x: float,
     scale_w: float,
+    threads: int,
+    out: bytes | None,
+) -> tuple[str, str]: ...
+
+class CastArguments:
+    def __init__(
+        self,
+        formats: list[Format],
+        profiles: list[Profile],
+        roundings: list[str],
+        scales: list[float],
+        amaxes: list[float],
+        exact: bool,
+        best_scale: bool,
+        threads: int,
+    ) -> None: ...
+
+def cast_array(arguments: CastArguments, x: NDArray[Any], source: str, out: bytes | None) -> tuple[str, str]: ...
+def cast_draws(
+    arguments: CastArguments, distribution: Distribution, seed: int, size: int, out: bytes | None
+) -> tuple[str, str]: ...
+def cast_grid(arguments: CastArguments, size: int, out: bytes | None) -> tuple[str, str]: ...
+def cast_file(arguments: CastArguments, file: bytes | None, tensor: str, out: bytes | None) -> tuple[str, str]: ...
+def double_rounding(
+    formats: list[Format],
+    vias: list[Format],
+    via_roundings: list[str],
+    low: float,
+    high: float,
+    is_uniform: bool,
+    size: int,
+    seed: int,
+    threads: int,
+    out: bytes | None,
+) -> tuple[str, str]: ...
+def distributions() -> list[Distribution]: ...
+def find_distribution(name: str) -> Distribution: ...
+def sample(out: NDArray[np.float32], distribution: Distribution, seed: int) -> None: ...
+def normal_grid(out: NDArray[np.float32]) -> None: ...
+def exact_sqnr_db(format: Format, distribution: Distribution, scale: float) -> float: ...
+def best_scale(format: Format, distribution: Distribution) -> tuple[float, float]: ...
+def verify_casts(
+    formats: list[str],
+    profiles: list[str],
+    roundings: list[str],
+    all: bool,
+    chunks: int,
+    seed: int,
     threads: int,
     out: bytes | None,
 ) -> tuple[str, str]: ...

@@ -5,13 +5,19 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from fp8lab import _core
-from fp8lab._arrays import check_int, check_name, check_real
-from fp8lab._core import MmaModel
+from fp8lab._arrays import as_floats, as_format, as_profile, check_int, check_name, check_real
+from fp8lab._core import Distribution, Format, MmaModel, Profile
+from fp8lab._distributions import as_distribution
 
-__all__ = ["Result", "primer"]
+__all__ = ["Result", "cast", "double_rounding", "primer", "verify_casts"]
+
+_MOST = 2**31 - 1
+_LONG = 2**64 - 1
+_Entry = TypeVar("_Entry")
 
 
 class Result(dict[str, Any]):
@@ -23,6 +29,29 @@ class Result(dict[str, Any]):
 
     def __str__(self) -> str:
         return self.report
+
+
+def _path(value: Any, argument: str) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"{argument} must be a path, not {type(value).__name__}")
+    if b"\0" in os.fsencode(value):
+        raise ValueError(f"{argument} must be a path without NUL")
+    return os.fsencode(value)
+
+
+def _list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
+    """A list of checked entries; a single name, format, profile or number is a list of one."""
+    if isinstance(values, (str, Format, Profile)) or not isinstance(values, Iterable):
+        values = [values]
+    return [entry(value, argument) for value in values]
+
+
+def _flag(value: Any, argument: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} must be a bool, not {type(value).__name__}")
+    return value
 
 
 def primer(
@@ -70,22 +99,255 @@ def primer(
     OSError
         Where ``out`` cannot be written; nothing is left half-written.
     """
-    most = 2**31 - 1
-    if out is not None:
-        if not isinstance(out, (str, bytes, os.PathLike)):
-            raise TypeError(f"out must be a path, not {type(out).__name__}")
-        if b"\0" in os.fsencode(out):
-            raise ValueError("out must be a path without NUL")
     content, report = _core.primer(
-        check_int(seed, "seed", 0, 2**64 - 1),
-        check_int(sms, "sms", -most, most),
+        check_int(seed, "seed", 0, _LONG),
+        check_int(sms, "sms", -_MOST, _MOST),
         check_name(mma, "mma"),
-        check_int(in_features, "in_features", -most, most),
-        check_int(out_features, "out_features", -most, most),
-        check_int(rows, "rows", -most, most),
+        check_int(in_features, "in_features", -_MOST, _MOST),
+        check_int(out_features, "out_features", -_MOST, _MOST),
+        check_int(rows, "rows", -_MOST, _MOST),
         check_real(scale_x, "scale_x"),
         check_real(scale_w, "scale_w"),
         check_int(threads, "threads", 1, 1024),
-        None if out is None else os.fsencode(out),
+        _path(out, "out"),
+    )
+    return Result(json.loads(content), report)
+
+
+def cast(
+    x: Any = None,
+    *,
+    distribution: str | Distribution | None = None,
+    seed: int | None = None,
+    size: int | None = None,
+    grid: bool = False,
+    file: str | os.PathLike[str] | None = None,
+    tensor: str | None = None,
+    formats: Sequence[str | Format] = ("e4m3", "e5m2"),
+    profiles: Sequence[str | Profile] = ("cuda_satfinite",),
+    roundings: Sequence[str] = (),
+    scales: Sequence[float] = (),
+    amax: Sequence[float] = (),
+    exact: bool = False,
+    best_scale: bool = False,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Measure what casts do to values: SQNR, errors, underflow, saturation, histograms; Ctrl-C stops it.
+
+    Every combination of format, profile, rounding and scale is measured. What comes back of a value is
+    ``cast_to_representable`` of it; its error is measured in float64 against the value itself.
+
+    Parameters
+    ----------
+    x : array_like of float32, float64, float16 or bfloat16, optional
+        The values, cast directly and not by way of float32. Without them, and without grid and file, they are drawn.
+    distribution : str or Distribution, optional
+        One of ``distributions()``, ``normal`` if left out; ``sample`` draws the values.
+    seed : int, optional
+        Of these draws; 1 if left out.
+    size : int, optional
+        How many draws, or values of the grid; 2^20 if left out.
+    grid : bool
+        ``normal_grid`` instead of draws.
+    file : path, optional
+        A .npy or .safetensors file of any size, read piece by piece.
+    tensor : str, optional
+        Which tensor of the file, where it has several.
+    formats : sequence of str or Format
+        What to cast to.
+    profiles : sequence of str or Profile
+        What overflow, infinities and NaN become.
+    roundings : sequence of str
+        All but ``stochastic``; each profile's own if left out.
+    scales : sequence of float
+        Factors before the cast, divided out afterwards; 1 if there are neither scales nor amax nor best_scale.
+    amax : sequence of float
+        Magnitudes that become the format's largest value: the scale is ``largest / amax``.
+    exact : bool
+        Also ``exact_sqnr_db`` of each saturating cast to nearest; for distributions and the grid.
+    best_scale : bool
+        Also the scale that ``best_scale`` gives for each format; for distributions and the grid.
+    threads : int
+        Changes nothing but the time.
+    out : path, optional
+        Directory for ``cast.json``, ``summary.csv`` with a row a cast, and one CSV a histogram.
+
+    Returns
+    -------
+    Result
+        ``experiment``, ``provenance``, ``source``, ``type``, ``size`` and ``casts``: a list with ``format``, ``profile``,
+        ``rounding``, ``scale``, ``amax``, ``is_best_scale``, ``sqnr_db``, ``exact_sqnr_db``, ``rms_error``, ``mean_error``,
+        ``mean_absolute_error``, ``max_absolute_error``, ``max_relative_error``, ``compared`` (finite pairs), ``not_finite``
+        (the others), ``counts`` and ``histograms`` (error, relative_error, ulp_error, codes). A number that there is not,
+        and an infinite one, is None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments; the message says the rule.
+    OSError
+        Where the file cannot be read or ``out`` cannot be written; nothing is left half-written.
+    """
+    arguments = _core.CastArguments(
+        _list(formats, "formats", as_format),
+        _list(profiles, "profiles", as_profile),
+        _list(roundings, "roundings", check_name),
+        _list(scales, "scales", check_real),
+        _list(amax, "amax", check_real),
+        _flag(exact, "exact"),
+        _flag(best_scale, "best_scale"),
+        check_int(threads, "threads", 1, 1024),
+    )
+    drawn = distribution is not None or seed is not None
+    given = [x is not None, drawn, _flag(grid, "grid"), file is not None]
+    if sum(given) > 1:
+        raise ValueError("values come from one of x, distribution (with seed), grid and file")
+    if size is not None and (x is not None or file is not None):
+        raise ValueError("size belongs to a distribution or the grid")
+    if tensor is not None and file is None:
+        raise ValueError("tensor needs file")
+    where = _path(out, "out")
+    number = 2**20 if size is None else check_int(size, "size", 1, 2**40)
+    if x is not None:
+        array, source = as_floats(x, "x")
+        content, report = _core.cast_array(arguments, array, source, where)
+    elif file is not None:
+        name = "" if tensor is None else check_name(tensor, "tensor")
+        content, report = _core.cast_file(arguments, _path(file, "file"), name, where)
+    elif grid:
+        content, report = _core.cast_grid(arguments, number, where)
+    else:
+        values = as_distribution("normal" if distribution is None else distribution, "distribution")
+        key = check_int(1 if seed is None else seed, "seed", 0, _LONG)
+        content, report = _core.cast_draws(arguments, values, key, number, where)
+    return Result(json.loads(content), report)
+
+
+def double_rounding(
+    *,
+    formats: Sequence[str | Format] = ("e4m3",),
+    via: Sequence[str | Format] = ("float16", "bfloat16"),
+    via_roundings: Sequence[str] = ("nearest_even", "toward_zero"),
+    low: float | None = None,
+    high: float | None = None,
+    uniform: tuple[float, float] | None = None,
+    size: int | None = None,
+    seed: int | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Count the codes that change where a cast of float32 goes by way of a wider format first; Ctrl-C stops it.
+
+    The first cast is that of IEEE 754 with one of ``via_roundings``, the second ``cuda_satfinite``'s to nearest even.
+
+    Parameters
+    ----------
+    formats : sequence of str or Format
+        Where casts end, of at most 8 bits.
+    via : sequence of str or Format
+        The formats in between.
+    via_roundings : sequence of str
+        The roundings to them; all but ``stochastic``.
+    low, high : float, optional
+        Every float32 from low up to high, which is not one of them; 1 and 2 if left out.
+    uniform : (float, float), optional
+        Draw the inputs from U(low, high) instead.
+    size : int, optional
+        How many draws; 2^24 if left out.
+    seed : int, optional
+        Of the draws; 1 if left out.
+    threads : int
+        Changes nothing but the time.
+    out : path, optional
+        Directory for ``double_rounding.json``, ``double_rounding.csv`` with a row a chain, and ``examples.csv``.
+
+    Returns
+    -------
+    Result
+        ``experiment``, ``provenance``, ``inputs``, ``size`` and ``chains``: a list with ``format``, ``via``, ``via_rounding``,
+        ``count``, ``share``, ``toward_zero`` and ``away`` (of the results that differ, in magnitude) and ``first``, up to 8
+        inputs with both codes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments; the message says the rule.
+    OSError
+        Where ``out`` cannot be written; nothing is left half-written.
+    """
+    if uniform is None:
+        if size is not None or seed is not None:
+            raise ValueError("size and seed belong to uniform")
+        ends = (1.0 if low is None else low, 2.0 if high is None else high)
+    else:
+        if low is not None or high is not None:
+            raise ValueError("inputs come from low to high or from uniform, not from both")
+        if not isinstance(uniform, Sequence) or isinstance(uniform, str) or len(uniform) != 2:
+            raise ValueError("uniform must be two numbers, (low, high)")
+        ends = (uniform[0], uniform[1])
+    content, report = _core.double_rounding(
+        _list(formats, "formats", as_format),
+        _list(via, "via", as_format),
+        _list(via_roundings, "via_roundings", check_name),
+        check_real(ends[0], "low"),
+        check_real(ends[1], "high"),
+        uniform is not None,
+        2**24 if size is None else check_int(size, "size", 1, 2**40),
+        check_int(1 if seed is None else seed, "seed", 0, _LONG),
+        check_int(threads, "threads", 1, 1024),
+        _path(out, "out"),
+    )
+    return Result(json.loads(content), report)
+
+
+def verify_casts(
+    *,
+    formats: Sequence[str] | None = None,
+    profiles: Sequence[str] | None = None,
+    roundings: Sequence[str] | None = None,
+    all: bool = False,
+    chunks: int = 4,
+    seed: int = 1,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Hold every cast from float32 against the exact values of its format, on every instruction set; Ctrl-C stops it.
+
+    Parameters
+    ----------
+    formats, profiles, roundings : sequences of str, optional
+        Names. All formats and profiles if left out; every profile with its own rounding, and every other rounding with
+        ``cuda_satfinite`` and ``ieee``, if neither profiles nor roundings are given.
+    all : bool
+        All 2^32 floats, and the CRC-32 of their codes: about half a minute a combination on two cores.
+    chunks, seed : int
+        Otherwise: so many seeded chunks of 2^20 consecutive floats, a combination; 1 to 4096.
+    threads : int
+        Changes nothing but the time.
+    out : path, optional
+        Directory for ``verify_casts.json``.
+
+    Returns
+    -------
+    Result
+        ``rows`` (format, profile, rounding, mismatches by target, digest), ``mismatches`` in all, ``passed``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments; the message says the rule.
+    OSError
+        Where ``out`` cannot be written; nothing is left half-written.
+    """
+    content, report = _core.verify_casts(
+        _list(formats or (), "formats", check_name),
+        _list(profiles or (), "profiles", check_name),
+        _list(roundings or (), "roundings", check_name),
+        _flag(all, "all"),
+        check_int(chunks, "chunks", 1, 4096),
+        check_int(seed, "seed", 0, _LONG),
+        check_int(threads, "threads", 1, 1024),
+        _path(out, "out"),
     )
     return Result(json.loads(content), report)

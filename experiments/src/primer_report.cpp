@@ -1,24 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
 #include "fp8lab/experiments/primer.hpp"
-#include "fp8lab/experiments/provenance.hpp"
+#include "report.hpp"
 
 namespace fp8lab::experiments {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-template <typename... Args>
-std::string print(const char* format, Args... args) {
-  char text[512];
-  std::snprintf(text, sizeof text, format, args...);
-  return text;
-}
 
 /// A corner as lines; below a row, carets under the characters in which it differs from `other`.
 std::vector<std::string> lines_of(const Corner& corner, const Corner& other, std::size_t cell, bool mark,
@@ -53,8 +42,8 @@ std::string table_text(const PrimerTable& table, bool judged, const TextStyle& s
       for (const auto& text : row) cell = std::max(cell, text.size() + 1);
     }
   }
-  std::string text = print("%s - %s: %d of 36 match%s\n", table.name.c_str(), table.title.c_str(), table.matches,
-                           judged && table.matches < table.required ? " (TOO FEW)" : "");
+  std::string text = formatted("%s - %s: %d of 36 match%s\n", table.name.c_str(), table.title.c_str(), table.matches,
+                               judged && table.matches < table.required ? " (TOO FEW)" : "");
   const auto ours = lines_of(table.ours, table.published, cell, true, style);
   const auto theirs = lines_of(table.published, table.ours, cell, false, style);
   const bool side_by_side = std::cmp_less_equal(2 * (6 * cell) + 3, style.width);
@@ -82,7 +71,8 @@ std::string causes_text(const PrimerResult& result, const TextStyle& style) {
                      std::to_string(result.causes.front().totals.count) + " outputs:\n";
   text += "  cause          rms error   largest     mean            share  what it is\n";
   for (const PrimerCause& cause : result.causes) {
-    text += print("  %-13s  %9.3e   %9.3e  %10.3e  %9.4f %%  %s\n", cause.name.c_str(), cause.totals.rms_error(),
+    text +=
+        formatted("  %-13s  %9.3e   %9.3e  %10.3e  %9.4f %%  %s\n", cause.name.c_str(), cause.totals.rms_error(),
                   cause.totals.max_absolute_error, cause.totals.mean_error(), 100 * cause.share, cause.meaning.c_str());
   }
   text += "\n|error| by cause; one line a binade, each column with its own scale:\n";
@@ -113,14 +103,14 @@ std::string reading_text(const PrimerResult& result) {
     return count;
   };
   std::string text = "\nHow to read it:\n";
-  text += print(
+  text += formatted(
       "  Of the difference between FP8 and FP32, %.3f %% comes from the casts, %.3f %% from the tensor core's sums.\n",
       cause("cast_of_x") + cause("cast_of_w"), cause("accumulator"));
   for (const auto& [name, tensor, scale] :
        {std::tuple{"codes_x", "x", result.arguments.scale_x}, std::tuple{"codes_w", "w", result.arguments.scale_w}}) {
-    text += print("  %s at scale %g: %.1f %% zero or subnormal in E4M3, %.1f %% saturated.\n", tensor,
-                  static_cast<double>(scale), percent(name, tiny(name)),
-                  percent(name, histogram_of(result, name).saturations));
+    text += formatted("  %s at scale %g: %.1f %% zero or subnormal in E4M3, %.1f %% saturated.\n", tensor,
+                      static_cast<double>(scale), percent(name, tiny(name)),
+                      percent(name, histogram_of(result, name).saturations));
   }
   text += "  out_fp8 - out_fp8_representable has equal inputs on both sides: what is left is the accumulator of\n  " +
           std::string(result.arguments.mma.name) + ".\n";
@@ -131,19 +121,6 @@ std::string reading_text(const PrimerResult& result) {
         "  that output lie so close to a tie of TF32's rounding that this decides the last printed digit.\n";
   }
   return text;
-}
-
-Json json_of(const Histogram& histogram) {
-  return {{"edges", histogram.edges()},
-          {"counts", histogram.counts()},
-          {"zeros", histogram.zeros},
-          {"infinities", histogram.infinities},
-          {"nans", histogram.nans},
-          {"below", histogram.below},
-          {"above", histogram.above},
-          {"underflows", histogram.underflows},
-          {"saturations", histogram.saturations},
-          {"total", histogram.total()}};
 }
 
 Json json_of(const PrimerCause& cause) {
@@ -169,18 +146,9 @@ Json json_of(const PrimerArguments& arguments) {
 }  // namespace
 
 std::string to_json(const PrimerResult& result) {
-  const Provenance made = provenance();
-  Json json{{"experiment", "primer"},
-            {"provenance",
-             {{"version", made.version},
-              {"commit", made.commit},
-              {"compiler", made.compiler},
-              {"cpu", made.cpu},
-              {"date", made.date},
-              {"arguments", json_of(result.arguments)},
-              {"source", "Transformer Engine documentation, Using FP8 with Transformer Engine (fp8_primer.ipynb)"}}},
-            {"judged", result.judged},
-            {"passed", result.passed}};
+  Json origin = json_of_provenance(json_of(result.arguments));
+  origin["source"] = "Transformer Engine documentation, Using FP8 with Transformer Engine (fp8_primer.ipynb)";
+  Json json{{"experiment", "primer"}, {"provenance", origin}, {"judged", result.judged}, {"passed", result.passed}};
   for (const PrimerTable& table : result.tables) {
     json["tables"][table.name] = table.ours;
     json["published"][table.name] = table.published;
@@ -189,10 +157,10 @@ std::string to_json(const PrimerResult& result) {
   }
   for (const PrimerCause& cause : result.causes) json["causes"][cause.name] = json_of(cause);
   for (const NamedHistogram& entry : result.histograms) {
-    json["histograms"][entry.name] = json_of(entry.histogram);
+    json["histograms"][entry.name] = json_of_histogram(entry.histogram);
     json["histograms"][entry.name]["title"] = entry.title;
   }
-  return json.dump(1) + '\n';
+  return text_of(json);
 }
 
 std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& result) {
@@ -204,15 +172,15 @@ std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& re
 
 std::string report_of(const PrimerResult& result, const TextStyle& style) {
   std::string text =
-      print("Transformer Engine's FP8 primer: %lld x %lld inputs, %lld outputs, seed %llu, %d SMs, %s\n\n",
-            result.arguments.rows, result.arguments.in_features, result.arguments.out_features,
-            static_cast<unsigned long long>(result.arguments.seed), result.arguments.sms,
-            std::string(result.arguments.mma.name).c_str());
+      formatted("Transformer Engine's FP8 primer: %lld x %lld inputs, %lld outputs, seed %llu, %d SMs, %s\n\n",
+                result.arguments.rows, result.arguments.in_features, result.arguments.out_features,
+                static_cast<unsigned long long>(result.arguments.seed), result.arguments.sms,
+                std::string(result.arguments.mma.name).c_str());
   for (const PrimerTable& table : result.tables) text += table_text(table, result.judged, style);
   text += causes_text(result, style) + reading_text(result);
   std::string counts;
   for (const PrimerTable& table : result.tables) {
-    counts += print("%s%s %d/36", counts.empty() ? "" : ", ", table.name.c_str(), table.matches);
+    counts += formatted("%s%s %d/36", counts.empty() ? "" : ", ", table.name.c_str(), table.matches);
   }
   text += "\nMatches: " + counts;
   if (!result.judged) return text + " (not judged: the published tables belong to the default arguments)\n";

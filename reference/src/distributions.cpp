@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <sstream>
+#include <stdexcept>
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
@@ -44,6 +46,13 @@ double student_tail(double tail) {
     gap = 1 - s;
   }
   return 2 * s / std::sqrt(gap * (1 + s));
+}
+
+/// The 53 random bits of element i of a stream.
+std::uint64_t bits_of_element(std::uint64_t seed, std::uint64_t i) {
+  const auto words = philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), 0, 0},
+                                {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return (std::uint64_t{words[1]} << 32 | words[0]) >> 11;
 }
 
 /// The quantile of `tail` <= 1/2 or, where `upper`, of 1 - tail.
@@ -101,15 +110,25 @@ double second_moment(const Distribution& distribution) {
 
 void sample(const Distribution& distribution, std::uint64_t seed, std::uint64_t first, std::span<float> out) {
   constexpr std::uint64_t last = (std::uint64_t{1} << 53) - 1;
-  const std::array key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
   for (std::size_t j = 0; j < out.size(); ++j) {
-    const std::uint64_t i = first + j;
-    const auto words = philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), 0, 0}, key);
-    const std::uint64_t u = (std::uint64_t{words[1]} << 32 | words[0]) >> 11;
+    const std::uint64_t u = bits_of_element(seed, first + j);
     // u + 1/2 needs 54 bits in the upper half; its distance from the nearer end never does.
     const bool upper = u > last / 2;
     const double tail = (static_cast<double>(upper ? last - u : u) + 0.5) * 0x1p-53;
     out[j] = static_cast<float>(tail_quantile(distribution.family, tail, upper));
+  }
+}
+
+void sample_uniform(double low, double high, std::uint64_t seed, std::uint64_t first, std::span<float> out) {
+  constexpr double most = std::numeric_limits<float>::max();
+  if (!(low < high) || low < -most || high > most) {
+    std::ostringstream reason;
+    reason << "a uniform distribution needs low < high, both finite in float32, not " << low << " and " << high;
+    throw std::invalid_argument(reason.str());
+  }
+  for (std::size_t j = 0; j < out.size(); ++j) {
+    const double p = (static_cast<double>(bits_of_element(seed, first + j)) + 0.5) * 0x1p-53;
+    out[j] = static_cast<float>(low + (high - low) * p);
   }
 }
 

@@ -58,7 +58,7 @@ struct EdgesOf {
 
 }  // namespace
 
-Outcome cast_outcome(const Format& format, Rounding rounding, float x) {
+Outcome cast_outcome(const Format& format, Rounding rounding, double x) {
   const Unpacked input = unpack(x);
   if (input.kind == Kind::infinite) return Outcome::saturated;
   if (input.kind != Kind::finite) return Outcome::rounded;

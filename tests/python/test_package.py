@@ -24,12 +24,13 @@ def test_version_has_one_home():
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_readme_shows_what_the_program_prints():
-    shown = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert shown
-    printed = str(fp8lab.experiments.primer()).splitlines()
-    for line in shown[1].splitlines():
-        assert line in printed or line == "...", line
+def test_the_readme_shows_what_the_programs_print():
+    shown = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    results = [fp8lab.experiments.primer(), fp8lab.experiments.cast(scales=[1], amax=[4], exact=True)]
+    for block, result in zip(shown, results, strict=True):
+        printed = str(result).splitlines()
+        for line in block.splitlines():
+            assert line in printed or line == "...", line
 
 
 def test_the_readme_python_runs(capsys):
@@ -48,7 +49,7 @@ def test_every_public_name_is_documented():
 
 def test_stubs_match_the_extension_module(tmp_path):
     # pybind11's metaclass, and the __init__ of classes without one, differ from what a stub can say.
-    classes = "(ErrorTotals|Format|Histogram|MmaModel|Profile)"
+    classes = "(CastArguments|Distribution|ErrorTotals|Format|Histogram|MmaModel|Profile)"
     (tmp_path / "allowed").write_text(f"fp8lab\\._core\\.{classes}\nfp8lab\\._core\\.{classes}\\.__init__\n")
     checked = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "fp8lab", "--ignore-disjoint-bases", "--ignore-unused-allowlist",

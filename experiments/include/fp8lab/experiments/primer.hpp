@@ -2,11 +2,11 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "fp8lab/experiments/picture.hpp"
+#include "fp8lab/experiments/progress.hpp"
 #include "fp8lab/reference/errors.hpp"
 #include "fp8lab/reference/histogram.hpp"
 #include "fp8lab/reference/mma_model.hpp"
@@ -46,13 +46,6 @@ struct PrimerCause {
   double share;  ///< sum(cause * total) / sum(total^2): the shares of all causes add up to 1
 };
 
-/// A histogram with its name (also that of its CSV file) and what it counts.
-struct NamedHistogram {
-  std::string name;
-  std::string title;
-  Histogram histogram;
-};
-
 struct PrimerResult {
   PrimerArguments arguments;
   std::vector<PrimerTable> tables;
@@ -66,9 +59,6 @@ struct PrimerResult {
 [[nodiscard]] std::string primer_model_names();
 /// The one called `name`. Throws std::invalid_argument that lists them.
 [[nodiscard]] const MmaModel& find_primer_model(std::string_view name);
-
-/// Called now and then with the share done; an exception from it cancels the run.
-using Progress = std::function<void(double)>;
 
 /// Runs the primer experiment: out = x w^T with x (rows, in_features) from PyTorch's CPU stream and w (out_features,
 /// in_features) from its CUDA stream, in FP8, in TF32, and in TF32 with representable inputs.

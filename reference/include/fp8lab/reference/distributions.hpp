@@ -49,6 +49,12 @@ inline constexpr std::array distributions{
 /// any thread, make the same sample. The math library's last place may move an element by one float32 unit.
 void sample(const Distribution& distribution, std::uint64_t seed, std::uint64_t first, std::span<float> out);
 
+/// Draws elements `first` to `first + out.size() - 1` of U(low, high), stream `seed`: element i is
+/// float(low + (high - low) * (u + 1/2) / 2^53), in double, with the u of sample(). Rounding may give an end.
+///
+/// Throws std::invalid_argument unless low < high, both finite in float32.
+void sample_uniform(double low, double high, std::uint64_t seed, std::uint64_t first, std::span<float> out);
+
 /// The standard normal without chance: element by element the quantiles of (i + 1/2) / n, n = out.size(), in a
 /// scrambled order that is always the same.
 ///

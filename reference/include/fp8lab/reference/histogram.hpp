@@ -48,7 +48,7 @@ enum class Outcome : std::uint8_t {
 };
 
 /// What casting `x` to `format` with `rounding` does, whatever the overflow policy makes of it.
-[[nodiscard]] Outcome cast_outcome(const Format& format, Rounding rounding, float x);
+[[nodiscard]] Outcome cast_outcome(const Format& format, Rounding rounding, double x);
 
 /// Counts values in bins, and apart from them: zeros, infinities, NaNs, values below and above all bins, and the
 /// elements that a cast underflowed or saturated. Every value is counted exactly once.
@@ -59,6 +59,8 @@ class Histogram {
 
   void add(double value, Outcome outcome = Outcome::rounded);
   void add(std::span<const float> values);
+  /// Counts a code as such, zeros and NaNs too. Precondition: CodeBins, and the code is one of the format's.
+  void add_code(std::uint32_t code) { ++counts_[code]; }
   /// Adds `other`'s counts. Throws std::invalid_argument where its bins differ.
   void merge(const Histogram& other);
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/experiments/chosen.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "fp8lab/formats/named.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+/// The roundings that need no random bits.
+std::vector<NamedRounding> deterministic() {
+  std::vector<NamedRounding> list;
+  std::ranges::copy_if(named_roundings, std::back_inserter(list),
+                       [](const NamedRounding& named) { return named.rounding != Rounding::stochastic; });
+  return list;
+}
+
+}  // namespace
+
+ChosenFormat choose_format(std::string_view name) {
+  const NamedFormat& named = find_format(name);
+  return {std::string(named.name), named.format};
+}
+
+ChosenProfile choose_profile(std::string_view name) {
+  const Profile& named = find_profile(name);
+  return {std::string(named.name), named.policy};
+}
+
+Rounding choose_rounding(std::string_view name) {
+  const std::vector<NamedRounding> list = deterministic();
+  return find_named(list, "rounding without random bits", name).rounding;
+}
+
+std::string_view name_of(Rounding rounding) {
+  return std::ranges::find(named_roundings, rounding, &NamedRounding::rounding)->name;
+}
+
+void check_deterministic(Rounding rounding) { (void)choose_rounding(name_of(rounding)); }
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+
+#include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+
+namespace fp8lab::experiments {
+namespace {
+
+/// While it lives, Ctrl-C and the like wait: between two renames they would leave half of the files.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  SignalsHeld(SignalsHeld&&) = delete;  // and so no copies either
+  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+TextStyle style_of_terminal() {
+  TextStyle style;
+  style.unicode = std::strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 0) {
+    style.color = std::getenv("NO_COLOR") == nullptr;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = size.ws_col;
+  }
+  return style;
+}
+
+int threads_of_machine() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) != 0) {
+    throw std::runtime_error(std::string("cannot write to stdout: ") + std::strerror(errno));
+  }
+}
+
+void ProgressBar::operator()(double share) {
+  if (isatty(STDERR_FILENO) == 0 || std::chrono::steady_clock::now() - start_ < std::chrono::seconds(1)) return;
+  std::fprintf(stderr, "\r[%s] %3.0f %%", bar(share, 1, 40, {.unicode = false}).c_str(), 100 * share);
+  shown_ = true;
+}
+
+void ProgressBar::clear() const {
+  if (shown_) std::fprintf(stderr, "\r\x1b[K");
+}
+
+void add_output(CLI::App& app, OutputOptions& options, const std::string& files) {
+  app.add_option("--out", options.out, "write " + files + " into DIR")->type_name("DIR");
+  app.add_flag("--quiet", options.quiet, "print nothing; the exit status tells");
+}
+
+void check_output(const OutputOptions& options, const std::vector<std::string>& names) {
+  if (options.out) check_writable(*options.out, names);
+}
+
+void deliver(const OutputOptions& options, const Files& files,
+             const std::function<std::string(const TextStyle&)>& report, const std::string& told) {
+  if (options.out) {
+    const SignalsHeld held;
+    write_files(*options.out, files);
+  }
+  if (options.quiet) return;
+  print(report(style_of_terminal()));
+  if (options.out) print("Results: " + *options.out + "/" + told + "\n");
+}
+
+std::vector<std::string> split_list(const std::string& name, const std::string& text) {
+  const auto refuse = [&](std::initializer_list<std::string_view> why) {
+    std::string reason = name;
+    for (const std::string_view part : why) reason += part;
+    throw std::invalid_argument(reason);
+  };
+  std::vector<std::string> entries;
+  std::size_t first = 0;
+  for (std::size_t end = 0; end != std::string::npos; first = end + 1) {
+    end = text.find(',', first);
+    const std::string entry = text.substr(first, end - first);
+    if (entry.empty()) refuse({" must be a list without empty entries, such as a,b,c, not '", text, "'"});
+    if (std::ranges::find(entries, entry) != entries.end()) {
+      refuse({" must have each entry once, and has '", entry, "' twice"});
+    }
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the subcommands of the fp8lab command line share. Each has its options and its run in command_<name>.cpp.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/experiments/output.hpp"
+#include "fp8lab/experiments/picture.hpp"
+#include "fp8lab/experiments/primer.hpp"
+
+namespace fp8lab::experiments {
+
+// Exit status; 0 is done.
+inline constexpr int bad_input = 2;
+inline constexpr int not_reproduced = 3;  // or not verified
+
+/// What a subcommand does once its options are parsed; gives the exit status.
+using Command = std::function<int()>;
+
+// Each adds its subcommand to `app`; where the user calls it, `chosen` becomes what it does.
+void add_primer(CLI::App& app, Command& chosen);
+void add_cast(CLI::App& app, Command& chosen);
+void add_double_rounding(CLI::App& app, Command& chosen);
+void add_verify(CLI::App& app, Command& chosen);
+
+/// What the terminal on stdout can show.
+[[nodiscard]] TextStyle style_of_terminal();
+
+/// The threads that an experiment takes: what the machine has.
+[[nodiscard]] int threads_of_machine();
+
+/// Prints to stdout, or throws: a report that nobody can read is no success.
+void print(const std::string& text);
+
+/// Draws a progress bar on stderr once a run has taken a second, where stderr is a terminal.
+class ProgressBar {
+ public:
+  void operator()(double share);
+  void clear() const;
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool shown_ = false;
+};
+
+/// --out and --quiet, which every experiment has.
+struct OutputOptions {
+  std::optional<std::string> out;
+  bool quiet = false;
+};
+
+/// Adds them; `files` says what --out writes.
+void add_output(CLI::App& app, OutputOptions& options, const std::string& files);
+
+/// Throws, before the work and not after it, where files of these names could not be written.
+void check_output(const OutputOptions& options, const std::vector<std::string>& names);
+
+/// What work(progress) returns, with a progress bar unless it has to be quiet.
+template <typename Work>
+auto with_progress(const OutputOptions& options, const Work& work) {
+  ProgressBar bar;
+  Progress progress;
+  if (!options.quiet) progress = [&](double share) { bar(share); };
+  auto result = work(progress);
+  bar.clear();
+  return result;
+}
+
+/// Writes the files and prints the report, as far as the options ask for them. `told` says what lies in the directory.
+void deliver(const OutputOptions& options, const Files& files,
+             const std::function<std::string(const TextStyle&)>& report, const std::string& told);
+
+/// A number, or throws where not the whole text is one that fits T. (CLI11 would read 010 as octal, and "" as 0.)
+template <typename T>
+[[nodiscard]] T parse_number(const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc{} && end == text.data() + text.size()) return value;
+  std::ostringstream reason;
+  reason << "'" << text << "' is no " << (std::is_integral_v<T> ? "whole " : "") << "number from "
+         << std::numeric_limits<T>::lowest() << " to " << std::numeric_limits<T>::max();
+  throw CLI::ValidationError(reason.str());
+}
+
+/// An option that is a number; the value it has is the default.
+template <typename T>
+CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, const std::string& help) {
+  std::ostringstream text;
+  text << value;
+  return app
+      .add_option_function<std::string>(
+          name, [&value](const std::string& given) { value = parse_number<T>(given); }, help)
+      ->type_name(std::is_integral_v<T> ? "INT" : "FLOAT")
+      ->default_str(text.str());
+}
+
+/// The entries of the comma-separated list that option `name` got; throws where there is none, an empty one, or one
+/// twice.
+[[nodiscard]] std::vector<std::string> split_list(const std::string& name, const std::string& text);
+
+/// An option that is a comma-separated list; parse(entry) makes or refuses a value. `shown` tells the default.
+template <typename T, typename Parse>
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values, const Parse& parse,
+                      const std::string& help, const std::string& shown) {
+  CLI::callback_t take = [&values, parse, name](const CLI::results_t& given) {
+    values.clear();
+    for (const std::string& entry : split_list(name, given.front())) values.push_back(parse(entry));
+    return true;
+  };
+  return app.add_option(name, std::move(take), help)->type_name("LIST")->default_str(shown);
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the reports of all experiments share.
+#pragma once
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "fp8lab/experiments/provenance.hpp"
+#include "fp8lab/reference/histogram.hpp"
+
+namespace fp8lab::experiments {
+
+using Json = nlohmann::ordered_json;
+
+/// printf into a string of at most 511 characters.
+template <typename... Args>
+std::string formatted(const char* format, Args... args) {
+  char text[512];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+/// A text as a field of a CSV.
+[[nodiscard]] inline std::string csv_field(const std::string& text) {
+  if (text.find_first_of("\",\n\r") == std::string::npos) return text;
+  std::string field = "\"";
+  for (const char c : text) field.append(c == '"' ? 2 : 1, c);
+  return field + '"';
+}
+
+[[nodiscard]] inline Json json_of_histogram(const Histogram& histogram) {
+  return {{"edges", histogram.edges()},
+          {"counts", histogram.counts()},
+          {"zeros", histogram.zeros},
+          {"infinities", histogram.infinities},
+          {"nans", histogram.nans},
+          {"below", histogram.below},
+          {"above", histogram.above},
+          {"underflows", histogram.underflows},
+          {"saturations", histogram.saturations},
+          {"total", histogram.total()}};
+}
+
+/// Where a result that `arguments` gave came from.
+[[nodiscard]] inline Json json_of_provenance(const Json& arguments) {
+  const Provenance made = provenance();
+  return {{"version", made.version}, {"commit", made.commit}, {"compiler", made.compiler},
+          {"cpu", made.cpu},         {"date", made.date},     {"arguments", arguments}};
+}
+
+/// As a file's content. What is not UTF-8, in a file name perhaps, is replaced; what is no number becomes null.
+[[nodiscard]] inline std::string text_of(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import pathlib
+import re
+import zlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fp8lab
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_a_sample_is_exact_on_every_target(tmp_path):
+    result = fp8lab.experiments.verify_casts(formats=["e4m3", "e2m1"], profiles=["cuda_satfinite"], chunks=2, threads=2, out=tmp_path)
+    assert result["passed"] and result["mismatches"] == 0 and len(result["rows"]) == 12
+    for row in result["rows"]:
+        assert set(fp8lab.targets()) <= set(row["mismatches"]) and row["inputs"] == 2 << 20
+    assert "0 mismatches: verified" in str(result)
+    assert json.loads((tmp_path / "verify_casts.json").read_text()) == result
+
+
+def test_wrong_arguments_are_named():
+    for call, error, message in [
+        (lambda: fp8lab.experiments.verify_casts(formats=["e4m4"]), ValueError, "unknown format 'e4m4'"),
+        (lambda: fp8lab.experiments.verify_casts(formats=[3]), TypeError, "formats must be a name"),
+        (lambda: fp8lab.experiments.verify_casts(all=1), TypeError, "all must be a bool"),
+        (lambda: fp8lab.experiments.verify_casts(roundings=["stochastic"]), ValueError, "depends on random bits"),
+        (lambda: fp8lab.experiments.verify_casts(chunks=0), ValueError, "chunks must be from 1 to 4096"),
+        (lambda: fp8lab.experiments.verify_casts(out=3), TypeError, "out must be a path"),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+
+
+def packages():
+    """What each package makes of floats, by the format and the profile that say the same."""
+    casts = {
+        ("e4m3", "ml_dtypes"): lambda x: x.astype(ml_dtypes.float8_e4m3fn),
+        ("e5m2", "ml_dtypes"): lambda x: x.astype(ml_dtypes.float8_e5m2),
+        ("e8m0", "ml_dtypes"): lambda x: x.astype(ml_dtypes.float8_e8m0fnu),
+    }
+    try:
+        import torch
+    except ImportError:
+        return casts
+    if torch.__version__ >= "2.13":
+        types = {("e4m3", "torch_2_13"): torch.float8_e4m3fn, ("e5m2", "torch_2_13"): torch.float8_e5m2,
+                 ("e8m0", "e8m0_torch"): torch.float8_e8m0fnu}  # fmt: skip
+        for key, dtype in types.items():
+            casts[key] = lambda x, dtype=dtype: torch.from_numpy(x).to(dtype).view(torch.uint8).numpy()
+    return casts
+
+
+def test_digests_are_crc32_of_codes_in_the_order_of_patterns():
+    # Over all floats a digest takes a package half a minute (below); here is its rule, on the floats of one chunk.
+    x = (np.arange(1 << 20, dtype=np.uint32) + np.uint32(0x3F8 << 20)).view(np.float32)
+    for (format, profile), cast in packages().items():
+        assert zlib.crc32(fp8lab.encode(x, format, profile=profile)) == zlib.crc32(cast(x).view(np.uint8))
+
+
+@pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="all 2^32 floats: ./dev test --exhaustive")
+def test_the_packages_themselves_give_the_digests_that_are_kept():
+    kept = {tuple(row): int(crc, 16) for *row, crc in re.findall(
+        r'\{"(\w+)", "(\w+)", "(nearest_even)", 0x(\w+)\}', (ROOT / "experiments/src/cast_digests.hpp").read_text())}  # fmt: skip
+    crc = dict.fromkeys(packages(), 0)
+    for chunk in range(4096):
+        x = (np.arange(1 << 20, dtype=np.uint32) + np.uint32(chunk << 20)).view(np.float32)
+        for key, cast in packages().items():
+            with np.errstate(all="ignore"):
+                crc[key] = zlib.crc32(cast(x).view(np.uint8), crc[key])
+    for (format, profile), value in crc.items():
+        assert value == kept[format, profile, "nearest_even"], (format, profile)
