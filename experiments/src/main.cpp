@@ -37,6 +37,7 @@ int parse_and_run(int argc, char** argv) {
   add_cast(app, chosen);
   add_double_rounding(app, chosen);
   add_verify(app, chosen);
+  add_lists(app, chosen);
   try {
     check_command(app, argc > 1 ? argv[1] : "");
     app.parse(argc, argv);

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cfenv>
 #include <concepts>
 #include <stdexcept>
 #include <string>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/targets.hpp"
@@ -19,21 +19,6 @@
 
 namespace fp8lab {
 namespace {
-
-/// The default floating-point environment (nearest even, nothing flushed), whatever the caller has set, for as long as
-/// this lives.
-class DefaultEnvironment {
- public:
-  DefaultEnvironment() {
-    std::fegetenv(&before_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  DefaultEnvironment(DefaultEnvironment&&) = delete;
-  ~DefaultEnvironment() { std::fesetenv(&before_); }
-
- private:
-  std::fenv_t before_{};
-};
 
 /// Elements that are worked on at a time where something has to be put aside: they stay in the first cache.
 constexpr std::size_t block = 2048;

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 
 namespace fp8lab {
@@ -28,6 +29,7 @@ void cast_all(const Format& format, const CastPolicy& policy, std::span<const T>
     throw std::invalid_argument(reason.str());
   }
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
+    const DefaultEnvironment guard;
     if constexpr (std::is_same_v<T, float>) {
       recode(format, policy, in.subspan(first, last - first), used, out.subspan(first, last - first));
     } else {

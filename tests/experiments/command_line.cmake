@@ -28,7 +28,7 @@ endif()
 expect(0 "not judged" "^$" primer --mma exact ${small})
 
 set(line "^fp8lab: [^\n]*")
-expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, double-rounding, verify\n$" prime)
+expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, double-rounding, verify, formats, profiles, models, distributions, targets\n$" prime)
 expect(2 "^$" "${line}\n$" primer --no-such-option)
 expect(2 "^$" "${line}unknown model for the FP8 product 'h200'; known: hopper_wgmma_fp8[^\n]*\n$" primer --mma h200)
 expect(2 "^$" "${line}rows must be a multiple of 16[^\n]*not 100\n$" primer --rows 100)
@@ -179,3 +179,10 @@ expect(2 "^$" "${line}unknown profile 'x'; known: [^\n]*\n$" verify casts --prof
 expect(2 "^$" "${line}rounding 'stochastic' depends on random bits[^\n]*\n$" verify casts --roundings stochastic)
 expect(2 "^$" "${line}chunks must be from 1 to 4096, not 0\n$" verify casts --chunks 0)
 expect(2 "^$" "${line}subcommand is required[^\n]*\n$" verify)
+
+# Lists
+expect(0 "^e4m3\n[^\n]*largest 448[^\n]*\n    8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits\n" "^$" formats)
+expect(0 "e8m0_deepgemm\n    rounds upward; [^\n]*\n    Source: DeepGEMM" "^$" profiles)
+expect(0 "hopper_wgmma_fp8\n[^\n]*\n    Source: [^\n]*\n    Evidence: " "^$" models)
+expect(0 "student_t\n" "^$" distributions)
+expect(0 "scalar\n$" "^$" targets)

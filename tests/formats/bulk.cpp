@@ -294,6 +294,15 @@ TEST_CASE("results do not depend on the caller's rounding mode or flush flags") 
 }
 #endif
 
+TEST_CASE("codes of 16 bits may take the place of what they encode") {
+  auto words = all_halves();
+  std::vector<std::uint16_t> expected(words.size());
+  encode(bfloat16, ieee, std::span<const Half>(words), expected);
+  const std::span place(reinterpret_cast<std::uint16_t*>(words.data()), words.size());
+  encode(bfloat16, ieee, std::span<const Half>(words), place);
+  REQUIRE(std::ranges::equal(place, expected));
+}
+
 TEST_CASE("targets can be listed and forced by name") {
   const UnforceTarget guard;
   REQUIRE(targets().back() == "scalar");

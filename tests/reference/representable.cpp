@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/representable.hpp"
 
+#include <cfenv>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "support.hpp"
@@ -33,6 +36,35 @@ TEST_CASE("representable values are fixed points, and bulk equals scalar in plac
   std::vector<float> twice = once;
   cast_to_representable(e4m3, {}, std::span<const float>(twice), 4, twice);
   for (std::size_t i = 0; i < x.size(); ++i) REQUIRE((std::isnan(once[i]) || bits(twice[i]) == bits(once[i])));
+}
+
+TEST_CASE("cast_to_representable does not depend on the caller's rounding mode, for any source") {
+  const auto run = [](auto x) {
+    auto out = x;
+    cast_to_representable(e4m3, {}, std::span<const typename decltype(x)::value_type>(x), 0.3, std::span(out), 2);
+    return out;
+  };
+  std::vector<double> doubles;
+  std::vector<float> floats;
+  std::vector<Half> halves;
+  std::vector<BFloat16> bfloats;
+  for (std::uint16_t i = 0; i < 1000; ++i) {
+    floats.push_back(static_cast<float>(i) * 0.3137F);
+    doubles.push_back(i * 0.3137);
+    halves.push_back({static_cast<std::uint16_t>(0x3000 + 7 * i)});
+    bfloats.push_back({static_cast<std::uint16_t>(0x3E00 + i)});
+  }
+  const auto same = [](auto a, auto b) { return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0; };
+  const auto before = std::tuple(run(doubles), run(floats), run(halves), run(bfloats));
+  std::fesetround(FE_UPWARD);
+  const auto under = std::tuple(run(doubles), run(floats), run(halves), run(bfloats));
+  const int mode = std::fegetround();
+  std::fesetround(FE_TONEAREST);
+  CHECK(mode == FE_UPWARD);
+  CHECK(same(std::get<0>(before), std::get<0>(under)));
+  CHECK(same(std::get<1>(before), std::get<1>(under)));
+  CHECK(same(std::get<2>(before), std::get<2>(under)));
+  CHECK(same(std::get<3>(before), std::get<3>(under)));
 }
 
 TEST_CASE("bad scales are named") {
