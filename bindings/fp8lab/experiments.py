@@ -318,7 +318,7 @@ def verify_casts(
     ----------
     formats, profiles, roundings : sequences of str, optional
         Names. All formats and profiles if left out; every profile with its own rounding, and every other rounding with
-        ``cuda_satfinite`` and ``ieee``, if neither profiles nor roundings are given.
+        ``cuda_satfinite``, if neither profiles nor roundings are given.
     all : bool
         All 2^32 floats, and the CRC-32 of their codes: about half a minute a combination on two cores.
     chunks, seed : int

@@ -55,11 +55,11 @@ void add_verify(CLI::App& app, Command& chosen) {
       "Examples:\n"
       "  fp8lab verify casts                               a seeded sample of every combination\n"
       "  fp8lab verify casts --all --formats e4m3          all 2^32 floats, and their digests\n"
-      "  fp8lab verify casts --all                         everything: about an hour on two cores");
+      "  fp8lab verify casts --all                         everything: about 40 minutes on two cores");
   add_list(*casts, "--formats", arguments.formats, same, "formats to verify", "all");
   add_list(*casts, "--profiles", arguments.profiles, same, "profiles to verify", "all");
   add_list(*casts, "--roundings", arguments.roundings, same, "rounding modes to verify",
-           "each profile's own; every one for cuda_satfinite and ieee");
+           "each profile's own; every one for cuda_satfinite");
   casts->add_flag("--all", arguments.all, "all 2^32 floats a combination, and the digest of their codes");
   add_number(*casts, "--chunks", arguments.chunks, "without --all: chunks of 2^20 floats a combination");
   add_number(*casts, "--seed", arguments.seed, "without --all: which chunks");

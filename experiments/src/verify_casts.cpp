@@ -189,7 +189,7 @@ bool is_for_e8m0_alone(const Profile& profile) { return profile.name.starts_with
 bool is_asked(const VerifyCastsArguments& arguments, const Profile& profile, std::string_view rounding) {
   if (!arguments.roundings.empty()) return std::ranges::count(arguments.roundings, rounding) != 0;
   return find_rounding(rounding) == profile.policy.rounding || !arguments.profiles.empty() ||
-         profile.name == "cuda_satfinite" || profile.name == "ieee";
+         profile.name == "cuda_satfinite";
 }
 
 std::vector<Combination> combinations_of(const VerifyCastsArguments& arguments) {

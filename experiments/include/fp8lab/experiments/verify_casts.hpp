@@ -21,7 +21,8 @@ namespace fp8lab::experiments {
 struct VerifyCastsArguments {
   std::vector<std::string> formats = {};   ///< names; all where empty
   std::vector<std::string> profiles = {};  ///< names; all where empty. Those with e8m0 in their name are for E8M0 alone
-  std::vector<std::string> roundings = {};  ///< names; all that need no random bits where empty
+  std::vector<std::string> roundings = {};  ///< names; where neither is given: every profile with its own rounding, and
+                                            ///< every other rounding with cuda_satfinite
   bool all = false;                         ///< all 2^32 floats, and their digests
   int chunks = 4;  ///< otherwise so many seeded chunks of 2^20 consecutive floats, a combination
   std::uint64_t seed = 1;
