@@ -10,29 +10,43 @@ namespace {
 
 using MaybeFormat = std::optional<NamedOrOwnFormat>;
 
-/// A (rows, depth) array of codes (uint8), or of float32 values where there is no format.
-Operands operands_of(const py::array& array, const MaybeFormat& format) {
+/// A (rows, depth) array of codes (uint8, or uint16 for formats of more than 8 bits) with its block scales, if any, or
+/// of float32 values where there is no format.
+Operands operands_of(const py::array& array, const MaybeFormat& format, const Array<std::uint8_t>& scales) {
   const auto rows = static_cast<std::size_t>(array.shape(0));
   const auto depth = static_cast<std::size_t>(array.shape(1));
-  if (!format) return Operands::floats(view(py::cast<Array<float>>(array)), rows, depth);
-  return Operands::codes(view(py::cast<Array<std::uint8_t>>(array)), format->format, rows, depth);
+  Operands result = Operands::floats({}, rows, depth);
+  result.scales = view(scales);
+  if (!format) {
+    result.elements = view(py::cast<Array<float>>(array));
+    return result;
+  }
+  result.format = format->format;
+  if (format->format.bits() > 8) {
+    result.elements = view(py::cast<Array<std::uint16_t>>(array));
+  } else {
+    result.elements = view(py::cast<Array<std::uint8_t>>(array));
+  }
+  return result;
 }
 
-void mma_array(const std::string& model, const py::array& a, const MaybeFormat& format_a, const py::array& b,
-               const MaybeFormat& format_b, const Array<float>& c, Array<float> out, const std::string& zero_rule) {
-  const Operands left = operands_of(a, format_a);
-  const Operands right = operands_of(b, format_b);
+void mma_array(const std::string& model, const Operands& left, const Operands& right, const Array<float>& c,
+               Array<float> out, const std::string& zero_rule) {
   const auto accumulators = view(c);
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
   mma(find_model(model), left, right, accumulators, results, find_zero_rule(zero_rule));
 }
+void mma_half_array(const std::string& model, const Operands& left, const Operands& right,
+                    const Array<std::uint16_t>& c, Array<std::uint16_t> out, const std::string& zero_rule) {
+  const auto accumulators = view_as<Half>(c);
+  const auto results = mutable_view_as<Half>(out);
+  const py::gil_scoped_release release;
+  mma(find_model(model), left, right, accumulators, results, find_zero_rule(zero_rule));
+}
 
-void gemm_array(const std::string& model, const py::array& a, const MaybeFormat& format_a, const py::array& b,
-                const MaybeFormat& format_b, Array<float> out, float scale_a, float scale_b, int promote_k,
-                const Array<float>& bias, const std::string& zero_rule, int threads) {
-  const Operands left = operands_of(a, format_a);
-  const Operands right = operands_of(b, format_b);
+void gemm_array(const std::string& model, const Operands& left, const Operands& right, Array<float> out, float scale_a,
+                float scale_b, int promote_k, const Array<float>& bias, const std::string& zero_rule, int threads) {
   const GemmOptions options{.scale_a = scale_a,
                             .scale_b = scale_b,
                             .promote_k = promote_k,
@@ -51,30 +65,44 @@ std::vector<std::string> operand_names(const MmaModel& model) {
   return names;
 }
 
+std::optional<std::string> scale_format(const MmaModel& model) {
+  return model.scales ? std::optional(format_name(model.scales->format)) : std::nullopt;
+}
+
 }  // namespace
 
 void bind_products(py::module_& module) {
+  py::class_<Operands>(module, "Operands", "An operand's arrays, which must outlive it.")
+      .def(py::init(&operands_of), py::arg("elements"), py::arg("format"), py::arg("scales").noconvert(),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 4>());
   py::class_<MmaModel>(module, "MmaModel")
       .def_property_readonly("name", [](const MmaModel& m) { return std::string(m.name); })
-      .def_property_readonly("description", [](const MmaModel& m) { return std::string(m.description); })
+      .def_property_readonly("description", [](const MmaModel& m) { return describe(m); })
       .def_property_readonly("source", [](const MmaModel& m) { return std::string(m.source); })
       .def_property_readonly("evidence", [](const MmaModel& m) { return std::string(m.evidence); })
+      .def_property_readonly("k", [](const MmaModel& m) { return m.k() == 0 ? std::nullopt : std::optional(m.k()); })
       .def_readonly("products_per_step", &MmaModel::products_per_step)
       .def_readonly("fraction_bits", &MmaModel::fraction_bits)
+      .def_property_readonly("accumulator", [](const MmaModel& m) { return format_name(m.accumulator()); })
       .def_property_readonly("operands", &operand_names)
+      .def_property_readonly("scale_format", &scale_format)
+      .def_property_readonly("scale_block",
+                             [](const MmaModel& m) { return m.scales ? std::optional(m.scales->block) : std::nullopt; })
       .def("__str__",
            [](const MmaModel& m) {
-             return std::string(m.name) + ": " + std::string(m.description) + " [" + std::string(m.source) + "; " +
+             return std::string(m.name) + ": " + describe(m) + " [" + std::string(m.source) + "; " +
                     std::string(m.evidence) + "]";
            })
       .def("__repr__", [](const MmaModel& m) { return "<fp8lab.MmaModel " + std::string(m.name) + ">"; });
   module.def("models", [] { return std::vector<MmaModel>(models.begin(), models.end()); });
   module.def("find_model", [](const std::string& name) { return find_model(name); });
-  module.def("mma", &mma_array, py::arg("model"), py::arg("a"), py::arg("format_a"), py::arg("b"), py::arg("format_b"),
-             py::arg("c").noconvert(), py::arg("out").noconvert(), py::arg("zero_rule"));
-  module.def("gemm", &gemm_array, py::arg("model"), py::arg("a"), py::arg("format_a"), py::arg("b"),
-             py::arg("format_b"), py::arg("out").noconvert(), py::arg("scale_a"), py::arg("scale_b"),
-             py::arg("promote_k"), py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"));
+  module.def("mma", &mma_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
+             py::arg("out").noconvert(), py::arg("zero_rule"));
+  module.def("mma", &mma_half_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
+             py::arg("out").noconvert(), py::arg("zero_rule"));
+  module.def("gemm", &gemm_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("out").noconvert(),
+             py::arg("scale_a"), py::arg("scale_b"), py::arg("promote_k"), py::arg("bias").noconvert(),
+             py::arg("zero_rule"), py::arg("threads"));
   module.def("targets", [] {
     std::vector<std::string> names;
     for (const std::string_view name : targets()) names.emplace_back(name);

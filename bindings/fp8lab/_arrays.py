@@ -97,9 +97,14 @@ def as_doubles(x: Any, argument: str) -> Array:
 
 def as_float32(x: Any, argument: str, shape: tuple[int, ...] | None = None) -> Array:
     """A C-contiguous float32 array, of ``shape`` if given."""
+    return as_floats_of(x, argument, "float32", shape)
+
+
+def as_floats_of(x: Any, argument: str, dtype: str, shape: tuple[int, ...] | None = None) -> Array:
+    """A C-contiguous array of the element type ``dtype``, of ``shape`` if given."""
     array, name = as_array(x, argument)
-    if name != "float32":
-        raise TypeError(f"{argument} must be float32, not {name}")
+    if name != dtype:
+        raise TypeError(f"{argument} must be {dtype}, not {name}")
     if shape is not None and array.shape != shape:
         raise ValueError(f"{argument} must have shape {shape}, not {array.shape}")
     return _contiguous(array)

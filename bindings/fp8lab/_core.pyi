@@ -95,11 +95,22 @@ class MmaModel:
     @property
     def evidence(self) -> str: ...
     @property
+    def k(self) -> int | None: ...
+    @property
     def products_per_step(self) -> int: ...
     @property
     def fraction_bits(self) -> int: ...
     @property
+    def accumulator(self) -> str: ...
+    @property
     def operands(self) -> list[str]: ...
+    @property
+    def scale_format(self) -> str | None: ...
+    @property
+    def scale_block(self) -> int | None: ...
+
+class Operands:
+    def __init__(self, elements: NDArray[Any], format: Format | None, scales: NDArray[np.uint8]) -> None: ...
 
 class Histogram:
     def __init__(self, kind: str, low: float, high: float, count: int, format: Format) -> None: ...
@@ -211,21 +222,12 @@ def torch_cuda_normal(
     out: NDArray[np.float32], mean: float, std: float, seed: int, offset: int, sms: int, blocks_per_sm: int
 ) -> None: ...
 def mma(
-    model: str,
-    a: NDArray[Any],
-    format_a: Format | None,
-    b: NDArray[Any],
-    format_b: Format | None,
-    c: NDArray[np.float32],
-    out: NDArray[np.float32],
-    zero_rule: str,
+    model: str, a: Operands, b: Operands, c: NDArray[Any], out: NDArray[Any], zero_rule: str
 ) -> None: ...
 def gemm(
     model: str,
-    a: NDArray[Any],
-    format_a: Format | None,
-    b: NDArray[Any],
-    format_b: Format | None,
+    a: Operands,
+    b: Operands,
     out: NDArray[np.float32],
     scale_a: float,
     scale_b: float,

@@ -76,7 +76,8 @@ def primer(
     sms : int
         Streaming multiprocessors of the device that draws the weight.
     mma : str
-        One of ``models()`` that takes E4M3: the tensor core of the FP8 product.
+        One of ``models()`` that takes E4M3 without block scales and accumulates in float32: the tensor core of the FP8
+        product.
     in_features, out_features, rows : int
         Multiples of 16 from 16 to 65536.
     scale_x, scale_w : float

@@ -220,7 +220,8 @@ void add_histograms(const Tensors& t, PrimerResult& result) {
 std::vector<MmaModel> primer_models() {
   std::vector<MmaModel> takers;
   std::ranges::copy_if(models, std::back_inserter(takers), [](const MmaModel& model) {
-    return std::ranges::find(model.operands, e4m3) != model.operands.end();
+    const bool takes_e4m3 = std::ranges::find(model.operands, e4m3) != model.operands.end();
+    return takes_e4m3 && !model.scales && model.accumulator() == binary32;
   });
   return takers;
 }

@@ -6,24 +6,22 @@
 #include <cmath>
 #include <limits>
 
+#include "instruction.hpp"
+
 namespace fp8lab {
 
-ExactGemm::ExactGemm(const GemmShape& shape, std::span<const Factor> a, std::span<const Factor> b, std::span<float> out)
-    : shape_(shape),
-      a_(a),
-      b_(b),
-      out_(out),
-      left_(side_of(a, shape.rows, shape.depth)),
-      right_(side_of(b, shape.columns, shape.depth)) {}
+ExactGemm::ExactGemm(const GemmShape& shape, const Factors& a, const Factors& b, std::span<float> out)
+    : shape_(shape), a_(a), b_(b), out_(out), left_(side_of(a, shape.rows)), right_(side_of(b, shape.columns)) {}
 
-ExactGemm::Side ExactGemm::side_of(std::span<const Factor> factors, std::size_t rows, std::size_t depth) {
+ExactGemm::Side ExactGemm::side_of(const Factors& factors, std::size_t rows) {
+  const std::size_t depth = factors.depth;
   Side side{Matrix(static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(depth)), std::vector<double>(rows)};
   for (std::size_t row = 0; row < rows; ++row) {
     double squares = 0;
     for (std::size_t k = 0; k < depth; ++k) {
-      const Factor& x = factors[row * depth + k];
+      const Factor& x = factors.elements[row * depth + k];
       const bool special = x.kind == Kind::infinite || x.kind == Kind::nan;
-      const double value = special ? 0 : std::ldexp(x.significand, x.lsb);
+      const double value = special ? 0 : x.value;
       side.values(static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(k)) = value;
       squares += special ? std::numeric_limits<double>::quiet_NaN() : value * value;
     }
@@ -59,8 +57,7 @@ void ExactGemm::operator()(std::size_t first, std::size_t last, const Report& re
         if (decided) {
           result = computed == 0 ? 0.0F : below;
         } else {
-          result = mma_step(exact, a_.subspan(row * shape_.depth, shape_.depth),
-                            b_.subspan(column * shape_.depth, shape_.depth), 0.0F);
+          result = accumulator_value(exact, mma_instruction(exact, a_.row(row), b_.row(column), 0, ZeroRule::skip));
         }
       }
     }

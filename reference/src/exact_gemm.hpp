@@ -15,7 +15,7 @@ namespace fp8lab {
 /// infinity takes part, the element is summed exactly.
 class ExactGemm {
  public:
-  ExactGemm(const GemmShape& shape, std::span<const Factor> a, std::span<const Factor> b, std::span<float> out);
+  ExactGemm(const GemmShape& shape, const Factors& a, const Factors& b, std::span<float> out);
   void operator()(std::size_t first, std::size_t last, const Report& report) const;
 
  private:
@@ -24,10 +24,11 @@ class ExactGemm {
     Matrix values;              // specials as zeros
     std::vector<double> norms;  // 2-norm a row; NaN where a special takes part
   };
-  [[nodiscard]] static Side side_of(std::span<const Factor> factors, std::size_t rows, std::size_t depth);
+  [[nodiscard]] static Side side_of(const Factors& factors, std::size_t rows);
 
   GemmShape shape_;
-  std::span<const Factor> a_, b_;
+  const Factors& a_;
+  const Factors& b_;
   std::span<float> out_;
   Side left_, right_;
 };

@@ -34,9 +34,9 @@ void check_gemm(const MmaModel& model, const Operands& a, const Operands& b, std
   if (options.promote_k > 0 && model.arithmetic == Arithmetic::exact) {
     throw std::invalid_argument("promote_k does not apply to exact, which has no accumulator to promote");
   }
-  if (options.promote_k > 0 && options.promote_k % model.products_per_step != 0) {
-    throw std::invalid_argument("promote_k must be a multiple of " + std::to_string(model.products_per_step) +
-                                ", one step of " + std::string(model.name) + ", not " +
+  if (options.promote_k > 0 && options.promote_k % model.k() != 0) {
+    throw std::invalid_argument("promote_k must be a multiple of " + std::to_string(model.k()) +
+                                ", one instruction of " + std::string(model.name) + ", not " +
                                 std::to_string(options.promote_k));
   }
   for (const float scale : {options.scale_a, options.scale_b}) {
@@ -60,8 +60,8 @@ void epilogue(std::span<float> out, std::size_t columns, const GemmOptions& opti
 void gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<float> out,
           const GemmOptions& options) {
   check_gemm(model, a, b, out.size(), options);
-  const std::vector<Factor> left = factors(model, a, "a");
-  const std::vector<Factor> right = factors(model, b, "b");
+  const Factors left = FactorReader(model, a, options.zero_rule, "a").rows(0, a.rows);
+  const Factors right = FactorReader(model, b, options.zero_rule, "b").rows(0, b.rows);
   const GemmShape shape{a.rows, b.rows, a.depth};
   std::atomic<bool> cancelled = false;
   const auto run = [&](const auto& multiply) {

@@ -6,6 +6,7 @@
 
 #include "fp8lab/formats/targets.hpp"
 #include "fuse_columns.hpp"
+#include "instruction.hpp"
 
 namespace fp8lab {
 namespace {
@@ -17,20 +18,20 @@ bool fits_vector_code(const MmaModel& model, ZeroRule zero_rule) {
   const double largest_sum = std::ldexp(4.0 * model.products_per_step + 2, model.fraction_bits);
   int bits = 0;
   for (const Format& format : model.operands) bits = std::max(bits, 2 * (format.mantissa_bits + 1));
-  return vector_code_allowed() && zero_rule == ZeroRule::skip && largest_sum < 0x1p31 && bits <= 24 &&
-         model.output.exponent_bits == 8;
+  const bool plain = model.lowering == Lowering::native && model.order == StepOrder::ascending && model.group == 1 &&
+                     !model.scales && model.accumulator() == binary32;
+  return vector_code_allowed() && plain && zero_rule != ZeroRule::mma_sim && largest_sum < 0x1p31 && bits <= 24;
 }
 
 bool is_ordinary(const Factor& x) {
   return x.kind == Kind::zero || (x.kind == Kind::finite && std::abs(x.exponent) <= largest_exponent);
 }
-float value_of(const Factor& x) { return std::ldexp(static_cast<float>(x.significand), x.lsb); }
 float power_of(const Factor& x) { return x.kind == Kind::zero ? 0.0F : std::ldexp(1.0F, x.exponent); }
 
 }  // namespace
 
-TiledGemm::TiledGemm(const MmaModel& model, const GemmShape& shape, std::span<const Factor> a,
-                     std::span<const Factor> b, int promote_k, ZeroRule zero_rule, std::span<float> out)
+TiledGemm::TiledGemm(const MmaModel& model, const GemmShape& shape, const Factors& a, const Factors& b, int promote_k,
+                     ZeroRule zero_rule, std::span<float> out)
     : model_(model),
       shape_(shape),
       a_(a),
@@ -42,8 +43,8 @@ TiledGemm::TiledGemm(const MmaModel& model, const GemmShape& shape, std::span<co
   const auto step = static_cast<std::size_t>(model.products_per_step);
   padded_depth_ = (shape.depth + step - 1) / step * step;
   if (!vector_code_) return;
-  left_ = rows_of(a);
-  right_ = tiles_of(b);
+  left_ = rows_of(a.elements);
+  right_ = tiles_of(b.elements);
 }
 
 TiledGemm::Rows TiledGemm::rows_of(std::span<const Factor> a) const {
@@ -56,7 +57,7 @@ TiledGemm::Rows TiledGemm::rows_of(std::span<const Factor> a) const {
         rows.ordinary[row] = false;
         continue;
       }
-      rows.value[row * padded_depth_ + k] = value_of(x);
+      rows.value[row * padded_depth_ + k] = static_cast<float>(x.value);
       rows.power[row * padded_depth_ + k] = power_of(x);
     }
   }
@@ -76,7 +77,7 @@ TiledGemm::Rows TiledGemm::tiles_of(std::span<const Factor> b) const {
         continue;
       }
       const std::size_t at = (tile * padded_depth_ + k) * tile_columns + column % tile_columns;
-      rows.value[at] = value_of(x);
+      rows.value[at] = static_cast<float>(x.value);
       rows.power[at] = power_of(x);
     }
   }
@@ -84,20 +85,19 @@ TiledGemm::Rows TiledGemm::tiles_of(std::span<const Factor> b) const {
 }
 
 float TiledGemm::dot(std::size_t row, std::size_t column) const {
-  const auto a = a_.subspan(row * shape_.depth, shape_.depth);
-  const auto b = b_.subspan(column * shape_.depth, shape_.depth);
-  const auto step = static_cast<std::size_t>(model_.products_per_step);
-  float accumulator = 0;
+  const auto step = static_cast<std::size_t>(model_.k());
+  std::uint32_t accumulator = 0;
   float promoted = 0;
   for (std::size_t k = 0; k < shape_.depth; k += step) {
     const std::size_t count = std::min(step, shape_.depth - k);
-    accumulator = mma_step(model_, a.subspan(k, count), b.subspan(k, count), accumulator, zero_rule_);
+    accumulator = mma_instruction(model_, a_.part(row, k, count), b_.part(column, k, count), accumulator, zero_rule_);
     if (promote_k_ != 0 && (k + step) % promote_k_ == 0) {
-      promoted += accumulator;
+      promoted += accumulator_value(model_, accumulator);
       accumulator = 0;
     }
   }
-  return promote_k_ == 0 ? accumulator : promoted + accumulator;
+  const float last = accumulator_value(model_, accumulator);
+  return promote_k_ == 0 ? last : promoted + last;
 }
 
 void TiledGemm::tile_of_rows(std::size_t tile, std::size_t row0, std::size_t row1) const {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "fp8lab/reference/mma.hpp"
+#include "factors.hpp"
 
 namespace fp8lab {
 
@@ -20,11 +20,11 @@ struct GemmShape {
 using Report = std::function<bool(double)>;
 
 /// A GEMM of fused steps. A tile of 32 columns goes through the vector code where all factors of the tile and the row
-/// allow it (finite, moderate exponents), and through mma_step otherwise; the bits are the same.
+/// allow it (finite, moderate exponents), and through mma_instruction otherwise; the bits are the same.
 class TiledGemm {
  public:
-  TiledGemm(const MmaModel& model, const GemmShape& shape, std::span<const Factor> a, std::span<const Factor> b,
-            int promote_k, ZeroRule zero_rule, std::span<float> out);
+  TiledGemm(const MmaModel& model, const GemmShape& shape, const Factors& a, const Factors& b, int promote_k,
+            ZeroRule zero_rule, std::span<float> out);
   /// Computes rows [first, last).
   void operator()(std::size_t first, std::size_t last, const Report& report) const;
 
@@ -40,7 +40,8 @@ class TiledGemm {
 
   MmaModel model_;
   GemmShape shape_;
-  std::span<const Factor> a_, b_;
+  const Factors& a_;
+  const Factors& b_;
   std::size_t promote_k_;
   ZeroRule zero_rule_;
   std::span<float> out_;

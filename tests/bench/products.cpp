@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <bit>
+#include <functional>
 #include <memory>
 
 #include "bench.hpp"
@@ -31,27 +33,41 @@ struct Data {
   std::vector<float> out = std::vector<float>(rows * columns);
 };
 
-/// The first row again, step by step.
+/// Elements k to k + count of every row, or of row 0 for every one of `columns` rows.
+template <typename Element>
+std::vector<Element> part(std::span<const Element> matrix, std::size_t k, std::size_t count, bool first_row_only) {
+  std::vector<Element> result;
+  for (std::size_t row = 0; row < columns; ++row) {
+    const auto from = matrix.subspan((first_row_only ? 0 : row) * depth + k, count);
+    result.insert(result.end(), from.begin(), from.end());
+  }
+  return result;
+}
+
+/// The first row again, instruction by instruction.
 bool first_row_is_right(const MmaModel& model, const Operands& a, const Operands& b, const std::vector<float>& out,
                         std::size_t promote_k) {
-  const auto left = factors(model, a, "a");
-  const auto right = factors(model, b, "b");
-  const std::size_t step = model.products_per_step == 0 ? depth : static_cast<std::size_t>(model.products_per_step);
-  for (std::size_t column = 0; column < columns; ++column) {
-    float accumulator = 0;
-    float promoted = 0;
-    for (std::size_t k = 0; k < depth; k += step) {
-      accumulator = mma_step(model, std::span(left).subspan(k, step),
-                             std::span(right).subspan(column * depth + k, step), accumulator);
-      if (promote_k != 0 && (k + step) % promote_k == 0) {
-        promoted += accumulator;
-        accumulator = 0;
-      }
-    }
-    const float expected = promote_k == 0 ? accumulator : promoted + accumulator;
-    if (std::bit_cast<std::uint32_t>(expected) != std::bit_cast<std::uint32_t>(out[column])) return false;
+  const std::size_t step = model.k() == 0 ? depth : static_cast<std::size_t>(model.k());
+  std::vector<float> accumulator(columns);
+  std::vector<float> promoted(columns);
+  for (std::size_t k = 0; k < depth; k += step) {
+    std::visit(
+        [&](auto left) {
+          const auto right = std::get<decltype(left)>(b.elements);
+          const auto x = part(left, k, step, true);
+          const auto y = part(right, k, step, false);
+          mma(model, {std::span(x), a.format, columns, step}, {std::span(y), b.format, columns, step}, accumulator,
+              accumulator);
+        },
+        a.elements);
+    if (promote_k == 0 || (k + step) % promote_k != 0) continue;
+    std::ranges::transform(promoted, accumulator, promoted.begin(), std::plus<>());
+    std::ranges::fill(accumulator, 0.0F);
   }
-  return true;
+  std::ranges::transform(promoted, accumulator, promoted.begin(), std::plus<>());
+  return std::ranges::equal(promoted, std::span(out).first(columns), [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
 }
 
 }  // namespace

@@ -15,46 +15,149 @@ import pytest
 import fp8lab
 from conftest import splitmix
 
-VECTORS = pathlib.Path(__file__).parents[1] / "vectors" / "mma_sim_fp8.json"
+VECTORS = pathlib.Path(__file__).parents[1] / "vectors" / "mma_sim.json"
+# Measured on Ada, L40S, H100, H200 and B200 by Khattak and Mikaitis (MATLAB-tensor-core, BSD-2-Clause); not part of this
+# project.
+MEASURED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "tensor_core_gpu_rows.json.gz"
+MEASURED_MODELS = {
+    "sm89.mma.k32": "ada_mma_fp8",
+    "sm90a.wgmma.k32": "hopper_wgmma_fp8",
+    "sm90.sm100.mma_sync_lowered.k32": "hopper_mma_sync_fp8",
+}
 
 
 def codes(hexes):
     return np.array([list(bytes.fromhex(text)) for text in hexes], np.uint8)
 
 
-def words(hexes):
-    return np.array([int(text, 16) for text in hexes], np.uint32).view(np.float32)
+def words(hexes, dtype=np.float32):
+    """Words of float32, or of float16, as numbers."""
+    word = np.uint32 if dtype == np.float32 else np.uint16
+    return np.array([int(text, 16) for text in hexes], np.uint32).astype(word).view(dtype)
+
+
+def accumulator(model):
+    return np.dtype(next(m for m in fp8lab.models() if m.name == model).accumulator)
+
+
+def assert_same_words(actual, expected):
+    assert actual.dtype == expected.dtype
+    word = f"u{actual.dtype.itemsize}"
+    np.testing.assert_array_equal(actual.view(word), expected.view(word))
+
+
+def operand(hexes, format):
+    """Codes as mma takes them: E2M1 packed."""
+    return fp8lab.pack_pairs(codes(hexes)) if format == "e2m1" else codes(hexes)
 
 
 def test_mma_gives_mma_sims_words():
     checked = 0
     for group in json.loads(VECTORS.read_text())["groups"]:
-        rows = list(zip(*group.get("cases", []), strict=True))
-        if not rows:
-            continue
+        model, format_a, format_b = group["model"], group["format_a"], group["format_b"]
+        a, b, *scales, c, d = zip(*group["rows"], strict=True)
+        scale_a, scale_b = map(codes, scales) if scales else (None, None)
         out = fp8lab.mma(
-            group["model"], codes(rows[1]), codes(rows[2]), words(rows[3]),
-            format_a=group["a"], format_b=group["b"], zero_rule="mma_sim",
+            model, operand(a, format_a), operand(b, format_b), words(c, accumulator(model)),
+            format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b, zero_rule="mma_sim",
         )  # fmt: skip
-        np.testing.assert_array_equal(out.view(np.uint32), words(rows[4]).view(np.uint32))
+        assert_same_words(out, words(d, accumulator(model)))
         checked += len(out)
-    assert checked == 1486
+    assert checked == 5282
 
 
-def test_hopper_gives_the_words_that_devices_gave():
-    # Measured on H100 and H200 by Khattak and Mikaitis (MATLAB-tensor-core, BSD-2-Clause); not part of this project.
-    path = pathlib.Path(__file__).parents[3] / "shared" / "data" / "tensor_core_gpu_rows.json.gz"
-    if not path.exists():
+def test_tensor_cores_give_the_words_that_devices_gave():
+    if not MEASURED.exists():
         pytest.skip("the rows measured on devices are not here")
-    checked = 0
-    for group in json.loads(gzip.decompress(path.read_bytes()))["groups"]:
-        if not group["model"].startswith("sm90a.wgmma"):
-            continue
+    sets = json.loads(gzip.decompress(MEASURED.read_bytes()))["groups"]
+    for group in sets:
+        model = MEASURED_MODELS[group["model"]] + ("_f16" if group["cd"] == "f16" else "")
         a, b, c, d = zip(*group["cases"], strict=True)
-        out = fp8lab.mma("hopper_wgmma_fp8", codes(a), codes(b), words(c), format_a=group["fmt"], format_b=group["fmt"])
-        np.testing.assert_array_equal(out.view(np.uint32), words(d).view(np.uint32))
-        checked += len(d)
-    assert checked == 4000
+        dtype = accumulator(model)
+        out = fp8lab.mma(model, codes(a), codes(b), words(c, dtype), format_a=group["fmt"], format_b=group["fmt"])
+        assert_same_words(out, words(d, dtype))
+    assert len(sets) == 18 and sum(len(group["cases"]) for group in sets) == 18000
+
+
+def test_float16_and_bfloat16_operands():
+    x = np.float32([[1, 2, 3, 4] * 4, [0.5, -0.5] * 8])
+    halves, brains = x.astype(np.float16), x.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(fp8lab.mma("hopper_fp16", halves, halves), np.float32([120, 4]))
+    np.testing.assert_array_equal(fp8lab.mma("ampere_bf16", brains, brains), np.float32([120, 4]))
+    coded = fp8lab.mma("hopper_fp16", halves.view(np.uint16), halves, format_a="float16")
+    np.testing.assert_array_equal(coded, np.float32([120, 4]))
+    out = fp8lab.mma("turing_fp16_f16", halves[:, ::2], halves[:, ::2], np.float16([65504, 1]))
+    assert_same_words(out, np.float16([np.inf, 3]))
+    np.testing.assert_array_equal(fp8lab.gemm(halves, brains.astype(np.float16), model="volta_fp16"), x @ x.T)
+    np.testing.assert_array_equal(fp8lab.gemm(halves, brains, model="exact"), x @ x.T)
+
+
+def test_fp4_is_packed_or_carries_its_type():
+    x = np.float32(np.tile([1, -2, 6, 0.5], (3, 16)))
+    typed = x.astype(ml_dtypes.float4_e2m1fn)
+    scales = np.uint8([[127, 128]] * 3)
+    packed = fp8lab.pack_pairs(typed)
+    assert packed.shape == (3, 32)
+    both = {"format_a": "e2m1", "format_b": "e2m1", "scale_a": scales, "scale_b": scales}
+    expected = np.full(3, 8 * 41.25 * (1 + 4), np.float32)
+    np.testing.assert_array_equal(fp8lab.mma("blackwell_mxf4", packed, packed, **both), expected)
+    both["scale_a"] = scales.view(ml_dtypes.float8_e8m0fnu)
+    np.testing.assert_array_equal(fp8lab.mma("blackwell_mxf4", typed, packed, **both), expected)
+
+
+def test_gemm_with_block_scales():
+    a = (splitmix(8, 3 * 96) % 16).astype(np.uint8).reshape(3, 96)
+    b = (splitmix(9, 5 * 96) % 16).astype(np.uint8).reshape(5, 96)
+    scale_a = (splitmix(10, 3 * 6) % 120).astype(np.uint8).reshape(3, 6)
+    scale_b = (splitmix(11, 5 * 6) % 120).astype(np.uint8).reshape(5, 6)
+
+    def real(codes, scales):
+        return fp8lab.decode(codes, "e2m1") * np.repeat(fp8lab.decode(scales, "ue4m3"), 16, axis=1)
+
+    fp4 = {"model": "blackwell_nvf4", "format_a": "e2m1", "format_b": "e2m1"}
+    packed_a, packed_b = fp8lab.pack_pairs(a), fp8lab.pack_pairs(b)
+    out = fp8lab.gemm(packed_a, packed_b, scale_a=scale_a, scale_b=scale_b, threads=2, **fp4)
+    exact = fp8lab.gemm(real(a, scale_a), real(b, scale_b), model="exact")
+    np.testing.assert_allclose(out, exact, rtol=1e-6, atol=1e-6 * np.abs(exact).max())
+    typed = scale_b.view(ml_dtypes.float8_e4m3fn)
+    both = fp8lab.gemm(packed_a, packed_b, scale_a=(scale_a, 0.5), scale_b=(typed, 4.0), bias=np.ones(5, np.float32), **fp4)
+    np.testing.assert_array_equal(both, out * np.float32(2) + np.float32(1))
+    # The first instruction by itself, and the second, whose last two groups are missing.
+    first = fp8lab.mma(
+        "blackwell_nvf4", np.repeat(packed_a[:, :32], 5, axis=0), np.tile(packed_b[:, :32], (3, 1)), format_a="e2m1",
+        format_b="e2m1", scale_a=np.repeat(scale_a[:, :4], 5, axis=0), scale_b=np.tile(scale_b[:, :4], (3, 1)),
+    )  # fmt: skip
+    fast = fp8lab.gemm(packed_a[:, :32], packed_b[:, :32], scale_a=scale_a[:, :4], scale_b=scale_b[:, :4], **fp4)
+    assert_same_words(fast.ravel(), first)
+
+
+def test_gemm_of_a_float16_accumulator_is_float32():
+    a = np.full((2, 64), 0x38, np.uint8)
+    out = fp8lab.gemm(a, a, model="hopper_wgmma_fp8_f16")
+    assert_same_words(out, np.full((2, 2), 64, np.float32))
+    a[0, 0] = 0x7F
+    assert fp8lab.gemm(a, a, model="ada_mma_fp8_f16").view(np.uint32)[0, 0] == 0x7FFFFFFF
+
+
+def test_zero_rules_part_where_a_group_of_fp4_is_zero():
+    zeros, scales = np.zeros((1, 32), np.uint8), np.full((1, 2), 147, np.uint8)
+    both = {"format_a": "e2m1", "format_b": "e2m1", "scale_a": scales, "scale_b": scales}
+    results = {
+        rule: fp8lab.mma("blackwell_mxf4", zeros, zeros, np.float32([1]), zero_rule=rule, **both)[0]
+        for rule in ("skip", "mma_sim", "skip_empty_groups", "skip_zero_groups")
+    }
+    assert list(results.values()) == [0, 0, 1, 1]
+
+
+def test_models_tell_what_they_take():
+    by_name = {model.name: model for model in fp8lab.models()}
+    assert len(by_name) == 41
+    nvf4 = by_name["blackwell_nvf4"]
+    assert (nvf4.k, nvf4.operands, nvf4.scale_format, nvf4.scale_block) == (64, ["e2m1"], "ue4m3", 16)
+    assert (by_name["exact"].k, by_name["exact"].scale_block) == (None, None)
+    assert by_name["ada_mma_fp8_f16"].accumulator == "float16"
+    assert "measured on B200" in str(by_name["hopper_mma_sync_fp8"])
+    assert "no device has decided" in nvf4.evidence
 
 
 def test_gemm_composes_mma():
@@ -132,12 +235,14 @@ def test_ctrl_c_stops_a_long_gemm():
 
 A = np.zeros((2, 32), np.uint8)
 F = np.zeros((2, 32), np.float32)
+H = np.zeros((2, 16), np.float16)
+S = np.full((2, 1), 127, np.uint8)
 GEMM = {"model": "hopper_wgmma_fp8"}
 BAD_CALLS = [
     (lambda: fp8lab.gemm(A, A, model="h100"), ValueError, "unknown model 'h100'; known: hopper_wgmma_fp8"),
     (lambda: fp8lab.gemm(A, A[:, :16], **GEMM), ValueError, "a and b must have the same K, not 32 and 16"),
     (lambda: fp8lab.gemm(A[0], A, **GEMM), ValueError, "a must have two dimensions, not 1"),
-    (lambda: fp8lab.gemm(A, F.astype(np.float64), **GEMM), TypeError, "b must be codes .* or float32, not float64"),
+    (lambda: fp8lab.gemm(A, F.astype(np.float64), **GEMM), TypeError, "b must be codes, halves or float32, not float64"),
     (lambda: fp8lab.gemm(A, A.astype(np.int32), **GEMM), TypeError, "b must be uint8 codes"),
     (lambda: fp8lab.gemm(F, A, **GEMM), ValueError, "a is float32; hopper_wgmma_fp8 takes e4m3, e5m2"),
     (lambda: fp8lab.gemm(A, A, format_b="e8m0", **GEMM), ValueError, "b is e8m0; hopper_wgmma_fp8 takes e4m3, e5m2"),
@@ -148,9 +253,22 @@ BAD_CALLS = [
     (lambda: fp8lab.gemm(A, A, bias=np.zeros(2), **GEMM), TypeError, "bias must be float32, not float64"),
     (lambda: fp8lab.gemm(A, A, out_dtype="int8", **GEMM), ValueError, "unknown out_dtype 'int8'"),
     (lambda: fp8lab.gemm(A, A, scale_a=float("inf"), **GEMM), ValueError, "must be finite"),
-    (lambda: fp8lab.gemm(A, A, zero_rule="none", **GEMM), ValueError, "unknown zero_rule 'none'; known: skip, mma_sim"),
-    (lambda: fp8lab.mma("hopper_wgmma_fp8", A[:, :16], A[:, :16]), ValueError, "K must be 32, one step of hopper_wgmma_fp8"),
+    (lambda: fp8lab.gemm(A, A, zero_rule="none", **GEMM), ValueError, "unknown zero_rule 'none'; known: skip, skip_empty"),
+    (lambda: fp8lab.mma("hopper_wgmma_fp8", A[:, :16], A[:, :16]), ValueError, "K must be 32, one instruction of hopper_wgmma_fp8"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A, np.zeros(3, np.float32)), ValueError, r"c must have shape \(2,\)"),
+    (lambda: fp8lab.mma("hopper_wgmma_fp8_f16", A, A, np.zeros(2, np.float32)), TypeError, "c must be float16, not float32"),
+    (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A, np.zeros(2, np.float16)), TypeError, "c must be float32, not float16"),
+    (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A, scale_a=S), ValueError, "scale_a must be left out: hopper_wgmma_fp8 has no"),
+    (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S), ValueError, r"scale_b must have 2 \* 1 codes, one for every 32"),
+    (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S, scale_b=S[:1]), ValueError, r"scale_b must have shape \(2, 1\)"),
+    (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S, scale_b=S * 1.0), TypeError, "scale_b must be uint8 codes"),
+    (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S, scale_b=S.view(ml_dtypes.float8_e5m2)), ValueError, "takes e8m0"),
+    (lambda: fp8lab.mma("blackwell_nvf4", A, A, format_a="e2m1"), ValueError, "a and b must have the same shape"),
+    (lambda: fp8lab.mma("hopper_fp16", H, A[:, :16]), ValueError, "b is e4m3; hopper_fp16 takes float16"),
+    (lambda: fp8lab.mma("hopper_fp16", H, H.view(np.uint8), format_b="float16"), TypeError, "b must be uint16 codes"),
+    (lambda: fp8lab.gemm(A, A, scale_a=S, **GEMM), ValueError, "scale_a must be left out: hopper_wgmma_fp8 has no"),
+    (lambda: fp8lab.gemm(A, A, scale_a=None, **GEMM), TypeError, "scale_a must be a number"),
+    (lambda: fp8lab.gemm(A[:, :20], A[:, :20], model="blackwell_mxf8"), ValueError, "K must be a multiple of 32, a block of"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A[:1]), ValueError, "a and b must have the same shape"),
 ]  # fmt: skip
 

@@ -1,231 +1,334 @@
 // SPDX-License-Identifier: Apache-2.0
+// The library's tensor cores are the slow oracle's, which was written from the specification alone, and MMA-Sim's.
 #include "fp8lab/reference/mma.hpp"
 
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <cmath>
+#include <functional>
 
-#include "fp8lab/formats/decode.hpp"
+#include "dots.hpp"
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm.hpp"
-#include "rational.hpp"
+#include "mma_vectors.hpp"
+#include "slow_mma.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
 namespace {
 
-std::vector<std::uint8_t> bytes(const std::string& hex) {
-  std::vector<std::uint8_t> result;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
-    result.push_back(static_cast<std::uint8_t>(std::stoul(hex.substr(i, 2), nullptr, 16)));
+constexpr std::array every_rule{ZeroRule::skip, ZeroRule::mma_sim, ZeroRule::skip_empty_groups,
+                                ZeroRule::skip_zero_groups};
+
+/// The zero rules that a model tells apart.
+std::span<const ZeroRule> rules_of(const MmaModel& model) {
+  return std::span(every_rule).first(model.group > 1 ? every_rule.size() : 2);
+}
+
+/// The vectors of a group as one batch; those of one group have one format and K.
+Dots dots_of(const Group& group) {
+  Dots dots{.format_a = group.format_a, .format_b = group.format_b, .k = group.vectors.front().a.size()};
+  const auto append = [](auto& all, const auto& row) { all.insert(all.end(), row.begin(), row.end()); };
+  for (const Vector& v : group.vectors) {
+    append(dots.a, v.a);
+    append(dots.b, v.b);
+    append(dots.scale_a, v.scale_a);
+    append(dots.scale_b, v.scale_b);
+    dots.c.push_back(v.c);
   }
-  return result;
-}
-float word(const std::string& hex) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16)));
+  return dots;
 }
 
-nlohmann::json vectors() {
-  std::ifstream file(FP8LAB_VECTORS "/mma_sim_fp8.json");
-  return nlohmann::json::parse(file);
+/// Compares about `count` dot products of the model with the oracle, over all pairs of formats and all zero rules.
+void compare_with_oracle(const MmaModel& model, std::size_t count) {
+  const SlowModel& slow = find_slow_model(model.name);
+  const std::size_t pairs = model.operands.size() * model.operands.size();
+  const std::size_t rules = rules_of(model).size();
+  const std::size_t each = (count + pairs * rules - 1) / (pairs * rules);
+  std::uint64_t seed = 1;
+  for (const Format& a : model.operands) {
+    for (const Format& b : model.operands) {
+      for (const ZeroRule rule : rules_of(model)) {
+        const Dots dots = hard_dots(model, a, b, each, seed++);
+        INFO(model.name << ' ' << format_name(a) << " x " << format_name(b) << " rule " << static_cast<int>(rule));
+        REQUIRE_NO(differences(library_words(model, dots, rule), slow_words(slow, dots, rule), model.name.data()));
+      }
+    }
+  }
 }
 
-float step(const MmaModel& model, const Format& fa, const Format& fb, const std::vector<std::uint8_t>& a,
-           const std::vector<std::uint8_t>& b, float c, ZeroRule rule) {
-  float out = 0;
-  mma(model, Operands::codes(a, fa, 1, a.size()), Operands::codes(b, fb, 1, b.size()), std::span(&c, 1),
-      std::span(&out, 1), rule);
-  return out;
+void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
+  for (const MmaModel& model : models) {
+    if (model.arithmetic == Arithmetic::fused && which(model)) compare_with_oracle(model, sanitized ? 1000 : 100000);
+  }
 }
 
-/// Codes whose k-th entries are given; the rest are zeros.
-std::vector<std::uint8_t> codes(std::initializer_list<float> values, const Format& format = e4m3) {
-  std::vector<std::uint8_t> result;
-  for (const float value : values) result.push_back(static_cast<std::uint8_t>(encode(format, {}, value)));
-  result.resize(32);
-  return result;
+/// Whether a model with a defect differs from the oracle; dots are of the model without.
+bool shows(const MmaModel& defective, const Dots& dots, const Codes& expected) {
+  Dots given = dots;
+  if (defective.k() != find_model(defective.name).k()) throw std::logic_error("a defect that changes K");
+  return differences(library_words(defective, given, ZeroRule::skip), expected, "").count() > 0;
 }
 
-RationalFactor rational_factor(const Format& format, std::uint32_t code) {
-  const int field = static_cast<int>((code & format.magnitude_mask()) >> format.mantissa_bits);
-  return {rational(static_cast<double>(decode(format, code))), std::max(field, 1) - format.bias};
+/// Changes every model that `change` says it can change, and requires that the oracle notices.
+void every_model_shows(const char* what, const std::function<bool(MmaModel&)>& change) {
+  if (sanitized) return;  // it takes many dot products, and shows nothing new there
+  int changed = 0;
+  for (const MmaModel& model : models) {
+    MmaModel defective = model;
+    if (model.arithmetic == Arithmetic::exact || !change(defective)) continue;
+    const Format format = model.operands.front();
+    const Dots dots = hard_dots(model, format, format, model.group > 1 ? 40000 : 4000, 77);
+    const Codes expected = slow_words(find_slow_model(model.name), dots, ZeroRule::skip);
+    INFO(model.name << " with " << what);
+    CHECK(shows(defective, dots, expected));
+    CHECK_FALSE(shows(model, dots, expected));
+    ++changed;
+  }
+  CHECK(changed > 0);
 }
+
+/// Dot products with the first and the last two of every four k exchanged.
+Dots exchanged_halves(Dots dots) {
+  for (Codes* codes : {&dots.a, &dots.b}) {
+    for (std::size_t k = 0; k < codes->size(); k += 4) {
+      std::swap((*codes)[k], (*codes)[k + 2]);
+      std::swap((*codes)[k + 1], (*codes)[k + 3]);
+    }
+  }
+  return dots;
+}
+
+bool is_fp8(const MmaModel& model) { return model.operands.data() == fp8_operands.data(); }
+bool is_narrow(const MmaModel& model) { return model.operands.front().bits() <= 8; }
 
 }  // namespace
 
-TEST_CASE("every MMA-Sim vector of the FP8 models, under its own zero rule") {
-  std::uint64_t checked = 0;
-  std::uint64_t zero_rule_matters = 0;
-  Mismatches wrong;
-  const auto all = vectors();
-  for (const auto& group : all["groups"]) {
-    const MmaModel& model = find_model(group["model"].get<std::string>());
-    const Format a = find_format(group["a"].get<std::string>()).format;
-    const Format b = find_format(group["b"].get<std::string>()).format;
-    for (const auto& row : group.value("cases", nlohmann::json::array())) {
-      const auto left = bytes(row[1]);
-      const auto right = bytes(row[2]);
-      const float actual = step(model, a, b, left, right, word(row[3]), ZeroRule::mma_sim);
-      wrong.compare(checked++, row[0].get<std::string>(), bits(actual), bits(word(row[4])));
-      const float skipping = step(model, a, b, left, right, word(row[3]), ZeroRule::skip);
-      if (bits(skipping) != bits(actual)) {
-        ++zero_rule_matters;
-        // The rules part only where every product is zero and the accumulator is tiny.
-        REQUIRE(row[0] == "ctiny");
-      }
+TEST_CASE("mma: every vector of MMA-Sim, under its own zero rule") {
+  std::size_t vectors = 0;
+  for (const Group& group : groups()) {
+    Mismatches mismatches;
+    const Codes words = library_words(find_model(group.model), dots_of(group), ZeroRule::mma_sim);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      mismatches.compare(i, group.vectors[i].c, words[i], group.vectors[i].d, group.name.c_str());
     }
+    REQUIRE_NO(mismatches);
+    vectors += words.size();
   }
-  REQUIRE_NO(wrong);
-  CHECK(checked == 1486);
-  CHECK(zero_rule_matters > 0);
+  CHECK(vectors == 5282);
 }
 
-TEST_CASE("chains of steps compose as in MMA-Sim's vectors, fast and promoted every 128") {
-  Mismatches wrong;
-  std::uint64_t checked = 0;
-  const auto all = vectors();
-  for (const auto& group : all["groups"]) {
-    const MmaModel& model = find_model(group["model"].get<std::string>());
-    for (const auto& row : group.value("chains", nlohmann::json::array())) {
-      const auto left = bytes(row[2]);
-      const auto right = bytes(row[3]);
-      const auto a = Operands::codes(left, find_format(group["a"].get<std::string>()).format, 1, left.size());
-      const auto b = Operands::codes(right, find_format(group["b"].get<std::string>()).format, 1, right.size());
-      float out = 0;
-      gemm(model, a, b, std::span(&out, 1));
-      wrong.compare(checked, row[1].get<int>(), bits(out), bits(word(row[4])), "fast");
-      gemm(model, a, b, std::span(&out, 1), {.promote_k = 128});
-      wrong.compare(checked, row[1].get<int>(), bits(out), bits(word(row[5])), "promoted");
-      ++checked;
-    }
-  }
-  REQUIRE_NO(wrong);
-  CHECK(checked == 64);
-}
-
-TEST_CASE("fused steps equal a model over exact rationals on random and adversarial operands") {
-  Mismatches wrong;
-  for (const auto& [model, a_format, b_format] :
-       {std::tuple{hopper_wgmma_fp8, e4m3, e5m2}, std::tuple{hopper_wgmma_fp8, e4m3, e4m3},
-        std::tuple{blackwell_tcgen05_fp8, e5m2, e4m3}}) {
-    for (std::uint64_t trial = 0; trial < 300; ++trial) {
-      std::vector<std::uint8_t> a(32);
-      std::vector<std::uint8_t> b(32);
-      std::vector<RationalFactor> x;
-      std::vector<RationalFactor> y;
-      for (std::size_t i = 0; i < 32; ++i) {
-        const std::uint64_t random = random_bits(trial, i);
-        const auto pick = [&](const Format& format, unsigned at) {
-          auto code = static_cast<std::uint32_t>((random >> at) % 256);
-          if (trial % 3 == 0) code = (code & 0x83) | 0x38;          // one binade: sums grow
-          if (trial % 3 == 1 && i % 4 != 0) code &= 0x87;           // mostly tiny
-          return (code & 0x7F) > format.max_code() ? 0x38U : code;  // no specials
-        };
-        a[i] = static_cast<std::uint8_t>(pick(a_format, 0));
-        b[i] = static_cast<std::uint8_t>(pick(b_format, 8));
-        x.push_back(rational_factor(a_format, a[i]));
-        y.push_back(rational_factor(b_format, b[i]));
-      }
-      auto c_bits = static_cast<std::uint32_t>(random_bits(trial, 100));
-      c_bits = (c_bits & 0x807FFFFF) | ((112 + c_bits % 24) << 23);
-      const float c = trial % 5 == 0 ? 0.0F : std::bit_cast<float>(c_bits);
-      const float actual = step(model, a_format, b_format, a, b, c, ZeroRule::skip);
-      wrong.compare(trial, c, bits(actual), bits(fused_step(model.fraction_bits, model.output.mantissa_bits, x, y, c)),
-                    model.name.data());
-    }
-  }
-  REQUIRE_NO(wrong);
-}
-
-TEST_CASE("TF32 rounds its operands to nearest, ties away, and fuses eight products") {
-  Mismatches wrong;
-  for (std::uint64_t trial = 0; trial < 500; ++trial) {
-    std::vector<float> a(8);
-    std::vector<float> b(8);
-    std::vector<RationalFactor> x;
-    std::vector<RationalFactor> y;
-    const auto draw = [&](std::uint64_t i) {
-      const auto random = static_cast<std::uint32_t>(random_bits(trial + 5000, i));
-      const std::uint32_t field = 110 + random % 30;
-      std::uint32_t pattern = (random & 0x807FFFFF) | (field << 23);
-      if (i % 3 == 0) pattern = (pattern & 0xFFFFE000) | 0x1000;  // a tie
-      return std::bit_cast<float>(pattern);
-    };
-    const auto rounded = [](float value) {  // to a multiple of 2^(e - 10), halves up in magnitude
-      const double unit = std::ldexp(1.0, std::ilogb(value) - 10);
-      const double magnitude = std::floor(std::abs(value) / unit + 0.5) * unit;
-      return RationalFactor{rational(std::copysign(magnitude, value)), std::ilogb(magnitude)};
-    };
-    for (std::uint64_t i = 0; i < 8; ++i) {
-      a[i] = draw(2 * i);
-      b[i] = draw(2 * i + 1);
-      x.push_back(rounded(a[i]));
-      y.push_back(rounded(b[i]));
-    }
-    const float c = trial % 2 == 0 ? 0.0F : draw(99);
+TEST_CASE("mma: every chain of MMA-Sim is a GEMM, fast and promoted every 128") {
+  Mismatches mismatches;
+  for (const Chain& v : chains()) {
+    const Elements left(v.a, v.format_a), right(v.b, v.format_b);
+    const Operands a = left.operands(v.format_a, 1, v.a.size()), b = right.operands(v.format_b, 1, v.b.size());
     float out = 0;
-    mma(hopper_tf32, Operands::floats(a, 1, 8), Operands::floats(b, 1, 8), std::span(&c, 1), std::span(&out, 1));
-    wrong.compare(trial, c, bits(out), bits(fused_step(25, 23, x, y, c)));
+    gemm(find_model(v.model), a, b, std::span(&out, 1));
+    mismatches.compare(v.a.size(), v.model, bits(out), v.fast, "fast");
+    gemm(find_model(v.model), a, b, std::span(&out, 1), {.promote_k = 128});
+    mismatches.compare(v.a.size(), v.model, bits(out), v.promoted, "promoted");
   }
-  REQUIRE_NO(wrong);
+  REQUIRE_NO(mismatches);
+  CHECK(chains().size() == 270);
 }
 
-TEST_CASE("what single steps show about Hopper's FP8 accumulator") {
-  const auto wgmma = [](const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b, std::uint32_t c,
-                        const Format& format = e4m3) {
-    return bits(step(hopper_wgmma_fp8, format, format, a, b, std::bit_cast<float>(c), ZeroRule::skip));
-  };
-  const auto tcgen05 = [](const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b, std::uint32_t c) {
-    return bits(step(blackwell_tcgen05_fp8, e4m3, e4m3, a, b, std::bit_cast<float>(c), ZeroRule::skip));
-  };
-  // Output words computed by MMA-Sim, commit c785138.
-  SECTION("products are not normalised: 1.5 * 1.5 aligns lower than 2.25 * 1") {
-    CHECK(wgmma(codes({1.5F, -1.5F, 0x1p-6F}), codes({1.5F, 1.5F, 0x1p-7F}), 0) == 0x39000000);
-    CHECK(wgmma(codes({2.25F, -2.25F, 0x1p-6F}), codes({1, 1, 0x1p-7F}), 0) == 0);
-  }
-  SECTION("the accumulator itself is cut to 13 bits, on Blackwell it is not") {
-    CHECK(wgmma(codes({}), codes({}), 0x3F800600) == 0x3F800400);
-    CHECK(tcgen05(codes({}), codes({}), 0x3F800600) == 0x3F800600);
-    CHECK(wgmma(codes({128, -128}), codes({1, 1}), 0x3F800400) == 0x3F800000);
-  }
-  SECTION("cuts go toward zero") {
-    CHECK(wgmma(codes({-1, -0x1p-7F}), codes({1, 0x1p-7F}), 0) == 0xBF800400 - 0x400);
-    CHECK(wgmma(codes({448, 448}), codes({448, 448}), 0) == bits(401408));
-  }
-  SECTION("subnormal factors align as the smallest normal") {
-    CHECK(wgmma(codes({0x1p-16F, -0x1p-16F, 0x1p-14F}, e5m2), codes({1, 1, 0x1p-14F}, e5m2), 0, e5m2) == 0);
-    CHECK(wgmma(codes({0x1p-16F}, e5m2), codes({0x1p-16F}, e5m2), 0, e5m2) == 0x2F800000);
-  }
-  SECTION("zeros are positive, NaN is 7FFFFFFF, infinities meet IEEE's rules") {
-    CHECK(wgmma(codes({-0.0F, -0.0F}), codes({1, 1}), 0x80000000) == 0);
-    CHECK(wgmma(codes({1}), codes({1}), 0x7F800001) == 0x7FFFFFFF);
-    CHECK(wgmma(codes({1}), codes({1}), 0xFF800000) == 0xFF800000);
-    auto infinite = codes({0}, e5m2);
-    infinite[0] = 0x7C;
-    CHECK(wgmma(infinite, codes({1}, e5m2), 0, e5m2) == 0x7F800000);
-    CHECK(wgmma(infinite, codes({0}, e5m2), 0, e5m2) == 0x7FFFFFFF);
-    CHECK(wgmma(infinite, codes({1}, e5m2), 0xFF800000, e5m2) == 0x7FFFFFFF);
+TEST_CASE("mma: FP8 with a float32 accumulator equals the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return is_fp8(m) && m.accumulator() == binary32; });
+}
+TEST_CASE("mma: FP8 with a float16 accumulator equals the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return is_fp8(m) && m.accumulator() == binary16; });
+}
+TEST_CASE("mma: FP8, FP6 and FP4 without scales equal the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return is_narrow(m) && !is_fp8(m) && !m.scales; });
+}
+TEST_CASE("mma: block-scaled FP8, FP6 and FP4 equal the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return m.scales.has_value(); });
+}
+TEST_CASE("mma: FP16 equals the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return m.operands.front() == binary16; });
+}
+TEST_CASE("mma: BF16 and TF32 equal the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return !is_narrow(m) && m.operands.front() != binary16; });
+}
+
+TEST_CASE("mma: the library has the oracle's models, with its K and its operands") {
+  CHECK(models.size() == slow_models.size() + 1);
+  for (const SlowModel& slow : slow_models) {
+    const MmaModel& model = find_model(slow.name);
+    CHECK(model.k() == slow.k());
+    for (const NamedFormat& a : named_formats) {
+      const bool takes = std::ranges::find(model.operands, a.format) != model.operands.end();
+      CHECK(takes == slow_takes(slow.operands, a.format, a.format));
+    }
   }
 }
 
-TEST_CASE("bad mma arguments are named") {
-  const std::vector<std::uint8_t> a(64);
+TEST_CASE("mma: a model with a defect differs from the oracle") {
+  every_model_shows("a fraction bit less", [](MmaModel& m) { return --m.fraction_bits, true; });
+  every_model_shows("a fraction bit more", [](MmaModel& m) { return ++m.fraction_bits, true; });
+  every_model_shows("another width of the result", [](MmaModel& m) {
+    m.output = m.output == e8m13 ? binary32 : e8m13;
+    return m.accumulator() == binary32 && find_model(m.name).accumulator() == binary32;
+  });
+  every_model_shows("a result bit less", [](MmaModel& m) { return --m.output.mantissa_bits, true; });
+  every_model_shows("one step for two", [](MmaModel& m) {
+    m.products_per_step *= m.steps;
+    m.order = StepOrder::ascending;
+    return std::exchange(m.steps, 1) > 1;
+  });
+  every_model_shows("two steps for one", [](MmaModel& m) {
+    m.products_per_step /= 2;
+    m.steps *= 2;
+    return m.steps == 2 && !m.scales;
+  });
+  every_model_shows("smaller groups", [](MmaModel& m) { return (m.group /= 2) > 0; });
+}
+
+TEST_CASE("mma: the parts of Hopper's mma.sync all show") {
+  every_model_shows("the first half of k before the second",
+                    [](MmaModel& m) { return std::exchange(m.order, StepOrder::ascending) == StepOrder::pairs; });
+  every_model_shows("FP8's exponents, and c in the first step",
+                    [](MmaModel& m) { return std::exchange(m.lowering, Lowering::native) == Lowering::fp16_add; });
+  for (const char* name :
+       {"hopper_mma_sync_fp8", "hopper_mma_sync_fp8_f16", "hopper_mma_sync_fp8_k16", "hopper_mma_sync_fp8_k16_f16"}) {
+    const MmaModel& model = find_model(name);
+    const Dots dots = hard_dots(model, e4m3, e5m2, 4000, 78);
+    const Codes expected = slow_words(find_slow_model(name), dots, ZeroRule::skip);
+    INFO(name << " with the last two of every four k first");
+    CHECK(shows(model, exchanged_halves(dots), expected));
+    CHECK_FALSE(shows(model, exchanged_halves(exchanged_halves(dots)), expected));
+  }
+}
+
+TEST_CASE("mma: TF32 rounds its operands to nearest, ties away from zero") {
+  constexpr std::size_t rows = 500, k = 8;
+  Random random(5000);
+  Dots rounded{.format_a = tf32, .format_b = tf32, .k = k};
+  std::vector<float> a, b;
+  for (std::size_t i = 0; i < rows * k; ++i) {
+    for (auto* side : {&a, &b}) {
+      std::uint32_t pattern = code_between(random, binary32, 110, 140, false);
+      if (random.one_in(3)) pattern = (pattern & 0xFFFFE000) | 0x1000;  // a tie
+      side->push_back(std::bit_cast<float>(pattern));
+      // Half a unit is added to the magnitude; a carry moves the exponent by itself.
+      (side == &a ? rounded.a : rounded.b).push_back((pattern + 0x1000) >> 13);
+    }
+  }
+  rounded.c.assign(rows, 0);
+  std::vector<float> out(rows);
+  mma(hopper_tf32, Operands::floats(a, rows, k), Operands::floats(b, rows, k), {}, std::span(out));
+  Codes words;
+  for (const float x : out) words.push_back(bits(x));
+  REQUIRE_NO(differences(words, slow_words(find_slow_model("hopper_tf32"), rounded, ZeroRule::skip), "tf32"));
+}
+
+TEST_CASE("mma: the zero rules part where a group of FP4 products is zero") {
+  // c = 1 against groups of zeros with scales of 2^40: counted, they leave c no bit above 2^5.
+  const auto word = [](const Codes& a, ZeroRule rule) {
+    const Dots dots{e2m1, e2m1, 64, a, Codes(64, 2), Scales(2, 127 + 20), Scales(2, 127 + 20), {0x3F800000}};
+    const Codes result = library_words(blackwell_mxf4, dots, rule);
+    CHECK(result == slow_words(find_slow_model("blackwell_mxf4"), dots, rule));
+    return result.front();
+  };
+  const Codes zeros(64, 0);
+  Codes cancels(64, 0);
+  cancels[0] = 2, cancels[1] = 10;  // 1 - 1
+  CHECK(word(zeros, ZeroRule::skip) == 0);
+  CHECK(word(zeros, ZeroRule::mma_sim) == 0);
+  CHECK(word(zeros, ZeroRule::skip_empty_groups) == 0x3F800000);
+  CHECK(word(zeros, ZeroRule::skip_zero_groups) == 0x3F800000);
+  CHECK(word(cancels, ZeroRule::skip) == 0);
+  CHECK(word(cancels, ZeroRule::skip_empty_groups) == 0);
+  CHECK(word(cancels, ZeroRule::skip_zero_groups) == 0x3F800000);
+}
+
+TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
+  for (const MmaModel& model : models) {
+    const std::size_t k = model.arithmetic == Arithmetic::exact ? 48 : static_cast<std::size_t>(model.k());
+    const Format format = model.operands.front();
+    MmaModel any = model;
+    if (k == 48) any.products_per_step = 48;
+    Dots dots = hard_dots(any, format, format, 700, 3);
+    const Codes all = library_words(model, dots, ZeroRule::skip);
+    for (const std::size_t row : {0U, 63U, 64U, 699U}) {
+      const auto part = [&](const auto& codes) {
+        const auto width = static_cast<std::ptrdiff_t>(codes.size() / dots.count());
+        const auto first = codes.begin() + static_cast<std::ptrdiff_t>(row) * width;
+        return std::remove_cvref_t<decltype(codes)>(first, first + width);
+      };
+      const Dots one{format,       format, k, part(dots.a), part(dots.b), part(dots.scale_a), part(dots.scale_b),
+                     {dots.c[row]}};
+      INFO(model.name << " row " << row);
+      CHECK(library_words(model, one, ZeroRule::skip).front() == all[row]);
+    }
+  }
+  const std::vector<std::uint8_t> ones(64, 0x38);
+  const Operands two = Operands::codes(ones, e4m3, 2, 32);
+  std::vector<float> out(2);
+  mma(hopper_wgmma_fp8, two, two, {}, std::span(out));
+  CHECK(out == std::vector<float>{32, 32});
+  std::vector<Half> halves(2);
+  mma(hopper_wgmma_fp8_f16, two, two, {}, std::span(halves));
+  CHECK(halves[1].bits == 0x5000);
+  const Operands none = Operands::codes(std::span(ones).first(0), e4m3, 0, 5);
+  mma(exact, none, none, {}, std::span<float>());
+}
+
+TEST_CASE("mma: bad arguments are named") {
+  const std::vector<std::uint8_t> a(128);
+  const std::vector<std::uint16_t> wide(64);
   const std::vector<float> f(64);
   std::vector<float> out(2);
+  std::vector<Half> halves(2);
   const auto run = [&](const MmaModel& model, const Operands& x, const Operands& y, std::size_t c, std::size_t n) {
     mma(model, x, y, std::span(f).first(c), std::span(out).first(n));
   };
-  const auto two = Operands::codes(a, e4m3, 2, 32);
-  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, Operands::codes(a, e4m3, 4, 16), 0, 2),
+  const auto codes = [&](const Format& format, std::size_t rows, std::size_t depth, std::size_t scales = 0) {
+    const std::span<const std::uint8_t> all(a);
+    return Operands::codes(all.first(rows * depth), format, rows, depth, all.first(scales));
+  };
+  const Operands two = codes(e4m3, 2, 32);
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, codes(e4m3, 4, 16), 0, 2),
                     "a and b must have the same shape, not (2, 32) and (4, 16)");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, two, 3, 2), "c must have 2 elements, one a row, not 3");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, two, 0, 1), "out must have 2 elements, one a row, not 1");
   CHECK_THROWS_WITH(run(hopper_tf32, Operands::floats(f, 2, 32), Operands::floats(f, 2, 32), 0, 2),
-                    "K must be 8, one step of hopper_tf32, not 32");
-  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, Operands::codes(a, e8m0, 2, 32), 0, 2),
+                    "K must be 8, one instruction of hopper_tf32, not 32");
+  CHECK_THROWS_WITH(run(ada_mma_fp8_k16, two, two, 0, 2), "K must be 16, one instruction of ada_mma_fp8_k16, not 32");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, codes(e8m0, 2, 32), 0, 2),
                     "b is e8m0; hopper_wgmma_fp8 takes e4m3, e5m2");
+  CHECK_THROWS_WITH(run(rtx_blackwell_mma_fp8_k16, codes(e2m1, 2, 16), codes(e2m1, 2, 16), 0, 2),
+                    "a is e2m1; rtx_blackwell_mma_fp8_k16 takes e4m3, e5m2");
+  CHECK_THROWS_WITH(run(hopper_fp16, codes(binary16, 2, 16), codes(binary16, 2, 16), 0, 2),
+                    "a has elements of 1 bytes; those of float16 have 2");
+  CHECK_THROWS_WITH(run(hopper_tf32, Operands::codes(wide, tf32, 2, 8), Operands::codes(wide, tf32, 2, 8), 0, 2),
+                    "a has elements of 2 bytes; those of float32 have 4");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, Operands::codes(a, e4m3, 1, 32), Operands::codes(a, e4m3, 1, 32), 0, 1),
-                    "a has 64 elements, not 1 * 32");
-  CHECK_THROWS_WITH(find_model("h100"), ContainsSubstring("known: hopper_wgmma_fp8, hopper_tf32"));
-  CHECK_THROWS_WITH(find_zero_rule("x"), ContainsSubstring("known: skip, mma_sim"));
+                    "a has 128 elements, not 1 * 32");
+  CHECK_THROWS_WITH(run(blackwell_mxf8, two, codes(e4m3, 2, 32, 2), 0, 2),
+                    "scale_a must have 2 * 1 codes, one for every 32 of K, not 0");
+  CHECK_THROWS_WITH(run(blackwell_nvf4, codes(e2m1, 2, 64, 8), codes(e2m1, 2, 64, 4), 0, 2),
+                    "scale_b must have 2 * 4 codes, one for every 16 of K, not 4");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, codes(e4m3, 2, 32, 2), two, 0, 2),
+                    "scale_a has 2 codes; hopper_wgmma_fp8 has no block scales");
+  CHECK_THROWS_WITH(run(ada_mma_fp8_f16, two, two, 0, 2),
+                    "c and out must be float16, the accumulator of ada_mma_fp8_f16, not float32");
+  CHECK_THROWS_WITH(mma(ada_mma_fp8, two, two, {}, std::span(halves)),
+                    "c and out must be float32, the accumulator of ada_mma_fp8, not float16");
+  CHECK_THROWS_WITH(find_model("h100"),
+                    ContainsSubstring("known: hopper_wgmma_fp8, hopper_wgmma_fp8_f16, ada_mma_fp8"));
+  CHECK_THROWS_WITH(find_zero_rule("x"),
+                    ContainsSubstring("known: skip, skip_empty_groups, skip_zero_groups, mma_sim"));
+}
+
+TEST_CASE("mma: a model explains itself") {
+  CHECK(
+      describe(hopper_mma_sync_fp8) ==
+      "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float32 accumulator: FP16 instructions; "
+      "K 32 in 2 steps (of every four k the first two, then the last two), 25 fraction bits kept, results of 23 bits, "
+      "c added at the end; takes e4m3, e5m2");
+  CHECK_THAT(describe(blackwell_nvf4), ContainsSubstring("summed exactly in groups of 16") &&
+                                           ContainsSubstring("takes e2m1 with scales ue4m3, one for 16"));
+  for (const MmaModel& model : models) CHECK_FALSE((model.source.empty() || model.evidence.empty()));
 }
 
 }  // namespace fp8lab::tests

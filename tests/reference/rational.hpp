@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Second opinions over exact rationals (Boost.Multiprecision), written from the published description of the hardware.
+// Exact rationals (Boost.Multiprecision), and their rounding to float32.
 #pragma once
 
 #include <boost/multiprecision/cpp_int.hpp>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace fp8lab::tests {
 
@@ -23,12 +22,6 @@ inline Rational rational(double x) {
   int exponent = 0;
   const double fraction = std::frexp(x, &exponent);
   return Rational(static_cast<std::int64_t>(std::ldexp(fraction, 53))) * power_of_two(exponent - 53);
-}
-
-/// x cut toward zero to a multiple of unit.
-inline Rational truncated(const Rational& x, const Rational& unit) {
-  const Rational scaled = x / unit;
-  return Rational(Integer(numerator(scaled) / denominator(scaled))) * unit;  // integer division cuts toward zero
 }
 
 inline int binade(const Rational& x) {  // floor(log2 |x|), x != 0
@@ -50,30 +43,6 @@ inline float nearest_float(const Rational& x) {
   const double magnitude = std::ldexp(whole.convert_to<double>(), unit);
   const float result = magnitude >= 0x1p128 ? std::numeric_limits<float>::infinity() : static_cast<float>(magnitude);
   return x < 0 ? -result : result;
-}
-
-/// A finite factor: its value, and the exponent field's value (that of the smallest normal for subnormals).
-struct RationalFactor {
-  Rational value;
-  int exponent;
-};
-
-/// One fused step on finite terms (MMA-Sim, arXiv 2511.10909, section on fused dot-product-add; zero terms left out).
-inline float fused_step(int fraction_bits, int output_bits, const std::vector<RationalFactor>& a,
-                        const std::vector<RationalFactor>& b, float c) {
-  int top = std::numeric_limits<int>::min();
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i].value * b[i].value != 0) top = std::max(top, a[i].exponent + b[i].exponent);
-  }
-  if (c != 0) top = std::max(top, std::max(std::ilogb(c), -126));
-  if (top == std::numeric_limits<int>::min()) return 0;
-  const Rational unit = power_of_two(top - fraction_bits);
-  Rational sum = truncated(rational(static_cast<double>(c)), unit);
-  for (std::size_t i = 0; i < a.size(); ++i) sum += truncated(a[i].value * b[i].value, unit);
-  if (sum == 0) return 0;
-  if (abs(sum) >= power_of_two(128)) return sum < 0 ? -INFINITY : INFINITY;
-  const Rational kept = truncated(sum, power_of_two(std::max(binade(sum), -126) - output_bits));
-  return nearest_float(kept);
 }
 
 }  // namespace fp8lab::tests

@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slow oracle is right: worked examples, every vector MMA-Sim computed, and vectors that tell it from its
-// neighbours.
+// The slow oracle is right: worked examples, which the library gives too, every vector MMA-Sim computed, and vectors
+// that tell it from its neighbours.
 #include "slow_mma.hpp"
 
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "dots.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "mma_vectors.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
 namespace {
-
-using Codes = std::vector<std::uint32_t>;
-using Scales = std::vector<std::uint8_t>;
 
 /// `count` products of a and b at consecutive k.
 struct Products {
@@ -65,65 +62,15 @@ void check(const Example& example) {
     CHECK(slow_mma(model, a, example.format, b, example.format_b, example.c, example.scales, scale_b, zero) ==
           example.d);
   }
+  const Dots dots{example.format, example.format_b, a.size(), a, b, example.scales, scale_b, {example.c}};
+  for (const ZeroRule zero : {ZeroRule::mma_sim, ZeroRule::skip}) {
+    INFO(example.model << " of the library, c " << std::hex << example.c << " zero rule " << static_cast<int>(zero));
+    CHECK(library_words(find_model(example.model), dots, zero).front() == example.d);
+  }
 }
 
 void check(const std::vector<Example>& examples) {
   for (const Example& example : examples) check(example);
-}
-
-Codes codes_of(const std::string& hex) {
-  Codes codes;
-  for (std::size_t i = 0; i < hex.size(); i += 2) {
-    codes.push_back(static_cast<std::uint32_t>(std::stoul(hex.substr(i, 2), nullptr, 16)));
-  }
-  return codes;
-}
-
-std::uint32_t word_of(const std::string& hex) { return static_cast<std::uint32_t>(std::stoul(hex, nullptr, 16)); }
-
-/// One recorded instruction.
-struct Vector {
-  Codes a, b;
-  Scales scale_a = {}, scale_b = {};
-  std::uint32_t c, d;
-};
-
-struct Group {
-  std::string name, model;
-  Format format_a, format_b;
-  std::vector<Vector> vectors;
-};
-
-const nlohmann::json& recorded() {
-  static const nlohmann::json file = nlohmann::json::parse(std::ifstream(FP8LAB_VECTORS "/mma_sim.json"));
-  return file;
-}
-
-Format format_of(const nlohmann::json& name) { return find_format(name.get<std::string>()).format; }
-
-Vector vector_of(const std::vector<std::string>& row) {
-  Vector vector{.a = codes_of(row.at(0)), .b = codes_of(row.at(1)), .c = 0, .d = 0};
-  if (row.size() == 6) {
-    for (const std::uint32_t code : codes_of(row[2])) vector.scale_a.push_back(static_cast<std::uint8_t>(code));
-    for (const std::uint32_t code : codes_of(row[3])) vector.scale_b.push_back(static_cast<std::uint8_t>(code));
-  }
-  vector.c = word_of(row[row.size() - 2]);
-  vector.d = word_of(row.back());
-  return vector;
-}
-
-const std::vector<Group>& groups() {
-  static const std::vector<Group> all = [] {
-    std::vector<Group> result;
-    for (const nlohmann::json& entry : recorded().at("groups")) {
-      Group group{
-          entry.at("name"), entry.at("model"), format_of(entry.at("format_a")), format_of(entry.at("format_b")), {}};
-      for (const nlohmann::json& row : entry.at("rows")) group.vectors.push_back(vector_of(row));
-      result.push_back(std::move(group));
-    }
-    return result;
-  }();
-  return all;
 }
 
 std::uint32_t result(const SlowModel& model, const Group& group, const Vector& v,
@@ -325,33 +272,26 @@ TEST_CASE("slow oracle: every vector of MMA-Sim") {
 }
 
 TEST_CASE("slow oracle: every chain of MMA-Sim, also promoted to binary32 every 128 of k") {
-  for (const nlohmann::json& entry : recorded().at("chains")) {
-    const SlowModel& model = find_slow_model(entry.at("model").get<std::string>());
-    const Format format_a = format_of(entry.at("format_a")), format_b = format_of(entry.at("format_b"));
-    Mismatches mismatches;
-    for (std::size_t row = 0; row < entry.at("rows").size(); ++row) {
-      const std::vector<std::string> texts = entry.at("rows")[row];
-      const Codes a = codes_of(texts.at(0)), b = codes_of(texts.at(1));
-      mismatches.compare(row, "chain", chain(model, a, format_a, b, format_b).back(), word_of(texts.at(2)));
-      std::uint32_t promoted = 0;
-      for (std::size_t i = 0; i < a.size(); i += 128) {
-        const auto from = static_cast<std::ptrdiff_t>(i), to = static_cast<std::ptrdiff_t>(std::min(i + 128, a.size()));
-        const Codes part_a(a.begin() + from, a.begin() + to), part_b(b.begin() + from, b.begin() + to);
-        promoted = slow_add(promoted, chain(model, part_a, format_a, part_b, format_b).back(), binary32);
-      }
-      mismatches.compare(row, "promoted", promoted, word_of(texts.at(3)));
+  Mismatches mismatches;
+  for (std::size_t row = 0; row < chains().size(); ++row) {
+    const Chain& v = chains()[row];
+    const SlowModel& model = find_slow_model(v.model);
+    mismatches.compare(row, "chain", chain(model, v.a, v.format_a, v.b, v.format_b).back(), v.fast);
+    std::uint32_t promoted = 0;
+    for (std::size_t i = 0; i < v.a.size(); i += 128) {
+      const auto from = static_cast<std::ptrdiff_t>(i), to = static_cast<std::ptrdiff_t>(std::min(i + 128, v.a.size()));
+      const Codes part_a(v.a.begin() + from, v.a.begin() + to), part_b(v.b.begin() + from, v.b.begin() + to);
+      promoted = slow_add(promoted, chain(model, part_a, v.format_a, part_b, v.format_b).back(), binary32);
     }
-    REQUIRE_NO(mismatches);
+    mismatches.compare(row, "promoted", promoted, v.promoted);
   }
+  REQUIRE_NO(mismatches);
 }
 
 TEST_CASE("slow oracle: the accumulator of a chain, step by step") {
-  const nlohmann::json& wgmma = recorded().at("chains").at(0);
-  REQUIRE(wgmma.at("name") == "sm90a.wgmma.chain.e4m3.e4m3");
-  for (const nlohmann::json& row : wgmma.at("rows")) {
-    const Codes a = codes_of(row.at(0)), b = codes_of(row.at(1));
-    if (a.size() != 128) continue;
-    CHECK(chain(find_slow_model("hopper_wgmma_fp8"), a, e4m3, b, e4m3) ==
+  for (const Chain& v : chains()) {
+    if (v.model != "hopper_wgmma_fp8" || v.a.size() != 128) continue;
+    CHECK(chain(find_slow_model(v.model), v.a, e4m3, v.b, e4m3) ==
           Codes{0x43B63000, 0x43130000, 0xC4F98800, 0xC6273400});
     return;
   }

@@ -262,16 +262,17 @@ inline cpp_int slow_aligned(const SlowTerm& term, int leading, const SlowModel& 
   if (shift >= 0) return slow_signed(term) << static_cast<unsigned>(shift);
   const auto dropped = static_cast<unsigned>(-shift);
   cpp_int kept = term.significand >> dropped;
-  const cpp_int rest = term.significand - (kept << dropped);
-  const cpp_int half = cpp_int(1) << (dropped - 1);
+  const auto rest = [&] { return cpp_int(term.significand - (kept << dropped)); };
   switch (model.alignment) {
     case SlowAlignment::toward_zero: break;
     case SlowAlignment::floor:
-      if (term.negative && rest != 0) ++kept;
+      if (term.negative && rest() != 0) ++kept;
       break;
-    case SlowAlignment::nearest_even:
-      if (rest > half || (rest == half && (kept & 1) != 0)) ++kept;
+    case SlowAlignment::nearest_even: {
+      const cpp_int half = cpp_int(1) << (dropped - 1);
+      if (rest() > half || (rest() == half && (kept & 1) != 0)) ++kept;
       break;
+    }
   }
   return term.negative ? cpp_int(-kept) : kept;
 }

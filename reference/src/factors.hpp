@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fp8lab/reference/mma.hpp"
+
+namespace fp8lab {
+
+/// A factor, a scale or an accumulator as the adder sees it.
+///
+/// Every one is a float32 number, so that a double holds it, and the product of two, exactly and far from its limits.
+/// The exponent is the unbiased exponent field, the smallest normal's for subnormals. So that one maximum over sums of
+/// exponents finds the alignment and every special case, zeros that do not count have absent_exponent, NaN and
+/// infinities special_exponent: far apart from all others in any sum of up to four of which two are absent.
+struct Factor {
+  double value;  // 1 or -1 for an infinity, of which only the sign counts
+  std::int16_t exponent;
+  Kind kind;
+};
+inline constexpr std::int16_t absent_exponent = -5000;
+inline constexpr std::int16_t special_exponent = 30000;
+inline constexpr int least_special_exponent = 10000;  // of a sum that a special is part of
+
+/// 2^exponent; the exponent is clamped to what leaves room in a double.
+[[nodiscard]] inline double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(std::clamp(exponent, -1000, 1000) + 1023) << 52);
+}
+
+/// A code of `format`. Total.
+[[nodiscard]] Factor factor(const Format& format, std::uint32_t code);
+/// The same with the exponent that `zero_rule` gives to a zero.
+[[nodiscard]] Factor factor(const Format& format, std::uint32_t code, ZeroRule zero_rule);
+
+/// Consecutive k of one row.
+struct FactorSpan {
+  std::span<const Factor> factors;
+  std::span<const Factor> scales = {};  // one a block
+};
+
+/// All rows of an operand.
+struct Factors {
+  std::vector<Factor> elements, scales;
+  std::size_t depth;
+  std::size_t block;  // 0: no scales
+
+  [[nodiscard]] FactorSpan part(std::size_t row, std::size_t k, std::size_t count) const {
+    const std::span<const Factor> part = std::span(elements).subspan(row * depth + k, count);
+    if (block == 0) return {part};
+    return {part, std::span(scales).subspan((row * depth + k) / block, (count + block - 1) / block)};
+  }
+  [[nodiscard]] FactorSpan row(std::size_t i) const { return part(i, 0, depth); }
+};
+
+/// Makes factors of an operand's elements, after the conversion that the model makes of its inputs.
+class FactorReader {
+ public:
+  /// Throws std::invalid_argument where the numbers of elements or scales do not fit, or where the model does not take
+  /// the format (the message names what it takes). `name` is the operand's name in messages.
+  FactorReader(const MmaModel& model, const Operands& operands, ZeroRule zero_rule, const std::string& name);
+  /// Rows [first, first + count).
+  [[nodiscard]] Factors rows(std::size_t first, std::size_t count) const;
+
+ private:
+  [[nodiscard]] Factor converted(std::uint32_t code) const;
+
+  MmaModel model_;
+  Operands operands_;
+  Format format_;  // what the elements are to the model: binary32 or tf32 for floats
+  ZeroRule zero_rule_;
+  std::array<Factor, 256> of_byte_{};  // where the codes are bytes
+};
+
+}  // namespace fp8lab
