@@ -13,7 +13,6 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::int16_t zero_exponent_of_mma_sim = -126;
 constexpr CastPolicy tf32_policy{.rounding = Rounding::nearest_away,
                                  .overflow = Overflow::to_special,
                                  .infinity = Overflow::to_special,
@@ -78,26 +77,6 @@ void check_counts(const MmaModel& model, const Operands& operands, const std::st
 }
 
 }  // namespace
-
-Factor factor(const Format& format, std::uint32_t code) {
-  const Unpacked x = unpack(format, code);
-  const bool special = x.kind == Kind::infinite || x.kind == Kind::nan;
-  const double magnitude = special ? 1 : static_cast<double>(x.significand) * power_of_two(x.exponent);
-  const auto exponent = static_cast<std::int16_t>(x.exponent + format.mantissa_bits);
-  return {x.negative ? -magnitude : magnitude, special ? special_exponent : exponent, x.kind};
-}
-
-Factor factor(const Format& format, std::uint32_t code, ZeroRule zero_rule) {
-  Factor result = factor(format, code);
-  if (result.kind != Kind::zero) return result;
-  switch (zero_rule) {
-    case ZeroRule::skip:
-    case ZeroRule::skip_empty_groups:
-    case ZeroRule::skip_zero_groups: result.exponent = absent_exponent; break;
-    case ZeroRule::mma_sim: result.exponent = zero_exponent_of_mma_sim; break;
-  }
-  return result;
-}
 
 FactorReader::FactorReader(const MmaModel& model, const Operands& operands, ZeroRule zero_rule, const std::string& name)
     : model_(model), operands_(operands), format_(format_for(model, operands)), zero_rule_(zero_rule) {

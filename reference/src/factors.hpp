@@ -27,6 +27,7 @@ struct Factor {
 };
 inline constexpr std::int16_t absent_exponent = -5000;
 inline constexpr std::int16_t special_exponent = 30000;
+inline constexpr std::int16_t zero_exponent_of_mma_sim = -126;
 inline constexpr int least_special_exponent = 10000;  // of a sum that a special is part of
 
 /// 2^exponent; the exponent is clamped to what leaves room in a double.
@@ -35,9 +36,26 @@ inline constexpr int least_special_exponent = 10000;  // of a sum that a special
 }
 
 /// A code of `format`. Total.
-[[nodiscard]] Factor factor(const Format& format, std::uint32_t code);
+[[nodiscard]] inline Factor factor(const Format& format, std::uint32_t code) {
+  const Unpacked x = unpack(format, code);
+  const bool special = x.kind == Kind::infinite || x.kind == Kind::nan;
+  const double magnitude = special ? 1 : static_cast<double>(x.significand) * power_of_two(x.exponent);
+  const auto exponent = static_cast<std::int16_t>(x.exponent + format.mantissa_bits);
+  return {x.negative ? -magnitude : magnitude, special ? special_exponent : exponent, x.kind};
+}
+
 /// The same with the exponent that `zero_rule` gives to a zero.
-[[nodiscard]] Factor factor(const Format& format, std::uint32_t code, ZeroRule zero_rule);
+[[nodiscard]] inline Factor factor(const Format& format, std::uint32_t code, ZeroRule zero_rule) {
+  Factor result = factor(format, code);
+  if (result.kind != Kind::zero) return result;
+  switch (zero_rule) {
+    case ZeroRule::skip:
+    case ZeroRule::skip_empty_groups:
+    case ZeroRule::skip_zero_groups: result.exponent = absent_exponent; break;
+    case ZeroRule::mma_sim: result.exponent = zero_exponent_of_mma_sim; break;
+  }
+  return result;
+}
 
 /// Consecutive k of one row.
 struct FactorSpan {

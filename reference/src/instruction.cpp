@@ -149,7 +149,8 @@ std::uint32_t fused_step(const MmaModel& model, int step, const FactorSpan& a, c
     terms[count++] = term.value;
     top = std::max(top, term.exponent);
   };
-  const Factor c = factor(model.accumulator(), c_word, zero_rule);
+  const Factor c = model.accumulator() == binary16 ? factor(binary16, c_word, zero_rule)
+                                                   : factor(binary32, c_word, zero_rule);  // constants: they inline
   add({c.value, c.exponent});
   if (model.scales) {
     for_scaled_terms(model, *model.scales, a, b, zero_rule, add);
@@ -166,16 +167,17 @@ std::uint32_t fused_step(const MmaModel& model, int step, const FactorSpan& a, c
   return converted(model, sum, top - model.fraction_bits);
 }
 
-/// The IEEE 754 sum of two words, nearest even; NaN is all ones. A double holds the sum of two halves exactly, and that
-/// of two floats well enough for the second rounding to be harmless (Figueroa, "When is double rounding innocuous?",
-/// 1995).
-std::uint32_t ieee_sum(const Format& format, std::uint32_t x, std::uint32_t y) {
-  const double sum = static_cast<double>(decode(format, x)) + static_cast<double>(decode(format, y));
-  constexpr CastPolicy ieee{.overflow = Overflow::to_special,
-                            .infinity = Overflow::to_special,
-                            .nan = NanCode::positive_all_ones,
-                            .nan_of_double = NanCode::positive_all_ones};
-  return encode(format, ieee, sum);
+/// The IEEE 754 sum of two words of the accumulator, nearest even; NaN is all ones. A double holds the sum of two
+/// halves exactly.
+std::uint32_t ieee_sum(const MmaModel& model, std::uint32_t x, std::uint32_t y) {
+  if (model.accumulator() == binary16) {
+    constexpr CastPolicy ieee{.overflow = Overflow::to_special,
+                              .infinity = Overflow::to_special,
+                              .nan_of_double = NanCode::positive_all_ones};
+    return encode(binary16, ieee, static_cast<double>(decode(binary16, x)) + static_cast<double>(decode(binary16, y)));
+  }
+  const float sum = std::bit_cast<float>(x) + std::bit_cast<float>(y);
+  return std::isnan(sum) ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(sum);
 }
 
 std::uint32_t exact_dot(const FactorSpan& a, const FactorSpan& b, std::uint32_t c_word) {
@@ -206,7 +208,7 @@ std::uint32_t mma_instruction(const MmaModel& model, const FactorSpan& a, const 
   for (int step = 0; step < model.steps; ++step) accumulator = fused_step(model, step, a, b, accumulator, zero_rule);
   switch (model.lowering) {
     case Lowering::native: break;
-    case Lowering::fp16_add: return ieee_sum(model.accumulator(), accumulator, c);
+    case Lowering::fp16_add: return ieee_sum(model, accumulator, c);
   }
   return accumulator;
 }
