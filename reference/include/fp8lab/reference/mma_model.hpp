@@ -31,9 +31,10 @@ enum class Lowering : std::uint8_t {
 
 /// What terms that are zero contribute to the alignment exponent of a fused step.
 ///
-/// No row measured on a device tells the rules apart, and they agree wherever a product is not zero, or c is not tiny,
-/// as long as there are no scales. With scales they do not: of an FP4 group, MMA-Sim counts the scales whatever its
-/// products are, and so does `skip`; later versions of MMA-Sim take the view of skip_empty_groups.
+/// No row measured on a device tells the rules apart. With FP8 and FP16 and no scales they agree wherever a product is
+/// not zero or c is at least 2^-110; with BF16, TF32 and scales, a zero times something large weighs more under
+/// mma_sim. Of an FP4 group, MMA-Sim counts the scales whatever its products are, and so does `skip`; later versions of
+/// MMA-Sim take the view of skip_empty_groups.
 enum class ZeroRule : std::uint8_t {
   skip,               ///< nothing (Khattak and Mikaitis); but every group of FP4 products counts with its scales
   skip_empty_groups,  ///< nothing, nor do groups of FP4 products that are all zero
