@@ -10,6 +10,8 @@
 // All other casts are done with integers alone.
 #include "vector_encode.hpp"
 
+#include <type_traits>
+
 #include "fp8lab/formats/encode.hpp"
 #include "vector_memory.hpp"
 
@@ -286,12 +288,9 @@ HWY_ATTR void EncodePlain(const VectorEncode& cast, const Source* in, std::uint8
   }
 }
 
-template <typename Source, typename Code>
-HWY_ATTR void EncodeAll(const VectorEncode& cast, const Source* in, const std::uint32_t* random, Code* out,
-                        std::size_t count) {
-  if constexpr (sizeof(Code) == 1) {
-    if (cast.plain) return EncodePlain(cast, in, out, count);
-  }
+template <typename Code>
+HWY_ATTR void EncodeGeneral(const VectorEncode& cast, const float* in, const std::uint32_t* random, Code* out,
+                            std::size_t count) {
   const auto with = [&]<Rounding kRounding>(std::integral_constant<Rounding, kRounding> /*rounding*/)
                         HWY_ATTR { EncodeWith(GeneralEncoder<kRounding>{cast}, in, random, out, count); };
   switch (cast.rounding) {
@@ -302,6 +301,38 @@ HWY_ATTR void EncodeAll(const VectorEncode& cast, const Source* in, const std::u
     case Rounding::downward: return with(std::integral_constant<Rounding, Rounding::downward>());
     case Rounding::to_odd: return with(std::integral_constant<Rounding, Rounding::to_odd>());
     case Rounding::stochastic: return with(std::integral_constant<Rounding, Rounding::stochastic>());
+  }
+}
+
+/// Halves and bfloat16s as floats, by whole vectors: `out` has room for one more.
+template <typename Source>
+HWY_INLINE void Widen(const Source* in, float* out, std::size_t count) {
+  const Floats df;
+  const std::size_t lanes = hn::Lanes(df);
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(Load(in + i), df, out + i);
+  Source last[widest_vector / sizeof(float)] = {};
+  for (std::size_t k = 0; i + k < count; ++k) last[k] = in[i + k];
+  hn::StoreU(Load(last), df, out + i);
+}
+
+/// The general casts take floats alone, which keeps the number of their instances down.
+template <typename Source, typename Code>
+HWY_ATTR void EncodeAll(const VectorEncode& cast, const Source* in, const std::uint32_t* random, Code* out,
+                        std::size_t count) {
+  if constexpr (sizeof(Code) == 1) {
+    if (cast.plain) return EncodePlain(cast, in, out, count);
+  }
+  if constexpr (std::is_same_v<Source, float>) {
+    EncodeGeneral(cast, in, random, out, count);
+  } else {
+    constexpr std::size_t block = 512;
+    float wide[block + widest_vector / sizeof(float)];
+    for (std::size_t first = 0; first < count; first += block) {
+      const std::size_t size = count - first < block ? count - first : block;
+      Widen(in + first, wide, size);
+      EncodeGeneral(cast, wide, random == nullptr ? nullptr : random + first, out + first, size);
+    }
   }
 }
 
