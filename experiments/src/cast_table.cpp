@@ -12,8 +12,8 @@ namespace {
 /// The bit pattern of the first float that is at least `bound`, or above it, for a bound of 0 to beyond every float.
 std::uint32_t first_pattern(double bound, bool above) {
   if (bound > static_cast<double>(std::numeric_limits<float>::max())) return 0x7F800000;
-  auto x = static_cast<float>(bound);  // the nearest one, or its neighbour
-  std::uint32_t pattern = std::bit_cast<std::uint32_t>(x);
+  const auto x = static_cast<float>(bound);  // the nearest one, or its neighbour
+  auto pattern = std::bit_cast<std::uint32_t>(x);
   while (pattern > 0 && static_cast<double>(std::bit_cast<float>(pattern - 1)) >= bound) --pattern;
   while (static_cast<double>(std::bit_cast<float>(pattern)) < bound) ++pattern;
   if (above && static_cast<double>(std::bit_cast<float>(pattern)) == bound) ++pattern;

@@ -14,6 +14,7 @@
 #include <numeric>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 #include "cast_digests.hpp"
 #include "cast_table.hpp"
@@ -72,8 +73,8 @@ struct ChunkResult {
 /// Room for one thread's blocks.
 struct Buffers {
   std::vector<float> in = std::vector<float>(block);
-  alignas(2) std::vector<std::uint8_t> got = std::vector<std::uint8_t>(2 * block);
-  alignas(2) std::vector<std::uint8_t> expected = std::vector<std::uint8_t>(2 * block);
+  std::vector<std::uint8_t> got = std::vector<std::uint8_t>(2 * block);
+  std::vector<std::uint8_t> expected = std::vector<std::uint8_t>(2 * block);
 };
 
 void compare_block(const Format& format, std::uint32_t first, std::span<std::uint8_t> got,
@@ -130,7 +131,7 @@ std::pair<EncoderCheck, std::uint32_t> check_encoder(const Format& format, const
   });
   EncoderCheck check{.name = encoder.name, .mismatches = 0, .first = {}};
   std::uint32_t crc = 0;
-  const auto bytes = static_cast<z_off_t>((format.bits() <= 8 ? 1 : 2) << chunk_bits);
+  const z_off_t bytes = z_off_t{format.bits() <= 8 ? 1 : 2} << chunk_bits;
   for (const ChunkResult& result : results) {
     check.mismatches += result.mismatches;
     if (!check.first) check.first = result.first;
@@ -194,9 +195,11 @@ bool is_asked(const VerifyCastsArguments& arguments, const Profile& profile, std
 
 std::vector<Combination> combinations_of(const VerifyCastsArguments& arguments) {
   std::vector<NamedFormat> formats;
+  formats.reserve(arguments.formats.size());
   for (const std::string& name : arguments.formats) formats.push_back(find_format(name));
   if (formats.empty()) formats.assign(named_formats.begin(), named_formats.end());
   std::vector<Profile> wanted;
+  wanted.reserve(arguments.profiles.size());
   for (const std::string& name : arguments.profiles) wanted.push_back(find_profile(name));
   if (wanted.empty()) wanted.assign(profiles.begin(), profiles.end());
   for (const std::string& name : arguments.roundings) {
@@ -262,11 +265,23 @@ VerifyCastsRow verify_combination(const Combination& combination, std::span<cons
   return row;
 }
 
+/// An earlier combination with the same codes; NVIDIA's headers are asked for each of their own profiles, though.
+std::optional<std::size_t> same_before(const std::vector<Combination>& combinations, std::size_t i) {
+  const Combination& one = combinations[i];
+  if (gpu::host_conversion(one.format.format, one.policy)) return std::nullopt;
+  const CastPolicy policy = effective(one.format.format, one.policy);
+  for (std::size_t k = 0; k < i; ++k) {
+    const Combination& other = combinations[k];
+    if (other.format.name == one.format.name && effective(other.format.format, other.policy) == policy) return k;
+  }
+  return std::nullopt;
+}
+
 void check_arguments(const VerifyCastsArguments& arguments) {
   if (arguments.threads < 1) {
     throw std::invalid_argument("threads must be at least 1, not " + std::to_string(arguments.threads));
   }
-  if (arguments.chunks < 1 || arguments.chunks > static_cast<int>(all_chunks)) {
+  if (arguments.chunks < 1 || std::cmp_greater(arguments.chunks, all_chunks)) {
     throw std::invalid_argument("chunks must be from 1 to " + std::to_string(all_chunks) + ", not " +
                                 std::to_string(arguments.chunks));
   }
@@ -321,18 +336,11 @@ VerifyCastsResult verify_casts(const VerifyCastsArguments& arguments, const Prog
   for (std::size_t i = 0; i < combinations.size(); ++i) {
     const Combination& combination = combinations[i];
     const auto start = std::chrono::steady_clock::now();
-    const auto policy = effective(combination.format.format, combination.policy);
     VerifyCastsRow row;
-    for (std::size_t k = 0; k < i && row.checks.empty(); ++k) {
-      const Combination& other = combinations[k];
-      // NVIDIA's headers are asked once for each of their own profiles.
-      if (gpu::host_conversion(combination.format.format, combination.policy)) break;
-      if (other.format.name != combination.format.name) continue;
-      if (effective(other.format.format, other.policy) != policy) continue;
-      row = result.rows[k];
+    if (const auto same = same_before(combinations, i)) {
+      row = result.rows[*same];
       row.same_as = row.same_as.empty() ? row.profile : row.same_as;
-    }
-    if (row.checks.empty()) {
+    } else {
       row = verify_combination(combination, chunks_of(arguments, i), arguments.threads, [&](double share) {
         if (progress) progress((static_cast<double>(i) + share) / static_cast<double>(combinations.size()));
       });

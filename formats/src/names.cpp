@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -54,8 +53,8 @@ std::string describe_missing(const CastPolicy& policy) {
 }  // namespace
 
 std::string describe(const CastPolicy& policy) {
-  const auto rounding = std::ranges::find(named_roundings, policy.rounding, &NamedRounding::rounding);
-  std::string text = "rounds " + std::string(rounding->name) + "; finite overflow gives " + words(policy.overflow) +
+  const NamedRounding& rounding = named_roundings[static_cast<std::size_t>(policy.rounding)];
+  std::string text = "rounds " + std::string(rounding.name) + "; finite overflow gives " + words(policy.overflow) +
                      "; infinity gives " + words(policy.infinity) + "; NaN gives " + words(policy.nan);
   if (policy.nan_of_double != policy.nan) text += std::string(" (from double: ") + words(policy.nan_of_double) + ")";
   return text + ", the largest value in formats without NaN; zero keeps its sign" + describe_missing(policy) + ".";

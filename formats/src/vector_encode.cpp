@@ -253,7 +253,7 @@ HWY_INLINE void EncodeCached(const Encoder& encode, const Source* in, const std:
   std::uint32_t last_random[widest_vector / sizeof(float)] = {};
   Code last_codes[widest_vector / sizeof(float)];
   for (std::size_t k = 0; i + k < count; ++k) last[k] = in[i + k];
-  if (Encoder::takes_random_bits) {
+  if constexpr (Encoder::takes_random_bits) {
     for (std::size_t k = 0; i + k < count; ++k) last_random[k] = random[i + k];
   }
   hn::StoreU(hn::DemoteTo(codes, encode(Load(last), last_random)), codes, last_codes);
@@ -300,7 +300,9 @@ HWY_ATTR void EncodeGeneral(const VectorEncode& cast, const float* in, const std
     case Rounding::upward: return with(std::integral_constant<Rounding, Rounding::upward>());
     case Rounding::downward: return with(std::integral_constant<Rounding, Rounding::downward>());
     case Rounding::to_odd: return with(std::integral_constant<Rounding, Rounding::to_odd>());
-    case Rounding::stochastic: return with(std::integral_constant<Rounding, Rounding::stochastic>());
+    case Rounding::stochastic:
+      if (random == nullptr) HWY_ABORT("a stochastic cast needs random words");
+      return with(std::integral_constant<Rounding, Rounding::stochastic>());
   }
 }
 
