@@ -10,13 +10,16 @@ namespace {
 
 using MaybeFormat = std::optional<NamedOrOwnFormat>;
 
-/// A (rows, depth) array of codes (uint8, or uint16 for formats of more than 8 bits) with its block scales, if any, or
-/// of float32 values where there is no format.
-Operands operands_of(const py::array& array, const MaybeFormat& format, const Array<std::uint8_t>& scales) {
-  const auto rows = static_cast<std::size_t>(array.shape(0));
-  const auto depth = static_cast<std::size_t>(array.shape(1));
+/// A (rows, depth) array, or (depth, rows) if transposed, of codes (uint8, or uint16 for formats of more than 8 bits)
+/// with its block scales, if any, or of float32 values where there is no format; tile scales of tile_rows * tile_depth.
+Operands operands_of(const py::array& array, const MaybeFormat& format, const Array<std::uint8_t>& scales,
+                     const Array<float>& tile_scales, std::size_t tile_rows, std::size_t tile_depth, bool transposed) {
+  const auto rows = static_cast<std::size_t>(array.shape(transposed ? 1 : 0));
+  const auto depth = static_cast<std::size_t>(array.shape(transposed ? 0 : 1));
   Operands result = Operands::floats({}, rows, depth);
   result.scales = view(scales);
+  result.tile_scales = {view(tile_scales), tile_rows, tile_depth};
+  result.transposed = transposed;
   if (!format) {
     result.elements = view(py::cast<Array<float>>(array));
     return result;
@@ -45,18 +48,38 @@ void mma_half_array(const std::string& model, const Operands& left, const Operan
   mma(find_model(model), left, right, accumulators, results, find_zero_rule(zero_rule));
 }
 
-void gemm_array(const std::string& model, const Operands& left, const Operands& right, Array<float> out, float scale_a,
-                float scale_b, int promote_k, const Array<float>& bias, const std::string& zero_rule, int threads) {
-  const GemmOptions options{.scale_a = scale_a,
-                            .scale_b = scale_b,
-                            .promote_k = promote_k,
-                            .bias = view(bias),
-                            .zero_rule = find_zero_rule(zero_rule),
-                            .threads = threads,
-                            .progress = [](double /*share*/) { check_signals(); }};
+GemmOptions gemm_options(float scale_a, float scale_b, float scale_out, int promote_k, const std::string& scale_order,
+                         const std::vector<std::size_t>& split_k, const std::vector<std::size_t>& split_order,
+                         const Array<float>& c, const std::string& c_enters, const Array<float>& bias,
+                         const std::string& zero_rule, int threads) {
+  return {.scale_a = scale_a,
+          .scale_b = scale_b,
+          .scale_out = scale_out,
+          .promote_k = promote_k,
+          .scale_order = find_scale_order(scale_order),
+          .split_k = split_k,
+          .split_order = split_order,
+          .c = view(c),
+          .c_enters = find_c_entry(c_enters),
+          .bias = view(bias),
+          .zero_rule = find_zero_rule(zero_rule),
+          .threads = threads,
+          .progress = [](double /*share*/) { check_signals(); }};
+}
+
+void gemm_array(const std::string& model, const Operands& left, const Operands& right, Array<float> out,
+                const GemmOptions& options) {
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
   gemm(find_model(model), left, right, results, options);
+}
+template <typename Code>
+void encoded_gemm_array(const std::string& model, const Operands& left, const Operands& right,
+                        const NamedOrOwnFormat& format, const NamedOrOwnProfile& profile, Array<Code> out,
+                        const GemmOptions& options) {
+  const auto results = mutable_view(out);
+  const py::gil_scoped_release release;
+  gemm(find_model(model), left, right, format.format, profile.policy, results, options);
 }
 
 std::vector<std::string> operand_names(const MmaModel& model) {
@@ -74,7 +97,13 @@ std::optional<std::string> scale_format(const MmaModel& model) {
 void bind_products(py::module_& module) {
   py::class_<Operands>(module, "Operands", "An operand's arrays, which must outlive it.")
       .def(py::init(&operands_of), py::arg("elements"), py::arg("format"), py::arg("scales").noconvert(),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 4>());
+           py::arg("tile_scales").noconvert(), py::arg("tile_rows"), py::arg("tile_depth"), py::arg("transposed"),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 4>(), py::keep_alive<1, 5>());
+  py::class_<GemmOptions>(module, "GemmOptions", "How a GEMM is composed, with its arrays, which must outlive it.")
+      .def(py::init(&gemm_options), py::arg("scale_a"), py::arg("scale_b"), py::arg("scale_out"), py::arg("promote_k"),
+           py::arg("scale_order"), py::arg("split_k"), py::arg("split_order"), py::arg("c").noconvert(),
+           py::arg("c_enters"), py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"),
+           py::keep_alive<1, 9>(), py::keep_alive<1, 11>());
   py::class_<MmaModel>(module, "MmaModel")
       .def_property_readonly("name", [](const MmaModel& m) { return std::string(m.name); })
       .def_property_readonly("description", [](const MmaModel& m) { return describe(m); })
@@ -101,8 +130,11 @@ void bind_products(py::module_& module) {
   module.def("mma", &mma_half_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
              py::arg("out").noconvert(), py::arg("zero_rule"));
   module.def("gemm", &gemm_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("out").noconvert(),
-             py::arg("scale_a"), py::arg("scale_b"), py::arg("promote_k"), py::arg("bias").noconvert(),
-             py::arg("zero_rule"), py::arg("threads"));
+             py::arg("options"));
+  module.def("gemm_encoded", &encoded_gemm_array<std::uint8_t>, py::arg("model"), py::arg("a"), py::arg("b"),
+             py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
+  module.def("gemm_encoded", &encoded_gemm_array<std::uint16_t>, py::arg("model"), py::arg("a"), py::arg("b"),
+             py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
   module.def("targets", [] {
     std::vector<std::string> names;
     for (const std::string_view name : targets()) names.emplace_back(name);

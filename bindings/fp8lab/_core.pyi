@@ -110,7 +110,33 @@ class MmaModel:
     def scale_block(self) -> int | None: ...
 
 class Operands:
-    def __init__(self, elements: NDArray[Any], format: Format | None, scales: NDArray[np.uint8]) -> None: ...
+    def __init__(
+        self,
+        elements: NDArray[Any],
+        format: Format | None,
+        scales: NDArray[np.uint8],
+        tile_scales: NDArray[np.float32],
+        tile_rows: int,
+        tile_depth: int,
+        transposed: bool,
+    ) -> None: ...
+
+class GemmOptions:
+    def __init__(
+        self,
+        scale_a: float,
+        scale_b: float,
+        scale_out: float,
+        promote_k: int,
+        scale_order: str,
+        split_k: list[int],
+        split_order: list[int],
+        c: NDArray[np.float32],
+        c_enters: str,
+        bias: NDArray[np.float32],
+        zero_rule: str,
+        threads: int,
+    ) -> None: ...
 
 class Histogram:
     def __init__(self, kind: str, low: float, high: float, count: int, format: Format) -> None: ...
@@ -224,17 +250,15 @@ def torch_cuda_normal(
 def mma(
     model: str, a: Operands, b: Operands, c: NDArray[Any], out: NDArray[Any], zero_rule: str
 ) -> None: ...
-def gemm(
+def gemm(model: str, a: Operands, b: Operands, out: NDArray[np.float32], options: GemmOptions) -> None: ...
+def gemm_encoded(
     model: str,
     a: Operands,
     b: Operands,
-    out: NDArray[np.float32],
-    scale_a: float,
-    scale_b: float,
-    promote_k: int,
-    bias: NDArray[np.float32],
-    zero_rule: str,
-    threads: int,
+    format: Format,
+    profile: Profile,
+    out: NDArray[Any],
+    options: GemmOptions,
 ) -> None: ...
 def targets() -> list[str]: ...
 def force_target(name: str) -> None: ...

@@ -6,9 +6,21 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_array, as_codes, as_float32, as_floats_of, as_format, check_int, check_name, check_real
+from fp8lab._arrays import (
+    Array,
+    as_array,
+    as_codes,
+    as_float32,
+    as_floats_of,
+    as_format,
+    as_profile,
+    check_int,
+    check_name,
+    check_real,
+    code_dtype,
+)
 from fp8lab._casts import unpack_pairs
-from fp8lab._core import Format, MmaModel
+from fp8lab._core import Format, MmaModel, Profile
 
 
 def models() -> list[MmaModel]:
@@ -40,7 +52,15 @@ def _elements(x: Any, argument: str, format: str | Format) -> tuple[Array, Forma
     return result, own
 
 
-def _scale_codes(x: Any, argument: str, model: MmaModel, shape: tuple[int, ...]) -> Array:
+def _operands(
+    array: Array, format: Format | None, scales: Array, tiles: Array = np.empty((0, 0), np.float32), transposed: bool = False
+) -> _core.Operands:
+    rows, depth = array.shape[::-1] if transposed else array.shape
+    tile_rows = 128 if tiles.size and tiles.shape[int(transposed)] != rows else 1
+    return _core.Operands(array, format, scales, tiles, tile_rows, 128, transposed)
+
+
+def _scale_codes(x: Any, argument: str, model: MmaModel, shape: tuple[int, ...], transposed: bool = False) -> Array:
     """The block scales of an operand of ``shape``, as bytes; none if left out."""
     if x is None:
         return np.empty(0, np.uint8)
@@ -50,10 +70,26 @@ def _scale_codes(x: Any, argument: str, model: MmaModel, shape: tuple[int, ...])
     signed = {"ue4m3": "e4m3"}.get(model.scale_format)  # as float8 types have it
     if carried.name not in (model.scale_format, signed):
         raise ValueError(f"{argument} is {carried.name}; {model.name} takes {model.scale_format}")
-    wanted = (shape[0], -(-shape[1] // model.scale_block))
-    if codes.shape != wanted:
+    rows, depth = shape[::-1] if transposed else shape
+    wanted = (rows, -(-depth // model.scale_block))
+    if codes.shape != (wanted[::-1] if transposed else wanted):
+        wanted = wanted[::-1] if transposed else wanted
         raise ValueError(f"{argument} must have shape {wanted}, one for every {model.scale_block} of K, not {codes.shape}")
     return codes
+
+
+def _tile_scales(x: Any, argument: str, shape: tuple[int, ...], transposed: bool) -> Array:
+    """The float32 scales of an operand's tiles of 1 x 128 or 128 x 128 elements."""
+    tiles = as_float32(x, argument)
+    rows, depth = shape[::-1] if transposed else shape
+    allowed = [(rows, -(-depth // 128)), (-(-rows // 128), -(-depth // 128))]
+    if transposed:
+        allowed = [size[::-1] for size in allowed]
+    if tiles.shape not in allowed:
+        raise ValueError(
+            f"{argument} must have shape {allowed[0]} or {allowed[1]}, one for every 1 x 128 or 128 x 128 elements, not {tiles.shape}"
+        )
+    return tiles
 
 
 def mma(
@@ -109,8 +145,8 @@ def mma(
     out = np.empty(left.shape[0], dtype)
     _core.mma(
         core.name,
-        _core.Operands(left, left_format, _scale_codes(scale_a, "scale_a", core, left.shape)),
-        _core.Operands(right, right_format, _scale_codes(scale_b, "scale_b", core, right.shape)),
+        _operands(left, left_format, _scale_codes(scale_a, "scale_a", core, left.shape)),
+        _operands(right, right_format, _scale_codes(scale_b, "scale_b", core, right.shape)),
         accumulators.view(word),
         out.view(word),
         check_name(zero_rule, "zero_rule"),
@@ -119,11 +155,35 @@ def mma(
 
 
 def _split_scale(value: Any) -> tuple[Any, Any]:
-    """What gemm's scale is made of: codes of block scales, or None, and the tensor's scale."""
+    """What gemm's scale is made of: an array of scales, or None, and the tensor's scale."""
     if isinstance(value, tuple) and len(value) == 2:
         return value
     number = isinstance(value, (int, float, np.integer, np.floating)) or value is None
     return (None, value) if number else (value, 1.0)
+
+
+def _gemm_operand(
+    x: Any, argument: str, format: str | Format, scale: Any, model: MmaModel, transposed: bool
+) -> tuple[_core.Operands, int, float]:
+    """An operand, its number of rows, and its tensor's scale."""
+    array, own = _elements(x, argument, format)
+    scales, number = _split_scale(scale)
+    name = f"scale_{argument}"
+    codes, tiles = np.empty(0, np.uint8), np.empty((0, 0), np.float32)
+    if scales is not None and as_array(scales, name)[1] == "float32":
+        tiles = _tile_scales(scales, name, array.shape, transposed)
+    else:
+        codes = _scale_codes(scales, name, model, array.shape, transposed)
+    rows = array.shape[1 if transposed else 0]
+    return _operands(array, own, codes, tiles, transposed), rows, check_real(number, name)
+
+
+def _sizes(values: Any, argument: str) -> list[int]:
+    if values is None:
+        return []
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{argument} must be a list of ints, not {type(values).__name__}")
+    return [check_int(value, argument, 0, 2**62) for value in values]
 
 
 def gemm(
@@ -135,9 +195,17 @@ def gemm(
     format_b: str | Format = "e4m3",
     scale_a: Any = 1.0,
     scale_b: Any = 1.0,
+    layout: str = "nt",
     promote_k: int | None = None,
+    scale_order: str = "scales_first",
+    split_k: Any = None,
+    split_order: Any = None,
+    c: Any = None,
+    c_enters: str = "epilogue",
     bias: Any = None,
+    scale_out: float = 1.0,
     out_dtype: str = "float32",
+    out_profile: str | Profile | None = None,
     zero_rule: str = "skip",
     threads: int = 1,
 ) -> Array:
@@ -156,56 +224,87 @@ def gemm(
         One of ``models()``; ``exact`` is the real dot product, rounded once.
     format_a, format_b : str
         Formats of uint8 and uint16 codes.
-    scale_a, scale_b : float, array_like of uint8 (or float8), or a tuple of both
-        A number is the whole tensor's and multiplies on dequantize: the result is
-        fl(fl(scale_a * scale_b) * accumulator) + bias in float32. An array, (M, K / block) or (N, K / block), has the
-        codes of the block scales, for models that have them; ``(array, number)`` is both, as NVFP4 has them.
+    scale_a, scale_b : float, array_like, or a tuple of both
+        A number is the whole tensor's and multiplies on dequantize, in the epilogue. An array of uint8 or float8,
+        (M, K / block) or (N, K / block), has the codes of the block scales, for models that have them;
+        ``(array, number)`` is both, as NVFP4 has them. An array of float32 has a scale for every tile of 1 x 128
+        elements, (M, K / 128), or 128 x 128, (M / 128, K / 128), rounded up; they multiply at every promotion, which
+        is then every 128 (DeepSeek-V3, DeepGEMM).
+    layout : str
+        Letters of row-major BLAS for how a and b are stored: ``nt`` as above, ``nn`` with b (K, N), ``tn`` with a
+        (K, M) and b (K, N), ``tt`` with a (K, M). Arrays of scales are transposed with their elements. cuBLAS, column-major,
+        calls ``nt`` TN.
     promote_k : int, optional
         Elements of K after which the accumulator is added to a float32 one and cleared (CUTLASS, DeepGEMM: 128);
         never if left out ("fast accumulation").
+    scale_order : str
+        How tile scales multiply: ``scales_first``, sum = fma(fl(scale_a * scale_b), accumulator, sum), or
+        ``accumulator_first``, sum = fma(fl(accumulator * scale_a), scale_b, sum).
+    split_k : list of int, optional
+        Lengths of ranges of K that are computed apart, then added in float32.
+    split_order : list of int, optional
+        The ranges' numbers in the order of addition; ascending if left out.
+    c : array_like of float32, (M, N), optional
+        Is added in the epilogue, or with ``c_enters="accumulator"`` what the accumulation starts from.
+    c_enters : str
     bias : array_like of float32, (N,), optional
+    scale_out : float
+        The epilogue is scale_out * (fl(scale_a * scale_b) * accumulator + c + bias), from left to right, every
+        operation rounded to float32.
     out_dtype : str
-        ``float32``, ``float16`` or ``bfloat16`` (needs ml_dtypes): the result is rounded to it, nearest even.
+        ``float32``, ``float16``, ``bfloat16`` (needs ml_dtypes), or a format of up to 8 bits, whose codes the result
+        has: rounded once.
+    out_profile : str, optional
+        One of ``profiles()``, for the rounding to the output; ``cuda_satfinite`` for codes, ``cuda_nosat`` for
+        float16 and bfloat16 if left out.
     zero_rule : str
         As for ``mma``.
     threads : int
 
     Returns
     -------
-    ndarray of out_dtype, (M, N)
+    ndarray of out_dtype, or of uint8 codes, (M, N)
 
     Raises
     ------
     TypeError, ValueError
-        As ``mma`` does, and for a promote_k that is no multiple of the instruction's K.
+        As ``mma`` does, and for options that do not fit; the message says what does.
     """
     core = _core.find_model(check_name(model, "model"))
-    left, left_format = _elements(a, "a", format_a)
-    right, right_format = _elements(b, "b", format_b)
-    codes_a, number_a = _split_scale(scale_a)
-    codes_b, number_b = _split_scale(scale_b)
-    if out_dtype not in ("float32", "float16", "bfloat16"):
-        raise ValueError(f"unknown out_dtype {out_dtype!r}; known: float32, float16, bfloat16")
-    bias_array = np.empty(0, np.float32) if bias is None else as_float32(bias, "bias", (right.shape[0],))
-    out = np.empty((left.shape[0], right.shape[0]), np.float32)
-    _core.gemm(
-        core.name,
-        _core.Operands(left, left_format, _scale_codes(codes_a, "scale_a", core, left.shape)),
-        _core.Operands(right, right_format, _scale_codes(codes_b, "scale_b", core, right.shape)),
-        out,
-        check_real(number_a, "scale_a"),
-        check_real(number_b, "scale_b"),
+    if layout not in ("nt", "nn", "tn", "tt"):
+        raise ValueError(f"unknown layout {layout!r}; known: nt, nn, tn, tt")
+    left, rows, number_a = _gemm_operand(a, "a", format_a, scale_a, core, layout[0] == "t")
+    right, columns, number_b = _gemm_operand(b, "b", format_b, scale_b, core, layout[1] == "n")
+    options = _core.GemmOptions(
+        number_a,
+        number_b,
+        check_real(scale_out, "scale_out"),
         0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
-        bias_array,
+        check_name(scale_order, "scale_order"),
+        _sizes(split_k, "split_k"),
+        _sizes(split_order, "split_order"),
+        np.empty(0, np.float32) if c is None else as_float32(c, "c", (rows, columns)),
+        check_name(c_enters, "c_enters"),
+        np.empty(0, np.float32) if bias is None else as_float32(bias, "bias", (columns,)),
         check_name(zero_rule, "zero_rule"),
         check_int(threads, "threads", 1, 1024),
     )
     if out_dtype == "float32":
+        out = np.empty((rows, columns), np.float32)
+        _core.gemm(core.name, left, right, out, options)
+        return out
+    known = ["float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8)]
+    if out_dtype not in known:
+        raise ValueError(f"unknown out_dtype {out_dtype!r}; known: {', '.join(known)}")
+    format = _core.find_format(out_dtype)
+    profile = as_profile(out_profile or ("cuda_satfinite" if format.bits <= 8 else "cuda_nosat"), "out_profile")
+    out = np.empty((rows, columns), code_dtype(format))
+    _core.gemm_encoded(core.name, left, right, format, profile, out, options)
+    if format.bits <= 8:
         return out
     dtype: Any = out_dtype
     if out_dtype == "bfloat16":
         import ml_dtypes
 
         dtype = ml_dtypes.bfloat16
-    with np.errstate(over="ignore", invalid="ignore"):
-        return out.astype(dtype)
+    return out.view(dtype)

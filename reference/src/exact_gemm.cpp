@@ -10,8 +10,14 @@
 
 namespace fp8lab {
 
-ExactGemm::ExactGemm(const GemmShape& shape, const Factors& a, const Factors& b, std::span<float> out)
-    : shape_(shape), a_(a), b_(b), out_(out), left_(side_of(a, shape.rows)), right_(side_of(b, shape.columns)) {}
+ExactGemm::ExactGemm(const FactorReader& a, const FactorReader& b)
+    : rows_(a.operands().rows),
+      columns_(b.operands().rows),
+      depth_(a.operands().depth),
+      a_(a.rows(0, rows_)),
+      b_(b.rows(0, columns_)),
+      left_(side_of(a_, rows_)),
+      right_(side_of(b_, columns_)) {}
 
 ExactGemm::Side ExactGemm::side_of(const Factors& factors, std::size_t rows) {
   const std::size_t depth = factors.depth;
@@ -30,38 +36,31 @@ ExactGemm::Side ExactGemm::side_of(const Factors& factors, std::size_t rows) {
   return side;
 }
 
-void ExactGemm::operator()(std::size_t first, std::size_t last, const Report& report) const {
-  constexpr std::size_t block = 64;
+void ExactGemm::rows(std::size_t first, std::size_t count, std::span<float> out) const {
   // |computed - real| <= gamma_K * sum |a b| <= gamma_K * |a| |b| with gamma_K = K u / (1 - K u), u = 2^-53, for any
   // order of summation (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1); the products are exact
   // in double. Twice that covers the rounding of the norms and of the two bounds below.
-  const double gamma = static_cast<double>(shape_.depth) * 0x1p-52;
-  const auto depth = static_cast<Eigen::Index>(shape_.depth);
+  const double gamma = static_cast<double>(depth_) * 0x1p-52;
+  const auto index = [](std::size_t i) { return static_cast<Eigen::Index>(i); };
   Matrix product;
-  for (std::size_t row0 = first; row0 < last; row0 += block) {
-    const std::size_t count = std::min(block, last - row0);
-    product.noalias() =
-        left_.values.block(static_cast<Eigen::Index>(row0), 0, static_cast<Eigen::Index>(count), depth) *
-        right_.values.transpose();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t row = row0 + i;
-      for (std::size_t column = 0; column < shape_.columns; ++column) {
-        const double computed = product(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(column));
-        const double error = gamma * left_.norms[row] * right_.norms[column];
-        const auto below = static_cast<float>(computed - error);
-        const auto above = static_cast<float>(computed + error);
-        // Rounding is monotone: equal ends (in bits, so that zeros of two signs differ) fix what lies between.
-        const bool decided =
-            !std::isnan(error) && std::bit_cast<std::uint32_t>(below) == std::bit_cast<std::uint32_t>(above);
-        float& result = out_[row * shape_.columns + column];
-        if (decided) {
-          result = computed == 0 ? 0.0F : below;
-        } else {
-          result = accumulator_value(exact, mma_instruction(exact, a_.row(row), b_.row(column), 0, ZeroRule::skip));
-        }
+  product.noalias() = left_.values.block(index(first), 0, index(count), index(depth_)) * right_.values.transpose();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t row = first + i;
+    for (std::size_t column = 0; column < columns_; ++column) {
+      const double computed = product(index(i), index(column));
+      const double error = gamma * left_.norms[row] * right_.norms[column];
+      const auto below = static_cast<float>(computed - error);
+      const auto above = static_cast<float>(computed + error);
+      // Rounding is monotone: equal ends (in bits, so that zeros of two signs differ) fix what lies between.
+      const bool decided =
+          !std::isnan(error) && std::bit_cast<std::uint32_t>(below) == std::bit_cast<std::uint32_t>(above);
+      float& result = out[i * columns_ + column];
+      if (decided) {
+        result = computed == 0 ? 0.0F : below;
+      } else {
+        result = accumulator_value(exact, mma_instruction(exact, a_.row(row), b_.row(column), 0, ZeroRule::skip));
       }
     }
-    if (!report(static_cast<double>(row0 + count - first) / static_cast<double>(last - first))) return;
   }
 }
 

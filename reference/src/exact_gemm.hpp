@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "tiled_gemm.hpp"
+#include "factors.hpp"
 
 namespace fp8lab {
 
@@ -15,8 +15,9 @@ namespace fp8lab {
 /// infinity takes part, the element is summed exactly.
 class ExactGemm {
  public:
-  ExactGemm(const GemmShape& shape, const Factors& a, const Factors& b, std::span<float> out);
-  void operator()(std::size_t first, std::size_t last, const Report& report) const;
+  ExactGemm(const FactorReader& a, const FactorReader& b);
+  /// Rows [first, first + count), in the default floating-point environment.
+  void rows(std::size_t first, std::size_t count, std::span<float> out) const;
 
  private:
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -26,10 +27,8 @@ class ExactGemm {
   };
   [[nodiscard]] static Side side_of(const Factors& factors, std::size_t rows);
 
-  GemmShape shape_;
-  const Factors& a_;
-  const Factors& b_;
-  std::span<float> out_;
+  std::size_t rows_, columns_, depth_;
+  Factors a_, b_;
   Side left_, right_;
 };
 

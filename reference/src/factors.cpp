@@ -98,28 +98,31 @@ Factor FactorReader::converted(std::uint32_t code) const {
   return factor(format_, code, zero_rule_);
 }
 
+Factor FactorReader::of_wide(std::size_t i) const {
+  if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operands_.elements))
+    return converted((*words)[i]);
+  const float x = std::get<std::span<const float>>(operands_.elements)[i];
+  return converted(format_ == tf32 ? encode(tf32, tf32_policy, x) : std::bit_cast<std::uint32_t>(x));
+}
+
+Factor FactorReader::scale(std::size_t row, std::size_t block) const {
+  const std::size_t blocks = operands_.depth / this->block();
+  const std::uint8_t code =
+      operands_.scales[operands_.transposed ? block * operands_.rows + row : row * blocks + block];
+  return factor(model_.scales ? model_.scales->format : e8m0, code);
+}
+
 Factors FactorReader::rows(std::size_t first, std::size_t count) const {
   const std::size_t depth = operands_.depth;
   Factors result{{}, {}, depth, 0};
   result.elements.reserve(count * depth);
-  const auto read = [&](const auto& elements, const auto& converter) {
-    std::ranges::transform(elements.subspan(first * depth, count * depth), std::back_inserter(result.elements),
-                           converter);
-  };
-  if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operands_.elements)) {
-    read(*bytes, [&](std::uint8_t code) { return of_byte_[code]; });
-  } else if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operands_.elements)) {
-    read(*words, [&](std::uint16_t code) { return converted(code); });
-  } else {
-    const bool rounds = format_ == tf32;
-    read(std::get<std::span<const float>>(operands_.elements),
-         [&](float x) { return converted(rounds ? encode(tf32, tf32_policy, x) : std::bit_cast<std::uint32_t>(x)); });
+  for (std::size_t row = first; row < first + count; ++row) {
+    for_row(row, 0, depth, [&](std::size_t /*k*/, const Factor& x) { result.elements.push_back(x); });
   }
-  if (model_.scales) {
-    result.block = static_cast<std::size_t>(model_.scales->block);
-    const std::size_t blocks = depth / result.block;
-    for (const std::uint8_t code : operands_.scales.subspan(first * blocks, count * blocks)) {
-      result.scales.push_back(factor(model_.scales->format, code));
+  if (block() != 0) {
+    result.block = block();
+    for (std::size_t row = first; row < first + count; ++row) {
+      for (std::size_t block = 0; block < depth / result.block; ++block) result.scales.push_back(scale(row, block));
     }
   }
   return result;

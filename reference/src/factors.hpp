@@ -85,9 +85,39 @@ class FactorReader {
   FactorReader(const MmaModel& model, const Operands& operands, ZeroRule zero_rule, const std::string& name);
   /// Rows [first, first + count).
   [[nodiscard]] Factors rows(std::size_t first, std::size_t count) const;
+  /// Calls f(k, factor) for the elements [k0, k1) of a row.
+  template <typename Function>
+  void for_row(std::size_t row, std::size_t k0, std::size_t k1, const Function& f) const {
+    const std::size_t stride = operands_.transposed ? operands_.rows : 1;
+    const std::size_t start = operands_.transposed ? row : row * operands_.depth;
+    for (std::size_t k = k0; k < k1; ++k) f(k, at(start + k * stride));
+  }
+  /// Calls f(k, code) for them; whether they are bytes, of which each has one factor:
+  template <typename Function>
+  void for_codes(std::size_t row, std::size_t k0, std::size_t k1, const Function& f) const {
+    const auto codes = std::get<std::span<const std::uint8_t>>(operands_.elements);
+    const std::size_t stride = operands_.transposed ? operands_.rows : 1;
+    const std::size_t start = operands_.transposed ? row : row * operands_.depth;
+    for (std::size_t k = k0; k < k1; ++k) f(k, codes[start + k * stride]);
+  }
+  [[nodiscard]] bool has_byte_table() const { return operands_.elements.index() == 0; }
+  [[nodiscard]] const Factor& of_byte(std::size_t code) const { return of_byte_[code]; }
+  /// Elements of K that share a scale; 0: there are no scales.
+  [[nodiscard]] std::size_t block() const { return model_.scales ? static_cast<std::size_t>(model_.scales->block) : 0; }
+  /// The scale of a row's block. Precondition: block() != 0.
+  [[nodiscard]] Factor scale(std::size_t row, std::size_t block) const;
+
+  [[nodiscard]] const Operands& operands() const { return operands_; }
+  [[nodiscard]] const MmaModel& model() const { return model_; }
 
  private:
   [[nodiscard]] Factor converted(std::uint32_t code) const;
+  [[nodiscard]] Factor at(std::size_t i) const {
+    if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operands_.elements))
+      return of_byte_[(*bytes)[i]];
+    return of_wide(i);
+  }
+  [[nodiscard]] Factor of_wide(std::size_t i) const;
 
   MmaModel model_;
   Operands operands_;

@@ -16,6 +16,9 @@ namespace {
 void check_batch(const MmaModel& model, const Operands& a, const Operands& b, std::size_t c, std::size_t out,
                  const Format& accumulator) {
   const auto text = [](std::size_t number) { return std::to_string(number); };
+  if (!a.tile_scales.values.empty() || !b.tile_scales.values.empty()) {
+    throw std::invalid_argument("tile scales are for gemm: one instruction promotes nothing");
+  }
   if (accumulator != model.accumulator()) {
     throw std::invalid_argument("c and out must be " + format_name(model.accumulator()) + ", the accumulator of " +
                                 std::string(model.name) + ", not " + format_name(accumulator));

@@ -3,141 +3,163 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
-#include "fp8lab/formats/targets.hpp"
-#include "fuse_columns.hpp"
-#include "instruction.hpp"
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
 
 namespace fp8lab {
 namespace {
 
-constexpr int largest_exponent = 50;  // of a factor in vector code, so that a product's is at most 100
+constexpr std::size_t most_rows = 64;        // of a block: a tile's factors are read once for all of them
+constexpr std::size_t most_rows_scalar = 8;  // where a block takes long, and its factors weigh nothing
+constexpr std::size_t most_depth = 64;  // of a tile's factors at a time, so that they stay in the first-level cache
 
-/// Whether the preconditions of fuse_columns hold for the model.
-bool fits_vector_code(const MmaModel& model, ZeroRule zero_rule) {
-  const double largest_sum = std::ldexp(4.0 * model.products_per_step + 2, model.fraction_bits);
-  int bits = 0;
-  for (const Format& format : model.operands) bits = std::max(bits, 2 * (format.mantissa_bits + 1));
-  const bool plain = model.lowering == Lowering::native && model.order == StepOrder::ascending && model.group == 1 &&
-                     !model.scales && model.accumulator() == binary32;
-  return vector_code_allowed() && plain && zero_rule != ZeroRule::mma_sim && largest_sum < 0x1p31 && bits <= 24;
+/// The scale of element (row, k)'s tile; 1 where there are none.
+float scale_at(const Operands& operand, std::size_t row, std::size_t k) {
+  const TileScales& scales = operand.tile_scales;
+  if (scales.values.empty()) return 1;
+  const std::size_t i = row / scales.rows;
+  const std::size_t j = k / scales.depth;
+  if (operand.transposed) return scales.values[j * ((operand.rows + scales.rows - 1) / scales.rows) + i];
+  return scales.values[i * ((operand.depth + scales.depth - 1) / scales.depth) + j];
 }
 
-bool is_ordinary(const Factor& x) {
-  return x.kind == Kind::zero || (x.kind == Kind::finite && std::abs(x.exponent) <= largest_exponent);
+/// c as the accumulator can have it.
+float as_accumulator(const MmaModel& model, float c) {
+  constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  return model.accumulator() == binary16 ? decode(binary16, encode(binary16, ieee, c)) : c;
 }
-float power_of(const Factor& x) { return x.kind == Kind::zero ? 0.0F : std::ldexp(1.0F, x.exponent); }
 
 }  // namespace
 
-TiledGemm::TiledGemm(const MmaModel& model, const GemmShape& shape, const Factors& a, const Factors& b, int promote_k,
-                     ZeroRule zero_rule, std::span<float> out)
-    : model_(model),
-      shape_(shape),
-      a_(a),
-      b_(b),
-      promote_k_(static_cast<std::size_t>(promote_k)),
-      zero_rule_(zero_rule),
-      out_(out),
-      vector_code_(fits_vector_code(model, zero_rule)) {
-  const auto step = static_cast<std::size_t>(model.products_per_step);
-  padded_depth_ = (shape.depth + step - 1) / step * step;
-  if (!vector_code_) return;
-  left_ = rows_of(a.elements);
-  right_ = tiles_of(b.elements);
-}
+/// The accumulators of a block's rows in one tile of columns.
+class TiledGemm::Tile {
+ public:
+  float* accumulators(std::size_t row) { return accumulators_[row]; }
+  float* promoted(std::size_t row) { return promoted_[row]; }
+  void clear() { *this = {}; }
 
-TiledGemm::Rows TiledGemm::rows_of(std::span<const Factor> a) const {
-  const std::size_t size = shape_.rows * padded_depth_;
-  Rows rows{std::vector<float>(size), std::vector<float>(size), std::vector<bool>(shape_.rows, true)};
-  for (std::size_t row = 0; row < shape_.rows; ++row) {
-    for (std::size_t k = 0; k < shape_.depth; ++k) {
-      const Factor& x = a[row * shape_.depth + k];
-      if (!is_ordinary(x)) {
-        rows.ordinary[row] = false;
-        continue;
-      }
-      rows.value[row * padded_depth_ + k] = static_cast<float>(x.value);
-      rows.power[row * padded_depth_ + k] = power_of(x);
-    }
+ private:
+  alignas(64) float accumulators_[most_rows + 1][tile_columns] = {};  // the last for rows that come in pairs but do not
+  alignas(64) float promoted_[most_rows + 1][tile_columns] = {};
+};
+
+TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOptions& options)
+    : a_(a.operands()),
+      b_(b.operands()),
+      model_(a.model()),
+      promote_k_(static_cast<std::size_t>(options.promote_k)),
+      scale_order_(options.scale_order),
+      ranges_(ranges_of(options)),
+      order_(options.split_order),
+      scalar_(scalar_multiplier(a, b, options.zero_rule)) {
+  for (const Operands* operand : {&a_, &b_}) {
+    if (!operand->tile_scales.values.empty()) promote_k_ = operand->tile_scales.depth;
   }
-  return rows;
-}
-
-TiledGemm::Rows TiledGemm::tiles_of(std::span<const Factor> b) const {
-  const std::size_t tiles = (shape_.columns + tile_columns - 1) / tile_columns;
-  const std::size_t size = tiles * tile_columns * padded_depth_;
-  Rows rows{std::vector<float>(size), std::vector<float>(size), std::vector<bool>(tiles, true)};
-  for (std::size_t column = 0; column < shape_.columns; ++column) {
-    const std::size_t tile = column / tile_columns;
-    for (std::size_t k = 0; k < shape_.depth; ++k) {
-      const Factor& x = b[column * shape_.depth + k];
-      if (!is_ordinary(x)) {
-        rows.ordinary[tile] = false;
-        continue;
-      }
-      const std::size_t at = (tile * padded_depth_ + k) * tile_columns + column % tile_columns;
-      rows.value[at] = static_cast<float>(x.value);
-      rows.power[at] = power_of(x);
-    }
+  if (options.c_enters == CEntry::accumulator) c_ = options.c;
+  if (order_.empty()) {
+    order_.resize(ranges_.size());
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
   }
-  return rows;
+  least_start_ = least_vector_accumulator(model_, options.zero_rule);
+  if (has_vector_multiplier(model_, options.zero_rule)) vector_ = vector_multiplier(a, b, options.threads);
 }
 
-float TiledGemm::dot(std::size_t row, std::size_t column) const {
+std::vector<TiledGemm::Range> TiledGemm::ranges_of(const GemmOptions& options) const {
   const auto step = static_cast<std::size_t>(model_.k());
-  std::uint32_t accumulator = 0;
-  float promoted = 0;
-  for (std::size_t k = 0; k < shape_.depth; k += step) {
-    const std::size_t count = std::min(step, shape_.depth - k);
-    accumulator = mma_instruction(model_, a_.part(row, k, count), b_.part(column, k, count), accumulator, zero_rule_);
-    if (promote_k_ != 0 && (k + step) % promote_k_ == 0) {
-      promoted += accumulator_value(model_, accumulator);
-      accumulator = 0;
-    }
+  std::vector<Range> ranges;
+  std::size_t first = 0;
+  for (const std::size_t length : options.split_k) {
+    const std::size_t last = first + (length + step - 1) / step;
+    ranges.push_back({first, last});
+    first = last;
   }
-  const float last = accumulator_value(model_, accumulator);
-  return promote_k_ == 0 ? last : promoted + last;
+  if (ranges.empty()) ranges.push_back({0, (a_.depth + step - 1) / step});
+  return ranges;
 }
 
-void TiledGemm::tile_of_rows(std::size_t tile, std::size_t row0, std::size_t row1) const {
+std::size_t TiledGemm::block_rows() const { return vector_ ? most_rows : most_rows_scalar; }
+
+void TiledGemm::promote(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators,
+                        float* sums) const {
   const std::size_t first = tile * tile_columns;
-  const std::size_t width = std::min(tile_columns, shape_.columns - first);
-  if (vector_code_ && right_.ordinary[tile] && left_.ordinary[row0] && left_.ordinary[row1]) {
-    const auto step = static_cast<std::size_t>(model_.products_per_step);
-    const std::uint32_t dropped = (std::uint32_t{1} << (binary32.mantissa_bits - model_.output.mantissa_bits)) - 1;
-    const FuseColumns columns{padded_depth_ / step, step, promote_k_ / step, model_.fraction_bits, ~dropped};
-    const auto row = [&](std::size_t i) {
-      return FactorRow{&left_.value[i * padded_depth_], &left_.power[i * padded_depth_]};
-    };
-    const std::size_t at = tile * tile_columns * padded_depth_;
-    float out[2][tile_columns];
-    fuse_columns(columns, row(row0), row(row1), {&right_.value[at], &right_.power[at]}, out[0], out[1]);
-    std::copy_n(out[0], width, &out_[row0 * shape_.columns + first]);
-    std::copy_n(out[1], width, &out_[row1 * shape_.columns + first]);
-    return;
+  const std::size_t width = std::min(tile_columns, b_.rows - first);
+  if (a_.tile_scales.values.empty() && b_.tile_scales.values.empty()) {
+    for (std::size_t i = 0; i < tile_columns; ++i) sums[i] += accumulators[i];
+  } else {
+    const std::size_t k = instruction * static_cast<std::size_t>(model_.k());
+    const float left = scale_at(a_, row, k);
+    for (std::size_t i = 0; i < width; ++i) {
+      const float right = scale_at(b_, first + i, k);
+      switch (scale_order_) {
+        case ScaleOrder::scales_first: sums[i] = std::fma(left * right, accumulators[i], sums[i]); break;
+        case ScaleOrder::accumulator_first: sums[i] = std::fma(accumulators[i] * left, right, sums[i]); break;
+      }
+    }
   }
-  for (const std::size_t row : {row0, row1}) {
-    for (std::size_t i = 0; i < width; ++i) out_[row * shape_.columns + first + i] = dot(row, first + i);
-    if (row0 == row1) break;
+  std::fill_n(accumulators, tile_columns, 0.0F);
+}
+
+void TiledGemm::accumulate(const Range& range, std::size_t first, std::size_t count, std::size_t tile, RowBlock& block,
+                           Tile& state) const {
+  const auto step = static_cast<std::size_t>(model_.k());
+  const std::size_t chunk = std::max<std::size_t>(1, most_depth / step);
+  for (std::size_t begin = range.first; begin < range.last; begin += chunk) {
+    const std::size_t end = std::min(range.last, begin + chunk);
+    for (std::size_t row = 0; row < count; row += tile_rows) {
+      for (std::size_t i = begin; i < end; ++i) {
+        block.advance(row, tile, i, state.accumulators(row), state.accumulators(row + 1));
+        if (promote_k_ == 0) continue;
+        const bool full = (i + 1 - range.first) * step % promote_k_ == 0;
+        if (!full && i + 1 != range.last) continue;
+        for (std::size_t r = row; r < std::min(row + tile_rows, count); ++r) {
+          promote(first + r, tile, i, state.accumulators(r), state.promoted(r));
+        }
+      }
+    }
   }
 }
 
-void TiledGemm::operator()(std::size_t first, std::size_t last, const Report& report) const {
-  const std::size_t tiles = (shape_.columns + tile_columns - 1) / tile_columns;
-  if (shape_.depth == 0) {
-    std::fill_n(out_.begin() + static_cast<std::ptrdiff_t>(first * shape_.columns), (last - first) * shape_.columns,
-                0.0F);
-    return;
-  }
-  // Row blocks bound the time between reports; within one, a tile of B is read once.
-  constexpr std::size_t block = 64;
-  for (std::size_t row0 = first; row0 < last; row0 += block) {
-    const std::size_t end = std::min(last, row0 + block);
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
-      for (std::size_t row = row0; row < end; row += 2) tile_of_rows(tile, row, std::min(row + 1, end - 1));
+void TiledGemm::start(std::span<const float> c, std::size_t tile, Tile& state) const {
+  const std::size_t columns = b_.rows;
+  const std::size_t column = tile * tile_columns;
+  const std::size_t width = std::min(tile_columns, columns - column);
+  for (std::size_t row = 0; row < c.size() / columns; ++row) {
+    const auto from = c.subspan(row * columns + column, width);
+    if (promote_k_ == 0) {
+      std::ranges::transform(from, state.accumulators(row), [&](float x) { return as_accumulator(model_, x); });
+    } else {
+      std::ranges::copy(from, state.promoted(row));
     }
-    if (!report(static_cast<double>(end - first) / static_cast<double>(last - first))) return;
+  }
+}
+
+void TiledGemm::rows(std::size_t first, std::size_t count, std::span<float> out) const {
+  const std::size_t columns = b_.rows;
+  const auto c = c_.empty() ? c_ : c_.subspan(first * columns, count * columns);
+  const auto is_tiny = [&](float x) { return x != 0 && std::abs(x) < least_start_; };
+  const bool scalar = !vector_ || std::ranges::any_of(c, is_tiny);
+  const std::unique_ptr<RowBlock> block = (scalar ? scalar_ : vector_)->rows(first, count);
+  std::vector<Tile> ranges(ranges_.size());
+  for (std::size_t tile = 0; tile * tile_columns < columns; ++tile) {
+    for (std::size_t r = 0; r < ranges.size(); ++r) {
+      ranges[r].clear();
+      if (r == 0) start(c, tile, ranges[r]);
+      accumulate(ranges_[r], first, count, tile, *block, ranges[r]);
+    }
+    const std::size_t column = tile * tile_columns;
+    for (std::size_t row = 0; row < count; ++row) {
+      const auto sums_of = [&](std::size_t r) {
+        return promote_k_ == 0 ? ranges[r].accumulators(row) : ranges[r].promoted(row);
+      };
+      const auto to = out.subspan(row * columns + column, std::min(tile_columns, columns - column));
+      std::copy_n(sums_of(order_.front()), to.size(), to.begin());
+      for (const std::size_t r : std::span(order_).subspan(1)) {
+        std::ranges::transform(to, std::span(sums_of(r), to.size()), to.begin(), std::plus<>());
+      }
+    }
   }
 }
 

@@ -2,52 +2,52 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "factors.hpp"
+#include "fp8lab/reference/gemm.hpp"
+#include "multiplier.hpp"
 
 namespace fp8lab {
 
-struct GemmShape {
-  std::size_t rows;
-  std::size_t columns;
-  std::size_t depth;
-};
-
-/// Reports the share done; false asks to stop.
-using Report = std::function<bool(double)>;
-
-/// A GEMM of fused steps. A tile of 32 columns goes through the vector code where all factors of the tile and the row
-/// allow it (finite, moderate exponents), and through mma_instruction otherwise; the bits are the same.
+/// A product of many instructions: from their accumulators to the float32 sum that the epilogue gets.
+///
+/// Ranges of K one after the other; in each, instructions of ascending K, and where accumulators are promoted, after
+/// every promote_k of them one addition in float32.
 class TiledGemm {
  public:
-  TiledGemm(const MmaModel& model, const GemmShape& shape, const Factors& a, const Factors& b, int promote_k,
-            ZeroRule zero_rule, std::span<float> out);
-  /// Computes rows [first, last).
-  void operator()(std::size_t first, std::size_t last, const Report& report) const;
+  /// The options must have been checked; the readers must outlive it.
+  TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOptions& options);
+  /// How many rows to ask for at a time.
+  [[nodiscard]] std::size_t block_rows() const;
+  /// Rows [first, first + count), in the default floating-point environment; a NaN is any. count <= block_rows().
+  void rows(std::size_t first, std::size_t count, std::span<float> out) const;
 
  private:
-  struct Rows {
-    std::vector<float> value, power;  // of A: [row][k]; of B: [tile][k][tile_columns]
-    std::vector<bool> ordinary;       // by row, or by tile
+  struct Range {
+    std::size_t first, last;  // instructions
   };
-  [[nodiscard]] Rows rows_of(std::span<const Factor> a) const;
-  [[nodiscard]] Rows tiles_of(std::span<const Factor> b) const;
-  [[nodiscard]] float dot(std::size_t row, std::size_t column) const;
-  void tile_of_rows(std::size_t tile, std::size_t row0, std::size_t row1) const;
+  class Tile;
 
+  [[nodiscard]] std::vector<Range> ranges_of(const GemmOptions& options) const;
+  /// Adds a row's accumulators to its promoted sums, after instruction number `instruction`, and clears them.
+  void promote(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators, float* sums) const;
+  /// Makes some rows' c what the accumulation of a tile starts from.
+  void start(std::span<const float> c, std::size_t tile, Tile& state) const;
+  void accumulate(const Range& range, std::size_t first, std::size_t count, std::size_t tile, RowBlock& block,
+                  Tile& state) const;
+
+  const Operands& a_;
+  const Operands& b_;
   MmaModel model_;
-  GemmShape shape_;
-  const Factors& a_;
-  const Factors& b_;
   std::size_t promote_k_;
-  ZeroRule zero_rule_;
-  std::span<float> out_;
-  std::size_t padded_depth_;
-  bool vector_code_;
-  Rows left_, right_;
+  ScaleOrder scale_order_;
+  std::span<const float> c_;  // where the accumulation starts from it
+  float least_start_;         // of those that vector code takes, but for zero
+  std::vector<Range> ranges_;
+  std::vector<std::size_t> order_;  // in which the ranges' sums are added
+  std::unique_ptr<Multiplier> scalar_, vector_;
 };
 
 }  // namespace fp8lab

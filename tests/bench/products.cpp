@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <random>
 
 #include "bench.hpp"
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm.hpp"
 #include "fp8lab/reference/random.hpp"
@@ -19,11 +22,23 @@ constexpr std::size_t depth = 768;
 /// Gaussian operands of 1024 x 768 x 768, as floats and as codes.
 struct Operand {
   std::vector<float> values;
-  std::vector<std::uint8_t> e4m3_codes, e5m2_codes;
-  Operand(std::size_t size, std::uint64_t seed) : values(size), e4m3_codes(size), e5m2_codes(size) {
+  std::vector<std::uint8_t> e4m3_codes, e5m2_codes, e2m1_codes;
+  std::vector<std::uint8_t> adversarial_codes;  // E5M2 of any exponent, with zeros, infinities and NaN
+  std::vector<std::uint8_t> scales;             // of moderate size in E8M0 and in UE4M3 alike
+
+  Operand(std::size_t size, std::uint64_t seed)
+      : values(size), e4m3_codes(size), e5m2_codes(size), e2m1_codes(size), adversarial_codes(size), scales(size / 16) {
     torch_cuda_normal(seed, 0, {}, 0, 1, values);
     encode(e4m3, {}, std::span<const float>(values), e4m3_codes);
     encode(e5m2, {}, std::span<const float>(values), e5m2_codes);
+    encode(e2m1, {}, std::span<const float>(values), e2m1_codes);
+    std::mt19937_64 random(seed);
+    std::ranges::generate(adversarial_codes, [&] { return static_cast<std::uint8_t>(random()); });
+    std::ranges::generate(scales, [&] { return static_cast<std::uint8_t>(120 - random() % 16); });
+  }
+  [[nodiscard]] Operands scaled(const std::vector<std::uint8_t>& codes, const Format& format, std::size_t count,
+                                std::size_t block) const {
+    return Operands::codes(codes, format, count, depth, std::span(scales).first(count * depth / block));
   }
 };
 
@@ -35,13 +50,23 @@ struct Data {
 
 /// Elements k to k + count of every row, or of row 0 for every one of `columns` rows.
 template <typename Element>
-std::vector<Element> part(std::span<const Element> matrix, std::size_t k, std::size_t count, bool first_row_only) {
+std::vector<Element> part(std::span<const Element> matrix, std::size_t width, std::size_t k, std::size_t count,
+                          bool first_row_only) {
   std::vector<Element> result;
-  for (std::size_t row = 0; row < columns; ++row) {
-    const auto from = matrix.subspan((first_row_only ? 0 : row) * depth + k, count);
+  for (std::size_t row = 0; row < columns && !matrix.empty(); ++row) {
+    const auto from = matrix.subspan((first_row_only ? 0 : row) * width + k, count);
     result.insert(result.end(), from.begin(), from.end());
   }
   return result;
+}
+
+/// accumulator = what one instruction makes of it.
+void instruction(const MmaModel& model, const Operands& a, const Operands& b, std::vector<float>& accumulator) {
+  if (model.accumulator() == binary32) return mma(model, a, b, accumulator, std::span<float>(accumulator));
+  std::vector<Half> halves;
+  for (const float x : accumulator) halves.push_back({static_cast<std::uint16_t>(encode(binary16, {}, x))});
+  mma(model, a, b, halves, std::span<Half>(halves));
+  std::ranges::transform(halves, accumulator.begin(), [](Half x) { return decode(binary16, x.bits); });
 }
 
 /// The first row again, instruction by instruction.
@@ -54,10 +79,18 @@ bool first_row_is_right(const MmaModel& model, const Operands& a, const Operands
     std::visit(
         [&](auto left) {
           const auto right = std::get<decltype(left)>(b.elements);
-          const auto x = part(left, k, step, true);
-          const auto y = part(right, k, step, false);
-          mma(model, {std::span(x), a.format, columns, step}, {std::span(y), b.format, columns, step}, accumulator,
-              accumulator);
+          const auto x = part(left, depth, k, step, true);
+          const auto y = part(right, depth, k, step, false);
+          Operands one{.elements = std::span(x), .format = a.format, .rows = columns, .depth = step};
+          Operands other{.elements = std::span(y), .format = b.format, .rows = columns, .depth = step};
+          const std::size_t block = model.scales ? static_cast<std::size_t>(model.scales->block) : 1;
+          const auto scale_x = part(a.scales, depth / block, k / block, step / block, true);
+          const auto scale_y = part(b.scales, depth / block, k / block, step / block, false);
+          if (model.scales) {
+            one.scales = scale_x;
+            other.scales = scale_y;
+          }
+          instruction(model, one, other, accumulator);
         },
         a.elements);
     if (promote_k == 0 || (k + step) % promote_k != 0) continue;
@@ -66,7 +99,7 @@ bool first_row_is_right(const MmaModel& model, const Operands& a, const Operands
   }
   std::ranges::transform(promoted, accumulator, promoted.begin(), std::plus<>());
   return std::ranges::equal(promoted, std::span(out).first(columns), [](float x, float y) {
-    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y) || (std::isnan(x) && std::isnan(y));
   });
 }
 
@@ -88,9 +121,22 @@ std::vector<Row> product_rows() {
   };
   const auto a = Operands::codes(data->a.e4m3_codes, e4m3, rows, depth);
   const auto b = Operands::codes(data->b.e4m3_codes, e4m3, columns, depth);
+  const auto e5m2_a = Operands::codes(data->a.e5m2_codes, e5m2, rows, depth);
+  const auto adversarial_a = Operands::codes(data->a.adversarial_codes, e5m2, rows, depth);
+  const auto adversarial_b = Operands::codes(data->b.adversarial_codes, e5m2, columns, depth);
   add("hopper_wgmma_fp8 e4m3 x e4m3", hopper_wgmma_fp8, a, b, 0);
-  add("hopper_wgmma_fp8 e5m2 x e4m3", hopper_wgmma_fp8, Operands::codes(data->a.e5m2_codes, e5m2, rows, depth), b, 0);
+  add("hopper_wgmma_fp8 e5m2 x e4m3", hopper_wgmma_fp8, e5m2_a, b, 0);
   add("hopper_wgmma_fp8 promoted every 128", hopper_wgmma_fp8, a, b, 128);
+  add("hopper_wgmma_fp8 adversarial e5m2", hopper_wgmma_fp8, adversarial_a, adversarial_b, 0);
+  add("hopper_wgmma_fp8_f16", hopper_wgmma_fp8_f16, a, b, 0);
+  add("ada_mma_fp8", ada_mma_fp8, a, b, 0);
+  add("blackwell_tcgen05_fp8", blackwell_tcgen05_fp8, a, b, 0);
+  add("blackwell_tcgen05_fp8 adversarial e5m2", blackwell_tcgen05_fp8, adversarial_a, adversarial_b, 0);
+  add("blackwell_mxf8", blackwell_mxf8, data->a.scaled(data->a.e4m3_codes, e4m3, rows, 32),
+      data->b.scaled(data->b.e4m3_codes, e4m3, columns, 32), 0);
+  add("hopper_mma_sync_fp8", hopper_mma_sync_fp8, a, b, 0);
+  add("blackwell_nvf4", blackwell_nvf4, data->a.scaled(data->a.e2m1_codes, e2m1, rows, 16),
+      data->b.scaled(data->b.e2m1_codes, e2m1, columns, 16), 0);
   add("hopper_tf32", hopper_tf32, Operands::floats(data->a.values, rows, depth),
       Operands::floats(data->b.values, columns, depth), 0);
   add("exact", exact, Operands::floats(data->a.values, rows, depth), Operands::floats(data->b.values, columns, depth),

@@ -223,13 +223,67 @@ def test_targets_give_the_same_bits():
         fp8lab.force_target(None)
 
 
+def chain(a, b, k0, k1, c=0.0):
+    """The accumulators of rows times rows after the instructions of K from k0 to k1."""
+    rows, columns = len(a), len(b)
+    sums = np.full(rows * columns, c, np.float32)
+    for k in range(k0, k1, 32):
+        left = np.repeat(a[:, k : k + 32], columns, axis=0)
+        right = np.tile(b[:, k : k + 32], (rows, 1))
+        sums = fp8lab.mma("blackwell_tcgen05_fp8", left, right, sums)
+    return sums.reshape(rows, columns)
+
+
+def test_gemm_splits_promotes_and_scales_tiles_as_numpy_does():
+    rng = np.random.default_rng(4)
+    a = fp8lab.encode(rng.standard_normal((3, 384), np.float32), "e4m3")
+    b = fp8lab.encode(rng.standard_normal((130, 384), np.float32), "e4m3")
+    c = rng.standard_normal((3, 130), np.float32)
+    model = "blackwell_tcgen05_fp8"
+    parts = [chain(a, b, 0, 128), chain(a, b, 128, 320), chain(a, b, 320, 384)]
+    out = fp8lab.gemm(a, b, model=model, split_k=[128, 192, 64], split_order=[1, 2, 0], threads=2)
+    np.testing.assert_array_equal(out, (parts[1] + parts[2]) + parts[0])
+    np.testing.assert_array_equal(fp8lab.gemm(a, b, model=model, c=c), chain(a, b, 0, 384) + c)
+    started = fp8lab.gemm(a, b, model=model, c=c, c_enters="accumulator", promote_k=192)
+    np.testing.assert_array_equal(started, (c + chain(a, b, 0, 192)) + chain(a, b, 192, 384))
+
+    scale_a = rng.uniform(0.1, 2, (3, 3)).astype(np.float32)
+    scale_b = rng.uniform(0.1, 2, (2, 3)).astype(np.float32)
+    out = fp8lab.gemm(a, b, model=model, scale_a=scale_a, scale_b=(scale_b, 2.0))
+    real = np.zeros((3, 130))
+    for tile in range(3):  # what fma does: products of 48 bits and sums that a double almost holds
+        scale = (scale_a[:, tile : tile + 1] * np.repeat(scale_b[:, tile], 128)[:130]).astype(np.float64)
+        real = (scale * chain(a, b, 128 * tile, 128 * tile + 128) + real).astype(np.float32).astype(np.float64)
+    different = out != 2 * real.astype(np.float32)
+    assert different.mean() < 1e-3  # a double rounds first, which shows once in 2^28 sums or so
+    both = fp8lab.gemm(a.T, b.T, model=model, scale_a=scale_a.T, scale_b=(scale_b.T, 2.0), layout="tn")
+    np.testing.assert_array_equal(both, out)
+    np.testing.assert_array_equal(fp8lab.gemm(a, b.T, model=model, layout="nn"), fp8lab.gemm(a, b, model=model))
+    np.testing.assert_array_equal(fp8lab.gemm(a.T, b, model=model, layout="tt"), fp8lab.gemm(a, b, model=model))
+
+
+def test_gemm_rounds_to_the_output_once():
+    rng = np.random.default_rng(5)
+    a = fp8lab.encode(rng.standard_normal((4, 96), np.float32), "e4m3")
+    plain = fp8lab.gemm(a, a, model="hopper_wgmma_fp8")
+    codes = fp8lab.gemm(a, a, model="hopper_wgmma_fp8", out_dtype="e5m2", scale_out=1e3)
+    np.testing.assert_array_equal(codes, fp8lab.encode(plain * np.float32(1e3), "e5m2"))
+    assert codes.dtype == np.uint8
+    nosat = fp8lab.gemm(a, a, model="hopper_wgmma_fp8", out_dtype="e4m3", out_profile="cuda_nosat", scale_out=1e6)
+    np.testing.assert_array_equal(nosat, fp8lab.encode(plain * np.float32(1e6), "e4m3", profile="cuda_nosat"))
+    with np.errstate(over="ignore"):
+        large = fp8lab.gemm(a, a, model="hopper_wgmma_fp8", out_dtype="float16", scale_out=1e5)
+        np.testing.assert_array_equal(large, (plain * np.float32(1e5)).astype(np.float16))
+    assert np.isinf(large).any()
+
+
 def test_ctrl_c_stops_a_long_gemm():
-    a = np.full((4096, 4096), 0x38, np.uint8)
+    a = np.full((16384, 4096), 0x38, np.uint8)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        fp8lab.gemm(a, a, model="blackwell_tcgen05_fp8")  # minutes if it were not stopped
+        fp8lab.gemm(a, a, model="blackwell_tcgen05_fp8")  # many minutes if it were not stopped
     assert time.monotonic() - start < 30
 
 
@@ -251,7 +305,17 @@ BAD_CALLS = [
     (lambda: fp8lab.gemm(A, A, promote_k=0, **GEMM), ValueError, "promote_k must be from 1"),
     (lambda: fp8lab.gemm(A, A, bias=np.zeros(3, np.float32), **GEMM), ValueError, r"bias must have shape \(2,\), not \(3,\)"),
     (lambda: fp8lab.gemm(A, A, bias=np.zeros(2), **GEMM), TypeError, "bias must be float32, not float64"),
-    (lambda: fp8lab.gemm(A, A, out_dtype="int8", **GEMM), ValueError, "unknown out_dtype 'int8'"),
+    (lambda: fp8lab.gemm(A, A, out_dtype="int8", **GEMM), ValueError, "unknown out_dtype 'int8'; known: float32, float16, bfloat16, e4m3"),
+    (lambda: fp8lab.gemm(A, A, layout="tnt", **GEMM), ValueError, "unknown layout 'tnt'; known: nt, nn, tn, tt"),
+    (lambda: fp8lab.gemm(A, A, split_k=32, **GEMM), TypeError, "split_k must be a list of ints, not int"),
+    (lambda: fp8lab.gemm(A, A, split_k=[16, 16], **GEMM), ValueError, "split_k: a range must be a positive multiple of 32"),
+    (lambda: fp8lab.gemm(A, A, split_k=[32], split_order=[1], **GEMM), ValueError, "split_order must have every number"),
+    (lambda: fp8lab.gemm(A, A, c=np.zeros((2, 3), np.float32), **GEMM), ValueError, r"c must have shape \(2, 2\), not \(2, 3\)"),
+    (lambda: fp8lab.gemm(A, A, c_enters="first", **GEMM), ValueError, "unknown c_enters 'first'; known: epilogue, accumulator"),
+    (lambda: fp8lab.gemm(A, A, scale_order="x", **GEMM), ValueError, "unknown scale_order 'x'; known: scales_first"),
+    (lambda: fp8lab.gemm(A, A, scale_a=F, **GEMM), ValueError, r"scale_a must have shape \(2, 1\) or \(1, 1\), one for every 1 x 128"),
+    (lambda: fp8lab.gemm(A, A, scale_out="1", **GEMM), TypeError, "scale_out must be a number"),
+    (lambda: fp8lab.gemm(A, A, out_dtype="float16", out_profile="none", **GEMM), ValueError, "unknown profile 'none'"),
     (lambda: fp8lab.gemm(A, A, scale_a=float("inf"), **GEMM), ValueError, "must be finite"),
     (lambda: fp8lab.gemm(A, A, zero_rule="none", **GEMM), ValueError, "unknown zero_rule 'none'; known: skip, skip_empty"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8", A[:, :16], A[:, :16]), ValueError, "K must be 32, one instruction of hopper_wgmma_fp8"),

@@ -11,6 +11,14 @@
 
 namespace fp8lab {
 
+/// Factors of a matrix in float32, each that of a tile of rows x depth elements (1 x 128 and 128 x 128 in DeepSeek-V3's
+/// recipe); they multiply where accumulators are promoted. Tiles at the end may be smaller.
+struct TileScales {
+  std::span<const float> values;  ///< row-major, (tiles of rows, tiles of K); transposed where the elements are
+  std::size_t rows = 1;
+  std::size_t depth = 128;
+};
+
 /// A row-major matrix of dot-product operands: each row is one dot product's factors, so a GEMM's B is given as (N, K).
 struct Operands {
   /// Codes of formats of up to 8 bits (E2M1 one a byte: unpack_pairs() takes pairs apart), of 9 to 16, or float32.
@@ -19,17 +27,19 @@ struct Operands {
   std::size_t rows;
   std::size_t depth;                          ///< K
   std::span<const std::uint8_t> scales = {};  ///< (rows, K / block) codes, for models that have block scales
+  TileScales tile_scales = {};                ///< for gemm() alone
+  bool transposed = false;                    ///< the elements, and the scales, are stored as (K, rows)
 
   [[nodiscard]] static Operands codes(std::span<const std::uint8_t> codes, const Format& format, std::size_t rows,
                                       std::size_t depth, std::span<const std::uint8_t> scales = {}) {
-    return {codes, format, rows, depth, scales};
+    return {.elements = codes, .format = format, .rows = rows, .depth = depth, .scales = scales};
   }
   [[nodiscard]] static Operands codes(std::span<const std::uint16_t> codes, const Format& format, std::size_t rows,
                                       std::size_t depth) {
-    return {codes, format, rows, depth, {}};
+    return {.elements = codes, .format = format, .rows = rows, .depth = depth};
   }
   [[nodiscard]] static Operands floats(std::span<const float> values, std::size_t rows, std::size_t depth) {
-    return {values, binary32, rows, depth, {}};
+    return {.elements = values, .format = binary32, .rows = rows, .depth = depth};
   }
 };
 
