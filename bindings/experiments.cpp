@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 
+#include "fp8lab/experiments/accumulate.hpp"
 #include "fp8lab/experiments/cast.hpp"
 #include "fp8lab/experiments/double_rounding.hpp"
+#include "fp8lab/experiments/harmonic.hpp"
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/primer.hpp"
 #include "fp8lab/experiments/verify_casts.hpp"
@@ -145,6 +147,50 @@ void bind_double_rounding(py::module_& module) {
       py::arg("is_uniform"), py::arg("size"), py::arg("seed"), py::arg("threads"), py::arg("out"));
 }
 
+template <typename T, typename Choose>
+std::vector<T> chosen(const std::vector<std::string>& names, const Choose& choose) {
+  std::vector<T> list;
+  for (const std::string& name : names) list.push_back(choose(name));
+  return list;
+}
+std::optional<ChosenFormat> chosen(const std::optional<NamedOrOwnFormat>& format) {
+  if (!format) return std::nullopt;
+  return ChosenFormat{format->name, format->format};
+}
+
+void bind_accumulate(py::module_& module) {
+  module.def(
+      "accumulate",
+      [](const std::vector<std::string>& models, const std::vector<std::string>& distributions,
+         const std::vector<long long>& ks, const std::vector<long long>& promote_ks,
+         const std::optional<NamedOrOwnFormat>& format_a, const std::optional<NamedOrOwnFormat>& format_b,
+         long long rows, long long columns, std::uint64_t seed, int threads, const Out& out) {
+        const AccumulateArguments arguments{chosen<MmaModel>(models, find_model),
+                                            chosen<FactorDraws>(distributions, choose_factor_draws),
+                                            ks,
+                                            promote_ks,
+                                            chosen(format_a),
+                                            chosen(format_b),
+                                            rows,
+                                            columns,
+                                            seed,
+                                            threads};
+        std::vector<std::string> names;
+        if (out) names = file_names_of(curves_of(arguments), ks);
+        return report(out, names, [&](const Progress& progress) { return run_accumulate(arguments, progress); });
+      },
+      py::arg("models"), py::arg("distributions"), py::arg("k"), py::arg("promote_k"), py::arg("format_a"),
+      py::arg("format_b"), py::arg("rows"), py::arg("columns"), py::arg("seed"), py::arg("threads"), py::arg("out"));
+  module.def(
+      "harmonic",
+      [](const std::vector<NamedOrOwnFormat>& formats, const Out& out) {
+        const HarmonicArguments arguments{chosen(formats)};
+        return report(out, harmonic_files(),
+                      [&](const Progress& progress) { return run_harmonic(arguments, progress); });
+      },
+      py::arg("formats"), py::arg("out"));
+}
+
 }  // namespace
 
 void bind_experiments(py::module_& module) {
@@ -160,6 +206,7 @@ void bind_experiments(py::module_& module) {
       py::arg("scale_x"), py::arg("scale_w"), py::arg("threads"), py::arg("out"));
   bind_cast(module);
   bind_double_rounding(module);
+  bind_accumulate(module);
   module.def(
       "verify_casts",
       [](const std::vector<std::string>& formats, const std::vector<std::string>& profiles,

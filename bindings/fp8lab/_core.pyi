@@ -309,6 +309,20 @@ def double_rounding(
     threads: int,
     out: bytes | None,
 ) -> tuple[str, str]: ...
+def accumulate(
+    models: list[str],
+    distributions: list[str],
+    k: list[int],
+    promote_k: list[int],
+    format_a: Format | None,
+    format_b: Format | None,
+    rows: int,
+    columns: int,
+    seed: int,
+    threads: int,
+    out: bytes | None,
+) -> tuple[str, str]: ...
+def harmonic(formats: list[Format], out: bytes | None) -> tuple[str, str]: ...
 def distributions() -> list[Distribution]: ...
 def find_distribution(name: str) -> Distribution: ...
 def sample(out: NDArray[np.float32], distribution: Distribution, seed: int) -> None: ...

@@ -8,12 +8,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fp8lab import _core
 from fp8lab._arrays import as_floats, as_format, as_profile, check_int, check_name, check_real
 from fp8lab._core import Distribution, Format, MmaModel, Profile
 from fp8lab._distributions import as_distribution
 
-__all__ = ["Result", "cast", "double_rounding", "primer", "verify_casts"]
+__all__ = ["Result", "accumulate", "cast", "double_rounding", "harmonic", "primer", "verify_casts"]
 
 _MOST = 2**31 - 1
 _LONG = 2**64 - 1
@@ -43,7 +45,7 @@ def _path(value: Any, argument: str) -> bytes | None:
 
 def _list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
     """A list of checked entries; a single name, format, profile or number is a list of one."""
-    if isinstance(values, (str, Format, Profile)) or not isinstance(values, Iterable):
+    if isinstance(values, (str, Format, MmaModel, Profile)) or not isinstance(values, Iterable):
         values = [values]
     return [entry(value, argument) for value in values]
 
@@ -299,6 +301,117 @@ def double_rounding(
         check_int(threads, "threads", 1, 1024),
         _path(out, "out"),
     )
+    return Result(json.loads(content), report)
+
+
+def accumulate(
+    *,
+    models: Sequence[str | MmaModel] = ("hopper_wgmma_fp8", "blackwell_tcgen05_fp8"),
+    distributions: Sequence[str] = ("abs_uniform", "normal"),
+    k: Sequence[int] = (32, 128, 512, 1024, 4096, 16384),
+    promote_k: Sequence[int] = (0, 128),
+    format_a: str | Format | None = None,
+    format_b: str | Format | None = None,
+    rows: int = 32,
+    columns: int = 32,
+    seed: int = 1,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Measure how the error of a tensor core's dot products grows with K; Ctrl-C stops it.
+
+    Every combination of distribution, model and promotion is a curve: the errors of ``rows * columns`` dot products, those
+    of ``gemm``, against the exact dot products of the cast factors, at every K. Block scales are 1.
+
+    Parameters
+    ----------
+    models : sequence of str
+        Of ``models()``; any whose factors have at most 16 bits.
+    distributions : sequence of str
+        What factors are drawn from: names of ``distributions()``, with ``abs_`` before them for magnitudes, so that
+        ``abs_uniform`` is U(0, 1).
+    k : sequence of int
+        Lengths of the dot products, 1 to 2^20. A longer one goes on where a shorter one ends.
+    promote_k : sequence of int
+        Elements of K after which the sum is added to a float32 one; 0: never. ``exact`` is measured once, without.
+    format_a, format_b : str or Format, optional
+        What factors are cast to, with ``cuda_satfinite``; E4M3 if left out, or what the model takes.
+    rows, columns : int
+        Rows of A and of B, 1 to 4096: every pair makes a dot product.
+    seed : int
+        Of the draws.
+    threads : int
+        Changes nothing but the time.
+    out : path, optional
+        Directory for ``accumulate.json``, ``summary.csv`` with a row a point, and one CSV a histogram.
+
+    Returns
+    -------
+    Result
+        ``experiment``, ``provenance``, ``dots`` (how many a point) and ``curves``: a list with ``distribution``, ``model``,
+        ``format_a``, ``format_b``, ``promote_k``, the array ``k``, and ``relative_error`` and ``backward_error`` (error over
+        the sum of the products' magnitudes), each with an array for ``count`` (finite ones; the others are left out),
+        ``mean`` (the bias), ``rms``, ``median`` and ``largest`` (of magnitudes; NaN where none is finite), an entry a K;
+        and ``histograms`` of the relative error's magnitude, one a K.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments; the message says the rule.
+    OSError
+        Where ``out`` cannot be written; nothing is left half-written.
+    """
+    content, report = _core.accumulate(
+        _list(models, "models", check_name),
+        _list(distributions, "distributions", check_name),
+        _list(k, "k", lambda value, argument: check_int(value, argument, 1, 2**20)),
+        _list(promote_k, "promote_k", lambda value, argument: check_int(value, argument, 0, 2**20)),
+        None if format_a is None else as_format(format_a, "format_a"),
+        None if format_b is None else as_format(format_b, "format_b"),
+        check_int(rows, "rows", 1, 4096),
+        check_int(columns, "columns", 1, 4096),
+        check_int(seed, "seed", 0, _LONG),
+        check_int(threads, "threads", 1, 1024),
+        _path(out, "out"),
+    )
+    result = Result(json.loads(content), report)
+    for curve in result["curves"]:
+        curve["k"] = np.array(curve["k"])
+        for measure in ("relative_error", "backward_error"):
+            curve[measure] = {
+                name: np.array(values, np.int64 if name == "count" else np.float64) for name, values in curve[measure].items()
+            }
+    return result
+
+
+def harmonic(
+    *,
+    formats: Sequence[str | Format] = ("float16", "bfloat16", "e4m3", "e5m2"),
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Where 1 + 1/2 + 1/3 + ... stops growing if every quotient and every sum is rounded to a small format.
+
+    Parameters
+    ----------
+    formats : sequence of str or Format
+        With a sign, at most 16 bits and a largest value of at least 2.
+    out : path, optional
+        Directory for ``harmonic.json`` and ``harmonic.csv``.
+
+    Returns
+    -------
+    Result
+        ``experiment``, ``provenance`` and ``sums``: a list with ``format``, ``sum`` and ``terms``, the first term that the
+        sum does not grow by, counted from 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments; the message says the rule.
+    OSError
+        Where ``out`` cannot be written; nothing is left half-written.
+    """
+    content, report = _core.harmonic(_list(formats, "formats", as_format), _path(out, "out"))
     return Result(json.loads(content), report)
 
 

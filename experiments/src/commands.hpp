@@ -30,6 +30,7 @@ using Command = std::function<int()>;
 // Each adds its subcommand to `app`; where the user calls it, `chosen` becomes what it does.
 void add_primer(CLI::App& app, Command& chosen);
 void add_cast(CLI::App& app, Command& chosen);
+void add_accumulate(CLI::App& app, Command& chosen);
 void add_double_rounding(CLI::App& app, Command& chosen);
 void add_verify(CLI::App& app, Command& chosen);
 void add_lists(CLI::App& app, Command& chosen);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fp8lab/experiments/accumulate.hpp"
 #include "fp8lab/experiments/chosen.hpp"
 
 namespace fp8lab::experiments {
@@ -22,7 +23,10 @@ template <typename... Parts>
 inline std::string_view key_of(const ChosenFormat& format) { return format.name; }
 inline std::string_view key_of(const ChosenProfile& profile) { return profile.name; }
 inline std::string_view key_of(Rounding rounding) { return name_of(rounding); }
+inline std::string_view key_of(const MmaModel& model) { return model.name; }
+inline std::string key_of(const FactorDraws& draws) { return draws.name(); }
 inline double key_of(double value) { return value; }
+inline long long key_of(long long value) { return value; }
 
 /// Throws where the list has an entry twice.
 template <typename T>

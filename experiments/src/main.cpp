@@ -35,6 +35,7 @@ int parse_and_run(int argc, char** argv) {
   Command chosen;
   add_primer(app, chosen);
   add_cast(app, chosen);
+  add_accumulate(app, chosen);
   add_double_rounding(app, chosen);
   add_verify(app, chosen);
   add_lists(app, chosen);

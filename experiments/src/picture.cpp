@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -32,6 +33,83 @@ std::string table_row(const std::vector<std::string>& row, const std::vector<std
     line += "  " + (column == 0 ? row[column] + gap : gap + row[column]);
   }
   return trimmed(line) + '\n';
+}
+
+bool is_drawable(double value) { return value > 0 && std::isfinite(value); }
+
+/// Where draw_lines() puts what: rows of characters, the highest first.
+class Plane {
+ public:
+  static constexpr int rows_a_decade = 3;
+
+  /// Precondition: positive and finite points, at least one.
+  Plane(const std::vector<Line>& lines, int width) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    double lowest = infinity;
+    double right = -infinity;
+    left_ = infinity;
+    top_ = -infinity;
+    for (const Line& line : lines) {
+      for (std::size_t i = 0; i < line.x.size(); ++i) {
+        left_ = std::min(left_, std::log10(line.x[i]));
+        right = std::max(right, std::log10(line.x[i]));
+        lowest = std::min(lowest, std::floor(std::log10(line.y[i])));
+        top_ = std::max(top_, std::ceil(std::log10(line.y[i])));
+      }
+    }
+    if (right > left_) cells_a_decade_ = (width - 1) / (right - left_);
+    rows_.assign(static_cast<std::size_t>((top_ - lowest) * rows_a_decade) + 1,
+                 std::string(static_cast<std::size_t>(width), ' '));
+  }
+
+  [[nodiscard]] const std::vector<std::string>& rows() const { return rows_; }
+  /// Of 10, where `row` is the line of a whole decade.
+  [[nodiscard]] int exponent(std::size_t row) const {
+    return static_cast<int>(top_) - static_cast<int>(row) / rows_a_decade;
+  }
+  [[nodiscard]] int column(double x) const {
+    return static_cast<int>(std::lround((std::log10(x) - left_) * cells_a_decade_));
+  }
+  void mark(const Line& line, std::size_t i) {
+    char& cell = cell_of(column(line.x[i]), std::log10(line.y[i]));
+    cell = cell == ' ' || cell == '.' || cell == line.mark ? line.mark : '*';
+  }
+  /// Points between a line's point and its next one.
+  void join(const Line& line, std::size_t i) {
+    const int first = column(line.x[i]);
+    const int last = column(line.x[i + 1]);
+    const double y = std::log10(line.y[i]);
+    for (int at = first + 1; at < last; ++at) {
+      cell_of(at, y + (std::log10(line.y[i + 1]) - y) * (at - first) / (last - first)) = '.';
+    }
+  }
+
+ private:
+  char& cell_of(int column, double log_y) {
+    return rows_[static_cast<std::size_t>(std::lround((top_ - log_y) * rows_a_decade))]
+                [static_cast<std::size_t>(column)];
+  }
+
+  double left_, top_;
+  double cells_a_decade_ = 0;
+  std::vector<std::string> rows_;
+};
+
+/// The axis below a plane, with those of the ticks that there is room for.
+std::string axis_of(const Plane& plane, std::vector<double> ticks, const TextStyle& style) {
+  std::string line = padded("", label_width) + (style.unicode ? "└" : "+");
+  for (std::size_t i = 0; i < plane.rows().front().size(); ++i) line += style.unicode ? "─" : "-";
+  std::ranges::sort(ticks);
+  const std::size_t origin = label_width + 1;
+  std::string labels;
+  for (const double x : ticks) {
+    char label[32];
+    std::snprintf(label, sizeof label, "%.7g", x);
+    const std::size_t at = origin + static_cast<std::size_t>(plane.column(x));
+    if (!labels.empty() && labels.size() + 1 > at) continue;
+    labels = padded(labels, at) + label;
+  }
+  return line + '\n' + labels + '\n';
 }
 
 }  // namespace
@@ -123,6 +201,41 @@ std::string draw_binades(const std::vector<std::string>& titles, const std::vect
     row(label, [field = field](const Histogram& h) { return h.*field; });
   }
   return text;
+}
+
+std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style) {
+  // 1. What can be drawn.
+  std::vector<Line> drawable;
+  std::vector<double> ticks;
+  for (const Line& line : lines) {
+    Line& kept = drawable.emplace_back(Line{line.mark, {}, {}});
+    for (std::size_t i = 0; i < line.x.size(); ++i) {
+      if (!is_drawable(line.x[i]) || !is_drawable(line.y[i])) continue;
+      kept.x.push_back(line.x[i]);
+      kept.y.push_back(line.y[i]);
+      ticks.push_back(line.x[i]);
+    }
+  }
+  if (ticks.empty()) return "";
+  // 2. Lines first: a mark covers them.
+  Plane plane(drawable, std::clamp(style.width - label_width - 9, 20, 80));  // 9: the last tick's label
+  for (const Line& line : drawable) {
+    for (std::size_t i = 0; i + 1 < line.x.size(); ++i) plane.join(line, i);
+  }
+  for (const Line& line : drawable) {
+    for (std::size_t i = 0; i < line.x.size(); ++i) plane.mark(line, i);
+  }
+  // 3. Each decade has its label.
+  std::string text;
+  for (std::size_t row = 0; row < plane.rows().size(); ++row) {
+    char label[32] = "";
+    if (row % Plane::rows_a_decade == 0) std::snprintf(label, sizeof label, "1e%d", plane.exponent(row));
+    text += padded(label, label_width);
+    text += style.unicode ? "│" : "|";
+    for (const char c : trimmed(plane.rows()[row])) text += c == '.' && style.unicode ? "·" : std::string(1, c);
+    text = trimmed(text) + '\n';
+  }
+  return text + axis_of(plane, std::move(ticks), style);
 }
 
 }  // namespace fp8lab::experiments

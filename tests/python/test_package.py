@@ -26,7 +26,11 @@ def test_version_has_one_home():
 
 def test_the_readme_shows_what_the_programs_print():
     shown = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    results = [fp8lab.experiments.primer(), fp8lab.experiments.cast(scales=[1], amax=[4], exact=True)]
+    results = [
+        fp8lab.experiments.primer(),
+        fp8lab.experiments.cast(scales=[1], amax=[4], exact=True),
+        fp8lab.experiments.accumulate(),
+    ]
     for block, result in zip(shown, results, strict=True):
         printed = str(result).splitlines()
         for line in block.splitlines():

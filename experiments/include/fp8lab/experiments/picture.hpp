@@ -44,4 +44,14 @@ inline constexpr std::size_t least_column = 12;
                                        const std::vector<const Histogram*>& histograms, const TextStyle& style,
                                        double least = 0);
 
+/// A line of draw_lines(): points (x, y) in the order of x, each drawn as `mark`.
+struct Line {
+  char mark;
+  std::vector<double> x, y;
+};
+
+/// Lines in a plane with a logarithmic scale on both axes, three lines of text a decade. What is not positive and
+/// finite is left out; empty where nothing is left. Where marks meet, a '*' stands for all of them.
+[[nodiscard]] std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style);
+
 }  // namespace fp8lab::experiments
