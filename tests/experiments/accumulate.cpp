@@ -264,7 +264,7 @@ TEST_CASE("what overflows is left out, and said to be") {
   CHECK(report_of(result, {}).find("left out: 15 of 30 dot products") != std::string::npos);
 }
 
-TEST_CASE("the files are those announced; the summary has a row a point") {
+TEST_CASE("the files are those announced, and the summary has a row a point") {
   AccumulateArguments arguments = small(hopper_wgmma_fp8, "normal", {64, 32});
   arguments.promote_ks = {0, 32};
   const AccumulateResult result = run_accumulate(arguments);
