@@ -13,6 +13,13 @@
 
 namespace fp8lab::tests {
 
+/// Whether this is the sanitized build, which is for undefined behaviour: smaller samples show it too.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
 /// The SplitMix64 sequence (Steele, Lea, Flood 2014): element i of a stream, so that samples can be split over threads.
 inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i) {
   std::uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15U;

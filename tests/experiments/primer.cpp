@@ -10,12 +10,6 @@ namespace {
 
 using namespace fp8lab::experiments;
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-
 int matches(const PrimerResult& result, std::string_view table) {
   return std::ranges::find(result.tables, table, &PrimerTable::name)->matches;
 }
@@ -84,6 +78,7 @@ TEST_CASE("the published H100 tables come out, digit for digit") {
 }
 
 TEST_CASE("one fraction bit more or less, or another accumulator, fails the counts") {
+  if (sanitized) return;  // full-size runs take seconds there, and show nothing new
   for (const int change : {-1, 1}) {
     MmaModel wrong = hopper_wgmma_fp8;
     wrong.fraction_bits += change;
@@ -93,7 +88,6 @@ TEST_CASE("one fraction bit more or less, or another accumulator, fails the coun
     CHECK(matches(result, "difference") < 36);
     CHECK_FALSE(result.passed);
     CHECK_FALSE(result.judged);
-    if (sanitized) return;  // a full-size run takes seconds there, and shows nothing new
   }
   const PrimerResult real = run_with(exact);
   CHECK(matches(real, "out_fp8") < 36);
@@ -102,6 +96,7 @@ TEST_CASE("one fraction bit more or less, or another accumulator, fails the coun
 }
 
 TEST_CASE("one SM more changes only the columns that a second wave draws") {
+  if (sanitized) return;  // as above
   PrimerArguments arguments;
   arguments.sms = 132;
   arguments.threads = 2;

@@ -22,11 +22,7 @@ struct UnforceTarget {
   ~UnforceTarget() { force_target(""); }
 };
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t samples = std::uint64_t{1} << 20;
-#else
-constexpr std::uint64_t samples = std::uint64_t{1} << 24;
-#endif
+constexpr std::uint64_t samples = std::uint64_t{1} << (sanitized ? 18 : 24);
 
 /// Codes of `in` by the scalar encode.
 template <typename Code, typename Source>
@@ -111,8 +107,10 @@ TEST_CASE("vector encode equals scalar encode on every target: boundaries, seede
     for (const CastPolicy& policy : deterministic_policies()) {
       INFO(named.name << ' ' << describe(policy));
       REQUIRE_NO(bulk_against_scalar(named.format, policy, boundaries, targets()));
-      REQUIRE_NO(bulk_against_scalar(named.format, policy, all_halves(), targets()));
-      REQUIRE_NO(bulk_against_scalar(named.format, policy, all_bfloats(), targets()));
+      if (!sanitized || policy == profiles[0].policy) {
+        REQUIRE_NO(bulk_against_scalar(named.format, policy, all_halves(), targets()));
+        REQUIRE_NO(bulk_against_scalar(named.format, policy, all_bfloats(), targets()));
+      }
       REQUIRE_NO(bulk_against_scalar(named.format, policy, fewer, targets()));
     }
     REQUIRE_NO(bulk_against_scalar(named.format, profiles[0].policy, floats, {targets().front()}));

@@ -28,11 +28,7 @@ Mismatches against_oracle(const Format& format, const TableOracle& oracle, const
   return wrong;
 }
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::size_t wide_stride = 17;  // the sanitized build is for undefined behaviour
-#else
-constexpr std::size_t wide_stride = 1;
-#endif
+constexpr std::size_t wide_stride = sanitized ? 17 : 1;
 
 const auto own_encode = [](const Format& format, const CastPolicy& policy, auto x) {
   return encode(format, policy, x);
@@ -98,7 +94,7 @@ TEST_CASE("every finite half and bfloat16 rounds as the table says, in every mod
     const TableOracle oracle(named.format);
     std::vector<float> halves;
     std::vector<float> bfloats;
-    for (std::uint32_t code = 0; code < 65536; ++code) {
+    for (std::uint32_t code = 0; code < 65536; code += sanitized ? 61 : 1) {
       if (const float x = decode(binary16, code); std::isfinite(x)) halves.push_back(x);
       if (const float x = decode(bfloat16, code); std::isfinite(x)) bfloats.push_back(x);
     }

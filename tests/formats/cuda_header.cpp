@@ -14,11 +14,7 @@
 namespace fp8lab::tests {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t samples = std::uint64_t{1} << 21;  // the sanitized build is for undefined behaviour
-#else
-constexpr std::uint64_t samples = std::uint64_t{1} << 26;
-#endif
+constexpr std::uint64_t samples = std::uint64_t{1} << (sanitized ? 21 : 26);
 constexpr std::uint64_t seed = 20260801;
 
 struct Combination {

@@ -18,12 +18,6 @@
 
 namespace fp8lab::tests {
 
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
-
 /// n dot products of K products: codes, one a word (TF32's 19 bits in the low end), and scales row by row.
 struct Dots {
   Format format_a, format_b;

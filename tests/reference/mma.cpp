@@ -3,6 +3,7 @@
 #include "fp8lab/reference/mma.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 
 #include "dots.hpp"
@@ -38,12 +39,11 @@ Dots dots_of(const Group& group) {
 }
 
 /// Compares about `count` dot products of the model with the oracle, over all pairs of formats and all zero rules.
-void compare_with_oracle(const MmaModel& model, std::size_t count) {
+void compare_with_oracle(const MmaModel& model, std::size_t count, std::uint64_t seed) {
   const SlowModel& slow = find_slow_model(model.name);
   const std::size_t pairs = model.operands.size() * model.operands.size();
   const std::size_t rules = rules_of(model).size();
   const std::size_t each = (count + pairs * rules - 1) / (pairs * rules);
-  std::uint64_t seed = 1;
   for (const Format& a : model.operands) {
     for (const Format& b : model.operands) {
       for (const ZeroRule rule : rules_of(model)) {
@@ -56,8 +56,11 @@ void compare_with_oracle(const MmaModel& model, std::size_t count) {
 }
 
 void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
+  // With FP8LAB_EXHAUSTIVE, 10^7 dot products a model: half an hour.
+  const std::uint64_t rounds = !sanitized && std::getenv("FP8LAB_EXHAUSTIVE") != nullptr ? 100 : 1;
   for (const MmaModel& model : models) {
-    if (model.arithmetic == Arithmetic::fused && which(model)) compare_with_oracle(model, sanitized ? 1000 : 100000);
+    if (model.arithmetic != Arithmetic::fused || !which(model)) continue;
+    for (std::uint64_t i = 0; i < rounds; ++i) compare_with_oracle(model, sanitized ? 1000 : 100000, 1 + 1000 * i);
   }
 }
 
