@@ -177,6 +177,7 @@ void for_blocks(std::size_t rows, std::size_t columns, std::size_t block_rows, c
 template <typename Deliver>
 void multiply_and_deliver(const MmaModel& model, const Operands& a, const Operands& b, const GemmOptions& options,
                           const Deliver& deliver) {
+  const DefaultEnvironment environment;
   const FactorReader left(model, a, options.zero_rule, "a");
   const FactorReader right(model, b, options.zero_rule, "b");
   const auto run = [&](const auto& product, std::size_t block_rows) {

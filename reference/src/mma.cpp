@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "fp8lab/formats/environment.hpp"
 #include "instruction.hpp"
 
 namespace fp8lab {
@@ -45,6 +46,7 @@ void mma_batch(const MmaModel& model, const Operands& a, const Operands& b, std:
   constexpr bool half = std::is_same_v<Value, Half>;
   using Word = std::conditional_t<half, std::uint16_t, std::uint32_t>;
   check_batch(model, a, b, c.size(), out.size(), half ? binary16 : binary32);
+  const DefaultEnvironment environment;
   const FactorReader left(model, a, zero_rule, "a");
   const FactorReader right(model, b, zero_rule, "b");
   const std::size_t some = 1 + 2048 / std::max<std::size_t>(a.depth, 1);  // rows whose factors stay in the cache

@@ -502,6 +502,16 @@ TEST_CASE("a GEMM's bits do not depend on the caller's rounding mode, nor do thr
         CHECK(after == mode);
         REQUIRE_NO(differences(out, expected));
       }
+      if (model.accumulator() == binary16) continue;
+      const Operands a = Operands::codes(std::span(p.a).first(7 * 32), e4m3, 7, 32);
+      const std::vector<float> c{1e-3F, -2, 3e7F, 0.7F, 0, -1e-20F, 1};
+      std::vector<float> nearest(7);
+      std::vector<float> other(7);
+      mma(model, a, a, c, std::span(nearest));
+      std::fesetround(mode);
+      mma(model, a, a, c, std::span(other));
+      std::fesetround(FE_TONEAREST);
+      REQUIRE_NO(differences(other, nearest));
     }
   }
 }

@@ -43,7 +43,8 @@ struct Operands {
   }
 };
 
-/// A batch of independent dot products of one instruction: out[i] = c[i] + dot(a row i, b row i), word for word.
+/// A batch of independent dot products of one instruction: out[i] = c[i] + dot(a row i, b row i), word for word,
+/// whatever the caller's rounding mode.
 ///
 /// @param a,b  n rows of the instruction's K (any K for `exact`)
 /// @param c    n accumulators, or empty for zeros
