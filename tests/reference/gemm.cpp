@@ -55,8 +55,8 @@ struct GemmProblem {
   Elements left_elements, right_elements;
   Format format;
 
-  [[nodiscard]] Operands a() const { return left_elements.operands(format, rows, depth, scale_left); }
-  [[nodiscard]] Operands b() const { return right_elements.operands(format, columns, depth, scale_right); }
+  [[nodiscard]] Operands a() const { return left_elements.operands(rows, depth, scale_left); }
+  [[nodiscard]] Operands b() const { return right_elements.operands(columns, depth, scale_right); }
 
   /// One element as the oracle has it, the tail filled with codes and scales of 0.
   [[nodiscard]] float slow(std::size_t row, std::size_t column, std::size_t promote_k) const {

@@ -44,8 +44,7 @@ struct One {
   }
   [[nodiscard]] DotTrace trace(TraceOptions options) const {
     const Elements left(a, dots.format_a), right(b, dots.format_b);
-    return trace_dot(model, left.operands(dots.format_a, 1, dots.k, scale_a),
-                     right.operands(dots.format_b, 1, dots.k, scale_b), options);
+    return trace_dot(model, left.operands(1, dots.k, scale_a), right.operands(1, dots.k, scale_b), options);
   }
 };
 
@@ -158,9 +157,8 @@ Dots deep_dots(const MmaModel& model, std::size_t count) {
 float gemm_of(const One& one, const TraceOptions& options) {
   const Elements left(one.a, one.dots.format_a), right(one.b, one.dots.format_b);
   float out = 0;
-  gemm(one.model, left.operands(one.dots.format_a, 1, one.dots.k, one.scale_a),
-       right.operands(one.dots.format_b, 1, one.dots.k, one.scale_b), std::span(&out, 1),
-       {.promote_k = options.promote_k, .zero_rule = options.zero_rule});
+  gemm(one.model, left.operands(1, one.dots.k, one.scale_a), right.operands(1, one.dots.k, one.scale_b),
+       std::span(&out, 1), {.promote_k = options.promote_k, .zero_rule = options.zero_rule});
   return out;
 }
 
@@ -175,7 +173,7 @@ TEST_CASE("trace: every statement of it is the oracle's, for every model, format
     for (const Format& a : model.operands) {
       for (const ZeroRule rule : std::span(every_rule).first(model.group > 1 ? 4 : 2)) {
         const Dots dots = hard_dots(model, a, model.operands.front(), sanitized ? 8 : 80, 5);
-        const Codes words = library_words(model, dots, rule);
+        const Codes words = mma_words(model, dots, rule);
         for (std::size_t i = 0; i < dots.count(); ++i) {
           const One one(model, dots, i);
           const DotTrace trace = one.trace({.c = dots.c[i], .zero_rule = rule});
