@@ -174,7 +174,7 @@ TEST_CASE("an empty tensor, and one of NaN alone, have a report and files, thoug
   }
 }
 
-TEST_CASE("the files are those announced; the summary has a row a cast") {
+TEST_CASE("the files are those announced, and the summary has a row a cast") {
   CastArguments arguments;
   arguments.source = Draws{.size = 1000};
   arguments.formats = {choose_format("e4m3"), {"my \"own\", é/x", e5m2}};

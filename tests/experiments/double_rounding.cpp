@@ -21,7 +21,7 @@ Counts counts_of(const DoubleRoundingResult& result) {
 
 }  // namespace
 
-TEST_CASE("float32 in [1, 2) to E4M3: the known counts of codes that a detour changes") {
+TEST_CASE("float32 from 1 to 2 to E4M3: the known counts of codes that a detour changes") {
   DoubleRoundingArguments arguments;
   arguments.threads = 2;
   const DoubleRoundingResult result = run_double_rounding(arguments);
