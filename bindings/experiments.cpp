@@ -6,6 +6,7 @@
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/primer.hpp"
 #include "fp8lab/experiments/verify_casts.hpp"
+#include "fp8lab/experiments/verify_tensor_cores.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -57,17 +58,23 @@ std::vector<Rounding> chosen(const std::vector<std::string>& roundings) {
   return list;
 }
 
+/// Turns failures to read, in a run without the GIL, into OSError.
+template <typename Run>
+auto reading(const Run& run) {
+  try {
+    return run();
+  } catch (const std::runtime_error& error) {
+    const py::gil_scoped_acquire gil;
+    PyErr_SetString(PyExc_OSError, error.what());
+    throw py::error_already_set();
+  }
+}
+
 Report cast(const CastArguments& arguments, const Out& out) {
   std::vector<std::string> names;
   if (out) names = file_names_of(casts_of(arguments));
   return report(out, names, [&](const Progress& progress) {
-    try {
-      return run_cast(arguments, progress);
-    } catch (const std::runtime_error& error) {  // a tensor file that cannot be read
-      const py::gil_scoped_acquire gil;
-      PyErr_SetString(PyExc_OSError, error.what());
-      throw py::error_already_set();
-    }
+    return reading([&] { return run_cast(arguments, progress); });  // a tensor's file
   });
 }
 
@@ -171,6 +178,17 @@ void bind_experiments(py::module_& module) {
       },
       py::arg("formats"), py::arg("profiles"), py::arg("roundings"), py::arg("all"), py::arg("chunks"), py::arg("seed"),
       py::arg("threads"), py::arg("out"));
+  module.def(
+      "verify_tensor_cores",
+      [](const std::vector<std::string>& models, long long dots, std::uint64_t seed, const Out& vectors,
+         const Out& rows, int threads, const Out& out) {
+        const VerifyTensorCoresArguments arguments{models, dots, seed, vectors, rows, threads};
+        return report(out, {"verify_tensor_cores.json"}, [&](const Progress& progress) {
+          return reading([&] { return verify_tensor_cores(arguments, progress); });
+        });
+      },
+      py::arg("models"), py::arg("dots"), py::arg("seed"), py::arg("vectors"), py::arg("rows"), py::arg("threads"),
+      py::arg("out"));
 }
 
 }  // namespace fp8lab::bindings

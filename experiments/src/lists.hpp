@@ -4,6 +4,7 @@
 
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,7 @@ inline std::string_view key_of(const ChosenFormat& format) { return format.name;
 inline std::string_view key_of(const ChosenProfile& profile) { return profile.name; }
 inline std::string_view key_of(Rounding rounding) { return name_of(rounding); }
 inline double key_of(double value) { return value; }
+inline std::string_view key_of(const std::string& name) { return name; }
 
 /// Throws where the list has an entry twice.
 template <typename T>

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <iterator>
+#include <initializer_list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -46,14 +46,22 @@ std::string content_of(const fs::path& path) {
   }
 }
 
-/// A text that is one number in hexadecimal, of one to eight digits.
-std::uint32_t word_of(std::string_view hex) {
+/// A text that is a hexadecimal number of at most so many bits.
+std::uint32_t word_of(std::string_view hex, int bits) {
   std::uint32_t word = 0;
   const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), word, 16);
-  if (hex.empty() || hex.size() > 8 || error != std::errc() || end != hex.data() + hex.size()) {
-    throw std::invalid_argument(printable(hex) + " is no hexadecimal word");
+  if (error != std::errc() || end != hex.data() + hex.size() || (std::uint64_t{word} >> bits) != 0) {
+    throw std::invalid_argument(printable(hex) + " is no hexadecimal word of " + std::to_string(bits) + " bits");
   }
   return word;
+}
+
+/// Throws where the model does not multiply these.
+void check_operands(const MmaModel& model, std::initializer_list<Format> formats) {
+  for (const Format& format : formats) {
+    if (std::ranges::find(model.operands, format) != model.operands.end()) continue;
+    throw std::invalid_argument(std::string(model.name) + " does not take " + format_name(format));
+  }
 }
 
 /// Appends codes of two digits each; there must be `count`.
@@ -63,7 +71,7 @@ void append_codes(std::vector<Code>& codes, std::string_view hex, std::size_t co
     throw std::invalid_argument(printable(hex) + " has " + std::to_string(hex.size()) + " digits, not " +
                                 std::to_string(2 * count));
   }
-  for (std::size_t i = 0; i < hex.size(); i += 2) codes.push_back(static_cast<Code>(word_of(hex.substr(i, 2))));
+  for (std::size_t i = 0; i < hex.size(); i += 2) codes.push_back(static_cast<Code>(word_of(hex.substr(i, 2), 8)));
 }
 
 /// The fields of a row, of which there must be `count`.
@@ -77,6 +85,7 @@ std::vector<std::string> fields_of(const Json& row, std::size_t count) {
 
 /// Rows [a, b, c, d], with scales [a, b, scale_a, scale_b, c, d], of one instruction.
 RecordedDots dots_of(std::string name, const MmaModel& model, const Format& a, const Format& b, const Json& rows) {
+  check_operands(model, {a, b});
   RecordedDots set{
       std::move(name), model, {.format_a = a, .format_b = b, .k = static_cast<std::size_t>(model.k())}, {}};
   for (const Json& row : rows) {
@@ -88,25 +97,28 @@ RecordedDots dots_of(std::string name, const MmaModel& model, const Format& a, c
       append_codes(set.dots.scale_a, fields[2], blocks);
       append_codes(set.dots.scale_b, fields[3], blocks);
     }
-    set.dots.c.push_back(word_of(fields[fields.size() - 2]));
-    set.d.push_back(word_of(fields.back()));
+    set.dots.c.push_back(word_of(fields[fields.size() - 2], model.accumulator().bits()));
+    set.d.push_back(word_of(fields.back(), model.accumulator().bits()));
   }
   return set;
 }
 
-std::vector<RecordedChain> chains_of(const std::string& name, const MmaModel& model, const Format& a, const Format& b,
-                                     const Json& rows) {
-  std::vector<RecordedChain> chains;
+/// Rows [a, b, fast, promoted].
+RecordedChains chains_of(std::string name, const MmaModel& model, const Format& a, const Format& b, const Json& rows) {
+  check_operands(model, {a, b});
+  if (model.scales)
+    throw std::invalid_argument("chains have no block scales, which " + std::string(model.name) + " needs");
+  RecordedChains set{std::move(name), model, {}};
   for (const Json& row : rows) {
     const std::vector<std::string> fields = fields_of(row, 4);
-    RecordedChain chain{name, model, {.format_a = a, .format_b = b, .k = fields[0].size() / 2, .c = {0}}, 0, 0};
+    RecordedChain chain{{.format_a = a, .format_b = b, .k = fields[0].size() / 2, .c = {0}}, 0, 0};
     append_codes(chain.dot.a, fields[0], chain.dot.k);
     append_codes(chain.dot.b, fields[1], chain.dot.k);
-    chain.fast = word_of(fields[2]);
-    chain.promoted = word_of(fields[3]);
-    chains.push_back(std::move(chain));
+    chain.fast = word_of(fields[2], 32);
+    chain.promoted = word_of(fields[3], 32);
+    set.chains.push_back(std::move(chain));
   }
-  return chains;
+  return set;
 }
 
 Format format_of(const Json& name) { return find_format(name.get<std::string>()).format; }
@@ -119,10 +131,9 @@ Recorded vectors_of(const Json& file) {
                                     group.at("rows")));
   }
   for (const Json& group : file.at("chains")) {
-    std::vector<RecordedChain> chains =
-        chains_of(group.at("name"), find_model(group.at("model").get<std::string>()), format_of(group.at("format_a")),
-                  format_of(group.at("format_b")), group.at("rows"));
-    std::ranges::move(chains, std::back_inserter(recorded.chains));
+    recorded.chains.push_back(chains_of(group.at("name"), find_model(group.at("model").get<std::string>()),
+                                        format_of(group.at("format_a")), format_of(group.at("format_b")),
+                                        group.at("rows")));
   }
   return recorded;
 }
@@ -143,9 +154,9 @@ Recorded gpu_rows_of(const Json& file) {
   Recorded recorded{file.at("source"), {}, {}};
   for (const Json& group : file.at("groups")) {
     const Format format = format_of(group.at("fmt"));
-    const std::string gpu = group.at("gpu");
+    const std::string name = group.at("gpu").get<std::string>() + " " + format_name(format);
     recorded.sets.push_back(
-        dots_of(gpu, model_of_path(group.at("model").get<std::string>(), group.at("cd").get<std::string>()), format,
+        dots_of(name, model_of_path(group.at("model").get<std::string>(), group.at("cd").get<std::string>()), format,
                 format, group.at("cases")));
   }
   return recorded;

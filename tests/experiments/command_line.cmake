@@ -180,6 +180,32 @@ expect(2 "^$" "${line}rounding 'stochastic' depends on random bits[^\n]*\n$" ver
 expect(2 "^$" "${line}chunks must be from 1 to 4096, not 0\n$" verify casts --chunks 0)
 expect(2 "^$" "${line}subcommand is required[^\n]*\n$" verify)
 
+# verify tensor-cores
+set(vectors ${CMAKE_CURRENT_LIST_DIR}/../vectors/mma_sim.json)
+set(nvfp4 --models blackwell_nvf4 --dots 1)
+expect(0 "blackwell_nvf4 +vectors +2 +160 +0\n.* 0 mismatches: verified\n" "^$"
+       verify tensor-cores ${nvfp4} --vectors ${vectors} --out ${WORK}/cores)
+file(READ ${WORK}/cores/verify_tensor_cores.json json)
+string(JSON compared GET "${json}" rows 1 compared)
+if(NOT compared EQUAL 160)
+  message(FATAL_ERROR "verify_tensor_cores.json: compared ${compared}")
+endif()
+file(READ ${vectors} text)
+string(REPLACE "4743ec00" "4743e800" text "${text}")
+file(WRITE ${WORK}/wrong.json "${text}")
+set(wgmma --models hopper_wgmma_fp8 --dots 1)
+expect(3 "sm90a.wgmma.k32.f32.e4m3.e4m3: 1 wrong; first dot product 0 gives 4743ec00, expected 4743e800\n.*NOT verified" "^$"
+       verify tensor-cores ${wgmma} --vectors ${WORK}/wrong.json)
+expect(3 "^$" "^$" verify tensor-cores --quiet ${wgmma} --vectors ${WORK}/wrong.json)
+string(SUBSTRING "${text}" 0 100000 text)
+file(WRITE ${WORK}/cut.json "${text}")
+expect(2 "^$" "${line}cut.json\": it is no JSON, or not all of it\n$" verify tensor-cores --vectors ${WORK}/cut.json)
+expect(2 "^$" "${line}wrong.json\": its JSON does not have the form of rows measured on GPUs\n$"
+       verify tensor-cores --rows ${WORK}/wrong.json)
+expect(2 "^$" "${line}no-such-file\": No such file or directory\n$" verify tensor-cores --rows no-such-file)
+expect(2 "^$" "${line}unknown model 'x'; known: [^\n]*\n$" verify tensor-cores --models x)
+expect(2 "^$" "${line}dots must be from 1 to 2\\^40, not 0\n$" verify tensor-cores --dots 0)
+
 # Lists
 expect(0 "^e4m3\n[^\n]*largest 448[^\n]*\n    8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits\n" "^$" formats)
 expect(0 "e8m0_deepgemm\n    rounds upward; [^\n]*\n    Source: DeepGEMM" "^$" profiles)

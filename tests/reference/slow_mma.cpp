@@ -267,30 +267,28 @@ TEST_CASE("slow oracle: every vector of MMA-Sim") {
 
 TEST_CASE("slow oracle: every chain of MMA-Sim, also promoted to binary32 every 128 of k") {
   Mismatches mismatches;
-  for (std::size_t row = 0; row < recorded().chains.size(); ++row) {
-    const RecordedChain& recorded_chain = recorded().chains[row];
+  for_chains([&](const RecordedChains& set, const RecordedChain& recorded_chain) {
     const Dots& v = recorded_chain.dot;
-    const SlowModel& model = find_slow_model(recorded_chain.model.name);
-    mismatches.compare(row, "chain", chain(model, v.a, v.format_a, v.b, v.format_b).back(), recorded_chain.fast);
+    const SlowModel& model = find_slow_model(set.model.name);
+    mismatches.compare(v.k, set.name, chain(model, v.a, v.format_a, v.b, v.format_b).back(), recorded_chain.fast);
     std::uint32_t promoted = 0;
-    for (std::size_t i = 0; i < v.a.size(); i += 128) {
-      const auto from = static_cast<std::ptrdiff_t>(i), to = static_cast<std::ptrdiff_t>(std::min(i + 128, v.a.size()));
+    for (std::size_t i = 0; i < v.k; i += 128) {
+      const auto from = static_cast<std::ptrdiff_t>(i), to = static_cast<std::ptrdiff_t>(std::min(i + 128, v.k));
       const Codes part_a(v.a.begin() + from, v.a.begin() + to), part_b(v.b.begin() + from, v.b.begin() + to);
       promoted = slow_add(promoted, chain(model, part_a, v.format_a, part_b, v.format_b).back(), binary32);
     }
-    mismatches.compare(row, "promoted", promoted, recorded_chain.promoted);
-  }
+    mismatches.compare(v.k, set.name, promoted, recorded_chain.promoted, "promoted");
+  });
   REQUIRE_NO(mismatches);
 }
 
 TEST_CASE("slow oracle: the accumulator of a chain, step by step") {
-  for (const RecordedChain& v : recorded().chains) {
-    if (v.model.name != "hopper_wgmma_fp8" || v.dot.k != 128) continue;
-    CHECK(chain(find_slow_model(v.model.name), v.dot.a, e4m3, v.dot.b, e4m3) ==
-          Codes{0x43B63000, 0x43130000, 0xC4F98800, 0xC6273400});
-    return;
-  }
-  FAIL("no chain of K = 128");
+  const RecordedChains& set = recorded().chains.front();
+  REQUIRE(set.model.name == "hopper_wgmma_fp8");
+  const auto found = std::ranges::find(set.chains, 128U, [](const RecordedChain& v) { return v.dot.k; });
+  REQUIRE(found != set.chains.end());
+  CHECK(chain(find_slow_model(set.model.name), found->dot.a, e4m3, found->dot.b, e4m3) ==
+        Codes{0x43B63000, 0x43130000, 0xC4F98800, 0xC6273400});
 }
 
 TEST_CASE("slow oracle: the vectors tell other parameters") {

@@ -19,18 +19,21 @@ struct RecordedDots {
 
 /// A dot product of several instructions, from an accumulator of zero.
 struct RecordedChain {
-  std::string name;
-  MmaModel model;
   Dots dot;                ///< one
   std::uint32_t fast;      ///< the accumulator after all of them
   std::uint32_t promoted;  ///< the binary32 sum of accumulators restarted every 128 of K
+};
+struct RecordedChains {
+  std::string name;  ///< of the set
+  MmaModel model;
+  std::vector<RecordedChain> chains;
 };
 
 /// What a file holds.
 struct Recorded {
   std::string source;  ///< as the file names it
   std::vector<RecordedDots> sets;
-  std::vector<RecordedChain> chains = {};
+  std::vector<RecordedChains> chains = {};
 };
 
 /// Reads vectors as tests/vectors/mma_sim.json has them: JSON, plain or gzipped, with `source`, `groups` of rows
