@@ -130,7 +130,8 @@ Dots hard_dots(const MmaModel& model, const Format& format_a, const Format& form
                std::uint64_t seed) {
   Random random(seed);
   Dots dots{.format_a = format_a, .format_b = format_b, .k = static_cast<std::size_t>(model.k())};
-  const auto blocks = model.scales ? dots.k / static_cast<std::size_t>(model.scales->block) : 0;
+  const BlockScales scaling = model.scales.value_or(BlockScales{e8m0, 0});
+  const std::size_t blocks = scaling.block == 0 ? 0 : dots.k / static_cast<std::size_t>(scaling.block);
   for (std::size_t i = 0; i < count; ++i) {
     const int kind = static_cast<int>(i % 8);
     Codes a = row_of(random, format_a, dots.k, kind);
@@ -144,7 +145,7 @@ Dots hard_dots(const MmaModel& model, const Format& format_a, const Format& form
       const bool again = kind >= 6 && block >= blocks / 2 && block + 1 < blocks;  // with its products, it cancels
       for (Scales* side : {&dots.scale_a, &dots.scale_b}) {
         side->push_back(again ? *(side->end() - static_cast<std::ptrdiff_t>(blocks / 2))
-                              : scale_of(random, model.scales->format, scales));
+                              : scale_of(random, scaling.format, scales));
       }
     }
   }

@@ -36,6 +36,7 @@ int parse_and_run(int argc, char** argv) {
   add_primer(app, chosen);
   add_cast(app, chosen);
   add_double_rounding(app, chosen);
+  add_dot(app, chosen);
   add_verify(app, chosen);
   add_lists(app, chosen);
   try {

@@ -36,7 +36,7 @@ std::string content_of(const fs::path& path) {
     const int count = gzread(file.get(), piece.data(), static_cast<unsigned>(piece.size()));
     if (count > 0) text.append(piece.data(), static_cast<std::size_t>(count));
     if (text.size() > most) throw std::runtime_error("it has more than 2^28 bytes");
-    if (count == static_cast<int>(piece.size())) continue;
+    if (std::cmp_equal(count, piece.size())) continue;
     int error = Z_OK;
     const std::string reason = gzerror(file.get(), &error);
     if (error == Z_ERRNO) throw std::runtime_error(std::strerror(errno));

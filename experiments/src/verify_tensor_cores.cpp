@@ -112,6 +112,7 @@ void check_arguments(const VerifyTensorCoresArguments& arguments) {
 
 std::vector<MmaModel> models_of(const VerifyTensorCoresArguments& arguments) {
   std::vector<MmaModel> list;
+  list.reserve(arguments.models.size());
   for (const std::string& name : arguments.models) list.push_back(find_model(name));
   if (list.empty()) list.assign(models.begin(), models.end());
   return list;

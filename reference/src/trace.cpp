@@ -55,6 +55,7 @@ class Rows {
   /// The term of the products from k on: one, or a group.
   [[nodiscard]] TraceTerm term(std::size_t k, std::size_t count) const {
     TraceTerm term{};
+    term.k = k;
     int exponent = 0;
     bool any = false;
     for (std::size_t i = k; i < k + count; ++i) {
@@ -133,7 +134,7 @@ void align(const MmaModel& model, TraceStep& step) {
   // 2. Scaling by a power of two is exact, and so is the difference of a number and its leading bits.
   step.sum = 0;
   for (TraceTerm* term : terms) {
-    const double units = std::trunc(std::ldexp(term->value, -*step.unit));
+    const double units = std::trunc(std::ldexp(term->value, -*step.unit)) + 0.0;  // and no -0
     term->kept = std::ldexp(units, *step.unit);
     term->cut = term->value - term->kept;
     *step.sum += static_cast<std::int64_t>(units);

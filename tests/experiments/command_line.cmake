@@ -28,7 +28,7 @@ endif()
 expect(0 "not judged" "^$" primer --mma exact ${small})
 
 set(line "^fp8lab: [^\n]*")
-expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, double-rounding, verify, formats, profiles, models, distributions, targets\n$" prime)
+expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, double-rounding, dot, verify, formats, profiles, models, distributions, targets\n$" prime)
 expect(2 "^$" "${line}\n$" primer --no-such-option)
 expect(2 "^$" "${line}unknown model for the FP8 product 'h200'; known: hopper_wgmma_fp8[^\n]*\n$" primer --mma h200)
 expect(2 "^$" "${line}rows must be a multiple of 16[^\n]*not 100\n$" primer --rows 100)
@@ -164,6 +164,29 @@ expect(2 "^$" "${line}a uniform distribution needs low < high[^\n]*not 3 and 1\n
 expect(2 "^$" "${line}--(uniform|low) excludes --(uniform|low)[^\n]*\n$" double-rounding --uniform 3,4 --low 1)
 expect(2 "^$" "${line}--size[^\n]*--uniform[^\n]*\n$" double-rounding --size 5)
 expect(2 "^$" "${line}formats must have at most 8 bits, and float16 has 16\n$" double-rounding --formats float16)
+
+# dot
+expect(0 "largest exponent E = 1 \\(k 0\\).*\nResult: 40700000 = 3.75 .*\nExact:  40700000" "^$"
+       dot --values-a 1.5,0.25 --values-b 2,3 --got 40700000 --out ${WORK}/dot)
+file(READ ${WORK}/dot/dot.json json)
+string(JSON word GET "${json}" word)
+string(JSON kept GET "${json}" instructions 0 steps 0 terms 1 kept)
+if(NOT word STREQUAL "40700000" OR NOT kept EQUAL 0.75)
+  message(FATAL_ERROR "dot.json: ${word}, ${kept}")
+endif()
+set(large --a 7e7e --b 7efe)  # cancels: only c and its rounding are left
+expect(3 "Result: 00000000 = 0 .*\nGot:    3f800000 = 1   NOT equal: it differs by [+]1\nWhat would give it:\n[^\n]*hopper_mma_sync_fp8\n" "^$"
+       dot ${large} --c 3f800000 --got 3f800000)
+expect(3 "^$" "^$" dot ${large} --c 3f800000 --got 3f800000 --quiet)
+expect(0 "7c00 = inf" "^$" dot ${large} --model ada_mma_fp8_f16 --c 7c00)
+expect(2 "^$" "${line}one of --b, --values-b and --file-b is needed\n$" dot --a 38)
+expect(2 "^$" "${line}--a: \"3g\" is no hexadecimal code of e4m3, which has 8 bits\n$" dot --a 3g --b 38)
+expect(2 "^$" "${line}a and b must have the same K, not 1 and 2\n$" dot --a 38 --b 38,38)
+expect(2 "^$" "${line}--got: [^\n]*\n$" dot --a 38 --b 38 --got 3f8000001)
+expect(2 "^$" "${line}--a excludes --values-a[^\n]*\n$" dot --a 38 --values-a 1 --b 38)
+expect(2 "^$" "${line}--row requires --file-a[^\n]*\n$" dot --a 38 --b 38 --row 1)
+expect(2 "^$" "${line}cannot read none: there is no such file\n$" dot --file-a none --b 38)
+expect(2 "^$" "${line}scale_a has 1 codes; hopper_wgmma_fp8 has no block scales\n$" dot --a 38 --b 38 --scale-a 7f)
 
 # verify casts
 expect(0 "e4m3 +ml_dtypes +nearest_even +0 .*\n0 mismatches: verified\n" "^$"

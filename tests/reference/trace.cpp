@@ -100,7 +100,11 @@ void check_step(const SlowModel& slow, SlowZeroRule zero, const One& one, int in
   }
   check(next == traced.size(), "the number of terms");
   for (const TraceTerm* term : traced) {
-    for (const TraceProduct& product : term->products) check(is_given(one, product), "a product's factors");
+    for (const TraceProduct& product : term->products) {
+      check(is_given(one, product), "a product's factors");
+      check(product.k / static_cast<std::size_t>(slow.group) == term->k / static_cast<std::size_t>(slow.group),
+            "a term's k");
+    }
   }
   // 2. NaN and infinity leave nothing to align, nor do terms of which none counts.
   if (const auto special = slow_special(terms, slow_word(slow.output))) {

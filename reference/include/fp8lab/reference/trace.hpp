@@ -26,6 +26,7 @@ struct TraceProduct {
 
 /// What the adder aligns: a product, an FP4 group of products, or the accumulator.
 struct TraceTerm {
+  std::size_t k;                          ///< of the product, or the first of the group; of the accumulator 0
   std::vector<TraceProduct> products;     ///< one; of a group those that are not zero; of the accumulator none
   std::optional<TraceProduct> scales;     ///< of the block that it lies in
   double value;                           ///< exact: the products' sum times the scales; infinite or NaN
