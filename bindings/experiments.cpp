@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <bit>
 #include <optional>
+#include <type_traits>
+#include <variant>
 
 #include "fp8lab/experiments/cast.hpp"
+#include "fp8lab/experiments/dot.hpp"
 #include "fp8lab/experiments/double_rounding.hpp"
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/primer.hpp"
@@ -152,6 +156,37 @@ void bind_double_rounding(py::module_& module) {
       py::arg("is_uniform"), py::arg("size"), py::arg("seed"), py::arg("threads"), py::arg("out"));
 }
 
+DotOperand dot_operand(const Operands& operands) {
+  DotOperand result{.format = operands.format};
+  std::visit(
+      [&]<typename T>(std::span<const T> elements) {
+        for (const T element : elements) {
+          if constexpr (std::is_same_v<T, float>) {
+            result.codes.push_back(std::bit_cast<std::uint32_t>(element));
+          } else {
+            result.codes.push_back(element);
+          }
+        }
+      },
+      operands.elements);
+  result.scales.assign(operands.scales.begin(), operands.scales.end());
+  result.source = std::to_string(result.codes.size()) + " elements of an array";
+  return result;
+}
+
+void bind_trace_dot(py::module_& module) {
+  module.def(
+      "trace_dot",
+      [](const std::string& model, const Operands& a, const Operands& b, std::uint32_t c, const std::string& zero_rule,
+         int promote_k, std::optional<std::uint32_t> got, std::optional<std::size_t> at) {
+        const DotArguments arguments{
+            find_model(model), dot_operand(a), dot_operand(b), {c, find_zero_rule(zero_rule), promote_k}, got, at};
+        return report({}, {}, [&](const Progress& progress) { return run_dot(arguments, progress); });
+      },
+      py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c"), py::arg("zero_rule"), py::arg("promote_k"),
+      py::arg("got"), py::arg("at"));
+}
+
 }  // namespace
 
 void bind_experiments(py::module_& module) {
@@ -167,6 +202,7 @@ void bind_experiments(py::module_& module) {
       py::arg("scale_x"), py::arg("scale_w"), py::arg("threads"), py::arg("out"));
   bind_cast(module);
   bind_double_rounding(module);
+  bind_trace_dot(module);
   module.def(
       "verify_casts",
       [](const std::vector<std::string>& formats, const std::vector<std::string>& profiles,
