@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <bit>
 #include <optional>
+#include <type_traits>
+#include <variant>
 
 #include "fp8lab/experiments/accumulate.hpp"
 #include "fp8lab/experiments/cast.hpp"
+#include "fp8lab/experiments/dot.hpp"
 #include "fp8lab/experiments/double_rounding.hpp"
 #include "fp8lab/experiments/harmonic.hpp"
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/primer.hpp"
 #include "fp8lab/experiments/verify_casts.hpp"
+#include "fp8lab/experiments/verify_tensor_cores.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -59,17 +64,23 @@ std::vector<Rounding> chosen(const std::vector<std::string>& roundings) {
   return list;
 }
 
+/// Turns failures to read, in a run without the GIL, into OSError.
+template <typename Run>
+auto reading(const Run& run) {
+  try {
+    return run();
+  } catch (const std::runtime_error& error) {
+    const py::gil_scoped_acquire gil;
+    PyErr_SetString(PyExc_OSError, error.what());
+    throw py::error_already_set();
+  }
+}
+
 Report cast(const CastArguments& arguments, const Out& out) {
   std::vector<std::string> names;
   if (out) names = file_names_of(casts_of(arguments));
   return report(out, names, [&](const Progress& progress) {
-    try {
-      return run_cast(arguments, progress);
-    } catch (const std::runtime_error& error) {  // a tensor file that cannot be read
-      const py::gil_scoped_acquire gil;
-      PyErr_SetString(PyExc_OSError, error.what());
-      throw py::error_already_set();
-    }
+    return reading([&] { return run_cast(arguments, progress); });  // a tensor's file
   });
 }
 
@@ -191,6 +202,37 @@ void bind_accumulate(py::module_& module) {
       py::arg("formats"), py::arg("out"));
 }
 
+DotOperand dot_operand(const Operands& operands) {
+  DotOperand result{.format = operands.format};
+  std::visit(
+      [&]<typename T>(std::span<const T> elements) {
+        for (const T element : elements) {
+          if constexpr (std::is_same_v<T, float>) {
+            result.codes.push_back(std::bit_cast<std::uint32_t>(element));
+          } else {
+            result.codes.push_back(element);
+          }
+        }
+      },
+      operands.elements);
+  result.scales.assign(operands.scales.begin(), operands.scales.end());
+  result.source = std::to_string(result.codes.size()) + " elements of an array";
+  return result;
+}
+
+void bind_trace_dot(py::module_& module) {
+  module.def(
+      "trace_dot",
+      [](const std::string& model, const Operands& a, const Operands& b, std::uint32_t c, const std::string& zero_rule,
+         int promote_k, std::optional<std::uint32_t> got, std::optional<std::size_t> at) {
+        const DotArguments arguments{
+            find_model(model), dot_operand(a), dot_operand(b), {c, find_zero_rule(zero_rule), promote_k}, got, at};
+        return report({}, {}, [&](const Progress& progress) { return run_dot(arguments, progress); });
+      },
+      py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c"), py::arg("zero_rule"), py::arg("promote_k"),
+      py::arg("got"), py::arg("at"));
+}
+
 }  // namespace
 
 void bind_experiments(py::module_& module) {
@@ -207,6 +249,7 @@ void bind_experiments(py::module_& module) {
   bind_cast(module);
   bind_double_rounding(module);
   bind_accumulate(module);
+  bind_trace_dot(module);
   module.def(
       "verify_casts",
       [](const std::vector<std::string>& formats, const std::vector<std::string>& profiles,
@@ -218,6 +261,17 @@ void bind_experiments(py::module_& module) {
       },
       py::arg("formats"), py::arg("profiles"), py::arg("roundings"), py::arg("all"), py::arg("chunks"), py::arg("seed"),
       py::arg("threads"), py::arg("out"));
+  module.def(
+      "verify_tensor_cores",
+      [](const std::vector<std::string>& models, long long dots, std::uint64_t seed, const Out& vectors,
+         const Out& rows, int threads, const Out& out) {
+        const VerifyTensorCoresArguments arguments{models, dots, seed, vectors, rows, threads};
+        return report(out, {"verify_tensor_cores.json"}, [&](const Progress& progress) {
+          return reading([&] { return verify_tensor_cores(arguments, progress); });
+        });
+      },
+      py::arg("models"), py::arg("dots"), py::arg("seed"), py::arg("vectors"), py::arg("rows"), py::arg("threads"),
+      py::arg("out"));
 }
 
 }  // namespace fp8lab::bindings

@@ -36,6 +36,7 @@ from fp8lab._distributions import BestScale, best_scale, distributions, exact_sq
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._products import gemm, mma, models
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
+from fp8lab._trace import trace_dot
 
 __all__ = [
     "BestScale",
@@ -74,6 +75,7 @@ __all__ = [
     "torch_cpu_uniform",
     "torch_cuda_normal",
     "torch_cuda_uniform",
+    "trace_dot",
     "ulp_error",
     "unpack_pairs",
 ]

@@ -329,6 +329,25 @@ def sample(out: NDArray[np.float32], distribution: Distribution, seed: int) -> N
 def normal_grid(out: NDArray[np.float32]) -> None: ...
 def exact_sqnr_db(format: Format, distribution: Distribution, scale: float) -> float: ...
 def best_scale(format: Format, distribution: Distribution) -> tuple[float, float]: ...
+def trace_dot(
+    model: str,
+    a: Operands,
+    b: Operands,
+    c: int,
+    zero_rule: str,
+    promote_k: int,
+    got: int | None,
+    at: int | None,
+) -> tuple[str, str]: ...
+def verify_tensor_cores(
+    models: list[str],
+    dots: int,
+    seed: int,
+    vectors: bytes | None,
+    rows: bytes | None,
+    threads: int,
+    out: bytes | None,
+) -> tuple[str, str]: ...
 def verify_casts(
     formats: list[str],
     profiles: list[str],

@@ -15,7 +15,7 @@ from fp8lab._arrays import as_floats, as_format, as_profile, check_int, check_na
 from fp8lab._core import Distribution, Format, MmaModel, Profile
 from fp8lab._distributions import as_distribution
 
-__all__ = ["Result", "accumulate", "cast", "double_rounding", "harmonic", "primer", "verify_casts"]
+__all__ = ["Result", "accumulate", "cast", "double_rounding", "harmonic", "primer", "verify_casts", "verify_tensor_cores"]
 
 _MOST = 2**31 - 1
 _LONG = 2**64 - 1
@@ -461,6 +461,60 @@ def verify_casts(
         _flag(all, "all"),
         check_int(chunks, "chunks", 1, 4096),
         check_int(seed, "seed", 0, _LONG),
+        check_int(threads, "threads", 1, 1024),
+        _path(out, "out"),
+    )
+    return Result(json.loads(content), report)
+
+
+def verify_tensor_cores(
+    *,
+    models: Sequence[str | MmaModel] | None = None,
+    dots: int = 100_000,
+    seed: int = 1,
+    vectors: str | os.PathLike[str] | None = None,
+    rows: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Hold every tensor core's vector code against its scalar code, and that against recorded words; Ctrl-C stops it.
+
+    Parameters
+    ----------
+    models : sequence of str, optional
+        Names; all models if left out.
+    dots, seed : int
+        So many seeded dot products a model, or a few more, on every instruction set: of all formats, with carries,
+        cancellation, subnormals, zeros and NaN, of one instruction and of several, with promotion and without.
+    vectors : path, optional
+        Vectors and chains as ``tests/vectors/mma_sim.json`` has them, plain or gzipped; under MMA-Sim's zero rule.
+    rows : path, optional
+        Rows measured on GPUs: JSON with ``source`` and ``groups``, each with ``gpu``, ``model``, ``fmt``, ``cd`` and
+        ``cases``, plain or gzipped.
+    threads : int
+        Changes nothing but the time.
+    out : path, optional
+        Directory for ``verify_tensor_cores.json``.
+
+    Returns
+    -------
+    Result
+        ``rows`` (model, kind, compared, mismatches, and the same for each of its ``checks``), ``compared`` and
+        ``mismatches`` in all, ``sources`` of what is recorded, ``passed``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments; the message says the rule.
+    OSError
+        Where a file cannot be read or is not of its form, or ``out`` cannot be written; nothing is left half-written.
+    """
+    content, report = _core.verify_tensor_cores(
+        _list(models or (), "models", check_name),
+        check_int(dots, "dots", 1, 2**40),
+        check_int(seed, "seed", 0, _LONG),
+        _path(vectors, "vectors"),
+        _path(rows, "rows"),
         check_int(threads, "threads", 1, 1024),
         _path(out, "out"),
     )

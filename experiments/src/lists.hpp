@@ -4,6 +4,7 @@
 
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +28,7 @@ inline std::string_view key_of(const MmaModel& model) { return model.name; }
 inline std::string key_of(const FactorDraws& draws) { return draws.name(); }
 inline double key_of(double value) { return value; }
 inline long long key_of(long long value) { return value; }
+inline std::string_view key_of(const std::string& name) { return name; }
 
 /// Throws where the list has an entry twice.
 template <typename T>

@@ -14,7 +14,7 @@
 namespace fp8lab::experiments {
 namespace {
 
-constexpr std::string_view allowed = "<f4, <f8 and <f2 are read";
+constexpr std::string_view allowed = "<f4, <f8, <f2 and |u1 are read";
 
 /// Reads the few words of Python that NumPy writes into a header: a dict of texts, booleans and tuples of whole
 /// numbers.
@@ -89,6 +89,7 @@ ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr) {
   if (*descr == "<f4") return ElementType::float32;
   if (*descr == "<f8") return ElementType::float64;
   if (*descr == "<f2") return ElementType::float16;
+  if (*descr == "|u1") return ElementType::uint8;
   // What NumPy makes of an array of ml_dtypes' bfloat16: two bytes without a meaning.
   const std::string_view hint = *descr == "<V2" ? "; bfloat16 is read from .safetensors" : "";
   bytes.fail("its dtype is " + printable(*descr) + "; " + std::string(allowed).append(hint));
@@ -122,7 +123,12 @@ TensorHeader parse(const Bytes& bytes, Literal dict) {
   if (!type || !fortran_order || !shape) bytes.fail("its header lacks one of descr, fortran_order and shape");
   const std::optional<std::uint64_t> size = elements_of(*shape, *type);
   if (!size) bytes.fail("its shape has more elements than a file can hold");
-  return {.name = "", .type = *type, .shape = std::move(*shape), .size = *size, .offset = 0};
+  return {.name = "",
+          .type = *type,
+          .shape = std::move(*shape),
+          .size = *size,
+          .offset = 0,
+          .fortran_order = *fortran_order};
 }
 
 }  // namespace

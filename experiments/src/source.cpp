@@ -64,6 +64,10 @@ void Source::open(const Grid& grid) {
 void Source::open(const StoredTensor& stored) {
   file_.emplace(stored.path, stored.tensor);
   type_ = file_->type();
+  if (type_ == ElementType::uint8) {
+    throw std::invalid_argument(printable(stored.path.native()) +
+                                " holds uint8, which are codes; float32, float64, float16 and bfloat16 are cast");
+  }
   size_ = file_->size();
   description_ = count_of(size_, type_) + " of " + printable(stored.path.native());
   if (!file_->name().empty()) description_ += ", tensor " + printable(file_->name());

@@ -74,6 +74,7 @@ std::string_view name_of(ElementType type) {
     case ElementType::float64: return "float64";
     case ElementType::float16: return "float16";
     case ElementType::bfloat16: return "bfloat16";
+    case ElementType::uint8: return "uint8";
   }
   return "";
 }
@@ -89,6 +90,7 @@ std::uint64_t bytes_of(ElementType type) {
     case ElementType::float64: return sizeof(double);
     case ElementType::float16: return sizeof(Half);
     case ElementType::bfloat16: return sizeof(BFloat16);
+    case ElementType::uint8: return sizeof(std::uint8_t);
   }
   return 0;
 }
@@ -172,6 +174,9 @@ void TensorFile::read(std::uint64_t first, std::span<Half> out) {
 }
 void TensorFile::read(std::uint64_t first, std::span<BFloat16> out) {
   read_as(ElementType::bfloat16, first, std::as_writable_bytes(out));
+}
+void TensorFile::read(std::uint64_t first, std::span<std::uint8_t> out) {
+  read_as(ElementType::uint8, first, std::as_writable_bytes(out));
 }
 
 }  // namespace fp8lab::experiments

@@ -167,19 +167,6 @@ std::uint32_t fused_step(const MmaModel& model, int step, const FactorSpan& a, c
   return converted(model, sum, top - model.fraction_bits);
 }
 
-/// The IEEE 754 sum of two words of the accumulator, nearest even; NaN is all ones. A double holds the sum of two
-/// halves exactly.
-std::uint32_t ieee_sum(const MmaModel& model, std::uint32_t x, std::uint32_t y) {
-  if (model.accumulator() == binary16) {
-    constexpr CastPolicy ieee{.overflow = Overflow::to_special,
-                              .infinity = Overflow::to_special,
-                              .nan_of_double = NanCode::positive_all_ones};
-    return encode(binary16, ieee, static_cast<double>(decode(binary16, x)) + static_cast<double>(decode(binary16, y)));
-  }
-  const float sum = std::bit_cast<float>(x) + std::bit_cast<float>(y);
-  return std::isnan(sum) ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(sum);
-}
-
 std::uint32_t exact_dot(const FactorSpan& a, const FactorSpan& b, std::uint32_t c_word) {
   SpecialSum specials;
   ExactSum sum;
@@ -194,18 +181,34 @@ std::uint32_t exact_dot(const FactorSpan& a, const FactorSpan& b, std::uint32_t 
 
 }  // namespace
 
-std::uint32_t mma_instruction(const MmaModel& model, const FactorSpan& a, const FactorSpan& b, std::uint32_t c,
-                              ZeroRule zero_rule) {
+std::uint32_t ieee_sum(const MmaModel& model, std::uint32_t x, std::uint32_t y) {
+  if (model.accumulator() == binary16) {  // a double holds the sum of two halves exactly
+    constexpr CastPolicy ieee{.overflow = Overflow::to_special,
+                              .infinity = Overflow::to_special,
+                              .nan_of_double = NanCode::positive_all_ones};
+    return encode(binary16, ieee, static_cast<double>(decode(binary16, x)) + static_cast<double>(decode(binary16, y)));
+  }
+  const float sum = std::bit_cast<float>(x) + std::bit_cast<float>(y);
+  return std::isnan(sum) ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(sum);
+}
+
+std::uint32_t mma_step(const MmaModel& model, int step, const FactorSpan& a, const FactorSpan& b, std::uint32_t c,
+                       ZeroRule zero_rule) {
   switch (model.arithmetic) {
     case Arithmetic::exact: return exact_dot(a, b, c);
     case Arithmetic::fused: break;
   }
+  return fused_step(model, step, a, b, c, zero_rule);
+}
+
+std::uint32_t mma_instruction(const MmaModel& model, const FactorSpan& a, const FactorSpan& b, std::uint32_t c,
+                              ZeroRule zero_rule) {
   std::uint32_t accumulator = c;
   switch (model.lowering) {
     case Lowering::native: break;
     case Lowering::fp16_add: accumulator = 0; break;
   }
-  for (int step = 0; step < model.steps; ++step) accumulator = fused_step(model, step, a, b, accumulator, zero_rule);
+  for (int step = 0; step < model.steps; ++step) accumulator = mma_step(model, step, a, b, accumulator, zero_rule);
   switch (model.lowering) {
     case Lowering::native: break;
     case Lowering::fp16_add: return ieee_sum(model, accumulator, c);

@@ -16,6 +16,13 @@ namespace fp8lab {
 [[nodiscard]] std::uint32_t mma_instruction(const MmaModel& model, const FactorSpan& a, const FactorSpan& b,
                                             std::uint32_t c, ZeroRule zero_rule);
 
+/// Step `step` of an instruction, from the accumulator's word before to the one after. `exact` has one step.
+[[nodiscard]] std::uint32_t mma_step(const MmaModel& model, int step, const FactorSpan& a, const FactorSpan& b,
+                                     std::uint32_t c, ZeroRule zero_rule);
+
+/// The IEEE 754 sum of two words of the accumulator, nearest even; NaN is all ones.
+[[nodiscard]] std::uint32_t ieee_sum(const MmaModel& model, std::uint32_t x, std::uint32_t y);
+
 /// A word of the accumulator as a float32: exactly, but that any NaN is 7FFFFFFF.
 [[nodiscard]] float accumulator_value(const MmaModel& model, std::uint32_t word);
 

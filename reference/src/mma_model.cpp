@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/mma_model.hpp"
 
+#include <algorithm>
+
 #include "fp8lab/formats/named.hpp"
 
 namespace fp8lab {
+namespace {
+
+struct NamedZeroRule {
+  std::string_view name;
+  ZeroRule rule;
+};
+constexpr std::array zero_rules{
+    NamedZeroRule{"skip", ZeroRule::skip}, NamedZeroRule{"skip_empty_groups", ZeroRule::skip_empty_groups},
+    NamedZeroRule{"skip_zero_groups", ZeroRule::skip_zero_groups}, NamedZeroRule{"mma_sim", ZeroRule::mma_sim}};
+
+}  // namespace
 
 const MmaModel& find_model(std::string_view name) { return find_named(models, "model", name); }
 
-ZeroRule find_zero_rule(std::string_view name) {
-  struct Named {
-    std::string_view name;
-    ZeroRule rule;
-  };
-  constexpr std::array rules{Named{"skip", ZeroRule::skip}, Named{"skip_empty_groups", ZeroRule::skip_empty_groups},
-                             Named{"skip_zero_groups", ZeroRule::skip_zero_groups},
-                             Named{"mma_sim", ZeroRule::mma_sim}};
-  return find_named(rules, "zero_rule", name).rule;
+ZeroRule find_zero_rule(std::string_view name) { return find_named(zero_rules, "zero_rule", name).rule; }
+
+std::string_view name_of(ZeroRule zero_rule) {
+  return std::ranges::find(zero_rules, zero_rule, &NamedZeroRule::rule)->name;
 }
 
 std::string describe(const MmaModel& model) {

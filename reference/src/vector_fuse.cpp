@@ -78,7 +78,9 @@ HWY_INLINE hn::Vec<D> LeadingPower(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> AlignmentPower(D d, const FuseShape& shape, hn::Vec<D> accumulator, hn::Vec<D> products) {
   const auto subnormal = Power(d, shape.half ? -14 : -126);  // the power of subnormal accumulators
-  const auto own = hn::Max(LeadingPower(d, accumulator), subnormal);
+  auto own = hn::Max(LeadingPower(d, accumulator), subnormal);
+  // An infinite accumulator's would leave units so small that scales could make them zero.
+  if constexpr (sizeof(hn::TFromD<D>) == sizeof(double)) own = hn::Min(own, Power(d, 128));
   const auto counts = hn::IfThenZeroElse(hn::Eq(accumulator, hn::Zero(d)), own);
   return hn::Max(hn::Max(counts, products), Power(d, least_exponent<D>));
 }

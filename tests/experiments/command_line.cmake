@@ -28,7 +28,7 @@ endif()
 expect(0 "not judged" "^$" primer --mma exact ${small})
 
 set(line "^fp8lab: [^\n]*")
-expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, accumulate, double-rounding, verify, formats, profiles, models, distributions, targets\n$" prime)
+expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, accumulate, double-rounding, dot, verify, formats, profiles, models, distributions, targets\n$" prime)
 expect(2 "^$" "${line}\n$" primer --no-such-option)
 expect(2 "^$" "${line}unknown model for the FP8 product 'h200'; known: hopper_wgmma_fp8[^\n]*\n$" primer --mma h200)
 expect(2 "^$" "${line}rows must be a multiple of 16[^\n]*not 100\n$" primer --rows 100)
@@ -203,6 +203,29 @@ expect(2 "^$" "${line}formats must have a sign[^\n]*e8m0 has not\n$" accumulate 
 expect(2 "^$" "${line}--(k|harmonic) excludes --(k|harmonic)[^\n]*\n$" accumulate --harmonic --k 32)
 expect(2 "^$" "${line}--formats[^\n]*--harmonic[^\n]*\n$" accumulate --formats e4m3)
 
+# dot
+expect(0 "largest exponent E = 1 \\(k 0\\).*\nResult: 40700000 = 3.75 .*\nExact:  40700000" "^$"
+       dot --values-a 1.5,0.25 --values-b 2,3 --got 40700000 --out ${WORK}/dot)
+file(READ ${WORK}/dot/dot.json json)
+string(JSON word GET "${json}" word)
+string(JSON kept GET "${json}" instructions 0 steps 0 terms 1 kept)
+if(NOT word STREQUAL "40700000" OR NOT kept EQUAL 0.75)
+  message(FATAL_ERROR "dot.json: ${word}, ${kept}")
+endif()
+set(large --a 7e7e --b 7efe)  # cancels: only c and its rounding are left
+expect(3 "Result: 00000000 = 0 .*\nGot:    3f800000 = 1   NOT equal: it differs by [+]1\nWhat would give it:\n[^\n]*hopper_mma_sync_fp8\n" "^$"
+       dot ${large} --c 3f800000 --got 3f800000)
+expect(3 "^$" "^$" dot ${large} --c 3f800000 --got 3f800000 --quiet)
+expect(0 "7c00 = inf" "^$" dot ${large} --model ada_mma_fp8_f16 --c 7c00)
+expect(2 "^$" "${line}one of --b, --values-b and --file-b is needed\n$" dot --a 38)
+expect(2 "^$" "${line}--a: \"3g\" is no hexadecimal code of e4m3, which has 8 bits\n$" dot --a 3g --b 38)
+expect(2 "^$" "${line}a and b must have the same K, not 1 and 2\n$" dot --a 38 --b 38,38)
+expect(2 "^$" "${line}--got: [^\n]*\n$" dot --a 38 --b 38 --got 3f8000001)
+expect(2 "^$" "${line}--a excludes --values-a[^\n]*\n$" dot --a 38 --values-a 1 --b 38)
+expect(2 "^$" "${line}--row requires --file-a[^\n]*\n$" dot --a 38 --b 38 --row 1)
+expect(2 "^$" "${line}cannot read none: there is no such file\n$" dot --file-a none --b 38)
+expect(2 "^$" "${line}scale_a has 1 codes; hopper_wgmma_fp8 has no block scales\n$" dot --a 38 --b 38 --scale-a 7f)
+
 # verify casts
 expect(0 "e4m3 +ml_dtypes +nearest_even +0 .*\n0 mismatches: verified\n" "^$"
        verify casts --formats e4m3 --roundings nearest_even --chunks 1 --out ${WORK}/verified)
@@ -217,6 +240,32 @@ expect(2 "^$" "${line}unknown profile 'x'; known: [^\n]*\n$" verify casts --prof
 expect(2 "^$" "${line}rounding 'stochastic' depends on random bits[^\n]*\n$" verify casts --roundings stochastic)
 expect(2 "^$" "${line}chunks must be from 1 to 4096, not 0\n$" verify casts --chunks 0)
 expect(2 "^$" "${line}subcommand is required[^\n]*\n$" verify)
+
+# verify tensor-cores
+set(vectors ${CMAKE_CURRENT_LIST_DIR}/../vectors/mma_sim.json)
+set(nvfp4 --models blackwell_nvf4 --dots 1)
+expect(0 "blackwell_nvf4 +vectors +2 +160 +0\n.* 0 mismatches: verified\n" "^$"
+       verify tensor-cores ${nvfp4} --vectors ${vectors} --out ${WORK}/cores)
+file(READ ${WORK}/cores/verify_tensor_cores.json json)
+string(JSON compared GET "${json}" rows 1 compared)
+if(NOT compared EQUAL 160)
+  message(FATAL_ERROR "verify_tensor_cores.json: compared ${compared}")
+endif()
+file(READ ${vectors} text)
+string(REPLACE "4743ec00" "4743e800" text "${text}")
+file(WRITE ${WORK}/wrong.json "${text}")
+set(wgmma --models hopper_wgmma_fp8 --dots 1)
+expect(3 "sm90a.wgmma.k32.f32.e4m3.e4m3: 1 wrong; first dot product 0 gives 4743ec00, expected 4743e800\n.*NOT verified" "^$"
+       verify tensor-cores ${wgmma} --vectors ${WORK}/wrong.json)
+expect(3 "^$" "^$" verify tensor-cores --quiet ${wgmma} --vectors ${WORK}/wrong.json)
+string(SUBSTRING "${text}" 0 100000 text)
+file(WRITE ${WORK}/cut.json "${text}")
+expect(2 "^$" "${line}cut.json\": it is no JSON, or not all of it\n$" verify tensor-cores --vectors ${WORK}/cut.json)
+expect(2 "^$" "${line}wrong.json\": its JSON does not have the form of rows measured on GPUs\n$"
+       verify tensor-cores --rows ${WORK}/wrong.json)
+expect(2 "^$" "${line}no-such-file\": No such file or directory\n$" verify tensor-cores --rows no-such-file)
+expect(2 "^$" "${line}unknown model 'x'; known: [^\n]*\n$" verify tensor-cores --models x)
+expect(2 "^$" "${line}dots must be from 1 to 2\\^40, not 0\n$" verify tensor-cores --dots 0)
 
 # Lists
 expect(0 "^e4m3\n[^\n]*largest 448[^\n]*\n    8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits\n" "^$" formats)

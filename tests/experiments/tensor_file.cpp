@@ -68,6 +68,7 @@ std::uint64_t bits_of(float x) { return bits(x); }
 std::uint64_t bits_of(double x) { return std::bit_cast<std::uint64_t>(x); }
 std::uint64_t bits_of(Half x) { return x.bits; }
 std::uint64_t bits_of(BFloat16 x) { return x.bits; }
+std::uint64_t bits_of(std::uint8_t x) { return x; }
 
 /// Requires that the file's elements are `expected`, in pieces of every size and from every place.
 template <typename T>
@@ -95,6 +96,7 @@ const std::vector<std::uint64_t> floats{0x3F800000, 0x7FA12345, 0xFFC00001, 0x80
                                         0x00000001, 0x7F800000, 0x42280000};
 const std::vector<std::uint64_t> doubles{0x3FF0000000000000, 0x7FF0000000000001, 0xFFF8123456789ABC, 0x8000000000000000,
                                          1};
+const std::vector<std::uint64_t> codes{0x00, 0x7F, 0x80, 0xFF};
 const std::vector<std::uint64_t> halves{0x3C00, 0x7C01, 0xFE55, 0x8000, 0x0001, 0x7F81, 0xFF80};
 
 }  // namespace
@@ -103,6 +105,7 @@ TEST_CASE("the elements of a .npy file are read bit for bit, from any place, in 
   require_elements<float>(open(npy(dict("<f4", "(7,)"), data(floats, 4))), floats);
   require_elements<double>(open(npy(dict("<f8", "(5,)"), data(doubles, 8))), doubles);
   require_elements<Half>(open(npy(dict("<f2", "(7,)"), data(halves, 2))), halves);
+  require_elements<std::uint8_t>(open(npy(dict("|u1", "(2, 2)"), data(codes, 1))), codes);
 }
 
 TEST_CASE("the elements of a .safetensors file are read bit for bit, those of the tensor asked for") {
@@ -125,6 +128,8 @@ TEST_CASE("versions, key orders, quotes and shapes of .npy headers") {
   const std::string two = data({1, 2}, 4);
   for (const int major : {1, 2, 3}) CHECK(open(npy(dict("<f4", "(2,)"), two, major)).shape() == Shape{2});
   CHECK(open(npy("{\"shape\":(1,2),\"descr\":\"<f4\",\"fortran_order\":True}", two)).shape() == Shape{1, 2});
+  CHECK(open(npy(dict("<f4", "(1, 2)", "True"), two)).fortran_order());
+  CHECK_FALSE(open(npy(dict("<f4", "(1, 2)"), two)).fortran_order());
   CHECK(open(npy(dict("<f4", "( 2 , 1 , )"), two)).shape() == Shape{2, 1});
   CHECK(open(npy(dict("<f4", "(2, 1)", "True"), two)).shape() == Shape{2, 1});
   CHECK(open(npy(dict("<f4", "(2,)"), two + "and more")).size() == 2);
@@ -201,14 +206,14 @@ TEST_CASE("reads of another type or beyond the end are refused") {
 
 TEST_CASE("what a .npy header may not be") {
   const auto header = [](const std::string& text) { return fault(npy(text, std::string(64, 'x'))); };
-  CHECK(header(dict(">f4", "(2,)")) == R"(its dtype is ">f4"; <f4, <f8 and <f2 are read)");
-  CHECK(header(dict("<i4", "(2,)")) == R"(its dtype is "<i4"; <f4, <f8 and <f2 are read)");
-  CHECK(header(dict("|O", "(2,)")) == R"(its dtype is "|O"; <f4, <f8 and <f2 are read)");
-  CHECK(header(dict("\x1B\xFF", "(2,)")) == R"(its dtype is "\u001b\ufffd"; <f4, <f8 and <f2 are read)");
+  CHECK(header(dict(">f4", "(2,)")) == R"(its dtype is ">f4"; <f4, <f8, <f2 and |u1 are read)");
+  CHECK(header(dict("<i4", "(2,)")) == R"(its dtype is "<i4"; <f4, <f8, <f2 and |u1 are read)");
+  CHECK(header(dict("|O", "(2,)")) == R"(its dtype is "|O"; <f4, <f8, <f2 and |u1 are read)");
+  CHECK(header(dict("\x1B\xFF", "(2,)")) == R"(its dtype is "\u001b\ufffd"; <f4, <f8, <f2 and |u1 are read)");
   CHECK(header(dict("<V2", "(2,)")) ==
-        R"(its dtype is "<V2"; <f4, <f8 and <f2 are read; bfloat16 is read from .safetensors)");
+        R"(its dtype is "<V2"; <f4, <f8, <f2 and |u1 are read; bfloat16 is read from .safetensors)");
   CHECK(header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}") ==
-        "its dtype is structured; <f4, <f8 and <f2 are read");
+        "its dtype is structured; <f4, <f8, <f2 and |u1 are read");
   CHECK(header(dict("<f4", "(-1,)")) == R"(byte 51 of its header has "-" instead of a length from 0 to 2^64 - 1)");
   CHECK(header(dict("<f4", "(2.0,)")) == R"(byte 52 of its header has "." instead of ",")");
   CHECK(header(dict("<f4", "(2, 2.0)")) == R"(byte 55 of its header has "." instead of ",")");
@@ -434,6 +439,7 @@ TEST_CASE("element types have names") {
   CHECK(name_of(ElementType::float64) == "float64");
   CHECK(name_of(ElementType::float16) == "float16");
   CHECK(name_of(ElementType::bfloat16) == "bfloat16");
+  CHECK(name_of(ElementType::uint8) == "uint8");
 }
 
 }  // namespace fp8lab::tests

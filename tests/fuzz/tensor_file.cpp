@@ -64,6 +64,7 @@ void check(const std::string& bytes, std::string_view tensor) {
     case ElementType::float64: return check_elements<double>(*file, bytes.size());
     case ElementType::float16: return check_elements<Half>(*file, bytes.size());
     case ElementType::bfloat16: return check_elements<BFloat16>(*file, bytes.size());
+    case ElementType::uint8: return check_elements<std::uint8_t>(*file, bytes.size());
   }
   std::abort();
 }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 
@@ -26,10 +27,12 @@ def test_version_has_one_home():
 
 def test_the_readme_shows_what_the_programs_print():
     shown = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    a, b = (fp8lab.encode(np.float32(x), "e4m3") for x in ([448, -30, 1.75, 0.3125], [448, 0.5, 6, 30]))
     results = [
         fp8lab.experiments.primer(),
         fp8lab.experiments.cast(scales=[1], amax=[4], exact=True),
         fp8lab.experiments.accumulate(),
+        fp8lab.trace_dot(a, b, model="hopper_wgmma_fp8", c=13, got=np.uint32(0x48440478).view(np.float32)),
     ]
     for block, result in zip(shown, results, strict=True):
         printed = str(result).splitlines()

@@ -12,6 +12,10 @@ import pytest
 import fp8lab
 
 ROOT = pathlib.Path(__file__).parents[2]
+VECTORS = ROOT / "tests" / "vectors" / "mma_sim.json"
+# Measured on Ada, L40S, H100, H200 and B200 by Khattak and Mikaitis (MATLAB-tensor-core, BSD-2-Clause); not part of this
+# project.
+MEASURED = ROOT.parent / "shared" / "data" / "tensor_core_gpu_rows.json.gz"
 
 
 def test_a_sample_is_exact_on_every_target(tmp_path):
@@ -74,3 +78,51 @@ def test_the_packages_themselves_give_the_digests_that_are_kept():
                 crc[key] = zlib.crc32(cast(x).view(np.uint8), crc[key])
     for (format, profile), value in crc.items():
         assert value == kept[format, profile, "nearest_even"], (format, profile)
+
+
+def test_tensor_cores_are_equal_on_every_target_and_to_mma_sim(tmp_path):
+    result = fp8lab.experiments.verify_tensor_cores(dots=3000, vectors=VECTORS, threads=2, out=tmp_path)
+    assert result["passed"] and result["mismatches"] == 0 and "0 mismatches: verified" in str(result)
+    counts = {kind: sum(row["compared"] for row in result["rows"] if row["kind"] == kind) for kind in ("vectors", "chains")}
+    assert counts == {"vectors": 5282, "chains": 540}
+    targets = [row for row in result["rows"] if row["kind"] == "targets"]
+    assert [row["model"] for row in targets] == [model.name for model in fp8lab.models()]
+    for row in targets:
+        assert [check["name"] for check in row["checks"]] == fp8lab.targets()[:-1]
+        assert all(check["compared"] >= 3000 for check in row["checks"])
+    assert json.loads((tmp_path / "verify_tensor_cores.json").read_text()) == result
+
+
+def test_tensor_cores_give_the_words_that_devices_gave():
+    if not MEASURED.exists():
+        pytest.skip("the rows measured on devices are not here")
+    result = fp8lab.experiments.verify_tensor_cores(dots=1, rows=MEASURED)
+    measured = [check for row in result["rows"] if row["kind"] == "GPU rows" for check in row["checks"]]
+    assert result["passed"] and len(measured) == 18 and sum(check["compared"] for check in measured) == 18000
+
+
+def test_a_wrong_word_is_found(tmp_path):
+    file = json.loads(VECTORS.read_text())
+    group = file["groups"][0]
+    group["rows"][5][-1] = "00000001"
+    (tmp_path / "wrong.json").write_text(json.dumps(file))
+    result = fp8lab.experiments.verify_tensor_cores(models=[group["model"]], dots=1, vectors=tmp_path / "wrong.json")
+    (check,) = [check for row in result["rows"] for check in row["checks"] if check["mismatches"]]
+    assert not result["passed"] and check["name"] == group["name"]
+    assert check["first"]["index"] == 5 and check["first"]["expected"] == "00000001"
+
+
+def test_wrong_arguments_of_verify_tensor_cores_are_named(tmp_path):
+    (tmp_path / "cut.json").write_text(VECTORS.read_text()[:1000])
+    verify = fp8lab.experiments.verify_tensor_cores
+    for call, error, message in [
+        (lambda: verify(models=["h100"]), ValueError, "unknown model 'h100'; known: "),
+        (lambda: verify(models=["exact", "exact"]), ValueError, "has exact twice"),
+        (lambda: verify(dots=0), ValueError, "dots must be from 1 to"),
+        (lambda: verify(vectors=3), TypeError, "vectors must be a path"),
+        (lambda: verify(vectors=tmp_path / "none"), OSError, "No such file"),
+        (lambda: verify(vectors=tmp_path / "cut.json"), OSError, "it is no JSON, or not all of it"),
+        (lambda: verify(rows=VECTORS), OSError, "does not have the form of rows measured on GPUs"),
+    ]:
+        with pytest.raises(error, match=message):
+            call()

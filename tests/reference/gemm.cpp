@@ -59,8 +59,8 @@ struct GemmProblem {
   Elements left_elements, right_elements;
   Format format;
 
-  [[nodiscard]] Operands a() const { return left_elements.operands(format, rows, depth, scale_left); }
-  [[nodiscard]] Operands b() const { return right_elements.operands(format, columns, depth, scale_right); }
+  [[nodiscard]] Operands a() const { return left_elements.operands(rows, depth, scale_left); }
+  [[nodiscard]] Operands b() const { return right_elements.operands(columns, depth, scale_right); }
 
   /// The oracle's accumulator after instructions [first, last) of one element, the tail filled with codes and scales of
   /// 0.
@@ -181,8 +181,8 @@ void vector_equals_scalar(const std::function<bool(const MmaModel&)>& which) {
       const auto run = [&](std::string_view target) {
         force_target(target);
         std::vector<float> out(side * side);
-        gemm(model, a.operands(a_format, side, left.k, left.scale_a),
-             b.operands(b_format, side, right.k, right.scale_b), out, {.c = c, .c_enters = CEntry::accumulator});
+        gemm(model, a.operands(side, left.k, left.scale_a), b.operands(side, right.k, right.scale_b), out,
+             {.c = c, .c_enters = CEntry::accumulator});
         return out;
       };
       const auto expected = run("scalar");
@@ -313,6 +313,25 @@ TEST_CASE("an accumulator may start from c, also from a tiny one, which zeros co
       for (std::size_t i = 0; i < out.size(); ++i) {
         INFO(model.name << " tiny " << tiny << " element " << i);
         REQUIRE(bits(out[i]) == bits(p.instructions(i / 3, i % 3, 0, all, c[i])));
+      }
+    }
+  }
+}
+
+TEST_CASE("an infinite accumulator stays infinite beside an infinite product, however small the scales") {
+  const UnforceTarget guard;
+  std::vector<std::uint8_t> codes(32, 0x3C);
+  codes[3] = 0x7C;
+  const std::vector<std::uint8_t> ones(32, 0x3C);
+  for (const int scale : {0x00, 0x7F, 0xFE}) {
+    const std::vector scales{static_cast<std::uint8_t>(scale)};
+    for (const std::string_view target : targets()) {
+      force_target(target);
+      for (const float c : {INFINITY, -INFINITY}) {
+        float out = 0;
+        gemm(blackwell_mxf8, Operands::codes(codes, e5m2, 1, 32, scales), Operands::codes(ones, e5m2, 1, 32, scales),
+             std::span(&out, 1), {.c = std::span(&c, 1), .c_enters = CEntry::accumulator});
+        CHECK(bits(out) == (c > 0 ? 0x7F800000U : 0x7FFFFFFFU));
       }
     }
   }

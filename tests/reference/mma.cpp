@@ -24,20 +24,6 @@ std::span<const ZeroRule> rules_of(const MmaModel& model) {
   return std::span(every_rule).first(model.group > 1 ? every_rule.size() : 2);
 }
 
-/// The vectors of a group as one batch; those of one group have one format and K.
-Dots dots_of(const Group& group) {
-  Dots dots{.format_a = group.format_a, .format_b = group.format_b, .k = group.vectors.front().a.size()};
-  const auto append = [](auto& all, const auto& row) { all.insert(all.end(), row.begin(), row.end()); };
-  for (const Vector& v : group.vectors) {
-    append(dots.a, v.a);
-    append(dots.b, v.b);
-    append(dots.scale_a, v.scale_a);
-    append(dots.scale_b, v.scale_b);
-    dots.c.push_back(v.c);
-  }
-  return dots;
-}
-
 /// Compares about `count` dot products of the model with the oracle, over all pairs of formats and all zero rules.
 void compare_with_oracle(const MmaModel& model, std::size_t count, std::uint64_t seed) {
   const SlowModel& slow = find_slow_model(model.name);
@@ -49,7 +35,7 @@ void compare_with_oracle(const MmaModel& model, std::size_t count, std::uint64_t
       for (const ZeroRule rule : rules_of(model)) {
         const Dots dots = hard_dots(model, a, b, each, seed++);
         INFO(model.name << ' ' << format_name(a) << " x " << format_name(b) << " rule " << static_cast<int>(rule));
-        REQUIRE_NO(differences(library_words(model, dots, rule), slow_words(slow, dots, rule), model.name.data()));
+        REQUIRE_NO(differences(mma_words(model, dots, rule), slow_words(slow, dots, rule), model.name.data()));
       }
     }
   }
@@ -66,7 +52,7 @@ void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
 
 /// Whether a model with a defect differs from the oracle; dots are of the model without.
 bool shows(const MmaModel& defective, const Dots& dots, const Codes& expected) {
-  return differences(library_words(defective, dots, ZeroRule::skip), expected, "").count() > 0;
+  return differences(mma_words(defective, dots, ZeroRule::skip), expected, "").count() > 0;
 }
 
 /// A change to a model; it says whether the model could be changed so.
@@ -114,31 +100,28 @@ bool is_narrow(const MmaModel& model) { return model.operands.front().bits() <= 
 
 TEST_CASE("mma: every vector of MMA-Sim, under its own zero rule") {
   std::size_t vectors = 0;
-  for (const Group& group : groups()) {
-    Mismatches mismatches;
-    const Codes words = library_words(find_model(group.model), dots_of(group), ZeroRule::mma_sim);
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      mismatches.compare(i, group.vectors[i].c, words[i], group.vectors[i].d, group.name.c_str());
-    }
-    REQUIRE_NO(mismatches);
-    vectors += words.size();
+  for (const RecordedDots& set : recorded().sets) {
+    REQUIRE_NO(differences(mma_words(set.model, set.dots, ZeroRule::mma_sim), set.d, set.name.c_str()));
+    vectors += set.d.size();
   }
   CHECK(vectors == 5282);
 }
 
 TEST_CASE("mma: every chain of MMA-Sim is a GEMM, fast and promoted every 128") {
   Mismatches mismatches;
-  for (const Chain& v : chains()) {
-    const Elements left(v.a, v.format_a), right(v.b, v.format_b);
-    const Operands a = left.operands(v.format_a, 1, v.a.size()), b = right.operands(v.format_b, 1, v.b.size());
+  std::size_t chains = 0;
+  for_chains([&](const RecordedChains& set, const RecordedChain& v) {
+    const Elements left(v.dot.a, v.dot.format_a), right(v.dot.b, v.dot.format_b);
+    const Operands a = left.operands(1, v.dot.k), b = right.operands(1, v.dot.k);
     float out = 0;
-    gemm(find_model(v.model), a, b, std::span(&out, 1));
-    mismatches.compare(v.a.size(), v.model, bits(out), v.fast, "fast");
-    gemm(find_model(v.model), a, b, std::span(&out, 1), {.promote_k = 128});
-    mismatches.compare(v.a.size(), v.model, bits(out), v.promoted, "promoted");
-  }
+    gemm(set.model, a, b, std::span(&out, 1));
+    mismatches.compare(v.dot.k, set.name, bits(out), v.fast, "fast");
+    gemm(set.model, a, b, std::span(&out, 1), {.promote_k = 128});
+    mismatches.compare(v.dot.k, set.name, bits(out), v.promoted, "promoted");
+    ++chains;
+  });
   REQUIRE_NO(mismatches);
-  CHECK(chains().size() == 270);
+  CHECK(chains == 270);
 }
 
 TEST_CASE("mma: FP8 with a float32 accumulator equals the oracle") {
@@ -241,7 +224,7 @@ TEST_CASE("mma: the zero rules part where a group of FP4 products is zero") {
   // c = 1 against groups of zeros with scales of 2^40: counted, they leave c no bit above 2^5.
   const auto word = [](const Codes& a, ZeroRule rule) {
     const Dots dots{e2m1, e2m1, 64, a, Codes(64, 2), Scales(2, 127 + 20), Scales(2, 127 + 20), {0x3F800000}};
-    const Codes result = library_words(blackwell_mxf4, dots, rule);
+    const Codes result = mma_words(blackwell_mxf4, dots, rule);
     CHECK(result == slow_words(find_slow_model("blackwell_mxf4"), dots, rule));
     return result.front();
   };
@@ -264,7 +247,7 @@ TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
     MmaModel any = model;
     if (k == 48) any.products_per_step = 48;
     Dots dots = hard_dots(any, format, format, 700, 3);
-    const Codes all = library_words(model, dots, ZeroRule::skip);
+    const Codes all = mma_words(model, dots, ZeroRule::skip);
     for (const std::size_t row : {0U, 63U, 64U, 699U}) {
       const auto part = [&](const auto& codes) {
         const auto width = static_cast<std::ptrdiff_t>(codes.size() / dots.count());
@@ -274,7 +257,7 @@ TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
       const Dots one{format,       format, k, part(dots.a), part(dots.b), part(dots.scale_a), part(dots.scale_b),
                      {dots.c[row]}};
       INFO(model.name << " row " << row);
-      CHECK(library_words(model, one, ZeroRule::skip).front() == all[row]);
+      CHECK(mma_words(model, one, ZeroRule::skip).front() == all[row]);
     }
   }
   const std::vector<std::uint8_t> ones(64, 0x38);

@@ -65,7 +65,7 @@ void check(const Example& example) {
   const Dots dots{example.format, example.format_b, a.size(), a, b, example.scales, scale_b, {example.c}};
   for (const ZeroRule zero : {ZeroRule::mma_sim, ZeroRule::skip}) {
     INFO(example.model << " of the library, c " << std::hex << example.c << " zero rule " << static_cast<int>(zero));
-    CHECK(library_words(find_model(example.model), dots, zero).front() == example.d);
+    CHECK(mma_words(find_model(example.model), dots, zero).front() == example.d);
   }
 }
 
@@ -73,24 +73,23 @@ void check(const std::vector<Example>& examples) {
   for (const Example& example : examples) check(example);
 }
 
-std::uint32_t result(const SlowModel& model, const Group& group, const Vector& v,
-                     SlowZeroRule zero = SlowZeroRule::mma_sim) {
-  return slow_mma(model, v.a, group.format_a, v.b, group.format_b, v.c, v.scale_a, v.scale_b, zero);
+/// How many of the words that MMA-Sim got come out differently.
+std::uint64_t count_of_differences(const SlowModel& model, const RecordedDots& set, ZeroRule rule) {
+  return differences(slow_words(model, set.dots, rule), set.d, set.name.c_str()).count();
 }
 
-/// How many vectors of each model come out differently once `change` has been made to it. It says whether it made one.
-std::map<std::string, int> differences(const std::function<bool(SlowModel&)>& change) {
-  std::map<std::string, int> count;
-  for (const Group& group : groups()) {
-    SlowModel model = find_slow_model(group.model);
-    if (!change(model)) continue;
-    for (const Vector& vector : group.vectors) count[group.model] += result(model, group, vector) == vector.d ? 0 : 1;
+/// The same for each model once `change` has been made to it. It says whether it made one.
+std::map<std::string_view, std::uint64_t> changed_differences(const std::function<bool(SlowModel&)>& change) {
+  std::map<std::string_view, std::uint64_t> count;
+  for (const RecordedDots& set : recorded().sets) {
+    SlowModel model = find_slow_model(set.model.name);
+    if (change(model)) count[set.model.name] += count_of_differences(model, set, ZeroRule::mma_sim);
   }
   return count;
 }
 
 void every_model_differs(const char* what, const std::function<bool(SlowModel&)>& change) {
-  const auto count = differences(change);
+  const auto count = changed_differences(change);
   CHECK_FALSE(count.empty());
   for (const auto& [model, different] : count) {
     INFO(model << " with " << what);
@@ -258,44 +257,38 @@ TEST_CASE("slow oracle: an accumulator that grew swallows its products") {
 
 TEST_CASE("slow oracle: every vector of MMA-Sim") {
   std::size_t vectors = 0;
-  for (const Group& group : groups()) {
-    const SlowModel& model = find_slow_model(group.model);
-    Mismatches mismatches;
-    for (std::size_t i = 0; i < group.vectors.size(); ++i) {
-      const Vector& vector = group.vectors[i];
-      mismatches.compare(i, vector.c, result(model, group, vector), vector.d, group.name.c_str());
-    }
-    REQUIRE_NO(mismatches);
-    vectors += group.vectors.size();
+  for (const RecordedDots& set : recorded().sets) {
+    const Codes words = slow_words(find_slow_model(set.model.name), set.dots, ZeroRule::mma_sim);
+    REQUIRE_NO(differences(words, set.d, set.name.c_str()));
+    vectors += words.size();
   }
   CHECK(vectors == 5282);
 }
 
 TEST_CASE("slow oracle: every chain of MMA-Sim, also promoted to binary32 every 128 of k") {
   Mismatches mismatches;
-  for (std::size_t row = 0; row < chains().size(); ++row) {
-    const Chain& v = chains()[row];
-    const SlowModel& model = find_slow_model(v.model);
-    mismatches.compare(row, "chain", chain(model, v.a, v.format_a, v.b, v.format_b).back(), v.fast);
+  for_chains([&](const RecordedChains& set, const RecordedChain& recorded_chain) {
+    const Dots& v = recorded_chain.dot;
+    const SlowModel& model = find_slow_model(set.model.name);
+    mismatches.compare(v.k, set.name, chain(model, v.a, v.format_a, v.b, v.format_b).back(), recorded_chain.fast);
     std::uint32_t promoted = 0;
-    for (std::size_t i = 0; i < v.a.size(); i += 128) {
-      const auto from = static_cast<std::ptrdiff_t>(i), to = static_cast<std::ptrdiff_t>(std::min(i + 128, v.a.size()));
+    for (std::size_t i = 0; i < v.k; i += 128) {
+      const auto from = static_cast<std::ptrdiff_t>(i), to = static_cast<std::ptrdiff_t>(std::min(i + 128, v.k));
       const Codes part_a(v.a.begin() + from, v.a.begin() + to), part_b(v.b.begin() + from, v.b.begin() + to);
       promoted = slow_add(promoted, chain(model, part_a, v.format_a, part_b, v.format_b).back(), binary32);
     }
-    mismatches.compare(row, "promoted", promoted, v.promoted);
-  }
+    mismatches.compare(v.k, set.name, promoted, recorded_chain.promoted, "promoted");
+  });
   REQUIRE_NO(mismatches);
 }
 
 TEST_CASE("slow oracle: the accumulator of a chain, step by step") {
-  for (const Chain& v : chains()) {
-    if (v.model != "hopper_wgmma_fp8" || v.a.size() != 128) continue;
-    CHECK(chain(find_slow_model(v.model), v.a, e4m3, v.b, e4m3) ==
-          Codes{0x43B63000, 0x43130000, 0xC4F98800, 0xC6273400});
-    return;
-  }
-  FAIL("no chain of K = 128");
+  const RecordedChains& set = recorded().chains.front();
+  REQUIRE(set.model.name == "hopper_wgmma_fp8");
+  const auto found = std::ranges::find(set.chains, 128U, [](const RecordedChain& v) { return v.dot.k; });
+  REQUIRE(found != set.chains.end());
+  CHECK(chain(find_slow_model(set.model.name), found->dot.a, e4m3, found->dot.b, e4m3) ==
+        Codes{0x43B63000, 0x43130000, 0xC4F98800, 0xC6273400});
 }
 
 TEST_CASE("slow oracle: the vectors tell other parameters") {
@@ -331,12 +324,11 @@ TEST_CASE("slow oracle: the vectors tell other parameters") {
 }
 
 TEST_CASE("slow oracle: the zero rules differ only in binary32 steps") {
-  for (const Group& group : groups()) {
-    const SlowModel& model = find_slow_model(group.model);
-    std::size_t different = 0;
-    for (const Vector& v : group.vectors) different += result(model, group, v, SlowZeroRule::skip) == v.d ? 0U : 1U;
-    INFO(group.name);
-    CHECK(different <= group.vectors.size() / 10);
+  for (const RecordedDots& set : recorded().sets) {
+    const SlowModel& model = find_slow_model(set.model.name);
+    const std::uint64_t different = count_of_differences(model, set, ZeroRule::skip);
+    INFO(set.name);
+    CHECK(different <= set.d.size() / 10);
     if (model.output == SlowOutput::binary16 || model.lowered) CHECK(different == 0);
   }
 }

@@ -16,9 +16,9 @@
 namespace fp8lab::experiments {
 
 /// The types of elements that a TensorFile reads.
-enum class ElementType : std::uint8_t { float32, float64, float16, bfloat16 };
+enum class ElementType : std::uint8_t { float32, float64, float16, bfloat16, uint8 };
 
-/// "float32", "float64", "float16" or "bfloat16".
+/// "float32", "float64", "float16", "bfloat16" or "uint8".
 [[nodiscard]] std::string_view name_of(ElementType type);
 
 /// Text of unknown origin as one clean line: printable ASCII in double quotes, the rest escaped as JSON escapes it,
@@ -32,11 +32,12 @@ struct TensorHeader {
   std::vector<std::uint64_t> shape;  ///< empty for a scalar, which is one element
   std::uint64_t size;                ///< in elements; may be 0
   std::uint64_t offset;              ///< of the first element, in bytes from the file's begin
+  bool fortran_order = false;        ///< the first index runs fastest
 };
 
 /// One tensor of a .npy or .safetensors file, read piece by piece: only the header is ever held in memory.
 ///
-/// .npy, versions 1.0 to 3.0: dtypes <f4, <f8 and <f2. Elements come as they are stored: where the file says
+/// .npy, versions 1.0 to 3.0: dtypes <f4, <f8, <f2 and |u1. Elements come as they are stored: where the file says
 /// fortran_order, the first index runs fastest; the shape is the file's all the same. What follows the array is
 /// ignored. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 ///
@@ -58,6 +59,7 @@ class TensorFile {
   [[nodiscard]] ElementType type() const { return header_.type; }
   [[nodiscard]] const std::vector<std::uint64_t>& shape() const { return header_.shape; }
   [[nodiscard]] std::uint64_t size() const { return header_.size; }
+  [[nodiscard]] bool fortran_order() const { return header_.fortran_order; }
 
   /// Reads elements first .. first + out.size(), bit for bit. Throws std::invalid_argument where they are of another
   /// type or not all within the tensor, std::runtime_error where the file cannot be read (any more).
@@ -65,6 +67,7 @@ class TensorFile {
   void read(std::uint64_t first, std::span<double> out);
   void read(std::uint64_t first, std::span<Half> out);
   void read(std::uint64_t first, std::span<BFloat16> out);
+  void read(std::uint64_t first, std::span<std::uint8_t> out);
 
  private:
   void read_as(ElementType type, std::uint64_t first, std::span<std::byte> out);

@@ -419,6 +419,8 @@ inline constexpr std::array models{hopper_wgmma_fp8,
 [[nodiscard]] const MmaModel& find_model(std::string_view name);
 /// The zero rule called `name`, as the enumerator is. Throws as find_model does.
 [[nodiscard]] ZeroRule find_zero_rule(std::string_view name);
+/// Its name.
+[[nodiscard]] std::string_view name_of(ZeroRule zero_rule);
 
 /// In words: what the instruction is, its parameters and formats.
 [[nodiscard]] std::string describe(const MmaModel& model);
