@@ -9,7 +9,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import as_array, check_int, check_name, check_real
 from fp8lab._core import Format, MmaModel
-from fp8lab._products import _elements, _scale_codes
+from fp8lab._products import _elements, _operands, _scale_codes
 from fp8lab.experiments import Result
 
 
@@ -101,8 +101,8 @@ def trace_dot(
     result = np.dtype(np.float32) if promote_k is not None else accumulator
     content, report = _core.trace_dot(
         core.name,
-        _core.Operands(left, left_format, scales[0]),
-        _core.Operands(right, right_format, scales[1]),
+        _operands(left, left_format, scales[0]),
+        _operands(right, right_format, scales[1]),
         _word(c, "c", accumulator),
         check_name(zero_rule, "zero_rule"),
         0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
