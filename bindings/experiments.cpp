@@ -223,10 +223,10 @@ DotOperand dot_operand(const Operands& operands) {
 void bind_trace_dot(py::module_& module) {
   module.def(
       "trace_dot",
-      [](const std::string& model, const Operands& a, const Operands& b, std::uint32_t c, const std::string& zero_rule,
+      [](const MmaModel& model, const Operands& a, const Operands& b, std::uint32_t c, const std::string& zero_rule,
          int promote_k, std::optional<std::uint32_t> got, std::optional<std::size_t> at) {
         const DotArguments arguments{
-            find_model(model), dot_operand(a), dot_operand(b), {c, find_zero_rule(zero_rule), promote_k}, got, at};
+            model, dot_operand(a), dot_operand(b), {c, find_zero_rule(zero_rule), promote_k}, got, at};
         return report({}, {}, [&](const Progress& progress) { return run_dot(arguments, progress); });
       },
       py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c"), py::arg("zero_rule"), py::arg("promote_k"),

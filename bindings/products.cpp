@@ -33,19 +33,19 @@ Operands operands_of(const py::array& array, const MaybeFormat& format, const Ar
   return result;
 }
 
-void mma_array(const std::string& model, const Operands& left, const Operands& right, const Array<float>& c,
+void mma_array(const MmaModel& model, const Operands& left, const Operands& right, const Array<float>& c,
                Array<float> out, const std::string& zero_rule) {
   const auto accumulators = view(c);
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
-  mma(find_model(model), left, right, accumulators, results, find_zero_rule(zero_rule));
+  mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
 }
-void mma_half_array(const std::string& model, const Operands& left, const Operands& right,
-                    const Array<std::uint16_t>& c, Array<std::uint16_t> out, const std::string& zero_rule) {
+void mma_half_array(const MmaModel& model, const Operands& left, const Operands& right, const Array<std::uint16_t>& c,
+                    Array<std::uint16_t> out, const std::string& zero_rule) {
   const auto accumulators = view_as<Half>(c);
   const auto results = mutable_view_as<Half>(out);
   const py::gil_scoped_release release;
-  mma(find_model(model), left, right, accumulators, results, find_zero_rule(zero_rule));
+  mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
 }
 
 GemmOptions gemm_options(float scale_a, float scale_b, float scale_out, int promote_k, const std::string& scale_order,
@@ -67,19 +67,26 @@ GemmOptions gemm_options(float scale_a, float scale_b, float scale_out, int prom
           .progress = [](double /*share*/) { check_signals(); }};
 }
 
-void gemm_array(const std::string& model, const Operands& left, const Operands& right, Array<float> out,
+void gemm_array(const MmaModel& model, const Operands& left, const Operands& right, Array<float> out,
                 const GemmOptions& options) {
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
-  gemm(find_model(model), left, right, results, options);
+  gemm(model, left, right, results, options);
 }
 template <typename Code>
-void encoded_gemm_array(const std::string& model, const Operands& left, const Operands& right,
+void encoded_gemm_array(const MmaModel& model, const Operands& left, const Operands& right,
                         const NamedOrOwnFormat& format, const NamedOrOwnProfile& profile, Array<Code> out,
                         const GemmOptions& options) {
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
-  gemm(find_model(model), left, right, format.format, profile.policy, results, options);
+  gemm(model, left, right, format.format, profile.policy, results, options);
+}
+
+/// The model with other answers to what is unverified.
+MmaModel replaced(MmaModel model, std::optional<int> fraction_bits, std::optional<bool> keeps_sign) {
+  if (fraction_bits) model.fraction_bits = *fraction_bits;
+  if (keeps_sign) model.underflow = *keeps_sign ? UnderflowSign::kept : UnderflowSign::positive;
+  return model;
 }
 
 std::vector<std::string> operand_names(const MmaModel& model) {
@@ -112,6 +119,8 @@ void bind_products(py::module_& module) {
       .def_property_readonly("k", [](const MmaModel& m) { return m.k() == 0 ? std::nullopt : std::optional(m.k()); })
       .def_readonly("products_per_step", &MmaModel::products_per_step)
       .def_readonly("fraction_bits", &MmaModel::fraction_bits)
+      .def_property_readonly("keeps_sign", [](const MmaModel& m) { return m.underflow == UnderflowSign::kept; })
+      .def("_replace", &replaced, py::arg("fraction_bits"), py::arg("keeps_sign"))
       .def_property_readonly("accumulator", [](const MmaModel& m) { return format_name(m.accumulator()); })
       .def_property_readonly("operands", &operand_names)
       .def_property_readonly("scale_format", &scale_format)

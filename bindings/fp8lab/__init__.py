@@ -34,7 +34,7 @@ from fp8lab._core import (
 )
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
-from fp8lab._products import gemm, mma, models
+from fp8lab._products import gemm, mma, model_with, models
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
 from fp8lab._trace import trace_dot
 
@@ -63,6 +63,7 @@ __all__ = [
     "gemm",
     "histogram",
     "mma",
+    "model_with",
     "models",
     "normal_grid",
     "pack_pairs",

@@ -23,6 +23,39 @@ from fp8lab._casts import unpack_pairs
 from fp8lab._core import Format, MmaModel, Profile
 
 
+def as_model(model: str | MmaModel) -> MmaModel:
+    """A model by name, or one that is given as it is."""
+    return model if isinstance(model, MmaModel) else _core.find_model(check_name(model, "model"))
+
+
+def model_with(model: str | MmaModel, *, fraction_bits: int | None = None, keeps_sign: bool | None = None) -> MmaModel:
+    """A model with other answers to what no device has decided, for ``mma`` and ``gemm``.
+
+    Parameters
+    ----------
+    model : str or MmaModel
+    fraction_bits : int, optional
+        Bits kept below the largest exponent, 1 to 40: 25 instead of 35 is what a probe of an RTX 5090 is said to have
+        read for FP4.
+    keeps_sign : bool, optional
+        Whether a negative sum that underflows becomes -0 (Khattak and Mikaitis, arXiv 2512.07004) instead of +0
+        (Xie et al., MMA-Sim, arXiv 2511.10909).
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, ``exact``, or fraction bits out of range.
+    """
+    core = as_model(model)
+    if core.k is None:
+        raise ValueError("exact has nothing to replace")
+    if fraction_bits is not None:
+        fraction_bits = check_int(fraction_bits, "fraction_bits", 1, 40)
+    if keeps_sign is not None and not isinstance(keeps_sign, bool):
+        raise TypeError(f"keeps_sign must be a bool, not {type(keeps_sign).__name__}")
+    return core._replace(fraction_bits, keeps_sign)
+
+
 def models() -> list[MmaModel]:
     """The tensor cores that are modelled; ``str()`` of each explains it, with its source and its evidence.
 
@@ -108,8 +141,8 @@ def mma(
 
     Parameters
     ----------
-    model : str
-        One of ``models()``.
+    model : str or MmaModel
+        One of ``models()``, or what ``model_with`` made of it.
     a, b : array_like, (n, K)
         What the model takes: codes (uint8, or an ml_dtypes or torch float8 type, which carries its format), float16 or
         bfloat16 (also as uint16 codes), or float32. E2M1 as uint8 is packed, (n, K / 2), the first of a pair in the low
@@ -136,7 +169,7 @@ def mma(
         For wrong element types, shapes, K, formats the model does not take, scales that are missing or not wanted, and
         unknown names.
     """
-    core = _core.find_model(check_name(model, "model"))
+    core = as_model(model)
     left, left_format = _elements(a, "a", format_a)
     right, right_format = _elements(b, "b", format_b)
     dtype = np.dtype(core.accumulator)
@@ -144,7 +177,7 @@ def mma(
     accumulators = np.empty(0, dtype) if c is None else as_floats_of(c, "c", core.accumulator, (left.shape[0],))
     out = np.empty(left.shape[0], dtype)
     _core.mma(
-        core.name,
+        core,
         _operands(left, left_format, _scale_codes(scale_a, "scale_a", core, left.shape)),
         _operands(right, right_format, _scale_codes(scale_b, "scale_b", core, right.shape)),
         accumulators.view(word),
@@ -220,8 +253,8 @@ def gemm(
     a : array_like, (M, K)
     b : array_like, (N, K)
         As a Linear layer has its input and its weight. Element types as for ``mma``.
-    model : str
-        One of ``models()``; ``exact`` is the real dot product, rounded once.
+    model : str or MmaModel
+        One of ``models()``, or what ``model_with`` made of it; ``exact`` is the real dot product, rounded once.
     format_a, format_b : str
         Formats of uint8 and uint16 codes.
     scale_a, scale_b : float, array_like, or a tuple of both
@@ -270,7 +303,7 @@ def gemm(
     TypeError, ValueError
         As ``mma`` does, and for options that do not fit; the message says what does.
     """
-    core = _core.find_model(check_name(model, "model"))
+    core = as_model(model)
     if layout not in ("nt", "nn", "tn", "tt"):
         raise ValueError(f"unknown layout {layout!r}; known: nt, nn, tn, tt")
     left, rows, number_a = _gemm_operand(a, "a", format_a, scale_a, core, layout[0] == "t")
@@ -291,7 +324,7 @@ def gemm(
     )
     if out_dtype == "float32":
         out = np.empty((rows, columns), np.float32)
-        _core.gemm(core.name, left, right, out, options)
+        _core.gemm(core, left, right, out, options)
         return out
     known = ["float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8)]
     if out_dtype not in known:
@@ -299,7 +332,7 @@ def gemm(
     format = _core.find_format(out_dtype)
     profile = as_profile(out_profile or ("cuda_satfinite" if format.bits <= 8 else "cuda_nosat"), "out_profile")
     out = np.empty((rows, columns), code_dtype(format))
-    _core.gemm_encoded(core.name, left, right, format, profile, out, options)
+    _core.gemm_encoded(core, left, right, format, profile, out, options)
     if format.bits <= 8:
         return out
     dtype: Any = out_dtype

@@ -9,7 +9,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import as_array, check_int, check_name, check_real
 from fp8lab._core import Format, MmaModel
-from fp8lab._products import _elements, _operands, _scale_codes
+from fp8lab._products import _elements, _operands, _scale_codes, as_model
 from fp8lab.experiments import Result
 
 
@@ -90,7 +90,7 @@ def trace_dot(
     TypeError, ValueError
         As ``gemm`` does, and for numbers that are not of their type.
     """
-    core = _core.find_model(check_name(model, "model"))
+    core = as_model(model)
     left, left_format = _elements(_as_matrix(a, "a"), "a", format_a)
     right, right_format = _elements(_as_matrix(b, "b"), "b", format_b)
     accumulator = np.dtype(core.accumulator)
@@ -100,7 +100,7 @@ def trace_dot(
     ]
     result = np.dtype(np.float32) if promote_k is not None else accumulator
     content, report = _core.trace_dot(
-        core.name,
+        core,
         _operands(left, left_format, scales[0]),
         _operands(right, right_format, scales[1]),
         _word(c, "c", accumulator),

@@ -134,8 +134,13 @@ std::uint32_t converted(const MmaModel& model, std::int64_t sum, int unit) {
   constexpr CastPolicy cutting{.rounding = Rounding::toward_zero};
   const CastPolicy& policy = word == binary16 ? to_nearest : cutting;
   const std::uint64_t code = round_pack(model.output, policy, negative, unit, magnitude);
-  // 3. Zero has no sign, whatever underflowed to it.
-  if ((code & model.output.magnitude_mask()) == 0) return 0;
+  // 3. What underflowed.
+  if ((code & model.output.magnitude_mask()) == 0) {
+    switch (model.underflow) {
+      case UnderflowSign::positive: return 0;
+      case UnderflowSign::kept: return negative ? static_cast<std::uint32_t>(word.sign_mask()) : 0;
+    }
+  }
   return static_cast<std::uint32_t>(code << (word.mantissa_bits - model.output.mantissa_bits));
 }
 

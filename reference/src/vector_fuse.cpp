@@ -111,11 +111,13 @@ HWY_INLINE hn::Vec<Doubles> Cut(Doubles d, const FuseShape& shape, hn::Vec<Doubl
   return hn::IfThenElse(hn::Ge(magnitude, Power(d, 128)), hn::CopySign(hn::Inf(d), x), finite);
 }
 
-/// Step 3: the sum, in units of 2^-fraction_bits of the alignment power, as the accumulator's word; zero is +0.
+/// Step 3: the sum, in units of 2^-fraction_bits of the alignment power, as the accumulator's word.
 template <class D>
 HWY_INLINE hn::Vec<D> Converted(D d, const FuseShape& shape, hn::Vec<D> sum, hn::Vec<D> power) {
   const auto x = hn::Mul(hn::Mul(sum, Power(d, -shape.fraction_bits)), power);
-  return hn::Add(shape.half ? RoundToHalf(d, x) : Cut(d, shape, x), hn::Zero(d));
+  const auto result = hn::Add(shape.half ? RoundToHalf(d, x) : Cut(d, shape, x), hn::Zero(d));
+  if (!shape.keeps_sign) return result;
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::CopySign(result, x), result);
 }
 
 /// 2^fraction_bits / power: what makes a term a number of units.

@@ -27,6 +27,7 @@ FuseShape shape_of(const MmaModel& model) {
           .fraction_bits = model.fraction_bits,
           .output_bits = model.output.mantissa_bits,
           .half = model.accumulator() == binary16,
+          .keeps_sign = model.underflow == UnderflowSign::kept,
           .adds_c_last = model.lowering == Lowering::fp16_add};
 }
 

@@ -240,6 +240,33 @@ def test_gemm_splits_promotes_and_scales_tiles_as_numpy_does():
     np.testing.assert_array_equal(fp8lab.gemm(a.T, b, model=model, layout="tt"), fp8lab.gemm(a, b, model=model))
 
 
+def test_what_is_unverified_can_be_replaced():
+    tiny = np.zeros((1, 32), np.uint8)
+    tiny[0, 0] = 0x01  # 2^-16 in E5M2; the product underflows in float16
+    e5m2 = {"format_a": "e5m2", "format_b": "e5m2"}
+    for name in ("hopper_wgmma_fp8_f16", "blackwell_tcgen05_fp8_f16"):
+        kept = fp8lab.model_with(name, keeps_sign=True)
+        assert kept.keeps_sign and kept.name == name
+        for model, word in ((name, 0x0000), (kept, 0x8000)):
+            assert fp8lab.mma(model, tiny, tiny ^ 0x80, **e5m2).view(np.uint16)[0] == word
+            assert fp8lab.gemm(tiny, tiny ^ 0x80, model=model, **e5m2).view(np.uint32)[0, 0] == word << 16
+    one = np.full((1, 32), 0x22, np.uint8)  # packed E2M1: 64 times 1
+    scales = np.array([[0x38, 0x38, 0x38, 0x08]], np.uint8)  # the last 2^-6, so that its group is 2^-12 * 16
+    units = np.full((1, 4), 0x38, np.uint8)
+    fp4 = {"scale_a": scales, "scale_b": scales, "c": np.array([2.0**30], np.float32), "format_a": "e2m1", "format_b": "e2m1"}
+    assert fp8lab.mma("blackwell_nvf4", one, one, **fp4)[0] == 2.0**30
+    few = fp8lab.model_with("blackwell_nvf4", fraction_bits=1)
+    fp4 |= {"scale_b": units, "c": np.array([0.0], np.float32)}
+    assert fp8lab.mma("blackwell_nvf4", one, one, **fp4)[0] == 48 + 16 / 64
+    assert fp8lab.mma(few, one, one, **fp4)[0] == 48  # the last group's quarter is cut
+    with pytest.raises(ValueError, match="fraction_bits must be from 1 to 40, not 0"):
+        fp8lab.model_with("blackwell_nvf4", fraction_bits=0)
+    with pytest.raises(ValueError, match="exact has nothing to replace"):
+        fp8lab.model_with("exact", keeps_sign=True)
+    with pytest.raises(TypeError, match="keeps_sign must be a bool"):
+        fp8lab.model_with("blackwell_nvf4", keeps_sign=1)
+
+
 def test_gemm_rounds_to_the_output_once():
     rng = np.random.default_rng(5)
     a = fp8lab.encode(rng.standard_normal((4, 96), np.float32), "e4m3")

@@ -42,6 +42,12 @@ enum class ZeroRule : std::uint8_t {
   mma_sim,            ///< a zero factor, and a zero accumulator, counts as 2^-126 (MMA-Sim, commit c785138)
 };
 
+/// What a negative sum becomes that is too small for the accumulator. No measured row decides.
+enum class UnderflowSign : std::uint8_t {
+  positive,  ///< +0 (MMA-Sim)
+  kept,      ///< -0 (Khattak and Mikaitis, for float16)
+};
+
 /// The scales that an instruction multiplies blocks of a row's products with.
 struct BlockScales {
   Format format;  ///< e8m0, or ue4m3, of whose codes bit 7 is ignored
@@ -57,8 +63,8 @@ inline constexpr Format e8m13{8, 13, 127};
 ///    factors' exponent fields (unbiased; subnormals have that of the smallest normal): products are not normalised.
 ///    Its scales' exponents are added to it. A group of products, summed exactly, has its scales' exponents alone.
 /// 2. Every term is cut, toward zero, to a multiple of 2^(E - fraction_bits), and the terms are summed exactly.
-/// 3. The sum is cut, toward zero, to `output`; to float16 it is rounded, nearest even. Zero is always +0, also where a
-///    negative sum underflows (MMA-Sim; Khattak and Mikaitis have -0 there for float16, and no measured row decides).
+/// 3. The sum is cut, toward zero, to `output`; to float16 it is rounded, nearest even. Zero is +0, but see
+/// `underflow`.
 ///    What reaches the power of two above the largest value is infinite; any NaN is 7FFFFFFF, or 7FFF.
 struct MmaModel {
   std::string_view name;
@@ -73,6 +79,7 @@ struct MmaModel {
   int group = 1;  ///< products summed exactly before they are aligned, as one term
   StepOrder order = StepOrder::ascending;
   Lowering lowering = Lowering::native;
+  UnderflowSign underflow = UnderflowSign::positive;
   std::string_view description = {};
   std::string_view source = {};
   std::string_view evidence = {};  ///< measured, published by others, or inferred
