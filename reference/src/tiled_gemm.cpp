@@ -12,7 +12,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t most_rows = 64;        // of a block: a tile's factors are read once for all of them
+constexpr std::size_t most_rows = 32;        // of a block: a tile's factors are read once for all of them
 constexpr std::size_t most_rows_scalar = 8;  // where a block takes long, and its factors weigh nothing
 constexpr std::size_t most_depth = 64;  // of a tile's factors at a time, so that they stay in the first-level cache
 
