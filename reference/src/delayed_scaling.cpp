@@ -14,7 +14,6 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t longest_history = 1 << 20;
 constexpr int largest_margin = 62;
 
 template <typename... Parts>
@@ -35,8 +34,8 @@ constexpr std::array amax_compute_algos{Named<AmaxComputeAlgo>{"max", AmaxComput
                                         Named<AmaxComputeAlgo>{"most_recent", AmaxComputeAlgo::most_recent}};
 
 void check_length(std::size_t length) {
-  if (length < 1 || length > longest_history) {
-    refuse("amax_history_len must be from 1 to ", longest_history, ", not ", length);
+  if (length < 1 || length > longest_amax_history) {
+    refuse("amax_history_len must be from 1 to ", longest_amax_history, ", not ", length);
   }
 }
 

@@ -387,6 +387,9 @@ TEST_CASE("a recipe has Transformer Engine's defaults, and is checked") {
   CHECK(defaults.interval == 1);
   CHECK(fp8_max(defaults, Pass::forward) == 448);
   CHECK(fp8_max(defaults, Pass::backward) == 57344);
+  Delayed e4m3_only;
+  e4m3_only.fp8_format = find_fp8_format("e4m3");
+  CHECK(fp8_max(e4m3_only, Pass::backward) == 448);
   const AmaxHistory history = start_history(defaults);
   CHECK(history.amaxes == Floats(1024, 0));
   CHECK(history.scale == 1);

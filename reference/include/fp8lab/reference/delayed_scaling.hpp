@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -170,13 +171,16 @@ struct LinearPrecision {
   bool fprop = false, dgrad = false, wgrad = false;
 };
 
+/// The largest amax_history_len.
+inline constexpr std::size_t longest_amax_history = 1 << 20;
+
 /// Delayed scaling: the scale of a cast comes from the amaxes of earlier steps. Fields and defaults are those of
 /// Transformer Engine's DelayedScaling recipe.
 struct Delayed {
   int margin = 0;    ///< the scale is divided by 2^margin; -62 to 62: beyond, PyTorch's 2 ** margin is no int64
   int interval = 1;  ///< read by none of the versions, whose scales change every step
   Fp8Format fp8_format = Fp8Format::hybrid;
-  std::size_t amax_history_len = 1024;  ///< the window, the running step included; at most 2^20
+  std::size_t amax_history_len = 1024;  ///< the window, the running step included
   /// A function takes the version's unfused path, as in Transformer Engine.
   std::variant<AmaxComputeAlgo, AmaxFunction> amax_compute_algo = AmaxComputeAlgo::max;
   bool reduce_amax = true;  ///< ranks share the largest of their amaxes: see reduced_amax()
@@ -215,7 +219,7 @@ void update_scale(const Delayed& recipe, Pass pass, AmaxHistory& history);
 
 /// Another length in the middle of a run, as Transformer Engine's set_meta_tensor has it: rows are cut off or, as
 /// zeros, added at the end, so that a shorter history keeps the oldest amaxes and drops the newest. Throws
-/// std::invalid_argument unless the length is from 1 to 2^20.
+/// std::invalid_argument unless the length is from 1 to longest_amax_history.
 void resize_history(AmaxHistory& history, std::size_t amax_history_len);
 
 /// What an all-reduce with MAX leaves of the ranks' amaxes: the largest; NaN where all are. Throws
