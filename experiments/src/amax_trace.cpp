@@ -225,7 +225,9 @@ AmaxTrace example_amax_trace() {
     columns[1].push_back(drift);
     columns[2].push_back(step == 20 ? 64 * around_4 : around_4);
     columns[3].push_back(step >= 24 ? 16 * around_4 : around_4);
-    columns[4].push_back(step == 24 ? inf : step > 40 ? tiny : step % 4 == 1 ? around_4 / static_cast<float>(step) : 0);
+    columns[4].push_back(step % 4 == 1 ? around_4 / static_cast<float>(step) : 0);
+    if (step == 24) columns[4].back() = inf;
+    if (step > 40) columns[4].back() = tiny;
     drift *= 1.125F;
   }
   return trace_of_columns("the built-in example", steps, {"stationary", "drifting", "outlier", "jump", "rare"},

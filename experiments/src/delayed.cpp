@@ -91,7 +91,7 @@ std::optional<Parting> parting_of(const std::vector<float>& scales, const std::v
 
 /// What the casts of a variant's scales do to their amaxes.
 void judge(const DelayedVariant& variant, const std::vector<float>& amaxes, ReplayedScales& replayed) {
-  const double largest = static_cast<double>(fp8_max(variant.recipe, variant.pass));
+  const auto largest = static_cast<double>(fp8_max(variant.recipe, variant.pass));
   const int mantissa_bits = (variant.pass == Pass::forward ? e4m3 : e5m2).mantissa_bits;
   const double rounds_to_more = largest + std::ldexp(0.5, std::ilogb(largest) - mantissa_bits);
   double sum = 0;

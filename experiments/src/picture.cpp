@@ -37,6 +37,18 @@ std::string table_row(const std::vector<std::string>& row, const std::vector<std
 
 bool is_drawable(double value) { return value > 0 && std::isfinite(value); }
 
+/// The points that the axes can show.
+Line drawable_part(const Line& line, AxisOfX axis) {
+  Line kept{line.mark, {}, {}};
+  for (std::size_t i = 0; i < line.x.size(); ++i) {
+    const bool has_x = axis == AxisOfX::linear ? std::isfinite(line.x[i]) : is_drawable(line.x[i]);
+    if (!has_x || !is_drawable(line.y[i])) continue;
+    kept.x.push_back(line.x[i]);
+    kept.y.push_back(line.y[i]);
+  }
+  return kept;
+}
+
 /// Where draw_lines() puts what: rows of characters, the highest first.
 class Plane {
  public:
@@ -215,14 +227,8 @@ std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, A
   std::vector<Line> drawable;
   std::vector<double> ticks;
   for (const Line& line : lines) {
-    Line& kept = drawable.emplace_back(Line{line.mark, {}, {}});
-    for (std::size_t i = 0; i < line.x.size(); ++i) {
-      const bool has_x = axis == AxisOfX::linear ? std::isfinite(line.x[i]) : is_drawable(line.x[i]);
-      if (!has_x || !is_drawable(line.y[i])) continue;
-      kept.x.push_back(line.x[i]);
-      kept.y.push_back(line.y[i]);
-      ticks.push_back(line.x[i]);
-    }
+    const Line& kept = drawable.emplace_back(drawable_part(line, axis));
+    ticks.insert(ticks.end(), kept.x.begin(), kept.x.end());
   }
   if (ticks.empty()) return "";
   // 2. Lines first: a mark covers them.

@@ -98,7 +98,7 @@ float amax_of(const Delayed& recipe, std::span<const float> amaxes) {
 
 /// Transformer Engine's way: row 0 becomes the last one, the others move up, and row 0 is zero again.
 void roll(std::vector<float>& amaxes) {
-  std::rotate(amaxes.begin(), amaxes.begin() + 1, amaxes.end());
+  std::ranges::rotate(amaxes, amaxes.begin() + 1);
   amaxes.front() = 0;
 }
 

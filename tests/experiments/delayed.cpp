@@ -156,6 +156,15 @@ TEST_CASE("the scales are those of the casts, and the step where they part is to
   }
 }
 
+TEST_CASE("the scale after the last step is told, but parts nothing: no cast has it") {
+  DelayedArguments arguments = small({2, 1}, {te_current});
+  arguments.histories = {2, 1};
+  const auto variants = run_delayed(arguments).tensors[0].variants;
+  CHECK(variants[0].scales == Floats{1, 224, 224});
+  CHECK(variants[1].scales == Floats{1, 224, 448});
+  CHECK_FALSE(variants[1].parting);
+}
+
 TEST_CASE("clipped steps and unused binades are those of amax times scale") {
   // Scales 1, 448, 448, 224: the second amax is within rounding of 448, the third is not.
   DelayedArguments arguments = small({1, 1.03F, 2, 2}, {te_current});
@@ -170,6 +179,17 @@ TEST_CASE("clipped steps and unused binades are those of amax times scale") {
   // Scales 1, 1, 448/464 and 448/465.
   const double expected = (0 - std::log2(464 / 448.0) - std::log2(465 / 464.0) + std::log2(465.0)) / 4;
   CHECK(std::abs(unused - expected) < 1e-7);  // scales rounded to float32
+  // With a scale of 1, half a unit above 448 and 57344, and one more.
+  const auto clipped = [&](const std::string& format, const Floats& amaxes) {
+    DelayedArguments two = small(amaxes, {torchao});
+    two.formats = {choose_format(format)};
+    two.histories = {1};
+    return run_delayed(two).tensors[0].variants[0].clipped;
+  };
+  CHECK(clipped("e4m3", {448, 464}) == 0);
+  CHECK(clipped("e4m3", {448, 465}) == 1);
+  CHECK(clipped("e5m2", {57344, 61440}) == 0);
+  CHECK(clipped("e5m2", {57344, 61441}) == 1);
   arguments.trace.tensors[0].amaxes[0] = {0, 0, 0, 0};
   CHECK(std::isnan(run_delayed(arguments).tensors[0].variants[0].unused_binades));
 }
