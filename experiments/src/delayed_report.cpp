@@ -50,7 +50,8 @@ std::string names_text(const DelayedResult& result, const Group& group, const Te
   std::string text;
   std::string line = formatted("  %c", group.mark);
   for (const std::size_t i : group.variants) {
-    const std::string name = " " + result.variants[i].name() + (i == group.variants.back() ? "" : ",");
+    std::string name(" ");
+    name += result.variants[i].name() + (i == group.variants.back() ? "" : ",");
     if (std::cmp_greater(line.size() + name.size(), style.width) && line.size() > 4) {
       text += line + '\n';
       line = "   ";
@@ -171,6 +172,17 @@ std::string picture_text(const DelayedResult& result, const ReplayedTensor& tens
          draw_lines(lines, style, AxisOfX::linear);
 }
 
+constexpr std::size_t most_tensors = 8;  // of a report
+
+std::string tensor_text(const DelayedResult& result, const ReplayedTensor& tensor, const TextStyle& style) {
+  const std::vector<Group> groups = groups_of(result, tensor);
+  std::string text = "\n";
+  text += tensor.name + ", variants with the same scales together:\n";
+  for (const Group& group : groups) text += names_text(result, group, style);
+  return text + "\n" + table_text(result, tensor, groups, style) + "\n" + steps_text(result, tensor, groups, style) +
+         picture_text(result, tensor, groups, style);
+}
+
 /// A number, or what it is instead.
 Json json_of(double x) {
   if (std::isnan(x)) return "nan";
@@ -287,12 +299,11 @@ std::string report_of(const DelayedResult& result, const TextStyle& style) {
                      std::to_string(result.arguments.trace.steps.size()) + " steps, " +
                      std::to_string(result.tensors.size()) + " tensors, " + std::to_string(result.variants.size()) +
                      " variants\n";
-  for (const ReplayedTensor& tensor : result.tensors) {
-    const std::vector<Group> groups = groups_of(result, tensor);
-    text += "\n" + tensor.name + ", variants with the same scales together:\n";
-    for (const Group& group : groups) text += names_text(result, group, style);
-    text += "\n" + table_text(result, tensor, groups, style) + "\n" + steps_text(result, tensor, groups, style) +
-            picture_text(result, tensor, groups, style);
+  for (std::size_t i = 0; i < std::min(most_tensors, result.tensors.size()); ++i) {
+    text += tensor_text(result, result.tensors[i], style);
+  }
+  if (result.tensors.size() > most_tensors) {
+    text += formatted("\nThese are the first %zu tensors; --out writes all.\n", most_tensors);
   }
   return text +
          "\nHow to read it:\n"

@@ -169,7 +169,7 @@ std::string_view name_of(AmaxComputeAlgo algo) { return amax_compute_algos[stati
 
 void check(const Delayed& recipe) {
   check_length(recipe.amax_history_len);
-  if (std::abs(recipe.margin) > largest_margin) {
+  if (recipe.margin < -largest_margin || recipe.margin > largest_margin) {
     refuse("margin must be from ", -largest_margin, " to ", largest_margin, ", not ", recipe.margin);
   }
   if (recipe.interval < 1) refuse("interval must be at least 1, not ", recipe.interval);

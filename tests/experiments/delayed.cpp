@@ -135,6 +135,9 @@ TEST_CASE("the scales are those of the casts, and the step where they part is to
     const std::string report = report_of(result, {.unicode = false, .width = 100});
     CHECK(report.find("  a te_current max 3, te_1_7 max 3\n  b te_current_unfused max 3\n") != std::string::npos);
     CHECK(report.find("  b             50   4           4       50            2") != std::string::npos);
+    // Marks are where a scale changes.
+    CHECK(report.find("1e2      |            .*.......................................b.........................a\n") !=
+          std::string::npos);
     CHECK(report.find("  50       1      112      448\n") != std::string::npos);
     const auto files = files_of(result);
     std::vector<std::string> names;
@@ -203,6 +206,11 @@ TEST_CASE("scales that are no numbers are told apart, and part infinitely") {
   CHECK(replayed[1]["parting"]["widest"] == 2);
   CHECK(replayed[1]["parting"]["widest_factor"] == 0);
   CHECK(replayed[2]["scales"] == json({1, 256, 1.0 / 256, 256, 1.0 / 256}));  // inverted while inf is in the window
+  DelayedArguments not_numbers = small({1, std::nanf(""), 1}, {torchao});
+  not_numbers.histories = {3, 2};
+  const DelayedResult same = run_delayed(not_numbers);
+  CHECK(json::parse(to_json(same))["tensors"][0]["replayed"][0]["scales"] == json({448, 448, "nan", "nan"}));
+  CHECK(report_of(same, {}).find("  a torchao max 3, torchao max 2\n") != std::string::npos);
   const DelayedResult tiny = run_delayed(small({1, 1e-40F, 1e-40F, 1e-40F, 1e-40F}, {te_current, te_1_6}));
   CHECK(json::parse(to_json(tiny))["tensors"][0]["replayed"][1]["scales"][4] == "inf");
   CHECK(tiny.tensors[0].variants[1].parting->widest_factor == inf);
@@ -210,7 +218,7 @@ TEST_CASE("scales that are no numbers are told apart, and part infinitely") {
 }
 
 TEST_CASE("every combination is a variant, but those that would be the same") {
-  DelayedArguments arguments = small({1}, {te_current, ms_amp});
+  DelayedArguments arguments = small({1, 1}, {te_current, ms_amp});
   arguments.algorithms = {AmaxComputeAlgo::most_recent, AmaxComputeAlgo::max};
   arguments.histories = {16, 1};
   arguments.formats = {choose_format("e5m2"), choose_format("e4m3")};
@@ -268,6 +276,17 @@ TEST_CASE("the example parts the variants, and its report keeps to its width") {
       CHECK(line.size() <= static_cast<std::size_t>(std::max(width, 100)));  // the sentences are not wrapped anew
     }
   }
+}
+
+TEST_CASE("a report shows eight tensors, and says so where there are more") {
+  DelayedArguments arguments = small({1}, {te_current});
+  std::vector<std::string> names;
+  for (int i = 1; i <= 9; ++i) names.push_back(std::string("tensor").append(std::to_string(i)));
+  arguments.trace = trace_of_columns("test", {1}, names, std::vector<Floats>(9, {1}));
+  const std::string report = report_of(run_delayed(arguments), {});
+  CHECK(report.find("tensor8, variants") != std::string::npos);
+  CHECK(report.find("tensor9") == std::string::npos);
+  CHECK(report.find("These are the first 8 tensors; --out writes all.") != std::string::npos);
 }
 
 TEST_CASE("a replay's progress rises to 1, and an exception from it stops the run") {

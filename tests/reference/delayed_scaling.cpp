@@ -293,7 +293,7 @@ TEST_CASE("the scale of a maximum is that of the window's largest amax, the runn
   }
 }
 
-TEST_CASE("several casts in a step leave the largest amax; torchao and a cast just in time the last") {
+TEST_CASE("several casts in a step leave the largest amax, of torchao and just in time the last") {
   const auto after_two = [](const DelayedVersion& version) {
     const Delayed recipe = recipe_of(version, 2);
     AmaxHistory history = start_history(recipe);
@@ -402,6 +402,7 @@ TEST_CASE("a recipe has Transformer Engine's defaults, and is checked") {
   using R = Delayed;
   refused([](R& r) { r.amax_history_len = 0; }, "amax_history_len must be from 1 to 1048576, not 0");
   refused([](R& r) { r.margin = 63; }, "margin must be from -62 to 62, not 63");
+  refused([](R& r) { r.margin = std::numeric_limits<int>::min(); }, "not -2147483648");
   refused([](R& r) { r.interval = 0; }, "interval must be at least 1, not 0");
   refused([](R& r) { r.override_linear_precision.fprop = true; }, "wgrad alone");
   refused([](R& r) { r.amax_compute_algo = AmaxFunction(); }, "max, most_recent or a function");

@@ -22,8 +22,8 @@ struct DelayedArguments {
   std::vector<DelayedVersion> versions{te_current, te_current_unfused, te_1_6, te_0_1, ms_amp, torchao};
   std::vector<AmaxComputeAlgo> algorithms{AmaxComputeAlgo::max, AmaxComputeAlgo::most_recent};
   std::vector<long long> histories{1024, 16};  ///< amax_history_len
-  int margin = 0;                                 ///< of the versions that have one
-  bool reduce_amax = true;                        ///< ranks share their largest amax; otherwise each has its own scales
+  int margin = 0;                              ///< of the versions that have one
+  bool reduce_amax = true;                     ///< ranks share their largest amax; otherwise each has its own scales
 };
 
 /// A way to scale.
@@ -86,7 +86,7 @@ struct DelayedResult {
 [[nodiscard]] std::string to_json(const DelayedResult& result);
 
 /// For each tensor the variants with the same scales together, where they part, their scales side by side and a picture
-/// of scale against step, for a terminal.
+/// of scale against step, for a terminal; of the first 8 tensors.
 [[nodiscard]] std::string report_of(const DelayedResult& result, const TextStyle& style);
 
 }  // namespace fp8lab::experiments

@@ -52,10 +52,12 @@ struct DelayedVersion {
   }
 };
 
+// Where the versions' rules are to be read.
 inline constexpr std::string_view te_kernels =
     "NVIDIA/TransformerEngine, transformer_engine/common/recipe/delayed_scaling.cu";
 inline constexpr std::string_view te_functions = "NVIDIA/TransformerEngine, transformer_engine/pytorch/fp8.py";
 
+// Transformer Engine by its releases, then others.
 inline constexpr DelayedVersion te_0_1{
     .name = "te_0_1",
     .history = HistoryRule::unfused,
