@@ -6,6 +6,7 @@
 
 #include "fp8lab/experiments/accumulate.hpp"
 #include "fp8lab/experiments/cast.hpp"
+#include "fp8lab/experiments/delayed.hpp"
 #include "fp8lab/experiments/dot.hpp"
 #include "fp8lab/experiments/double_rounding.hpp"
 #include "fp8lab/experiments/harmonic.hpp"
@@ -233,6 +234,41 @@ void bind_trace_dot(py::module_& module) {
       py::arg("got"), py::arg("at"));
 }
 
+/// A trace of a file, or of columns, or the example where there is neither.
+AmaxTrace trace_of(const std::optional<std::string>& file, const std::vector<std::string>& names,
+                   const std::vector<Array<float>>& columns) {
+  if (file) return reading([&] { return read_amax_trace(*file); });
+  if (names.empty()) return example_amax_trace();
+  std::vector<std::vector<float>> amaxes;
+  for (const Array<float>& column : columns) {
+    const auto values = view(column);
+    amaxes.emplace_back(values.begin(), values.end());
+  }
+  std::vector<std::uint64_t> steps;
+  for (std::uint64_t step = 1; step <= amaxes.front().size(); ++step) steps.push_back(step);
+  return trace_of_columns("arrays", steps, names, amaxes);
+}
+
+void bind_delayed_experiment(py::module_& module) {
+  module.def(
+      "delayed",
+      [](const std::optional<std::string>& file, const std::vector<std::string>& names,
+         const std::vector<Array<float>>& columns, const std::vector<NamedOrOwnFormat>& formats,
+         const std::vector<std::string>& versions, const std::vector<std::string>& algorithms,
+         const std::vector<long long>& history, int margin, bool reduce_amax, const Out& out) {
+        const DelayedArguments arguments{trace_of(file, names, columns),
+                                         chosen(formats),
+                                         chosen<DelayedVersion>(versions, find_delayed_version),
+                                         chosen<AmaxComputeAlgo>(algorithms, find_amax_compute_algo),
+                                         history,
+                                         margin,
+                                         reduce_amax};
+        return report(out, delayed_files(), [&](const Progress& progress) { return run_delayed(arguments, progress); });
+      },
+      py::arg("file"), py::arg("names"), py::arg("columns"), py::arg("formats"), py::arg("versions"),
+      py::arg("algorithms"), py::arg("history"), py::arg("margin"), py::arg("reduce_amax"), py::arg("out"));
+}
+
 }  // namespace
 
 void bind_experiments(py::module_& module) {
@@ -250,6 +286,7 @@ void bind_experiments(py::module_& module) {
   bind_double_rounding(module);
   bind_accumulate(module);
   bind_trace_dot(module);
+  bind_delayed_experiment(module);
   module.def(
       "verify_casts",
       [](const std::vector<std::string>& formats, const std::vector<std::string>& profiles,

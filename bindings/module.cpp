@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("version") = std::string(fp8lab::experiments::version());
   bind_casts(module);
   bind_random(module);
+  bind_delayed(module);
   bind_distributions(module);
   bind_products(module);
   bind_measures(module);

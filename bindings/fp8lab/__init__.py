@@ -5,7 +5,7 @@
 >>> fp8lab.encode(np.float32([0.3, 448, 1e9]), "e4m3")
 array([ 42, 126, 126], dtype=uint8)
 
-``formats()``, ``profiles()``, ``models()`` and ``distributions()`` list what there is; ``str()`` of each entry explains it.
+``formats()``, ``profiles()``, ``models()``, ``distributions()`` and ``delayed_versions()`` list what there is; ``str()`` of each entry explains it.
 """
 
 from fp8lab import experiments
@@ -22,6 +22,7 @@ from fp8lab._casts import (
     unpack_pairs,
 )
 from fp8lab._core import (
+    DelayedVersion,
     Distribution,
     ErrorTotals,
     Format,
@@ -32,6 +33,7 @@ from fp8lab._core import (
     targets,
     version as __version__,
 )
+from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._products import gemm, mma, model_with, models
@@ -39,8 +41,11 @@ from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, tor
 from fp8lab._trace import trace_dot
 
 __all__ = [
+    "AmaxHistory",
     "BestScale",
     "ChainDifferences",
+    "Delayed",
+    "DelayedVersion",
     "Distribution",
     "ErrorTotals",
     "Format",
@@ -53,6 +58,7 @@ __all__ = [
     "cast_to_representable",
     "chain_differences",
     "decode",
+    "delayed_versions",
     "distributions",
     "encode",
     "errors",
@@ -69,6 +75,7 @@ __all__ = [
     "pack_pairs",
     "philox4x32",
     "profiles",
+    "reduced_amax",
     "relative_error",
     "roundings",
     "sample",

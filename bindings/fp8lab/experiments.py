@@ -5,17 +5,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import as_floats, as_format, as_profile, check_int, check_name, check_real
-from fp8lab._core import Distribution, Format, MmaModel, Profile
+from fp8lab._arrays import as_float32, as_floats, as_format, as_profile, check_int, check_name, check_real
+from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
+from fp8lab._delayed import as_version
 from fp8lab._distributions import as_distribution
 
-__all__ = ["Result", "accumulate", "cast", "double_rounding", "harmonic", "primer", "verify_casts", "verify_tensor_cores"]
+__all__ = [
+    "Result",
+    "accumulate",
+    "cast",
+    "delayed",
+    "double_rounding",
+    "harmonic",
+    "primer",
+    "verify_casts",
+    "verify_tensor_cores",
+]
 
 _MOST = 2**31 - 1
 _LONG = 2**64 - 1
@@ -45,7 +56,7 @@ def _path(value: Any, argument: str) -> bytes | None:
 
 def _list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
     """A list of checked entries; a single name, format, profile or number is a list of one."""
-    if isinstance(values, (str, Format, MmaModel, Profile)) or not isinstance(values, Iterable):
+    if isinstance(values, (str, DelayedVersion, Format, MmaModel, Profile)) or not isinstance(values, Iterable):
         values = [values]
     return [entry(value, argument) for value in values]
 
@@ -413,6 +424,93 @@ def harmonic(
     """
     content, report = _core.harmonic(_list(formats, "formats", as_format), _path(out, "out"))
     return Result(json.loads(content), report)
+
+
+def delayed(
+    trace: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    formats: Sequence[str | Format] = ("e4m3",),
+    versions: Sequence[str | DelayedVersion] = ("te_current", "te_current_unfused", "te_1_6", "te_0_1", "ms_amp", "torchao"),
+    algorithms: Sequence[str] = ("max", "most_recent"),
+    history: Sequence[int] = (1024, 16),
+    margin: int = 0,
+    reduce_amax: bool = True,
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Replay the scales of delayed scaling from a run's amaxes, every version side by side; Ctrl-C stops it.
+
+    The scales of a run depend on its amaxes alone. One cast of every tensor a step is replayed with every combination of
+    format, version, algorithm and history length. ``most_recent`` depends on no length and is replayed once a version;
+    ``ms_amp`` and ``torchao`` take the maximum whatever is asked for, and have no margin.
+
+    Parameters
+    ----------
+    trace : path or mapping, optional
+        A CSV with a header ``step,tensor,...`` and a line a step, or a float32 array of amaxes, one a step, for each
+        tensor's name. Several ranks' columns are called ``tensor@rank``. A built-in example if left out.
+    formats : sequence of str
+        What the scales are for: ``e4m3``, ``e5m2``.
+    versions : sequence of str or DelayedVersion
+        Of ``delayed_versions()``.
+    algorithms : sequence of str
+        ``max`` and ``most_recent``.
+    history : sequence of int
+        Lengths of the window, ``amax_history_len``.
+    margin : int
+        Scales are divided by ``2**margin``.
+    reduce_amax : bool
+        Ranks share their largest amax; otherwise each has scales of its own.
+    out : path, optional
+        Directory for ``delayed.json``, ``scales.csv`` with a row a step and tensor, and ``summary.csv``.
+
+    Returns
+    -------
+    Result
+        ``experiment``, ``provenance``, the array ``steps``, ``variants`` (``name``, ``version``, ``format``,
+        ``amax_history_len``, ``amax_compute_algo``, ``margin``) and ``tensors``: a list with ``name``, the array ``amaxes``
+        and ``replayed``, for each variant the array ``scales`` (float32: that of each step's cast, and of the one after the
+        last), ``clipped`` (steps whose amax is out of the format's range), ``unused_binades`` (how far below it, on
+        average) and ``parting`` from the format's first variant: None, or the index ``first`` of the first step with
+        another scale, the ``factor`` there, their ``count``, and ``widest`` and ``widest_factor``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments or a wrong trace; the message says the rule, and the line.
+    OSError
+        Where the trace cannot be read or ``out`` cannot be written; nothing is left half-written.
+    """
+    columns: dict[str, Any] = {}
+    if isinstance(trace, Mapping):
+        for name, amaxes in trace.items():
+            column = as_float32(amaxes, f"trace[{name!r}]")
+            if column.ndim != 1:
+                raise ValueError(f"trace[{name!r}] must have one dimension, not {column.ndim}")
+            columns[check_name(name, "a tensor's name")] = column
+        if not columns:
+            raise ValueError("a trace must have at least one tensor")
+    content, report = _core.delayed(
+        None if columns else _path(trace, "trace"),
+        list(columns),
+        list(columns.values()),
+        _list(formats, "formats", as_format),
+        _list(versions, "versions", as_version),
+        _list(algorithms, "algorithms", check_name),
+        _list(history, "history", lambda value, argument: check_int(value, argument, 1, 2**20)),
+        check_int(margin, "margin", -_MOST, _MOST),
+        _flag(reduce_amax, "reduce_amax"),
+        _path(out, "out"),
+    )
+    result = Result(json.loads(content), report)
+    result["steps"] = np.array(result["steps"])
+    for tensor in result["tensors"]:
+        tensor["amaxes"] = np.array([float(amax) for amax in tensor["amaxes"]], np.float32)
+        for replayed in tensor["replayed"]:
+            replayed["scales"] = np.array([float(scale) for scale in replayed["scales"]], np.float32)
+            if replayed["parting"]:
+                for factor in ("factor", "widest_factor"):
+                    replayed["parting"][factor] = float(replayed["parting"][factor])
+    return result
 
 
 def verify_casts(

@@ -4,6 +4,7 @@
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/targets.hpp"
+#include "fp8lab/reference/delayed_scaling.hpp"
 #include "fp8lab/reference/distributions.hpp"
 #include "fp8lab/reference/mma_model.hpp"
 
@@ -41,6 +42,14 @@ std::string list_models() {
   return text;
 }
 
+std::string list_delayed_versions() {
+  std::string text;
+  for (const DelayedVersion& version : delayed_versions) {
+    text += entry(version.name, std::string(version.description) + "\n    Source: " + std::string(version.source));
+  }
+  return text;
+}
+
 std::string list_distributions() {
   std::string text;
   for (const Distribution& distribution : distributions) {
@@ -72,6 +81,9 @@ void add_lists(CLI::App& app, Command& chosen) {
   add_list_command(app, chosen, "profiles",
                    "List the profiles: what casts do with overflow, infinity, NaN, zero and sign", list_profiles);
   add_list_command(app, chosen, "models", "List the tensor cores that are modelled, with their evidence", list_models);
+  add_list_command(app, chosen, "delayed-versions",
+                   "List the versions of delayed scaling: whose rules make a scale of an amax history",
+                   list_delayed_versions);
   add_list_command(app, chosen, "distributions", "List the distributions that can be drawn from", list_distributions);
   add_list_command(app, chosen, "targets", "List the vector instruction sets of this machine, best first",
                    list_targets);

@@ -10,6 +10,7 @@
 
 #include "fp8lab/experiments/accumulate.hpp"
 #include "fp8lab/experiments/chosen.hpp"
+#include "fp8lab/reference/delayed_scaling.hpp"
 
 namespace fp8lab::experiments {
 
@@ -24,6 +25,8 @@ template <typename... Parts>
 inline std::string_view key_of(const ChosenFormat& format) { return format.name; }
 inline std::string_view key_of(const ChosenProfile& profile) { return profile.name; }
 inline std::string_view key_of(Rounding rounding) { return name_of(rounding); }
+inline std::string_view key_of(const DelayedVersion& version) { return version.name; }
+inline std::string_view key_of(AmaxComputeAlgo algo) { return fp8lab::name_of(algo); }
 inline std::string_view key_of(const MmaModel& model) { return model.name; }
 inline std::string key_of(const FactorDraws& draws) { return draws.name(); }
 inline double key_of(double value) { return value; }

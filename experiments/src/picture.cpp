@@ -37,13 +37,25 @@ std::string table_row(const std::vector<std::string>& row, const std::vector<std
 
 bool is_drawable(double value) { return value > 0 && std::isfinite(value); }
 
+/// The points that the axes can show.
+Line drawable_part(const Line& line, AxisOfX axis) {
+  Line kept{line.mark, {}, {}};
+  for (std::size_t i = 0; i < line.x.size(); ++i) {
+    const bool has_x = axis == AxisOfX::linear ? std::isfinite(line.x[i]) : is_drawable(line.x[i]);
+    if (!has_x || !is_drawable(line.y[i])) continue;
+    kept.x.push_back(line.x[i]);
+    kept.y.push_back(line.y[i]);
+  }
+  return kept;
+}
+
 /// Where draw_lines() puts what: rows of characters, the highest first.
 class Plane {
  public:
   static constexpr int rows_a_decade = 3;
 
-  /// Precondition: positive and finite points, at least one.
-  Plane(const std::vector<Line>& lines, int width) {
+  /// Precondition: finite points that the axes can show, at least one.
+  Plane(const std::vector<Line>& lines, int width, AxisOfX axis) : axis_(axis) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     double lowest = infinity;
     double right = -infinity;
@@ -51,13 +63,13 @@ class Plane {
     top_ = -infinity;
     for (const Line& line : lines) {
       for (std::size_t i = 0; i < line.x.size(); ++i) {
-        left_ = std::min(left_, std::log10(line.x[i]));
-        right = std::max(right, std::log10(line.x[i]));
+        left_ = std::min(left_, along(line.x[i]));
+        right = std::max(right, along(line.x[i]));
         lowest = std::min(lowest, std::floor(std::log10(line.y[i])));
         top_ = std::max(top_, std::ceil(std::log10(line.y[i])));
       }
     }
-    if (right > left_) cells_a_decade_ = (width - 1) / (right - left_);
+    if (right > left_) cells_a_unit_ = (width - 1) / (right - left_);
     rows_.assign(static_cast<std::size_t>((top_ - lowest) * rows_a_decade) + 1,
                  std::string(static_cast<std::size_t>(width), ' '));
   }
@@ -67,9 +79,7 @@ class Plane {
   [[nodiscard]] int exponent(std::size_t row) const {
     return static_cast<int>(top_) - static_cast<int>(row) / rows_a_decade;
   }
-  [[nodiscard]] int column(double x) const {
-    return static_cast<int>(std::lround((std::log10(x) - left_) * cells_a_decade_));
-  }
+  [[nodiscard]] int column(double x) const { return static_cast<int>(std::lround((along(x) - left_) * cells_a_unit_)); }
   void mark(const Line& line, std::size_t i) {
     char& cell = cell_of(column(line.x[i]), std::log10(line.y[i]));
     cell = cell == ' ' || cell == '.' || cell == line.mark ? line.mark : '*';
@@ -85,13 +95,22 @@ class Plane {
   }
 
  private:
+  /// A place on the horizontal axis: decades where it is logarithmic.
+  [[nodiscard]] double along(double x) const {
+    switch (axis_) {
+      case AxisOfX::logarithmic: return std::log10(x);
+      case AxisOfX::linear: break;
+    }
+    return x;
+  }
   char& cell_of(int column, double log_y) {
     return rows_[static_cast<std::size_t>(std::lround((top_ - log_y) * rows_a_decade))]
                 [static_cast<std::size_t>(column)];
   }
 
   double left_, top_;
-  double cells_a_decade_ = 0;
+  double cells_a_unit_ = 0;
+  AxisOfX axis_;
   std::vector<std::string> rows_;
 };
 
@@ -203,22 +222,17 @@ std::string draw_binades(const std::vector<std::string>& titles, const std::vect
   return text;
 }
 
-std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style) {
+std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, AxisOfX axis) {
   // 1. What can be drawn.
   std::vector<Line> drawable;
   std::vector<double> ticks;
   for (const Line& line : lines) {
-    Line& kept = drawable.emplace_back(Line{line.mark, {}, {}});
-    for (std::size_t i = 0; i < line.x.size(); ++i) {
-      if (!is_drawable(line.x[i]) || !is_drawable(line.y[i])) continue;
-      kept.x.push_back(line.x[i]);
-      kept.y.push_back(line.y[i]);
-      ticks.push_back(line.x[i]);
-    }
+    const Line& kept = drawable.emplace_back(drawable_part(line, axis));
+    ticks.insert(ticks.end(), kept.x.begin(), kept.x.end());
   }
   if (ticks.empty()) return "";
   // 2. Lines first: a mark covers them.
-  Plane plane(drawable, std::clamp(style.width - label_width - 9, 20, 80));  // 9: the last tick's label
+  Plane plane(drawable, std::clamp(style.width - label_width - 9, 20, 80), axis);  // 9: the last tick's label
   for (const Line& line : drawable) {
     for (std::size_t i = 0; i + 1 < line.x.size(); ++i) plane.join(line, i);
   }

@@ -28,7 +28,7 @@ endif()
 expect(0 "not judged" "^$" primer --mma exact ${small})
 
 set(line "^fp8lab: [^\n]*")
-expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, accumulate, double-rounding, dot, verify, formats, profiles, models, distributions, targets\n$" prime)
+expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, accumulate, double-rounding, dot, delayed, verify, formats, profiles, models, delayed-versions, distributions, targets\n$" prime)
 expect(2 "^$" "${line}\n$" primer --no-such-option)
 expect(2 "^$" "${line}unknown model for the FP8 product 'h200'; known: hopper_wgmma_fp8[^\n]*\n$" primer --mma h200)
 expect(2 "^$" "${line}rows must be a multiple of 16[^\n]*not 100\n$" primer --rows 100)
@@ -226,6 +226,40 @@ expect(2 "^$" "${line}--row requires --file-a[^\n]*\n$" dot --a 38 --b 38 --row 
 expect(2 "^$" "${line}cannot read none: there is no such file\n$" dot --file-a none --b 38)
 expect(2 "^$" "${line}scale_a has 1 codes; hopper_wgmma_fp8 has no block scales\n$" dot --a 38 --b 38 --scale-a 7f)
 
+# delayed
+expect(0 "the built-in example: 48 steps, 5 tensors, 16 variants\n.*parts at step.*Scale against step" "^$" delayed --out ${WORK}/delayed)
+file(READ ${WORK}/delayed/delayed.json json)
+string(JSON parting GET "${json}" tensors 4 replayed 8 parting widest_factor)
+if(NOT parting STREQUAL "inf" OR NOT EXISTS ${WORK}/delayed/scales.csv OR NOT EXISTS ${WORK}/delayed/summary.csv)
+  message(FATAL_ERROR "delayed.json: ${parting}")
+endif()
+file(WRITE ${WORK}/trace.csv "step,x,y\n1,4,1\n2,0,1\n3,0,1\n4,0,1\n5,1,1\n6,1,1\n")
+set(delayed delayed --amax ${WORK}/trace.csv)
+expect(0 "\n  b              6   4 +4 +6 +1 .*\n  6        1      112      448\n" "^$"
+       ${delayed} --versions te_1_6,te_1_6_unfused --algorithms max --history 3)
+expect(0 "a te_0_1 max 4 e5m2" "^$" ${delayed} --versions te_0_1 --history 4 --formats e5m2 --margin 1 --no-reduce)
+expect(0 "^$" "^$" ${delayed} --quiet)
+expect(2 "^$" "${line}history must be from 1 to 1048576, not 0\n$" ${delayed} --history 16,0)
+expect(2 "^$" "${line}history must be from 1 to 1048576, not -5\n$" ${delayed} --history -5)
+expect(2 "^$" "${line}unknown amax_compute_algo 'mean'; known: max, most_recent\n$" ${delayed} --algorithms mean)
+expect(2 "^$" "${line}unknown version of delayed scaling 'te_9'; known: te_0_1, [^\n]*torchao\n$" ${delayed} --versions te_9)
+expect(2 "^$" "${line}delayed scaling is for e4m3 and e5m2, not e2m1\n$" ${delayed} --formats e2m1)
+expect(2 "^$" "${line}margin must be from -62 to 62, not 63\n$" ${delayed} --margin 63)
+expect(2 "^$" "${line}cannot read [^\n]*none.csv: No such file[^\n]*\n$" delayed --amax ${WORK}/none.csv)
+expect(2 "^$" "${line}cannot read [^\n]*: it is a directory\n$" delayed --amax ${WORK})
+foreach(case "step,x|1,abc@line 2: column x: 'abc' is no number" "step,x,y|1,2@line 2: it has 2 fields, and the header has 3"
+             "step,x|1,2,3@line 2: it has 3 fields" "@line 1: it is empty" "step,x@line 1: there is no step"
+             "x,y|1,2@line 1: the first column must be called step" "step,x|2,1|1,1@line 3: step 1 must come after 2")
+  string(REPLACE "@" ";" parts "${case}")
+  list(GET parts 0 text)
+  list(GET parts 1 message)
+  string(REPLACE "|" "\n" text "${text}")
+  file(WRITE ${WORK}/wrong.csv "${text}")
+  expect(2 "^$" "${line}wrong.csv, ${message}[^\n]*\n$" delayed --amax ${WORK}/wrong.csv)
+endforeach()
+file(CHMOD ${WORK}/delayed/scales.csv PERMISSIONS OWNER_READ)
+expect(2 "^$" "${line}scales.csv: the file is read-only\n$" delayed --out ${WORK}/delayed)
+
 # verify casts
 expect(0 "e4m3 +ml_dtypes +nearest_even +0 .*\n0 mismatches: verified\n" "^$"
        verify casts --formats e4m3 --roundings nearest_even --chunks 1 --out ${WORK}/verified)
@@ -271,5 +305,6 @@ expect(2 "^$" "${line}dots must be from 1 to 2\\^40, not 0\n$" verify tensor-cor
 expect(0 "^e4m3\n[^\n]*largest 448[^\n]*\n    8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits\n" "^$" formats)
 expect(0 "e8m0_deepgemm\n    rounds upward; [^\n]*\n    Source: DeepGEMM" "^$" profiles)
 expect(0 "hopper_wgmma_fp8\n[^\n]*\n    Source: [^\n]*\n    Evidence: " "^$" models)
+expect(0 "te_1_7\n[^\n]*\n    Source: NVIDIA/TransformerEngine" "^$" delayed-versions)
 expect(0 "student_t\n" "^$" distributions)
 expect(0 "scalar\n$" "^$" targets)

@@ -23,6 +23,14 @@ TEST_CASE("lines are drawn where their points are") {
         "1e-2     |                   .a\n"
         "         +---------------------\n"
         "          1         10        100\n");
+  // Linear, with zero on it: 20 columns from one point to the next.
+  CHECK(draw_lines({{'a', {0, 1}, {1, 0.1}}}, {.unicode = false, .width = 39}, AxisOfX::linear) ==
+        "1e0      |a...\n"
+        "         |    ......\n"
+        "         |          .......\n"
+        "1e-1     |                 ...a\n"
+        "         +---------------------\n"
+        "          0                   1\n");
   CHECK(draw_lines({{'a', {1}, {std::nan("")}}}, {}).empty());
   CHECK(draw_lines({{'a', {5}, {7}}}, {.unicode = false, .width = 39}).starts_with("1e1      |a\n         |\n"));
 }

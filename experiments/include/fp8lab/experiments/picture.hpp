@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,13 @@ struct Line {
   std::vector<double> x, y;
 };
 
-/// Lines in a plane with a logarithmic scale on both axes, three lines of text a decade. What is not positive and
-/// finite is left out; empty where nothing is left. Where marks meet, a '*' stands for all of them.
-[[nodiscard]] std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style);
+/// The scale of draw_lines()'s horizontal axis.
+enum class AxisOfX : std::uint8_t { logarithmic, linear };
+
+/// Lines in a plane with a logarithmic scale on both axes, or on the vertical one alone, three lines of text a decade.
+/// What is not finite, or not positive on a logarithmic axis, is left out; empty where nothing is left. Where marks
+/// meet, a '*' stands for all of them.
+[[nodiscard]] std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style,
+                                     AxisOfX axis = AxisOfX::logarithmic);
 
 }  // namespace fp8lab::experiments

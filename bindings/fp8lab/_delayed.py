@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import Array, as_float32, check_int, check_name, check_real
+from fp8lab._core import DelayedVersion
+
+_MOST = 2**31 - 1
+_LONGEST = 2**20
+
+
+def delayed_versions() -> list[DelayedVersion]:
+    """The versions of delayed scaling that there are: whose rules make a scale of an amax history; ``str()`` explains each."""
+    return _core.delayed_versions()
+
+
+def as_version(value: Any, argument: str) -> str:
+    """The name of a version, or of one that is given as it is."""
+    return value.name if isinstance(value, DelayedVersion) else check_name(value, argument, " or a DelayedVersion")
+
+
+def as_amax(value: Any, argument: str) -> float:
+    """A number that float32 can hold, infinities and NaN included."""
+    number = check_real(value, argument)
+    if np.isfinite(number) and abs(number) > float(np.finfo(np.float32).max):
+        raise ValueError(f"{argument} must be a float32, and {number} is larger than all of them")
+    return number
+
+
+def _as_precision(value: Any) -> tuple[bool, bool, bool]:
+    if not isinstance(value, (tuple, list)) or len(value) != 3 or not all(isinstance(flag, bool) for flag in value):
+        raise TypeError("override_linear_precision must be three bools, (fprop, dgrad, wgrad)")
+    return (value[0], value[1], value[2])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delayed:
+    """Delayed scaling: the scale of a cast comes from the amaxes of earlier steps.
+
+    Fields and defaults are those of Transformer Engine's ``DelayedScaling`` recipe; ``str()`` explains the recipe.
+
+    Parameters
+    ----------
+    margin : int
+        The scale is divided by ``2**margin``; -62 to 62.
+    interval : int
+        At least 1. Read by none of the versions, whose scales change every step.
+    fp8_format : str
+        ``hybrid`` (E4M3 forward, E5M2 backward) or ``e4m3`` (both).
+    amax_history_len : int
+        The window, the running step included: 1 to 2^20.
+    amax_compute_algo : str or callable
+        ``max``, ``most_recent``, or a function that gets the history (a float32 array, row 0 the running step) and
+        returns the amax. A function takes the version's unfused path, as in Transformer Engine.
+    reduce_amax : bool
+        Ranks share the largest of their amaxes: see ``reduced_amax``.
+    override_linear_precision : (bool, bool, bool)
+        Whether fprop, dgrad and wgrad run in high precision, of which only wgrad may. No scale depends on it.
+    version : str or DelayedVersion
+        One of ``delayed_versions()``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a field that is out of range, or that the version does not have; the message says the rule.
+    """
+
+    margin: int = 0
+    interval: int = 1
+    fp8_format: str = "hybrid"
+    amax_history_len: int = 1024
+    amax_compute_algo: str | Callable[[Array], float] = "max"
+    reduce_amax: bool = True
+    override_linear_precision: tuple[bool, bool, bool] = (False, False, False)
+    version: str | DelayedVersion = "te_current"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "version", as_version(self.version, "version"))
+        self._recipe()
+
+    def _recipe(self) -> _core.DelayedRecipe:
+        algo = self.amax_compute_algo
+        if not isinstance(self.reduce_amax, bool):
+            raise TypeError(f"reduce_amax must be a bool, not {type(self.reduce_amax).__name__}")
+        return _core.DelayedRecipe(
+            check_int(self.margin, "margin", -_MOST, _MOST),
+            check_int(self.interval, "interval", -_MOST, _MOST),
+            check_name(self.fp8_format, "fp8_format"),
+            check_int(self.amax_history_len, "amax_history_len", 1, _LONGEST),
+            (lambda history: as_amax(algo(history), "what amax_compute_algo returns"))
+            if callable(algo)
+            else check_name(algo, "amax_compute_algo", " or a function"),
+            self.reduce_amax,
+            _as_precision(self.override_linear_precision),
+            as_version(self.version, "version"),
+        )
+
+    def __str__(self) -> str:
+        return self._recipe().describe()
+
+
+class AmaxHistory:
+    """The state of delayed scaling for one tensor: a value that the caller owns, keeps and copies.
+
+    Parameters
+    ----------
+    recipe : Delayed
+    backward : bool
+        Whether the tensor is a gradient: the format of ``hybrid`` is E5M2 then.
+
+    Examples
+    --------
+    >>> history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=2))
+    >>> for amax in [2.0, 4.0, 1.0, 1.0]:
+    ...     history.record_amax(amax)  # the cast: its scale is history.scale
+    ...     history.update_scale()     # the end of the step
+    >>> history.scale
+    448.0
+    """
+
+    def __init__(self, recipe: Delayed, *, backward: bool = False) -> None:
+        if not isinstance(recipe, Delayed):
+            raise TypeError(f"recipe must be a Delayed, not {type(recipe).__name__}")
+        if not isinstance(backward, bool):
+            raise TypeError(f"backward must be a bool, not {type(backward).__name__}")
+        self._recipe = recipe
+        self._history = _core.AmaxHistory(recipe._recipe(), backward)
+
+    @property
+    def recipe(self) -> Delayed:
+        """The recipe, with the history's present length."""
+        return self._recipe
+
+    @property
+    def amaxes(self) -> Array:
+        """The window, a float32 array: row 0 is the running step's. A copy; assign one to restore a state."""
+        return self._history.amaxes
+
+    @amaxes.setter
+    def amaxes(self, amaxes: Any) -> None:
+        self._history.amaxes = as_float32(amaxes, "amaxes", (self._recipe.amax_history_len,))
+
+    @property
+    def scale(self) -> float:
+        """Of the next cast; after ``record_amax`` that of the cast itself."""
+        return self._history.scale
+
+    @scale.setter
+    def scale(self, scale: float) -> None:
+        self._history.scale = as_amax(scale, "scale")
+
+    @property
+    def scale_inv(self) -> float:
+        """Of the last cast's data; Transformer Engine up to 1.10 writes it with the new scale."""
+        return self._history.scale_inv
+
+    @scale_inv.setter
+    def scale_inv(self, scale_inv: float) -> None:
+        self._history.scale_inv = as_amax(scale_inv, "scale_inv")
+
+    @property
+    def position(self) -> int:
+        """Steps done; by MS-AMP's rule since it began anew."""
+        return self._history.position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._history.position = check_int(position, "position", 0, 2**64 - 1)
+
+    def record_amax(self, amax: float) -> None:
+        """What a cast of a tensor with that amax (rounded to float32) does; several in a step leave the largest.
+
+        Raises TypeError or ValueError for an amax that is negative or larger than every float32.
+        """
+        self._history.record_amax(as_amax(amax, "amax"))
+
+    def update_scale(self) -> None:
+        """The end of a step: the next scale, and the window moves on."""
+        self._history.update_scale()
+
+    def resize_history(self, amax_history_len: int) -> None:
+        """Another length in the middle of a run: a shorter history keeps the oldest amaxes and drops the newest.
+
+        Raises TypeError or ValueError unless it is an int from 1 to 2^20.
+        """
+        length = check_int(amax_history_len, "amax_history_len", 1, _LONGEST)
+        self._history.resize_history(length)
+        self._recipe = replace(self._recipe, amax_history_len=length)
+
+    def copy(self) -> AmaxHistory:
+        """The same state, to go on apart."""
+        other = AmaxHistory.__new__(AmaxHistory)
+        other._recipe = self._recipe
+        other._history = _core.AmaxHistory(self._history)
+        return other
+
+    __copy__ = copy
+
+    def __repr__(self) -> str:
+        return f"<fp8lab.AmaxHistory of {self._recipe.amax_history_len} amaxes, scale {self.scale:g}>"
+
+
+def reduced_amax(of_ranks: Any) -> float:
+    """What an all-reduce with MAX leaves of the ranks' amaxes: the largest; NaN where all are.
+
+    Parameters
+    ----------
+    of_ranks : array_like of float32
+        At least one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other types, and for none.
+    """
+    return _core.reduced_amax(as_float32(of_ranks, "of_ranks").reshape(-1))

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/experiments/amax_trace.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+
+#include "lists.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr std::size_t most_amaxes = 1 << 24;
+
+/// The whole of a text as a number; none where it is not one that fits.
+template <typename T>
+std::optional<T> number_in(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// The fields between commas, without the spaces around them.
+std::vector<std::string> fields_of(std::string_view line) {
+  std::vector<std::string> fields;
+  for (std::size_t first = 0; first <= line.size();) {
+    const std::size_t end = std::min(line.find(',', first), line.size());
+    std::string_view field = line.substr(first, end - first);
+    constexpr std::string_view spaces = " \t\r";
+    field.remove_prefix(std::min(field.find_first_not_of(spaces), field.size()));
+    field = field.substr(0, field.find_last_not_of(spaces) + 1);
+    fields.emplace_back(field);
+    first = end + 1;
+  }
+  return fields;
+}
+
+/// A column's name in parts.
+struct ColumnName {
+  std::string tensor;
+  std::optional<int> rank;
+};
+ColumnName split_name(const std::string& name) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
+  const std::size_t at = name.rfind('@');
+  ColumnName split{name.substr(0, at), std::nullopt};
+  if (split.tensor.empty()) refuse("a column must have a name, tensor or tensor@rank, not '", name, "'");
+  if (std::ranges::any_of(name, is_control)) refuse("a column's name must be printable");
+  if (at == std::string::npos) return split;
+  split.rank = number_in<int>(std::string_view(name).substr(at + 1));
+  if (!split.rank || *split.rank < 0) refuse("the rank after the '@' of column '", name, "' must be a whole number");
+  return split;
+}
+
+/// Throws unless every tensor has the ranks of the first, or none as it has.
+void check_ranks(const std::vector<TracedTensor>& tensors) {
+  const TracedTensor& first = tensors.front();
+  for (const TracedTensor& tensor : tensors) {
+    if (tensor.ranks.empty() != first.ranks.empty()) {
+      refuse("either every column or none has a rank: ", tensor.name, " and ", first.name, " differ");
+    }
+    for (const auto& [has, lacks] : {std::pair{&first, &tensor}, std::pair{&tensor, &first}}) {
+      for (const int rank : has->ranks) {
+        if (std::ranges::find(lacks->ranks, rank) != lacks->ranks.end()) continue;
+        refuse("column '", lacks->name, "@", rank, "' is missing: ", has->name, " has that rank");
+      }
+    }
+  }
+}
+
+/// Tensors as their columns' names have them, without amaxes; columns[i] says to which tensor column i goes.
+struct Layout {
+  std::vector<TracedTensor> tensors;
+  std::vector<std::size_t> columns;
+};
+Layout layout_of(const std::vector<std::string>& names) {
+  Layout layout;
+  if (names.empty()) refuse("a trace must have a column for at least one tensor");
+  for (const std::string& name : names) {
+    const ColumnName split = split_name(name);
+    auto tensor = std::ranges::find(layout.tensors, split.tensor, &TracedTensor::name);
+    const bool is_new = tensor == layout.tensors.end();
+    if (is_new) tensor = layout.tensors.insert(tensor, TracedTensor{split.tensor, {}, {}});
+    const bool is_twice =
+        !is_new && (!split.rank || std::ranges::find(tensor->ranks, *split.rank) != tensor->ranks.end());
+    if (is_twice) refuse("column '", name, "' is there twice");
+    if (!is_new && tensor->ranks.empty()) refuse("either every column or none has a rank: ", split.tensor, " has both");
+    if (split.rank) tensor->ranks.push_back(*split.rank);
+    layout.columns.push_back(static_cast<std::size_t>(tensor - layout.tensors.begin()));
+  }
+  check_ranks(layout.tensors);
+  return layout;
+}
+
+/// Reads a CSV line by line; every message begins with the place.
+class Reader {
+ public:
+  Reader(std::istream& text, std::string source) : text_(text), source_(std::move(source)) {}
+
+  AmaxTrace read() {
+    // 1. The header.
+    std::string line;
+    if (!next(line)) fail("it is empty; it must begin with a header, step,tensor,...");
+    std::vector<std::string> names = fields_of(line);
+    if (names.front() != "step") fail("the first column must be called step, not '", names.front(), "'");
+    names.erase(names.begin());
+    placed([&] { (void)layout_of(names); });
+    // 2. A line a step; empty ones may come after the last.
+    std::vector<std::vector<float>> columns(names.size());
+    std::vector<std::uint64_t> steps;
+    while (next(line)) {
+      if (line.find_first_not_of(" \t\r") == std::string::npos) {
+        if (!is_rest_empty()) fail("it is empty");
+        break;
+      }
+      read_line(fields_of(line), names, steps, columns);
+    }
+    if (text_.bad()) throw std::runtime_error("cannot read " + source_);
+    if (steps.empty()) fail("there is no step after the header");
+    return trace_of_columns(source_, steps, names, columns);
+  }
+
+ private:
+  bool next(std::string& line) {
+    if (!std::getline(text_, line)) return false;
+    ++line_;
+    return true;
+  }
+  bool is_rest_empty() {
+    for (std::string line; std::getline(text_, line);) {
+      if (line.find_first_not_of(" \t\r") != std::string::npos) return false;
+    }
+    return true;
+  }
+
+  template <typename... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    refuse(source_, ", line ", std::max<std::size_t>(line_, 1), ": ", parts...);
+  }
+  template <typename Work>
+  void placed(const Work& work) const {
+    try {
+      work();
+    } catch (const std::invalid_argument& error) {
+      fail(error.what());
+    }
+  }
+
+  void read_line(const std::vector<std::string>& fields, const std::vector<std::string>& names,
+                 std::vector<std::uint64_t>& steps, std::vector<std::vector<float>>& columns) const {
+    if (fields.size() != names.size() + 1) {
+      fail("it has ", fields.size(), " fields, and the header has ", names.size() + 1);
+    }
+    const auto step = number_in<std::uint64_t>(fields.front());
+    if (!step) fail("step must be a whole number, not '", fields.front(), "'");
+    if (!steps.empty() && *step <= steps.back()) fail("step ", *step, " must come after ", steps.back());
+    if ((steps.size() + 1) * names.size() > most_amaxes) fail("there are more than ", most_amaxes, " amaxes");
+    steps.push_back(*step);
+    for (std::size_t column = 0; column < names.size(); ++column) {
+      const std::string& field = fields[column + 1];
+      const auto amax = number_in<float>(field);
+      if (!amax) fail("column ", names[column], ": '", field, "' is no number that float32 holds");
+      if (std::signbit(*amax)) fail("column ", names[column], ": an amax must not be negative, and is ", field);
+      columns[column].push_back(*amax);
+    }
+  }
+
+  std::istream& text_;
+  std::string source_;
+  std::size_t line_ = 0;
+};
+
+}  // namespace
+
+AmaxTrace trace_of_columns(const std::string& source, const std::vector<std::uint64_t>& steps,
+                           const std::vector<std::string>& names, const std::vector<std::vector<float>>& columns) {
+  Layout layout = layout_of(names);
+  if (steps.empty()) refuse("a trace must have at least one step");
+  if (!std::ranges::is_sorted(steps, std::ranges::less_equal())) refuse("steps must ascend");
+  if (columns.size() != names.size()) refuse("there are ", columns.size(), " columns and ", names.size(), " names");
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i].size() != steps.size()) {
+      refuse("column ", names[i], " has ", columns[i].size(), " amaxes, and there are ", steps.size(), " steps");
+    }
+    const auto negative = std::ranges::find_if(columns[i], [](float amax) { return std::signbit(amax); });
+    if (negative != columns[i].end()) refuse("column ", names[i], ": an amax must not be negative, and is ", *negative);
+    layout.tensors[layout.columns[i]].amaxes.push_back(columns[i]);
+  }
+  return {source, steps, std::move(layout.tensors)};
+}
+
+AmaxTrace parse_amax_trace(std::istream& text, const std::string& source) { return Reader(text, source).read(); }
+
+AmaxTrace read_amax_trace(const std::filesystem::path& file) {
+  const auto fail = [&](const std::string& why) {
+    throw std::runtime_error("cannot read " + file.string() + ": " + why);
+  };
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) fail("it is a directory");
+  errno = 0;
+  std::ifstream text(file, std::ios::binary);
+  if (!text.is_open()) fail(std::strerror(errno));
+  return parse_amax_trace(text, file.string());
+}
+
+AmaxTrace example_amax_trace() {
+  constexpr std::uint64_t count = 48;
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  constexpr float tiny = 1e-38F;
+  std::vector<std::uint64_t> steps;
+  std::vector<std::vector<float>> columns(5);
+  float drift = 0.25F;
+  for (std::uint64_t step = 1; step <= count; ++step) {
+    const float around_4 = 3.5F + 0.0625F * static_cast<float>(step * 7 % 17);  // 3.5 to 4.5, without a pattern
+    steps.push_back(step);
+    columns[0].push_back(around_4);
+    columns[1].push_back(drift);
+    columns[2].push_back(step == 20 ? 64 * around_4 : around_4);
+    columns[3].push_back(step >= 24 ? 16 * around_4 : around_4);
+    columns[4].push_back(step % 4 == 1 ? around_4 / static_cast<float>(step) : 0);
+    if (step == 24) columns[4].back() = inf;
+    if (step > 40) columns[4].back() = tiny;
+    drift *= 1.125F;
+  }
+  return trace_of_columns("the built-in example", steps, {"stationary", "drifting", "outlier", "jump", "rare"},
+                          columns);
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "fp8lab/formats/format.hpp"
+
+namespace fp8lab {
+
+/// What becomes of the amax history at the end of a step, and which amax the new scale is made of. Row 0 is the running
+/// step's.
+enum class HistoryRule : std::uint8_t {
+  bulk_kernel,    ///< of Transformer Engine: an amax of 0 changes nothing; any other moves into the window; NaN is
+                  ///< ignored by the maximum
+  single_kernel,  ///< of Transformer Engine: the same, but an amax of 0 moves into the window too
+  unfused,        ///< torch.max over the rows, which gives NaN where one is; then every amax moves into the window
+  ms_amp,         ///< just in time until the window is full; an amax of inf or NaN is dropped, and all begins anew
+  torchao,        ///< as unfused, and the very first cast takes the scale of its own amax
+};
+
+/// How an amax becomes a scale; all operations are those of float32 unless it says otherwise. Where the amax is not
+/// positive and finite, the old scale stays, except by `clamped_quotient`.
+enum class ScaleFormula : std::uint8_t {
+  power_of_two,      ///< e = floor(log2(fp8_max / amax)) - margin; 2^|e|; last of all, where e < 0, its inverse: of
+                     ///< the old scale as well, so that an infinite amax inverts it
+  margin_first,      ///< (fp8_max * 2^-margin) / amax
+  margin_last,       ///< (fp8_max / amax) / 2^margin
+  clamped_quotient,  ///< fp8_max / max(amax, 1e-12) in double, rounded once: 0 for an infinite amax, NaN for NaN
+};
+
+/// A release of a system that scales with delay, as far as its scales differ from others'.
+struct DelayedVersion {
+  std::string_view name;
+  HistoryRule history;
+  ScaleFormula formula;
+  bool clamps_infinity = false;        ///< a scale that overflows becomes the largest float32
+  bool inverse_is_of_the_cast = true;  ///< scale_inv is written with the data, not with the new scale
+  std::string_view description = {};
+  std::string_view source = {};
+
+  /// Whether it takes anything but the maximum of the window, and a margin: Transformer Engine's do.
+  [[nodiscard]] constexpr bool has_options() const {
+    return history != HistoryRule::ms_amp && history != HistoryRule::torchao;
+  }
+};
+
+// Where the versions' rules are to be read.
+inline constexpr std::string_view te_kernels =
+    "NVIDIA/TransformerEngine, transformer_engine/common/recipe/delayed_scaling.cu";
+inline constexpr std::string_view te_functions = "NVIDIA/TransformerEngine, transformer_engine/pytorch/fp8.py";
+
+// Transformer Engine by its releases, then others.
+inline constexpr DelayedVersion te_0_1{
+    .name = "te_0_1",
+    .history = HistoryRule::unfused,
+    .formula = ScaleFormula::power_of_two,
+    .inverse_is_of_the_cast = false,
+    .description =
+        "Transformer Engine before 0.13: scales are powers of two, without a limit (an amax below fp8_max / 2^128 "
+        "makes "
+        "them infinite), and an infinite amax inverts the scale; its defaults were amax_history_len 1 and most_recent",
+    .source = te_functions};
+inline constexpr DelayedVersion te_1_6{.name = "te_1_6",
+                                       .history = HistoryRule::bulk_kernel,
+                                       .formula = ScaleFormula::margin_first,
+                                       .inverse_is_of_the_cast = false,
+                                       .description =
+                                           "Transformer Engine 1.6, one kernel for all tensors: full-mantissa scales "
+                                           "without a limit; an amax of 0 no longer "
+                                           "moves into the window",
+                                       .source = te_kernels};
+inline constexpr DelayedVersion te_1_6_unfused{
+    .name = "te_1_6_unfused",
+    .history = HistoryRule::unfused,
+    .formula = ScaleFormula::margin_last,
+    .inverse_is_of_the_cast = false,
+    .description = "Transformer Engine 1.6 as NVTE_POST_AMAX_REDUCTION_FUSION=0 or a callable amax_compute_algo has it",
+    .source = te_functions};
+inline constexpr DelayedVersion te_1_7{
+    .name = "te_1_7",
+    .history = HistoryRule::bulk_kernel,
+    .formula = ScaleFormula::margin_first,
+    .clamps_infinity = true,
+    .inverse_is_of_the_cast = false,
+    .description = "Transformer Engine 1.7 to 1.10: a scale that overflows becomes the largest float32",
+    .source = te_kernels};
+inline constexpr DelayedVersion te_1_7_unfused{.name = "te_1_7_unfused",
+                                               .history = HistoryRule::unfused,
+                                               .formula = ScaleFormula::margin_last,
+                                               .clamps_infinity = true,
+                                               .inverse_is_of_the_cast = false,
+                                               .description = "Transformer Engine 1.7 to 1.10 without the fused kernel",
+                                               .source = te_functions};
+inline constexpr DelayedVersion te_current{
+    .name = "te_current",
+    .history = HistoryRule::bulk_kernel,
+    .formula = ScaleFormula::margin_first,
+    .clamps_infinity = true,
+    .description = "Transformer Engine since 1.11: the scales of 1.7, and the cast writes scale_inv beside its data",
+    .source = te_kernels};
+inline constexpr DelayedVersion te_current_unfused{
+    .name = "te_current_unfused",
+    .history = HistoryRule::unfused,
+    .formula = ScaleFormula::margin_last,
+    .clamps_infinity = true,
+    .description =
+        "Transformer Engine since 1.11 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it: NaN in the "
+        "window keeps the scale, an amax of 0 moves into the window, and a margin is applied after the limit",
+    .source = "NVIDIA/TransformerEngine, transformer_engine/pytorch/quantization.py"};
+inline constexpr DelayedVersion te_current_single{
+    .name = "te_current_single",
+    .history = HistoryRule::single_kernel,
+    .formula = ScaleFormula::margin_first,
+    .clamps_infinity = true,
+    .description =
+        "Transformer Engine's kernel for a single tensor, for other frameworks: an amax of 0 moves into the window",
+    .source = te_kernels};
+inline constexpr DelayedVersion ms_amp{
+    .name = "ms_amp",
+    .history = HistoryRule::ms_amp,
+    .formula = ScaleFormula::power_of_two,
+    .description =
+        "MS-AMP: powers of two, just in time for the first amax_history_len steps and after every amax that is not "
+        "finite; "
+        "its layers have a window of 16 for inputs and their gradients, of 1 for weights",
+    .source = "Azure/MS-AMP, msamp/common/tensor/meta.py; Peng et al., FP8-LM, arXiv 2310.18313"};
+inline constexpr DelayedVersion torchao{
+    .name = "torchao",
+    .history = HistoryRule::torchao,
+    .formula = ScaleFormula::clamped_quotient,
+    .description =
+        "torchao up to 0.9, which had delayed scaling: the first cast takes the scale of its own amax, an infinite "
+        "amax "
+        "makes the scale 0 and NaN makes it NaN while they are in the window; its default is a window of 16",
+    .source = "pytorch/ao, torchao/float8/float8_utils.py and float8_linear_utils.py"};
+
+inline constexpr std::array delayed_versions{te_0_1,         te_1_6,     te_1_6_unfused,     te_1_7,
+                                             te_1_7_unfused, te_current, te_current_unfused, te_current_single,
+                                             ms_amp,         torchao};
+
+/// The version called `name`. Throws std::invalid_argument that lists the known names.
+[[nodiscard]] const DelayedVersion& find_delayed_version(std::string_view name);
+
+/// Which formats a recipe casts to.
+enum class Fp8Format : std::uint8_t {
+  hybrid,     ///< E4M3 forward, E5M2 backward
+  e4m3_only,  ///< E4M3 for both; "e4m3" by name
+};
+/// Which half of a step a tensor belongs to: inputs and weights to the first, gradients of outputs to the second.
+enum class Pass : std::uint8_t { forward, backward };
+
+/// Which amax of the window makes the scale.
+enum class AmaxComputeAlgo : std::uint8_t { max, most_recent };
+/// The same as a function of the history, row 0 the newest.
+using AmaxFunction = std::function<float(std::span<const float>)>;
+
+/// Throws std::invalid_argument that lists the known names.
+[[nodiscard]] Fp8Format find_fp8_format(std::string_view name);
+[[nodiscard]] AmaxComputeAlgo find_amax_compute_algo(std::string_view name);
+[[nodiscard]] std::string_view name_of(Fp8Format format);
+[[nodiscard]] std::string_view name_of(AmaxComputeAlgo algo);
+
+/// Which GEMMs of a Linear layer run in high precision.
+struct LinearPrecision {
+  bool fprop = false, dgrad = false, wgrad = false;
+};
+
+/// The largest amax_history_len.
+inline constexpr std::size_t longest_amax_history = 1 << 20;
+
+/// Delayed scaling: the scale of a cast comes from the amaxes of earlier steps. Fields and defaults are those of
+/// Transformer Engine's DelayedScaling recipe.
+struct Delayed {
+  int margin = 0;    ///< the scale is divided by 2^margin; -62 to 62: beyond, PyTorch's 2 ** margin is no int64
+  int interval = 1;  ///< read by none of the versions, whose scales change every step
+  Fp8Format fp8_format = Fp8Format::hybrid;
+  std::size_t amax_history_len = 1024;  ///< the window, the running step included
+  /// A function takes the version's unfused path, as in Transformer Engine.
+  std::variant<AmaxComputeAlgo, AmaxFunction> amax_compute_algo = AmaxComputeAlgo::max;
+  bool reduce_amax = true;  ///< ranks share the largest of their amaxes: see reduced_amax()
+  LinearPrecision override_linear_precision =
+      {};  ///< of these, Transformer Engine takes wgrad alone; no scale depends on it
+  DelayedVersion version = te_current;
+};
+
+/// The state of one tensor, which the caller owns.
+struct AmaxHistory {
+  std::vector<float> amaxes;   ///< row 0: the running step
+  float scale = 1;             ///< of the next cast
+  float scale_inv = 1;         ///< of the last one's data
+  std::uint64_t position = 0;  ///< steps done; by MS-AMP's rule since it began anew
+};
+
+/// Throws std::invalid_argument for a field that is out of range, or that the version does not have.
+void check(const Delayed& recipe);
+
+/// The largest value of the format that a tensor of that pass is cast to.
+[[nodiscard]] float fp8_max(const Delayed& recipe, Pass pass);
+
+/// The state before the first step: no amaxes, scale 1. Throws as check() does.
+[[nodiscard]] AmaxHistory start_history(const Delayed& recipe);
+
+/// What a cast of a tensor with that amax does: afterwards `scale` and, by the versions that write it then, `scale_inv`
+/// are those that the cast used. Several casts in a step leave the largest amax (torchao and, just in time, MS-AMP: the
+/// last one). Throws std::invalid_argument for a negative amax, and where recipe and history differ in length.
+void record_amax(const Delayed& recipe, Pass pass, AmaxHistory& history, float amax);
+
+/// The end of a step: the next scale, and the window moves on. Throws where recipe and history differ in length.
+void update_scale(const Delayed& recipe, Pass pass, AmaxHistory& history);
+
+/// The scale that an amax makes, given the scale before. Precondition: check() accepts the recipe.
+[[nodiscard]] float scale_of(const Delayed& recipe, Pass pass, float amax, float old_scale);
+
+/// Another length in the middle of a run, as Transformer Engine's set_meta_tensor has it: rows are cut off or, as
+/// zeros, added at the end, so that a shorter history keeps the oldest amaxes and drops the newest. Throws
+/// std::invalid_argument unless the length is from 1 to longest_amax_history.
+void resize_history(AmaxHistory& history, std::size_t amax_history_len);
+
+/// What an all-reduce with MAX leaves of the ranks' amaxes: the largest; NaN where all are. Throws
+/// std::invalid_argument where there is none.
+[[nodiscard]] float reduced_amax(std::span<const float> of_ranks);
+
+/// The recipe in words.
+[[nodiscard]] std::string describe(const Delayed& recipe);
+
+}  // namespace fp8lab

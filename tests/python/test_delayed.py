@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed scaling and its replay: recomputed with NumPy's float32 operations, from the formulas."""
+
+import csv
+import dataclasses
+import json
+import math
+import signal
+
+import numpy as np
+import pytest
+
+import fp8lab
+
+MAX = np.float32(np.finfo(np.float32).max)
+
+
+def usable(amax):
+    return np.isfinite(amax) and amax > 0
+
+
+def margin_first(fp8_max, margin, amax, old):
+    return np.float32(fp8_max * np.float32(2.0**-margin)) / amax if usable(amax) else old
+
+
+def margin_last(fp8_max, margin, amax, old):
+    return (fp8_max / amax) / np.float32(2.0**margin) if usable(amax) else old
+
+
+def clamped(formula):
+    def scale_of(fp8_max, margin, amax, old):
+        scale = formula(fp8_max, margin, amax, old)
+        return MAX if np.isinf(scale) else scale
+
+    return scale_of
+
+
+def power_of_two(fp8_max, margin, amax, old):
+    quotient = fp8_max / amax
+    exponent = np.float32(np.nan)
+    if np.isfinite(quotient) and quotient > 0:
+        exponent = np.floor(np.float32(math.log2(float(quotient)))) - margin
+    elif quotient == 0 or np.isinf(quotient):
+        exponent = np.float32(-np.inf if quotient == 0 else np.inf)
+    scale = np.exp2(np.float64(np.abs(exponent))).astype(np.float32) if usable(amax) else old
+    return np.float32(1) / scale if exponent < 0 else scale
+
+
+def te_fused(amaxes, length, algorithm, scale_of, zero_rolls):
+    """The scale of each step's cast; history[1:] are the amaxes of earlier steps, the oldest first."""
+    history, scale, used = np.zeros(length, np.float32), np.float32(1), []
+    for amax in amaxes:
+        used.append(scale)
+        if amax != 0 or zero_rolls:
+            window = np.append(history[1:], amax)
+            largest = np.fmax.reduce(window, initial=np.float32(0))
+            history = window.copy()
+            history[0] = 0
+            scale = scale_of(largest if algorithm == "max" else amax, scale)
+    return np.array([*used, scale], np.float32)
+
+
+def te_unfused(amaxes, length, algorithm, scale_of):
+    history, scale, used = np.zeros(length, np.float32), np.float32(1), []
+    for amax in amaxes:
+        used.append(scale)
+        history[0] = amax
+        scale = scale_of(np.max(history) if algorithm == "max" else amax, scale)  # np.max gives NaN where one is
+        history = np.roll(history, -1)
+        history[0] = 0
+    return np.array([*used, scale], np.float32)
+
+
+def ms_amp(amaxes, length, scale_of):
+    window, scale, counter, used = np.zeros(length, np.float32), np.float32(1), 0, []
+    for amax in amaxes:
+        if length == 1 or counter < length:
+            window[0] = amax
+            scale = scale_of(amax, scale)
+        else:
+            window[0] = np.fmax(window[0], amax)
+        used.append(scale)
+        bad = not np.isfinite(window[0])
+        if bad:
+            window[0] = 0
+        scale = scale_of(window.max(), scale)
+        window = np.roll(window, 1)
+        window[0] = 0
+        counter = 0 if bad else counter + 1
+    return np.array([*used, scale], np.float32)
+
+
+def torchao(amaxes, length, fp8_max):
+    def scale_of(past):
+        amax = np.max(past[-length:])
+        return np.float32(np.float64(fp8_max) / (amax if np.isnan(amax) else max(np.float64(amax), 1e-12)))
+
+    scales = [scale_of(amaxes[: i + 1]) for i in range(len(amaxes))]
+    return np.array([scales[0], *scales], np.float32)
+
+
+def expected(version, amaxes, length, algorithm, margin, fp8_max):
+    fp8_max = np.float32(fp8_max)
+
+    def by(formula):
+        return lambda amax, old: formula(fp8_max, margin, amax, old)
+
+    with np.errstate(all="ignore"):
+        match version:
+            case "te_0_1":
+                return te_unfused(amaxes, length, algorithm, by(power_of_two))
+            case "te_1_6":
+                return te_fused(amaxes, length, algorithm, by(margin_first), False)
+            case "te_1_7" | "te_current":
+                return te_fused(amaxes, length, algorithm, by(clamped(margin_first)), False)
+            case "te_current_single":
+                return te_fused(amaxes, length, algorithm, by(clamped(margin_first)), True)
+            case "te_1_6_unfused":
+                return te_unfused(amaxes, length, algorithm, by(margin_last))
+            case "te_1_7_unfused" | "te_current_unfused":
+                return te_unfused(amaxes, length, algorithm, by(clamped(margin_last)))
+            case "ms_amp":
+                return ms_amp(amaxes, length, lambda amax, old: power_of_two(fp8_max, 0, amax, old))
+            case "torchao":
+                return torchao(amaxes, length, fp8_max)
+    raise ValueError(version)
+
+
+@pytest.fixture(scope="module")
+def trace(floats) -> dict[str, np.ndarray]:
+    """Amaxes near 1 and of any exponent, with zeros, infinities, NaN and subnormals among them."""
+    near = np.float32(1) + np.abs(np.frexp(floats[:400])[0])
+    near[~np.isfinite(near)] = 1
+    anywhere = np.abs(floats[1000:1400])
+    anywhere[~np.isfinite(anywhere)] = 0
+    strange = near.copy()
+    strange[20::50], strange[30:40], strange[70::90], strange[85::120] = np.inf, 0, np.nan, 1e-42
+    return {"near": near, "anywhere": anywhere, "strange": strange}
+
+
+@pytest.mark.parametrize("margin", [0, 3, -2])
+def test_every_scale_is_that_of_float32_operations(trace, margin):
+    versions = fp8lab.delayed_versions()
+    result = fp8lab.experiments.delayed(
+        trace, versions=versions, history=[1, 7, 64], formats=["e4m3", "e5m2"], margin=margin
+    )
+    assert len(result["variants"]) == 2 * (8 * 4 + 2 * 3)
+    for tensor in result["tensors"]:
+        assert tensor["amaxes"].tobytes() == trace[tensor["name"]].tobytes()
+        for variant, replayed in zip(result["variants"], tensor["replayed"], strict=True):
+            fp8_max = {"e4m3": 448, "e5m2": 57344}[variant["format"]]
+            scales = expected(
+                variant["version"], tensor["amaxes"], variant["amax_history_len"], variant["amax_compute_algo"],
+                variant["margin"], fp8_max,
+            )  # fmt: skip
+            same = (replayed["scales"] == scales) | (np.isnan(scales) & np.isnan(replayed["scales"]))
+            assert same.all(), (tensor["name"], variant["name"], np.flatnonzero(~same)[:4])
+
+
+def test_partings_are_where_the_scales_differ(trace):
+    result = fp8lab.experiments.delayed({"strange": trace["strange"]}, versions=["te_1_6", "te_1_6_unfused", "te_1_7"], history=16)
+    [tensor] = result["tensors"]
+    first = tensor["replayed"][0]["scales"][:-1].astype(np.float64)
+    for replayed in tensor["replayed"]:
+        scales = replayed["scales"][:-1].astype(np.float64)
+        apart = np.flatnonzero(scales != first)
+        parting = replayed["parting"]
+        if not apart.size:
+            assert parting is None
+            continue
+        factors = scales[apart] / first[apart]
+        widths = np.maximum(factors, 1 / factors)
+        assert (parting["first"], parting["count"]) == (apart[0], apart.size)
+        assert parting["factor"] == factors[0]
+        assert parting["widest"] == apart[np.argmax(widths)]
+        assert parting["widest_factor"] == factors[np.argmax(widths)]
+    assert any(replayed["parting"] for replayed in tensor["replayed"])
+
+
+def test_clipped_steps_and_unused_binades(trace):
+    [tensor] = fp8lab.experiments.delayed({"near": trace["near"]}, versions="te_current", algorithms="most_recent")["tensors"]
+    [replayed] = tensor["replayed"]
+    scaled = tensor["amaxes"].astype(np.float64) * replayed["scales"][:-1]
+    assert replayed["clipped"] == np.count_nonzero(scaled > 464)  # half a unit above 448
+    assert replayed["unused_binades"] == pytest.approx(np.mean(np.log2(448 / scaled)), abs=1e-12)
+
+
+def test_a_history_gives_the_replay_step_by_step(trace):
+    recipe = fp8lab.Delayed(amax_history_len=16, version="ms_amp", fp8_format="hybrid")
+    history, used = fp8lab.AmaxHistory(recipe, backward=True), []
+    for amax in trace["strange"]:
+        history.record_amax(amax)
+        used.append(history.scale)
+        assert history.scale_inv == np.float32(1) / np.float32(history.scale)
+        history.update_scale()
+    result = fp8lab.experiments.delayed(trace, versions="ms_amp", history=16, formats="e5m2")
+    assert result["tensors"][2]["replayed"][0]["scales"].tolist() == [*used, history.scale]
+
+
+def test_golden_trace_of_both_updates():
+    amaxes = [2, 0, 4, math.inf, 1, 1, 1]
+    for version, histories in {
+        "te_current": [[0, 0, 2], [0, 0, 2], [0, 2, 4], [0, 4, math.inf], [0, math.inf, 1], [0, 1, 1], [0, 1, 1]],
+        "te_current_unfused": [[0, 0, 2], [0, 2, 0], [0, 0, 4], [0, 4, math.inf], [0, math.inf, 1], [0, 1, 1], [0, 1, 1]],
+    }.items():
+        history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=3, version=version))
+        seen, scales = [], []
+        for amax in amaxes:
+            history.record_amax(amax)
+            history.update_scale()
+            seen.append(history.amaxes.tolist())
+            scales.append(history.scale)
+        assert seen == histories
+        assert scales == [224, 224, 112, 112, 112, 112, 448]
+
+
+def test_a_function_for_the_amax():
+    seen = []
+
+    def second_largest(history):
+        seen.append(history)
+        return np.sort(history)[-2]
+
+    history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=3, amax_compute_algo=second_largest))
+    for amax in [8.0, 2.0, 4.0]:
+        history.record_amax(amax)
+        history.update_scale()
+    assert [rows.tolist() for rows in seen] == [[8, 0, 0], [2, 0, 8], [4, 8, 2]]
+    assert history.scale == 448 / 4
+    broken = fp8lab.AmaxHistory(fp8lab.Delayed(amax_compute_algo=lambda history: "large"))
+    with pytest.raises(TypeError, match="what amax_compute_algo returns must be a number"):
+        broken.update_scale()
+
+
+def test_a_state_is_a_value():
+    history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=4))
+    for amax in [8.0, 4.0, 2.0]:
+        history.record_amax(amax)
+        history.update_scale()
+    other = history.copy()
+    other.record_amax(100)
+    other.update_scale()
+    assert history.amaxes.tolist() == [0, 8, 4, 2]
+    history.amaxes[0] = 5  # of a copy
+    assert history.amaxes[0] == 0
+    restored = fp8lab.AmaxHistory(history.recipe)
+    restored.amaxes, restored.scale, restored.scale_inv, restored.position = history.amaxes, history.scale, history.scale_inv, 3
+    restored.record_amax(100)
+    restored.update_scale()
+    assert (restored.amaxes.tolist(), restored.scale, restored.position) == (other.amaxes.tolist(), other.scale, other.position)
+    history.resize_history(2)
+    assert history.amaxes.tolist() == [0, 8]
+    assert history.recipe == fp8lab.Delayed(amax_history_len=2)
+    history.update_scale()
+    assert repr(history) == "<fp8lab.AmaxHistory of 2 amaxes, scale 56>"
+
+
+def test_the_recipe_has_the_defaults_of_transformer_engine():
+    recipe = fp8lab.Delayed()
+    assert dataclasses.asdict(recipe) == {
+        "margin": 0, "interval": 1, "fp8_format": "hybrid", "amax_history_len": 1024, "amax_compute_algo": "max",
+        "reduce_amax": True, "override_linear_precision": (False, False, False), "version": "te_current",
+    }  # fmt: skip
+    assert str(recipe).startswith("delayed scaling of te_current: fp8_format hybrid (E4M3 forward, E5M2 backward), margin 0")
+    assert fp8lab.Delayed(version=fp8lab.delayed_versions()[0]).version == "te_0_1"
+    assert [version.name for version in fp8lab.delayed_versions()][-2:] == ["ms_amp", "torchao"]
+    assert all(version.source in str(version) and version.description for version in fp8lab.delayed_versions())
+
+
+def test_ranks():
+    assert fp8lab.reduced_amax(np.float32([1, np.nan, 3])) == 3
+    with pytest.raises(ValueError, match="at least one"):
+        fp8lab.reduced_amax(np.float32([]))
+    trace = {"a@0": np.float32([1, 4]), "a@1": np.float32([2, 2])}
+    shared = fp8lab.experiments.delayed(trace, versions="te_current", algorithms="most_recent")
+    assert shared["tensors"][0]["replayed"][0]["scales"].tolist() == [1, 224, 112]
+    own = fp8lab.experiments.delayed(trace, versions="te_current", algorithms="most_recent", reduce_amax=False)
+    assert [tensor["name"] for tensor in own["tensors"]] == ["a@0", "a@1"]
+    assert own["tensors"][1]["replayed"][0]["scales"].tolist() == [1, 224, 224]
+
+
+def test_a_file_gives_what_arrays_give_and_files_are_written(tmp_path, trace):
+    steps = len(trace["near"])
+    with (tmp_path / "trace.csv").open("w") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", *trace])
+        writer.writerows([i + 1, *(repr(float(trace[name][i])) for name in trace)] for i in range(steps))
+    result = fp8lab.experiments.delayed(tmp_path / "trace.csv", out=tmp_path / "new")
+    same = fp8lab.experiments.delayed(trace)
+    for tensor, other in zip(result["tensors"], same["tensors"], strict=True):
+        for replayed, again in zip(tensor["replayed"], other["replayed"], strict=True):
+            assert replayed["scales"].tobytes() == again["scales"].tobytes()
+    assert result["steps"].tolist() == list(range(1, steps + 1))
+    assert json.loads((tmp_path / "new" / "delayed.json").read_text())["variants"] == result["variants"]
+    with (tmp_path / "new" / "scales.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * steps
+    column = np.array([float(row["te_1_6 max 16"]) for row in rows[2 * steps :]], np.float32)
+    index = [variant["name"] for variant in result["variants"]].index("te_1_6 max 16")
+    assert column.tobytes() == result["tensors"][2]["replayed"][index]["scales"][:-1].tobytes()
+    with (tmp_path / "new" / "summary.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 3 * len(result["variants"])
+    assert "How to read it" in str(result)
+
+
+def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fp8lab.experiments.delayed({"x": np.ones(2**20, np.float32)}, history=2**15, out=tmp_path / "new")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"margin": 63}, ValueError, "margin must be from -62 to 62, not 63"),
+        ({"margin": 1.0}, TypeError, "margin must be an int, not float"),
+        ({"interval": 0}, ValueError, "interval must be at least 1, not 0"),
+        ({"fp8_format": "e5m2"}, ValueError, "unknown fp8_format 'e5m2'; known: hybrid, e4m3"),
+        ({"amax_history_len": 0}, ValueError, "amax_history_len must be from 1 to 1048576, not 0"),
+        ({"amax_compute_algo": "mean"}, ValueError, "unknown amax_compute_algo 'mean'; known: max, most_recent"),
+        ({"amax_compute_algo": 3}, TypeError, "amax_compute_algo must be a name .str. or a function, not int"),
+        ({"reduce_amax": 1}, TypeError, "reduce_amax must be a bool"),
+        ({"override_linear_precision": True}, TypeError, "must be three bools"),
+        ({"override_linear_precision": (True, False, False)}, ValueError, "wgrad alone"),
+        ({"version": "te_9"}, ValueError, "known: te_0_1, te_1_6"),
+        ({"version": 9}, TypeError, "version must be a name .str. or a DelayedVersion, not int"),
+        ({"version": "torchao", "margin": 1}, ValueError, "torchao has no margin"),
+        ({"version": "ms_amp", "amax_compute_algo": "most_recent"}, ValueError, "must be max"),
+    ],
+)
+def test_bad_recipes_are_named(fields, error, message):
+    with pytest.raises(error, match=message):
+        fp8lab.Delayed(**fields)
+
+
+def test_bad_states_are_named():
+    with pytest.raises(TypeError, match="recipe must be a Delayed, not str"):
+        fp8lab.AmaxHistory("te_current")
+    with pytest.raises(TypeError, match="backward must be a bool, not int"):
+        fp8lab.AmaxHistory(fp8lab.Delayed(), backward=1)
+    history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=2))
+    with pytest.raises(ValueError, match="must not be negative, and is -1"):
+        history.record_amax(-1)
+    with pytest.raises(ValueError, match="amax must be a float32"):
+        history.record_amax(1e39)
+    with pytest.raises(TypeError, match="amax must be a number, not str"):
+        history.record_amax("1")
+    with pytest.raises(ValueError, match="amax_history_len must be from 1 to 1048576, not 0"):
+        history.resize_history(0)
+    with pytest.raises(ValueError, match=r"amaxes must have shape \(2,\), not \(3,\)"):
+        history.amaxes = np.zeros(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"trace": 5}, TypeError, "trace must be a path, not int"),
+        ({"trace": {}}, ValueError, "at least one tensor"),
+        ({"trace": {"x": [1.0]}}, TypeError, r"trace\['x'\] must be float32, not float64"),
+        ({"trace": {"x": np.zeros((2, 2), np.float32)}}, ValueError, r"trace\['x'\] must have one dimension, not 2"),
+        ({"trace": {"x": np.zeros(0, np.float32)}}, ValueError, "at least one step"),
+        ({"trace": {"x": np.float32([1]), "y": np.float32([1, 2])}}, ValueError, "column y has 2 amaxes, and there are 1 steps"),
+        ({"trace": {"x": np.float32([-1])}}, ValueError, "column x: an amax must not be negative, and is -1"),
+        ({"trace": {"x@0": np.float32([1]), "x@1": np.float32([1]), "y@1": np.float32([1])}}, ValueError, "'y@0' is missing"),
+        ({"trace": "/nowhere/trace.csv"}, OSError, "cannot read /nowhere/trace.csv: No such file"),
+        ({"formats": "e2m1"}, ValueError, "for e4m3 and e5m2, not e2m1"),
+        ({"versions": []}, ValueError, "versions must have at least one entry"),
+        ({"versions": "te_9"}, ValueError, "known: te_0_1"),
+        ({"algorithms": ["max", "max"]}, ValueError, "has max twice"),
+        ({"history": [0]}, ValueError, "history must be from 1 to 1048576, not 0"),
+        ({"margin": 100}, ValueError, "margin must be from -62 to 62, not 100"),
+        ({"reduce_amax": 0}, TypeError, "reduce_amax must be a bool"),
+        ({"out": 5}, TypeError, "out must be a path, not int"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        fp8lab.experiments.delayed(**arguments)
+
+
+def test_bad_files_are_named_with_the_line(tmp_path):
+    (tmp_path / "trace.csv").write_text("step,x\n1,2\n2,two\n")
+    with pytest.raises(ValueError, match=r"trace.csv, line 3: column x: 'two' is no number that float32 holds"):
+        fp8lab.experiments.delayed(tmp_path / "trace.csv")
