@@ -20,7 +20,7 @@ struct FuseShape {
   int fraction_bits;
   int output_bits;  ///< mantissa bits of the accumulator
   bool half;        ///< the accumulator is binary16, to which results are rounded; else binary32, to which they are cut
-  bool keeps_sign;   ///< of negative sums that underflow; otherwise zero is +0
+  bool keeps_sign;  ///< of negative sums that underflow; otherwise zero is +0
   bool adds_c_last;  ///< the steps start from zero, and the accumulator is added at the end, as IEEE 754 adds
 };
 
