@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/pack.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/reference/quantize.hpp"
+#include "fp8lab/reference/tile_scale.hpp"
+#include "quantize_plan.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr std::size_t piece = 4096;
+
+void check_size(const char* what, std::size_t size, std::size_t wanted) {
+  if (size == wanted) return;
+  throw std::invalid_argument(std::string(what) + " must have " + std::to_string(wanted) + " elements, not " +
+                              std::to_string(size));
+}
+
+void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t out) {
+  check_size("out", out, q.rows * q.columns);
+  check_size("codes", q.codes.size(), plan.format.bits() == 4 ? q.rows * q.columns / 2 : q.rows * q.columns);
+  const std::size_t high = plan.uniform ? 1 : blocks_of(q.rows, plan.scale_height(q.direction));
+  const std::size_t wide = plan.uniform ? 1 : blocks_of(q.columns, plan.scale_width(q.direction));
+  check_size("scale_rows * scale_columns", q.scale_rows * q.scale_columns, high * wide);
+  check_size("scale_codes", q.scale_codes.size(), plan.scale_codes ? high * wide : 0);
+  check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
+}
+
+/// What the codes under a scale are multiplied with, one for each.
+std::vector<float> multipliers_of(const Quantized& q) {
+  if (q.scale_codes.empty()) return q.scale_inv;
+  std::vector<float> result(q.scale_codes.size());
+  if (const auto* mx = std::get_if<MxBlock>(&q.recipe)) {
+    std::ranges::transform(q.scale_codes, result.begin(), [&](auto code) { return e8m0_value(code, mx->edges); });
+  } else {
+    constexpr float factor = 1.0F / (6.0F * 448.0F);
+    std::ranges::transform(q.scale_codes, result.begin(),
+                           [&](auto code) { return decode(ue4m3, code) * q.amax * factor; });
+  }
+  return result;
+}
+
+/// Codes from `first` on, as they lie in memory.
+void decode_some(const Quantized& q, std::size_t first, std::span<float> out, std::vector<std::uint8_t>& room) {
+  if (q.format.bits() != 4) return decode(q.format, std::span(q.codes).subspan(first, out.size()), out);
+  room.resize(out.size() + 2);
+  // `first` may be odd in a piece of a row: begin with its pair.
+  const std::size_t pair = first / 2;
+  const std::size_t lead = first % 2;
+  const auto pairs = std::span(room).first(lead + out.size());
+  unpack_pairs(std::span(q.codes).subspan(pair, (pairs.size() + 1) / 2), pairs);
+  decode(q.format, std::span<const std::uint8_t>(pairs).subspan(lead), out);
+}
+
+}  // namespace
+
+void dequantize(const Quantized& q, std::span<float> out, int threads) {
+  const DefaultEnvironment environment;
+  const QuantizePlan plan = quantize_plan(q.recipe, q.direction, q.rows, q.columns);
+  check_quantized(q, plan, out.size());
+  // 1. Rows, columns and scales as the codes lie.
+  std::size_t rows = q.code_rows();
+  std::size_t columns = q.code_columns();
+  std::size_t height = plan.uniform ? rows : plan.scale_height(q.direction);
+  std::size_t width = plan.uniform ? columns : plan.scale_width(q.direction);
+  if (plan.transposed && !plan.uniform) std::swap(height, width);
+  std::size_t scale_columns = q.scale_columns;
+  const bool flat = !plan.transposed && (plan.uniform || (height == 1 && columns % width == 0));
+  if (flat) {
+    width = plan.uniform ? rows * columns : width;
+    scale_columns = q.scale_rows * q.scale_columns;
+    columns *= rows;
+    rows = 1;
+  }
+  // 2. Piece by piece of whole scales, or of one scale.
+  const std::vector<float> multipliers = multipliers_of(q);
+  const std::size_t step = width >= piece ? piece : piece / width * width;
+  const std::size_t across = blocks_of(columns, step);
+  parallel_for(rows * across, threads, [&](std::size_t first, std::size_t last) {
+    const DefaultEnvironment of_thread;
+    std::vector<std::uint8_t> room;
+    std::vector<float> values(plan.transposed ? step : 0);
+    for (std::size_t i = first; i < last; ++i) {
+      const std::size_t row = i / across;
+      std::size_t column = i % across * step;
+      const std::size_t end = std::min(column + step, columns);
+      // A scale wider than a piece may end within it.
+      while (column < end) {
+        const std::size_t stop = width >= piece ? std::min(end, (column / width + 1) * width) : end;
+        const std::size_t count = stop - column;
+        const std::size_t at = row * columns + column;
+        const auto to = plan.transposed ? std::span(values).first(count) : out.subspan(at, count);
+        decode_some(q, at, to, room);
+        const std::size_t scale = row / height * scale_columns + column / width;
+        scale_tiles(std::span<const float>(to), std::min(width, count), TileOperation::multiply,
+                    std::span(multipliers).subspan(scale), to);
+        if (plan.transposed) {
+          for (std::size_t k = 0; k < count; ++k) out[(column + k) * rows + row] = to[k];
+        }
+        column = stop;
+      }
+    }
+  });
+}
+
+}  // namespace fp8lab

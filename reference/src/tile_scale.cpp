@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/tile_scale.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr float largest_float = std::numeric_limits<float>::max();
+
+float largest_of(const Format& format) {
+  // What float32 codes have no room for in decode() is known.
+  if (format == binary32) return largest_float;
+  return decode(format, static_cast<std::uint32_t>(format.max_code()));
+}
+
+/// Rounded toward zero to a power of two; 0 and NaN stay.
+float without_mantissa(float x) {
+  return std::isnan(x) ? x : std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7F800000U);
+}
+
+/// compute_scale_from_amax of Transformer Engine's recipe_common.cuh.
+float te_scale(float amax, float largest, float epsilon, bool power_of_two, float beyond) {
+  if (amax < epsilon) amax = epsilon;
+  if (std::isinf(amax) || amax == 0 || std::isnan(amax)) return 1;
+  float scale = largest / amax;
+  if (std::isinf(scale)) scale = beyond;
+  return power_of_two ? without_mantissa(scale) : scale;
+}
+
+/// torchao divides in double to agree with its compiled code; rounded to float32 that is the float32 quotient.
+float torchao_scale(float amax, float largest, bool power_of_two) {
+  const double limited = amax < 1e-12 ? 1e-12 : static_cast<double>(amax);
+  const auto scale = static_cast<float>(static_cast<double>(largest) / limited);
+  return power_of_two ? without_mantissa(scale) : scale;
+}
+
+std::uint8_t biased(int exponent) { return static_cast<std::uint8_t>(std::clamp(exponent, -127, 128) + 127); }
+
+/// The exponent field without its bias: -127 for subnormals and zero.
+int exponent_of(std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127; }
+
+std::uint8_t mx_code(const MxBlock& recipe, float amax, float largest) {
+  constexpr CastPolicy up{.rounding = Rounding::upward};
+  constexpr CastPolicy up_nosat{
+      .rounding = Rounding::upward, .overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  constexpr std::uint8_t nan = 0xFF;
+  const auto bits = std::bit_cast<std::uint32_t>(amax);
+  const int emax = exponent_of(std::bit_cast<std::uint32_t>(largest));
+  switch (recipe.rule) {
+    case MxRule::te: return static_cast<std::uint8_t>(encode(e8m0, up, amax * (1 / largest)));
+    case MxRule::rceil:
+      if (!std::isfinite(amax)) return nan;
+      return static_cast<std::uint8_t>(encode(e8m0, up_nosat, amax * (1 / largest)));
+    case MxRule::floor: return std::isfinite(amax) ? biased(exponent_of(bits) - emax) : nan;
+    case MxRule::ceil: {
+      const int above = (bits & 0x7FFFFFU) != 0 ? 1 : 0;
+      return std::isfinite(amax) ? biased(exponent_of(bits) + above - emax) : nan;
+    }
+    case MxRule::even: {
+      const std::uint32_t rounded = bits + (std::uint32_t{1} << (22 - recipe.format.mantissa_bits));
+      return rounded < 0x7F800000U ? biased(exponent_of(rounded) - emax) : nan;
+    }
+  }
+  return nan;
+}
+
+TileScale scale_one(const GivenScale& recipe, float /*amax*/, const TensorFacts& /*tensor*/) {
+  return {recipe.scale, 1 / recipe.scale};
+}
+
+TileScale scale_one(const JustInTime& recipe, float amax, const TensorFacts& /*tensor*/) {
+  const float largest = largest_of(recipe.format);
+  const float scale = [&] {
+    switch (recipe.rule) {
+      case JustInTimeRule::te:
+        return te_scale(amax, largest, recipe.amax_epsilon, recipe.force_pow_2_scales, largest_float);
+      case JustInTimeRule::torchao: return torchao_scale(amax, largest, recipe.force_pow_2_scales);
+    }
+    return 1.0F;
+  }();
+  return {scale, 1 / scale};
+}
+
+TileScale scale_one(const MxBlock& recipe, float amax, const TensorFacts& /*tensor*/) {
+  const std::uint8_t code = mx_code(recipe, amax, largest_of(recipe.format));
+  return {e8m0_inverse(code, recipe.edges), e8m0_value(code, recipe.edges), code};
+}
+
+TileScale scale_one(const Block& recipe, float amax, const TensorFacts& tensor) {
+  const float largest = largest_of(recipe.format);
+  // DeepGEMM's ceil_to_ue8m0; the power of two by log2 in DeepSeek's Triton kernels is meant to be the same.
+  const auto maybe_power = [&](float s) {
+    const auto bits = std::bit_cast<std::uint32_t>(s);
+    const int above = (bits & 0x7FFFFFU) != 0 ? 1 : 0;
+    const auto field = static_cast<std::uint32_t>(std::clamp(exponent_of(bits) + 127 + above, 1, 254));
+    return recipe.force_pow_2_scales ? std::bit_cast<float>(field << 23) : s;
+  };
+  const float limited = amax < 1e-4F ? 1e-4F : amax;
+  switch (recipe.rule) {
+    case BlockRule::te: {
+      const float beyond = largest_of(tensor.input_type);
+      const float scale = te_scale(amax, largest, recipe.amax_epsilon, recipe.force_pow_2_scales, beyond);
+      return {scale, 1 / scale};
+    }
+    case BlockRule::deepseek_2024: {
+      const float s = maybe_power(amax / largest);
+      return {s, s};
+    }
+    case BlockRule::deepseek_2025: {
+      const float s = maybe_power(limited / largest);
+      return {s, s};
+    }
+    case BlockRule::deepgemm_cpu: {
+      const float s = maybe_power(limited / largest);
+      return {1 / s, s};
+    }
+    case BlockRule::deepgemm_cuda: {
+      const float s = maybe_power(limited * (1 / largest));
+      return {1 / s, s};
+    }
+    case BlockRule::torchao: {
+      const float scale = torchao_scale(amax, largest, recipe.force_pow_2_scales);
+      return {scale, 1 / scale};
+    }
+  }
+  return {1, 1};
+}
+
+/// The scale that NVFP4's block scales are encoded with.
+float nvfp4_encode_scale(float tensor_amax) {
+  const float scale = std::fmin((448.0F * 6.0F) / tensor_amax, largest_float);
+  return tensor_amax == 0 || scale == 0 ? 1 : scale;
+}
+
+TileScale scale_one(const NvFp4& /*recipe*/, float amax, const TensorFacts& tensor) {
+  const float encode_scale = nvfp4_encode_scale(tensor.amax);
+  const float product = amax * (encode_scale * (1.0F / 6.0F));
+  const auto code = static_cast<std::uint8_t>(encode(ue4m3, {}, product));
+  const float decoded = decode(ue4m3, code);
+  const float inverse = std::fmin(1 / (decoded * (1 / encode_scale)), largest_float);
+  return {inverse, decoded, code};
+}
+
+}  // namespace
+
+float e8m0_value(std::uint8_t code, E8m0Edges edges) {
+  switch (edges) {
+    case E8m0Edges::exact: return decode(e8m0, code);
+    case E8m0Edges::te_before_2_19:
+    case E8m0Edges::te_before_2_13: break;
+  }
+  return std::bit_cast<float>(std::uint32_t{code} << 23);
+}
+
+float e8m0_inverse(std::uint8_t code, E8m0Edges edges) {
+  if (code != 0 && code < 254) return std::bit_cast<float>((254U - code) << 23);
+  switch (edges) {
+    case E8m0Edges::exact:
+    case E8m0Edges::te_before_2_19: return code == 255 ? decode(e8m0, code) : (code == 0 ? 0x1p127F : 0x1p-127F);
+    case E8m0Edges::te_before_2_13: break;
+  }
+  if (code == 0) return 1;
+  return code == 254 ? 0.0F : -std::numeric_limits<float>::infinity();
+}
+
+TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor) {
+  return std::visit([&](const auto& one) { return scale_one(one, amax, tensor); }, recipe);
+}
+
+void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
+                 const TileScales& out) {
+  std::visit(
+      [&](const auto& one) {
+        for (std::size_t i = 0; i < amaxes.size(); ++i) {
+          const TileScale scale = scale_one(one, std::bit_cast<float>(amaxes[i]), tensor);
+          out.factors[i] = scale.factor;
+          out.scale_inv[i] = scale.scale_inv;
+          out.codes[i] = scale.code;
+        }
+      },
+      recipe);
+}
+
+}  // namespace fp8lab
