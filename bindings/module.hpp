@@ -74,6 +74,7 @@ void bind_random(py::module_& module);
 void bind_distributions(py::module_& module);
 void bind_products(py::module_& module);
 void bind_measures(py::module_& module);
+void bind_scaling(py::module_& module);
 void bind_experiments(py::module_& module);
 
 }  // namespace fp8lab::bindings

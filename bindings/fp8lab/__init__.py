@@ -5,7 +5,7 @@
 >>> fp8lab.encode(np.float32([0.3, 448, 1e9]), "e4m3")
 array([ 42, 126, 126], dtype=uint8)
 
-``formats()``, ``profiles()``, ``models()`` and ``distributions()`` list what there is; ``str()`` of each entry explains it.
+``formats()``, ``profiles()``, ``models()``, ``recipes()`` and ``distributions()`` list what there is; ``str()`` of each entry explains it.
 """
 
 from fp8lab import experiments
@@ -36,22 +36,45 @@ from fp8lab._distributions import BestScale, best_scale, distributions, exact_sq
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._products import gemm, mma, models
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
+from fp8lab._scaling import (
+    Block,
+    GivenScale,
+    JustInTime,
+    MxBlock,
+    NamedRecipe,
+    NvFp4,
+    Quantized,
+    dequantize,
+    quantize,
+    quantize_both,
+    recipes,
+    swizzle_scales,
+    unswizzle_scales,
+)
 
 __all__ = [
     "BestScale",
+    "Block",
     "ChainDifferences",
     "Distribution",
     "ErrorTotals",
     "Format",
+    "GivenScale",
     "Histogram",
+    "JustInTime",
     "MmaModel",
+    "MxBlock",
+    "NamedRecipe",
+    "NvFp4",
     "Profile",
+    "Quantized",
     "__version__",
     "absolute_error",
     "best_scale",
     "cast_to_representable",
     "chain_differences",
     "decode",
+    "dequantize",
     "distributions",
     "encode",
     "errors",
@@ -67,13 +90,18 @@ __all__ = [
     "pack_pairs",
     "philox4x32",
     "profiles",
+    "quantize",
+    "quantize_both",
+    "recipes",
     "relative_error",
     "roundings",
     "sample",
+    "swizzle_scales",
     "targets",
     "torch_cpu_uniform",
     "torch_cuda_normal",
     "torch_cuda_uniform",
     "ulp_error",
     "unpack_pairs",
+    "unswizzle_scales",
 ]

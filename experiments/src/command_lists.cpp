@@ -6,6 +6,7 @@
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/distributions.hpp"
 #include "fp8lab/reference/mma_model.hpp"
+#include "fp8lab/reference/recipe.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -41,6 +42,14 @@ std::string list_models() {
   return text;
 }
 
+std::string list_recipes() {
+  std::string text;
+  for (const NamedRecipe& one : recipes()) {
+    text += entry(one.name, describe(one.recipe) + "\n    Source: " + std::string(one.source));
+  }
+  return text;
+}
+
 std::string list_distributions() {
   std::string text;
   for (const Distribution& distribution : distributions) {
@@ -72,6 +81,8 @@ void add_lists(CLI::App& app, Command& chosen) {
   add_list_command(app, chosen, "profiles",
                    "List the profiles: what casts do with overflow, infinity, NaN, zero and sign", list_profiles);
   add_list_command(app, chosen, "models", "List the tensor cores that are modelled, with their evidence", list_models);
+  add_list_command(app, chosen, "recipes", "List the scaling recipes: what shares a scale, and who makes it",
+                   list_recipes);
   add_list_command(app, chosen, "distributions", "List the distributions that can be drawn from", list_distributions);
   add_list_command(app, chosen, "targets", "List the vector instruction sets of this machine, best first",
                    list_targets);

@@ -37,7 +37,7 @@ std::vector<float> multipliers_of(const Quantized& q) {
   if (q.scale_codes.empty()) return q.scale_inv;
   std::vector<float> result(q.scale_codes.size());
   if (const auto* mx = std::get_if<MxBlock>(&q.recipe)) {
-    std::ranges::transform(q.scale_codes, result.begin(), [&](auto code) { return e8m0_value(code, mx->edges); });
+    std::ranges::transform(q.scale_codes, result.begin(), [&](auto code) { return e8m0_value(*mx, code); });
   } else {
     constexpr float factor = 1.0F / (6.0F * 448.0F);
     std::ranges::transform(q.scale_codes, result.begin(),

@@ -41,11 +41,13 @@ constexpr std::array block_rules{
           "scale_inv = max(amax, 1e-4) * fl(1 / largest), codes of x * (1 / scale_inv)"},
     Named{"torchao", BlockRule::torchao, "scale = largest / max(amax, 1e-12)"}};
 constexpr std::array e8m0_edges{
-    Named{"exact", E8m0Edges::exact},
+    Named{"specified", E8m0Edges::specified},
     Named{"te_before_2_19", E8m0Edges::te_before_2_19, "scales 00 and FF dequantize as 0 and infinity"},
     Named{"te_before_2_13", E8m0Edges::te_before_2_13,
           "blocks with scale 00 are multiplied by 1, with FE by 0, with FF by -infinity; 00 and FF dequantize as 0 and "
-          "infinity"}};
+          "infinity"},
+    Named{"torchao_0_18", E8m0Edges::torchao_0_18,
+          "blocks with scale 00 are multiplied by 2^126 (rceil: by 1), and an infinite amax makes no scale NaN"}};
 constexpr std::array nans_in_amax{Named{"dropped", NanInAmax::dropped}, Named{"counted", NanInAmax::counted}};
 
 template <typename Entries, typename Value>
@@ -56,7 +58,9 @@ const auto& entry_of(const Entries& entries, Value value) {
   throw std::logic_error("an enumerator without a name");
 }
 
-constexpr std::string_view te = "NVIDIA/TransformerEngine, transformer_engine/common";
+constexpr std::string_view te_current =
+    "NVIDIA/TransformerEngine, Float8CurrentScaling, common/recipe/recipe_common.cuh";
+constexpr std::string_view te_mx = "NVIDIA/TransformerEngine, MXFP8BlockScaling, common/cast/mxfp8/quantize_mxfp8.cuh";
 constexpr std::string_view te_block =
     "NVIDIA/TransformerEngine, Float8BlockScaling; as in DeepSeek-V3, arXiv 2412.19437";
 constexpr std::string_view te_nvfp4 = "NVIDIA/TransformerEngine, NVFP4BlockScaling; NVIDIA, arXiv 2509.25149";
@@ -73,15 +77,15 @@ constexpr MxBlock torchao_mx_block(MxRule rule, const Format& format = e4m3) {
 
 constexpr std::array named_recipes{
     NamedRecipe{"given_scale", GivenScale{}, "a number; delayed scaling gives one every step"},
-    NamedRecipe{"te_current_scaling", JustInTime{}, te},
-    NamedRecipe{"te_current_scaling_pow2", JustInTime{.force_pow_2_scales = true}, te},
-    NamedRecipe{"te_current_scaling_e5m2", JustInTime{.format = e5m2}, te},
+    NamedRecipe{"te_current_scaling", JustInTime{}, te_current},
+    NamedRecipe{"te_current_scaling_pow2", JustInTime{.force_pow_2_scales = true}, te_current},
+    NamedRecipe{"te_current_scaling_e5m2", JustInTime{.format = e5m2}, te_current},
     NamedRecipe{"torchao_tensorwise", JustInTime{.rule = JustInTimeRule::torchao}, torchao_float8},
     NamedRecipe{"torchao_rowwise",
                 JustInTime{.rule = JustInTimeRule::torchao, .axis = Axis::row, .force_pow_2_scales = true},
                 torchao_float8},
-    NamedRecipe{"te_mxfp8", MxBlock{}, te},
-    NamedRecipe{"te_mxfp8_2d", MxBlock{.enable_2d_quantization = true}, te},
+    NamedRecipe{"te_mxfp8", MxBlock{}, te_mx},
+    NamedRecipe{"te_mxfp8_2d", MxBlock{.enable_2d_quantization = true}, te_mx},
     NamedRecipe{"ocp_mxfp8_e4m3", MxBlock{.rule = MxRule::floor}, ocp},
     NamedRecipe{"ocp_mxfp8_e5m2", MxBlock{.format = e5m2, .rule = MxRule::floor}, ocp},
     NamedRecipe{"ocp_mxfp6_e2m3", MxBlock{.format = e2m3, .rule = MxRule::floor}, ocp},
@@ -131,7 +135,7 @@ std::string words(const MxBlock& recipe) {
   text += entry_of(mx_rules, recipe.rule).words;
   if (recipe.nan == NanInAmax::counted) text += "; a NaN makes its block NaN";
   if (recipe.drop_negative_zero) text += "; -0 becomes +0";
-  if (recipe.edges != E8m0Edges::exact) text += "; " + std::string(entry_of(e8m0_edges, recipe.edges).words);
+  if (recipe.edges != E8m0Edges::specified) text += "; " + std::string(entry_of(e8m0_edges, recipe.edges).words);
   return text;
 }
 std::string words(const Block& recipe) {

@@ -48,24 +48,24 @@ int exponent_of(std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127;
 
 std::uint8_t mx_code(const MxBlock& recipe, float amax, float largest) {
   constexpr CastPolicy up{.rounding = Rounding::upward};
-  constexpr CastPolicy up_nosat{
-      .rounding = Rounding::upward, .overflow = Overflow::to_special, .infinity = Overflow::to_special};
   constexpr std::uint8_t nan = 0xFF;
+  const bool nan_alone = recipe.edges == E8m0Edges::torchao_0_18;
+  const bool gives_nan = nan_alone ? std::isnan(amax) : !std::isfinite(amax);
+  const float ratio = amax * (1 / largest);
   const auto bits = std::bit_cast<std::uint32_t>(amax);
   const int emax = exponent_of(std::bit_cast<std::uint32_t>(largest));
   switch (recipe.rule) {
-    case MxRule::te: return static_cast<std::uint8_t>(encode(e8m0, up, amax * (1 / largest)));
+    case MxRule::te: return static_cast<std::uint8_t>(encode(e8m0, up, ratio));
     case MxRule::rceil:
-      if (!std::isfinite(amax)) return nan;
-      return static_cast<std::uint8_t>(encode(e8m0, up_nosat, amax * (1 / largest)));
-    case MxRule::floor: return std::isfinite(amax) ? biased(exponent_of(bits) - emax) : nan;
+      return gives_nan || (!nan_alone && ratio > 0x1p127F) ? nan : static_cast<std::uint8_t>(encode(e8m0, up, ratio));
+    case MxRule::floor: return gives_nan ? nan : biased(exponent_of(bits) - emax);
     case MxRule::ceil: {
       const int above = (bits & 0x7FFFFFU) != 0 ? 1 : 0;
-      return std::isfinite(amax) ? biased(exponent_of(bits) + above - emax) : nan;
+      return gives_nan ? nan : biased(exponent_of(bits) + above - emax);
     }
     case MxRule::even: {
-      const std::uint32_t rounded = bits + (std::uint32_t{1} << (22 - recipe.format.mantissa_bits));
-      return rounded < 0x7F800000U ? biased(exponent_of(rounded) - emax) : nan;
+      const int rounded = exponent_of(bits + (std::uint32_t{1} << (22 - recipe.format.mantissa_bits)));
+      return gives_nan || (!nan_alone && rounded == 128) ? nan : biased(rounded - emax);
     }
   }
   return nan;
@@ -90,7 +90,7 @@ TileScale scale_one(const JustInTime& recipe, float amax, const TensorFacts& /*t
 
 TileScale scale_one(const MxBlock& recipe, float amax, const TensorFacts& /*tensor*/) {
   const std::uint8_t code = mx_code(recipe, amax, largest_of(recipe.format));
-  return {e8m0_inverse(code, recipe.edges), e8m0_value(code, recipe.edges), code};
+  return {e8m0_inverse(recipe, code), e8m0_value(recipe, code), code};
 }
 
 TileScale scale_one(const Block& recipe, float amax, const TensorFacts& tensor) {
@@ -150,24 +150,31 @@ TileScale scale_one(const NvFp4& /*recipe*/, float amax, const TensorFacts& tens
 
 }  // namespace
 
-float e8m0_value(std::uint8_t code, E8m0Edges edges) {
-  switch (edges) {
-    case E8m0Edges::exact: return decode(e8m0, code);
+float e8m0_value(const MxBlock& recipe, std::uint8_t code) {
+  switch (recipe.edges) {
+    case E8m0Edges::specified:
+    case E8m0Edges::torchao_0_18: return decode(e8m0, code);
     case E8m0Edges::te_before_2_19:
     case E8m0Edges::te_before_2_13: break;
   }
   return std::bit_cast<float>(std::uint32_t{code} << 23);
 }
 
-float e8m0_inverse(std::uint8_t code, E8m0Edges edges) {
+float e8m0_inverse(const MxBlock& recipe, std::uint8_t code) {
   if (code != 0 && code < 254) return std::bit_cast<float>((254U - code) << 23);
-  switch (edges) {
-    case E8m0Edges::exact:
-    case E8m0Edges::te_before_2_19: return code == 255 ? decode(e8m0, code) : (code == 0 ? 0x1p127F : 0x1p-127F);
-    case E8m0Edges::te_before_2_13: break;
-  }
-  if (code == 0) return 1;
-  return code == 254 ? 0.0F : -std::numeric_limits<float>::infinity();
+  const float at_zero = [&] {
+    switch (recipe.edges) {
+      case E8m0Edges::specified:
+      case E8m0Edges::te_before_2_19: return 0x1p127F;
+      case E8m0Edges::te_before_2_13: return 1.0F;
+      case E8m0Edges::torchao_0_18: return recipe.rule == MxRule::rceil ? 1.0F : 0x1p126F;
+    }
+    return 0x1p127F;
+  }();
+  if (code == 0) return at_zero;
+  const bool old = recipe.edges == E8m0Edges::te_before_2_13;
+  if (code == 254) return old ? 0.0F : 0x1p-127F;
+  return old ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
 }
 
 TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor) {

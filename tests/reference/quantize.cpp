@@ -178,6 +178,7 @@ std::vector<Recipe> many_recipes() {
   all.emplace_back(MxBlock{.drop_negative_zero = true, .edges = E8m0Edges::te_before_2_13});
   all.emplace_back(MxBlock{.format = e2m1, .enable_2d_quantization = true, .nan = NanInAmax::counted});
   all.emplace_back(MxBlock{.format = e5m2, .edges = E8m0Edges::te_before_2_19});
+  all.emplace_back(MxBlock{.rule = MxRule::even, .edges = E8m0Edges::torchao_0_18});
   all.emplace_back(Block{.format = e5m2, .rule = BlockRule::deepgemm_cpu, .rows = 32, .columns = 32});
   all.emplace_back(Block{.rule = BlockRule::deepseek_2025});
   all.emplace_back(NvFp4{.nan = NanInAmax::counted});

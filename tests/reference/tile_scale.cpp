@@ -250,7 +250,13 @@ TEST_CASE("tiles that are zero or tiny, by every rule of DeepSeek's and torchao'
   CHECK(scale(BlockRule::torchao, 3).scale_inv == 1 / from_bits(0x43155555));
 }
 
-TEST_CASE("E8M0 at its edges, by version of Transformer Engine") {
+TEST_CASE("E8M0 at its edges, by version of Transformer Engine and torchao") {
+  const auto e8m0_value = [](std::uint8_t code, E8m0Edges edges = E8m0Edges::specified) {
+    return fp8lab::e8m0_value(MxBlock{.edges = edges}, code);
+  };
+  const auto e8m0_inverse = [](std::uint8_t code, E8m0Edges edges = E8m0Edges::specified, MxRule rule = MxRule::te) {
+    return fp8lab::e8m0_inverse(MxBlock{.rule = rule, .edges = edges}, code);
+  };
   CHECK(e8m0_value(0) == 0x1p-127F);
   CHECK(e8m0_value(127) == 1);
   CHECK(e8m0_value(254) == 0x1p127F);
@@ -268,6 +274,9 @@ TEST_CASE("E8M0 at its edges, by version of Transformer Engine") {
   CHECK(e8m0_inverse(0, E8m0Edges::te_before_2_13) == 1);
   CHECK(e8m0_inverse(254, E8m0Edges::te_before_2_13) == 0);
   CHECK(e8m0_inverse(255, E8m0Edges::te_before_2_13) == -infinity);
+  CHECK(e8m0_inverse(0, E8m0Edges::torchao_0_18, MxRule::floor) == 0x1p126F);
+  CHECK(e8m0_inverse(0, E8m0Edges::torchao_0_18, MxRule::rceil) == 1);
+  CHECK(e8m0_value(0, E8m0Edges::torchao_0_18) == 0x1p-127F);
 }
 
 TEST_CASE("NVFP4 scales, worked out by hand") {

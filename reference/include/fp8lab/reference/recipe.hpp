@@ -62,9 +62,11 @@ enum class MxRule : std::uint8_t {
 
 /// What codes of E8M0 at the ends of its range mean, as multiplier of a quantization (q) and of a dequantization (d).
 enum class E8m0Edges : std::uint8_t {
-  exact,           ///< q: 0 is 2^127, 254 is 2^-127, 255 is NaN; d: 0 is 2^-127, 255 is NaN
-  te_before_2_19,  ///< Transformer Engine 2.13 to 2.18. q: exact; d: 0 is 0, 255 is infinite
+  specified,       ///< q: 0 is 2^127, 254 is 2^-127, 255 is NaN; d: 0 is 2^-127, 255 is NaN
+  te_before_2_19,  ///< Transformer Engine 2.13 to 2.18. q: as specified; d: 0 is 0, 255 is infinite
   te_before_2_13,  ///< Transformer Engine 2.9 to 2.12. q: 0 is 1, 254 is 0, 255 is -infinity; d: as before 2.19
+  torchao_0_18,  ///< torchao 0.18. q: 0 is 2^126, of rceil 1; d: as specified. And of amaxes NaN alone makes the scale
+                 ///< NaN: infinity is 2^128, of rceil it gives 254
 };
 
 /// MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it.
@@ -74,7 +76,7 @@ struct MxBlock {
   bool enable_2d_quantization = false;  ///< blocks of 32 x 32, which both directions share
   NanInAmax nan = NanInAmax::dropped;   ///< counted: a NaN makes its block's scale, and all of the block, NaN
   bool drop_negative_zero = false;      ///< -0 is quantized to +0, as kernels do whose multiply is an fma with +0
-  E8m0Edges edges = E8m0Edges::exact;
+  E8m0Edges edges = E8m0Edges::specified;
 
   friend bool operator==(const MxBlock&, const MxBlock&) = default;
 };

@@ -26,9 +26,9 @@ struct TensorFacts {
 [[nodiscard]] TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor = {});
 
 /// What a scale's code multiplies with on dequantize: its value, but for the edges.
-[[nodiscard]] float e8m0_value(std::uint8_t code, E8m0Edges edges = E8m0Edges::exact);
+[[nodiscard]] float e8m0_value(const MxBlock& recipe, std::uint8_t code);
 /// What it multiplies with on quantize: the inverse, but for the edges.
-[[nodiscard]] float e8m0_inverse(std::uint8_t code, E8m0Edges edges = E8m0Edges::exact);
+[[nodiscard]] float e8m0_inverse(const MxBlock& recipe, std::uint8_t code);
 
 /// Room for tile scales, one array a member.
 struct TileScales {
