@@ -69,6 +69,46 @@ HWY_INLINE hn::Vec<Integers> AmaxOfTile(const Source* in, std::size_t count) {
   return hn::Max(hn::Max(most, other), hn::Max(third, fourth));
 }
 
+#if HWY_TARGET != HWY_SCALAR
+/// Four tiles of a few vectors each at a time: their vectors are turned so that lanes of a tile meet. Returns how many
+/// tiles it did, all of them full.
+template <NanInAmax kNan, typename Source>
+HWY_INLINE std::size_t AddAmaxOfFours(const Source* in, std::size_t tiles, std::size_t tile, std::int32_t* all) {
+  const Integers di;
+  const hn::Repartition<std::int64_t, Integers> pairs;
+  const hn::CappedTag<std::int32_t, 4> four;
+  const std::size_t lanes = hn::Lanes(di);
+  const auto of = [&](const Source* from) HWY_ATTR {
+    auto most = Magnitude<kNan>(Load(from));
+    for (std::size_t i = lanes; i < tile; i += lanes) most = hn::Max(most, Magnitude<kNan>(Load(from + i)));
+    return most;
+  };
+  std::size_t t = 0;
+  for (; t + 4 <= tiles; t += 4, in += 4 * tile) {
+    const auto a = of(in);
+    const auto b = of(in + tile);
+    const auto c = of(in + 2 * tile);
+    const auto d = of(in + 3 * tile);
+    const auto ab = hn::BitCast(pairs, hn::Max(hn::InterleaveLower(di, a, b), hn::InterleaveUpper(di, a, b)));
+    const auto cd = hn::BitCast(pairs, hn::Max(hn::InterleaveLower(di, c, d), hn::InterleaveUpper(di, c, d)));
+    const auto low = hn::BitCast(di, hn::InterleaveLower(pairs, ab, cd));
+    const auto high = hn::BitCast(di, hn::InterleaveUpper(pairs, ab, cd));
+    std::int32_t blocks[widest_vector / sizeof(std::int32_t)];  // of the four tiles each
+    hn::StoreU(hn::Max(low, high), di, blocks);
+    auto most = hn::LoadU(four, all + t);
+    for (std::size_t i = 0; i < lanes; i += 4) most = hn::Max(most, hn::LoadU(four, blocks + i));
+    hn::StoreU(most, four, all + t);
+  }
+  return t;
+}
+#else
+template <NanInAmax kNan, typename Source>
+HWY_INLINE std::size_t AddAmaxOfFours(const Source* /*in*/, std::size_t /*tiles*/, std::size_t /*tile*/,
+                                      std::int32_t* /*all*/) {
+  return 0;
+}
+#endif
+
 template <NanInAmax kNan, typename Source>
 HWY_INLINE void AddAmaxWith(const Source* in, std::size_t count, std::size_t tile, std::uint32_t* amax) {
   const Integers di;
@@ -82,7 +122,9 @@ HWY_INLINE void AddAmaxWith(const Source* in, std::size_t count, std::size_t til
     for (; i < count; ++i) all[i] = std::max(all[i], hn::GetLane(Magnitude<kNan>(LoadSome(in + i, 1))));
     return;
   }
-  for (std::size_t first = 0, t = 0; first < count; first += tile, ++t) {
+  const bool few = tile % lanes == 0 && tile <= 8 * lanes;
+  std::size_t t = few ? AddAmaxOfFours<kNan>(in, count / tile, tile, all) : 0;
+  for (std::size_t first = t * tile; first < count; first += tile, ++t) {
     const auto most = AmaxOfTile<kNan>(in + first, std::min(tile, count - first));
     all[t] = std::max(all[t], hn::GetLane(hn::MaxOfLanes(di, most)));
   }

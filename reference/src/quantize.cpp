@@ -20,11 +20,13 @@
 #include "fp8lab/reference/tile_scale.hpp"
 #include "hadamard.hpp"
 #include "quantize_plan.hpp"
+#include "transpose.hpp"
 
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t cell_elements = 8192;
+constexpr std::size_t flat_elements = 4096;   // of a cell of one row
+constexpr std::size_t tall_elements = 32768;  // of other cells: their rows are short otherwise
 
 /// Rows and columns of x, from the first to below the last.
 struct Cell {
@@ -45,7 +47,7 @@ struct Matrix {
 struct Scratch {
   std::vector<std::uint32_t> amaxes, random;
   std::vector<float> factors, scale_inv, scaled;
-  std::vector<std::uint8_t> scale_codes, codes;
+  std::vector<std::uint8_t> scale_codes, codes, column;
 };
 
 /// One direction of a tensor.
@@ -54,7 +56,13 @@ class Quantizer {
  public:
   Quantizer(const Matrix<Source>& x, const Recipe& recipe, const QuantizePlan& plan, const TensorFacts& facts,
             const std::optional<RandomSource>& random, Quantized& out)
-      : x_(x), recipe_(recipe), plan_(plan), facts_(facts), random_(random), out_(out) {
+      : x_(x),
+        recipe_(recipe),
+        plan_(plan),
+        facts_(facts),
+        random_(random),
+        encoder_(plan.format, plan.policy),
+        out_(out) {
     if (plan.uniform) uniform_ = tile_scale(recipe, facts.amax, facts);
   }
 
@@ -98,23 +106,23 @@ class Quantizer {
     const std::size_t width = plan_.scale_width(out_.direction);
     const std::size_t first = band.column / width;
     const std::size_t count = blocks_of(band.width(), width);
+    const std::size_t copies = plan_.tile_columns / width;  // of a tile's scale
     for (std::size_t u = band.row / height; u * height < band.row_end; ++u) {
-      for (std::size_t v = 0; v < count; ++v) {
-        const std::size_t at =
-            plan_.transposed ? (first + v) * out_.scale_columns + u : u * out_.scale_columns + first + v;
-        out[at] = of_tiles[v * width / plan_.tile_columns];
+      const std::size_t step = plan_.transposed ? out_.scale_columns : 1;
+      Value* to = &out[plan_.transposed ? first * out_.scale_columns + u : u * out_.scale_columns + first];
+      if (copies == 1) {
+        for (std::size_t v = 0; v < count; ++v) to[v * step] = of_tiles[v];
+      } else {
+        for (std::size_t v = 0; v < count; ++v) to[v * step] = of_tiles[v / copies];
       }
     }
   }
 
   void encode_band(const Cell& band, Scratch& scratch) const {
     const std::size_t width = band.width();
-    const std::size_t tile = plan_.uniform ? width : plan_.tile_columns;
     const bool put_aside = plan_.transposed || plan_.format.bits() == 4;
-    scratch.scaled.resize(width);
     scratch.codes.resize(put_aside ? (band.row_end - band.row) * width : 0);
     for (std::size_t r = band.row; r < band.row_end; ++r) {
-      scale_tiles(x_.row(r, band), tile, plan_.operation, scratch.factors, scratch.scaled);
       const std::size_t from = r * x_.columns + band.column;
       const auto codes = put_aside ? std::span(scratch.codes).subspan((r - band.row) * width, width)
                                    : std::span(out_.codes).subspan(from, width);
@@ -125,10 +133,14 @@ class Quantizer {
   }
 
   void encode_row(std::size_t r, const Cell& band, Scratch& scratch, std::span<std::uint8_t> codes) const {
+    const std::size_t tile = plan_.uniform ? codes.size() : plan_.tile_columns;
+    const auto row = x_.row(r, band);
     if (plan_.policy.rounding != Rounding::stochastic) {
-      return encode(plan_.format, plan_.policy, std::span<const float>(scratch.scaled), codes);
+      return encoder_(row, tile, plan_.operation, scratch.factors, codes);
     }
+    scratch.scaled.resize(codes.size());
     scratch.random.resize(codes.size());
+    scale_tiles(row, tile, plan_.operation, scratch.factors, scratch.scaled);
     for (std::size_t i = 0; i < codes.size(); ++i) {
       const std::size_t column = band.column + i;
       const std::size_t code = plan_.transposed ? column * x_.rows + r : r * x_.columns + column;
@@ -138,19 +150,19 @@ class Quantizer {
     encode(plan_.format, plan_.policy, std::span<const float>(scratch.scaled), words, codes);
   }
 
-  void store_transposed(const Cell& band, const Scratch& scratch) const {
+  void store_transposed(const Cell& band, Scratch& scratch) const {
     const std::size_t width = band.width();
     const std::size_t height = band.row_end - band.row;
+    const std::uint8_t* codes = scratch.codes.data();
+    const std::size_t to = band.column * x_.rows + band.row;
+    if (plan_.format.bits() != 4) {
+      return transpose_bytes(codes, height, width, width, &out_.codes[to], x_.rows);
+    }
+    scratch.column.resize(width * height);
+    transpose_bytes(codes, height, width, width, scratch.column.data(), height);
     for (std::size_t i = 0; i < width; ++i) {
-      const std::size_t to = (band.column + i) * x_.rows + band.row;
-      const auto code = [&](std::size_t r) { return scratch.codes[r * width + i]; };
-      if (plan_.format.bits() == 4) {
-        for (std::size_t r = 0; r < height; r += 2) {
-          out_.codes[(to + r) / 2] = static_cast<std::uint8_t>((code(r) & 0xF) | code(r + 1) << 4);
-        }
-      } else {
-        for (std::size_t r = 0; r < height; ++r) out_.codes[to + r] = code(r);
-      }
+      const auto column = std::span<const std::uint8_t>(scratch.column).subspan(i * height, height);
+      pack_pairs(column, std::span(out_.codes).subspan((to + i * x_.rows) / 2, height / 2));
     }
   }
 
@@ -159,6 +171,7 @@ class Quantizer {
   const QuantizePlan& plan_;
   const TensorFacts& facts_;
   const std::optional<RandomSource>& random_;
+  TileEncoder encoder_;
   Quantized& out_;
   TileScale uniform_{};
 };
@@ -231,7 +244,7 @@ struct Cells {
       columns = std::max(columns, plan.uniform ? 1 : plan.tile_columns);
     }
     rows = std::min(rows, all_rows);
-    const std::size_t room = std::max(cell_elements / rows, std::size_t{64});
+    const std::size_t room = std::max((rows == 1 ? flat_elements : tall_elements) / rows, std::size_t{64});
     columns = std::min(blocks_of(room, columns) * columns, all_columns);
   }
 };

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
@@ -41,42 +42,61 @@ float torchao_scale(float amax, float largest, bool power_of_two) {
   return power_of_two ? without_mantissa(scale) : scale;
 }
 
-std::uint8_t biased(int exponent) { return static_cast<std::uint8_t>(std::clamp(exponent, -127, 128) + 127); }
-
 /// The exponent field without its bias: -127 for subnormals and zero.
 int exponent_of(std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127; }
 
-std::uint8_t mx_code(const MxBlock& recipe, float amax, float largest) {
-  constexpr CastPolicy up{.rounding = Rounding::upward};
-  constexpr std::uint8_t nan = 0xFF;
-  const bool nan_alone = recipe.edges == E8m0Edges::torchao_0_18;
-  const bool gives_nan = nan_alone ? std::isnan(amax) : !std::isfinite(amax);
-  const float ratio = amax * (1 / largest);
-  const auto bits = std::bit_cast<std::uint32_t>(amax);
-  const int emax = exponent_of(std::bit_cast<std::uint32_t>(largest));
-  switch (recipe.rule) {
-    case MxRule::te: return static_cast<std::uint8_t>(encode(e8m0, up, ratio));
-    case MxRule::rceil:
-      return gives_nan || (!nan_alone && ratio > 0x1p127F) ? nan : static_cast<std::uint8_t>(encode(e8m0, up, ratio));
-    case MxRule::floor: return gives_nan ? nan : biased(exponent_of(bits) - emax);
-    case MxRule::ceil: {
-      const int above = (bits & 0x7FFFFFU) != 0 ? 1 : 0;
-      return gives_nan ? nan : biased(exponent_of(bits) + above - emax);
-    }
-    case MxRule::even: {
-      const int rounded = exponent_of(bits + (std::uint32_t{1} << (22 - recipe.format.mantissa_bits)));
-      return gives_nan || (!nan_alone && rounded == 128) ? nan : biased(rounded - emax);
-    }
-  }
-  return nan;
+/// encode(e8m0, {.rounding = Rounding::upward}, x) for the bits of an x >= 0 or NaN: the exponent field, and one more
+/// where the fraction is not 0; below 2^-126, where only the smallest code lies, by what is above its value. Without
+/// branches, as all that follows, so that compilers make vectors of it.
+std::uint32_t e8m0_up(std::uint32_t bits) {
+  const std::uint32_t tiny = bits > 0x00400000U ? 1 : 0;
+  const std::uint32_t code = bits < 0x00800000U ? tiny : (bits + 0x7FFFFFU) >> 23;
+  const std::uint32_t limited = bits > 0x7F000000U ? 254 : code;
+  return bits > 0x7F800000U ? 255 : limited;
 }
 
-TileScale scale_one(const GivenScale& recipe, float /*amax*/, const TensorFacts& /*tensor*/) {
+/// The code of a scale, for the bits of an amax, by a rule.
+template <MxRule kRule>
+std::uint32_t mx_code_by(const MxBlock& recipe, std::uint32_t amax, float largest) {
+  const int emax = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127;
+  const auto power = [&](std::uint32_t field) {
+    return static_cast<std::uint32_t>(std::clamp(static_cast<int>(field) - emax, 0, 255));
+  };
+  const bool nan_alone = recipe.edges == E8m0Edges::torchao_0_18;
+  const auto ratio = std::bit_cast<std::uint32_t>(std::bit_cast<float>(amax) * (1 / largest));
+  const std::uint32_t rounded = amax + (std::uint32_t{1} << (22 - recipe.format.mantissa_bits));
+  const std::uint32_t last = nan_alone ? 0x7F800000U : 0x7F7FFFFFU;
+  switch (kRule) {
+    case MxRule::te: return e8m0_up(ratio);
+    case MxRule::rceil: {
+      const bool is_nan = nan_alone ? amax > last : ratio > 0x7F000000U;
+      return is_nan ? 255 : e8m0_up(ratio);
+    }
+    case MxRule::floor: return amax > last ? 255 : power(amax >> 23);
+    case MxRule::ceil: return amax > last ? 255 : power((amax + 0x7FFFFFU) >> 23);
+    case MxRule::even: return (nan_alone ? amax : rounded) > last ? 255 : power(rounded >> 23);
+  }
+  return 255;
+}
+
+/// Calls with(rule) with a constant.
+template <typename With>
+auto by_rule(MxRule rule, const With& with) {
+  switch (rule) {
+    case MxRule::te: break;
+    case MxRule::floor: return with(std::integral_constant<MxRule, MxRule::floor>());
+    case MxRule::ceil: return with(std::integral_constant<MxRule, MxRule::ceil>());
+    case MxRule::even: return with(std::integral_constant<MxRule, MxRule::even>());
+    case MxRule::rceil: return with(std::integral_constant<MxRule, MxRule::rceil>());
+  }
+  return with(std::integral_constant<MxRule, MxRule::te>());
+}
+
+TileScale scale_one(const GivenScale& recipe, float /*amax*/, float /*largest*/, const TensorFacts& /*tensor*/) {
   return {recipe.scale, 1 / recipe.scale};
 }
 
-TileScale scale_one(const JustInTime& recipe, float amax, const TensorFacts& /*tensor*/) {
-  const float largest = largest_of(recipe.format);
+TileScale scale_one(const JustInTime& recipe, float amax, float largest, const TensorFacts& /*tensor*/) {
   const float scale = [&] {
     switch (recipe.rule) {
       case JustInTimeRule::te:
@@ -88,13 +108,14 @@ TileScale scale_one(const JustInTime& recipe, float amax, const TensorFacts& /*t
   return {scale, 1 / scale};
 }
 
-TileScale scale_one(const MxBlock& recipe, float amax, const TensorFacts& /*tensor*/) {
-  const std::uint8_t code = mx_code(recipe, amax, largest_of(recipe.format));
+TileScale scale_one(const MxBlock& recipe, float amax, float largest, const TensorFacts& /*tensor*/) {
+  const auto code = static_cast<std::uint8_t>(by_rule(recipe.rule, [&](auto rule) {
+    return mx_code_by<decltype(rule)::value>(recipe, std::bit_cast<std::uint32_t>(amax), largest);
+  }));
   return {e8m0_inverse(recipe, code), e8m0_value(recipe, code), code};
 }
 
-TileScale scale_one(const Block& recipe, float amax, const TensorFacts& tensor) {
-  const float largest = largest_of(recipe.format);
+TileScale scale_one(const Block& recipe, float amax, float largest, const TensorFacts& tensor) {
   // DeepGEMM's ceil_to_ue8m0; the power of two by log2 in DeepSeek's Triton kernels is meant to be the same.
   const auto maybe_power = [&](float s) {
     const auto bits = std::bit_cast<std::uint32_t>(s);
@@ -139,13 +160,56 @@ float nvfp4_encode_scale(float tensor_amax) {
   return tensor_amax == 0 || scale == 0 ? 1 : scale;
 }
 
-TileScale scale_one(const NvFp4& /*recipe*/, float amax, const TensorFacts& tensor) {
+TileScale scale_one(const NvFp4& /*recipe*/, float amax, float /*largest*/, const TensorFacts& tensor) {
   const float encode_scale = nvfp4_encode_scale(tensor.amax);
   const float product = amax * (encode_scale * (1.0F / 6.0F));
   const auto code = static_cast<std::uint8_t>(encode(ue4m3, {}, product));
   const float decoded = decode(ue4m3, code);
   const float inverse = std::fmin(1 / (decoded * (1 / encode_scale)), largest_float);
   return {inverse, decoded, code};
+}
+
+/// The same for all tiles.
+template <typename OneRecipe>
+void scale_all(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest, const TensorFacts& tensor,
+               const TileScales& out) {
+  for (std::size_t i = 0; i < amaxes.size(); ++i) {
+    const TileScale scale = scale_one(recipe, std::bit_cast<float>(amaxes[i]), largest, tensor);
+    out.factors[i] = scale.factor;
+    out.scale_inv[i] = scale.scale_inv;
+    out.codes[i] = scale.code;
+  }
+}
+void scale_all(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, float largest,
+               const TensorFacts& /*tensor*/, const TileScales& out) {
+  const float first = e8m0_inverse(recipe, 0);
+  const float last = e8m0_inverse(recipe, 254);
+  const float nan = e8m0_inverse(recipe, 255);
+  const MxBlock own = recipe;  // which no store can change
+  by_rule(recipe.rule, [&](auto rule) {
+    for (std::size_t i = 0; i < amaxes.size(); ++i) {
+      const std::uint32_t code = mx_code_by<decltype(rule)::value>(own, amaxes[i], largest);
+      const float inverse = std::bit_cast<float>((254U - code) << 23);
+      const float beyond = code == 254 ? last : nan;
+      const float low = code == 0 ? first : inverse;
+      out.factors[i] = code > 253 ? beyond : low;
+      out.codes[i] = static_cast<std::uint8_t>(code);
+    }
+  });
+}
+/// With bulk casts, and divisions that a compiler turns into vectors.
+void scale_all(const NvFp4& /*recipe*/, std::span<const std::uint32_t> amaxes, float /*largest*/,
+               const TensorFacts& tensor, const TileScales& out) {
+  const float encode_scale = nvfp4_encode_scale(tensor.amax);
+  const float factor = encode_scale * (1.0F / 6.0F);
+  const float decode_scale = 1 / encode_scale;
+  for (std::size_t i = 0; i < amaxes.size(); ++i) out.factors[i] = std::bit_cast<float>(amaxes[i]) * factor;
+  encode(ue4m3, {}, std::span<const float>(out.factors), out.codes);
+  decode(ue4m3, std::span<const std::uint8_t>(out.codes), out.scale_inv);
+  for (std::size_t i = 0; i < amaxes.size(); ++i) {
+    const float inverse = 1 / (out.scale_inv[i] * decode_scale);
+    out.factors[i] = inverse <= largest_float ? inverse : largest_float;  // NaN, too
+  }
 }
 
 }  // namespace
@@ -178,21 +242,14 @@ float e8m0_inverse(const MxBlock& recipe, std::uint8_t code) {
 }
 
 TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor) {
-  return std::visit([&](const auto& one) { return scale_one(one, amax, tensor); }, recipe);
+  const float largest = largest_of(format_of(recipe));
+  return std::visit([&](const auto& one) { return scale_one(one, amax, largest, tensor); }, recipe);
 }
 
 void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
                  const TileScales& out) {
-  std::visit(
-      [&](const auto& one) {
-        for (std::size_t i = 0; i < amaxes.size(); ++i) {
-          const TileScale scale = scale_one(one, std::bit_cast<float>(amaxes[i]), tensor);
-          out.factors[i] = scale.factor;
-          out.scale_inv[i] = scale.scale_inv;
-          out.codes[i] = scale.code;
-        }
-      },
-      recipe);
+  const float largest = largest_of(format_of(recipe));
+  std::visit([&](const auto& one) { scale_all(one, amaxes, largest, tensor, out); }, recipe);
 }
 
 }  // namespace fp8lab

@@ -217,6 +217,18 @@ TEST_CASE("MX scales are those of whole numbers, for every mantissa") {
   }
 }
 
+TEST_CASE("MX scales round up as encode to E8M0 does, for any amax") {
+  const CastPolicy up = find_profile("e8m0_cuda_up").policy;
+  Mismatches mismatches;
+  for (std::uint32_t i = 0; i < 1000000; ++i) {
+    const std::uint32_t low = i % 2 == 0 ? 0x01FFFFFFU : 0x7FFFFFFFU;  // the small ones as often as all
+    const float amax = from_bits(static_cast<std::uint32_t>(random_bits(11, i)) & low);
+    mismatches.compare(i, bits(amax), static_cast<std::uint64_t>(code_of(MxRule::te, e2m1, amax)),
+                       encode(e8m0, up, amax * (1 / 6.0F)));
+  }
+  REQUIRE_NO(mismatches);
+}
+
 TEST_CASE("UE8M0 of DeepGEMM is exact for every mantissa, divided or multiplied") {
   const Block divided{.rule = BlockRule::deepgemm_cpu};
   const Block multiplied{.rule = BlockRule::deepgemm_cuda};

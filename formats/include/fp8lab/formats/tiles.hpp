@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/unpack.hpp"
 
 namespace fp8lab {
@@ -36,5 +39,26 @@ void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation ope
                  std::span<float> out);
 void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
                  std::span<const float> factors, std::span<float> out);
+
+/// Encodes scaled tiles, with what can be worked out once for many rows.
+class TileEncoder {
+ public:
+  /// Throws std::invalid_argument where the bulk encode to bytes does.
+  TileEncoder(const Format& format, const CastPolicy& policy);
+
+  /// out = the codes of scale_tiles(row, tile, operation, factors). Preconditions: those.
+  void operator()(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
+                  std::span<std::uint8_t> out) const;
+  void operator()(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
+                  std::span<const float> factors, std::span<std::uint8_t> out) const;
+
+ private:
+  struct Cast;
+  template <typename Source>
+  void encode_row(std::span<const Source> row, std::size_t tile, TileOperation operation,
+                  std::span<const float> factors, std::span<std::uint8_t> out) const;
+
+  std::shared_ptr<const Cast> cast_;
+};
 
 }  // namespace fp8lab
