@@ -385,7 +385,7 @@ HWY_INLINE std::size_t EncodeTilesWith(const VectorEncode& cast, const Source* i
     return i;
   }
   if (tile >= step) {
-    const std::size_t stop = tile % step == 0 ? count : tile < count ? 0 : count;
+    const std::size_t stop = tile % step == 0 || tile >= count ? count : 0;
     for (const float* factor = factors; i + step <= stop; ++factor) {
       const auto f = hn::Set(df, *factor);
       for (const std::size_t end = tile < count - i ? i + tile : count; i + step <= end; i += step) {

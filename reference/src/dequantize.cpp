@@ -58,53 +58,83 @@ void decode_some(const Quantized& q, std::size_t first, std::span<float> out, st
   decode(q.format, std::span<const std::uint8_t>(pairs).subspan(lead), out);
 }
 
+/// Rows, columns and scales as the codes lie.
+struct Lie {
+  std::size_t rows, columns;
+  std::size_t height, width;  // of what a scale is for
+  std::size_t scale_columns;
+
+  Lie(const Quantized& q, const QuantizePlan& plan)
+      : rows(q.code_rows()),
+        columns(q.code_columns()),
+        height(plan.uniform ? rows : plan.scale_height(q.direction)),
+        width(plan.uniform ? columns : plan.scale_width(q.direction)),
+        scale_columns(q.scale_columns) {
+    if (plan.transposed && !plan.uniform) std::swap(height, width);
+    const bool flat = !plan.transposed && (plan.uniform || (height == 1 && columns % width == 0));
+    if (!flat) return;
+    scale_columns *= q.scale_rows;
+    columns *= rows;
+    if (plan.uniform) width = columns;
+    rows = height = 1;
+  }
+  /// Pieces are of whole scales, or of one.
+  [[nodiscard]] std::size_t step() const { return width >= piece ? piece : piece / width * width; }
+};
+
+class Dequantizer {
+ public:
+  Dequantizer(const Quantized& q, const QuantizePlan& plan, const Lie& lie, std::span<const float> multipliers,
+              std::span<float> out)
+      : q_(q), plan_(plan), lie_(lie), multipliers_(multipliers), out_(out) {}
+
+  /// The codes of a row from `column` to below `end`; a scale wider than a piece may end between them.
+  void run(std::size_t row, std::size_t column, std::size_t end) {
+    while (column < end) {
+      const std::size_t next = (column / lie_.width + 1) * lie_.width;
+      const std::size_t stop = lie_.width >= piece ? std::min(end, next) : end;
+      run_piece(row, column, stop - column);
+      column = stop;
+    }
+  }
+
+ private:
+  void run_piece(std::size_t row, std::size_t column, std::size_t count) {
+    const std::size_t at = row * lie_.columns + column;
+    if (plan_.transposed) values_.resize(count);
+    const auto to = plan_.transposed ? std::span(values_) : out_.subspan(at, count);
+    decode_some(q_, at, to, room_);
+    const std::size_t scale = row / lie_.height * lie_.scale_columns + column / lie_.width;
+    scale_tiles(std::span<const float>(to), std::min(lie_.width, count), TileOperation::multiply,
+                multipliers_.subspan(scale), to);
+    if (!plan_.transposed) return;
+    for (std::size_t k = 0; k < count; ++k) out_[(column + k) * lie_.rows + row] = to[k];
+  }
+
+  const Quantized& q_;
+  const QuantizePlan& plan_;
+  const Lie& lie_;
+  std::span<const float> multipliers_;
+  std::span<float> out_;
+  std::vector<float> values_;
+  std::vector<std::uint8_t> room_;
+};
+
 }  // namespace
 
 void dequantize(const Quantized& q, std::span<float> out, int threads) {
   const DefaultEnvironment environment;
   const QuantizePlan plan = quantize_plan(q.recipe, q.direction, q.rows, q.columns);
   check_quantized(q, plan, out.size());
-  // 1. Rows, columns and scales as the codes lie.
-  std::size_t rows = q.code_rows();
-  std::size_t columns = q.code_columns();
-  std::size_t height = plan.uniform ? rows : plan.scale_height(q.direction);
-  std::size_t width = plan.uniform ? columns : plan.scale_width(q.direction);
-  if (plan.transposed && !plan.uniform) std::swap(height, width);
-  std::size_t scale_columns = q.scale_columns;
-  const bool flat = !plan.transposed && (plan.uniform || (height == 1 && columns % width == 0));
-  if (flat) {
-    width = plan.uniform ? rows * columns : width;
-    scale_columns = q.scale_rows * q.scale_columns;
-    columns *= rows;
-    rows = 1;
-  }
-  // 2. Piece by piece of whole scales, or of one scale.
+  const Lie lie(q, plan);
+  const std::size_t across = blocks_of(lie.columns, lie.step());
   const std::vector<float> multipliers = multipliers_of(q);
-  const std::size_t step = width >= piece ? piece : piece / width * width;
-  const std::size_t across = blocks_of(columns, step);
-  parallel_for(rows * across, threads, [&](std::size_t first, std::size_t last) {
+  parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {
     const DefaultEnvironment of_thread;
-    std::vector<std::uint8_t> room;
-    std::vector<float> values(plan.transposed ? step : 0);
+    Dequantizer dequantizer(q, plan, lie, multipliers, out);
     for (std::size_t i = first; i < last; ++i) {
-      const std::size_t row = i / across;
-      std::size_t column = i % across * step;
-      const std::size_t end = std::min(column + step, columns);
-      // A scale wider than a piece may end within it.
-      while (column < end) {
-        const std::size_t stop = width >= piece ? std::min(end, (column / width + 1) * width) : end;
-        const std::size_t count = stop - column;
-        const std::size_t at = row * columns + column;
-        const auto to = plan.transposed ? std::span(values).first(count) : out.subspan(at, count);
-        decode_some(q, at, to, room);
-        const std::size_t scale = row / height * scale_columns + column / width;
-        scale_tiles(std::span<const float>(to), std::min(width, count), TileOperation::multiply,
-                    std::span(multipliers).subspan(scale), to);
-        if (plan.transposed) {
-          for (std::size_t k = 0; k < count; ++k) out[(column + k) * rows + row] = to[k];
-        }
-        column = stop;
-      }
+      const std::size_t column = i % across * lie.step();
+      dequantizer.run(i / across, column, std::min(column + lie.step(), lie.columns));
     }
   });
 }

@@ -55,7 +55,7 @@ template <typename Source>
 class Quantizer {
  public:
   Quantizer(const Matrix<Source>& x, const Recipe& recipe, const QuantizePlan& plan, const TensorFacts& facts,
-            const std::optional<RandomSource>& random, Quantized& out)
+            const RandomSource* random, Quantized& out)
       : x_(x),
         recipe_(recipe),
         plan_(plan),
@@ -170,7 +170,7 @@ class Quantizer {
   const Recipe& recipe_;
   const QuantizePlan& plan_;
   const TensorFacts& facts_;
-  const std::optional<RandomSource>& random_;
+  const RandomSource* random_;
   TileEncoder encoder_;
   Quantized& out_;
   TileScale uniform_{};
@@ -240,7 +240,8 @@ struct Cells {
 
   Cells(std::span<const QuantizePlan> plans, std::size_t all_rows, std::size_t all_columns) {
     for (const QuantizePlan& plan : plans) {
-      rows = std::max(rows, plan.uniform ? (plan.transposed ? std::size_t{64} : 1) : plan.tile_rows);
+      const std::size_t high = plan.transposed ? 64 : 1;  // where the scale leaves it open
+      rows = std::max(rows, plan.uniform ? high : plan.tile_rows);
       columns = std::max(columns, plan.uniform ? 1 : plan.tile_columns);
     }
     rows = std::min(rows, all_rows);
@@ -261,7 +262,7 @@ void run_cells(const Matrix<Source>& x, const Recipe& recipe, std::span<const Qu
                const TensorFacts& facts, std::span<const Request> requests, const QuantizeOptions& options) {
   std::vector<Quantizer<Source>> quantizers;
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    quantizers.emplace_back(x, recipe, plans[i], facts, options.random, requests[i].out);
+    quantizers.emplace_back(x, recipe, plans[i], facts, options.random ? &*options.random : nullptr, requests[i].out);
     quantizers.back().store_uniform();
   }
   const Cells cells(plans, x.rows, x.columns);

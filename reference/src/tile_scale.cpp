@@ -28,7 +28,7 @@ float without_mantissa(float x) {
 
 /// compute_scale_from_amax of Transformer Engine's recipe_common.cuh.
 float te_scale(float amax, float largest, float epsilon, bool power_of_two, float beyond) {
-  if (amax < epsilon) amax = epsilon;
+  amax = std::max(amax, epsilon);  // NaN stays
   if (std::isinf(amax) || amax == 0 || std::isnan(amax)) return 1;
   float scale = largest / amax;
   if (std::isinf(scale)) scale = beyond;
@@ -189,7 +189,7 @@ void scale_all(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, flo
   by_rule(recipe.rule, [&](auto rule) {
     for (std::size_t i = 0; i < amaxes.size(); ++i) {
       const std::uint32_t code = mx_code_by<decltype(rule)::value>(own, amaxes[i], largest);
-      const float inverse = std::bit_cast<float>((254U - code) << 23);
+      const auto inverse = std::bit_cast<float>((254U - code) << 23);
       const float beyond = code == 254 ? last : nan;
       const float low = code == 0 ? first : inverse;
       out.factors[i] = code > 253 ? beyond : low;
