@@ -75,6 +75,7 @@ void bind_delayed(py::module_& module);
 void bind_distributions(py::module_& module);
 void bind_products(py::module_& module);
 void bind_measures(py::module_& module);
+void bind_scaling(py::module_& module);
 void bind_experiments(py::module_& module);
 
 }  // namespace fp8lab::bindings

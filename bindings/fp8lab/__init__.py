@@ -5,7 +5,8 @@
 >>> fp8lab.encode(np.float32([0.3, 448, 1e9]), "e4m3")
 array([ 42, 126, 126], dtype=uint8)
 
-``formats()``, ``profiles()``, ``models()``, ``distributions()`` and ``delayed_versions()`` list what there is; ``str()`` of each entry explains it.
+``formats()``, ``profiles()``, ``models()``, ``recipes()``, ``distributions()`` and ``delayed_versions()`` list what there is; ``str()`` of each
+entry explains it.
 """
 
 from fp8lab import experiments
@@ -38,20 +39,42 @@ from fp8lab._distributions import BestScale, best_scale, distributions, exact_sq
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._products import gemm, mma, model_with, models
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
+from fp8lab._scaling import (
+    Block,
+    GivenScale,
+    JustInTime,
+    MxBlock,
+    NamedRecipe,
+    NvFp4,
+    Quantized,
+    dequantize,
+    quantize,
+    quantize_both,
+    recipes,
+    swizzle_scales,
+    unswizzle_scales,
+)
 from fp8lab._trace import trace_dot
 
 __all__ = [
     "AmaxHistory",
     "BestScale",
+    "Block",
     "ChainDifferences",
     "Delayed",
     "DelayedVersion",
     "Distribution",
     "ErrorTotals",
     "Format",
+    "GivenScale",
     "Histogram",
+    "JustInTime",
     "MmaModel",
+    "MxBlock",
+    "NamedRecipe",
+    "NvFp4",
     "Profile",
+    "Quantized",
     "__version__",
     "absolute_error",
     "best_scale",
@@ -59,6 +82,7 @@ __all__ = [
     "chain_differences",
     "decode",
     "delayed_versions",
+    "dequantize",
     "distributions",
     "encode",
     "errors",
@@ -75,10 +99,14 @@ __all__ = [
     "pack_pairs",
     "philox4x32",
     "profiles",
+    "quantize",
+    "quantize_both",
+    "recipes",
     "reduced_amax",
     "relative_error",
     "roundings",
     "sample",
+    "swizzle_scales",
     "targets",
     "torch_cpu_uniform",
     "torch_cuda_normal",
@@ -86,4 +114,5 @@ __all__ = [
     "trace_dot",
     "ulp_error",
     "unpack_pairs",
+    "unswizzle_scales",
 ]

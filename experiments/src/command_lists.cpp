@@ -7,6 +7,7 @@
 #include "fp8lab/reference/delayed_scaling.hpp"
 #include "fp8lab/reference/distributions.hpp"
 #include "fp8lab/reference/mma_model.hpp"
+#include "fp8lab/reference/recipe.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -50,6 +51,14 @@ std::string list_delayed_versions() {
   return text;
 }
 
+std::string list_recipes() {
+  std::string text;
+  for (const NamedRecipe& one : recipes()) {
+    text += entry(one.name, describe(one.recipe) + "\n    Source: " + std::string(one.source));
+  }
+  return text;
+}
+
 std::string list_distributions() {
   std::string text;
   for (const Distribution& distribution : distributions) {
@@ -81,6 +90,8 @@ void add_lists(CLI::App& app, Command& chosen) {
   add_list_command(app, chosen, "profiles",
                    "List the profiles: what casts do with overflow, infinity, NaN, zero and sign", list_profiles);
   add_list_command(app, chosen, "models", "List the tensor cores that are modelled, with their evidence", list_models);
+  add_list_command(app, chosen, "recipes", "List the scaling recipes: what shares a scale, and who makes it",
+                   list_recipes);
   add_list_command(app, chosen, "delayed-versions",
                    "List the versions of delayed scaling: whose rules make a scale of an amax history",
                    list_delayed_versions);

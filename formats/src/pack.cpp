@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/formats/pack.hpp"
 
+#include <bit>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -14,11 +16,28 @@ void check_packed(std::size_t codes, std::size_t bytes) {
   }
 }
 
+/// The low nibbles of eight bytes, moved together; the first is in the lowest byte.
+std::uint32_t packed(std::uint64_t codes) {
+  codes &= 0x0F0F0F0F0F0F0F0FU;
+  codes = (codes | codes >> 4) & 0x00FF00FF00FF00FFU;
+  codes = (codes | codes >> 8) & 0x0000FFFF0000FFFFU;
+  return static_cast<std::uint32_t>(codes | codes >> 16);
+}
+
 }  // namespace
 
 void pack_pairs(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out) {
   check_packed(codes.size(), out.size());
-  for (std::size_t i = 0; i + 1 < codes.size(); i += 2) {
+  std::size_t i = 0;
+  if constexpr (std::endian::native == std::endian::little) {
+    for (; i + 8 <= codes.size(); i += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, &codes[i], sizeof(word));
+      const std::uint32_t pairs = packed(word);
+      std::memcpy(&out[i / 2], &pairs, sizeof(pairs));
+    }
+  }
+  for (; i + 1 < codes.size(); i += 2) {
     out[i / 2] = static_cast<std::uint8_t>((codes[i] & 0xF) | codes[i + 1] << 4);
   }
   if (codes.size() % 2 != 0) out[out.size() - 1] = codes.back() & 0xF;

@@ -363,6 +363,72 @@ HWY_ATTR void EncodeBFloatsToWords(const VectorEncode& cast, const BFloat16* in,
   EncodeAll(cast, in, random, out, count);
 }
 
+#if HWY_TARGET != HWY_SCALAR
+/// Four vectors at a time, which hold parts of one tile, or whole tiles, or elements with a factor each.
+template <int kMantissaBits, typename Source>
+HWY_INLINE std::size_t EncodeTilesWith(const VectorEncode& cast, const Source* in, std::size_t count, std::size_t tile,
+                                       const float* factors, std::uint8_t* out) {
+  const Floats df;
+  const PackedBytes bytes;
+  const Packer pack;
+  const PlainEncoder<kMantissaBits> encode{cast};
+  const std::size_t lanes = hn::Lanes(df);
+  const std::size_t step = 4 * lanes;
+  const auto one = [&](std::size_t i, hn::Vec<Floats> factor)
+                       HWY_ATTR { return encode(hn::Mul(Load(in + i), factor), nullptr); };
+  std::size_t i = 0;
+  if (tile == 1) {
+    const auto own = [&](std::size_t at) HWY_ATTR { return one(at, hn::LoadU(df, factors + at)); };
+    for (; i + step <= count; i += step) {
+      hn::StoreU(pack(own(i), own(i + lanes), own(i + 2 * lanes), own(i + 3 * lanes)), bytes, out + i);
+    }
+    return i;
+  }
+  if (tile >= step) {
+    const std::size_t stop = tile % step == 0 || tile >= count ? count : 0;
+    for (const float* factor = factors; i + step <= stop; ++factor) {
+      const auto f = hn::Set(df, *factor);
+      for (const std::size_t end = tile < count - i ? i + tile : count; i + step <= end; i += step) {
+        hn::StoreU(pack(one(i, f), one(i + lanes, f), one(i + 2 * lanes, f), one(i + 3 * lanes, f)), bytes, out + i);
+      }
+    }
+    return i;
+  }
+  if (tile % lanes != 0 || step % tile != 0) return 0;
+  const auto of = [&](std::size_t at, std::size_t vector)
+                      HWY_ATTR { return one(at + vector * lanes, hn::Set(df, factors[vector * lanes / tile])); };
+  for (; i + step <= count; i += step, factors += step / tile) {
+    hn::StoreU(pack(of(i, 0), of(i, 1), of(i, 2), of(i, 3)), bytes, out + i);
+  }
+  return i;
+}
+#else
+template <int kMantissaBits, typename Source>
+HWY_INLINE std::size_t EncodeTilesWith(const VectorEncode& /*cast*/, const Source* /*in*/, std::size_t /*count*/,
+                                       std::size_t /*tile*/, const float* /*factors*/, std::uint8_t* /*out*/) {
+  return 0;
+}
+#endif
+
+template <typename Source>
+HWY_ATTR std::size_t EncodeTiles(const VectorEncode& cast, const Source* in, std::size_t count, std::size_t tile,
+                                 const float* factors, std::uint8_t* out) {
+  switch (cast.mantissa_bits) {
+    case 1: return EncodeTilesWith<1>(cast, in, count, tile, factors, out);
+    case 2: return EncodeTilesWith<2>(cast, in, count, tile, factors, out);
+    case 3: return EncodeTilesWith<3>(cast, in, count, tile, factors, out);
+    default: return 0;
+  }
+}
+HWY_ATTR std::size_t EncodeTilesOfFloats(const VectorEncode& cast, const float* in, std::size_t count, std::size_t tile,
+                                         const float* factors, std::uint8_t* out) {
+  return EncodeTiles(cast, in, count, tile, factors, out);
+}
+HWY_ATTR std::size_t EncodeTilesOfBFloats(const VectorEncode& cast, const BFloat16* in, std::size_t count,
+                                          std::size_t tile, const float* factors, std::uint8_t* out) {
+  return EncodeTiles(cast, in, count, tile, factors, out);
+}
+
 }  // namespace fp8lab::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -375,6 +441,8 @@ HWY_EXPORT(EncodeHalvesToBytes);
 HWY_EXPORT(EncodeHalvesToWords);
 HWY_EXPORT(EncodeBFloatsToBytes);
 HWY_EXPORT(EncodeBFloatsToWords);
+HWY_EXPORT(EncodeTilesOfFloats);
+HWY_EXPORT(EncodeTilesOfBFloats);
 
 namespace {
 
@@ -456,6 +524,15 @@ void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint
 void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint32_t* random, std::uint16_t* out,
                    std::size_t count) {
   HWY_DYNAMIC_DISPATCH(EncodeBFloatsToWords)(cast, in, random, out, count);
+}
+
+std::size_t encode_tiles_vector(const VectorEncode& cast, const float* in, std::size_t count, std::size_t tile,
+                                const float* factors, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfFloats)(cast, in, count, tile, factors, out);
+}
+std::size_t encode_tiles_vector(const VectorEncode& cast, const BFloat16* in, std::size_t count, std::size_t tile,
+                                const float* factors, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfBFloats)(cast, in, count, tile, factors, out);
 }
 
 }  // namespace fp8lab

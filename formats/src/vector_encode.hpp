@@ -52,4 +52,11 @@ void encode_vector(const VectorEncode& cast, const Half* in, const std::uint32_t
 void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint32_t* random, std::uint16_t* out,
                    std::size_t count);
 
+/// Codes of x * factor by a plain cast, tiles of `tile` elements with a factor each; returns how many elements it did,
+/// from the first on: none where the tiles do not fit the vectors.
+[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const float* in, std::size_t count,
+                                              std::size_t tile, const float* factors, std::uint8_t* out);
+[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const BFloat16* in, std::size_t count,
+                                              std::size_t tile, const float* factors, std::uint8_t* out);
+
 }  // namespace fp8lab

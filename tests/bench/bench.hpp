@@ -20,6 +20,7 @@ struct Row {
 
 [[nodiscard]] std::vector<Row> cast_rows();
 [[nodiscard]] std::vector<Row> product_rows();
+[[nodiscard]] std::vector<Row> scaling_rows();
 
 /// out = a * b^T by Eigen in float32, compiled for this machine; (rows, depth), (columns, depth) -> (rows, columns).
 void sgemm(const float* a, const float* b, float* out, std::size_t rows, std::size_t columns, std::size_t depth);

@@ -57,6 +57,7 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   std::vector<Row> rows = fp8lab::bench::cast_rows();
   std::ranges::move(fp8lab::bench::product_rows(), std::back_inserter(rows));
+  std::ranges::move(fp8lab::bench::scaling_rows(), std::back_inserter(rows));
   for (const Row& row : rows) {
     if (!row.verified()) {
       std::fprintf(stderr, "bench: %s computes wrong results; nothing was timed\n", row.name.c_str());

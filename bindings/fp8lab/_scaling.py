@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, Union
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import Array, as_array, as_codes, as_format, as_floats, check_int, check_name, check_real, output
+from fp8lab._core import Format
+
+
+def _check_bool(value: Any, argument: str) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{argument} must be True or False, not {type(value).__name__}")
+    return bool(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenScale:
+    """One scale for the whole tensor, which comes from outside: delayed scaling, a calibration, or just a number.
+
+    Codes are those of fl(x * scale), scale_inv is fl(1 / scale).
+    """
+
+    format: str | Format = "e4m3"
+    scale: float = 1.0  #: positive and finite
+
+    def __post_init__(self) -> None:
+        self._core()
+
+    def _core(self) -> _core.Recipe:
+        return _core.given_scale(as_format(self.format, "format"), check_real(self.scale, "scale"))
+
+    def __str__(self) -> str:
+        return self._core().description
+
+
+@dataclasses.dataclass(frozen=True)
+class JustInTime:
+    """Current scaling: the scale is made of the amax of the very tensor, or row.
+
+    Codes are those of fl(x * scale), scale_inv is fl(1 / scale).
+
+    Parameters
+    ----------
+    format : str or Format
+    rule : str
+        ``te``: fl(largest / max(amax, amax_epsilon)), at most the largest float32, 1 for an amax of 0 or infinity; NaN is not
+        counted. ``torchao``: fl(largest / max(amax, 1e-12)); a NaN makes all NaN.
+    axis : str
+        ``tensor``, or ``row``: a scale for every row (columnwise: every column).
+    amax_epsilon : float
+        Of rule ``te``: what smaller amaxes count as.
+    force_pow_2_scales : bool
+        The scale's mantissa is cleared.
+    """
+
+    format: str | Format = "e4m3"
+    rule: str = "te"
+    axis: str = "tensor"
+    amax_epsilon: float = 0.0
+    force_pow_2_scales: bool = False
+
+    def __post_init__(self) -> None:
+        self._core()
+
+    def _core(self) -> _core.Recipe:
+        return _core.just_in_time(
+            as_format(self.format, "format"),
+            check_name(self.rule, "rule"),
+            check_name(self.axis, "axis"),
+            check_real(self.amax_epsilon, "amax_epsilon"),
+            _check_bool(self.force_pow_2_scales, "force_pow_2_scales"),
+        )
+
+    def __str__(self) -> str:
+        return self._core().description
+
+
+@dataclasses.dataclass(frozen=True)
+class MxBlock:
+    """MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it.
+
+    Parameters
+    ----------
+    format : str or Format
+        ``e4m3``, ``e5m2``, ``e2m3``, ``e3m2``, ``e2m1`` or one's own.
+    rule : str
+        How the block's amax becomes the scale. ``te``: fl(amax * fl(1 / largest)) rounded up to a power of two; ``floor``: the
+        power of two at or below amax over that of the largest value, as OCP MX has it; ``ceil``: at or above; ``even``: that
+        of amax rounded to the format's mantissa; ``rceil``: as te, but NaN where it is not finite.
+    enable_2d_quantization : bool
+        Blocks of 32 x 32, which both directions share.
+    nan : str
+        ``dropped``: a NaN does not count; ``counted``: it makes all of its block NaN.
+    drop_negative_zero : bool
+        -0 is quantized to +0, as by kernels whose multiply is an fma with +0.
+    edges : str
+        What the codes 00, FE and FF of E8M0 mean: ``specified``, ``te_before_2_19``, ``te_before_2_13`` or
+        ``torchao_0_18`` (which also has an infinite amax make a scale that is not NaN).
+    """
+
+    format: str | Format = "e4m3"
+    rule: str = "te"
+    enable_2d_quantization: bool = False
+    nan: str = "dropped"
+    drop_negative_zero: bool = False
+    edges: str = "specified"
+
+    def __post_init__(self) -> None:
+        self._core()
+
+    def _core(self) -> _core.Recipe:
+        return _core.mx_block(
+            as_format(self.format, "format"),
+            check_name(self.rule, "rule"),
+            _check_bool(self.enable_2d_quantization, "enable_2d_quantization"),
+            check_name(self.nan, "nan"),
+            _check_bool(self.drop_negative_zero, "drop_negative_zero"),
+            check_name(self.edges, "edges"),
+        )
+
+    def __str__(self) -> str:
+        return self._core().description
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Tiles of 1 x 128 or 128 x 128 elements with a float32 scale each, as DeepSeek-V3 has them.
+
+    Parameters
+    ----------
+    format : str or Format
+    rule : str
+        ``te`` (as JustInTime's), ``deepseek_2024``, ``deepseek_2025``, ``deepgemm_cpu``, ``deepgemm_cuda`` or ``torchao``; ``str()``
+        of the record says what each does.
+    rows, columns : int
+        Of a tile, across K and along it; rows is 1 or as columns.
+    amax_epsilon : float
+        Of rule ``te``: what smaller amaxes count as.
+    force_pow_2_scales : bool
+        The scale is rounded down (scale_inv up) to a power of two.
+    """
+
+    format: str | Format = "e4m3"
+    rule: str = "te"
+    rows: int = 1
+    columns: int = 128
+    amax_epsilon: float = 0.0
+    force_pow_2_scales: bool = True
+
+    def __post_init__(self) -> None:
+        self._core()
+
+    def _core(self) -> _core.Recipe:
+        return _core.block(
+            as_format(self.format, "format"),
+            check_name(self.rule, "rule"),
+            check_int(self.rows, "rows", 1, 2**31),
+            check_int(self.columns, "columns", 1, 2**31),
+            check_real(self.amax_epsilon, "amax_epsilon"),
+            _check_bool(self.force_pow_2_scales, "force_pow_2_scales"),
+        )
+
+    def __str__(self) -> str:
+        return self._core().description
+
+
+@dataclasses.dataclass(frozen=True)
+class NvFp4:
+    """NVFP4: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale of the tensor, as Transformer Engine has it.
+
+    Parameters
+    ----------
+    with_2d_quantization : bool
+        Blocks of 16 x 16, which both directions share.
+    stochastic_rounding : bool
+        With the ``random_bits`` of ``quantize``.
+    with_rht : bool
+        Columnwise, every 16 elements along K are turned by a random Hadamard matrix first.
+    round_rht : bool
+        What it gives is rounded to bfloat16, as by the unfused kernels.
+    nan : str
+        ``dropped``: a NaN does not count; ``counted``: it makes its block's scale NaN.
+    """
+
+    with_2d_quantization: bool = False
+    stochastic_rounding: bool = False
+    with_rht: bool = False
+    round_rht: bool = False
+    nan: str = "dropped"
+
+    def __post_init__(self) -> None:
+        self._core()
+
+    def _core(self) -> _core.Recipe:
+        return _core.nvfp4(
+            _check_bool(self.with_2d_quantization, "with_2d_quantization"),
+            _check_bool(self.stochastic_rounding, "stochastic_rounding"),
+            _check_bool(self.with_rht, "with_rht"),
+            _check_bool(self.round_rht, "round_rht"),
+            check_name(self.nan, "nan"),
+        )
+
+    def __str__(self) -> str:
+        return self._core().description
+
+
+Recipe = Union[GivenScale, JustInTime, MxBlock, Block, NvFp4]
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (GivenScale, JustInTime, MxBlock, Block, NvFp4)}
+
+
+class NamedRecipe(NamedTuple):
+    """A recipe with the name users call it by and the source that defines it."""
+
+    name: str
+    recipe: Recipe
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.recipe} [{self.source}]"
+
+
+def recipes() -> list[NamedRecipe]:
+    """The recipes of real systems: which elements share a scale, and who makes it; ``str()`` of each explains it."""
+    return [NamedRecipe(name, _KINDS[kind](**fields), source) for name, kind, fields, source in _core.recipes()]
+
+
+def _as_recipe(value: Any) -> Recipe:
+    if isinstance(value, NamedRecipe):
+        return value.recipe
+    if isinstance(value, (GivenScale, JustInTime, MxBlock, Block, NvFp4)):
+        return value
+    name = _core.find_recipe(check_name(value, "recipe", " or a recipe: " + ", ".join(_KINDS)))
+    return next(one.recipe for one in recipes() if one.name == name)
+
+
+class Quantized:
+    """A tensor as codes and scales; made by ``quantize``. Arrays are views: what is changed there is changed here."""
+
+    def __init__(self, core: _core.Quantized, recipe: Recipe, direction: str) -> None:
+        self._core = core
+        self.recipe = recipe
+        self.direction = direction
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the tensor, whatever the layout of its codes."""
+        return self._core.shape
+
+    @property
+    def format(self) -> str:
+        """The format of the codes."""
+        return self._core.format
+
+    @property
+    def transposed(self) -> bool:
+        """Whether codes and scales are those of the transpose: columnwise ones are, but for those of MxBlock that take a byte."""
+        return self._core.transposed
+
+    @property
+    def codes(self) -> Array:
+        """uint8, in the shape of the tensor or of its transpose; of formats of 4 bits, half as many columns, packed two a byte."""
+        return self._core.codes
+
+    @property
+    def scale_inv(self) -> Array | None:
+        """float32: what multiplies on dequantize, one a block or (1, 1); None where scales have codes."""
+        values = self._core.scale_inv
+        return values if values.size else None
+
+    @property
+    def scale_codes(self) -> Array | None:
+        """uint8: codes of the block scales, E8M0 of MxBlock and E4M3 of NvFp4; None where scales are float32."""
+        codes = self._core.scale_codes
+        return codes if codes.size else None
+
+    @property
+    def amax(self) -> float:
+        """Of the tensor, where its scales depend on it (JustInTime, NvFp4); else 0."""
+        return self._core.amax
+
+    def scales(self, layout: str = "compact") -> Array:
+        """The scales in a layout.
+
+        Parameters
+        ----------
+        layout : str
+            ``compact``: scale_codes or scale_inv as they are. For scale codes also ``padded``: rows (across K) up to a
+            multiple of 128, blocks up to one of 4, filled with zeros; and ``swizzled``: that in tiles of 128 x 4, one after
+            the other, as Blackwell's tensor cores read them.
+
+        Raises
+        ------
+        ValueError
+            For unknown layouts, and for other layouts than compact where scales are float32.
+        """
+        if layout not in ("compact", "padded", "swizzled"):
+            raise ValueError(f"unknown layout {layout!r}; known: compact, padded, swizzled")
+        codes = self.scale_codes
+        if codes is None:
+            if layout != "compact":
+                raise ValueError(f"layout {layout!r} is for scale codes, and {type(self.recipe).__name__} has float32 scales")
+            return self._core.scale_inv
+        if layout == "compact":
+            return codes
+        across = codes.T if self.direction == "columnwise" and not self.transposed else codes
+        if layout == "swizzled":
+            return swizzle_scales(across)
+        padded = _core.pad_scales(np.ascontiguousarray(across), *across.shape).reshape(-1, -(-across.shape[1] // 4) * 4)
+        return padded if across is codes else padded.T
+
+    def __repr__(self) -> str:
+        return f"<fp8lab.Quantized {self.shape[0]} x {self.shape[1]} {self.direction}: {self.recipe}>"
+
+
+def swizzle_scales(scales: Any) -> Array:
+    """Block scales in the layout that Blackwell's tensor cores read: padded with zeros, in tiles of 128 x 4.
+
+    Parameters
+    ----------
+    scales : array_like of uint8 (or float8), (rows, blocks)
+        A row for each row across K.
+
+    Returns
+    -------
+    ndarray of uint8, one-dimensional
+        The scale of (r, c) is at ((r // 128) * tiles + c // 4) * 512 + r % 32 * 16 + r % 128 // 32 * 4 + c % 4, with
+        tiles = blocks / 4, rounded up.
+    """
+    codes = _byte_array(scales, "scales")
+    if codes.ndim != 2:
+        raise ValueError(f"scales must have two dimensions, not {codes.ndim}")
+    return _core.swizzle_scales(codes, *codes.shape)
+
+
+def unswizzle_scales(swizzled: Any, shape: tuple[int, int]) -> Array:
+    """The inverse of ``swizzle_scales``: scales of ``shape``, (rows, blocks). ValueError where the sizes do not fit."""
+    if not isinstance(shape, tuple) or len(shape) != 2:
+        raise TypeError("shape must be a tuple of two ints")
+    rows, columns = (check_int(size, "shape", 0, 2**40) for size in shape)
+    return _core.unswizzle_scales(_byte_array(swizzled, "swizzled"), rows, columns).reshape(rows, columns)
+
+
+def _byte_array(x: Any, argument: str) -> Array:
+    return as_codes(x, argument, _core.find_format("e8m0"))[0]
+
+
+def _random_bits(x: Any) -> Array | None:
+    if x is None:
+        return None
+    words, name = as_array(x, "random_bits")
+    if name != "uint8":
+        raise TypeError(f"random_bits must be uint8, not {name}")
+    return np.ascontiguousarray(words).reshape(-1)
+
+
+def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quantized, ...]:
+    values, source = as_floats(x, "x")
+    if source not in ("float32", "bfloat16"):
+        raise TypeError(f"x must be float32 or bfloat16, not {source}")
+    if values.ndim != 2:
+        raise ValueError(f"x must have two dimensions, not {values.ndim}")
+    input_type = options["input_type"]
+    if input_type not in (None, "float16", "bfloat16"):
+        raise ValueError(f"unknown input_type {input_type!r}; known: float16, bfloat16")
+    own = _as_recipe(recipe)
+    parts = _core.quantize(
+        values,
+        source,
+        own._core(),
+        direction,
+        None if input_type is None else _core.find_format(input_type),
+        _check_bool(options["amax_before_rounding"], "amax_before_rounding"),
+        _random_bits(options["random_bits"]),
+        8,
+        check_int(options["threads"], "threads", 1, 1024),
+    )
+    directions = ("rowwise", "columnwise") if direction == "both" else (direction,)
+    return tuple(Quantized(part, own, name) for part, name in zip(parts, directions))
+
+
+def quantize(
+    x: Any,
+    recipe: str | NamedRecipe | Recipe,
+    *,
+    direction: str = "rowwise",
+    input_type: str | None = None,
+    amax_before_rounding: bool = False,
+    random_bits: Any = None,
+    threads: int = 1,
+) -> Quantized:
+    """A matrix as codes and scales, bit for bit as the recipe's system computes them.
+
+    Parameters
+    ----------
+    x : array_like of float32 or bfloat16, (rows, columns)
+    recipe : str, or a recipe
+        The name of one of ``recipes()``, or a record: GivenScale, JustInTime, MxBlock, Block, NvFp4.
+    direction : str
+        ``rowwise``: a row's elements lie along K, which a GEMM sums over, and share scales; ``columnwise``: a column's do.
+    input_type : str, optional
+        ``float16`` or ``bfloat16``: what the values are rounded to before they are quantized.
+    amax_before_rounding : bool
+        The amax is that of the values before that rounding, as in Transformer Engine's current scaling of activations.
+    random_bits : array_like of uint8, optional
+        For stochastic rounding: one for each code, in the order of the codes.
+    threads : int
+        The result does not depend on it.
+
+    Returns
+    -------
+    Quantized
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other element types, empty arrays, sizes that break a rule of the recipe's blocks (the message names the
+        nearest that do not), unknown names, random bits that are missing or not wanted.
+    """
+    if direction not in ("rowwise", "columnwise"):
+        raise ValueError(f"unknown direction {direction!r}; known: rowwise, columnwise")
+    return _quantize(
+        x, recipe, direction, input_type=input_type, amax_before_rounding=amax_before_rounding,
+        random_bits=random_bits, threads=threads,
+    )[0]  # fmt: skip
+
+
+def quantize_both(
+    x: Any,
+    recipe: str | NamedRecipe | Recipe,
+    *,
+    input_type: str | None = None,
+    amax_before_rounding: bool = False,
+    random_bits: Any = None,
+    threads: int = 1,
+) -> tuple[Quantized, Quantized]:
+    """Rowwise and columnwise, both from the original values; see ``quantize``. The random bits serve both."""
+    rowwise, columnwise = _quantize(
+        x, recipe, "both", input_type=input_type, amax_before_rounding=amax_before_rounding,
+        random_bits=random_bits, threads=threads,
+    )  # fmt: skip
+    return rowwise, columnwise
+
+
+def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> Array:
+    """The values that codes and scales stand for: fl(code * scale_inv), of NvFp4 fl(code * fl(fl(scale * amax) * fl(1 / 2688))).
+
+    Parameters
+    ----------
+    q : Quantized
+        Where a Hadamard matrix turned the tensor, it stays turned.
+    threads : int
+    out : ndarray of float32, optional
+        Takes the result.
+
+    Returns
+    -------
+    ndarray of float32, (rows, columns), whatever the direction
+    """
+    if not isinstance(q, Quantized):
+        raise TypeError(f"q must be a Quantized, not {type(q).__name__}")
+    values = output(out, q.shape, np.float32)
+    _core.dequantize(q._core, values, check_int(threads, "threads", 1, 1024))
+    return values

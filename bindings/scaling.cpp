@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/quantize.hpp"
+#include "fp8lab/reference/scale_layout.hpp"
+#include "module.hpp"
+
+namespace fp8lab::bindings {
+namespace {
+
+using OwnFormat = NamedOrOwnFormat;
+
+/// A recipe as one class: pybind11 would look into a variant.
+struct OpaqueRecipe {
+  Recipe recipe;
+};
+
+/// A recipe's fields under their names, with its kind.
+std::pair<std::string, py::dict> fields_of(const Recipe& recipe) {
+  using py::literals::operator""_a;
+  struct Fields {
+    std::pair<std::string, py::dict> operator()(const GivenScale& one) const {
+      return {"GivenScale", py::dict("format"_a = format_name(one.format), "scale"_a = one.scale)};
+    }
+    std::pair<std::string, py::dict> operator()(const JustInTime& one) const {
+      return {"JustInTime",
+              py::dict("format"_a = format_name(one.format), "rule"_a = name_of(one.rule), "axis"_a = name_of(one.axis),
+                       "amax_epsilon"_a = one.amax_epsilon, "force_pow_2_scales"_a = one.force_pow_2_scales)};
+    }
+    std::pair<std::string, py::dict> operator()(const MxBlock& one) const {
+      return {"MxBlock", py::dict("format"_a = format_name(one.format), "rule"_a = name_of(one.rule),
+                                  "enable_2d_quantization"_a = one.enable_2d_quantization, "nan"_a = name_of(one.nan),
+                                  "drop_negative_zero"_a = one.drop_negative_zero, "edges"_a = name_of(one.edges))};
+    }
+    std::pair<std::string, py::dict> operator()(const Block& one) const {
+      return {"Block", py::dict("format"_a = format_name(one.format), "rule"_a = name_of(one.rule), "rows"_a = one.rows,
+                                "columns"_a = one.columns, "amax_epsilon"_a = one.amax_epsilon,
+                                "force_pow_2_scales"_a = one.force_pow_2_scales)};
+    }
+    std::pair<std::string, py::dict> operator()(const NvFp4& one) const {
+      return {"NvFp4", py::dict("with_2d_quantization"_a = one.with_2d_quantization,
+                                "stochastic_rounding"_a = one.stochastic_rounding, "with_rht"_a = one.with_rht,
+                                "round_rht"_a = one.round_rht, "nan"_a = name_of(one.nan))};
+    }
+  };
+  return std::visit(Fields{}, recipe);
+}
+
+OpaqueRecipe checked(const Recipe& recipe) {
+  check_recipe(recipe);
+  return {recipe};
+}
+
+void bind_records(py::module_& module) {
+  py::class_<OpaqueRecipe>(module, "Recipe").def_property_readonly("description", [](const OpaqueRecipe& r) {
+    return describe(r.recipe);
+  });
+  module.def(
+      "given_scale", [](const OwnFormat& format, float scale) { return checked(GivenScale{format.format, scale}); },
+      py::arg("format"), py::arg("scale"));
+  module.def(
+      "just_in_time",
+      [](const OwnFormat& format, const std::string& rule, const std::string& axis, float amax_epsilon, bool power) {
+        return checked(JustInTime{format.format, find_just_in_time_rule(rule), find_axis(axis), amax_epsilon, power});
+      },
+      py::arg("format"), py::arg("rule"), py::arg("axis"), py::arg("amax_epsilon"), py::arg("force_pow_2_scales"));
+  module.def(
+      "mx_block",
+      [](const OwnFormat& format, const std::string& rule, bool two_d, const std::string& nan, bool drop,
+         const std::string& edges) {
+        return checked(
+            MxBlock{format.format, find_mx_rule(rule), two_d, find_nan_in_amax(nan), drop, find_e8m0_edges(edges)});
+      },
+      py::arg("format"), py::arg("rule"), py::arg("enable_2d_quantization"), py::arg("nan"),
+      py::arg("drop_negative_zero"), py::arg("edges"));
+  module.def(
+      "block",
+      [](const OwnFormat& format, const std::string& rule, std::size_t rows, std::size_t columns, float amax_epsilon,
+         bool power) {
+        return checked(Block{format.format, find_block_rule(rule), rows, columns, amax_epsilon, power});
+      },
+      py::arg("format"), py::arg("rule"), py::arg("rows"), py::arg("columns"), py::arg("amax_epsilon"),
+      py::arg("force_pow_2_scales"));
+  module.def(
+      "nvfp4",
+      [](bool two_d, bool stochastic, bool rht, bool round_rht, const std::string& nan) {
+        return checked(NvFp4{two_d, stochastic, rht, round_rht, find_nan_in_amax(nan)});
+      },
+      py::arg("with_2d_quantization"), py::arg("stochastic_rounding"), py::arg("with_rht"), py::arg("round_rht"),
+      py::arg("nan"));
+  module.def("recipes", [] {
+    std::vector<std::tuple<std::string, std::string, py::dict, std::string>> all;
+    for (const NamedRecipe& one : recipes()) {
+      const auto [kind, fields] = fields_of(one.recipe);
+      all.emplace_back(one.name, kind, fields, one.source);
+    }
+    return all;
+  });
+  module.def("find_recipe", [](const std::string& name) { return std::string(find_recipe(name).name); });
+}
+
+/// A view of a vector that `owner` has.
+template <typename T>
+py::array_t<T> view_of(std::vector<T>& values, std::size_t rows, const py::object& owner) {
+  const std::size_t columns = rows == 0 ? 0 : values.size() / rows;
+  return {{rows, columns}, {columns * sizeof(T), sizeof(T)}, values.data(), owner};
+}
+
+QuantizeOptions options_of(const std::optional<OwnFormat>& input_type, bool amax_before_rounding,
+                           const std::optional<Array<std::uint8_t>>& random_bits, int count, int threads) {
+  QuantizeOptions options{.amax_before_rounding = amax_before_rounding, .threads = threads};
+  if (input_type) options.input_type = input_type->format;
+  if (random_bits) options.random = RandomSource{view(*random_bits), count};
+  return options;
+}
+
+/// Calls run(span) for float32, or bfloat16 as words.
+template <typename Run>
+void with_quantizable(const py::array& x, const std::string& source, const Run& run) {
+  if (source == "float32") return run(view(py::cast<Array<float>>(x)));
+  run(view_as<BFloat16>(py::cast<Array<std::uint16_t>>(x)));
+}
+
+void bind_quantized(py::module_& module) {
+  const auto shape = [](const Quantized& q) { return std::pair(q.rows, q.columns); };
+  py::class_<Quantized>(module, "Quantized")
+      .def_property_readonly("shape", shape)
+      .def_property_readonly("format", [](const Quantized& q) { return format_name(q.format); })
+      .def_readonly("transposed", &Quantized::transposed)
+      .def_readonly("amax", &Quantized::amax)
+      .def_property_readonly("codes",
+                             [](const py::object& self) {
+                               auto& q = self.cast<Quantized&>();
+                               return view_of(q.codes, q.code_rows(), self);
+                             })
+      .def_property_readonly("scale_inv",
+                             [](const py::object& self) {
+                               auto& q = self.cast<Quantized&>();
+                               return view_of(q.scale_inv, q.scale_inv.empty() ? 0 : q.scale_rows, self);
+                             })
+      .def_property_readonly("scale_codes", [](const py::object& self) {
+        auto& q = self.cast<Quantized&>();
+        return view_of(q.scale_codes, q.scale_codes.empty() ? 0 : q.scale_rows, self);
+      });
+}
+
+}  // namespace
+
+void bind_scaling(py::module_& module) {
+  bind_records(module);
+  bind_quantized(module);
+  module.def(
+      "quantize",
+      [](const py::array& x, const std::string& source, const OpaqueRecipe& recipe, const std::string& direction,
+         const std::optional<OwnFormat>& input_type, bool amax_before_rounding,
+         const std::optional<Array<std::uint8_t>>& random_bits, int count, int threads) {
+        const auto rows = static_cast<std::size_t>(x.shape(0));
+        const auto columns = static_cast<std::size_t>(x.shape(1));
+        const QuantizeOptions options = options_of(input_type, amax_before_rounding, random_bits, count, threads);
+        std::vector<Quantized> out(direction == "both" ? 2 : 1);
+        with_quantizable(x, source, [&](auto values) {
+          const py::gil_scoped_release release;
+          if (direction == "both") return quantize_both(values, rows, columns, recipe.recipe, out[0], out[1], options);
+          quantize(values, rows, columns, recipe.recipe, find_direction(direction), out[0], options);
+        });
+        py::tuple result(out.size());
+        for (std::size_t i = 0; i < out.size(); ++i) result[i] = py::cast(std::move(out[i]));
+        return result;
+      },
+      py::arg("x"), py::arg("source"), py::arg("recipe"), py::arg("direction"), py::arg("input_type"),
+      py::arg("amax_before_rounding"), py::arg("random_bits"), py::arg("count"), py::arg("threads"));
+  module.def(
+      "dequantize",
+      [](const Quantized& q, Array<float> out, int threads) {
+        const auto values = mutable_view(out);
+        const py::gil_scoped_release release;
+        dequantize(q, values, threads);
+      },
+      py::arg("q"), py::arg("out").noconvert(), py::arg("threads"));
+  const auto laid_out = [&](const char* name, auto function) {
+    module.def(
+        name,
+        [function](const Array<std::uint8_t>& scales, std::size_t rows, std::size_t columns) {
+          const std::vector<std::uint8_t> bytes = function(view(scales), rows, columns);
+          return py::array_t<std::uint8_t>(static_cast<py::ssize_t>(bytes.size()), bytes.data());
+        },
+        py::arg("scales").noconvert(), py::arg("rows"), py::arg("columns"));
+  };
+  laid_out("pad_scales", &pad_scales);
+  laid_out("swizzle_scales", &swizzle_scales);
+  laid_out("unswizzle_scales", &unswizzle_scales);
+}
+
+}  // namespace fp8lab::bindings

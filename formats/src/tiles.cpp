@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/formats/tiles.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <optional>
+
+#include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/targets.hpp"
+#include "vector_encode.hpp"
+#include "vector_tiles.hpp"
+
+namespace fp8lab {
+namespace {
+
+float value_of(float x) { return x; }
+float value_of(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+
+template <typename Source>
+void add_amax_of(std::span<const Source> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
+  if (vector_code_allowed()) return add_amax_vector(row.data(), row.size(), tile, nan, amax.data());
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value_of(row[i])) & 0x7FFFFFFFU;
+    if (nan == NanInAmax::dropped && magnitude > 0x7F800000U) continue;
+    amax[i / tile] = std::max(amax[i / tile], magnitude);
+  }
+}
+
+float scaled(TileOperation operation, float x, float factor) {
+  const auto result = [&] {
+    switch (operation) {
+      case TileOperation::multiply: return x * factor;
+      case TileOperation::divide: return x / factor;
+      case TileOperation::multiply_add_zero: return std::fma(x, factor, 0.0F);
+    }
+    return x;
+  }();
+  if (!std::isnan(result)) return result;
+  return std::isnan(x) ? x : std::bit_cast<float>(0x7FC00000U);
+}
+
+template <typename Source>
+void scale_tiles_of(std::span<const Source> row, std::size_t tile, TileOperation operation,
+                    std::span<const float> factors, std::span<float> out) {
+  if (vector_code_allowed()) {
+    return scale_tiles_vector(row.data(), row.size(), tile, operation, factors.data(), out.data());
+  }
+  for (std::size_t i = 0; i < row.size(); ++i) out[i] = scaled(operation, value_of(row[i]), factors[i / tile]);
+}
+
+}  // namespace
+
+void add_amax(std::span<const float> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
+  add_amax_of(row, tile, nan, amax);
+}
+void add_amax(std::span<const BFloat16> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
+  add_amax_of(row, tile, nan, amax);
+}
+void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
+                 std::span<float> out) {
+  scale_tiles_of(row, tile, operation, factors, out);
+}
+void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
+                 std::span<const float> factors, std::span<float> out) {
+  scale_tiles_of(row, tile, operation, factors, out);
+}
+
+struct TileEncoder::Cast {
+  Format format;
+  CastPolicy policy;
+  std::optional<VectorEncode> vector;  // where vector code can do it, and may
+};
+
+TileEncoder::TileEncoder(const Format& format, const CastPolicy& policy)
+    : cast_(std::make_shared<Cast>(
+          Cast{format, policy, vector_code_allowed() ? vector_encode(format, policy) : std::nullopt})) {
+  check_bulk(format, 1, 8, 0, 0);
+}
+
+template <typename Source>
+void TileEncoder::encode_row(std::span<const Source> row, std::size_t tile, TileOperation operation,
+                             std::span<const float> factors, std::span<std::uint8_t> out) const {
+  // 1. Most in one go.
+  const bool fused = cast_->vector && cast_->vector->plain && operation == TileOperation::multiply;
+  std::size_t done =
+      fused ? encode_tiles_vector(*cast_->vector, row.data(), row.size(), tile, factors.data(), out.data()) : 0;
+  // 2. The rest by way of the scaled values, in pieces of whole tiles or of one.
+  std::array<float, 512> room;
+  while (done < row.size()) {
+    const std::size_t within = done % tile;
+    const std::size_t most = tile >= room.size() ? std::min(tile - within, room.size()) : room.size() / tile * tile;
+    const auto piece =
+        row.subspan(done, std::min(within == 0 ? most : std::min(most, tile - within), row.size() - done));
+    const auto values = std::span(room).first(piece.size());
+    scale_tiles(piece, tile, operation, factors.subspan(done / tile), values);
+    const auto codes = out.subspan(done, piece.size());
+    if (cast_->vector) {
+      encode_vector(*cast_->vector, values.data(), nullptr, codes.data(), codes.size());
+    } else {
+      std::ranges::transform(values, codes.begin(), [&](float x) {
+        return static_cast<std::uint8_t>(encode(cast_->format, cast_->policy, x));
+      });
+    }
+    done += piece.size();
+  }
+}
+
+void TileEncoder::operator()(std::span<const float> row, std::size_t tile, TileOperation operation,
+                             std::span<const float> factors, std::span<std::uint8_t> out) const {
+  encode_row(row, tile, operation, factors, out);
+}
+void TileEncoder::operator()(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
+                             std::span<const float> factors, std::span<std::uint8_t> out) const {
+  encode_row(row, tile, operation, factors, out);
+}
+
+}  // namespace fp8lab

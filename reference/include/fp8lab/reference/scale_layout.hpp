@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fp8lab {
+
+// Layouts of one-byte block scales of a matrix, (rows, columns): rows across K, a column for each block along K. (Of
+// columnwise MxBlock codes, which are not transposed, the scales must be transposed first.)
+
+/// Rows up to a multiple of 128, columns up to one of 4, as Transformer Engine allocates them; filled with zeros.
+/// All throw std::invalid_argument where the array has not as many elements as its layout.
+[[nodiscard]] std::vector<std::uint8_t> pad_scales(std::span<const std::uint8_t> scales, std::size_t rows,
+                                                   std::size_t columns);
+/// The inverse.
+[[nodiscard]] std::vector<std::uint8_t> unpad_scales(std::span<const std::uint8_t> padded, std::size_t rows,
+                                                     std::size_t columns);
+
+/// Padded, and in tiles of 128 x 4 as tensor cores of Blackwell read them: the scale of (r, c) is at
+/// ((r / 128) * tiles + c / 4) * 512 + (r mod 32) * 16 + (r mod 128) / 32 * 4 + c mod 4, tiles = columns / 4 rounded
+/// up.
+///
+/// Source: cuBLAS documentation, 1D block scaling factors layout; transformer_engine/common/cast/mxfp8/swizzle.cuh.
+[[nodiscard]] std::vector<std::uint8_t> swizzle_scales(std::span<const std::uint8_t> scales, std::size_t rows,
+                                                       std::size_t columns);
+/// The inverse; what stands in the padding is dropped.
+[[nodiscard]] std::vector<std::uint8_t> unswizzle_scales(std::span<const std::uint8_t> swizzled, std::size_t rows,
+                                                         std::size_t columns);
+
+}  // namespace fp8lab

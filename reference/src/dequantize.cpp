@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/pack.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/reference/quantize.hpp"
+#include "fp8lab/reference/tile_scale.hpp"
+#include "quantize_plan.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr std::size_t piece = 4096;
+
+void check_size(const char* what, std::size_t size, std::size_t wanted) {
+  if (size == wanted) return;
+  throw std::invalid_argument(std::string(what) + " must have " + std::to_string(wanted) + " elements, not " +
+                              std::to_string(size));
+}
+
+void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t out) {
+  check_size("out", out, q.rows * q.columns);
+  check_size("codes", q.codes.size(), plan.format.bits() == 4 ? q.rows * q.columns / 2 : q.rows * q.columns);
+  const std::size_t high = plan.uniform ? 1 : blocks_of(q.rows, plan.scale_height(q.direction));
+  const std::size_t wide = plan.uniform ? 1 : blocks_of(q.columns, plan.scale_width(q.direction));
+  check_size("scale_rows * scale_columns", q.scale_rows * q.scale_columns, high * wide);
+  check_size("scale_codes", q.scale_codes.size(), plan.scale_codes ? high * wide : 0);
+  check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
+}
+
+/// What the codes under a scale are multiplied with, one for each.
+std::vector<float> multipliers_of(const Quantized& q) {
+  if (q.scale_codes.empty()) return q.scale_inv;
+  std::vector<float> result(q.scale_codes.size());
+  if (const auto* mx = std::get_if<MxBlock>(&q.recipe)) {
+    std::ranges::transform(q.scale_codes, result.begin(), [&](auto code) { return e8m0_value(*mx, code); });
+  } else {
+    constexpr float factor = 1.0F / (6.0F * 448.0F);
+    std::ranges::transform(q.scale_codes, result.begin(),
+                           [&](auto code) { return decode(ue4m3, code) * q.amax * factor; });
+  }
+  return result;
+}
+
+/// Codes from `first` on, as they lie in memory.
+void decode_some(const Quantized& q, std::size_t first, std::span<float> out, std::vector<std::uint8_t>& room) {
+  if (q.format.bits() != 4) return decode(q.format, std::span(q.codes).subspan(first, out.size()), out);
+  room.resize(out.size() + 2);
+  // `first` may be odd in a piece of a row: begin with its pair.
+  const std::size_t pair = first / 2;
+  const std::size_t lead = first % 2;
+  const auto pairs = std::span(room).first(lead + out.size());
+  unpack_pairs(std::span(q.codes).subspan(pair, (pairs.size() + 1) / 2), pairs);
+  decode(q.format, std::span<const std::uint8_t>(pairs).subspan(lead), out);
+}
+
+/// Rows, columns and scales as the codes lie.
+struct Lie {
+  std::size_t rows, columns;
+  std::size_t height, width;  // of what a scale is for
+  std::size_t scale_columns;
+
+  Lie(const Quantized& q, const QuantizePlan& plan)
+      : rows(q.code_rows()),
+        columns(q.code_columns()),
+        height(plan.uniform ? rows : plan.scale_height(q.direction)),
+        width(plan.uniform ? columns : plan.scale_width(q.direction)),
+        scale_columns(q.scale_columns) {
+    if (plan.transposed && !plan.uniform) std::swap(height, width);
+    const bool flat = !plan.transposed && (plan.uniform || (height == 1 && columns % width == 0));
+    if (!flat) return;
+    scale_columns *= q.scale_rows;
+    columns *= rows;
+    if (plan.uniform) width = columns;
+    rows = height = 1;
+  }
+  /// Pieces are of whole scales, or of one.
+  [[nodiscard]] std::size_t step() const { return width >= piece ? piece : piece / width * width; }
+};
+
+class Dequantizer {
+ public:
+  Dequantizer(const Quantized& q, const QuantizePlan& plan, const Lie& lie, std::span<const float> multipliers,
+              std::span<float> out)
+      : q_(q), plan_(plan), lie_(lie), multipliers_(multipliers), out_(out) {}
+
+  /// The codes of a row from `column` to below `end`; a scale wider than a piece may end between them.
+  void run(std::size_t row, std::size_t column, std::size_t end) {
+    while (column < end) {
+      const std::size_t next = (column / lie_.width + 1) * lie_.width;
+      const std::size_t stop = lie_.width >= piece ? std::min(end, next) : end;
+      run_piece(row, column, stop - column);
+      column = stop;
+    }
+  }
+
+ private:
+  void run_piece(std::size_t row, std::size_t column, std::size_t count) {
+    const std::size_t at = row * lie_.columns + column;
+    if (plan_.transposed) values_.resize(count);
+    const auto to = plan_.transposed ? std::span(values_) : out_.subspan(at, count);
+    decode_some(q_, at, to, room_);
+    const std::size_t scale = row / lie_.height * lie_.scale_columns + column / lie_.width;
+    scale_tiles(std::span<const float>(to), std::min(lie_.width, count), TileOperation::multiply,
+                multipliers_.subspan(scale), to);
+    if (!plan_.transposed) return;
+    for (std::size_t k = 0; k < count; ++k) out_[(column + k) * lie_.rows + row] = to[k];
+  }
+
+  const Quantized& q_;
+  const QuantizePlan& plan_;
+  const Lie& lie_;
+  std::span<const float> multipliers_;
+  std::span<float> out_;
+  std::vector<float> values_;
+  std::vector<std::uint8_t> room_;
+};
+
+}  // namespace
+
+void dequantize(const Quantized& q, std::span<float> out, int threads) {
+  const DefaultEnvironment environment;
+  const QuantizePlan plan = quantize_plan(q.recipe, q.direction, q.rows, q.columns);
+  check_quantized(q, plan, out.size());
+  const Lie lie(q, plan);
+  const std::size_t across = blocks_of(lie.columns, lie.step());
+  const std::vector<float> multipliers = multipliers_of(q);
+  parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {
+    const DefaultEnvironment of_thread;
+    Dequantizer dequantizer(q, plan, lie, multipliers, out);
+    for (std::size_t i = first; i < last; ++i) {
+      const std::size_t column = i % across * lie.step();
+      dequantizer.run(i / across, column, std::min(column + lie.step(), lie.columns));
+    }
+  });
+}
+
+}  // namespace fp8lab

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/scale_layout.hpp"
+
+#include <stdexcept>
+#include <string>
+
+namespace fp8lab {
+namespace {
+
+constexpr std::size_t tile_rows = 128;
+constexpr std::size_t tile_columns = 4;
+
+std::size_t rounded_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
+
+std::size_t padded_size(std::size_t rows, std::size_t columns) {
+  return rounded_up(rows, tile_rows) * rounded_up(columns, tile_columns);
+}
+
+std::size_t padded_place(std::size_t row, std::size_t column, std::size_t columns) {
+  return row * rounded_up(columns, tile_columns) + column;
+}
+
+std::size_t swizzled_place(std::size_t row, std::size_t column, std::size_t columns) {
+  const std::size_t tiles = rounded_up(columns, tile_columns) / tile_columns;
+  const std::size_t tile = row / tile_rows * tiles + column / tile_columns;
+  return tile * tile_rows * tile_columns + row % 32 * 16 + row % tile_rows / 32 * 4 + column % tile_columns;
+}
+
+void check_size(const char* what, std::size_t size, std::size_t wanted, std::size_t rows, std::size_t columns) {
+  if (size == wanted) return;
+  throw std::invalid_argument(std::string(what) + " of " + std::to_string(rows) + " x " + std::to_string(columns) +
+                              " scales must have " + std::to_string(wanted) + " bytes, not " + std::to_string(size));
+}
+
+template <typename Place>
+std::vector<std::uint8_t> spread(std::span<const std::uint8_t> scales, std::size_t rows, std::size_t columns,
+                                 const Place& place) {
+  check_size("an array", scales.size(), rows * columns, rows, columns);
+  std::vector<std::uint8_t> out(padded_size(rows, columns), 0);
+  for (std::size_t i = 0; i < scales.size(); ++i) out[place(i / columns, i % columns, columns)] = scales[i];
+  return out;
+}
+
+template <typename Place>
+std::vector<std::uint8_t> gather(std::span<const std::uint8_t> in, std::size_t rows, std::size_t columns,
+                                 const Place& place) {
+  check_size("a padded array", in.size(), padded_size(rows, columns), rows, columns);
+  std::vector<std::uint8_t> out(rows * columns);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = in[place(i / columns, i % columns, columns)];
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> pad_scales(std::span<const std::uint8_t> scales, std::size_t rows, std::size_t columns) {
+  return spread(scales, rows, columns, padded_place);
+}
+std::vector<std::uint8_t> unpad_scales(std::span<const std::uint8_t> padded, std::size_t rows, std::size_t columns) {
+  return gather(padded, rows, columns, padded_place);
+}
+std::vector<std::uint8_t> swizzle_scales(std::span<const std::uint8_t> scales, std::size_t rows, std::size_t columns) {
+  return spread(scales, rows, columns, swizzled_place);
+}
+std::vector<std::uint8_t> unswizzle_scales(std::span<const std::uint8_t> swizzled, std::size_t rows,
+                                           std::size_t columns) {
+  return gather(swizzled, rows, columns, swizzled_place);
+}
+
+}  // namespace fp8lab

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/tile_scale.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr float largest_float = std::numeric_limits<float>::max();
+
+float largest_of(const Format& format) {
+  // What float32 codes have no room for in decode() is known.
+  if (format == binary32) return largest_float;
+  return decode(format, static_cast<std::uint32_t>(format.max_code()));
+}
+
+/// Rounded toward zero to a power of two; 0 and NaN stay.
+float without_mantissa(float x) {
+  return std::isnan(x) ? x : std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7F800000U);
+}
+
+/// compute_scale_from_amax of Transformer Engine's recipe_common.cuh.
+float te_scale(float amax, float largest, float epsilon, bool power_of_two, float beyond) {
+  amax = std::max(amax, epsilon);  // NaN stays
+  if (std::isinf(amax) || amax == 0 || std::isnan(amax)) return 1;
+  float scale = largest / amax;
+  if (std::isinf(scale)) scale = beyond;
+  return power_of_two ? without_mantissa(scale) : scale;
+}
+
+/// torchao divides in double to agree with its compiled code; rounded to float32 that is the float32 quotient.
+float torchao_scale(float amax, float largest, bool power_of_two) {
+  const double limited = amax < 1e-12 ? 1e-12 : static_cast<double>(amax);
+  const auto scale = static_cast<float>(static_cast<double>(largest) / limited);
+  return power_of_two ? without_mantissa(scale) : scale;
+}
+
+/// The exponent field without its bias: -127 for subnormals and zero.
+int exponent_of(std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127; }
+
+/// encode(e8m0, {.rounding = Rounding::upward}, x) for the bits of an x >= 0 or NaN: the exponent field, and one more
+/// where the fraction is not 0; below 2^-126, where only the smallest code lies, by what is above its value. Without
+/// branches, as all that follows, so that compilers make vectors of it.
+std::uint32_t e8m0_up(std::uint32_t bits) {
+  const std::uint32_t tiny = bits > 0x00400000U ? 1 : 0;
+  const std::uint32_t code = bits < 0x00800000U ? tiny : (bits + 0x7FFFFFU) >> 23;
+  const std::uint32_t limited = bits > 0x7F000000U ? 254 : code;
+  return bits > 0x7F800000U ? 255 : limited;
+}
+
+/// The code of a scale, for the bits of an amax, by a rule.
+template <MxRule kRule>
+std::uint32_t mx_code_by(const MxBlock& recipe, std::uint32_t amax, float largest) {
+  const int emax = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127;
+  const auto power = [&](std::uint32_t field) {
+    return static_cast<std::uint32_t>(std::clamp(static_cast<int>(field) - emax, 0, 255));
+  };
+  const bool nan_alone = recipe.edges == E8m0Edges::torchao_0_18;
+  const auto ratio = std::bit_cast<std::uint32_t>(std::bit_cast<float>(amax) * (1 / largest));
+  const std::uint32_t rounded = amax + (std::uint32_t{1} << (22 - recipe.format.mantissa_bits));
+  const std::uint32_t last = nan_alone ? 0x7F800000U : 0x7F7FFFFFU;
+  switch (kRule) {
+    case MxRule::te: return e8m0_up(ratio);
+    case MxRule::rceil: {
+      const bool is_nan = nan_alone ? amax > last : ratio > 0x7F000000U;
+      return is_nan ? 255 : e8m0_up(ratio);
+    }
+    case MxRule::floor: return amax > last ? 255 : power(amax >> 23);
+    case MxRule::ceil: return amax > last ? 255 : power((amax + 0x7FFFFFU) >> 23);
+    case MxRule::even: return (nan_alone ? amax : rounded) > last ? 255 : power(rounded >> 23);
+  }
+  return 255;
+}
+
+/// Calls with(rule) with a constant.
+template <typename With>
+auto by_rule(MxRule rule, const With& with) {
+  switch (rule) {
+    case MxRule::te: break;
+    case MxRule::floor: return with(std::integral_constant<MxRule, MxRule::floor>());
+    case MxRule::ceil: return with(std::integral_constant<MxRule, MxRule::ceil>());
+    case MxRule::even: return with(std::integral_constant<MxRule, MxRule::even>());
+    case MxRule::rceil: return with(std::integral_constant<MxRule, MxRule::rceil>());
+  }
+  return with(std::integral_constant<MxRule, MxRule::te>());
+}
+
+TileScale scale_one(const GivenScale& recipe, float /*amax*/, float /*largest*/, const TensorFacts& /*tensor*/) {
+  return {recipe.scale, 1 / recipe.scale};
+}
+
+TileScale scale_one(const JustInTime& recipe, float amax, float largest, const TensorFacts& /*tensor*/) {
+  const float scale = [&] {
+    switch (recipe.rule) {
+      case JustInTimeRule::te:
+        return te_scale(amax, largest, recipe.amax_epsilon, recipe.force_pow_2_scales, largest_float);
+      case JustInTimeRule::torchao: return torchao_scale(amax, largest, recipe.force_pow_2_scales);
+    }
+    return 1.0F;
+  }();
+  return {scale, 1 / scale};
+}
+
+TileScale scale_one(const MxBlock& recipe, float amax, float largest, const TensorFacts& /*tensor*/) {
+  const auto code = static_cast<std::uint8_t>(by_rule(recipe.rule, [&](auto rule) {
+    return mx_code_by<decltype(rule)::value>(recipe, std::bit_cast<std::uint32_t>(amax), largest);
+  }));
+  return {e8m0_inverse(recipe, code), e8m0_value(recipe, code), code};
+}
+
+TileScale scale_one(const Block& recipe, float amax, float largest, const TensorFacts& tensor) {
+  // DeepGEMM's ceil_to_ue8m0; the power of two by log2 in DeepSeek's Triton kernels is meant to be the same.
+  const auto maybe_power = [&](float s) {
+    const auto bits = std::bit_cast<std::uint32_t>(s);
+    const int above = (bits & 0x7FFFFFU) != 0 ? 1 : 0;
+    const auto field = static_cast<std::uint32_t>(std::clamp(exponent_of(bits) + 127 + above, 1, 254));
+    return recipe.force_pow_2_scales ? std::bit_cast<float>(field << 23) : s;
+  };
+  const float limited = amax < 1e-4F ? 1e-4F : amax;
+  switch (recipe.rule) {
+    case BlockRule::te: {
+      const float beyond = largest_of(tensor.input_type);
+      const float scale = te_scale(amax, largest, recipe.amax_epsilon, recipe.force_pow_2_scales, beyond);
+      return {scale, 1 / scale};
+    }
+    case BlockRule::deepseek_2024: {
+      const float s = maybe_power(amax / largest);
+      return {s, s};
+    }
+    case BlockRule::deepseek_2025: {
+      const float s = maybe_power(limited / largest);
+      return {s, s};
+    }
+    case BlockRule::deepgemm_cpu: {
+      const float s = maybe_power(limited / largest);
+      return {1 / s, s};
+    }
+    case BlockRule::deepgemm_cuda: {
+      const float s = maybe_power(limited * (1 / largest));
+      return {1 / s, s};
+    }
+    case BlockRule::torchao: {
+      const float scale = torchao_scale(amax, largest, recipe.force_pow_2_scales);
+      return {scale, 1 / scale};
+    }
+  }
+  return {1, 1};
+}
+
+/// The scale that NVFP4's block scales are encoded with.
+float nvfp4_encode_scale(float tensor_amax) {
+  const float scale = std::fmin((448.0F * 6.0F) / tensor_amax, largest_float);
+  return tensor_amax == 0 || scale == 0 ? 1 : scale;
+}
+
+TileScale scale_one(const NvFp4& /*recipe*/, float amax, float /*largest*/, const TensorFacts& tensor) {
+  const float encode_scale = nvfp4_encode_scale(tensor.amax);
+  const float product = amax * (encode_scale * (1.0F / 6.0F));
+  const auto code = static_cast<std::uint8_t>(encode(ue4m3, {}, product));
+  const float decoded = decode(ue4m3, code);
+  const float inverse = std::fmin(1 / (decoded * (1 / encode_scale)), largest_float);
+  return {inverse, decoded, code};
+}
+
+/// The same for all tiles.
+template <typename OneRecipe>
+void scale_all(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest, const TensorFacts& tensor,
+               const TileScales& out) {
+  for (std::size_t i = 0; i < amaxes.size(); ++i) {
+    const TileScale scale = scale_one(recipe, std::bit_cast<float>(amaxes[i]), largest, tensor);
+    out.factors[i] = scale.factor;
+    out.scale_inv[i] = scale.scale_inv;
+    out.codes[i] = scale.code;
+  }
+}
+void scale_all(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, float largest,
+               const TensorFacts& /*tensor*/, const TileScales& out) {
+  const float first = e8m0_inverse(recipe, 0);
+  const float last = e8m0_inverse(recipe, 254);
+  const float nan = e8m0_inverse(recipe, 255);
+  const MxBlock own = recipe;  // which no store can change
+  by_rule(recipe.rule, [&](auto rule) {
+    for (std::size_t i = 0; i < amaxes.size(); ++i) {
+      const std::uint32_t code = mx_code_by<decltype(rule)::value>(own, amaxes[i], largest);
+      const auto inverse = std::bit_cast<float>((254U - code) << 23);
+      const float beyond = code == 254 ? last : nan;
+      const float low = code == 0 ? first : inverse;
+      out.factors[i] = code > 253 ? beyond : low;
+      out.codes[i] = static_cast<std::uint8_t>(code);
+    }
+  });
+}
+/// With bulk casts, and divisions that a compiler turns into vectors.
+void scale_all(const NvFp4& /*recipe*/, std::span<const std::uint32_t> amaxes, float /*largest*/,
+               const TensorFacts& tensor, const TileScales& out) {
+  const float encode_scale = nvfp4_encode_scale(tensor.amax);
+  const float factor = encode_scale * (1.0F / 6.0F);
+  const float decode_scale = 1 / encode_scale;
+  for (std::size_t i = 0; i < amaxes.size(); ++i) out.factors[i] = std::bit_cast<float>(amaxes[i]) * factor;
+  encode(ue4m3, {}, std::span<const float>(out.factors), out.codes);
+  decode(ue4m3, std::span<const std::uint8_t>(out.codes), out.scale_inv);
+  for (std::size_t i = 0; i < amaxes.size(); ++i) {
+    const float inverse = 1 / (out.scale_inv[i] * decode_scale);
+    out.factors[i] = inverse <= largest_float ? inverse : largest_float;  // NaN, too
+  }
+}
+
+}  // namespace
+
+float e8m0_value(const MxBlock& recipe, std::uint8_t code) {
+  switch (recipe.edges) {
+    case E8m0Edges::specified:
+    case E8m0Edges::torchao_0_18: return decode(e8m0, code);
+    case E8m0Edges::te_before_2_19:
+    case E8m0Edges::te_before_2_13: break;
+  }
+  return std::bit_cast<float>(std::uint32_t{code} << 23);
+}
+
+float e8m0_inverse(const MxBlock& recipe, std::uint8_t code) {
+  if (code != 0 && code < 254) return std::bit_cast<float>((254U - code) << 23);
+  const float at_zero = [&] {
+    switch (recipe.edges) {
+      case E8m0Edges::specified:
+      case E8m0Edges::te_before_2_19: return 0x1p127F;
+      case E8m0Edges::te_before_2_13: return 1.0F;
+      case E8m0Edges::torchao_0_18: return recipe.rule == MxRule::rceil ? 1.0F : 0x1p126F;
+    }
+    return 0x1p127F;
+  }();
+  if (code == 0) return at_zero;
+  const bool old = recipe.edges == E8m0Edges::te_before_2_13;
+  if (code == 254) return old ? 0.0F : 0x1p-127F;
+  return old ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+}
+
+TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor) {
+  const float largest = largest_of(format_of(recipe));
+  return std::visit([&](const auto& one) { return scale_one(one, amax, largest, tensor); }, recipe);
+}
+
+void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
+                 const TileScales& out) {
+  const float largest = largest_of(format_of(recipe));
+  std::visit([&](const auto& one) { scale_all(one, amaxes, largest, tensor, out); }, recipe);
+}
+
+}  // namespace fp8lab

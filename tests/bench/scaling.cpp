@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "bench.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/targets.hpp"
+#include "fp8lab/reference/quantize.hpp"
+#include "fp8lab/reference/random.hpp"
+
+namespace fp8lab::bench {
+namespace {
+
+constexpr std::size_t rows = 4096;
+constexpr std::size_t columns = 4096;
+constexpr std::size_t floats = rows * columns;  // 64 MiB
+
+/// Normal numbers as floats and twice as many bfloat16s, and room for what comes of them.
+struct Tensors {
+  std::vector<float> x = std::vector<float>(floats);
+  std::vector<float> y = std::vector<float>(floats);
+  std::vector<BFloat16> narrow = std::vector<BFloat16>(2 * floats);
+  Quantized row, column;
+  Tensors() {
+    torch_cuda_normal(1, 0, {}, 0, 1, x);
+    for (std::size_t i = 0; i < narrow.size(); ++i) {
+      narrow[i].bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[i % floats]) >> 16);
+    }
+  }
+};
+
+class ScalingRows {
+ public:
+  explicit ScalingRows(std::shared_ptr<Tensors> data) : data_(std::move(data)) {}
+
+  void add(const std::string& name, double moved, const std::function<void()>& work,
+           const std::function<bool()>& right) {
+    const auto copy = [data = data_] { std::memcpy(data->y.data(), data->x.data(), floats * sizeof(float)); };
+    rows.push_back({name, "memcpy, same bytes", work, copy, moved / (8.0 * floats), [work, right] {
+                      work();
+                      return right();
+                    }});
+  }
+  /// Quantized rowwise from float32 and from bfloat16; the bound reads once and writes once.
+  void add_recipe(const std::string& name, const Recipe& recipe, double code_bytes) {
+    const auto data = data_;
+    add(
+        "quantize float32, " + name, (4 + code_bytes) * floats,
+        [=] { quantize(std::span<const float>(data->x), rows_, columns_, recipe, Direction::rowwise, data->row); },
+        [=] { return equals_scalar(data->row, std::span<const float>(data->x), rows_); });
+    add(
+        "quantize bfloat16, " + name, 2 * (2 + code_bytes) * floats,
+        [=] {
+          quantize(std::span<const BFloat16>(data->narrow), 2 * rows_, columns_, recipe, Direction::rowwise, data->row);
+        },
+        [=] { return equals_scalar(data->row, std::span<const BFloat16>(data->narrow), 2 * rows_); });
+  }
+
+  template <typename Source>
+  static bool equals_scalar(const Quantized& q, std::span<const Source> x, std::size_t height) {
+    force_target("scalar");
+    const Quantized slow = quantize(x, height, columns_, q.recipe, q.direction);
+    force_target("");
+    return q.codes == slow.codes && q.scale_codes == slow.scale_codes && q.scale_inv == slow.scale_inv;
+  }
+
+  std::vector<Row> rows;
+
+ private:
+  static constexpr std::size_t rows_ = bench::rows;
+  static constexpr std::size_t columns_ = bench::columns;
+  std::shared_ptr<Tensors> data_;
+};
+
+}  // namespace
+
+std::vector<Row> scaling_rows() {
+  const auto data = std::make_shared<Tensors>();
+  ScalingRows all(data);
+  const std::span<const float> x(data->x);
+  const auto amax = std::make_shared<std::array<std::uint32_t, 1>>();
+  all.add(
+      "amax float32", 4.0 * floats, [=] { add_amax(x, floats, NanInAmax::dropped, *amax); },
+      [=] {
+        float most = 0;
+        for (const float value : x) most = std::max(most, std::abs(value));
+        return std::bit_cast<float>((*amax)[0]) == most;
+      });
+  all.add_recipe("given scale", GivenScale{.scale = 64}, 1);
+  all.add_recipe("just in time", JustInTime{}, 1);
+  all.add_recipe("MX E4M3", MxBlock{}, 1);
+  all.add_recipe("MX E2M1", MxBlock{.format = e2m1, .rule = MxRule::floor}, 0.5);
+  all.add_recipe("1 x 128", Block{}, 1);
+  all.add_recipe("128 x 128", Block{.rows = 128}, 1);
+  all.add_recipe("NVFP4", NvFp4{}, 0.5);
+  const auto both = [&](const std::string& name, const Recipe& recipe) {
+    all.add(
+        "both directions, " + name, 6.0 * floats,
+        [=] { quantize_both(x, rows, columns, recipe, data->row, data->column); },
+        [=] {
+          return ScalingRows::equals_scalar(data->row, x, rows) && ScalingRows::equals_scalar(data->column, x, rows);
+        });
+  };
+  both("MX E4M3", MxBlock{});
+  both("1 x 128", Block{});
+  const auto quantized = std::make_shared<Quantized>(quantize(x, rows, columns, MxBlock{}));
+  all.add(
+      "dequantize MX E4M3", 5.0 * floats, [=] { dequantize(*quantized, data->y); },
+      [=] {
+        std::vector<float> slow(floats);
+        force_target("scalar");
+        dequantize(*quantized, slow);
+        force_target("");
+        return slow == data->y;
+      });
+  return std::move(all.rows);
+}
+
+}  // namespace fp8lab::bench

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantizers against NumPy's own arithmetic, ml_dtypes' casts and torchao's conversions."""
+
+import dataclasses
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fp8lab
+from fp8lab import Block, GivenScale, JustInTime, MxBlock, NvFp4
+
+INF = np.float32(np.inf)
+FLT_MAX = np.finfo(np.float32).max
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with np.errstate(all="ignore"):
+        yield
+
+
+def tensor(rows, columns, seed=0, spread=4.0):
+    """Rows and columns of very different sizes."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, columns)) * np.exp2(rng.uniform(-spread, spread, (rows, columns)))
+    return x.astype(np.float32)
+
+
+def fp8(x, dtype=ml_dtypes.float8_e4m3fn):
+    """Clamped to the largest finite value, then cast by ml_dtypes."""
+    largest = np.float32(ml_dtypes.finfo(dtype).max)
+    return np.clip(x, -largest, largest).astype(dtype).view(np.uint8)
+
+
+def blocks(x, width):
+    return x.reshape(x.shape[0], -1, width)
+
+
+def test_just_in_time_is_numpys_division_and_ml_dtypes_cast():
+    x = tensor(33, 65)
+    for format, dtype, largest in (("e4m3", ml_dtypes.float8_e4m3fn, 448), ("e5m2", ml_dtypes.float8_e5m2, 57344)):
+        scale = np.float32(largest) / np.abs(x).max()
+        q = fp8lab.quantize(x, JustInTime(format=format))
+        assert np.array_equal(q.codes, fp8(x * scale, dtype))
+        assert q.scale_inv.shape == (1, 1) and q.scale_inv[0, 0] == np.float32(1) / scale
+        assert q.amax == np.abs(x).max()
+        back = q.codes.view(dtype).astype(np.float32) * q.scale_inv
+        assert np.array_equal(fp8lab.dequantize(q), back)
+    row_scale = np.float32(448) / np.abs(x).max(axis=1, keepdims=True)
+    q = fp8lab.quantize(x, JustInTime(axis="row"))
+    assert np.array_equal(q.codes, fp8(x * row_scale))
+    assert np.array_equal(q.scale_inv, np.float32(1) / row_scale)
+
+
+def test_tiles_of_1x128_and_128x128_are_numpys():
+    x = tensor(256, 384)
+    amax = np.abs(blocks(x, 128)).max(axis=2)
+    scale = np.float32(448) / amax
+    q = fp8lab.quantize(x, Block(force_pow_2_scales=False))
+    assert np.array_equal(q.codes, fp8(x * np.repeat(scale, 128, axis=1)))
+    assert np.array_equal(q.scale_inv, np.float32(1) / scale)
+    inverse = amax / np.float32(448)
+    q = fp8lab.quantize(x, "deepseek_v3_2024")
+    assert np.array_equal(q.codes, fp8(x / np.repeat(inverse, 128, axis=1)))
+    assert np.array_equal(q.scale_inv, inverse)
+    power = np.exp2(np.floor(np.log2(448 / amax.reshape(2, 128, 3).max(axis=1).astype(np.float64)))).astype(np.float32)
+    q = fp8lab.quantize(x, "te_block_128x128")
+    assert np.array_equal(q.codes, fp8(x * np.repeat(np.repeat(power, 128, axis=0), 128, axis=1)))
+    assert np.array_equal(q.scale_inv, 1 / power)
+
+
+@pytest.mark.parametrize(
+    ("format", "dtype", "largest"),
+    [("e4m3", "float8_e4m3fn", 448), ("e5m2", "float8_e5m2", 57344), ("e2m3", "float6_e2m3fn", 7.5),
+     ("e3m2", "float6_e3m2fn", 28), ("e2m1", "float4_e2m1fn", 6)],
+)  # fmt: skip
+def test_mx_blocks_are_ml_dtypes_casts_under_exact_powers_of_two(format, dtype, largest):
+    x = tensor(64, 96)
+    amax = np.abs(blocks(x, 32)).max(axis=2).astype(np.float64)
+    exponents = {
+        "te": np.ceil(np.log2(amax / largest)),
+        "floor": np.floor(np.log2(amax)) - np.floor(np.log2(largest)),
+        "ceil": np.ceil(np.log2(amax)) - np.floor(np.log2(largest)),
+    }
+    for rule, exponent in exponents.items():
+        q = fp8lab.quantize(x, MxBlock(format=format, rule=rule))
+        assert np.array_equal(q.scale_codes, exponent + 127)
+        codes = fp8(x / np.repeat(np.exp2(exponent), 32, axis=1).astype(np.float32), getattr(ml_dtypes, dtype))
+        assert np.array_equal(q.codes, fp8lab.pack_pairs(codes) if format == "e2m1" else codes)
+
+
+def numpy_nvfp4(x, square=False):
+    """Transformer Engine's formulas, one NumPy operation each."""
+    f = np.float32
+    tensor_amax = np.abs(x).max()
+    encode = np.minimum(f(2688) / tensor_amax, FLT_MAX)
+    amax = np.abs(blocks(x, 16)).max(axis=2)
+    if square:
+        amax = np.repeat(amax.reshape(-1, 16, amax.shape[1]).max(axis=1), 16, axis=0)
+    scale = np.clip(amax * (encode * (f(1) / f(6))), -448, 448).astype(ml_dtypes.float8_e4m3fn)
+    inverse = np.minimum(f(1) / (scale.astype(f) * (f(1) / encode)), FLT_MAX)
+    codes = fp8(x * np.repeat(inverse, 16, axis=1), ml_dtypes.float4_e2m1fn)
+    factor = scale.astype(f) * tensor_amax * (f(1) / (f(6) * f(448)))
+    back = codes.view(ml_dtypes.float4_e2m1fn).astype(f) * np.repeat(factor, 16, axis=1)
+    return scale.view(np.uint8), codes, back
+
+
+@pytest.mark.parametrize("square", [False, True])
+def test_nvfp4_is_its_formula_in_numpy(square):
+    recipe = NvFp4(with_2d_quantization=square)
+    for seed in range(20):
+        x = tensor(32, 64, seed, spread=seed)
+        scale, codes, back = numpy_nvfp4(x, square)
+        q = fp8lab.quantize(x, recipe)
+        assert np.array_equal(q.scale_codes, scale)
+        assert np.array_equal(q.codes, fp8lab.pack_pairs(codes))
+        assert np.array_equal(fp8lab.dequantize(q), back)
+
+
+def test_columnwise_is_rowwise_of_the_transpose():
+    x = tensor(128, 256)
+    turned = np.ascontiguousarray(x.T)
+    for one in fp8lab.recipes():
+        if isinstance(one.recipe, NvFp4) and one.recipe.with_rht:
+            continue
+        q = fp8lab.quantize(x, one, direction="columnwise")
+        rowwise = fp8lab.quantize(turned, one.recipe)
+        across = (lambda a: a) if q.transposed else np.transpose
+        assert np.array_equal(across(q.codes), rowwise.codes), one.name
+        assert np.array_equal(across(q.scales()), rowwise.scales()), one.name
+        assert np.array_equal(fp8lab.dequantize(q), fp8lab.dequantize(rowwise).T), one.name
+        both = fp8lab.quantize_both(x, one.name, threads=2)
+        assert np.array_equal(both[0].codes, fp8lab.quantize(x, one.name).codes)
+        assert np.array_equal(both[1].codes, q.codes)
+
+
+def test_what_quantize_gives_feeds_the_tensor_core():
+    a, b = tensor(64, 128, 1, 1), tensor(32, 128, 2, 1)
+    left, right = fp8lab.quantize(a, MxBlock()), fp8lab.quantize(b, MxBlock())
+    model = next(m.name for m in fp8lab.models() if m.scale_format == "e8m0" and "e4m3" in m.operands)
+    out = fp8lab.gemm(left.codes, right.codes, model=model, scale_a=left.scale_codes, scale_b=right.scale_codes)
+    exact = fp8lab.gemm(fp8lab.dequantize(left), fp8lab.dequantize(right), model="exact")
+    assert fp8lab.errors(out, exact).sqnr_db > 80
+
+
+def test_scales_come_padded_and_swizzled_and_back():
+    x = tensor(160, 288)
+    q = fp8lab.quantize(x, "te_mxfp8")
+    assert q.scales().shape == (160, 9)
+    padded = q.scales("padded")
+    assert padded.shape == (256, 12) and np.array_equal(padded[:160, :9], q.scale_codes) and not padded[160:].any()
+    # cuBLAS's tiles, by NumPy's transposes.
+    tiles = padded.reshape(2, 4, 32, 3, 4).transpose(0, 3, 2, 1, 4)
+    assert np.array_equal(q.scales("swizzled"), tiles.reshape(-1))
+    assert np.array_equal(fp8lab.unswizzle_scales(q.scales("swizzled"), (160, 9)), q.scale_codes)
+    columnwise = fp8lab.quantize(x, "te_mxfp8", direction="columnwise")
+    assert columnwise.scales().shape == (5, 288) and columnwise.scales("padded").shape == (8, 384)
+    assert np.array_equal(fp8lab.unswizzle_scales(columnwise.scales("swizzled"), (288, 5)), columnwise.scale_codes.T)
+    with pytest.raises(ValueError, match="float32 scales"):
+        fp8lab.quantize(x, "te_current_scaling").scales("swizzled")
+
+
+def test_sources_views_and_threads():
+    x = tensor(64, 128)
+    narrow = x.astype(ml_dtypes.bfloat16)
+    expected = fp8lab.quantize(narrow.astype(np.float32), "te_mxfp8")
+    for same in (narrow, np.asfortranarray(narrow), np.repeat(narrow, 2, axis=1)[:, ::2]):
+        assert np.array_equal(fp8lab.quantize(same, "te_mxfp8", threads=3).codes, expected.codes)
+    assert np.array_equal(fp8lab.quantize(x, "te_mxfp8", input_type="bfloat16").codes, expected.codes)
+    q = fp8lab.quantize(x, GivenScale(scale=2))
+    q.codes[0, 0] = 0x38  # a view
+    assert fp8lab.dequantize(q)[0, 0] == 0.5
+    out = np.empty((64, 128), np.float32)
+    assert fp8lab.dequantize(q, out=out, threads=2) is out
+
+
+def test_stochastic_rounding_takes_the_callers_bits():
+    x = np.full((16, 256), 0.625, np.float32)  # under the scale 1, a quarter of the way from 0.5 to 1
+    x[0, 0] = 6
+    bits = np.tile(np.arange(256, dtype=np.uint8), (16, 1))
+    q = fp8lab.quantize(x, NvFp4(stochastic_rounding=True), random_bits=bits)
+    values = fp8lab.decode(fp8lab.unpack_pairs(q.codes), "e2m1")
+    # The block of the 6 has scale 1, in which a quarter of 16 words carry; by all 256 words of a row the mean is exact.
+    assert (values[0, 1:16] == 0.5).all()
+    assert fp8lab.dequantize(q)[1:].mean() == pytest.approx(0.625, rel=2e-2)
+    with pytest.raises(ValueError, match="needs random bits"):
+        fp8lab.quantize(x, NvFp4(stochastic_rounding=True))
+    with pytest.raises(TypeError, match="random_bits must be uint8, not int64"):
+        fp8lab.quantize(x, NvFp4(stochastic_rounding=True), random_bits=bits.astype(np.int64))
+
+
+def test_recipes_are_records_that_explain_themselves():
+    listed = fp8lab.recipes()
+    assert len({one.name for one in listed}) == len(listed) > 20
+    for one in listed:
+        assert one.source and str(one).startswith(f"{one.name}: {one.recipe} [")
+        assert dataclasses.replace(one.recipe) == one.recipe
+    by_name = {one.name: one.recipe for one in listed}
+    assert by_name["te_mxfp8"] == MxBlock() and by_name["te_current_scaling"] == JustInTime()
+    assert by_name["te_block_1x128"] == Block() and by_name["te_nvfp4"] == NvFp4()
+    assert by_name["given_scale"] == GivenScale()
+    assert str(MxBlock()) == "e4m3, an E8M0 scale for 1 x 32: amax * fl(1 / largest), rounded up to a power of two"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [(lambda: MxBlock(rule="up"), ValueError, "unknown rule 'up'; known: te, floor"),
+     (lambda: MxBlock(nan="kept"), ValueError, "unknown nan 'kept'; known: dropped, counted"),
+     (lambda: JustInTime(axis="column"), ValueError, "unknown axis 'column'"),
+     (lambda: JustInTime(amax_epsilon="x"), TypeError, "amax_epsilon must be a number, not str"),
+     (lambda: JustInTime(force_pow_2_scales=1), TypeError, "force_pow_2_scales must be True or False, not int"),
+     (lambda: GivenScale(scale=0), ValueError, "scale must be positive and finite, not 0"),
+     (lambda: GivenScale(scale=float("nan")), ValueError, "not nan"),
+     (lambda: GivenScale(format="e9m9"), ValueError, "unknown format 'e9m9'"),
+     (lambda: GivenScale(format="e8m0"), ValueError, "format must have a sign"),
+     (lambda: Block(rows=0), ValueError, "rows must be from 1"),
+     (lambda: Block(rows=2), ValueError, "rows of a block must be 1 or as its columns, 128, not 2"),
+     (lambda: fp8lab.quantize(np.ones((4, 40), "f4"), "te_mxfp8"), ValueError, "columns must be a multiple of 32.*nearest: 32 or 64"),
+     (lambda: fp8lab.quantize(np.ones((4, 32), "f4"), "te_mxfp8", direction="columnwise"), ValueError, "rows must be a multiple of 32"),
+     (lambda: fp8lab.quantize(np.ones((0, 32), "f4"), "te_mxfp8"), ValueError, "x must not be empty: it is 0 x 32"),
+     (lambda: fp8lab.quantize(np.ones(32, "f4"), "te_mxfp8"), ValueError, "x must have two dimensions, not 1"),
+     (lambda: fp8lab.quantize(np.ones((2, 32)), "te_mxfp8"), TypeError, "x must be float32 or bfloat16, not float64"),
+     (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), "fp7"), ValueError, "unknown recipe 'fp7'; known: given_scale"),
+     (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), 3), TypeError, "recipe must be a name"),
+     (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), JustInTime(), direction="up"), ValueError, "unknown direction 'up'"),
+     (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), JustInTime(), input_type="int8"), ValueError, "unknown input_type"),
+     (lambda: fp8lab.dequantize(np.ones(3)), TypeError, "q must be a Quantized, not ndarray"),
+     (lambda: fp8lab.unswizzle_scales(np.zeros(5, "u1"), (1, 1)), ValueError, "must have 512 bytes, not 5")],
+)  # fmt: skip
+def test_wrong_arguments_are_named(wrong, error, message):
+    with pytest.raises(error, match=message):
+        wrong()
+
+
+def torchao_samples(torch):
+    torch.manual_seed(1)
+    x = torch.randn(64, 256) * torch.exp2(torch.randn(64, 256) * 4)
+    x[0, :32] = 0
+    x[1, 5] = 448
+    x[2, :32] = 2.0**-130
+    return [x, x.to(torch.bfloat16)]
+
+
+@pytest.mark.parametrize("mode", ["floor", "ceil", "even", "rceil"])
+def test_torchaos_mx_conversions_give_the_same_bits(mode):
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torchao = pytest.importorskip("torchao")
+        mx = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
+        scaling = pytest.importorskip("torchao.prototype.mx_formats.config").ScaleCalculationMode(mode)
+    edges = "torchao_0_18" if torchao.__version__.startswith("0.18.") else "specified"
+    for x in torchao_samples(torch):
+        for format, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)):
+            recipe = MxBlock(format=format, rule=mode, nan="counted", edges=edges)
+            scale, codes = mx.to_mx(x, dtype, 32, scaling_mode=scaling)
+            q = fp8lab.quantize(x, recipe)
+            assert np.array_equal(q.scale_codes, scale.view(torch.uint8).numpy())
+            assert np.array_equal(q.codes, codes.view(torch.uint8).numpy())
+            wild = x.clone()
+            wild[3, 7], wild[4, 9], wild[5, 1] = np.nan, np.inf, torch.finfo(x.dtype).max
+            scale, _ = mx.to_mx(wild, dtype, 32, scaling_mode=scaling)
+            assert np.array_equal(fp8lab.quantize(wild, recipe).scale_codes, scale.view(torch.uint8).numpy())
+
+
+def test_torchaos_float8_conversion_gives_the_same_bits():
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        utils = pytest.importorskip("torchao.float8.float8_utils")
+    for x in torchao_samples(torch):
+        for recipe, power in ((JustInTime(rule="torchao"), False), (JustInTime(rule="torchao", force_pow_2_scales=True), True)):
+            scale = utils.tensor_to_scale(x, torch.float8_e4m3fn, round_scales_to_power_of_2=power)
+            codes = utils.to_fp8_saturated(x.float() * scale, torch.float8_e4m3fn)
+            q = fp8lab.quantize(x, recipe)
+            assert np.array_equal(q.codes, codes.view(torch.uint8).numpy())
+            assert q.scale_inv[0, 0] == (1 / scale).item()
