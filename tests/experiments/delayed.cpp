@@ -176,7 +176,7 @@ TEST_CASE("clipped steps and unused binades are those of amax times scale") {
   CHECK(replayed.scales[3] == 224);
   CHECK(replayed.clipped == 1);
   arguments.trace.tensors[0].amaxes[0] = {448, 464, 465, 1};
-  arguments.versions = {torchao};
+  arguments.versions = {torchao_delayed};
   arguments.histories = {1};
   const double unused = run_delayed(arguments).tensors[0].variants[0].unused_binades;
   // Scales 1, 1, 448/464 and 448/465.
@@ -184,7 +184,7 @@ TEST_CASE("clipped steps and unused binades are those of amax times scale") {
   CHECK(std::abs(unused - expected) < 1e-7);  // scales rounded to float32
   // With a scale of 1, half a unit above 448 and 57344, and one more.
   const auto clipped = [&](const std::string& format, const Floats& amaxes) {
-    DelayedArguments two = small(amaxes, {torchao});
+    DelayedArguments two = small(amaxes, {torchao_delayed});
     two.formats = {choose_format(format)};
     two.histories = {1};
     return run_delayed(two).tensors[0].variants[0].clipped;
@@ -198,7 +198,7 @@ TEST_CASE("clipped steps and unused binades are those of amax times scale") {
 }
 
 TEST_CASE("scales that are no numbers are told apart, and part infinitely") {
-  const DelayedResult result = run_delayed(small({1, inf, 1, 1}, {te_current, torchao, te_0_1}));
+  const DelayedResult result = run_delayed(small({1, inf, 1, 1}, {te_current, torchao_delayed, te_0_1}));
   const json whole = json::parse(to_json(result));
   const json& replayed = whole["tensors"][0]["replayed"];
   CHECK(whole["tensors"][0]["amaxes"][1] == "inf");
@@ -206,7 +206,7 @@ TEST_CASE("scales that are no numbers are told apart, and part infinitely") {
   CHECK(replayed[1]["parting"]["widest"] == 2);
   CHECK(replayed[1]["parting"]["widest_factor"] == 0);
   CHECK(replayed[2]["scales"] == json({1, 256, 1.0 / 256, 256, 1.0 / 256}));  // inverted while inf is in the window
-  DelayedArguments not_numbers = small({1, std::nanf(""), 1}, {torchao});
+  DelayedArguments not_numbers = small({1, std::nanf(""), 1}, {torchao_delayed});
   not_numbers.histories = {3, 2};
   const DelayedResult same = run_delayed(not_numbers);
   CHECK(json::parse(to_json(same))["tensors"][0]["replayed"][0]["scales"] == json({448, 448, "nan", "nan"}));

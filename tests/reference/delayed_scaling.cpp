@@ -183,7 +183,7 @@ TEST_CASE("quotients are those of exact rationals, rounded after each operation"
     compare(te_1_6_unfused, last);
     compare(te_current_unfused, clamped(last));
     const float torch = nearest_float(largest / std::max(rational(amax), rational(1e-12)));
-    mismatches.compare(i, amax, bits(scale_of(recipe_of(torchao), pass, amax, 3)), bits(torch), "torchao");
+    mismatches.compare(i, amax, bits(scale_of(recipe_of(torchao_delayed), pass, amax, 3)), bits(torch), "torchao");
   }
   REQUIRE_NO(mismatches);
 }
@@ -251,13 +251,13 @@ TEST_CASE("MS-AMP's window: just in time for 16 steps, then delayed, and anew af
 }
 
 TEST_CASE("torchao: the first cast has its own scale, later ones that of the window, whatever is in it") {
-  CHECK(run_of(torchao, 2, {2, 4, 1, 1, 1}).used == Floats{224, 224, 112, 112, 448});
-  CHECK(run_of(torchao, 2, {1, inf, 1, 1}).after == Floats{448, 0, 0, 448});
-  CHECK(bits(run_of(torchao, 1, {0}).used[0]) == 0x57CBBA10);  // 448 / 1e-12
-  CHECK(bits(run_of(torchao, 1, {1e-20F}).used[0]) == 0x57CBBA10);
-  CHECK(bits(run_of(torchao, 1, {3}).after[0]) == 0x43155555);
-  CHECK(run_of(torchao, 1, {500}).after[0] == 0.896F);
-  const Floats used = run_of(torchao, 2, {1, nan, 1, 1, 1}).used;
+  CHECK(run_of(torchao_delayed, 2, {2, 4, 1, 1, 1}).used == Floats{224, 224, 112, 112, 448});
+  CHECK(run_of(torchao_delayed, 2, {1, inf, 1, 1}).after == Floats{448, 0, 0, 448});
+  CHECK(bits(run_of(torchao_delayed, 1, {0}).used[0]) == 0x57CBBA10);  // 448 / 1e-12
+  CHECK(bits(run_of(torchao_delayed, 1, {1e-20F}).used[0]) == 0x57CBBA10);
+  CHECK(bits(run_of(torchao_delayed, 1, {3}).after[0]) == 0x43155555);
+  CHECK(run_of(torchao_delayed, 1, {500}).after[0] == 0.896F);
+  const Floats used = run_of(torchao_delayed, 2, {1, nan, 1, 1, 1}).used;
   CHECK(std::isnan(used[2]));
   CHECK(std::isnan(used[3]));
   CHECK(used[4] == 448);
@@ -287,13 +287,13 @@ TEST_CASE("the scale of a maximum is that of the window's largest amax, the runn
       const auto end = amaxes.begin() + static_cast<std::ptrdiff_t>(i) + 1;
       expected.push_back(448 / *std::max_element(end - static_cast<std::ptrdiff_t>(std::min(i + 1, length)), end));
     }
-    for (const DelayedVersion& version : {te_1_6, te_1_7_unfused, te_current, te_current_single, torchao}) {
+    for (const DelayedVersion& version : {te_1_6, te_1_7_unfused, te_current, te_current_single, torchao_delayed}) {
       CHECK(run_of(version, length, amaxes).after == expected);
     }
   }
 }
 
-TEST_CASE("several casts in a step leave the largest amax, of torchao and just in time the last") {
+TEST_CASE("several casts in a step leave the largest amax, of torchao_delayed and just in time the last") {
   const auto after_two = [](const DelayedVersion& version) {
     const Delayed recipe = recipe_of(version, 2);
     AmaxHistory history = start_history(recipe);
@@ -303,7 +303,7 @@ TEST_CASE("several casts in a step leave the largest amax, of torchao and just i
   };
   CHECK(after_two(te_current).amaxes == Floats{4, 0});
   CHECK(after_two(te_current).scale == 1);
-  CHECK(after_two(torchao).scale == 224);
+  CHECK(after_two(torchao_delayed).scale == 224);
   CHECK(after_two(ms_amp).scale == 128);
   // By their bits: NaN is the largest.
   const Delayed recipe = recipe_of(te_current);
@@ -406,7 +406,7 @@ TEST_CASE("a recipe has Transformer Engine's defaults, and is checked") {
   refused([](R& r) { r.interval = 0; }, "interval must be at least 1, not 0");
   refused([](R& r) { r.override_linear_precision.fprop = true; }, "wgrad alone");
   refused([](R& r) { r.amax_compute_algo = AmaxFunction(); }, "max, most_recent or a function");
-  refused([](R& r) { r.version = torchao, r.margin = 1; }, "torchao has no margin");
+  refused([](R& r) { r.version = torchao_delayed, r.margin = 1; }, "torchao has no margin");
   refused([](R& r) { r.version = ms_amp, r.amax_compute_algo = AmaxComputeAlgo::most_recent; }, "must be max");
   AmaxHistory negative = history;
   CHECK_THROWS_WITH(record_amax(defaults, Pass::forward, negative, -1), ContainsSubstring("must not be negative"));

@@ -19,7 +19,7 @@ namespace fp8lab::experiments {
 struct DelayedArguments {
   AmaxTrace trace = example_amax_trace();
   std::vector<ChosenFormat> formats{{"e4m3", e4m3}};  ///< E4M3, E5M2, or both
-  std::vector<DelayedVersion> versions{te_current, te_current_unfused, te_1_6, te_0_1, ms_amp, torchao};
+  std::vector<DelayedVersion> versions{te_current, te_current_unfused, te_1_6, te_0_1, ms_amp, torchao_delayed};
   std::vector<AmaxComputeAlgo> algorithms{AmaxComputeAlgo::max, AmaxComputeAlgo::most_recent};
   std::vector<long long> histories{1024, 16};  ///< amax_history_len
   int margin = 0;                              ///< of the versions that have one

@@ -132,7 +132,7 @@ inline constexpr DelayedVersion ms_amp{
         "finite; "
         "its layers have a window of 16 for inputs and their gradients, of 1 for weights",
     .source = "Azure/MS-AMP, msamp/common/tensor/meta.py; Peng et al., FP8-LM, arXiv 2310.18313"};
-inline constexpr DelayedVersion torchao{
+inline constexpr DelayedVersion torchao_delayed{
     .name = "torchao",
     .history = HistoryRule::torchao,
     .formula = ScaleFormula::clamped_quotient,
@@ -142,9 +142,9 @@ inline constexpr DelayedVersion torchao{
         "makes the scale 0 and NaN makes it NaN while they are in the window; its default is a window of 16",
     .source = "pytorch/ao, torchao/float8/float8_utils.py and float8_linear_utils.py"};
 
-inline constexpr std::array delayed_versions{te_0_1,         te_1_6,     te_1_6_unfused,     te_1_7,
-                                             te_1_7_unfused, te_current, te_current_unfused, te_current_single,
-                                             ms_amp,         torchao};
+inline constexpr std::array delayed_versions{te_0_1,         te_1_6,         te_1_6_unfused,     te_1_7,
+                                             te_1_7_unfused, te_current,     te_current_unfused, te_current_single,
+                                             ms_amp,         torchao_delayed};
 
 /// The version called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const DelayedVersion& find_delayed_version(std::string_view name);
