@@ -16,11 +16,6 @@ using OwnFormat = NamedOrOwnFormat;
 using OwnProfile = NamedOrOwnProfile;
 
 /// What an enumerator is called.
-template <typename Value>
-struct Named {
-  std::string_view name;
-  Value value;
-};
 constexpr Named<Specials> specials_names[] = {{"ieee", Specials::ieee},
                                               {"nan_at_all_ones", Specials::nan_at_all_ones},
                                               {"nan_at_negative_zero", Specials::nan_at_negative_zero},

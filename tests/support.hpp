@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -10,6 +11,7 @@
 
 #include "catch.hpp"
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/targets.hpp"
 
 namespace fp8lab::tests {
 
@@ -19,6 +21,14 @@ inline constexpr bool sanitized = true;
 #else
 inline constexpr bool sanitized = false;
 #endif
+
+inline constexpr float inf = std::numeric_limits<float>::infinity();
+inline constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+/// What a test forces ends with it, also where it fails.
+struct UnforceTarget {
+  ~UnforceTarget() { force_target(""); }
+};
 
 /// The SplitMix64 sequence (Steele, Lea, Flood 2014): element i of a stream, so that samples can be split over threads.
 inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i) {

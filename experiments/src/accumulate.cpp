@@ -24,7 +24,7 @@ constexpr long long most_rows = 4096;
 constexpr long long most_factors = 1 << 28;
 constexpr long long most_dots = 1 << 20;
 constexpr std::size_t most_points = 4096;
-constexpr std::size_t piece = 1024;  // of a dot product: long sums of short sums lose least
+constexpr std::size_t short_sum = 1024;  // of a dot product: long sums of short sums lose least
 constexpr std::string_view prefix = "abs_";
 
 void check_range(std::string_view what, long long value, long long low, long long high) {
@@ -59,16 +59,16 @@ ChosenFormat format_for(const MmaModel& model, const std::optional<ChosenFormat>
 }
 
 /// Codes of at most 8 bits, or wider ones.
-using Codes = std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>>;
+using OperandCodes = std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>>;
 
-Codes codes_for(const Format& format, std::size_t size) {
+OperandCodes codes_for(const Format& format, std::size_t size) {
   if (format.bits() <= 8) return std::vector<std::uint8_t>(size);
   return std::vector<std::uint16_t>(size);
 }
 
 /// Rows of a gemm's operand, which it takes from more and longer ones.
 struct Part {
-  Codes codes;
+  OperandCodes codes;
   std::vector<std::uint8_t> scales;
   Format format;
   std::size_t rows, depth;
@@ -142,7 +142,7 @@ class FactorRows {
 
   Format format_;
   std::size_t rows_, depth_;
-  Codes codes_;
+  OperandCodes codes_;
 };
 
 /// The dot products of all pairs of rows and the sums of their products' magnitudes, up to each K.
@@ -184,7 +184,7 @@ std::vector<ExactDots> exact_dots(const FactorRows& a, const FactorRows& b, cons
   for (const long long k : ks) {
     const auto end = static_cast<std::size_t>(k);
     while (done < end) {
-      const std::size_t count = std::min(piece, end - done);
+      const std::size_t count = std::min(short_sum, end - done);
       add_piece(a, b, done, count, threads, dots);
       done += count;
       progress(0);
@@ -195,9 +195,9 @@ std::vector<ExactDots> exact_dots(const FactorRows& a, const FactorRows& b, cons
 }
 
 /// What all curves of a distribution and of a pair of formats start from.
-struct Inputs {
+struct DotInputs {
   /// Precondition: the arguments' K ascend.
-  Inputs(const AccumulateCurve& curve, const AccumulateArguments& arguments, const Progress& progress)
+  DotInputs(const AccumulateCurve& curve, const AccumulateArguments& arguments, const Progress& progress)
       : draws(curve.draws),
         a(draws, curve.format_a.format, 0, arguments, progress),
         b(draws, curve.format_b.format, 1, arguments, progress),
@@ -215,7 +215,7 @@ struct Inputs {
 
 /// The dot products of the first K elements as the curve's model computes them. Goes through A and B in squares whose
 /// factors, of which gemm() makes records, do not fill the memory.
-std::vector<float> computed_dots(const AccumulateCurve& curve, const Inputs& inputs, std::size_t depth, int threads,
+std::vector<float> computed_dots(const AccumulateCurve& curve, const DotInputs& inputs, std::size_t depth, int threads,
                                  const Progress& progress) {
   constexpr std::size_t most_at_once = 1 << 23;
   const std::size_t side = std::max<std::size_t>(1, most_at_once / depth);
@@ -345,11 +345,11 @@ AccumulateResult run_accumulate(const AccumulateArguments& arguments, const Prog
   const Progress more = [&](double part) {
     if (progress) progress((done + part) / work);
   };
-  std::unique_ptr<Inputs> inputs;
+  std::unique_ptr<DotInputs> inputs;
   for (AccumulateCurve& curve : result.curves) {
     if (!inputs || !inputs->fit(curve)) {
       inputs.reset();  // first, so that there are never two in memory
-      inputs = std::make_unique<Inputs>(curve, result.arguments, more);
+      inputs = std::make_unique<DotInputs>(curve, result.arguments, more);
     }
     for (std::size_t i = 0; i < ks.size(); ++i) {
       const auto k = static_cast<double>(ks[i]);

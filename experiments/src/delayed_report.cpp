@@ -23,7 +23,7 @@ bool are_equal(const ReplayedScales& a, const ReplayedScales& b) {
 }
 
 /// a to z, then A to Z, then '+'.
-char mark_of(std::size_t i) {
+char group_mark(std::size_t i) {
   constexpr std::string_view marks = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return i < marks.size() ? marks[i] : '+';
 }
@@ -39,7 +39,7 @@ std::vector<Group> groups_of(const DelayedResult& result, const ReplayedTensor& 
     if (same != groups.end()) {
       same->variants.push_back(i);
     } else {
-      groups.push_back({mark_of(groups.size()), {i}});
+      groups.push_back({group_mark(groups.size()), {i}});
     }
   }
   return groups;

@@ -22,7 +22,7 @@ namespace fp8lab::experiments {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 /// The content of a file, unpacked where it is gzipped.
 std::string content_of(const fs::path& path) {

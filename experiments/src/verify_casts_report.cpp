@@ -15,7 +15,7 @@ std::string hex(std::uint32_t word) {
   return text;
 }
 
-std::string padded(std::string text, std::size_t width) {
+std::string cell(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size() + 1), ' ');
   return text;
 }
@@ -45,15 +45,15 @@ std::string heading_of(const VerifyCastsArguments& arguments) {
   const std::string floats =
       arguments.all ? std::string("all 2^32 floats")
                     : std::to_string(arguments.chunks) + " x 2^20 floats (seed " + std::to_string(arguments.seed) + ")";
-  return "Casts from float32: " + floats + " a combination\n\n" + padded("format", 10) + padded("profile", 25) +
-         padded("rounding", 14) + padded("mismatches", 12) + padded("digest", 12) + "time\n";
+  return "Casts from float32: " + floats + " a combination\n\n" + cell("format", 10) + cell("profile", 25) +
+         cell("rounding", 14) + cell("mismatches", 12) + cell("digest", 12) + "time\n";
 }
 
 std::string row_text(const VerifyCastsRow& row) {
   std::uint64_t wrong = 0;
   for (const EncoderCheck& check : row.checks) wrong += check.mismatches;
-  std::string text = padded(row.format, 10) + padded(row.profile, 25) + padded(row.rounding, 14) +
-                     padded(std::to_string(wrong), 12) + padded(digest_text(row), 12);
+  std::string text = cell(row.format, 10) + cell(row.profile, 25) + cell(row.rounding, 14) +
+                     cell(std::to_string(wrong), 12) + cell(digest_text(row), 12);
   if (!row.same_as.empty()) {
     text += "as " + row.same_as;
   } else {

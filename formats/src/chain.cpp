@@ -11,14 +11,14 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t block = 2048;
+constexpr std::size_t chain_block = 2048;
 
 /// One block, through the vector code where what lies between is a half or a bfloat16.
 template <typename Source>
 void encode_block(const CastStep& via, const Format& format, const CastPolicy& policy, std::span<const Source> in,
                   std::span<std::uint8_t> out) {
   const auto through = [&]<typename Between>(Between /*between*/) {
-    std::array<std::uint16_t, block> words;
+    std::array<std::uint16_t, chain_block> words;
     encode(via.format, via.policy, in, std::span(words).first(in.size()));
     const auto* between = reinterpret_cast<const Between*>(words.data());
     encode(format, policy, std::span(between, in.size()), out);
@@ -36,8 +36,8 @@ void encode_all(const CastStep& via, const Format& format, const CastPolicy& pol
   check_bulk(format, 1, 8, in.size(), out.size());
   check_bulk(via.format, 1, 16, 0, 0);
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
-    for (; first < last; first += block) {
-      const std::size_t size = std::min(block, last - first);
+    for (; first < last; first += chain_block) {
+      const std::size_t size = std::min(chain_block, last - first);
       encode_block(via, format, policy, in.subspan(first, size), out.subspan(first, size));
     }
   });
@@ -52,12 +52,12 @@ ChainDifferences differences(const CastStep& via, const Format& format, const Ca
   result.total = in.size();
   std::mutex mutex;
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
-    std::array<std::uint8_t, block> direct;
-    std::array<std::uint8_t, block> chained;
+    std::array<std::uint8_t, chain_block> direct;
+    std::array<std::uint8_t, chain_block> chained;
     std::size_t count = 0;
     std::vector<std::size_t> indices;
-    for (; first < last; first += block) {
-      const auto part = in.subspan(first, std::min(block, last - first));
+    for (; first < last; first += chain_block) {
+      const auto part = in.subspan(first, std::min(chain_block, last - first));
       encode(format, policy, part, std::span(direct).first(part.size()));
       encode_block(via, format, policy, part, std::span(chained).first(part.size()));
       for (std::size_t i = 0; i < part.size(); ++i) {

@@ -23,11 +23,6 @@ template <typename... Parts>
   throw std::invalid_argument(reason.str());
 }
 
-template <typename T>
-struct Named {
-  std::string_view name;
-  T value;
-};
 constexpr std::array fp8_formats{Named<Fp8Format>{"hybrid", Fp8Format::hybrid},
                                  Named<Fp8Format>{"e4m3", Fp8Format::e4m3_only}};
 constexpr std::array amax_compute_algos{Named<AmaxComputeAlgo>{"max", AmaxComputeAlgo::max},

@@ -206,12 +206,6 @@ void encoded_gemm(const MmaModel& model, const Operands& a, const Operands& b, c
   });
 }
 
-template <typename Value>
-struct Named {
-  std::string_view name;
-  Value value;
-};
-
 }  // namespace
 
 ScaleOrder find_scale_order(std::string_view name) {

@@ -12,7 +12,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t size = 16;
+constexpr std::size_t hadamard_size = 16;
 constexpr std::array signs{1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
 
 double value_of(float x) { return x; }
@@ -27,14 +27,14 @@ float rounded(float x) {
 template <typename Source>
 std::vector<float> turned(std::span<const Source> x, std::size_t rows, std::size_t columns, bool rounds, int threads) {
   std::vector<float> out(x.size());
-  parallel_for(rows / size, threads, [&](std::size_t first, std::size_t last) {
+  parallel_for(rows / hadamard_size, threads, [&](std::size_t first, std::size_t last) {
     const DefaultEnvironment environment;
     for (std::size_t band = first; band < last; ++band) {
       for (std::size_t column = 0; column < columns; ++column) {
-        const std::size_t from = band * size * columns + column;
-        for (std::size_t j = 0; j < size; ++j) {
+        const std::size_t from = band * hadamard_size * columns + column;
+        for (std::size_t j = 0; j < hadamard_size; ++j) {
           double sum = 0;
-          for (std::size_t i = 0; i < size; ++i) {
+          for (std::size_t i = 0; i < hadamard_size; ++i) {
             const double x_i = signs[i] * value_of(x[from + i * columns]);
             sum += std::popcount(i & j) % 2 == 0 ? x_i : -x_i;
           }

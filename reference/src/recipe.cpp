@@ -12,13 +12,6 @@
 namespace fp8lab {
 namespace {
 
-template <typename Value>
-struct Named {
-  std::string_view name;
-  Value value;
-  std::string_view words = {};
-};
-
 constexpr std::array axes{Named{"tensor", Axis::tensor}, Named{"row", Axis::row}};
 constexpr std::array just_in_time_rules{
     Named{"te", JustInTimeRule::te, "the largest value / amax, or 1 where the amax is 0 or infinite"},

@@ -7,23 +7,23 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t tile_rows = 128;
-constexpr std::size_t tile_columns = 4;
+constexpr std::size_t swizzle_rows = 128;
+constexpr std::size_t swizzle_columns = 4;
 
 std::size_t rounded_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
 
 std::size_t padded_size(std::size_t rows, std::size_t columns) {
-  return rounded_up(rows, tile_rows) * rounded_up(columns, tile_columns);
+  return rounded_up(rows, swizzle_rows) * rounded_up(columns, swizzle_columns);
 }
 
 std::size_t padded_place(std::size_t row, std::size_t column, std::size_t columns) {
-  return row * rounded_up(columns, tile_columns) + column;
+  return row * rounded_up(columns, swizzle_columns) + column;
 }
 
 std::size_t swizzled_place(std::size_t row, std::size_t column, std::size_t columns) {
-  const std::size_t tiles = rounded_up(columns, tile_columns) / tile_columns;
-  const std::size_t tile = row / tile_rows * tiles + column / tile_columns;
-  return tile * tile_rows * tile_columns + row % 32 * 16 + row % tile_rows / 32 * 4 + column % tile_columns;
+  const std::size_t tiles = rounded_up(columns, swizzle_columns) / swizzle_columns;
+  const std::size_t tile = row / swizzle_rows * tiles + column / swizzle_columns;
+  return tile * swizzle_rows * swizzle_columns + row % 32 * 16 + row % swizzle_rows / 32 * 4 + column % swizzle_columns;
 }
 
 void check_size(const char* what, std::size_t size, std::size_t wanted, std::size_t rows, std::size_t columns) {

@@ -172,7 +172,7 @@ TileScale scale_one(const NvFp4& /*recipe*/, float amax, float /*largest*/, cons
 /// The same for all tiles.
 template <typename OneRecipe>
 void scale_all(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest, const TensorFacts& tensor,
-               const TileScales& out) {
+               const TileScaleArrays& out) {
   for (std::size_t i = 0; i < amaxes.size(); ++i) {
     const TileScale scale = scale_one(recipe, std::bit_cast<float>(amaxes[i]), largest, tensor);
     out.factors[i] = scale.factor;
@@ -181,7 +181,7 @@ void scale_all(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, f
   }
 }
 void scale_all(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, float largest,
-               const TensorFacts& /*tensor*/, const TileScales& out) {
+               const TensorFacts& /*tensor*/, const TileScaleArrays& out) {
   const float first = e8m0_inverse(recipe, 0);
   const float last = e8m0_inverse(recipe, 254);
   const float nan = e8m0_inverse(recipe, 255);
@@ -199,7 +199,7 @@ void scale_all(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, flo
 }
 /// With bulk casts, and divisions that a compiler turns into vectors.
 void scale_all(const NvFp4& /*recipe*/, std::span<const std::uint32_t> amaxes, float /*largest*/,
-               const TensorFacts& tensor, const TileScales& out) {
+               const TensorFacts& tensor, const TileScaleArrays& out) {
   const float encode_scale = nvfp4_encode_scale(tensor.amax);
   const float factor = encode_scale * (1.0F / 6.0F);
   const float decode_scale = 1 / encode_scale;
@@ -247,7 +247,7 @@ TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor
 }
 
 void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
-                 const TileScales& out) {
+                 const TileScaleArrays& out) {
   const float largest = largest_of(format_of(recipe));
   std::visit([&](const auto& one) { scale_all(one, amaxes, largest, tensor, out); }, recipe);
 }

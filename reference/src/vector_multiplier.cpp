@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::int16_t no_grid = 300;  // above all others, also with another one and scales added
 
-std::size_t size(int x) { return static_cast<std::size_t>(x); }
+std::size_t count(int x) { return static_cast<std::size_t>(x); }
 
 FuseShape shape_of(const MmaModel& model) {
-  return {.steps = size(model.steps),
-          .products = size(model.products_per_step),
-          .groups = model.group == 1 ? 0 : size(model.products_per_step / model.group),
-          .block = model.scales ? size(model.scales->block) : 0,
+  return {.steps = count(model.steps),
+          .products = count(model.products_per_step),
+          .groups = model.group == 1 ? 0 : count(model.products_per_step / model.group),
+          .block = model.scales ? count(model.scales->block) : 0,
           .fraction_bits = model.fraction_bits,
           .output_bits = model.output.mantissa_bits,
           .half = model.accumulator() == binary16,
@@ -43,7 +43,7 @@ bool is_narrow(const MmaModel& model) {
   return bytes && !model.scales && model.lowering == Lowering::native && largest_sum(model) <= 0x1p24;
 }
 
-float value_of(const Factor& x) {
+float float_of(const Factor& x) {
   switch (x.kind) {
     case Kind::nan: return std::numeric_limits<float>::quiet_NaN();
     case Kind::infinite: return std::copysign(std::numeric_limits<float>::infinity(), static_cast<float>(x.value));
@@ -57,7 +57,7 @@ float value_of(const Factor& x) {
 std::size_t position(const MmaModel& model, std::size_t k) {
   switch (model.order) {
     case StepOrder::ascending: break;
-    case StepOrder::pairs: return k / 4 * 2 + k % 2 + (k % 4 / 2) * size(model.products_per_step);
+    case StepOrder::pairs: return k / 4 * 2 + k % 2 + (k % 4 / 2) * count(model.products_per_step);
   }
   return k;
 }
@@ -79,7 +79,7 @@ struct Element {
 
   Element() = default;
   explicit Element(const Factor& x)
-      : value(value_of(x)),
+      : value(float_of(x)),
         exponent(x.kind == Kind::finite ? static_cast<Exponent>(x.exponent) : absent_exponent_of<Exponent>),
         grid(grid_of(x)) {}
 };
@@ -90,10 +90,10 @@ class Packed {
  public:
   Packed(const FactorReader& operand, std::size_t tiles, std::size_t width)
       : operand_(operand),
-        k_(size(operand.model().k())),
+        k_(count(operand.model().k())),
         width_(width),
         depth_((operand.operands().depth + k_ - 1) / k_ * k_),
-        steps_(depth_ / size(operand.model().products_per_step)),
+        steps_(depth_ / count(operand.model().products_per_step)),
         block_(operand.block()),
         blocks_(block_ == 0 ? 0 : depth_ / block_),
         values_(hwy::AllocateAligned<Value>(std::max<std::size_t>(tiles * depth_ * width, 1))),
@@ -133,7 +133,7 @@ class Packed {
   [[nodiscard]] FactorsOf<Value, Exponent> at(std::size_t tile, std::size_t instruction) const {
     const MmaModel& model = operand_.model();
     const std::size_t element = (tile * depth_ + instruction * k_) * width_;
-    const std::size_t step = (tile * steps_ + instruction * size(model.steps)) * width_;
+    const std::size_t step = (tile * steps_ + instruction * count(model.steps)) * width_;
     const std::size_t block = blocks_ == 0 ? 0 : (tile * blocks_ + instruction * k_ / block_) * width_;
     return {values_.get() + element, exponents_.get() + element, grids_.data() + step, scales_.data() + block,
             scale_exponents_.data() + block};
@@ -145,7 +145,7 @@ class Packed {
     values_[at] = x.value;
     exponents_[at] = x.exponent;
     if constexpr (sizeof(Exponent) == 2) {  // narrow lanes have no use for it
-      const std::size_t step = (k0 + position) / size(operand_.model().products_per_step);
+      const std::size_t step = (k0 + position) / count(operand_.model().products_per_step);
       std::int16_t& grid = grids_[(tile * steps_ + step) * width_ + i];
       grid = std::min(grid, x.grid);
     }
@@ -156,7 +156,7 @@ class Packed {
       for (std::size_t i = 0; i < count; ++i) {
         const Factor x = operand_.scale(first + i, block);
         const std::size_t at = (tile * blocks_ + block) * width_ + i;
-        scales_[at] = static_cast<double>(value_of(x));
+        scales_[at] = static_cast<double>(float_of(x));
         scale_exponents_[at] = x.kind == Kind::nan ? std::int16_t{0} : x.exponent;
       }
     }
@@ -230,7 +230,7 @@ bool has_vector_multiplier(const MmaModel& model, ZeroRule zero_rule) {
   });
   const bool rule = zero_rule == ZeroRule::skip || model.group == 1 ? zero_rule != ZeroRule::mma_sim || modest : false;
   return vector_code_allowed() && rule && largest_sum(model) <= 0x1p53 &&
-         (model.group == 1 || (model.steps == 1 && size(model.products_per_step / model.group) <= most_groups));
+         (model.group == 1 || (model.steps == 1 && count(model.products_per_step / model.group) <= most_groups));
 }
 
 float least_vector_accumulator(const MmaModel& model, ZeroRule zero_rule) {

@@ -17,9 +17,6 @@ namespace {
 using namespace fp8lab::experiments;
 using nlohmann::json;
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
 template <typename T>
 CastArguments casting(const std::vector<T>& values, const std::vector<std::string>& formats) {
   CastArguments arguments;
@@ -42,7 +39,7 @@ void write_npy(const std::filesystem::path& path, const std::vector<float>& valu
 
 }  // namespace
 
-TEST_CASE("the normal grid at scale 1 has the known exact SQNRs, as far off as its spacing allows") {
+TEST_CASE("the normal grid at scale 1 has the known exact SQNRs, as far off as its spacing allows", "[long]") {
   // The grid is the midpoint rule, n = 2^20, for integrals over the probability p. By Koksma's inequality its mean of a
   // function of variation V is off by at most V / (2 n). The squared error rises from 0 at a value to h^2 half-way to
   // the next one, h half their distance, and falls again: 2 h^2 for every gap below the grid's largest value (4.90), on
@@ -134,7 +131,8 @@ TEST_CASE("a file, the same values in memory, and any number of threads give the
   CHECK(measured(run_cast(arguments)) == expected);
 }
 
-TEST_CASE("amax gives the scale that maps it to the largest value, and the best scale beats those beside it") {
+TEST_CASE("amax gives the scale that maps it to the largest value, and the best scale beats those beside it",
+          "[long]") {
   CastArguments arguments;
   arguments.source = Grid{};
   arguments.amaxes = {6, 4};

@@ -18,8 +18,6 @@ using namespace fp8lab::experiments;
 using nlohmann::json;
 using Floats = std::vector<float>;
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-
 AmaxTrace parsed(const std::string& text) {
   std::istringstream stream(text);
   return parse_amax_trace(stream, "trace.csv");

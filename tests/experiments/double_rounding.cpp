@@ -21,7 +21,7 @@ Counts counts_of(const DoubleRoundingResult& result) {
 
 }  // namespace
 
-TEST_CASE("float32 from 1 to below 2, to E4M3: the known counts of codes that a detour changes") {
+TEST_CASE("float32 from 1 to below 2, to E4M3: the known counts of codes that a detour changes", "[long]") {
   DoubleRoundingArguments arguments;
   arguments.threads = 2;
   const DoubleRoundingResult result = run_double_rounding(arguments);
@@ -51,7 +51,7 @@ TEST_CASE("float32 from 1 to below 2, to E4M3: the known counts of codes that a 
   }
 }
 
-TEST_CASE("of U(-448, 448), truncation to half changes 2^-8 of the codes, every one toward zero") {
+TEST_CASE("of U(-448, 448), truncation to half changes 2^-8 of the codes, every one toward zero", "[long]") {
   // Half has 7 bits more than E4M3, so 2^-7 of a gap between two values lies within a half's spacing above the gap's
   // tie, where truncation makes it the tie; which rounds up, as the value itself does, every other time: 2^-8. What is
   // subnormal in E4M3, 1 in 28,672, is negligible. n draws have a standard deviation of sqrt(2^-8 / n): four of them.
@@ -89,7 +89,6 @@ TEST_CASE("double rounding's arguments are checked, with the rule in the message
     (void)run_double_rounding(arguments);
   };
   using A = DoubleRoundingArguments;
-  constexpr float inf = std::numeric_limits<float>::infinity();
   CHECK_THROWS_WITH(run([](A& a) { a.inputs = EveryFloat{2, 1}; }),
                     ContainsSubstring("low less than high, not 2 and 1"));
   CHECK_THROWS_WITH(run([](A& a) { a.inputs = EveryFloat{1, 1}; }), ContainsSubstring("low less than high"));

@@ -23,7 +23,7 @@ PrimerResult run_with(const MmaModel& model) {
 
 }  // namespace
 
-TEST_CASE("the published H100 tables come out, digit for digit") {
+TEST_CASE("the published H100 tables come out, digit for digit", "[long]") {
   static const PrimerResult result = run_with(hopper_wgmma_fp8);  // once, not once a section
   CHECK(matches(result, "out_fp8") == 36);
   CHECK(matches(result, "difference") == 36);

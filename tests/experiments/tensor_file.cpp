@@ -32,8 +32,8 @@ std::string npy(const std::string& dict, const std::string& data = "", int major
 std::string dict(const std::string& descr, const std::string& shape, const std::string& fortran_order = "False") {
   return "{'descr': '" + descr + "', 'fortran_order': " + fortran_order + ", 'shape': " + shape + ", }    \n";
 }
-std::string safetensors(const std::string& json, const std::string& data = "") {
-  return le(json.size(), 8) + json + data;
+std::string safetensors(const std::string& header, const std::string& data = "") {
+  return le(header.size(), 8) + header + data;
 }
 std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape, int begin, int end) {
   return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":[" +

@@ -24,7 +24,7 @@ CastStep step(const Format& format, Rounding rounding) {
 
 }  // namespace
 
-TEST_CASE("rounding twice on the way to E4M3: counts over every float32 from 1 to below 2") {
+TEST_CASE("rounding twice on the way to E4M3: counts over every float32 from 1 to below 2", "[long]") {
   // [1, 2) holds 8 ties of E4M3. To nearest, half (its values lie 2^13 floats apart) takes the 2^12 floats on either
   // side of a tie onto it, and those on one side then go the wrong way: 8 * 2^12. Toward zero it takes the 2^13 - 1
   // floats above a tie onto it, and they go the wrong way where the even code is below: 4 * (2^13 - 1). bfloat16: 2^16

@@ -14,7 +14,7 @@
 namespace fp8lab::tests {
 namespace {
 
-constexpr std::uint64_t samples = std::uint64_t{1} << (sanitized ? 21 : 26);
+constexpr std::uint64_t header_samples = std::uint64_t{1} << (sanitized ? 21 : 26);
 constexpr std::uint64_t seed = 20260801;
 
 struct Combination {
@@ -97,7 +97,7 @@ TEST_CASE("encode equals NVIDIA's host header on a seeded sample of floats") {
   std::vector<Mismatches> pieces(2);
   parallel_for(2, 2, [&](std::size_t first, std::size_t last) {
     for (std::size_t piece = first; piece < last; ++piece) {
-      for (std::uint64_t i = piece; i < samples; i += 2) {
+      for (std::uint64_t i = piece; i < header_samples; i += 2) {
         // Every other sample close to the formats' range, where a uniform pattern seldom falls.
         auto pattern = static_cast<std::uint32_t>(random_bits(seed, i));
         if ((i & 2) != 0) pattern = (pattern & 0x80FFFFFF) + 0x36000000 + (pattern >> 29 << 25);
@@ -106,7 +106,7 @@ TEST_CASE("encode equals NVIDIA's host header on a seeded sample of floats") {
     }
   });
   pieces[0].merge(pieces[1]);
-  WARN(samples << " floats, seed " << seed);
+  WARN(header_samples << " floats, seed " << seed);
   REQUIRE_NO(pieces[0]);
 }
 

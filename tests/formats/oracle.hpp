@@ -43,9 +43,9 @@ class TableOracle {
     // The code of -0 is NaN's there, and an overflow may mean it; a zero has no sign.
     if (format_.specials != Specials::nan_at_negative_zero) return code;
     const bool overflowed = code >> format_.bits() != 0;
-    const std::uint32_t nan = std::uint32_t{1} << (format_.bits() - 1);
-    if (overflowed) return nan;
-    return (code & (nan - 1)) == 0 ? 0 : code;
+    const std::uint32_t nan_code = std::uint32_t{1} << (format_.bits() - 1);
+    if (overflowed) return nan_code;
+    return (code & (nan_code - 1)) == 0 ? 0 : code;
   }
 
  private:
@@ -131,7 +131,7 @@ std::vector<T> boundary_inputs(const TableOracle& oracle) {
   points.push_back(0);
   points.push_back(points[0] / 2);
   std::vector<T> inputs;
-  const T inf = std::numeric_limits<T>::infinity();
+  const T infinity = std::numeric_limits<T>::infinity();
   const auto add = [&](T x) {
     if (!std::isfinite(x)) return;
     inputs.push_back(x);
@@ -139,7 +139,7 @@ std::vector<T> boundary_inputs(const TableOracle& oracle) {
   };
   for (const double point : points) {
     const T x = static_cast<T>(point);
-    for (const T toward : {inf, -inf}) {
+    for (const T toward : {infinity, -infinity}) {
       const T once = std::nextafter(x, toward);
       add(once);
       add(std::nextafter(once, toward));

@@ -11,8 +11,6 @@
 namespace fp8lab::tests {
 namespace {
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float largest_float = std::numeric_limits<float>::max();
 
 using Floats = std::vector<float>;

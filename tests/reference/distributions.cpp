@@ -91,7 +91,6 @@ TEST_CASE("quantile and density are those of Boost.Math's distributions, both ta
 }
 
 TEST_CASE("quantiles are total") {
-  constexpr double inf = std::numeric_limits<double>::infinity();
   for (const Distribution& distribution : distributions) {
     INFO(distribution.name);
     const bool bounded = distribution.family == Family::uniform;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,6 +22,13 @@ using experiments::Elements;
 using experiments::hard_dots;
 using experiments::mma_words;
 using experiments::Random;
+
+inline constexpr std::array every_rule{ZeroRule::skip, ZeroRule::mma_sim, ZeroRule::skip_empty_groups,
+                                       ZeroRule::skip_zero_groups};
+/// The zero rules that a model tells apart.
+inline std::span<const ZeroRule> rules_of(const MmaModel& model) {
+  return std::span(every_rule).first(model.group > 1 ? every_rule.size() : 2);
+}
 
 /// The oracle's words for what mma_words() takes.
 inline Codes slow_words(SlowModel model, const Dots& dots, ZeroRule rule) {

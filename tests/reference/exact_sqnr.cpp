@@ -48,7 +48,7 @@ std::array<double, 3> moments_above(Family family, double a) {
 }
 
 /// What an implementation could do wrong.
-enum class Defect { none, no_saturating_cell, ends_at_codes };
+enum class FormulaDefect { none, no_saturating_cell, ends_at_codes };
 
 /// The positive values from the definition of the formats: fraction, field, bias; no code of fp8lab's.
 std::vector<double> values_from_zero(const Format& format, double largest) {
@@ -65,14 +65,15 @@ std::vector<double> values_from_zero(const Format& format, double largest) {
 
 /// The SQNR from closed-form partial moments: an error (x - v)^2 over a cell is m2 - 2 v m1 + v^2 m0. Both signs are
 /// alike, or there is only one.
-double closed_form_db(const Format& format, double largest, Family family, double scale, Defect defect = Defect::none) {
+double closed_form_db(const Format& format, double largest, Family family, double scale,
+                      FormulaDefect defect = FormulaDefect::none) {
   const auto values = values_from_zero(format, largest);
   double noise = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double v = values[i] / scale;
     const bool last = i + 1 == values.size();
-    if (last && defect == Defect::no_saturating_cell) break;
-    const double share = defect == Defect::ends_at_codes ? 1 : 0.5;
+    if (last && defect == FormulaDefect::no_saturating_cell) break;
+    const double share = defect == FormulaDefect::ends_at_codes ? 1 : 0.5;
     const auto low = moments_above(family, i == 0 ? 0 : v - share * (v - values[i - 1] / scale));
     const auto high =
         last ? std::array<double, 3>{} : moments_above(family, v + (1 - share) * (values[i + 1] / scale - v));
@@ -128,14 +129,14 @@ TEST_CASE("exact_sqnr_db gives the 35 known numbers, four decimals") {
 }
 
 TEST_CASE("the known numbers tell a wrong implementation") {
-  const auto with = [](Defect defect) {
+  const auto with = [](FormulaDefect defect) {
     return misses([=](const Format& format, double largest, Family family, double scale) {
       return closed_form_db(format, largest, family, scale, defect);
     });
   };
-  CHECK(with(Defect::none) == 0);
-  CHECK(with(Defect::no_saturating_cell) > 20);
-  CHECK(with(Defect::ends_at_codes) == 35);
+  CHECK(with(FormulaDefect::none) == 0);
+  CHECK(with(FormulaDefect::no_saturating_cell) > 20);
+  CHECK(with(FormulaDefect::ends_at_codes) == 35);
 }
 
 TEST_CASE("quadrature equals the closed forms, whatever saturates or underflows") {

@@ -44,7 +44,7 @@ std::vector<float> multiply(const MmaModel& model, const Problem& p, const Forma
   return out;
 }
 
-Mismatches differences(const std::vector<float>& actual, const std::vector<float>& expected) {
+Mismatches float_differences(const std::vector<float>& actual, const std::vector<float>& expected) {
   Mismatches wrong;
   for (std::size_t i = 0; i < actual.size(); ++i) wrong.compare(i, i, bits(actual[i]), bits(expected[i]));
   return wrong;
@@ -142,10 +142,6 @@ GemmProblem plain_problem(const MmaModel& model, std::size_t rows, std::size_t c
   return p;
 }
 
-struct UnforceTarget {
-  ~UnforceTarget() { force_target(""); }
-};
-
 /// Whether an earlier model has the same arithmetic.
 bool is_repeated(const MmaModel& model) {
   const auto same = [&](const MmaModel& other) {
@@ -187,7 +183,7 @@ void vector_equals_scalar(const std::function<bool(const MmaModel&)>& which) {
       };
       const auto expected = run("scalar");
       INFO(model.name << " seed " << seed);
-      REQUIRE_NO(differences(run(targets().at(seed % (targets().size() - 1))), expected));
+      REQUIRE_NO(float_differences(run(targets().at(seed % (targets().size() - 1))), expected));
     }
   }
 }
@@ -207,8 +203,8 @@ TEST_CASE("vector code equals the scalar step on every target, any shape, promot
         for (const std::string_view target : targets()) {
           force_target(target);
           INFO(target << " kind " << kind << " K " << depth << " promote_k " << promote_k);
-          REQUIRE_NO(differences(multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k, .threads = rows}),
-                                 expected));
+          REQUIRE_NO(float_differences(
+              multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k, .threads = rows}), expected));
         }
       }
     }
@@ -228,7 +224,7 @@ TEST_CASE("vector code equals the scalar step for every model that it serves") {
     const auto expected = run("scalar");
     for (const std::string_view target : targets()) {
       INFO(model.name << " on " << target);
-      REQUIRE_NO(differences(run(target), expected));
+      REQUIRE_NO(float_differences(run(target), expected));
     }
   }
 }
@@ -270,7 +266,7 @@ TEST_CASE("TF32's vector code equals the scalar step on every target") {
     for (const std::string_view target : targets()) {
       force_target(target);
       INFO(target << " spread " << spread);
-      REQUIRE_NO(differences(run(), expected));
+      REQUIRE_NO(float_differences(run(), expected));
     }
   }
 }
@@ -415,7 +411,7 @@ TEST_CASE("transposed operands, with their scales, are the same product") {
     std::vector<float> out(3 * 70);
     gemm(model, a, b, out);
     INFO(model.name);
-    REQUIRE_NO(differences(out, expected));
+    REQUIRE_NO(float_differences(out, expected));
   }
 }
 
@@ -452,7 +448,6 @@ TEST_CASE("exact is the real dot product, rounded once, on benign and on hostile
 }
 
 TEST_CASE("exact keeps infinities, NaN and zero sums as tensor cores do") {
-  constexpr float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> a{inf, 1, 0, 1, -1, 0, 0, 0, 0};
   const std::vector<float> b{1, 1, 1, 0, 1, 1, -inf, 1, 1};
   std::vector<float> out(9);
@@ -519,7 +514,7 @@ TEST_CASE("a GEMM's bits do not depend on the caller's rounding mode, nor do thr
         const int after = std::fegetround();
         std::fesetround(FE_TONEAREST);
         CHECK(after == mode);
-        REQUIRE_NO(differences(out, expected));
+        REQUIRE_NO(float_differences(out, expected));
       }
       if (model.accumulator() == binary16) continue;
       const Operands a = Operands::codes(std::span(p.a).first(7 * 32), e4m3, 7, 32);
@@ -530,7 +525,7 @@ TEST_CASE("a GEMM's bits do not depend on the caller's rounding mode, nor do thr
       std::fesetround(mode);
       mma(model, a, a, c, std::span(other));
       std::fesetround(FE_TONEAREST);
-      REQUIRE_NO(differences(other, nearest));
+      REQUIRE_NO(float_differences(other, nearest));
     }
   }
 }

@@ -8,12 +8,7 @@
 #include "support.hpp"
 
 namespace fp8lab::tests {
-namespace {
-
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("error measures on values worked out by hand") {
   CHECK(absolute_error(1.5, 2) == -0.5);

@@ -16,14 +16,6 @@
 namespace fp8lab::tests {
 namespace {
 
-constexpr std::array every_rule{ZeroRule::skip, ZeroRule::mma_sim, ZeroRule::skip_empty_groups,
-                                ZeroRule::skip_zero_groups};
-
-/// The zero rules that a model tells apart.
-std::span<const ZeroRule> rules_of(const MmaModel& model) {
-  return std::span(every_rule).first(model.group > 1 ? every_rule.size() : 2);
-}
-
 /// Compares about `count` dot products of the model with the oracle, over all pairs of formats and all zero rules.
 void compare_with_oracle(const MmaModel& model, std::size_t count, std::uint64_t seed) {
   const SlowModel& slow = find_slow_model(model.name);

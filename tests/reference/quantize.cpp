@@ -16,14 +16,9 @@
 namespace fp8lab::tests {
 namespace {
 
-struct UnforceTarget {
-  ~UnforceTarget() { force_target(""); }
-};
-
 /// Any bit pattern, numbers near the formats' range, and what goes wrong most easily; `tame`: the second alone.
 std::vector<float> values(std::size_t count, std::uint64_t seed, bool tame = false) {
   constexpr float max = std::numeric_limits<float>::max();
-  constexpr float inf = std::numeric_limits<float>::infinity();
   const float special[] = {0, -0.0F, 448, -448, 6, 0x1p-149F, -0x1p-149F, 0x1p-127F, max, -max, inf, -inf, NAN, -NAN};
   std::vector<float> x(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -155,8 +150,8 @@ std::size_t scale_index(const Quantized& q, std::size_t row, std::size_t column)
 struct Sizes {
   std::size_t rows, columns;
 };
-/// Odd sizes, where the recipe allows them.
-std::vector<Sizes> sizes_of(const Recipe& recipe) {
+/// Odd sizes, where the recipe allows them; the last is longer than a thread's piece of a row.
+std::vector<Sizes> all_sizes_of(const Recipe& recipe) {
   if (std::holds_alternative<MxBlock>(recipe)) return {{32, 32}, {32, 288}, {96, 64}, {64, 4128}};
   if (std::holds_alternative<NvFp4>(recipe)) return {{16, 16}, {48, 80}, {16, 4112}};
   const auto* block = std::get_if<Block>(&recipe);
@@ -164,6 +159,12 @@ std::vector<Sizes> sizes_of(const Recipe& recipe) {
                      block->rule != BlockRule::deepgemm_cuda;
   if (whole) return {{128, 128}, {256, 384}};
   return {{1, 1}, {3, 5}, {130, 67}, {129, 257}, {2, 8209}};
+}
+
+std::vector<Sizes> sizes_of(const Recipe& recipe) {
+  std::vector<Sizes> sizes = all_sizes_of(recipe);
+  if (sanitized) sizes.pop_back();
+  return sizes;
 }
 
 /// Recipes whose every field has been turned, beside the named ones.

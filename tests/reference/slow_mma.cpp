@@ -33,9 +33,6 @@ struct Example {
   Format format_b = format;
 };
 
-constexpr double inf = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
 double two_to(int exponent) { return std::ldexp(1.0, exponent); }
 
 std::uint32_t code_of(const Format& format, double x) {

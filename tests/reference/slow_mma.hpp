@@ -69,7 +69,7 @@ struct SlowModel {
 
 /// A number as the tensor core holds it, not normalised: (-1)^negative * significand * 2^(exponent - width).
 struct SlowTerm {
-  enum class Kind : std::uint8_t { finite, infinite, nan };
+  enum class Kind : std::uint8_t { finite, infinite, not_a_number };
   Kind kind = Kind::finite;
   bool negative = false;
   cpp_int significand = 0;
@@ -77,7 +77,7 @@ struct SlowTerm {
   int width = 0;
   bool counts_as_zero = true;  ///< left out of the maximum by `skip` where it is zero
 
-  [[nodiscard]] bool is_nan() const { return kind == Kind::nan; }
+  [[nodiscard]] bool is_nan() const { return kind == Kind::not_a_number; }
   [[nodiscard]] bool is_infinite() const { return kind == Kind::infinite; }
   [[nodiscard]] bool is_zero() const { return kind == Kind::finite && significand == 0; }
 };
@@ -95,9 +95,9 @@ inline SlowTerm slow_decode(std::uint32_t code, const Format& format) {
   term.negative = format.is_signed && ((code >> (width + exponent_bits)) & 1U) != 0;
   term.width = format.mantissa_bits;
   if (format.specials == Specials::ieee && field == top) {
-    term.kind = fraction == 0 ? SlowTerm::Kind::infinite : SlowTerm::Kind::nan;
+    term.kind = fraction == 0 ? SlowTerm::Kind::infinite : SlowTerm::Kind::not_a_number;
   } else if (format.specials == Specials::nan_at_all_ones && field == top && fraction == all_fraction) {
-    term.kind = SlowTerm::Kind::nan;
+    term.kind = SlowTerm::Kind::not_a_number;
   } else if (field == 0 && format.has_subnormals) {
     term.significand = fraction;
     term.exponent = 1 - format.bias;
@@ -133,7 +133,7 @@ inline SlowTerm slow_product(const SlowTerm& a, const SlowTerm& b) {
   SlowTerm product;
   product.negative = a.negative != b.negative;
   if (a.is_nan() || b.is_nan() || (a.is_infinite() && b.is_zero()) || (a.is_zero() && b.is_infinite())) {
-    product.kind = SlowTerm::Kind::nan;
+    product.kind = SlowTerm::Kind::not_a_number;
   } else if (a.is_infinite() || b.is_infinite()) {
     product.kind = SlowTerm::Kind::infinite;
   } else {
@@ -243,14 +243,14 @@ inline std::uint32_t slow_output(const cpp_int& value, int exponent, SlowOutput 
 
 /// The sum where NaN or infinity among the terms decides it. NaN is all ones but the sign.
 inline std::optional<std::uint32_t> slow_special(std::span<const SlowTerm> terms, const Format& format) {
-  bool nan = false, above = false, below = false;
+  bool is_nan = false, above = false, below = false;
   for (const SlowTerm& term : terms) {
-    nan = nan || term.is_nan();
+    is_nan = is_nan || term.is_nan();
     above = above || (term.is_infinite() && !term.negative);
     below = below || (term.is_infinite() && term.negative);
   }
   const auto infinity = static_cast<std::uint32_t>(format.infinity_code());
-  if (nan || (above && below)) return static_cast<std::uint32_t>(format.magnitude_mask());
+  if (is_nan || (above && below)) return static_cast<std::uint32_t>(format.magnitude_mask());
   if (above) return infinity;
   if (below) return infinity | static_cast<std::uint32_t>(format.sign_mask());
   return std::nullopt;

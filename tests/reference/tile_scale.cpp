@@ -14,7 +14,6 @@ namespace {
 
 float from_bits(std::uint32_t word) { return std::bit_cast<float>(word); }
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 int code_of(MxRule rule, const Format& format, float amax) {
   return tile_scale(MxBlock{.format = format, .rule = rule}, amax).code;

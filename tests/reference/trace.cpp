@@ -12,9 +12,6 @@
 namespace fp8lab::tests {
 namespace {
 
-constexpr std::array every_rule{ZeroRule::skip, ZeroRule::mma_sim, ZeroRule::skip_empty_groups,
-                                ZeroRule::skip_zero_groups};
-
 /// The oracle's model under a zero rule of the library's.
 SlowModel under(SlowModel model, ZeroRule rule) {
   switch (rule) {
@@ -175,7 +172,7 @@ TEST_CASE("trace: every statement of it is the oracle's, for every model, format
     if (model.arithmetic == Arithmetic::exact) continue;
     const SlowModel& slow = find_slow_model(model.name);
     for (const Format& a : model.operands) {
-      for (const ZeroRule rule : std::span(every_rule).first(model.group > 1 ? 4 : 2)) {
+      for (const ZeroRule rule : rules_of(model)) {
         const Dots dots = hard_dots(model, a, model.operands.front(), sanitized ? 8 : 80, 5);
         const Codes words = mma_words(model, dots, rule);
         for (std::size_t i = 0; i < dots.count(); ++i) {

@@ -1,3 +1,5 @@
+#include "all_headers.hpp"
+
 #include <fp8lab/reference/gemm.hpp>
 #include <fp8lab/reference/representable.hpp>
 #include <vector>

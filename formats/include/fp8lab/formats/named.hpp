@@ -7,6 +7,14 @@
 
 namespace fp8lab {
 
+/// A value, what it is called, and words about it.
+template <typename Value>
+struct Named {
+  std::string_view name;
+  Value value;
+  std::string_view words = {};
+};
+
 /// The entry of `entries` whose `name` member is `name`. Throws std::invalid_argument that says what kind of thing was
 /// looked up and lists every known name.
 template <typename Entries>

@@ -31,7 +31,7 @@ struct TensorFacts {
 [[nodiscard]] float e8m0_inverse(const MxBlock& recipe, std::uint8_t code);
 
 /// Room for tile scales, one array a member.
-struct TileScales {
+struct TileScaleArrays {
   std::span<float> factors;
   std::span<float> scale_inv;
   std::span<std::uint8_t> codes;
@@ -39,6 +39,6 @@ struct TileScales {
 /// The scales of many tiles, whose amaxes are float32 bits; scale_inv is left alone where scales have codes.
 /// Precondition: all arrays have an element a tile.
 void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
-                 const TileScales& out);
+                 const TileScaleArrays& out);
 
 }  // namespace fp8lab
