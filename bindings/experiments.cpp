@@ -12,6 +12,7 @@
 #include "fp8lab/experiments/harmonic.hpp"
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/primer.hpp"
+#include "fp8lab/experiments/scaling.hpp"
 #include "fp8lab/experiments/verify_casts.hpp"
 #include "fp8lab/experiments/verify_tensor_cores.hpp"
 #include "module.hpp"
@@ -269,6 +270,70 @@ void bind_delayed_experiment(py::module_& module) {
       py::arg("algorithms"), py::arg("history"), py::arg("margin"), py::arg("reduce_amax"), py::arg("out"));
 }
 
+/// What to quantize by, the source left out; an empty recipe is one of that name.
+ScalingArguments scaling_arguments(const std::vector<std::pair<std::string, std::optional<OpaqueRecipe>>>& recipes,
+                                   const std::vector<std::variant<std::string, Delayed>>& delayed, bool backward,
+                                   bool bfloat16, int threads) {
+  ScalingArguments arguments;
+  arguments.recipes.clear();
+  for (const auto& [name, own] : recipes) {
+    arguments.recipes.push_back(own ? ChosenRecipe{name, own->recipe} : choose_recipe(name));
+  }
+  arguments.delayed.clear();
+  for (const auto& entry : delayed) {
+    const auto* text = std::get_if<std::string>(&entry);
+    arguments.delayed.push_back(text != nullptr ? choose_delayed(*text) : std::get<Delayed>(entry));
+  }
+  arguments.pass = backward ? Pass::backward : Pass::forward;
+  arguments.bfloat16 = bfloat16;
+  arguments.threads = threads;
+  return arguments;
+}
+
+Report scaling(const ScalingArguments& arguments, const Out& out) {
+  return report(out, file_names_of(arguments), [&](const Progress& progress) {
+    return reading([&] { return run_scaling(arguments, progress); });  // tensors' files
+  });
+}
+
+void bind_scaling_experiment(py::module_& module) {
+  py::class_<ScalingArguments>(module, "ScalingArguments")
+      .def(py::init(&scaling_arguments), py::arg("recipes"), py::arg("delayed"), py::arg("backward"),
+           py::arg("bfloat16"), py::arg("threads"));
+  module.def(
+      "scaling_draws",
+      [](ScalingArguments arguments, const std::string& stream, const Distribution& distribution, std::uint64_t seed,
+         long long steps, long long rows, long long columns, const Out& out) {
+        if (stream == "grid") {
+          arguments.source = GridStream{rows, columns};
+        } else {
+          arguments.source = DrawnStream{find_stream_kind(stream), distribution, seed, steps, rows, columns};
+        }
+        return scaling(arguments, out);
+      },
+      py::arg("arguments"), py::arg("stream"), py::arg("distribution"), py::arg("seed"), py::arg("steps"),
+      py::arg("rows"), py::arg("columns"), py::arg("out"));
+  module.def(
+      "scaling_files",
+      [](ScalingArguments arguments, const std::vector<std::string>& files, const std::string& tensor, const Out& out) {
+        arguments.source = StoredStream{{files.begin(), files.end()}, tensor};
+        return scaling(arguments, out);
+      },
+      py::arg("arguments"), py::arg("files"), py::arg("tensor"), py::arg("out"));
+  module.def(
+      "scaling_arrays",
+      [](ScalingArguments arguments, const std::vector<Array<float>>& arrays, const Out& out) {
+        std::vector<HeldMatrix> held;
+        for (const Array<float>& array : arrays) {
+          held.push_back(
+              {view(array), static_cast<std::size_t>(array.shape(0)), static_cast<std::size_t>(array.shape(1))});
+        }
+        arguments.source = held;
+        return scaling(arguments, out);
+      },
+      py::arg("arguments"), py::arg("arrays"), py::arg("out"));
+}
+
 }  // namespace
 
 void bind_experiments(py::module_& module) {
@@ -287,6 +352,7 @@ void bind_experiments(py::module_& module) {
   bind_accumulate(module);
   bind_trace_dot(module);
   bind_delayed_experiment(module);
+  bind_scaling_experiment(module);
   module.def(
       "verify_casts",
       [](const std::vector<std::string>& formats, const std::vector<std::string>& profiles,

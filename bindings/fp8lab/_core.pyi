@@ -424,6 +424,32 @@ def delayed(
     reduce_amax: bool,
     out: bytes | None,
 ) -> tuple[str, str]: ...
+class ScalingArguments:
+    def __init__(
+        self,
+        recipes: list[tuple[str, Recipe | None]],
+        delayed: list[str | DelayedRecipe],
+        backward: bool,
+        bfloat16: bool,
+        threads: int,
+    ) -> None: ...
+
+def scaling_draws(
+    arguments: ScalingArguments,
+    stream: str,
+    distribution: Distribution,
+    seed: int,
+    steps: int,
+    rows: int,
+    columns: int,
+    out: bytes | None,
+) -> tuple[str, str]: ...
+def scaling_files(
+    arguments: ScalingArguments, files: list[bytes], tensor: str, out: bytes | None
+) -> tuple[str, str]: ...
+def scaling_arrays(
+    arguments: ScalingArguments, arrays: list[NDArray[np.float32]], out: bytes | None
+) -> tuple[str, str]: ...
 def distributions() -> list[Distribution]: ...
 def find_distribution(name: str) -> Distribution: ...
 def sample(out: NDArray[np.float32], distribution: Distribution, seed: int) -> None: ...

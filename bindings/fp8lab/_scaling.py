@@ -228,7 +228,7 @@ def recipes() -> list[NamedRecipe]:
     return [NamedRecipe(name, _KINDS[kind](**fields), source) for name, kind, fields, source in _core.recipes()]
 
 
-def _as_recipe(value: Any) -> Recipe:
+def as_recipe(value: Any) -> Recipe:
     if isinstance(value, NamedRecipe):
         return value.recipe
     if isinstance(value, (GivenScale, JustInTime, MxBlock, Block, NvFp4)):
@@ -366,7 +366,7 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
     input_type = options["input_type"]
     if input_type not in (None, "float16", "bfloat16"):
         raise ValueError(f"unknown input_type {input_type!r}; known: float16, bfloat16")
-    own = _as_recipe(recipe)
+    own = as_recipe(recipe)
     parts = _core.quantize(
         values,
         source,

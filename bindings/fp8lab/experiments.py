@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import as_float32, as_floats, as_format, as_profile, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_array, as_doubles, as_float32, as_floats, as_format, as_profile, check_int, check_name, check_real
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
-from fp8lab._delayed import as_version
+from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
+from fp8lab._scaling import NamedRecipe, Recipe, as_recipe
 
 __all__ = [
     "Result",
@@ -24,6 +25,7 @@ __all__ = [
     "double_rounding",
     "harmonic",
     "primer",
+    "scaling",
     "verify_casts",
     "verify_tensor_cores",
 ]
@@ -510,6 +512,145 @@ def delayed(
             if replayed["parting"]:
                 for factor in ("factor", "widest_factor"):
                     replayed["parting"][factor] = float(replayed["parting"][factor])
+    return result
+
+
+def _named_recipes(values: Any) -> list[tuple[str, _core.Recipe | None]]:
+    """Recipes with their names: those of records of one's own are own_1, own_2, ... unless a mapping gives them."""
+    if isinstance(values, Mapping):
+        return [(check_name(name, "a recipe's name"), as_recipe(recipe)._core()) for name, recipe in values.items()]
+    if isinstance(values, (str, NamedRecipe)) or not isinstance(values, Iterable):
+        values = [values]
+    named: list[tuple[str, _core.Recipe | None]] = []
+    for value in values:
+        if isinstance(value, str):
+            named.append((check_name(value, "recipes"), None))
+        elif isinstance(value, NamedRecipe):
+            named.append((value.name, value.recipe._core()))
+        else:
+            named.append((f"own_{len(named) + 1}", as_recipe(value)._core()))
+    return named
+
+
+def _as_matrix(value: Any, argument: str) -> Array:
+    is_float32 = as_array(value, argument)[1] == "float32"
+    matrix = as_float32(value, argument) if is_float32 else as_doubles(value, argument)
+    if matrix.ndim == 0 or matrix.size == 0:
+        raise ValueError(f"{argument} must have at least one element in one dimension or more, not shape {matrix.shape}")
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(matrix.reshape(-1, matrix.shape[-1]), np.float32)
+
+
+def scaling(
+    x: Sequence[Any] | None = None,
+    *,
+    stream: str = "jump",
+    distribution: str | Distribution = "normal",
+    steps: int = 48,
+    rows: int = 256,
+    columns: int = 256,
+    seed: int = 1,
+    files: Sequence[str | os.PathLike[str]] | None = None,
+    tensor: str = "",
+    recipes: Sequence[str | NamedRecipe | Recipe] | Mapping[str, Recipe] = (
+        "te_current_scaling",
+        "te_mxfp8",
+        "te_block_1x128",
+        "te_nvfp4",
+    ),
+    delayed: Sequence[str | Delayed] = ("max:1024", "max:8", "most_recent:1"),
+    backward: bool = False,
+    bfloat16: bool = False,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Quantize one stream of tensors by every recipe, and measure what comes back step by step; Ctrl-C stops it.
+
+    All recipes see the same tensors in the same order, rows along K. Delayed scaling casts with the scale of the steps
+    before, the first one with 1.
+
+    Parameters
+    ----------
+    x : sequence of array_like of real numbers, optional
+        The tensors, a step each; the last dimension is the one that blocks lie along. Taken as float32 (float64 is
+        rounded to it). Drawn, or read from ``files``, if left out.
+    stream : str
+        How drawn tensors change: ``stationary``; ``drift``, step t times ``2**(t / 8)``; ``outliers``, in every eighth step
+        one element of 4096 times 256; ``jump``, the middle third of the steps times 32. ``grid``: one tensor of the
+        quantiles of N(0, 1).
+    distribution : str or Distribution
+        What they are drawn from.
+    steps, rows, columns, seed : int
+        How many tensors, their shape, and which draws.
+    files : sequence of path, optional
+        A tensor a step, of ``.npy`` or ``.safetensors`` files in this order.
+    tensor : str
+        Which tensor of ``.safetensors`` files; may be empty where they have one.
+    recipes : sequence of str, NamedRecipe or recipe, or mapping from names to recipes
+        Those without memory: of ``recipes()``, ``mx:FORMAT:RULE`` such as ``mx:e2m3:even``, or records of one's own.
+    delayed : sequence of str or Delayed
+        Delayed scaling: ``ALGORITHM:LENGTH`` such as ``max:1024``, or records.
+    backward : bool
+        Delayed scaling casts to the format of gradients: E5M2 of ``hybrid``.
+    bfloat16 : bool
+        Values are rounded to bfloat16 first.
+    threads : int
+        Changes nothing but the time.
+    out : path, optional
+        Directory for ``scaling.json``, ``summary.csv``, ``steps.csv`` and CSVs of histograms.
+
+    Returns
+    -------
+    Result
+        ``experiment``, ``provenance``, ``source``, ``tensors``, the array ``amax`` and ``recipes``: a list with ``name``,
+        ``description``, ``source``, ``sqnr_db``, ``rms_error``, ``mean_error``, the counts ``elements``, ``not_finite``,
+        ``saturated``, ``underflows``, ``blocks`` and ``clipped_blocks``, ``steps`` (arrays ``scale``, NaN where a tensor has
+        more than one, ``sqnr_db``, ``rms``, ``saturated``, ``underflows``) and ``histograms`` (``relative_error`` by binade,
+        ``ulp_error``).
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments, and shapes that break a rule of a recipe's blocks; the message says which.
+    OSError
+        Where a file cannot be read or ``out`` cannot be written; nothing is left half-written.
+    """
+    arguments = _core.ScalingArguments(
+        _named_recipes(recipes),
+        [
+            entry._recipe() if isinstance(entry, Delayed) else check_name(entry, "delayed", " or a Delayed")
+            for entry in ([delayed] if isinstance(delayed, (str, Delayed)) else delayed)
+        ],
+        _flag(backward, "backward"),
+        _flag(bfloat16, "bfloat16"),
+        check_int(threads, "threads", 1, _MOST),
+    )
+    if x is not None and files is not None:
+        raise TypeError("x and files are both streams; one of them is enough")
+    target = _path(out, "out")
+    if x is not None:
+        arrays = [_as_matrix(value, f"x[{i}]") for i, value in enumerate(x)]
+        content, report = _core.scaling_arrays(arguments, arrays, target)
+    elif files is not None:
+        paths = [files] if isinstance(files, (str, bytes, os.PathLike)) else files
+        stored = [path for path in (_path(file, "files") for file in paths) if path is not None]
+        content, report = _core.scaling_files(arguments, stored, check_name(tensor, "tensor"), target)
+    else:
+        content, report = _core.scaling_draws(
+            arguments,
+            check_name(stream, "stream"),
+            as_distribution(distribution, "distribution"),
+            check_int(seed, "seed", 0, _LONG),
+            check_int(steps, "steps", -_MOST, _MOST),
+            check_int(rows, "rows", -_MOST, _MOST),
+            check_int(columns, "columns", -_MOST, _MOST),
+            target,
+        )
+    result = Result(json.loads(content), report)
+    result["amax"] = np.array(result["amax"])
+    for recipe in result["recipes"]:
+        for name, values in recipe["steps"].items():
+            recipe["steps"][name] = np.array([np.nan if value is None else value for value in values])
     return result
 
 

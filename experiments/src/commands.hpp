@@ -31,6 +31,7 @@ using Command = std::function<int()>;
 void add_primer(CLI::App& app, Command& chosen);
 void add_cast(CLI::App& app, Command& chosen);
 void add_accumulate(CLI::App& app, Command& chosen);
+void add_scaling(CLI::App& app, Command& chosen);
 void add_delayed(CLI::App& app, Command& chosen);
 void add_double_rounding(CLI::App& app, Command& chosen);
 void add_dot(CLI::App& app, Command& chosen);

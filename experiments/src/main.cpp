@@ -38,6 +38,7 @@ int parse_and_run(int argc, char** argv) {
   add_accumulate(app, chosen);
   add_double_rounding(app, chosen);
   add_dot(app, chosen);
+  add_scaling(app, chosen);
   add_delayed(app, chosen);
   add_verify(app, chosen);
   add_lists(app, chosen);

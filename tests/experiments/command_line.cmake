@@ -32,7 +32,7 @@ endif()
 expect(0 "not judged" "^$" primer --mma exact ${small})
 
 set(line "^fp8lab: [^\n]*")
-expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, accumulate, double-rounding, dot, delayed, verify, formats, profiles, models, recipes, delayed-versions, distributions, targets\n$" prime)
+expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, accumulate, double-rounding, dot, scaling, delayed, verify, formats, profiles, models, recipes, delayed-versions, distributions, targets\n$" prime)
 expect(2 "^$" "${line}\n$" primer --no-such-option)
 expect(2 "^$" "${line}unknown model for the FP8 product 'h200'; known: hopper_wgmma_fp8[^\n]*\n$" primer --mma h200)
 expect(2 "^$" "${line}rows must be a multiple of 16[^\n]*not 100\n$" primer --rows 100)
@@ -168,6 +168,28 @@ expect(2 "^$" "${line}a uniform distribution needs low < high[^\n]*not 3 and 1\n
 expect(2 "^$" "${line}--(uniform|low) excludes --(uniform|low)[^\n]*\n$" double-rounding --uniform 3,4 --low 1)
 expect(2 "^$" "${line}--size[^\n]*--uniform[^\n]*\n$" double-rounding --size 5)
 expect(2 "^$" "${line}formats must have at most 8 bits, and float16 has 16\n$" double-rounding --formats float16)
+
+# scaling
+expect(0 "a te_current_scaling .*g te_current most_recent .*SQNR in dB by step.*relative error" "^$" scaling --steps 6 --rows 32
+       --out ${WORK}/scaling)
+file(GLOB files RELATIVE ${WORK}/scaling ${WORK}/scaling/*)
+list(LENGTH files count)
+if(NOT count EQUAL 17 OR NOT "05_te_current_max_1024_ulp_error.csv" IN_LIST files)
+  message(FATAL_ERROR "scaling --out wrote ${files}")
+endif()
+expect(0 "b mx:e4m3:even +31\\.[0-9]+ .*1[0-9]\\.[0-9]+ %" "^$" scaling --stream grid --rows 1024 --columns 32 --delayed none
+       --recipes ocp_mxfp8_e4m3,mx:e4m3:even)
+expect(0 "^$" "^$" scaling --quiet --stream outliers --steps 6 --rows 32 --version ms_amp --delayed max:2 --bfloat16)
+expect(2 "^$" "${line}unknown stream 'x'; known: stationary, drift, outliers, jump\n$" scaling --stream x)
+expect(2 "^$" "${line}unknown recipe 'mxfp8'; known: [^\n]*te_mxfp8[^\n]*\n$" scaling --recipes mxfp8)
+expect(2 "^$" "${line}'mx:e4m3' is no mx:FORMAT:RULE[^\n]*\n$" scaling --recipes mx:e4m3)
+expect(2 "^$" "${line}unknown amax_compute_algo 'mean'; known: max, most_recent\n$" scaling --delayed mean:16)
+expect(2 "^$" "${line}'max' is no ALGORITHM:LENGTH[^\n]*\n$" scaling --delayed max)
+expect(2 "^$" "${line}amax_history_len must be from 1 to 1048576, not 0\n$" scaling --delayed max:0)
+expect(2 "^$" "${line}columns must be a multiple of 32[^\n]*not 40[^\n]*\n$" scaling --columns 40)
+expect(2 "^$" "${line}steps must be from 1 to 65536, not 0\n$" scaling --steps 0)
+expect(2 "^$" "${line}none.npy[^\n]*\n$" scaling --files ${WORK}/none.npy)
+expect(2 "^$" "${line}--(files|steps) excludes --(files|steps)[^\n]*\n$" scaling --files a.npy --steps 3)
 
 # accumulate
 expect(0 "a hopper_wgmma_fp8 +1.3e-04 .*Largest .error. / sum .products. against K" "^$" accumulate --out ${WORK}/accumulate)

@@ -34,6 +34,7 @@ def test_the_readme_shows_what_the_programs_print():
         fp8lab.experiments.accumulate(),
         fp8lab.trace_dot(a, b, model="hopper_wgmma_fp8", c=13, got=np.uint32(0x48440478).view(np.float32)),
         fp8lab.experiments.delayed(versions=["te_current", "te_0_1"], algorithms=["max"]),
+        fp8lab.experiments.scaling(threads=2),
     ]
     for block, result in zip(shown, results, strict=True):
         printed = str(result).splitlines()
@@ -57,7 +58,7 @@ def test_every_public_name_is_documented():
 
 def test_stubs_match_the_extension_module(tmp_path):
     # pybind11's metaclass, and the __init__ of classes without one, differ from what a stub can say.
-    classes = "(AmaxHistory|CastArguments|DelayedRecipe|DelayedVersion|Distribution|ErrorTotals|Format|GemmOptions|Histogram|MmaModel|Operands|Profile|Quantized|Recipe)"
+    classes = "(AmaxHistory|CastArguments|DelayedRecipe|DelayedVersion|Distribution|ErrorTotals|Format|GemmOptions|Histogram|MmaModel|Operands|Profile|Quantized|Recipe|ScalingArguments)"
     (tmp_path / "allowed").write_text(f"fp8lab\\._core\\.{classes}\nfp8lab\\._core\\.{classes}\\.__init__\n")
     checked = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "fp8lab", "--ignore-disjoint-bases", "--ignore-unused-allowlist",

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``experiments.scaling``: its figures are those that NumPy and ml_dtypes give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fp8lab
+from fp8lab import experiments
+
+
+def run() -> list[Any]:
+    generator = np.random.default_rng(5)
+    tensors = [generator.standard_normal((64, 128)).astype(np.float32) for _ in range(5)]
+    tensors[2] *= np.float32(100)
+    return tensors
+
+
+def sqnr(x: Any, back: Any) -> Any:
+    wide = x.astype(np.float64)
+    return 10 * np.log10(np.sum(wide**2) / np.sum((back.astype(np.float64) - wide) ** 2))
+
+
+def cast(x: Any, scale: Any) -> Any:
+    """With one scale, through ml_dtypes."""
+    clipped = np.clip(x * scale, np.float32(-448), np.float32(448))
+    return clipped.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * (np.float32(1) / scale)
+
+
+def test_current_and_delayed_scaling_are_numpys() -> None:
+    tensors = run()
+    result = experiments.scaling(tensors, recipes="te_current_scaling", delayed=["max:2", fp8lab.Delayed(amax_compute_algo="most_recent")])
+    current, longest, recent = result["recipes"]
+    assert [one["name"] for one in result["recipes"]] == ["te_current_scaling", "te_current max 2", "te_current most_recent"]
+    amaxes = [np.abs(x).max() for x in tensors]
+    assert result["amax"].tolist() == [float(a) for a in amaxes]
+    for step, x in enumerate(tensors):
+        one = np.float32(1)
+        for measured, scale in (
+            (current, np.float32(448) / amaxes[step]),
+            (longest, np.float32(448) / max(amaxes[max(0, step - 2) : step]) if step else one),
+            (recent, np.float32(448) / amaxes[step - 1] if step else one),
+        ):
+            assert measured["steps"]["scale"][step] == scale
+            # Sums of 8,192 squares in another order: off by less than 2^-53 times the count, in the ratio.
+            assert measured["steps"]["sqnr_db"][step] == pytest.approx(sqnr(x, cast(x, scale)), rel=1e-11)
+            assert measured["steps"]["saturated"][step] == np.count_nonzero(np.abs(x * scale) > 464)
+    assert longest["steps"]["sqnr_db"][2] < 5 < 31 < current["steps"]["sqnr_db"][2]
+
+
+def test_blocks_are_those_of_quantize() -> None:
+    tensors = run()
+    own = fp8lab.MxBlock(format="e2m3", rule="ceil")
+    result = experiments.scaling(tensors, recipes={"mine": own, "nvfp4": fp8lab.NvFp4()}, delayed=[], bfloat16=True)
+    assert [one["name"] for one in result["recipes"]] == ["mine", "nvfp4"]
+    for measured, recipe in zip(result["recipes"], (own, fp8lab.NvFp4())):
+        for step, x in enumerate(tensors):
+            rounded = x.astype(ml_dtypes.bfloat16).astype(np.float32)
+            back = fp8lab.dequantize(fp8lab.quantize(rounded, recipe))
+            assert measured["steps"]["sqnr_db"][step] == pytest.approx(sqnr(rounded, back), rel=1e-11)
+            assert measured["steps"]["underflows"][step] == np.count_nonzero((back == 0) & (rounded != 0))
+            assert np.isnan(measured["steps"]["scale"][step])
+
+
+def test_arrays_files_and_types_are_the_same_stream(tmp_path: Path) -> None:
+    tensors = [x.astype(ml_dtypes.bfloat16).astype(np.float32) for x in run()]
+    files = []
+    for i, x in enumerate(tensors):
+        np.save(tmp_path / f"{i}.npy", x.astype(np.float64 if i % 2 else np.float32))
+        files.append(tmp_path / f"{i}.npy")
+    held = experiments.scaling([tensors[0].astype(np.float64), tensors[1].astype(ml_dtypes.bfloat16), *tensors[2:]])
+    stored = experiments.scaling(files=files, out=tmp_path / "out", threads=2)
+    for a, b in zip(held["recipes"], stored["recipes"]):
+        for name in a["steps"]:
+            np.testing.assert_array_equal(a["steps"][name], b["steps"][name])
+        assert a["histograms"] == b["histograms"]
+    written = json.loads((tmp_path / "out" / "scaling.json").read_text())
+    assert written["recipes"][0]["sqnr_db"] == stored["recipes"][0]["sqnr_db"]
+    assert len(list((tmp_path / "out").iterdir())) == 3 + 2 * 7
+    assert "SQNR in dB by step" in str(stored)
+
+
+def test_strided_arrays_and_more_dimensions() -> None:
+    x = np.arange(1, 2 * 3 * 64 + 1, dtype=np.float32).reshape(2, 3, 64)
+    result = experiments.scaling([x[:, :, ::2], x.transpose(2, 1, 0)], recipes="te_block_1x128", delayed=[])
+    assert result["recipes"][0]["elements"] == 2 * 3 * 32 + 64 * 3 * 2
+    assert result["recipes"][0]["blocks"] == 6 + 64 * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"x": []}, ValueError, "at least one tensor"),
+        ({"x": [np.zeros((0, 32), np.float32)]}, ValueError, r"x\[0\] must have at least one element"),
+        ({"x": [np.float32(1)]}, ValueError, r"x\[0\] must have at least one element"),
+        ({"x": [np.zeros((2, 32), complex)]}, TypeError, r"x\[0\] must hold real numbers, not complex128"),
+        ({"x": [np.zeros((2, 33), np.float32)]}, ValueError, "columns must be a multiple of 32"),
+        ({"x": [], "files": ["a.npy"]}, TypeError, "x and files"),
+        ({"files": []}, ValueError, "at least one file"),
+        ({"files": ["none.npy"]}, OSError, "none.npy"),
+        ({"stream": "x"}, ValueError, "known: stationary, drift, outliers, jump"),
+        ({"recipes": []  , "delayed": []}, ValueError, "at least one entry"),
+        ({"recipes": ["x"]}, ValueError, "unknown recipe 'x'; known: "),
+        ({"recipes": [3]}, TypeError, "recipe must be a name"),
+        ({"recipes": fp8lab.NvFp4(stochastic_rounding=True)}, ValueError, "rounds stochastically"),
+        ({"delayed": ["max:0"]}, ValueError, "amax_history_len must be from 1"),
+        ({"delayed": [3]}, TypeError, "delayed must be a name"),
+        ({"delayed": [fp8lab.Delayed(amax_compute_algo=lambda history: history[0])]}, ValueError, "not a function"),
+        ({"steps": 0}, ValueError, "steps must be from 1 to 65536"),
+        ({"threads": 0}, ValueError, "threads must be from 1"),
+        ({"bfloat16": 1}, TypeError, "bfloat16 must be a bool"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        experiments.scaling(**arguments)
