@@ -136,7 +136,8 @@ class Block:
     format : str or Format
     rule : str
         ``te`` (as JustInTime's), ``deepseek_2024``, ``deepseek_2025``, ``deepgemm_cpu``, ``deepgemm_cuda`` or ``torchao``; ``str()``
-        of the record says what each does.
+        of the record says what each does. A NaN makes all of its tile NaN by DeepGEMM's and torchao's rules, whose maximum is
+        PyTorch's (DeepGEMM's powers of two have no NaN: 2^127).
     rows, columns : int
         Of a tile, across K and along it; rows is 1 or as columns.
     amax_epsilon : float

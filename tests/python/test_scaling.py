@@ -334,3 +334,24 @@ def test_torchaos_float8_conversion_gives_the_same_bits():
             q = fp8lab.quantize(x, "torchao_rowwise", direction=direction)
             assert np.array_equal(q.codes, codes.T if q.transposed else codes)
             assert np.array_equal(q.scale_inv.reshape(-1), (1 / scale).numpy().reshape(-1))
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_deepgemms_arithmetic_in_torch_gives_the_same_bits(power):
+    torch = pytest.importorskip("torch")
+    x = torchao_samples(torch)[1]
+    x[7, 130] = np.nan
+    tiles = x.float().reshape(64, 2, 128)
+    scale_inv = torch.clamp(torch.amax(torch.abs(tiles), dim=2), min=1e-4) / 448.0
+    if power:  # the exponent field, one more where there is a fraction
+        words = scale_inv.view(torch.int32)
+        field = (words >> 23) + (words % 2**23 != 0).int()
+        scale_inv = (torch.clamp(field, 1, 254) << 23).view(torch.float32)
+    scaled = tiles * (1.0 / scale_inv)[:, :, None]
+    codes = scaled.to(torch.float8_e4m3fn).view(torch.uint8).reshape(64, 256).numpy()
+    q = fp8lab.quantize(x, Block(rule="deepgemm_cpu", force_pow_2_scales=power))
+    nan = np.isin(codes, (0x7F, 0xFF))  # whose sign is the processor's
+    assert nan.sum() == (1 if power else 128)
+    assert np.array_equal(np.isin(q.codes, (0x7F, 0xFF)), nan)
+    assert np.array_equal(q.codes[~nan], codes[~nan])
+    assert np.array_equal(q.scale_inv, scale_inv.numpy(), equal_nan=True)

@@ -61,9 +61,11 @@ NanInAmax nan_of(const Recipe& recipe) {
   if (const auto* one = std::get_if<NvFp4>(&recipe)) return one->nan;
   const auto* block = std::get_if<Block>(&recipe);
   const auto* current = std::get_if<JustInTime>(&recipe);
-  const bool torchao = (block != nullptr && block->rule == BlockRule::torchao) ||
-                       (current != nullptr && current->rule == JustInTimeRule::torchao);
-  return torchao ? NanInAmax::counted : NanInAmax::dropped;
+  const bool torch =
+      (block != nullptr && (block->rule == BlockRule::torchao || block->rule == BlockRule::deepgemm_cpu ||
+                            block->rule == BlockRule::deepgemm_cuda)) ||
+      (current != nullptr && current->rule == JustInTimeRule::torchao);
+  return torch ? NanInAmax::counted : NanInAmax::dropped;
 }
 
 /// The plain model: an element's code and its scale, from the formulas, one element at a time.
@@ -564,6 +566,32 @@ TEST_CASE("NaN, infinity and -0 in MX blocks, by every switch") {
   CHECK(quantize(std::span<const float>(x), 1, 64, MxBlock{.drop_negative_zero = true}).codes[2] == 0);
   x[3] = -0x1p-149F;  // underflows, and keeps its sign
   CHECK(quantize(std::span<const float>(x), 1, 64, MxBlock{.drop_negative_zero = true}).codes[3] == 0x80);
+}
+
+TEST_CASE("a NaN makes its tile NaN where PyTorch takes the maximum, and is alone where a kernel does") {
+  std::vector<float> x(256, 2.0F);
+  x[5] = NAN;
+  const auto quantized = [&](const char* name) {
+    return quantize(std::span<const float>(x), 2, 128, find_recipe(name).recipe);
+  };
+  for (const char* name : {"deepgemm_cpu", "deepgemm_cuda", "torchao_blockwise"}) {
+    INFO(name);
+    const Quantized q = quantized(name);
+    CHECK(std::isnan(q.scale_inv[0]));
+    CHECK(std::ranges::count(q.codes, 0x7F) == 128);
+    CHECK(q.codes[128] == 0x7E);
+  }
+  for (const char* name : {"te_block_1x128_fp32", "deepseek_v3_2024", "deepseek_v3_2025"}) {
+    INFO(name);
+    const Quantized q = quantized(name);
+    CHECK(q.scale_inv[0] == q.scale_inv[1]);
+    CHECK(std::ranges::count(q.codes, 0x7F) == 1);
+  }
+  // The exponent field of NaN and a fraction, limited to 254: UE8M0 has no NaN in DeepGEMM.
+  const Quantized power = quantized("deepgemm_ue8m0");
+  CHECK(power.scale_inv[0] == 0x1p127F);
+  CHECK(power.codes[0] == 0);
+  CHECK(power.codes[5] == 0x7F);
 }
 
 TEST_CASE("an amax from before the rounding to the input's type makes another scale than one from after") {

@@ -81,7 +81,8 @@ struct MxBlock {
   friend bool operator==(const MxBlock&, const MxBlock&) = default;
 };
 
-/// Who makes the scale of a tile; s is scale_inv, which multiplies on dequantize.
+/// Who makes the scale of a tile; s is scale_inv, which multiplies on dequantize. In DeepGEMM and torchao, whose
+/// maximum is PyTorch's, a NaN makes its tile's s NaN (DeepGEMM's power of two: 2^127, which leaves the others 0).
 enum class BlockRule : std::uint8_t {
   te,             ///< Transformer Engine: as JustInTime's, at most the largest value of the input's type
   deepseek_2024,  ///< s = fl(amax / largest), codes of fl(x / s): a tile of zeros is NaN
