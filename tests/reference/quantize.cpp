@@ -754,6 +754,24 @@ TEST_CASE("what delayed scaling cannot cast leaves the history as it was") {
                     ContainsSubstring("must not be the same Quantized"));
 }
 
+TEST_CASE("a tile larger than any tensor is the tensor, or its row") {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  const std::vector<float> x = values(std::size_t{9} * 40, 4, true);
+  for (const bool square : {false, true}) {
+    const auto quantized = [&](std::size_t columns) {
+      const Block recipe{.rule = BlockRule::deepgemm_cuda, .rows = square ? columns : 1, .columns = columns};
+      return quantize(std::span(x), 9, 40, recipe);
+    };
+    const Quantized q = quantized(most);
+    require_same(q, quantized(64));
+    std::vector<float> back(x.size());
+    std::vector<float> expected(x.size());
+    dequantize(q, back);
+    dequantize(quantized(64), expected);
+    CHECK(back == expected);
+  }
+}
+
 TEST_CASE("a Quantized that does not fit together is refused, not read beyond its end") {
   const std::vector<float> x(std::size_t{64} * 32, 1.0F);
   const Quantized good = quantize(std::span(x), 64, 32, MxBlock{});
