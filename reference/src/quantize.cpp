@@ -320,9 +320,10 @@ std::vector<float> rounded_to(const Format& type, std::span<const Source> values
   return result;
 }
 
-bool rounds_first(const QuantizeOptions& options) {
-  if (!options.input_type || *options.input_type == binary32) return false;
-  if (*options.input_type == binary16 || *options.input_type == bfloat16) return true;
+/// What the values are rounded to first, if to anything.
+std::optional<Format> narrower_type(const QuantizeOptions& options) {
+  if (!options.input_type || *options.input_type == binary32) return {};
+  if (*options.input_type == binary16 || *options.input_type == bfloat16) return options.input_type;
   throw std::invalid_argument("input_type must be float32, float16 or bfloat16, not " +
                               format_name(*options.input_type));
 }
@@ -335,12 +336,12 @@ void quantize_requests(std::span<const Source> values, std::size_t rows, std::si
   check_options(recipe, values.size(), options);
   static_cast<void>(plans_of(recipe, rows, columns, requests));
   // 1. What the values are rounded to first.
-  if (rounds_first(options)) {
+  if (const std::optional<Format> type = narrower_type(options)) {
     std::optional<float> amax;
     if (options.amax_before_rounding) {
       amax = amax_of(values, quantize_plan(recipe, requests[0].direction, rows, columns).nan, options.threads);
     }
-    const std::vector<float> rounded = rounded_to(*options.input_type, values, options.threads);
+    const std::vector<float> rounded = rounded_to(*type, values, options.threads);
     return quantize_values(std::span<const float>(rounded), rows, columns, recipe, amax, requests, options);
   }
   // 2. Columnwise copies may be turned, and have the amax of that; all others are of the values as they are.
@@ -389,8 +390,9 @@ void quantize_delayed(std::span<const Source> values, std::size_t rows, std::siz
   check_values(values.size(), rows, columns);
   check_options(any, values.size(), options);
   const std::vector<QuantizePlan> plans = plans_of(any, rows, columns, requests);
-  if (!rounds_first(options)) return cast_delayed(values, rows, columns, state, plans, requests, options);
-  const std::vector<float> rounded = rounded_to(*options.input_type, values, options.threads);
+  const std::optional<Format> type = narrower_type(options);
+  if (!type) return cast_delayed(values, rows, columns, state, plans, requests, options);
+  const std::vector<float> rounded = rounded_to(*type, values, options.threads);
   cast_delayed(std::span<const float>(rounded), rows, columns, state, plans, requests, options);
 }
 

@@ -214,7 +214,7 @@ TEST_CASE("MS-AMP's formula: known scales, from an old scale of 4") {
   }
 }
 
-TEST_CASE("MS-AMP's formula: an infinite amax turns the scale around each time; a new tensor's scale is 1") {
+TEST_CASE("MS-AMP's formula: an infinite amax turns the scale around each time, and a new scale is 1") {
   const Delayed recipe = recipe_of(ms_amp);
   float scale = 4;
   for (const float expected : {0.25F, 4.0F, 0.25F}) {
