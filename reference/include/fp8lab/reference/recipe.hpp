@@ -119,8 +119,8 @@ struct NvFp4 {
   friend bool operator==(const NvFp4&, const NvFp4&) = default;
 };
 
-/// How one tensor is cast, as a function of the tensor alone. Delayed (delayed_scaling.hpp) is a recipe of a run: it has
-/// formats for both passes, a state, perhaps a function of the caller's; each of its casts is a GivenScale, which
+/// How one tensor is cast, as a function of the tensor alone. Delayed (delayed_scaling.hpp) is a recipe of a run: it
+/// has formats for both passes, a state, perhaps a function of the caller's; each of its casts is a GivenScale, which
 /// quantize() makes of the recipe and its history.
 using Recipe = std::variant<GivenScale, JustInTime, MxBlock, Block, NvFp4>;
 
