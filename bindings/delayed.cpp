@@ -2,17 +2,11 @@
 #include <variant>
 
 #include "fp8lab/reference/delayed_scaling.hpp"
+#include "history.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
 namespace {
-
-/// A history with what it needs to go on.
-struct OwnedHistory {
-  Delayed recipe;
-  Pass pass;
-  AmaxHistory state;
-};
 
 /// A Python function of the history as an array of its own.
 AmaxFunction function_of(const py::function& python) {

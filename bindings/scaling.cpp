@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/quantize.hpp"
 #include "fp8lab/reference/scale_layout.hpp"
+#include "history.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -92,6 +93,12 @@ void bind_records(py::module_& module) {
   module.def("find_recipe", [](const std::string& name) { return std::string(find_recipe(name).name); });
 }
 
+py::tuple tuple_of(std::vector<Quantized> parts) {
+  py::tuple result(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) result[i] = py::cast(std::move(parts[i]));
+  return result;
+}
+
 /// A view of a vector that `owner` has.
 template <typename T>
 py::array_t<T> view_of(std::vector<T>& values, std::size_t rows, const py::object& owner) {
@@ -156,12 +163,31 @@ void bind_scaling(py::module_& module) {
           if (direction == "both") return quantize_both(values, rows, columns, recipe.recipe, out[0], out[1], options);
           quantize(values, rows, columns, recipe.recipe, find_direction(direction), out[0], options);
         });
-        py::tuple result(out.size());
-        for (std::size_t i = 0; i < out.size(); ++i) result[i] = py::cast(std::move(out[i]));
-        return result;
+        return tuple_of(std::move(out));
       },
       py::arg("x"), py::arg("source"), py::arg("recipe"), py::arg("direction"), py::arg("input_type"),
       py::arg("amax_before_rounding"), py::arg("random_bits"), py::arg("count"), py::arg("threads"));
+  module.def(
+      "quantize_delayed",
+      [](const py::array& x, const std::string& source, OwnedHistory& history, const std::string& direction,
+         const std::optional<OwnFormat>& input_type, int threads) {
+        const auto rows = static_cast<std::size_t>(x.shape(0));
+        const auto columns = static_cast<std::size_t>(x.shape(1));
+        const QuantizeOptions options = options_of(input_type, false, std::nullopt, 0, threads);
+        std::vector<Quantized> out(direction == "both" ? 2 : 1);
+        OwnedHistory own = history;  // other threads may change it while the interpreter's lock is released
+        with_quantizable(x, source, [&](auto values) {
+          const py::gil_scoped_release release;
+          if (direction == "both") {
+            return quantize_both(values, rows, columns, own.recipe, own.pass, own.state, out[0], out[1], options);
+          }
+          quantize(values, rows, columns, own.recipe, own.pass, own.state, find_direction(direction), out[0], options);
+        });
+        history.state = std::move(own.state);
+        return tuple_of(std::move(out));
+      },
+      py::arg("x"), py::arg("source"), py::arg("history"), py::arg("direction"), py::arg("input_type"),
+      py::arg("threads"));
   module.def(
       "dequantize",
       [](const Quantized& q, Array<float> out, int threads) {
@@ -180,6 +206,7 @@ void bind_scaling(py::module_& module) {
         py::arg("scales").noconvert(), py::arg("rows"), py::arg("columns"));
   };
   laid_out("pad_scales", &pad_scales);
+  laid_out("unpad_scales", &unpad_scales);
   laid_out("swizzle_scales", &swizzle_scales);
   laid_out("unswizzle_scales", &unswizzle_scales);
 }

@@ -48,10 +48,12 @@ from fp8lab._scaling import (
     NvFp4,
     Quantized,
     dequantize,
+    pad_scales,
     quantize,
     quantize_both,
     recipes,
     swizzle_scales,
+    unpad_scales,
     unswizzle_scales,
 )
 from fp8lab._trace import trace_dot
@@ -97,6 +99,7 @@ __all__ = [
     "models",
     "normal_grid",
     "pack_pairs",
+    "pad_scales",
     "philox4x32",
     "profiles",
     "quantize",
@@ -114,5 +117,6 @@ __all__ = [
     "trace_dot",
     "ulp_error",
     "unpack_pairs",
+    "unpad_scales",
     "unswizzle_scales",
 ]

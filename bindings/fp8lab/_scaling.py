@@ -9,6 +9,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, as_array, as_codes, as_format, as_floats, check_int, check_name, check_real, output
 from fp8lab._core import Format
+from fp8lab._delayed import AmaxHistory, Delayed
 
 
 def _check_bool(value: Any, argument: str) -> bool:
@@ -135,7 +136,8 @@ class Block:
     format : str or Format
     rule : str
         ``te`` (as JustInTime's), ``deepseek_2024``, ``deepseek_2025``, ``deepgemm_cpu``, ``deepgemm_cuda`` or ``torchao``; ``str()``
-        of the record says what each does.
+        of the record says what each does. A NaN makes all of its tile NaN by DeepGEMM's and torchao's rules, whose maximum is
+        PyTorch's (DeepGEMM's powers of two have no NaN: 2^127).
     rows, columns : int
         Of a tile, across K and along it; rows is 1 or as columns.
     amax_epsilon : float
@@ -231,6 +233,8 @@ def recipes() -> list[NamedRecipe]:
 def as_recipe(value: Any) -> Recipe:
     if isinstance(value, NamedRecipe):
         return value.recipe
+    if isinstance(value, Delayed):
+        raise TypeError("delayed scaling takes its scale of earlier steps: give an AmaxHistory of the recipe")
     if isinstance(value, (GivenScale, JustInTime, MxBlock, Block, NvFp4)):
         return value
     name = _core.find_recipe(check_name(value, "recipe", " or a recipe: " + ", ".join(_KINDS)))
@@ -240,7 +244,7 @@ def as_recipe(value: Any) -> Recipe:
 class Quantized:
     """A tensor as codes and scales; made by ``quantize``. Arrays are views: what is changed there is changed here."""
 
-    def __init__(self, core: _core.Quantized, recipe: Recipe, direction: str) -> None:
+    def __init__(self, core: _core.Quantized, recipe: Recipe | Delayed, direction: str) -> None:
         self._core = core
         self.recipe = recipe
         self.direction = direction
@@ -279,7 +283,7 @@ class Quantized:
 
     @property
     def amax(self) -> float:
-        """Of the tensor, where its scales depend on it (JustInTime, NvFp4); else 0."""
+        """Of the tensor, where its scales depend on it, now or later (JustInTime, NvFp4, Delayed); else 0."""
         return self._core.amax
 
     def scales(self, layout: str = "compact") -> Array:
@@ -309,7 +313,7 @@ class Quantized:
         across = codes.T if self.direction == "columnwise" and not self.transposed else codes
         if layout == "swizzled":
             return swizzle_scales(across)
-        padded = _core.pad_scales(np.ascontiguousarray(across), *across.shape).reshape(-1, -(-across.shape[1] // 4) * 4)
+        padded = pad_scales(across)
         return padded if across is codes else padded.T
 
     def __repr__(self) -> str:
@@ -338,10 +342,33 @@ def swizzle_scales(scales: Any) -> Array:
 
 def unswizzle_scales(swizzled: Any, shape: tuple[int, int]) -> Array:
     """The inverse of ``swizzle_scales``: scales of ``shape``, (rows, blocks). ValueError where the sizes do not fit."""
+    rows, columns = _as_shape(shape)
+    return _core.unswizzle_scales(_byte_array(swizzled, "swizzled"), rows, columns).reshape(rows, columns)
+
+
+def pad_scales(scales: Any) -> Array:
+    """Block scales as Transformer Engine allocates them: rows up to a multiple of 128, blocks up to one of 4, zeros there.
+
+    Parameters
+    ----------
+    scales : array_like of uint8 (or float8), (rows, blocks)
+    """
+    codes = _byte_array(scales, "scales")
+    if codes.ndim != 2:
+        raise ValueError(f"scales must have two dimensions, not {codes.ndim}")
+    return _core.pad_scales(codes, *codes.shape).reshape(-(-codes.shape[0] // 128) * 128, -(-codes.shape[1] // 4) * 4)
+
+
+def unpad_scales(padded: Any, shape: tuple[int, int]) -> Array:
+    """The inverse of ``pad_scales``: scales of ``shape``, (rows, blocks). ValueError where the sizes do not fit."""
+    rows, columns = _as_shape(shape)
+    return _core.unpad_scales(_byte_array(padded, "padded"), rows, columns).reshape(rows, columns)
+
+
+def _as_shape(shape: Any) -> tuple[int, int]:
     if not isinstance(shape, tuple) or len(shape) != 2:
         raise TypeError("shape must be a tuple of two ints")
-    rows, columns = (check_int(size, "shape", 0, 2**40) for size in shape)
-    return _core.unswizzle_scales(_byte_array(swizzled, "swizzled"), rows, columns).reshape(rows, columns)
+    return check_int(shape[0], "shape", 0, 2**40), check_int(shape[1], "shape", 0, 2**40)
 
 
 def _byte_array(x: Any, argument: str) -> Array:
@@ -359,32 +386,35 @@ def _random_bits(x: Any) -> Array | None:
 
 def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quantized, ...]:
     values, source = as_floats(x, "x")
-    if source not in ("float32", "bfloat16"):
-        raise TypeError(f"x must be float32 or bfloat16, not {source}")
+    if source == "float64":
+        raise TypeError("x must be float32, float16 or bfloat16, not float64: no kernel reads that")
     if values.ndim != 2:
         raise ValueError(f"x must have two dimensions, not {values.ndim}")
     input_type = options["input_type"]
     if input_type not in (None, "float16", "bfloat16"):
         raise ValueError(f"unknown input_type {input_type!r}; known: float16, bfloat16")
-    own = as_recipe(recipe)
-    parts = _core.quantize(
-        values,
-        source,
-        own._core(),
-        direction,
-        None if input_type is None else _core.find_format(input_type),
-        _check_bool(options["amax_before_rounding"], "amax_before_rounding"),
-        _random_bits(options["random_bits"]),
-        8,
-        check_int(options["threads"], "threads", 1, 1024),
-    )
+    if source == "float16":  # exactly; no scale of halves reaches the limit of its type
+        values, source = values.view(np.float16).astype(np.float32), "float32"
+    rounds_to = None if input_type is None else _core.find_format(input_type)
+    before = _check_bool(options["amax_before_rounding"], "amax_before_rounding")
+    bits = _random_bits(options["random_bits"])
+    threads = check_int(options["threads"], "threads", 1, 1024)
+    own: Recipe | Delayed
+    if isinstance(recipe, AmaxHistory):
+        if before or bits is not None:
+            raise ValueError("amax_before_rounding and random_bits are not for delayed scaling")
+        own = recipe.recipe
+        parts = _core.quantize_delayed(values, source, recipe._history, direction, rounds_to, threads)
+    else:
+        own = as_recipe(recipe)
+        parts = _core.quantize(values, source, own._core(), direction, rounds_to, before, bits, 8, threads)
     directions = ("rowwise", "columnwise") if direction == "both" else (direction,)
     return tuple(Quantized(part, own, name) for part, name in zip(parts, directions))
 
 
 def quantize(
     x: Any,
-    recipe: str | NamedRecipe | Recipe,
+    recipe: str | NamedRecipe | Recipe | AmaxHistory,
     *,
     direction: str = "rowwise",
     input_type: str | None = None,
@@ -396,9 +426,11 @@ def quantize(
 
     Parameters
     ----------
-    x : array_like of float32 or bfloat16, (rows, columns)
-    recipe : str, or a recipe
-        The name of one of ``recipes()``, or a record: GivenScale, JustInTime, MxBlock, Block, NvFp4.
+    x : array_like of float32, float16 or bfloat16, (rows, columns)
+    recipe : str, a recipe, or the state of one
+        The name of one of ``recipes()``, or a record: GivenScale, JustInTime, MxBlock, Block, NvFp4. Delayed scaling by an
+        AmaxHistory: its scale, which may be infinite, 0 or NaN by some versions, casts, and it records the amax;
+        ``update_scale()`` of it ends the step.
     direction : str
         ``rowwise``: a row's elements lie along K, which a GEMM sums over, and share scales; ``columnwise``: a column's do.
     input_type : str, optional
@@ -430,7 +462,7 @@ def quantize(
 
 def quantize_both(
     x: Any,
-    recipe: str | NamedRecipe | Recipe,
+    recipe: str | NamedRecipe | Recipe | AmaxHistory,
     *,
     input_type: str | None = None,
     amax_before_rounding: bool = False,

@@ -56,7 +56,10 @@ std::string list_recipes() {
   for (const NamedRecipe& one : recipes()) {
     text += entry(one.name, describe(one.recipe) + "\n    Source: " + std::string(one.source));
   }
-  return text;
+  // The one recipe whose scales come from a state: its casts are those of given_scale.
+  return text + entry("Delayed",
+                      describe(Delayed{}) + "\n    Its state is a history of amaxes; fp8lab delayed-versions " +
+                          "lists its versions, fp8lab delayed replays them\n    Source: " + std::string(te_kernels));
 }
 
 std::string list_distributions() {

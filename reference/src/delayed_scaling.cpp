@@ -181,9 +181,12 @@ void check(const Delayed& recipe) {
   }
 }
 
+Format format_of(const Delayed& recipe, Pass pass) {
+  return recipe.fp8_format == Fp8Format::hybrid && pass == Pass::backward ? e5m2 : e4m3;
+}
+
 float fp8_max(const Delayed& recipe, Pass pass) {
-  const bool is_e5m2 = recipe.fp8_format == Fp8Format::hybrid && pass == Pass::backward;
-  const Format& format = is_e5m2 ? e5m2 : e4m3;
+  const Format format = format_of(recipe, pass);
   return decode(format, static_cast<std::uint32_t>(format.max_code()));
 }
 
@@ -192,6 +195,17 @@ AmaxHistory start_history(const Delayed& recipe) {
   AmaxHistory history;
   history.amaxes.assign(recipe.amax_history_len, 0);
   return history;
+}
+
+NanInAmax nan_in_amax(const Delayed& recipe, const AmaxHistory& history) {
+  switch (rules_of(recipe).history) {
+    case HistoryRule::bulk_kernel:
+    case HistoryRule::single_kernel:
+    case HistoryRule::unfused: break;
+    case HistoryRule::ms_amp: return is_just_in_time(history) ? NanInAmax::counted : NanInAmax::dropped;
+    case HistoryRule::torchao: return NanInAmax::counted;
+  }
+  return NanInAmax::dropped;
 }
 
 void record_amax(const Delayed& recipe, Pass pass, AmaxHistory& history, float amax) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -22,12 +23,31 @@ void check_size(const char* what, std::size_t size, std::size_t wanted) {
                               std::to_string(size));
 }
 
+/// The plan of a recipe by which nothing is scaled any more: a scale that delayed scaling gave may be infinite or NaN.
+QuantizePlan plan_of(const Quantized& q) {
+  Recipe recipe = q.recipe;
+  if (auto* given = std::get_if<GivenScale>(&recipe)) given->scale = 1;
+  return quantize_plan(recipe, q.direction, q.rows, q.columns);
+}
+
 void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t out) {
+  if (q.rows == 0 || q.columns == 0 || q.rows > std::numeric_limits<std::size_t>::max() / q.columns) {
+    throw std::invalid_argument("rows and columns of a Quantized must be 1 or more, and make a size, not " +
+                                std::to_string(q.rows) + " x " + std::to_string(q.columns));
+  }
+  if (q.format != plan.format || q.transposed != plan.transposed) {
+    throw std::invalid_argument("format and transposed must be as the recipe and the direction have them");
+  }
   check_size("out", out, q.rows * q.columns);
   check_size("codes", q.codes.size(), plan.format.bits() == 4 ? q.rows * q.columns / 2 : q.rows * q.columns);
   const std::size_t high = plan.uniform ? 1 : blocks_of(q.rows, plan.scale_height(q.direction));
   const std::size_t wide = plan.uniform ? 1 : blocks_of(q.columns, plan.scale_width(q.direction));
-  check_size("scale_rows * scale_columns", q.scale_rows * q.scale_columns, high * wide);
+  if (q.scale_rows != (plan.transposed ? wide : high) || q.scale_columns != (plan.transposed ? high : wide)) {
+    throw std::invalid_argument("scale_rows and scale_columns must be " +
+                                std::to_string(plan.transposed ? wide : high) + " and " +
+                                std::to_string(plan.transposed ? high : wide) + ", not " +
+                                std::to_string(q.scale_rows) + " and " + std::to_string(q.scale_columns));
+  }
   check_size("scale_codes", q.scale_codes.size(), plan.scale_codes ? high * wide : 0);
   check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
 }
@@ -124,7 +144,7 @@ class Dequantizer {
 
 void dequantize(const Quantized& q, std::span<float> out, int threads) {
   const DefaultEnvironment environment;
-  const QuantizePlan plan = quantize_plan(q.recipe, q.direction, q.rows, q.columns);
+  const QuantizePlan plan = plan_of(q);
   check_quantized(q, plan, out.size());
   const Lie lie(q, plan);
   const std::size_t across = blocks_of(lie.columns, lie.step());

@@ -279,12 +279,18 @@ void run_cells(const Matrix<Source>& x, const Recipe& recipe, std::span<const Qu
   });
 }
 
-/// All requests on the same values. `amax`, where given, is the tensor's.
-template <typename Source>
-void quantize_values(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                     std::optional<float> amax, std::span<const Request> requests, const QuantizeOptions& options) {
+std::vector<QuantizePlan> plans_of(const Recipe& recipe, std::size_t rows, std::size_t columns,
+                                   std::span<const Request> requests) {
   std::vector<QuantizePlan> plans;
   for (const Request& one : requests) plans.push_back(quantize_plan(recipe, one.direction, rows, columns));
+  return plans;
+}
+
+/// All requests on the same values, by their plans. `amax`, where given, is the tensor's.
+template <typename Source>
+void quantize_planned(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
+                      std::span<const QuantizePlan> plans, std::optional<float> amax, std::span<const Request> requests,
+                      const QuantizeOptions& options) {
   constexpr Format own = std::is_same_v<Source, float> ? binary32 : bfloat16;
   TensorFacts facts{.input_type = options.input_type.value_or(own)};
   if (plans[0].tensor_amax) facts.amax = amax ? *amax : amax_of(values, plans[0].nan, options.threads);
@@ -294,6 +300,12 @@ void quantize_values(std::span<const Source> values, std::size_t rows, std::size
   const bool flat = is_flat(plans, columns);
   const Matrix<Source> x{values, flat ? 1 : rows, flat ? values.size() : columns};
   run_cells(x, recipe, plans, facts, requests, options);
+}
+
+template <typename Source>
+void quantize_values(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
+                     std::optional<float> amax, std::span<const Request> requests, const QuantizeOptions& options) {
+  quantize_planned(values, rows, columns, recipe, plans_of(recipe, rows, columns, requests), amax, requests, options);
 }
 
 /// fl(x) in another type, as float32.
@@ -308,25 +320,28 @@ std::vector<float> rounded_to(const Format& type, std::span<const Source> values
   return result;
 }
 
+/// What the values are rounded to first, if to anything.
+std::optional<Format> narrower_type(const QuantizeOptions& options) {
+  if (!options.input_type || *options.input_type == binary32) return {};
+  if (*options.input_type == binary16 || *options.input_type == bfloat16) return options.input_type;
+  throw std::invalid_argument("input_type must be float32, float16 or bfloat16, not " +
+                              format_name(*options.input_type));
+}
+
 template <typename Source>
 void quantize_requests(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
                        std::span<const Request> requests, const QuantizeOptions& options) {
   const DefaultEnvironment environment;
   check_values(values.size(), rows, columns);
   check_options(recipe, values.size(), options);
-  for (const Request& one : requests) static_cast<void>(quantize_plan(recipe, one.direction, rows, columns));
+  static_cast<void>(plans_of(recipe, rows, columns, requests));
   // 1. What the values are rounded to first.
-  const bool rounds = options.input_type && (*options.input_type == binary16 || *options.input_type == bfloat16);
-  if (options.input_type && !rounds && *options.input_type != binary32) {
-    throw std::invalid_argument("input_type must be float32, float16 or bfloat16, not " +
-                                format_name(*options.input_type));
-  }
-  if (rounds) {
+  if (const std::optional<Format> type = narrower_type(options)) {
     std::optional<float> amax;
     if (options.amax_before_rounding) {
       amax = amax_of(values, quantize_plan(recipe, requests[0].direction, rows, columns).nan, options.threads);
     }
-    const std::vector<float> rounded = rounded_to(*options.input_type, values, options.threads);
+    const std::vector<float> rounded = rounded_to(*type, values, options.threads);
     return quantize_values(std::span<const float>(rounded), rows, columns, recipe, amax, requests, options);
   }
   // 2. Columnwise copies may be turned, and have the amax of that; all others are of the values as they are.
@@ -344,16 +359,57 @@ void quantize_requests(std::span<const Source> values, std::size_t rows, std::si
   }
 }
 
+/// What the history needs to be told, and tells.
+struct DelayedState {
+  const Delayed& recipe;
+  Pass pass;
+  AmaxHistory& history;
+};
+
+template <typename Source>
+void cast_delayed(std::span<const Source> values, std::size_t rows, std::size_t columns, const DelayedState& state,
+                  std::vector<QuantizePlan> plans, std::span<const Request> requests, const QuantizeOptions& options) {
+  // 1. The amax, by which the scale may still change.
+  const float amax = amax_of(values, nan_in_amax(state.recipe, state.history), options.threads);
+  record_amax(state.recipe, state.pass, state.history, amax);
+  // 2. The cast with the scale, whatever it is.
+  for (QuantizePlan& plan : plans) {
+    plan.tensor_amax = true;
+    if (state.recipe.version.history == HistoryRule::torchao) plan.policy = find_profile("clamp_then_cast").policy;
+  }
+  const GivenScale given{plans[0].format, state.history.scale};
+  quantize_planned(values, rows, columns, given, plans, amax, requests, options);
+}
+
+template <typename Source>
+void quantize_delayed(std::span<const Source> values, std::size_t rows, std::size_t columns, const DelayedState& state,
+                      std::span<const Request> requests, const QuantizeOptions& options) {
+  const DefaultEnvironment environment;
+  const GivenScale any{.format = format_of(state.recipe, state.pass)};
+  check(state.recipe);
+  check_values(values.size(), rows, columns);
+  check_options(any, values.size(), options);
+  const std::vector<QuantizePlan> plans = plans_of(any, rows, columns, requests);
+  const std::optional<Format> type = narrower_type(options);
+  if (!type) return cast_delayed(values, rows, columns, state, plans, requests, options);
+  const std::vector<float> rounded = rounded_to(*type, values, options.threads);
+  cast_delayed(std::span<const float>(rounded), rows, columns, state, plans, requests, options);
+}
+
 template <typename Source>
 void quantize_one(std::span<const Source> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
                   Direction direction, Quantized& out, const QuantizeOptions& options) {
   const std::array requests{Request{direction, out}};
   quantize_requests(x, rows, columns, recipe, requests, options);
 }
+std::array<Request, 2> both(Quantized& rowwise, Quantized& columnwise) {
+  if (&rowwise == &columnwise) throw std::invalid_argument("rowwise and columnwise must not be the same Quantized");
+  return {Request{Direction::rowwise, rowwise}, Request{Direction::columnwise, columnwise}};
+}
 template <typename Source>
 void quantize_two(std::span<const Source> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
                   Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
-  const std::array requests{Request{Direction::rowwise, rowwise}, Request{Direction::columnwise, columnwise}};
+  const std::array requests = both(rowwise, columnwise);
   quantize_requests(x, rows, columns, recipe, requests, options);
 }
 
@@ -395,6 +451,25 @@ void quantize_both(std::span<const float> x, std::size_t rows, std::size_t colum
 void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
                    Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
   quantize_two(x, rows, columns, recipe, rowwise, columnwise, options);
+}
+
+void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options) {
+  quantize_delayed(x, rows, columns, {recipe, pass, history}, std::array{Request{direction, out}}, options);
+}
+void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options) {
+  quantize_delayed(x, rows, columns, {recipe, pass, history}, std::array{Request{direction, out}}, options);
+}
+void quantize_both(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
+  const std::array requests = both(rowwise, columnwise);
+  quantize_delayed(x, rows, columns, {recipe, pass, history}, requests, options);
+}
+void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
+  const std::array requests = both(rowwise, columnwise);
+  quantize_delayed(x, rows, columns, {recipe, pass, history}, requests, options);
 }
 
 }  // namespace fp8lab

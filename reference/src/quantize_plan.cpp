@@ -72,7 +72,14 @@ struct Planner {
   void operator()(const Block& recipe) const {
     const bool divides = recipe.rule == BlockRule::deepseek_2024 || recipe.rule == BlockRule::deepseek_2025;
     if (divides) plan.operation = TileOperation::divide;
-    if (recipe.rule == BlockRule::torchao) plan.nan = NanInAmax::counted;
+    switch (recipe.rule) {
+      case BlockRule::deepgemm_cpu:
+      case BlockRule::deepgemm_cuda:
+      case BlockRule::torchao: plan.nan = NanInAmax::counted; break;  // torch.amax
+      case BlockRule::te:
+      case BlockRule::deepseek_2024:
+      case BlockRule::deepseek_2025: break;
+    }
     lay_out(plan, direction, rows, columns, recipe.rows, recipe.columns, divides || recipe.rule == BlockRule::torchao);
   }
   void operator()(const NvFp4& recipe) const {

@@ -36,7 +36,7 @@ struct QuantizePlan {
                                          std::size_t columns);
 
 [[nodiscard]] constexpr std::size_t blocks_of(std::size_t size, std::size_t block) {
-  return (size + block - 1) / block;
+  return size / block + (size % block == 0 ? 0 : 1);  // which no block is too large for
 }
 
 }  // namespace fp8lab

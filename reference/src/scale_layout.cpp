@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/scale_layout.hpp"
 
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -32,9 +33,22 @@ void check_size(const char* what, std::size_t size, std::size_t wanted, std::siz
                               " scales must have " + std::to_string(wanted) + " bytes, not " + std::to_string(size));
 }
 
+/// Sizes whose product, padded, a size_t holds.
+void check_shape(std::size_t rows, std::size_t columns) {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t longest = most / 2;  // padding does not overflow below
+  if (rows <= longest && columns <= longest &&
+      (columns == 0 || rounded_up(rows, swizzle_rows) <= most / rounded_up(columns, swizzle_columns))) {
+    return;
+  }
+  throw std::invalid_argument("there is no room for " + std::to_string(rows) + " x " + std::to_string(columns) +
+                              " scales");
+}
+
 template <typename Place>
 std::vector<std::uint8_t> spread(std::span<const std::uint8_t> scales, std::size_t rows, std::size_t columns,
                                  const Place& place) {
+  check_shape(rows, columns);
   check_size("an array", scales.size(), rows * columns, rows, columns);
   std::vector<std::uint8_t> out(padded_size(rows, columns), 0);
   for (std::size_t i = 0; i < scales.size(); ++i) out[place(i / columns, i % columns, columns)] = scales[i];
@@ -44,6 +58,7 @@ std::vector<std::uint8_t> spread(std::span<const std::uint8_t> scales, std::size
 template <typename Place>
 std::vector<std::uint8_t> gather(std::span<const std::uint8_t> in, std::size_t rows, std::size_t columns,
                                  const Place& place) {
+  check_shape(rows, columns);
   check_size("a padded array", in.size(), padded_size(rows, columns), rows, columns);
   std::vector<std::uint8_t> out(rows * columns);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = in[place(i / columns, i % columns, columns)];

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fp8lab
-from fp8lab import Block, GivenScale, JustInTime, MxBlock, NvFp4
+from fp8lab import AmaxHistory, Block, Delayed, GivenScale, JustInTime, MxBlock, NvFp4
 
 INF = np.float32(np.inf)
 FLT_MAX = np.finfo(np.float32).max
@@ -155,6 +155,8 @@ def test_scales_come_padded_and_swizzled_and_back():
     tiles = padded.reshape(2, 4, 32, 3, 4).transpose(0, 3, 2, 1, 4)
     assert np.array_equal(q.scales("swizzled"), tiles.reshape(-1))
     assert np.array_equal(fp8lab.unswizzle_scales(q.scales("swizzled"), (160, 9)), q.scale_codes)
+    assert np.array_equal(fp8lab.pad_scales(q.scale_codes), padded)
+    assert np.array_equal(fp8lab.unpad_scales(padded, (160, 9)), q.scale_codes)
     columnwise = fp8lab.quantize(x, "te_mxfp8", direction="columnwise")
     assert columnwise.scales().shape == (5, 288) and columnwise.scales("padded").shape == (8, 384)
     assert np.array_equal(fp8lab.unswizzle_scales(columnwise.scales("swizzled"), (288, 5)), columnwise.scale_codes.T)
@@ -174,6 +176,42 @@ def test_sources_views_and_threads():
     assert fp8lab.dequantize(q)[0, 0] == 0.5
     out = np.empty((64, 128), np.float32)
     assert fp8lab.dequantize(q, out=out, threads=2) is out
+
+
+def test_halves_are_read_as_they_are():
+    x = tensor(8, 256).astype(np.float16)
+    x[0, :32] = 2.0**-24
+    for recipe in ("te_current_scaling", "te_block_1x128_fp32", "te_mxfp8"):
+        assert np.array_equal(fp8lab.quantize(x, recipe).codes, fp8lab.quantize(x.astype(np.float32), recipe).codes)
+
+
+def test_delayed_scaling_casts_with_the_scale_of_earlier_steps():
+    history = AmaxHistory(Delayed(amax_history_len=2), backward=True)
+    largest = np.float32(57344)
+    amaxes = []
+    for step in range(5):
+        x = tensor(6, 10, step) * np.float32(4.0 ** (2 - step))
+        used = largest / max(amaxes[-2:]) if amaxes else np.float32(1)
+        rowwise, columnwise = fp8lab.quantize_both(x, history, threads=2)
+        assert history.scale == used
+        assert np.array_equal(rowwise.codes, fp8(x * used, ml_dtypes.float8_e5m2))
+        assert np.array_equal(columnwise.codes, rowwise.codes.T)
+        assert rowwise.scale_inv[0, 0] == np.float32(1) / used
+        values = rowwise.codes.view(ml_dtypes.float8_e5m2).astype(np.float32)
+        assert np.array_equal(fp8lab.dequantize(rowwise), values * (np.float32(1) / used))
+        assert rowwise.amax == history.amaxes[0] == np.abs(x).max()
+        assert rowwise.recipe == history.recipe and rowwise.format == "e5m2"
+        amaxes.append(np.abs(x).max())
+        history.update_scale()
+    before = history.amaxes
+    with pytest.raises(ValueError, match="must not be empty"):
+        fp8lab.quantize(np.ones((0, 3), "f4"), history)
+    assert np.array_equal(history.amaxes, before)
+    unlimited = AmaxHistory(Delayed(amax_history_len=1, version="te_1_6"))
+    fp8lab.quantize(np.full((1, 1), 1e-40, "f4"), unlimited)
+    unlimited.update_scale()
+    q = fp8lab.quantize(np.array([[1, -1, 0]], "f4"), unlimited)  # an infinite scale
+    assert q.codes.tolist() == [[0x7E, 0xFE, 0x7F]] and q.scale_inv[0, 0] == 0
 
 
 def test_stochastic_rounding_takes_the_callers_bits():
@@ -213,6 +251,14 @@ def test_recipes_are_records_that_explain_themselves():
      (lambda: JustInTime(force_pow_2_scales=1), TypeError, "force_pow_2_scales must be True or False, not int"),
      (lambda: GivenScale(scale=0), ValueError, "scale must be positive and finite, not 0"),
      (lambda: GivenScale(scale=float("nan")), ValueError, "not nan"),
+     (lambda: GivenScale(scale=-1), ValueError, "scale must be positive and finite, not -1"),
+     (lambda: GivenScale(scale=float("inf")), ValueError, "scale must be positive and finite, not inf"),
+     (lambda: GivenScale(scale=1e-40), ValueError, "scale must have a finite inverse"),
+     (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), Delayed()), TypeError, "give an AmaxHistory of the recipe"),
+     (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), AmaxHistory(Delayed()), amax_before_rounding=True), ValueError, "not for delayed"),
+     (lambda: fp8lab.pad_scales(np.zeros(5, "u1")), ValueError, "scales must have two dimensions, not 1"),
+     (lambda: fp8lab.unpad_scales(np.zeros(5, "u1"), (2, 1)), ValueError, "of 2 x 1 scales must have 512 bytes, not 5"),
+     (lambda: fp8lab.unswizzle_scales(np.zeros(0, "u1"), (2**40, 2**40)), ValueError, "there is no room for"),
      (lambda: GivenScale(format="e9m9"), ValueError, "unknown format 'e9m9'"),
      (lambda: GivenScale(format="e8m0"), ValueError, "format must have a sign"),
      (lambda: Block(rows=0), ValueError, "rows must be from 1"),
@@ -221,7 +267,7 @@ def test_recipes_are_records_that_explain_themselves():
      (lambda: fp8lab.quantize(np.ones((4, 32), "f4"), "te_mxfp8", direction="columnwise"), ValueError, "rows must be a multiple of 32"),
      (lambda: fp8lab.quantize(np.ones((0, 32), "f4"), "te_mxfp8"), ValueError, "x must not be empty: it is 0 x 32"),
      (lambda: fp8lab.quantize(np.ones(32, "f4"), "te_mxfp8"), ValueError, "x must have two dimensions, not 1"),
-     (lambda: fp8lab.quantize(np.ones((2, 32)), "te_mxfp8"), TypeError, "x must be float32 or bfloat16, not float64"),
+     (lambda: fp8lab.quantize(np.ones((2, 32)), "te_mxfp8"), TypeError, "x must be float32, float16 or bfloat16, not float64"),
      (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), "fp7"), ValueError, "unknown recipe 'fp7'; known: given_scale"),
      (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), 3), TypeError, "recipe must be a name"),
      (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), JustInTime(), direction="up"), ValueError, "unknown direction 'up'"),
@@ -253,7 +299,8 @@ def test_torchaos_mx_conversions_give_the_same_bits(mode):
         scaling = pytest.importorskip("torchao.prototype.mx_formats.config").ScaleCalculationMode(mode)
     edges = "torchao_0_18" if torchao.__version__.startswith("0.18.") else "specified"
     for x in torchao_samples(torch):
-        for format, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)):
+        types = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "e2m1": torch.float4_e2m1fn_x2}
+        for format, dtype in (*types.items(), ("e2m3", "fp6_e2m3"), ("e3m2", "fp6_e3m2")):
             recipe = MxBlock(format=format, rule=mode, nan="counted", edges=edges)
             scale, codes = mx.to_mx(x, dtype, 32, scaling_mode=scaling)
             q = fp8lab.quantize(x, recipe)
@@ -270,6 +317,7 @@ def test_torchaos_float8_conversion_gives_the_same_bits():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         utils = pytest.importorskip("torchao.float8.float8_utils")
+        config = pytest.importorskip("torchao.float8.config")
     for x in torchao_samples(torch):
         for recipe, power in ((JustInTime(rule="torchao"), False), (JustInTime(rule="torchao", force_pow_2_scales=True), True)):
             scale = utils.tensor_to_scale(x, torch.float8_e4m3fn, round_scales_to_power_of_2=power)
@@ -277,3 +325,33 @@ def test_torchaos_float8_conversion_gives_the_same_bits():
             q = fp8lab.quantize(x, recipe)
             assert np.array_equal(q.codes, codes.view(torch.uint8).numpy())
             assert q.scale_inv[0, 0] == (1 / scale).item()
+        granularity = config.ScalingGranularity.AXISWISE
+        for direction, dim in (("rowwise", -1), ("columnwise", 0)):
+            scale = utils.tensor_to_scale(
+                x, torch.float8_e4m3fn, scaling_granularity=granularity, axiswise_dim=dim, round_scales_to_power_of_2=True
+            )
+            codes = utils.to_fp8_saturated(x.float() * scale, torch.float8_e4m3fn).view(torch.uint8).numpy()
+            q = fp8lab.quantize(x, "torchao_rowwise", direction=direction)
+            assert np.array_equal(q.codes, codes.T if q.transposed else codes)
+            assert np.array_equal(q.scale_inv.reshape(-1), (1 / scale).numpy().reshape(-1))
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_deepgemms_arithmetic_in_torch_gives_the_same_bits(power):
+    torch = pytest.importorskip("torch")
+    x = torchao_samples(torch)[1]
+    x[7, 130] = np.nan
+    tiles = x.float().reshape(64, 2, 128)
+    scale_inv = torch.clamp(torch.amax(torch.abs(tiles), dim=2), min=1e-4) / 448.0
+    if power:  # the exponent field, one more where there is a fraction
+        words = scale_inv.view(torch.int32)
+        field = (words >> 23) + (words % 2**23 != 0).int()
+        scale_inv = (torch.clamp(field, 1, 254) << 23).view(torch.float32)
+    scaled = tiles * (1.0 / scale_inv)[:, :, None]
+    codes = scaled.to(torch.float8_e4m3fn).view(torch.uint8).reshape(64, 256).numpy()
+    q = fp8lab.quantize(x, Block(rule="deepgemm_cpu", force_pow_2_scales=power))
+    nan = np.isin(codes, (0x7F, 0xFF))  # whose sign is the processor's
+    assert nan.sum() == (1 if power else 128)
+    assert np.array_equal(np.isin(q.codes, (0x7F, 0xFF)), nan)
+    assert np.array_equal(q.codes[~nan], codes[~nan])
+    assert np.array_equal(q.scale_inv, scale_inv.numpy(), equal_nan=True)

@@ -214,6 +214,41 @@ TEST_CASE("MS-AMP's formula: known scales, from an old scale of 4") {
   }
 }
 
+TEST_CASE("MS-AMP's formula: an infinite amax turns the scale around each time, and a new scale is 1") {
+  const Delayed recipe = recipe_of(ms_amp);
+  float scale = 4;
+  for (const float expected : {0.25F, 4.0F, 0.25F}) {
+    scale = scale_of(recipe, Pass::forward, inf, scale);
+    CHECK(scale == expected);
+  }
+  CHECK(scale_of(recipe, Pass::forward, 0, 1) == 1);
+  CHECK(scale_of(recipe, Pass::forward, 10, 1) == 32);
+  CHECK(scale_of(recipe, Pass::forward, 10000, 1) == 1.0F / 32);
+}
+
+TEST_CASE(
+    "MS-AMP's formula: two mantissas of 2^23 exceed 448, by two units in the last place, which the cast rounds off") {
+  const Delayed recipe = recipe_of(ms_amp);
+  std::vector<float> beyond;
+  for (std::uint32_t mantissa = 0; mantissa < 1U << 23; ++mantissa) {
+    const float amax = std::bit_cast<float>(0x3F800000U | mantissa);
+    const float scaled = amax * scale_of(recipe, Pass::forward, amax, 1);
+    if (scaled > 448) beyond.push_back(scaled);
+  }
+  const float next = std::nextafter(448.0F, inf);
+  CHECK(beyond == std::vector<float>{next, std::nextafter(next, inf)});
+}
+
+TEST_CASE("an amax of zero, infinity or NaN keeps Transformer Engine's old scale") {
+  for (const DelayedVersion& version :
+       {te_1_6, te_1_6_unfused, te_1_7, te_1_7_unfused, te_current, te_current_unfused, te_current_single}) {
+    for (const float amax : {0.0F, inf, nan}) {
+      INFO(version.name << ' ' << amax);
+      CHECK(scale_of(recipe_of(version), Pass::forward, amax, 3) == 3);
+    }
+  }
+}
+
 TEST_CASE("MS-AMP's window: just in time for 16 steps, then delayed, and anew after an infinite amax") {
   Floats amaxes(16, 1);
   amaxes[3] = 50;

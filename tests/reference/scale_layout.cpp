@@ -34,4 +34,19 @@ TEST_CASE("swizzled scales lie in tiles of 128 x 4, as cuBLAS documents them, an
   CHECK_THROWS_WITH(unswizzle_scales(odd, 130, 5), ContainsSubstring("130 x 5 scales must have 2048 bytes, not 650"));
 }
 
+TEST_CASE("scales of a shape whose size overflows are refused, not read beyond their end") {
+  // 2^64 + 512 scales, by the prime factors of 2^55 + 1; and 2^64, which is none.
+  const std::size_t rows = std::size_t{128} * 363 * 683 * 2971;
+  const std::size_t columns = std::size_t{4} * 48912491;
+  REQUIRE(rows * columns == 512);
+  const std::vector<std::uint8_t> bytes(512);
+  for (const auto layout : {pad_scales, unpad_scales, swizzle_scales, unswizzle_scales}) {
+    CHECK_THROWS_WITH(layout(bytes, rows, columns), ContainsSubstring("no room for 94284423552 x 195649964 scales"));
+    CHECK_THROWS_WITH(layout({}, std::size_t{1} << 32, std::size_t{1} << 32), ContainsSubstring("no room for"));
+    CHECK_THROWS_WITH(layout({}, ~std::size_t{0}, 1), ContainsSubstring("no room for"));
+    CHECK(layout({}, 0, 5).empty());
+    CHECK(layout({}, 5, 0).empty());
+  }
+}
+
 }  // namespace fp8lab::tests

@@ -115,6 +115,7 @@ TEST_CASE("current scales of Transformer Engine and their powers of two") {
                  {0x43E00000, 0x3F800000, 0x3F800000, 0x43000000, 0x3F800000, 0x3F800000},
                  {0x0DA24260, 0x75B0B471, 0x0939706D, 0x7930B471, 0x75800000, 0x09800000},
                  {0x00000001, 0x7F7FFFFF, 0x00200000, 0x7F7FFFFF, 0x7F000000, 0x00400000},
+                 {0x03E00001, 0x7F7FFFFF, 0x00200000, 0x7F7FFFFF, 0x7F000000, 0x00400000},
                  {0x7149F2CA, 0x120DFA14, 0x6CE6CC54, 0x158DFA14, 0x12000000, 0x6D000000},
                  {0x7F7FFFFF, 0x03E00001, 0x7B124924, 0x07600001, 0x03800000, 0x7B800000},
                  {0x00000000, 0x3F800000, 0x3F800000, 0x3F800000, 0x3F800000, 0x3F800000},
@@ -189,10 +190,53 @@ TEST_CASE("MX scales of torchao and the codes of the amax under them") {
   }
   const float most = std::numeric_limits<float>::max();
   const int last[] = {246, 247, 247, 255};
+  const std::uint32_t last_values[] = {0x7E, 0x78, 0x78, 0x7F};  // 448, 256, 256, NaN
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK(code_of(rules[i], e4m3, most) == last[i]);
+    CHECK(encode(e4m3, {}, most * tile_scale(MxBlock{.rule = rules[i]}, most).factor) == last_values[i]);
     CHECK(code_of(rules[i], e4m3, infinity) == 255);
     CHECK(code_of(rules[i], e4m3, nan) == 255);
+  }
+}
+
+TEST_CASE("rceil rounds the quotient's bits up as torchao's tests have it") {
+  // Of a format whose largest value is 1 the quotient is the amax.
+  constexpr Format up_to_one{.exponent_bits = 2, .mantissa_bits = 0, .bias = 3, .specials = Specials::none};
+  const struct {
+    std::uint32_t word;
+    int code;
+  } vectors[] = {{0x00000000, 0},   {0x00400000, 0},   {0x00400001, 1},   {0x007FFFFF, 1},
+                 {0x00800000, 1},   {0x3F7FFFFF, 127}, {0x3F800000, 127}, {0x3F800001, 128},
+                 {0x7F000000, 254}, {0x7F000001, 255}, {0x7F800000, 255}};
+  REQUIRE(decode(up_to_one, static_cast<std::uint32_t>(up_to_one.max_code())) == 1);
+  for (const auto& [word, code] : vectors) {
+    INFO(std::hex << word);
+    CHECK(code_of(MxRule::rceil, up_to_one, from_bits(word)) == code);
+    CHECK(encode(e8m0, find_profile("e8m0_cuda_up_nosat").policy, from_bits(word)) == static_cast<unsigned>(code));
+  }
+}
+
+TEST_CASE("the product with the reciprocal makes the exact scale of every amax but one a format") {
+  // Codes ascend with the amax, so that it is enough to look at both sides of every change: largest * 2^k.
+  const struct {
+    Format format;
+    std::uint32_t exception;
+  } table[] = {{e4m3, 0x04600001}, {e5m2, 0x07E00001}, {e2m1, 0x01400001}, {e3m2, 0x02600001}, {e2m3, 0x01700001}};
+  for (const auto& [format, exception] : table) {
+    const float largest = decode(format, static_cast<std::uint32_t>(format.max_code()));
+    std::vector<std::uint32_t> differ;
+    for (int k = -127; k <= 127; ++k) {
+      const float edge = std::ldexp(largest, k);
+      if (std::isinf(edge)) break;
+      for (const std::uint32_t word : {bits(edge) - 1, bits(edge), bits(edge) + 1}) {
+        const int exact = 127 + k + (word > bits(edge) ? 1 : 0);
+        const float amax = from_bits(word);
+        CHECK(code_of(MxRule::te, format, amax) == code_of(MxRule::rceil, format, amax));
+        if (code_of(MxRule::te, format, amax) != exact) differ.push_back(word);
+      }
+    }
+    INFO(format_name(format));
+    CHECK(differ == std::vector{exception});
   }
 }
 

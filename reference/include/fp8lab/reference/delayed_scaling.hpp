@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/tiles.hpp"
 
 namespace fp8lab {
 
@@ -205,8 +206,15 @@ void check(const Delayed& recipe);
 /// The largest value of the format that a tensor of that pass is cast to.
 [[nodiscard]] float fp8_max(const Delayed& recipe, Pass pass);
 
+/// That format.
+[[nodiscard]] Format format_of(const Delayed& recipe, Pass pass);
+
 /// The state before the first step: no amaxes, scale 1. Throws as check() does.
 [[nodiscard]] AmaxHistory start_history(const Delayed& recipe);
+
+/// Whether the amax that a cast of the tensor records counts NaN: torch's maximum does (torchao's, and MS-AMP's just in
+/// time), the maximum of a cast's kernel does not.
+[[nodiscard]] NanInAmax nan_in_amax(const Delayed& recipe, const AmaxHistory& history);
 
 /// What a cast of a tensor with that amax does: afterwards `scale` and, by the versions that write it then, `scale_inv`
 /// are those that the cast used. Several casts in a step leave the largest amax (torchao and, just in time, MS-AMP: the

@@ -11,6 +11,7 @@
 
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/unpack.hpp"
+#include "fp8lab/reference/delayed_scaling.hpp"
 #include "fp8lab/reference/recipe.hpp"
 
 namespace fp8lab {
@@ -51,7 +52,7 @@ struct Quantized {
   std::size_t scale_columns = 0;
   std::vector<float> scale_inv;           ///< what multiplies on dequantize; empty where scales have codes
   std::vector<std::uint8_t> scale_codes;  ///< E8M0 of MxBlock, E4M3 of NvFp4
-  float amax = 0;                         ///< of the tensor, where its scales depend on it: JustInTime, NvFp4
+  float amax = 0;  ///< of the tensor, where its scales depend on it, now or later: JustInTime, NvFp4, Delayed
 
   /// Rows of codes, and codes a row.
   [[nodiscard]] std::size_t code_rows() const { return transposed ? columns : rows; }
@@ -80,6 +81,22 @@ void quantize_both(std::span<const float> x, std::size_t rows, std::size_t colum
                    Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options = {});
 void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
                    Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options = {});
+
+/// Delayed scaling, in one direction or both: the amax of x goes into the history, as record_amax() has it, and
+/// history.scale, which the cast uses, is the GivenScale of the result, whose amax is that of x. (update_scale() ends
+/// the step.) That scale may be infinite, 0 or NaN, by the versions that make such scales.
+///
+/// Throws as above and as check() and record_amax() do; the history is then as it was.
+void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options = {});
+void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options = {});
+void quantize_both(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise,
+                   const QuantizeOptions& options = {});
+void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise,
+                   const QuantizeOptions& options = {});
 
 /// The values that the codes and scales stand for, (rows, columns), row-major, in float32: fl(code * scale_inv), of
 /// NvFp4 as its record says. Where a Hadamard matrix turned the tensor, it stays turned.

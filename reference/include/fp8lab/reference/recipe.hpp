@@ -81,7 +81,8 @@ struct MxBlock {
   friend bool operator==(const MxBlock&, const MxBlock&) = default;
 };
 
-/// Who makes the scale of a tile; s is scale_inv, which multiplies on dequantize.
+/// Who makes the scale of a tile; s is scale_inv, which multiplies on dequantize. In DeepGEMM and torchao, whose
+/// maximum is PyTorch's, a NaN makes its tile's s NaN (DeepGEMM's power of two: 2^127, which leaves the others 0).
 enum class BlockRule : std::uint8_t {
   te,             ///< Transformer Engine: as JustInTime's, at most the largest value of the input's type
   deepseek_2024,  ///< s = fl(amax / largest), codes of fl(x / s): a tile of zeros is NaN
@@ -118,6 +119,9 @@ struct NvFp4 {
   friend bool operator==(const NvFp4&, const NvFp4&) = default;
 };
 
+/// How one tensor is cast, as a function of the tensor alone. Delayed (delayed_scaling.hpp) is a recipe of a run: it
+/// has formats for both passes, a state, perhaps a function of the caller's; each of its casts is a GivenScale, which
+/// quantize() makes of the recipe and its history.
 using Recipe = std::variant<GivenScale, JustInTime, MxBlock, Block, NvFp4>;
 
 /// A recipe with the name users call it by and the source that defines it.
