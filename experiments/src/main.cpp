@@ -39,6 +39,7 @@ int parse_and_run(int argc, char** argv) {
   add_double_rounding(app, chosen);
   add_dot(app, chosen);
   add_delayed(app, chosen);
+  add_transpose(app, chosen);
   add_verify(app, chosen);
   add_lists(app, chosen);
   try {
