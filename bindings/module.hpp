@@ -11,6 +11,7 @@
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/unpack.hpp"
 #include "fp8lab/reference/mma.hpp"
+#include "fp8lab/reference/recipe.hpp"
 
 // The extension module fp8lab._core. The package's Python files turn what users pass into contiguous NumPy arrays of
 // known types, name wrong arguments, and carry the documentation; here arrays become spans and the GIL is released.
@@ -43,6 +44,11 @@ std::span<T> mutable_view_as(Array<std::uint16_t>& array) {
   static_assert(sizeof(T) == sizeof(std::uint16_t));
   return {reinterpret_cast<T*>(array.mutable_data()), static_cast<std::size_t>(array.size())};
 }
+
+/// A recipe as one class: pybind11 would look into a variant.
+struct OpaqueRecipe {
+  Recipe recipe;
+};
 
 /// A format or a profile as Python knows it: one of the named ones, or one that the user made up.
 struct NamedOrOwnFormat {

@@ -8,11 +8,6 @@ namespace {
 
 using OwnFormat = NamedOrOwnFormat;
 
-/// A recipe as one class: pybind11 would look into a variant.
-struct OpaqueRecipe {
-  Recipe recipe;
-};
-
 /// A recipe's fields under their names, with its kind.
 std::pair<std::string, py::dict> fields_of(const Recipe& recipe) {
   using py::literals::operator""_a;

@@ -228,13 +228,28 @@ def recipes() -> list[NamedRecipe]:
     return [NamedRecipe(name, _KINDS[kind](**fields), source) for name, kind, fields, source in _core.recipes()]
 
 
-def _as_recipe(value: Any) -> Recipe:
+def as_recipe(value: Any) -> Recipe:
     if isinstance(value, NamedRecipe):
         return value.recipe
     if isinstance(value, (GivenScale, JustInTime, MxBlock, Block, NvFp4)):
         return value
     name = _core.find_recipe(check_name(value, "recipe", " or a recipe: " + ", ".join(_KINDS)))
     return next(one.recipe for one in recipes() if one.name == name)
+
+
+def _record_text(recipe: Recipe) -> str:
+    """A record with the fields that are not as by default, as one would write it."""
+    fields = [(field.name, getattr(recipe, field.name), field.default) for field in dataclasses.fields(recipe)]
+    shown = [f"{name}={getattr(value, 'name', value)!r}" for name, value, default in fields if value != default]
+    return f"{type(recipe).__name__}({', '.join(shown)})"
+
+
+def as_named_recipe(value: Any, argument: str = "recipe") -> tuple[str, Recipe]:
+    """A recipe with the name that results give it: its own, or how one would write the record."""
+    recipe = as_recipe(value)
+    if isinstance(value, NamedRecipe):
+        return value.name, recipe
+    return value if isinstance(value, str) else _record_text(recipe), recipe
 
 
 class Quantized:
@@ -366,7 +381,7 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
     input_type = options["input_type"]
     if input_type not in (None, "float16", "bfloat16"):
         raise ValueError(f"unknown input_type {input_type!r}; known: float16, bfloat16")
-    own = _as_recipe(recipe)
+    own = as_recipe(recipe)
     parts = _core.quantize(
         values,
         source,

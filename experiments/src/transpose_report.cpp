@@ -66,7 +66,7 @@ std::string sqnr_table(const TransposeResult& result, const TextStyle& style) {
 
 std::string differences_table(const TransposeResult& result, const TextStyle& style) {
   std::vector<std::vector<std::string>> rows{
-      {heading_of_recipes(result), "codes transposed: values", "requantized: values", "codes", "scales"}};
+      {heading_of_recipes(result), "codes transposed", "requantized", "codes", "scales"}};
   for (std::size_t i = 0; i < result.recipes.size(); ++i) {
     const TransposeCounts& counts = result.recipes[i].counts;
     rows.push_back({label_of_recipe(i, result)});

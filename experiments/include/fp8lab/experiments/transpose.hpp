@@ -34,8 +34,8 @@ struct MatrixDraws {
   std::uint64_t seed = 1;
   long long rows = 1024;
   long long columns = 1024;
-  OutlierLines outlier_rows;     ///< tokens, where rows are tokens
-  OutlierLines outlier_columns;  ///< channels
+  OutlierLines outlier_rows = {};     ///< tokens, where rows are tokens
+  OutlierLines outlier_columns = {};  ///< channels
 };
 /// A matrix in memory, row-major, which must outlive the run.
 struct MatrixArray {
