@@ -48,7 +48,8 @@ std::string small_text(double value) {
 
 std::string factor_of_scales(double factor) {
   if (factor == 1) return "1";
-  return factor < 1.001 ? formatted("1 %+.0e", factor - 1) : formatted("%.3f", factor);
+  if (factor < 1.001) return formatted("1 %+.0e", factor - 1);
+  return formatted(factor < 1000 ? "%.3f" : "%.1e", factor);
 }
 
 std::string sqnr_table(const TransposeResult& result, const TextStyle& style) {
