@@ -574,12 +574,13 @@ def transpose(
         ``experiment``, ``provenance``, ``source``, ``type``, ``rows``, ``columns`` and ``recipes``: a list with ``name``,
         ``description``, ``format``, ``sqnr_rowwise_db``, ``sqnr_original_db``, ``sqnr_requantized_db`` (of each copy against
         x), ``loss_db`` (original less requantized), ``relative_rms_difference`` (of requantized from original, over the rms
-        of x), ``widest_scale_factor`` (between an element's requantized scale and its original one), ``compared`` and
-        ``not_finite`` elements, ``counts`` and ``histograms`` (error_original, error_requantized, relative_error_original,
-        relative_error_requantized, difference_ulps). Counts are of elements: ``transposed_differ`` (the rowwise value is not
-        the original's), ``values_differ``, ``codes_differ`` and ``scales_differ`` (the requantized one is not the original's),
-        ``underflows_original``, ``underflows_requantized``, ``extra_underflows``, ``saturated_rowwise``,
-        ``saturated_original``, ``saturated_requantized``. An infinite number, and one that there is not, is None.
+        of x), ``widest_scale_factor`` (the larger over the smaller of an element's requantized and original scale, neither
+        0), ``compared`` and ``not_finite`` elements, ``counts`` and ``histograms`` (error_original, error_requantized,
+        relative_error_original, relative_error_requantized, difference_ulps). Counts are of elements: ``transposed_differ``
+        (the rowwise value is not the original's), ``values_differ``, ``codes_differ`` and ``scales_differ`` (the requantized
+        one is not the original's), ``underflows_original``, ``underflows_requantized``, ``extra_underflows``,
+        ``saturated_rowwise``, ``saturated_original``, ``saturated_requantized``. An infinite number, and one that there is
+        not, is None.
 
     Raises
     ------

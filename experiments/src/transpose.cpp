@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -21,7 +22,7 @@ constexpr std::size_t parts_a_call = 64;
 
 void check_recipes(const std::vector<TransposeRecipe>& recipes) {
   std::vector<std::string> names;
-  for (const TransposeRecipe& one : recipes) names.push_back(one.name);
+  std::ranges::transform(recipes, std::back_inserter(names), &TransposeRecipe::name);
   check_filled_list("recipes", names);
   for (const TransposeRecipe& one : recipes) {
     check_recipe(one.recipe);
@@ -198,7 +199,7 @@ TransposeRecipe choose_transpose_recipe(std::string_view name) {
 
 std::vector<TransposeRecipe> transpose_recipes() {
   std::vector<TransposeRecipe> recipes;
-  for (const std::string_view name : default_transpose_recipes) recipes.push_back(choose_transpose_recipe(name));
+  std::ranges::transform(default_transpose_recipes, std::back_inserter(recipes), choose_transpose_recipe);
   return recipes;
 }
 

@@ -113,7 +113,7 @@ struct MeasuredTranspose {
   ErrorTotals requantized;
   ErrorTotals difference;  ///< of the requantized copy from the original
   TransposeCounts counts;
-  double widest_scale_factor = 1;  ///< between requantized and original scales, the larger over the smaller
+  double widest_scale_factor = 1;  ///< the larger over the smaller of an element's two scales, neither 0
   Histogram error_original;        ///< |error| by binade
   Histogram error_requantized;
   Histogram relative_error_original;  ///< |error / value|, 8 bins a decade
