@@ -279,7 +279,7 @@ TEST_CASE("transpose: one scale for the tensor, and power-of-two scales of 2-D b
   }
 }
 
-TEST_CASE("transpose: a float scale may move by its last place when it is made again; the codes do not") {
+TEST_CASE("transpose: a float scale that is made again may move by its last place, and no code does") {
   // fl(448 * fl(1 / fl(448 / amax))) is not always amax, and then makes another scale.
   const auto moves = [](float amax) {
     const float scale_inv = 1 / (448 / amax);
