@@ -264,6 +264,13 @@ TEST_CASE("transpose: one element that underflows only on the second quantizatio
   // |error / x| of 1 is the first bin from there: 8 bins a decade from 1e-8.
   CHECK(one.relative_error_requantized.counts()[64] == 1);
   CHECK(one.relative_error_original.counts()[64] == 0);
+  // Binades from 2^-149: 0.1875 is in that of 2^-3, the small value in that of 2^-18, what it is rounded up by in
+  // 2^-19.
+  CHECK(one.error_original.counts()[149 - 3] == 1);
+  CHECK(one.error_original.counts()[149 - 19] == 1);
+  CHECK(one.error_requantized.counts()[149 - 3] == 1);
+  CHECK(one.error_requantized.counts()[149 - 18] == 1);
+  CHECK(one.error_requantized.zeros == 1022);
 }
 
 TEST_CASE("transpose: one scale for the tensor, and power-of-two scales of 2-D blocks, cost no value") {

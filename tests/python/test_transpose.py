@@ -163,6 +163,14 @@ def test_power_of_two_scales_lose_less_than_float_scales():
     assert 2.9 < floats["loss_db"] < 3.1
 
 
+def test_outlier_rows_turn_the_loss_as_the_readme_says():
+    result = fp8lab.experiments.transpose(outlier_rows=(8, 64), threads=2)
+    loss = {one["name"]: one["loss_db"] for one in result["recipes"]}
+    assert max(loss["ocp_mxfp8_e4m3"], loss["ocp_mxfp8_e5m2"], loss["ocp_mxfp4"]) < -0.5
+    assert f"{loss['te_block_1x128_fp32']:.0f}" == "15"
+    assert abs(loss["te_mxfp8"]) < 1e-6 and abs(loss["te_block_1x128"]) < 1e-6
+
+
 def test_the_readme_says_how_many_amaxes_make_another_scale():
     """Over every mantissa of an amax; its exponent changes nothing."""
     amax = (np.arange(2**23, dtype=np.uint32) | np.uint32(0x3F800000)).view(np.float32)
