@@ -247,7 +247,7 @@ std::vector<NamedHistogram> MeasuredTranspose::histograms() const {
 
 TransposeResult run_transpose(const TransposeArguments& arguments, const Progress& progress) {
   check_recipes(arguments.recipes);
-  const Matrix matrix = matrix_of(arguments.source, arguments.threads);
+  const Matrix matrix = matrix_of(arguments.source, arguments.threads, progress);
   TransposeResult result{arguments, matrix.description, matrix.type, matrix.rows, matrix.columns, {}};
   Copies copies(matrix.values.size());
   for (std::size_t i = 0; i < arguments.recipes.size(); ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transpose_source.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 #include <utility>
@@ -69,7 +70,19 @@ std::string outliers_text(const OutlierLines& outliers, const char* lines) {
   return text.str();
 }
 
-Matrix matrix_from(const MatrixDraws& draws, int threads) {
+/// Draws all of `room`, in pieces, so that a run can be cancelled between them.
+void draw_values(const MatrixDraws& draws, int threads, const Progress& progress, std::span<float> room) {
+  constexpr std::size_t most = 1 << 20;
+  for (std::size_t begin = 0; begin < room.size(); begin += most) {
+    const std::span<float> some = room.subspan(begin, std::min(most, room.size() - begin));
+    parallel_for(some.size(), threads, [&](std::size_t first, std::size_t last) {
+      sample(draws.distribution, draws.seed, begin + first, some.subspan(first, last - first));
+    });
+    if (progress) progress(0);
+  }
+}
+
+Matrix matrix_from(const MatrixDraws& draws, int threads, const Progress& progress) {
   // 1. Sizes.
   if (draws.rows < 1 || draws.columns < 1) {
     refuse("rows and columns must be 1 or more, not ", draws.rows, " and ", draws.columns);
@@ -82,9 +95,7 @@ Matrix matrix_from(const MatrixDraws& draws, int threads) {
   matrix.columns = static_cast<std::size_t>(draws.columns);
   // 2. Values.
   matrix.room.resize(matrix.rows * matrix.columns);
-  parallel_for(matrix.room.size(), threads, [&](std::size_t first, std::size_t last) {
-    sample(draws.distribution, draws.seed, first, std::span(matrix.room).subspan(first, last - first));
-  });
+  draw_values(draws, threads, progress, matrix.room);
   for_each_outlier(draws.outlier_rows, matrix.rows, [&](std::size_t row, float factor) {
     for (std::size_t j = 0; j < matrix.columns; ++j) matrix.room[row * matrix.columns + j] *= factor;
   });
@@ -112,7 +123,7 @@ std::vector<T> elements_of(TensorFile& file, std::size_t rows, std::size_t colum
   return ordered;
 }
 
-Matrix matrix_from(const StoredTensor& stored, int /*threads*/) {
+Matrix matrix_from(const StoredTensor& stored, int /*threads*/, const Progress& /*progress*/) {
   TensorFile file(stored.path, stored.tensor);
   const std::string name = printable(stored.path.native());
   if (file.shape().size() != 2) {
@@ -144,7 +155,7 @@ Matrix matrix_from(const StoredTensor& stored, int /*threads*/) {
   return matrix;
 }
 
-Matrix matrix_from(const MatrixArray& array, int /*threads*/) {
+Matrix matrix_from(const MatrixArray& array, int /*threads*/, const Progress& /*progress*/) {
   check_dimensions(array.rows, array.columns);
   Matrix matrix;
   matrix.rows = array.rows;
@@ -169,8 +180,8 @@ Matrix matrix_from(const MatrixArray& array, int /*threads*/) {
 
 }  // namespace
 
-Matrix matrix_of(const MatrixSource& source, int threads) {
-  return std::visit([&](const auto& one) { return matrix_from(one, threads); }, source);
+Matrix matrix_of(const MatrixSource& source, int threads, const Progress& progress) {
+  return std::visit([&](const auto& one) { return matrix_from(one, threads, progress); }, source);
 }
 
 }  // namespace fp8lab::experiments

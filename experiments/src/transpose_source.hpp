@@ -30,7 +30,7 @@ struct Matrix {
   ~Matrix() = default;
 };
 
-/// Draws or reads it. Throws as run_transpose() does.
-[[nodiscard]] Matrix matrix_of(const MatrixSource& source, int threads);
+/// Draws or reads it; calls progress(0) now and then. Throws as run_transpose() does.
+[[nodiscard]] Matrix matrix_of(const MatrixSource& source, int threads, const Progress& progress);
 
 }  // namespace fp8lab::experiments
