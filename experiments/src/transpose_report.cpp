@@ -76,8 +76,7 @@ std::string differences_table(const TransposeResult& result, const TextStyle& st
       rows.back().push_back(part_text(count, size_of(result)));
     }
   }
-  return "\nElements whose value is not the original's: of the rowwise codes transposed; requantized, with its code "
-         "and scale:\n" +
+  return "\nElements that are not as in the original copy (codes, scales: those of the requantized one):\n" +
          draw_table(rows, style);
 }
 
