@@ -13,6 +13,7 @@
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/primer.hpp"
 #include "fp8lab/experiments/scaling.hpp"
+#include "fp8lab/experiments/transpose.hpp"
 #include "fp8lab/experiments/verify_casts.hpp"
 #include "fp8lab/experiments/verify_tensor_cores.hpp"
 #include "module.hpp"
@@ -334,6 +335,63 @@ void bind_scaling_experiment(py::module_& module) {
       py::arg("arguments"), py::arg("arrays"), py::arg("out"));
 }
 
+Report transpose(const TransposeArguments& arguments, const Out& out) {
+  return report(out, file_names_of(arguments), [&](const Progress& progress) {
+    return reading([&] { return run_transpose(arguments, progress); });  // a tensor's file
+  });
+}
+
+/// What quantizes, the matrix left out.
+TransposeArguments transpose_arguments(const std::vector<std::pair<std::string, OpaqueRecipe>>& recipes, int threads) {
+  TransposeArguments arguments{.recipes = {}, .threads = threads};
+  for (const auto& [name, opaque] : recipes) arguments.recipes.push_back({name, opaque.recipe});
+  return arguments;
+}
+
+void bind_transpose(py::module_& module) {
+  using Recipes = std::vector<std::pair<std::string, OpaqueRecipe>>;
+  module.def(
+      "transpose_array",
+      [](const Recipes& recipes, const py::array& x, const std::string& source, int threads, const Out& out) {
+        TransposeArguments arguments = transpose_arguments(recipes, threads);
+        Report result;
+        with_source(x, source, [&](auto values) {
+          const auto size = [&](int i) { return static_cast<std::size_t>(x.shape(i)); };
+          arguments.source = MatrixArray{values, size(0), size(1)};
+          result = transpose(arguments, out);
+        });
+        return result;
+      },
+      py::arg("recipes"), py::arg("x"), py::arg("source"), py::arg("threads"), py::arg("out"));
+  module.def(
+      "transpose_draws",
+      [](const Recipes& recipes, const Distribution& distribution, std::uint64_t seed, long long rows,
+         long long columns, std::pair<long long, double> outlier_rows, std::pair<long long, double> outlier_columns,
+         int threads, const Out& out) {
+        TransposeArguments arguments = transpose_arguments(recipes, threads);
+        arguments.source = MatrixDraws{distribution,
+                                       seed,
+                                       rows,
+                                       columns,
+                                       {outlier_rows.first, outlier_rows.second},
+                                       {outlier_columns.first, outlier_columns.second}};
+        return transpose(arguments, out);
+      },
+      py::arg("recipes"), py::arg("distribution"), py::arg("seed"), py::arg("rows"), py::arg("columns"),
+      py::arg("outlier_rows"), py::arg("outlier_columns"), py::arg("threads"), py::arg("out"));
+  module.def(
+      "transpose_file",
+      [](const Recipes& recipes, const std::string& file, const std::string& tensor, int threads, const Out& out) {
+        TransposeArguments arguments = transpose_arguments(recipes, threads);
+        arguments.source = StoredTensor{file, tensor};
+        return transpose(arguments, out);
+      },
+      py::arg("recipes"), py::arg("file"), py::arg("tensor"), py::arg("threads"), py::arg("out"));
+  module.def("transpose_recipes", [] {
+    return std::vector<std::string>(default_transpose_recipes.begin(), default_transpose_recipes.end());
+  });
+}
+
 }  // namespace
 
 void bind_experiments(py::module_& module) {
@@ -353,6 +411,7 @@ void bind_experiments(py::module_& module) {
   bind_trace_dot(module);
   bind_delayed_experiment(module);
   bind_scaling_experiment(module);
+  bind_transpose(module);
   module.def(
       "verify_casts",
       [](const std::vector<std::string>& formats, const std::vector<std::string>& profiles,

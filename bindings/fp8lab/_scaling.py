@@ -241,6 +241,21 @@ def as_recipe(value: Any) -> Recipe:
     return next(one.recipe for one in recipes() if one.name == name)
 
 
+def _record_text(recipe: Recipe) -> str:
+    """A record with the fields that are not as by default, as one would write it."""
+    fields = [(field.name, getattr(recipe, field.name), field.default) for field in dataclasses.fields(recipe)]
+    shown = [f"{name}={getattr(value, 'name', value)!r}" for name, value, default in fields if value != default]
+    return f"{type(recipe).__name__}({', '.join(shown)})"
+
+
+def as_named_recipe(value: Any, argument: str = "recipe") -> tuple[str, Recipe]:
+    """A recipe with the name that results give it: its own, or how one would write the record."""
+    recipe = as_recipe(value)
+    if isinstance(value, NamedRecipe):
+        return value.name, recipe
+    return value if isinstance(value, str) else _record_text(recipe), recipe
+
+
 class Quantized:
     """A tensor as codes and scales; made by ``quantize``. Arrays are views: what is changed there is changed here."""
 

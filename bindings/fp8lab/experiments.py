@@ -15,7 +15,7 @@ from fp8lab._arrays import Array, as_array, as_doubles, as_float32, as_floats, a
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
-from fp8lab._scaling import NamedRecipe, Recipe, as_recipe
+from fp8lab._scaling import NamedRecipe, Recipe, as_named_recipe, as_recipe
 
 __all__ = [
     "Result",
@@ -26,6 +26,7 @@ __all__ = [
     "harmonic",
     "primer",
     "scaling",
+    "transpose",
     "verify_casts",
     "verify_tensor_cores",
 ]
@@ -516,7 +517,7 @@ def delayed(
 
 
 def _named_recipes(values: Any) -> list[tuple[str, _core.Recipe | None]]:
-    """Recipes with their names: those of records of one's own are own_1, own_2, ... unless a mapping gives them."""
+    """Recipes with their names; without one where C++ knows it by the name."""
     if isinstance(values, Mapping):
         return [(check_name(name, "a recipe's name"), as_recipe(recipe)._core()) for name, recipe in values.items()]
     if isinstance(values, (str, NamedRecipe)) or not isinstance(values, Iterable):
@@ -525,10 +526,9 @@ def _named_recipes(values: Any) -> list[tuple[str, _core.Recipe | None]]:
     for value in values:
         if isinstance(value, str):
             named.append((check_name(value, "recipes"), None))
-        elif isinstance(value, NamedRecipe):
-            named.append((value.name, value.recipe._core()))
         else:
-            named.append((f"own_{len(named) + 1}", as_recipe(value)._core()))
+            name, recipe = as_named_recipe(value, "recipes")
+            named.append((name, recipe._core()))
     return named
 
 
@@ -652,6 +652,116 @@ def scaling(
         for name, values in recipe["steps"].items():
             recipe["steps"][name] = np.array([np.nan if value is None else value for value in values])
     return result
+
+
+def _outliers(value: Any, argument: str) -> tuple[int, float]:
+    if value is None:
+        return 0, 1.0
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(f"{argument} must be a tuple of two numbers, (count, factor)")
+    return check_int(value[0], argument, 0, 2**40), check_real(value[1], argument)
+
+
+def transpose(
+    x: Any = None,
+    *,
+    recipes: Sequence[str | NamedRecipe | Recipe] | None = None,
+    distribution: str | Distribution | None = None,
+    seed: int | None = None,
+    rows: int | None = None,
+    columns: int | None = None,
+    outlier_rows: tuple[int, float] | None = None,
+    outlier_columns: tuple[int, float] | None = None,
+    file: str | os.PathLike[str] | None = None,
+    tensor: str | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Measure what it costs to make a matrix's columnwise copy from its rowwise one; Ctrl-C stops it.
+
+    Training needs a tensor along its rows (fprop) and along its columns (wgrad). ``original`` is ``quantize(x,
+    direction="columnwise")``; ``requantized`` is the same of what ``dequantize(quantize(x))`` gives back: quantized twice, as
+    by who keeps the rowwise copy alone. Copies are compared dequantized, in float32.
+
+    Parameters
+    ----------
+    x : array_like of float32, float16 or bfloat16, (rows, columns), optional
+        The values: float16 is widened to float32, bfloat16 quantized as such. Without them, and without file, they are drawn.
+    recipes : sequence of str or recipes, optional
+        Of ``recipes()``, or records; ten of them if left out: blocks with scales that are powers of two and that are not, 2-D
+        blocks, one scale for the tensor. No stochastic rounding, no Hadamard transform.
+    distribution : str or Distribution, optional
+        One of ``distributions()``, ``normal`` if left out; ``sample`` draws the values.
+    seed : int, optional
+        Of these draws; 1 if left out.
+    rows, columns : int, optional
+        Of these draws; 1024 if left out.
+    outlier_rows, outlier_columns : (int, float), optional
+        So many rows, or columns, spread evenly, are multiplied by the factor: the i-th of n is number i * rows // n.
+    file : path, optional
+        A .npy or .safetensors file with float32, float16 or bfloat16.
+    tensor : str, optional
+        Which tensor of the file, where it has several; it must have two dimensions.
+    threads : int
+        Changes nothing but the time.
+    out : path, optional
+        Directory for ``transpose.json``, ``summary.csv`` with a row a recipe, and one CSV a histogram.
+
+    Returns
+    -------
+    Result
+        ``experiment``, ``provenance``, ``source``, ``type``, ``rows``, ``columns`` and ``recipes``: a list with ``name``,
+        ``description``, ``format``, ``sqnr_rowwise_db``, ``sqnr_original_db``, ``sqnr_requantized_db`` (of each copy against
+        x), ``loss_db`` (original less requantized), ``relative_rms_difference`` (of requantized from original, over the rms
+        of x), ``widest_scale_factor`` (the larger over the smaller of an element's requantized and original scale, neither
+        0), ``compared`` and ``not_finite`` elements, ``counts`` and ``histograms`` (error_original, error_requantized,
+        relative_error_original, relative_error_requantized, difference_ulps). Counts are of elements: ``transposed_differ``
+        (the rowwise value is not the original's), ``values_differ``, ``codes_differ`` and ``scales_differ`` (the requantized
+        one is not the original's), ``underflows_original``, ``underflows_requantized``, ``extra_underflows``,
+        ``saturated_rowwise``, ``saturated_original``, ``saturated_requantized``. An infinite number, and one that there is
+        not, is None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments, sizes that break a recipe's blocks, and other than two dimensions; the message says the rule.
+    OSError
+        Where the file cannot be read or ``out`` cannot be written; nothing is left half-written.
+    """
+    if recipes is None:
+        recipes = _core.transpose_recipes()
+    chosen = [as_named_recipe(recipes)] if isinstance(recipes, NamedRecipe) else _list(recipes, "recipes", as_named_recipe)
+    named = [(name, recipe._core()) for name, recipe in chosen]
+    workers = check_int(threads, "threads", 1, 1024)
+    drawn = [distribution, seed, rows, columns, outlier_rows, outlier_columns]
+    if sum([x is not None, any(value is not None for value in drawn), file is not None]) > 1:
+        raise ValueError("values come from one of x, file and a distribution (with seed, rows, columns and outliers)")
+    if tensor is not None and file is None:
+        raise ValueError("tensor needs file")
+    where = _path(out, "out")
+    if x is not None:
+        array, source = as_floats(x, "x")
+        if source == "float64":
+            raise TypeError("x must be float32, float16 or bfloat16, not float64")
+        if array.ndim != 2:
+            raise ValueError(f"x must have two dimensions, not shape {array.shape}")
+        content, report = _core.transpose_array(named, array, source, workers, where)
+    elif file is not None:
+        name = "" if tensor is None else check_name(tensor, "tensor")
+        content, report = _core.transpose_file(named, _path(file, "file"), name, workers, where)
+    else:
+        content, report = _core.transpose_draws(
+            named,
+            as_distribution("normal" if distribution is None else distribution, "distribution"),
+            check_int(1 if seed is None else seed, "seed", 0, _LONG),
+            check_int(1024 if rows is None else rows, "rows", 1, 2**40),
+            check_int(1024 if columns is None else columns, "columns", 1, 2**40),
+            _outliers(outlier_rows, "outlier_rows"),
+            _outliers(outlier_columns, "outlier_columns"),
+            workers,
+            where,
+        )
+    return Result(json.loads(content), report)
 
 
 def verify_casts(

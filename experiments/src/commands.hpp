@@ -33,6 +33,7 @@ void add_cast(CLI::App& app, Command& chosen);
 void add_accumulate(CLI::App& app, Command& chosen);
 void add_scaling(CLI::App& app, Command& chosen);
 void add_delayed(CLI::App& app, Command& chosen);
+void add_transpose(CLI::App& app, Command& chosen);
 void add_double_rounding(CLI::App& app, Command& chosen);
 void add_dot(CLI::App& app, Command& chosen);
 void add_verify(CLI::App& app, Command& chosen);

@@ -40,6 +40,7 @@ int parse_and_run(int argc, char** argv) {
   add_dot(app, chosen);
   add_scaling(app, chosen);
   add_delayed(app, chosen);
+  add_transpose(app, chosen);
   add_verify(app, chosen);
   add_lists(app, chosen);
   try {

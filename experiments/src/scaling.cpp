@@ -2,6 +2,7 @@
 #include "fp8lab/experiments/scaling.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <iterator>
@@ -330,7 +331,8 @@ std::vector<std::string> file_names_of(const ScalingArguments& arguments) {
   std::vector<std::string> files{"scaling.json", "summary.csv", "steps.csv"};
   std::size_t row = 0;
   for (std::string name : names_of(arguments)) {
-    std::ranges::replace_if(name, [](char c) { return c == ' ' || c == ':' || c == '/' || c == '.'; }, '_');
+    std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-'; }, '_');
+    name.resize(std::min<std::size_t>(name.size(), 80));  // of a record of one's own
     ++row;
     for (const char* histogram : {"relative_error", "ulp_error"}) {
       std::ostringstream file;

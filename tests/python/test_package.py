@@ -35,6 +35,7 @@ def test_the_readme_shows_what_the_programs_print():
         fp8lab.trace_dot(a, b, model="hopper_wgmma_fp8", c=13, got=np.uint32(0x48440478).view(np.float32)),
         fp8lab.experiments.delayed(versions=["te_current", "te_0_1"], algorithms=["max"]),
         fp8lab.experiments.scaling(threads=2),
+        fp8lab.experiments.transpose(),
     ]
     for block, result in zip(shown, results, strict=True):
         printed = str(result).splitlines()

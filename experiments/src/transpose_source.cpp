@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transpose_source.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "lists.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr std::uint64_t most_of_a_matrix = std::uint64_t{1} << 27;
+
+/// Sizes that are left: no dimension is empty, and all of it fits.
+void check_dimensions(std::uint64_t rows, std::uint64_t columns) {
+  if (rows != 0 && columns != 0 && rows <= most_of_a_matrix && columns <= most_of_a_matrix / rows) return;
+  refuse("a matrix must have from 1 to 2^27 elements, not ", rows, " x ", columns);
+}
+
+std::string matrix_text(const Matrix& matrix) {
+  std::string text = std::to_string(matrix.rows) + " x ";
+  text += std::to_string(matrix.columns) + " ";
+  return text + std::string(name_of(matrix.type)) + " values";
+}
+
+/// A shape as Python prints it.
+std::string dimensions_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+/// Makes `values` the matrix's: float32 as they are, bfloat16 as such, halves widened.
+void hold(std::span<const float> values, Matrix& matrix) { matrix.values = values; }
+void hold(std::span<const BFloat16> values, Matrix& matrix) {
+  for (const BFloat16 x : values) matrix.room.push_back(decode(bfloat16, x.bits));
+  matrix.values = matrix.room;
+  matrix.bfloats = values;
+}
+void hold(std::span<const Half> values, Matrix& matrix) {
+  for (const Half x : values) matrix.room.push_back(decode(binary16, x.bits));
+  matrix.values = matrix.room;
+}
+
+/// Where and how often to multiply.
+void check_outliers(const char* what, const OutlierLines& outliers, long long lines) {
+  if (outliers.count < 0 || outliers.count > lines) {
+    refuse(what, " must be from 0 to ", lines, " of them, not ", outliers.count);
+  }
+  const auto factor = static_cast<float>(outliers.factor);
+  if (factor > 0 && std::isfinite(factor)) return;
+  refuse("the factor of ", what, " must be positive and finite in float32, not ", outliers.factor);
+}
+
+/// Calls multiply(line, factor) for the outliers of `lines` rows or columns.
+template <typename Multiply>
+void for_each_outlier(const OutlierLines& outliers, std::size_t lines, const Multiply& multiply) {
+  const auto count = static_cast<std::size_t>(outliers.count);
+  for (std::size_t i = 0; i < count; ++i) multiply(i * lines / count, static_cast<float>(outliers.factor));
+}
+
+std::string outliers_text(const OutlierLines& outliers, const char* lines) {
+  if (outliers.count == 0) return "";
+  std::ostringstream text;
+  text << ", " << outliers.count << ' ' << lines << " times " << outliers.factor;
+  return text.str();
+}
+
+/// Draws all of `room`, in pieces, so that a run can be cancelled between them.
+void draw_values(const MatrixDraws& draws, int threads, const Progress& progress, std::span<float> room) {
+  constexpr std::size_t most = 1 << 20;
+  for (std::size_t begin = 0; begin < room.size(); begin += most) {
+    const std::span<float> some = room.subspan(begin, std::min(most, room.size() - begin));
+    parallel_for(some.size(), threads, [&](std::size_t first, std::size_t last) {
+      sample(draws.distribution, draws.seed, begin + first, some.subspan(first, last - first));
+    });
+    if (progress) progress(0);
+  }
+}
+
+Matrix matrix_from(const MatrixDraws& draws, int threads, const Progress& progress) {
+  // 1. Sizes.
+  if (draws.rows < 1 || draws.columns < 1) {
+    refuse("rows and columns must be 1 or more, not ", draws.rows, " and ", draws.columns);
+  }
+  check_dimensions(static_cast<std::uint64_t>(draws.rows), static_cast<std::uint64_t>(draws.columns));
+  check_outliers("outlier_rows", draws.outlier_rows, draws.rows);
+  check_outliers("outlier_columns", draws.outlier_columns, draws.columns);
+  Matrix matrix;
+  matrix.rows = static_cast<std::size_t>(draws.rows);
+  matrix.columns = static_cast<std::size_t>(draws.columns);
+  // 2. Values.
+  matrix.room.resize(matrix.rows * matrix.columns);
+  draw_values(draws, threads, progress, matrix.room);
+  for_each_outlier(draws.outlier_rows, matrix.rows, [&](std::size_t row, float factor) {
+    for (std::size_t j = 0; j < matrix.columns; ++j) matrix.room[row * matrix.columns + j] *= factor;
+  });
+  for_each_outlier(draws.outlier_columns, matrix.columns, [&](std::size_t column, float factor) {
+    for (std::size_t i = 0; i < matrix.rows; ++i) matrix.room[i * matrix.columns + column] *= factor;
+  });
+  matrix.values = matrix.room;
+  // 3. Words.
+  std::string& text = matrix.description = matrix_text(matrix) + " drawn with seed ";
+  text += std::to_string(draws.seed) + " from " + std::string(draws.distribution.name);
+  text += outliers_text(draws.outlier_rows, "rows") + outliers_text(draws.outlier_columns, "columns");
+  return matrix;
+}
+
+/// A file's elements, row-major.
+template <typename T>
+std::vector<T> elements_of(TensorFile& file, std::size_t rows, std::size_t columns) {
+  std::vector<T> stored(rows * columns);
+  file.read(0, std::span<T>(stored));
+  if (!file.fortran_order()) return stored;
+  std::vector<T> ordered(stored.size());
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t j = 0; j < columns; ++j) ordered[i * columns + j] = stored[j * rows + i];
+  }
+  return ordered;
+}
+
+Matrix matrix_from(const StoredTensor& stored, int /*threads*/, const Progress& /*progress*/) {
+  TensorFile file(stored.path, stored.tensor);
+  const std::string name = printable(stored.path.native());
+  if (file.shape().size() != 2) {
+    refuse(name, ": a tensor must have two dimensions, and this one has shape ", dimensions_text(file.shape()));
+  }
+  check_dimensions(file.shape()[0], file.shape()[1]);
+  Matrix matrix;
+  matrix.type = file.type();
+  matrix.rows = static_cast<std::size_t>(file.shape()[0]);
+  matrix.columns = static_cast<std::size_t>(file.shape()[1]);
+  switch (file.type()) {
+    case ElementType::float32:
+      matrix.room = elements_of<float>(file, matrix.rows, matrix.columns);
+      matrix.values = matrix.room;
+      break;
+    case ElementType::bfloat16:
+      matrix.bfloat_room = elements_of<BFloat16>(file, matrix.rows, matrix.columns);
+      hold(std::span<const BFloat16>(matrix.bfloat_room), matrix);
+      break;
+    case ElementType::float16:
+      hold(std::span<const Half>(elements_of<Half>(file, matrix.rows, matrix.columns)), matrix);
+      break;
+    case ElementType::float64:
+    case ElementType::uint8:
+      refuse(name, " holds ", name_of(file.type()), "; float32, float16 and bfloat16 are quantized");
+  }
+  matrix.description = matrix_text(matrix) + " of " + name;
+  if (!file.name().empty()) matrix.description += ", tensor " + printable(file.name());
+  return matrix;
+}
+
+Matrix matrix_from(const MatrixArray& array, int /*threads*/, const Progress& /*progress*/) {
+  check_dimensions(array.rows, array.columns);
+  Matrix matrix;
+  matrix.rows = array.rows;
+  matrix.columns = array.columns;
+  std::visit(
+      [&]<typename T>(std::span<const T> values) {
+        if (values.size() != array.rows * array.columns) {
+          refuse("a matrix of ", array.rows, " x ", array.columns, " must not have ", values.size(), " values");
+        }
+        if constexpr (std::is_same_v<T, double>) {
+          refuse("values are float64; float32, float16 and bfloat16 are quantized");
+        } else {
+          hold(values, matrix);
+        }
+        if (std::is_same_v<T, Half>) matrix.type = ElementType::float16;
+        if (std::is_same_v<T, BFloat16>) matrix.type = ElementType::bfloat16;
+      },
+      array.values);
+  matrix.description = matrix_text(matrix) + " of an array";
+  return matrix;
+}
+
+}  // namespace
+
+Matrix matrix_of(const MatrixSource& source, int threads, const Progress& progress) {
+  return std::visit([&](const auto& one) { return matrix_from(one, threads, progress); }, source);
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the columnwise copy costs that is made of the rowwise one: recomputed with NumPy and ml_dtypes."""
+
+import csv
+import json
+import signal
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fp8lab
+
+F = np.float32
+E4M3, E5M2, E2M1 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn
+LARGEST = {E4M3: F(448), E5M2: F(57344), E2M1: F(6)}
+
+
+def cast(x, dtype):
+    """To nearest even, and to the largest value beyond it."""
+    return np.clip(x, -LARGEST[dtype], LARGEST[dtype]).astype(dtype).astype(np.float32)
+
+
+def blocks(x, width):
+    return x.reshape(x.shape[0], -1, width)
+
+
+def mx(dtype, exponent_of):
+    def quantized(x):
+        tiles = blocks(x, 32)
+        exponents = exponent_of(np.abs(tiles).max(-1, keepdims=True), LARGEST[dtype])
+        codes = cast(np.ldexp(tiles, -exponents), dtype)
+        scales = np.broadcast_to(np.ldexp(F(1), exponents), tiles.shape)
+        return np.ldexp(codes, exponents).reshape(x.shape), codes.reshape(x.shape), scales.reshape(x.shape)
+
+    return quantized
+
+
+def floor_rule(amax, largest):
+    return np.where(amax == 0, -127, np.frexp(amax)[1] - np.frexp(largest)[1])
+
+
+def te_rule(amax, largest):
+    mantissa, exponent = np.frexp(amax * (F(1) / largest))
+    return exponent - (mantissa == 0.5)
+
+
+def float_scales(width, power_of_two=False):
+    def quantized(x):
+        tiles = blocks(x, width) if width else x.reshape(1, 1, -1)
+        scale = F(448) / np.abs(tiles).max(-1, keepdims=True)
+        if power_of_two:
+            scale = np.exp2(np.floor(np.log2(scale)))
+        codes = cast(tiles * scale, E4M3)
+        scale_inv = np.broadcast_to(F(1) / scale, tiles.shape)
+        return (codes * scale_inv).reshape(x.shape), codes.reshape(x.shape), scale_inv.reshape(x.shape)
+
+    return quantized
+
+
+def nvfp4(x):
+    tiles, largest = blocks(x, 16), np.abs(x).max()
+    s = F(2688) / largest
+    d = cast(np.abs(tiles).max(-1, keepdims=True) * (s * (F(1) / F(6))), E4M3)
+    with np.errstate(divide="ignore"):
+        inverse = np.minimum(F(1) / (d * (F(1) / s)), np.finfo(F).max)
+    codes = cast(tiles * inverse, E2M1)
+    factor = np.broadcast_to(d * largest * (F(1) / F(2688)), tiles.shape)
+    return (codes * factor).reshape(x.shape), codes.reshape(x.shape), factor.reshape(x.shape)
+
+
+RECIPES = {
+    "te_mxfp8": mx(E4M3, te_rule),
+    "ocp_mxfp8_e4m3": mx(E4M3, floor_rule),
+    "ocp_mxfp8_e5m2": mx(E5M2, floor_rule),
+    "ocp_mxfp4": mx(E2M1, floor_rule),
+    "te_nvfp4": nvfp4,
+    "te_block_1x128": float_scales(128, True),
+    "te_block_1x128_fp32": float_scales(128),
+    "te_current_scaling": float_scales(None),
+    "te_current_scaling_pow2": float_scales(None, True),
+}
+
+
+def columnwise(quantized, x):
+    return tuple(np.ascontiguousarray(part.T) for part in quantized(np.ascontiguousarray(x.T)))
+
+
+def expected(x, quantized):
+    """The counts and measures, all but the saturated ones."""
+    rowwise, original, again = quantized(x)[0], *(columnwise(quantized, y) for y in (x, quantized(x)[0]))
+    signal_power = np.sum(np.square(x, dtype=np.float64))
+
+    def decibels(y):
+        return 10 * np.log10(signal_power / np.sum(np.square(y.astype(np.float64) - x)))
+
+    counts = {
+        "transposed_differ": rowwise != original[0],
+        "values_differ": again[0] != original[0],
+        "codes_differ": again[1] != original[1],
+        "scales_differ": again[2] != original[2],
+        "underflows_original": (original[0] == 0) & (x != 0),
+        "underflows_requantized": (again[0] == 0) & (x != 0),
+        "extra_underflows": (again[0] == 0) & (original[0] != 0),
+    }
+    difference = np.sum(np.square(again[0].astype(np.float64) - original[0]))
+    usable = (again[2] != 0) & (original[2] != 0)
+    factors = again[2][usable].astype(np.float64) / original[2][usable]
+    measures = {
+        "sqnr_rowwise_db": decibels(rowwise),
+        "sqnr_original_db": decibels(original[0]),
+        "sqnr_requantized_db": decibels(again[0]),
+        "loss_db": decibels(original[0]) - decibels(again[0]),
+        "relative_rms_difference": np.sqrt(difference / signal_power),
+        "widest_scale_factor": np.maximum(factors, 1 / factors).max(),
+    }
+    return {name: np.count_nonzero(where) for name, where in counts.items()}, measures, (original[0], again[0])
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    x = fp8lab.sample("student_t", 256 * 384, seed=11).reshape(256, 384)
+    x[5] *= 64
+    x[:, 17] *= F(1 / 512)
+    return x
+
+
+def test_every_recipe_is_as_numpy_and_ml_dtypes_compute_it(matrix):
+    result = fp8lab.experiments.transpose(matrix, recipes=list(RECIPES))
+    assert [one["name"] for one in result["recipes"]] == list(RECIPES)
+    assert (result["rows"], result["columns"], result["type"]) == (256, 384, "float32")
+    for one in result["recipes"]:
+        counts, measures, (original, requantized) = expected(matrix, RECIPES[one["name"]])
+        assert {name: one["counts"][name] for name in counts} == counts, one["name"]
+        for name, value in measures.items():
+            assert one[name] == pytest.approx(value, rel=1e-9, abs=1e-9), (one["name"], name)
+        for name, copy in (("original", original), ("requantized", requantized)):
+            histogram = one["histograms"][f"relative_error_{name}"]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                errors = np.abs((copy.astype(np.float64) - matrix) / np.abs(matrix))
+            assert histogram["zeros"] == np.count_nonzero(errors == 0)
+            assert histogram["counts"] == np.histogram(errors[errors > 0], histogram["edges"])[0].tolist()
+            binades = one["histograms"][f"error_{name}"]
+            sizes = np.abs(copy.astype(np.float64) - matrix)
+            assert binades["counts"] == np.histogram(sizes[sizes > 0], binades["edges"])[0].tolist()
+
+
+def test_differences_in_units_in_the_last_place(matrix):
+    [one] = fp8lab.experiments.transpose(matrix, recipes="ocp_mxfp8_e4m3")["recipes"]
+    copy = columnwise(RECIPES["ocp_mxfp8_e4m3"], matrix)
+    again = columnwise(RECIPES["ocp_mxfp8_e4m3"], RECIPES["ocp_mxfp8_e4m3"](matrix)[0])
+    units = np.exp2(np.maximum(np.frexp(copy[1])[1] - 1, -6) - 3.0) * copy[2]
+    differences = (again[0].astype(np.float64) - copy[0]) / units
+    histogram = one["histograms"]["difference_ulps"]
+    assert histogram["zeros"] == np.count_nonzero(differences == 0) > 0
+    assert histogram["counts"] == np.histogram(differences[differences != 0], histogram["edges"])[0].tolist()
+
+
+def test_power_of_two_scales_lose_less_than_float_scales():
+    result = fp8lab.experiments.transpose(recipes=["te_block_1x128", "te_block_1x128_fp32"])
+    power_of_two, floats = result["recipes"]
+    assert abs(power_of_two["loss_db"]) < 1e-6
+    assert 2.9 < floats["loss_db"] < 3.1
+
+
+def test_outlier_rows_turn_the_loss_as_the_readme_says():
+    result = fp8lab.experiments.transpose(outlier_rows=(8, 64), threads=2)
+    loss = {one["name"]: one["loss_db"] for one in result["recipes"]}
+    assert max(loss["ocp_mxfp8_e4m3"], loss["ocp_mxfp8_e5m2"], loss["ocp_mxfp4"]) < -0.5
+    assert f"{loss['te_block_1x128_fp32']:.0f}" == "15"
+    assert abs(loss["te_mxfp8"]) < 1e-6 and abs(loss["te_block_1x128"]) < 1e-6
+
+
+def test_the_readme_says_how_many_amaxes_make_another_scale():
+    """Over every mantissa of an amax; its exponent changes nothing."""
+    amax = (np.arange(2**23, dtype=np.uint32) | np.uint32(0x3F800000)).view(np.float32)
+    scale = F(448) / amax
+    scale_inv = F(1) / scale
+    again = F(448) / (F(448) * scale_inv)
+    assert f"{np.mean(F(1) / again != scale_inv):.1%}" == "6.8%"
+    assert f"{np.mean(again != scale):.1%}" == "18.8%"
+    # A code's value times the new scale is the code again but for roundings, far from half of its last place.
+    codes = np.arange(0x7F, dtype=np.uint8).view(E4M3).astype(np.float32)
+    for first in range(0, 2**23, 2**20 + 1):
+        some = slice(first, first + 4096)
+        back = (codes[:, None] * scale_inv[None, some]) * again[None, some]
+        assert (cast(back, E4M3) == codes[:, None]).all()
+
+
+def test_draws_arrays_and_files_give_the_same(tmp_path):
+    drawn = fp8lab.experiments.transpose(
+        distribution="laplace", seed=3, rows=64, columns=96, outlier_rows=(3, 32.0), outlier_columns=(2, 0.5), recipes=["te_mxfp8"]
+    )
+    x = fp8lab.sample("laplace", 64 * 96, seed=3).reshape(64, 96)
+    x[[0, 21, 42]] *= 32
+    x[:, [0, 48]] *= F(0.5)
+    from_array = fp8lab.experiments.transpose(x, recipes=["te_mxfp8"])
+    assert drawn["recipes"] == from_array["recipes"]
+    np.save(tmp_path / "x.npy", np.asfortranarray(x))
+    assert fp8lab.experiments.transpose(file=tmp_path / "x.npy", recipes="te_mxfp8")["recipes"] == drawn["recipes"]
+    assert fp8lab.experiments.transpose(np.asfortranarray(x), recipes="te_mxfp8", threads=3)["recipes"] == drawn["recipes"]
+
+
+def test_bfloat16_and_halves_come_as_they_are():
+    x = fp8lab.sample("normal", 64 * 64, seed=1).reshape(64, 64)
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        narrow = x.astype(dtype)
+        result = fp8lab.experiments.transpose(narrow, recipes=["te_mxfp8", "te_current_scaling"])
+        assert result["type"] == np.dtype(dtype).name
+        wide = fp8lab.experiments.transpose(narrow.astype(np.float32), recipes=["te_mxfp8", "te_current_scaling"])
+        assert result["recipes"] == wide["recipes"]
+
+
+def test_recipes_of_ones_own_have_the_names_of_their_fields():
+    own = [fp8lab.MxBlock(rule="ceil"), fp8lab.MxBlock(format="e5m2", rule="even"), fp8lab.Block(), "te_mxfp8"]
+    result = fp8lab.experiments.transpose(rows=128, columns=128, recipes=own)
+    names = ["MxBlock(rule='ceil')", "MxBlock(format='e5m2', rule='even')", "Block()", "te_mxfp8"]
+    assert [one["name"] for one in result["recipes"]] == names
+    assert result["recipes"][1]["format"] == "e5m2"
+    one = fp8lab.recipes()[7]
+    assert fp8lab.experiments.transpose(rows=64, columns=64, recipes=one)["recipes"][0]["name"] == one.name
+
+
+def test_files(tmp_path):
+    result = fp8lab.experiments.transpose(rows=128, columns=128, out=tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert len(names) == 2 + 5 * 10 and {"transpose.json", "summary.csv", "01_te_mxfp8_difference_ulps.csv"} < names
+    assert json.loads((tmp_path / "out" / "transpose.json").read_text())["recipes"] == result["recipes"]
+    with (tmp_path / "out" / "summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["recipe"] for row in rows] == [one["name"] for one in result["recipes"]]
+    assert [float(row["loss_db"]) for row in rows] == [one["loss_db"] for one in result["recipes"]]
+    assert [int(row["codes_differ"]) for row in rows] == [one["counts"]["codes_differ"] for one in result["recipes"]]
+    assert "te_mxfp8" in str(result)
+
+
+def test_wrong_arguments_are_named(tmp_path):
+    transpose = fp8lab.experiments.transpose
+    for arguments, error, message in [
+        ({"x": np.ones(32, F)}, ValueError, r"x must have two dimensions, not shape \(32,\)"),
+        ({"x": np.ones((2, 32, 32), F)}, ValueError, r"not shape \(2, 32, 32\)"),
+        ({"x": np.ones((32, 32))}, TypeError, "x must be float32, float16 or bfloat16, not float64"),
+        ({"x": np.ones((32, 0), F)}, ValueError, "from 1 to 2\\^27 elements, not 32 x 0"),
+        ({"x": np.ones((32, 48), F)}, ValueError, "te_mxfp8: columns must be a multiple of 32"),
+        ({"x": np.ones((48, 32), F)}, ValueError, "te_mxfp8: rows must be a multiple of 32"),
+        ({"recipes": ["mxfp8"]}, ValueError, "unknown recipe 'mxfp8'; known: given_scale, "),
+        ({"recipes": []}, ValueError, "recipes must have at least one entry"),
+        ({"recipes": ["te_mxfp8", "te_mxfp8"]}, ValueError, "has te_mxfp8 twice"),
+        ({"recipes": [3]}, TypeError, "recipe must be a name .str. or a recipe"),
+        ({"recipes": "te_nvfp4_rht"}, ValueError, "te_nvfp4_rht turns columnwise values"),
+        ({"recipes": [fp8lab.NvFp4(stochastic_rounding=True)]}, ValueError, "needs random bits"),
+        ({"distribution": "gauss"}, ValueError, "unknown distribution 'gauss'"),
+        ({"rows": 0}, ValueError, "rows must be from 1"),
+        ({"rows": 1.5}, TypeError, "rows must be an int"),
+        ({"rows": 2**30}, ValueError, "from 1 to 2\\^27 elements"),
+        ({"outlier_rows": 3}, TypeError, r"outlier_rows must be a tuple of two numbers, \(count, factor\)"),
+        ({"outlier_rows": (2000, 2.0)}, ValueError, "outlier_rows must be from 0 to 1024 of them, not 2000"),
+        ({"outlier_columns": (1, 0.0)}, ValueError, "the factor of outlier_columns must be positive"),
+        ({"tensor": "w"}, ValueError, "tensor needs file"),
+        ({"x": np.ones((32, 32), F), "seed": 1}, ValueError, "values come from one of"),
+        ({"file": tmp_path / "none.npy"}, OSError, "cannot read"),
+        ({"threads": 0}, ValueError, "threads must be from 1"),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=message):
+            transpose(**arguments)
+    np.save(tmp_path / "one.npy", np.ones(64, F))
+    with pytest.raises(ValueError, match=r"must have two dimensions, and this one has shape \(64,\)"):
+        transpose(file=tmp_path / "one.npy")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="not a directory"):
+        transpose(rows=64, columns=64, recipes="te_mxfp8", out=tmp_path / "file")
+
+
+def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fp8lab.experiments.transpose(rows=4096, columns=4096, out=tmp_path / "out")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not (tmp_path / "out").exists()
