@@ -92,27 +92,35 @@ struct PlainMatrix {
   std::vector<double> values;
 };
 
+/// Calls use(i) for the elements of a tile that begins at (top, left).
+template <typename Use>
+void for_tile(const PlainMatrix& x, std::size_t top, std::size_t left, std::size_t high, std::size_t wide,
+              const Use& use) {
+  for (std::size_t row = top; row < std::min(top + high, x.rows); ++row) {
+    for (std::size_t column = left; column < std::min(left + wide, x.columns); ++column) use(row * x.columns + column);
+  }
+}
+
 /// `columnwise` swaps along and across.
 PlainCopy plain_copy(const PlainMatrix& x, const PlainRecipe& recipe, bool columnwise) {
   std::size_t high = columnwise ? recipe.along : recipe.across;
   std::size_t wide = columnwise ? recipe.across : recipe.along;
   if (recipe.across == 0) std::tie(high, wide) = std::pair(x.rows, x.columns);
   PlainCopy copy{x.values, x.values, x.values};
-  for (std::size_t i = 0; i < x.values.size(); ++i) {
-    const std::size_t top = i / x.columns / high * high;
-    const std::size_t left = i % x.columns / wide * wide;
+  const auto quantize_tile = [&](std::size_t top, std::size_t left) {
     double amax = 0;
-    for (std::size_t r = top; r < std::min(top + high, x.rows); ++r) {
-      for (std::size_t c = left; c < std::min(left + wide, x.columns); ++c) {
-        amax = std::max(amax, std::abs(x.values[r * x.columns + c]));
-      }
-    }
+    for_tile(x, top, left, high, wide, [&](std::size_t i) { amax = std::max(amax, std::abs(x.values[i])); });
     const auto [scale, scale_inv] = recipe.rule(amax, recipe.format);
-    const double rounded = plain_rounded(static_cast<float>(x.values[i] * scale), recipe.format);
-    copy.saturated += std::abs(rounded) > recipe.format.largest ? 1 : 0;
-    copy.codes[i] = std::clamp(rounded, -recipe.format.largest, recipe.format.largest);
-    copy.values[i] = static_cast<float>(copy.codes[i] * scale_inv);
-    copy.scales[i] = scale_inv;
+    for_tile(x, top, left, high, wide, [&, by = scale, back = scale_inv](std::size_t i) {
+      const double rounded = plain_rounded(static_cast<float>(x.values[i] * by), recipe.format);
+      copy.saturated += std::abs(rounded) > recipe.format.largest ? 1 : 0;
+      copy.codes[i] = std::clamp(rounded, -recipe.format.largest, recipe.format.largest);
+      copy.values[i] = static_cast<float>(copy.codes[i] * back);
+      copy.scales[i] = back;
+    });
+  };
+  for (std::size_t top = 0; top < x.rows; top += high) {
+    for (std::size_t left = 0; left < x.columns; left += wide) quantize_tile(top, left);
   }
   return copy;
 }
