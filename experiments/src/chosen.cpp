@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <stdexcept>
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
@@ -40,5 +41,22 @@ std::string_view name_of(Rounding rounding) {
 }
 
 void check_deterministic(Rounding rounding) { (void)choose_rounding(name_of(rounding)); }
+
+ChosenRecipe choose_recipe(std::string_view text) {
+  constexpr std::string_view prefix = "mx:";
+  if (text.starts_with(prefix)) {
+    const std::string_view rest = text.substr(prefix.size());
+    const std::size_t colon = rest.find(':');
+    if (colon == std::string_view::npos) {
+      throw std::invalid_argument("'" + std::string(text) + "' is no mx:FORMAT:RULE, such as mx:e2m3:even");
+    }
+    const MxBlock recipe{.format = find_format(rest.substr(0, colon)).format,
+                         .rule = find_mx_rule(rest.substr(colon + 1))};
+    check_recipe(recipe);
+    return {std::string(text), recipe};
+  }
+  const NamedRecipe& named = find_recipe(text);
+  return {std::string(named.name), named.recipe};
+}
 
 }  // namespace fp8lab::experiments

@@ -83,7 +83,7 @@ void add_transpose(CLI::App& app, Command& chosen) {
       "  fp8lab transpose --file model.safetensors --tensor w   a tensor of your own");
   std::string shown;
   for (const std::string_view name : default_transpose_recipes) shown.append(shown.empty() ? "" : ",").append(name);
-  add_list(*command, "--recipes", options->arguments.recipes, choose_transpose_recipe,
+  add_list(*command, "--recipes", options->arguments.recipes, choose_recipe,
            "what quantizes (fp8lab recipes lists them)", shown);
   add_matrix(*command, *options);
   add_output(*command, options->output, "transpose.json, summary.csv and a CSV a histogram");

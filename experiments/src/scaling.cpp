@@ -274,21 +274,6 @@ std::vector<NamedHistogram> MeasuredScaling::histograms() const {
           {"ulp_error", "error of the scaled value in units in the last place of the format", ulp_error}};
 }
 
-ChosenRecipe choose_recipe(std::string_view text) {
-  constexpr std::string_view prefix = "mx:";
-  if (text.starts_with(prefix)) {
-    const std::string_view rest = text.substr(prefix.size());
-    const std::size_t colon = rest.find(':');
-    if (colon == std::string_view::npos) refuse("'", text, "' is no mx:FORMAT:RULE, such as mx:e2m3:even");
-    const MxBlock recipe{.format = find_format(rest.substr(0, colon)).format,
-                         .rule = find_mx_rule(rest.substr(colon + 1))};
-    check_recipe(recipe);
-    return {std::string(text), recipe};
-  }
-  const NamedRecipe& named = find_recipe(text);
-  return {std::string(named.name), named.recipe};
-}
-
 Delayed choose_delayed(std::string_view text) {
   const std::size_t colon = text.find(':');
   Delayed recipe;

@@ -20,11 +20,11 @@ namespace {
 constexpr std::size_t elements_a_part = 1 << 16;  // fixed, so that sums never depend on threads
 constexpr std::size_t parts_a_call = 64;
 
-void check_recipes(const std::vector<TransposeRecipe>& recipes) {
+void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   std::vector<std::string> names;
-  std::ranges::transform(recipes, std::back_inserter(names), &TransposeRecipe::name);
+  std::ranges::transform(recipes, std::back_inserter(names), &ChosenRecipe::name);
   check_filled_list("recipes", names);
-  for (const TransposeRecipe& one : recipes) {
+  for (const ChosenRecipe& one : recipes) {
     check_recipe(one.recipe);
     const auto* nvfp4 = std::get_if<NvFp4>(&one.recipe);
     if (nvfp4 == nullptr) continue;
@@ -171,7 +171,7 @@ std::uint64_t differing_codes(const Quantized& a, const Quantized& b) {
 
 /// Measures one recipe; `copies` has room for the matrix. Calls step(share).
 template <typename Step>
-MeasuredTranspose measure_recipe(const TransposeRecipe& recipe, const Matrix& matrix, int threads, Copies& copies,
+MeasuredTranspose measure_recipe(const ChosenRecipe& recipe, const Matrix& matrix, int threads, Copies& copies,
                                  const Step& step) {
   MeasuredTranspose measured(recipe);
   try {
@@ -192,18 +192,13 @@ MeasuredTranspose measure_recipe(const TransposeRecipe& recipe, const Matrix& ma
 
 }  // namespace
 
-TransposeRecipe choose_transpose_recipe(std::string_view name) {
-  const NamedRecipe& found = find_recipe(name);
-  return {std::string(found.name), found.recipe};
-}
-
-std::vector<TransposeRecipe> transpose_recipes() {
-  std::vector<TransposeRecipe> recipes;
-  std::ranges::transform(default_transpose_recipes, std::back_inserter(recipes), choose_transpose_recipe);
+std::vector<ChosenRecipe> transpose_recipes() {
+  std::vector<ChosenRecipe> recipes;
+  std::ranges::transform(default_transpose_recipes, std::back_inserter(recipes), choose_recipe);
   return recipes;
 }
 
-MeasuredTranspose::MeasuredTranspose(TransposeRecipe what)
+MeasuredTranspose::MeasuredTranspose(ChosenRecipe what)
     : recipe(std::move(what)),
       error_original(BinadeBins{-149, 127}),  // what float32 holds
       error_requantized(BinadeBins{-149, 127}),

@@ -192,7 +192,7 @@ struct JsonOfMatrix {
 Json json_of(const TransposeArguments& arguments) {
   Json json = std::visit(JsonOfMatrix{}, arguments.source);
   json["recipes"] = Json::array();
-  for (const TransposeRecipe& one : arguments.recipes) json["recipes"].push_back(one.name);
+  for (const ChosenRecipe& one : arguments.recipes) json["recipes"].push_back(one.name);
   return json;
 }
 
@@ -222,7 +222,7 @@ Json json_of(const MeasuredTranspose& one) {
 }
 
 /// A recipe's name as part of a file's: it may be a record of the user's own.
-std::string transpose_file(std::size_t row, const TransposeRecipe& recipe, const std::string& histogram) {
+std::string transpose_file(std::size_t row, const ChosenRecipe& recipe, const std::string& histogram) {
   std::string name = recipe.name.substr(0, 40);
   std::ranges::replace_if(
       name, [](unsigned char c) { return c >= 0x80 || (std::isalnum(c) == 0 && c != '.' && c != '-'); }, '_');

@@ -197,7 +197,7 @@ TransposeArguments transposing(const std::vector<float>& values, std::size_t row
   TransposeArguments arguments;
   arguments.source = MatrixArray{std::span<const float>(values), rows, values.size() / rows};
   arguments.recipes.clear();
-  for (const std::string& name : names) arguments.recipes.push_back(choose_transpose_recipe(name));
+  for (const std::string& name : names) arguments.recipes.push_back(choose_recipe(name));
   return arguments;
 }
 
@@ -411,8 +411,7 @@ TEST_CASE("transpose: arrays and files give the same, whatever the type that hol
 TEST_CASE("transpose: wrong arguments are refused with the rule") {
   TransposeArguments arguments = drawing(64, 64, 1, {"te_mxfp8"});
   auto& draws = std::get<MatrixDraws>(arguments.source);
-  CHECK_THROWS_WITH(choose_transpose_recipe("mxfp8"),
-                    ContainsSubstring("unknown recipe 'mxfp8'; known: given_scale, "));
+  CHECK_THROWS_WITH(choose_recipe("mxfp8"), ContainsSubstring("unknown recipe 'mxfp8'; known: given_scale, "));
   SECTION("sizes") {
     draws.columns = 48;
     CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("te_mxfp8: columns must be a multiple of 32") &&
@@ -441,7 +440,7 @@ TEST_CASE("transpose: wrong arguments are refused with the rule") {
                       ContainsSubstring("recipes must have each entry once, and has te_mxfp8 twice"));
     arguments.recipes.clear();
     CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("recipes must have at least one entry"));
-    arguments.recipes = {choose_transpose_recipe("te_nvfp4_rht")};
+    arguments.recipes = {choose_recipe("te_nvfp4_rht")};
     CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("te_nvfp4_rht turns columnwise values"));
     arguments.recipes = {{"sr", NvFp4{.stochastic_rounding = true}}};
     CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("sr needs random bits"));

@@ -6,6 +6,7 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/recipe.hpp"
 
 namespace fp8lab::experiments {
 
@@ -32,5 +33,14 @@ struct ChosenProfile {
 
 /// Throws std::invalid_argument where the rounding is stochastic.
 void check_deterministic(Rounding rounding);
+
+/// A recipe without memory, as it was named.
+struct ChosenRecipe {
+  std::string name;
+  Recipe recipe;
+};
+/// A recipe of recipes(), or "mx:FORMAT:RULE": MX blocks of those elements and that rule. Throws std::invalid_argument
+/// that lists the known names.
+[[nodiscard]] ChosenRecipe choose_recipe(std::string_view text);
 
 }  // namespace fp8lab::experiments

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "fp8lab/experiments/chosen.hpp"
 #include "fp8lab/experiments/picture.hpp"
 #include "fp8lab/experiments/progress.hpp"
 #include "fp8lab/reference/delayed_scaling.hpp"
@@ -61,15 +62,6 @@ struct HeldMatrix {
   std::size_t columns;
 };
 using ScalingSource = std::variant<DrawnStream, GridStream, StoredStream, std::vector<HeldMatrix>>;
-
-/// A recipe without memory, as it was named.
-struct ChosenRecipe {
-  std::string name;
-  Recipe recipe;
-};
-/// A recipe of recipes(), or "mx:FORMAT:RULE": MX blocks of those elements and that rule. Throws std::invalid_argument
-/// that lists the known names.
-[[nodiscard]] ChosenRecipe choose_recipe(std::string_view text);
 
 /// "ALGORITHM:LENGTH", such as "max:1024" or "most_recent:1": Delayed with that amax_compute_algo and amax_history_len.
 [[nodiscard]] Delayed choose_delayed(std::string_view text);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fp8lab/experiments/cast.hpp"
+#include "fp8lab/experiments/chosen.hpp"
 #include "fp8lab/experiments/picture.hpp"
 #include "fp8lab/experiments/progress.hpp"
 #include "fp8lab/experiments/tensor_file.hpp"
@@ -47,25 +48,17 @@ struct MatrixArray {
 /// float64 is refused. A StoredTensor has two dimensions.
 using MatrixSource = std::variant<MatrixDraws, StoredTensor, MatrixArray>;
 
-/// A recipe under the name that results give it.
-struct TransposeRecipe {
-  std::string name;
-  Recipe recipe;
-};
-/// One of recipes(). Throws std::invalid_argument that lists the known names.
-[[nodiscard]] TransposeRecipe choose_transpose_recipe(std::string_view name);
-
 /// The recipes that are compared where none is chosen: 1-D blocks with scales that are powers of two (MX, 1 x 128) and
 /// that are not (1 x 128, NVFP4), 2-D blocks, and one scale for the tensor.
 inline constexpr std::array<std::string_view, 10> default_transpose_recipes{
     "te_mxfp8",       "ocp_mxfp8_e4m3",      "ocp_mxfp8_e5m2",   "ocp_mxfp4",          "te_nvfp4",
     "te_block_1x128", "te_block_1x128_fp32", "te_block_128x128", "te_current_scaling", "te_current_scaling_pow2"};
-[[nodiscard]] std::vector<TransposeRecipe> transpose_recipes();
+[[nodiscard]] std::vector<ChosenRecipe> transpose_recipes();
 
 /// What to quantize, and how.
 struct TransposeArguments {
   MatrixSource source = MatrixDraws{};
-  std::vector<TransposeRecipe> recipes = transpose_recipes();
+  std::vector<ChosenRecipe> recipes = transpose_recipes();
   int threads = 1;  ///< changes nothing but the time
 };
 
@@ -105,9 +98,9 @@ inline constexpr std::array transpose_counts{
 /// A recipe's three copies of the matrix, measured on every element. Copies are compared dequantized, in float32; zeros
 /// of either sign are equal, and so are NaNs. Errors are the copy minus the value, in double.
 struct MeasuredTranspose {
-  explicit MeasuredTranspose(TransposeRecipe what);
+  explicit MeasuredTranspose(ChosenRecipe what);
 
-  TransposeRecipe recipe;
+  ChosenRecipe recipe;
   ErrorTotals rowwise;
   ErrorTotals original;
   ErrorTotals requantized;
