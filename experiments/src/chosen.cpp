@@ -43,9 +43,9 @@ std::string_view name_of(Rounding rounding) {
 void check_deterministic(Rounding rounding) { (void)choose_rounding(name_of(rounding)); }
 
 ChosenRecipe choose_recipe(std::string_view text) {
-  constexpr std::string_view prefix = "mx:";
-  if (text.starts_with(prefix)) {
-    const std::string_view rest = text.substr(prefix.size());
+  constexpr std::string_view mx_prefix = "mx:";
+  if (text.starts_with(mx_prefix)) {
+    const std::string_view rest = text.substr(mx_prefix.size());
     const std::size_t colon = rest.find(':');
     if (colon == std::string_view::npos) {
       throw std::invalid_argument("'" + std::string(text) + "' is no mx:FORMAT:RULE, such as mx:e2m3:even");
