@@ -40,12 +40,6 @@ std::vector<Curves> by_distribution(const AccumulateResult& result) {
   return groups;
 }
 
-/// What the i-th curve of a distribution is called in tables and pictures: a to z, then A to Z, then '+'.
-char mark_of(std::size_t i) {
-  constexpr std::string_view marks = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  return i < marks.size() ? marks[i] : '+';
-}
-
 std::string formats_text(const AccumulateCurve& curve) {
   if (curve.format_a.name == curve.format_b.name) return curve.format_a.name;
   return curve.format_a.name + " x " + curve.format_b.name;

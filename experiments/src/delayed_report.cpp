@@ -22,12 +22,6 @@ bool are_equal(const ReplayedScales& a, const ReplayedScales& b) {
                     [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); });
 }
 
-/// a to z, then A to Z, then '+'.
-char group_mark(std::size_t i) {
-  constexpr std::string_view marks = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  return i < marks.size() ? marks[i] : '+';
-}
-
 std::vector<Group> groups_of(const DelayedResult& result, const ReplayedTensor& tensor) {
   std::vector<Group> groups;
   for (std::size_t i = 0; i < tensor.variants.size(); ++i) {
@@ -39,7 +33,7 @@ std::vector<Group> groups_of(const DelayedResult& result, const ReplayedTensor& 
     if (same != groups.end()) {
       same->variants.push_back(i);
     } else {
-      groups.push_back({group_mark(groups.size()), {i}});
+      groups.push_back({mark_of(groups.size()), {i}});
     }
   }
   return groups;

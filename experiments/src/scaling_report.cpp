@@ -12,12 +12,6 @@
 namespace fp8lab::experiments {
 namespace {
 
-/// What the i-th recipe is called in tables and pictures: a to z, then A to Z, then '+'.
-char recipe_mark(std::size_t i) {
-  constexpr std::string_view marks = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  return i < marks.size() ? marks[i] : '+';
-}
-
 std::string db_text(double db) { return std::isnan(db) ? "-" : formatted("%.3f", db); }
 
 /// A share in percent; none at all shows as a plain 0.
@@ -31,7 +25,7 @@ std::string recipes_text(const ScalingResult& result, const TextStyle& style) {
       {"# recipe", "SQNR dB", "lowest", "at step", "saturated", "underflows", "clipped blocks"}};
   for (std::size_t i = 0; i < result.measured.size(); ++i) {
     const MeasuredScaling& measured = result.measured[i];
-    rows.push_back({formatted("%c ", recipe_mark(i)) + measured.name,
+    rows.push_back({formatted("%c ", mark_of(i)) + measured.name,
                     db_text(measured.totals.count > 0 ? measured.totals.sqnr_db() : std::nan("")),
                     db_text(measured.steps[measured.worst].sqnr_db), std::to_string(measured.worst),
                     share_text(measured.saturated, measured.elements),
@@ -67,7 +61,7 @@ std::string by_step_text(const ScalingResult& result, const TextStyle& style) {
   const std::size_t columns =
       std::min(result.measured.size(), static_cast<std::size_t>(std::max(1, style.width / width - 2)));
   std::vector<std::vector<std::string>> rows{{"step", "amax"}};
-  for (std::size_t i = 0; i < columns; ++i) rows.front().push_back(formatted("%c", recipe_mark(i)));
+  for (std::size_t i = 0; i < columns; ++i) rows.front().push_back(formatted("%c", mark_of(i)));
   for (const std::size_t step : telling_steps(result.amaxes)) {
     rows.push_back({std::to_string(step), formatted("%.4g", result.amaxes[step])});
     for (std::size_t i = 0; i < columns; ++i) {
@@ -85,7 +79,7 @@ std::string by_step_text(const ScalingResult& result, const TextStyle& style) {
 std::string lines_text(const ScalingResult& result, const TextStyle& style) {
   std::vector<Line> lines;
   for (std::size_t i = 0; i < result.measured.size(); ++i) {
-    Line& line = lines.emplace_back(Line{recipe_mark(i), {}, {}});
+    Line& line = lines.emplace_back(Line{mark_of(i), {}, {}});
     for (std::size_t step = 0; step < result.amaxes.size(); ++step) {
       line.x.push_back(static_cast<double>(step));
       line.y.push_back(result.measured[i].steps[step].rms);
@@ -101,7 +95,7 @@ std::string binades_text(const ScalingResult& result, const TextStyle& style) {
   std::vector<const Histogram*> histograms;
   const std::size_t columns = std::min(result.measured.size(), columns_that_fit(style));
   for (std::size_t i = 0; i < columns; ++i) {
-    titles.push_back(formatted("%c", recipe_mark(i)));
+    titles.push_back(formatted("%c", mark_of(i)));
     histograms.push_back(&result.measured[i].relative_error);
   }
   std::string text = "\n|relative error| by binade, elements (2^0: all of it is lost):\n";
