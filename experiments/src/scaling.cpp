@@ -66,7 +66,6 @@ struct BlockScales {
       for (std::size_t i = 0; i < per_row; ++i) values.push_back(value(q, row * step * q.scale_columns + i));
     }
   }
-  [[nodiscard]] double at(std::size_t row, std::size_t column) const { return values[index(row, column)]; }
   [[nodiscard]] std::size_t index(std::size_t row, std::size_t column) const {
     return row / size.rows * per_row + column / size.columns;
   }
