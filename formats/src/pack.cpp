@@ -24,6 +24,14 @@ std::uint32_t packed(std::uint64_t codes) {
   return static_cast<std::uint32_t>(codes | codes >> 16);
 }
 
+/// The inverse of packed().
+std::uint64_t unpacked(std::uint32_t pairs) {
+  std::uint64_t codes = pairs;
+  codes = (codes | codes << 16) & 0x0000FFFF0000FFFFU;
+  codes = (codes | codes << 8) & 0x00FF00FF00FF00FFU;
+  return (codes | codes << 4) & 0x0F0F0F0F0F0F0F0FU;
+}
+
 }  // namespace
 
 void pack_pairs(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out) {
@@ -45,7 +53,16 @@ void pack_pairs(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out
 
 void unpack_pairs(std::span<const std::uint8_t> packed, std::span<std::uint8_t> out) {
   check_packed(out.size(), packed.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
+  std::size_t i = 0;
+  if constexpr (std::endian::native == std::endian::little) {
+    for (; i + 8 <= out.size(); i += 8) {
+      std::uint32_t pairs = 0;
+      std::memcpy(&pairs, &packed[i / 2], sizeof(pairs));
+      const std::uint64_t word = unpacked(pairs);
+      std::memcpy(&out[i], &word, sizeof(word));
+    }
+  }
+  for (; i < out.size(); ++i) {
     out[i] = static_cast<std::uint8_t>(i % 2 == 0 ? packed[i / 2] & 0xF : packed[i / 2] >> 4);
   }
 }

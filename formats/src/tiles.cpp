@@ -8,8 +8,11 @@
 #include <optional>
 
 #include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/targets.hpp"
+#include "vector_decode.hpp"
 #include "vector_encode.hpp"
 #include "vector_tiles.hpp"
 
@@ -20,13 +23,29 @@ float value_of(float x) { return x; }
 float value_of(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
 
 template <typename Source>
-void add_amax_of(std::span<const Source> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
+bool add_amax_of(std::span<const Source> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
   if (vector_code_allowed()) return add_amax_vector(row.data(), row.size(), tile, nan, amax.data());
+  bool finite = true;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value_of(row[i])) & 0x7FFFFFFFU;
+    finite = finite && magnitude < 0x7F800000U;
     if (nan == NanInAmax::dropped && magnitude > 0x7F800000U) continue;
     amax[i / tile] = std::max(amax[i / tile], magnitude);
   }
+  return finite;
+}
+
+template <typename Source>
+bool add_amax_of_columns_of(std::span<const Source> rows, std::size_t stride, NanInAmax nan,
+                            std::span<std::uint32_t> amax) {
+  bool finite = true;
+  const std::size_t width = amax.size();
+  if (vector_code_allowed() && rows.size() > stride) {
+    const std::size_t count = (rows.size() - width) / stride + 1;
+    return add_amax_of_columns_vector(rows.data(), count, stride, width, nan, amax.data());
+  }
+  for (std::size_t i = 0; i < rows.size(); i += stride) finite &= add_amax_of(rows.subspan(i, width), 1, nan, amax);
+  return finite;
 }
 
 float scaled(TileOperation operation, float x, float factor) {
@@ -53,11 +72,19 @@ void scale_tiles_of(std::span<const Source> row, std::size_t tile, TileOperation
 
 }  // namespace
 
-void add_amax(std::span<const float> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
-  add_amax_of(row, tile, nan, amax);
+bool add_amax(std::span<const float> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
+  return add_amax_of(row, tile, nan, amax);
 }
-void add_amax(std::span<const BFloat16> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
-  add_amax_of(row, tile, nan, amax);
+bool add_amax(std::span<const BFloat16> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
+  return add_amax_of(row, tile, nan, amax);
+}
+bool add_amax_of_columns(std::span<const float> rows, std::size_t stride, NanInAmax nan,
+                         std::span<std::uint32_t> amax) {
+  return add_amax_of_columns_of(rows, stride, nan, amax);
+}
+bool add_amax_of_columns(std::span<const BFloat16> rows, std::size_t stride, NanInAmax nan,
+                         std::span<std::uint32_t> amax) {
+  return add_amax_of_columns_of(rows, stride, nan, amax);
 }
 void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
                  std::span<float> out) {
@@ -66,6 +93,12 @@ void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation ope
 void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
                  std::span<const float> factors, std::span<float> out) {
   scale_tiles_of(row, tile, operation, factors, out);
+}
+
+float overflow_from(const Format& format) {
+  const auto code = static_cast<std::uint32_t>(format.max_code());
+  const auto largest = decode(format, code);
+  return largest + (largest - decode(format, code - 1)) / 2;
 }
 
 struct TileEncoder::Cast {
@@ -82,13 +115,15 @@ TileEncoder::TileEncoder(const Format& format, const CastPolicy& policy)
 
 template <typename Source>
 void TileEncoder::encode_row(std::span<const Source> row, std::size_t tile, TileOperation operation,
-                             std::span<const float> factors, std::span<std::uint8_t> out) const {
+                             std::span<const float> factors, bool pairs, std::span<std::uint8_t> out,
+                             const EncodeHints& hints) const {
   // 1. Most in one go.
   const bool fused = cast_->vector && cast_->vector->plain && operation == TileOperation::multiply;
-  std::size_t done =
-      fused ? encode_tiles_vector(*cast_->vector, row.data(), row.size(), tile, factors.data(), out.data()) : 0;
+  const TilesToEncode<Source> tiles{row.data(), row.size(), tile, factors.data(), pairs, hints.in_range, hints.ahead};
+  std::size_t done = fused ? encode_tiles_vector(*cast_->vector, tiles, out.data()) : 0;
   // 2. The rest by way of the scaled values, in pieces of whole tiles or of one.
   std::array<float, 512> room;
+  std::array<std::uint8_t, 512> apart;
   while (done < row.size()) {
     const std::size_t within = done % tile;
     const std::size_t most = tile >= room.size() ? std::min(tile - within, room.size()) : room.size() / tile * tile;
@@ -96,7 +131,7 @@ void TileEncoder::encode_row(std::span<const Source> row, std::size_t tile, Tile
         row.subspan(done, std::min(within == 0 ? most : std::min(most, tile - within), row.size() - done));
     const auto values = std::span(room).first(piece.size());
     scale_tiles(piece, tile, operation, factors.subspan(done / tile), values);
-    const auto codes = out.subspan(done, piece.size());
+    const auto codes = pairs ? std::span(apart).first(piece.size()) : out.subspan(done, piece.size());
     if (cast_->vector) {
       encode_vector(*cast_->vector, values.data(), nullptr, codes.data(), codes.size());
     } else {
@@ -104,17 +139,52 @@ void TileEncoder::encode_row(std::span<const Source> row, std::size_t tile, Tile
         return static_cast<std::uint8_t>(encode(cast_->format, cast_->policy, x));
       });
     }
+    if (pairs) pack_pairs(codes, out.subspan(done / 2, codes.size() / 2));
     done += piece.size();
   }
 }
 
 void TileEncoder::operator()(std::span<const float> row, std::size_t tile, TileOperation operation,
-                             std::span<const float> factors, std::span<std::uint8_t> out) const {
-  encode_row(row, tile, operation, factors, out);
+                             std::span<const float> factors, std::span<std::uint8_t> out,
+                             const EncodeHints& hints) const {
+  encode_row(row, tile, operation, factors, false, out, hints);
 }
 void TileEncoder::operator()(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
-                             std::span<const float> factors, std::span<std::uint8_t> out) const {
-  encode_row(row, tile, operation, factors, out);
+                             std::span<const float> factors, std::span<std::uint8_t> out,
+                             const EncodeHints& hints) const {
+  encode_row(row, tile, operation, factors, false, out, hints);
+}
+void TileEncoder::encode_pairs(std::span<const float> row, std::size_t tile, TileOperation operation,
+                               std::span<const float> factors, std::span<std::uint8_t> out,
+                               const EncodeHints& hints) const {
+  encode_row(row, tile, operation, factors, true, out, hints);
+}
+void TileEncoder::encode_pairs(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
+                               std::span<const float> factors, std::span<std::uint8_t> out,
+                               const EncodeHints& hints) const {
+  encode_row(row, tile, operation, factors, true, out, hints);
+}
+
+struct TileDecoder::Cast {
+  Format format;
+  std::optional<VectorDecode> vector;  // where vector code can do it, and may
+};
+
+TileDecoder::TileDecoder(const Format& format)
+    : cast_(std::make_shared<Cast>(Cast{format, vector_code_allowed() ? vector_decode(format) : std::nullopt})) {
+  check_bulk(format, 1, 8, 0, 0);
+}
+
+void TileDecoder::operator()(std::span<const std::uint8_t> codes, std::size_t tile, std::span<const float> factors,
+                             std::span<float> out) const {
+  std::size_t done = 0;
+  if (cast_->vector) {
+    done = decode_tiles_vector(*cast_->vector, codes.data(), codes.size(), tile, factors.data(), out.data());
+  }
+  if (done == codes.size()) return;
+  const auto rest = out.subspan(done);
+  decode(cast_->format, codes.subspan(done), rest);
+  scale_tiles(std::span<const float>(rest), tile, TileOperation::multiply, factors.subspan(done / tile), rest);
 }
 
 }  // namespace fp8lab

@@ -23,7 +23,8 @@ using Integers = hn::RebindToSigned<Floats>;
 using Words = hn::RebindToUnsigned<Floats>;
 using Bytes = hn::Rebind<std::uint8_t, Floats>;
 
-/// Values of a vector of codes in 32-bit lanes.
+/// Values of a vector of codes in 32-bit lanes. Without kInfinity, the format has none.
+template <bool kInfinity = true>
 HWY_INLINE hn::Vec<Floats> Decode(const VectorDecode& cast, hn::Vec<Words> code) {
   const Floats df;
   const Integers di;
@@ -37,8 +38,10 @@ HWY_INLINE hn::Vec<Floats> Decode(const VectorDecode& cast, hn::Vec<Words> code)
   auto value = hn::IfThenElse(hn::RebindMask(df, is_normal), normal, subnormal);
   const auto is_special = hn::RebindMask(df, hn::Gt(magnitude, hn::Set(di, cast.max_code)));
   value = hn::IfThenElse(is_special, hn::BitCast(df, hn::Set(du, 0x7FC00000U)), value);
-  const auto is_infinite = hn::RebindMask(df, hn::Eq(magnitude, hn::Set(di, cast.infinity_code)));
-  value = hn::IfThenElse(is_infinite, hn::BitCast(df, hn::Set(du, 0x7F800000U)), value);
+  if constexpr (kInfinity) {
+    const auto is_infinite = hn::RebindMask(df, hn::Eq(magnitude, hn::Set(di, cast.infinity_code)));
+    value = hn::IfThenElse(is_infinite, hn::BitCast(df, hn::Set(du, 0x7F800000U)), value);
+  }
   const auto sign = hn::ShiftLeftSame(hn::And(hn::Set(du, cast.sign_mask), code), cast.sign_shift);
   return hn::BitCast(df, hn::Or(hn::BitCast(du, value), sign));
 }
@@ -72,6 +75,39 @@ HWY_ATTR void DecodeAll(const VectorDecode& cast, const std::uint8_t* in, float*
   }
   hwy::FlushStream();
   DecodeCached(cast, in + i, out + i, count - i);
+}
+
+/// Values times a factor that makes no NaN of a number: NaN stays as it is.
+template <bool kInfinity>
+HWY_INLINE void DecodeScaled(const VectorDecode& cast, const std::uint8_t* in, std::size_t count, float factor,
+                             float* out) {
+  const Floats df;
+  const std::size_t lanes = hn::Lanes(df);
+  const auto f = hn::Set(df, factor);
+  for (std::size_t i = 0; i < count; i += lanes) {
+    const auto code = hn::PromoteTo(Words(), hn::LoadU(Bytes(), in + i));
+    hn::StoreU(hn::Mul(Decode<kInfinity>(cast, code), f), df, out + i);
+  }
+}
+
+/// Tiles of whole vectors; returns how many elements it did, up to the first tile whose factor may make NaN.
+HWY_ATTR std::size_t DecodeTiles(const VectorDecode& cast, const std::uint8_t* in, std::size_t count, std::size_t tile,
+                                 const float* factors, float* out) {
+  const std::size_t lanes = hn::Lanes(Floats());
+  const bool has_infinity = cast.infinity_code >= 0;
+  std::size_t i = 0;
+  for (; i < count; i += tile, ++factors) {
+    const std::size_t size = tile < count - i ? tile : count - i;
+    const float magnitude = *factors < 0 ? -*factors : *factors;
+    const bool finite = magnitude <= 3.402823466e38F;  // the largest float; NaN is not
+    if (size % lanes != 0 || !finite || (has_infinity && magnitude == 0)) break;
+    if (has_infinity) {
+      DecodeScaled<true>(cast, in + i, size, *factors, out + i);
+    } else {
+      DecodeScaled<false>(cast, in + i, size, *factors, out + i);
+    }
+  }
+  return i < count ? i : count;
 }
 
 /// decode(encode(x)): |x| rounded to a multiple of its binade's spacing, by adding and taking off again the float whose
@@ -125,6 +161,7 @@ HWY_AFTER_NAMESPACE();
 namespace fp8lab {
 
 HWY_EXPORT(DecodeAll);
+HWY_EXPORT(DecodeTiles);
 HWY_EXPORT(RoundAll);
 
 std::optional<VectorDecode> vector_decode(const Format& format) {
@@ -144,6 +181,11 @@ std::optional<VectorDecode> vector_decode(const Format& format) {
 
 void decode_vector(const VectorDecode& cast, const std::uint8_t* in, float* out, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(DecodeAll)(cast, in, out, count);
+}
+
+std::size_t decode_tiles_vector(const VectorDecode& cast, const std::uint8_t* in, std::size_t count, std::size_t tile,
+                                const float* factors, float* out) {
+  return HWY_DYNAMIC_DISPATCH(DecodeTiles)(cast, in, count, tile, factors, out);
 }
 
 std::optional<VectorRound> vector_round(const Format& format, const CastPolicy& policy) {

@@ -25,6 +25,11 @@ struct VectorDecode {
 [[nodiscard]] std::optional<VectorDecode> vector_decode(const Format& format);
 void decode_vector(const VectorDecode& cast, const std::uint8_t* in, float* out, std::size_t count);
 
+/// Values of tiles, times a factor for each. Returns how many elements it did, from the first on: whole tiles, up to
+/// one that does not fit the vectors, or whose factor may make NaN of a number.
+[[nodiscard]] std::size_t decode_tiles_vector(const VectorDecode& cast, const std::uint8_t* in, std::size_t count,
+                                              std::size_t tile, const float* factors, float* out);
+
 /// decode(encode(x)) as the float32 words that the vector code needs.
 struct VectorRound {
   std::int32_t smallest_normal;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encoding, as many elements at a time as a vector has. The scalar encode defines the result; here is why the steps of
 // the plain casts give the same:
-// - a normal result is the float's own bits, rounded in the integer domain: adding half a unit less one, plus the
-// lowest
-//   kept bit, carries exactly where nearest-even rounds up, and the carry moves the exponent;
-// - a subnormal result is |x| in units of the smallest subnormal: adding the float whose ulp is that unit rounds to it,
-//   to nearest even (the caller sees to the rounding mode), and leaves the code in the low bits. float32 subnormals are
-//   far below half a unit, so that flushing them changes nothing.
+// - |x|, limited to what overflow becomes, is rounded to a multiple of its binade's spacing, to nearest even, by adding
+//   the power of two whose ulp is that spacing (the caller sees to the rounding mode). Below the smallest normal number
+//   the spacing is that of its binade.
+// - The multiple n is left in the low bits of the sum, its binade in the exponent. Codes count numbers in order: that
+//   of n spacings in binade e, of which the smallest normal number is in the first, is n + 2^mantissa_bits (e - 1),
+//   also where n is rounded up to the next binade, or has no implicit bit. A constant on top of the power of two, even,
+//   so that it changes no tie, sees to the offset modulo 256; bits above a code's byte are dropped.
+// - float32 subnormals are far below half a unit, so that flushing them changes nothing.
 // All other casts are done with integers alone.
 #include "vector_encode.hpp"
 
@@ -31,38 +33,45 @@ using Words = hn::RebindToUnsigned<Floats>;
 using Bytes = hn::Rebind<std::uint8_t, Floats>;
 using Shorts = hn::Rebind<std::uint16_t, Floats>;
 
-/// The casts that VectorEncode calls plain: codes of a vector of floats, in 32-bit lanes.
-template <int kMantissaBits>
-struct PlainEncoder {
+/// The casts that VectorEncode calls plain. What is above the low byte of a lane is open. With kInRange, no x
+/// is NaN, none overflows.
+template <int kMantissaBits, bool kInRange = false>
+class PlainEncoder {
+ public:
   static constexpr bool takes_random_bits = false;
-  const VectorEncode& cast;
+
+  HWY_INLINE explicit PlainEncoder(const VectorEncode& cast)
+      : limit_(hn::Set(Integers(), cast.plain_limit)),
+        smallest_(hn::Set(Integers(), static_cast<std::int32_t>(cast.smallest_normal))),
+        magic_(hn::Set(Integers(), cast.plain_magic)),
+        sign_(hn::Set(Integers(), static_cast<std::int32_t>(cast.sign >> cast.sign_shift))),
+        nan_(hn::Set(Integers(), cast.nan_positive)),
+        sign_shift_(cast.sign_shift) {}
 
   HWY_INLINE hn::Vec<Integers> operator()(hn::Vec<Floats> x, const std::uint32_t* /*random*/) const {
     const Floats df;
     const Integers di;
     const Words du;
-    const auto word = hn::BitCast(du, x);
-    const auto magnitude = hn::And(word, hn::Set(du, 0x7FFFFFFFU));
-    // 1. Normal results. What is added moves the exponent, too.
-    constexpr int cut = 23 - kMantissaBits;
-    const auto lowest_kept = hn::And(hn::ShiftRight<cut>(word), hn::Set(du, 1U));
-    const auto below_half = hn::Set(du, (1U << (cut - 1)) - 1 - cast.rebias);
-    const auto rounded = hn::Add(hn::Add(magnitude, below_half), lowest_kept);
-    const auto normal = hn::ShiftRight<cut>(hn::BitCast(di, rounded));
-    // 2. Subnormal results.
-    const auto magic = hn::Set(du, cast.subnormal_magic);
-    const auto shifted = hn::Add(hn::BitCast(df, magnitude), hn::BitCast(df, magic));
-    const auto subnormal = hn::BitCast(di, hn::Sub(hn::BitCast(du, shifted), magic));
-    const auto signed_magnitude = hn::BitCast(di, magnitude);
-    const auto is_subnormal = hn::Lt(signed_magnitude, hn::BitCast(di, hn::Set(du, cast.smallest_normal)));
-    auto code = hn::IfThenElse(is_subnormal, subnormal, normal);
-    // 3. Overflow (infinity included) gives the largest code or the one after it; the sign; NaN, which has none.
-    code = hn::Min(code, hn::Set(di, cast.overflow_positive));
-    const auto sign = hn::And(hn::ShiftRightSame(word, cast.sign_shift), hn::Set(du, cast.sign >> cast.sign_shift));
-    code = hn::Or(code, hn::BitCast(di, sign));
-    const auto is_nan = hn::Gt(signed_magnitude, hn::Set(di, 0x7F800000));
-    return hn::IfThenElse(is_nan, hn::Set(di, cast.nan_positive), code);
+    const auto infinity = hn::Set(di, 0x7F800000);
+    const auto word = hn::BitCast(di, x);
+    const auto magnitude = hn::And(word, hn::Set(di, 0x7FFFFFFF));
+    // 1. Round to a multiple of the binade's spacing: it is the ulp of what is added.
+    const auto limited = kInRange ? magnitude : hn::Min(magnitude, limit_);
+    const auto binade = hn::Max(hn::And(limited, infinity), smallest_);
+    const auto sum = hn::Add(hn::BitCast(df, limited), hn::BitCast(df, hn::Add(binade, magic_)));
+    // 2. The exponent, and the multiple, whose highest bit is one more exponent.
+    const auto bits = hn::BitCast(di, sum);
+    const auto code = hn::Add(hn::ShiftRight<23 - kMantissaBits>(bits), bits);
+    // 3. The sign; NaN, which has none.
+    const auto sign = hn::BitCast(di, hn::ShiftRightSame(hn::BitCast(du, word), sign_shift_));
+    const auto with_sign = hn::OrAnd(code, sign_, sign);
+    if constexpr (kInRange) return with_sign;
+    return hn::IfThenElse(hn::Gt(magnitude, infinity), nan_, with_sign);
   }
+
+ private:
+  hn::Vec<Integers> limit_, smallest_, magic_, sign_, nan_;
+  int sign_shift_;
 };
 
 /// Every rounding mode and policy, with integers alone.
@@ -185,35 +194,30 @@ HWY_INLINE hn::Vec<Floats> Load(const BFloat16* in) {
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(words));
 }
 
-#if HWY_TARGET != HWY_SCALAR  // which has no lanes to exchange
+#if HWY_TARGET != HWY_SCALAR  // which has no lanes to bring together
 using PackedBytes = hn::Repartition<std::uint8_t, Words>;
 
-/// Four vectors of codes in 32-bit lanes as one vector of bytes, in order: the bytes are interleaved into lanes, sorted
-/// within each block of 16, and the lanes then brought together from all blocks.
-class Packer {
- public:
-  Packer() {
-    const std::size_t blocks = hn::Lanes(Words()) / 4;
-    for (std::size_t vector = 0; vector < 4; ++vector) {
-      for (std::size_t block = 0; block < blocks; ++block) {
-        lanes_[vector * blocks + block] = static_cast<std::int32_t>(block * 4 + vector);
-      }
-    }
-  }
-  template <class V>
-  HWY_INLINE hn::Vec<PackedBytes> operator()(V code0, V code1, V code2, V code3) const {
-    const Words du;
-    const PackedBytes bytes;
-    const auto low = hn::Or(hn::BitCast(du, code0), hn::ShiftLeft<8>(hn::BitCast(du, code1)));
-    const auto high = hn::Or(hn::ShiftLeft<16>(hn::BitCast(du, code2)), hn::ShiftLeft<24>(hn::BitCast(du, code3)));
-    const auto sorted = hn::TableLookupBytes(hn::BitCast(bytes, hn::Or(low, high)), hn::LoadDup128(bytes, order));
-    return hn::BitCast(bytes, hn::TableLookupLanes(hn::BitCast(du, sorted), hn::SetTableIndices(du, lanes_)));
-  }
+/// The low bytes of four vectors of 32-bit lanes, in order.
+template <class V>
+HWY_INLINE hn::Vec<PackedBytes> Pack(V code0, V code1, V code2, V code3) {
+  const PackedBytes bytes;
+  const hn::Repartition<std::uint16_t, Words> shorts;
+  const auto low = hn::ConcatEven(shorts, hn::BitCast(shorts, code1), hn::BitCast(shorts, code0));
+  const auto high = hn::ConcatEven(shorts, hn::BitCast(shorts, code3), hn::BitCast(shorts, code2));
+  return hn::ConcatEven(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
+}
 
- private:
-  alignas(16) static constexpr std::uint8_t order[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
-  std::int32_t lanes_[HWY_MAX_BYTES / sizeof(float)];
-};
+/// Codes of the elements that fill a vector of bytes.
+template <class Encoder, typename Source>
+HWY_INLINE hn::Vec<PackedBytes> EncodeFour(const Encoder& encode, const Source* in, const std::uint32_t* random) {
+  const std::size_t lanes = hn::Lanes(Floats());
+  const std::size_t step = Encoder::takes_random_bits ? lanes : 0;
+  const auto code0 = encode(Load(in), random);
+  const auto code1 = encode(Load(in + lanes), random + step);
+  const auto code2 = encode(Load(in + 2 * lanes), random + 2 * step);
+  const auto code3 = encode(Load(in + 3 * lanes), random + 3 * step);
+  return Pack(code0, code1, code2, code3);
+}
 
 /// Encodes as many elements as fill whole vectors of bytes; returns how many. `stream` goes past the caches, and needs
 /// an aligned `out`.
@@ -221,18 +225,14 @@ template <class Encoder, typename Source>
 HWY_INLINE std::size_t EncodePacked(const Encoder& encode, const Source* in, const std::uint32_t* random,
                                     std::uint8_t* out, std::size_t count, bool stream) {
   const PackedBytes bytes;
-  const Packer pack;
-  const std::size_t lanes = hn::Lanes(Floats());
-  const auto one = [&](std::size_t i)
-                       HWY_ATTR { return encode(Load(in + i), Encoder::takes_random_bits ? random + i : random); };
-  const auto four = [&](std::size_t i)
-                        HWY_ATTR { return pack(one(i), one(i + lanes), one(i + 2 * lanes), one(i + 3 * lanes)); };
+  const std::size_t width = hn::Lanes(bytes);
+  const std::size_t step = Encoder::takes_random_bits ? 1 : 0;
   std::size_t i = 0;
   if (stream) {
-    for (; i + 4 * lanes <= count; i += 4 * lanes) hn::Stream(four(i), bytes, out + i);
+    for (; i + width <= count; i += width) hn::Stream(EncodeFour(encode, in + i, random + i * step), bytes, out + i);
     hwy::FlushStream();
   }
-  for (; i + 4 * lanes <= count; i += 4 * lanes) hn::StoreU(four(i), bytes, out + i);
+  for (; i + width <= count; i += width) hn::StoreU(EncodeFour(encode, in + i, random + i * step), bytes, out + i);
   return i;
 }
 #endif
@@ -245,7 +245,7 @@ HWY_INLINE void EncodeCached(const Encoder& encode, const Source* in, const std:
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const auto code = encode(Load(in + i), Encoder::takes_random_bits ? random + i : random);
-    hn::StoreU(hn::DemoteTo(codes, code), codes, out + i);
+    hn::StoreU(hn::TruncateTo(codes, hn::BitCast(Words(), code)), codes, out + i);
   }
   if (i == count) return;
   // The tail, by way of full vectors.
@@ -256,7 +256,7 @@ HWY_INLINE void EncodeCached(const Encoder& encode, const Source* in, const std:
   if constexpr (Encoder::takes_random_bits) {
     for (std::size_t k = 0; i + k < count; ++k) last_random[k] = random[i + k];
   }
-  hn::StoreU(hn::DemoteTo(codes, encode(Load(last), last_random)), codes, last_codes);
+  hn::StoreU(hn::TruncateTo(codes, hn::BitCast(Words(), encode(Load(last), last_random))), codes, last_codes);
   for (std::size_t k = 0; i + k < count; ++k) out[i + k] = last_codes[k];
 }
 
@@ -280,10 +280,10 @@ HWY_ATTR void EncodeWith(const Encoder& encode, const Source* in, const std::uin
 template <typename Source>
 HWY_ATTR void EncodePlain(const VectorEncode& cast, const Source* in, std::uint8_t* out, std::size_t count) {
   switch (cast.mantissa_bits) {
-    case 1: return EncodeWith(PlainEncoder<1>{cast}, in, nullptr, out, count);
-    case 2: return EncodeWith(PlainEncoder<2>{cast}, in, nullptr, out, count);
-    case 3: return EncodeWith(PlainEncoder<3>{cast}, in, nullptr, out, count);
-    case 4: return EncodeWith(PlainEncoder<4>{cast}, in, nullptr, out, count);
+    case 1: return EncodeWith(PlainEncoder<1>(cast), in, nullptr, out, count);
+    case 2: return EncodeWith(PlainEncoder<2>(cast), in, nullptr, out, count);
+    case 3: return EncodeWith(PlainEncoder<3>(cast), in, nullptr, out, count);
+    case 4: return EncodeWith(PlainEncoder<4>(cast), in, nullptr, out, count);
     default: HWY_ABORT("plain casts have 1 to 4 mantissa bits");
   }
 }
@@ -364,69 +364,182 @@ HWY_ATTR void EncodeBFloatsToWords(const VectorEncode& cast, const BFloat16* in,
 }
 
 #if HWY_TARGET != HWY_SCALAR
-/// Four vectors at a time, which hold parts of one tile, or whole tiles, or elements with a factor each.
-template <int kMantissaBits, typename Source>
-HWY_INLINE std::size_t EncodeTilesWith(const VectorEncode& cast, const Source* in, std::size_t count, std::size_t tile,
-                                       const float* factors, std::uint8_t* out) {
-  const Floats df;
+/// Encodes elements that are multiplied with their factors first, four vectors of floats at a time.
+template <int kMantissaBits, bool kInRange>
+class ScaledEncoder {
+ public:
+  HWY_INLINE explicit ScaledEncoder(const VectorEncode& cast) : encode_(cast) {}
+
+  /// `factors(i)` gives the factors of element i and those that follow.
+  template <class Factors>
+  HWY_INLINE hn::Vec<PackedBytes> operator()(const float* in, std::size_t i, const Factors& factors) const {
+    const std::size_t lanes = hn::Lanes(Floats());
+    const auto code0 = One(in, i, factors);
+    const auto code1 = One(in, i + lanes, factors);
+    const auto code2 = One(in, i + 2 * lanes, factors);
+    const auto code3 = One(in, i + 3 * lanes, factors);
+    return Pack(code0, code1, code2, code3);
+  }
+  /// bfloat16s are the upper halves of floats: of each lane's two, the first and the second are taken together.
+  template <class Factors>
+  HWY_INLINE hn::Vec<PackedBytes> operator()(const BFloat16* in, std::size_t i, const Factors& factors) const {
+    const auto low = Two(in, i, factors);
+    const auto high = Two(in, i + 2 * hn::Lanes(Floats()), factors);
+    return hn::BitCast(PackedBytes(), hn::ConcatEven(Halves(), high, low));
+  }
+
+ private:
+  using Halves = hn::Repartition<std::uint16_t, Floats>;
+
+  template <class Factors>
+  HWY_INLINE hn::Vec<Integers> One(const float* in, std::size_t i, const Factors& factors) const {
+    return encode_(hn::Mul(Load(in + i), factors.of(i)), nullptr);
+  }
+  /// Codes of two elements in the lower half of each lane.
+  template <class Factors>
+  HWY_INLINE hn::Vec<Halves> Two(const BFloat16* in, std::size_t i, const Factors& factors) const {
+    const Floats df;
+    const Words du;
+    const auto word = hn::BitCast(du, hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(in + i)));
+    const auto first = hn::BitCast(df, hn::ShiftLeft<16>(word));
+    const auto second = hn::BitCast(df, hn::And(word, hn::Set(du, 0xFFFF0000U)));
+    const auto low = encode_(hn::Mul(first, factors.of_first(i)), nullptr);
+    const auto high = encode_(hn::Mul(second, factors.of_second(i)), nullptr);
+    return hn::BitCast(Halves(), hn::OrAnd(hn::ShiftLeft<8>(high), hn::Set(Integers(), 0xFF), low));
+  }
+
+  PlainEncoder<kMantissaBits, kInRange> encode_;
+};
+
+/// One factor for all.
+struct SameFactor {
+  hn::Vec<Floats> factor;
+  HWY_INLINE hn::Vec<Floats> of(std::size_t /*i*/) const { return factor; }
+  HWY_INLINE hn::Vec<Floats> of_first(std::size_t /*i*/) const { return factor; }
+  HWY_INLINE hn::Vec<Floats> of_second(std::size_t /*i*/) const { return factor; }
+};
+/// One for each element.
+struct OwnFactors {
+  const float* factors;
+  HWY_INLINE hn::Vec<Floats> of(std::size_t i) const { return hn::LoadU(Floats(), factors + i); }
+  HWY_INLINE hn::Vec<Floats> of_first(std::size_t i) const {
+    return hn::ConcatEven(Floats(), of(i + hn::Lanes(Floats())), of(i));
+  }
+  HWY_INLINE hn::Vec<Floats> of_second(std::size_t i) const {
+    return hn::ConcatOdd(Floats(), of(i + hn::Lanes(Floats())), of(i));
+  }
+};
+/// One for each tile of some whole vectors.
+template <std::size_t kVectors>
+struct TileFactors {
+  const float* factors;
+  HWY_INLINE hn::Vec<Floats> of(std::size_t i) const {
+    return hn::Set(Floats(), factors[i / (hn::Lanes(Floats()) * kVectors)]);
+  }
+  HWY_INLINE hn::Vec<Floats> of_first(std::size_t i) const {
+    if (kVectors > 1) return of(i);
+    return hn::ConcatLowerLower(Floats(), of(i + hn::Lanes(Floats())), of(i));
+  }
+  HWY_INLINE hn::Vec<Floats> of_second(std::size_t i) const { return of_first(i); }
+};
+
+/// Two vectors of codes below 16, each in a byte, as one, two a byte.
+HWY_INLINE hn::Vec<PackedBytes> PackPairs(hn::Vec<PackedBytes> low, hn::Vec<PackedBytes> high) {
   const PackedBytes bytes;
-  const Packer pack;
-  const PlainEncoder<kMantissaBits> encode{cast};
-  const std::size_t lanes = hn::Lanes(df);
-  const std::size_t step = 4 * lanes;
-  const auto one = [&](std::size_t i, hn::Vec<Floats> factor)
-                       HWY_ATTR { return encode(hn::Mul(Load(in + i), factor), nullptr); };
-  std::size_t i = 0;
-  if (tile == 1) {
-    const auto own = [&](std::size_t at) HWY_ATTR { return one(at, hn::LoadU(df, factors + at)); };
-    for (; i + step <= count; i += step) {
-      hn::StoreU(pack(own(i), own(i + lanes), own(i + 2 * lanes), own(i + 3 * lanes)), bytes, out + i);
+  const hn::Repartition<std::uint16_t, PackedBytes> shorts;
+  const auto together = [&](hn::Vec<PackedBytes> codes) HWY_ATTR {
+    const auto pair = hn::BitCast(shorts, codes);
+    return hn::BitCast(bytes, hn::Or(pair, hn::ShiftRight<4>(pair)));
+  };
+  return hn::ConcatEven(bytes, together(high), together(low));
+}
+
+/// Fetches what is read soon, as much as a vector of codes is made from.
+template <typename Source>
+HWY_INLINE void Fetch(const Source* in) {
+  constexpr std::size_t line = 64;
+  const auto* bytes = reinterpret_cast<const char*>(in);
+  for (std::size_t i = 0; i < hn::Lanes(PackedBytes()) * sizeof(Source); i += line) hwy::Prefetch(bytes + i);
+}
+
+template <bool kPairs, class Encoder, typename Source, class Factors>
+HWY_INLINE std::size_t EncodeScaled(const Encoder& encode, const TilesToEncode<Source>& tiles, std::size_t first,
+                                    std::size_t end, const Factors& factors, std::uint8_t* out) {
+  const PackedBytes bytes;
+  const std::size_t width = hn::Lanes(bytes);
+  const Source* in = tiles.row;
+  std::size_t i = first;
+  if constexpr (kPairs) {
+    for (; i + 2 * width <= end; i += 2 * width) {
+      Fetch(in + i + tiles.ahead);
+      Fetch(in + i + tiles.ahead + width);
+      hn::StoreU(PackPairs(encode(in, i, factors), encode(in, i + width, factors)), bytes, out + i / 2);
     }
-    return i;
-  }
-  if (tile >= step) {
-    const std::size_t stop = tile % step == 0 || tile >= count ? count : 0;
-    for (const float* factor = factors; i + step <= stop; ++factor) {
-      const auto f = hn::Set(df, *factor);
-      for (const std::size_t end = tile < count - i ? i + tile : count; i + step <= end; i += step) {
-        hn::StoreU(pack(one(i, f), one(i + lanes, f), one(i + 2 * lanes, f), one(i + 3 * lanes, f)), bytes, out + i);
-      }
+  } else {
+    for (; i + width <= end; i += width) {
+      Fetch(in + i + tiles.ahead);
+      hn::StoreU(encode(in, i, factors), bytes, out + i);
     }
-    return i;
-  }
-  if (tile % lanes != 0 || step % tile != 0) return 0;
-  const auto of = [&](std::size_t at, std::size_t vector)
-                      HWY_ATTR { return one(at + vector * lanes, hn::Set(df, factors[vector * lanes / tile])); };
-  for (; i + step <= count; i += step, factors += step / tile) {
-    hn::StoreU(pack(of(i, 0), of(i, 1), of(i, 2), of(i, 3)), bytes, out + i);
   }
   return i;
 }
+
+template <bool kPairs, class Encoder, typename Source>
+HWY_INLINE std::size_t EncodeTilesWith(const Encoder& encode, const TilesToEncode<Source>& tiles, std::uint8_t* out) {
+  const Floats df;
+  const std::size_t lanes = hn::Lanes(df);
+  const std::size_t step = (kPairs ? 8 : 4) * lanes;
+  const std::size_t tile = tiles.tile;
+  const std::size_t count = tiles.count;
+  if (tile == 1) return EncodeScaled<kPairs>(encode, tiles, 0, count, OwnFactors{tiles.factors}, out);
+  if (tile >= count || tile % step == 0) {
+    std::size_t i = 0;
+    for (std::size_t t = 0; i + step <= count; ++t) {
+      const SameFactor factor{hn::Set(df, tiles.factors[t])};
+      i = EncodeScaled<kPairs>(encode, tiles, i, tile < count - i ? i + tile : count, factor, out);
+    }
+    return i;
+  }
+  const std::size_t whole = count - count % tile;
+  if (tile == lanes) return EncodeScaled<kPairs>(encode, tiles, 0, whole, TileFactors<1>{tiles.factors}, out);
+  if (tile == 2 * lanes) return EncodeScaled<kPairs>(encode, tiles, 0, whole, TileFactors<2>{tiles.factors}, out);
+  if constexpr (kPairs) {
+    if (tile == 4 * lanes) return EncodeScaled<kPairs>(encode, tiles, 0, whole, TileFactors<4>{tiles.factors}, out);
+  }
+  return 0;
+}
+
+template <int kMantissaBits, bool kPairs, typename Source>
+HWY_INLINE std::size_t EncodeTilesTo(const VectorEncode& cast, const TilesToEncode<Source>& tiles, std::uint8_t* out) {
+  return tiles.in_range ? EncodeTilesWith<kPairs>(ScaledEncoder<kMantissaBits, true>(cast), tiles, out)
+                        : EncodeTilesWith<kPairs>(ScaledEncoder<kMantissaBits, false>(cast), tiles, out);
+}
+
+template <typename Source>
+HWY_ATTR std::size_t EncodeTiles(const VectorEncode& cast, const TilesToEncode<Source>& tiles, std::uint8_t* out) {
+  if (tiles.pairs) return cast.mantissa_bits == 1 ? EncodeTilesTo<1, true>(cast, tiles, out) : 0;
+  switch (cast.mantissa_bits) {
+    case 1: return EncodeTilesTo<1, false>(cast, tiles, out);
+    case 2: return EncodeTilesTo<2, false>(cast, tiles, out);
+    case 3: return EncodeTilesTo<3, false>(cast, tiles, out);
+    default: return 0;
+  }
+}
 #else
-template <int kMantissaBits, typename Source>
-HWY_INLINE std::size_t EncodeTilesWith(const VectorEncode& /*cast*/, const Source* /*in*/, std::size_t /*count*/,
-                                       std::size_t /*tile*/, const float* /*factors*/, std::uint8_t* /*out*/) {
+template <typename Source>
+HWY_ATTR std::size_t EncodeTiles(const VectorEncode& /*cast*/, const TilesToEncode<Source>& /*tiles*/,
+                                 std::uint8_t* /*out*/) {
   return 0;
 }
 #endif
 
-template <typename Source>
-HWY_ATTR std::size_t EncodeTiles(const VectorEncode& cast, const Source* in, std::size_t count, std::size_t tile,
-                                 const float* factors, std::uint8_t* out) {
-  switch (cast.mantissa_bits) {
-    case 1: return EncodeTilesWith<1>(cast, in, count, tile, factors, out);
-    case 2: return EncodeTilesWith<2>(cast, in, count, tile, factors, out);
-    case 3: return EncodeTilesWith<3>(cast, in, count, tile, factors, out);
-    default: return 0;
-  }
+HWY_ATTR std::size_t EncodeTilesOfFloats(const VectorEncode& cast, const TilesToEncode<float>& tiles,
+                                         std::uint8_t* out) {
+  return EncodeTiles(cast, tiles, out);
 }
-HWY_ATTR std::size_t EncodeTilesOfFloats(const VectorEncode& cast, const float* in, std::size_t count, std::size_t tile,
-                                         const float* factors, std::uint8_t* out) {
-  return EncodeTiles(cast, in, count, tile, factors, out);
-}
-HWY_ATTR std::size_t EncodeTilesOfBFloats(const VectorEncode& cast, const BFloat16* in, std::size_t count,
-                                          std::size_t tile, const float* factors, std::uint8_t* out) {
-  return EncodeTiles(cast, in, count, tile, factors, out);
+HWY_ATTR std::size_t EncodeTilesOfBFloats(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles,
+                                          std::uint8_t* out) {
+  return EncodeTiles(cast, tiles, out);
 }
 
 }  // namespace fp8lab::HWY_NAMESPACE
@@ -446,17 +559,23 @@ HWY_EXPORT(EncodeTilesOfBFloats);
 
 namespace {
 
+/// The float32 bits of the value that a code of a normal number has, or would have were it not special.
+std::int32_t word_of(const Format& format, std::uint64_t code) {
+  return (static_cast<std::int32_t>(code) << (23 - format.mantissa_bits)) + ((127 - format.bias) << 23);
+}
+/// From a binade's power of two to the float32 whose ulp is its spacing.
+int magic_binades(const Format& format) { return 23 - format.mantissa_bits; }
+
 /// Whether the fast steps do: they treat infinity as overflow, whose code is the largest or the next one, and NaN as
 /// one code without a sign; and their floats must be in range.
 bool is_plain(const Format& format, const CastPolicy& policy) {
-  const int magic_exponent = format.min_exponent() - format.mantissa_bits + 23;
   const std::uint64_t overflow = overflow_code(format, policy.overflow, false);
   const bool one_nan = !format.has_nan() || policy.nan == NanCode::positive_all_ones;
   return policy.rounding == Rounding::nearest_even && format.bits() <= 8 && format.mantissa_bits >= 1 &&
          format.mantissa_bits <= 4 && format.specials != Specials::nan_at_negative_zero && one_nan &&
          overflow == overflow_code(format, policy.infinity, false) &&
          (overflow == format.max_code() || overflow == format.max_code() + 1) && format.min_exponent() >= -100 &&
-         magic_exponent <= 120;
+         overflow >> format.mantissa_bits != 0 && (word_of(format, overflow) >> 23) + magic_binades(format) <= 254;
 }
 
 }  // namespace
@@ -480,25 +599,27 @@ std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy
   const bool payload = policy.nan == NanCode::sign_and_payload && format.specials == Specials::ieee;
   const auto sign = static_cast<std::int32_t>(format.sign_mask());
   const int shift = 32 - format.bits();
-  return VectorEncode{
-      .rounding = policy.rounding,
-      .mantissa_bits = format.mantissa_bits,
-      .rebias = static_cast<std::uint32_t>(127 - format.bias) << 23,
-      .smallest_normal = static_cast<std::uint32_t>(format.min_exponent() + 127) << 23,
-      .max_code = static_cast<std::int32_t>(format.max_code()),
-      .sign_shift = shift,
-      .sign = format.is_signed ? 0x80000000U : 0U,
-      .negative_zero = format.specials == Specials::nan_at_negative_zero ? 0 : sign,
-      .overflow_positive = finite_overflow(false),
-      .overflow_negative = finite_overflow(true),
-      .infinity_positive = infinity(false),
-      .infinity_negative = infinity(true),
-      .nan_positive = nan(false),
-      .nan_negative = nan(true),
-      .nan_payload = payload ? (1 << format.mantissa_bits) - 1 : 0,
-      .random_bits = random_bits,
-      .plain = is_plain(format, policy),
-      .subnormal_magic = static_cast<std::uint32_t>(format.min_exponent() - format.mantissa_bits + 23 + 127) << 23};
+  // What makes a sum's exponent field, above the multiple, the code of its binade less one.
+  const int offset = (format.bias - 1 - 127 - magic_binades(format)) * (1 << format.mantissa_bits);
+  return VectorEncode{.rounding = policy.rounding,
+                      .mantissa_bits = format.mantissa_bits,
+                      .rebias = static_cast<std::uint32_t>(127 - format.bias) << 23,
+                      .smallest_normal = static_cast<std::uint32_t>(format.min_exponent() + 127) << 23,
+                      .max_code = static_cast<std::int32_t>(format.max_code()),
+                      .sign_shift = shift,
+                      .sign = format.is_signed ? 0x80000000U : 0U,
+                      .negative_zero = format.specials == Specials::nan_at_negative_zero ? 0 : sign,
+                      .overflow_positive = finite_overflow(false),
+                      .overflow_negative = finite_overflow(true),
+                      .infinity_positive = infinity(false),
+                      .infinity_negative = infinity(true),
+                      .nan_positive = nan(false),
+                      .nan_negative = nan(true),
+                      .nan_payload = payload ? (1 << format.mantissa_bits) - 1 : 0,
+                      .random_bits = random_bits,
+                      .plain = is_plain(format, policy),
+                      .plain_limit = word_of(format, overflow_code(format, policy.overflow, false)),
+                      .plain_magic = (magic_binades(format) << 23) + (offset & 0xFF)};
 }
 
 void encode_vector(const VectorEncode& cast, const float* in, const std::uint32_t* random, std::uint8_t* out,
@@ -526,13 +647,11 @@ void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint
   HWY_DYNAMIC_DISPATCH(EncodeBFloatsToWords)(cast, in, random, out, count);
 }
 
-std::size_t encode_tiles_vector(const VectorEncode& cast, const float* in, std::size_t count, std::size_t tile,
-                                const float* factors, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfFloats)(cast, in, count, tile, factors, out);
+std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<float>& tiles, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfFloats)(cast, tiles, out);
 }
-std::size_t encode_tiles_vector(const VectorEncode& cast, const BFloat16* in, std::size_t count, std::size_t tile,
-                                const float* factors, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfBFloats)(cast, in, count, tile, factors, out);
+std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfBFloats)(cast, tiles, out);
 }
 
 }  // namespace fp8lab

@@ -30,7 +30,9 @@ struct VectorEncode {
   std::int32_t nan_payload;  // the bits of a NaN's fraction that are kept
   int random_bits;           // of a stochastic rounding
   bool plain;                // nearest even, NaN without a sign, infinity as overflow, at most 8 bits: the fast steps
-  std::uint32_t subnormal_magic;  // for these: the float32 whose ulp is the smallest subnormal, as bits
+  // For these, as bits of float32: what overflow becomes; from a binade's power of two to the one that rounds.
+  std::int32_t plain_limit;
+  std::int32_t plain_magic;
 };
 
 /// The constants, where vector code can do the cast from float, half and bfloat16: nullopt otherwise.
@@ -52,11 +54,22 @@ void encode_vector(const VectorEncode& cast, const Half* in, const std::uint32_t
 void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint32_t* random, std::uint16_t* out,
                    std::size_t count);
 
-/// Codes of x * factor by a plain cast, tiles of `tile` elements with a factor each; returns how many elements it did,
-/// from the first on: none where the tiles do not fit the vectors.
-[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const float* in, std::size_t count,
-                                              std::size_t tile, const float* factors, std::uint8_t* out);
-[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const BFloat16* in, std::size_t count,
-                                              std::size_t tile, const float* factors, std::uint8_t* out);
+/// A row of tiles whose elements are multiplied with a factor a tile before they are encoded.
+template <typename Source>
+struct TilesToEncode {
+  const Source* row;
+  std::size_t count;
+  std::size_t tile;
+  const float* factors;
+  bool pairs;         // codes of 4 bits, two a byte
+  bool in_range;      // no product is NaN, none overflows
+  std::size_t ahead;  // elements from one that is read to one that is worth fetching then
+};
+/// Encodes by a plain cast. Returns how many elements it did, from the first on: none where the tiles do not fit the
+/// vectors.
+[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<float>& tiles,
+                                              std::uint8_t* out);
+[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles,
+                                              std::uint8_t* out);
 
 }  // namespace fp8lab

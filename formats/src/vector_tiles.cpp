@@ -4,6 +4,8 @@
 #include "vector_tiles.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 
 #include "vector_memory.hpp"
 
@@ -41,109 +43,237 @@ HWY_INLINE void StoreSome(hn::Vec<Floats> x, std::size_t count, float* out) {
 }
 
 /// Magnitudes as integers, whose order is that of the numbers; NaN, above all, is 0 where it is dropped.
-template <NanInAmax kNan>
 HWY_INLINE hn::Vec<Integers> Magnitude(hn::Vec<Floats> x) {
-  const Integers di;
-  const auto magnitude = hn::And(hn::BitCast(di, x), hn::Set(di, 0x7FFFFFFF));
-  if constexpr (kNan == NanInAmax::counted) return magnitude;
-  return hn::IfThenZeroElse(hn::Gt(magnitude, hn::Set(di, 0x7F800000)), magnitude);
+  return hn::And(hn::BitCast(Integers(), x), hn::Set(Integers(), 0x7FFFFFFF));
+}
+constexpr std::int32_t infinity = 0x7F800000;
+HWY_INLINE hn::Vec<Integers> MagnitudeButNan(hn::Vec<Floats> x) {
+  const auto magnitude = Magnitude(x);
+  return hn::IfThenZeroElse(hn::Gt(magnitude, hn::Set(Integers(), infinity)), magnitude);
 }
 
-template <NanInAmax kNan, typename Source>
-HWY_INLINE hn::Vec<Integers> AmaxOfTile(const Source* in, std::size_t count) {
-  const Integers di;
-  const std::size_t lanes = hn::Lanes(di);
-  auto most = hn::Zero(di);
-  auto other = hn::Zero(di);  // two, so that one's latency hides behind the other
-  auto third = hn::Zero(di);
-  auto fourth = hn::Zero(di);
+/// The largest magnitudes of full vectors of elements in the lanes that they have in memory, NaN counted.
+template <class D, class Load>
+HWY_INLINE hn::Vec<D> MostOfLanes(D d, std::size_t count, const Load& load) {
+  const std::size_t lanes = hn::Lanes(d);
+  const auto magnitude = [&](std::size_t i) HWY_ATTR {
+    return hn::And(load(i), hn::Set(d, std::numeric_limits<hn::TFromD<D>>::max()));
+  };
+  auto most = hn::Zero(d);
+  auto other = hn::Zero(d);  // two, so that one's latency hides behind the other
+  auto third = hn::Zero(d);
+  auto fourth = hn::Zero(d);
   std::size_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    most = hn::Max(most, Magnitude<kNan>(Load(in + i)));
-    other = hn::Max(other, Magnitude<kNan>(Load(in + i + lanes)));
-    third = hn::Max(third, Magnitude<kNan>(Load(in + i + 2 * lanes)));
-    fourth = hn::Max(fourth, Magnitude<kNan>(Load(in + i + 3 * lanes)));
+    most = hn::Max(most, magnitude(i));
+    other = hn::Max(other, magnitude(i + lanes));
+    third = hn::Max(third, magnitude(i + 2 * lanes));
+    fourth = hn::Max(fourth, magnitude(i + 3 * lanes));
   }
-  for (; i + lanes <= count; i += lanes) most = hn::Max(most, Magnitude<kNan>(Load(in + i)));
-  if (i < count) other = hn::Max(other, Magnitude<kNan>(LoadSome(in + i, count - i)));
+  for (; i + lanes <= count; i += lanes) most = hn::Max(most, magnitude(i));
   return hn::Max(hn::Max(most, other), hn::Max(third, fourth));
 }
-
+/// The same as magnitudes of floats; the number of elements that fill whole vectors.
+HWY_INLINE hn::Vec<Integers> MostOfVectors(const float* in, std::size_t count) {
+  return MostOfLanes(Integers(), count, [&](std::size_t i) HWY_ATTR { return hn::BitCast(Integers(), Load(in + i)); });
+}
+HWY_INLINE std::size_t WholeVectors(const float* /*in*/, std::size_t count) {
+  return count - count % hn::Lanes(Integers());
+}
 #if HWY_TARGET != HWY_SCALAR
-/// Four tiles of a few vectors each at a time: their vectors are turned so that lanes of a tile meet. Returns how many
-/// tiles it did, all of them full.
-template <NanInAmax kNan, typename Source>
-HWY_INLINE std::size_t AddAmaxOfFours(const Source* in, std::size_t tiles, std::size_t tile, std::int32_t* all) {
+/// bfloat16s are the upper halves of floats: two a lane.
+using Halves = hn::Repartition<std::int16_t, Integers>;
+HWY_INLINE hn::Vec<Integers> MostOfVectors(const BFloat16* in, std::size_t count) {
+  const Integers di;
+  const auto most = MostOfLanes(Halves(), count, [&](std::size_t i) HWY_ATTR {
+    return hn::LoadU(Halves(), reinterpret_cast<const std::int16_t*>(in + i));
+  });
+  const auto pairs = hn::BitCast(di, most);
+  return hn::Max(hn::And(pairs, hn::Set(di, 0x7FFF0000)), hn::ShiftLeft<16>(pairs));
+}
+HWY_INLINE std::size_t WholeVectors(const BFloat16* /*in*/, std::size_t count) {
+  return count - count % hn::Lanes(Halves());
+}
+#else
+HWY_INLINE hn::Vec<Integers> MostOfVectors(const BFloat16* in, std::size_t count) {
+  return MostOfLanes(Integers(), count, [&](std::size_t i) HWY_ATTR { return hn::BitCast(Integers(), Load(in + i)); });
+}
+HWY_INLINE std::size_t WholeVectors(const BFloat16* /*in*/, std::size_t count) { return count; }
+#endif
+
+/// The largest magnitude of one tile. NaNs are few: they are counted first, and dropped where any is found.
+template <typename Source>
+HWY_INLINE std::int32_t AmaxOfTile(const Source* in, std::size_t count, NanInAmax nan, bool& finite) {
+  const Integers di;
+  const std::size_t lanes = hn::Lanes(di);
+  const std::size_t whole = WholeVectors(in, count);
+  auto most = MostOfVectors(in, whole);
+  for (std::size_t i = whole; i < count; i += lanes) {
+    most = hn::Max(most, Magnitude(LoadSome(in + i, std::min(lanes, count - i))));
+  }
+  const std::int32_t amax = hn::GetLane(hn::MaxOfLanes(di, most));
+  finite = finite && amax < infinity;
+  if (amax <= infinity || nan == NanInAmax::counted) return amax;
+  most = hn::Zero(di);
+  for (std::size_t i = 0; i < count; i += lanes) {
+    most = hn::Max(most, MagnitudeButNan(LoadSome(in + i, std::min(lanes, count - i))));
+  }
+  return hn::GetLane(hn::MaxOfLanes(di, most));
+}
+
+#if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
+/// Of four tiles, a vector each: largest magnitudes of the four in every block of 16 bytes.
+HWY_INLINE hn::Vec<Integers> TurnFour(hn::Vec<Integers> a, hn::Vec<Integers> b, hn::Vec<Integers> c,
+                                      hn::Vec<Integers> d) {
   const Integers di;
   const hn::Repartition<std::int64_t, Integers> pairs;
-  const hn::CappedTag<std::int32_t, 4> four;
+  const auto ab = hn::BitCast(pairs, hn::Max(hn::InterleaveLower(di, a, b), hn::InterleaveUpper(di, a, b)));
+  const auto cd = hn::BitCast(pairs, hn::Max(hn::InterleaveLower(di, c, d), hn::InterleaveUpper(di, c, d)));
+  return hn::Max(hn::BitCast(di, hn::InterleaveLower(pairs, ab, cd)),
+                 hn::BitCast(di, hn::InterleaveUpper(pairs, ab, cd)));
+}
+
+/// Keeps a compiler from reading in another order than that of the memory, in which it is fetched ahead.
+HWY_INLINE void KeepOrder() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+
+/// Of as many tiles as a vector has lanes: a vector of their largest magnitudes. `of(t)` gives a vector of tile t's.
+template <class Of>
+HWY_INLINE hn::Vec<Integers> TurnAll(const Of& of) {
+  const Integers di;
+  constexpr std::size_t blocks = hn::MaxLanes(Integers()) / 4;
+  const auto four = [&](std::size_t t) HWY_ATTR { return TurnFour(of(t), of(t + 1), of(t + 2), of(t + 3)); };
+  if constexpr (blocks == 1) {
+    return four(0);
+  } else {
+    const auto halves = [&](hn::Vec<Integers> x, hn::Vec<Integers> y) HWY_ATTR {
+      return hn::Max(hn::ConcatLowerLower(di, y, x), hn::ConcatUpperUpper(di, y, x));
+    };
+    const auto first = four(0);
+    KeepOrder();
+    const auto second = four(4);
+    if constexpr (blocks == 2) return halves(first, second);
+    KeepOrder();
+    const auto third = four(8);
+    KeepOrder();
+    const auto fourth = four(12);
+    KeepOrder();
+    const auto even = halves(first, third);
+    const auto odd = halves(second, fourth);
+    return hn::OddEvenBlocks(hn::Max(odd, hn::SwapAdjacentBlocks(odd)), hn::Max(even, hn::SwapAdjacentBlocks(even)));
+  }
+}
+
+/// The largest magnitudes of a tile that fills kVectors vectors of floats.
+template <std::size_t kVectors>
+HWY_INLINE hn::Vec<Integers> MostOfFew(const float* in) {
+  const std::size_t lanes = hn::Lanes(Integers());
+  auto most = Magnitude(Load(in));
+  for (std::size_t i = 1; i < kVectors; ++i) most = hn::Max(most, Magnitude(Load(in + i * lanes)));
+  return most;
+}
+template <std::size_t kVectors>
+HWY_INLINE hn::Vec<Integers> MostOfFew(const BFloat16* in) {
+  if constexpr (kVectors == 1) {
+    return Magnitude(Load(in));
+  } else {
+    return MostOfVectors(in, kVectors * hn::Lanes(Integers()));
+  }
+}
+
+template <std::size_t kVectors, typename Source>
+HWY_INLINE std::size_t AddAmaxOfFew(const Source* in, std::size_t tiles, std::size_t tile, NanInAmax nan,
+                                    std::int32_t* all, bool& finite) {
+  const Integers di;
   const std::size_t lanes = hn::Lanes(di);
-  const auto of = [&](const Source* from) HWY_ATTR {
-    auto most = Magnitude<kNan>(Load(from));
-    for (std::size_t i = lanes; i < tile; i += lanes) most = hn::Max(most, Magnitude<kNan>(Load(from + i)));
-    return most;
-  };
   std::size_t t = 0;
-  for (; t + 4 <= tiles; t += 4, in += 4 * tile) {
-    const auto a = of(in);
-    const auto b = of(in + tile);
-    const auto c = of(in + 2 * tile);
-    const auto d = of(in + 3 * tile);
-    const auto ab = hn::BitCast(pairs, hn::Max(hn::InterleaveLower(di, a, b), hn::InterleaveUpper(di, a, b)));
-    const auto cd = hn::BitCast(pairs, hn::Max(hn::InterleaveLower(di, c, d), hn::InterleaveUpper(di, c, d)));
-    const auto low = hn::BitCast(di, hn::InterleaveLower(pairs, ab, cd));
-    const auto high = hn::BitCast(di, hn::InterleaveUpper(pairs, ab, cd));
-    std::int32_t blocks[widest_vector / sizeof(std::int32_t)];  // of the four tiles each
-    hn::StoreU(hn::Max(low, high), di, blocks);
-    auto most = hn::LoadU(four, all + t);
-    for (std::size_t i = 0; i < lanes; i += 4) most = hn::Max(most, hn::LoadU(four, blocks + i));
-    hn::StoreU(most, four, all + t);
+  for (; t + lanes <= tiles; t += lanes, in += lanes * tile) {
+    auto most = TurnAll([&](std::size_t k) HWY_ATTR { return MostOfFew<kVectors>(in + k * tile); });
+    if (!hn::AllFalse(di, hn::Gt(most, hn::Set(di, infinity - 1)))) {
+      std::int32_t amaxes[widest_vector / sizeof(std::int32_t)];
+      for (std::size_t k = 0; k < lanes; ++k) amaxes[k] = AmaxOfTile(in + k * tile, tile, nan, finite);
+      most = hn::LoadU(di, amaxes);
+    }
+    hn::StoreU(hn::Max(most, hn::LoadU(di, all + t)), di, all + t);
   }
   return t;
 }
+/// Tiles that fill a few vectors of floats. Returns how many tiles it did.
+template <typename Source>
+HWY_INLINE std::size_t AddAmaxOfShort(const Source* in, std::size_t tiles, std::size_t tile, NanInAmax nan,
+                                      std::int32_t* all, bool& finite) {
+  const std::size_t lanes = hn::Lanes(Integers());
+  if (tile == lanes) return AddAmaxOfFew<1>(in, tiles, tile, nan, all, finite);
+  if (tile == 2 * lanes) return AddAmaxOfFew<2>(in, tiles, tile, nan, all, finite);
+  if (tile == 4 * lanes) return AddAmaxOfFew<4>(in, tiles, tile, nan, all, finite);
+  if (tile == 8 * lanes) return AddAmaxOfFew<8>(in, tiles, tile, nan, all, finite);
+  return 0;
+}
 #else
-template <NanInAmax kNan, typename Source>
-HWY_INLINE std::size_t AddAmaxOfFours(const Source* /*in*/, std::size_t /*tiles*/, std::size_t /*tile*/,
-                                      std::int32_t* /*all*/) {
+template <typename Source>
+HWY_INLINE std::size_t AddAmaxOfShort(const Source* /*in*/, std::size_t /*tiles*/, std::size_t /*tile*/,
+                                      NanInAmax /*nan*/, std::int32_t* /*all*/, bool& /*finite*/) {
   return 0;
 }
 #endif
 
-template <NanInAmax kNan, typename Source>
-HWY_INLINE void AddAmaxWith(const Source* in, std::size_t count, std::size_t tile, std::uint32_t* amax) {
+template <typename Source>
+HWY_INLINE bool AddAmaxOfColumns(const Source* in, std::size_t rows, std::size_t stride, std::size_t width,
+                                 NanInAmax nan, std::uint32_t* amax) {
   const Integers di;
   const std::size_t lanes = hn::Lanes(di);
   auto* all = reinterpret_cast<std::int32_t*>(amax);
-  if (tile == 1) {
-    std::size_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-      hn::StoreU(hn::Max(Magnitude<kNan>(Load(in + i)), hn::LoadU(di, all + i)), di, all + i);
+  bool finite = true;
+  for (std::size_t c = 0; c < width; c += lanes) {
+    const std::size_t some = std::min(lanes, width - c);
+    const auto load = [&](std::size_t r) HWY_ATTR {
+      return some == lanes ? Load(in + r * stride + c) : LoadSome(in + r * stride + c, some);
+    };
+    auto most = hn::Zero(di);
+    for (std::size_t r = 0; r < rows; ++r) most = hn::Max(most, Magnitude(load(r)));
+    if (!hn::AllFalse(di, hn::Gt(most, hn::Set(di, infinity - 1)))) {
+      finite = false;
+      if (nan == NanInAmax::dropped) {
+        most = hn::Zero(di);
+        for (std::size_t r = 0; r < rows; ++r) most = hn::Max(most, MagnitudeButNan(load(r)));
+      }
     }
-    for (; i < count; ++i) all[i] = std::max(all[i], hn::GetLane(Magnitude<kNan>(LoadSome(in + i, 1))));
-    return;
+    if (some == lanes) {
+      hn::StoreU(hn::Max(most, hn::LoadU(di, all + c)), di, all + c);
+    } else {
+      std::int32_t columns[widest_vector / sizeof(std::int32_t)];
+      hn::StoreU(most, di, columns);
+      for (std::size_t k = 0; k < some; ++k) all[c + k] = std::max(all[c + k], columns[k]);
+    }
   }
-  const bool few = tile % lanes == 0 && tile <= 8 * lanes;
-  std::size_t t = few ? AddAmaxOfFours<kNan>(in, count / tile, tile, all) : 0;
-  for (std::size_t first = t * tile; first < count; first += tile, ++t) {
-    const auto most = AmaxOfTile<kNan>(in + first, std::min(tile, count - first));
-    all[t] = std::max(all[t], hn::GetLane(hn::MaxOfLanes(di, most)));
-  }
+  return finite;
 }
 
 template <typename Source>
-HWY_ATTR void AddAmax(const Source* in, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
-  switch (nan) {
-    case NanInAmax::dropped: return AddAmaxWith<NanInAmax::dropped>(in, count, tile, amax);
-    case NanInAmax::counted: return AddAmaxWith<NanInAmax::counted>(in, count, tile, amax);
+HWY_INLINE bool AddAmax(const Source* in, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
+  auto* all = reinterpret_cast<std::int32_t*>(amax);
+  if (tile == 1) return AddAmaxOfColumns(in, 1, count, count, nan, amax);
+  bool finite = true;
+  std::size_t t = AddAmaxOfShort(in, count / tile, tile, nan, all, finite);
+  for (std::size_t first = t * tile; first < count; first += tile, ++t) {
+    all[t] = std::max(all[t], AmaxOfTile(in + first, std::min(tile, count - first), nan, finite));
   }
+  return finite;
 }
-HWY_ATTR void AddAmaxOfFloats(const float* in, std::size_t count, std::size_t tile, NanInAmax nan,
+HWY_ATTR bool AddAmaxOfFloats(const float* in, std::size_t count, std::size_t tile, NanInAmax nan,
                               std::uint32_t* amax) {
-  AddAmax(in, count, tile, nan, amax);
+  return AddAmax(in, count, tile, nan, amax);
 }
-HWY_ATTR void AddAmaxOfBFloats(const BFloat16* in, std::size_t count, std::size_t tile, NanInAmax nan,
+HWY_ATTR bool AddAmaxOfBFloats(const BFloat16* in, std::size_t count, std::size_t tile, NanInAmax nan,
                                std::uint32_t* amax) {
-  AddAmax(in, count, tile, nan, amax);
+  return AddAmax(in, count, tile, nan, amax);
+}
+HWY_ATTR bool AddAmaxOfFloatColumns(const float* in, std::size_t rows, std::size_t stride, std::size_t width,
+                                    NanInAmax nan, std::uint32_t* amax) {
+  return AddAmaxOfColumns(in, rows, stride, width, nan, amax);
+}
+HWY_ATTR bool AddAmaxOfBFloatColumns(const BFloat16* in, std::size_t rows, std::size_t stride, std::size_t width,
+                                     NanInAmax nan, std::uint32_t* amax) {
+  return AddAmaxOfColumns(in, rows, stride, width, nan, amax);
 }
 
 template <TileOperation kOperation>
@@ -213,14 +343,24 @@ namespace fp8lab {
 
 HWY_EXPORT(AddAmaxOfFloats);
 HWY_EXPORT(AddAmaxOfBFloats);
+HWY_EXPORT(AddAmaxOfFloatColumns);
+HWY_EXPORT(AddAmaxOfBFloatColumns);
 HWY_EXPORT(ScaleTilesOfFloats);
 HWY_EXPORT(ScaleTilesOfBFloats);
 
-void add_amax_vector(const float* row, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
-  HWY_DYNAMIC_DISPATCH(AddAmaxOfFloats)(row, count, tile, nan, amax);
+bool add_amax_vector(const float* row, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
+  return HWY_DYNAMIC_DISPATCH(AddAmaxOfFloats)(row, count, tile, nan, amax);
 }
-void add_amax_vector(const BFloat16* row, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
-  HWY_DYNAMIC_DISPATCH(AddAmaxOfBFloats)(row, count, tile, nan, amax);
+bool add_amax_vector(const BFloat16* row, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
+  return HWY_DYNAMIC_DISPATCH(AddAmaxOfBFloats)(row, count, tile, nan, amax);
+}
+bool add_amax_of_columns_vector(const float* values, std::size_t rows, std::size_t stride, std::size_t width,
+                                NanInAmax nan, std::uint32_t* amax) {
+  return HWY_DYNAMIC_DISPATCH(AddAmaxOfFloatColumns)(values, rows, stride, width, nan, amax);
+}
+bool add_amax_of_columns_vector(const BFloat16* values, std::size_t rows, std::size_t stride, std::size_t width,
+                                NanInAmax nan, std::uint32_t* amax) {
+  return HWY_DYNAMIC_DISPATCH(AddAmaxOfBFloatColumns)(values, rows, stride, width, nan, amax);
 }
 void scale_tiles_vector(const float* row, std::size_t count, std::size_t tile, TileOperation operation,
                         const float* factors, float* out) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -52,30 +53,27 @@ void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t o
   check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
 }
 
-/// What the codes under a scale are multiplied with, one for each.
-std::vector<float> multipliers_of(const Quantized& q) {
-  if (q.scale_codes.empty()) return q.scale_inv;
-  std::vector<float> result(q.scale_codes.size());
-  if (const auto* mx = std::get_if<MxBlock>(&q.recipe)) {
-    std::ranges::transform(q.scale_codes, result.begin(), [&](auto code) { return e8m0_value(*mx, code); });
-  } else {
+/// What the codes under a scale are multiplied with, by the scale's code.
+std::array<float, 256> multipliers_of(const Quantized& q) {
+  std::array<float, 256> result;
+  const auto* mx = std::get_if<MxBlock>(&q.recipe);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const auto code = static_cast<std::uint8_t>(i);
     constexpr float factor = 1.0F / (6.0F * 448.0F);
-    std::ranges::transform(q.scale_codes, result.begin(),
-                           [&](auto code) { return decode(ue4m3, code) * q.amax * factor; });
+    result[i] = mx != nullptr ? e8m0_value(*mx, code) : decode(ue4m3, code) * q.amax * factor;
   }
   return result;
 }
 
-/// Codes from `first` on, as they lie in memory.
-void decode_some(const Quantized& q, std::size_t first, std::span<float> out, std::vector<std::uint8_t>& room) {
-  if (q.format.bits() != 4) return decode(q.format, std::span(q.codes).subspan(first, out.size()), out);
-  room.resize(out.size() + 2);
+/// Codes from `first` on, as they lie in memory, a byte each.
+std::span<const std::uint8_t> codes_from(const Quantized& q, std::size_t first, std::size_t count,
+                                         std::vector<std::uint8_t>& room) {
+  if (q.format.bits() != 4) return std::span(q.codes).subspan(first, count);
   // `first` may be odd in a piece of a row: begin with its pair.
-  const std::size_t pair = first / 2;
   const std::size_t lead = first % 2;
-  const auto pairs = std::span(room).first(lead + out.size());
-  unpack_pairs(std::span(q.codes).subspan(pair, (pairs.size() + 1) / 2), pairs);
-  decode(q.format, std::span<const std::uint8_t>(pairs).subspan(lead), out);
+  room.resize(lead + count);
+  unpack_pairs(std::span(q.codes).subspan(first / 2, (room.size() + 1) / 2), room);
+  return std::span<const std::uint8_t>(room).subspan(lead);
 }
 
 /// Rows, columns and scales as the codes lie.
@@ -104,9 +102,8 @@ struct Lie {
 
 class Dequantizer {
  public:
-  Dequantizer(const Quantized& q, const QuantizePlan& plan, const Lie& lie, std::span<const float> multipliers,
-              std::span<float> out)
-      : q_(q), plan_(plan), lie_(lie), multipliers_(multipliers), out_(out) {}
+  Dequantizer(const Quantized& q, const QuantizePlan& plan, const Lie& lie, std::span<float> out)
+      : q_(q), plan_(plan), lie_(lie), decoder_(q.format), multiplier_of_code_(multipliers_of(q)), out_(out) {}
 
   /// The codes of a row from `column` to below `end`; a scale wider than a piece may end between them.
   void run(std::size_t row, std::size_t column, std::size_t end) {
@@ -123,19 +120,28 @@ class Dequantizer {
     const std::size_t at = row * lie_.columns + column;
     if (plan_.transposed) values_.resize(count);
     const auto to = plan_.transposed ? std::span(values_) : out_.subspan(at, count);
-    decode_some(q_, at, to, room_);
     const std::size_t scale = row / lie_.height * lie_.scale_columns + column / lie_.width;
-    scale_tiles(std::span<const float>(to), std::min(lie_.width, count), TileOperation::multiply,
-                multipliers_.subspan(scale), to);
+    decoder_(codes_from(q_, at, count, room_), std::min(lie_.width, count),
+             multipliers(scale, blocks_of(count, lie_.width)), to);
     if (!plan_.transposed) return;
     for (std::size_t k = 0; k < count; ++k) out_[(column + k) * lie_.rows + row] = to[k];
+  }
+
+  /// Of `count` scales.
+  std::span<const float> multipliers(std::size_t scale, std::size_t count) {
+    if (q_.scale_codes.empty()) return std::span(q_.scale_inv).subspan(scale, count);
+    multipliers_.resize(count);
+    for (std::size_t i = 0; i < count; ++i) multipliers_[i] = multiplier_of_code_[q_.scale_codes[scale + i]];
+    return multipliers_;
   }
 
   const Quantized& q_;
   const QuantizePlan& plan_;
   const Lie& lie_;
-  std::span<const float> multipliers_;
+  TileDecoder decoder_;
+  std::array<float, 256> multiplier_of_code_;
   std::span<float> out_;
+  std::vector<float> multipliers_;
   std::vector<float> values_;
   std::vector<std::uint8_t> room_;
 };
@@ -148,10 +154,9 @@ void dequantize(const Quantized& q, std::span<float> out, int threads) {
   check_quantized(q, plan, out.size());
   const Lie lie(q, plan);
   const std::size_t across = blocks_of(lie.columns, lie.step());
-  const std::vector<float> multipliers = multipliers_of(q);
   parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {
     const DefaultEnvironment of_thread;
-    Dequantizer dequantizer(q, plan, lie, multipliers, out);
+    Dequantizer dequantizer(q, plan, lie, out);
     for (std::size_t i = first; i < last; ++i) {
       const std::size_t column = i % across * lie.step();
       dequantizer.run(i / across, column, std::min(column + lie.step(), lie.columns));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <stdexcept>
@@ -25,26 +26,42 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t flat_elements = 4096;   // of a cell of one row
+// Of a cell of one row: the next is fetched while one is encoded, and both are to be in the first cache, with room.
+constexpr std::size_t flat_bytes = 6144;
 constexpr std::size_t tall_elements = 32768;  // of other cells: their rows are short otherwise
 
 /// Rows and columns of x, from the first to below the last.
 struct Cell {
   std::size_t row, row_end, column, column_end;
   [[nodiscard]] std::size_t width() const { return column_end - column; }
+  [[nodiscard]] std::size_t height() const { return row_end - row; }
 };
 
 template <typename Source>
 struct Matrix {
   std::span<const Source> values;
   std::size_t rows, columns;
-  [[nodiscard]] std::span<const Source> row(std::size_t r, const Cell& cell) const {
-    return values.subspan(r * columns + cell.column, cell.width());
+};
+
+struct Facts {
+  TensorFacts tensor;
+  bool finite;  // known that all values are
+};
+
+/// A cell's values, in x or apart.
+template <typename Source>
+struct Piece {
+  Cell cell;
+  std::span<const Source> values;
+  std::size_t stride;
+  [[nodiscard]] std::span<const Source> row(std::size_t r, const Cell& band) const {
+    return values.subspan((r - cell.row) * stride + band.column - cell.column, band.width());
   }
 };
 
 /// What a thread needs room for.
 struct Scratch {
+  bool in_range = false;  // as the hint, of a band
   std::vector<std::uint32_t> amaxes, random;
   std::vector<float> factors, scale_inv, scaled;
   std::vector<std::uint8_t> scale_codes, codes, column;
@@ -54,7 +71,7 @@ struct Scratch {
 template <typename Source>
 class Quantizer {
  public:
-  Quantizer(const Matrix<Source>& x, const Recipe& recipe, const QuantizePlan& plan, const TensorFacts& facts,
+  Quantizer(const Matrix<Source>& x, const Recipe& recipe, const QuantizePlan& plan, const Facts& facts,
             const RandomSource* random, Quantized& out)
       : x_(x),
         recipe_(recipe),
@@ -62,21 +79,24 @@ class Quantizer {
         facts_(facts),
         random_(random),
         encoder_(plan.format, plan.policy),
+        overflow_from_(overflow_from(plan.format)),
         out_(out) {
-    if (plan.uniform) uniform_ = tile_scale(recipe, facts.amax, facts);
+    if (plan.uniform) uniform_ = tile_scale(recipe, facts.tensor.amax, facts.tensor);
   }
 
   /// Precondition: the cell holds whole tiles, but at the tensor's ends.
-  void run(const Cell& cell, Scratch& scratch) const {
-    const std::size_t tile_rows = plan_.uniform ? cell.row_end - cell.row : plan_.tile_rows;
+  void run(const Piece<Source>& x, Scratch& scratch) const {
+    const Cell& cell = x.cell;
+    const std::size_t tile_rows = plan_.uniform ? cell.height() : plan_.tile_rows;
     for (std::size_t row = cell.row; row < cell.row_end; row += tile_rows) {
       const Cell band{row, std::min(row + tile_rows, cell.row_end), cell.column, cell.column_end};
       if (plan_.uniform) {
         scratch.factors.assign(1, uniform_.factor);
+        scratch.in_range = facts_.finite && facts_.tensor.amax * uniform_.factor < overflow_from_;
       } else {
-        make_scales(band, scratch);
+        make_scales(x, band, scratch);
       }
-      encode_band(band, scratch);
+      encode_band(x, band, scratch);
     }
   }
 
@@ -86,16 +106,30 @@ class Quantizer {
   }
 
  private:
-  void make_scales(const Cell& band, Scratch& scratch) const {
+  void make_scales(const Piece<Source>& x, const Cell& band, Scratch& scratch) const {
     const std::size_t tiles = blocks_of(band.width(), plan_.tile_columns);
     scratch.amaxes.assign(tiles, 0);
     scratch.factors.resize(tiles);
     scratch.scale_inv.resize(tiles);
     scratch.scale_codes.resize(tiles);
-    for (std::size_t r = band.row; r < band.row_end; ++r) {
-      add_amax(x_.row(r, band), plan_.tile_columns, plan_.nan, scratch.amaxes);
+    bool finite = true;
+    if (plan_.tile_columns == 1) {
+      const std::size_t size = (band.height() - 1) * x.stride + band.width();
+      const auto rows = x.values.subspan((band.row - x.cell.row) * x.stride, size);
+      finite = add_amax_of_columns(rows, x.stride, plan_.nan, scratch.amaxes);
+    } else {
+      for (std::size_t r = band.row; r < band.row_end; ++r) {
+        finite &= add_amax(x.row(r, band), plan_.tile_columns, plan_.nan, scratch.amaxes);
+      }
     }
-    tile_scales(recipe_, scratch.amaxes, facts_, {scratch.factors, scratch.scale_inv, scratch.scale_codes});
+    tile_scales(recipe_, scratch.amaxes, facts_.tensor, {scratch.factors, scratch.scale_inv, scratch.scale_codes});
+    // As integers, NaN and what has a sign are above all.
+    std::uint32_t most = 0;
+    for (std::size_t t = 0; t < tiles; ++t) {
+      const float scaled = std::bit_cast<float>(scratch.amaxes[t]) * scratch.factors[t];
+      most = std::max(most, std::bit_cast<std::uint32_t>(scaled));
+    }
+    scratch.in_range = finite && most < std::bit_cast<std::uint32_t>(overflow_from_);
     if (plan_.scale_codes) return store_scales<std::uint8_t>(band, scratch.scale_codes, out_.scale_codes);
     store_scales<float>(band, scratch.scale_inv, out_.scale_inv);
   }
@@ -110,7 +144,9 @@ class Quantizer {
     for (std::size_t u = band.row / height; u * height < band.row_end; ++u) {
       const std::size_t step = plan_.transposed ? out_.scale_columns : 1;
       Value* to = &out[plan_.transposed ? first * out_.scale_columns + u : u * out_.scale_columns + first];
-      if (copies == 1) {
+      if (copies == 1 && step == 1) {
+        std::copy_n(of_tiles.begin(), count, to);
+      } else if (copies == 1) {
         for (std::size_t v = 0; v < count; ++v) to[v * step] = of_tiles[v];
       } else {
         for (std::size_t v = 0; v < count; ++v) to[v * step] = of_tiles[v / copies];
@@ -118,29 +154,36 @@ class Quantizer {
     }
   }
 
-  void encode_band(const Cell& band, Scratch& scratch) const {
+  void encode_band(const Piece<Source>& x, const Cell& band, Scratch& scratch) const {
     const std::size_t width = band.width();
-    const bool put_aside = plan_.transposed || plan_.format.bits() == 4;
-    scratch.codes.resize(put_aside ? (band.row_end - band.row) * width : 0);
+    const EncodeHints hints{.in_range = scratch.in_range, .ahead = x.cell.height() == 1 ? width : 0};
+    const bool pairs = plan_.format.bits() == 4;
+    const bool random = plan_.policy.rounding == Rounding::stochastic;
+    const bool put_aside = plan_.transposed || (pairs && random);
+    scratch.codes.resize(put_aside ? band.height() * width : 0);
     for (std::size_t r = band.row; r < band.row_end; ++r) {
+      const auto row = x.row(r, band);
+      const std::size_t tile = plan_.uniform ? width : plan_.tile_columns;
       const std::size_t from = r * x_.columns + band.column;
-      const auto codes = put_aside ? std::span(scratch.codes).subspan((r - band.row) * width, width)
-                                   : std::span(out_.codes).subspan(from, width);
-      encode_row(r, band, scratch, codes);
-      if (put_aside && !plan_.transposed) pack_pairs(codes, std::span(out_.codes).subspan(from / 2, width / 2));
+      const auto out = std::span(out_.codes).subspan(pairs ? from / 2 : from, pairs ? width / 2 : width);
+      const auto codes = put_aside ? std::span(scratch.codes).subspan((r - band.row) * width, width) : out;
+      if (random) {
+        encode_stochastic(r, row, band, scratch, codes);
+        if (!plan_.transposed) pack_pairs(codes, out);
+      } else if (pairs && !plan_.transposed) {
+        encoder_.encode_pairs(row, tile, plan_.operation, scratch.factors, out, hints);
+      } else {
+        encoder_(row, tile, plan_.operation, scratch.factors, codes, hints);
+      }
     }
     if (plan_.transposed) store_transposed(band, scratch);
   }
 
-  void encode_row(std::size_t r, const Cell& band, Scratch& scratch, std::span<std::uint8_t> codes) const {
-    const std::size_t tile = plan_.uniform ? codes.size() : plan_.tile_columns;
-    const auto row = x_.row(r, band);
-    if (plan_.policy.rounding != Rounding::stochastic) {
-      return encoder_(row, tile, plan_.operation, scratch.factors, codes);
-    }
+  void encode_stochastic(std::size_t r, std::span<const Source> row, const Cell& band, Scratch& scratch,
+                         std::span<std::uint8_t> codes) const {
     scratch.scaled.resize(codes.size());
     scratch.random.resize(codes.size());
-    scale_tiles(row, tile, plan_.operation, scratch.factors, scratch.scaled);
+    scale_tiles(row, plan_.tile_columns, plan_.operation, scratch.factors, scratch.scaled);
     for (std::size_t i = 0; i < codes.size(); ++i) {
       const std::size_t column = band.column + i;
       const std::size_t code = plan_.transposed ? column * x_.rows + r : r * x_.columns + column;
@@ -152,7 +195,7 @@ class Quantizer {
 
   void store_transposed(const Cell& band, Scratch& scratch) const {
     const std::size_t width = band.width();
-    const std::size_t height = band.row_end - band.row;
+    const std::size_t height = band.height();
     const std::uint8_t* codes = scratch.codes.data();
     const std::size_t to = band.column * x_.rows + band.row;
     if (plan_.format.bits() != 4) {
@@ -169,9 +212,10 @@ class Quantizer {
   const Matrix<Source>& x_;
   const Recipe& recipe_;
   const QuantizePlan& plan_;
-  const TensorFacts& facts_;
+  const Facts& facts_;
   const RandomSource* random_;
   TileEncoder encoder_;
+  float overflow_from_;
   Quantized& out_;
   TileScale uniform_{};
 };
@@ -200,7 +244,7 @@ void check_options(const Recipe& recipe, std::size_t codes, const QuantizeOption
 
 /// Makes room for a direction's codes and scales.
 void prepare(Quantized& out, const Recipe& recipe, Direction direction, std::size_t rows, std::size_t columns,
-             const QuantizePlan& plan, const TensorFacts& facts) {
+             const QuantizePlan& plan, const Facts& facts) {
   out.recipe = recipe;
   out.direction = direction;
   out.rows = rows;
@@ -214,18 +258,24 @@ void prepare(Quantized& out, const Recipe& recipe, Direction direction, std::siz
   out.scale_columns = plan.transposed ? high : wide;
   out.scale_inv.resize(plan.scale_codes ? 0 : high * wide);
   out.scale_codes.resize(plan.scale_codes ? high * wide : 0);
-  out.amax = plan.tensor_amax ? facts.amax : 0;
+  out.amax = plan.tensor_amax ? facts.tensor.amax : 0;
 }
 
+/// The largest magnitude of a tensor, and whether all of it is finite.
+struct TensorAmax {
+  float value;
+  bool finite;
+};
 template <typename Source>
-float amax_of(std::span<const Source> values, NanInAmax nan, int threads) {
+TensorAmax amax_of(std::span<const Source> values, NanInAmax nan, int threads) {
   constexpr std::size_t piece = std::size_t{1} << 16;
   std::vector<std::uint32_t> amaxes(blocks_of(values.size(), piece), 0);
+  std::atomic<bool> finite = true;
   parallel_for(amaxes.size(), threads, [&](std::size_t first, std::size_t last) {
     const auto part = values.subspan(first * piece, std::min(last * piece, values.size()) - first * piece);
-    add_amax(part, piece, nan, std::span(amaxes).subspan(first, last - first));
+    if (!add_amax(part, piece, nan, std::span(amaxes).subspan(first, last - first))) finite = false;
   });
-  return std::bit_cast<float>(*std::ranges::max_element(amaxes));
+  return {std::bit_cast<float>(*std::ranges::max_element(amaxes)), finite};
 }
 
 /// One direction that is asked for.
@@ -238,14 +288,14 @@ struct Request {
 struct Cells {
   std::size_t rows = 1, columns = 1;  ///< of a cell
 
-  Cells(std::span<const QuantizePlan> plans, std::size_t all_rows, std::size_t all_columns) {
+  Cells(std::span<const QuantizePlan> plans, std::size_t all_rows, std::size_t all_columns, std::size_t element_bytes) {
     for (const QuantizePlan& plan : plans) {
       const std::size_t high = plan.transposed ? 64 : 1;  // where the scale leaves it open
       rows = std::max(rows, plan.uniform ? high : plan.tile_rows);
       columns = std::max(columns, plan.uniform ? 1 : plan.tile_columns);
     }
     rows = std::min(rows, all_rows);
-    const std::size_t room = std::max((rows == 1 ? flat_elements : tall_elements) / rows, std::size_t{64});
+    const std::size_t room = std::max((rows == 1 ? flat_bytes / element_bytes : tall_elements) / rows, std::size_t{64});
     columns = std::min(blocks_of(room, columns) * columns, all_columns);
   }
 };
@@ -257,24 +307,42 @@ bool is_flat(std::span<const QuantizePlan> plans, std::size_t columns) {
   });
 }
 
+/// A cell's rows one after the other: apart by the stride of x, which is often a power of two, few of them fit into a
+/// cache at a time.
 template <typename Source>
-void run_cells(const Matrix<Source>& x, const Recipe& recipe, std::span<const QuantizePlan> plans,
-               const TensorFacts& facts, std::span<const Request> requests, const QuantizeOptions& options) {
+Piece<Source> copied(const Piece<Source>& x, std::vector<Source>& apart) {
+  const std::size_t width = x.cell.width();
+  apart.resize(x.cell.height() * width);
+  for (std::size_t r = 0; r < x.cell.height(); ++r) {
+    std::ranges::copy(x.values.subspan(r * x.stride, width), apart.begin() + static_cast<std::ptrdiff_t>(r * width));
+  }
+  return {x.cell, apart, width};
+}
+
+template <typename Source>
+void run_cells(const Matrix<Source>& x, const Recipe& recipe, std::span<const QuantizePlan> plans, const Facts& facts,
+               std::span<const Request> requests, const QuantizeOptions& options) {
   std::vector<Quantizer<Source>> quantizers;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     quantizers.emplace_back(x, recipe, plans[i], facts, options.random ? &*options.random : nullptr, requests[i].out);
     quantizers.back().store_uniform();
   }
-  const Cells cells(plans, x.rows, x.columns);
+  const Cells cells(plans, x.rows, x.columns, sizeof(Source));
   const std::size_t across = blocks_of(x.columns, cells.columns);
+  const auto cell_at = [&](std::size_t i) {
+    const std::size_t row = i / across * cells.rows;
+    const std::size_t column = i % across * cells.columns;
+    return Cell{row, std::min(row + cells.rows, x.rows), column, std::min(column + cells.columns, x.columns)};
+  };
   parallel_for(blocks_of(x.rows, cells.rows) * across, options.threads, [&](std::size_t first, std::size_t last) {
     const DefaultEnvironment environment;
     Scratch scratch;
+    std::vector<Source> apart;
     for (std::size_t i = first; i < last; ++i) {
-      const std::size_t row = i / across * cells.rows;
-      const std::size_t column = i % across * cells.columns;
-      const Cell cell{row, std::min(row + cells.rows, x.rows), column, std::min(column + cells.columns, x.columns)};
-      for (const Quantizer<Source>& one : quantizers) one.run(cell, scratch);
+      const Cell cell = cell_at(i);
+      Piece<Source> piece{cell, x.values.subspan(cell.row * x.columns + cell.column), x.columns};
+      if (cell.height() > 1) piece = copied(piece, apart);
+      for (const Quantizer<Source>& one : quantizers) one.run(piece, scratch);
     }
   });
 }
@@ -289,11 +357,12 @@ std::vector<QuantizePlan> plans_of(const Recipe& recipe, std::size_t rows, std::
 /// All requests on the same values, by their plans. `amax`, where given, is the tensor's.
 template <typename Source>
 void quantize_planned(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                      std::span<const QuantizePlan> plans, std::optional<float> amax, std::span<const Request> requests,
-                      const QuantizeOptions& options) {
+                      std::span<const QuantizePlan> plans, std::optional<TensorAmax> amax,
+                      std::span<const Request> requests, const QuantizeOptions& options) {
   constexpr Format own = std::is_same_v<Source, float> ? binary32 : bfloat16;
-  TensorFacts facts{.input_type = options.input_type.value_or(own)};
-  if (plans[0].tensor_amax) facts.amax = amax ? *amax : amax_of(values, plans[0].nan, options.threads);
+  if (plans[0].tensor_amax && !amax) amax = amax_of(values, plans[0].nan, options.threads);
+  const Facts facts{{.amax = amax ? amax->value : 0, .input_type = options.input_type.value_or(own)},
+                    amax && amax->finite};
   for (std::size_t i = 0; i < requests.size(); ++i) {
     prepare(requests[i].out, recipe, requests[i].direction, rows, columns, plans[i], facts);
   }
@@ -304,7 +373,8 @@ void quantize_planned(std::span<const Source> values, std::size_t rows, std::siz
 
 template <typename Source>
 void quantize_values(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                     std::optional<float> amax, std::span<const Request> requests, const QuantizeOptions& options) {
+                     std::optional<TensorAmax> amax, std::span<const Request> requests,
+                     const QuantizeOptions& options) {
   quantize_planned(values, rows, columns, recipe, plans_of(recipe, rows, columns, requests), amax, requests, options);
 }
 
@@ -337,9 +407,10 @@ void quantize_requests(std::span<const Source> values, std::size_t rows, std::si
   static_cast<void>(plans_of(recipe, rows, columns, requests));
   // 1. What the values are rounded to first.
   if (const std::optional<Format> type = narrower_type(options)) {
-    std::optional<float> amax;
+    std::optional<TensorAmax> amax;
     if (options.amax_before_rounding) {
       amax = amax_of(values, quantize_plan(recipe, requests[0].direction, rows, columns).nan, options.threads);
+      amax->finite = false;  // what is finite may become infinite
     }
     const std::vector<float> rounded = rounded_to(*type, values, options.threads);
     return quantize_values(std::span<const float>(rounded), rows, columns, recipe, amax, requests, options);
@@ -370,8 +441,8 @@ template <typename Source>
 void cast_delayed(std::span<const Source> values, std::size_t rows, std::size_t columns, const DelayedState& state,
                   std::vector<QuantizePlan> plans, std::span<const Request> requests, const QuantizeOptions& options) {
   // 1. The amax, by which the scale may still change.
-  const float amax = amax_of(values, nan_in_amax(state.recipe, state.history), options.threads);
-  record_amax(state.recipe, state.pass, state.history, amax);
+  const TensorAmax amax = amax_of(values, nan_in_amax(state.recipe, state.history), options.threads);
+  record_amax(state.recipe, state.pass, state.history, amax.value);
   // 2. The cast with the scale, whatever it is.
   for (QuantizePlan& plan : plans) {
     plan.tensor_amax = true;

@@ -9,11 +9,16 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/targets.hpp"
+#include "vector_tile_scale.hpp"
 
 namespace fp8lab {
 namespace {
 
 constexpr float largest_float = std::numeric_limits<float>::max();
+// What smaller amaxes count as.
+constexpr float deepseek_least = 1e-4F;
+constexpr double torchao_least = 1e-12;
 
 float largest_of(const Format& format) {
   // What float32 codes have no room for in decode() is known.
@@ -37,7 +42,7 @@ float te_scale(float amax, float largest, float epsilon, bool power_of_two, floa
 
 /// torchao divides in double to agree with its compiled code; rounded to float32 that is the float32 quotient.
 float torchao_scale(float amax, float largest, bool power_of_two) {
-  const double limited = amax < 1e-12 ? 1e-12 : static_cast<double>(amax);
+  const double limited = amax < torchao_least ? torchao_least : static_cast<double>(amax);
   const auto scale = static_cast<float>(static_cast<double>(largest) / limited);
   return power_of_two ? without_mantissa(scale) : scale;
 }
@@ -46,14 +51,16 @@ float torchao_scale(float amax, float largest, bool power_of_two) {
 int exponent_of(std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127; }
 
 /// encode(e8m0, {.rounding = Rounding::upward}, x) for the bits of an x >= 0 or NaN: the exponent field, and one more
-/// where the fraction is not 0; below 2^-126, where only the smallest code lies, by what is above its value. Without
-/// branches, as all that follows, so that compilers make vectors of it.
+/// where the fraction is not 0; below 2^-126, where only the smallest code lies, by what is above its value.
 std::uint32_t e8m0_up(std::uint32_t bits) {
   const std::uint32_t tiny = bits > 0x00400000U ? 1 : 0;
   const std::uint32_t code = bits < 0x00800000U ? tiny : (bits + 0x7FFFFFU) >> 23;
   const std::uint32_t limited = bits > 0x7F000000U ? 254 : code;
   return bits > 0x7F800000U ? 255 : limited;
 }
+
+/// Half the spacing of a format's numbers from 1 to 2, in units of a float32's last bit.
+std::uint32_t half_spacing(const Format& format) { return std::uint32_t{1} << (22 - format.mantissa_bits); }
 
 /// The code of a scale, for the bits of an amax, by a rule.
 template <MxRule kRule>
@@ -64,7 +71,7 @@ std::uint32_t mx_code_by(const MxBlock& recipe, std::uint32_t amax, float larges
   };
   const bool nan_alone = recipe.edges == E8m0Edges::torchao_0_18;
   const auto ratio = std::bit_cast<std::uint32_t>(std::bit_cast<float>(amax) * (1 / largest));
-  const std::uint32_t rounded = amax + (std::uint32_t{1} << (22 - recipe.format.mantissa_bits));
+  const std::uint32_t rounded = amax + half_spacing(recipe.format);
   const std::uint32_t last = nan_alone ? 0x7F800000U : 0x7F7FFFFFU;
   switch (kRule) {
     case MxRule::te: return e8m0_up(ratio);
@@ -123,7 +130,7 @@ TileScale scale_one(const Block& recipe, float amax, float largest, const Tensor
     const auto field = static_cast<std::uint32_t>(std::clamp(exponent_of(bits) + 127 + above, 1, 254));
     return recipe.force_pow_2_scales ? std::bit_cast<float>(field << 23) : s;
   };
-  const float limited = amax < 1e-4F ? 1e-4F : amax;
+  const float limited = amax < deepseek_least ? deepseek_least : amax;
   switch (recipe.rule) {
     case BlockRule::te: {
       const float beyond = largest_of(tensor.input_type);
@@ -169,10 +176,10 @@ TileScale scale_one(const NvFp4& /*recipe*/, float amax, float /*largest*/, cons
   return {inverse, decoded, code};
 }
 
-/// The same for all tiles.
+/// Scales of many tiles: one after the other, or by vector code.
 template <typename OneRecipe>
-void scale_all(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest, const TensorFacts& tensor,
-               const TileScaleArrays& out) {
+void scale_each(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest,
+                const TensorFacts& tensor, const TileScaleArrays& out) {
   for (std::size_t i = 0; i < amaxes.size(); ++i) {
     const TileScale scale = scale_one(recipe, std::bit_cast<float>(amaxes[i]), largest, tensor);
     out.factors[i] = scale.factor;
@@ -180,36 +187,50 @@ void scale_all(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, f
     out.codes[i] = scale.code;
   }
 }
-void scale_all(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, float largest,
-               const TensorFacts& /*tensor*/, const TileScaleArrays& out) {
-  const float first = e8m0_inverse(recipe, 0);
-  const float last = e8m0_inverse(recipe, 254);
-  const float nan = e8m0_inverse(recipe, 255);
-  const MxBlock own = recipe;  // which no store can change
-  by_rule(recipe.rule, [&](auto rule) {
-    for (std::size_t i = 0; i < amaxes.size(); ++i) {
-      const std::uint32_t code = mx_code_by<decltype(rule)::value>(own, amaxes[i], largest);
-      const auto inverse = std::bit_cast<float>((254U - code) << 23);
-      const float beyond = code == 254 ? last : nan;
-      const float low = code == 0 ? first : inverse;
-      out.factors[i] = code > 253 ? beyond : low;
-      out.codes[i] = static_cast<std::uint8_t>(code);
-    }
-  });
+template <typename OneRecipe>
+void scale_vectors(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest,
+                   const TensorFacts& tensor, const TileScaleArrays& out) {
+  scale_each(recipe, amaxes, largest, tensor, out);
 }
-/// With bulk casts, and divisions that a compiler turns into vectors.
-void scale_all(const NvFp4& /*recipe*/, std::span<const std::uint32_t> amaxes, float /*largest*/,
-               const TensorFacts& tensor, const TileScaleArrays& out) {
+void scale_vectors(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, float largest,
+                   const TensorFacts& /*tensor*/, const TileScaleArrays& out) {
+  const MxConstants mx{.rule = recipe.rule,
+                       .nan_alone = recipe.edges == E8m0Edges::torchao_0_18,
+                       .largest_exponent = exponent_of(std::bit_cast<std::uint32_t>(largest)),
+                       .inverse_largest = 1 / largest,
+                       .half_spacing = half_spacing(recipe.format),
+                       .at_first = e8m0_inverse(recipe, 0),
+                       .at_254 = e8m0_inverse(recipe, 254),
+                       .at_nan = e8m0_inverse(recipe, 255)};
+  mx_scales_vector(mx, amaxes.data(), amaxes.size(), out);
+}
+void scale_vectors(const Block& recipe, std::span<const std::uint32_t> amaxes, float largest, const TensorFacts& tensor,
+                   const TileScaleArrays& out) {
+  const float least = [&] {
+    switch (recipe.rule) {
+      case BlockRule::te: return recipe.amax_epsilon;
+      case BlockRule::deepseek_2024: return 0.0F;
+      case BlockRule::deepseek_2025:
+      case BlockRule::deepgemm_cpu:
+      case BlockRule::deepgemm_cuda: return deepseek_least;
+      case BlockRule::torchao: return std::nextafter(static_cast<float>(torchao_least), 1.0F);
+    }
+    return 0.0F;
+  }();
+  const BlockConstants block{.rule = recipe.rule,
+                             .power_of_two = recipe.force_pow_2_scales,
+                             .largest = largest,
+                             .inverse_largest = 1 / largest,
+                             .least_amax = least,
+                             .beyond = largest_of(tensor.input_type),
+                             .at_least = static_cast<float>(static_cast<double>(largest) / torchao_least)};
+  block_scales_vector(block, amaxes.data(), amaxes.size(), out);
+}
+void scale_vectors(const NvFp4& /*recipe*/, std::span<const std::uint32_t> amaxes, float /*largest*/,
+                   const TensorFacts& tensor, const TileScaleArrays& out) {
   const float encode_scale = nvfp4_encode_scale(tensor.amax);
-  const float factor = encode_scale * (1.0F / 6.0F);
-  const float decode_scale = 1 / encode_scale;
-  for (std::size_t i = 0; i < amaxes.size(); ++i) out.factors[i] = std::bit_cast<float>(amaxes[i]) * factor;
-  encode(ue4m3, {}, std::span<const float>(out.factors), out.codes);
-  decode(ue4m3, std::span<const std::uint8_t>(out.codes), out.scale_inv);
-  for (std::size_t i = 0; i < amaxes.size(); ++i) {
-    const float inverse = 1 / (out.scale_inv[i] * decode_scale);
-    out.factors[i] = inverse <= largest_float ? inverse : largest_float;  // NaN, too
-  }
+  nvfp4_scales_vector({.factor = encode_scale * (1.0F / 6.0F), .decode_scale = 1 / encode_scale}, amaxes.data(),
+                      amaxes.size(), out);
 }
 
 }  // namespace
@@ -249,7 +270,12 @@ TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor
 void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
                  const TileScaleArrays& out) {
   const float largest = largest_of(format_of(recipe));
-  std::visit([&](const auto& one) { scale_all(one, amaxes, largest, tensor, out); }, recipe);
+  std::visit(
+      [&](const auto& one) {
+        if (vector_code_allowed()) return scale_vectors(one, amaxes, largest, tensor, out);
+        scale_each(one, amaxes, largest, tensor, out);
+      },
+      recipe);
 }
 
 }  // namespace fp8lab

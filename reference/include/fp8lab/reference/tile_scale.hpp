@@ -36,7 +36,7 @@ struct TileScaleArrays {
   std::span<float> scale_inv;
   std::span<std::uint8_t> codes;
 };
-/// The scales of many tiles, whose amaxes are float32 bits; scale_inv is left alone where scales have codes.
+/// The scales of many tiles, whose amaxes are float32 bits; what scale_inv gets is open where scales have codes.
 /// Precondition: all arrays have an element a tile.
 void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
                  const TileScaleArrays& out);

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scales of many tiles, as many at a time as a vector has. The scalar functions of tile_scale.cpp define the
+// result, and say where the rules come from.
+#include "vector_tile_scale.hpp"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "vector_tile_scale.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace fp8lab::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Integers = hn::RebindToSigned<Floats>;
+using Words = hn::RebindToUnsigned<Floats>;
+using Bytes = hn::Rebind<std::uint8_t, Floats>;
+using Float = hn::Vec<Floats>;
+using Integer = hn::Vec<Integers>;
+
+HWY_INLINE Integer Bits(Float x) { return hn::BitCast(Integers(), x); }
+struct Outputs {
+  float* factors;
+  float* scale_inv;
+  std::uint8_t* codes;
+};
+HWY_INLINE Float FromBits(Integer bits) { return hn::BitCast(Floats(), bits); }
+HWY_INLINE Integer Number(std::int32_t x) { return hn::Set(Integers(), x); }
+
+/// Calls one(amaxes, out) for vectors of tiles, the last by way of a full one.
+template <class One>
+HWY_INLINE void ForTiles(const std::uint32_t* amaxes, std::size_t count, const TileScaleArrays& out, const One& one) {
+  constexpr std::size_t most = HWY_MAX_BYTES / sizeof(float);
+  const std::size_t lanes = hn::Lanes(Floats());
+  std::uint32_t last[most] = {};
+  float factors[most];
+  float scale_inv[most];
+  std::uint8_t codes[most];
+  for (std::size_t i = 0; i < count; i += lanes) {
+    const std::size_t rest = count - i;
+    const bool is_last = rest < lanes;
+    if (is_last) std::copy_n(amaxes + i, rest, last);
+    const Outputs apart{factors, scale_inv, codes};
+    const Outputs in_place{out.factors.data() + i, out.scale_inv.data() + i, out.codes.data() + i};
+    const auto amax = hn::BitCast(Integers(), hn::LoadU(Words(), is_last ? last : amaxes + i));
+    one(amax, is_last ? apart : in_place);
+    if (!is_last) continue;
+    std::copy_n(factors, rest, in_place.factors);
+    std::copy_n(scale_inv, rest, in_place.scale_inv);
+    std::copy_n(codes, rest, in_place.codes);
+  }
+}
+
+/// Magnitudes are compared as integers: NaN is above infinity.
+HWY_INLINE auto IsNan(Integer magnitude) { return hn::Gt(magnitude, Number(0x7F800000)); }
+
+/// The smallest E8M0 code whose value is not below x >= 0.
+HWY_INLINE Integer E8m0Up(Integer bits) {
+  const auto tiny = hn::IfThenElseZero(hn::Gt(bits, Number(0x00400000)), Number(1));
+  // An infinity has the exponent after 254; what is added does not take NaN out of the positive integers.
+  const auto rounded = hn::ShiftRight<23>(hn::Add(hn::Min(bits, Number(0x7F000000)), Number(0x7FFFFF)));
+  const auto code = hn::IfThenElse(hn::Lt(bits, Number(0x00800000)), tiny, rounded);
+  return hn::IfThenElse(IsNan(bits), Number(255), code);
+}
+
+template <MxRule kRule>
+HWY_INLINE Integer MxCode(const MxConstants& mx, Integer amax) {
+  const auto power = [&](Integer field) HWY_ATTR {
+    return hn::Min(hn::Max(hn::Sub(field, Number(mx.largest_exponent)), Number(0)), Number(255));
+  };
+  const auto last = Number(mx.nan_alone ? 0x7F800000 : 0x7F7FFFFF);
+  const auto or_nan = [&](Integer of, Integer code)
+                          HWY_ATTR { return hn::IfThenElse(hn::Gt(of, last), Number(255), code); };
+  if constexpr (kRule == MxRule::floor) return or_nan(amax, power(hn::ShiftRight<23>(amax)));
+  if constexpr (kRule == MxRule::ceil) {
+    const auto up = hn::BitCast(Words(), hn::Add(amax, Number(0x7FFFFF)));  // of NaN, above the positive integers
+    return or_nan(amax, power(hn::BitCast(Integers(), hn::ShiftRight<23>(up))));
+  }
+  if constexpr (kRule == MxRule::even) {
+    const auto sum = hn::Add(amax, Number(static_cast<std::int32_t>(mx.half_spacing)));
+    const auto field = hn::BitCast(Integers(), hn::ShiftRight<23>(hn::BitCast(Words(), sum)));
+    // Where the sum left the positive integers, amax was NaN.
+    const auto of = mx.nan_alone ? amax : hn::Max(amax, sum);
+    return or_nan(of, power(field));
+  }
+  const auto ratio = Bits(hn::Mul(FromBits(amax), hn::Set(Floats(), mx.inverse_largest)));
+  const auto magnitude = hn::And(ratio, Number(0x7FFFFFFF));  // NaN may have got a sign
+  if constexpr (kRule == MxRule::te) return E8m0Up(magnitude);
+  const auto is_nan = mx.nan_alone ? hn::Gt(amax, last) : hn::Gt(magnitude, Number(0x7F000000));
+  return hn::IfThenElse(is_nan, Number(255), E8m0Up(magnitude));
+}
+
+template <MxRule kRule>
+HWY_INLINE void MxScalesBy(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
+                           const TileScaleArrays& out) {
+  const Floats df;
+  ForTiles(amaxes, count, out, [&](Integer amax, const Outputs& to) HWY_ATTR {
+    const auto code = MxCode<kRule>(mx, amax);
+    auto factor = FromBits(hn::ShiftLeft<23>(hn::Sub(Number(254), code)));
+    const auto put = [&](std::int32_t at, float value) HWY_ATTR {
+      factor = hn::IfThenElse(hn::RebindMask(df, hn::Eq(code, Number(at))), hn::Set(df, value), factor);
+    };
+    put(0, mx.at_first);
+    put(254, mx.at_254);
+    put(255, mx.at_nan);
+    hn::StoreU(factor, df, to.factors);
+    hn::StoreU(hn::DemoteTo(Bytes(), code), Bytes(), to.codes);
+  });
+}
+
+HWY_ATTR void MxScales(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
+                       const TileScaleArrays& out) {
+  switch (mx.rule) {
+    case MxRule::te: return MxScalesBy<MxRule::te>(mx, amaxes, count, out);
+    case MxRule::floor: return MxScalesBy<MxRule::floor>(mx, amaxes, count, out);
+    case MxRule::ceil: return MxScalesBy<MxRule::ceil>(mx, amaxes, count, out);
+    case MxRule::even: return MxScalesBy<MxRule::even>(mx, amaxes, count, out);
+    case MxRule::rceil: return MxScalesBy<MxRule::rceil>(mx, amaxes, count, out);
+  }
+}
+
+/// Without its mantissa: a power of two, infinity or 0; NaN stays.
+HWY_INLINE Float PowerBelow(Float x) {
+  const auto power = FromBits(hn::And(Bits(x), Number(0x7F800000)));
+  return hn::IfThenElse(hn::IsNaN(x), x, power);
+}
+/// The smallest power of two from 2^-126 to 2^127 that is not below x >= 0, or 2^127.
+HWY_INLINE Float PowerAbove(Float x) {
+  const auto up = hn::ShiftRight<23>(hn::Add(hn::Min(Bits(hn::Abs(x)), Number(0x7F000000)), Number(0x7FFFFF)));
+  return FromBits(hn::ShiftLeft<23>(hn::Max(up, Number(1))));
+}
+
+template <BlockRule kRule>
+HWY_INLINE void BlockScalesBy(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
+                              const TileScaleArrays& out) {
+  const Floats df;
+  const auto one = hn::Set(df, 1.0F);
+  const auto largest = hn::Set(df, block.largest);
+  const auto least = hn::Set(df, block.least_amax);
+  ForTiles(amaxes, count, out, [&](Integer bits, const Outputs& to) HWY_ATTR {
+    const auto amax = FromBits(bits);
+    const auto is_small = hn::Lt(amax, least);  // NaN is not
+    const auto limited = hn::IfThenElse(is_small, least, amax);
+    Float factor = one;
+    Float inverse = one;
+    if constexpr (kRule == BlockRule::te || kRule == BlockRule::torchao) {
+      auto scale = hn::Div(largest, limited);
+      if constexpr (kRule == BlockRule::torchao) {
+        scale = hn::IfThenElse(is_small, hn::Set(df, block.at_least), scale);
+      } else {
+        scale = hn::IfThenElse(hn::Eq(scale, FromBits(Number(0x7F800000))), hn::Set(df, block.beyond), scale);
+      }
+      if (block.power_of_two) scale = PowerBelow(scale);
+      if constexpr (kRule == BlockRule::te) {
+        const auto usual = hn::And(hn::Gt(limited, hn::Zero(df)), hn::Lt(limited, FromBits(Number(0x7F800000))));
+        scale = hn::IfThenElse(usual, scale, one);
+      }
+      factor = scale;
+      inverse = hn::Div(one, scale);
+    } else {
+      constexpr bool multiplies = kRule == BlockRule::deepgemm_cuda;
+      auto s = multiplies ? hn::Mul(limited, hn::Set(df, block.inverse_largest)) : hn::Div(limited, largest);
+      if (block.power_of_two) s = PowerAbove(s);
+      constexpr bool divides = kRule == BlockRule::deepseek_2024 || kRule == BlockRule::deepseek_2025;
+      factor = divides ? s : hn::Div(one, s);
+      inverse = s;
+    }
+    hn::StoreU(factor, df, to.factors);
+    hn::StoreU(inverse, df, to.scale_inv);
+  });
+}
+
+HWY_ATTR void BlockScales(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
+                          const TileScaleArrays& out) {
+  switch (block.rule) {
+    case BlockRule::te: return BlockScalesBy<BlockRule::te>(block, amaxes, count, out);
+    case BlockRule::deepseek_2024:
+    case BlockRule::deepseek_2025: return BlockScalesBy<BlockRule::deepseek_2025>(block, amaxes, count, out);
+    case BlockRule::deepgemm_cpu: return BlockScalesBy<BlockRule::deepgemm_cpu>(block, amaxes, count, out);
+    case BlockRule::deepgemm_cuda: return BlockScalesBy<BlockRule::deepgemm_cuda>(block, amaxes, count, out);
+    case BlockRule::torchao: return BlockScalesBy<BlockRule::torchao>(block, amaxes, count, out);
+  }
+}
+
+/// The scale's code is that of amax * factor in E4M3, rounded to nearest even by adding the power of two whose ulp is
+/// the spacing: the multiple that is left in its low bits, and its exponent, make the code.
+HWY_ATTR void NvFp4Scales(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
+                          const TileScaleArrays& out) {
+  constexpr int spacings = 20;  // powers of two from a binade to what rounds there: a float32 has that many bits more
+  const Floats df;
+  const auto largest_float = FromBits(Number(0x7F7FFFFF));
+  ForTiles(amaxes, count, out, [&](Integer amax, const Outputs& to) HWY_ATTR {
+    const auto product = hn::Mul(FromBits(amax), hn::Set(df, nvfp4.factor));
+    const auto limited = hn::Min(Bits(product), Bits(hn::Set(df, 448.0F)));
+    const auto binade = hn::Max(hn::And(limited, Number(0x7F800000)), Bits(hn::Set(df, 0x1p-6F)));
+    const auto magic = FromBits(hn::Add(binade, Number(spacings << 23)));
+    const auto sum = hn::Add(FromBits(limited), magic);
+    const auto field = hn::Sub(hn::ShiftRight<20>(Bits(magic)), Number((121 + spacings) << 3));
+    const auto multiple = hn::Sub(Bits(sum), Bits(magic));
+    const auto is_nan = hn::IsNaN(product);
+    const auto code = hn::IfThenElse(hn::RebindMask(Integers(), is_nan), Number(0x7F), hn::Add(field, multiple));
+    const auto decoded = hn::IfThenElse(is_nan, FromBits(Number(0x7FC00000)), hn::Sub(sum, magic));
+    const auto inverse = hn::Div(hn::Set(df, 1.0F), hn::Mul(decoded, hn::Set(df, nvfp4.decode_scale)));
+    // The smaller of the two, and where the quotient is NaN.
+    hn::StoreU(hn::IfThenElse(hn::Le(inverse, largest_float), inverse, largest_float), df, to.factors);
+    hn::StoreU(decoded, df, to.scale_inv);
+    hn::StoreU(hn::DemoteTo(Bytes(), code), Bytes(), to.codes);
+  });
+}
+
+}  // namespace fp8lab::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fp8lab {
+
+HWY_EXPORT(MxScales);
+HWY_EXPORT(BlockScales);
+HWY_EXPORT(NvFp4Scales);
+
+void mx_scales_vector(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
+                      const TileScaleArrays& out) {
+  HWY_DYNAMIC_DISPATCH(MxScales)(mx, amaxes, count, out);
+}
+void block_scales_vector(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
+                         const TileScaleArrays& out) {
+  HWY_DYNAMIC_DISPATCH(BlockScales)(block, amaxes, count, out);
+}
+void nvfp4_scales_vector(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
+                         const TileScaleArrays& out) {
+  HWY_DYNAMIC_DISPATCH(NvFp4Scales)(nvfp4, amaxes, count, out);
+}
+
+}  // namespace fp8lab
+#endif
