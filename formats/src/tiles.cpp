@@ -23,28 +23,18 @@ float value_of(float x) { return x; }
 float value_of(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
 
 template <typename Source>
-bool add_amax_of(std::span<const Source> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
-  if (vector_code_allowed()) return add_amax_vector(row.data(), row.size(), tile, nan, amax.data());
+bool add_amax_of(const TileRows<Source>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+  if (vector_code_allowed()) return add_amax_vector(x, nan, amaxes, amax_stride);
   bool finite = true;
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value_of(row[i])) & 0x7FFFFFFFU;
-    finite = finite && magnitude < 0x7F800000U;
-    if (nan == NanInAmax::dropped && magnitude > 0x7F800000U) continue;
-    amax[i / tile] = std::max(amax[i / tile], magnitude);
+  for (std::size_t r = 0; r < x.rows; ++r) {
+    for (std::size_t i = 0; i < x.width; ++i) {
+      const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value_of(x.row(r)[i])) & 0x7FFFFFFFU;
+      finite = finite && magnitude < 0x7F800000U;
+      if (nan == NanInAmax::dropped && magnitude > 0x7F800000U) continue;
+      std::uint32_t& amax = amaxes[r * amax_stride + i / x.tile];
+      amax = std::max(amax, magnitude);
+    }
   }
-  return finite;
-}
-
-template <typename Source>
-bool add_amax_of_columns_of(std::span<const Source> rows, std::size_t stride, NanInAmax nan,
-                            std::span<std::uint32_t> amax) {
-  bool finite = true;
-  const std::size_t width = amax.size();
-  if (vector_code_allowed() && rows.size() > stride) {
-    const std::size_t count = (rows.size() - width) / stride + 1;
-    return add_amax_of_columns_vector(rows.data(), count, stride, width, nan, amax.data());
-  }
-  for (std::size_t i = 0; i < rows.size(); i += stride) finite &= add_amax_of(rows.subspan(i, width), 1, nan, amax);
   return finite;
 }
 
@@ -72,19 +62,11 @@ void scale_tiles_of(std::span<const Source> row, std::size_t tile, TileOperation
 
 }  // namespace
 
-bool add_amax(std::span<const float> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
-  return add_amax_of(row, tile, nan, amax);
+bool add_amax(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+  return add_amax_of(x, nan, amaxes, amax_stride);
 }
-bool add_amax(std::span<const BFloat16> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax) {
-  return add_amax_of(row, tile, nan, amax);
-}
-bool add_amax_of_columns(std::span<const float> rows, std::size_t stride, NanInAmax nan,
-                         std::span<std::uint32_t> amax) {
-  return add_amax_of_columns_of(rows, stride, nan, amax);
-}
-bool add_amax_of_columns(std::span<const BFloat16> rows, std::size_t stride, NanInAmax nan,
-                         std::span<std::uint32_t> amax) {
-  return add_amax_of_columns_of(rows, stride, nan, amax);
+bool add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+  return add_amax_of(x, nan, amaxes, amax_stride);
 }
 void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
                  std::span<float> out) {
@@ -114,14 +96,23 @@ TileEncoder::TileEncoder(const Format& format, const CastPolicy& policy)
 }
 
 template <typename Source>
-void TileEncoder::encode_row(std::span<const Source> row, std::size_t tile, TileOperation operation,
-                             std::span<const float> factors, bool pairs, std::span<std::uint8_t> out,
-                             const EncodeHints& hints) const {
-  // 1. Most in one go.
-  const bool fused = cast_->vector && cast_->vector->plain && operation == TileOperation::multiply;
-  const TilesToEncode<Source> tiles{row.data(), row.size(), tile, factors.data(), pairs, hints.in_range, hints.ahead};
-  std::size_t done = fused ? encode_tiles_vector(*cast_->vector, tiles, out.data()) : 0;
-  // 2. The rest by way of the scaled values, in pieces of whole tiles or of one.
+void TileEncoder::encode_rows(const TileRows<Source>& x, TileOperation operation, const float* factors,
+                              std::size_t factor_stride, bool pairs, std::uint8_t* out, std::size_t out_stride,
+                              const EncodeHints& hints) const {
+  std::size_t done = 0;
+  if (cast_->vector && cast_->vector->plain && operation == TileOperation::multiply) {
+    done = encode_tiles_vector(*cast_->vector, {x, factors, factor_stride, pairs, hints, out, out_stride});
+  }
+  if (done == x.width) return;
+  for (std::size_t r = 0; r < x.rows; ++r) {
+    encode_rest(x.row(r), done, x.tile, operation, factors + r * factor_stride, pairs, out + r * out_stride);
+  }
+}
+
+/// A row from element `done` on, by way of its scaled values, in pieces of whole tiles or of one.
+template <typename Source>
+void TileEncoder::encode_rest(std::span<const Source> row, std::size_t done, std::size_t tile, TileOperation operation,
+                              const float* factors, bool pairs, std::uint8_t* out) const {
   std::array<float, 512> room;
   std::array<std::uint8_t, 512> apart;
   while (done < row.size()) {
@@ -130,39 +121,30 @@ void TileEncoder::encode_row(std::span<const Source> row, std::size_t tile, Tile
     const auto piece =
         row.subspan(done, std::min(within == 0 ? most : std::min(most, tile - within), row.size() - done));
     const auto values = std::span(room).first(piece.size());
-    scale_tiles(piece, tile, operation, factors.subspan(done / tile), values);
-    const auto codes = pairs ? std::span(apart).first(piece.size()) : out.subspan(done, piece.size());
+    const std::size_t tiles = (within + piece.size() - 1) / tile + 1;
+    scale_tiles(piece, tile, operation, {factors + done / tile, tiles}, values);
+    const auto codes = pairs ? std::span(apart).first(piece.size()) : std::span(out + done, piece.size());
     if (cast_->vector) {
       encode_vector(*cast_->vector, values.data(), nullptr, codes.data(), codes.size());
     } else {
-      std::ranges::transform(values, codes.begin(), [&](float x) {
-        return static_cast<std::uint8_t>(encode(cast_->format, cast_->policy, x));
+      std::ranges::transform(values, codes.begin(), [&](float value) {
+        return static_cast<std::uint8_t>(encode(cast_->format, cast_->policy, value));
       });
     }
-    if (pairs) pack_pairs(codes, out.subspan(done / 2, codes.size() / 2));
+    if (pairs) pack_pairs(codes, {out + done / 2, codes.size() / 2});
     done += piece.size();
   }
 }
 
-void TileEncoder::operator()(std::span<const float> row, std::size_t tile, TileOperation operation,
-                             std::span<const float> factors, std::span<std::uint8_t> out,
+void TileEncoder::operator()(const TileRows<float>& x, TileOperation operation, const float* factors,
+                             std::size_t factor_stride, bool pairs, std::uint8_t* out, std::size_t out_stride,
                              const EncodeHints& hints) const {
-  encode_row(row, tile, operation, factors, false, out, hints);
+  encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints);
 }
-void TileEncoder::operator()(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
-                             std::span<const float> factors, std::span<std::uint8_t> out,
+void TileEncoder::operator()(const TileRows<BFloat16>& x, TileOperation operation, const float* factors,
+                             std::size_t factor_stride, bool pairs, std::uint8_t* out, std::size_t out_stride,
                              const EncodeHints& hints) const {
-  encode_row(row, tile, operation, factors, false, out, hints);
-}
-void TileEncoder::encode_pairs(std::span<const float> row, std::size_t tile, TileOperation operation,
-                               std::span<const float> factors, std::span<std::uint8_t> out,
-                               const EncodeHints& hints) const {
-  encode_row(row, tile, operation, factors, true, out, hints);
-}
-void TileEncoder::encode_pairs(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
-                               std::span<const float> factors, std::span<std::uint8_t> out,
-                               const EncodeHints& hints) const {
-  encode_row(row, tile, operation, factors, true, out, hints);
+  encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints);
 }
 
 struct TileDecoder::Cast {

@@ -454,92 +454,112 @@ HWY_INLINE hn::Vec<PackedBytes> PackPairs(hn::Vec<PackedBytes> low, hn::Vec<Pack
   return hn::ConcatEven(bytes, together(high), together(low));
 }
 
-/// Fetches what is read soon, as much as a vector of codes is made from.
-template <typename Source>
-HWY_INLINE void Fetch(const Source* in) {
+/// Fetches `count` elements that lie `ahead` bytes further on.
+template <typename T>
+HWY_INLINE void Fetch(const T* from, std::size_t count, std::uintptr_t ahead) {
+  if (ahead == 0) return;
   constexpr std::size_t line = 64;
-  const auto* bytes = reinterpret_cast<const char*>(in);
-  for (std::size_t i = 0; i < hn::Lanes(PackedBytes()) * sizeof(Source); i += line) hwy::Prefetch(bytes + i);
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(from) + ahead;
+  for (std::size_t i = 0; i < count * sizeof(T); i += line) hwy::Prefetch(reinterpret_cast<const char*>(first + i));
 }
 
+/// A row's elements from `first` on, in whole vectors of bytes; returns to where.
 template <bool kPairs, class Encoder, typename Source, class Factors>
-HWY_INLINE std::size_t EncodeScaled(const Encoder& encode, const TilesToEncode<Source>& tiles, std::size_t first,
-                                    std::size_t end, const Factors& factors, std::uint8_t* out) {
+HWY_INLINE std::size_t EncodeScaled(const Encoder& encode, const Source* in, std::size_t first, std::size_t end,
+                                    const Factors& factors, const EncodeHints& hints, std::uint8_t* out) {
   const PackedBytes bytes;
   const std::size_t width = hn::Lanes(bytes);
-  const Source* in = tiles.row;
   std::size_t i = first;
   if constexpr (kPairs) {
     for (; i + 2 * width <= end; i += 2 * width) {
-      Fetch(in + i + tiles.ahead);
-      Fetch(in + i + tiles.ahead + width);
+      Fetch(in + i, 2 * width, hints.ahead);
+      Fetch(out + i / 2, width, hints.out_ahead);
       hn::StoreU(PackPairs(encode(in, i, factors), encode(in, i + width, factors)), bytes, out + i / 2);
     }
   } else {
     for (; i + width <= end; i += width) {
-      Fetch(in + i + tiles.ahead);
+      Fetch(in + i, width, hints.ahead);
+      Fetch(out + i, width, hints.out_ahead);
       hn::StoreU(encode(in, i, factors), bytes, out + i);
     }
   }
   return i;
 }
 
-template <bool kPairs, class Encoder, typename Source>
-HWY_INLINE std::size_t EncodeTilesWith(const Encoder& encode, const TilesToEncode<Source>& tiles, std::uint8_t* out) {
-  const Floats df;
-  const std::size_t lanes = hn::Lanes(df);
-  const std::size_t step = (kPairs ? 8 : 4) * lanes;
-  const std::size_t tile = tiles.tile;
-  const std::size_t count = tiles.count;
-  if (tile == 1) return EncodeScaled<kPairs>(encode, tiles, 0, count, OwnFactors{tiles.factors}, out);
-  if (tile >= count || tile % step == 0) {
-    std::size_t i = 0;
-    for (std::size_t t = 0; i + step <= count; ++t) {
-      const SameFactor factor{hn::Set(df, tiles.factors[t])};
-      i = EncodeScaled<kPairs>(encode, tiles, i, tile < count - i ? i + tile : count, factor, out);
-    }
-    return i;
+/// Rows with one kind of factors each.
+template <bool kPairs, class Factors, class Encoder, typename Source>
+HWY_INLINE std::size_t EncodeEach(const Encoder& encode, const TilesToEncode<Source>& tiles, std::size_t end) {
+  std::size_t done = 0;
+  for (std::size_t r = 0; r < tiles.x.rows; ++r) {
+    const Factors factors{tiles.factors + r * tiles.factor_stride};
+    done = EncodeScaled<kPairs>(encode, tiles.x.values + r * tiles.x.stride, 0, end, factors, tiles.hints,
+                                tiles.out + r * tiles.out_stride);
   }
-  const std::size_t whole = count - count % tile;
-  if (tile == lanes) return EncodeScaled<kPairs>(encode, tiles, 0, whole, TileFactors<1>{tiles.factors}, out);
-  if (tile == 2 * lanes) return EncodeScaled<kPairs>(encode, tiles, 0, whole, TileFactors<2>{tiles.factors}, out);
+  return done;
+}
+
+/// Rows of long tiles, one after the other.
+template <bool kPairs, class Encoder, typename Source>
+HWY_INLINE std::size_t EncodeLong(const Encoder& encode, const TilesToEncode<Source>& tiles) {
+  const std::size_t step = (kPairs ? 2 : 1) * hn::Lanes(PackedBytes());
+  const std::size_t width = tiles.x.width;
+  const std::size_t tile = tiles.x.tile;
+  std::size_t i = 0;
+  for (std::size_t r = 0; r < tiles.x.rows; ++r) {
+    i = 0;
+    for (const float* factor = tiles.factors + r * tiles.factor_stride; i + step <= width; ++factor) {
+      const std::size_t end = tile < width - i ? i + tile : width;
+      i = EncodeScaled<kPairs>(encode, tiles.x.values + r * tiles.x.stride, i, end,
+                               SameFactor{hn::Set(Floats(), *factor)}, tiles.hints, tiles.out + r * tiles.out_stride);
+    }
+  }
+  return i;
+}
+
+template <bool kPairs, class Encoder, typename Source>
+HWY_INLINE std::size_t EncodeTilesWith(const Encoder& encode, const TilesToEncode<Source>& tiles) {
+  const std::size_t lanes = hn::Lanes(Floats());
+  const std::size_t width = tiles.x.width;
+  const std::size_t tile = tiles.x.tile;
+  if (tile == 1) return EncodeEach<kPairs, OwnFactors>(encode, tiles, width);
+  if (tile >= width || tile % ((kPairs ? 8 : 4) * lanes) == 0) return EncodeLong<kPairs>(encode, tiles);
+  const std::size_t whole = width - width % tile;
+  if (tile == lanes) return EncodeEach<kPairs, TileFactors<1>>(encode, tiles, whole);
+  if (tile == 2 * lanes) return EncodeEach<kPairs, TileFactors<2>>(encode, tiles, whole);
   if constexpr (kPairs) {
-    if (tile == 4 * lanes) return EncodeScaled<kPairs>(encode, tiles, 0, whole, TileFactors<4>{tiles.factors}, out);
+    if (tile == 4 * lanes) return EncodeEach<kPairs, TileFactors<4>>(encode, tiles, whole);
   }
   return 0;
 }
 
 template <int kMantissaBits, bool kPairs, typename Source>
-HWY_INLINE std::size_t EncodeTilesTo(const VectorEncode& cast, const TilesToEncode<Source>& tiles, std::uint8_t* out) {
-  return tiles.in_range ? EncodeTilesWith<kPairs>(ScaledEncoder<kMantissaBits, true>(cast), tiles, out)
-                        : EncodeTilesWith<kPairs>(ScaledEncoder<kMantissaBits, false>(cast), tiles, out);
+HWY_INLINE std::size_t EncodeTilesTo(const VectorEncode& cast, const TilesToEncode<Source>& tiles) {
+  return tiles.hints.in_range ? EncodeTilesWith<kPairs>(ScaledEncoder<kMantissaBits, true>(cast), tiles)
+                              : EncodeTilesWith<kPairs>(ScaledEncoder<kMantissaBits, false>(cast), tiles);
 }
 
 template <typename Source>
-HWY_ATTR std::size_t EncodeTiles(const VectorEncode& cast, const TilesToEncode<Source>& tiles, std::uint8_t* out) {
-  if (tiles.pairs) return cast.mantissa_bits == 1 ? EncodeTilesTo<1, true>(cast, tiles, out) : 0;
+HWY_ATTR std::size_t EncodeTiles(const VectorEncode& cast, const TilesToEncode<Source>& tiles) {
+  if (tiles.pairs) return cast.mantissa_bits == 1 ? EncodeTilesTo<1, true>(cast, tiles) : 0;
   switch (cast.mantissa_bits) {
-    case 1: return EncodeTilesTo<1, false>(cast, tiles, out);
-    case 2: return EncodeTilesTo<2, false>(cast, tiles, out);
-    case 3: return EncodeTilesTo<3, false>(cast, tiles, out);
+    case 1: return EncodeTilesTo<1, false>(cast, tiles);
+    case 2: return EncodeTilesTo<2, false>(cast, tiles);
+    case 3: return EncodeTilesTo<3, false>(cast, tiles);
     default: return 0;
   }
 }
 #else
 template <typename Source>
-HWY_ATTR std::size_t EncodeTiles(const VectorEncode& /*cast*/, const TilesToEncode<Source>& /*tiles*/,
-                                 std::uint8_t* /*out*/) {
+HWY_ATTR std::size_t EncodeTiles(const VectorEncode& /*cast*/, const TilesToEncode<Source>& /*tiles*/) {
   return 0;
 }
 #endif
 
-HWY_ATTR std::size_t EncodeTilesOfFloats(const VectorEncode& cast, const TilesToEncode<float>& tiles,
-                                         std::uint8_t* out) {
-  return EncodeTiles(cast, tiles, out);
+HWY_ATTR std::size_t EncodeTilesOfFloats(const VectorEncode& cast, const TilesToEncode<float>& tiles) {
+  return EncodeTiles(cast, tiles);
 }
-HWY_ATTR std::size_t EncodeTilesOfBFloats(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles,
-                                          std::uint8_t* out) {
-  return EncodeTiles(cast, tiles, out);
+HWY_ATTR std::size_t EncodeTilesOfBFloats(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles) {
+  return EncodeTiles(cast, tiles);
 }
 
 }  // namespace fp8lab::HWY_NAMESPACE
@@ -647,11 +667,11 @@ void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint
   HWY_DYNAMIC_DISPATCH(EncodeBFloatsToWords)(cast, in, random, out, count);
 }
 
-std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<float>& tiles, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfFloats)(cast, tiles, out);
+std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<float>& tiles) {
+  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfFloats)(cast, tiles);
 }
-std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles, std::uint8_t* out) {
-  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfBFloats)(cast, tiles, out);
+std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles) {
+  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfBFloats)(cast, tiles);
 }
 
 }  // namespace fp8lab

@@ -7,6 +7,7 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/formats/tiles.hpp"
 #include "fp8lab/formats/unpack.hpp"
 
 namespace fp8lab {
@@ -54,22 +55,20 @@ void encode_vector(const VectorEncode& cast, const Half* in, const std::uint32_t
 void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint32_t* random, std::uint16_t* out,
                    std::size_t count);
 
-/// A row of tiles whose elements are multiplied with a factor a tile before they are encoded.
+/// What TileEncoder is called with.
 template <typename Source>
 struct TilesToEncode {
-  const Source* row;
-  std::size_t count;
-  std::size_t tile;
+  const TileRows<Source>& x;
   const float* factors;
-  bool pairs;         // codes of 4 bits, two a byte
-  bool in_range;      // no product is NaN, none overflows
-  std::size_t ahead;  // elements from one that is read to one that is worth fetching then
+  std::size_t factor_stride;
+  bool pairs;
+  EncodeHints hints;
+  std::uint8_t* out;
+  std::size_t out_stride;
 };
-/// Encodes by a plain cast. Returns how many elements it did, from the first on: none where the tiles do not fit the
-/// vectors.
-[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<float>& tiles,
-                                              std::uint8_t* out);
-[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles,
-                                              std::uint8_t* out);
+/// Multiplies and encodes by a plain cast. Returns how many elements of each row it did, from the first on: none where
+/// the tiles do not fit the vectors.
+[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<float>& tiles);
+[[nodiscard]] std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles);
 
 }  // namespace fp8lab

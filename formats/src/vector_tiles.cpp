@@ -216,25 +216,25 @@ HWY_INLINE std::size_t AddAmaxOfShort(const Source* /*in*/, std::size_t /*tiles*
 }
 #endif
 
+/// Tiles of a column.
 template <typename Source>
-HWY_INLINE bool AddAmaxOfColumns(const Source* in, std::size_t rows, std::size_t stride, std::size_t width,
-                                 NanInAmax nan, std::uint32_t* amax) {
+HWY_INLINE bool AddAmaxOfColumns(const TileRows<Source>& x, NanInAmax nan, std::int32_t* all) {
   const Integers di;
   const std::size_t lanes = hn::Lanes(di);
-  auto* all = reinterpret_cast<std::int32_t*>(amax);
   bool finite = true;
-  for (std::size_t c = 0; c < width; c += lanes) {
-    const std::size_t some = std::min(lanes, width - c);
+  for (std::size_t c = 0; c < x.width; c += lanes) {
+    const std::size_t some = std::min(lanes, x.width - c);
     const auto load = [&](std::size_t r) HWY_ATTR {
-      return some == lanes ? Load(in + r * stride + c) : LoadSome(in + r * stride + c, some);
+      const Source* in = x.values + r * x.stride + c;
+      return some == lanes ? Load(in) : LoadSome(in, some);
     };
     auto most = hn::Zero(di);
-    for (std::size_t r = 0; r < rows; ++r) most = hn::Max(most, Magnitude(load(r)));
+    for (std::size_t r = 0; r < x.rows; ++r) most = hn::Max(most, Magnitude(load(r)));
     if (!hn::AllFalse(di, hn::Gt(most, hn::Set(di, infinity - 1)))) {
       finite = false;
       if (nan == NanInAmax::dropped) {
         most = hn::Zero(di);
-        for (std::size_t r = 0; r < rows; ++r) most = hn::Max(most, MagnitudeButNan(load(r)));
+        for (std::size_t r = 0; r < x.rows; ++r) most = hn::Max(most, MagnitudeButNan(load(r)));
       }
     }
     if (some == lanes) {
@@ -249,31 +249,27 @@ HWY_INLINE bool AddAmaxOfColumns(const Source* in, std::size_t rows, std::size_t
 }
 
 template <typename Source>
-HWY_INLINE bool AddAmax(const Source* in, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
-  auto* all = reinterpret_cast<std::int32_t*>(amax);
-  if (tile == 1) return AddAmaxOfColumns(in, 1, count, count, nan, amax);
+HWY_INLINE bool AddAmax(const TileRows<Source>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
   bool finite = true;
-  std::size_t t = AddAmaxOfShort(in, count / tile, tile, nan, all, finite);
-  for (std::size_t first = t * tile; first < count; first += tile, ++t) {
-    all[t] = std::max(all[t], AmaxOfTile(in + first, std::min(tile, count - first), nan, finite));
+  if (x.tile == 1 && amax_stride == 0) {
+    return AddAmaxOfColumns(x, nan, reinterpret_cast<std::int32_t*>(amaxes));
+  }
+  for (std::size_t r = 0; r < x.rows; ++r) {
+    const Source* in = x.values + r * x.stride;
+    auto* all = reinterpret_cast<std::int32_t*>(amaxes + r * amax_stride);
+    std::size_t t = AddAmaxOfShort(in, x.width / x.tile, x.tile, nan, all, finite);
+    for (std::size_t first = t * x.tile; first < x.width; first += x.tile, ++t) {
+      all[t] = std::max(all[t], AmaxOfTile(in + first, std::min(x.tile, x.width - first), nan, finite));
+    }
   }
   return finite;
 }
-HWY_ATTR bool AddAmaxOfFloats(const float* in, std::size_t count, std::size_t tile, NanInAmax nan,
-                              std::uint32_t* amax) {
-  return AddAmax(in, count, tile, nan, amax);
+HWY_ATTR bool AddAmaxOfFloats(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+  return AddAmax(x, nan, amaxes, amax_stride);
 }
-HWY_ATTR bool AddAmaxOfBFloats(const BFloat16* in, std::size_t count, std::size_t tile, NanInAmax nan,
-                               std::uint32_t* amax) {
-  return AddAmax(in, count, tile, nan, amax);
-}
-HWY_ATTR bool AddAmaxOfFloatColumns(const float* in, std::size_t rows, std::size_t stride, std::size_t width,
-                                    NanInAmax nan, std::uint32_t* amax) {
-  return AddAmaxOfColumns(in, rows, stride, width, nan, amax);
-}
-HWY_ATTR bool AddAmaxOfBFloatColumns(const BFloat16* in, std::size_t rows, std::size_t stride, std::size_t width,
-                                     NanInAmax nan, std::uint32_t* amax) {
-  return AddAmaxOfColumns(in, rows, stride, width, nan, amax);
+HWY_ATTR bool AddAmaxOfBFloats(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes,
+                               std::size_t amax_stride) {
+  return AddAmax(x, nan, amaxes, amax_stride);
 }
 
 template <TileOperation kOperation>
@@ -343,24 +339,14 @@ namespace fp8lab {
 
 HWY_EXPORT(AddAmaxOfFloats);
 HWY_EXPORT(AddAmaxOfBFloats);
-HWY_EXPORT(AddAmaxOfFloatColumns);
-HWY_EXPORT(AddAmaxOfBFloatColumns);
 HWY_EXPORT(ScaleTilesOfFloats);
 HWY_EXPORT(ScaleTilesOfBFloats);
 
-bool add_amax_vector(const float* row, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
-  return HWY_DYNAMIC_DISPATCH(AddAmaxOfFloats)(row, count, tile, nan, amax);
+bool add_amax_vector(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+  return HWY_DYNAMIC_DISPATCH(AddAmaxOfFloats)(x, nan, amaxes, amax_stride);
 }
-bool add_amax_vector(const BFloat16* row, std::size_t count, std::size_t tile, NanInAmax nan, std::uint32_t* amax) {
-  return HWY_DYNAMIC_DISPATCH(AddAmaxOfBFloats)(row, count, tile, nan, amax);
-}
-bool add_amax_of_columns_vector(const float* values, std::size_t rows, std::size_t stride, std::size_t width,
-                                NanInAmax nan, std::uint32_t* amax) {
-  return HWY_DYNAMIC_DISPATCH(AddAmaxOfFloatColumns)(values, rows, stride, width, nan, amax);
-}
-bool add_amax_of_columns_vector(const BFloat16* values, std::size_t rows, std::size_t stride, std::size_t width,
-                                NanInAmax nan, std::uint32_t* amax) {
-  return HWY_DYNAMIC_DISPATCH(AddAmaxOfBFloatColumns)(values, rows, stride, width, nan, amax);
+bool add_amax_vector(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+  return HWY_DYNAMIC_DISPATCH(AddAmaxOfBFloats)(x, nan, amaxes, amax_stride);
 }
 void scale_tiles_vector(const float* row, std::size_t count, std::size_t tile, TileOperation operation,
                         const float* factors, float* out) {

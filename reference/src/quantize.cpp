@@ -7,7 +7,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -28,7 +28,8 @@ namespace {
 
 // Of a cell of one row: the next is fetched while one is encoded, and both are to be in the first cache, with room.
 constexpr std::size_t flat_bytes = 6144;
-constexpr std::size_t tall_elements = 32768;  // of other cells: their rows are short otherwise
+// Of a row of others: long enough for what fetches memory ahead.
+constexpr std::size_t row_bytes = 16384;
 
 /// Rows and columns of x, from the first to below the last.
 struct Cell {
@@ -48,20 +49,9 @@ struct Facts {
   bool finite;  // known that all values are
 };
 
-/// A cell's values, in x or apart.
-template <typename Source>
-struct Piece {
-  Cell cell;
-  std::span<const Source> values;
-  std::size_t stride;
-  [[nodiscard]] std::span<const Source> row(std::size_t r, const Cell& band) const {
-    return values.subspan((r - cell.row) * stride + band.column - cell.column, band.width());
-  }
-};
-
-/// What a thread needs room for.
+/// What a thread needs room for, for one direction.
 struct Scratch {
-  bool in_range = false;  // as the hint, of a band
+  bool finite = false, in_range = false;  // all of a cell; the latter as the hint
   std::vector<std::uint32_t> amaxes, random;
   std::vector<float> factors, scale_inv, scaled;
   std::vector<std::uint8_t> scale_codes, codes, column;
@@ -84,20 +74,66 @@ class Quantizer {
     if (plan.uniform) uniform_ = tile_scale(recipe, facts.tensor.amax, facts.tensor);
   }
 
-  /// Precondition: the cell holds whole tiles, but at the tensor's ends.
-  void run(const Piece<Source>& x, Scratch& scratch) const {
-    const Cell& cell = x.cell;
-    const std::size_t tile_rows = plan_.uniform ? cell.height() : plan_.tile_rows;
-    for (std::size_t row = cell.row; row < cell.row_end; row += tile_rows) {
-      const Cell band{row, std::min(row + tile_rows, cell.row_end), cell.column, cell.column_end};
-      if (plan_.uniform) {
-        scratch.factors.assign(1, uniform_.factor);
-        scratch.in_range = facts_.finite && facts_.tensor.amax * uniform_.factor < overflow_from_;
-      } else {
-        make_scales(x, band, scratch);
-      }
-      encode_band(x, band, scratch);
+  // What is done with a cell, in this order. Precondition: it holds whole tiles, but at the tensor's ends.
+  void begin(const Cell& cell, Scratch& scratch) const {
+    scratch.codes.resize(plan_.transposed ? cell.height() * apart_stride(cell) : 0);
+    if (plan_.uniform) {
+      scratch.factors.assign(1, uniform_.factor);
+      scratch.in_range = facts_.finite && facts_.tensor.amax * uniform_.factor < overflow_from_;
+      return;
     }
+    const std::size_t tiles = blocks_of(cell.height(), plan_.tile_rows) * tiles_across(cell);
+    scratch.finite = true;
+    scratch.amaxes.assign(tiles, 0);
+    scratch.factors.resize(tiles);
+    scratch.scale_inv.resize(tiles);
+    scratch.scale_codes.resize(tiles);
+  }
+
+  /// Of the rows [first, last) of x, which lie in one row of tiles where these are higher than one.
+  void add_amaxes(const Cell& cell, std::size_t first, std::size_t last, Scratch& scratch) const {
+    if (plan_.uniform) return;
+    const TileRows<Source> rows = rows_of(cell, first, last);
+    std::uint32_t* amaxes = &scratch.amaxes[first_tile(cell, first)];
+    scratch.finite &= add_amax(rows, plan_.nan, amaxes, tile_stride(cell));
+  }
+
+  void make_scales(const Cell& cell, Scratch& scratch) const {
+    if (plan_.uniform) return;
+    tile_scales(recipe_, scratch.amaxes, facts_.tensor, {scratch.factors, scratch.scale_inv, scratch.scale_codes});
+    // As integers, NaN and what has a sign are above all.
+    std::uint32_t most = 0;
+    for (std::size_t t = 0; t < scratch.amaxes.size(); ++t) {
+      const float scaled = std::bit_cast<float>(scratch.amaxes[t]) * scratch.factors[t];
+      most = std::max(most, std::bit_cast<std::uint32_t>(scaled));
+    }
+    scratch.in_range = scratch.finite && most < std::bit_cast<std::uint32_t>(overflow_from_);
+    if (plan_.scale_codes) return store_scales<std::uint8_t>(cell, scratch.scale_codes, out_.scale_codes);
+    store_scales<float>(cell, scratch.scale_inv, out_.scale_inv);
+  }
+
+  /// The same; `ahead` as the hint.
+  void encode(const Cell& cell, std::size_t first, std::size_t last, const EncodeHints& fetch, Scratch& scratch) const {
+    const std::size_t factor_stride = tile_stride(cell);
+    const float* factors = &scratch.factors[first_tile(cell, first)];
+    const bool pairs = plan_.format.bits() == 4 && !plan_.transposed;
+    const std::size_t bytes = pairs ? 2 : 1;  // codes in them
+    std::uint8_t* out = plan_.transposed ? &scratch.codes[(first - cell.row) * apart_stride(cell)]
+                                         : &out_.codes[place(cell, first) / bytes];
+    const std::size_t out_stride = plan_.transposed ? apart_stride(cell) : x_.columns / bytes;
+    if (plan_.policy.rounding == Rounding::stochastic) {
+      for (std::size_t r = first; r < last; ++r) {
+        const std::size_t k = r - first;
+        encode_stochastic(cell, r, factors + k * factor_stride, pairs, scratch, out + k * out_stride);
+      }
+      return;
+    }
+    encoder_(rows_of(cell, first, last), plan_.operation, factors, factor_stride, pairs, out, out_stride,
+             {scratch.in_range, fetch.ahead, plan_.transposed ? 0 : fetch.out_ahead / bytes});
+  }
+
+  void finish(const Cell& cell, Scratch& scratch) const {
+    if (plan_.transposed) store_transposed(cell, scratch);
   }
 
   /// The tensor's scale, where it has one.
@@ -106,103 +142,72 @@ class Quantizer {
   }
 
  private:
-  void make_scales(const Piece<Source>& x, const Cell& band, Scratch& scratch) const {
-    const std::size_t tiles = blocks_of(band.width(), plan_.tile_columns);
-    scratch.amaxes.assign(tiles, 0);
-    scratch.factors.resize(tiles);
-    scratch.scale_inv.resize(tiles);
-    scratch.scale_codes.resize(tiles);
-    bool finite = true;
-    if (plan_.tile_columns == 1) {
-      const std::size_t size = (band.height() - 1) * x.stride + band.width();
-      const auto rows = x.values.subspan((band.row - x.cell.row) * x.stride, size);
-      finite = add_amax_of_columns(rows, x.stride, plan_.nan, scratch.amaxes);
-    } else {
-      for (std::size_t r = band.row; r < band.row_end; ++r) {
-        finite &= add_amax(x.row(r, band), plan_.tile_columns, plan_.nan, scratch.amaxes);
-      }
-    }
-    tile_scales(recipe_, scratch.amaxes, facts_.tensor, {scratch.factors, scratch.scale_inv, scratch.scale_codes});
-    // As integers, NaN and what has a sign are above all.
-    std::uint32_t most = 0;
-    for (std::size_t t = 0; t < tiles; ++t) {
-      const float scaled = std::bit_cast<float>(scratch.amaxes[t]) * scratch.factors[t];
-      most = std::max(most, std::bit_cast<std::uint32_t>(scaled));
-    }
-    scratch.in_range = finite && most < std::bit_cast<std::uint32_t>(overflow_from_);
-    if (plan_.scale_codes) return store_scales<std::uint8_t>(band, scratch.scale_codes, out_.scale_codes);
-    store_scales<float>(band, scratch.scale_inv, out_.scale_inv);
+  /// Of rows of codes that are to be transposed: no power of two, so that a cache has room for many.
+  [[nodiscard]] static std::size_t apart_stride(const Cell& cell) { return cell.width() + 64; }
+  [[nodiscard]] std::size_t place(const Cell& cell, std::size_t row) const { return row * x_.columns + cell.column; }
+  [[nodiscard]] TileRows<Source> rows_of(const Cell& cell, std::size_t first, std::size_t last) const {
+    const std::size_t tile = plan_.uniform ? cell.width() : plan_.tile_columns;
+    return {&x_.values[place(cell, first)], last - first, cell.width(), x_.columns, tile};
+  }
+  [[nodiscard]] std::size_t tiles_across(const Cell& cell) const { return blocks_of(cell.width(), plan_.tile_columns); }
+  /// Of a row, in the order of the scratch's arrays; and how many tiles the next row's are further on.
+  [[nodiscard]] std::size_t first_tile(const Cell& cell, std::size_t row) const {
+    return plan_.uniform ? 0 : (row - cell.row) / plan_.tile_rows * tiles_across(cell);
+  }
+  [[nodiscard]] std::size_t tile_stride(const Cell& cell) const {
+    return plan_.uniform || plan_.tile_rows > 1 ? 0 : tiles_across(cell);
   }
 
   template <typename Value>
-  void store_scales(const Cell& band, const std::vector<Value>& of_tiles, std::vector<Value>& out) const {
+  void store_scales(const Cell& cell, const std::vector<Value>& of_tiles, std::vector<Value>& out) const {
     const std::size_t height = plan_.scale_height(out_.direction);
     const std::size_t width = plan_.scale_width(out_.direction);
-    const std::size_t first = band.column / width;
-    const std::size_t count = blocks_of(band.width(), width);
+    const std::size_t first = cell.column / width;
+    const std::size_t count = blocks_of(cell.width(), width);
     const std::size_t copies = plan_.tile_columns / width;  // of a tile's scale
-    for (std::size_t u = band.row / height; u * height < band.row_end; ++u) {
-      const std::size_t step = plan_.transposed ? out_.scale_columns : 1;
+    const std::size_t step = plan_.transposed ? out_.scale_columns : 1;
+    for (std::size_t u = cell.row / height; u * height < cell.row_end; ++u) {
+      const std::size_t row = (u * height - cell.row) / plan_.tile_rows;
+      const Value* from = &of_tiles[row * tiles_across(cell)];
       Value* to = &out[plan_.transposed ? first * out_.scale_columns + u : u * out_.scale_columns + first];
       if (copies == 1 && step == 1) {
-        std::copy_n(of_tiles.begin(), count, to);
+        std::copy_n(from, count, to);
       } else if (copies == 1) {
-        for (std::size_t v = 0; v < count; ++v) to[v * step] = of_tiles[v];
+        for (std::size_t v = 0; v < count; ++v) to[v * step] = from[v];
       } else {
-        for (std::size_t v = 0; v < count; ++v) to[v * step] = of_tiles[v / copies];
+        for (std::size_t v = 0; v < count; ++v) to[v * step] = from[v / copies];
       }
     }
   }
 
-  void encode_band(const Piece<Source>& x, const Cell& band, Scratch& scratch) const {
-    const std::size_t width = band.width();
-    const EncodeHints hints{.in_range = scratch.in_range, .ahead = x.cell.height() == 1 ? width : 0};
-    const bool pairs = plan_.format.bits() == 4;
-    const bool random = plan_.policy.rounding == Rounding::stochastic;
-    const bool put_aside = plan_.transposed || (pairs && random);
-    scratch.codes.resize(put_aside ? band.height() * width : 0);
-    for (std::size_t r = band.row; r < band.row_end; ++r) {
-      const auto row = x.row(r, band);
-      const std::size_t tile = plan_.uniform ? width : plan_.tile_columns;
-      const std::size_t from = r * x_.columns + band.column;
-      const auto out = std::span(out_.codes).subspan(pairs ? from / 2 : from, pairs ? width / 2 : width);
-      const auto codes = put_aside ? std::span(scratch.codes).subspan((r - band.row) * width, width) : out;
-      if (random) {
-        encode_stochastic(r, row, band, scratch, codes);
-        if (!plan_.transposed) pack_pairs(codes, out);
-      } else if (pairs && !plan_.transposed) {
-        encoder_.encode_pairs(row, tile, plan_.operation, scratch.factors, out, hints);
-      } else {
-        encoder_(row, tile, plan_.operation, scratch.factors, codes, hints);
-      }
-    }
-    if (plan_.transposed) store_transposed(band, scratch);
-  }
-
-  void encode_stochastic(std::size_t r, std::span<const Source> row, const Cell& band, Scratch& scratch,
-                         std::span<std::uint8_t> codes) const {
-    scratch.scaled.resize(codes.size());
-    scratch.random.resize(codes.size());
-    scale_tiles(row, plan_.tile_columns, plan_.operation, scratch.factors, scratch.scaled);
-    for (std::size_t i = 0; i < codes.size(); ++i) {
-      const std::size_t column = band.column + i;
+  void encode_stochastic(const Cell& cell, std::size_t r, const float* factors, bool pairs, Scratch& scratch,
+                         std::uint8_t* out) const {
+    const TileRows<Source> row = rows_of(cell, r, r + 1);
+    scratch.scaled.resize(row.width);
+    scratch.random.resize(row.width);
+    scratch.column.resize(row.width);
+    scale_tiles(row.row(0), row.tile, plan_.operation, {factors, row.across()}, scratch.scaled);
+    for (std::size_t i = 0; i < row.width; ++i) {
+      const std::size_t column = cell.column + i;
       const std::size_t code = plan_.transposed ? column * x_.rows + r : r * x_.columns + column;
       scratch.random[i] = random_bits_of(plan_.format, *random_, code).value;
     }
     const RandomSource words{std::span<const std::uint32_t>(scratch.random), random_->count};
-    encode(plan_.format, plan_.policy, std::span<const float>(scratch.scaled), words, codes);
+    const auto codes = pairs ? std::span(scratch.column) : std::span(out, row.width);
+    fp8lab::encode(plan_.format, plan_.policy, std::span<const float>(scratch.scaled), words, codes);
+    if (pairs) pack_pairs(codes, {out, row.width / 2});
   }
 
-  void store_transposed(const Cell& band, Scratch& scratch) const {
-    const std::size_t width = band.width();
-    const std::size_t height = band.height();
+  void store_transposed(const Cell& cell, Scratch& scratch) const {
+    const std::size_t width = cell.width();
+    const std::size_t height = cell.height();
     const std::uint8_t* codes = scratch.codes.data();
-    const std::size_t to = band.column * x_.rows + band.row;
+    const std::size_t to = cell.column * x_.rows + cell.row;
     if (plan_.format.bits() != 4) {
-      return transpose_bytes(codes, height, width, width, &out_.codes[to], x_.rows);
+      return transpose_bytes(codes, height, width, apart_stride(cell), &out_.codes[to], x_.rows);
     }
     scratch.column.resize(width * height);
-    transpose_bytes(codes, height, width, width, scratch.column.data(), height);
+    transpose_bytes(codes, height, width, apart_stride(cell), scratch.column.data(), height);
     for (std::size_t i = 0; i < width; ++i) {
       const auto column = std::span<const std::uint8_t>(scratch.column).subspan(i * height, height);
       pack_pairs(column, std::span(out_.codes).subspan((to + i * x_.rows) / 2, height / 2));
@@ -273,7 +278,8 @@ TensorAmax amax_of(std::span<const Source> values, NanInAmax nan, int threads) {
   std::atomic<bool> finite = true;
   parallel_for(amaxes.size(), threads, [&](std::size_t first, std::size_t last) {
     const auto part = values.subspan(first * piece, std::min(last * piece, values.size()) - first * piece);
-    if (!add_amax(part, piece, nan, std::span(amaxes).subspan(first, last - first))) finite = false;
+    const TileRows<Source> pieces{part.data(), 1, part.size(), part.size(), piece};
+    if (!add_amax(pieces, nan, &amaxes[first], 0)) finite = false;
   });
   return {std::bit_cast<float>(*std::ranges::max_element(amaxes)), finite};
 }
@@ -287,15 +293,17 @@ struct Request {
 /// Cells of whole tiles of every plan.
 struct Cells {
   std::size_t rows = 1, columns = 1;  ///< of a cell
+  std::size_t rows_at_a_time = 4;     ///< which fit into the first cache, and lie in one row of tiles
 
   Cells(std::span<const QuantizePlan> plans, std::size_t all_rows, std::size_t all_columns, std::size_t element_bytes) {
     for (const QuantizePlan& plan : plans) {
       const std::size_t high = plan.transposed ? 64 : 1;  // where the scale leaves it open
       rows = std::max(rows, plan.uniform ? high : plan.tile_rows);
+      if (!plan.uniform && plan.tile_rows > 1 && plan.tile_rows % rows_at_a_time != 0) rows_at_a_time = 4;
       columns = std::max(columns, plan.uniform ? 1 : plan.tile_columns);
     }
     rows = std::min(rows, all_rows);
-    const std::size_t room = std::max((rows == 1 ? flat_bytes / element_bytes : tall_elements) / rows, std::size_t{64});
+    const std::size_t room = (rows == 1 ? flat_bytes : row_bytes) / element_bytes;
     columns = std::min(blocks_of(room, columns) * columns, all_columns);
   }
 };
@@ -305,18 +313,6 @@ bool is_flat(std::span<const QuantizePlan> plans, std::size_t columns) {
   return std::ranges::all_of(plans, [&](const QuantizePlan& plan) {
     return !plan.transposed && (plan.uniform || (plan.tile_rows == 1 && columns % plan.tile_columns == 0));
   });
-}
-
-/// A cell's rows one after the other: apart by the stride of x, which is often a power of two, few of them fit into a
-/// cache at a time.
-template <typename Source>
-Piece<Source> copied(const Piece<Source>& x, std::vector<Source>& apart) {
-  const std::size_t width = x.cell.width();
-  apart.resize(x.cell.height() * width);
-  for (std::size_t r = 0; r < x.cell.height(); ++r) {
-    std::ranges::copy(x.values.subspan(r * x.stride, width), apart.begin() + static_cast<std::ptrdiff_t>(r * width));
-  }
-  return {x.cell, apart, width};
 }
 
 template <typename Source>
@@ -336,13 +332,33 @@ void run_cells(const Matrix<Source>& x, const Recipe& recipe, std::span<const Qu
   };
   parallel_for(blocks_of(x.rows, cells.rows) * across, options.threads, [&](std::size_t first, std::size_t last) {
     const DefaultEnvironment environment;
-    Scratch scratch;
-    std::vector<Source> apart;
+    std::vector<Scratch> scratch(quantizers.size());
+    const auto each = [&](const auto& f) {
+      for (std::size_t k = 0; k < quantizers.size(); ++k) f(quantizers[k], scratch[k]);
+    };
     for (std::size_t i = first; i < last; ++i) {
       const Cell cell = cell_at(i);
-      Piece<Source> piece{cell, x.values.subspan(cell.row * x.columns + cell.column), x.columns};
-      if (cell.height() > 1) piece = copied(piece, apart);
-      for (const Quantizer<Source>& one : quantizers) one.run(piece, scratch);
+      const Cell next = cell_at(std::min(i + 1, last - 1));
+      const std::size_t start = cell.row * x.columns + cell.column;
+      const std::uintptr_t ahead = next.row * x.columns + next.column - start;
+      const std::uintptr_t out_ahead = cell.height() > 1 ? ahead : 0;  // rows that follow are fetched without
+      each([&](const auto& one, Scratch& own) { one.begin(cell, own); });
+      const auto some_rows = [&](const auto& f) {
+        for (std::size_t r = cell.row; r < cell.row_end; r += cells.rows_at_a_time) {
+          f(r, std::min(r + cells.rows_at_a_time, cell.row_end));
+        }
+      };
+      some_rows([&](std::size_t r, std::size_t end) {
+        each([&](const auto& one, Scratch& own) { one.add_amaxes(cell, r, end, own); });
+      });
+      each([&](const auto& one, Scratch& own) { one.make_scales(cell, own); });
+      some_rows([&](std::size_t r, std::size_t end) {
+        each([&](const auto& one, Scratch& own) {
+          one.encode(cell, r, end,
+                     {.ahead = &own == scratch.data() ? ahead * sizeof(Source) : 0, .out_ahead = out_ahead}, own);
+        });
+      });
+      each([&](const auto& one, Scratch& own) { one.finish(cell, own); });
     }
   });
 }

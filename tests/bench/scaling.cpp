@@ -93,7 +93,7 @@ std::vector<Row> scaling_rows() {
   const std::span<const float> x(data->x);
   const auto amax = std::make_shared<std::array<std::uint32_t, 1>>();
   const auto sum = std::make_shared<float>();
-  const auto find_amax = [=] { add_amax(x, floats, NanInAmax::dropped, *amax); };
+  const auto find_amax = [=] { add_amax({x.data(), 1, floats, floats, floats}, NanInAmax::dropped, amax->data(), 0); };
   const auto read = [=] { *sum = sum_of(x); };
   all.rows.push_back({"amax float32", "a read, same bytes", find_amax, read, 1, [=] {
                         find_amax();

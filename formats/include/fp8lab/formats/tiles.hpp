@@ -25,22 +25,30 @@ enum class TileOperation : std::uint8_t {
   multiply_add_zero,  ///< fma(x, factor, +0): -0 becomes +0, all else is fl(x * factor)
 };
 
-// A row is cut into tiles of `tile` elements, of which the last may be shorter.
+/// Rows of a matrix, or parts of them, cut into tiles of one row and `tile` columns, of which the last may be shorter.
+template <typename Source>
+struct TileRows {
+  const Source* values;
+  std::size_t rows;
+  std::size_t width;
+  std::size_t stride;  ///< from one row to the next, in elements
+  std::size_t tile;
 
-/// amax[t] = max(amax[t], the largest |x| of the row's tile t), as float32 bits: what is above 7F800000 is NaN. Returns
-/// whether every element is finite. Precondition: amax has an element for every tile.
-bool add_amax(std::span<const float> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax);
-bool add_amax(std::span<const BFloat16> row, std::size_t tile, NanInAmax nan, std::span<std::uint32_t> amax);
+  /// Tiles in a row.
+  [[nodiscard]] std::size_t across() const { return width / tile + (width % tile == 0 ? 0 : 1); }
+  /// A row alone.
+  [[nodiscard]] std::span<const Source> row(std::size_t r) const { return {values + r * stride, width}; }
+};
 
-/// The same where columns are the tiles: of rows with as many elements as amax has, whose first ones lie `stride`
-/// apart.
-bool add_amax_of_columns(std::span<const float> rows, std::size_t stride, NanInAmax nan, std::span<std::uint32_t> amax);
-bool add_amax_of_columns(std::span<const BFloat16> rows, std::size_t stride, NanInAmax nan,
-                         std::span<std::uint32_t> amax);
+/// Raises amaxes to the largest |x| of tiles, as float32 bits: what is above 7F800000 is NaN. Those of a row follow one
+/// another, those of the next begin `amax_stride` later: 0 where tiles are higher than a row. Returns whether every
+/// element is finite.
+bool add_amax(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
+bool add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
 
-/// out = row, each tile multiplied with or divided by its factor, rounded once to float32. A NaN of the row stays as it
-/// is; one that arises is 7FC00000. Precondition: factors has an element for every tile, out as many as the row; the
-/// default floating-point environment. out may be the row.
+/// out = row, each tile of `tile` elements multiplied with or divided by its factor, rounded once to float32. A NaN of
+/// the row stays as it is; one that arises is 7FC00000. Precondition: factors has an element for every tile, out as
+/// many as the row; the default floating-point environment. out may be the row.
 void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
                  std::span<float> out);
 void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
@@ -52,33 +60,33 @@ void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation 
 /// What makes encoding quicker, and changes no code.
 struct EncodeHints {
   bool in_range = false;  ///< known: no scaled value is NaN, all are closer to 0 than overflow_from()
-  std::size_t ahead = 0;  ///< elements from each one on to that which is read at the next call
+  // Bytes from what is read and written to what is at the next calls, modulo 2^64; 0: nothing is fetched.
+  std::uintptr_t ahead = 0;
+  std::uintptr_t out_ahead = 0;
 };
 
-/// Encodes scaled tiles, with what can be worked out once for many rows.
+/// Encodes scaled tiles, with what can be worked out once for many.
 class TileEncoder {
  public:
   /// Throws std::invalid_argument where the bulk encode to bytes does.
   TileEncoder(const Format& format, const CastPolicy& policy);
 
-  /// out = the codes of scale_tiles(row, tile, operation, factors). Preconditions: those.
-  void operator()(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
-                  std::span<std::uint8_t> out, const EncodeHints& hints = {}) const;
-  void operator()(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
-                  std::span<const float> factors, std::span<std::uint8_t> out, const EncodeHints& hints = {}) const;
-  /// The same of a format of 4 bits, packed by pack_pairs(). Precondition, too: the row has an even number of elements,
-  /// a tile an even number or one.
-  void encode_pairs(std::span<const float> row, std::size_t tile, TileOperation operation,
-                    std::span<const float> factors, std::span<std::uint8_t> out, const EncodeHints& hints = {}) const;
-  void encode_pairs(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
-                    std::span<const float> factors, std::span<std::uint8_t> out, const EncodeHints& hints = {}) const;
+  /// The codes of what scale_tiles() makes of the rows, with factors as amaxes of add_amax(): rows of them `out_stride`
+  /// bytes apart. `pairs`: a format of 4 bits, packed by pack_pairs(); then rows have an even width, and tiles, but
+  /// those of one element. Precondition: the default floating-point environment.
+  void operator()(const TileRows<float>& x, TileOperation operation, const float* factors, std::size_t factor_stride,
+                  bool pairs, std::uint8_t* out, std::size_t out_stride, const EncodeHints& hints = {}) const;
+  void operator()(const TileRows<BFloat16>& x, TileOperation operation, const float* factors, std::size_t factor_stride,
+                  bool pairs, std::uint8_t* out, std::size_t out_stride, const EncodeHints& hints = {}) const;
 
  private:
   struct Cast;
   template <typename Source>
-  void encode_row(std::span<const Source> row, std::size_t tile, TileOperation operation,
-                  std::span<const float> factors, bool pairs, std::span<std::uint8_t> out,
-                  const EncodeHints& hints) const;
+  void encode_rows(const TileRows<Source>& x, TileOperation operation, const float* factors, std::size_t factor_stride,
+                   bool pairs, std::uint8_t* out, std::size_t out_stride, const EncodeHints& hints) const;
+  template <typename Source>
+  void encode_rest(std::span<const Source> row, std::size_t done, std::size_t tile, TileOperation operation,
+                   const float* factors, bool pairs, std::uint8_t* out) const;
 
   std::shared_ptr<const Cast> cast_;
 };
