@@ -100,13 +100,8 @@ class Quantizer {
 
   void make_scales(const Cell& cell, Scratch& scratch) const {
     if (plan_.uniform) return;
-    tile_scales(recipe_, scratch.amaxes, facts_.tensor, {scratch.factors, scratch.scale_inv, scratch.scale_codes});
-    // As integers, NaN and what has a sign are above all.
-    std::uint32_t most = 0;
-    for (std::size_t t = 0; t < scratch.amaxes.size(); ++t) {
-      const float scaled = std::bit_cast<float>(scratch.amaxes[t]) * scratch.factors[t];
-      most = std::max(most, std::bit_cast<std::uint32_t>(scaled));
-    }
+    const std::uint32_t most =
+        tile_scales(recipe_, scratch.amaxes, facts_.tensor, {scratch.factors, scratch.scale_inv, scratch.scale_codes});
     scratch.in_range = scratch.finite && most < std::bit_cast<std::uint32_t>(overflow_from_);
     if (plan_.scale_codes) return store_scales<std::uint8_t>(cell, scratch.scale_codes, out_.scale_codes);
     store_scales<float>(cell, scratch.scale_inv, out_.scale_inv);

@@ -178,22 +178,26 @@ TileScale scale_one(const NvFp4& /*recipe*/, float amax, float /*largest*/, cons
 
 /// Scales of many tiles: one after the other, or by vector code.
 template <typename OneRecipe>
-void scale_each(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest,
-                const TensorFacts& tensor, const TileScaleArrays& out) {
+std::uint32_t scale_each(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest,
+                         const TensorFacts& tensor, const TileScaleArrays& out) {
+  std::uint32_t most = 0;
   for (std::size_t i = 0; i < amaxes.size(); ++i) {
-    const TileScale scale = scale_one(recipe, std::bit_cast<float>(amaxes[i]), largest, tensor);
+    const auto amax = std::bit_cast<float>(amaxes[i]);
+    const TileScale scale = scale_one(recipe, amax, largest, tensor);
+    most = std::max(most, std::bit_cast<std::uint32_t>(amax * scale.factor));
     out.factors[i] = scale.factor;
     out.scale_inv[i] = scale.scale_inv;
     out.codes[i] = scale.code;
   }
+  return most;
 }
 template <typename OneRecipe>
-void scale_vectors(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest,
-                   const TensorFacts& tensor, const TileScaleArrays& out) {
-  scale_each(recipe, amaxes, largest, tensor, out);
+std::uint32_t scale_vectors(const OneRecipe& recipe, std::span<const std::uint32_t> amaxes, float largest,
+                            const TensorFacts& tensor, const TileScaleArrays& out) {
+  return scale_each(recipe, amaxes, largest, tensor, out);
 }
-void scale_vectors(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, float largest,
-                   const TensorFacts& /*tensor*/, const TileScaleArrays& out) {
+std::uint32_t scale_vectors(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, float largest,
+                            const TensorFacts& /*tensor*/, const TileScaleArrays& out) {
   const MxConstants mx{.rule = recipe.rule,
                        .nan_alone = recipe.edges == E8m0Edges::torchao_0_18,
                        .largest_exponent = exponent_of(std::bit_cast<std::uint32_t>(largest)),
@@ -202,10 +206,10 @@ void scale_vectors(const MxBlock& recipe, std::span<const std::uint32_t> amaxes,
                        .at_first = e8m0_inverse(recipe, 0),
                        .at_254 = e8m0_inverse(recipe, 254),
                        .at_nan = e8m0_inverse(recipe, 255)};
-  mx_scales_vector(mx, amaxes.data(), amaxes.size(), out);
+  return mx_scales_vector(mx, amaxes.data(), amaxes.size(), out);
 }
-void scale_vectors(const Block& recipe, std::span<const std::uint32_t> amaxes, float largest, const TensorFacts& tensor,
-                   const TileScaleArrays& out) {
+std::uint32_t scale_vectors(const Block& recipe, std::span<const std::uint32_t> amaxes, float largest,
+                            const TensorFacts& tensor, const TileScaleArrays& out) {
   const float least = [&] {
     switch (recipe.rule) {
       case BlockRule::te: return recipe.amax_epsilon;
@@ -224,13 +228,13 @@ void scale_vectors(const Block& recipe, std::span<const std::uint32_t> amaxes, f
                              .least_amax = least,
                              .beyond = largest_of(tensor.input_type),
                              .at_least = static_cast<float>(static_cast<double>(largest) / torchao_least)};
-  block_scales_vector(block, amaxes.data(), amaxes.size(), out);
+  return block_scales_vector(block, amaxes.data(), amaxes.size(), out);
 }
-void scale_vectors(const NvFp4& /*recipe*/, std::span<const std::uint32_t> amaxes, float /*largest*/,
-                   const TensorFacts& tensor, const TileScaleArrays& out) {
+std::uint32_t scale_vectors(const NvFp4& /*recipe*/, std::span<const std::uint32_t> amaxes, float /*largest*/,
+                            const TensorFacts& tensor, const TileScaleArrays& out) {
   const float encode_scale = nvfp4_encode_scale(tensor.amax);
-  nvfp4_scales_vector({.factor = encode_scale * (1.0F / 6.0F), .decode_scale = 1 / encode_scale}, amaxes.data(),
-                      amaxes.size(), out);
+  return nvfp4_scales_vector({.factor = encode_scale * (1.0F / 6.0F), .decode_scale = 1 / encode_scale}, amaxes.data(),
+                             amaxes.size(), out);
 }
 
 }  // namespace
@@ -267,13 +271,13 @@ TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor
   return std::visit([&](const auto& one) { return scale_one(one, amax, largest, tensor); }, recipe);
 }
 
-void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
-                 const TileScaleArrays& out) {
+std::uint32_t tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
+                          const TileScaleArrays& out) {
   const float largest = largest_of(format_of(recipe));
-  std::visit(
+  return std::visit(
       [&](const auto& one) {
         if (vector_code_allowed()) return scale_vectors(one, amaxes, largest, tensor, out);
-        scale_each(one, amaxes, largest, tensor, out);
+        return scale_each(one, amaxes, largest, tensor, out);
       },
       recipe);
 }

@@ -30,15 +30,18 @@ struct Outputs {
 HWY_INLINE Float FromBits(Integer bits) { return hn::BitCast(Floats(), bits); }
 HWY_INLINE Integer Number(std::int32_t x) { return hn::Set(Integers(), x); }
 
-/// Calls one(amaxes, out) for vectors of tiles, the last by way of a full one.
+/// Calls one(amaxes, out), which returns the factors, for vectors of tiles, the last by way of a full one. Returns what
+/// tile_scales() does; tiles whose amax is 0 and that fill up the last vector add nothing, or NaN.
 template <class One>
-HWY_INLINE void ForTiles(const std::uint32_t* amaxes, std::size_t count, const TileScaleArrays& out, const One& one) {
-  constexpr std::size_t most = HWY_MAX_BYTES / sizeof(float);
+HWY_INLINE std::uint32_t ForTiles(const std::uint32_t* amaxes, std::size_t count, const TileScaleArrays& out,
+                                  const One& one) {
+  constexpr std::size_t room = HWY_MAX_BYTES / sizeof(float);
   const std::size_t lanes = hn::Lanes(Floats());
-  std::uint32_t last[most] = {};
-  float factors[most];
-  float scale_inv[most];
-  std::uint8_t codes[most];
+  std::uint32_t last[room] = {};
+  float factors[room];
+  float scale_inv[room];
+  std::uint8_t codes[room];
+  auto most = hn::Zero(Words());
   for (std::size_t i = 0; i < count; i += lanes) {
     const std::size_t rest = count - i;
     const bool is_last = rest < lanes;
@@ -46,12 +49,14 @@ HWY_INLINE void ForTiles(const std::uint32_t* amaxes, std::size_t count, const T
     const Outputs apart{factors, scale_inv, codes};
     const Outputs in_place{out.factors.data() + i, out.scale_inv.data() + i, out.codes.data() + i};
     const auto amax = hn::BitCast(Integers(), hn::LoadU(Words(), is_last ? last : amaxes + i));
-    one(amax, is_last ? apart : in_place);
+    const auto factor = one(amax, is_last ? apart : in_place);
+    most = hn::Max(most, hn::BitCast(Words(), hn::Mul(FromBits(amax), factor)));
     if (!is_last) continue;
     std::copy_n(factors, rest, in_place.factors);
     std::copy_n(scale_inv, rest, in_place.scale_inv);
     std::copy_n(codes, rest, in_place.codes);
   }
+  return hn::GetLane(hn::MaxOfLanes(Words(), most));
 }
 
 /// Magnitudes are compared as integers: NaN is above infinity.
@@ -94,10 +99,10 @@ HWY_INLINE Integer MxCode(const MxConstants& mx, Integer amax) {
 }
 
 template <MxRule kRule>
-HWY_INLINE void MxScalesBy(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
-                           const TileScaleArrays& out) {
+HWY_INLINE std::uint32_t MxScalesBy(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
+                                    const TileScaleArrays& out) {
   const Floats df;
-  ForTiles(amaxes, count, out, [&](Integer amax, const Outputs& to) HWY_ATTR {
+  return ForTiles(amaxes, count, out, [&](Integer amax, const Outputs& to) HWY_ATTR {
     const auto code = MxCode<kRule>(mx, amax);
     auto factor = FromBits(hn::ShiftLeft<23>(hn::Sub(Number(254), code)));
     const auto put = [&](std::int32_t at, float value) HWY_ATTR {
@@ -108,11 +113,12 @@ HWY_INLINE void MxScalesBy(const MxConstants& mx, const std::uint32_t* amaxes, s
     put(255, mx.at_nan);
     hn::StoreU(factor, df, to.factors);
     hn::StoreU(hn::DemoteTo(Bytes(), code), Bytes(), to.codes);
+    return factor;
   });
 }
 
-HWY_ATTR void MxScales(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
-                       const TileScaleArrays& out) {
+HWY_ATTR std::uint32_t MxScales(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
+                                const TileScaleArrays& out) {
   switch (mx.rule) {
     case MxRule::te: return MxScalesBy<MxRule::te>(mx, amaxes, count, out);
     case MxRule::floor: return MxScalesBy<MxRule::floor>(mx, amaxes, count, out);
@@ -120,6 +126,7 @@ HWY_ATTR void MxScales(const MxConstants& mx, const std::uint32_t* amaxes, std::
     case MxRule::even: return MxScalesBy<MxRule::even>(mx, amaxes, count, out);
     case MxRule::rceil: return MxScalesBy<MxRule::rceil>(mx, amaxes, count, out);
   }
+  return 0;
 }
 
 /// Without its mantissa: a power of two, infinity or 0; NaN stays.
@@ -134,13 +141,13 @@ HWY_INLINE Float PowerAbove(Float x) {
 }
 
 template <BlockRule kRule>
-HWY_INLINE void BlockScalesBy(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
-                              const TileScaleArrays& out) {
+HWY_INLINE std::uint32_t BlockScalesBy(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
+                                       const TileScaleArrays& out) {
   const Floats df;
   const auto one = hn::Set(df, 1.0F);
   const auto largest = hn::Set(df, block.largest);
   const auto least = hn::Set(df, block.least_amax);
-  ForTiles(amaxes, count, out, [&](Integer bits, const Outputs& to) HWY_ATTR {
+  return ForTiles(amaxes, count, out, [&](Integer bits, const Outputs& to) HWY_ATTR {
     const auto amax = FromBits(bits);
     const auto is_small = hn::Lt(amax, least);  // NaN is not
     const auto limited = hn::IfThenElse(is_small, least, amax);
@@ -170,11 +177,12 @@ HWY_INLINE void BlockScalesBy(const BlockConstants& block, const std::uint32_t* 
     }
     hn::StoreU(factor, df, to.factors);
     hn::StoreU(inverse, df, to.scale_inv);
+    return factor;
   });
 }
 
-HWY_ATTR void BlockScales(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
-                          const TileScaleArrays& out) {
+HWY_ATTR std::uint32_t BlockScales(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
+                                   const TileScaleArrays& out) {
   switch (block.rule) {
     case BlockRule::te: return BlockScalesBy<BlockRule::te>(block, amaxes, count, out);
     case BlockRule::deepseek_2024:
@@ -183,16 +191,17 @@ HWY_ATTR void BlockScales(const BlockConstants& block, const std::uint32_t* amax
     case BlockRule::deepgemm_cuda: return BlockScalesBy<BlockRule::deepgemm_cuda>(block, amaxes, count, out);
     case BlockRule::torchao: return BlockScalesBy<BlockRule::torchao>(block, amaxes, count, out);
   }
+  return 0;
 }
 
 /// The scale's code is that of amax * factor in E4M3, rounded to nearest even by adding the power of two whose ulp is
 /// the spacing: the multiple that is left in its low bits, and its exponent, make the code.
-HWY_ATTR void NvFp4Scales(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
-                          const TileScaleArrays& out) {
+HWY_ATTR std::uint32_t NvFp4Scales(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
+                                   const TileScaleArrays& out) {
   constexpr int spacings = 20;  // powers of two from a binade to what rounds there: a float32 has that many bits more
   const Floats df;
   const auto largest_float = FromBits(Number(0x7F7FFFFF));
-  ForTiles(amaxes, count, out, [&](Integer amax, const Outputs& to) HWY_ATTR {
+  return ForTiles(amaxes, count, out, [&](Integer amax, const Outputs& to) HWY_ATTR {
     const auto product = hn::Mul(FromBits(amax), hn::Set(df, nvfp4.factor));
     const auto limited = hn::Min(Bits(product), Bits(hn::Set(df, 448.0F)));
     const auto binade = hn::Max(hn::And(limited, Number(0x7F800000)), Bits(hn::Set(df, 0x1p-6F)));
@@ -205,9 +214,11 @@ HWY_ATTR void NvFp4Scales(const NvFp4Constants& nvfp4, const std::uint32_t* amax
     const auto decoded = hn::IfThenElse(is_nan, FromBits(Number(0x7FC00000)), hn::Sub(sum, magic));
     const auto inverse = hn::Div(hn::Set(df, 1.0F), hn::Mul(decoded, hn::Set(df, nvfp4.decode_scale)));
     // The smaller of the two, and where the quotient is NaN.
-    hn::StoreU(hn::IfThenElse(hn::Le(inverse, largest_float), inverse, largest_float), df, to.factors);
+    const auto factor = hn::IfThenElse(hn::Le(inverse, largest_float), inverse, largest_float);
+    hn::StoreU(factor, df, to.factors);
     hn::StoreU(decoded, df, to.scale_inv);
     hn::StoreU(hn::DemoteTo(Bytes(), code), Bytes(), to.codes);
+    return factor;
   });
 }
 
@@ -221,17 +232,17 @@ HWY_EXPORT(MxScales);
 HWY_EXPORT(BlockScales);
 HWY_EXPORT(NvFp4Scales);
 
-void mx_scales_vector(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
-                      const TileScaleArrays& out) {
-  HWY_DYNAMIC_DISPATCH(MxScales)(mx, amaxes, count, out);
+std::uint32_t mx_scales_vector(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
+                               const TileScaleArrays& out) {
+  return HWY_DYNAMIC_DISPATCH(MxScales)(mx, amaxes, count, out);
 }
-void block_scales_vector(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
-                         const TileScaleArrays& out) {
-  HWY_DYNAMIC_DISPATCH(BlockScales)(block, amaxes, count, out);
+std::uint32_t block_scales_vector(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
+                                  const TileScaleArrays& out) {
+  return HWY_DYNAMIC_DISPATCH(BlockScales)(block, amaxes, count, out);
 }
-void nvfp4_scales_vector(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
-                         const TileScaleArrays& out) {
-  HWY_DYNAMIC_DISPATCH(NvFp4Scales)(nvfp4, amaxes, count, out);
+std::uint32_t nvfp4_scales_vector(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
+                                  const TileScaleArrays& out) {
+  return HWY_DYNAMIC_DISPATCH(NvFp4Scales)(nvfp4, amaxes, count, out);
 }
 
 }  // namespace fp8lab

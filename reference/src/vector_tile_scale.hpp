@@ -34,11 +34,11 @@ struct NvFp4Constants {
 };
 
 // tile_scales(); what an array of `out` gets that the recipe has no use for is open.
-void mx_scales_vector(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
-                      const TileScaleArrays& out);
-void block_scales_vector(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
-                         const TileScaleArrays& out);
-void nvfp4_scales_vector(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
-                         const TileScaleArrays& out);
+std::uint32_t mx_scales_vector(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
+                               const TileScaleArrays& out);
+std::uint32_t block_scales_vector(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
+                                  const TileScaleArrays& out);
+std::uint32_t nvfp4_scales_vector(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
+                                  const TileScaleArrays& out);
 
 }  // namespace fp8lab

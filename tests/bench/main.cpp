@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   }
   Collector collector;
   benchmark::RunSpecifiedBenchmarks(&collector);
-  std::printf("%s, one thread, medians of 5 repetitions\n\n", fp8lab::experiments::provenance().cpu.c_str());
+  std::printf("%s, medians of 5 repetitions\n\n", fp8lab::experiments::provenance().cpu.c_str());
   std::printf("%-50s %10s   %-20s %10s %7s\n", "work", "ms", "bound", "ms", "ratio");
   for (const Row& row : rows) {
     const std::string bound = "bound of " + row.name;

@@ -42,6 +42,10 @@ float sum_of(std::span<const float> x) {
   return *std::ranges::max_element(sums);
 }
 
+bool same(const Quantized& a, const Quantized& b) {
+  return a.codes == b.codes && a.scale_codes == b.scale_codes && a.scale_inv == b.scale_inv;
+}
+
 class ScalingRows {
  public:
   explicit ScalingRows(std::shared_ptr<Tensors> data) : data_(std::move(data)) {}
@@ -74,7 +78,7 @@ class ScalingRows {
     force_target("scalar");
     const Quantized slow = quantize(x, height, columns_, q.recipe, q.direction);
     force_target("");
-    return q.codes == slow.codes && q.scale_codes == slow.scale_codes && q.scale_inv == slow.scale_inv;
+    return same(q, slow);
   }
 
   std::vector<Row> rows;
@@ -83,6 +87,11 @@ class ScalingRows {
   static constexpr std::size_t rows_ = bench::rows;
   static constexpr std::size_t columns_ = bench::columns;
   std::shared_ptr<Tensors> data_;
+};
+
+struct NamedRecipe {
+  std::string name;
+  Recipe recipe;
 };
 
 }  // namespace
@@ -128,6 +137,25 @@ std::vector<Row> scaling_rows() {
         force_target("");
         return slow == data->y;
       });
+  const auto two_threads = [&](const std::string& name, const std::function<void(int)>& work) {
+    all.rows.push_back({name + ", two threads", "half of one's time", [=] { work(2); }, [=] { work(1); }, 0.5,
+                        [=] {
+                          work(1);
+                          const Quantized one = data->row;
+                          work(2);
+                          return same(one, data->row);
+                        }});
+  };
+  const std::array recipes{NamedRecipe{"MX E4M3", MxBlock{}}, NamedRecipe{"1 x 128", Block{}},
+                           NamedRecipe{"just in time", JustInTime{}}, NamedRecipe{"NVFP4", NvFp4{}}};
+  for (const NamedRecipe& one : recipes) {
+    two_threads("quantize float32, " + one.name, [=](int threads) {
+      quantize(x, rows, columns, one.recipe, Direction::rowwise, data->row, {.threads = threads});
+    });
+  }
+  two_threads("both directions, MX E4M3", [=](int threads) {
+    quantize_both(x, rows, columns, MxBlock{}, data->row, data->column, {.threads = threads});
+  });
   return std::move(all.rows);
 }
 

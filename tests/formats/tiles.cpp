@@ -185,7 +185,7 @@ TEST_CASE("codes of scaled tiles are those of their products, hints or not") {
   }
 }
 
-TEST_CASE("values of scaled tiles are their codes' times the factor; a factor makes NaN where the product is") {
+TEST_CASE("values of scaled tiles are those of their codes times the factor, NaN where the product is") {
   const UnforceTarget at_end;
   for (const std::string_view target : targets()) {
     force_target(target);

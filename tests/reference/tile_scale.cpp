@@ -396,16 +396,20 @@ void check_many(const Recipe& recipe, const std::vector<std::uint32_t>& amaxes, 
   std::vector<float> factors(amaxes.size());
   std::vector<float> scale_inv(amaxes.size());
   std::vector<std::uint8_t> codes(amaxes.size());
-  tile_scales(recipe, amaxes, tensor, {factors, scale_inv, codes});
+  const std::uint32_t most = tile_scales(recipe, amaxes, tensor, {factors, scale_inv, codes});
   const bool has_codes = std::holds_alternative<MxBlock>(recipe) || std::holds_alternative<NvFp4>(recipe);
   Mismatches wrong;
+  std::uint32_t expected = 0;
   for (std::size_t i = 0; i < amaxes.size(); ++i) {
     const TileScale one = tile_scale(recipe, from_bits(amaxes[i]), tensor);
     wrong.compare(i, amaxes[i], word_of(factors[i]), word_of(one.factor), "factor");
+    expected = std::max(expected, bits(from_bits(amaxes[i]) * one.factor));
     if (has_codes) wrong.compare(i, amaxes[i], codes[i], one.code, "code");
     if (!has_codes) wrong.compare(i, amaxes[i], word_of(scale_inv[i]), word_of(one.scale_inv), "scale_inv");
   }
   REQUIRE_NO(wrong);
+  REQUIRE(std::isnan(from_bits(most)) == std::isnan(from_bits(expected)));
+  if (!std::isnan(from_bits(most))) REQUIRE(most == expected);
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ struct TileScaleArrays {
   std::span<std::uint8_t> codes;
 };
 /// The scales of many tiles, whose amaxes are float32 bits; what scale_inv gets is open where scales have codes.
+/// Returns the largest amax * factor as float32 bits, of which NaN and negative ones are above all others.
 /// Precondition: all arrays have an element a tile.
-void tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
-                 const TileScaleArrays& out);
+std::uint32_t tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
+                          const TileScaleArrays& out);
 
 }  // namespace fp8lab
