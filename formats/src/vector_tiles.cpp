@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <type_traits>
 
 #include "vector_memory.hpp"
 
@@ -180,6 +181,27 @@ HWY_INLINE hn::Vec<Integers> MostOfFew(const BFloat16* in) {
   }
 }
 
+/// Of as many tiles as a vector has lanes.
+template <std::size_t kVectors, typename Source>
+HWY_INLINE hn::Vec<Integers> MostOfTiles(const Source* in) {
+  const Integers di;
+  const std::size_t lanes = hn::Lanes(di);
+  if constexpr (kVectors == 1 && std::is_same_v<Source, BFloat16> && hn::MaxLanes(Integers()) == 16) {
+    // Two tiles lie in a vector of theirs, each in two blocks of it.
+    const auto two = [&](std::size_t t) HWY_ATTR { return MostOfVectors(in + t * lanes, 2 * lanes); };
+    const auto first = TurnFour(two(0), two(2), two(4), two(6));
+    KeepOrder();
+    const auto second = TurnFour(two(8), two(10), two(12), two(14));
+    KeepOrder();
+    const auto mixed = hn::OddEvenBlocks(hn::Max(second, hn::SwapAdjacentBlocks(second)),
+                                         hn::Max(first, hn::SwapAdjacentBlocks(first)));
+    constexpr std::int32_t order[16] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
+    return hn::TableLookupLanes(mixed, hn::SetTableIndices(di, order));
+  } else {
+    return TurnAll([&](std::size_t t) HWY_ATTR { return MostOfFew<kVectors>(in + t * kVectors * lanes); });
+  }
+}
+
 template <std::size_t kVectors, typename Source>
 HWY_INLINE std::size_t AddAmaxOfFew(const Source* in, std::size_t tiles, std::size_t tile, NanInAmax nan,
                                     std::int32_t* all, bool& finite) {
@@ -187,7 +209,7 @@ HWY_INLINE std::size_t AddAmaxOfFew(const Source* in, std::size_t tiles, std::si
   const std::size_t lanes = hn::Lanes(di);
   std::size_t t = 0;
   for (; t + lanes <= tiles; t += lanes, in += lanes * tile) {
-    auto most = TurnAll([&](std::size_t k) HWY_ATTR { return MostOfFew<kVectors>(in + k * tile); });
+    auto most = MostOfTiles<kVectors>(in);
     if (!hn::AllFalse(di, hn::Gt(most, hn::Set(di, infinity - 1)))) {
       std::int32_t amaxes[widest_vector / sizeof(std::int32_t)];
       for (std::size_t k = 0; k < lanes; ++k) amaxes[k] = AmaxOfTile(in + k * tile, tile, nan, finite);
