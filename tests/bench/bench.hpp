@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,6 +22,12 @@ struct Row {
 [[nodiscard]] std::vector<Row> cast_rows();
 [[nodiscard]] std::vector<Row> product_rows();
 [[nodiscard]] std::vector<Row> scaling_rows();
+
+/// The target that the environment asks for, to go back to after another was forced.
+[[nodiscard]] inline std::string wanted_target() {
+  const char* name = std::getenv("FP8LAB_TARGET");
+  return name == nullptr ? "" : name;
+}
 
 /// out = a * b^T by Eigen in float32, compiled for this machine; (rows, depth), (columns, depth) -> (rows, columns).
 void sgemm(const float* a, const float* b, float* out, std::size_t rows, std::size_t columns, std::size_t depth);

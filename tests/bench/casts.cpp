@@ -62,7 +62,7 @@ class Rows {
       const auto forced = [work, target] {
         force_target(target);
         work();
-        force_target("");
+        force_target(wanted_target());
       };
       add_row(name + ", " + target, moved, forced, right);
     }

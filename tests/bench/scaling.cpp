@@ -77,7 +77,7 @@ class ScalingRows {
   static bool equals_scalar(const Quantized& q, std::span<const Source> x, std::size_t height) {
     force_target("scalar");
     const Quantized slow = quantize(x, height, columns_, q.recipe, q.direction);
-    force_target("");
+    force_target(wanted_target());
     return same(q, slow);
   }
 
@@ -134,7 +134,7 @@ std::vector<Row> scaling_rows() {
         std::vector<float> slow(floats);
         force_target("scalar");
         dequantize(*quantized, slow);
-        force_target("");
+        force_target(wanted_target());
         return slow == data->y;
       });
   const auto two_threads = [&](const std::string& name, const std::function<void(int)>& work) {
