@@ -32,11 +32,11 @@ int run(TransposeOptions& options) {
 }
 
 /// An option that is COUNT,FACTOR.
-CLI::Option* add_outliers(CLI::App& app, const std::string& name, OutlierLines& outliers, const std::string& help) {
+CLI::Option* add_outliers(CLI::App& app, const char* name, OutlierLines& outliers, const std::string& help) {
   const auto take = [name, &outliers](const std::string& text) {
     const std::size_t comma = text.find(',');
     if (comma == std::string::npos) {
-      throw std::invalid_argument(name + " must be two numbers, COUNT,FACTOR, not '" + text + "'");
+      throw std::invalid_argument(std::string(name) + " must be two numbers, COUNT,FACTOR, not '" + text + "'");
     }
     outliers.count = parse_number<long long>(text.substr(0, comma));
     outliers.factor = parse_number<double>(text.substr(comma + 1));

@@ -456,11 +456,11 @@ HWY_INLINE hn::Vec<PackedBytes> PackPairs(hn::Vec<PackedBytes> low, hn::Vec<Pack
 
 /// Fetches `count` elements that lie `ahead` bytes further on.
 template <typename T>
-HWY_INLINE void Fetch(const T* from, std::size_t count, std::uintptr_t ahead) {
+HWY_INLINE void Fetch(const T* from, std::size_t count, std::size_t ahead) {
   if (ahead == 0) return;
   constexpr std::size_t line = 64;
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(from) + ahead;
-  for (std::size_t i = 0; i < count * sizeof(T); i += line) hwy::Prefetch(reinterpret_cast<const char*>(first + i));
+  const char* first = reinterpret_cast<const char*>(from) + ahead;
+  for (std::size_t i = 0; i < count * sizeof(T); i += line) hwy::Prefetch(first + i);
 }
 
 /// A row's elements from `first` on, in whole vectors of bytes; returns to where.

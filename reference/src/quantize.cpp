@@ -335,8 +335,8 @@ void run_cells(const Matrix<Source>& x, const Recipe& recipe, std::span<const Qu
       const Cell cell = cell_at(i);
       const Cell next = cell_at(std::min(i + 1, last - 1));
       const std::size_t start = cell.row * x.columns + cell.column;
-      const std::uintptr_t ahead = next.row * x.columns + next.column - start;
-      const std::uintptr_t out_ahead = cell.height() > 1 ? ahead : 0;  // rows that follow are fetched without
+      const std::size_t ahead = next.row * x.columns + next.column - start;
+      const std::size_t out_ahead = cell.height() > 1 ? ahead : 0;  // rows that follow are fetched without
       each([&](const auto& one, Scratch& own) { one.begin(cell, own); });
       const auto some_rows = [&](const auto& f) {
         for (std::size_t r = cell.row; r < cell.row_end; r += cells.rows_at_a_time) {

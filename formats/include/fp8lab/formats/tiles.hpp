@@ -60,9 +60,9 @@ void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation 
 /// What makes encoding quicker, and changes no code.
 struct EncodeHints {
   bool in_range = false;  ///< known: no scaled value is NaN, all are closer to 0 than overflow_from()
-  // Bytes from what is read and written to what is at the next calls, modulo 2^64; 0: nothing is fetched.
-  std::uintptr_t ahead = 0;
-  std::uintptr_t out_ahead = 0;
+  // Bytes from what is read and written to what is at the next calls; 0: nothing is fetched.
+  std::size_t ahead = 0;
+  std::size_t out_ahead = 0;
 };
 
 /// Encodes scaled tiles, with what can be worked out once for many.
