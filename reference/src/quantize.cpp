@@ -28,8 +28,10 @@ namespace {
 
 // Of a cell of one row: the next is fetched while one is encoded, and both are to be in the first cache, with room.
 constexpr std::size_t flat_bytes = 6144;
-// Of a row of others: long enough for what fetches memory ahead.
+// Of a row of others: long enough for what fetches memory ahead; and of all rows, where these are many.
 constexpr std::size_t row_bytes = 16384;
+constexpr std::size_t cell_bytes = 128 * row_bytes;
+constexpr std::size_t rows_at_a_time = 4;  // which fit into the first cache
 
 /// Rows and columns of x, from the first to below the last.
 struct Cell {
@@ -44,6 +46,7 @@ struct Matrix {
   std::size_t rows, columns;
 };
 
+/// What is known of a tensor before it is quantized.
 struct Facts {
   TensorFacts tensor;
   bool finite;  // known that all values are
@@ -107,7 +110,7 @@ class Quantizer {
     store_scales<float>(cell, scratch.scale_inv, out_.scale_inv);
   }
 
-  /// The same; `ahead` as the hint.
+  /// The same rows; `fetch` as the hint, `out_ahead` in codes.
   void encode(const Cell& cell, std::size_t first, std::size_t last, const EncodeHints& fetch, Scratch& scratch) const {
     const std::size_t factor_stride = tile_stride(cell);
     const float* factors = &scratch.factors[first_tile(cell, first)];
@@ -285,20 +288,18 @@ struct Request {
   Quantized& out;
 };
 
-/// Cells of whole tiles of every plan.
+/// Cells of whole tiles of every plan. Tiles are as high as a cell, or one row high: no recipe has others.
 struct Cells {
   std::size_t rows = 1, columns = 1;  ///< of a cell
-  std::size_t rows_at_a_time = 4;     ///< which fit into the first cache, and lie in one row of tiles
 
   Cells(std::span<const QuantizePlan> plans, std::size_t all_rows, std::size_t all_columns, std::size_t element_bytes) {
     for (const QuantizePlan& plan : plans) {
       const std::size_t high = plan.transposed ? 64 : 1;  // where the scale leaves it open
       rows = std::max(rows, plan.uniform ? high : plan.tile_rows);
-      if (!plan.uniform && plan.tile_rows > 1 && plan.tile_rows % rows_at_a_time != 0) rows_at_a_time = 4;
       columns = std::max(columns, plan.uniform ? 1 : plan.tile_columns);
     }
     rows = std::min(rows, all_rows);
-    const std::size_t room = (rows == 1 ? flat_bytes : row_bytes) / element_bytes;
+    const std::size_t room = (rows == 1 ? flat_bytes : std::min(row_bytes, cell_bytes / rows)) / element_bytes;
     columns = std::min(blocks_of(room, columns) * columns, all_columns);
   }
 };
@@ -339,8 +340,8 @@ void run_cells(const Matrix<Source>& x, const Recipe& recipe, std::span<const Qu
       const std::size_t out_ahead = cell.height() > 1 ? ahead : 0;  // rows that follow are fetched without
       each([&](const auto& one, Scratch& own) { one.begin(cell, own); });
       const auto some_rows = [&](const auto& f) {
-        for (std::size_t r = cell.row; r < cell.row_end; r += cells.rows_at_a_time) {
-          f(r, std::min(r + cells.rows_at_a_time, cell.row_end));
+        for (std::size_t r = cell.row; r < cell.row_end; r += rows_at_a_time) {
+          f(r, std::min(r + rows_at_a_time, cell.row_end));
         }
       };
       some_rows([&](std::size_t r, std::size_t end) {

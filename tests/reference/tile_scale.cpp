@@ -389,8 +389,6 @@ std::vector<std::uint32_t> edge_amaxes() {
   return amaxes;
 }
 
-std::uint32_t word_of(float x) { return std::isnan(x) ? 0x7FC00000U : bits(x); }
-
 /// As the quantizer asks for them, where a recipe has scales of that kind.
 void check_many(const Recipe& recipe, const std::vector<std::uint32_t>& amaxes, const TensorFacts& tensor) {
   std::vector<float> factors(amaxes.size());
