@@ -14,14 +14,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "vector_load-inl.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-using Integers = hn::RebindToSigned<Floats>;
-using Words = hn::RebindToUnsigned<Floats>;
-using Bytes = hn::Rebind<std::uint8_t, Floats>;
 
 /// Values of a vector of codes in 32-bit lanes. Without kInfinity, the format has none.
 template <bool kInfinity = true>

@@ -23,15 +23,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "vector_load-inl.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-using Integers = hn::RebindToSigned<Floats>;
-using Words = hn::RebindToUnsigned<Floats>;
-using Bytes = hn::Rebind<std::uint8_t, Floats>;
-using Shorts = hn::Rebind<std::uint16_t, Floats>;
 
 /// The casts that VectorEncode calls plain. What is above the low byte of a lane is open. With kInRange, no x
 /// is NaN, none overflows.
@@ -166,7 +162,6 @@ struct GeneralEncoder {
   }
 };
 
-HWY_INLINE hn::Vec<Floats> Load(const float* in) { return hn::LoadU(Floats(), in); }
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86  // smaller is better, and these have the instruction
 HWY_INLINE hn::Vec<Floats> Load(const Half* in) {
   const hn::Rebind<hwy::float16_t, Floats> halves;
@@ -189,11 +184,6 @@ HWY_INLINE hn::Vec<Floats> Load(const Half* in) {
   return hn::BitCast(df, hn::Or(hn::BitCast(du, value), hn::ShiftLeft<16>(hn::AndNot(hn::Set(du, 0x7FFFU), word))));
 }
 #endif
-HWY_INLINE hn::Vec<Floats> Load(const BFloat16* in) {
-  const auto words = hn::PromoteTo(Words(), hn::LoadU(Shorts(), reinterpret_cast<const std::uint16_t*>(in)));
-  return hn::BitCast(Floats(), hn::ShiftLeft<16>(words));
-}
-
 #if HWY_TARGET != HWY_SCALAR  // which has no lanes to bring together
 using PackedBytes = hn::Repartition<std::uint8_t, Words>;
 

@@ -15,20 +15,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "vector_load-inl.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-using Integers = hn::RebindToSigned<Floats>;
-using Words = hn::RebindToUnsigned<Floats>;
-using Shorts = hn::Rebind<std::uint16_t, Floats>;
-
-HWY_INLINE hn::Vec<Floats> Load(const float* in) { return hn::LoadU(Floats(), in); }
-HWY_INLINE hn::Vec<Floats> Load(const BFloat16* in) {
-  const auto words = hn::PromoteTo(Words(), hn::LoadU(Shorts(), reinterpret_cast<const std::uint16_t*>(in)));
-  return hn::BitCast(Floats(), hn::ShiftLeft<16>(words));
-}
 
 /// The first `count` elements, at most a vector, and zeros.
 template <typename Source>
@@ -43,11 +34,13 @@ HWY_INLINE void StoreSome(hn::Vec<Floats> x, std::size_t count, float* out) {
   for (std::size_t k = 0; k < count; ++k) out[k] = some[k];
 }
 
-/// Magnitudes as integers, whose order is that of the numbers; NaN, above all, is 0 where it is dropped.
+constexpr std::int32_t infinity = 0x7F800000;
+
+/// Magnitudes as integers, whose order is that of the numbers, with NaN above all.
 HWY_INLINE hn::Vec<Integers> Magnitude(hn::Vec<Floats> x) {
   return hn::And(hn::BitCast(Integers(), x), hn::Set(Integers(), 0x7FFFFFFF));
 }
-constexpr std::int32_t infinity = 0x7F800000;
+/// The same with 0 for NaN.
 HWY_INLINE hn::Vec<Integers> MagnitudeButNan(hn::Vec<Floats> x) {
   const auto magnitude = Magnitude(x);
   return hn::IfThenZeroElse(hn::Gt(magnitude, hn::Set(Integers(), infinity)), magnitude);
@@ -60,8 +53,8 @@ HWY_INLINE hn::Vec<D> MostOfLanes(D d, std::size_t count, const Load& load) {
   const auto magnitude = [&](std::size_t i) HWY_ATTR {
     return hn::And(load(i), hn::Set(d, std::numeric_limits<hn::TFromD<D>>::max()));
   };
-  auto most = hn::Zero(d);
-  auto other = hn::Zero(d);  // two, so that one's latency hides behind the other
+  auto most = hn::Zero(d);  // four, so that one's latency hides behind the others
+  auto other = hn::Zero(d);
   auto third = hn::Zero(d);
   auto fourth = hn::Zero(d);
   std::size_t i = 0;
@@ -74,7 +67,7 @@ HWY_INLINE hn::Vec<D> MostOfLanes(D d, std::size_t count, const Load& load) {
   for (; i + lanes <= count; i += lanes) most = hn::Max(most, magnitude(i));
   return hn::Max(hn::Max(most, other), hn::Max(third, fourth));
 }
-/// The same as magnitudes of floats; the number of elements that fill whole vectors.
+/// The same as magnitudes of floats; and how many of the elements fill whole vectors.
 HWY_INLINE hn::Vec<Integers> MostOfVectors(const float* in, std::size_t count) {
   return MostOfLanes(Integers(), count, [&](std::size_t i) HWY_ATTR { return hn::BitCast(Integers(), Load(in + i)); });
 }
@@ -116,9 +109,9 @@ HWY_INLINE std::int32_t AmaxOfTile(const Source* in, std::size_t count, NanInAma
   finite = finite && amax < infinity;
   if (amax <= infinity || nan == NanInAmax::counted) return amax;
   most = hn::Zero(di);
-  for (std::size_t i = 0; i < count; i += lanes) {
-    most = hn::Max(most, MagnitudeButNan(LoadSome(in + i, std::min(lanes, count - i))));
-  }
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) most = hn::Max(most, MagnitudeButNan(Load(in + i)));
+  if (i < count) most = hn::Max(most, MagnitudeButNan(LoadSome(in + i, count - i)));
   return hn::GetLane(hn::MaxOfLanes(di, most));
 }
 
@@ -137,7 +130,7 @@ HWY_INLINE hn::Vec<Integers> TurnFour(hn::Vec<Integers> a, hn::Vec<Integers> b, 
 /// Keeps a compiler from reading in another order than that of the memory, in which it is fetched ahead.
 HWY_INLINE void KeepOrder() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-/// Of as many tiles as a vector has lanes: a vector of their largest magnitudes. `of(t)` gives a vector of tile t's.
+/// Largest magnitudes of as many tiles as a vector has lanes, a lane each. `of(t)` gives a vector of tile t's.
 template <class Of>
 HWY_INLINE hn::Vec<Integers> TurnAll(const Of& of) {
   const Integers di;
@@ -181,7 +174,7 @@ HWY_INLINE hn::Vec<Integers> MostOfFew(const BFloat16* in) {
   }
 }
 
-/// Of as many tiles as a vector has lanes.
+/// The same of as many tiles as a vector has lanes, a lane each.
 template <std::size_t kVectors, typename Source>
 HWY_INLINE hn::Vec<Integers> MostOfTiles(const Source* in) {
   const Integers di;
@@ -202,6 +195,7 @@ HWY_INLINE hn::Vec<Integers> MostOfTiles(const Source* in) {
   }
 }
 
+/// Raises amaxes of tiles that fill kVectors vectors of floats. Returns how many tiles it did.
 template <std::size_t kVectors, typename Source>
 HWY_INLINE std::size_t AddAmaxOfFew(const Source* in, std::size_t tiles, std::size_t tile, NanInAmax nan,
                                     std::int32_t* all, bool& finite) {
@@ -219,7 +213,8 @@ HWY_INLINE std::size_t AddAmaxOfFew(const Source* in, std::size_t tiles, std::si
   }
   return t;
 }
-/// Tiles that fill a few vectors of floats. Returns how many tiles it did.
+
+/// Raises amaxes of short tiles. Returns how many tiles it did.
 template <typename Source>
 HWY_INLINE std::size_t AddAmaxOfShort(const Source* in, std::size_t tiles, std::size_t tile, NanInAmax nan,
                                       std::int32_t* all, bool& finite) {
@@ -238,7 +233,7 @@ HWY_INLINE std::size_t AddAmaxOfShort(const Source* /*in*/, std::size_t /*tiles*
 }
 #endif
 
-/// Tiles of a column.
+/// Raises amaxes of tiles of one column that all rows share.
 template <typename Source>
 HWY_INLINE bool AddAmaxOfColumns(const TileRows<Source>& x, NanInAmax nan, std::int32_t* all) {
   const Integers di;
