@@ -53,9 +53,10 @@ void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t o
   check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
 }
 
-/// What the codes under a scale are multiplied with, by the scale's code.
+/// What the codes under a scale are multiplied with, by the scale's code, where scales have codes.
 std::array<float, 256> multipliers_of(const Quantized& q) {
-  std::array<float, 256> result;
+  std::array<float, 256> result{};
+  if (q.scale_codes.empty()) return result;
   const auto* mx = std::get_if<MxBlock>(&q.recipe);
   for (std::size_t i = 0; i < result.size(); ++i) {
     const auto code = static_cast<std::uint8_t>(i);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor is quantized cell by cell: pieces that stay in the first caches, from which the amaxes of tiles, their
-// scales and then the codes are made, for each direction asked for.
+// A tensor is quantized cell by cell: pieces that stay in a core's caches, from which the amaxes of tiles, their scales
+// and then the codes are made, for each direction asked for.
 #include "fp8lab/reference/quantize.hpp"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
