@@ -23,19 +23,20 @@ float value_of(float x) { return x; }
 float value_of(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
 
 template <typename Source>
-bool add_amax_of(const TileRows<Source>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+AmaxSeen add_amax_of(const TileRows<Source>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
   if (vector_code_allowed()) return add_amax_vector(x, nan, amaxes, amax_stride);
-  bool finite = true;
+  AmaxSeen seen{0, true};
   for (std::size_t r = 0; r < x.rows; ++r) {
     for (std::size_t i = 0; i < x.width; ++i) {
       const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value_of(x.row(r)[i])) & 0x7FFFFFFFU;
-      finite = finite && magnitude < 0x7F800000U;
+      seen.finite = seen.finite && magnitude < 0x7F800000U;
       if (nan == NanInAmax::dropped && magnitude > 0x7F800000U) continue;
       std::uint32_t& amax = amaxes[r * amax_stride + i / x.tile];
       amax = std::max(amax, magnitude);
+      seen.largest = std::max(seen.largest, magnitude);
     }
   }
-  return finite;
+  return seen;
 }
 
 float scaled(TileOperation operation, float x, float factor) {
@@ -62,10 +63,10 @@ void scale_tiles_of(std::span<const Source> row, std::size_t tile, TileOperation
 
 }  // namespace
 
-bool add_amax(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+AmaxSeen add_amax(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
   return add_amax_of(x, nan, amaxes, amax_stride);
 }
-bool add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+AmaxSeen add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
   return add_amax_of(x, nan, amaxes, amax_stride);
 }
 void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,

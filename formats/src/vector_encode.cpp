@@ -3,7 +3,8 @@
 // the plain casts give the same:
 // - |x|, limited to what overflow becomes, is rounded to a multiple of its binade's spacing, to nearest even, by adding
 //   the power of two whose ulp is that spacing (the caller sees to the rounding mode). Below the smallest normal number
-//   the spacing is that of its binade.
+//   the spacing is that of its binade. What is added is the binade's power of two times a constant, which is exact, so
+//   that a fused multiplication and addition and two operations give the same.
 // - The multiple n is left in the low bits of the sum, its binade in the exponent. Codes count numbers in order: that
 //   of n spacings in binade e, of which the smallest normal number is in the first, is n + 2^mantissa_bits (e - 1),
 //   also where n is rounded up to the next binade, or has no implicit bit. A constant on top of the power of two, even,
@@ -39,34 +40,40 @@ class PlainEncoder {
   HWY_INLINE explicit PlainEncoder(const VectorEncode& cast)
       : limit_(hn::Set(Integers(), cast.plain_limit)),
         smallest_(hn::Set(Integers(), static_cast<std::int32_t>(cast.smallest_normal))),
-        magic_(hn::Set(Integers(), cast.plain_magic)),
+        magic_(hn::BitCast(Floats(), hn::Set(Integers(), cast.plain_magic))),
         sign_(hn::Set(Integers(), static_cast<std::int32_t>(cast.sign >> cast.sign_shift))),
         nan_(hn::Set(Integers(), cast.nan_positive)),
         sign_shift_(cast.sign_shift) {}
 
   HWY_INLINE hn::Vec<Integers> operator()(hn::Vec<Floats> x, const std::uint32_t* /*random*/) const {
+    const Integers di;
+    const auto word = hn::BitCast(Words(), x);
+    const auto magnitude = hn::And(hn::BitCast(di, word), hn::Set(di, 0x7FFFFFFF));
+    const auto with_sign =
+        hn::OrAnd(OfMagnitude(magnitude), sign_, hn::BitCast(di, hn::ShiftRightSame(word, sign_shift_)));
+    if constexpr (kInRange) return with_sign;
+    return hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, infinity)), nan_, with_sign);  // NaN has no sign
+  }
+
+  /// Without the sign, and NaN.
+  HWY_INLINE hn::Vec<Integers> OfMagnitude(hn::Vec<Integers> magnitude) const {
     const Floats df;
     const Integers di;
-    const Words du;
-    const auto infinity = hn::Set(di, 0x7F800000);
-    const auto word = hn::BitCast(di, x);
-    const auto magnitude = hn::And(word, hn::Set(di, 0x7FFFFFFF));
     // 1. Round to a multiple of the binade's spacing: it is the ulp of what is added.
     const auto limited = kInRange ? magnitude : hn::Min(magnitude, limit_);
-    const auto binade = hn::Max(hn::And(limited, infinity), smallest_);
-    const auto sum = hn::Add(hn::BitCast(df, limited), hn::BitCast(df, hn::Add(binade, magic_)));
+    const auto binade = hn::Max(hn::And(limited, hn::Set(di, infinity)), smallest_);
+    const auto sum = hn::MulAdd(hn::BitCast(df, binade), magic_, hn::BitCast(df, limited));
     // 2. The exponent, and the multiple, whose highest bit is one more exponent.
     const auto bits = hn::BitCast(di, sum);
-    const auto code = hn::Add(hn::ShiftRight<23 - kMantissaBits>(bits), bits);
-    // 3. The sign; NaN, which has none.
-    const auto sign = hn::BitCast(di, hn::ShiftRightSame(hn::BitCast(du, word), sign_shift_));
-    const auto with_sign = hn::OrAnd(code, sign_, sign);
-    if constexpr (kInRange) return with_sign;
-    return hn::IfThenElse(hn::Gt(magnitude, infinity), nan_, with_sign);
+    return hn::Add(hn::ShiftRight<23 - kMantissaBits>(bits), bits);
   }
 
  private:
-  hn::Vec<Integers> limit_, smallest_, magic_, sign_, nan_;
+  static constexpr std::int32_t infinity = 0x7F800000;
+
+  hn::Vec<Integers> limit_, smallest_;
+  hn::Vec<Floats> magic_;
+  hn::Vec<Integers> sign_, nan_;
   int sign_shift_;
 };
 
@@ -358,7 +365,10 @@ HWY_ATTR void EncodeBFloatsToWords(const VectorEncode& cast, const BFloat16* in,
 template <int kMantissaBits, bool kInRange>
 class ScaledEncoder {
  public:
-  HWY_INLINE explicit ScaledEncoder(const VectorEncode& cast) : encode_(cast) {}
+  HWY_INLINE explicit ScaledEncoder(const VectorEncode& cast)
+      : encode_(cast),
+        sign_(hn::Set(PackedBytes(), static_cast<std::uint8_t>(cast.sign >> cast.sign_shift))),
+        sign_shift_(cast.sign_shift - 24) {}
 
   /// `factors(i)` gives the factors of element i and those that follow.
   template <class Factors>
@@ -373,32 +383,52 @@ class ScaledEncoder {
   /// bfloat16s are the upper halves of floats: of each lane's two, the first and the second are taken together.
   template <class Factors>
   HWY_INLINE hn::Vec<PackedBytes> operator()(const BFloat16* in, std::size_t i, const Factors& factors) const {
-    const auto low = Two(in, i, factors);
-    const auto high = Two(in, i + 2 * hn::Lanes(Floats()), factors);
-    return hn::BitCast(PackedBytes(), hn::ConcatEven(Halves(), high, low));
+    const PackedBytes bytes;
+    const std::size_t half = 2 * hn::Lanes(Floats());
+    const auto low = LoadTwo(in + i);
+    const auto high = LoadTwo(in + i + half);
+    const auto codes = hn::BitCast(bytes, hn::ConcatEven(Halves(), Two(high, i + half, factors), Two(low, i, factors)));
+    if constexpr (!kInRange) return codes;
+    return WithSigns(codes, hn::ConcatOdd(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low)));
   }
 
  private:
   using Halves = hn::Repartition<std::uint16_t, Floats>;
 
+  static HWY_INLINE hn::Vec<Words> LoadTwo(const BFloat16* in) {
+    return hn::BitCast(Words(), hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(in)));
+  }
+
   template <class Factors>
   HWY_INLINE hn::Vec<Integers> One(const float* in, std::size_t i, const Factors& factors) const {
     return encode_(hn::Mul(Load(in + i), factors.of(i)), nullptr);
   }
-  /// Codes of two elements in the lower half of each lane.
+  /// Codes of two elements in the lower half of each lane; with kInRange, without signs.
   template <class Factors>
-  HWY_INLINE hn::Vec<Halves> Two(const BFloat16* in, std::size_t i, const Factors& factors) const {
-    const Floats df;
+  HWY_INLINE hn::Vec<Halves> Two(hn::Vec<Words> word, std::size_t i, const Factors& factors) const {
     const Words du;
-    const auto word = hn::BitCast(du, hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(in + i)));
-    const auto first = hn::BitCast(df, hn::ShiftLeft<16>(word));
-    const auto second = hn::BitCast(df, hn::And(word, hn::Set(du, 0xFFFF0000U)));
-    const auto low = encode_(hn::Mul(first, factors.of_first(i)), nullptr);
-    const auto high = encode_(hn::Mul(second, factors.of_second(i)), nullptr);
+    const auto all = hn::Set(du, kInRange ? 0x7FFF0000U : 0xFFFF0000U);
+    const auto low = Scaled(hn::And(hn::ShiftLeft<16>(word), all), factors.of_first(i));
+    const auto high = Scaled(hn::And(word, all), factors.of_second(i));
     return hn::BitCast(Halves(), hn::OrAnd(hn::ShiftLeft<8>(high), hn::Set(Integers(), 0xFF), low));
+  }
+  HWY_INLINE hn::Vec<Integers> Scaled(hn::Vec<Words> word, hn::Vec<Floats> factor) const {
+    const auto x = hn::Mul(hn::BitCast(Floats(), word), factor);
+    if constexpr (kInRange) return encode_.OfMagnitude(hn::BitCast(Integers(), x));
+    return encode_(x, nullptr);
+  }
+  /// Signs are the highest bits of bytes.
+  HWY_INLINE hn::Vec<PackedBytes> WithSigns(hn::Vec<PackedBytes> codes, hn::Vec<PackedBytes> signs) const {
+    const Halves shorts;
+    if (sign_shift_ > 0) {
+      signs = hn::BitCast(PackedBytes(), hn::ShiftRightSame(hn::BitCast(shorts, signs), sign_shift_));
+    }
+    return hn::OrAnd(codes, sign_, signs);
   }
 
   PlainEncoder<kMantissaBits, kInRange> encode_;
+  hn::Vec<PackedBytes> sign_;
+  int sign_shift_;  // from a byte's highest bit
 };
 
 /// One factor for all.
@@ -629,7 +659,7 @@ std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy
                       .random_bits = random_bits,
                       .plain = is_plain(format, policy),
                       .plain_limit = word_of(format, overflow_code(format, policy.overflow, false)),
-                      .plain_magic = (magic_binades(format) << 23) + (offset & 0xFF)};
+                      .plain_magic = ((127 + magic_binades(format)) << 23) + (offset & 0xFF)};
 }
 
 void encode_vector(const VectorEncode& cast, const float* in, const std::uint32_t* random, std::uint8_t* out,

@@ -31,7 +31,7 @@ struct VectorEncode {
   std::int32_t nan_payload;  // the bits of a NaN's fraction that are kept
   int random_bits;           // of a stochastic rounding
   bool plain;                // nearest even, NaN without a sign, infinity as overflow, at most 8 bits: the fast steps
-  // For these, as bits of float32: what overflow becomes; from a binade's power of two to the one that rounds.
+  // For these, as bits of float32: what overflow becomes; what a binade's power of two is multiplied with to round.
   std::int32_t plain_limit;
   std::int32_t plain_magic;
 };

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -32,9 +32,9 @@ constexpr std::size_t row_bytes = 16384;
 constexpr std::size_t cell_bytes = 128 * row_bytes;
 constexpr std::size_t rows_at_a_time = 4;  // which fit into the first cache
 
-/// Rows and columns of x, from the first to below the last.
+/// Rows and columns of x, from the first to below the last; the how many-th of all.
 struct Cell {
-  std::size_t row, row_end, column, column_end;
+  std::size_t index, row, row_end, column, column_end;
   [[nodiscard]] std::size_t width() const { return column_end - column; }
   [[nodiscard]] std::size_t height() const { return row_end - row; }
 };
@@ -54,27 +54,75 @@ struct Facts {
 /// What a thread needs room for, for one direction.
 struct Scratch {
   bool finite = false, in_range = false;  // all of a cell; the latter as the hint
-  std::vector<std::uint32_t> amaxes, random;
+  std::vector<std::uint32_t> own_amaxes, random;
+  std::span<const std::uint32_t> amaxes;  // of the cell's tiles
   std::vector<float> factors, scale_inv, scaled;
   std::vector<std::uint8_t> scale_codes, codes, column;
+};
+
+/// The tiles of one direction, in the cells of a tensor.
+template <typename Source>
+struct Tiling {
+  const Matrix<Source>& x;
+  const QuantizePlan& plan;
+
+  [[nodiscard]] std::size_t place(const Cell& cell, std::size_t row) const { return row * x.columns + cell.column; }
+  /// Rows from `first` to below `last` of a cell.
+  [[nodiscard]] TileRows<Source> rows_of(const Cell& cell, std::size_t first, std::size_t last) const {
+    const std::size_t tile = plan.uniform ? cell.width() : plan.tile_columns;
+    return {&x.values[place(cell, first)], last - first, cell.width(), x.columns, tile};
+  }
+  [[nodiscard]] std::size_t tiles_across(const Cell& cell) const { return blocks_of(cell.width(), plan.tile_columns); }
+  [[nodiscard]] std::size_t tiles(const Cell& cell) const {
+    return blocks_of(cell.height(), plan.tile_rows) * tiles_across(cell);
+  }
+  /// Of a row, in the order of arrays of tiles; and how many tiles the next row's are further on.
+  [[nodiscard]] std::size_t first_tile(const Cell& cell, std::size_t row) const {
+    return plan.uniform ? 0 : (row - cell.row) / plan.tile_rows * tiles_across(cell);
+  }
+  [[nodiscard]] std::size_t tile_stride(const Cell& cell) const {
+    return plan.uniform || plan.tile_rows > 1 ? 0 : tiles_across(cell);
+  }
+
+  /// Raises the amaxes of a cell's tiles to those of its rows [first, last), which lie in one row of tiles where these
+  /// are higher than one.
+  AmaxSeen add_amaxes(const Cell& cell, std::size_t first, std::size_t last, std::span<std::uint32_t> amaxes) const {
+    return add_amax(rows_of(cell, first, last), plan.nan, &amaxes[first_tile(cell, first)], tile_stride(cell));
+  }
+};
+
+/// The amaxes of all tiles, where they are worked out before any scale: as many for every cell.
+struct TileAmaxes {
+  std::size_t of_cell = 0;
+  std::unique_ptr<std::uint32_t[]> values;
+
+  [[nodiscard]] bool known() const { return values != nullptr; }
+  [[nodiscard]] std::span<std::uint32_t> of(const Cell& cell, std::size_t tiles) const {
+    return {&values[cell.index * of_cell], tiles};
+  }
 };
 
 /// One direction of a tensor.
 template <typename Source>
 class Quantizer {
  public:
-  Quantizer(const Matrix<Source>& x, const Recipe& recipe, const QuantizePlan& plan, const Facts& facts,
+  Quantizer(const Tiling<Source>& tiling, const Recipe& recipe, const Facts& facts, const TileAmaxes& amaxes,
             const RandomSource* random, Quantized& out)
-      : x_(x),
+      : tiling_(tiling),
+        x_(tiling.x),
+        plan_(tiling.plan),
         recipe_(recipe),
-        plan_(plan),
         facts_(facts),
+        amaxes_(amaxes),
         random_(random),
-        encoder_(plan.format, plan.policy),
-        overflow_from_(overflow_from(plan.format)),
+        encoder_(plan_.format, plan_.policy),
+        overflow_from_(overflow_from(plan_.format)),
         out_(out) {
-    if (plan.uniform) uniform_ = tile_scale(recipe, facts.tensor.amax, facts.tensor);
+    if (plan_.uniform) uniform_ = tile_scale(recipe, facts.tensor.amax, facts.tensor);
   }
+
+  /// Whether a cell's values are read for its amaxes before they are for its codes.
+  [[nodiscard]] bool reads_twice() const { return !plan_.uniform && !amaxes_.known(); }
 
   // What is done with a cell, in this order. Precondition: it holds whole tiles, but at the tensor's ends.
   void begin(const Cell& cell, Scratch& scratch) const {
@@ -84,20 +132,24 @@ class Quantizer {
       scratch.in_range = facts_.finite && facts_.tensor.amax * uniform_.factor < overflow_from_;
       return;
     }
-    const std::size_t tiles = blocks_of(cell.height(), plan_.tile_rows) * tiles_across(cell);
-    scratch.finite = true;
-    scratch.amaxes.assign(tiles, 0);
+    const std::size_t tiles = tiling_.tiles(cell);
     scratch.factors.resize(tiles);
     scratch.scale_inv.resize(tiles);
     scratch.scale_codes.resize(tiles);
+    if (amaxes_.known()) {
+      scratch.finite = facts_.finite;
+      scratch.amaxes = amaxes_.of(cell, tiles);
+      return;
+    }
+    scratch.finite = true;
+    scratch.own_amaxes.assign(tiles, 0);
+    scratch.amaxes = scratch.own_amaxes;
   }
 
   /// Of the rows [first, last) of x, which lie in one row of tiles where these are higher than one.
   void add_amaxes(const Cell& cell, std::size_t first, std::size_t last, Scratch& scratch) const {
-    if (plan_.uniform) return;
-    const TileRows<Source> rows = rows_of(cell, first, last);
-    std::uint32_t* amaxes = &scratch.amaxes[first_tile(cell, first)];
-    scratch.finite &= add_amax(rows, plan_.nan, amaxes, tile_stride(cell));
+    if (!reads_twice()) return;
+    scratch.finite &= tiling_.add_amaxes(cell, first, last, scratch.own_amaxes).finite;
   }
 
   void make_scales(const Cell& cell, Scratch& scratch) const {
@@ -111,12 +163,12 @@ class Quantizer {
 
   /// The same rows; `fetch` as the hint, `out_ahead` in codes.
   void encode(const Cell& cell, std::size_t first, std::size_t last, const EncodeHints& fetch, Scratch& scratch) const {
-    const std::size_t factor_stride = tile_stride(cell);
-    const float* factors = &scratch.factors[first_tile(cell, first)];
+    const std::size_t factor_stride = tiling_.tile_stride(cell);
+    const float* factors = &scratch.factors[tiling_.first_tile(cell, first)];
     const bool pairs = plan_.format.bits() == 4 && !plan_.transposed;
     const std::size_t bytes = pairs ? 2 : 1;  // codes in them
     std::uint8_t* out = plan_.transposed ? &scratch.codes[(first - cell.row) * apart_stride(cell)]
-                                         : &out_.codes[place(cell, first) / bytes];
+                                         : &out_.codes[tiling_.place(cell, first) / bytes];
     const std::size_t out_stride = plan_.transposed ? apart_stride(cell) : x_.columns / bytes;
     if (plan_.policy.rounding == Rounding::stochastic) {
       for (std::size_t r = first; r < last; ++r) {
@@ -125,7 +177,7 @@ class Quantizer {
       }
       return;
     }
-    encoder_(rows_of(cell, first, last), plan_.operation, factors, factor_stride, pairs, out, out_stride,
+    encoder_(tiling_.rows_of(cell, first, last), plan_.operation, factors, factor_stride, pairs, out, out_stride,
              {scratch.in_range, fetch.ahead, plan_.transposed ? 0 : fetch.out_ahead / bytes});
   }
 
@@ -141,19 +193,6 @@ class Quantizer {
  private:
   /// Of rows of codes that are to be transposed: no power of two, so that a cache has room for many.
   [[nodiscard]] static std::size_t apart_stride(const Cell& cell) { return cell.width() + 64; }
-  [[nodiscard]] std::size_t place(const Cell& cell, std::size_t row) const { return row * x_.columns + cell.column; }
-  [[nodiscard]] TileRows<Source> rows_of(const Cell& cell, std::size_t first, std::size_t last) const {
-    const std::size_t tile = plan_.uniform ? cell.width() : plan_.tile_columns;
-    return {&x_.values[place(cell, first)], last - first, cell.width(), x_.columns, tile};
-  }
-  [[nodiscard]] std::size_t tiles_across(const Cell& cell) const { return blocks_of(cell.width(), plan_.tile_columns); }
-  /// Of a row, in the order of the scratch's arrays; and how many tiles the next row's are further on.
-  [[nodiscard]] std::size_t first_tile(const Cell& cell, std::size_t row) const {
-    return plan_.uniform ? 0 : (row - cell.row) / plan_.tile_rows * tiles_across(cell);
-  }
-  [[nodiscard]] std::size_t tile_stride(const Cell& cell) const {
-    return plan_.uniform || plan_.tile_rows > 1 ? 0 : tiles_across(cell);
-  }
 
   template <typename Value>
   void store_scales(const Cell& cell, const std::vector<Value>& of_tiles, std::vector<Value>& out) const {
@@ -165,7 +204,7 @@ class Quantizer {
     const std::size_t step = plan_.transposed ? out_.scale_columns : 1;
     for (std::size_t u = cell.row / height; u * height < cell.row_end; ++u) {
       const std::size_t row = (u * height - cell.row) / plan_.tile_rows;
-      const Value* from = &of_tiles[row * tiles_across(cell)];
+      const Value* from = &of_tiles[row * tiling_.tiles_across(cell)];
       Value* to = &out[plan_.transposed ? first * out_.scale_columns + u : u * out_.scale_columns + first];
       if (copies == 1 && step == 1) {
         std::copy_n(from, count, to);
@@ -179,7 +218,7 @@ class Quantizer {
 
   void encode_stochastic(const Cell& cell, std::size_t r, const float* factors, bool pairs, Scratch& scratch,
                          std::uint8_t* out) const {
-    const TileRows<Source> row = rows_of(cell, r, r + 1);
+    const TileRows<Source> row = tiling_.rows_of(cell, r, r + 1);
     scratch.scaled.resize(row.width);
     scratch.random.resize(row.width);
     scratch.column.resize(row.width);
@@ -211,10 +250,12 @@ class Quantizer {
     }
   }
 
+  Tiling<Source> tiling_;
   const Matrix<Source>& x_;
-  const Recipe& recipe_;
   const QuantizePlan& plan_;
+  const Recipe& recipe_;
   const Facts& facts_;
+  const TileAmaxes& amaxes_;
   const RandomSource* random_;
   TileEncoder encoder_;
   float overflow_from_;
@@ -268,17 +309,24 @@ struct TensorAmax {
   float value;
   bool finite;
 };
+/// Of pieces 0 to below `count`, which `of` takes one by one.
+template <typename Of>
+TensorAmax amax_of_pieces(std::size_t count, int threads, const Of& of) {
+  std::vector<AmaxSeen> seen(count);
+  parallel_for(count, threads, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) seen[i] = of(i);
+  });
+  const auto& largest = *std::ranges::max_element(seen, {}, &AmaxSeen::largest);
+  return {std::bit_cast<float>(largest.largest), std::ranges::all_of(seen, &AmaxSeen::finite)};
+}
 template <typename Source>
 TensorAmax amax_of(std::span<const Source> values, NanInAmax nan, int threads) {
   constexpr std::size_t piece = std::size_t{1} << 16;
-  std::vector<std::uint32_t> amaxes(blocks_of(values.size(), piece), 0);
-  std::atomic<bool> finite = true;
-  parallel_for(amaxes.size(), threads, [&](std::size_t first, std::size_t last) {
-    const auto part = values.subspan(first * piece, std::min(last * piece, values.size()) - first * piece);
-    const TileRows<Source> pieces{part.data(), 1, part.size(), part.size(), piece};
-    if (!add_amax(pieces, nan, &amaxes[first], 0)) finite = false;
+  return amax_of_pieces(blocks_of(values.size(), piece), threads, [&](std::size_t i) {
+    const auto part = values.subspan(i * piece, std::min(piece, values.size() - i * piece));
+    std::uint32_t amax = 0;
+    return add_amax({part.data(), 1, part.size(), part.size(), part.size()}, nan, &amax, 0);
   });
-  return {std::bit_cast<float>(*std::ranges::max_element(amaxes)), finite};
 }
 
 /// One direction that is asked for.
@@ -288,20 +336,41 @@ struct Request {
 };
 
 /// Cells of whole tiles of every plan. Tiles are as high as a cell, or one row high: no recipe has others.
-struct Cells {
-  std::size_t rows = 1, columns = 1;  ///< of a cell
-
-  Cells(std::span<const QuantizePlan> plans, std::size_t all_rows, std::size_t all_columns, std::size_t element_bytes) {
+class Cells {
+ public:
+  Cells(std::span<const QuantizePlan> plans, std::size_t all_rows, std::size_t all_columns, std::size_t element_bytes)
+      : all_rows_(all_rows), all_columns_(all_columns) {
     for (const QuantizePlan& plan : plans) {
       const std::size_t high = plan.transposed ? 64 : 1;  // where the scale leaves it open
-      rows = std::max(rows, plan.uniform ? high : plan.tile_rows);
-      columns = std::max(columns, plan.uniform ? 1 : plan.tile_columns);
+      rows_ = std::max(rows_, plan.uniform ? high : plan.tile_rows);
+      columns_ = std::max(columns_, plan.uniform ? 1 : plan.tile_columns);
     }
-    rows = std::min(rows, all_rows);
-    const std::size_t room = (rows == 1 ? flat_bytes : std::min(row_bytes, cell_bytes / rows)) / element_bytes;
-    columns = std::min(blocks_of(room, columns) * columns, all_columns);
+    rows_ = std::min(rows_, all_rows);
+    const std::size_t room = (rows_ == 1 ? flat_bytes : std::min(row_bytes, cell_bytes / rows_)) / element_bytes;
+    columns_ = std::min(blocks_of(room, columns_) * columns_, all_columns);
+    across_ = blocks_of(all_columns, columns_);
   }
+
+  [[nodiscard]] std::size_t count() const { return blocks_of(all_rows_, rows_) * across_; }
+  [[nodiscard]] Cell at(std::size_t i) const {
+    const std::size_t row = i / across_ * rows_;
+    const std::size_t column = i % across_ * columns_;
+    return {i, row, std::min(row + rows_, all_rows_), column, std::min(column + columns_, all_columns_)};
+  }
+
+ private:
+  std::size_t all_rows_, all_columns_;
+  std::size_t rows_ = 1, columns_ = 1;  // of a cell
+  std::size_t across_ = 1;              // cells in a row of them
 };
+
+/// Calls f with the first and the end of some rows of a cell after the other.
+template <typename Function>
+void for_some_rows(const Cell& cell, const Function& f) {
+  for (std::size_t r = cell.row; r < cell.row_end; r += rows_at_a_time) {
+    f(r, std::min(r + rows_at_a_time, cell.row_end));
+  }
+}
 
 /// Whether rows can be taken as one: no tile is higher than one, or shared by two.
 bool is_flat(std::span<const QuantizePlan> plans, std::size_t columns) {
@@ -310,44 +379,51 @@ bool is_flat(std::span<const QuantizePlan> plans, std::size_t columns) {
   });
 }
 
+/// The amaxes of all tiles, and of the tensor, from one pass for all directions.
 template <typename Source>
-void run_cells(const Matrix<Source>& x, const Recipe& recipe, std::span<const QuantizePlan> plans, const Facts& facts,
-               std::span<const Request> requests, const QuantizeOptions& options) {
-  std::vector<Quantizer<Source>> quantizers;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    quantizers.emplace_back(x, recipe, plans[i], facts, options.random ? &*options.random : nullptr, requests[i].out);
-    quantizers.back().store_uniform();
+TensorAmax amaxes_of_tiles(const Cells& cells, std::span<const Tiling<Source>> tilings, std::span<TileAmaxes> amaxes,
+                           int threads) {
+  for (std::size_t k = 0; k < tilings.size(); ++k) {
+    amaxes[k].of_cell = tilings[k].tiles(cells.at(0));  // no cell has more
+    amaxes[k].values = std::make_unique_for_overwrite<std::uint32_t[]>(amaxes[k].of_cell * cells.count());
   }
-  const Cells cells(plans, x.rows, x.columns, sizeof(Source));
-  const std::size_t across = blocks_of(x.columns, cells.columns);
-  const auto cell_at = [&](std::size_t i) {
-    const std::size_t row = i / across * cells.rows;
-    const std::size_t column = i % across * cells.columns;
-    return Cell{row, std::min(row + cells.rows, x.rows), column, std::min(column + cells.columns, x.columns)};
-  };
-  parallel_for(blocks_of(x.rows, cells.rows) * across, options.threads, [&](std::size_t first, std::size_t last) {
+  return amax_of_pieces(cells.count(), threads, [&](std::size_t i) {
+    const Cell cell = cells.at(i);
+    const auto of = [&](std::size_t k) { return amaxes[k].of(cell, tilings[k].tiles(cell)); };
+    AmaxSeen all{0, true};
+    for (std::size_t k = 0; k < tilings.size(); ++k) std::ranges::fill(of(k), 0);
+    for_some_rows(cell, [&](std::size_t r, std::size_t end) {
+      for (std::size_t k = 0; k < tilings.size(); ++k) {
+        const AmaxSeen seen = tilings[k].add_amaxes(cell, r, end, of(k));
+        all = {std::max(all.largest, seen.largest), all.finite && seen.finite};
+      }
+    });
+    return all;
+  });
+}
+
+template <typename Source>
+void run_cells(const Cells& cells, std::span<const Quantizer<Source>> quantizers, std::size_t columns, int threads) {
+  // What is read once, in the order of memory, is fetched without.
+  const bool fetches = cells.at(0).height() > 1 || std::ranges::any_of(quantizers, &Quantizer<Source>::reads_twice);
+  parallel_for(cells.count(), threads, [&](std::size_t first, std::size_t last) {
     const DefaultEnvironment environment;
     std::vector<Scratch> scratch(quantizers.size());
     const auto each = [&](const auto& f) {
       for (std::size_t k = 0; k < quantizers.size(); ++k) f(quantizers[k], scratch[k]);
     };
     for (std::size_t i = first; i < last; ++i) {
-      const Cell cell = cell_at(i);
-      const Cell next = cell_at(std::min(i + 1, last - 1));
-      const std::size_t start = cell.row * x.columns + cell.column;
-      const std::size_t ahead = next.row * x.columns + next.column - start;
+      const Cell cell = cells.at(i);
+      const Cell next = cells.at(std::min(i + 1, last - 1));
+      const std::size_t start = cell.row * columns + cell.column;
+      const std::size_t ahead = fetches ? next.row * columns + next.column - start : 0;
       const std::size_t out_ahead = cell.height() > 1 ? ahead : 0;  // rows that follow are fetched without
       each([&](const auto& one, Scratch& own) { one.begin(cell, own); });
-      const auto some_rows = [&](const auto& f) {
-        for (std::size_t r = cell.row; r < cell.row_end; r += rows_at_a_time) {
-          f(r, std::min(r + rows_at_a_time, cell.row_end));
-        }
-      };
-      some_rows([&](std::size_t r, std::size_t end) {
+      for_some_rows(cell, [&](std::size_t r, std::size_t end) {
         each([&](const auto& one, Scratch& own) { one.add_amaxes(cell, r, end, own); });
       });
       each([&](const auto& one, Scratch& own) { one.make_scales(cell, own); });
-      some_rows([&](std::size_t r, std::size_t end) {
+      for_some_rows(cell, [&](std::size_t r, std::size_t end) {
         each([&](const auto& one, Scratch& own) {
           one.encode(cell, r, end,
                      {.ahead = &own == scratch.data() ? ahead * sizeof(Source) : 0, .out_ahead = out_ahead}, own);
@@ -371,15 +447,28 @@ void quantize_planned(std::span<const Source> values, std::size_t rows, std::siz
                       std::span<const QuantizePlan> plans, std::optional<TensorAmax> amax,
                       std::span<const Request> requests, const QuantizeOptions& options) {
   constexpr Format own = std::is_same_v<Source, float> ? binary32 : bfloat16;
-  if (plans[0].tensor_amax && !amax) amax = amax_of(values, plans[0].nan, options.threads);
-  const Facts facts{{.amax = amax ? amax->value : 0, .input_type = options.input_type.value_or(own)},
-                    amax && amax->finite};
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    prepare(requests[i].out, recipe, requests[i].direction, rows, columns, plans[i], facts);
-  }
   const bool flat = is_flat(plans, columns);
   const Matrix<Source> x{values, flat ? 1 : rows, flat ? values.size() : columns};
-  run_cells(x, recipe, plans, facts, requests, options);
+  const Cells cells(plans, x.rows, x.columns, sizeof(Source));
+  std::vector<Tiling<Source>> tilings;
+  for (const QuantizePlan& plan : plans) tilings.push_back({x, plan});
+  // 1. The tensor's amax, on which scales may depend.
+  std::vector<TileAmaxes> amaxes(requests.size());
+  if (plans[0].tensor_amax && !amax) {
+    amax = plans[0].uniform ? amax_of(values, plans[0].nan, options.threads)
+                            : amaxes_of_tiles(cells, std::span<const Tiling<Source>>(tilings), amaxes, options.threads);
+  }
+  const Facts facts{{.amax = amax ? amax->value : 0, .input_type = options.input_type.value_or(own)},
+                    amax && amax->finite};
+  // 2. Scales and codes.
+  std::vector<Quantizer<Source>> quantizers;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    prepare(requests[i].out, recipe, requests[i].direction, rows, columns, plans[i], facts);
+    const RandomSource* random = options.random ? &*options.random : nullptr;
+    quantizers.emplace_back(tilings[i], recipe, facts, amaxes[i], random, requests[i].out);
+    quantizers.back().store_uniform();
+  }
+  run_cells(cells, std::span<const Quantizer<Source>>(quantizers), x.columns, options.threads);
 }
 
 template <typename Source>

@@ -60,6 +60,7 @@ void check_amaxes(const Shape& shape, NanInAmax rule, Among among, bool shared) 
   expected[0] = 0;
   auto amaxes = expected;
   bool finite = true;
+  std::uint32_t largest = 0;
   for (std::size_t r = 0; r < shape.rows; ++r) {
     for (std::size_t i = 0; i < shape.width; ++i) {
       const std::uint32_t magnitude = bits(as_float(values[r * stride + i])) & 0x7FFFFFFFU;
@@ -67,9 +68,12 @@ void check_amaxes(const Shape& shape, NanInAmax rule, Among among, bool shared) 
       if (magnitude > bits(inf) && rule == NanInAmax::dropped) continue;
       std::uint32_t& amax = expected[r * amax_stride + i / shape.tile];
       amax = std::max(amax, magnitude);
+      largest = std::max(largest, magnitude);
     }
   }
-  REQUIRE(add_amax(x, rule, amaxes.data(), amax_stride) == finite);
+  const AmaxSeen seen = add_amax(x, rule, amaxes.data(), amax_stride);
+  REQUIRE(seen.finite == finite);
+  REQUIRE(seen.largest == largest);
   REQUIRE(amaxes == expected);
 }
 

@@ -40,11 +40,16 @@ struct TileRows {
   [[nodiscard]] std::span<const Source> row(std::size_t r) const { return {values + r * stride, width}; }
 };
 
+/// What an add_amax() came upon.
+struct AmaxSeen {
+  std::uint32_t largest;  ///< of all |x|, by the same rule
+  bool finite;            ///< every element
+};
+
 /// Raises amaxes to the largest |x| of tiles, as float32 bits: what is above 7F800000 is NaN. Those of a row follow one
-/// another, those of the next begin `amax_stride` later: 0 where tiles are higher than a row. Returns whether every
-/// element is finite.
-bool add_amax(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
-bool add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
+/// another, those of the next begin `amax_stride` later: 0 where tiles are higher than a row.
+AmaxSeen add_amax(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
+AmaxSeen add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
 
 /// out = row, each tile of `tile` elements multiplied with or divided by its factor, rounded once to float32. A NaN of
 /// the row stays as it is; one that arises is 7FC00000. Precondition: factors has an element for every tile, out as
