@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoding, as many elements at a time as a vector has. The scalar encode defines the result; here is why the steps of
-// the plain casts give the same:
-// - |x|, limited to what overflow becomes, is rounded to a multiple of its binade's spacing, to nearest even, by adding
-//   the power of two whose ulp is that spacing (the caller sees to the rounding mode). Below the smallest normal number
-//   the spacing is that of its binade. What is added is the binade's power of two times a constant, which is exact, so
-//   that a fused multiplication and addition and two operations give the same.
-// - The multiple n is left in the low bits of the sum, its binade in the exponent. Codes count numbers in order: that
-//   of n spacings in binade e, of which the smallest normal number is in the first, is n + 2^mantissa_bits (e - 1),
-//   also where n is rounded up to the next binade, or has no implicit bit. A constant on top of the power of two, even,
-//   so that it changes no tie, sees to the offset modulo 256; bits above a code's byte are dropped.
-// - float32 subnormals are far below half a unit, so that flushing them changes nothing.
-// All other casts are done with integers alone.
+// Encoding, as many elements at a time as a vector has. The scalar encode defines the result. All casts but the plain
+// ones are done with integers alone.
 #include "vector_encode.hpp"
 
 #include <type_traits>
@@ -24,58 +14,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "vector_load-inl.hpp"
+#include "vector_plain-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-/// The casts that VectorEncode calls plain. What is above the low byte of a lane is open. With kInRange, no x
-/// is NaN, none overflows.
-template <int kMantissaBits, bool kInRange = false>
-class PlainEncoder {
- public:
-  static constexpr bool takes_random_bits = false;
-
-  HWY_INLINE explicit PlainEncoder(const VectorEncode& cast)
-      : limit_(hn::Set(Integers(), cast.plain_limit)),
-        smallest_(hn::Set(Integers(), static_cast<std::int32_t>(cast.smallest_normal))),
-        magic_(hn::BitCast(Floats(), hn::Set(Integers(), cast.plain_magic))),
-        sign_(hn::Set(Integers(), static_cast<std::int32_t>(cast.sign >> cast.sign_shift))),
-        nan_(hn::Set(Integers(), cast.nan_positive)),
-        sign_shift_(cast.sign_shift) {}
-
-  HWY_INLINE hn::Vec<Integers> operator()(hn::Vec<Floats> x, const std::uint32_t* /*random*/) const {
-    const Integers di;
-    const auto word = hn::BitCast(Words(), x);
-    const auto magnitude = hn::And(hn::BitCast(di, word), hn::Set(di, 0x7FFFFFFF));
-    const auto with_sign =
-        hn::OrAnd(OfMagnitude(magnitude), sign_, hn::BitCast(di, hn::ShiftRightSame(word, sign_shift_)));
-    if constexpr (kInRange) return with_sign;
-    return hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, infinity)), nan_, with_sign);  // NaN has no sign
-  }
-
-  /// Without the sign, and NaN.
-  HWY_INLINE hn::Vec<Integers> OfMagnitude(hn::Vec<Integers> magnitude) const {
-    const Floats df;
-    const Integers di;
-    // 1. Round to a multiple of the binade's spacing: it is the ulp of what is added.
-    const auto limited = kInRange ? magnitude : hn::Min(magnitude, limit_);
-    const auto binade = hn::Max(hn::And(limited, hn::Set(di, infinity)), smallest_);
-    const auto sum = hn::MulAdd(hn::BitCast(df, binade), magic_, hn::BitCast(df, limited));
-    // 2. The exponent, and the multiple, whose highest bit is one more exponent.
-    const auto bits = hn::BitCast(di, sum);
-    return hn::Add(hn::ShiftRight<23 - kMantissaBits>(bits), bits);
-  }
-
- private:
-  static constexpr std::int32_t infinity = 0x7F800000;
-
-  hn::Vec<Integers> limit_, smallest_;
-  hn::Vec<Floats> magic_;
-  hn::Vec<Integers> sign_, nan_;
-  int sign_shift_;
-};
 
 /// Every rounding mode and policy, with integers alone.
 template <Rounding kRounding>
@@ -192,18 +135,6 @@ HWY_INLINE hn::Vec<Floats> Load(const Half* in) {
 }
 #endif
 #if HWY_TARGET != HWY_SCALAR  // which has no lanes to bring together
-using PackedBytes = hn::Repartition<std::uint8_t, Words>;
-
-/// The low bytes of four vectors of 32-bit lanes, in order.
-template <class V>
-HWY_INLINE hn::Vec<PackedBytes> Pack(V code0, V code1, V code2, V code3) {
-  const PackedBytes bytes;
-  const hn::Repartition<std::uint16_t, Words> shorts;
-  const auto low = hn::ConcatEven(shorts, hn::BitCast(shorts, code1), hn::BitCast(shorts, code0));
-  const auto high = hn::ConcatEven(shorts, hn::BitCast(shorts, code3), hn::BitCast(shorts, code2));
-  return hn::ConcatEven(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
-}
-
 /// Codes of the elements that fill a vector of bytes.
 template <class Encoder, typename Source>
 HWY_INLINE hn::Vec<PackedBytes> EncodeFour(const Encoder& encode, const Source* in, const std::uint32_t* random) {
@@ -360,228 +291,6 @@ HWY_ATTR void EncodeBFloatsToWords(const VectorEncode& cast, const BFloat16* in,
   EncodeAll(cast, in, random, out, count);
 }
 
-#if HWY_TARGET != HWY_SCALAR
-/// Encodes elements that are multiplied with their factors first, four vectors of floats at a time.
-template <int kMantissaBits, bool kInRange>
-class ScaledEncoder {
- public:
-  HWY_INLINE explicit ScaledEncoder(const VectorEncode& cast)
-      : encode_(cast),
-        sign_(hn::Set(PackedBytes(), static_cast<std::uint8_t>(cast.sign >> cast.sign_shift))),
-        sign_shift_(cast.sign_shift - 24) {}
-
-  /// `factors(i)` gives the factors of element i and those that follow.
-  template <class Factors>
-  HWY_INLINE hn::Vec<PackedBytes> operator()(const float* in, std::size_t i, const Factors& factors) const {
-    const std::size_t lanes = hn::Lanes(Floats());
-    const auto code0 = One(in, i, factors);
-    const auto code1 = One(in, i + lanes, factors);
-    const auto code2 = One(in, i + 2 * lanes, factors);
-    const auto code3 = One(in, i + 3 * lanes, factors);
-    return Pack(code0, code1, code2, code3);
-  }
-  /// bfloat16s are the upper halves of floats: of each lane's two, the first and the second are taken together.
-  template <class Factors>
-  HWY_INLINE hn::Vec<PackedBytes> operator()(const BFloat16* in, std::size_t i, const Factors& factors) const {
-    const PackedBytes bytes;
-    const std::size_t half = 2 * hn::Lanes(Floats());
-    const auto low = LoadTwo(in + i);
-    const auto high = LoadTwo(in + i + half);
-    const auto codes = hn::BitCast(bytes, hn::ConcatEven(Halves(), Two(high, i + half, factors), Two(low, i, factors)));
-    if constexpr (!kInRange) return codes;
-    return WithSigns(codes, hn::ConcatOdd(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low)));
-  }
-
- private:
-  using Halves = hn::Repartition<std::uint16_t, Floats>;
-
-  static HWY_INLINE hn::Vec<Words> LoadTwo(const BFloat16* in) {
-    return hn::BitCast(Words(), hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(in)));
-  }
-
-  template <class Factors>
-  HWY_INLINE hn::Vec<Integers> One(const float* in, std::size_t i, const Factors& factors) const {
-    return encode_(hn::Mul(Load(in + i), factors.of(i)), nullptr);
-  }
-  /// Codes of two elements in the lower half of each lane; with kInRange, without signs.
-  template <class Factors>
-  HWY_INLINE hn::Vec<Halves> Two(hn::Vec<Words> word, std::size_t i, const Factors& factors) const {
-    const Words du;
-    const auto all = hn::Set(du, kInRange ? 0x7FFF0000U : 0xFFFF0000U);
-    const auto low = Scaled(hn::And(hn::ShiftLeft<16>(word), all), factors.of_first(i));
-    const auto high = Scaled(hn::And(word, all), factors.of_second(i));
-    return hn::BitCast(Halves(), hn::OrAnd(hn::ShiftLeft<8>(high), hn::Set(Integers(), 0xFF), low));
-  }
-  HWY_INLINE hn::Vec<Integers> Scaled(hn::Vec<Words> word, hn::Vec<Floats> factor) const {
-    const auto x = hn::Mul(hn::BitCast(Floats(), word), factor);
-    if constexpr (kInRange) return encode_.OfMagnitude(hn::BitCast(Integers(), x));
-    return encode_(x, nullptr);
-  }
-  /// Signs are the highest bits of bytes.
-  HWY_INLINE hn::Vec<PackedBytes> WithSigns(hn::Vec<PackedBytes> codes, hn::Vec<PackedBytes> signs) const {
-    const Halves shorts;
-    if (sign_shift_ > 0) {
-      signs = hn::BitCast(PackedBytes(), hn::ShiftRightSame(hn::BitCast(shorts, signs), sign_shift_));
-    }
-    return hn::OrAnd(codes, sign_, signs);
-  }
-
-  PlainEncoder<kMantissaBits, kInRange> encode_;
-  hn::Vec<PackedBytes> sign_;
-  int sign_shift_;  // from a byte's highest bit
-};
-
-/// One factor for all.
-struct SameFactor {
-  hn::Vec<Floats> factor;
-  HWY_INLINE hn::Vec<Floats> of(std::size_t /*i*/) const { return factor; }
-  HWY_INLINE hn::Vec<Floats> of_first(std::size_t /*i*/) const { return factor; }
-  HWY_INLINE hn::Vec<Floats> of_second(std::size_t /*i*/) const { return factor; }
-};
-/// One for each element.
-struct OwnFactors {
-  const float* factors;
-  HWY_INLINE hn::Vec<Floats> of(std::size_t i) const { return hn::LoadU(Floats(), factors + i); }
-  HWY_INLINE hn::Vec<Floats> of_first(std::size_t i) const {
-    return hn::ConcatEven(Floats(), of(i + hn::Lanes(Floats())), of(i));
-  }
-  HWY_INLINE hn::Vec<Floats> of_second(std::size_t i) const {
-    return hn::ConcatOdd(Floats(), of(i + hn::Lanes(Floats())), of(i));
-  }
-};
-/// One for each tile of some whole vectors.
-template <std::size_t kVectors>
-struct TileFactors {
-  const float* factors;
-  HWY_INLINE hn::Vec<Floats> of(std::size_t i) const {
-    return hn::Set(Floats(), factors[i / (hn::Lanes(Floats()) * kVectors)]);
-  }
-  HWY_INLINE hn::Vec<Floats> of_first(std::size_t i) const {
-    if (kVectors > 1) return of(i);
-    return hn::ConcatLowerLower(Floats(), of(i + hn::Lanes(Floats())), of(i));
-  }
-  HWY_INLINE hn::Vec<Floats> of_second(std::size_t i) const { return of_first(i); }
-};
-
-/// Two vectors of codes below 16, each in a byte, as one, two a byte.
-HWY_INLINE hn::Vec<PackedBytes> PackPairs(hn::Vec<PackedBytes> low, hn::Vec<PackedBytes> high) {
-  const PackedBytes bytes;
-  const hn::Repartition<std::uint16_t, PackedBytes> shorts;
-  const auto together = [&](hn::Vec<PackedBytes> codes) HWY_ATTR {
-    const auto pair = hn::BitCast(shorts, codes);
-    return hn::BitCast(bytes, hn::Or(pair, hn::ShiftRight<4>(pair)));
-  };
-  return hn::ConcatEven(bytes, together(high), together(low));
-}
-
-/// Fetches `count` elements that lie `ahead` bytes further on.
-template <typename T>
-HWY_INLINE void Fetch(const T* from, std::size_t count, std::size_t ahead) {
-  if (ahead == 0) return;
-  constexpr std::size_t line = 64;
-  const char* first = reinterpret_cast<const char*>(from) + ahead;
-  for (std::size_t i = 0; i < count * sizeof(T); i += line) hwy::Prefetch(first + i);
-}
-
-/// A row's elements from `first` on, in whole vectors of bytes; returns to where.
-template <bool kPairs, class Encoder, typename Source, class Factors>
-HWY_INLINE std::size_t EncodeScaled(const Encoder& encode, const Source* in, std::size_t first, std::size_t end,
-                                    const Factors& factors, const EncodeHints& hints, std::uint8_t* out) {
-  const PackedBytes bytes;
-  const std::size_t width = hn::Lanes(bytes);
-  std::size_t i = first;
-  if constexpr (kPairs) {
-    for (; i + 2 * width <= end; i += 2 * width) {
-      Fetch(in + i, 2 * width, hints.ahead);
-      Fetch(out + i / 2, width, hints.out_ahead);
-      hn::StoreU(PackPairs(encode(in, i, factors), encode(in, i + width, factors)), bytes, out + i / 2);
-    }
-  } else {
-    for (; i + width <= end; i += width) {
-      Fetch(in + i, width, hints.ahead);
-      Fetch(out + i, width, hints.out_ahead);
-      hn::StoreU(encode(in, i, factors), bytes, out + i);
-    }
-  }
-  return i;
-}
-
-/// Rows with one kind of factors each.
-template <bool kPairs, class Factors, class Encoder, typename Source>
-HWY_INLINE std::size_t EncodeEach(const Encoder& encode, const TilesToEncode<Source>& tiles, std::size_t end) {
-  std::size_t done = 0;
-  for (std::size_t r = 0; r < tiles.x.rows; ++r) {
-    const Factors factors{tiles.factors + r * tiles.factor_stride};
-    done = EncodeScaled<kPairs>(encode, tiles.x.values + r * tiles.x.stride, 0, end, factors, tiles.hints,
-                                tiles.out + r * tiles.out_stride);
-  }
-  return done;
-}
-
-/// Rows of long tiles, one after the other.
-template <bool kPairs, class Encoder, typename Source>
-HWY_INLINE std::size_t EncodeLong(const Encoder& encode, const TilesToEncode<Source>& tiles) {
-  const std::size_t step = (kPairs ? 2 : 1) * hn::Lanes(PackedBytes());
-  const std::size_t width = tiles.x.width;
-  const std::size_t tile = tiles.x.tile;
-  std::size_t i = 0;
-  for (std::size_t r = 0; r < tiles.x.rows; ++r) {
-    i = 0;
-    for (const float* factor = tiles.factors + r * tiles.factor_stride; i + step <= width; ++factor) {
-      const std::size_t end = tile < width - i ? i + tile : width;
-      i = EncodeScaled<kPairs>(encode, tiles.x.values + r * tiles.x.stride, i, end,
-                               SameFactor{hn::Set(Floats(), *factor)}, tiles.hints, tiles.out + r * tiles.out_stride);
-    }
-  }
-  return i;
-}
-
-template <bool kPairs, class Encoder, typename Source>
-HWY_INLINE std::size_t EncodeTilesWith(const Encoder& encode, const TilesToEncode<Source>& tiles) {
-  const std::size_t lanes = hn::Lanes(Floats());
-  const std::size_t width = tiles.x.width;
-  const std::size_t tile = tiles.x.tile;
-  if (tile == 1) return EncodeEach<kPairs, OwnFactors>(encode, tiles, width);
-  if (tile >= width || tile % ((kPairs ? 8 : 4) * lanes) == 0) return EncodeLong<kPairs>(encode, tiles);
-  const std::size_t whole = width - width % tile;
-  if (tile == lanes) return EncodeEach<kPairs, TileFactors<1>>(encode, tiles, whole);
-  if (tile == 2 * lanes) return EncodeEach<kPairs, TileFactors<2>>(encode, tiles, whole);
-  if constexpr (kPairs) {
-    if (tile == 4 * lanes) return EncodeEach<kPairs, TileFactors<4>>(encode, tiles, whole);
-  }
-  return 0;
-}
-
-template <int kMantissaBits, bool kPairs, typename Source>
-HWY_INLINE std::size_t EncodeTilesTo(const VectorEncode& cast, const TilesToEncode<Source>& tiles) {
-  return tiles.hints.in_range ? EncodeTilesWith<kPairs>(ScaledEncoder<kMantissaBits, true>(cast), tiles)
-                              : EncodeTilesWith<kPairs>(ScaledEncoder<kMantissaBits, false>(cast), tiles);
-}
-
-template <typename Source>
-HWY_ATTR std::size_t EncodeTiles(const VectorEncode& cast, const TilesToEncode<Source>& tiles) {
-  if (tiles.pairs) return cast.mantissa_bits == 1 ? EncodeTilesTo<1, true>(cast, tiles) : 0;
-  switch (cast.mantissa_bits) {
-    case 1: return EncodeTilesTo<1, false>(cast, tiles);
-    case 2: return EncodeTilesTo<2, false>(cast, tiles);
-    case 3: return EncodeTilesTo<3, false>(cast, tiles);
-    default: return 0;
-  }
-}
-#else
-template <typename Source>
-HWY_ATTR std::size_t EncodeTiles(const VectorEncode& /*cast*/, const TilesToEncode<Source>& /*tiles*/) {
-  return 0;
-}
-#endif
-
-HWY_ATTR std::size_t EncodeTilesOfFloats(const VectorEncode& cast, const TilesToEncode<float>& tiles) {
-  return EncodeTiles(cast, tiles);
-}
-HWY_ATTR std::size_t EncodeTilesOfBFloats(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles) {
-  return EncodeTiles(cast, tiles);
-}
-
 }  // namespace fp8lab::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -594,8 +303,6 @@ HWY_EXPORT(EncodeHalvesToBytes);
 HWY_EXPORT(EncodeHalvesToWords);
 HWY_EXPORT(EncodeBFloatsToBytes);
 HWY_EXPORT(EncodeBFloatsToWords);
-HWY_EXPORT(EncodeTilesOfFloats);
-HWY_EXPORT(EncodeTilesOfBFloats);
 
 namespace {
 
@@ -685,13 +392,6 @@ void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint
 void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint32_t* random, std::uint16_t* out,
                    std::size_t count) {
   HWY_DYNAMIC_DISPATCH(EncodeBFloatsToWords)(cast, in, random, out, count);
-}
-
-std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<float>& tiles) {
-  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfFloats)(cast, tiles);
-}
-std::size_t encode_tiles_vector(const VectorEncode& cast, const TilesToEncode<BFloat16>& tiles) {
-  return HWY_DYNAMIC_DISPATCH(EncodeTilesOfBFloats)(cast, tiles);
 }
 
 }  // namespace fp8lab

@@ -82,9 +82,12 @@ struct CastTo {
   CastPolicy policy;
 };
 
+/// What a tile's factor may be: in range, it takes no element to where the format overflows.
+enum class Factors { any, in_range, powers };
+
 /// Codes of the rows, with factors that take their elements anywhere, or, with the hint, into the format's range.
 template <typename Source>
-void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation, Among among, bool in_range,
+void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation, Among among, Factors kind,
                  bool pairs) {
   const std::size_t stride = shape.width + 3;
   const auto values = some_values<Source>(shape.rows * stride, 31 * shape.width + shape.tile, among);
@@ -92,8 +95,12 @@ void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation
   std::vector<float> factors(shape.rows * x.across());
   for (std::size_t t = 0; t < factors.size(); ++t) {
     const float spread = static_cast<float>(random_bits(5, t) % 1000) / 999;
-    factors[t] =
-        in_range ? overflow_from(cast.format) / 4097 * spread : std::ldexp(1 + spread, static_cast<int>(t % 24) - 12);
+    const float largest = overflow_from(cast.format) / 4097;
+    switch (kind) {
+      case Factors::any: factors[t] = std::ldexp(1 + spread, static_cast<int>(t % 24) - 12); break;
+      case Factors::in_range: factors[t] = largest * spread; break;
+      case Factors::powers: factors[t] = std::exp2(std::floor(std::log2(largest * (spread + 0x1p-9F)))); break;
+    }
   }
   std::vector<std::uint8_t> expected;
   for (std::size_t r = 0; r < shape.rows; ++r) {
@@ -113,8 +120,21 @@ void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation
   std::vector<std::uint8_t> codes(expected.size(), 0xA5);
   const TileEncoder encoder(cast.format, cast.policy);
   encoder(x, operation, factors.data(), x.across(), pairs, codes.data(), expected.size() / shape.rows,
-          {.in_range = in_range, .ahead = 64, .out_ahead = 64});
+          {.in_range = kind != Factors::any, .ahead = 64, .out_ahead = 64});
   REQUIRE(codes == expected);
+}
+
+/// All bfloat16s whose product with the factor does not overflow, by size, with a zero among every few.
+std::vector<BFloat16> in_range_of(const Format& format, float factor) {
+  std::vector<BFloat16> values;
+  for (std::uint16_t word = 0; word < 0x7F80U; ++word) {
+    const BFloat16 x{word};
+    if (as_float(x) * factor >= overflow_from(format)) break;
+    const auto negative = static_cast<std::uint16_t>(word | 0x8000U);
+    values.insert(values.end(), {x, BFloat16{negative}});
+    if (word % 5 == 0) values.push_back({static_cast<std::uint16_t>(word % 2 == 0 ? 0x0000U : 0x8000U)});
+  }
+  return values;
 }
 
 /// The last factor makes NaN of zeros or infinities, the others of nothing.
@@ -177,12 +197,41 @@ TEST_CASE("codes of scaled tiles are those of their products, hints or not") {
           if (pairs && (!even || cast.format.bits() != 4)) continue;
           for (const Among among : {Among::subnormals, Among::infinities, Among::nans}) {
             for (const TileOperation operation : {TileOperation::multiply, TileOperation::divide}) {
-              check_codes<float>(shape, cast, operation, among, false, pairs);
-              check_codes<BFloat16>(shape, cast, operation, among, false, pairs);
+              check_codes<float>(shape, cast, operation, among, Factors::any, pairs);
+              check_codes<BFloat16>(shape, cast, operation, among, Factors::any, pairs);
             }
           }
-          check_codes<float>(shape, cast, TileOperation::multiply, Among::subnormals, true, pairs);
-          check_codes<BFloat16>(shape, cast, TileOperation::multiply, Among::subnormals, true, pairs);
+          for (const Factors kind : {Factors::in_range, Factors::powers}) {
+            check_codes<float>(shape, cast, TileOperation::multiply, Among::subnormals, kind, pairs);
+            check_codes<BFloat16>(shape, cast, TileOperation::multiply, Among::subnormals, kind, pairs);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "bfloat16s times 0 and powers of two have the codes of the products, zeros and subnormals among them or not") {
+  const UnforceTarget at_end;
+  for (const Format& format : {e4m3, e5m2}) {
+    for (const float factor : {0.0F, 0x1p-127F, 0x1p-126F, 0x1p-119F, 0x1p-111F, 0x1p-17F, 0x1p-1F, 1.0F, 0x1p8F,
+                               0x1p30F, 0x1p77F, 0x1p118F, 0x1p119F, 0x1p120F, 0x1p121F, 0x1p126F, 0x1p127F}) {
+      const std::vector<BFloat16> values = in_range_of(format, factor);
+      std::vector<std::uint8_t> expected;
+      for (const BFloat16 x : values) {
+        expected.push_back(static_cast<std::uint8_t>(encode(format, CastPolicy{}, as_float(x) * factor)));
+      }
+      for (const std::string_view target : targets()) {
+        force_target(target);
+        const TileEncoder encoder(format, CastPolicy{});
+        for (const std::size_t tile : {1U, 16U, 32U, 128U, 8192U}) {
+          CAPTURE(target, format.mantissa_bits, factor, tile);
+          const TileRows<BFloat16> x{values.data(), 1, values.size(), values.size(), tile};
+          const std::vector<float> factors(x.across(), factor);
+          std::vector<std::uint8_t> codes(values.size());
+          encoder(x, TileOperation::multiply, factors.data(), 0, false, codes.data(), 0, {.in_range = true});
+          REQUIRE(codes == expected);
         }
       }
     }

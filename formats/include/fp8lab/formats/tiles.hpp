@@ -64,7 +64,8 @@ void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation 
 
 /// What makes encoding quicker, and changes no code.
 struct EncodeHints {
-  bool in_range = false;  ///< known: no scaled value is NaN, all are closer to 0 than overflow_from()
+  /// Known: no factor is negative, no scaled value is NaN, all are closer to 0 than overflow_from().
+  bool in_range = false;
   // Bytes from what is read and written to what is at the next calls; 0: nothing is fetched.
   std::size_t ahead = 0;
   std::size_t out_ahead = 0;
