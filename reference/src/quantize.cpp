@@ -86,7 +86,8 @@ struct Tiling {
 
   /// Raises the amaxes of a cell's tiles to those of its rows [first, last), which lie in one row of tiles where these
   /// are higher than one.
-  AmaxSeen add_amaxes(const Cell& cell, std::size_t first, std::size_t last, std::span<std::uint32_t> amaxes) const {
+  [[nodiscard]] AmaxSeen add_amaxes(const Cell& cell, std::size_t first, std::size_t last,
+                                    std::span<std::uint32_t> amaxes) const {
     return add_amax(rows_of(cell, first, last), plan.nan, &amaxes[first_tile(cell, first)], tile_stride(cell));
   }
 };
