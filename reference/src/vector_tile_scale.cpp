@@ -112,7 +112,7 @@ HWY_INLINE std::uint32_t MxScalesBy(const MxConstants& mx, const std::uint32_t* 
     put(254, mx.at_254);
     put(255, mx.at_nan);
     hn::StoreU(factor, df, to.factors);
-    hn::StoreU(hn::DemoteTo(Bytes(), code), Bytes(), to.codes);
+    hn::StoreU(hn::TruncateTo(Bytes(), hn::BitCast(Words(), code)), Bytes(), to.codes);
     return factor;
   });
 }
@@ -217,7 +217,7 @@ HWY_ATTR std::uint32_t NvFp4Scales(const NvFp4Constants& nvfp4, const std::uint3
     const auto factor = hn::IfThenElse(hn::Le(inverse, largest_float), inverse, largest_float);
     hn::StoreU(factor, df, to.factors);
     hn::StoreU(decoded, df, to.scale_inv);
-    hn::StoreU(hn::DemoteTo(Bytes(), code), Bytes(), to.codes);
+    hn::StoreU(hn::TruncateTo(Bytes(), hn::BitCast(Words(), code)), Bytes(), to.codes);
     return factor;
   });
 }
