@@ -78,7 +78,7 @@ class ScaledEncoder {
         sign_(hn::Set(PackedBytes(), static_cast<std::uint8_t>(cast.sign >> cast.sign_shift))),
         sign_shift_(cast.sign_shift - 24) {}
 
-  /// `factors(i)` gives the factors of element i and those that follow.
+  /// Codes of element i and those that follow.
   template <class Factors>
   HWY_INLINE hn::Vec<PackedBytes> operator()(const float* in, std::size_t i, const Factors& factors) const {
     const std::size_t lanes = hn::Lanes(Floats());
