@@ -24,6 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <Rounding kRounding>
 struct GeneralEncoder {
   static constexpr bool takes_random_bits = kRounding == Rounding::stochastic;
+  static constexpr int first_bit = 0;  // of codes
   const VectorEncode& cast;
 
   HWY_INLINE hn::Vec<Integers> operator()(hn::Vec<Floats> x, const std::uint32_t* random) const {
@@ -144,7 +145,7 @@ HWY_INLINE hn::Vec<PackedBytes> EncodeFour(const Encoder& encode, const Source* 
   const auto code1 = encode(Load(in + lanes), random + step);
   const auto code2 = encode(Load(in + 2 * lanes), random + 2 * step);
   const auto code3 = encode(Load(in + 3 * lanes), random + 3 * step);
-  return Pack(code0, code1, code2, code3);
+  return BytesOf<Encoder::first_bit>(code0, code1, code2, code3);
 }
 
 /// Encodes as many elements as fill whole vectors of bytes; returns how many. `stream` goes past the caches, and needs
@@ -170,11 +171,12 @@ HWY_INLINE void EncodeCached(const Encoder& encode, const Source* in, const std:
                              std::size_t count) {
   const hn::Rebind<Code, Floats> codes;
   const std::size_t lanes = hn::Lanes(Floats());
+  const auto store = [&](const Source* from, const std::uint32_t* own_random, Code* to) HWY_ATTR {
+    const auto code = hn::ShiftRight<Encoder::first_bit>(hn::BitCast(Words(), encode(Load(from), own_random)));
+    hn::StoreU(hn::TruncateTo(codes, code), codes, to);
+  };
   std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const auto code = encode(Load(in + i), Encoder::takes_random_bits ? random + i : random);
-    hn::StoreU(hn::TruncateTo(codes, hn::BitCast(Words(), code)), codes, out + i);
-  }
+  for (; i + lanes <= count; i += lanes) store(in + i, Encoder::takes_random_bits ? random + i : random, out + i);
   if (i == count) return;
   // The tail, by way of full vectors.
   Source last[widest_vector / sizeof(float)] = {};
@@ -184,7 +186,7 @@ HWY_INLINE void EncodeCached(const Encoder& encode, const Source* in, const std:
   if constexpr (Encoder::takes_random_bits) {
     for (std::size_t k = 0; i + k < count; ++k) last_random[k] = random[i + k];
   }
-  hn::StoreU(hn::TruncateTo(codes, hn::BitCast(Words(), encode(Load(last), last_random))), codes, last_codes);
+  store(last, last_random, last_codes);
   for (std::size_t k = 0; i + k < count; ++k) out[i + k] = last_codes[k];
 }
 

@@ -19,12 +19,10 @@ namespace fp8lab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-/// bfloat16s, which are the upper halves of floats, two a lane.
-using Halves = hn::Repartition<std::uint16_t, Floats>;
-
-/// The upper halves of two vectors, in order.
-HWY_INLINE hn::Vec<Halves> UpperHalves(hn::Vec<Floats> low, hn::Vec<Floats> high) {
-  return hn::ConcatOdd(Halves(), hn::BitCast(Halves(), high), hn::BitCast(Halves(), low));
+/// Upper halves of floats are bfloat16s: of two vectors, in order.
+HWY_INLINE hn::Vec<PackedShorts> UpperHalves(hn::Vec<Floats> low, hn::Vec<Floats> high) {
+  const PackedShorts shorts;
+  return hn::ConcatOdd(shorts, hn::BitCast(shorts, high), hn::BitCast(shorts, low));
 }
 
 // Factors of element i and those that follow: a vector of floats; those of every lane's first and second bfloat16; the
@@ -36,7 +34,7 @@ struct SameFactor {
   HWY_INLINE hn::Vec<Floats> of(std::size_t /*i*/) const { return factor; }
   HWY_INLINE hn::Vec<Floats> of_first(std::size_t /*i*/) const { return factor; }
   HWY_INLINE hn::Vec<Floats> of_second(std::size_t /*i*/) const { return factor; }
-  HWY_INLINE hn::Vec<Halves> upper(std::size_t /*i*/) const { return UpperHalves(factor, factor); }
+  HWY_INLINE hn::Vec<PackedShorts> upper(std::size_t /*i*/) const { return UpperHalves(factor, factor); }
 };
 /// One for each element.
 struct OwnFactors {
@@ -44,7 +42,7 @@ struct OwnFactors {
   HWY_INLINE hn::Vec<Floats> of(std::size_t i) const { return hn::LoadU(Floats(), factors + i); }
   HWY_INLINE hn::Vec<Floats> of_first(std::size_t i) const { return hn::ConcatEven(Floats(), next(i), of(i)); }
   HWY_INLINE hn::Vec<Floats> of_second(std::size_t i) const { return hn::ConcatOdd(Floats(), next(i), of(i)); }
-  HWY_INLINE hn::Vec<Halves> upper(std::size_t i) const { return UpperHalves(of(i), next(i)); }
+  HWY_INLINE hn::Vec<PackedShorts> upper(std::size_t i) const { return UpperHalves(of(i), next(i)); }
 
  private:
   HWY_INLINE hn::Vec<Floats> next(std::size_t i) const { return of(i + hn::Lanes(Floats())); }
@@ -59,9 +57,9 @@ struct TileFactors {
     return hn::ConcatLowerLower(Floats(), next(i), of(i));
   }
   HWY_INLINE hn::Vec<Floats> of_second(std::size_t i) const { return of_first(i); }
-  HWY_INLINE hn::Vec<Halves> upper(std::size_t i) const {
+  HWY_INLINE hn::Vec<PackedShorts> upper(std::size_t i) const {
     if (kVectors == 1) return UpperHalves(of(i), next(i));
-    return hn::Set(Halves(), static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(at(i)) >> 16));
+    return hn::Set(PackedShorts(), static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(at(i)) >> 16));
   }
 
  private:
@@ -69,72 +67,108 @@ struct TileFactors {
   HWY_INLINE hn::Vec<Floats> next(std::size_t i) const { return of(i + hn::Lanes(Floats())); }
 };
 
-/// Encodes elements that are multiplied with their factors first, four vectors of floats at a time.
+/// Encodes elements that are multiplied with their factors first.
 template <int kMantissaBits, bool kInRange>
 class ScaledEncoder {
  public:
   HWY_INLINE explicit ScaledEncoder(const VectorEncode& cast)
-      : encode_(cast),
-        sign_(hn::Set(PackedBytes(), static_cast<std::uint8_t>(cast.sign >> cast.sign_shift))),
-        sign_shift_(cast.sign_shift - 24) {}
+      : encode_(cast), sign_shift_(cast.sign_shift - 24), sign_(hn::Set(PackedShorts(), SignOf(cast))) {}
 
   /// Codes of element i and those that follow.
-  template <class Factors>
-  HWY_INLINE hn::Vec<PackedBytes> operator()(const float* in, std::size_t i, const Factors& factors) const {
-    const std::size_t lanes = hn::Lanes(Floats());
-    const auto code0 = One(in, i, factors);
-    const auto code1 = One(in, i + lanes, factors);
-    const auto code2 = One(in, i + 2 * lanes, factors);
-    const auto code3 = One(in, i + 3 * lanes, factors);
-    return Pack(code0, code1, code2, code3);
+  template <typename Source, class Factors>
+  HWY_INLINE hn::Vec<PackedBytes> operator()(const Source* in, std::size_t i, const Factors& factors) const {
+    const std::size_t step = hn::Lanes(PackedShorts());
+    const auto low = Codes(in, i, factors);
+    const auto high = Codes(in, i + step, factors);
+    return BytesOf<first_bit>(low, high);
   }
-  /// bfloat16s are the upper halves of floats: of each lane's two, the first and the second are taken together.
-  template <class Factors>
-  HWY_INLINE hn::Vec<PackedBytes> operator()(const BFloat16* in, std::size_t i, const Factors& factors) const {
-    const PackedBytes bytes;
-    const std::size_t half = 2 * hn::Lanes(Floats());
-    const auto low = LoadTwo(in + i);
-    const auto high = LoadTwo(in + i + half);
-    const auto codes = hn::BitCast(bytes, hn::ConcatEven(Halves(), Two(high, i + half, factors), Two(low, i, factors)));
-    if constexpr (!kInRange) return codes;
-    return WithSigns(codes, hn::ConcatOdd(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low)));
+  /// The same of twice as many, of 4 bits, two a byte.
+  template <typename Source, class Factors>
+  HWY_INLINE hn::Vec<PackedBytes> Pairs(const Source* in, std::size_t i, const Factors& factors) const {
+    const std::size_t step = hn::Lanes(PackedShorts());
+    const auto pairs0 = CodePairs(in, i, factors);
+    const auto pairs1 = CodePairs(in, i + step, factors);
+    const auto pairs2 = CodePairs(in, i + 2 * step, factors);
+    const auto pairs3 = CodePairs(in, i + 3 * step, factors);
+    return BytesOf<first_bit>(pairs0, pairs1, pairs2, pairs3);
   }
 
  private:
-  static HWY_INLINE hn::Vec<Words> LoadTwo(const BFloat16* in) {
-    return hn::BitCast(Words(), hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(in)));
-  }
+  using Encoder = PlainEncoder<kMantissaBits, kInRange>;
+  static constexpr int first_bit = Encoder::first_bit;  // of codes in 16-bit lanes, and of pairs in those of 32
 
+  /// With kInRange, codes of magnitudes, without signs.
   template <class Factors>
-  HWY_INLINE hn::Vec<Integers> One(const float* in, std::size_t i, const Factors& factors) const {
-    return encode_(hn::Mul(Load(in + i), factors.of(i)), nullptr);
+  HWY_INLINE hn::Vec<PackedShorts> Codes(const float* in, std::size_t i, const Factors& factors) const {
+    const std::size_t next = i + hn::Lanes(Floats());
+    const auto low = Load(in + i);
+    const auto high = Load(in + next);
+    const auto codes =
+        LowerHalves(Code(hn::Mul(Unsigned(low), factors.of(i))), Code(hn::Mul(Unsigned(high), factors.of(next))));
+    return WithSigns(codes, [&]() HWY_ATTR { return UpperHalves(low, high); });
   }
-  /// Codes of two elements in the lower half of each lane; with kInRange, without signs.
+  /// bfloat16s are the upper halves of floats: of each lane's two, the first and the second are taken together.
   template <class Factors>
-  HWY_INLINE hn::Vec<Halves> Two(hn::Vec<Words> word, std::size_t i, const Factors& factors) const {
-    const Words du;
-    const auto all = hn::Set(du, kInRange ? 0x7FFF0000U : 0xFFFF0000U);
-    const auto low = Scaled(hn::And(hn::ShiftLeft<16>(word), all), factors.of_first(i));
-    const auto high = Scaled(hn::And(word, all), factors.of_second(i));
-    return hn::BitCast(Halves(), hn::OrAnd(hn::ShiftLeft<8>(high), hn::Set(Integers(), 0xFF), low));
+  HWY_INLINE hn::Vec<PackedShorts> Codes(const BFloat16* in, std::size_t i, const Factors& factors) const {
+    const auto two = LoadTwo(in + i);
+    const auto first = Code(First(two, i, factors));
+    const auto second = hn::ShiftLeft<16>(Code(Second(two, i, factors)));
+    const auto codes = hn::BitCast(PackedShorts(), hn::OrAnd(second, hn::Set(Integers(), 0xFFFF), first));
+    return WithSigns(codes, [&]() HWY_ATTR { return two; });
   }
-  HWY_INLINE hn::Vec<Integers> Scaled(hn::Vec<Words> word, hn::Vec<Floats> factor) const {
-    const auto x = hn::Mul(hn::BitCast(Floats(), word), factor);
-    if constexpr (kInRange) return encode_.OfMagnitude(hn::BitCast(Integers(), x));
-    return encode_(x, nullptr);
-  }
-  /// Signs are the highest bits of bytes.
-  HWY_INLINE hn::Vec<PackedBytes> WithSigns(hn::Vec<PackedBytes> codes, hn::Vec<PackedBytes> signs) const {
-    const Halves shorts;
-    if (sign_shift_ > 0) {
-      signs = hn::BitCast(PackedBytes(), hn::ShiftRightSame(hn::BitCast(shorts, signs), sign_shift_));
+  template <typename Source, class Factors>
+  HWY_INLINE hn::Vec<Integers> CodePairs(const Source* in, std::size_t i, const Factors& factors) const {
+    const Integers di;
+    if constexpr (kInRange && std::is_same_v<Source, BFloat16>) {
+      const auto two = LoadTwo(in + i);
+      const auto signs = SumOfHalves<first_bit + 3, first_bit + 7>(hn::BitCast(di, hn::ShiftRight<15>(two)));
+      return hn::Or3(Code(First(two, i, factors)), Code<first_bit + 4>(Second(two, i, factors)), signs);
+    } else {
+      return SumOfHalves<0, 4>(hn::BitCast(di, Codes(in, i, factors)));
     }
-    return hn::OrAnd(codes, sign_, signs);
   }
 
-  PlainEncoder<kMantissaBits, kInRange> encode_;
-  hn::Vec<PackedBytes> sign_;
-  int sign_shift_;  // from a byte's highest bit
+  template <int kFirstBit = first_bit>
+  HWY_INLINE hn::Vec<Integers> Code(hn::Vec<Floats> x) const {
+    if constexpr (kInRange) {
+      return encode_.template OfMagnitude<kFirstBit>(hn::BitCast(Integers(), x));
+    } else {
+      return encode_(x, nullptr);
+    }
+  }
+
+  // With kInRange, of magnitudes.
+  static HWY_INLINE hn::Vec<Floats> Unsigned(hn::Vec<Floats> x) { return kInRange ? hn::Abs(x) : x; }
+  static HWY_INLINE hn::Vec<Words> Unsigned(hn::Vec<PackedShorts> two) {
+    return hn::BitCast(Words(), kInRange ? hn::And(two, hn::Set(PackedShorts(), 0x7FFF)) : two);
+  }
+  static HWY_INLINE hn::Vec<PackedShorts> LoadTwo(const BFloat16* in) {
+    return hn::LoadU(PackedShorts(), reinterpret_cast<const std::uint16_t*>(in));
+  }
+  template <class Factors>
+  static HWY_INLINE hn::Vec<Floats> First(hn::Vec<PackedShorts> two, std::size_t i, const Factors& factors) {
+    return hn::Mul(hn::BitCast(Floats(), hn::ShiftLeft<16>(Unsigned(two))), factors.of_first(i));
+  }
+  template <class Factors>
+  static HWY_INLINE hn::Vec<Floats> Second(hn::Vec<PackedShorts> two, std::size_t i, const Factors& factors) {
+    const auto upper = hn::And(Unsigned(two), hn::Set(Words(), 0xFFFF0000U));
+    return hn::Mul(hn::BitCast(Floats(), upper), factors.of_second(i));
+  }
+
+  static HWY_INLINE std::uint16_t SignOf(const VectorEncode& cast) {
+    return static_cast<std::uint16_t>(cast.sign >> (cast.sign_shift - first_bit));
+  }
+  /// Signs are the highest bits.
+  template <class Signs>
+  HWY_INLINE hn::Vec<PackedShorts> WithSigns(hn::Vec<PackedShorts> codes, const Signs& signs) const {
+    if constexpr (!kInRange) return codes;
+    if (sign_shift_ == 0) return hn::OrAnd(codes, sign_, signs());
+    return hn::OrAnd(codes, sign_, hn::ShiftRightSame(signs(), sign_shift_));
+  }
+
+  Encoder encode_;
+  int sign_shift_;  // from the highest bit
+  hn::Vec<PackedShorts> sign_;
 };
 
 /// The same for bfloat16s in range whose factors are powers of two, and formats of 8 bits. Magnitudes in 16 bits are
@@ -146,9 +180,9 @@ class ShortEncoder {
  public:
   HWY_INLINE explicit ShortEncoder(const VectorEncode& cast)
       : encode_(cast),
-        sign_(hn::Set(Halves(), static_cast<std::uint16_t>(cast.sign >> cast.sign_shift))),
-        smallest_(hn::Set(Halves(), SmallestNormal(cast))),
-        offset_(hn::Set(Halves(), Offset(cast))) {}
+        sign_(hn::Set(PackedShorts(), static_cast<std::uint16_t>(cast.sign >> 16))),
+        smallest_(hn::Set(PackedShorts(), SmallestNormal(cast))),
+        offset_(hn::Set(PackedShorts(), Offset(cast))) {}
 
   /// Whether all factors are powers of two, none so large that `offset` would leave something of a zero.
   static HWY_INLINE bool Takes(const VectorEncode& cast, const float* factors, std::size_t count) {
@@ -175,14 +209,13 @@ class ShortEncoder {
 
   template <class Factors>
   HWY_INLINE hn::Vec<PackedBytes> operator()(const BFloat16* in, std::size_t i, const Factors& factors) const {
-    const PackedBytes bytes;
-    const Halves halves;
-    const std::size_t lanes = hn::Lanes(halves);
-    auto subnormal = hn::Zero(halves);
+    const PackedShorts shorts;
+    const std::size_t lanes = hn::Lanes(shorts);
+    auto subnormal = hn::Zero(shorts);
     const auto low = Codes(in + i, factors.upper(i), subnormal);
     const auto high = Codes(in + i + lanes, factors.upper(i + lanes), subnormal);
-    if (!hn::AllTrue(halves, hn::Eq(subnormal, hn::Zero(halves)))) return encode_(in, i, factors);
-    return hn::ConcatEven(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
+    if (!hn::AllTrue(shorts, hn::Eq(subnormal, hn::Zero(shorts)))) return encode_(in, i, factors);
+    return BytesOf<8>(low, high);
   }
 
  private:
@@ -197,32 +230,23 @@ class ShortEncoder {
   static HWY_INLINE std::uint16_t Offset(const VectorEncode& cast) {
     return static_cast<std::uint16_t>(SmallestNormal(cast) - (1 << 7) - below_half);
   }
-  /// `subnormal` gets bits where a code is that of a subnormal number other than 0.
-  HWY_INLINE hn::Vec<Halves> Codes(const BFloat16* in, hn::Vec<Halves> factors, hn::Vec<Halves>& subnormal) const {
-    const Halves halves;
-    const auto word = hn::LoadU(halves, reinterpret_cast<const std::uint16_t*>(in));
-    const auto magnitude = hn::And(word, hn::Set(halves, 0x7FFF));
+  /// In the upper halves of 16-bit lanes; `subnormal` gets bits where a code is that of a subnormal number other than
+  /// 0.
+  HWY_INLINE hn::Vec<PackedShorts> Codes(const BFloat16* in, hn::Vec<PackedShorts> factors,
+                                         hn::Vec<PackedShorts>& subnormal) const {
+    const PackedShorts shorts;
+    const auto word = hn::LoadU(shorts, reinterpret_cast<const std::uint16_t*>(in));
+    const auto magnitude = hn::And(word, hn::Set(shorts, 0x7FFF));
     const auto product = hn::Add(magnitude, factors);
     subnormal = hn::Or(subnormal, hn::Min(magnitude, hn::SaturatedSub(smallest_, product)));
-    const auto is_odd = hn::And(hn::ShiftRight<cut>(magnitude), hn::Set(halves, 1));
-    const auto code = hn::ShiftRight<cut>(hn::Add(hn::SaturatedSub(product, offset_), is_odd));
-    return hn::OrAnd(code, sign_, hn::ShiftRight<8>(word));
+    const auto is_odd = hn::And(hn::ShiftRight<cut>(magnitude), hn::Set(shorts, 1));
+    const auto code = hn::ShiftLeft<8 - cut>(hn::Add(hn::SaturatedSub(product, offset_), is_odd));
+    return hn::OrAnd(code, sign_, word);
   }
 
   ScaledEncoder<kMantissaBits, true> encode_;
-  hn::Vec<Halves> sign_, smallest_, offset_;
+  hn::Vec<PackedShorts> sign_, smallest_, offset_;
 };
-
-/// Two vectors of codes below 16, each in a byte, as one, two a byte.
-HWY_INLINE hn::Vec<PackedBytes> PackPairs(hn::Vec<PackedBytes> low, hn::Vec<PackedBytes> high) {
-  const PackedBytes bytes;
-  const hn::Repartition<std::uint16_t, PackedBytes> shorts;
-  const auto together = [&](hn::Vec<PackedBytes> codes) HWY_ATTR {
-    const auto pair = hn::BitCast(shorts, codes);
-    return hn::BitCast(bytes, hn::Or(pair, hn::ShiftRight<4>(pair)));
-  };
-  return hn::ConcatEven(bytes, together(high), together(low));
-}
 
 /// Fetches `count` elements that lie `ahead` bytes further on.
 template <typename T>
@@ -244,7 +268,7 @@ HWY_INLINE std::size_t EncodeScaled(const Encoder& encode, const Source* in, std
     for (; i + 2 * width <= end; i += 2 * width) {
       Fetch(in + i, 2 * width, hints.ahead);
       Fetch(out + i / 2, width, hints.out_ahead);
-      hn::StoreU(PackPairs(encode(in, i, factors), encode(in, i + width, factors)), bytes, out + i / 2);
+      hn::StoreU(encode.Pairs(in, i, factors), bytes, out + i / 2);
     }
   } else {
     for (; i + width <= end; i += width) {

@@ -25,20 +25,36 @@ HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The casts that VectorEncode calls plain. What is above the low byte of a lane is open. With kInRange, no x
+/// Lower half * 2^kLower + upper half * 2^kUpper of each lane. Bits from 16 on are open.
+template <int kLower, int kUpper>
+HWY_INLINE hn::Vec<Integers> SumOfHalves(hn::Vec<Integers> x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  // One instruction: these targets do not reorder.
+  const Integers di;
+  const hn::Repartition<std::int16_t, Integers> halves;
+  const auto factors = hn::Set(Words(), (1U << (16 + kUpper)) + (1U << kLower));
+  auto other = hn::Zero(di);
+  return hn::ReorderWidenMulAccumulate(di, hn::BitCast(halves, x), hn::BitCast(halves, factors), hn::Zero(di), other);
+#else
+  return hn::Add(hn::ShiftLeft<kLower>(x), hn::ShiftLeft<kUpper>(hn::ShiftRight<16>(x)));
+#endif
+}
+
+/// The casts that VectorEncode calls plain. What is above the second byte of a lane is open. With kInRange, no x
 /// is NaN, none overflows.
 template <int kMantissaBits, bool kInRange = false>
 class PlainEncoder {
  public:
   static constexpr bool takes_random_bits = false;
+  static constexpr int first_bit = 8;  // of codes
 
   HWY_INLINE explicit PlainEncoder(const VectorEncode& cast)
       : limit_(hn::Set(Integers(), cast.plain_limit)),
         smallest_(hn::Set(Integers(), static_cast<std::int32_t>(cast.smallest_normal))),
         magic_(hn::BitCast(Floats(), hn::Set(Integers(), cast.plain_magic))),
-        sign_(hn::Set(Integers(), static_cast<std::int32_t>(cast.sign >> cast.sign_shift))),
-        nan_(hn::Set(Integers(), cast.nan_positive)),
-        sign_shift_(cast.sign_shift) {}
+        sign_(hn::Set(Integers(), static_cast<std::int32_t>(cast.sign >> (cast.sign_shift - first_bit)))),
+        nan_(hn::Set(Integers(), cast.nan_positive << first_bit)),
+        sign_shift_(cast.sign_shift - first_bit) {}
 
   HWY_INLINE hn::Vec<Integers> operator()(hn::Vec<Floats> x, const std::uint32_t* /*random*/) const {
     const Integers di;
@@ -50,7 +66,8 @@ class PlainEncoder {
     return hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, infinity)), nan_, with_sign);  // NaN has no sign
   }
 
-  /// Without the sign, and NaN.
+  /// Without the sign, and NaN; from bit kFirst on, below which are zeros.
+  template <int kFirst = first_bit>
   HWY_INLINE hn::Vec<Integers> OfMagnitude(hn::Vec<Integers> magnitude) const {
     const Floats df;
     const Integers di;
@@ -59,12 +76,12 @@ class PlainEncoder {
     const auto binade = hn::Max(hn::And(limited, hn::Set(di, infinity)), smallest_);
     const auto sum = hn::MulAdd(hn::BitCast(df, binade), magic_, hn::BitCast(df, limited));
     // 2. The exponent, and the multiple, whose highest bit is one more exponent.
-    const auto bits = hn::BitCast(di, sum);
-    return hn::Add(hn::ShiftRight<23 - kMantissaBits>(bits), bits);
+    return SumOfHalves<kFirst, kFirst + kMantissaBits - exponent_bit>(hn::BitCast(di, sum));
   }
 
  private:
   static constexpr std::int32_t infinity = 0x7F800000;
+  static constexpr int exponent_bit = 7;  // of the upper half
 
   hn::Vec<Integers> limit_, smallest_;
   hn::Vec<Floats> magic_;
@@ -74,17 +91,27 @@ class PlainEncoder {
 
 #if HWY_TARGET != HWY_SCALAR  // which has no lanes to bring together
 using PackedBytes = hn::Repartition<std::uint8_t, Words>;
+using PackedShorts = hn::Repartition<std::uint16_t, Words>;
 
-/// The low bytes of four vectors of 32-bit lanes, in order.
+/// The lower halves of two vectors of 32-bit lanes, in order.
 template <class V>
-HWY_INLINE hn::Vec<PackedBytes> Pack(V code0, V code1, V code2, V code3) {
-  const PackedBytes bytes;
-  const hn::Repartition<std::uint16_t, Words> shorts;
-  const auto low = hn::ConcatEven(shorts, hn::BitCast(shorts, code1), hn::BitCast(shorts, code0));
-  const auto high = hn::ConcatEven(shorts, hn::BitCast(shorts, code3), hn::BitCast(shorts, code2));
-  return hn::ConcatEven(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
+HWY_INLINE hn::Vec<PackedShorts> LowerHalves(V low, V high) {
+  const PackedShorts shorts;
+  return hn::ConcatEven(shorts, hn::BitCast(shorts, high), hn::BitCast(shorts, low));
 }
-
+/// The first or the second bytes, by kFirstBit, of two vectors of 16-bit lanes.
+template <int kFirstBit>
+HWY_INLINE hn::Vec<PackedBytes> BytesOf(hn::Vec<PackedShorts> low, hn::Vec<PackedShorts> high) {
+  const PackedBytes bytes;
+  static_assert(kFirstBit == 0 || kFirstBit == 8);
+  if constexpr (kFirstBit == 0) return hn::ConcatEven(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
+  return hn::ConcatOdd(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
+}
+/// The same of four vectors of 32-bit lanes.
+template <int kFirstBit, class V>
+HWY_INLINE hn::Vec<PackedBytes> BytesOf(V code0, V code1, V code2, V code3) {
+  return BytesOf<kFirstBit>(LowerHalves(code0, code1), LowerHalves(code2, code3));
+}
 #endif
 
 }  // namespace fp8lab::HWY_NAMESPACE
