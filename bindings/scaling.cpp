@@ -100,8 +100,8 @@ py::tuple tuple_of(std::vector<Quantized> parts) {
 }
 
 /// A view of a vector that `owner` has.
-template <typename T>
-py::array_t<T> view_of(std::vector<T>& values, std::size_t rows, const py::object& owner) {
+template <typename Values, typename T = typename Values::value_type>
+py::array_t<T> view_of(Values& values, std::size_t rows, const py::object& owner) {
   const std::size_t columns = rows == 0 ? 0 : values.size() / rows;
   return {{rows, columns}, {columns * sizeof(T), sizeof(T)}, values.data(), owner};
 }

@@ -48,7 +48,7 @@ void spread_scales(Copy& copy, int threads) {
   const Format& format = copy.q.format;
   const auto code = static_cast<std::uint8_t>(1U << static_cast<unsigned>(format.mantissa_bits));
   const auto stored = static_cast<std::uint8_t>(format.bits() == 4 ? code * 0x11U : code);  // two a byte
-  std::vector<std::uint8_t> codes(copy.q.codes.size(), stored);
+  AlignedBytes codes(copy.q.codes.size(), stored);
   codes.swap(copy.q.codes);
   dequantize(copy.q, copy.scales, threads);
   codes.swap(copy.q.codes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/formats/tiles.hpp"
 
+#include <hwy/cache_control.h>
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,6 +11,7 @@
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "vector_decode.hpp"
@@ -102,7 +104,9 @@ void TileEncoder::encode_rows(const TileRows<Source>& x, TileOperation operation
                               const EncodeHints& hints) const {
   std::size_t done = 0;
   if (cast_->vector && cast_->vector->plain && operation == TileOperation::multiply) {
-    done = encode_tiles_vector(*cast_->vector, {x, factors, factor_stride, pairs, hints, out, out_stride});
+    EncodeHints own = hints;
+    own.stream = hints.stream && begin_with_lines(out, x.rows > 1 ? out_stride : 0);
+    done = encode_tiles_vector(*cast_->vector, {x, factors, factor_stride, pairs, own, out, out_stride});
   }
   if (done == x.width) return;
   for (std::size_t r = 0; r < x.rows; ++r) {
@@ -147,6 +151,8 @@ void TileEncoder::operator()(const TileRows<BFloat16>& x, TileOperation operatio
                              const EncodeHints& hints) const {
   encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints);
 }
+
+void TileEncoder::flush() { hwy::FlushStream(); }
 
 struct TileDecoder::Cast {
   Format format;

@@ -4,12 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fp8lab/formats/memory.hpp"
+
 namespace fp8lab {
 
-/// Output of this size and more goes past the caches, as memcpy's does: no line is read before it is overwritten.
-inline constexpr std::size_t streaming_bytes = std::size_t{1} << 22;
-/// No vector is wider, and no cache line.
-inline constexpr std::size_t widest_vector = 64;
+inline constexpr std::size_t widest_vector = cache_line;
 
 inline bool is_aligned(const void* p, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(p) % bytes == 0; }
 

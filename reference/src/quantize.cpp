@@ -118,7 +118,8 @@ class Quantizer {
         random_(random),
         encoder_(plan_.format, plan_.policy),
         overflow_from_(overflow_from(plan_.format)),
-        out_(out) {
+        out_(out),
+        stream_(out.codes.size() >= streaming_bytes) {
     if (plan_.uniform) uniform_ = tile_scale(recipe, facts.tensor.amax, facts.tensor);
   }
 
@@ -179,7 +180,10 @@ class Quantizer {
       return;
     }
     encoder_(tiling_.rows_of(cell, first, last), plan_.operation, factors, factor_stride, pairs, out, out_stride,
-             {scratch.in_range, fetch.ahead, plan_.transposed ? 0 : fetch.out_ahead / bytes});
+             {.in_range = scratch.in_range,
+              .stream = stream_ && !plan_.transposed,
+              .ahead = fetch.ahead,
+              .out_ahead = plan_.transposed || stream_ ? 0 : fetch.out_ahead / bytes});
   }
 
   void finish(const Cell& cell, Scratch& scratch) const {
@@ -241,7 +245,7 @@ class Quantizer {
     const std::uint8_t* codes = scratch.codes.data();
     const std::size_t to = cell.column * x_.rows + cell.row;
     if (plan_.format.bits() != 4) {
-      return transpose_bytes(codes, height, width, apart_stride(cell), &out_.codes[to], x_.rows);
+      return transpose_bytes(codes, height, width, apart_stride(cell), &out_.codes[to], x_.rows, stream_);
     }
     scratch.column.resize(width * height);
     transpose_bytes(codes, height, width, apart_stride(cell), scratch.column.data(), height);
@@ -261,6 +265,7 @@ class Quantizer {
   TileEncoder encoder_;
   float overflow_from_;
   Quantized& out_;
+  bool stream_;
   TileScale uniform_{};
 };
 
@@ -432,6 +437,7 @@ void run_cells(const Cells& cells, std::span<const Quantizer<Source>> quantizers
       });
       each([&](const auto& one, Scratch& own) { one.finish(cell, own); });
     }
+    TileEncoder::flush();
   });
 }
 

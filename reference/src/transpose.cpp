@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "fp8lab/formats/memory.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -43,17 +45,21 @@ HWY_INLINE void TransposeSquare(const std::uint8_t* in, std::size_t in_stride, s
 }
 #endif
 
-/// A copy of a few vectors, a multiple of `edge` bytes.
-HWY_INLINE void Copy(const std::uint8_t* in, std::size_t count, std::uint8_t* out) {
+/// A copy of a few vectors, a multiple of `edge` bytes. `stream` needs an aligned `out`.
+HWY_INLINE void Copy(const std::uint8_t* in, std::size_t count, std::uint8_t* out, bool stream) {
   const hn::ScalableTag<std::uint8_t> wide;
   const hn::CappedTag<std::uint8_t, edge> narrow;
   std::size_t i = 0;
+  for (; stream && i + cache_line <= count; i += cache_line) {
+    for (std::size_t k = i; k < i + cache_line; k += hn::Lanes(wide))
+      hn::Stream(hn::LoadU(wide, in + k), wide, out + k);
+  }
   for (; i + hn::Lanes(wide) <= count; i += hn::Lanes(wide)) hn::StoreU(hn::LoadU(wide, in + i), wide, out + i);
   for (; i < count; i += hn::Lanes(narrow)) hn::StoreU(hn::LoadU(narrow, in + i), narrow, out + i);
 }
 
 HWY_ATTR void Transpose(const std::uint8_t* in, std::size_t rows, std::size_t columns, std::size_t in_stride,
-                        std::uint8_t* out, std::size_t out_stride) {
+                        std::uint8_t* out, std::size_t out_stride, bool stream) {
   const std::size_t even_rows = rows / edge * edge;
   const std::size_t even_columns = columns / edge * edge;
   // Apart first, then to where the columns go: these often lie a power of two apart, so that a cache has room for few,
@@ -63,13 +69,15 @@ HWY_ATTR void Transpose(const std::uint8_t* in, std::size_t rows, std::size_t co
     const std::size_t some = even_rows - first < most_rows ? even_rows - first : most_rows;
     for (std::size_t c = 0; c < even_columns; c += edge) {
       // The next columns are fetched ahead.
-      for (std::size_t k = edge; k < 2 * edge && c + k < columns; ++k) {
+      for (std::size_t k = edge; !stream && k < 2 * edge && c + k < columns; ++k) {
         for (std::size_t i = 0; i < some; i += 64) hwy::Prefetch(out + (c + k) * out_stride + first + i);
       }
       for (std::size_t r = 0; r < some; r += edge) {
         TransposeSquare(in + (first + r) * in_stride + c, in_stride, apart + r, most_rows);
       }
-      for (std::size_t k = 0; k < edge; ++k) Copy(apart + k * most_rows, some, out + (c + k) * out_stride + first);
+      for (std::size_t k = 0; k < edge; ++k) {
+        Copy(apart + k * most_rows, some, out + (c + k) * out_stride + first, stream);
+      }
     }
   }
   for (std::size_t c = 0; c < columns; ++c) {
@@ -87,8 +95,9 @@ namespace fp8lab {
 HWY_EXPORT(Transpose);
 
 void transpose_bytes(const std::uint8_t* in, std::size_t rows, std::size_t columns, std::size_t in_stride,
-                     std::uint8_t* out, std::size_t out_stride) {
-  HWY_DYNAMIC_DISPATCH(Transpose)(in, rows, columns, in_stride, out, out_stride);
+                     std::uint8_t* out, std::size_t out_stride, bool stream) {
+  const bool streams = stream && begin_with_lines(out, out_stride);
+  HWY_DYNAMIC_DISPATCH(Transpose)(in, rows, columns, in_stride, out, out_stride, streams);
 }
 
 }  // namespace fp8lab

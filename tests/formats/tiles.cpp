@@ -7,6 +7,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "support.hpp"
@@ -85,10 +86,11 @@ struct CastTo {
 /// What a tile's factor may be: in range, it takes no element to where the format overflows.
 enum class Factors { any, in_range, powers };
 
-/// Codes of the rows, with factors that take their elements anywhere, or, with the hint, into the format's range.
+/// Codes of the rows, with factors that take their elements anywhere, or, with the hint, into the format's range; past
+/// the caches, where each row is to have `lines` of its own.
 template <typename Source>
-void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation, Among among, Factors kind,
-                 bool pairs) {
+void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation, Among among, Factors kind, bool pairs,
+                 bool lines) {
   const std::size_t stride = shape.width + 3;
   const auto values = some_values<Source>(shape.rows * stride, 31 * shape.width + shape.tile, among);
   const TileRows<Source> x{values.data(), shape.rows, shape.width, stride, shape.tile};
@@ -102,7 +104,7 @@ void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation
       case Factors::powers: factors[t] = std::exp2(std::floor(std::log2(largest * (spread + 0x1p-9F)))); break;
     }
   }
-  std::vector<std::uint8_t> expected;
+  AlignedBytes expected;
   for (std::size_t r = 0; r < shape.rows; ++r) {
     std::vector<std::uint8_t> row;
     for (std::size_t i = 0; i < shape.width; ++i) {
@@ -115,12 +117,14 @@ void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation
     if (pairs) pack_pairs(row, packed);
     const auto& bytes = pairs ? packed : row;
     expected.insert(expected.end(), bytes.begin(), bytes.end());
-    expected.push_back(0xA5);  // between rows, and untouched
+    const std::size_t between = lines ? cache_line - bytes.size() % cache_line : 1;
+    expected.insert(expected.end(), between, 0xA5);  // and untouched
   }
-  std::vector<std::uint8_t> codes(expected.size(), 0xA5);
+  AlignedBytes codes(expected.size(), 0xA5);
   const TileEncoder encoder(cast.format, cast.policy);
   encoder(x, operation, factors.data(), x.across(), pairs, codes.data(), expected.size() / shape.rows,
-          {.in_range = kind != Factors::any, .ahead = 64, .out_ahead = 64});
+          {.in_range = kind != Factors::any, .stream = true, .ahead = 64, .out_ahead = 64});
+  TileEncoder::flush();
   REQUIRE(codes == expected);
 }
 
@@ -197,13 +201,15 @@ TEST_CASE("codes of scaled tiles are those of their products, hints or not") {
           if (pairs && (!even || cast.format.bits() != 4)) continue;
           for (const Among among : {Among::subnormals, Among::infinities, Among::nans}) {
             for (const TileOperation operation : {TileOperation::multiply, TileOperation::divide}) {
-              check_codes<float>(shape, cast, operation, among, Factors::any, pairs);
-              check_codes<BFloat16>(shape, cast, operation, among, Factors::any, pairs);
+              check_codes<float>(shape, cast, operation, among, Factors::any, pairs, false);
+              check_codes<BFloat16>(shape, cast, operation, among, Factors::any, pairs, true);
             }
           }
           for (const Factors kind : {Factors::in_range, Factors::powers}) {
-            check_codes<float>(shape, cast, TileOperation::multiply, Among::subnormals, kind, pairs);
-            check_codes<BFloat16>(shape, cast, TileOperation::multiply, Among::subnormals, kind, pairs);
+            for (const bool lines : {false, true}) {
+              check_codes<float>(shape, cast, TileOperation::multiply, Among::subnormals, kind, pairs, lines);
+              check_codes<BFloat16>(shape, cast, TileOperation::multiply, Among::subnormals, kind, pairs, lines);
+            }
           }
         }
       }

@@ -708,7 +708,7 @@ TEST_CASE("delayed scaling by versions whose scales run off, and whose maximum c
     dequantize(q, back);
     return std::pair(q.codes, back);
   };
-  using Bytes = std::vector<std::uint8_t>;
+  using Bytes = AlignedBytes;
   AmaxHistory history{.amaxes = {0}};
   cast(te_1_6, history, {1e-40F});
   CHECK(history.scale == inf);
@@ -755,6 +755,35 @@ TEST_CASE("what delayed scaling cannot cast leaves the history as it was") {
                     ContainsSubstring("rowwise and columnwise must not be the same Quantized"));
   CHECK_THROWS_WITH(quantize_both(std::span<const float>(x), 3, 4, JustInTime{}, q, q),
                     ContainsSubstring("must not be the same Quantized"));
+}
+
+TEST_CASE("codes of large tensors, which go past the caches, are those of their parts") {
+  constexpr std::size_t height = 128;  // of a part
+  for (const std::size_t columns : {std::size_t{2048}, std::size_t{2080}}) {
+    const std::size_t rows = (streaming_bytes / columns / height + 1) * height;
+    const std::vector<float> x = values(rows * columns, 77);
+    for (const Recipe& recipe : {Recipe{MxBlock{}}, Recipe{Block{}}}) {
+      for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
+        CAPTURE(columns, recipe.index(), static_cast<int>(direction));
+        const Quantized whole = quantize(std::span(x), rows, columns, recipe, direction, {.threads = 3});
+        REQUIRE(whole.codes.size() >= streaming_bytes);
+        Mismatches wrong;
+        for (std::size_t first = 0; first < rows; first += height) {
+          const auto part = std::span(x).subspan(first * columns, height * columns);
+          const Quantized own = quantize(part, height, columns, recipe, direction);
+          REQUIRE(own.transposed == whole.transposed);
+          for (std::size_t i = 0; i < own.codes.size(); ++i) {
+            const std::size_t row = i / own.code_columns();
+            const std::size_t column = i % own.code_columns();
+            const std::size_t in_whole =
+                own.transposed ? row * rows + first + column : (first + row) * columns + column;
+            wrong.compare(in_whole, 0, whole.codes[in_whole], own.codes[i]);
+          }
+        }
+        REQUIRE_NO(wrong);
+      }
+    }
+  }
 }
 
 TEST_CASE("a tile larger than any tensor is the tensor, or its row") {
