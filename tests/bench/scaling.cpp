@@ -8,6 +8,7 @@
 
 #include "bench.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/quantize.hpp"
 #include "fp8lab/reference/random.hpp"
@@ -137,25 +138,40 @@ std::vector<Row> scaling_rows() {
         force_target(wanted_target());
         return slow == data->y;
       });
-  const auto two_threads = [&](const std::string& name, const std::function<void(int)>& work) {
-    all.rows.push_back({name + ", two threads", "half of one's time", [=] { work(2); }, [=] { work(1); }, 0.5,
-                        [=] {
-                          work(1);
-                          const Quantized one = data->row;
-                          work(2);
-                          return same(one, data->row);
-                        }});
+  const auto two_threads = [&](const std::string& name, const std::function<void(int)>& work,
+                               const std::function<bool()>& right) {
+    all.rows.push_back({name + ", two threads", "half of one's time", [=] { work(2); }, [=] { work(1); }, 0.5, right});
   };
+  const auto same_by_two = [=](const std::function<void(int)>& work) {
+    return [=] {
+      work(1);
+      const Quantized one = data->row;
+      work(2);
+      return same(one, data->row);
+    };
+  };
+  // What memory allows.
+  const auto copy = [=](int threads) {
+    parallel_for(floats, threads, [=](std::size_t first, std::size_t last) {
+      std::memcpy(&data->y[first], &data->x[first], (last - first) * sizeof(float));
+    });
+  };
+  two_threads("memcpy", copy, [=] {
+    copy(2);
+    return data->y == data->x;
+  });
   const std::array recipes{NamedRecipe{"MX E4M3", MxBlock{}}, NamedRecipe{"1 x 128", Block{}},
                            NamedRecipe{"just in time", JustInTime{}}, NamedRecipe{"NVFP4", NvFp4{}}};
   for (const NamedRecipe& one : recipes) {
-    two_threads("quantize float32, " + one.name, [=](int threads) {
+    const auto work = [=](int threads) {
       quantize(x, rows, columns, one.recipe, Direction::rowwise, data->row, {.threads = threads});
-    });
+    };
+    two_threads("quantize float32, " + one.name, work, same_by_two(work));
   }
-  two_threads("both directions, MX E4M3", [=](int threads) {
+  const auto both_directions = [=](int threads) {
     quantize_both(x, rows, columns, MxBlock{}, data->row, data->column, {.threads = threads});
-  });
+  };
+  two_threads("both directions, MX E4M3", both_directions, same_by_two(both_directions));
   return std::move(all.rows);
 }
 
