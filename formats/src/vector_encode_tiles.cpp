@@ -257,38 +257,33 @@ HWY_INLINE void Fetch(const T* from, std::size_t count, std::size_t ahead) {
   for (std::size_t i = 0; i < count * sizeof(T); i += line) hwy::Prefetch(first + i);
 }
 
-/// A row's elements from `first` on, in whole vectors of bytes; returns to where. `store` puts them to a place.
-template <bool kPairs, class Encoder, typename Source, class Factors, class Store>
-HWY_INLINE std::size_t EncodeAndStore(const Encoder& encode, const Source* in, std::size_t first, std::size_t end,
-                                      const Factors& factors, const EncodeHints& hints, std::uint8_t* out,
-                                      const Store& store) {
+/// `stream` needs an aligned `to`. A branch that always goes the same way takes no time, unlike a second loop to compile.
+HWY_INLINE void Store(hn::Vec<PackedBytes> codes, bool stream, std::uint8_t* to) {
+  if (stream) return hn::Stream(codes, PackedBytes(), to);
+  hn::StoreU(codes, PackedBytes(), to);
+}
+
+/// A row's elements from `first` on, in whole vectors of bytes; returns to where.
+template <bool kPairs, class Encoder, typename Source, class Factors>
+HWY_INLINE std::size_t EncodeScaled(const Encoder& encode, const Source* in, std::size_t first, std::size_t end,
+                                    const Factors& factors, const EncodeHints& hints, std::uint8_t* out) {
   const std::size_t width = hn::Lanes(PackedBytes());
+  const bool stream = hints.stream;
   std::size_t i = first;
   if constexpr (kPairs) {
     for (; i + 2 * width <= end; i += 2 * width) {
       Fetch(in + i, 2 * width, hints.ahead);
       Fetch(out + i / 2, width, hints.out_ahead);
-      store(encode.Pairs(in, i, factors), out + i / 2);
+      Store(encode.Pairs(in, i, factors), stream, out + i / 2);
     }
   } else {
     for (; i + width <= end; i += width) {
       Fetch(in + i, width, hints.ahead);
       Fetch(out + i, width, hints.out_ahead);
-      store(encode(in, i, factors), out + i);
+      Store(encode(in, i, factors), stream, out + i);
     }
   }
   return i;
-}
-template <bool kPairs, class Encoder, typename Source, class Factors>
-HWY_INLINE std::size_t EncodeScaled(const Encoder& encode, const Source* in, std::size_t first, std::size_t end,
-                                    const Factors& factors, const EncodeHints& hints, std::uint8_t* out) {
-  using Codes = hn::Vec<PackedBytes>;
-  if (hints.stream) {
-    return EncodeAndStore<kPairs>(encode, in, first, end, factors, hints, out,
-                                  [](Codes codes, std::uint8_t* to) HWY_ATTR { hn::Stream(codes, PackedBytes(), to); });
-  }
-  return EncodeAndStore<kPairs>(encode, in, first, end, factors, hints, out,
-                                [](Codes codes, std::uint8_t* to) HWY_ATTR { hn::StoreU(codes, PackedBytes(), to); });
 }
 
 /// Rows with one kind of factors each.
