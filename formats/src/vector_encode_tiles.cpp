@@ -257,7 +257,8 @@ HWY_INLINE void Fetch(const T* from, std::size_t count, std::size_t ahead) {
   for (std::size_t i = 0; i < count * sizeof(T); i += line) hwy::Prefetch(first + i);
 }
 
-/// `stream` needs an aligned `to`. A branch that always goes the same way takes no time, unlike a second loop to compile.
+/// `stream` needs an aligned `to`. A branch that always goes the same way takes no time, unlike a second loop to
+/// compile.
 HWY_INLINE void Store(hn::Vec<PackedBytes> codes, bool stream, std::uint8_t* to) {
   if (stream) return hn::Stream(codes, PackedBytes(), to);
   hn::StoreU(codes, PackedBytes(), to);

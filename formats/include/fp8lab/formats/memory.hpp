@@ -25,15 +25,14 @@ struct LineAllocator {
 
   LineAllocator() = default;
   template <typename Other>
-  LineAllocator(const LineAllocator<Other>& /*other*/) {
-  }  // NOLINT(google-explicit-constructor): the standard asks for it
+  LineAllocator(const LineAllocator<Other>& /*other*/) {}
 
   [[nodiscard]] T* allocate(std::size_t count) {
     return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{cache_line}));
   }
   void deallocate(T* memory, std::size_t /*count*/) { ::operator delete(memory, std::align_val_t{cache_line}); }
 
-  friend bool operator==(LineAllocator, LineAllocator) { return true; }
+  bool operator==(const LineAllocator& other) const = default;
 };
 /// Bytes in such memory.
 using AlignedBytes = std::vector<std::uint8_t, LineAllocator<std::uint8_t>>;

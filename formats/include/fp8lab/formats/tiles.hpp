@@ -66,8 +66,8 @@ void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation 
 struct EncodeHints {
   /// Known: no factor is negative, no scaled value is NaN, all are closer to 0 than overflow_from().
   bool in_range = false;
-  /// Codes go past the caches where rows of them begin with cache lines, as LineAllocator's memory does. What reads them
-  /// in another thread needs a TileEncoder::flush() before.
+  /// Codes go past the caches where rows of them begin with cache lines, as LineAllocator's memory does. What reads
+  /// them in another thread needs a TileEncoder::flush() before.
   bool stream = false;
   // Bytes from what is read and written to what is at the next calls; 0: nothing is fetched.
   std::size_t ahead = 0;
