@@ -1,6 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
+
+
+@contextlib.contextmanager
+def interrupted_after(seconds: float):
+    """A block that Ctrl-C has to end, after so many seconds: also in background jobs, which may ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 def splitmix(seed: int, count: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 
 import csv
 import json
-import signal
 from fractions import Fraction
 
 import ml_dtypes
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import fp8lab
+from conftest import interrupted_after
 
 
 def rows_of(side: int, count: int, k: int, seed: int) -> np.ndarray:
@@ -85,17 +85,8 @@ def test_the_harmonic_series_stops_where_ml_dtypes_stops(tmp_path):
 
 
 def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            fp8lab.experiments.accumulate(k=2**20, rows=100, columns=100, out=tmp_path / "new")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with interrupted_after(0.2):
+        fp8lab.experiments.accumulate(k=2**20, rows=100, columns=100, out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

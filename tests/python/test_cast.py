@@ -3,14 +3,13 @@
 
 import csv
 import json
-import signal
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import fp8lab
-from conftest import splitmix
+from conftest import interrupted_after, splitmix
 
 FP8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 SMALLEST_NORMAL = {"e4m3": 2.0**-6, "e5m2": 2.0**-14}
@@ -144,17 +143,8 @@ def test_without_a_finite_value_there_is_no_sqnr(x):
 
 
 def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            fp8lab.experiments.cast(size=2**40, out=tmp_path / "new")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with interrupted_after(0.2):
+        fp8lab.experiments.cast(size=2**40, out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

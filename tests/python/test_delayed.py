@@ -5,12 +5,12 @@ import csv
 import dataclasses
 import json
 import math
-import signal
 
 import numpy as np
 import pytest
 
 import fp8lab
+from conftest import interrupted_after
 
 MAX = np.float32(np.finfo(np.float32).max)
 
@@ -304,17 +304,8 @@ def test_a_file_gives_what_arrays_give_and_files_are_written(tmp_path, trace):
 
 
 def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            fp8lab.experiments.delayed({"x": np.ones(2**20, np.float32)}, history=2**15, out=tmp_path / "new")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with interrupted_after(0.3):
+        fp8lab.experiments.delayed({"x": np.ones(2**20, np.float32)}, history=2**15, out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

@@ -1,7 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import os
-import signal
-import threading
 from fractions import Fraction
 
 import ml_dtypes
@@ -9,7 +6,7 @@ import numpy as np
 import pytest
 
 import fp8lab
-from conftest import splitmix
+from conftest import interrupted_after, splitmix
 
 
 def word(text, dtype=np.float32):
@@ -116,8 +113,5 @@ def test_bad_arguments_are_named(call, error, message):
 
 def test_ctrl_c_stops_a_search():
     a, b = rows(1, 1 << 15)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(0.5):
         fp8lab.trace_dot(a, b, got=np.float32(12345.678), **DOT)
-    timer.join()

@@ -3,13 +3,13 @@
 
 import csv
 import json
-import signal
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import fp8lab
+from conftest import interrupted_after
 
 F = np.float32
 E4M3, E5M2, E2M1 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn
@@ -272,12 +272,6 @@ def test_wrong_arguments_are_named(tmp_path):
 
 
 def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            fp8lab.experiments.transpose(rows=4096, columns=4096, out=tmp_path / "out")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with interrupted_after(0.3):
+        fp8lab.experiments.transpose(rows=4096, columns=4096, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
