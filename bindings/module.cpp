@@ -2,6 +2,7 @@
 #include "module.hpp"
 
 #include "fp8lab/experiments/provenance.hpp"
+#include "fp8lab/formats/environment.hpp"
 
 namespace fp8lab::bindings {
 
@@ -10,11 +11,25 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+namespace {
+
+/// function(*positional, **named) in the environment in which results are defined. In C++, so that no signal comes
+/// between entering and leaving it.
+py::object call(const py::object& function, const py::tuple& positional, const py::dict& named) {
+  const fp8lab::DefaultEnvironment environment;
+  PyObject* result = PyObject_Call(function.ptr(), positional.ptr(), named.ptr());
+  if (result == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
+}
+
+}  // namespace
+
 }  // namespace fp8lab::bindings
 
 PYBIND11_MODULE(_core, module) {
   using namespace fp8lab::bindings;
   module.attr("version") = std::string(fp8lab::experiments::version());
+  module.def("call", &call, py::arg("function"), py::arg("positional"), py::arg("named"));
   bind_casts(module);
   bind_random(module);
   bind_delayed(module);

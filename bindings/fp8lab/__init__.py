@@ -9,6 +9,8 @@ array([ 42, 126, 126], dtype=uint8)
 entry explains it.
 """
 
+import sys
+
 from fp8lab import experiments
 from fp8lab._casts import (
     ChainDifferences,
@@ -36,6 +38,7 @@ from fp8lab._core import (
 )
 from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
+from fp8lab._entry import guard as _guard
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._products import gemm, mma, model_with, models
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
@@ -120,3 +123,5 @@ __all__ = [
     "unpad_scales",
     "unswizzle_scales",
 ]
+
+_guard(sys.modules[__name__], __all__)

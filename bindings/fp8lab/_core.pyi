@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 
 version: str
 
+def call(function: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
+
 class Format:
     def __init__(
         self,

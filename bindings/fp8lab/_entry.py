@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every public function, method and property passes through: ``guard`` puts ``entry`` around them, once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+from fp8lab import _core
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+#: The special methods of a class that compute or write text; other underscored names are nobody's entry.
+_SPECIAL = ("__init__", "__str__", "__repr__", "__eq__", "__copy__", "__deepcopy__", "__reduce__", "__getstate__", "__setstate__")
+
+
+def entry(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """``function``, run in the default floating-point environment and the "C" locale whatever the calling thread has set.
+
+    Both are the caller's again afterwards, also where the call raises.
+    """
+
+    @functools.wraps(function)
+    def entered(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        result: _Result = _core.call(function, args, kwargs)
+        return result
+
+    return entered
+
+
+def _is_function(value: Any) -> bool:
+    """Whether it is a function or method, of Python or of the extension module."""
+    return inspect.isroutine(value) or type(value).__name__ == "instancemethod"
+
+
+def _guarded(value: Any) -> Any:
+    """An attribute of a class with ``entry`` around it; what is neither function nor property as it is."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return type(value)(entry(value.__func__))
+    if isinstance(value, property):
+        get, set, delete = (None if one is None else entry(one) for one in (value.fget, value.fset, value.fdel))
+        return property(get, set, delete, value.__doc__)
+    return entry(value) if _is_function(value) else value
+
+
+def guard(module: ModuleType, names: Iterable[str]) -> None:
+    """Put ``entry`` around the functions of these names and around what the classes and modules of these names offer.
+
+    Functions are replaced in the module that defines them, too: there pickle looks for them.
+    """
+    for name in names:
+        value = getattr(module, name)
+        if inspect.ismodule(value):
+            guard(value, value.__all__)
+        elif inspect.isclass(value):
+            for key, attribute in list(vars(value).items()):
+                if key in _SPECIAL or not key.startswith("_"):
+                    guarded = _guarded(attribute)
+                    if guarded is not attribute:
+                        setattr(value, key, guarded)
+        elif _is_function(value):
+            guarded = entry(value)
+            setattr(module, name, guarded)
+            home = sys.modules.get(value.__module__)
+            if home is not None and home is not _core:
+                setattr(home, name, guarded)
