@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No floating-point environment and no locale of the caller changes a byte: of every public function, method and property."""
+
+import contextlib
+import ctypes
+import ctypes.util
+import dataclasses
+import inspect
+import json
+import locale
+import os
+import pathlib
+import platform
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from conftest import splitmix
+
+import fp8lab
+from fp8lab import experiments
+
+# 1. Hostile environments.
+
+UPWARD, DOWNWARD, TOWARD_ZERO, FLUSH = "upward", "downward", "toward_zero", "flush"
+#: What <fenv.h> and the processor call them, and where glibc's fenv_t has the register with the bit that flushes.
+MACHINES = {
+    "x86_64": ({UPWARD: 0x800, DOWNWARD: 0x400, TOWARD_ZERO: 0xC00}, 28, 0x8040),  # MXCSR: FTZ and DAZ
+    "aarch64": ({UPWARD: 0x400000, DOWNWARD: 0x800000, TOWARD_ZERO: 0xC00000}, 0, 1 << 24),  # FPCR: FZ
+}
+LIBM = ctypes.CDLL(ctypes.util.find_library("m"))
+
+
+def fenv() -> ctypes.Array:
+    environment = (ctypes.c_uint8 * 64)()
+    LIBM.fegetenv(ctypes.byref(environment))
+    return environment
+
+
+def control() -> tuple:
+    """The rounding mode, and the register that flushes, without its flags, which Python's own arithmetic raises."""
+    modes, at, flush = MACHINES[platform.machine()]
+    word = struct.unpack_from("<I", bytes(fenv()), at)[0]
+    return LIBM.fegetround(), word & (flush | 0x7F80 | sum(modes.values()))
+
+
+class Floats:
+    """The calling thread's floating-point environment, with these settings, for as long as a block."""
+
+    def __init__(self, *settings: str) -> None:
+        self.settings = settings
+
+    def __enter__(self) -> None:
+        modes, at, flush = MACHINES[platform.machine()]
+        self.before = fenv()
+        if FLUSH in self.settings:
+            changed = fenv()
+            struct.pack_into("<I", changed, at, struct.unpack_from("<I", bytes(changed), at)[0] | flush)
+            assert LIBM.fesetenv(ctypes.byref(changed)) == 0
+        for setting in set(self.settings) & set(modes):
+            assert LIBM.fesetround(modes[setting]) == 0
+        for setting in set(self.settings) & set(modes):
+            assert LIBM.fegetround() == modes[setting]
+
+    def __exit__(self, *_: object) -> None:
+        LIBM.fesetenv(ctypes.byref(self.before))
+
+
+@pytest.fixture(scope="session")
+def comma(tmp_path_factory):
+    """The name of a locale with a decimal comma: one that is installed, or made here."""
+    before, path = locale.setlocale(locale.LC_ALL), os.environ.get("LOCPATH")
+    made = tmp_path_factory.mktemp("locales")
+    if shutil.which("localedef"):
+        subprocess.run(["localedef", "-i", "de_DE", "-f", "ISO-8859-1", str(made / "made_here")], capture_output=True)
+    for name in ("de_DE.UTF-8", "fr_FR.UTF-8", "made_here"):
+        with contextlib.suppress(locale.Error):
+            if name == "made_here":
+                os.environ["LOCPATH"] = str(made)  # which glibc reads again for every setlocale
+            locale.setlocale(locale.LC_ALL, name)
+            assert locale.localeconv()["decimal_point"] == ","
+            locale.setlocale(locale.LC_ALL, before)
+            yield name
+            break
+    else:
+        pytest.skip("no locale with a decimal comma here, and localedef cannot make one")
+    os.environ.pop("LOCPATH", None)
+    if path is not None:
+        os.environ["LOCPATH"] = path
+
+
+# 2. What a result is, as bytes.
+
+#: Keys of what tells when and where a result was made.
+TIMES = ("provenance", "seconds")
+
+
+def written(value: object) -> bytes:
+    """Every bit of a result, but for addresses and times, by integers alone: this too runs in the hostile environment."""
+    if isinstance(value, (str, int, type(None))):
+        return re.sub(" at 0x[0-9a-f]+", "", str(value)).encode()
+    if isinstance(value, float):
+        return struct.pack("<d", value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{value.dtype} {value.shape} ".encode() + value.tobytes()
+    if isinstance(value, (bytes, BaseException)):
+        return repr(value).encode()
+    if isinstance(value, dict):
+        body = b", ".join(written(key) + b": " + written(item) for key, item in value.items() if key not in TIMES)
+        return b"{" + body + b"}" + (written(str(value)) if type(value) is not dict else b"")
+    if isinstance(value, (list, tuple)):
+        own = type(value) not in (list, tuple)
+        return b"[" + b", ".join(map(written, value)) + b"]" + (written(str(value)) if own else b"")
+    if type(value).__module__.partition(".")[0] == "fp8lab":
+        names = [name for name, item in inspect.getmembers_static(type(value)) if isinstance(item, property)]
+        if dataclasses.is_dataclass(value):
+            names += [field.name for field in dataclasses.fields(value)]
+        body = b", ".join(name.encode() + b": " + written(getattr(value, name)) for name in names)
+        return type(value).__name__.encode() + b"(" + body + b") " + written([str(value), repr(value)])
+    if callable(value):
+        return b"a function"
+    raise AssertionError(f"no bytes of {value!r}")
+
+
+def contents(directory: pathlib.Path) -> dict[str, bytes]:
+    """The files of a result."""
+
+    def content(path: pathlib.Path) -> bytes:
+        return written(json.loads(path.read_bytes())) if path.suffix == ".json" else path.read_bytes()
+
+    return {path.name: content(path) for path in sorted(directory.iterdir())}
+
+
+# 3. A call of everything that is public.
+
+_WORDS = splitmix(20261122, 4096)
+#: Floats that show the environment: of every magnitude, and of that of subnormal codes, scales and floats.
+ANY = (_WORDS & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.float32)
+ANY = np.where(np.isfinite(ANY), ANY, np.float32(1.1))
+NEAR = (_WORDS[:2048] % np.uint64(2**24)).astype(np.float32) * np.float32(2**-20) - np.float32(7.3)
+TINY = (_WORDS[:512] % np.uint64(2**23)).astype(np.uint32).view(np.float32)
+MATRIX = np.concatenate([NEAR[:1024], TINY, ANY[:512]]).reshape(16, 128).repeat(2, 0).repeat(2, 1)[:, :128]
+CODES = (_WORDS % np.uint64(0x77)).astype(np.uint8).reshape(64, 64)
+DOUBLES = NEAR.astype(np.float64) * (1 / 3)
+TINY_DOUBLES = DOUBLES * 2.0**-1030
+HALVES = NEAR.astype(np.float16)
+AMAXES = np.abs(np.concatenate([NEAR[:96], TINY[:32], ANY[:32], np.float32([0, 1e-45, 3e38])]))
+RECORDED = (AMAXES.astype(np.float64) * (1 + 2**-30)).tolist()
+SCALE = 1 / 3 + 2**-26  # no float32, and nearer to the one below
+
+
+def _replayed(version: str, algorithm: object = "max", margin: int = 0) -> list[object]:
+    recipe = fp8lab.Delayed(version=version, amax_history_len=4, amax_compute_algo=algorithm, margin=margin)
+    history = fp8lab.AmaxHistory(recipe)
+    seen: list[object] = [recipe]
+    for amax in RECORDED:
+        history.record_amax(amax)
+        history.update_scale()
+        seen += [history.scale, history.scale_inv]
+    return [*seen, history]
+
+
+def _history(change) -> fp8lab.AmaxHistory:
+    history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=3))
+    change(history)
+    return history
+
+
+def _histogram() -> fp8lab.Histogram:
+    return fp8lab.histogram(ANY, "log", low=1e-40, high=1.1e38, count=7)
+
+
+def _quantized(recipe: str, direction: str = "rowwise", **options: object) -> fp8lab.Quantized:
+    x = np.where(np.abs(MATRIX) < 1e30, MATRIX, np.float32(3.3))
+    return fp8lab.quantize(x.repeat(8, 0), recipe, direction=direction, **options)
+
+
+def _all_recipes() -> list[fp8lab.Quantized]:
+    found = []
+    for one in fp8lab.recipes():
+        bits = np.zeros(MATRIX.size * 8, np.uint8) if getattr(one.recipe, "stochastic_rounding", False) else None
+        found.append(_quantized(one.name, random_bits=bits))
+    return found
+
+
+def _products(call) -> list[object]:
+    """Of every model that takes CODES."""
+    return [call(model) for model in fp8lab.models() if model.k and "e4m3" in model.operands and model.scale_block is None]
+
+
+def _of_k(model: fp8lab.MmaModel) -> np.ndarray:
+    return np.ascontiguousarray(CODES.reshape(-1, model.k)[:8])
+
+
+def _out(run, **arguments: object):
+    """An experiment's result, and the files that it writes."""
+    return lambda directory: [run(**arguments), run(**arguments, out=directory)]
+
+
+CASES = {
+    "AmaxHistory": lambda _: [_replayed(one.name) for one in fp8lab.delayed_versions()],
+    "AmaxHistory.copy": lambda _: _history(lambda h: h.record_amax(0.1)).copy(),
+    "AmaxHistory.record_amax": lambda _: [_history(lambda h: h.record_amax(a)) for a in (0.1, 1e-40, SCALE, 2.0**127)],
+    "AmaxHistory.resize_history": lambda _: _history(lambda h: h.resize_history(2)),
+    "AmaxHistory.update_scale": lambda _: [_replayed(v, a, m) for v, a, m in [
+        ("te_current", lambda h: h.max(), 3), ("te_current", lambda h: float(h[0]) / 3, -1), ("te_0_1", "most_recent", 2)]],
+    "AmaxHistory.scale": lambda _: _history(lambda h: setattr(h, "scale", SCALE)),
+    "AmaxHistory.scale_inv": lambda _: _history(lambda h: setattr(h, "scale_inv", 1e-40)),
+    "AmaxHistory.amaxes": lambda _: _history(lambda h: setattr(h, "amaxes", TINY[:3])),
+    "AmaxHistory.position": lambda _: _history(lambda h: setattr(h, "position", 7)),
+    "BestScale": lambda _: fp8lab.BestScale(0.1, 30.5),
+    "Block": lambda _: [fp8lab.Block(rule="te", amax_epsilon=SCALE), fp8lab.Block(amax_epsilon=1e-40)],
+    "ChainDifferences": lambda _: fp8lab.ChainDifferences(1, 0, np.int64([])),
+    "Delayed": lambda _: fp8lab.Delayed(margin=2),
+    "DelayedVersion": lambda _: fp8lab.delayed_versions(),
+    "Distribution": lambda _: fp8lab.distributions(),
+    "ErrorTotals": lambda _: fp8lab.ErrorTotals(),
+    "ErrorTotals.merge": lambda _: _merged(fp8lab.errors(NEAR[:100], NEAR[1:101]), fp8lab.errors(TINY, TINY[::-1])),
+    "Format": lambda _: [fp8lab.Format(4, 3, 7), fp8lab.Format(8, 7, 127, name="own"), fp8lab.Format(4, 3, 7) == fp8lab.Format(4, 3, 8)],
+    "GivenScale": lambda _: [fp8lab.GivenScale(scale=SCALE), _quantized(fp8lab.GivenScale(scale=SCALE))],
+    "Histogram": lambda _: fp8lab.Histogram("linear", -0.1, 0.7, 7, fp8lab.formats()[0]),
+    "Histogram.merge": lambda _: _merged(_histogram(), _histogram()),
+    "Histogram.to_csv": lambda _: _histogram().to_csv(),
+    "JustInTime": lambda _: [fp8lab.JustInTime(amax_epsilon=SCALE), _quantized(fp8lab.JustInTime(amax_epsilon=1e-3))],
+    "MmaModel": lambda _: fp8lab.models(),
+    "MxBlock": lambda _: [_quantized(fp8lab.MxBlock(rule=rule)) for rule in ("te", "floor", "ceil", "even", "rceil")],
+    "NamedRecipe": lambda _: fp8lab.NamedRecipe("own", fp8lab.NvFp4(), "here"),
+    "NvFp4": lambda _: _quantized(fp8lab.NvFp4(with_rht=True), "columnwise"),
+    "Profile": lambda _: [fp8lab.Profile(rounding="upward"), *fp8lab.profiles()],
+    "Quantized": lambda _: _quantized("te_nvfp4"),
+    "Quantized.scales": lambda _: [_quantized("te_mxfp8").scales(layout) for layout in ("compact", "padded", "swizzled")],
+    "__version__": lambda _: fp8lab.__version__,
+    "absolute_error": lambda _: [fp8lab.absolute_error(NEAR[:512], TINY), fp8lab.absolute_error(TINY_DOUBLES[:512], TINY)],
+    "best_scale": lambda _: [fp8lab.best_scale("e2m1", one) for one in ("normal", "uniform")],
+    "cast_to_representable": lambda _: [
+        fp8lab.cast_to_representable(x, "e4m3", scale=scale)
+        for x in (NEAR, TINY, DOUBLES, HALVES) for scale in (SCALE, 2.0**-120)],
+    "chain_differences": lambda _: fp8lab.chain_differences(DOUBLES, "e4m3", via="float16"),
+    "decode": lambda _: [fp8lab.decode(np.arange(2**16).astype(np.uint16), "bfloat16"), fp8lab.decode(CODES, "e8m0")],
+    "delayed_versions": lambda _: fp8lab.delayed_versions(),
+    "dequantize": lambda _: [fp8lab.dequantize(_quantized(name)) for name in ("te_nvfp4", "te_block_1x128", "te_mxfp8")],
+    "distributions": lambda _: fp8lab.distributions(),
+    "encode": lambda _: [
+        fp8lab.encode(x, format, profile=profile, rounding=rounding)
+        for x in (NEAR, TINY, ANY, TINY_DOUBLES, HALVES) for format in ("e5m2", "float16")
+        for profile in ("cuda_satfinite", "ml_dtypes") for rounding in ("nearest_even", "upward")],
+    "errors": lambda _: [fp8lab.errors(NEAR[:512], TINY), fp8lab.errors(TINY, TINY[::-1])],
+    "exact_sqnr_db": lambda _: [fp8lab.exact_sqnr_db("e4m3", one, scale=SCALE) for one in ("normal", "laplace")],
+    "experiments.Result": lambda _: experiments.Result({"a": 0.1}, "a report"),
+    "experiments.accumulate": _out(experiments.accumulate, k=[32, 64], rows=4, columns=4),
+    "experiments.cast": _out(
+        experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),
+    "experiments.delayed": _out(experiments.delayed, history=[4], margin=1),
+    "experiments.double_rounding": _out(experiments.double_rounding, uniform=(0.1, 0.9), size=3000),
+    "experiments.harmonic": _out(experiments.harmonic, formats=["e4m3", "e5m2", "bfloat16"]),
+    "experiments.primer": _out(experiments.primer, in_features=32, out_features=32, rows=32, scale_x=SCALE),
+    "experiments.scaling": _out(
+        experiments.scaling, steps=3, rows=32, columns=128, recipes=["te_mxfp8", "te_nvfp4", "te_block_1x128"]),
+    "experiments.transpose": _out(
+        experiments.transpose, rows=128, columns=128, outlier_rows=(2, SCALE), recipes=["te_mxfp8", "te_block_1x128"]),
+    "experiments.verify_casts": _out(experiments.verify_casts, formats=["e2m1"], roundings=["nearest_even"], chunks=1),
+    "experiments.verify_tensor_cores": _out(experiments.verify_tensor_cores, models=["hopper_wgmma_fp8"], dots=200),
+    "force_target": lambda _: fp8lab.force_target(""),
+    "formats": lambda _: fp8lab.formats(),
+    "gemm": lambda _, q=_quantized("te_mxfp8"): [
+        fp8lab.gemm(CODES, CODES, model="hopper_wgmma_fp8", scale_a=SCALE, scale_b=3e-20, scale_out=1.1, bias=TINY[:64],
+                    promote_k=32, c=MATRIX[:, :64].repeat(2, 0)),
+        fp8lab.gemm(q.codes, q.codes, model="blackwell_mxf8", scale_a=q.scale_codes, scale_b=q.scale_codes),
+        *_products(lambda model: fp8lab.gemm(CODES, CODES[:8], model=model))],
+    "histogram": lambda _: [
+        _histogram(), fp8lab.histogram(ANY), fp8lab.histogram(NEAR, "linear", low=-0.1, high=0.7, count=13),
+        fp8lab.histogram(TINY, "code", format="e4m3"), fp8lab.histogram(TINY, cast_input=TINY)],
+    "mma": lambda _: _products(lambda model: fp8lab.mma(model.name, _of_k(model), _of_k(model))),
+    "model_with": lambda _: fp8lab.model_with("hopper_wgmma_fp8", fraction_bits=20),
+    "models": lambda _: fp8lab.models(),
+    "normal_grid": lambda _: fp8lab.normal_grid(301),
+    "pack_pairs": lambda _: fp8lab.pack_pairs(CODES & 15),
+    "pad_scales": lambda _: fp8lab.pad_scales(CODES),
+    "philox4x32": lambda _: fp8lab.philox4x32([1, 2, 3, 4], [5, 6]),
+    "profiles": lambda _: fp8lab.profiles(),
+    "quantize": lambda _: _all_recipes(),
+    "quantize_both": lambda _: fp8lab.quantize_both(MATRIX.repeat(8, 0), "te_block_1x128", input_type="bfloat16"),
+    "recipes": lambda _: fp8lab.recipes(),
+    "reduced_amax": lambda _: [fp8lab.reduced_amax(AMAXES), fp8lab.reduced_amax(TINY[1:])],
+    "relative_error": lambda _: [fp8lab.relative_error(NEAR[:512], TINY), fp8lab.relative_error(TINY_DOUBLES[:512], NEAR[:512])],
+    "roundings": lambda _: fp8lab.roundings(),
+    "sample": lambda _: [fp8lab.sample(one, 300, seed=5) for one in fp8lab.distributions()],
+    "swizzle_scales": lambda _: fp8lab.swizzle_scales(CODES),
+    "targets": lambda _: fp8lab.targets(),
+    "torch_cpu_uniform": lambda _: fp8lab.torch_cpu_uniform((3, 5), seed=1),
+    "torch_cuda_normal": lambda _: fp8lab.torch_cuda_normal(300, mean=SCALE, std=1 / 3, seed=1, sms=114),
+    "torch_cuda_uniform": lambda _: fp8lab.torch_cuda_uniform(300, seed=1, sms=114),
+    "trace_dot": lambda _: [
+        fp8lab.trace_dot(CODES[0], CODES[1], model="hopper_wgmma_fp8", c=c, got=TINY[3]) for c in (13.3125, TINY[0], NEAR[0])],
+    "ulp_error": lambda _: [fp8lab.ulp_error(NEAR[:512], TINY, format=format) for format in ("float32", "e4m3")],
+    "unpack_pairs": lambda _: fp8lab.unpack_pairs(CODES),
+    "unpad_scales": lambda _: fp8lab.unpad_scales(fp8lab.pad_scales(CODES), CODES.shape),
+    "unswizzle_scales": lambda _: fp8lab.unswizzle_scales(fp8lab.swizzle_scales(CODES), CODES.shape),
+}  # fmt: skip
+
+
+def _merged(one, other):
+    one.merge(other)
+    return one
+
+
+def public() -> dict[str, object]:
+    """Everything that a user can call or set, by name; what is only read is read from every result."""
+    found = {}
+    for prefix, module in [("", fp8lab), ("experiments.", experiments)]:
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.ismodule(value):
+                continue
+            found[prefix + name] = value
+            if inspect.isclass(value):
+                for key, attribute in vars(value).items():
+                    callable_one = callable(attribute) or type(attribute).__name__ == "instancemethod"
+                    if not key.startswith("_") and (callable_one or getattr(attribute, "fset", None)):
+                        if type(attribute).__name__ != "_tuplegetter":
+                            found[f"{prefix}{name}.{key}"] = attribute
+    return found
+
+
+def test_every_public_name_has_a_case():
+    assert sorted(public()) == sorted(CASES)
+
+
+#: Calls that are refused with a number in the message.
+REFUSED = [
+    lambda: fp8lab.GivenScale(scale=-1 / 3),
+    lambda: fp8lab.GivenScale(scale=1e-40),
+    lambda: fp8lab.cast_to_representable(NEAR, "e4m3", scale=-1 / 3),
+    lambda: fp8lab.exact_sqnr_db("e4m3", "normal", scale=-1 / 3),
+    lambda: fp8lab.gemm(CODES, CODES, model="exact", scale_a=float("inf")),
+    lambda: fp8lab.histogram(NEAR, "linear", low=1 / 3, high=-1 / 3),
+    lambda: _history(lambda h: h.record_amax(-1 / 3)),
+    lambda: _replayed("te_current", lambda h: -float(h[0]) - 1e300),
+    lambda: fp8lab.trace_dot(CODES[0], CODES[1], model="hopper_wgmma_fp8", c=1 / 3),
+    lambda: experiments.cast(size=10, scales=[-1 / 3]),
+    lambda: experiments.primer(scale_x=-1 / 3),
+    lambda: experiments.transpose(outlier_rows=(1, float("inf"))),
+    lambda: experiments.double_rounding(low=1.5, high=1 / 3),
+]
+
+
+def _refused(call) -> bytes:
+    try:
+        return b"not refused: " + written(call())
+    except (ValueError, TypeError, RuntimeError) as error:
+        return written(f"{type(error).__name__}: {error}")
+
+
+def results(directory: pathlib.Path) -> dict[str, bytes]:
+    """Of every call its bytes; the files are in ``directory``. After each, the environment is as before."""
+    calls = {name: (lambda case=case, name=name: written(case(directory / name))) for name, case in CASES.items()}
+    calls |= {f"refused {i}": (lambda call=call: _refused(call)) for i, call in enumerate(REFUSED)}
+    for name, value in public().items():
+        if inspect.isfunction(value) and "." not in name.removeprefix("experiments."):
+            calls[f"{name} of nothing"] = lambda value=value: _refused(lambda: value(*[object()] * 9))
+    found = {}
+    for name, call in calls.items():
+        before = control(), locale.localeconv()["decimal_point"]
+        found[name] = call()
+        assert (control(), locale.localeconv()["decimal_point"]) == before, f"{name} changes the environment"
+    return found
+
+
+@pytest.fixture(scope="session")
+def expected(tmp_path_factory):
+    """By the default environment, which refuses what it should."""
+    directory = tmp_path_factory.mktemp("expected")
+    found = results(directory)
+    assert not [value for name, value in found.items() if b"not refused" in value]
+    return found, {path.name: contents(path) for path in directory.iterdir()}
+
+
+ENVIRONMENTS = {
+    "upward": (UPWARD,),
+    "downward": (DOWNWARD,),
+    "toward zero": (TOWARD_ZERO,),
+    "flush": (FLUSH,),
+    "comma": ("comma",),
+    "all": (UPWARD, FLUSH, "comma"),
+    "all in a new thread": (UPWARD, FLUSH, "comma"),
+}
+
+
+@pytest.mark.skipif(platform.machine() not in MACHINES or sys.platform != "linux", reason="how to flush here is not known")
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_no_environment_changes_a_byte(name, expected, tmp_path, request):
+    settings = ENVIRONMENTS[name]
+
+    def run():
+        with Floats(*settings):
+            return results(tmp_path)
+
+    before = locale.setlocale(locale.LC_ALL)
+    if "comma" in settings:
+        locale.setlocale(locale.LC_ALL, request.getfixturevalue("comma"))
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            found = thread.submit(run).result() if "thread" in name else run()
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+    wrong = [call for call in found if found[call] != expected[0][call]]
+    wrong += [f"the files of {path.name}" for path in tmp_path.iterdir() if contents(path) != expected[1][path.name]]
+    assert wrong == [], f"{len(wrong)} of {len(found)} depend on the environment"
