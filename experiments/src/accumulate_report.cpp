@@ -182,12 +182,9 @@ std::string histogram_file(std::size_t row, const AccumulateCurve& curve, long l
 }  // namespace
 
 std::string to_json(const AccumulateResult& result) {
-  Json json{{"experiment", "accumulate"},
-            {"provenance", json_of_provenance(json_of(result.arguments))},
-            {"dots", result.arguments.rows * result.arguments.columns},
-            {"curves", Json::array()}};
+  Json json{{"dots", result.arguments.rows * result.arguments.columns}, {"curves", Json::array()}};
   for (const AccumulateCurve& curve : result.curves) json["curves"].push_back(json_of(curve));
-  return text_of(json);
+  return text_of(json_of_result("accumulate", json_of(result.arguments), json));
 }
 
 std::vector<std::string> file_names_of(const std::vector<AccumulateCurve>& curves, const std::vector<long long>& ks) {

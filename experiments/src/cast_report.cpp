@@ -284,11 +284,9 @@ std::string summary_csv(const CastResult& result) {
 }  // namespace
 
 std::string to_json(const CastResult& result) {
-  Json json{{"experiment", "cast"},    {"provenance", json_of_provenance(json_of(result.arguments))},
-            {"source", result.source}, {"type", name_of(result.type)},
-            {"size", result.size},     {"casts", Json::array()}};
+  Json json{{"source", result.source}, {"type", name_of(result.type)}, {"size", result.size}, {"casts", Json::array()}};
   for (const MeasuredCast& cast : result.casts) json["casts"].push_back(json_of(cast));
-  return text_of(json);
+  return text_of(json_of_result("cast", json_of(result.arguments), json));
 }
 
 std::vector<std::string> file_names_of(const std::vector<Cast>& casts) {

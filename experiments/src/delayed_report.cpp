@@ -266,11 +266,7 @@ std::string summary_csv(const DelayedResult& result) {
 }  // namespace
 
 std::string to_json(const DelayedResult& result) {
-  Json json{{"experiment", "delayed"},
-            {"provenance", json_of_provenance(json_of(result.arguments))},
-            {"steps", result.arguments.trace.steps},
-            {"variants", Json::array()},
-            {"tensors", Json::array()}};
+  Json json{{"steps", result.arguments.trace.steps}, {"variants", Json::array()}, {"tensors", Json::array()}};
   for (const DelayedVariant& variant : result.variants) json["variants"].push_back(json_of(variant));
   for (const ReplayedTensor& tensor : result.tensors) {
     Json replayed = Json::array();
@@ -279,7 +275,7 @@ std::string to_json(const DelayedResult& result) {
     }
     json["tensors"].push_back({{"name", tensor.name}, {"amaxes", json_of(tensor.amaxes)}, {"replayed", replayed}});
   }
-  return text_of(json);
+  return text_of(json_of_result("delayed", json_of(result.arguments), json));
 }
 
 std::vector<std::string> delayed_files() { return {"delayed.json", "scales.csv", "summary.csv"}; }

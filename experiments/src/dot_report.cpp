@@ -386,9 +386,7 @@ std::string to_json(const DotResult& result) {
                    {"zero_rule", name_of(arguments.options.zero_rule)},
                    {"promote_k", arguments.options.promote_k},
                    {"got", arguments.got ? Json(hex(*arguments.got, trace.format)) : Json(nullptr)}};
-  Json json{{"experiment", "dot"},
-            {"provenance", json_of_provenance(given)},
-            {"depth", trace.depth},
+  Json json{{"depth", trace.depth},
             {"word", hex(trace.word, trace.format)},
             {"format", format_name(trace.format)},
             {"value", json_of_number(static_cast<double>(trace.value()))}};
@@ -400,7 +398,7 @@ std::string to_json(const DotResult& result) {
   for (const TraceInstruction& instruction : trace.instructions) {
     json["instructions"].push_back(json_of(instruction, arguments));
   }
-  return text_of(json);
+  return text_of(json_of_result("dot", given, json));
 }
 
 }  // namespace fp8lab::experiments

@@ -80,11 +80,7 @@ std::string csv_of(const DoubleRoundingResult& result, bool examples) {
 }  // namespace
 
 std::string to_json(const DoubleRoundingResult& result) {
-  Json json{{"experiment", "double_rounding"},
-            {"provenance", json_of_provenance(json_of(result.arguments))},
-            {"inputs", result.inputs},
-            {"size", result.size},
-            {"chains", Json::array()}};
+  Json json{{"inputs", result.inputs}, {"size", result.size}, {"chains", Json::array()}};
   for (const Chain& chain : result.chains) {
     Json first = Json::array();
     for (const auto& [input, direct, via] : chain.first) {
@@ -99,7 +95,7 @@ std::string to_json(const DoubleRoundingResult& result) {
                               {"away", chain.count - chain.toward_zero},
                               {"first", first}});
   }
-  return text_of(json);
+  return text_of(json_of_result("double_rounding", json_of(result.arguments), json));
 }
 
 std::vector<std::string> double_rounding_files() {

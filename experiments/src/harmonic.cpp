@@ -67,8 +67,7 @@ std::string to_json(const HarmonicResult& result) {
     formats.push_back(sum.format.name);
     sums.push_back({{"format", sum.format.name}, {"sum", sum.sum}, {"terms", sum.terms}});
   }
-  return text_of(
-      Json{{"experiment", "harmonic"}, {"provenance", json_of_provenance(Json{{"formats", formats}})}, {"sums", sums}});
+  return text_of(json_of_result("harmonic", {{"formats", formats}}, {{"sums", sums}}));
 }
 
 std::string report_of(const HarmonicResult& result, const TextStyle& style) {

@@ -146,9 +146,10 @@ Json json_of(const PrimerArguments& arguments) {
 }  // namespace
 
 std::string to_json(const PrimerResult& result) {
-  Json origin = json_of_provenance(json_of(result.arguments));
-  origin["source"] = "Transformer Engine documentation, Using FP8 with Transformer Engine (fp8_primer.ipynb)";
-  Json json{{"experiment", "primer"}, {"provenance", origin}, {"judged", result.judged}, {"passed", result.passed}};
+  Json json =
+      json_of_result("primer", json_of(result.arguments), {{"judged", result.judged}, {"passed", result.passed}});
+  json["provenance"]["source"] =
+      "Transformer Engine documentation, Using FP8 with Transformer Engine (fp8_primer.ipynb)";
   for (const PrimerTable& table : result.tables) {
     json["tables"][table.name] = table.ours;
     json["published"][table.name] = table.published;

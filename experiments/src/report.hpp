@@ -49,11 +49,24 @@ std::string formatted(const char* format, Args... args) {
           {"total", histogram.total()}};
 }
 
-/// Where a result that `arguments` gave came from.
-[[nodiscard]] inline Json json_of_provenance(const Json& arguments) {
+/// The version of the keys of all results in JSON. A program that reads results checks it: it becomes larger whenever a
+/// key is renamed, removed or gets another meaning. New keys leave it as it is.
+inline constexpr int json_schema = 1;
+
+/// A result in JSON: the experiment, the schema, where the result came from, and then its `content`.
+[[nodiscard]] inline Json json_of_result(std::string_view experiment, const Json& arguments, const Json& content) {
   const Provenance made = provenance();
-  return {{"version", made.version}, {"commit", made.commit}, {"compiler", made.compiler},
-          {"cpu", made.cpu},         {"date", made.date},     {"arguments", arguments}};
+  Json json{{"experiment", experiment},
+            {"schema", json_schema},
+            {"provenance",
+             {{"version", made.version},
+              {"commit", made.commit},
+              {"compiler", made.compiler},
+              {"cpu", made.cpu},
+              {"date", made.date},
+              {"arguments", arguments}}}};
+  json.update(content);
+  return json;
 }
 
 /// As a file's content. What is not UTF-8, in a file name perhaps, is replaced; what is no number becomes null.

@@ -196,11 +196,10 @@ std::string steps_csv(const ScalingResult& result) {
 }  // namespace
 
 std::string to_json(const ScalingResult& result) {
-  Json json{{"experiment", "scaling"}, {"provenance", json_of_provenance(json_of(result.arguments))},
-            {"source", result.source}, {"tensors", result.tensors},
-            {"amax", result.amaxes},   {"recipes", Json::array()}};
+  Json json{
+      {"source", result.source}, {"tensors", result.tensors}, {"amax", result.amaxes}, {"recipes", Json::array()}};
   for (const MeasuredScaling& measured : result.measured) json["recipes"].push_back(json_of(measured));
-  return text_of(json);
+  return text_of(json_of_result("scaling", json_of(result.arguments), json));
 }
 
 std::vector<std::pair<std::string, std::string>> files_of(const ScalingResult& result) {

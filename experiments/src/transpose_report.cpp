@@ -253,12 +253,13 @@ std::string transpose_summary(const TransposeResult& result) {
 }  // namespace
 
 std::string to_json(const TransposeResult& result) {
-  Json json{{"experiment", "transpose"}, {"provenance", json_of_provenance(json_of(result.arguments))},
-            {"source", result.source},   {"type", name_of(result.type)},
-            {"rows", result.rows},       {"columns", result.columns},
+  Json json{{"source", result.source},
+            {"type", name_of(result.type)},
+            {"rows", result.rows},
+            {"columns", result.columns},
             {"recipes", Json::array()}};
   for (const MeasuredTranspose& one : result.recipes) json["recipes"].push_back(json_of(one));
-  return text_of(json);
+  return text_of(json_of_result("transpose", json_of(result.arguments), json));
 }
 
 std::vector<std::string> file_names_of(const TransposeArguments& arguments) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
-#include "fp8lab/experiments/provenance.hpp"
 #include "fp8lab/experiments/verify_casts.hpp"
+#include "report.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -104,25 +103,14 @@ std::string report_of(const VerifyCastsResult& result, const TextStyle& /*style*
 Files files_of(const VerifyCastsResult& result) { return {{"verify_casts.json", to_json(result)}}; }
 
 std::string to_json(const VerifyCastsResult& result) {
-  const Provenance made = provenance();
-  nlohmann::ordered_json json{
-      {"experiment", "verify casts"},
-      {"provenance",
-       {{"version", made.version},
-        {"commit", made.commit},
-        {"compiler", made.compiler},
-        {"cpu", made.cpu},
-        {"date", made.date},
-        {"arguments",
-         {{"all", result.arguments.all}, {"chunks", result.arguments.chunks}, {"seed", result.arguments.seed}}}}},
-      {"passed", result.passed()},
-      {"mismatches", result.mismatches()}};
+  const Json given{{"all", result.arguments.all}, {"chunks", result.arguments.chunks}, {"seed", result.arguments.seed}};
+  Json json{{"passed", result.passed()}, {"mismatches", result.mismatches()}};
   for (const VerifyCastsRow& row : result.rows) {
-    nlohmann::ordered_json entry{{"format", row.format},
-                                 {"profile", row.profile},
-                                 {"rounding", row.rounding},
-                                 {"inputs", row.inputs},
-                                 {"seconds", row.seconds}};
+    Json entry{{"format", row.format},
+               {"profile", row.profile},
+               {"rounding", row.rounding},
+               {"inputs", row.inputs},
+               {"seconds", row.seconds}};
     if (!row.same_as.empty()) entry["same_as"] = row.same_as;
     if (row.digest) entry["digest"] = hex(*row.digest);
     if (row.committed) entry["committed"] = hex(*row.committed);
@@ -136,7 +124,7 @@ std::string to_json(const VerifyCastsResult& result) {
     }
     json["rows"].push_back(entry);
   }
-  return json.dump(1) + '\n';
+  return text_of(json_of_result("verify casts", given, json));
 }
 
 }  // namespace fp8lab::experiments

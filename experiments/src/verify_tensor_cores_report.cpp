@@ -90,13 +90,12 @@ Files files_of(const VerifyTensorCoresResult& result) { return {{"verify_tensor_
 
 std::string to_json(const VerifyTensorCoresResult& result) {
   const VerifyTensorCoresArguments& arguments = result.arguments;
-  Json json{{"experiment", "verify tensor-cores"},
-            {"provenance", json_of_provenance({{"models", arguments.models},
-                                               {"dots", arguments.dots},
-                                               {"seed", arguments.seed},
-                                               {"vectors", json_of_path(arguments.vectors)},
-                                               {"rows", json_of_path(arguments.rows)}})},
-            {"passed", result.passed()},
+  const Json given{{"models", arguments.models},
+                   {"dots", arguments.dots},
+                   {"seed", arguments.seed},
+                   {"vectors", json_of_path(arguments.vectors)},
+                   {"rows", json_of_path(arguments.rows)}};
+  Json json{{"passed", result.passed()},
             {"compared", result.compared()},
             {"mismatches", result.mismatches()},
             {"sources", result.sources},
@@ -110,7 +109,7 @@ std::string to_json(const VerifyTensorCoresResult& result) {
     for (const ProductCheck& check : row.checks) entry["checks"].push_back(json_of(check));
     json["rows"].push_back(entry);
   }
-  return text_of(json);
+  return text_of(json_of_result("verify tensor-cores", given, json));
 }
 
 }  // namespace fp8lab::experiments

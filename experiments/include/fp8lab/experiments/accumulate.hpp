@@ -99,7 +99,7 @@ struct AccumulateResult {
 /// (file name, content)
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const AccumulateResult& result);
 
-/// The result as JSON: experiment, provenance, dots, curves.
+/// The result as JSON: experiment, schema, provenance, dots, curves.
 [[nodiscard]] std::string to_json(const AccumulateResult& result);
 
 /// Tables with a row a curve and a column a K, a picture of error against K, and how to read them, for a terminal.

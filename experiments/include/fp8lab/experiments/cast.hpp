@@ -139,7 +139,7 @@ struct CastResult {
 /// TensorFile throws.
 [[nodiscard]] CastResult run_cast(const CastArguments& arguments, const Progress& progress = {});
 
-/// The result as JSON: experiment, provenance, source, size, casts.
+/// The result as JSON: experiment, schema, provenance, source, size, casts.
 [[nodiscard]] std::string to_json(const CastResult& result);
 
 /// The names of the files that files_of() will give: cast.json, summary.csv with a row a cast, a CSV a histogram.

@@ -72,7 +72,7 @@ struct DoubleRoundingResult {
 /// (file name, content)
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const DoubleRoundingResult& result);
 
-/// The result as JSON: experiment, provenance, inputs, size, chains.
+/// The result as JSON: experiment, schema, provenance, inputs, size, chains.
 [[nodiscard]] std::string to_json(const DoubleRoundingResult& result);
 
 /// A table with a row a chain, and the first inputs that differ, for a terminal.

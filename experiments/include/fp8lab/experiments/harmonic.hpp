@@ -41,7 +41,7 @@ struct HarmonicResult {
 /// (file name, content)
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const HarmonicResult& result);
 
-/// The result as JSON: experiment, provenance, sums.
+/// The result as JSON: experiment, schema, provenance, sums.
 [[nodiscard]] std::string to_json(const HarmonicResult& result);
 
 /// A table with a row a format, for a terminal.

@@ -69,7 +69,7 @@ struct PrimerResult {
 /// whose inverses' product is no normal float32.
 [[nodiscard]] PrimerResult run_primer(const PrimerArguments& arguments, const Progress& progress = {});
 
-/// The result as JSON: experiment, provenance, tables, published, matches, causes, histograms.
+/// The result as JSON: experiment, schema, provenance, tables, published, matches, causes, histograms.
 [[nodiscard]] std::string to_json(const PrimerResult& result);
 
 /// primer.json and one CSV a histogram: (file name, content).

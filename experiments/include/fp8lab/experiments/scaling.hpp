@@ -121,7 +121,7 @@ struct ScalingResult {
 /// break a recipe's blocks, and what TensorFile throws.
 [[nodiscard]] ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& progress = {});
 
-/// The result as JSON: experiment, provenance, source, steps, amax, recipes with their series.
+/// The result as JSON: experiment, schema, provenance, source, steps, amax, recipes with their series.
 [[nodiscard]] std::string to_json(const ScalingResult& result);
 
 /// The names of the files that files_of() will give: scaling.json, summary.csv with a row a recipe, steps.csv with a

@@ -142,7 +142,7 @@ struct TransposeResult {
 /// recipe's blocks, other than two dimensions, float64 and codes, and what TensorFile throws.
 [[nodiscard]] TransposeResult run_transpose(const TransposeArguments& arguments, const Progress& progress = {});
 
-/// The result as JSON: experiment, provenance, source, type, rows, columns, recipes.
+/// The result as JSON: experiment, schema, provenance, source, type, rows, columns, recipes.
 [[nodiscard]] std::string to_json(const TransposeResult& result);
 
 /// The names of the files that files_of() will give: transpose.json, summary.csv with a row a recipe, a CSV a
