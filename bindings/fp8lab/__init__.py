@@ -11,6 +11,7 @@ entry explains it.
 
 import sys
 
+from fp8lab import _interpreter  # noqa: F401  # before anything that is compiled
 from fp8lab import experiments
 from fp8lab._casts import (
     ChainDifferences,

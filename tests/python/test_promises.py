@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises to users that no other file tests: which interpreters import fp8lab, and the keys of results in JSON."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+import fp8lab
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_import_into_a_subinterpreter_is_refused():
+    program = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+try:
+    print(interpreters.run_string(interpreters.create(), "import fp8lab"))
+except Exception as error:
+    print(error)
+"""
+    told = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "subinterpreters are not supported" in told.stdout
+
+
+def test_import_into_a_free_threaded_python_is_refused():
+    program = "import sysconfig; sysconfig.get_config_var = {'Py_GIL_DISABLED': 1}.get; import fp8lab"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "the free-threaded build is not supported" in told.stderr
+
+
+#: What is keyed by data of the machine: the instruction sets that it has.
+DATA = {".rows[].mismatches", ".rows[].first"}
+
+
+def keys_of(value, at=""):
+    """The paths of all keys; a histogram, and what is keyed by data, is one."""
+    if isinstance(value, list):
+        return {path for entry in value for path in keys_of(entry, at + "[]")}
+    if not isinstance(value, dict) or at in DATA:
+        return set()
+    if {"edges", "counts"} <= set(value):
+        return {at + ".<histogram " + ",".join(sorted(value)) + ">"}
+    return {f"{at}.{key}" for key in value} | {path for key, entry in value.items() for path in keys_of(entry, f"{at}.{key}")}
+
+
+def runs():
+    """A small run of every experiment."""
+    x = np.linspace(-4, 4, 64 * 64, dtype=np.float32).reshape(64, 64)
+    run = fp8lab.experiments
+    yield run.primer(rows=16, in_features=16, out_features=16)
+    yield run.cast(size=64, amax=[4], exact=True)
+    yield run.double_rounding(low=1, high=1.001)
+    yield run.accumulate(rows=2, columns=2, k=[32], promote_k=[0])
+    yield run.harmonic(formats=["e5m2"])
+    yield run.delayed({"t": np.float32([1, 2, 3, 4])}, history=[2])
+    yield run.scaling([x, x], recipes=["te_mxfp8"], delayed=["max:2"])
+    yield run.transpose(x, recipes=["te_mxfp8"])
+    yield run.verify_casts(formats=["e2m1"], profiles=["cuda_satfinite"], roundings=["nearest_even"], chunks=1)
+    yield run.verify_tensor_cores(models=["hopper_wgmma_fp8"], dots=10)
+
+
+def test_json_keeps_the_keys_of_its_schema():
+    recorded = json.loads((ROOT / "tests" / "vectors" / "json_schema.json").read_text())
+    results = {result["experiment"]: result for result in runs()}
+    assert {name for name in fp8lab.experiments.__all__ if name != "Result"} == {name.replace(" ", "_").replace("-", "_") for name in results}
+    for name, result in results.items():
+        assert result["schema"] == recorded["schema"]
+        lost = set(recorded["keys"][name]) - keys_of(dict(result))
+        assert not lost, f"{name} lost keys: restore them, or raise json_schema and record them anew: {sorted(lost)}"
+        added = keys_of(dict(result)) - set(recorded["keys"][name])
+        assert not added, f"{name} has new keys, to be recorded in json_schema.json: {sorted(added)}"
