@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module.hpp"
 
+#include <exception>
+#include <new>
+#include <stdexcept>
+
 #include "fp8lab/experiments/provenance.hpp"
 #include "fp8lab/formats/environment.hpp"
 
@@ -29,6 +33,16 @@ py::object call(const py::object& function, const py::tuple& positional, const p
 PYBIND11_MODULE(_core, module) {
   using namespace fp8lab::bindings;
   module.attr("version") = std::string(fp8lab::experiments::version());
+  py::register_local_exception_translator([](std::exception_ptr error) {
+    constexpr const char* out_of_memory = "fp8lab: out of memory; smaller or fewer arrays, or fewer threads, take less";
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+      PyErr_SetString(PyExc_MemoryError, out_of_memory);
+    } catch (const std::length_error&) {  // sizes that no memory has
+      PyErr_SetString(PyExc_MemoryError, out_of_memory);
+    }
+  });
   module.def("call", &call, py::arg("function"), py::arg("positional"), py::arg("named"));
   bind_casts(module);
   bind_random(module);

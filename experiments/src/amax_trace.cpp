@@ -2,22 +2,27 @@
 #include "fp8lab/experiments/amax_trace.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
+#include <functional>
 #include <limits>
+#include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
+#include <streambuf>
 #include <string_view>
+#include <utility>
 
 #include "lists.hpp"
+#include "stored_file.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
 constexpr std::size_t most_amaxes = 1 << 24;
+constexpr std::size_t most_columns = 1 << 16;
+constexpr std::size_t longest_line = 1 << 24;  // names of 256 bytes
 
 /// The whole of a text as a number; none where it is not one that fits.
 template <typename T>
@@ -28,16 +33,19 @@ std::optional<T> number_in(std::string_view text) {
   return value;
 }
 
-/// The fields between commas, without the spaces around them.
-std::vector<std::string> fields_of(std::string_view line) {
-  std::vector<std::string> fields;
-  for (std::size_t first = 0; first <= line.size();) {
+/// Text without the spaces around it.
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view spaces = " \t\r";
+  text.remove_prefix(std::min(text.find_first_not_of(spaces), text.size()));
+  return text.substr(0, text.find_last_not_of(spaces) + 1);
+}
+
+/// The fields between commas, without the spaces around them; of more than `most`, so many and one.
+std::vector<std::string_view> fields_of(std::string_view line, std::size_t most) {
+  std::vector<std::string_view> fields;
+  for (std::size_t first = 0; first <= line.size() && fields.size() <= most;) {
     const std::size_t end = std::min(line.find(',', first), line.size());
-    std::string_view field = line.substr(first, end - first);
-    constexpr std::string_view spaces = " \t\r";
-    field.remove_prefix(std::min(field.find_first_not_of(spaces), field.size()));
-    field = field.substr(0, field.find_last_not_of(spaces) + 1);
-    fields.emplace_back(field);
+    fields.push_back(trimmed(line.substr(first, end - first)));
     first = end + 1;
   }
   return fields;
@@ -63,16 +71,22 @@ ColumnName split_name(const std::string& name) {
 /// Throws unless every tensor has the ranks of the first, or none as it has.
 void check_ranks(const std::vector<TracedTensor>& tensors) {
   const TracedTensor& first = tensors.front();
+  const auto sorted = [](std::vector<int> ranks) {
+    std::ranges::sort(ranks);
+    return ranks;
+  };
+  const std::vector<int> wanted = sorted(first.ranks);
   for (const TracedTensor& tensor : tensors) {
     if (tensor.ranks.empty() != first.ranks.empty()) {
       refuse("either every column or none has a rank: ", tensor.name, " and ", first.name, " differ");
     }
-    for (const auto& [has, lacks] : {std::pair{&first, &tensor}, std::pair{&tensor, &first}}) {
-      for (const int rank : has->ranks) {
-        if (std::ranges::find(lacks->ranks, rank) != lacks->ranks.end()) continue;
-        refuse("column '", lacks->name, "@", rank, "' is missing: ", has->name, " has that rank");
-      }
-    }
+    const std::vector<int> ranks = sorted(tensor.ranks);
+    const auto [own, others] = std::ranges::mismatch(ranks, wanted);
+    if (own == ranks.end() && others == wanted.end()) continue;
+    // The smallest rank that only one of them has.
+    const bool lacks = own == ranks.end() || (others != wanted.end() && *others < *own);
+    refuse("column '", lacks ? tensor.name : first.name, "@", lacks ? *others : *own,
+           "' is missing: ", lacks ? first.name : tensor.name, " has that rank");
   }
 }
 
@@ -82,19 +96,23 @@ struct Layout {
   std::vector<std::size_t> columns;
 };
 Layout layout_of(const std::vector<std::string>& names) {
-  Layout layout;
   if (names.empty()) refuse("a trace must have a column for at least one tensor");
+  if (names.size() > most_columns) refuse("a trace must have at most ", most_columns, " columns, not ", names.size());
+  Layout layout;
+  std::map<std::string, std::size_t, std::less<>> places;
+  std::set<std::pair<std::size_t, int>> seen;  // tensor and rank
   for (const std::string& name : names) {
     const ColumnName split = split_name(name);
-    auto tensor = std::ranges::find(layout.tensors, split.tensor, &TracedTensor::name);
-    const bool is_new = tensor == layout.tensors.end();
-    if (is_new) tensor = layout.tensors.insert(tensor, TracedTensor{split.tensor, {}, {}});
-    const bool is_twice =
-        !is_new && (!split.rank || std::ranges::find(tensor->ranks, *split.rank) != tensor->ranks.end());
+    const auto [place, is_new] = places.try_emplace(split.tensor, layout.tensors.size());
+    if (is_new) layout.tensors.push_back({split.tensor, {}, {}});
+    TracedTensor& tensor = layout.tensors[place->second];
+    const bool is_twice = (!is_new && !split.rank) || !seen.insert({place->second, split.rank.value_or(-1)}).second;
     if (is_twice) refuse("column '", name, "' is there twice");
-    if (!is_new && tensor->ranks.empty()) refuse("either every column or none has a rank: ", split.tensor, " has both");
-    if (split.rank) tensor->ranks.push_back(*split.rank);
-    layout.columns.push_back(static_cast<std::size_t>(tensor - layout.tensors.begin()));
+    if (!is_new && tensor.ranks.empty()) {
+      refuse("either every column or none has a rank: ", split.tensor, " has both");
+    }
+    if (split.rank) tensor.ranks.push_back(*split.rank);
+    layout.columns.push_back(place->second);
   }
   check_ranks(layout.tensors);
   return layout;
@@ -107,43 +125,54 @@ class Reader {
 
   AmaxTrace read() {
     // 1. The header.
-    std::string line;
-    if (!next(line)) fail("it is empty; it must begin with a header, step,tensor,...");
-    std::vector<std::string> names = fields_of(line);
-    if (names.front() != "step") fail("the first column must be called step, not '", names.front(), "'");
-    names.erase(names.begin());
+    if (!next()) fail("it is empty; it must begin with a header, step,tensor,...");
+    const std::vector<std::string_view> header = fields_of(line_, most_columns + 1);
+    if (header.front() != "step") fail("the first column must be called step, not '", header.front(), "'");
+    if (header.size() > most_columns + 1)
+      fail("it has more than ", most_columns, " columns of amaxes, the most allowed");
+    const std::vector<std::string> names(header.begin() + 1, header.end());
     placed([&] { (void)layout_of(names); });
     // 2. A line a step; empty ones may come after the last.
     std::vector<std::vector<float>> columns(names.size());
     std::vector<std::uint64_t> steps;
-    while (next(line)) {
-      if (line.find_first_not_of(" \t\r") == std::string::npos) {
+    while (next()) {
+      if (trimmed(line_).empty()) {
         if (!is_rest_empty()) fail("it is empty");
         break;
       }
-      read_line(fields_of(line), names, steps, columns);
+      read_line(names, steps, columns);
     }
-    if (text_.bad()) throw std::runtime_error("cannot read " + source_);
     if (steps.empty()) fail("there is no step after the header");
     return trace_of_columns(source_, steps, names, columns);
   }
 
  private:
-  bool next(std::string& line) {
-    if (!std::getline(text_, line)) return false;
-    ++line_;
-    return true;
-  }
-  bool is_rest_empty() {
-    for (std::string line; std::getline(text_, line);) {
-      if (line.find_first_not_of(" \t\r") != std::string::npos) return false;
+  /// Whether there is a next line, which is then in line_.
+  bool next() {
+    using Traits = std::streambuf::traits_type;
+    std::streambuf& text = *text_.rdbuf();
+    line_.clear();
+    if (Traits::eq_int_type(text.sgetc(), Traits::eof())) return false;
+    ++number_;
+    for (auto c = text.sbumpc(); !Traits::eq_int_type(c, Traits::eof()) && c != '\n'; c = text.sbumpc()) {
+      if (line_.size() == longest_line)
+        fail("it has more than ", longest_line, " bytes, the most that a line may have");
+      line_ += Traits::to_char_type(c);
     }
     return true;
+  }
+  /// Leaves the number of the line as it is.
+  bool is_rest_empty() {
+    const std::size_t number = number_;
+    bool is_empty = true;
+    while (is_empty && next()) is_empty = trimmed(line_).empty();
+    number_ = number;
+    return is_empty;
   }
 
   template <typename... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    refuse(source_, ", line ", std::max<std::size_t>(line_, 1), ": ", parts...);
+    refuse(source_, ", line ", std::max<std::size_t>(number_, 1), ": ", parts...);
   }
   template <typename Work>
   void placed(const Work& work) const {
@@ -154,18 +183,18 @@ class Reader {
     }
   }
 
-  void read_line(const std::vector<std::string>& fields, const std::vector<std::string>& names,
-                 std::vector<std::uint64_t>& steps, std::vector<std::vector<float>>& columns) const {
-    if (fields.size() != names.size() + 1) {
-      fail("it has ", fields.size(), " fields, and the header has ", names.size() + 1);
-    }
+  void read_line(const std::vector<std::string>& names, std::vector<std::uint64_t>& steps,
+                 std::vector<std::vector<float>>& columns) const {
+    const auto count = static_cast<std::size_t>(std::ranges::count(line_, ',')) + 1;
+    if (count != names.size() + 1) fail("it has ", count, " fields, and the header has ", names.size() + 1);
+    const std::vector<std::string_view> fields = fields_of(line_, count);
     const auto step = number_in<std::uint64_t>(fields.front());
     if (!step) fail("step must be a whole number, not '", fields.front(), "'");
     if (!steps.empty() && *step <= steps.back()) fail("step ", *step, " must come after ", steps.back());
     if ((steps.size() + 1) * names.size() > most_amaxes) fail("there are more than ", most_amaxes, " amaxes");
     steps.push_back(*step);
     for (std::size_t column = 0; column < names.size(); ++column) {
-      const std::string& field = fields[column + 1];
+      const std::string_view field = fields[column + 1];
       const auto amax = number_in<float>(field);
       if (!amax) fail("column ", names[column], ": '", field, "' is no number that float32 holds");
       if (std::signbit(*amax)) fail("column ", names[column], ": an amax must not be negative, and is ", field);
@@ -175,7 +204,8 @@ class Reader {
 
   std::istream& text_;
   std::string source_;
-  std::size_t line_ = 0;
+  std::string line_;
+  std::size_t number_ = 0;  // of the line
 };
 
 }  // namespace
@@ -200,15 +230,8 @@ AmaxTrace trace_of_columns(const std::string& source, const std::vector<std::uin
 AmaxTrace parse_amax_trace(std::istream& text, const std::string& source) { return Reader(text, source).read(); }
 
 AmaxTrace read_amax_trace(const std::filesystem::path& file) {
-  const auto fail = [&](const std::string& why) {
-    throw std::runtime_error("cannot read " + file.string() + ": " + why);
-  };
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error)) fail("it is a directory");
-  errno = 0;
-  std::ifstream text(file, std::ios::binary);
-  if (!text.is_open()) fail(std::strerror(errno));
-  return parse_amax_trace(text, file.string());
+  FileStream text(file);
+  return parse_amax_trace(text, in_one_line(file.native()));
 }
 
 AmaxTrace example_amax_trace() {

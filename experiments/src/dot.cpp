@@ -100,6 +100,10 @@ void add_candidates(std::vector<DotCandidate>& candidates, const Sides& sides, c
 }  // namespace
 
 DotResult run_dot(const DotArguments& arguments, const Progress& progress) {
+  for (const DotOperand* operand : {&arguments.a, &arguments.b}) {
+    const std::size_t depth = operand->codes.size();
+    if (depth > most_depth) refuse("a dot product may have at most ", most_depth, " elements a side, not ", depth);
+  }
   const Sides sides(arguments);
   DotResult result{arguments, sides.trace(arguments.model, arguments.options), {}, {}};
   const Format& format = result.trace.format;

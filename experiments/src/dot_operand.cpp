@@ -111,6 +111,9 @@ DotOperand operand_of_file(const Format& format, const std::filesystem::path& pa
   const std::string name = printable(path.native());
   if (file.shape().size() != 2) refuse(name, " must hold a matrix, not ", file.shape().size(), " dimensions");
   if (row >= file.shape()[0]) refuse(name, " has ", file.shape()[0], " rows, from 0 on, and no row ", row);
+  if (file.shape()[1] > most_depth) {
+    refuse(name, " has rows of ", file.shape()[1], " elements; a dot product may have at most ", most_depth);
+  }
   const std::string what = "row " + std::to_string(row) + " of " + name;
   const auto as = [&]<typename T>(T /*of*/) {
     const std::vector<T> values = row_of<T>(file, row);

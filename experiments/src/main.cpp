@@ -5,6 +5,7 @@
 #include <clocale>
 #include <csignal>
 #include <cstdio>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 
@@ -63,6 +64,13 @@ int fail(std::string reason) {
   return bad_input;
 }
 
+/// The same without taking memory. `command` may be anything.
+int fail_for_memory(const char* command) {
+  std::fprintf(stderr, "fp8lab: out of memory in %.16s; smaller or fewer tensors, or fewer threads, take less\n",
+               command);
+  return bad_input;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -70,6 +78,10 @@ int main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
   try {
     return parse_and_run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return fail_for_memory(argv[1]);    // without a command, nothing takes memory
+  } catch (const std::length_error&) {  // sizes that no memory has
+    return fail_for_memory(argv[1]);
   } catch (const std::exception& error) {
     return fail(error.what());
   } catch (...) {

@@ -3,15 +3,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
+#include "stored_file.hpp"
 #include "tensor_header.hpp"
 
 namespace fp8lab::experiments {
@@ -21,37 +19,6 @@ namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little,
               "the elements of both formats are read as they lie in memory");
-
-/// Any bytes in JSON's quotes and escapes: text in UTF-8, without control characters.
-std::string escaped(std::string_view text, bool ascii) {
-  return nlohmann::json(text).dump(-1, ' ', ascii, nlohmann::json::error_handler_t::replace);
-}
-
-/// How a path is called in messages: as it is, but in one line.
-std::string in_one_line(std::string_view path) {
-  const std::string text = escaped(path, false);
-  return text.substr(1, text.size() - 2);
-}
-
-std::string cannot_read(std::string_view file, std::string_view reason) {
-  return std::string("cannot read ").append(file).append(": ").append(reason);
-}
-
-std::unique_ptr<std::istream> open(const fs::path& path) {
-  const auto fail = [&](std::string_view reason) {
-    throw std::runtime_error(cannot_read(in_one_line(path.native()), reason));
-  };
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found) fail("there is no such file");
-  if (status.type() == fs::file_type::none) fail(error.message());
-  if (fs::is_directory(status)) fail("it is a directory");
-  if (!fs::is_regular_file(status)) fail("it is not a regular file");
-  errno = 0;
-  auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
-  if (!file->is_open()) fail(std::strerror(errno));
-  return file;
-}
 
 TensorHeader read_header(Bytes bytes, std::string_view tensor) {
   constexpr std::string_view npy = "\x93NUMPY";
@@ -81,7 +48,8 @@ std::string_view name_of(ElementType type) {
 
 std::string printable(std::string_view text) {
   constexpr std::size_t most = 80;
-  return escaped(text.substr(0, most), true) + (text.size() > most ? "..." : "");
+  return nlohmann::json(text.substr(0, most)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
+         (text.size() > most ? "..." : "");
 }
 
 std::uint64_t bytes_of(ElementType type) {
@@ -143,7 +111,8 @@ std::uint64_t Bytes::number(std::uint64_t at, std::uint64_t length) {
 void Bytes::fail(std::string_view reason) const { throw std::runtime_error(cannot_read(called_, reason)); }
 void Bytes::refuse(std::string_view reason) const { throw std::invalid_argument(cannot_read(called_, reason)); }
 
-TensorFile::TensorFile(const fs::path& path, std::string_view tensor) : TensorFile(open(path), path.native(), tensor) {}
+TensorFile::TensorFile(const fs::path& path, std::string_view tensor)
+    : TensorFile(std::make_unique<FileStream>(path), path.native(), tensor) {}
 
 TensorFile::TensorFile(std::unique_ptr<std::istream> content, std::string_view called, std::string_view tensor)
     : content_(std::move(content)),

@@ -273,7 +273,7 @@ expect(2 "^$" "${line}unknown amax_compute_algo 'mean'; known: max, most_recent\
 expect(2 "^$" "${line}unknown version of delayed scaling 'te_9'; known: te_0_1, [^\n]*torchao\n$" ${delayed} --versions te_9)
 expect(2 "^$" "${line}delayed scaling is for e4m3 and e5m2, not e2m1\n$" ${delayed} --formats e2m1)
 expect(2 "^$" "${line}margin must be from -62 to 62, not 63\n$" ${delayed} --margin 63)
-expect(2 "^$" "${line}cannot read [^\n]*none.csv: No such file[^\n]*\n$" delayed --amax ${WORK}/none.csv)
+expect(2 "^$" "${line}cannot read [^\n]*none.csv: there is no such file\n$" delayed --amax ${WORK}/none.csv)
 expect(2 "^$" "${line}cannot read [^\n]*: it is a directory\n$" delayed --amax ${WORK})
 foreach(case "step,x|1,abc@line 2: column x: 'abc' is no number" "step,x,y|1,2@line 2: it has 2 fields, and the header has 3"
              "step,x|1,2,3@line 2: it has 3 fields" "@line 1: it is empty" "step,x@line 1: there is no step"
@@ -370,10 +370,10 @@ expect(3 "sm90a.wgmma.k32.f32.e4m3.e4m3: 1 wrong; first dot product 0 gives 4743
 expect(3 "^$" "^$" verify tensor-cores --quiet ${wgmma} --vectors ${WORK}/wrong.json)
 string(SUBSTRING "${text}" 0 100000 text)
 file(WRITE ${WORK}/cut.json "${text}")
-expect(2 "^$" "${line}cut.json\": it is no JSON, or not all of it\n$" verify tensor-cores --vectors ${WORK}/cut.json)
-expect(2 "^$" "${line}wrong.json\": its JSON does not have the form of rows measured on GPUs\n$"
+expect(2 "^$" "${line}cut.json: it is no JSON, or not all of it\n$" verify tensor-cores --vectors ${WORK}/cut.json)
+expect(2 "^$" "${line}wrong.json: its JSON does not have the form of rows measured on GPUs\n$"
        verify tensor-cores --rows ${WORK}/wrong.json)
-expect(2 "^$" "${line}no-such-file\": No such file or directory\n$" verify tensor-cores --rows no-such-file)
+expect(2 "^$" "${line}no-such-file: there is no such file\n$" verify tensor-cores --rows no-such-file)
 expect(2 "^$" "${line}unknown model 'x'; known: [^\n]*\n$" verify tensor-cores --models x)
 expect(2 "^$" "${line}dots must be from 1 to 2\\^40, not 0\n$" verify tensor-cores --dots 0)
 

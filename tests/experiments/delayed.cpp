@@ -63,7 +63,7 @@ TEST_CASE("a trace is read as it is written") {
     const Scratch scratch;
     std::ofstream(scratch.path / "t.csv") << "step,x\n1,2\n";
     CHECK(read_amax_trace(scratch.path / "t.csv").tensors[0].amaxes[0] == Floats{2});
-    CHECK_THROWS_WITH(read_amax_trace(scratch.path / "none.csv"), ContainsSubstring("none.csv: No such file"));
+    CHECK_THROWS_WITH(read_amax_trace(scratch.path / "none.csv"), ContainsSubstring("none.csv: there is no such file"));
     CHECK_THROWS_WITH(read_amax_trace(scratch.path), ContainsSubstring("it is a directory"));
     std::ofstream(scratch.path / "t.csv") << "step,x\n1,?\n";
     CHECK_THROWS_WITH(read_amax_trace(scratch.path / "t.csv"), ContainsSubstring("t.csv, line 2: column x: '?'"));

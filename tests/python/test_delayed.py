@@ -362,7 +362,7 @@ def test_bad_states_are_named():
         ({"trace": {"x": np.float32([1]), "y": np.float32([1, 2])}}, ValueError, "column y has 2 amaxes, and there are 1 steps"),
         ({"trace": {"x": np.float32([-1])}}, ValueError, "column x: an amax must not be negative, and is -1"),
         ({"trace": {"x@0": np.float32([1]), "x@1": np.float32([1]), "y@1": np.float32([1])}}, ValueError, "'y@0' is missing"),
-        ({"trace": "/nowhere/trace.csv"}, OSError, "cannot read /nowhere/trace.csv: No such file"),
+        ({"trace": "/nowhere/trace.csv"}, OSError, "cannot read /nowhere/trace.csv: there is no such file"),
         ({"formats": "e2m1"}, ValueError, "for e4m3 and e5m2, not e2m1"),
         ({"versions": []}, ValueError, "versions must have at least one entry"),
         ({"versions": "te_9"}, ValueError, "known: te_0_1"),

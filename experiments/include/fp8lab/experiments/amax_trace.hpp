@@ -26,8 +26,8 @@ struct AmaxTrace {
 /// A trace of columns of amaxes, which have an entry a step. Columns are called "tensor", or "tensor@rank" where each
 /// tensor has a column for every rank.
 ///
-/// Throws std::invalid_argument for an empty trace, steps that do not ascend, columns of other sizes, names that are
-/// empty, not printable or there twice, a rank that is missing, and negative amaxes.
+/// Throws std::invalid_argument for an empty trace, steps that do not ascend, more than 2^16 columns, columns of other
+/// sizes, names that are empty, not printable or there twice, a rank that is missing, and negative amaxes.
 [[nodiscard]] AmaxTrace trace_of_columns(const std::string& source, const std::vector<std::uint64_t>& steps,
                                          const std::vector<std::string>& names,
                                          const std::vector<std::vector<float>>& columns);
@@ -36,11 +36,11 @@ struct AmaxTrace {
 /// CR LF; "inf" and "nan" are amaxes. `source` is what messages call it.
 ///
 /// Throws std::invalid_argument that names source, line and column for what trace_of_columns() refuses, and for text
-/// where a number has to be, numbers that float32 cannot hold, lines with too few or too many fields, and more than
-/// 2^24 amaxes.
+/// where a number has to be, numbers that float32 cannot hold, lines with too few or too many fields, lines of more
+/// than 2^24 bytes, and more than 2^24 amaxes. One line is in memory at a time, beside the amaxes.
 [[nodiscard]] AmaxTrace parse_amax_trace(std::istream& text, const std::string& source);
 
-/// The same from a file. Throws std::runtime_error where it cannot be read.
+/// The same from a regular file. Throws std::runtime_error where it cannot be read.
 [[nodiscard]] AmaxTrace read_amax_trace(const std::filesystem::path& file);
 
 /// A small trace to look at where no file is at hand: 48 steps of tensors called stationary, drifting (an eighth more

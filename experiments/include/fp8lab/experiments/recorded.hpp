@@ -39,6 +39,9 @@ struct Recorded {
 /// Reads vectors as tests/vectors/mma_sim.json has them: JSON, plain or gzipped, with `source`, `groups` of rows
 /// [a, b, c, d] or [a, b, scale_a, scale_b, c, d], and `chains` of rows [a, b, fast, promoted], all in hexadecimal.
 ///
+/// The JSON is followed as it is unpacked, so that the rows alone are held. At most 2^26 bytes of JSON, 2^12 groups and
+/// 2^20 rows are read: less than 1 GB of memory, whatever the file.
+///
 /// Throws std::runtime_error, one line with the file's name, where it cannot be read or is not of that form.
 [[nodiscard]] Recorded read_vectors(const std::filesystem::path& path);
 
