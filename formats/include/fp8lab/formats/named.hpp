@@ -14,6 +14,11 @@ struct Named {
   Value value;
   std::string_view words = {};
 };
+// Clang before 17 deduces no arguments of an aggregate by itself.
+template <typename Value>
+Named(std::string_view, Value) -> Named<Value>;
+template <typename Value>
+Named(std::string_view, Value, std::string_view) -> Named<Value>;
 
 /// The entry of `entries` whose `name` member is `name`. Throws std::invalid_argument that says what kind of thing was
 /// looked up and lists every known name.
