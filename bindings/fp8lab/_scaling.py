@@ -183,7 +183,8 @@ class NvFp4:
     with_rht : bool
         Columnwise, every 16 elements along K are turned by a random Hadamard matrix first.
     round_rht : bool
-        What it gives is rounded to bfloat16, as by the unfused kernels.
+        With ``with_rht``: what the matrix gives is rounded to bfloat16 before its amax is taken, as by all kernels since 2.8. False:
+        not rounded, as by the fused kernels with NVTE_USE_FAST_MATH=1 (from 2.12).
     nan : str
         ``dropped``: a NaN does not count; ``counted``: it makes its block's scale NaN.
     """
@@ -191,7 +192,7 @@ class NvFp4:
     with_2d_quantization: bool = False
     stochastic_rounding: bool = False
     with_rht: bool = False
-    round_rht: bool = False
+    round_rht: bool = True
     nan: str = "dropped"
 
     def __post_init__(self) -> None:

@@ -142,6 +142,7 @@ std::string words(const NvFp4& recipe) {
   text += size_text(recipe.with_2d_quantization ? 16 : 1, 16) + " and a float32 scale of the tensor";
   if (recipe.stochastic_rounding) text += ", rounded stochastically";
   if (recipe.with_rht) text += ", turned by a Hadamard matrix where columnwise";
+  if (recipe.with_rht && recipe.round_rht) text += " and rounded to bfloat16";
   if (recipe.nan == NanInAmax::counted) text += "; a NaN makes its block's scale NaN";
   return text;
 }
@@ -177,7 +178,7 @@ void check_one(const Block& recipe) {
   }
 }
 void check_one(const NvFp4& recipe) {
-  if (recipe.round_rht && !recipe.with_rht) throw std::invalid_argument("round_rht is for with_rht only");
+  if (!recipe.round_rht && !recipe.with_rht) throw std::invalid_argument("round_rht is for with_rht only");
 }
 
 }  // namespace

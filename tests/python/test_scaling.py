@@ -249,6 +249,7 @@ def test_recipes_are_records_that_explain_themselves():
      (lambda: JustInTime(axis="column"), ValueError, "unknown axis 'column'"),
      (lambda: JustInTime(amax_epsilon="x"), TypeError, "amax_epsilon must be a number, not str"),
      (lambda: JustInTime(force_pow_2_scales=1), TypeError, "force_pow_2_scales must be True or False, not int"),
+     (lambda: NvFp4(round_rht=False), ValueError, "round_rht is for with_rht only"),
      (lambda: GivenScale(scale=0), ValueError, "scale must be positive and finite, not 0"),
      (lambda: GivenScale(scale=float("nan")), ValueError, "not nan"),
      (lambda: GivenScale(scale=-1), ValueError, "scale must be positive and finite, not -1"),

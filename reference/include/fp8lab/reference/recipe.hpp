@@ -112,8 +112,10 @@ struct Block {
 struct NvFp4 {
   bool with_2d_quantization = false;  ///< blocks of 16 x 16, which both directions share
   bool stochastic_rounding = false;   ///< with the caller's random bits
-  bool with_rht = false;   ///< columnwise, every 16 elements along K are turned by a random Hadamard matrix first
-  bool round_rht = false;  ///< what it gives is rounded to bfloat16, as by the unfused kernels
+  bool with_rht = false;  ///< columnwise, every 16 elements along K are turned by a random Hadamard matrix first
+  /// With with_rht, what the matrix gives is rounded to bfloat16 before its amax is taken, as by all kernels since 2.8;
+  /// false: not rounded, as by the fused ones with NVTE_USE_FAST_MATH=1 (from 2.12).
+  bool round_rht = true;
   NanInAmax nan = NanInAmax::dropped;  ///< counted: a NaN makes its block's scale NaN
 
   friend bool operator==(const NvFp4&, const NvFp4&) = default;
