@@ -55,7 +55,8 @@ class JustInTime:
     amax_epsilon : float
         Of rule ``te``: what smaller amaxes count as.
     force_pow_2_scales : bool
-        The scale's mantissa is cleared.
+        ``te``: the scale's mantissa is cleared. ``torchao``: 2^floor(log2(scale)) with log2 in float32, as PyTorch computes it
+        on a CPU: a scale within 44 * 2^-24 below a power of two may become that power (never of a bfloat16 amax).
     """
 
     format: str | Format = "e4m3"
@@ -91,7 +92,7 @@ class MxBlock:
     rule : str
         How the block's amax becomes the scale. ``te``: fl(amax * fl(1 / largest)) rounded up to a power of two; ``floor``: the
         power of two at or below amax over that of the largest value, as OCP MX has it; ``ceil``: at or above; ``even``: that
-        of amax rounded to the format's mantissa; ``rceil``: as te, but NaN where it is not finite.
+        of amax rounded to the format's mantissa; ``rceil``: torchao's after 0.18, as te, but NaN where it is not finite.
     enable_2d_quantization : bool
         Blocks of 32 x 32, which both directions share.
     nan : str
@@ -100,7 +101,8 @@ class MxBlock:
         -0 is quantized to +0, as by kernels whose multiply is an fma with +0.
     edges : str
         What the codes 00, FE and FF of E8M0 mean: ``specified``, ``te_before_2_19``, ``te_before_2_13`` or
-        ``torchao_0_18`` (which also has an infinite amax make a scale that is not NaN).
+        ``torchao_0_18``, where also an infinite amax makes a scale that is not NaN, the numbers beside a NaN are
+        quantized to 0 (but by ``rceil``), and ``rceil`` is 2^ceil(log2(amax / largest)) with log2 in float32.
     """
 
     format: str | Format = "e4m3"
@@ -143,7 +145,7 @@ class Block:
     amax_epsilon : float
         Of rule ``te``: what smaller amaxes count as.
     force_pow_2_scales : bool
-        The scale is rounded down (scale_inv up) to a power of two.
+        The scale is rounded down (scale_inv up) to a power of two; of ``torchao`` as JustInTime's.
     """
 
     format: str | Format = "e4m3"

@@ -43,6 +43,9 @@ CastPolicy policy_of(const Recipe& recipe) {
       case BlockRule::deepseek_2025: return {};
     }
   }
+  // A block of torchao 0.18 with a NaN keeps the NaN's sign, but by rceil, where it is the product's of two.
+  const auto* mx = std::get_if<MxBlock>(&recipe);
+  if (mx != nullptr && mx->edges == E8m0Edges::torchao_0_18 && mx->rule != MxRule::rceil) return clamped;
   const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
   if (nvfp4 != nullptr && nvfp4->stochastic_rounding) return {.rounding = Rounding::stochastic};
   return {};

@@ -40,7 +40,10 @@ constexpr std::array e8m0_edges{
           "blocks with scale 00 are multiplied by 1, with FE by 0, with FF by -infinity; 00 and FF dequantize as 0 and "
           "infinity"},
     Named{"torchao_0_18", E8m0Edges::torchao_0_18,
-          "blocks with scale 00 are multiplied by 2^126 (rceil: by 1), and an infinite amax makes no scale NaN"}};
+          "blocks with scale 00 are multiplied by 2^126, with FF by 0, and an infinite amax makes no scale NaN"}};
+constexpr std::string_view torchao_0_18_rceil = "amax / largest, rounded up to a power of two by its float32 log2";
+constexpr std::string_view torchao_0_18_rceil_edges =
+    "blocks with scale 00 are multiplied by 1, and an infinite amax makes no scale NaN";
 constexpr std::array nans_in_amax{Named{"dropped", NanInAmax::dropped}, Named{"counted", NanInAmax::counted}};
 
 template <typename Entries, typename Value>
@@ -58,14 +61,15 @@ constexpr std::string_view te_block =
     "NVIDIA/TransformerEngine, Float8BlockScaling; as in DeepSeek-V3, arXiv 2412.19437";
 constexpr std::string_view te_nvfp4 = "NVIDIA/TransformerEngine, NVFP4BlockScaling; NVIDIA, arXiv 2509.25149";
 constexpr std::string_view ocp = "OCP Microscaling Formats (MX) 1.0";
-constexpr std::string_view torchao_mx = "pytorch/ao, torchao/prototype/mx_formats/mx_tensor.py";
+constexpr std::string_view torchao_mx = "pytorch/ao after 0.18 (36027d8), torchao/prototype/mx_formats/mx_tensor.py";
+constexpr std::string_view torchao_0_18_mx = "pytorch/ao 0.18.0, torchao/prototype/mx_formats/mx_tensor.py";
 constexpr std::string_view torchao_float8 = "pytorch/ao, torchao/float8/float8_utils.py";
 constexpr std::string_view deepseek = "deepseek-ai/DeepSeek-V3, inference/kernel.py";
 constexpr std::string_view deepgemm = "deepseek-ai/DeepGEMM, deep_gemm/utils/math.py";
 constexpr std::string_view torchao_block = "pytorch/ao, torchao/prototype/blockwise_fp8_training";
 
-constexpr MxBlock torchao_mx_block(MxRule rule, const Format& format = e4m3) {
-  return {.format = format, .rule = rule, .nan = NanInAmax::counted};
+constexpr MxBlock torchao_mx_block(MxRule rule, E8m0Edges edges = E8m0Edges::specified) {
+  return {.rule = rule, .nan = NanInAmax::counted, .edges = edges};
 }
 
 constexpr std::array named_recipes{
@@ -88,6 +92,10 @@ constexpr std::array named_recipes{
     NamedRecipe{"torchao_mxfp8_ceil", torchao_mx_block(MxRule::ceil), torchao_mx},
     NamedRecipe{"torchao_mxfp8_even", torchao_mx_block(MxRule::even), torchao_mx},
     NamedRecipe{"torchao_mxfp8_rceil", torchao_mx_block(MxRule::rceil), torchao_mx},
+    NamedRecipe{"torchao_0_18_mxfp8_floor", torchao_mx_block(MxRule::floor, E8m0Edges::torchao_0_18), torchao_0_18_mx},
+    NamedRecipe{"torchao_0_18_mxfp8_ceil", torchao_mx_block(MxRule::ceil, E8m0Edges::torchao_0_18), torchao_0_18_mx},
+    NamedRecipe{"torchao_0_18_mxfp8_even", torchao_mx_block(MxRule::even, E8m0Edges::torchao_0_18), torchao_0_18_mx},
+    NamedRecipe{"torchao_0_18_mxfp8_rceil", torchao_mx_block(MxRule::rceil, E8m0Edges::torchao_0_18), torchao_0_18_mx},
     NamedRecipe{"te_block_1x128", Block{}, te_block},
     NamedRecipe{"te_block_128x128", Block{.rows = 128}, te_block},
     NamedRecipe{"te_block_1x128_fp32", Block{.force_pow_2_scales = false}, te_block},
@@ -112,6 +120,8 @@ std::string number_text(float x) {
   return text.str();
 }
 
+constexpr const char* by_log2 = " by its float32 log2";
+
 std::string words(const GivenScale& recipe) {
   return format_name(recipe.format) + ", one scale for the tensor: " + number_text(recipe.scale);
 }
@@ -120,22 +130,25 @@ std::string words(const JustInTime& recipe) {
   text += recipe.axis == Axis::tensor ? "the tensor: " : "a row: ";
   text += entry_of(just_in_time_rules, recipe.rule).words;
   if (recipe.amax_epsilon != 0) text += ", amax at least " + number_text(recipe.amax_epsilon);
-  return text + (recipe.force_pow_2_scales ? ", rounded down to a power of two" : "");
+  if (recipe.force_pow_2_scales) text += ", rounded down to a power of two";
+  return text + (recipe.force_pow_2_scales && recipe.rule == JustInTimeRule::torchao ? by_log2 : "");
 }
 std::string words(const MxBlock& recipe) {
   std::string text = format_name(recipe.format) + ", an E8M0 scale for ";
   text += size_text(recipe.enable_2d_quantization ? 32 : 1, 32) + ": ";
-  text += entry_of(mx_rules, recipe.rule).words;
+  const bool rceil_0_18 = recipe.rule == MxRule::rceil && recipe.edges == E8m0Edges::torchao_0_18;
+  text += rceil_0_18 ? torchao_0_18_rceil : entry_of(mx_rules, recipe.rule).words;
   if (recipe.nan == NanInAmax::counted) text += "; a NaN makes its block NaN";
   if (recipe.drop_negative_zero) text += "; -0 becomes +0";
-  if (recipe.edges != E8m0Edges::specified) text += "; " + std::string(entry_of(e8m0_edges, recipe.edges).words);
-  return text;
+  if (recipe.edges == E8m0Edges::specified) return text;
+  return text + "; " + std::string(rceil_0_18 ? torchao_0_18_rceil_edges : entry_of(e8m0_edges, recipe.edges).words);
 }
 std::string words(const Block& recipe) {
   std::string text = format_name(recipe.format) + ", a float32 scale for ";
   text += size_text(recipe.rows, recipe.columns) + ": " + std::string(entry_of(block_rules, recipe.rule).words);
   if (recipe.amax_epsilon != 0) text += ", amax at least " + number_text(recipe.amax_epsilon);
-  return text + (recipe.force_pow_2_scales ? ", a power of two" : "");
+  if (recipe.force_pow_2_scales) text += ", a power of two";
+  return text + (recipe.force_pow_2_scales && recipe.rule == BlockRule::torchao ? by_log2 : "");
 }
 std::string words(const NvFp4& recipe) {
   std::string text = "e2m1, an E4M3 scale for ";

@@ -10,6 +10,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/targets.hpp"
+#include "torch_log2.hpp"
 #include "vector_tile_scale.hpp"
 
 namespace fp8lab {
@@ -44,7 +45,7 @@ float te_scale(float amax, float largest, float epsilon, bool power_of_two, floa
 float torchao_scale(float amax, float largest, bool power_of_two) {
   const double limited = amax < torchao_least ? torchao_least : static_cast<double>(amax);
   const auto scale = static_cast<float>(static_cast<double>(largest) / limited);
-  return power_of_two ? without_mantissa(scale) : scale;
+  return power_of_two ? power_by_log2(scale) : scale;
 }
 
 /// The exponent field without its bias: -127 for subnormals and zero.
@@ -59,6 +60,13 @@ std::uint32_t e8m0_up(std::uint32_t bits) {
   return bits > 0x7F800000U ? 255 : limited;
 }
 
+/// The same by ceil(log2 x) in float32, as torchao 0.18 has it, for the bits of an x >= 0, infinite or NaN.
+std::uint32_t e8m0_up_by_log2(std::uint32_t bits) {
+  if (bits > 0x7F800000U) return 255;
+  if (bits == 0 || bits == 0x7F800000U) return bits == 0 ? 0 : 254;
+  return static_cast<std::uint32_t>(std::clamp(ceil_log2(bits), -127, 127) + 127);
+}
+
 /// Half the spacing of a format's numbers from 1 to 2, in units of a float32's last bit.
 std::uint32_t half_spacing(const Format& format) { return std::uint32_t{1} << (22 - format.mantissa_bits); }
 
@@ -69,19 +77,19 @@ std::uint32_t mx_code_by(const MxBlock& recipe, std::uint32_t amax, float larges
   const auto power = [&](std::uint32_t field) {
     return static_cast<std::uint32_t>(std::clamp(static_cast<int>(field) - emax, 0, 255));
   };
-  const bool nan_alone = recipe.edges == E8m0Edges::torchao_0_18;
+  const bool released = recipe.edges == E8m0Edges::torchao_0_18;
   const auto ratio = std::bit_cast<std::uint32_t>(std::bit_cast<float>(amax) * (1 / largest));
   const std::uint32_t rounded = amax + half_spacing(recipe.format);
-  const std::uint32_t last = nan_alone ? 0x7F800000U : 0x7F7FFFFFU;
+  const std::uint32_t last = released ? 0x7F800000U : 0x7F7FFFFFU;
   switch (kRule) {
     case MxRule::te: return e8m0_up(ratio);
     case MxRule::rceil: {
-      const bool is_nan = nan_alone ? amax > last : ratio > 0x7F000000U;
-      return is_nan ? 255 : e8m0_up(ratio);
+      if (released) return e8m0_up_by_log2(std::bit_cast<std::uint32_t>(std::bit_cast<float>(amax) / largest));
+      return ratio > 0x7F000000U ? 255 : e8m0_up(ratio);
     }
     case MxRule::floor: return amax > last ? 255 : power(amax >> 23);
     case MxRule::ceil: return amax > last ? 255 : power((amax + 0x7FFFFFU) >> 23);
-    case MxRule::even: return (nan_alone ? amax : rounded) > last ? 255 : power(rounded >> 23);
+    case MxRule::even: return (released ? amax : rounded) > last ? 255 : power(rounded >> 23);
   }
   return 255;
 }
@@ -199,8 +207,9 @@ std::uint32_t scale_vectors(const OneRecipe& recipe, std::span<const std::uint32
 std::uint32_t scale_vectors(const MxBlock& recipe, std::span<const std::uint32_t> amaxes, float largest,
                             const TensorFacts& /*tensor*/, const TileScaleArrays& out) {
   const MxConstants mx{.rule = recipe.rule,
-                       .nan_alone = recipe.edges == E8m0Edges::torchao_0_18,
+                       .torchao_0_18 = recipe.edges == E8m0Edges::torchao_0_18,
                        .largest_exponent = exponent_of(std::bit_cast<std::uint32_t>(largest)),
+                       .largest = largest,
                        .inverse_largest = 1 / largest,
                        .half_spacing = half_spacing(recipe.format),
                        .at_first = e8m0_inverse(recipe, 0),
@@ -251,19 +260,22 @@ float e8m0_value(const MxBlock& recipe, std::uint8_t code) {
 
 float e8m0_inverse(const MxBlock& recipe, std::uint8_t code) {
   if (code != 0 && code < 254) return std::bit_cast<float>((254U - code) << 23);
-  const float at_zero = [&] {
+  struct Ends {
+    float at_0, at_254, at_255;
+  };
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  const Ends ends = [&]() -> Ends {
     switch (recipe.edges) {
       case E8m0Edges::specified:
-      case E8m0Edges::te_before_2_19: return 0x1p127F;
-      case E8m0Edges::te_before_2_13: return 1.0F;
-      case E8m0Edges::torchao_0_18: return recipe.rule == MxRule::rceil ? 1.0F : 0x1p126F;
+      case E8m0Edges::te_before_2_19: break;
+      case E8m0Edges::te_before_2_13: return {1, 0, -std::numeric_limits<float>::infinity()};
+      case E8m0Edges::torchao_0_18:
+        if (recipe.rule == MxRule::rceil) return {1, 0x1p-127F, nan};
+        return {0x1p126F, 0x1p-127F, 0};  // it divides by a scale of 2^-126 or more, which is infinite for 255
     }
-    return 0x1p127F;
+    return {0x1p127F, 0x1p-127F, nan};
   }();
-  if (code == 0) return at_zero;
-  const bool old = recipe.edges == E8m0Edges::te_before_2_13;
-  if (code == 254) return old ? 0.0F : 0x1p-127F;
-  return old ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  return code == 0 ? ends.at_0 : code == 254 ? ends.at_254 : ends.at_255;
 }
 
 TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor) {

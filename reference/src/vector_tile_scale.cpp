@@ -71,12 +71,35 @@ HWY_INLINE Integer E8m0Up(Integer bits) {
   return hn::IfThenElse(IsNan(bits), Number(255), code);
 }
 
+/// log2_slack() of the exponents.
+HWY_INLINE Integer Log2Slack(Integer exponent) {
+  const auto below = hn::Xor(exponent, hn::ShiftRight<31>(exponent));
+  const auto two = hn::Or(below, hn::ShiftRight<1>(below));
+  const auto four = hn::Or(two, hn::ShiftRight<2>(two));
+  const auto ones = hn::Or(four, hn::ShiftRight<4>(four));  // of 8 bits
+  const auto power = hn::Sub(ones, hn::ShiftRight<1>(ones));
+  return hn::ShiftRight<4>(hn::Add(hn::ShiftLeft<3>(power), hn::Add(power, hn::ShiftLeft<1>(power))));
+}
+/// The exponent field without its bias.
+HWY_INLINE Integer Exponent(Integer bits) { return hn::Sub(hn::ShiftRight<23>(bits), Number(127)); }
+
+/// e8m0_up_by_log2() for the bits of x >= 0, infinite or NaN.
+HWY_INLINE Integer E8m0UpByLog2(Integer bits) {
+  const auto limited = hn::Min(bits, Number(0x7F000000));
+  const auto kept = hn::ShiftRight<1>(Log2Slack(Exponent(limited)));
+  const auto rounded = hn::ShiftRight<23>(hn::Sub(hn::Add(limited, Number(0x7FFFFF)), kept));
+  // Subnormals from 2^-127 have half the bits after it.
+  const auto tiny = hn::IfThenElseZero(hn::Gt(bits, hn::Add(Number(0x00400000), hn::ShiftRight<1>(kept))), Number(1));
+  const auto code = hn::IfThenElse(hn::Lt(bits, Number(0x00800000)), tiny, rounded);
+  return hn::IfThenElse(IsNan(bits), Number(255), code);
+}
+
 template <MxRule kRule>
 HWY_INLINE Integer MxCode(const MxConstants& mx, Integer amax) {
   const auto power = [&](Integer field) HWY_ATTR {
     return hn::Min(hn::Max(hn::Sub(field, Number(mx.largest_exponent)), Number(0)), Number(255));
   };
-  const auto last = Number(mx.nan_alone ? 0x7F800000 : 0x7F7FFFFF);
+  const auto last = Number(mx.torchao_0_18 ? 0x7F800000 : 0x7F7FFFFF);
   const auto or_nan = [&](Integer of, Integer code)
                           HWY_ATTR { return hn::IfThenElse(hn::Gt(of, last), Number(255), code); };
   if constexpr (kRule == MxRule::floor) return or_nan(amax, power(hn::ShiftRight<23>(amax)));
@@ -88,14 +111,16 @@ HWY_INLINE Integer MxCode(const MxConstants& mx, Integer amax) {
     const auto sum = hn::Add(amax, Number(static_cast<std::int32_t>(mx.half_spacing)));
     const auto field = hn::BitCast(Integers(), hn::ShiftRight<23>(hn::BitCast(Words(), sum)));
     // Where the sum left the positive integers, amax was NaN.
-    const auto of = mx.nan_alone ? amax : hn::Max(amax, sum);
+    const auto of = mx.torchao_0_18 ? amax : hn::Max(amax, sum);
     return or_nan(of, power(field));
   }
-  const auto ratio = Bits(hn::Mul(FromBits(amax), hn::Set(Floats(), mx.inverse_largest)));
-  const auto magnitude = hn::And(ratio, Number(0x7FFFFFFF));  // NaN may have got a sign
-  if constexpr (kRule == MxRule::te) return E8m0Up(magnitude);
-  const auto is_nan = mx.nan_alone ? hn::Gt(amax, last) : hn::Gt(magnitude, Number(0x7F000000));
-  return hn::IfThenElse(is_nan, Number(255), E8m0Up(magnitude));
+  const auto magnitude = [](Float x) HWY_ATTR { return Bits(hn::Abs(x)); };  // NaN may have got a sign
+  if (kRule == MxRule::rceil && mx.torchao_0_18) {
+    return E8m0UpByLog2(magnitude(hn::Div(FromBits(amax), hn::Set(Floats(), mx.largest))));
+  }
+  const auto ratio = magnitude(hn::Mul(FromBits(amax), hn::Set(Floats(), mx.inverse_largest)));
+  if constexpr (kRule == MxRule::te) return E8m0Up(ratio);
+  return hn::IfThenElse(hn::Gt(ratio, Number(0x7F000000)), Number(255), E8m0Up(ratio));
 }
 
 template <MxRule kRule>
@@ -134,6 +159,17 @@ HWY_INLINE Float PowerBelow(Float x) {
   const auto power = FromBits(hn::And(Bits(x), Number(0x7F800000)));
   return hn::IfThenElse(hn::IsNaN(x), x, power);
 }
+/// power_by_log2() for x >= 0 or NaN.
+HWY_INLINE Float PowerByLog2(Float x) {
+  const Floats df;
+  const auto is_subnormal = hn::Lt(x, hn::Set(df, 0x1p-126F));
+  const auto normal = hn::IfThenElse(is_subnormal, hn::Mul(x, hn::Set(df, 0x1p24F)), x);
+  const auto shift = hn::IfThenElseZero(hn::RebindMask(Integers(), is_subnormal), Number(24));
+  const auto slack = Log2Slack(hn::Sub(Exponent(Bits(normal)), shift));
+  const auto power = FromBits(hn::And(hn::Add(Bits(normal), slack), Number(0x7F800000)));
+  const auto result = hn::IfThenElse(is_subnormal, hn::Mul(power, hn::Set(df, 0x1p-24F)), power);
+  return hn::IfThenElse(hn::IsNaN(x), x, result);
+}
 /// The smallest power of two from 2^-126 to 2^127 that is not below x >= 0, or 2^127.
 HWY_INLINE Float PowerAbove(Float x) {
   const auto up = hn::ShiftRight<23>(hn::Add(hn::Min(Bits(hn::Abs(x)), Number(0x7F000000)), Number(0x7FFFFF)));
@@ -160,7 +196,7 @@ HWY_INLINE std::uint32_t BlockScalesBy(const BlockConstants& block, const std::u
       } else {
         scale = hn::IfThenElse(hn::Eq(scale, FromBits(Number(0x7F800000))), hn::Set(df, block.beyond), scale);
       }
-      if (block.power_of_two) scale = PowerBelow(scale);
+      if (block.power_of_two) scale = kRule == BlockRule::te ? PowerBelow(scale) : PowerByLog2(scale);
       if constexpr (kRule == BlockRule::te) {
         const auto usual = hn::And(hn::Gt(limited, hn::Zero(df)), hn::Lt(limited, FromBits(Number(0x7F800000))));
         scale = hn::IfThenElse(usual, scale, one);

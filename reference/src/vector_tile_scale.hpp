@@ -11,9 +11,9 @@ namespace fp8lab {
 /// What a rule of MxBlock needs beside an amax.
 struct MxConstants {
   MxRule rule;
-  bool nan_alone;                  // only NaN, not infinity, has the code of NaN
+  bool torchao_0_18;               // the edges: of amaxes NaN alone makes the scale NaN, and rceil goes by log2
   int largest_exponent;            // of the format's largest value
-  float inverse_largest;           // fl(1 / largest)
+  float largest, inverse_largest;  // and fl(1 / largest)
   std::uint32_t half_spacing;      // of the format at 1, in units of a float32's last bit: for rule even
   float at_first, at_254, at_nan;  // e8m0_inverse() of the codes 0, 254 and 255
 };

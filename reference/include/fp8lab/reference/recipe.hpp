@@ -32,7 +32,9 @@ enum class Axis : std::uint8_t {
   row,     ///< a row; columnwise, a column ("rowwise" or "axiswise" scaling)
 };
 
-/// Who makes the just-in-time scale.
+/// Who makes the just-in-time scale. Torchao's powers of two go by log2 in float32, as PyTorch computes it on a CPU: at
+/// most 44 of the 2^23 scales of a binade, next below a power of two, have a logarithm that rounds to that power's, and
+/// become that power. No amax of bfloat16 comes so close.
 enum class JustInTimeRule : std::uint8_t {
   te,       ///< Transformer Engine: fl(largest / max(amax, amax_epsilon)), at most FLT_MAX; 1 for an amax of 0 or inf
   torchao,  ///< fl(largest / max(amax, 1e-12)); a NaN makes all NaN; codes are clamped, then cast
@@ -45,7 +47,7 @@ struct JustInTime {
   JustInTimeRule rule = JustInTimeRule::te;
   Axis axis = Axis::tensor;
   float amax_epsilon = 0;           ///< of rule te: what smaller amaxes count as
-  bool force_pow_2_scales = false;  ///< the scale's mantissa is cleared
+  bool force_pow_2_scales = false;  ///< te: the scale's mantissa is cleared; torchao: 2^floor(log2(scale)), as below
 
   friend bool operator==(const JustInTime&, const JustInTime&) = default;
 };
@@ -57,7 +59,7 @@ enum class MxRule : std::uint8_t {
   floor,  ///< 2^(floor(log2 amax) - emax), as OCP MX has it: the largest element may saturate
   ceil,   ///< 2^(ceil(log2 amax) - emax)
   even,   ///< 2^(e - emax), e the exponent of the amax rounded to the format's mantissa, ties up
-  rceil,  ///< torchao: as te, but an infinite amax, and p above 2^127, is NaN
+  rceil,  ///< torchao after 0.18: as te, but an infinite amax, and p above 2^127, is NaN
 };
 
 /// What codes of E8M0 at the ends of its range mean, as multiplier of a quantization (q) and of a dequantization (d).
@@ -65,8 +67,10 @@ enum class E8m0Edges : std::uint8_t {
   specified,       ///< q: 0 is 2^127, 254 is 2^-127, 255 is NaN; d: 0 is 2^-127, 255 is NaN
   te_before_2_19,  ///< Transformer Engine 2.13 to 2.18. q: as specified; d: 0 is 0, 255 is infinite
   te_before_2_13,  ///< Transformer Engine 2.9 to 2.12. q: 0 is 1, 254 is 0, 255 is -infinity; d: as before 2.19
-  torchao_0_18,  ///< torchao 0.18. q: 0 is 2^126, of rceil 1; d: as specified. And of amaxes NaN alone makes the scale
-                 ///< NaN: infinity is 2^128, of rceil it gives 254
+  torchao_0_18,    ///< torchao 0.18. q: 0 is 2^126 and 255 is 0, but of rceil 1 and NaN; d: as specified. And of amaxes
+                   ///< NaN alone makes the scale NaN: infinity is 2^128, of rceil it gives 254. And rceil is
+                   ///< 2^ceil(log2(fl(amax / largest))), with log2 in float32 as PyTorch computes it on a CPU: at most
+                   ///< 43 amaxes next above largest * 2^k have its scale, none of bfloat16
 };
 
 /// MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it.
@@ -99,8 +103,8 @@ struct Block {
   std::size_t rows = 1;            ///< across K: 1, or `columns`
   std::size_t columns = 128;       ///< along K
   float amax_epsilon = 0;          ///< of rule te: what smaller amaxes count as
-  bool force_pow_2_scales = true;  ///< te, torchao: the scale's mantissa is cleared; others: s is rounded up to a
-                                   ///< power of two, from 2^-126 to 2^127
+  bool force_pow_2_scales = true;  ///< te, torchao: the scale as JustInTime's; others: s is rounded up to a power of
+                                   ///< two, from 2^-126 to 2^127
 
   friend bool operator==(const Block&, const Block&) = default;
 };
