@@ -47,7 +47,12 @@ Report report(const Out& out, const std::vector<std::string>& names, const Run& 
     const py::gil_scoped_release release;
     return run([](double /*share*/) { check_signals(); });
   }();
-  if (out) writing([&] { write_files(*out, files_of(result)); });
+  if (out) {
+    writing([&] {
+      const py::gil_scoped_release release;
+      write_files(*out, files_of(result), check_signals);
+    });
+  }
   return {to_json(result), report_of(result, {})};
 }
 
@@ -401,7 +406,7 @@ void bind_experiments(py::module_& module) {
          long long rows, float scale_x, float scale_w, int threads, const Out& out) {
         const PrimerArguments arguments{
             seed, sms, find_primer_model(mma), in_features, out_features, rows, scale_x, scale_w, threads};
-        return report(out, {"primer.json"}, [&](const Progress& progress) { return run_primer(arguments, progress); });
+        return report(out, primer_files(), [&](const Progress& progress) { return run_primer(arguments, progress); });
       },
       py::arg("seed"), py::arg("sms"), py::arg("mma"), py::arg("in_features"), py::arg("out_features"), py::arg("rows"),
       py::arg("scale_x"), py::arg("scale_w"), py::arg("threads"), py::arg("out"));

@@ -15,7 +15,7 @@ struct PrimerOptions {
 int run(PrimerOptions& options) {
   options.arguments.mma = find_primer_model(options.mma);
   options.arguments.threads = threads_of_machine();
-  check_output(options.output, {"primer.json"});
+  check_output(options.output, primer_files());
   const PrimerResult result =
       with_progress(options.output, [&](const Progress& progress) { return run_primer(options.arguments, progress); });
   deliver(

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,25 +14,6 @@
 #include <thread>
 
 namespace fp8lab::experiments {
-namespace {
-
-/// While it lives, Ctrl-C and the like wait: between two renames they would leave half of the files.
-class SignalsHeld {
- public:
-  SignalsHeld() {
-    sigset_t held;
-    sigemptyset(&held);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
-    pthread_sigmask(SIG_BLOCK, &held, &before_);
-  }
-  SignalsHeld(SignalsHeld&&) = delete;  // and so no copies either
-  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
-
-}  // namespace
 
 TextStyle style_of_terminal() {
   TextStyle style;
@@ -75,10 +55,7 @@ void check_output(const OutputOptions& options, const std::vector<std::string>& 
 
 void deliver(const OutputOptions& options, const Files& files,
              const std::function<std::string(const TextStyle&)>& report, const std::string& told) {
-  if (options.out) {
-    const SignalsHeld held;
-    write_files(*options.out, files);
-  }
+  if (options.out) write_files(*options.out, files);
   if (options.quiet) return;
   print(report(style_of_terminal()));
   if (options.out) print("Results: " + *options.out + "/" + told + "\n");

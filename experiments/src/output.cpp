@@ -2,42 +2,27 @@
 #include "fp8lab/experiments/output.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
-#include <stdexcept>
+#include <optional>
 #include <system_error>
-#include <utility>
+
+#include "staging.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const fs::path& path, const std::string& reason) {
-  throw std::runtime_error("cannot write " + path.string() + ": " + reason);
-}
-
 /// Whether the mode lets anybody write: root may write regardless, but a read-only file is somebody's wish.
 bool mode_allows_writing(const fs::path& path) {
   constexpr auto any = fs::perms::owner_write | fs::perms::group_write | fs::perms::others_write;
   std::error_code error;
   return (fs::status(path, error).permissions() & any) != fs::perms::none && ::access(path.c_str(), W_OK) == 0;
-}
-
-void write_one(const fs::path& path, const std::string& content) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) fail(path, std::strerror(errno));
-  int error = 0;
-  for (std::size_t done = 0; done < content.size() && error == 0;) {
-    const ssize_t written = ::write(file, content.data() + done, content.size() - done);
-    if (written < 0 && errno != EINTR) error = errno;
-    if (written > 0) done += static_cast<std::size_t>(written);
-  }
-  if (error == 0 && ::fsync(file) != 0 && errno != EINVAL) error = errno;
-  if (::close(file) != 0 && error == 0) error = errno;
-  if (error != 0) fail(path, std::strerror(error));
 }
 
 /// The deepest directory of `path` that exists.
@@ -50,88 +35,95 @@ fs::path nearest_existing(const fs::path& path) {
   return nearest;
 }
 
-/// Renames files into place, all or none: what was there is kept aside until every rename has worked.
-class Replacement {
+/// Makes directories, and removes them again unless they are kept. Ctrl-C waits where there are any.
+class MadeDirectories {
  public:
-  explicit Replacement(fs::path directory) : directory_(std::move(directory)) {}
-  Replacement(Replacement&&) = delete;  // and so no copies either
-  ~Replacement() {
-    std::error_code error;
-    for (const std::string& name : placed_) {
-      if (committed_) {
-        fs::remove(old(name), error);
-      } else {
-        fs::remove(directory_ / name, error);
-        if (fs::exists(old(name), error)) fs::rename(old(name), directory_ / name, error);
-      }
-    }
-    for (const std::string& name : written_) fs::remove(aside(name), error);
+  MadeDirectories() = default;
+  MadeDirectories(MadeDirectories&&) = delete;  // and so no copies either
+  ~MadeDirectories() {
+    std::error_code error;  // those that are not empty stay
+    for (; !kept_ && !made_.empty(); made_.pop_back()) fs::remove(made_.back(), error);
   }
+  void keep() { kept_ = true; }
 
-  void write(const std::string& name, const std::string& content) {
-    written_.push_back(name);
-    write_one(aside(name), content);
-  }
-  void place(const std::string& name) {
+  /// Makes it and those above it, where they are missing.
+  void make(const fs::path& directory) {
     std::error_code error;
-    if (fs::exists(directory_ / name, error)) fs::rename(directory_ / name, old(name), error);
-    if (error) fail(directory_ / name, error.message());
-    placed_.push_back(name);
-    fs::rename(aside(name), directory_ / name, error);
-    if (error) fail(directory_ / name, error.message());
+    if (fs::exists(directory, error)) return;
+    make(directory.parent_path());
+    if (!held_) held_.emplace();  // until the directories have what they are for, or are gone
+    // Another process may make it, too.
+    if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) cannot_write(directory, std::strerror(errno));
+    made_.push_back(directory);
+    const Descriptor parent(::open(directory.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (parent) ::fsync(parent.get());
   }
-  void commit() { committed_ = true; }
 
  private:
-  [[nodiscard]] fs::path hidden(const std::string& name, const char* ending) const {
-    return directory_ / ("." + name + "." + std::to_string(::getpid()) + ending);
-  }
-  [[nodiscard]] fs::path aside(const std::string& name) const { return hidden(name, ".part"); }
-  [[nodiscard]] fs::path old(const std::string& name) const { return hidden(name, ".old"); }
-
-  fs::path directory_;
-  std::vector<std::string> written_, placed_;
-  bool committed_ = false;
+  std::optional<SignalsHeld> held_;
+  std::vector<fs::path> made_;
+  bool kept_ = false;
 };
+
+/// The result directory without links, existing or not.
+fs::path real_path(const fs::path& directory) {
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(fs::absolute(directory), error).lexically_normal();
+  if (error) cannot_write(directory, error.message());
+  return path.has_filename() ? path : path.parent_path();
+}
+
+// The staging directories of a result directory.
+fs::path beside(const fs::path& target) {
+  return target.parent_path() / ("." + target.filename().string() + ".fp8lab-writing");
+}
+fs::path inside(const fs::path& target) { return target / ".fp8lab-writing"; }
+
+/// Throws where these cannot be written, whoever else writes there.
+void check_files(const fs::path& directory, const std::vector<std::string>& names) {
+  if (directory.empty()) cannot_write("''", "a directory's name is not empty");
+  std::error_code error;
+  const fs::path nearest = nearest_existing(directory);
+  if (!fs::exists(nearest, error)) cannot_write(directory, nearest.string() + " is a link that leads nowhere");
+  if (!fs::is_directory(nearest, error)) cannot_write(directory, nearest.string() + " is not a directory");
+  if (!mode_allows_writing(nearest)) cannot_write(directory, "the directory " + nearest.string() + " is not writable");
+  for (const std::string& name : names) {
+    const fs::path path = directory / name;
+    if (fs::is_directory(path, error)) cannot_write(path, "it is a directory");
+    if (fs::exists(path, error) && !mode_allows_writing(path)) cannot_write(path, "the file is read-only");
+  }
+}
 
 }  // namespace
 
 void check_writable(const fs::path& directory, const std::vector<std::string>& names) {
-  if (directory.empty()) fail("''", "a directory's name is not empty");
-  std::error_code error;
-  const fs::path nearest = nearest_existing(directory);
-  if (!fs::exists(nearest, error)) fail(directory, nearest.string() + " is a link that leads nowhere");
-  if (!fs::is_directory(nearest, error)) fail(directory, nearest.string() + " is not a directory");
-  if (!mode_allows_writing(nearest)) fail(directory, "the directory " + nearest.string() + " is not writable");
-  for (const std::string& name : names) {
-    const fs::path path = directory / name;
-    if (fs::is_directory(path, error)) fail(path, "it is a directory");
-    if (fs::exists(path, error) && !mode_allows_writing(path)) fail(path, "the file is read-only");
-  }
+  check_files(directory, names);
+  const fs::path target = real_path(directory);
+  Staging::check(beside(target));
+  Staging::check(inside(target));
 }
 
-void write_files(const fs::path& directory, const Files& files) {
+void write_files(const fs::path& directory, const Files& files, const std::function<void()>& waiting) {
   std::vector<std::string> names;
   for (const auto& [name, content] : files) names.push_back(name);
-  check_writable(directory, names);
-  const fs::path existing = nearest_existing(directory);
+  check_files(directory, names);
+  const fs::path target = real_path(directory);
+  MadeDirectories made;
+  made.make(target.parent_path());
   std::error_code error;
-  try {
-    fs::create_directories(directory, error);
-    if (error) fail(directory, error.message());
-    Replacement replacement(directory);
-    for (const auto& [name, content] : files) replacement.write(name, content);
-    for (const std::string& name : names) replacement.place(name);
-    replacement.commit();
-  } catch (...) {
-    // Directories made for nothing go, as far up as this made them; remove() leaves those that are not empty.
-    for (fs::path made = fs::absolute(directory).lexically_normal();
-         made.has_relative_path() && made != existing && made.native().size() > existing.native().size();
-         made = made.parent_path()) {
-      fs::remove(made, error);
-    }
-    throw;
+  // 1. Beside the target: whoever may write there waits for whoever writes there now.
+  std::optional<Staging> staging;
+  if (mode_allows_writing(target.parent_path()) && beside(target).filename().string().size() <= NAME_MAX) {
+    staging.emplace(beside(target), target, waiting);
   }
+  // 2. In the target: only what a killed process left, so far.
+  if (fs::exists(fs::symlink_status(inside(target), error))) Staging(inside(target), target, waiting);
+  // 3. In one step, or else file by file.
+  if (!staging || !staging->replace_whole(files)) {
+    made.make(target);
+    Staging(inside(target), target, waiting).replace_each(files);
+  }
+  made.keep();
 }
 
 }  // namespace fp8lab::experiments

@@ -164,6 +164,12 @@ std::string to_json(const PrimerResult& result) {
   return text_of(json);
 }
 
+std::vector<std::string> primer_files() {
+  return {"primer.json",         "error_cast_of_x.csv", "error_cast_of_w.csv", "error_accumulator.csv",
+          "error_tf32.csv",      "error_total.csv",     "relative_error.csv",  "difference_linear.csv",
+          "accumulator_ulp.csv", "codes_x.csv",         "codes_w.csv"};
+}
+
 std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& result) {
   std::vector<std::pair<std::string, std::string>> files{{"primer.json", to_json(result)}};
   for (const NamedHistogram& entry : result.histograms)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +13,32 @@ namespace fp8lab::experiments {
 using Files = std::vector<std::pair<std::string, std::string>>;
 
 /// Throws std::runtime_error with a one-line reason where `names` could not be written into `directory`: it, or the
-/// nearest parent that exists, is no directory or is not writable, or a file of that name is a directory or read-only.
+/// nearest parent that exists, is no directory or is not writable, a file of that name is a directory or read-only, or
+/// something that is not this user's lies where the files are prepared.
 void check_writable(const std::filesystem::path& directory, const std::vector<std::string>& names);
 
-/// Writes all files into `directory`, creating it: first aside, then, when every byte is on disk, renamed into place.
-/// On failure nothing of it stays; throws std::runtime_error with a one-line reason.
-void write_files(const std::filesystem::path& directory, const Files& files);
+/// Writes a result, all files of it, into `directory`, creating it. Other files in there stay.
+///
+/// Whoever reads `directory` finds the old result or the new one, whole and on disk, at any time and whatever is killed
+/// when; several processes and threads may write into it at once, one after the other, and the last one wins whole.
+/// For a reader who knows nothing of fp8lab, only one thing does that: a new directory that takes the place of the old
+/// one in one step. So the files are written into `.NAME.fp8lab-writing/` beside `directory`, others' files in
+/// `directory` get a second link there, and the two directories are exchanged. What opened the old directory, such as a
+/// shell that works in it, has to open it again.
+///
+/// Some directories cannot be replaced so: a mount point, one that holds directories, belongs to another user, has
+/// access control lists, is this process's working directory or lies in a directory that is not writable; and some file
+/// systems cannot exchange directories (NFS). There the files are written into `.fp8lab-writing/` in `directory` and
+/// then renamed into place one by one, the first one (the JSON) last. Killed among these renames, a process leaves
+/// `.fp8lab-writing/ready/` with the files that are still to come; the next one that writes into `directory` completes
+/// them.
+///
+/// A hidden directory is locked (flock) while its process lives. What a killed one left, the next one that writes into
+/// `directory` removes. Nothing is written through a link, and a hidden directory of another user is refused.
+///
+/// Where another process writes there, calls `waiting`, which may throw, until that is done, for a minute at most.
+/// On failure the old result stays, and nothing of the new; throws std::runtime_error with a one-line reason. SIGINT,
+/// SIGTERM and SIGHUP wait until all is done.
+void write_files(const std::filesystem::path& directory, const Files& files, const std::function<void()>& waiting = {});
 
 }  // namespace fp8lab::experiments

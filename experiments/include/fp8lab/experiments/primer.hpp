@@ -72,7 +72,9 @@ struct PrimerResult {
 /// The result as JSON: experiment, schema, provenance, tables, published, matches, causes, histograms.
 [[nodiscard]] std::string to_json(const PrimerResult& result);
 
-/// primer.json and one CSV a histogram: (file name, content).
+/// The names of the files that files_of() gives: primer.json and one CSV per histogram.
+[[nodiscard]] std::vector<std::string> primer_files();
+/// (file name, content)
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& result);
 
 /// The tables beside the published ones (differing digits marked), the causes and the pictures, for a terminal.
