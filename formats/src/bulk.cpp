@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <concepts>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <variant>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/targets.hpp"
@@ -19,6 +22,14 @@
 
 namespace fp8lab {
 namespace {
+
+[[noreturn]] void refuse_code(const Format& format, std::string_view name, std::size_t index, unsigned code) {
+  std::ostringstream reason;
+  reason << std::hex << std::uppercase << "element " << std::dec << index << std::hex << " of " << name << " is "
+         << code << " (hexadecimal); codes of " << format_name(format) << " have " << std::dec << format.bits()
+         << " bits: 0 to " << std::hex << ((1U << format.bits()) - 1);
+  throw std::invalid_argument(reason.str());
+}
 
 /// Elements that are worked on at a time where something has to be put aside: they stay in the first cache.
 constexpr std::size_t block = 2048;
@@ -42,6 +53,7 @@ template <typename Source, typename Code>
 void encode_all(const Format& format, const CastPolicy& policy, std::span<const Source> in, std::span<Code> out,
                 int threads) {
   check_encode<Code>(format, policy, in.size(), out.size(), false);
+  check_apart_or_same("x", in, "out", out);
   const auto vector = vector_code_allowed() ? vector_encode(format, policy) : std::nullopt;
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
     if constexpr (!std::same_as<Source, double>) {
@@ -70,6 +82,8 @@ void encode_stochastic(const Format& format, const CastPolicy& policy, std::span
                        const RandomSource& random, std::span<Code> out, int threads) {
   check_encode<Code>(format, policy, in.size(), out.size(), true);
   check_random(format, random, in.size());
+  check_apart_or_same("x", in, "out", out);
+  std::visit([&](auto words) { check_apart_or_same("random_bits", words, "out", out); }, random.words);
   const auto vector = vector_code_allowed() ? vector_encode(format, policy, random.count) : std::nullopt;
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
     if constexpr (!std::same_as<Source, double>) {
@@ -85,6 +99,23 @@ void encode_stochastic(const Format& format, const CastPolicy& policy, std::span
     for (std::size_t i = first; i < last; ++i) {
       out[i] = static_cast<Code>(encode(format, policy, in[i], random_bits_of(format, random, i)));
     }
+  });
+}
+
+/// Of one or two bytes.
+template <typename Code>
+void check_widths(const Format& format, std::span<const Code> codes, std::string_view name, int threads) {
+  constexpr int room = 8 * sizeof(Code);
+  if (format.bits() >= room) return;
+  const auto beyond = static_cast<Code>(~0U << format.bits());
+  parallel_for(codes.size(), threads, [&](std::size_t first, std::size_t last) {
+    by_blocks(first, last, [&](std::size_t from, std::size_t to) {
+      Code any = 0;
+      for (std::size_t i = from; i < to; ++i) any = static_cast<Code>(any | codes[i]);
+      if ((any & beyond) == 0) return;
+      while ((codes[from] & beyond) == 0) ++from;
+      refuse_code(format, name, from, codes[from]);
+    });
   });
 }
 
@@ -166,6 +197,13 @@ void encode(const Format& format, const CastPolicy& policy, std::span<const BFlo
   encode_stochastic(format, policy, in, random, out, threads);
 }
 
+void check_codes(const Format& format, std::span<const std::uint8_t> codes, std::string_view name, int threads) {
+  check_widths(format, codes, name, threads);
+}
+void check_codes(const Format& format, std::span<const std::uint16_t> codes, std::string_view name, int threads) {
+  check_widths(format, codes, name, threads);
+}
+
 bool has_vector_encode(const Format& format, const CastPolicy& policy) {
   return vector_encode(format, policy).has_value();
 }
@@ -193,6 +231,8 @@ void recode(const Format& format, const CastPolicy& policy, std::span<const floa
 
 void decode(const Format& format, std::span<const std::uint8_t> codes, std::span<float> out, int threads) {
   check_bulk(format, 1, 8, codes.size(), out.size());
+  check_apart("codes", codes, "out", out);
+  check_codes(format, codes, "codes", threads);
   const auto vector = vector_code_allowed() ? vector_decode(format) : std::nullopt;
   std::array<float, 256> table{};
   if (!vector) {
@@ -206,6 +246,8 @@ void decode(const Format& format, std::span<const std::uint8_t> codes, std::span
 
 void decode(const Format& format, std::span<const std::uint16_t> codes, std::span<float> out, int threads) {
   check_bulk(format, 9, 16, codes.size(), out.size());
+  check_apart("codes", codes, "out", out);
+  check_codes(format, codes, "codes", threads);
   parallel_for(codes.size(), threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) out[i] = decode(format, codes[i]);
   });

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 
 namespace fp8lab {
@@ -34,6 +35,7 @@ template <typename Source>
 void encode_all(const CastStep& via, const Format& format, const CastPolicy& policy, std::span<const Source> in,
                 std::span<std::uint8_t> out, int threads) {
   check_bulk(format, 1, 8, in.size(), out.size());
+  check_apart("x", in, "out", out);
   check_bulk(via.format, 1, 16, 0, 0);
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
     for (; first < last; first += chain_block) {

@@ -6,6 +6,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/overlap.hpp"
+
 namespace fp8lab {
 namespace {
 
@@ -36,6 +39,8 @@ std::uint64_t unpacked(std::uint32_t pairs) {
 
 void pack_pairs(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out) {
   check_packed(codes.size(), out.size());
+  check_apart("codes", codes, "out", out);
+  check_codes(e2m1, codes, "codes");
   std::size_t i = 0;
   if constexpr (std::endian::native == std::endian::little) {
     for (; i + 8 <= codes.size(); i += 8) {
@@ -53,6 +58,7 @@ void pack_pairs(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out
 
 void unpack_pairs(std::span<const std::uint8_t> packed, std::span<std::uint8_t> out) {
   check_packed(out.size(), packed.size());
+  check_apart("packed", packed, "out", out);
   std::size_t i = 0;
   if constexpr (std::endian::native == std::endian::little) {
     for (; i + 8 <= out.size(); i += 8) {

@@ -5,8 +5,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/quantize.hpp"
@@ -51,6 +53,15 @@ void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t o
   }
   check_size("scale_codes", q.scale_codes.size(), plan.scale_codes ? high * wide : 0);
   check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
+}
+
+/// What lies in the arrays, and where they lie. Codes of 4 bits fill their bytes.
+void check_arrays(const Quantized& q, std::span<float> out, int threads) {
+  check_apart("codes", std::span(q.codes), "out", out);
+  check_apart("scale_inv", std::span(q.scale_inv), "out", out);
+  check_apart("scale_codes", std::span(q.scale_codes), "out", out);
+  if (q.format.bits() != 4) check_codes(q.format, q.codes, "codes", threads);
+  if (std::holds_alternative<NvFp4>(q.recipe)) check_codes(ue4m3, q.scale_codes, "scale_codes");
 }
 
 /// What the codes under a scale are multiplied with, by the scale's code, where scales have codes.
@@ -153,6 +164,7 @@ void dequantize(const Quantized& q, std::span<float> out, int threads) {
   const DefaultEnvironment environment;
   const QuantizePlan plan = plan_of(q);
   check_quantized(q, plan, out.size());
+  check_arrays(q, out, threads);
   const Lie lie(q, plan);
   const std::size_t across = blocks_of(lie.columns, lie.step());
   parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {

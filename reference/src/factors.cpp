@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 
@@ -82,6 +83,9 @@ FactorReader::FactorReader(const MmaModel& model, const Operands& operands, Zero
     : model_(model), operands_(operands), format_(format_for(model, operands)), zero_rule_(zero_rule) {
   check_format_of(model, operands, name);
   check_counts(model, operands, name);
+  if (const auto* codes = std::get_if<std::span<const std::uint8_t>>(&operands.elements)) {
+    check_codes(operands.format, *codes, name);
+  }
   if (format_.bits() > 8) return;
   for (std::uint32_t code = 0; code < of_byte_.size(); ++code) of_byte_[code] = converted(code);
 }

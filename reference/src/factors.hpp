@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/reference/mma.hpp"
 
 namespace fp8lab {
@@ -62,6 +64,14 @@ struct FactorSpan {
   std::span<const Factor> factors;
   std::span<const Factor> scales = {};  // one a block
 };
+
+/// Throws std::invalid_argument where an array of `operands`, called `name`, overlaps `out`.
+template <typename Out>
+void check_apart_operands(std::string_view name, const Operands& operands, std::span<Out> out) {
+  std::visit([&](auto elements) { check_apart(name, elements, "out", out); }, operands.elements);
+  check_apart("scale_" + std::string(name), operands.scales, "out", out);
+  check_apart("scale_" + std::string(name), operands.tile_scales.values, "out", out);
+}
 
 /// All rows of an operand.
 struct Factors {

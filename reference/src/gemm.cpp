@@ -113,9 +113,26 @@ void check_split(const MmaModel& model, std::size_t depth, std::size_t promote_k
   }
 }
 
-void check_gemm(const MmaModel& model, const Operands& a, const Operands& b, std::size_t out,
+/// What would be given and not be read.
+void check_unread(const Operands& a, const Operands& b, const GemmOptions& options) {
+  const bool tiles = !a.tile_scales.values.empty() || !b.tile_scales.values.empty();
+  if (options.scale_order != ScaleOrder::scales_first && !tiles) {
+    throw std::invalid_argument("scale_order goes with tile scales, which neither a nor b has");
+  }
+  if (options.c_enters != CEntry::epilogue && options.c.empty() && a.rows * b.rows != 0) {
+    throw std::invalid_argument("c_enters goes with c, which is left out");
+  }
+}
+
+template <typename Out>
+void check_gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<Out> out,
                 const GemmOptions& options) {
-  check_shapes(a, b, out, options);
+  check_shapes(a, b, out.size(), options);
+  check_unread(a, b, options);
+  check_apart_operands("a", a, out);
+  check_apart_operands("b", b, out);
+  check_apart_or_same("c", options.c, "out", out);
+  check_apart("bias", options.bias, "out", out);
   if (model.arithmetic == Arithmetic::exact) return check_exact(a, b, options);
   check_promotion(model, options.promote_k);
   check_tile_scales(model, a, "a", options.promote_k);
@@ -198,7 +215,7 @@ void multiply_and_deliver(const MmaModel& model, const Operands& a, const Operan
 template <typename Code>
 void encoded_gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format,
                   const CastPolicy& policy, std::span<Code> out, const GemmOptions& options) {
-  check_gemm(model, a, b, out.size(), options);
+  check_gemm(model, a, b, out, options);
   constexpr bool bytes = sizeof(Code) == 1;
   check_bulk(format, bytes ? 1 : 9, bytes ? 8 : 16, out.size(), out.size());
   multiply_and_deliver(model, a, b, options, [&](std::size_t first, std::span<const float> block) {
@@ -220,7 +237,7 @@ CEntry find_c_entry(std::string_view name) {
 
 void gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<float> out,
           const GemmOptions& options) {
-  check_gemm(model, a, b, out.size(), options);
+  check_gemm(model, a, b, out, options);
   multiply_and_deliver(model, a, b, options, [&](std::size_t first, std::span<const float> block) {
     std::ranges::copy(block, out.begin() + static_cast<std::ptrdiff_t>(first * b.rows));
   });

@@ -46,6 +46,9 @@ void mma_batch(const MmaModel& model, const Operands& a, const Operands& b, std:
   constexpr bool half = std::is_same_v<Value, Half>;
   using Word = std::conditional_t<half, std::uint16_t, std::uint32_t>;
   check_batch(model, a, b, c.size(), out.size(), half ? binary16 : binary32);
+  check_apart_operands("a", a, out);
+  check_apart_operands("b", b, out);
+  check_apart_or_same("c", c, "out", out);
   const DefaultEnvironment environment;
   const FactorReader left(model, a, zero_rule, "a");
   const FactorReader right(model, b, zero_rule, "b");

@@ -16,6 +16,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/tile_scale.hpp"
@@ -399,12 +400,27 @@ std::optional<Format> narrower_type(const QuantizeOptions& options) {
                               format_name(*options.input_type));
 }
 
+/// What is read lies apart from what has served before and is written again.
+template <typename Source>
+void check_lie(std::span<const Source> values, std::span<const Request> requests, const QuantizeOptions& options) {
+  const auto check = [&](std::string_view name, auto in) {
+    for (const Request& one : requests) {
+      check_apart(name, in, "out.codes", std::span(one.out.codes));
+      check_apart(name, in, "out.scale_inv", std::span(one.out.scale_inv));
+      check_apart(name, in, "out.scale_codes", std::span(one.out.scale_codes));
+    }
+  };
+  check("x", values);
+  if (options.random) std::visit([&](auto words) { check("random", words); }, options.random->words);
+}
+
 template <typename Source>
 void quantize_requests(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
                        std::span<const Request> requests, const QuantizeOptions& options) {
   const DefaultEnvironment environment;
   check_values(values.size(), rows, columns);
   check_options(recipe, values.size(), options);
+  check_lie(values, requests, options);
   static_cast<void>(plans_of(recipe, rows, columns, requests));
   // 1. What the values are rounded to first.
   if (const std::optional<Format> type = narrower_type(options)) {
@@ -461,6 +477,8 @@ void quantize_delayed(std::span<const Source> values, std::size_t rows, std::siz
   check(state.recipe);
   check_values(values.size(), rows, columns);
   check_options(any, values.size(), options);
+  check_lie(values, requests, options);
+  check_apart("x", values, "the history", std::span(state.history.amaxes));
   const std::vector<QuantizePlan> plans = plans_of(any, rows, columns, requests);
   const std::optional<Format> type = narrower_type(options);
   if (!type) return cast_delayed(values, rows, columns, state, plans, requests, options);

@@ -9,6 +9,7 @@
 
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 
 namespace fp8lab {
@@ -18,6 +19,7 @@ template <typename T>
 void cast_all(const Format& format, const CastPolicy& policy, std::span<const T> in, double scale, std::span<T> out,
               int threads) {
   check_bulk(format, 1, 16, in.size(), out.size());
+  check_apart_or_same("x", in, "out", out);
   if (policy.rounding == Rounding::stochastic) {
     throw std::invalid_argument("rounding 'stochastic' needs random bits: use encode and decode");
   }

@@ -141,12 +141,13 @@ TEST_CASE("vector casts equal scalar ones for policies and formats that have no 
   formats.push_back({3, 3, 4, true, false, Specials::none});
   for (const Format& format : formats) {
     for (const float x : boundary_inputs<float>(TableOracle(format))) in.push_back(x);
-    std::vector<std::uint8_t> codes(256);
+    std::vector<std::uint8_t> codes(std::size_t{1} << format.bits());
     for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
-    std::vector<float> values(256);
+    std::vector<float> values(codes.size());
     decode(format, codes, values);
     Mismatches wrong;
-    for (std::uint32_t i = 0; i < 256; ++i) wrong.compare(i, i, bits(values[i]), bits(decode(format, i)), "decode");
+    for (std::uint32_t i = 0; i < codes.size(); ++i)
+      wrong.compare(i, i, bits(values[i]), bits(decode(format, i)), "decode");
     for (int choice = 0; choice < 9; ++choice) {
       const CastPolicy policy{.overflow = Overflow{static_cast<std::uint8_t>(choice % 3)},
                               .infinity = Overflow{static_cast<std::uint8_t>(choice / 3)}};
@@ -196,17 +197,18 @@ TEST_CASE("vector stochastic encode equals scalar encode on every target, for ev
 TEST_CASE("vector decode equals scalar decode on every target, every code, any length and alignment") {
   const UnforceTarget guard;
   std::vector<std::uint8_t> codes(600);
-  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
   for (const std::string_view target : targets()) {
     force_target(target);
     for (const NamedFormat& named : byte_formats()) {
+      const std::size_t count = std::size_t{1} << named.format.bits();
+      for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i % count);
       for (const std::size_t offset : {0U, 1U, 3U}) {
         for (const std::size_t size : {0U, 1U, 15U, 17U, 256U, 590U}) {
           std::vector<float> values(size + 1, 99);
           decode(named.format, std::span(codes).subspan(offset, size), std::span(values).first(size));
           Mismatches wrong;
           for (std::size_t i = 0; i < size; ++i) {
-            wrong.compare(i, i + offset, bits(values[i]), bits(decode(named.format, codes[i + offset])));
+            wrong.compare(i, codes[i + offset], bits(values[i]), bits(decode(named.format, codes[i + offset])));
           }
           INFO(target << ' ' << named.name);
           REQUIRE_NO(wrong);

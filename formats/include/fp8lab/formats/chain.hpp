@@ -29,8 +29,8 @@ template <typename Source>
   return static_cast<std::uint32_t>(encode(format, policy, between, policy.nan));
 }
 
-/// The same for every element of `in`. Throws std::invalid_argument as the bulk encode does, and for a `via` of more
-/// than 16 bits.
+/// The same for every element of `in`. `out` lies apart from `in`. Throws std::invalid_argument as the bulk encode
+/// does, and for a `via` of more than 16 bits.
 void encode_via(const CastStep& via, const Format& format, const CastPolicy& policy, std::span<const float> in,
                 std::span<std::uint8_t> out, int threads = 1);
 void encode_via(const CastStep& via, const Format& format, const CastPolicy& policy, std::span<const double> in,

@@ -24,8 +24,8 @@ namespace fp8lab {
 
 /// Decodes every byte of `codes` to a float of `out`, on `threads` threads.
 ///
-/// Throws std::invalid_argument where the sizes differ, the format is not one that check_format() takes or wider than 8
-/// bits, or threads < 1.
+/// Throws std::invalid_argument where the sizes differ, the arrays overlap, a code has bits beyond the format's width
+/// (`out` is as it was then), the format is not one that check_format() takes or wider than 8 bits, or threads < 1.
 void decode(const Format& format, std::span<const std::uint8_t> codes, std::span<float> out, int threads = 1);
 /// The same for formats of 9 to 16 bits, two bytes a code.
 void decode(const Format& format, std::span<const std::uint16_t> codes, std::span<float> out, int threads = 1);

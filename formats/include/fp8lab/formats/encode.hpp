@@ -74,11 +74,12 @@ template <typename Source>
 }
 
 /// Encodes every element of `in` to one byte of `out`, on `threads` threads; the result depends neither on them nor on
-/// the caller's rounding mode and flush flags. Any alignment will do; `out` must not overlap `in`, except that codes of
-/// 16 bits may take the very place of halves and bfloat16s.
+/// the caller's rounding mode and flush flags. Any alignment will do; `out` lies apart from `in`, except that codes of
+/// 16 bits may take the very place of halves and bfloat16s (overlap.hpp).
 ///
-/// Throws std::invalid_argument where the sizes differ, the format is not one that check_format() takes or wider than 8
-/// bits, threads < 1, or the rounding is stochastic (stochastic.hpp has that, with the random bits it needs).
+/// Throws std::invalid_argument where the sizes differ, the arrays overlap otherwise, the format is not one that
+/// check_format() takes or wider than 8 bits, threads < 1, or the rounding is stochastic (stochastic.hpp has that, with
+/// the random bits it needs).
 void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint8_t> out,
             int threads = 1);
 void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint8_t> out,

@@ -42,10 +42,11 @@ struct RandomSource {
 /// Throws std::invalid_argument where `source` does not have the words, or the bits, for `count` elements.
 void check_random(const Format& format, const RandomSource& source, std::size_t count);
 
-/// Encodes every element of `in` with the policy's rounding, stochastic, and the caller's random bits.
+/// Encodes every element of `in` with the policy's rounding, stochastic, and the caller's random bits. The random words
+/// lie apart from `out`, or are its very elements where each element has one of as many bits as its code.
 ///
-/// Throws std::invalid_argument where the other bulk encode does, where the rounding is not stochastic, and as
-/// check_random does.
+/// Throws std::invalid_argument where the other bulk encode does, where the rounding is not stochastic, as check_random
+/// does, and where the words overlap `out` otherwise.
 void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
             std::span<std::uint8_t> out, int threads = 1);
 void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,

@@ -66,7 +66,8 @@ struct GemmOptions {
 /// @param a  (M, K), or (K, M) if transposed
 /// @param b  (N, K), as a Linear layer keeps its weight, or (K, N) if transposed
 /// @param out  M * N elements, row-major
-/// Throws std::invalid_argument where shapes, formats or options do not fit; the message says what does.
+/// Throws std::invalid_argument where shapes, formats or options do not fit, or an option is given that nothing reads;
+/// the message says what does. So it does for codes and arrays that mma() refuses.
 void gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<float> out,
           const GemmOptions& options = {});
 

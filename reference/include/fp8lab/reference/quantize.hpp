@@ -65,7 +65,8 @@ struct Quantized {
 ///
 /// Throws std::invalid_argument where x is empty or not rows * columns, the recipe has a field that is out of range,
 /// rows or columns break a rule of its blocks (MxBlock: 32 along K; NvFp4: 16 along K; with 2-D blocks across it, too;
-/// formats of 4 bits: 2 along K), random words are missing or not wanted, or threads < 1.
+/// formats of 4 bits: 2 along K), random words are missing or not wanted, x or they overlap an array of `out`, or
+/// threads < 1.
 void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
               Direction direction, Quantized& out, const QuantizeOptions& options = {});
 void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
@@ -87,7 +88,8 @@ void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t co
 /// history.scale, which the cast uses, is the GivenScale of the result, whose amax is that of x. (update_scale() ends
 /// the step.) That scale may be infinite, 0 or NaN, by the versions that make such scales.
 ///
-/// Throws as above and as check() and record_amax() do; the history is then as it was.
+/// Throws as above, as check() and record_amax() do, and where x overlaps the history; the history is then as it was.
+/// It is changed without a lock: threads that share one need their own.
 void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
               AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options = {});
 void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
@@ -102,8 +104,8 @@ void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t co
 /// The values that the codes and scales stand for, (rows, columns), row-major, in float32: fl(code * scale_inv), of
 /// NvFp4 as its record says. Where a Hadamard matrix turned the tensor, it stays turned.
 ///
-/// Throws std::invalid_argument where arrays and sizes do not fit each other, out is not rows * columns, or threads
-/// < 1.
+/// Throws std::invalid_argument where arrays and sizes do not fit each other, out is not rows * columns or overlaps an
+/// array of q, a code has bits beyond its format's width, or threads < 1.
 void dequantize(const Quantized& q, std::span<float> out, int threads = 1);
 
 }  // namespace fp8lab

@@ -31,8 +31,8 @@ template <typename T>
 
 /// The same for every element of `in`, into `out` (which may be `in`), on `threads` threads.
 ///
-/// Throws std::invalid_argument where the sizes differ, the format is wider than 8 bits, the scale or its inverse is
-/// not positive and finite in that arithmetic, or threads < 1.
+/// Throws std::invalid_argument where the sizes differ, the arrays overlap otherwise, the format is wider than 16 bits,
+/// the scale or its inverse is not positive and finite in that arithmetic, or threads < 1.
 void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const float> in, double scale,
                            std::span<float> out, int threads = 1);
 void cast_to_representable(const Format& format, const CastPolicy& policy, std::span<const double> in, double scale,
