@@ -157,7 +157,9 @@ OwnFormat make_format(int exponent_bits, int mantissa_bits, int bias, bool is_si
   const Format format{exponent_bits, mantissa_bits,  bias,
                       is_signed,     has_subnormals, find_named(specials_names, "specials", specials).value};
   check_format(format);
-  return {name.value_or(format_name(format)), "made up by the user", format};
+  OwnFormat own = named_or_own(format);
+  if (name && *name != own.name) own = {*name, "made up by the user", format};
+  return own;
 }
 
 OwnProfile make_profile(const std::string& name, const std::string& rounding, const std::string& overflow,
@@ -195,7 +197,8 @@ void bind_formats(py::module_& module) {
       .def_property_readonly("specials", [](const OwnFormat& f) { return name_of(specials_names, f.format.specials); })
       .def_property_readonly(
           "max", [](const OwnFormat& f) { return decode(f.format, static_cast<std::uint32_t>(f.format.max_code())); })
-      .def("__eq__", [](const OwnFormat& f, const OwnFormat& g) { return f.format == g.format; })
+      .def(
+          "__eq__", [](const OwnFormat& f, const OwnFormat& g) { return f.format == g.format; }, py::is_operator())
       .def("__hash__", [](const OwnFormat& f) { return py::hash(py::str(format_name(f.format))); })
       .def("__str__", [](const OwnFormat& f) { return f.name + ": " + f.description; })
       .def("__repr__", [](const OwnFormat& f) { return "<fp8lab.Format " + f.name + ">"; });
@@ -229,6 +232,10 @@ void bind_profiles(py::module_& module) {
       .def_property_readonly("zero", [](const OwnProfile& p) { return name_of(zero_names, p.policy.zero); })
       .def_property_readonly("smallest", [](const OwnProfile& p) { return name_of(smallest_names, p.policy.smallest); })
       .def_property_readonly("negative", [](const OwnProfile& p) { return name_of(negative_names, p.policy.negative); })
+      .def(
+          "__eq__", [](const OwnProfile& p, const OwnProfile& q) { return p.name == q.name && p.policy == q.policy; },
+          py::is_operator())
+      .def("__hash__", [](const OwnProfile& p) { return py::hash(py::str(p.name + describe(p.policy))); })
       .def("__str__", [](const OwnProfile& p) { return p.name + ": " + describe(p.policy) + " [" + p.source + "]"; })
       .def("__repr__", [](const OwnProfile& p) { return "<fp8lab.Profile " + p.name + ">"; });
   module.def("profiles", [] {
@@ -240,6 +247,13 @@ void bind_profiles(py::module_& module) {
 }
 
 }  // namespace
+
+NamedOrOwnFormat named_or_own(const Format& format) {
+  for (const NamedFormat& named : named_formats) {
+    if (named.format == format) return own(named);
+  }
+  return {format_name(format), "made up by the user", format};
+}
 
 void bind_casts(py::module_& module) {
   bind_formats(module);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <variant>
+#include <optional>
+#include <stdexcept>
 
 #include "fp8lab/reference/delayed_scaling.hpp"
 #include "history.hpp"
@@ -8,26 +9,24 @@
 namespace fp8lab::bindings {
 namespace {
 
-/// A Python function of the history as an array of its own.
-AmaxFunction function_of(const py::function& python) {
-  return [python](std::span<const float> amaxes) {
-    const py::array_t<float> history(static_cast<py::ssize_t>(amaxes.size()), amaxes.data());
-    return py::cast<float>(python(history));
-  };
+/// In place of a function, which Python calls itself: a history that had one would be part of cycles which Python's
+/// garbage collector does not see.
+float called_by_python(std::span<const float> /*amaxes*/) {
+  throw std::logic_error("the function for the amax is Python's to call");
 }
 
 Delayed recipe_of(int margin, int interval, const std::string& fp8_format, std::size_t amax_history_len,
-                  const std::variant<std::string, py::function>& amax_compute_algo, bool reduce_amax,
+                  const std::optional<std::string>& amax_compute_algo, bool reduce_amax,
                   const std::array<bool, 3>& override_linear_precision, const std::string& version) {
   Delayed recipe;
   recipe.margin = margin;
   recipe.interval = interval;
   recipe.fp8_format = find_fp8_format(fp8_format);
   recipe.amax_history_len = amax_history_len;
-  if (const auto* name = std::get_if<std::string>(&amax_compute_algo)) {
-    recipe.amax_compute_algo = find_amax_compute_algo(*name);
+  if (amax_compute_algo) {
+    recipe.amax_compute_algo = find_amax_compute_algo(*amax_compute_algo);
   } else {
-    recipe.amax_compute_algo = function_of(std::get<py::function>(amax_compute_algo));
+    recipe.amax_compute_algo = called_by_python;
   }
   recipe.reduce_amax = reduce_amax;
   const auto& [fprop, dgrad, wgrad] = override_linear_precision;
@@ -37,17 +36,26 @@ Delayed recipe_of(int margin, int interval, const std::string& fp8_format, std::
   return recipe;
 }
 
+/// The end of a step, with what the recipe's function returned where it has one.
+void update_with(OwnedHistory& history, const std::optional<float>& chosen) {
+  if (!chosen) return update_scale(history.recipe, history.pass, history.state);
+  Delayed recipe = history.recipe;
+  recipe.amax_compute_algo = [&](std::span<const float> /*amaxes*/) { return *chosen; };
+  update_scale(recipe, history.pass, history.state);
+}
+
 void bind_history(py::module_& module) {
   py::class_<OwnedHistory>(module, "AmaxHistory")
       .def(py::init([](const Delayed& recipe, bool backward) {
-             return OwnedHistory{recipe, backward ? Pass::backward : Pass::forward, start_history(recipe)};
+             return OwnedHistory{recipe, backward ? Pass::backward : Pass::forward,
+                                 start_history(recipe)};
            }),
            py::arg("recipe"), py::arg("backward"))
       .def(py::init<const OwnedHistory&>(), py::arg("other"))
       .def(
           "record_amax", [](OwnedHistory& h, float amax) { record_amax(h.recipe, h.pass, h.state, amax); },
           py::arg("amax"))
-      .def("update_scale", [](OwnedHistory& h) { update_scale(h.recipe, h.pass, h.state); })
+      .def("update_scale", &update_with, py::arg("chosen"))
       .def(
           "resize_history",
           [](OwnedHistory& h, std::size_t length) {
@@ -86,6 +94,10 @@ void bind_delayed(py::module_& module) {
            [](const DelayedVersion& v) {
              return std::string(v.name) + ": " + std::string(v.description) + " [" + std::string(v.source) + "]";
            })
+      .def(
+          "__eq__", [](const DelayedVersion& v, const DelayedVersion& w) { return v.name == w.name; },
+          py::is_operator())
+      .def("__hash__", [](const DelayedVersion& v) { return py::hash(py::str(std::string(v.name))); })
       .def("__repr__", [](const DelayedVersion& v) { return "<fp8lab.DelayedVersion " + std::string(v.name) + ">"; });
   module.def("delayed_versions",
              [] { return std::vector<DelayedVersion>(delayed_versions.begin(), delayed_versions.end()); });

@@ -12,6 +12,9 @@ void bind_distributions(py::module_& module) {
       .def_property_readonly("description", [](const Distribution& d) { return std::string(d.description); })
       .def_property_readonly("second_moment", &second_moment)
       .def("__str__", [](const Distribution& d) { return std::string(d.name) + ": " + std::string(d.description); })
+      .def(
+          "__eq__", [](const Distribution& d, const Distribution& e) { return d.name == e.name; }, py::is_operator())
+      .def("__hash__", [](const Distribution& d) { return py::hash(py::str(std::string(d.name))); })
       .def("__repr__", [](const Distribution& d) { return "<fp8lab.Distribution " + std::string(d.name) + ">"; });
   module.def("distributions",
              [] { return std::vector<Distribution>(fp8lab::distributions.begin(), fp8lab::distributions.end()); });

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <cmath>
 #include <optional>
+#include <tuple>
+#include <variant>
 
 #include "fp8lab/reference/errors.hpp"
 #include "fp8lab/reference/histogram.hpp"
@@ -10,10 +14,17 @@ namespace {
 
 using OwnFormat = NamedOrOwnFormat;
 
+/// A power of two's exponent; converting what an int does not hold is undefined.
+int binade_of(double exponent) {
+  if (exponent >= -1074 && exponent <= 1023 && exponent == std::trunc(exponent)) return static_cast<int>(exponent);
+  throw std::invalid_argument("low and high of binade bins must be whole numbers from -1074 to 1023, not " +
+                              std::to_string(exponent));
+}
+
 Bins bins_of(const std::string& kind, double low, double high, int count, const OwnFormat& format) {
   if (kind == "linear") return LinearBins{low, high, count};
   if (kind == "log") return LogBins{low, high, count};
-  if (kind == "binade") return BinadeBins{static_cast<int>(low), static_cast<int>(high)};
+  if (kind == "binade") return BinadeBins{binade_of(low), binade_of(high)};
   if (kind == "code") return CodeBins{format.format};
   throw std::invalid_argument("unknown bins '" + kind + "'; known: linear, log, binade, code");
 }
@@ -35,6 +46,48 @@ void add_values(Histogram& histogram, const Array<double>& values, const py::obj
   for (std::size_t i = 0; i < all.size(); ++i) histogram.add(all[i], cast_outcome(target, mode, sources[i]));
 }
 
+/// What a Histogram is made of again: the arguments of its constructor, and its counts.
+py::dict state_of(const Histogram& histogram) {
+  using py::literals::operator""_a;
+  const auto state = [&](const char* kind, double low, double high, int count, const std::optional<OwnFormat>& format) {
+    return py::dict("kind"_a = kind, "low"_a = low, "high"_a = high, "count"_a = count, "format"_a = format,
+                    "counts"_a = py::array_t<std::uint64_t>(static_cast<py::ssize_t>(histogram.counts().size()),
+                                                            histogram.counts().data()),
+                    "zeros"_a = histogram.zeros, "infinities"_a = histogram.infinities, "nans"_a = histogram.nans,
+                    "below"_a = histogram.below, "above"_a = histogram.above, "underflows"_a = histogram.underflows,
+                    "saturations"_a = histogram.saturations);
+  };
+  struct State {
+    const decltype(state)& of;
+    py::dict operator()(const LinearBins& bins) const { return of("linear", bins.low, bins.high, bins.count, {}); }
+    py::dict operator()(const LogBins& bins) const { return of("log", bins.low, bins.high, bins.count, {}); }
+    py::dict operator()(const BinadeBins& bins) const { return of("binade", bins.lowest, bins.highest, 0, {}); }
+    py::dict operator()(const CodeBins& bins) const { return of("code", 0, 0, 0, named_or_own(bins.format)); }
+  };
+  return std::visit(State{state}, histogram.bins());
+}
+
+void restore_histogram(Histogram& histogram, const Array<std::uint64_t>& counts,
+                       const std::array<std::uint64_t, 7>& apart) {
+  histogram.set_counts(view(counts));
+  std::tie(histogram.zeros, histogram.infinities, histogram.nans, histogram.below, histogram.above,
+           histogram.underflows, histogram.saturations) = std::tuple_cat(apart);
+}
+
+py::dict state_of(const ErrorTotals& totals) {
+  using py::literals::operator""_a;
+  return py::dict("count"_a = totals.count, "not_finite"_a = totals.not_finite, "sum_error"_a = totals.sum_error,
+                  "sum_absolute_error"_a = totals.sum_absolute_error, "sum_squared_error"_a = totals.sum_squared_error,
+                  "sum_squared_reference"_a = totals.sum_squared_reference,
+                  "max_absolute_error"_a = totals.max_absolute_error,
+                  "max_relative_error"_a = totals.max_relative_error);
+}
+
+void restore_totals(ErrorTotals& totals, std::uint64_t count, std::uint64_t not_finite,
+                    const std::array<double, 6>& sums) {
+  totals = {count, not_finite, sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+}
+
 py::array copy_of(const auto& vector) { return py::array(static_cast<py::ssize_t>(vector.size()), vector.data()); }
 
 }  // namespace
@@ -46,6 +99,10 @@ void bind_measures(py::module_& module) {
            }),
            py::arg("kind"), py::arg("low"), py::arg("high"), py::arg("count"), py::arg("format"))
       .def("_add", &add_values, py::arg("values").noconvert(), py::arg("input"), py::arg("format"), py::arg("rounding"))
+      .def("_state", py::overload_cast<const Histogram&>(&state_of))
+      .def("_restore", &restore_histogram, py::arg("counts").noconvert(), py::arg("apart"))
+      .def(
+          "__eq__", [](const Histogram& a, const Histogram& b) { return a == b; }, py::is_operator())
       .def("merge", &Histogram::merge, py::arg("other"),
            "Add the counts of a histogram with the same bins; ValueError otherwise.")
       .def("to_csv", &to_csv, "The histogram as CSV: low, high, count a bin, then the counts apart.")
@@ -76,6 +133,10 @@ void bind_measures(py::module_& module) {
             for (std::size_t i = 0; i < a.size(); ++i) totals.add(a[i], r[i]);
           },
           py::arg("actual").noconvert(), py::arg("reference").noconvert())
+      .def("_state", py::overload_cast<const ErrorTotals&>(&state_of))
+      .def("_restore", &restore_totals, py::arg("count"), py::arg("not_finite"), py::arg("sums"))
+      .def(
+          "__eq__", [](const ErrorTotals& a, const ErrorTotals& b) { return a == b; }, py::is_operator())
       .def("merge", &ErrorTotals::merge, py::arg("other"), "Add another set of totals.")
       .def_readonly("count", &ErrorTotals::count)
       .def_readonly("not_finite", &ErrorTotals::not_finite)
@@ -84,7 +145,11 @@ void bind_measures(py::module_& module) {
       .def_property_readonly("mean_error", &ErrorTotals::mean_error)
       .def_property_readonly("mean_absolute_error", &ErrorTotals::mean_absolute_error)
       .def_property_readonly("rms_error", &ErrorTotals::rms_error)
-      .def_property_readonly("sqnr_db", &ErrorTotals::sqnr_db);
+      .def_property_readonly("sqnr_db", &ErrorTotals::sqnr_db)
+      .def("__repr__", [](const ErrorTotals& totals) {
+        return "<fp8lab.ErrorTotals of " + std::to_string(totals.count) + " pairs, and " +
+               std::to_string(totals.not_finite) + " not finite>";
+      });
   module.def("absolute_error", py::vectorize(&absolute_error), py::arg("actual"), py::arg("reference"));
   module.def("relative_error", py::vectorize(&relative_error), py::arg("actual"), py::arg("reference"));
   module.def(

@@ -62,6 +62,9 @@ struct NamedOrOwnProfile {
   CastPolicy policy;
 };
 
+/// A format with its name and description, where it has one.
+NamedOrOwnFormat named_or_own(const Format& format);
+
 /// Calls run(span) for an array of `source` elements: 16-bit words may be halves or bfloat16s.
 template <typename Run>
 void with_source(const py::array& x, const std::string& source, const Run& run) {

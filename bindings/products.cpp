@@ -131,6 +131,13 @@ void bind_products(py::module_& module) {
              return std::string(m.name) + ": " + describe(m) + " [" + std::string(m.source) + "; " +
                     std::string(m.evidence) + "]";
            })
+      .def(
+          "__eq__",
+          [](const MmaModel& m, const MmaModel& n) {
+            return m.name == n.name && m.fraction_bits == n.fraction_bits && m.underflow == n.underflow;
+          },
+          py::is_operator())
+      .def("__hash__", [](const MmaModel& m) { return py::hash(py::make_tuple(m.name, m.fraction_bits)); })
       .def("__repr__", [](const MmaModel& m) { return "<fp8lab.MmaModel " + std::string(m.name) + ">"; });
   module.def("models", [] { return std::vector<MmaModel>(models.begin(), models.end()); });
   module.def("find_model", [](const std::string& name) { return find_model(name); });
@@ -149,7 +156,9 @@ void bind_products(py::module_& module) {
     for (const std::string_view name : targets()) names.emplace_back(name);
     return names;
   });
-  module.def("force_target", [](const std::string& name) { force_target(name); }, py::arg("name"));
+  module.def(
+      "force_target", [](const std::string& name) { force_target(name); }, py::arg("name"),
+      "Makes all vector code run on one of targets(); \"\" lifts that. Not while other threads run fp8lab.");
 }
 
 }  // namespace fp8lab::bindings

@@ -45,6 +45,9 @@ OpaqueRecipe checked(const Recipe& recipe) {
   return {recipe};
 }
 
+/// The recipe of a cast by delayed scaling: a scale that may be infinite, 0 or NaN.
+OpaqueRecipe any_scale(const OwnFormat& format, float scale) { return {GivenScale{format.format, scale}}; }
+
 void bind_records(py::module_& module) {
   py::class_<OpaqueRecipe>(module, "Recipe").def_property_readonly("description", [](const OpaqueRecipe& r) {
     return describe(r.recipe);
@@ -52,6 +55,7 @@ void bind_records(py::module_& module) {
   module.def(
       "given_scale", [](const OwnFormat& format, float scale) { return checked(GivenScale{format.format, scale}); },
       py::arg("format"), py::arg("scale"));
+  module.def("any_scale", &any_scale, py::arg("format"), py::arg("scale"));
   module.def(
       "just_in_time",
       [](const OwnFormat& format, const std::string& rule, const std::string& axis, float amax_epsilon, bool power) {
@@ -121,11 +125,48 @@ void with_quantizable(const py::array& x, const std::string& source, const Run& 
   run(view_as<BFloat16>(py::cast<Array<std::uint16_t>>(x)));
 }
 
+template <typename Vector, typename T>
+void assign(Vector& to, const Array<T>& from) {
+  const auto values = view(from);
+  to.assign(values.begin(), values.end());
+}
+
+/// What a Quantized is made of again; throws where it is none.
+Quantized restored(const OpaqueRecipe& recipe, const std::string& direction, std::size_t rows, std::size_t columns,
+                   bool transposed, const Array<std::uint8_t>& codes, const Array<float>& scale_inv,
+                   const Array<std::uint8_t>& scale_codes, float amax) {
+  Quantized q;
+  q.recipe = recipe.recipe;
+  q.direction = find_direction(direction);
+  q.rows = rows;
+  q.columns = columns;
+  q.format = format_of(recipe.recipe);
+  q.transposed = transposed;
+  const py::array& scales = scale_codes.size() != 0 ? static_cast<const py::array&>(scale_codes) : scale_inv;
+  q.scale_rows = static_cast<std::size_t>(scales.shape(0));
+  q.scale_columns = static_cast<std::size_t>(scales.shape(1));
+  assign(q.codes, codes);
+  assign(q.scale_inv, scale_inv);
+  assign(q.scale_codes, scale_codes);
+  q.amax = amax;
+  check_quantized(q);
+  return q;
+}
+
 void bind_quantized(py::module_& module) {
   const auto shape = [](const Quantized& q) { return std::pair(q.rows, q.columns); };
   py::class_<Quantized>(module, "Quantized")
       .def_property_readonly("shape", shape)
+      .def(py::init(&restored), py::arg("recipe"), py::arg("direction"), py::arg("rows"), py::arg("columns"),
+           py::arg("transposed"), py::arg("codes").noconvert(), py::arg("scale_inv").noconvert(),
+           py::arg("scale_codes").noconvert(), py::arg("amax"))
+      .def(py::init<const Quantized&>(), py::arg("other"))
       .def_property_readonly("format", [](const Quantized& q) { return format_name(q.format); })
+      .def_property_readonly("given_scale",
+                             [](const Quantized& q) {
+                               const auto* given = std::get_if<GivenScale>(&q.recipe);
+                               return given == nullptr ? 1.0F : given->scale;
+                             })
       .def_readonly("transposed", &Quantized::transposed)
       .def_readonly("amax", &Quantized::amax)
       .def_property_readonly("codes",

@@ -73,15 +73,37 @@ def as_floats(x: Any, argument: str) -> tuple[Array, str]:
     return _contiguous(array), name
 
 
-def as_codes(x: Any, argument: str, format: Format) -> tuple[Array, Format]:
-    """A C-contiguous array of codes and its format: the one that the element type carries, else ``format``."""
+def carried_format(dtype: str) -> Format | None:
+    """The format that an element type of that name carries, if it does."""
+    return _core.find_format(_CODE_DTYPES[dtype]) if dtype in _CODE_DTYPES else None
+
+
+def as_codes(x: Any, argument: str, format: str | Format | None, format_argument: str = "format") -> tuple[Array, Format]:
+    """A C-contiguous array of codes and its format: the one that the element type carries, else ``format``, else E4M3.
+
+    ValueError where the element type carries another format than ``format``.
+    """
     array, name = as_array(x, argument)
-    if name in _CODE_DTYPES:
-        format = _core.find_format(_CODE_DTYPES[name])
-    elif name != code_dtype(format).name:
+    carried = carried_format(name)
+    wanted = None if format is None else as_format(format, format_argument)
+    if carried is not None:
+        if wanted is not None and wanted != carried:
+            raise ValueError(f"{format_argument} is {wanted.name}, and {argument} is {carried.name} by its element type, {name}")
+        return _contiguous(array), carried
+    format = _core.find_format("e4m3") if wanted is None else wanted
+    if name != code_dtype(format).name:
         own = "" if format.bits > 8 else f" or one of {', '.join(_CODE_DTYPES)}"
         raise TypeError(f"{argument} must be {code_dtype(format).name} codes{own}, not {name}")
     return _contiguous(array), format
+
+
+def as_bytes(x: Any, argument: str) -> tuple[Array, Format | None]:
+    """A C-contiguous array of codes of one byte, of whatever format, and the format that its element type carries, if any."""
+    array, name = as_array(x, argument)
+    carried = carried_format(name)
+    if carried is None and name != "uint8":
+        raise TypeError(f"{argument} must be uint8 codes or one of {', '.join(_CODE_DTYPES)}, not {name}")
+    return _contiguous(array), carried
 
 
 def as_doubles(x: Any, argument: str) -> Array:
@@ -152,6 +174,21 @@ def check_real(value: Any, argument: str) -> float:
         return float(value)
     except OverflowError:
         raise ValueError(f"{argument} is too large for a float") from None
+
+
+def check_unread(reason: str, **arguments: Any) -> None:
+    """ValueError where one of the arguments, which nothing would read, is given: not None. ``reason`` says what it goes with."""
+    given = [name for name, value in arguments.items() if value is not None]
+    if given:
+        raise ValueError(f"{' and '.join(given)} {'goes' if len(given) == 1 else 'go'} with {reason}")
+
+
+def apart(array: Array, out: Array) -> Array:
+    """``array`` itself where writing ``out`` changes no element before it is read: where both lie apart, or are the same
+    elements; else a copy. Every function with an ``out`` passes its inputs through this. Both are C-contiguous.
+    """
+    same = array.ctypes.data == out.ctypes.data and array.itemsize == out.itemsize and array.nbytes == out.nbytes
+    return array.copy() if not same and np.may_share_memory(array, out) else array
 
 
 def output(out: Any, shape: tuple[int, ...], dtype: Any, argument: str = "out") -> Array:

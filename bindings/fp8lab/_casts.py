@@ -9,6 +9,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import (
     Array,
+    apart,
     as_array,
     as_codes,
     as_floats,
@@ -17,10 +18,12 @@ from fp8lab._arrays import (
     check_int,
     check_name,
     check_real,
+    check_unread,
     code_dtype,
     output,
 )
 from fp8lab._core import Format, Profile
+from fp8lab._values import equal
 
 _MOST_THREADS = 1024
 
@@ -48,12 +51,6 @@ def roundings() -> list[str]:
 
 def _rounding(value: Any, argument: str) -> str | None:
     return None if value is None else check_name(value, argument)
-
-
-def _apart(array: Array, out: Array) -> Array:
-    """``array``, copied where it overlaps ``out`` without being the same elements."""
-    same = array.ctypes.data == out.ctypes.data and array.itemsize == out.itemsize
-    return array.copy() if not same and np.may_share_memory(array, out) else array
 
 
 def _random_bits(bits: Any, count: Any, sharing: str, size: int) -> tuple[Array | None, int | None]:
@@ -86,7 +83,7 @@ def encode(
     random_count: int | None = None,
     random_sharing: str = "none",
     via: str | Format | None = None,
-    via_profile: str | Profile = "ieee",
+    via_profile: str | Profile | None = None,
     via_rounding: str | None = None,
     threads: int = 1,
     out: Array | None = None,
@@ -115,11 +112,11 @@ def encode(
         Round to this format first, as software does that converts to float16 or bfloat16 on the way; float32 and
         float64 only. ``chain_differences`` counts what that changes.
     via_profile, via_rounding
-        The policy of that first cast.
+        The policy of that first cast: the profile ``ieee`` and its rounding if left out.
     threads : int
         Threads to use; the result does not depend on it.
     out : ndarray of uint8 (uint16 for formats of more than 8 bits), optional
-        Where to write, of x's shape and C-contiguous.
+        Where to write, of x's shape and C-contiguous. Inputs that overlap it are copied first.
 
     Returns
     -------
@@ -131,8 +128,8 @@ def encode(
     TypeError
         For other element types; the message names the argument.
     ValueError
-        For unknown names (the message lists the known ones), a wrong shape of ``out``, threads < 1, and random bits
-        that are missing, too few or not needed.
+        For unknown names (the message lists the known ones), a wrong shape of ``out``, threads < 1, random bits that
+        are missing, too few or not needed, and options of a first cast without ``via``.
     """
     array, source = as_floats(x, "x")
     own = as_format(format, "format")
@@ -141,16 +138,19 @@ def encode(
     words, count = _random_bits(random_bits, random_count, check_name(random_sharing, "random_sharing"), array.size)
     number = check_int(threads, "threads", 1, _MOST_THREADS)
     result = output(out, array.shape, code_dtype(own))
+    array = apart(array, result)
     if via is None:
-        shared = random_sharing == "ptx"
-        _core.encode(_apart(array, result), source, result, own, policy, mode, words, count, shared, number)
+        check_unread("via", via_profile=via_profile, via_rounding=via_rounding)
+        words = None if words is None else apart(words, result)
+        _core.encode(array, source, result, own, policy, mode, words, count, random_sharing == "ptx", number)
         return result
     if words is not None:
         raise ValueError("random_bits and via cannot be combined: encode twice instead")
     _check_chain(source, own)
     first = as_format(via, "via")
-    first_policy, first_mode = as_profile(via_profile, "via_profile"), _rounding(via_rounding, "via_rounding")
-    _core.encode_via(_apart(array, result), source, result, own, policy, mode, first, first_policy, first_mode, number)
+    first_policy = as_profile("ieee" if via_profile is None else via_profile, "via_profile")
+    first_mode = _rounding(via_rounding, "via_rounding")
+    _core.encode_via(array, source, result, own, policy, mode, first, first_policy, first_mode, number)
     return result
 
 
@@ -161,7 +161,7 @@ def _check_chain(source: str, format: Format) -> None:
         raise ValueError(f"format must have at most 8 bits at the end of a chain of casts, not {format.bits}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChainDifferences:
     """Where a chain of casts differs from the direct cast."""
 
@@ -171,6 +171,11 @@ class ChainDifferences:
     """Elements whose codes differ."""
     indices: Array
     """Flat indices of the first of them."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChainDifferences) and equal(vars(self), vars(other))
 
 
 def chain_differences(
@@ -239,15 +244,15 @@ def pack_pairs(codes: Any, *, out: Array | None = None) -> Array:
     Raises
     ------
     TypeError, ValueError
-        For other element types, scalars, and a wrong ``out``.
+        For other element types, codes of more than 4 bits, scalars, and a wrong ``out``.
     """
-    array, _ = as_codes(codes, "codes", _core.find_format("e2m1"))
+    array, _ = as_codes(codes, "codes", _core.find_format("e2m1"), "the format of pairs")
     if array.ndim == 0:
         raise ValueError("codes must have at least one dimension")
     result = output(out, (*array.shape[:-1], (array.shape[-1] + 1) // 2), np.uint8)
     if array.shape[-1] % 2:
         array = np.concatenate([array, np.zeros((*array.shape[:-1], 1), np.uint8)], axis=-1)
-    _core.pack_pairs(_apart(array, result), result)
+    _core.pack_pairs(apart(array, result), result)
     return result
 
 
@@ -280,25 +285,25 @@ def unpack_pairs(packed: Any, count: int | None = None, *, out: Array | None = N
     array = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
     result = output(out, (*array.shape[:-1], number), np.uint8)
     room = result if number == most else np.empty((*array.shape[:-1], most), np.uint8)
-    _core.unpack_pairs(_apart(array, room), room)
+    _core.unpack_pairs(apart(array, room), room)
     if room is not result:
         result[...] = room[..., :number]
     return result
 
 
-def decode(codes: Any, format: str | Format = "e4m3", *, threads: int = 1, out: Array | None = None) -> Array:
+def decode(codes: Any, format: str | Format | None = None, *, threads: int = 1, out: Array | None = None) -> Array:
     """The values of codes, exactly.
 
     Parameters
     ----------
     codes : array_like of uint8 (uint16 for formats of more than 8 bits), or of an ml_dtypes or torch float8 type
-        A float8 type carries its format, which then counts instead of ``format``.
-    format : str or Format
-        One of ``formats()``, or a ``Format`` of your own.
+        A float8 type carries its format.
+    format : str or Format, optional
+        One of ``formats()``, or a ``Format`` of your own; ``e4m3`` if left out. Of codes that carry theirs, the same.
     threads : int
         Threads to use.
     out : ndarray of float32, optional
-        Where to write, of codes' shape and C-contiguous.
+        Where to write, of codes' shape and C-contiguous. Codes that overlap it are copied first.
 
     Returns
     -------
@@ -308,11 +313,11 @@ def decode(codes: Any, format: str | Format = "e4m3", *, threads: int = 1, out: 
     Raises
     ------
     TypeError, ValueError
-        As ``encode`` does.
+        As ``encode`` does, and for codes with bits beyond the format's width.
     """
-    array, own = as_codes(codes, "codes", as_format(format, "format"))
+    array, own = as_codes(codes, "codes", format)
     result = output(out, array.shape, np.float32)
-    _core.decode(_apart(array, result), result, own, check_int(threads, "threads", 1, _MOST_THREADS))
+    _core.decode(apart(array, result), result, own, check_int(threads, "threads", 1, _MOST_THREADS))
     return result
 
 
@@ -339,7 +344,7 @@ def cast_to_representable(
     scale : float
         Multiplies before the cast; positive and finite.
     out : ndarray of x's type, optional
-        Where to write, of x's shape and C-contiguous; may be ``x`` itself.
+        Where to write, of x's shape and C-contiguous; may be ``x`` itself. An x that overlaps it otherwise is copied first.
 
     Returns
     -------
@@ -360,7 +365,7 @@ def cast_to_representable(
     result = output(out, array.shape, dtype)
     words = as_array(result, "out")[0].view(array.dtype)
     _core.cast_to_representable(
-        _apart(array, words),
+        apart(array, words),
         source,
         words,
         as_format(format, "format"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, as_float32, check_int, check_name, check_real
 from fp8lab._core import DelayedVersion
+from fp8lab._values import Record, State, check_bool, equal, record, restorer, state
 
 _MOST = 2**31 - 1
 _LONGEST = 2**20
@@ -39,8 +41,14 @@ def _as_precision(value: Any) -> tuple[bool, bool, bool]:
     return (value[0], value[1], value[2])
 
 
+def _chosen_amax(algo: Callable[[Array], Any], history: Array) -> float:
+    """What a function for the amax returns, as a float."""
+    return as_amax(algo(history), "what amax_compute_algo returns")
+
+
+@record
 @dataclass(frozen=True, kw_only=True)
-class Delayed:
+class Delayed(Record):
     """Delayed scaling: the scale of a cast comes from the amaxes of earlier steps.
 
     Fields and defaults are those of Transformer Engine's ``DelayedScaling`` recipe; ``str()`` explains the recipe.
@@ -82,6 +90,7 @@ class Delayed:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "version", as_version(self.version, "version"))
+        object.__setattr__(self, "override_linear_precision", _as_precision(self.override_linear_precision))
         self._recipe()
 
     def _recipe(self) -> _core.DelayedRecipe:
@@ -93,11 +102,9 @@ class Delayed:
             check_int(self.interval, "interval", -_MOST, _MOST),
             check_name(self.fp8_format, "fp8_format"),
             check_int(self.amax_history_len, "amax_history_len", 1, _LONGEST),
-            (lambda history: as_amax(algo(history), "what amax_compute_algo returns"))
-            if callable(algo)
-            else check_name(algo, "amax_compute_algo", " or a function"),
+            None if callable(algo) else check_name(algo, "amax_compute_algo", " or a function"),
             self.reduce_amax,
-            _as_precision(self.override_linear_precision),
+            self.override_linear_precision,
             as_version(self.version, "version"),
         )
 
@@ -106,7 +113,11 @@ class Delayed:
 
 
 class AmaxHistory:
-    """The state of delayed scaling for one tensor: a value that the caller owns, keeps and copies.
+    """The state of delayed scaling for one tensor: a value that the caller owns, keeps, copies and pickles.
+
+    Two are equal where recipe, pass and every bit of the state are. Threads may share one: each method, and each
+    ``quantize``, has it to itself from reading the scale to recording the amax, and the others wait. Their amaxes all count;
+    which cast is first, and so which step an amax belongs to, is the threads' race where one of them calls ``update_scale``.
 
     Parameters
     ----------
@@ -129,8 +140,13 @@ class AmaxHistory:
             raise TypeError(f"recipe must be a Delayed, not {type(recipe).__name__}")
         if not isinstance(backward, bool):
             raise TypeError(f"backward must be a bool, not {type(backward).__name__}")
+        self._begin(recipe, backward, _core.AmaxHistory(recipe._recipe(), backward))
+
+    def _begin(self, recipe: Delayed, backward: bool, core: _core.AmaxHistory) -> None:
         self._recipe = recipe
-        self._history = _core.AmaxHistory(recipe._recipe(), backward)
+        self._backward = backward
+        self._history = core
+        self._lock = threading.RLock()  # a function for the amax may look at the history that calls it
 
     @property
     def recipe(self) -> Delayed:
@@ -140,49 +156,61 @@ class AmaxHistory:
     @property
     def amaxes(self) -> Array:
         """The window, a float32 array: row 0 is the running step's. A copy; assign one to restore a state."""
-        return self._history.amaxes
+        with self._lock:
+            return self._history.amaxes
 
     @amaxes.setter
     def amaxes(self, amaxes: Any) -> None:
-        self._history.amaxes = as_float32(amaxes, "amaxes", (self._recipe.amax_history_len,))
+        with self._lock:
+            self._history.amaxes = as_float32(amaxes, "amaxes", (self._recipe.amax_history_len,))
 
     @property
     def scale(self) -> float:
         """Of the next cast; after ``record_amax`` that of the cast itself."""
-        return self._history.scale
+        with self._lock:
+            return self._history.scale
 
     @scale.setter
     def scale(self, scale: float) -> None:
-        self._history.scale = as_amax(scale, "scale")
+        with self._lock:
+            self._history.scale = as_amax(scale, "scale")
 
     @property
     def scale_inv(self) -> float:
         """Of the last cast's data; Transformer Engine up to 1.10 writes it with the new scale."""
-        return self._history.scale_inv
+        with self._lock:
+            return self._history.scale_inv
 
     @scale_inv.setter
     def scale_inv(self, scale_inv: float) -> None:
-        self._history.scale_inv = as_amax(scale_inv, "scale_inv")
+        with self._lock:
+            self._history.scale_inv = as_amax(scale_inv, "scale_inv")
 
     @property
     def position(self) -> int:
         """Steps done; by MS-AMP's rule since it began anew."""
-        return self._history.position
+        with self._lock:
+            return self._history.position
 
     @position.setter
     def position(self, position: int) -> None:
-        self._history.position = check_int(position, "position", 0, 2**64 - 1)
+        with self._lock:
+            self._history.position = check_int(position, "position", 0, 2**64 - 1)
 
     def record_amax(self, amax: float) -> None:
         """What a cast of a tensor with that amax (rounded to float32) does; several in a step leave the largest.
 
         Raises TypeError or ValueError for an amax that is negative or larger than every float32.
         """
-        self._history.record_amax(as_amax(amax, "amax"))
+        with self._lock:
+            self._history.record_amax(as_amax(amax, "amax"))
 
     def update_scale(self) -> None:
         """The end of a step: the next scale, and the window moves on."""
-        self._history.update_scale()
+        with self._lock:
+            algo = self._recipe.amax_compute_algo
+            chosen = _chosen_amax(algo, self._history.amaxes) if callable(algo) else None
+            self._history.update_scale(chosen)
 
     def resize_history(self, amax_history_len: int) -> None:
         """Another length in the middle of a run: a shorter history keeps the oldest amaxes and drops the newest.
@@ -190,20 +218,49 @@ class AmaxHistory:
         Raises TypeError or ValueError unless it is an int from 1 to 2^20.
         """
         length = check_int(amax_history_len, "amax_history_len", 1, _LONGEST)
-        self._history.resize_history(length)
-        self._recipe = replace(self._recipe, amax_history_len=length)
+        with self._lock:
+            self._history.resize_history(length)
+            self._recipe = replace(self._recipe, amax_history_len=length)
 
     def copy(self) -> AmaxHistory:
         """The same state, to go on apart."""
         other = AmaxHistory.__new__(AmaxHistory)
-        other._recipe = self._recipe
-        other._history = _core.AmaxHistory(self._history)
+        with self._lock:
+            other._begin(self._recipe, self._backward, _core.AmaxHistory(self._history))
         return other
 
     __copy__ = copy
+    __hash__ = None  # type: ignore[assignment]
+
+    def _fields(self) -> dict[str, Any]:
+        with self._lock:
+            core = self._history
+            return {
+                "recipe": self._recipe,
+                "backward": self._backward,
+                "amaxes": core.amaxes,
+                "scale": core.scale,
+                "scale_inv": core.scale_inv,
+                "position": core.position,
+            }
+
+    def __eq__(self, other: object) -> bool:
+        return equal(self._fields(), other._fields()) if isinstance(other, AmaxHistory) else NotImplemented
+
+    def __reduce__(self) -> State:
+        return state("AmaxHistory", **self._fields())
 
     def __repr__(self) -> str:
         return f"<fp8lab.AmaxHistory of {self._recipe.amax_history_len} amaxes, scale {self.scale:g}>"
+
+
+@restorer("AmaxHistory", "recipe", "backward", "amaxes", "scale", "scale_inv", "position")
+def _history(
+    *, recipe: Delayed, backward: bool, amaxes: Array, scale: float, scale_inv: float, position: int
+) -> AmaxHistory:
+    history = AmaxHistory(recipe, backward=check_bool(backward, "backward"))
+    history.amaxes, history.scale, history.scale_inv, history.position = amaxes, scale, scale_inv, position
+    return history
 
 
 def reduced_amax(of_ranks: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_doubles, as_float32, as_format, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_doubles, as_float32, as_format, check_int, check_name, check_real, check_unread
 from fp8lab._core import ErrorTotals, Format, Histogram
 
 
@@ -51,10 +51,10 @@ def histogram(
     *,
     low: float | None = None,
     high: float | None = None,
-    count: int = 100,
-    format: str | Format = "e4m3",
+    count: int | None = None,
+    format: str | Format | None = None,
     cast_input: Any = None,
-    rounding: str = "nearest_even",
+    rounding: str | None = None,
 ) -> Histogram:
     """A histogram that counts zeros, infinities, NaN, underflow and saturation apart; every value counts once.
 
@@ -66,16 +66,16 @@ def histogram(
         ``binade``: a bin for each 2^e <= |value| < 2^(e+1), e from low to high (-150 to 127 if left out);
         ``code``: a bin for each code of ``format``.
     low, high : float
-        Values outside are counted in ``below`` and ``above``.
-    count : int
-        Bins, for ``linear`` and ``log``.
-    format : str
-        The format of ``code`` bins and of ``cast_input``'s cast.
+        Values outside are counted in ``below`` and ``above``; not for ``code``.
+    count : int, optional
+        Bins, for ``linear`` and ``log``; 100 if left out.
+    format : str or Format, optional
+        The format of ``code`` bins and of ``cast_input``'s cast; ``e4m3`` if left out.
     cast_input : array_like of float32, of values' shape, optional
         What was cast to give ``values``: elements that the cast to ``format`` underflows or saturates are counted in
         ``underflows`` and ``saturations`` instead of the bins.
-    rounding : str
-        The rounding of that cast.
+    rounding : str, optional
+        The rounding of that cast; ``nearest_even`` if left out.
 
     Returns
     -------
@@ -85,22 +85,31 @@ def histogram(
     Raises
     ------
     TypeError, ValueError
-        For arguments that make no bins; the message says the rule.
+        For arguments that make no bins, or that nothing would read; the message says the rule.
     """
     array = as_doubles(values, "values")
     bins = check_name(bins, "bins")
     if bins in ("linear", "log") and (low is None or high is None):
         raise ValueError(f"low and high are needed for {bins} bins")
+    if bins == "code":
+        check_unread("linear, log and binade bins", low=low, high=high)
+    if bins in ("binade", "code"):
+        check_unread("linear and log bins", count=count)
+    if bins != "code" and cast_input is None:
+        check_unread("code bins and cast_input", format=format)
+    if cast_input is None:
+        check_unread("cast_input", rounding=rounding)
     if bins == "binade":
         low = check_int(-150 if low is None else low, "low", -1074, 1023)
         high = check_int(127 if high is None else high, "high", -1074, 1023)
+    own = as_format("e4m3" if format is None else format, "format")
     result = Histogram(
         bins,
         0.0 if low is None else check_real(low, "low"),
         0.0 if high is None else check_real(high, "high"),
-        check_int(count, "count", 1, 2**24),
-        as_format(format, "format"),
+        check_int(100 if count is None else count, "count", 1, 2**24),
+        own,
     )
     source = None if cast_input is None else as_float32(cast_input, "cast_input", array.shape)
-    result._add(array, source, as_format(format, "format"), check_name(rounding, "rounding"))
+    result._add(array, source, own, check_name("nearest_even" if rounding is None else rounding, "rounding"))
     return result

@@ -9,14 +9,15 @@ from fp8lab import _core
 from fp8lab._arrays import (
     Array,
     as_array,
+    as_bytes,
     as_codes,
     as_float32,
     as_floats_of,
-    as_format,
     as_profile,
     check_int,
     check_name,
     check_real,
+    check_unread,
     code_dtype,
 )
 from fp8lab._casts import unpack_pairs
@@ -65,19 +66,21 @@ def models() -> list[MmaModel]:
     return _core.models()
 
 
-def _elements(x: Any, argument: str, format: str | Format) -> tuple[Array, Format | None]:
+def _elements(x: Any, argument: str, format: str | Format | None) -> tuple[Array, Format | None]:
     """A matrix of codes with its format, or of float32 values, without."""
     array, name = as_array(x, argument)
     own: Format | None = None
+    format_argument = f"format_{argument}"
     if name == "float32":
+        check_unread(f"codes, and {argument} is {name}", **{format_argument: format})
         result = as_float32(x, argument)
     elif name == "float64":
         raise TypeError(f"{argument} must be codes, halves or float32, not {name}")
     elif name in ("float16", "bfloat16"):
-        own = _core.find_format(name)
-        result, own = as_codes(array.view(np.uint16), argument, own)
+        check_unread(f"codes, and {argument} is {name}", **{format_argument: format})
+        result, own = as_codes(array.view(np.uint16), argument, name)
     else:
-        result, own = as_codes(x, argument, as_format(format, f"format_{argument}"))
+        result, own = as_codes(x, argument, format, format_argument)
         if name == "uint8" and own == _core.find_format("e2m1") and result.ndim == 2:
             result = unpack_pairs(result)
     if result.ndim != 2:
@@ -99,9 +102,9 @@ def _scale_codes(x: Any, argument: str, model: MmaModel, shape: tuple[int, ...],
         return np.empty(0, np.uint8)
     if model.scale_format is None or model.scale_block is None:
         raise ValueError(f"{argument} must be left out: {model.name} has no block scales")
-    codes, carried = as_codes(x, argument, _core.find_format(model.scale_format))
+    codes, carried = as_bytes(x, argument)
     signed = {"ue4m3": "e4m3"}.get(model.scale_format)  # as float8 types have it
-    if carried.name not in (model.scale_format, signed):
+    if carried is not None and carried.name not in (model.scale_format, signed):
         raise ValueError(f"{argument} is {carried.name}; {model.name} takes {model.scale_format}")
     rows, depth = shape[::-1] if transposed else shape
     wanted = (rows, -(-depth // model.scale_block))
@@ -131,8 +134,8 @@ def mma(
     b: Any,
     c: Any = None,
     *,
-    format_a: str | Format = "e4m3",
-    format_b: str | Format = "e4m3",
+    format_a: str | Format | None = None,
+    format_b: str | Format | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
     zero_rule: str = "skip",
@@ -149,8 +152,8 @@ def mma(
         nibble. K is the instruction's, any for ``exact``.
     c : array_like of the model's accumulator type, (n,), optional
         The accumulators; zeros if left out.
-    format_a, format_b : str
-        Formats of uint8 and uint16 codes.
+    format_a, format_b : str or Format, optional
+        Formats of uint8 and uint16 codes; ``e4m3`` if left out. Other element types carry theirs.
     scale_a, scale_b : array_like of uint8 (or float8), (n, K / block), optional
         Codes of the block scales, for models that have them, which need both.
     zero_rule : str
@@ -166,8 +169,9 @@ def mma(
     Raises
     ------
     TypeError, ValueError
-        For wrong element types, shapes, K, formats the model does not take, scales that are missing or not wanted, and
-        unknown names.
+        For wrong element types, shapes, K, formats the model does not take, codes with bits beyond their format's width
+        (of scales in UE4M3, bit 7 is ignored, as by the instruction), scales that are missing or not wanted, and unknown
+        names.
     """
     core = as_model(model)
     left, left_format = _elements(a, "a", format_a)
@@ -195,14 +199,27 @@ def _split_scale(value: Any) -> tuple[Any, Any]:
     return (None, value) if number else (value, 1.0)
 
 
+def _check_scales(x: Any, argument: str, model: MmaModel) -> None:
+    """TypeError for what is an array of neither kind of scales."""
+    name = type(x).__name__ if isinstance(x, (str, bytes, list, dict)) else as_array(x, argument)[1]
+    if name in ("uint8", "float32") or name.startswith("float8"):
+        return
+    allowed = "a number, an array of float32 (scales of tiles)"
+    if model.scale_format is not None:
+        allowed += f", an array of uint8 ({model.scale_format} codes of block scales), a tuple of that and a number"
+    raise TypeError(f"{argument} must be {allowed}, not {name}")
+
+
 def _gemm_operand(
-    x: Any, argument: str, format: str | Format, scale: Any, model: MmaModel, transposed: bool
+    x: Any, argument: str, format: str | Format | None, scale: Any, model: MmaModel, transposed: bool
 ) -> tuple[_core.Operands, int, float]:
     """An operand, its number of rows, and its tensor's scale."""
     array, own = _elements(x, argument, format)
     scales, number = _split_scale(scale)
     name = f"scale_{argument}"
     codes, tiles = np.empty(0, np.uint8), np.empty((0, 0), np.float32)
+    if scales is not None:
+        _check_scales(scales, name, model)
     if scales is not None and as_array(scales, name)[1] == "float32":
         tiles = _tile_scales(scales, name, array.shape, transposed)
     else:
@@ -224,8 +241,8 @@ def gemm(
     b: Any,
     *,
     model: str | MmaModel,
-    format_a: str | Format = "e4m3",
-    format_b: str | Format = "e4m3",
+    format_a: str | Format | None = None,
+    format_b: str | Format | None = None,
     scale_a: Any = 1.0,
     scale_b: Any = 1.0,
     layout: str = "nt",
@@ -255,8 +272,8 @@ def gemm(
         As a Linear layer has its input and its weight. Element types as for ``mma``.
     model : str or MmaModel
         One of ``models()``, or what ``model_with`` made of it; ``exact`` is the real dot product, rounded once.
-    format_a, format_b : str
-        Formats of uint8 and uint16 codes.
+    format_a, format_b : str or Format, optional
+        Formats of uint8 and uint16 codes; ``e4m3`` if left out. Other element types carry theirs.
     scale_a, scale_b : float, array_like, or a tuple of both
         A number is the whole tensor's and multiplies on dequantize, in the epilogue. An array of uint8 or float8,
         (M, K / block) or (N, K / block), has the codes of the block scales, for models that have them;
@@ -280,6 +297,7 @@ def gemm(
     c : array_like of float32, (M, N), optional
         Is added in the epilogue, or with ``c_enters="accumulator"`` what the accumulation starts from.
     c_enters : str
+        ``epilogue`` or ``accumulator``.
     bias : array_like of float32, (N,), optional
     scale_out : float
         The epilogue is scale_out * (fl(scale_a * scale_b) * accumulator + c + bias), from left to right, every
@@ -289,7 +307,7 @@ def gemm(
         has: rounded once.
     out_profile : str, optional
         One of ``profiles()``, for the rounding to the output; ``cuda_satfinite`` for codes, ``cuda_nosat`` for
-        float16 and bfloat16 if left out.
+        float16 and bfloat16 if left out. float32 is not rounded, and has none.
     zero_rule : str
         As for ``mma``.
     threads : int
@@ -301,7 +319,7 @@ def gemm(
     Raises
     ------
     TypeError, ValueError
-        As ``mma`` does, and for options that do not fit; the message says what does.
+        As ``mma`` does, and for options that do not fit or that nothing would read; the message says what does.
     """
     core = as_model(model)
     if layout not in ("nt", "nn", "tn", "tt"):
@@ -323,6 +341,7 @@ def gemm(
         check_int(threads, "threads", 1, 1024),
     )
     if out_dtype == "float32":
+        check_unread("an out_dtype of 16 bits or fewer, which the result is rounded to; float32 is not", out_profile=out_profile)
         out = np.empty((rows, columns), np.float32)
         _core.gemm(core, left, right, out, options)
         return out
@@ -330,7 +349,8 @@ def gemm(
     if out_dtype not in known:
         raise ValueError(f"unknown out_dtype {out_dtype!r}; known: {', '.join(known)}")
     format = _core.find_format(out_dtype)
-    profile = as_profile(out_profile or ("cuda_satfinite" if format.bits <= 8 else "cuda_nosat"), "out_profile")
+    default = "cuda_satfinite" if format.bits <= 8 else "cuda_nosat"
+    profile = as_profile(default if out_profile is None else out_profile, "out_profile")
     out = np.empty((rows, columns), code_dtype(format))
     _core.gemm_encoded(core, left, right, format, profile, out, options)
     if format.bits <= 8:

@@ -7,19 +7,32 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_array, as_codes, as_format, as_floats, check_int, check_name, check_real, output
+from fp8lab._arrays import (
+    Array,
+    as_array,
+    as_bytes,
+    as_floats,
+    as_floats_of,
+    as_format,
+    check_int,
+    check_name,
+    check_real,
+    output,
+)
 from fp8lab._core import Format
 from fp8lab._delayed import AmaxHistory, Delayed
+from fp8lab._values import Record, State, check_bool, equal, record, restorer, state
 
 
-def _check_bool(value: Any, argument: str) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{argument} must be True or False, not {type(value).__name__}")
-    return bool(value)
+def _use_name_of_format(record: Any) -> None:
+    """A format that has a name is that name, so that records of equal fields are equal."""
+    named = [known.name for known in _core.formats() if isinstance(record.format, Format) and known == record.format]
+    if named:
+        object.__setattr__(record, "format", named[0])
 
 
 @dataclasses.dataclass(frozen=True)
-class GivenScale:
+class GivenScale(Record):
     """One scale for the whole tensor, which comes from outside: delayed scaling, a calibration, or just a number.
 
     Codes are those of fl(x * scale), scale_inv is fl(1 / scale).
@@ -29,6 +42,7 @@ class GivenScale:
     scale: float = 1.0  #: positive and finite
 
     def __post_init__(self) -> None:
+        _use_name_of_format(self)
         self._core()
 
     def _core(self) -> _core.Recipe:
@@ -39,7 +53,7 @@ class GivenScale:
 
 
 @dataclasses.dataclass(frozen=True)
-class JustInTime:
+class JustInTime(Record):
     """Current scaling: the scale is made of the amax of the very tensor, or row.
 
     Codes are those of fl(x * scale), scale_inv is fl(1 / scale).
@@ -66,6 +80,7 @@ class JustInTime:
     force_pow_2_scales: bool = False
 
     def __post_init__(self) -> None:
+        _use_name_of_format(self)
         self._core()
 
     def _core(self) -> _core.Recipe:
@@ -74,7 +89,7 @@ class JustInTime:
             check_name(self.rule, "rule"),
             check_name(self.axis, "axis"),
             check_real(self.amax_epsilon, "amax_epsilon"),
-            _check_bool(self.force_pow_2_scales, "force_pow_2_scales"),
+            check_bool(self.force_pow_2_scales, "force_pow_2_scales"),
         )
 
     def __str__(self) -> str:
@@ -82,7 +97,7 @@ class JustInTime:
 
 
 @dataclasses.dataclass(frozen=True)
-class MxBlock:
+class MxBlock(Record):
     """MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it.
 
     Parameters
@@ -113,15 +128,16 @@ class MxBlock:
     edges: str = "specified"
 
     def __post_init__(self) -> None:
+        _use_name_of_format(self)
         self._core()
 
     def _core(self) -> _core.Recipe:
         return _core.mx_block(
             as_format(self.format, "format"),
             check_name(self.rule, "rule"),
-            _check_bool(self.enable_2d_quantization, "enable_2d_quantization"),
+            check_bool(self.enable_2d_quantization, "enable_2d_quantization"),
             check_name(self.nan, "nan"),
-            _check_bool(self.drop_negative_zero, "drop_negative_zero"),
+            check_bool(self.drop_negative_zero, "drop_negative_zero"),
             check_name(self.edges, "edges"),
         )
 
@@ -130,7 +146,7 @@ class MxBlock:
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class Block(Record):
     """Tiles of 1 x 128 or 128 x 128 elements with a float32 scale each, as DeepSeek-V3 has them.
 
     Parameters
@@ -156,6 +172,7 @@ class Block:
     force_pow_2_scales: bool = True
 
     def __post_init__(self) -> None:
+        _use_name_of_format(self)
         self._core()
 
     def _core(self) -> _core.Recipe:
@@ -165,7 +182,7 @@ class Block:
             check_int(self.rows, "rows", 1, 2**31),
             check_int(self.columns, "columns", 1, 2**31),
             check_real(self.amax_epsilon, "amax_epsilon"),
-            _check_bool(self.force_pow_2_scales, "force_pow_2_scales"),
+            check_bool(self.force_pow_2_scales, "force_pow_2_scales"),
         )
 
     def __str__(self) -> str:
@@ -173,7 +190,7 @@ class Block:
 
 
 @dataclasses.dataclass(frozen=True)
-class NvFp4:
+class NvFp4(Record):
     """NVFP4: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale of the tensor, as Transformer Engine has it.
 
     Parameters
@@ -202,10 +219,10 @@ class NvFp4:
 
     def _core(self) -> _core.Recipe:
         return _core.nvfp4(
-            _check_bool(self.with_2d_quantization, "with_2d_quantization"),
-            _check_bool(self.stochastic_rounding, "stochastic_rounding"),
-            _check_bool(self.with_rht, "with_rht"),
-            _check_bool(self.round_rht, "round_rht"),
+            check_bool(self.with_2d_quantization, "with_2d_quantization"),
+            check_bool(self.stochastic_rounding, "stochastic_rounding"),
+            check_bool(self.with_rht, "with_rht"),
+            check_bool(self.round_rht, "round_rht"),
             check_name(self.nan, "nan"),
         )
 
@@ -214,7 +231,7 @@ class NvFp4:
 
 
 Recipe = Union[GivenScale, JustInTime, MxBlock, Block, NvFp4]
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (GivenScale, JustInTime, MxBlock, Block, NvFp4)}
+_KINDS: dict[str, Any] = {kind.__name__: record(kind) for kind in (GivenScale, JustInTime, MxBlock, Block, NvFp4)}
 
 
 class NamedRecipe(NamedTuple):
@@ -260,7 +277,11 @@ def as_named_recipe(value: Any, argument: str = "recipe") -> tuple[str, Recipe]:
 
 
 class Quantized:
-    """A tensor as codes and scales; made by ``quantize``. Arrays are views: what is changed there is changed here."""
+    """A tensor as codes and scales; made by ``quantize``. Arrays are views: what is changed there is changed here.
+
+    Two are equal where recipe, direction, shape and every bit of codes, scales and amax are. Pickling and both ways of
+    copying take the arrays along. Threads may read one at a time that none writes to its arrays.
+    """
 
     def __init__(self, core: _core.Quantized, recipe: Recipe | Delayed, direction: str) -> None:
         self._core = core
@@ -334,8 +355,72 @@ class Quantized:
         padded = pad_scales(across)
         return padded if across is codes else padded.T
 
+    __hash__ = None  # type: ignore[assignment]
+
+    def _fields(self) -> dict[str, Any]:
+        core = self._core
+        return {
+            "recipe": self.recipe,
+            "direction": self.direction,
+            "shape": core.shape,
+            "transposed": core.transposed,
+            "codes": core.codes,
+            "scale_inv": core.scale_inv,
+            "scale_codes": core.scale_codes,
+            "amax": core.amax,
+            "cast": (core.format, core.given_scale) if isinstance(self.recipe, Delayed) else None,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return equal(self._fields(), other._fields()) if isinstance(other, Quantized) else NotImplemented
+
+    def __reduce__(self) -> State:
+        return state("Quantized", **self._fields())
+
     def __repr__(self) -> str:
         return f"<fp8lab.Quantized {self.shape[0]} x {self.shape[1]} {self.direction}: {self.recipe}>"
+
+
+def _as_matrix(x: Any, argument: str, dtype: str) -> Array:
+    array = as_floats_of(x, argument, dtype)
+    if array.ndim != 2:
+        raise ValueError(f"{argument} must have two dimensions, not {array.ndim}")
+    return array
+
+
+@restorer("Quantized", "recipe", "direction", "shape", "transposed", "codes", "scale_inv", "scale_codes", "amax", "cast")
+def _quantized(
+    *,
+    recipe: Recipe | Delayed,
+    direction: str,
+    shape: tuple[int, int],
+    transposed: bool,
+    codes: Array,
+    scale_inv: Array,
+    scale_codes: Array,
+    amax: float,
+    cast: tuple[str, float] | None,
+) -> Quantized:
+    if isinstance(recipe, Delayed):  # its cast has a format and a scale of the run
+        if not isinstance(cast, tuple) or len(cast) != 2:
+            raise TypeError("the cast of delayed scaling must be a format's name and a scale")
+        core = _core.any_scale(as_format(cast[0], "format"), check_real(cast[1], "scale"))
+    else:
+        recipe = as_recipe(recipe)
+        core = recipe._core()
+    rows, columns = _as_shape(shape)
+    values = _core.Quantized(
+        core,
+        check_name(direction, "direction"),
+        rows,
+        columns,
+        check_bool(transposed, "transposed"),
+        _as_matrix(codes, "codes", "uint8"),
+        _as_matrix(scale_inv, "scale_inv", "float32"),
+        _as_matrix(scale_codes, "scale_codes", "uint8"),
+        check_real(amax, "amax"),
+    )
+    return Quantized(values, recipe, direction)
 
 
 def swizzle_scales(scales: Any) -> Array:
@@ -390,7 +475,7 @@ def _as_shape(shape: Any) -> tuple[int, int]:
 
 
 def _byte_array(x: Any, argument: str) -> Array:
-    return as_codes(x, argument, _core.find_format("e8m0"))[0]
+    return as_bytes(x, argument)[0]
 
 
 def _random_bits(x: Any) -> Array | None:
@@ -414,15 +499,16 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
     if source == "float16":  # exactly; no scale of halves reaches the limit of its type
         values, source = values.view(np.float16).astype(np.float32), "float32"
     rounds_to = None if input_type is None else _core.find_format(input_type)
-    before = _check_bool(options["amax_before_rounding"], "amax_before_rounding")
+    before = check_bool(options["amax_before_rounding"], "amax_before_rounding")
     bits = _random_bits(options["random_bits"])
     threads = check_int(options["threads"], "threads", 1, 1024)
     own: Recipe | Delayed
     if isinstance(recipe, AmaxHistory):
         if before or bits is not None:
             raise ValueError("amax_before_rounding and random_bits are not for delayed scaling")
-        own = recipe.recipe
-        parts = _core.quantize_delayed(values, source, recipe._history, direction, rounds_to, threads)
+        with recipe._lock:  # from reading the scale to recording the amax
+            own = recipe.recipe
+            parts = _core.quantize_delayed(values, source, recipe._history, direction, rounds_to, threads)
     else:
         own = as_recipe(recipe)
         parts = _core.quantize(values, source, own._core(), direction, rounds_to, before, bits, 8, threads)
@@ -448,7 +534,7 @@ def quantize(
     recipe : str, a recipe, or the state of one
         The name of one of ``recipes()``, or a record: GivenScale, JustInTime, MxBlock, Block, NvFp4. Delayed scaling by an
         AmaxHistory: its scale, which may be infinite, 0 or NaN by some versions, casts, and it records the amax;
-        ``update_scale()`` of it ends the step.
+        ``update_scale()`` of it ends the step. Threads that share one cast one after the other.
     direction : str
         ``rowwise``: a row's elements lie along K, which a GEMM sums over, and share scales; ``columnwise``: a column's do.
     input_type : str, optional
@@ -504,7 +590,7 @@ def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> A
         Where a Hadamard matrix turned the tensor, it stays turned.
     threads : int
     out : ndarray of float32, optional
-        Takes the result.
+        Takes the result. Where it overlaps an array of q, that is read first.
 
     Returns
     -------
@@ -513,5 +599,7 @@ def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> A
     if not isinstance(q, Quantized):
         raise TypeError(f"q must be a Quantized, not {type(q).__name__}")
     values = output(out, q.shape, np.float32)
-    _core.dequantize(q._core, values, check_int(threads, "threads", 1, 1024))
+    arrays = (q._core.codes, q._core.scale_inv, q._core.scale_codes)
+    core = _core.Quantized(q._core) if any(np.may_share_memory(array, values) for array in arrays) else q._core
+    _core.dequantize(core, values, check_int(threads, "threads", 1, 1024))
     return values

@@ -40,8 +40,8 @@ def trace_dot(
     *,
     model: str | MmaModel,
     c: Any = 0.0,
-    format_a: str | Format = "e4m3",
-    format_b: str | Format = "e4m3",
+    format_a: str | Format | None = None,
+    format_b: str | Format | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
     promote_k: int | None = None,
@@ -59,8 +59,8 @@ def trace_dot(
         One of ``models()``.
     c : number
         What the first instruction adds to, of the accumulator's type.
-    format_a, format_b : str
-        Formats of uint8 and uint16 codes.
+    format_a, format_b : str or Format, optional
+        Formats of uint8 and uint16 codes; ``e4m3`` if left out. Other element types carry theirs.
     scale_a, scale_b : array_like of uint8 (or float8), (K / block,), optional
         Codes of the block scales, for models that have them, which need both.
     promote_k : int, optional

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_array, as_doubles, as_float32, as_floats, as_format, as_profile, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_array, as_doubles, as_float32, as_floats, as_format, as_profile, check_int, check_name, check_real, check_unread
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
 from fp8lab._scaling import NamedRecipe, Recipe, as_named_recipe, as_recipe
+from fp8lab._values import equal
 
 __all__ = [
     "Result",
@@ -37,11 +38,22 @@ _Entry = TypeVar("_Entry")
 
 
 class Result(dict[str, Any]):
-    """An experiment's result: a dict with the keys of its JSON file; ``str()`` is the report for a terminal."""
+    """An experiment's result: a dict with the keys of its JSON file; ``str()`` is the report for a terminal.
+
+    Two are equal where every number, text and array is, bit for bit.
+    """
+
+    __hash__ = None
 
     def __init__(self, content: dict[str, Any], report: str) -> None:
         super().__init__(content)
         self.report = report
+
+    def __eq__(self, other: object) -> bool:
+        return equal(self, other) if isinstance(other, dict) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        return not equal(self, other) if isinstance(other, dict) else NotImplemented
 
     def __str__(self) -> str:
         return self.report
@@ -58,10 +70,18 @@ def _path(value: Any, argument: str) -> bytes | None:
 
 
 def _list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
-    """A list of checked entries; a single name, format, profile or number is a list of one."""
+    """A list of checked entries, at least one; a single name, format, profile or number is a list of one."""
     if isinstance(values, (str, DelayedVersion, Format, MmaModel, Profile)) or not isinstance(values, Iterable):
         values = [values]
-    return [entry(value, argument) for value in values]
+    entries = [entry(value, argument) for value in values]
+    if not entries:
+        raise ValueError(f"{argument} must have at least one entry; leave it out for its default")
+    return entries
+
+
+def _optional_list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
+    """The same of an argument that is left out as None or (), and is then an empty list."""
+    return [] if values is None or isinstance(values, tuple) and not values else _list(values, argument, entry)
 
 
 def _flag(value: Any, argument: str) -> bool:
@@ -209,9 +229,9 @@ def cast(
     arguments = _core.CastArguments(
         _list(formats, "formats", as_format),
         _list(profiles, "profiles", as_profile),
-        _list(roundings, "roundings", check_name),
-        _list(scales, "scales", check_real),
-        _list(amax, "amax", check_real),
+        _optional_list(roundings, "roundings", check_name),
+        _optional_list(scales, "scales", check_real),
+        _optional_list(amax, "amax", check_real),
         _flag(exact, "exact"),
         _flag(best_scale, "best_scale"),
         check_int(threads, "threads", 1, 1024),
@@ -544,14 +564,14 @@ def _as_matrix(value: Any, argument: str) -> Array:
 def scaling(
     x: Sequence[Any] | None = None,
     *,
-    stream: str = "jump",
-    distribution: str | Distribution = "normal",
-    steps: int = 48,
-    rows: int = 256,
-    columns: int = 256,
-    seed: int = 1,
+    stream: str | None = None,
+    distribution: str | Distribution | None = None,
+    steps: int | None = None,
+    rows: int | None = None,
+    columns: int | None = None,
+    seed: int | None = None,
     files: Sequence[str | os.PathLike[str]] | None = None,
-    tensor: str = "",
+    tensor: str | None = None,
     recipes: Sequence[str | NamedRecipe | Recipe] | Mapping[str, Recipe] = (
         "te_current_scaling",
         "te_mxfp8",
@@ -574,18 +594,18 @@ def scaling(
     x : sequence of array_like of real numbers, optional
         The tensors, a step each; the last dimension is the one that blocks lie along. Taken as float32 (float64 is
         rounded to it). Drawn, or read from ``files``, if left out.
-    stream : str
-        How drawn tensors change: ``stationary``; ``drift``, step t times ``2**(t / 8)``; ``outliers``, in every eighth step
+    stream : str, optional
+        How drawn tensors change, ``jump`` if left out: ``stationary``; ``drift``, step t times ``2**(t / 8)``; ``outliers``, in every eighth step
         one element of 4096 times 256; ``jump``, the middle third of the steps times 32. ``grid``: one tensor of the
         quantiles of N(0, 1).
-    distribution : str or Distribution
-        What they are drawn from.
-    steps, rows, columns, seed : int
-        How many tensors, their shape, and which draws.
+    distribution : str or Distribution, optional
+        What they are drawn from; ``normal`` if left out.
+    steps, rows, columns, seed : int, optional
+        How many tensors, their shape, and which draws; 48, 256, 256 and 1 if left out.
     files : sequence of path, optional
         A tensor a step, of ``.npy`` or ``.safetensors`` files in this order.
-    tensor : str
-        Which tensor of ``.safetensors`` files; may be empty where they have one.
+    tensor : str, optional
+        Which tensor of ``.safetensors`` files; may be left out where they have one.
     recipes : sequence of str, NamedRecipe or recipe, or mapping from names to recipes
         Those without memory: of ``recipes()``, ``mx:FORMAT:RULE`` such as ``mx:e2m3:even``, or records of one's own.
     delayed : sequence of str or Delayed
@@ -615,11 +635,12 @@ def scaling(
     OSError
         Where a file cannot be read or ``out`` cannot be written; nothing is left half-written.
     """
+    delayed = [delayed] if isinstance(delayed, (str, Delayed)) else list(delayed)
     arguments = _core.ScalingArguments(
         _named_recipes(recipes),
         [
             entry._recipe() if isinstance(entry, Delayed) else check_name(entry, "delayed", " or a Delayed")
-            for entry in ([delayed] if isinstance(delayed, (str, Delayed)) else delayed)
+            for entry in delayed
         ],
         _flag(backward, "backward"),
         _flag(bfloat16, "bfloat16"),
@@ -627,6 +648,17 @@ def scaling(
     )
     if x is not None and files is not None:
         raise TypeError("x and files are both streams; one of them is enough")
+    if x is not None or files is not None:
+        check_unread(
+            "drawn tensors, which x and files take the place of",
+            stream=stream, distribution=distribution, steps=steps, rows=rows, columns=columns, seed=seed,
+        )  # fmt: skip
+    if files is None:
+        check_unread("files", tensor=tensor)
+    if stream == "grid":
+        check_unread("draws, which the grid has none of", distribution=distribution, steps=steps, seed=seed)
+    if backward and not delayed:
+        raise ValueError("backward goes with delayed scaling, of which there is none")
     target = _path(out, "out")
     if x is not None:
         arrays = [_as_matrix(value, f"x[{i}]") for i, value in enumerate(x)]
@@ -634,16 +666,16 @@ def scaling(
     elif files is not None:
         paths = [files] if isinstance(files, (str, bytes, os.PathLike)) else files
         stored = [path for path in (_path(file, "files") for file in paths) if path is not None]
-        content, report = _core.scaling_files(arguments, stored, check_name(tensor, "tensor"), target)
+        content, report = _core.scaling_files(arguments, stored, "" if tensor is None else check_name(tensor, "tensor"), target)
     else:
         content, report = _core.scaling_draws(
             arguments,
-            check_name(stream, "stream"),
-            as_distribution(distribution, "distribution"),
-            check_int(seed, "seed", 0, _LONG),
-            check_int(steps, "steps", -_MOST, _MOST),
-            check_int(rows, "rows", -_MOST, _MOST),
-            check_int(columns, "columns", -_MOST, _MOST),
+            check_name("jump" if stream is None else stream, "stream"),
+            as_distribution("normal" if distribution is None else distribution, "distribution"),
+            check_int(1 if seed is None else seed, "seed", 0, _LONG),
+            check_int(48 if steps is None else steps, "steps", -_MOST, _MOST),
+            check_int(256 if rows is None else rows, "rows", -_MOST, _MOST),
+            check_int(256 if columns is None else columns, "columns", -_MOST, _MOST),
             target,
         )
     result = Result(json.loads(content), report)
@@ -770,8 +802,8 @@ def verify_casts(
     profiles: Sequence[str] | None = None,
     roundings: Sequence[str] | None = None,
     all: bool = False,
-    chunks: int = 4,
-    seed: int = 1,
+    chunks: int | None = None,
+    seed: int | None = None,
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Result:
@@ -784,8 +816,8 @@ def verify_casts(
         ``cuda_satfinite``, if neither profiles nor roundings are given.
     all : bool
         All 2^32 floats, and the CRC-32 of their codes: about half a minute a combination on two cores.
-    chunks, seed : int
-        Otherwise: so many seeded chunks of 2^20 consecutive floats, a combination; 1 to 4096.
+    chunks, seed : int, optional
+        Otherwise: so many seeded chunks of 2^20 consecutive floats, a combination; 1 to 4096. 4 and 1 if left out.
     threads : int
         Changes nothing but the time.
     out : path, optional
@@ -803,13 +835,15 @@ def verify_casts(
     OSError
         Where ``out`` cannot be written; nothing is left half-written.
     """
+    if _flag(all, "all"):
+        check_unread("a sample; all floats are asked for", chunks=chunks, seed=seed)
     content, report = _core.verify_casts(
-        _list(formats or (), "formats", check_name),
-        _list(profiles or (), "profiles", check_name),
-        _list(roundings or (), "roundings", check_name),
-        _flag(all, "all"),
-        check_int(chunks, "chunks", 1, 4096),
-        check_int(seed, "seed", 0, _LONG),
+        [] if formats is None else _list(formats, "formats", check_name),
+        [] if profiles is None else _list(profiles, "profiles", check_name),
+        [] if roundings is None else _list(roundings, "roundings", check_name),
+        all,
+        check_int(4 if chunks is None else chunks, "chunks", 1, 4096),
+        check_int(1 if seed is None else seed, "seed", 0, _LONG),
         check_int(threads, "threads", 1, 1024),
         _path(out, "out"),
     )
@@ -859,7 +893,7 @@ def verify_tensor_cores(
         Where a file cannot be read or is not of its form, or ``out`` cannot be written; nothing is left half-written.
     """
     content, report = _core.verify_tensor_cores(
-        _list(models or (), "models", check_name),
+        [] if models is None else _list(models, "models", check_name),
         check_int(dots, "dots", 1, 2**40),
         check_int(seed, "seed", 0, _LONG),
         _path(vectors, "vectors"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
+#include <stdexcept>
 
 #include "commands.hpp"
 #include "fp8lab/experiments/scaling.hpp"
@@ -17,11 +18,17 @@ struct ScalingOptions {
   int margin = 0;
   bool backward = false;
   OutputOptions output;
+  std::vector<CLI::Option*> of_draws;  // which the grid has none of
 };
 
 ScalingSource source_of(const ScalingOptions& options) {
   if (!options.files.empty()) {
     return StoredStream{{options.files.begin(), options.files.end()}, options.tensor};
+  }
+  for (const CLI::Option* option : options.of_draws) {
+    if (options.stream == "grid" && option->count() != 0) {
+      throw std::invalid_argument(option->get_name() + " goes with draws, which --stream grid has none of");
+    }
   }
   if (options.stream == "grid") return GridStream{options.drawn.rows, options.drawn.columns};
   DrawnStream drawn = options.drawn;
@@ -33,6 +40,9 @@ int run(ScalingOptions& options) {
   ScalingArguments& arguments = options.arguments;
   arguments.threads = threads_of_machine();
   arguments.source = source_of(options);
+  if (options.backward && arguments.delayed.empty()) {
+    throw std::invalid_argument("--backward goes with delayed scaling, of which there is none");
+  }
   arguments.pass = options.backward ? Pass::backward : Pass::forward;
   for (Delayed& delayed : arguments.delayed) {
     delayed.version = find_delayed_version(options.version);
@@ -71,6 +81,11 @@ void add_stream(CLI::App& app, ScalingOptions& options) {
                                       "instead: tensors of .npy or .safetensors files, a step each, in this order")
                            ->type_name("FILE ...");
   for (CLI::Option* option : drawn) files->excludes(option);
+  for (CLI::Option* option : drawn) {
+    for (const char* name : {"--distribution", "--steps", "--seed"}) {
+      if (option->check_name(name)) options.of_draws.push_back(option);
+    }
+  }
   app.add_option("--tensor", options.tensor, "which tensor of .safetensors files")->type_name("NAME")->needs(files);
 }
 

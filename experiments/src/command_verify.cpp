@@ -56,9 +56,10 @@ void add_casts_to(CLI::App& verify, Command& chosen) {
   add_list(*casts, "--profiles", arguments.profiles, same, "profiles to verify", "all");
   add_list(*casts, "--roundings", arguments.roundings, same, "rounding modes to verify",
            "each profile's own; every one for cuda_satfinite");
-  casts->add_flag("--all", arguments.all, "all 2^32 floats a combination, and the digest of their codes");
-  add_number(*casts, "--chunks", arguments.chunks, "without --all: chunks of 2^20 floats a combination");
-  add_number(*casts, "--seed", arguments.seed, "without --all: which chunks");
+  CLI::Option* all =
+      casts->add_flag("--all", arguments.all, "all 2^32 floats a combination, and the digest of their codes");
+  add_number(*casts, "--chunks", arguments.chunks, "without --all: chunks of 2^20 floats a combination")->excludes(all);
+  add_number(*casts, "--seed", arguments.seed, "without --all: which chunks")->excludes(all);
   add_output(*casts, options->output, "verify_casts.json");
   casts->callback([options, &chosen] {
     chosen = [options] { return run<VerifyCastsRow>(*options, "verify_casts.json", verify_casts); };

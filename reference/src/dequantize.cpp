@@ -33,7 +33,7 @@ QuantizePlan plan_of(const Quantized& q) {
   return quantize_plan(recipe, q.direction, q.rows, q.columns);
 }
 
-void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t out) {
+void check_sizes(const Quantized& q, const QuantizePlan& plan) {
   if (q.rows == 0 || q.columns == 0 || q.rows > std::numeric_limits<std::size_t>::max() / q.columns) {
     throw std::invalid_argument("rows and columns of a Quantized must be 1 or more, and make a size, not " +
                                 std::to_string(q.rows) + " x " + std::to_string(q.columns));
@@ -41,7 +41,6 @@ void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t o
   if (q.format != plan.format || q.transposed != plan.transposed) {
     throw std::invalid_argument("format and transposed must be as the recipe and the direction have them");
   }
-  check_size("out", out, q.rows * q.columns);
   check_size("codes", q.codes.size(), plan.format.bits() == 4 ? q.rows * q.columns / 2 : q.rows * q.columns);
   const std::size_t high = plan.uniform ? 1 : blocks_of(q.rows, plan.scale_height(q.direction));
   const std::size_t wide = plan.uniform ? 1 : blocks_of(q.columns, plan.scale_width(q.direction));
@@ -55,11 +54,8 @@ void check_quantized(const Quantized& q, const QuantizePlan& plan, std::size_t o
   check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
 }
 
-/// What lies in the arrays, and where they lie. Codes of 4 bits fill their bytes.
-void check_arrays(const Quantized& q, std::span<float> out, int threads) {
-  check_apart("codes", std::span(q.codes), "out", out);
-  check_apart("scale_inv", std::span(q.scale_inv), "out", out);
-  check_apart("scale_codes", std::span(q.scale_codes), "out", out);
+/// Codes of 4 bits fill their bytes.
+void check_widths(const Quantized& q, int threads) {
   if (q.format.bits() != 4) check_codes(q.format, q.codes, "codes", threads);
   if (std::holds_alternative<NvFp4>(q.recipe)) check_codes(ue4m3, q.scale_codes, "scale_codes");
 }
@@ -160,11 +156,20 @@ class Dequantizer {
 
 }  // namespace
 
+void check_quantized(const Quantized& q) {
+  check_sizes(q, plan_of(q));
+  check_widths(q, 1);
+}
+
 void dequantize(const Quantized& q, std::span<float> out, int threads) {
   const DefaultEnvironment environment;
   const QuantizePlan plan = plan_of(q);
-  check_quantized(q, plan, out.size());
-  check_arrays(q, out, threads);
+  check_sizes(q, plan);
+  check_size("out", out.size(), q.rows * q.columns);
+  check_apart("codes", std::span(q.codes), "out", out);
+  check_apart("scale_inv", std::span(q.scale_inv), "out", out);
+  check_apart("scale_codes", std::span(q.scale_codes), "out", out);
+  check_widths(q, threads);
   const Lie lie(q, plan);
   const std::size_t across = blocks_of(lie.columns, lie.step());
   parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {

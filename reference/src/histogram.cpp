@@ -98,6 +98,14 @@ void Histogram::add(std::span<const float> values) {
   for (const float value : values) add(value);
 }
 
+void Histogram::set_counts(std::span<const std::uint64_t> counts) {
+  if (counts.size() != counts_.size()) {
+    throw std::invalid_argument("there must be " + std::to_string(counts_.size()) + " counts, one a bin, not " +
+                                std::to_string(counts.size()));
+  }
+  counts_.assign(counts.begin(), counts.end());
+}
+
 void Histogram::merge(const Histogram& other) {
   if (bins_ != other.bins_) {
     throw std::invalid_argument("histograms with different bins cannot be merged");

@@ -192,7 +192,8 @@ struct Delayed {
   DelayedVersion version = te_current;
 };
 
-/// The state of one tensor, which the caller owns.
+/// The state of one tensor, which the caller owns. Nothing locks it: threads that share one need a lock of their own,
+/// from a cast's record_amax() to its use of the scale.
 struct AmaxHistory {
   std::vector<float> amaxes;   ///< row 0: the running step
   float scale = 1;             ///< of the next cast

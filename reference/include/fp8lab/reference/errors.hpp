@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -30,6 +32,12 @@ struct ErrorTotals {
   void add(double actual, double reference);
   void add(std::span<const float> actual, std::span<const float> reference);  ///< throws where the sizes differ
   void merge(const ErrorTotals& other);
+
+  /// Whether every bit is the same.
+  friend bool operator==(const ErrorTotals& a, const ErrorTotals& b) {
+    using Words = std::array<std::uint64_t, sizeof(ErrorTotals) / sizeof(std::uint64_t)>;
+    return std::bit_cast<Words>(a) == std::bit_cast<Words>(b);
+  }
 
   [[nodiscard]] double mean_error() const;  ///< the bias
   [[nodiscard]] double mean_absolute_error() const;

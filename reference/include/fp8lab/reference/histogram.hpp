@@ -61,9 +61,13 @@ class Histogram {
   void add(std::span<const float> values);
   /// Counts a code as such, zeros and NaNs too. Precondition: CodeBins, and the code is one of the format's.
   void add_code(std::uint32_t code) { ++counts_[code]; }
+  /// Puts counts of bins in place of its own, such as those of a histogram that was saved. Throws std::invalid_argument
+  /// where there are not as many as bins.
+  void set_counts(std::span<const std::uint64_t> counts);
   /// Adds `other`'s counts. Throws std::invalid_argument where its bins differ.
   void merge(const Histogram& other);
 
+  [[nodiscard]] const Bins& bins() const { return bins_; }
   [[nodiscard]] const std::vector<std::uint64_t>& counts() const { return counts_; }
   /// Bin i is [edges[i], edges[i + 1]); for CodeBins the codes.
   [[nodiscard]] const std::vector<double>& edges() const { return edges_; }
@@ -76,6 +80,8 @@ class Histogram {
   std::uint64_t above = 0;
   std::uint64_t underflows = 0;
   std::uint64_t saturations = 0;
+
+  friend bool operator==(const Histogram&, const Histogram&) = default;
 
  private:
   [[nodiscard]] std::uint64_t& counter_of(double value, Outcome outcome);

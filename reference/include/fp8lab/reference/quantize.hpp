@@ -101,11 +101,15 @@ void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t co
                    AmaxHistory& history, Quantized& rowwise, Quantized& columnwise,
                    const QuantizeOptions& options = {});
 
+/// Throws std::invalid_argument where a Quantized that quantize() did not make is none: where its arrays and sizes fit
+/// neither each other nor its recipe and direction, or a code has bits beyond its format's width.
+void check_quantized(const Quantized& q);
+
 /// The values that the codes and scales stand for, (rows, columns), row-major, in float32: fl(code * scale_inv), of
 /// NvFp4 as its record says. Where a Hadamard matrix turned the tensor, it stays turned.
 ///
-/// Throws std::invalid_argument where arrays and sizes do not fit each other, out is not rows * columns or overlaps an
-/// array of q, a code has bits beyond its format's width, or threads < 1.
+/// Throws std::invalid_argument as check_quantized() does, and where out is not rows * columns or overlaps an array of
+/// q, or threads < 1.
 void dequantize(const Quantized& q, std::span<float> out, int threads = 1);
 
 }  // namespace fp8lab
