@@ -10,6 +10,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/errors.hpp"
@@ -335,6 +336,7 @@ std::vector<AccumulateCurve> curves_of(const AccumulateArguments& arguments) {
 }
 
 AccumulateResult run_accumulate(const AccumulateArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   AccumulateResult result{arguments, curves_of(arguments)};
   result.arguments.ks = sorted(arguments.ks);
   const std::vector<long long>& ks = result.arguments.ks;

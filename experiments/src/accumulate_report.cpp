@@ -4,9 +4,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <sstream>
 
 #include "fp8lab/experiments/accumulate.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -146,7 +147,7 @@ Json json_of(const AccumulateCurve& curve) {
 }
 
 std::string summary_csv(const AccumulateResult& result) {
-  std::ostringstream csv;
+  TextStream csv;
   csv.precision(std::numeric_limits<double>::max_digits10);
   csv << "point,distribution,model,format_a,format_b,promote_k,k";
   for (const NamedSummary& summary : summaries) {
@@ -182,6 +183,7 @@ std::string histogram_file(std::size_t row, const AccumulateCurve& curve, long l
 }  // namespace
 
 std::string to_json(const AccumulateResult& result) {
+  const DefaultEnvironment environment;
   Json json{{"dots", result.arguments.rows * result.arguments.columns}, {"curves", Json::array()}};
   for (const AccumulateCurve& curve : result.curves) json["curves"].push_back(json_of(curve));
   return text_of(json_of_result("accumulate", json_of(result.arguments), json));
@@ -199,6 +201,7 @@ std::vector<std::string> file_names_of(const std::vector<AccumulateCurve>& curve
 }
 
 std::vector<std::pair<std::string, std::string>> files_of(const AccumulateResult& result) {
+  const DefaultEnvironment environment;
   std::vector<std::pair<std::string, std::string>> files{{"accumulate.json", to_json(result)},
                                                          {"summary.csv", summary_csv(result)}};
   std::size_t row = 0;
@@ -211,6 +214,7 @@ std::vector<std::pair<std::string, std::string>> files_of(const AccumulateResult
 }
 
 std::string report_of(const AccumulateResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   const AccumulateArguments& arguments = result.arguments;
   std::string text = formatted("The accumulator's error: %lld x %lld dot products of drawn rows, seed %llu\n",
                                arguments.rows, arguments.columns, static_cast<unsigned long long>(arguments.seed));

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "fp8lab/formats/environment.hpp"
 #include "lists.hpp"
 #include "stored_file.hpp"
 
@@ -212,6 +213,7 @@ class Reader {
 
 AmaxTrace trace_of_columns(const std::string& source, const std::vector<std::uint64_t>& steps,
                            const std::vector<std::string>& names, const std::vector<std::vector<float>>& columns) {
+  const DefaultEnvironment environment;
   Layout layout = layout_of(names);
   if (steps.empty()) refuse("a trace must have at least one step");
   if (!std::ranges::is_sorted(steps, std::ranges::less_equal())) refuse("steps must ascend");
@@ -227,7 +229,10 @@ AmaxTrace trace_of_columns(const std::string& source, const std::vector<std::uin
   return {source, steps, std::move(layout.tensors)};
 }
 
-AmaxTrace parse_amax_trace(std::istream& text, const std::string& source) { return Reader(text, source).read(); }
+AmaxTrace parse_amax_trace(std::istream& text, const std::string& source) {
+  const DefaultEnvironment environment;
+  return Reader(text, source).read();
+}
 
 AmaxTrace read_amax_trace(const std::filesystem::path& file) {
   FileStream text(file);
@@ -235,6 +240,7 @@ AmaxTrace read_amax_trace(const std::filesystem::path& file) {
 }
 
 AmaxTrace example_amax_trace() {
+  const DefaultEnvironment environment;
   constexpr std::uint64_t count = 48;
   constexpr float inf = std::numeric_limits<float>::infinity();
   constexpr float tiny = 1e-38F;

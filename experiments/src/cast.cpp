@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <sstream>
 #include <stdexcept>
 #include <type_traits>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/exact_sqnr.hpp"
 #include "fp8lab/reference/representable.hpp"
 #include "lists.hpp"
@@ -71,7 +72,7 @@ template <typename Arithmetic>
 void check_scale(const Cast& cast) {
   const auto used = static_cast<Arithmetic>(cast.scale);
   if (used > 0 && std::isfinite(used) && std::isfinite(1 / used)) return;
-  std::ostringstream from;
+  TextStream from;
   if (cast.amax) from << " (from amax " << *cast.amax << ')';
   refuse("scale must be positive and finite, and so must its inverse, in ",
          std::is_same_v<Arithmetic, double> ? "float64" : "float32", ", not ", cast.scale, from.str());
@@ -197,6 +198,7 @@ std::vector<NamedHistogram> MeasuredCast::histograms() const {
 }
 
 std::vector<Cast> casts_of(const CastArguments& arguments) {
+  const DefaultEnvironment environment;
   check_lists(arguments);
   std::vector<Cast> casts;
   for (const ChosenFormat& format : arguments.formats) {
@@ -217,6 +219,7 @@ std::vector<Cast> casts_of(const CastArguments& arguments) {
 }
 
 CastResult run_cast(const CastArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   // 1. The casts, and the values.
   std::vector<MeasuredCast> casts;
   for (Cast& cast : casts_of(arguments)) casts.emplace_back(std::move(cast));

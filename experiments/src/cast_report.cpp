@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <sstream>
 
 #include "fp8lab/experiments/cast.hpp"
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -264,7 +265,7 @@ std::vector<Field> fields_of(std::uint64_t row, const MeasuredCast& measured) {
 }
 
 std::string summary_csv(const CastResult& result) {
-  std::ostringstream csv;
+  TextStream csv;
   csv.precision(std::numeric_limits<double>::max_digits10);
   for (std::size_t i = 0; i < result.casts.size(); ++i) {
     const std::vector<Field> fields = fields_of(i + 1, result.casts[i]);
@@ -284,6 +285,7 @@ std::string summary_csv(const CastResult& result) {
 }  // namespace
 
 std::string to_json(const CastResult& result) {
+  const DefaultEnvironment environment;
   Json json{{"source", result.source}, {"type", name_of(result.type)}, {"size", result.size}, {"casts", Json::array()}};
   for (const MeasuredCast& cast : result.casts) json["casts"].push_back(json_of(cast));
   return text_of(json_of_result("cast", json_of(result.arguments), json));
@@ -300,6 +302,7 @@ std::vector<std::string> file_names_of(const std::vector<Cast>& casts) {
 }
 
 std::vector<std::pair<std::string, std::string>> files_of(const CastResult& result) {
+  const DefaultEnvironment environment;
   std::vector<std::pair<std::string, std::string>> files{{"cast.json", to_json(result)},
                                                          {"summary.csv", summary_csv(result)}};
   for (std::size_t i = 0; i < result.casts.size(); ++i) {
@@ -311,6 +314,7 @@ std::vector<std::pair<std::string, std::string>> files_of(const CastResult& resu
 }
 
 std::string report_of(const CastResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   const Labels labels = labels_of(result.casts);
   std::string text = "Casting " + result.source + "\n";
   if (const auto* draws = std::get_if<Draws>(&result.arguments.source)) {

@@ -2,6 +2,7 @@
 #include "commands.hpp"
 
 #include <langinfo.h>
+#include <locale.h>  // NOLINT(modernize-deprecated-headers): locale_t is POSIX
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -14,10 +15,22 @@
 #include <thread>
 
 namespace fp8lab::experiments {
+namespace {
+
+/// Whether the user's environment says so: no locale is set, for its numbers would be in the output.
+bool is_terminal_of_utf8() {
+  const locale_t users = ::newlocale(LC_CTYPE_MASK, "", nullptr);
+  if (users == nullptr) return false;
+  const bool result = std::strcmp(::nl_langinfo_l(CODESET, users), "UTF-8") == 0;
+  ::freelocale(users);
+  return result;
+}
+
+}  // namespace
 
 TextStyle style_of_terminal() {
   TextStyle style;
-  style.unicode = std::strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+  style.unicode = is_terminal_of_utf8();
   winsize size{};
   if (isatty(STDOUT_FILENO) != 0) {
     style.color = std::getenv("NO_COLOR") == nullptr;

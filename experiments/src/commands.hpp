@@ -8,7 +8,6 @@
 #include <functional>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/picture.hpp"
 #include "fp8lab/experiments/primer.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab::experiments {
 
@@ -92,7 +92,7 @@ template <typename T>
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc{} && end == text.data() + text.size()) return value;
-  std::ostringstream reason;
+  TextStream reason;
   reason << "'" << text << "' is no " << (std::is_integral_v<T> ? "whole " : "") << "number from "
          << std::numeric_limits<T>::lowest() << " to " << std::numeric_limits<T>::max();
   throw CLI::ValidationError(reason.str());
@@ -101,7 +101,7 @@ template <typename T>
 /// An option that is a number; the value it has is the default.
 template <typename T>
 CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, const std::string& help) {
-  std::ostringstream text;
+  TextStream text;
   text << value;
   return app
       .add_option_function<std::string>(

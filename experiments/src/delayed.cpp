@@ -5,9 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <sstream>
 #include <utility>
 
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "lists.hpp"
 
 namespace fp8lab::experiments {
@@ -126,7 +127,7 @@ ReplayedScales replay(const DelayedVariant& variant, const std::vector<float>& a
 
 std::string DelayedVariant::name() const {
   const AmaxComputeAlgo algorithm = std::get<AmaxComputeAlgo>(recipe.amax_compute_algo);
-  std::ostringstream text;
+  TextStream text;
   text << recipe.version.name << ' ' << name_of(algorithm);
   if (algorithm == AmaxComputeAlgo::max) text << ' ' << recipe.amax_history_len;
   if (pass == Pass::backward) text << " e5m2";
@@ -158,6 +159,7 @@ std::vector<DelayedVariant> variants_of(const DelayedArguments& arguments) {
 }
 
 DelayedResult run_delayed(const DelayedArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   DelayedResult result{arguments, variants_of(arguments), tensors_of(arguments)};
   const auto all = static_cast<double>(result.tensors.size() * result.variants.size());
   std::size_t done = 0;

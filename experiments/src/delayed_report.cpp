@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <sstream>
 
 #include "fp8lab/experiments/delayed.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -226,7 +227,7 @@ Json json_of(const ReplayedScales& replayed, const std::string& name) {
 }
 
 std::string scales_csv(const DelayedResult& result) {
-  std::ostringstream csv;
+  TextStream csv;
   csv.precision(std::numeric_limits<float>::max_digits10);
   csv << "tensor,step,amax";
   for (const DelayedVariant& variant : result.variants) csv << ',' << variant.name();
@@ -243,7 +244,7 @@ std::string scales_csv(const DelayedResult& result) {
 
 std::string summary_csv(const DelayedResult& result) {
   const std::vector<std::uint64_t>& steps = result.arguments.trace.steps;
-  std::ostringstream csv;
+  TextStream csv;
   csv << "tensor,variant,parts_at_step,factor,steps_apart,widest_step,widest_factor,clipped_steps,unused_binades\n";
   for (const ReplayedTensor& tensor : result.tensors) {
     for (std::size_t i = 0; i < tensor.variants.size(); ++i) {
@@ -266,6 +267,7 @@ std::string summary_csv(const DelayedResult& result) {
 }  // namespace
 
 std::string to_json(const DelayedResult& result) {
+  const DefaultEnvironment environment;
   Json json{{"steps", result.arguments.trace.steps}, {"variants", Json::array()}, {"tensors", Json::array()}};
   for (const DelayedVariant& variant : result.variants) json["variants"].push_back(json_of(variant));
   for (const ReplayedTensor& tensor : result.tensors) {
@@ -281,10 +283,12 @@ std::string to_json(const DelayedResult& result) {
 std::vector<std::string> delayed_files() { return {"delayed.json", "scales.csv", "summary.csv"}; }
 
 std::vector<std::pair<std::string, std::string>> files_of(const DelayedResult& result) {
+  const DefaultEnvironment environment;
   return {{"delayed.json", to_json(result)}, {"scales.csv", scales_csv(result)}, {"summary.csv", summary_csv(result)}};
 }
 
 std::string report_of(const DelayedResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   std::string text = "Delayed scaling, replayed from the amaxes of " + result.arguments.trace.source + ": " +
                      std::to_string(result.arguments.trace.steps.size()) + " steps, " +
                      std::to_string(result.tensors.size()) + " tensors, " + std::to_string(result.variants.size()) +

@@ -9,6 +9,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "lists.hpp"
 
 namespace fp8lab::experiments {
@@ -100,6 +101,7 @@ void add_candidates(std::vector<DotCandidate>& candidates, const Sides& sides, c
 }  // namespace
 
 DotResult run_dot(const DotArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   for (const DotOperand* operand : {&arguments.a, &arguments.b}) {
     const std::size_t depth = operand->codes.size();
     if (depth > most_depth) refuse("a dot product may have at most ", most_depth, " elements a side, not ", depth);

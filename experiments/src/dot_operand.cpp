@@ -10,6 +10,7 @@
 #include "fp8lab/experiments/tensor_file.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "lists.hpp"
 
 namespace fp8lab::experiments {
@@ -103,10 +104,12 @@ Codes parse_codes(const Format& format, std::string_view text) {
 }
 
 DotOperand operand_of_values(const Format& format, std::span<const double> values) {
+  const DefaultEnvironment environment;
   return rounded_operand(format, values, std::to_string(values.size()) + " numbers");
 }
 
 DotOperand operand_of_file(const Format& format, const std::filesystem::path& path, std::uint64_t row) {
+  const DefaultEnvironment environment;
   TensorFile file(path);
   const std::string name = printable(path.native());
   if (file.shape().size() != 2) refuse(name, " must hold a matrix, not ", file.shape().size(), " dimensions");

@@ -6,6 +6,7 @@
 
 #include "fp8lab/experiments/dot.hpp"
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -357,6 +358,7 @@ Json json_of(const DotCandidate& candidate) {
 }  // namespace
 
 std::string report_of(const DotResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   const DotTrace& trace = result.trace;
   std::string text = heading(result);
   for (const TraceInstruction& instruction : trace.instructions) {
@@ -377,6 +379,7 @@ std::string report_of(const DotResult& result, const TextStyle& style) {
 Files files_of(const DotResult& result) { return {{"dot.json", to_json(result)}}; }
 
 std::string to_json(const DotResult& result) {
+  const DefaultEnvironment environment;
   const DotArguments& arguments = result.arguments;
   const DotTrace& trace = result.trace;
   const Json given{{"model", arguments.model.name},

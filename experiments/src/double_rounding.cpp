@@ -9,7 +9,9 @@
 
 #include "fp8lab/formats/chain.hpp"
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/distributions.hpp"
 #include "lists.hpp"
 
@@ -43,7 +45,7 @@ Inputs inputs_of(const EveryFloat& every) {
   if (!std::isfinite(low) || !std::isfinite(high) || !(low < high)) {
     refuse("low and high must be finite, and low less than high, not ", low, " and ", high);
   }
-  std::ostringstream text;
+  TextStream text;
   text << "all float32 values x, " << low << " <= x < " << high;
   return {static_cast<std::uint64_t>(order_of(high) - order_of(low)), text.str(),
           [begin = order_of(low)](std::uint64_t first, std::span<float> out) {
@@ -55,7 +57,7 @@ Inputs inputs_of(const EveryFloat& every) {
 Inputs inputs_of(const UniformDraws& draws) {
   if (draws.size < 1 || draws.size > 1LL << 40) refuse("size must be from 1 to 2^40, not ", draws.size);
   sample_uniform(draws.low, draws.high, draws.seed, 0, {});  // throws where there is no such distribution
-  std::ostringstream text;
+  TextStream text;
   text << "float32 values drawn with seed " << draws.seed << " from U(" << draws.low << ", " << draws.high << ')';
   return {static_cast<std::uint64_t>(draws.size), text.str(), [draws](std::uint64_t first, std::span<float> out) {
             sample_uniform(draws.low, draws.high, draws.seed, first, out);
@@ -106,6 +108,7 @@ void compare(std::span<const float> inputs, int threads, Chain& chain) {
 }  // namespace
 
 DoubleRoundingResult run_double_rounding(const DoubleRoundingArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   std::vector<Chain> chains = chains_of(arguments);
   const Inputs inputs = std::visit([](const auto& kind) { return inputs_of(kind); }, arguments.inputs);
   std::vector<float> room;

@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <sstream>
 
 #include "fp8lab/experiments/double_rounding.hpp"
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -59,11 +60,11 @@ Json json_of(const DoubleRoundingArguments& arguments) {
 
 /// A row a chain; `examples`: a row an input.
 std::string csv_of(const DoubleRoundingResult& result, bool examples) {
-  std::ostringstream csv;
+  TextStream csv;
   csv.precision(std::numeric_limits<double>::max_digits10);
   csv << "format,via,via_rounding," << (examples ? "input,direct_code,via_code\n" : "count,share,toward_zero,away\n");
   for (const Chain& chain : result.chains) {
-    std::ostringstream names;
+    TextStream names;
     names << csv_field(chain.format.name) << ',' << csv_field(chain.via.name) << ',' << name_of(chain.via_rounding);
     if (!examples) {
       csv << names.str() << ',' << chain.count << ',' << share_of(chain, result) << ',' << chain.toward_zero << ','
@@ -80,6 +81,7 @@ std::string csv_of(const DoubleRoundingResult& result, bool examples) {
 }  // namespace
 
 std::string to_json(const DoubleRoundingResult& result) {
+  const DefaultEnvironment environment;
   Json json{{"inputs", result.inputs}, {"size", result.size}, {"chains", Json::array()}};
   for (const Chain& chain : result.chains) {
     Json first = Json::array();
@@ -103,12 +105,14 @@ std::vector<std::string> double_rounding_files() {
 }
 
 std::vector<std::pair<std::string, std::string>> files_of(const DoubleRoundingResult& result) {
+  const DefaultEnvironment environment;
   return {{"double_rounding.json", to_json(result)},
           {"double_rounding.csv", csv_of(result, false)},
           {"examples.csv", csv_of(result, true)}};
 }
 
 std::string report_of(const DoubleRoundingResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   std::string text = "Rounding twice: " + std::to_string(result.size) + " inputs, " + result.inputs +
                      "\nEach is cast directly, and by way of a wider format first: how many codes differ?\n\n" +
                      table_text(result, style) + "\nThe first that differ:\n";

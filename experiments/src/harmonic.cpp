@@ -2,10 +2,11 @@
 #include "fp8lab/experiments/harmonic.hpp"
 
 #include <limits>
-#include <sstream>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "lists.hpp"
 #include "report.hpp"
 
@@ -39,6 +40,7 @@ void check_format_for_sums(const ChosenFormat& chosen) {
 }  // namespace
 
 HarmonicResult run_harmonic(const HarmonicArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   check_filled_list("formats", arguments.formats);
   for (const ChosenFormat& format : arguments.formats) check_format_for_sums(format);
   HarmonicResult result{arguments, {}};
@@ -52,7 +54,8 @@ HarmonicResult run_harmonic(const HarmonicArguments& arguments, const Progress& 
 std::vector<std::string> harmonic_files() { return {"harmonic.json", "harmonic.csv"}; }
 
 std::vector<std::pair<std::string, std::string>> files_of(const HarmonicResult& result) {
-  std::ostringstream csv;
+  const DefaultEnvironment environment;
+  TextStream csv;
   csv.precision(std::numeric_limits<double>::max_digits10);
   csv << "format,sum,terms\n";
   for (const HarmonicSum& sum : result.sums)
@@ -61,6 +64,7 @@ std::vector<std::pair<std::string, std::string>> files_of(const HarmonicResult& 
 }
 
 std::string to_json(const HarmonicResult& result) {
+  const DefaultEnvironment environment;
   Json formats = Json::array();
   Json sums = Json::array();
   for (const HarmonicSum& sum : result.sums) {
@@ -71,6 +75,7 @@ std::string to_json(const HarmonicResult& result) {
 }
 
 std::string report_of(const HarmonicResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   std::vector<std::vector<std::string>> rows{{"format", "stops at", "after terms"}};
   for (const HarmonicSum& sum : result.sums) {
     rows.push_back({sum.format.name, formatted("%.10g", sum.sum), std::to_string(sum.terms)});

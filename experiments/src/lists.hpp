@@ -2,7 +2,6 @@
 // What arguments that are lists are checked for.
 #pragma once
 
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -10,13 +9,14 @@
 
 #include "fp8lab/experiments/accumulate.hpp"
 #include "fp8lab/experiments/chosen.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/delayed_scaling.hpp"
 
 namespace fp8lab::experiments {
 
 template <typename... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
-  std::ostringstream reason;
+  TextStream reason;
   (reason << ... << parts);
   throw std::invalid_argument(reason.str());
 }

@@ -2,15 +2,15 @@
 // The fp8lab command line. Exit status: 0 done; 2 bad input or unwritable output; 3 published numbers not reproduced.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <new>
-#include <sstream>
 #include <stdexcept>
 
 #include "commands.hpp"
 #include "fp8lab/experiments/provenance.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace {
 
@@ -49,7 +49,7 @@ int parse_and_run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw std::invalid_argument(std::string(error.what()) + " (see fp8lab --help)");
-    std::ostringstream text;
+    fp8lab::TextStream text;
     app.exit(error, text, text);
     print(text.str());
     return 0;
@@ -74,8 +74,8 @@ int fail_for_memory(const char* command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error to report, not the end
-  std::setlocale(LC_CTYPE, "");
+  std::signal(SIGXFSZ, SIG_IGN);                 // a file that grows too large is an error to report, not the end
+  const fp8lab::DefaultEnvironment environment;  // a parent process may have left another one of floating point
   try {
     return parse_and_run(argc, argv);
   } catch (const std::bad_alloc&) {

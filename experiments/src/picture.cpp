@@ -9,6 +9,8 @@
 #include <numeric>
 #include <utility>
 
+#include "fp8lab/formats/environment.hpp"
+
 namespace fp8lab::experiments {
 namespace {
 
@@ -139,6 +141,7 @@ std::string trimmed(std::string line) {
 }
 
 std::string bar(double value, double largest, int width, const TextStyle& style) {
+  const DefaultEnvironment environment;
   constexpr std::array<const char*, 8> parts{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const int steps = style.unicode ? 8 : 1;
   int filled = largest > 0 ? static_cast<int>(std::lround(value / largest * width * steps)) : 0;
@@ -175,6 +178,7 @@ std::size_t columns_that_fit(const TextStyle& style) {
 
 std::string draw_binades(const std::vector<std::string>& titles, const std::vector<const Histogram*>& histograms,
                          const TextStyle& style, double least) {
+  const DefaultEnvironment environment;
   const int width = std::clamp((style.width - label_width) / static_cast<int>(histograms.size()) - 2, 8, 40);
   const auto& edges = histograms.front()->edges();
   std::vector<double> largest;
@@ -223,6 +227,7 @@ std::string draw_binades(const std::vector<std::string>& titles, const std::vect
 }
 
 std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, AxisOfX axis) {
+  const DefaultEnvironment environment;
   // 1. What can be drawn.
   std::vector<Line> drawable;
   std::vector<double> ticks;

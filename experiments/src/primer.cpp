@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <sstream>
 #include <stdexcept>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/gemm.hpp"
 #include "fp8lab/reference/random.hpp"
 #include "fp8lab/reference/representable.hpp"
@@ -42,7 +43,7 @@ void check(const PrimerArguments& arguments) {
   check_product("rows * out_features", arguments.rows, arguments.out_features);
   const auto [x, w] = std::pair{arguments.scale_x, arguments.scale_w};
   if (!(x > 0) || !(w > 0) || !std::isnormal(1 / x) || !std::isnormal(1 / w) || !std::isnormal((1 / x) * (1 / w))) {
-    std::ostringstream reason;
+    TextStream reason;
     reason << "scale_x and scale_w must be positive, and 1 / scale_x * 1 / scale_w a normal float32, not " << x
            << " and " << w;
     throw std::invalid_argument(reason.str());
@@ -240,6 +241,7 @@ const MmaModel& find_primer_model(std::string_view name) {
 }
 
 PrimerResult run_primer(const PrimerArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   check(arguments);
   const Tensors tensors = compute(arguments, progress);
   PrimerResult result{arguments, {}, {}, {}, as_published(arguments), true};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fp8lab/experiments/primer.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -146,6 +147,7 @@ Json json_of(const PrimerArguments& arguments) {
 }  // namespace
 
 std::string to_json(const PrimerResult& result) {
+  const DefaultEnvironment environment;
   Json json =
       json_of_result("primer", json_of(result.arguments), {{"judged", result.judged}, {"passed", result.passed}});
   json["provenance"]["source"] =
@@ -171,6 +173,7 @@ std::vector<std::string> primer_files() {
 }
 
 std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& result) {
+  const DefaultEnvironment environment;
   std::vector<std::pair<std::string, std::string>> files{{"primer.json", to_json(result)}};
   for (const NamedHistogram& entry : result.histograms)
     files.emplace_back(entry.name + ".csv", to_csv(entry.histogram));
@@ -178,6 +181,7 @@ std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& re
 }
 
 std::string report_of(const PrimerResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   std::string text =
       formatted("Transformer Engine's FP8 primer: %lld x %lld inputs, %lld outputs, seed %llu, %d SMs, %s\n\n",
                 result.arguments.rows, result.arguments.in_features, result.arguments.out_features,

@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "fp8lab/experiments/tensor_file.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "stored_file.hpp"
 
@@ -389,6 +390,7 @@ void add_gpu_rows(std::string_view /*list*/, const Group& group, Recorded& recor
 /// Every group of the file, added; and one line with the file's name where something is wrong with it.
 template <typename Add>
 Recorded read_recorded(const fs::path& path, const Form& form, const Add& add) {
+  const DefaultEnvironment environment;
   const StoredFile file(path);
   try {
     Unpacked unpacked(file);

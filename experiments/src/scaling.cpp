@@ -8,14 +8,15 @@
 #include <iterator>
 #include <limits>
 #include <optional>
-#include <sstream>
 
 #include "fp8lab/experiments/chosen.hpp"
 #include "fp8lab/experiments/delayed.hpp"
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/quantize.hpp"
 #include "fp8lab/reference/tile_scale.hpp"
 #include "lists.hpp"
@@ -274,6 +275,7 @@ std::vector<NamedHistogram> MeasuredScaling::histograms() const {
 }
 
 Delayed choose_delayed(std::string_view text) {
+  const DefaultEnvironment environment;
   const std::size_t colon = text.find(':');
   Delayed recipe;
   recipe.amax_compute_algo = find_amax_compute_algo(text.substr(0, colon));
@@ -287,6 +289,7 @@ Delayed choose_delayed(std::string_view text) {
 }
 
 ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   std::vector<Runner> runners = runners_of(arguments);
   Stream stream(arguments.source, arguments.threads);
   ScalingResult result{arguments, stream.description(), stream.names(), {}, {}};
@@ -319,7 +322,7 @@ std::vector<std::string> file_names_of(const ScalingArguments& arguments) {
     name.resize(std::min<std::size_t>(name.size(), 80));  // of a record of one's own
     ++row;
     for (const char* histogram : {"relative_error", "ulp_error"}) {
-      std::ostringstream file;
+      TextStream file;
       file << (row < 10 ? "0" : "") << row << '_' << name << '_' << histogram << ".csv";
       files.push_back(file.str());
     }

@@ -2,11 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <sstream>
 
 #include "fp8lab/experiments/delayed.hpp"
 #include "fp8lab/experiments/scaling.hpp"
 #include "fp8lab/experiments/tensor_file.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -166,7 +167,7 @@ Json json_of(const MeasuredScaling& measured) {
 std::string number_field(double value) { return std::isfinite(value) ? formatted("%.17g", value) : ""; }
 
 std::string summary_csv(const ScalingResult& result) {
-  std::ostringstream csv;
+  TextStream csv;
   csv << "recipe,sqnr_db,lowest_sqnr_db,lowest_at_step,rms_error,mean_error,elements,not_finite,saturated,underflows,"
          "blocks,clipped_blocks\n";
   for (const MeasuredScaling& m : result.measured) {
@@ -179,7 +180,7 @@ std::string summary_csv(const ScalingResult& result) {
 }
 
 std::string steps_csv(const ScalingResult& result) {
-  std::ostringstream csv;
+  TextStream csv;
   csv << "step,tensor,amax,recipe,scale,sqnr_db,rms,saturated,underflows\n";
   for (std::size_t i = 0; i < result.amaxes.size(); ++i) {
     const std::string tensor = result.tensors.empty() ? "" : csv_field(result.tensors[i]);
@@ -196,6 +197,7 @@ std::string steps_csv(const ScalingResult& result) {
 }  // namespace
 
 std::string to_json(const ScalingResult& result) {
+  const DefaultEnvironment environment;
   Json json{
       {"source", result.source}, {"tensors", result.tensors}, {"amax", result.amaxes}, {"recipes", Json::array()}};
   for (const MeasuredScaling& measured : result.measured) json["recipes"].push_back(json_of(measured));
@@ -203,6 +205,7 @@ std::string to_json(const ScalingResult& result) {
 }
 
 std::vector<std::pair<std::string, std::string>> files_of(const ScalingResult& result) {
+  const DefaultEnvironment environment;
   const std::vector<std::string> names = file_names_of(result.arguments);
   std::vector<std::pair<std::string, std::string>> files{
       {names[0], to_json(result)}, {names[1], summary_csv(result)}, {names[2], steps_csv(result)}};
@@ -215,6 +218,7 @@ std::vector<std::pair<std::string, std::string>> files_of(const ScalingResult& r
 }
 
 std::string report_of(const ScalingResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   std::string text = "Scaling: " + result.source + (result.arguments.bfloat16 ? ", rounded to bfloat16" : "") + "\n\n";
   text += recipes_text(result, style);
   if (result.amaxes.size() > 1) text += by_step_text(result, style);

@@ -14,13 +14,13 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "fp8lab/formats/text_stream.hpp"
 #include "stored_file.hpp"
 
 namespace fp8lab::experiments {
@@ -91,7 +91,7 @@ bool has_attributes(const Descriptor& directory) {
   std::string list(4096, '\0');
   const ssize_t size = ::flistxattr(directory.get(), list.data(), list.size());
   if (size < 0) return errno != ENOTSUP;
-  std::istringstream names(list.substr(0, static_cast<std::size_t>(size)));
+  TextReader names(list.substr(0, static_cast<std::size_t>(size)));
   for (std::string name; std::getline(names, name, '\0');) {
     if (!name.starts_with("security.")) return true;
   }
@@ -159,7 +159,7 @@ Plan read_plan(const Descriptor& staging) {
     text.append(part, static_cast<std::size_t>(got));
   }
   Plan plan;
-  std::istringstream lines(text);
+  TextReader lines(text);
   lines >> plan.inode >> std::ws;
   for (std::string name; std::getline(lines, name);) plan.files.emplace_back(name, "");
   return plan;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/quantize.hpp"
 #include "lists.hpp"
@@ -221,6 +222,7 @@ void MeasuredTranspose::merge(const MeasuredTranspose& other) {
 }
 
 double MeasuredTranspose::loss_db() const {
+  const DefaultEnvironment environment;
   if (original.count == 0 || requantized.count == 0) return std::numeric_limits<double>::quiet_NaN();
   const double before = original.sqnr_db();
   const double after = requantized.sqnr_db();
@@ -228,6 +230,7 @@ double MeasuredTranspose::loss_db() const {
 }
 
 double MeasuredTranspose::relative_rms_difference() const {
+  const DefaultEnvironment environment;
   return std::sqrt(difference.sum_squared_error / original.sum_squared_reference);
 }
 
@@ -241,6 +244,7 @@ std::vector<NamedHistogram> MeasuredTranspose::histograms() const {
 }
 
 TransposeResult run_transpose(const TransposeArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
   check_recipes(arguments.recipes);
   const Matrix matrix = matrix_of(arguments.source, arguments.threads, progress);
   TransposeResult result{arguments, matrix.description, matrix.type, matrix.rows, matrix.columns, {}};

@@ -4,9 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <sstream>
 
 #include "fp8lab/experiments/transpose.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -230,7 +231,7 @@ std::string transpose_file(std::size_t row, const ChosenRecipe& recipe, const st
 }
 
 std::string transpose_summary(const TransposeResult& result) {
-  std::ostringstream csv;
+  TextStream csv;
   csv.precision(std::numeric_limits<double>::max_digits10);
   csv << "recipe,format";
   for (const auto& [name, value] : measures_of(result.recipes.front())) csv << ',' << name;
@@ -253,6 +254,7 @@ std::string transpose_summary(const TransposeResult& result) {
 }  // namespace
 
 std::string to_json(const TransposeResult& result) {
+  const DefaultEnvironment environment;
   Json json{{"source", result.source},
             {"type", name_of(result.type)},
             {"rows", result.rows},
@@ -273,6 +275,7 @@ std::vector<std::string> file_names_of(const TransposeArguments& arguments) {
 }
 
 std::vector<std::pair<std::string, std::string>> files_of(const TransposeResult& result) {
+  const DefaultEnvironment environment;
   std::vector<std::pair<std::string, std::string>> files{{"transpose.json", to_json(result)},
                                                          {"summary.csv", transpose_summary(result)}};
   for (std::size_t i = 0; i < result.recipes.size(); ++i) {
@@ -284,6 +287,7 @@ std::vector<std::pair<std::string, std::string>> files_of(const TransposeResult&
 }
 
 std::string report_of(const TransposeResult& result, const TextStyle& style) {
+  const DefaultEnvironment environment;
   return "Quantized in both directions: " + result.source + "\n" + sqnr_table(result, style) +
          differences_table(result, style) + fates_table(result, style) + costs_text(result) +
          pairs_picture(result, style) + how_to_read;

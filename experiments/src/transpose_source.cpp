@@ -8,6 +8,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "lists.hpp"
 
 namespace fp8lab::experiments {
@@ -65,7 +66,7 @@ void for_each_outlier(const OutlierLines& outliers, std::size_t lines, const Mul
 
 std::string outliers_text(const OutlierLines& outliers, const char* lines) {
   if (outliers.count == 0) return "";
-  std::ostringstream text;
+  TextStream text;
   text << ", " << outliers.count << ' ' << lines << " times " << outliers.factor;
   return text.str();
 }

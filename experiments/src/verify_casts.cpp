@@ -21,6 +21,7 @@
 #include "fp8lab/experiments/provenance.hpp"
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/gpu/host_header.hpp"
@@ -305,6 +306,7 @@ std::uint64_t VerifyCastsResult::mismatches() const {
 VerifyCastsRow verify_cast(const NamedFormat& format, const CastPolicy& policy,
                            const std::vector<NamedEncoder>& encoders, std::span<const std::uint32_t> chunks,
                            int threads, const Progress& progress) {
+  const DefaultEnvironment environment;
   std::vector<std::uint32_t> every;
   if (chunks.empty()) {
     every.resize(all_chunks);
@@ -329,6 +331,7 @@ VerifyCastsRow verify_cast(const NamedFormat& format, const CastPolicy& policy,
 
 VerifyCastsResult verify_casts(const VerifyCastsArguments& arguments, const Progress& progress,
                                const VerifyRowDone& row_done) {
+  const DefaultEnvironment environment;
   check_arguments(arguments);
   const auto combinations = combinations_of(arguments);
   VerifyCastsResult result;

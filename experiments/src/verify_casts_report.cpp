@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "fp8lab/experiments/verify_casts.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "report.hpp"
 
 namespace fp8lab::experiments {
@@ -49,6 +50,7 @@ std::string heading_of(const VerifyCastsArguments& arguments) {
 }
 
 std::string row_text(const VerifyCastsRow& row) {
+  const DefaultEnvironment environment;
   std::uint64_t wrong = 0;
   for (const EncoderCheck& check : row.checks) wrong += check.mismatches;
   std::string text = cell(row.format, 10) + cell(row.profile, 25) + cell(row.rounding, 14) +
@@ -74,6 +76,7 @@ std::string row_text(const VerifyCastsRow& row) {
 }
 
 std::string summary_of(const VerifyCastsResult& result) {
+  const DefaultEnvironment environment;
   std::size_t kept = 0;
   std::size_t own = 0;
   for (const VerifyCastsRow& row : result.rows) {
@@ -95,6 +98,7 @@ std::string summary_of(const VerifyCastsResult& result) {
 }
 
 std::string report_of(const VerifyCastsResult& result, const TextStyle& /*style*/) {
+  const DefaultEnvironment environment;
   std::string text = heading_of(result.arguments);
   for (const VerifyCastsRow& row : result.rows) text += row_text(row);
   return text + summary_of(result);
@@ -103,6 +107,7 @@ std::string report_of(const VerifyCastsResult& result, const TextStyle& /*style*
 Files files_of(const VerifyCastsResult& result) { return {{"verify_casts.json", to_json(result)}}; }
 
 std::string to_json(const VerifyCastsResult& result) {
+  const DefaultEnvironment environment;
   const Json given{{"all", result.arguments.all}, {"chunks", result.arguments.chunks}, {"seed", result.arguments.seed}};
   Json json{{"passed", result.passed()}, {"mismatches", result.mismatches()}};
   for (const VerifyCastsRow& row : result.rows) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "lists.hpp"
 
@@ -170,6 +171,7 @@ std::uint64_t VerifyTensorCoresResult::mismatches() const {
 VerifyTensorCoresRow verify_gemms(const MmaModel& model, const NamedGemm& expected,
                                   const std::vector<NamedGemm>& others, long long dots, std::uint64_t seed, int threads,
                                   const Progress& progress) {
+  const DefaultEnvironment environment;
   const std::vector<Shape> shapes = shapes_of(model);
   const std::size_t problems = model.operands.size() * model.operands.size() * shapes.size();
   const std::size_t rows = 1 + static_cast<std::size_t>(dots - 1) / (problems * columns);
@@ -195,6 +197,7 @@ VerifyTensorCoresRow verify_gemms(const MmaModel& model, const NamedGemm& expect
 }
 
 ProductCheck verify_recorded(const RecordedDots& set, ZeroRule zero_rule) {
+  const DefaultEnvironment environment;
   ProductCheck check{.name = set.name};
   const Codes words = mma_words(set.model, set.dots, zero_rule);
   for (std::size_t i = 0; i < words.size(); ++i) compare(check, words[i], set.d[i]);
@@ -202,6 +205,7 @@ ProductCheck verify_recorded(const RecordedDots& set, ZeroRule zero_rule) {
 }
 
 ProductCheck verify_chains(const RecordedChains& set) {
+  const DefaultEnvironment environment;
   ProductCheck check{.name = set.name};
   for (const RecordedChain& chain : set.chains) {
     const Elements left(chain.dot.a, chain.dot.format_a);
@@ -218,6 +222,7 @@ ProductCheck verify_chains(const RecordedChains& set) {
 
 VerifyTensorCoresResult verify_tensor_cores(const VerifyTensorCoresArguments& arguments, const Progress& progress,
                                             const VerifyProductsRowDone& row_done) {
+  const DefaultEnvironment environment;
   check_arguments(arguments);
   const std::vector<MmaModel> list = models_of(arguments);
   VerifyTensorCoresResult result{arguments, {}, {}};

@@ -4,6 +4,7 @@
 
 #include "fp8lab/experiments/tensor_file.hpp"
 #include "fp8lab/experiments/verify_tensor_cores.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "report.hpp"
 
@@ -47,6 +48,7 @@ std::string heading_of(const VerifyTensorCoresArguments& arguments) {
 }
 
 std::string row_text(const VerifyTensorCoresRow& row) {
+  const DefaultEnvironment environment;
   std::string text = line_of(row.model, row.kind, std::to_string(row.checks.size()), std::to_string(row.compared()),
                              std::to_string(row.mismatches()));
   for (const ProductCheck& check : row.checks) {
@@ -59,6 +61,7 @@ std::string row_text(const VerifyTensorCoresRow& row) {
 }
 
 std::string summary_of(const VerifyTensorCoresResult& result) {
+  const DefaultEnvironment environment;
   std::string text = "\n";
   for (const char* kind : {"targets", "vectors", "chains", "GPU rows"}) {
     std::uint64_t models = 0;
@@ -81,6 +84,7 @@ std::string summary_of(const VerifyTensorCoresResult& result) {
 }
 
 std::string report_of(const VerifyTensorCoresResult& result, const TextStyle& /*style*/) {
+  const DefaultEnvironment environment;
   std::string text = heading_of(result.arguments);
   for (const VerifyTensorCoresRow& row : result.rows) text += row_text(row);
   return text + summary_of(result);
@@ -89,6 +93,7 @@ std::string report_of(const VerifyTensorCoresResult& result, const TextStyle& /*
 Files files_of(const VerifyTensorCoresResult& result) { return {{"verify_tensor_cores.json", to_json(result)}}; }
 
 std::string to_json(const VerifyTensorCoresResult& result) {
+  const DefaultEnvironment environment;
   const VerifyTensorCoresArguments& arguments = result.arguments;
   const Json given{{"models", arguments.models},
                    {"dots", arguments.dots},

@@ -52,13 +52,13 @@ void check_encode(const Format& format, const CastPolicy& policy, std::size_t in
 template <typename Source, typename Code>
 void encode_all(const Format& format, const CastPolicy& policy, std::span<const Source> in, std::span<Code> out,
                 int threads) {
+  const DefaultEnvironment environment;
   check_encode<Code>(format, policy, in.size(), out.size(), false);
   check_apart_or_same("x", in, "out", out);
   const auto vector = vector_code_allowed() ? vector_encode(format, policy) : std::nullopt;
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
     if constexpr (!std::same_as<Source, double>) {
       if (vector) {
-        const DefaultEnvironment guard;
         encode_vector(*vector, in.data() + first, nullptr, out.data() + first, last - first);
         return;
       }
@@ -80,6 +80,7 @@ const std::uint32_t* words_of(const Format& format, const RandomSource& random, 
 template <typename Source, typename Code>
 void encode_stochastic(const Format& format, const CastPolicy& policy, std::span<const Source> in,
                        const RandomSource& random, std::span<Code> out, int threads) {
+  const DefaultEnvironment environment;
   check_encode<Code>(format, policy, in.size(), out.size(), true);
   check_random(format, random, in.size());
   check_apart_or_same("x", in, "out", out);
@@ -205,12 +206,13 @@ void check_codes(const Format& format, std::span<const std::uint16_t> codes, std
 }
 
 bool has_vector_encode(const Format& format, const CastPolicy& policy) {
+  const DefaultEnvironment environment;
   return vector_encode(format, policy).has_value();
 }
 
 void recode(const Format& format, const CastPolicy& policy, std::span<const float> in, float scale,
             std::span<float> out) {
-  const DefaultEnvironment guard;
+  const DefaultEnvironment environment;
   const auto vector = vector_code_allowed() ? vector_round(format, policy) : std::nullopt;
   if (vector) return round_vector(*vector, scale, in.data(), out.data(), in.size());
   const float inverse = 1 / scale;
@@ -230,6 +232,7 @@ void recode(const Format& format, const CastPolicy& policy, std::span<const floa
 }
 
 void decode(const Format& format, std::span<const std::uint8_t> codes, std::span<float> out, int threads) {
+  const DefaultEnvironment environment;
   check_bulk(format, 1, 8, codes.size(), out.size());
   check_apart("codes", codes, "out", out);
   check_codes(format, codes, "codes", threads);
@@ -245,6 +248,7 @@ void decode(const Format& format, std::span<const std::uint8_t> codes, std::span
 }
 
 void decode(const Format& format, std::span<const std::uint16_t> codes, std::span<float> out, int threads) {
+  const DefaultEnvironment environment;
   check_bulk(format, 9, 16, codes.size(), out.size());
   check_apart("codes", codes, "out", out);
   check_codes(format, codes, "codes", threads);

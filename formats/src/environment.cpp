@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/formats/environment.hpp"
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#elif !defined(__aarch64__)
-#include <cfenv>
-#endif
 #if __has_include(<xlocale.h>)
 #include <xlocale.h>  // macOS, FreeBSD
 #endif

@@ -11,6 +11,7 @@
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/targets.hpp"
@@ -57,10 +58,12 @@ float scaled(TileOperation operation, float x, float factor) {
 template <typename Source>
 void scale_tiles_of(std::span<const Source> row, std::size_t tile, TileOperation operation,
                     std::span<const float> factors, std::span<float> out) {
-  if (vector_code_allowed()) {
-    return scale_tiles_vector(row.data(), row.size(), tile, operation, factors.data(), out.data());
-  }
-  for (std::size_t i = 0; i < row.size(); ++i) out[i] = scaled(operation, value_of(row[i]), factors[i / tile]);
+  by_default_arithmetic([&] {
+    if (vector_code_allowed()) {
+      return scale_tiles_vector(row.data(), row.size(), tile, operation, factors.data(), out.data());
+    }
+    for (std::size_t i = 0; i < row.size(); ++i) out[i] = scaled(operation, value_of(row[i]), factors[i / tile]);
+  });
 }
 
 }  // namespace
@@ -83,7 +86,7 @@ void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation 
 float overflow_from(const Format& format) {
   const auto code = static_cast<std::uint32_t>(format.max_code());
   const auto largest = decode(format, code);
-  return largest + (largest - decode(format, code - 1)) / 2;
+  return by_default_arithmetic([&] { return largest + (largest - decode(format, code - 1)) / 2; });
 }
 
 struct TileEncoder::Cast {
@@ -93,8 +96,10 @@ struct TileEncoder::Cast {
 };
 
 TileEncoder::TileEncoder(const Format& format, const CastPolicy& policy)
-    : cast_(std::make_shared<Cast>(
-          Cast{format, policy, vector_code_allowed() ? vector_encode(format, policy) : std::nullopt})) {
+    : cast_(in_default_environment([&] {
+        return std::make_shared<Cast>(
+            Cast{format, policy, vector_code_allowed() ? vector_encode(format, policy) : std::nullopt});
+      })) {
   check_bulk(format, 1, 8, 0, 0);
 }
 
@@ -144,12 +149,12 @@ void TileEncoder::encode_rest(std::span<const Source> row, std::size_t done, std
 void TileEncoder::operator()(const TileRows<float>& x, TileOperation operation, const float* factors,
                              std::size_t factor_stride, bool pairs, std::uint8_t* out, std::size_t out_stride,
                              const EncodeHints& hints) const {
-  encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints);
+  by_default_arithmetic([&] { encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints); });
 }
 void TileEncoder::operator()(const TileRows<BFloat16>& x, TileOperation operation, const float* factors,
                              std::size_t factor_stride, bool pairs, std::uint8_t* out, std::size_t out_stride,
                              const EncodeHints& hints) const {
-  encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints);
+  by_default_arithmetic([&] { encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints); });
 }
 
 void TileEncoder::flush() { hwy::FlushStream(); }
@@ -160,7 +165,9 @@ struct TileDecoder::Cast {
 };
 
 TileDecoder::TileDecoder(const Format& format)
-    : cast_(std::make_shared<Cast>(Cast{format, vector_code_allowed() ? vector_decode(format) : std::nullopt})) {
+    : cast_(in_default_environment([&] {
+        return std::make_shared<Cast>(Cast{format, vector_code_allowed() ? vector_decode(format) : std::nullopt});
+      })) {
   check_bulk(format, 1, 8, 0, 0);
 }
 
@@ -168,7 +175,9 @@ void TileDecoder::operator()(std::span<const std::uint8_t> codes, std::size_t ti
                              std::span<float> out) const {
   std::size_t done = 0;
   if (cast_->vector) {
-    done = decode_tiles_vector(*cast_->vector, codes.data(), codes.size(), tile, factors.data(), out.data());
+    done = by_default_arithmetic([&] {
+      return decode_tiles_vector(*cast_->vector, codes.data(), codes.size(), tile, factors.data(), out.data());
+    });
   }
   if (done == codes.size()) return;
   const auto rest = out.subspan(done);

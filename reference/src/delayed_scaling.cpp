@@ -5,11 +5,12 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <sstream>
 #include <stdexcept>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab {
 namespace {
@@ -18,7 +19,7 @@ constexpr int largest_margin = 62;
 
 template <typename... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
-  std::ostringstream reason;
+  TextStream reason;
   (reason << ... << parts);
   throw std::invalid_argument(reason.str());
 }
@@ -83,7 +84,10 @@ float largest_or_nan(std::span<const float> amaxes) {
 
 /// The amax that makes the scale, by torch's operations.
 float amax_of(const Delayed& recipe, std::span<const float> amaxes) {
-  if (const auto* function = std::get_if<AmaxFunction>(&recipe.amax_compute_algo)) return (*function)(amaxes);
+  if (const auto* function = std::get_if<AmaxFunction>(&recipe.amax_compute_algo)) {
+    const DefaultEnvironment environment;  // whatever it leaves behind
+    return (*function)(amaxes);
+  }
   switch (std::get<AmaxComputeAlgo>(recipe.amax_compute_algo)) {
     case AmaxComputeAlgo::max: return largest_or_nan(amaxes);
     case AmaxComputeAlgo::most_recent: break;
@@ -163,6 +167,7 @@ std::string_view name_of(Fp8Format format) { return fp8_formats[static_cast<std:
 std::string_view name_of(AmaxComputeAlgo algo) { return amax_compute_algos[static_cast<std::size_t>(algo)].name; }
 
 void check(const Delayed& recipe) {
+  const DefaultEnvironment environment;
   check_length(recipe.amax_history_len);
   if (recipe.margin < -largest_margin || recipe.margin > largest_margin) {
     refuse("margin must be from ", -largest_margin, " to ", largest_margin, ", not ", recipe.margin);
@@ -191,6 +196,7 @@ float fp8_max(const Delayed& recipe, Pass pass) {
 }
 
 AmaxHistory start_history(const Delayed& recipe) {
+  const DefaultEnvironment environment;
   check(recipe);
   AmaxHistory history;
   history.amaxes.assign(recipe.amax_history_len, 0);
@@ -209,6 +215,7 @@ NanInAmax nan_in_amax(const Delayed& recipe, const AmaxHistory& history) {
 }
 
 void record_amax(const Delayed& recipe, Pass pass, AmaxHistory& history, float amax) {
+  const DefaultEnvironment environment;
   check_history(recipe, history);
   if (std::signbit(amax)) refuse("an amax must not be negative, and is ", amax);
   float& row = history.amaxes.front();
@@ -233,6 +240,7 @@ void record_amax(const Delayed& recipe, Pass pass, AmaxHistory& history, float a
 }
 
 void update_scale(const Delayed& recipe, Pass pass, AmaxHistory& history) {
+  const DefaultEnvironment environment;
   check_history(recipe, history);
   float amax = 0;
   ++history.position;
@@ -248,6 +256,7 @@ void update_scale(const Delayed& recipe, Pass pass, AmaxHistory& history) {
 }
 
 float scale_of(const Delayed& recipe, Pass pass, float amax, float old_scale) {
+  const DefaultEnvironment environment;
   const float largest = fp8_max(recipe, pass);
   float scale = old_scale;
   switch (rules_of(recipe).formula) {
@@ -275,6 +284,7 @@ void resize_history(AmaxHistory& history, std::size_t amax_history_len) {
 }
 
 float reduced_amax(std::span<const float> of_ranks) {
+  const DefaultEnvironment environment;
   if (of_ranks.empty()) refuse("there must be at least one rank's amax");
   float largest = of_ranks.front();
   for (const float amax : of_ranks) largest = std::fmax(largest, amax);
@@ -282,7 +292,8 @@ float reduced_amax(std::span<const float> of_ranks) {
 }
 
 std::string describe(const Delayed& recipe) {
-  std::ostringstream text;
+  const DefaultEnvironment environment;
+  TextStream text;
   const auto* algo = std::get_if<AmaxComputeAlgo>(&recipe.amax_compute_algo);
   text << "delayed scaling of " << recipe.version.name << ": fp8_format " << name_of(recipe.fp8_format)
        << (recipe.fp8_format == Fp8Format::hybrid ? " (E4M3 forward, E5M2 backward)" : " (both passes)") << ", margin "

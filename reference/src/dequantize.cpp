@@ -173,7 +173,6 @@ void dequantize(const Quantized& q, std::span<float> out, int threads) {
   const Lie lie(q, plan);
   const std::size_t across = blocks_of(lie.columns, lie.step());
   parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {
-    const DefaultEnvironment of_thread;
     Dequantizer dequantizer(q, plan, lie, out);
     for (std::size_t i = first; i < last; ++i) {
       const std::size_t column = i % across * lie.step();

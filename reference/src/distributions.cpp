@@ -6,11 +6,12 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <sstream>
 #include <stdexcept>
 #include <vector>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/random.hpp"
 
 namespace fp8lab {
@@ -68,13 +69,9 @@ double tail_quantile(Family family, double tail, bool upper) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-}  // namespace
-
-const Distribution& find_distribution(std::string_view name) { return find_named(distributions, "distribution", name); }
-
-double density(const Distribution& distribution, double x) {
+double density_of(Family family, double x) {
   constexpr double normal_peak = std::numbers::inv_sqrtpi / sqrt2;
-  switch (distribution.family) {
+  switch (family) {
     case Family::normal: return normal_peak * std::exp(-x * x / 2);
     case Family::uniform: return std::abs(x) < 1 ? 0.5 : 0;
     case Family::laplace: return std::exp(-sqrt2 * std::abs(x)) / sqrt2;
@@ -91,10 +88,22 @@ double density(const Distribution& distribution, double x) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-double quantile(const Distribution& distribution, double p) {
+double quantile_of(Family family, double p) {
   if (std::isnan(p) || p < 0 || p > 1) return std::numeric_limits<double>::quiet_NaN();
   const bool upper = p >= 0.5;
-  return tail_quantile(distribution.family, upper ? 1 - p : p, upper);
+  return tail_quantile(family, upper ? 1 - p : p, upper);
+}
+
+}  // namespace
+
+const Distribution& find_distribution(std::string_view name) { return find_named(distributions, "distribution", name); }
+
+double density(const Distribution& distribution, double x) {
+  return by_default_arithmetic([&] { return density_of(distribution.family, x); });
+}
+
+double quantile(const Distribution& distribution, double p) {
+  return by_default_arithmetic([&] { return quantile_of(distribution.family, p); });
 }
 
 double second_moment(const Distribution& distribution) {
@@ -109,6 +118,7 @@ double second_moment(const Distribution& distribution) {
 }
 
 void sample(const Distribution& distribution, std::uint64_t seed, std::uint64_t first, std::span<float> out) {
+  const DefaultEnvironment environment;
   constexpr std::uint64_t last = (std::uint64_t{1} << 53) - 1;
   for (std::size_t j = 0; j < out.size(); ++j) {
     const std::uint64_t u = bits_of_element(seed, first + j);
@@ -120,9 +130,10 @@ void sample(const Distribution& distribution, std::uint64_t seed, std::uint64_t 
 }
 
 void sample_uniform(double low, double high, std::uint64_t seed, std::uint64_t first, std::span<float> out) {
+  const DefaultEnvironment environment;
   constexpr double most = std::numeric_limits<float>::max();
   if (!(low < high) || low < -most || high > most) {
-    std::ostringstream reason;
+    TextStream reason;
     reason << "a uniform distribution needs low < high, both finite in float32, not " << low << " and " << high;
     throw std::invalid_argument(reason.str());
   }
@@ -133,6 +144,7 @@ void sample_uniform(double low, double high, std::uint64_t seed, std::uint64_t f
 }
 
 void normal_grid(std::span<float> out) {
+  const DefaultEnvironment environment;
   struct Keyed {
     std::uint32_t key;
     float x;

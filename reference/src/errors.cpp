@@ -7,18 +7,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/unpack.hpp"
 
 namespace fp8lab {
 
-double absolute_error(double actual, double reference) { return actual - reference; }
+namespace {
 
-double relative_error(double actual, double reference) {
-  if (actual == reference) return 0;
-  return (actual - reference) / std::abs(reference);
-}
-
-double ulp_error(double actual, double reference, const Format& format) {
+double ulp_error_of(double actual, double reference, const Format& format) {
   if (actual == reference) return 0;
   const Unpacked largest = unpack(format, format.max_code());
   const int highest = largest.exponent + format.mantissa_bits;
@@ -27,19 +23,37 @@ double ulp_error(double actual, double reference, const Format& format) {
   return std::ldexp(actual - reference, format.mantissa_bits - binade);
 }
 
-void ErrorTotals::add(double actual, double reference) {
+void add_pair(ErrorTotals& totals, double actual, double reference) {
   if (!std::isfinite(actual) || !std::isfinite(reference)) {
-    ++not_finite;
+    ++totals.not_finite;
     return;
   }
-  ++count;
+  ++totals.count;
   const double error = actual - reference;
-  sum_error += error;
-  sum_absolute_error += std::abs(error);
-  sum_squared_error += error * error;
-  sum_squared_reference += reference * reference;
-  max_absolute_error = std::max(max_absolute_error, std::abs(error));
-  if (reference != 0) max_relative_error = std::max(max_relative_error, std::abs(error / reference));
+  totals.sum_error += error;
+  totals.sum_absolute_error += std::abs(error);
+  totals.sum_squared_error += error * error;
+  totals.sum_squared_reference += reference * reference;
+  totals.max_absolute_error = std::max(totals.max_absolute_error, std::abs(error));
+  if (reference != 0) totals.max_relative_error = std::max(totals.max_relative_error, std::abs(error / reference));
+}
+
+}  // namespace
+
+double absolute_error(double actual, double reference) {
+  return by_default_arithmetic([=] { return actual - reference; });
+}
+
+double relative_error(double actual, double reference) {
+  return by_default_arithmetic([=] { return actual == reference ? 0 : (actual - reference) / std::abs(reference); });
+}
+
+double ulp_error(double actual, double reference, const Format& format) {
+  return by_default_arithmetic([&] { return ulp_error_of(actual, reference, format); });
+}
+
+void ErrorTotals::add(double actual, double reference) {
+  by_default_arithmetic([&] { add_pair(*this, actual, reference); });
 }
 
 void ErrorTotals::add(std::span<const float> actual, std::span<const float> reference) {
@@ -47,10 +61,12 @@ void ErrorTotals::add(std::span<const float> actual, std::span<const float> refe
     throw std::invalid_argument("actual has " + std::to_string(actual.size()) + " elements, reference " +
                                 std::to_string(reference.size()));
   }
-  for (std::size_t i = 0; i < actual.size(); ++i) add(actual[i], reference[i]);
+  const DefaultEnvironment environment;
+  for (std::size_t i = 0; i < actual.size(); ++i) add_pair(*this, actual[i], reference[i]);
 }
 
 void ErrorTotals::merge(const ErrorTotals& other) {
+  const DefaultEnvironment environment;
   count += other.count;
   not_finite += other.not_finite;
   sum_error += other.sum_error;
@@ -61,10 +77,20 @@ void ErrorTotals::merge(const ErrorTotals& other) {
   max_relative_error = std::max(max_relative_error, other.max_relative_error);
 }
 
-double ErrorTotals::mean_error() const { return sum_error / static_cast<double>(count); }
-double ErrorTotals::mean_absolute_error() const { return sum_absolute_error / static_cast<double>(count); }
-double ErrorTotals::rms_error() const { return std::sqrt(sum_squared_error / static_cast<double>(count)); }
+double ErrorTotals::mean_error() const {
+  const DefaultEnvironment environment;
+  return sum_error / static_cast<double>(count);
+}
+double ErrorTotals::mean_absolute_error() const {
+  const DefaultEnvironment environment;
+  return sum_absolute_error / static_cast<double>(count);
+}
+double ErrorTotals::rms_error() const {
+  const DefaultEnvironment environment;
+  return std::sqrt(sum_squared_error / static_cast<double>(count));
+}
 double ErrorTotals::sqnr_db() const {
+  const DefaultEnvironment environment;
   if (sum_squared_error == 0) return std::numeric_limits<double>::infinity();
   return 10 * std::log10(sum_squared_reference / sum_squared_error);
 }

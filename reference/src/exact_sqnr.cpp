@@ -8,12 +8,13 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab {
 namespace {
@@ -103,8 +104,9 @@ std::vector<BestScale> best_maxima(const Function& sqnr, double low, double high
 }  // namespace
 
 double exact_sqnr_db(const Format& format, const Distribution& distribution, double scale) {
+  const DefaultEnvironment environment;
   if (!(scale > 0) || std::isinf(scale) || std::isinf(1 / scale)) {
-    std::ostringstream reason;
+    TextStream reason;
     reason << "scale must be positive and finite, and so must its inverse, not " << scale;
     throw std::invalid_argument(reason.str());
   }
@@ -112,6 +114,7 @@ double exact_sqnr_db(const Format& format, const Distribution& distribution, dou
 }
 
 BestScale best_scale(const Format& format, const Distribution& distribution) {
+  const DefaultEnvironment environment;
   constexpr double tie_db = 1e-10;
   const std::vector<double> values = finite_values(format);
   const double smallest = *std::ranges::upper_bound(values, 0.0);

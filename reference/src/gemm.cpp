@@ -171,7 +171,6 @@ void for_blocks(std::size_t rows, std::size_t columns, std::size_t block_rows, c
                 const Multiply& multiply, const Deliver& deliver) {
   std::atomic<bool> cancelled = false;
   parallel_for(rows, options.threads, [&](std::size_t first, std::size_t last) {
-    const DefaultEnvironment environment;
     std::vector<float> block(std::min(block_rows, last - first) * columns);
     for (std::size_t row = first; row < last && !cancelled; row += block_rows) {
       const std::size_t count = std::min(block_rows, last - row);

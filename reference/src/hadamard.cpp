@@ -6,7 +6,6 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
-#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 
 namespace fp8lab {
@@ -28,7 +27,6 @@ template <typename Source>
 std::vector<float> turned(std::span<const Source> x, std::size_t rows, std::size_t columns, bool rounds, int threads) {
   std::vector<float> out(x.size());
   parallel_for(rows / hadamard_size, threads, [&](std::size_t first, std::size_t last) {
-    const DefaultEnvironment environment;
     for (std::size_t band = first; band < last; ++band) {
       for (std::size_t column = 0; column < columns; ++column) {
         const std::size_t from = band * hadamard_size * columns + column;

@@ -5,10 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <sstream>
 #include <stdexcept>
 
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab {
 namespace {
@@ -73,9 +74,14 @@ Outcome cast_outcome(const Format& format, Rounding rounding, double x) {
   return magnitude > format.max_code() ? Outcome::saturated : Outcome::rounded;
 }
 
-Histogram::Histogram(const Bins& bins) : bins_(bins), edges_(std::visit(EdgesOf{}, bins)), counts_(edges_.size() - 1) {}
+Histogram::Histogram(const Bins& bins)
+    : bins_(bins),
+      edges_(in_default_environment([&] { return std::visit(EdgesOf{}, bins); })),
+      counts_(edges_.size() - 1) {}
 
-void Histogram::add(double value, Outcome outcome) { ++counter_of(value, outcome); }
+void Histogram::add(double value, Outcome outcome) {
+  by_default_arithmetic([&] { ++counter_of(value, outcome); });
+}
 
 std::uint64_t& Histogram::counter_of(double value, Outcome outcome) {
   switch (outcome) {
@@ -95,7 +101,8 @@ std::uint64_t& Histogram::counter_of(double value, Outcome outcome) {
 }
 
 void Histogram::add(std::span<const float> values) {
-  for (const float value : values) add(value);
+  const DefaultEnvironment environment;
+  for (const float value : values) ++counter_of(value, Outcome::rounded);
 }
 
 void Histogram::set_counts(std::span<const std::uint64_t> counts) {
@@ -126,7 +133,8 @@ std::uint64_t Histogram::total() const {
 }
 
 std::string to_csv(const Histogram& histogram) {
-  std::ostringstream csv;
+  const DefaultEnvironment environment;
+  TextStream csv;
   csv.precision(std::numeric_limits<double>::max_digits10);
   csv << "low,high,count\n";
   const auto& edges = histogram.edges();

@@ -308,7 +308,6 @@ void run_cells(const Cells& cells, std::span<const Quantizer<Source>> quantizers
   // What is read once, in the order of memory, is fetched without.
   const bool fetches = cells.at(0).height() > 1 || std::ranges::any_of(quantizers, &Quantizer<Source>::reads_twice);
   parallel_for(cells.count(), threads, [&](std::size_t first, std::size_t last) {
-    const DefaultEnvironment environment;
     std::vector<Scratch> scratch(quantizers.size());
     const auto each = [&](const auto& f) {
       for (std::size_t k = 0; k < quantizers.size(); ++k) f(quantizers[k], scratch[k]);

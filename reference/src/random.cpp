@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/formats/environment.hpp"
+
 namespace fp8lab {
 namespace {
 
@@ -24,6 +26,7 @@ std::array<std::uint32_t, 2> multiply(std::uint32_t a, std::uint32_t b) {
 template <typename Transform>
 void fill_as_cuda(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, std::span<float> out,
                   const Transform& transform) {
+  const DefaultEnvironment environment;
   if (geometry.multiprocessors < 1 || geometry.blocks_per_multiprocessor < 1) {
     throw std::invalid_argument("multiprocessors and blocks_per_multiprocessor must be at least 1, not " +
                                 std::to_string(geometry.multiprocessors) + " and " +
@@ -80,6 +83,7 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
 }
 
 void torch_cpu_uniform(std::uint64_t seed, std::span<float> out) {
+  const DefaultEnvironment environment;
   std::mt19937 generator(static_cast<std::uint32_t>(seed));
   for (float& x : out) x = static_cast<float>(generator() & 0xFFFFFFU) * 0x1p-24F;
 }

@@ -3,11 +3,12 @@
 
 #include <array>
 #include <cmath>
-#include <sstream>
 #include <stdexcept>
 #include <type_traits>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab {
 namespace {
@@ -115,7 +116,7 @@ std::string size_text(std::size_t rows, std::size_t columns) {
 }
 
 std::string number_text(float x) {
-  std::ostringstream text;
+  TextStream text;
   text << x;
   return text.str();
 }
@@ -215,6 +216,7 @@ std::string_view name_of(E8m0Edges edges) { return entry_of(e8m0_edges, edges).n
 std::string_view name_of(NanInAmax nan) { return entry_of(nans_in_amax, nan).name; }
 
 std::string describe(const Recipe& recipe) {
+  const DefaultEnvironment environment;
   return std::visit([](const auto& one) { return words(one); }, recipe);
 }
 
@@ -231,6 +233,7 @@ Format format_of(const Recipe& recipe) {
 }
 
 void check_recipe(const Recipe& recipe) {
+  const DefaultEnvironment environment;
   check_element(format_of(recipe));
   std::visit([](const auto& one) { check_one(one); }, recipe);
 }

@@ -2,7 +2,6 @@
 #include "fp8lab/reference/representable.hpp"
 
 #include <cmath>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -11,6 +10,7 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab {
 namespace {
@@ -18,6 +18,7 @@ namespace {
 template <typename T>
 void cast_all(const Format& format, const CastPolicy& policy, std::span<const T> in, double scale, std::span<T> out,
               int threads) {
+  const DefaultEnvironment environment;
   check_bulk(format, 1, 16, in.size(), out.size());
   check_apart_or_same("x", in, "out", out);
   if (policy.rounding == Rounding::stochastic) {
@@ -26,12 +27,11 @@ void cast_all(const Format& format, const CastPolicy& policy, std::span<const T>
   using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const auto used = static_cast<Arithmetic>(scale);
   if (!(used > 0) || std::isinf(used) || std::isinf(1 / used)) {
-    std::ostringstream reason;
+    TextStream reason;
     reason << "scale must be positive and finite, and so must its inverse, not " << scale;
     throw std::invalid_argument(reason.str());
   }
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
-    const DefaultEnvironment guard;
     if constexpr (std::is_same_v<T, float>) {
       recode(format, policy, in.subspan(first, last - first), used, out.subspan(first, last - first));
     } else {

@@ -9,6 +9,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "torch_log2.hpp"
 #include "vector_tile_scale.hpp"
@@ -280,11 +281,13 @@ float e8m0_inverse(const MxBlock& recipe, std::uint8_t code) {
 
 TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor) {
   const float largest = largest_of(format_of(recipe));
-  return std::visit([&](const auto& one) { return scale_one(one, amax, largest, tensor); }, recipe);
+  return by_default_arithmetic(
+      [&] { return std::visit([&](const auto& one) { return scale_one(one, amax, largest, tensor); }, recipe); });
 }
 
 std::uint32_t tile_scales(const Recipe& recipe, std::span<const std::uint32_t> amaxes, const TensorFacts& tensor,
                           const TileScaleArrays& out) {
+  const DefaultEnvironment environment;
   const float largest = largest_of(format_of(recipe));
   return std::visit(
       [&](const auto& one) {

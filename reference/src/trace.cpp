@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/reference/gemm.hpp"
 #include "instruction.hpp"
 
@@ -202,6 +203,7 @@ float DotTrace::value() const {
 }
 
 DotTrace trace_dot(const MmaModel& model, const Operands& a, const Operands& b, const TraceOptions& options) {
+  const DefaultEnvironment environment;
   check(model, a, b, options);
   const Rows rows(model, a, b, options.zero_rule);
   const auto promote_k = static_cast<std::size_t>(options.promote_k);

@@ -53,7 +53,7 @@ AmaxSeen add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* ama
 
 /// out = row, each tile of `tile` elements multiplied with or divided by its factor, rounded once to float32. A NaN of
 /// the row stays as it is; one that arises is 7FC00000. Precondition: factors has an element for every tile, out as
-/// many as the row; the default floating-point environment. out may be the row.
+/// many as the row. out may be the row.
 void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
                  std::span<float> out);
 void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
@@ -82,7 +82,7 @@ class TileEncoder {
 
   /// The codes of what scale_tiles() makes of the rows, with factors as amaxes of add_amax(): rows of them `out_stride`
   /// bytes apart. `pairs`: a format of 4 bits, packed by pack_pairs(); then rows have an even width, and tiles, but
-  /// those of one element. Precondition: the default floating-point environment.
+  /// those of one element.
   void operator()(const TileRows<float>& x, TileOperation operation, const float* factors, std::size_t factor_stride,
                   bool pairs, std::uint8_t* out, std::size_t out_stride, const EncodeHints& hints = {}) const;
   void operator()(const TileRows<BFloat16>& x, TileOperation operation, const float* factors, std::size_t factor_stride,

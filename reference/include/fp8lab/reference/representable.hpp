@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
 
 namespace fp8lab {
 
@@ -18,8 +19,11 @@ namespace fp8lab {
 template <typename T>
 [[nodiscard]] constexpr T cast_to_representable(const Format& format, const CastPolicy& policy, T x, double scale = 1) {
   if constexpr (std::is_floating_point_v<T>) {
-    const T inverse = T{1} / static_cast<T>(scale);
-    return static_cast<T>(decode(format, encode(format, policy, x * static_cast<T>(scale)))) * inverse;
+    const auto cast = [&] {
+      const T inverse = T{1} / static_cast<T>(scale);
+      return static_cast<T>(decode(format, encode(format, policy, x * static_cast<T>(scale)))) * inverse;
+    };
+    return std::is_constant_evaluated() ? cast() : by_default_arithmetic(cast);
   } else {
     constexpr Format own = std::is_same_v<T, Half> ? binary16 : bfloat16;
     constexpr CastPolicy ieee{

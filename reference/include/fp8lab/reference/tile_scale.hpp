@@ -21,8 +21,7 @@ struct TensorFacts {
   Format input_type = binary32;  ///< whose largest value limits the scales of Block with rule te
 };
 
-/// The scale of a tile with that amax, as the recipe's fields say. Total for recipes that check_recipe() takes; the
-/// default floating-point environment is assumed.
+/// The scale of a tile with that amax, as the recipe's fields say. Total for recipes that check_recipe() takes.
 [[nodiscard]] TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor = {});
 
 /// What a scale's code multiplies with on dequantize: its value, but for the edges.

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <locale>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace fp8lab {
+
+/// A stream into a string that writes numbers with a point and without grouping, whatever std::locale::global() the
+/// program has: a plain std::ostringstream takes that locale.
+class TextStream : public std::ostringstream {
+ public:
+  TextStream() { imbue(std::locale::classic()); }
+};
+
+/// The same for reading a string.
+class TextReader : public std::istringstream {
+ public:
+  explicit TextReader(std::string text) : std::istringstream(std::move(text)) { imbue(std::locale::classic()); }
+};
+
+}  // namespace fp8lab
