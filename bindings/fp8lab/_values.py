@@ -88,7 +88,9 @@ def named(own: Any, known: list[Any]) -> Any:
 
 
 _FORMAT_FIELDS = ("exponent_bits", "mantissa_bits", "bias", "is_signed", "has_subnormals", "specials", "name")
-_PROFILE_FIELDS = ("name", "rounding", "overflow", "infinity", "nan", "nan_of_double", "zero", "smallest", "negative")
+_PROFILE_FIELDS = tuple(
+    name for name, value in vars(Profile).items() if isinstance(value, property) and name not in ("description", "source")
+)
 _SUMS = (
     "sum_error", "sum_absolute_error", "sum_squared_error", "sum_squared_reference", "max_absolute_error", "max_relative_error",
 )  # fmt: skip
@@ -119,8 +121,12 @@ def _format(
 
 
 @restorer("Profile", *_PROFILE_FIELDS)
-def _profile(**fields: str) -> Profile:
-    own = Profile(**{name: check_name(value, name) for name, value in fields.items()})
+def _profile(**fields: Any) -> Profile:
+    flags = {name for name in fields if isinstance(getattr(_core.profiles()[0], name), bool)}
+    checked: dict[str, Any] = {
+        name: check_bool(value, name) if name in flags else check_name(value, name) for name, value in fields.items()
+    }
+    own = Profile(**checked)
     return named(own, _core.profiles())  # type: ignore[no-any-return]
 
 
