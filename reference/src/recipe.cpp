@@ -57,10 +57,11 @@ const auto& entry_of(const Entries& entries, Value value) {
 
 constexpr std::string_view te_current =
     "NVIDIA/TransformerEngine, Float8CurrentScaling, common/recipe/recipe_common.cuh";
-constexpr std::string_view te_mx = "NVIDIA/TransformerEngine, MXFP8BlockScaling, common/cast/mxfp8/quantize_mxfp8.cuh";
+constexpr std::string_view te_mx =
+    "NVIDIA/TransformerEngine after 2.18 (d0067d0), MXFP8BlockScaling, common/cast/mxfp8/quantize_mxfp8.cuh";
 constexpr std::string_view te_block =
     "NVIDIA/TransformerEngine, Float8BlockScaling; as in DeepSeek-V3, arXiv 2412.19437";
-constexpr std::string_view te_nvfp4 = "NVIDIA/TransformerEngine, NVFP4BlockScaling; NVIDIA, arXiv 2509.25149";
+constexpr std::string_view te_nvfp4 = "NVIDIA/TransformerEngine since 2.8, NVFP4BlockScaling; NVIDIA, arXiv 2509.25149";
 constexpr std::string_view ocp = "OCP Microscaling Formats (MX) 1.0";
 constexpr std::string_view torchao_mx = "pytorch/ao after 0.18 (36027d8), torchao/prototype/mx_formats/mx_tensor.py";
 constexpr std::string_view torchao_0_18_mx = "pytorch/ao 0.18.0, torchao/prototype/mx_formats/mx_tensor.py";

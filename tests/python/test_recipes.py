@@ -5,6 +5,7 @@ Amaxes lie within two ulps of 1, 1.5 and 1.75 times every power of two, where sc
 """
 
 import importlib
+import os
 import warnings
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from conftest import splitmix
 
 import fp8lab
-from fp8lab import Block, JustInTime, MxBlock, NvFp4
+from fp8lab import Block, JustInTime, MxBlock
 
 torch = pytest.importorskip("torch")
 
@@ -141,6 +142,16 @@ def test_a_scale_next_below_a_power_of_two_is_that_power():
     x[0, 0] = float.fromhex("0x1.c00002p+18")
     assert fp8lab.quantize(x, "torchao_0_18_mxfp8_rceil").scale_codes.tolist() == [[137]]
     assert fp8lab.quantize(x, "torchao_mxfp8_rceil").scale_codes.tolist() == [[138]]
+
+
+@pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="all 2^31 amaxes: ./dev test --exhaustive")
+def test_torchaos_powers_of_two_of_every_amax():
+    utils = package("torchao.float8.float8_utils")
+    recipe = JustInTime(rule="torchao", axis="row", force_pow_2_scales=True)
+    for first in range(0, 2**31, 2**22):
+        amax = np.arange(first, first + 2**22, dtype=np.uint32).view(np.float32).reshape(-1, 1)
+        scale = utils.amax_to_scale(torch.from_numpy(amax), torch.float8_e4m3fn, True)
+        assert_same_floats(fp8lab.quantize(amax, recipe).scale_inv, (1 / scale).numpy())
 
 
 @pytest.mark.parametrize("power", [False, True])
