@@ -116,4 +116,27 @@ TEST_CASE("bins that make no sense are refused") {
   CHECK_THROWS_WITH(a.merge(Histogram(LinearBins{0, 1, 4})), ContainsSubstring("different bins"));
 }
 
+TEST_CASE("histograms and totals that were saved are equal to what they were") {
+  Histogram own(LinearBins{-1, 1, 4});
+  for (const double value : {-0.9, 0.3, 0.3, 0.0, 2.0}) own.add(value);
+  Histogram saved(own.bins());
+  saved.set_counts(own.counts());
+  CHECK(!(saved == own));
+  saved.zeros = 1;
+  saved.above = 1;
+  CHECK(saved == own);
+  CHECK_THROWS_WITH(saved.set_counts(std::vector<std::uint64_t>(3)), "there must be 4 counts, one a bin, not 3");
+  ErrorTotals totals;
+  totals.add(1.5, 1);
+  ErrorTotals same = totals;
+  CHECK(same == totals);
+  same.max_relative_error = -0.0;
+  ErrorTotals zero = same;
+  zero.max_relative_error = 0;
+  CHECK(!(same == zero));  // every bit
+  zero.sum_error = same.sum_error = std::nan("");
+  zero.max_relative_error = -0.0;
+  CHECK(same == zero);
+}
+
 }  // namespace fp8lab::tests

@@ -815,7 +815,9 @@ TEST_CASE("a Quantized that does not fit together is refused, not read beyond it
     Quantized q = good;
     change(q);
     CHECK_THROWS_WITH(dequantize(q, std::span(out).first(size)), ContainsSubstring(why));
+    CHECK_THROWS_WITH(check_quantized(q), ContainsSubstring(why));
   };
+  check_quantized(good);
   refused([](Quantized& q) { std::swap(q.scale_rows, q.scale_columns); }, x.size(),
           "scale_rows and scale_columns must be 64 and 1, not 1 and 64");
   refused([](Quantized& q) { q.format = e2m1; }, x.size(), "format and transposed must be as the recipe");
