@@ -38,7 +38,13 @@ Descriptor open_directory(const fs::path& path) { return open_directory(AT_FDCWD
 /// What an entry is, itself and not what it links to.
 std::optional<struct stat> facts_of(int at, const std::string& name) {
   struct stat facts{};
+  if (at < 0 && at != AT_FDCWD) return std::nullopt;
   if (::fstatat(at, name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+  return facts;
+}
+std::optional<struct stat> facts_of(const Descriptor& opened) {
+  struct stat facts{};
+  if (!opened || ::fstat(opened.get(), &facts) != 0) return std::nullopt;
   return facts;
 }
 std::optional<struct stat> facts_of(const fs::path& path) { return facts_of(AT_FDCWD, path.native()); }
@@ -49,7 +55,7 @@ bool same_file(const std::optional<struct stat>& a, const std::optional<struct s
 
 /// Not every file system can do this to a directory: EINVAL.
 void reach_disk(const Descriptor& opened, const fs::path& path) {
-  if (::fsync(opened.get()) != 0 && errno != EINVAL) fail(path);
+  if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL)) fail(path);
 }
 
 /// The names in a directory, `limit` of them at most.
@@ -104,7 +110,8 @@ bool is_replaceable(const Descriptor& parent, const fs::path& target) {
   constexpr std::size_t most = 1000;  // entries, each of which gets a link
   const Descriptor old = open_directory(target);
   if (!old) return errno == ENOENT;
-  const auto facts = facts_of(old.get(), "."), above = facts_of(parent.get(), ".");
+  const auto facts = facts_of(old);
+  const auto above = facts_of(parent);
   if (!facts || !above || facts->st_dev != above->st_dev || facts->st_uid != ::geteuid()) return false;
   if (same_file(facts, facts_of(AT_FDCWD, ".")) || has_attributes(old)) return false;
   const std::vector<std::string> names = names_in(old, most);
@@ -120,7 +127,8 @@ bool is_replaceable(const Descriptor& parent, const fs::path& target) {
 bool make_alike(const Descriptor& fresh, const fs::path& target, const Files& files) {
   const Descriptor old = open_directory(target);
   if (!old) return errno == ENOENT;
-  const auto facts = facts_of(old.get(), "."), own = facts_of(fresh.get(), ".");
+  const auto facts = facts_of(old);
+  const auto own = facts_of(fresh);
   if (!facts || !own) return false;
   if (facts->st_gid != own->st_gid && ::fchown(fresh.get(), static_cast<uid_t>(-1), facts->st_gid) != 0) return false;
   if (::fchmod(fresh.get(), facts->st_mode & 07777) != 0) return false;
@@ -216,26 +224,28 @@ Staging::Staging(fs::path place, fs::path target, const std::function<void()>& w
 bool Staging::open_and_lock() {
   if (::mkdir(place_.c_str(), 0700) != 0 && errno != EEXIST) fail(place_);
   if (!is_free(place_)) return false;
-  directory_ = open_directory(place_);
-  if (!directory_ && errno != ENOENT) fail(place_);
-  if (!directory_) return false;
-  lock_ = Descriptor(::openat(directory_.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock_ && errno != ENOENT) fail(place_ / "lock");
-  if (!lock_) return false;
+  Descriptor directory = open_directory(place_);
+  if (!directory && errno != ENOENT) fail(place_);
+  if (!directory) return false;
+  Descriptor lock(::openat(directory.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock && errno != ENOENT) fail(place_ / "lock");
+  if (!lock) return false;
   // A file system without locks has one writer at a time.
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) return false;
-  const auto locked = facts_of(directory_.get(), "lock");
-  struct stat own{};
-  return ::fstat(lock_.get(), &own) == 0 && same_file(locked, own) && own.st_nlink > 0;
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) return false;
+  if (!same_file(facts_of(directory.get(), "lock"), facts_of(lock))) return false;
+  directory_ = std::move(directory);
+  lock_ = std::move(lock);
+  return true;
 }
 
 Staging::~Staging() {
   try {
     recover();
-  } catch (const std::exception&) {  // the next run says what is in the way
+    ::unlinkat(directory_.get(), "lock", 0);
+    ::rmdir(place_.c_str());
+  } catch (const std::exception&) {
+    errno = 0;  // the next run says what is in the way
   }
-  ::unlinkat(directory_.get(), "lock", 0);
-  ::rmdir(place_.c_str());
   ::flock(lock_.get(), LOCK_UN);  // a fork of this process may have it open too
 }
 
@@ -247,7 +257,7 @@ bool Staging::replace_whole(const Files& files) {
   const Descriptor fresh = write_new(files);
   if (!make_alike(fresh, target_, files)) return false;
   reach_disk(fresh, target_);
-  const auto own = facts_of(fresh.get(), ".");
+  const auto own = facts_of(fresh);
   if (!own) return false;
   write_file(directory_, "plan", written({own->st_ino, files}), place_ / "plan");
   reach_disk(directory_, place_);
@@ -263,11 +273,14 @@ bool Staging::replace_whole(const Files& files) {
 void Staging::replace_each(const Files& files) {
   const Descriptor target = open_directory(target_);
   if (!target) fail(target_);
-  reach_disk(write_new(files), target_);
+  const Descriptor ready = write_new(files);
+  reach_disk(ready, target_);
   if (::mkdirat(directory_.get(), "old", 0700) != 0) fail(target_);
+  const Descriptor old = open_directory(directory_.get(), "old");
+  if (!old) fail(target_);
   if (::renameat(directory_.get(), "new", directory_.get(), "ready") != 0) fail(target_);
   reach_disk(directory_, place_);
-  place_each(files, target);
+  place_each(files, ready, old, target);
   reach_disk(target, target_);
 }
 
@@ -279,8 +292,8 @@ Descriptor Staging::write_new(const Files& files) const {
   return fresh;
 }
 
-void Staging::place_each(const Files& files, const Descriptor& target) const {
-  const Descriptor ready = open_directory(directory_.get(), "ready"), old = open_directory(directory_.get(), "old");
+void Staging::place_each(const Files& files, const Descriptor& ready, const Descriptor& old,
+                         const Descriptor& target) const {
   const auto move = [](const Descriptor& from, const Descriptor& to, const std::string& name) {
     return ::renameat(from.get(), name.c_str(), to.get(), name.c_str()) == 0;
   };
@@ -309,8 +322,10 @@ void Staging::recover() const {
 }
 
 void Staging::finish_ready() const {
-  const Descriptor ready = open_directory(directory_.get(), "ready"), target = open_directory(target_);
+  const Descriptor ready = open_directory(directory_.get(), "ready");
   if (!ready) return;
+  const Descriptor target = open_directory(target_);
+  if (!target) fail(target_);
   for (const std::string& name : names_in(ready)) {
     if (::renameat(ready.get(), name.c_str(), target.get(), name.c_str()) != 0) fail(target_ / name);
   }
@@ -319,10 +334,12 @@ void Staging::finish_ready() const {
 }
 
 void Staging::remove_new() const {
-  const Descriptor fresh = open_directory(directory_.get(), "new"), target = open_directory(target_);
+  const Descriptor fresh = open_directory(directory_.get(), "new");
   if (!fresh) return;
+  const Descriptor target = open_directory(target_);
+  if (!target && errno != ENOENT) fail(target_);
   const Plan plan = read_plan(directory_);
-  const auto now = facts_of(target_);
+  const auto now = facts_of(target);
   const bool is_old = now && now->st_ino == plan.inode;
   for (int attempt = 0; attempt < 100; ++attempt) {
     for (const std::string& name : names_in(fresh)) {

@@ -73,7 +73,7 @@ class Staging {
   [[nodiscard]] static bool is_free(const std::filesystem::path& place);  // of other users
   [[nodiscard]] bool open_and_lock();  // false where another process has it, or removed it meanwhile
   [[nodiscard]] Descriptor write_new(const Files& files) const;
-  void place_each(const Files& files, const Descriptor& target) const;
+  void place_each(const Files& files, const Descriptor& ready, const Descriptor& old, const Descriptor& target) const;
   void recover() const;
   void finish_ready() const;
   void remove_new() const;
