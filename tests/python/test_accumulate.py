@@ -2,6 +2,7 @@
 """The experiment on sums: recomputed with gemm and with NumPy's exact integers and doubles."""
 
 import csv
+import fcntl
 import json
 from fractions import Fraction
 
@@ -88,6 +89,19 @@ def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
     with interrupted_after(0.2):
         fp8lab.experiments.accumulate(k=2**20, rows=100, columns=100, out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_it_waits_for_another_writer_and_ctrl_c_ends_the_waiting(tmp_path):
+    hidden = tmp_path / ".new.fp8lab-writing"
+    hidden.mkdir(mode=0o700)
+    with (hidden / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with interrupted_after(0.3):
+            fp8lab.experiments.harmonic(formats=["e5m2"], out=tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+    fp8lab.experiments.harmonic(formats=["e5m2"], out=tmp_path / "new")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"harmonic.json", "harmonic.csv"}
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
 @pytest.mark.parametrize(
