@@ -11,7 +11,7 @@ namespace {
 
 /// In place of a function, which Python calls itself: a history that had one would be part of cycles which Python's
 /// garbage collector does not see.
-float called_by_python(std::span<const float> /*amaxes*/) {
+std::variant<float, AmaxRow> called_by_python(std::span<const float> /*amaxes*/) {
   throw std::logic_error("the function for the amax is Python's to call");
 }
 
@@ -36,19 +36,24 @@ Delayed recipe_of(int margin, int interval, const std::string& fp8_format, std::
   return recipe;
 }
 
+/// What the recipe's function returned: the row that the amax is in, or the amax.
+using ChosenAmax = std::variant<std::size_t, float>;
+
 /// The end of a step, with what the recipe's function returned where it has one.
-void update_with(OwnedHistory& history, const std::optional<float>& chosen) {
+void update_with(OwnedHistory& history, const std::optional<ChosenAmax>& chosen) {
   if (!chosen) return update_scale(history.recipe, history.pass, history.state);
   Delayed recipe = history.recipe;
-  recipe.amax_compute_algo = [&](std::span<const float> /*amaxes*/) { return *chosen; };
+  recipe.amax_compute_algo = [&](std::span<const float> /*amaxes*/) -> std::variant<float, AmaxRow> {
+    if (const auto* row = std::get_if<std::size_t>(&*chosen)) return AmaxRow{*row};
+    return std::get<float>(*chosen);
+  };
   update_scale(recipe, history.pass, history.state);
 }
 
 void bind_history(py::module_& module) {
   py::class_<OwnedHistory>(module, "AmaxHistory")
       .def(py::init([](const Delayed& recipe, bool backward) {
-             return OwnedHistory{recipe, backward ? Pass::backward : Pass::forward,
-                                 start_history(recipe)};
+             return OwnedHistory{recipe, backward ? Pass::backward : Pass::forward, start_history(recipe)};
            }),
            py::arg("recipe"), py::arg("backward"))
       .def(py::init<const OwnedHistory&>(), py::arg("other"))

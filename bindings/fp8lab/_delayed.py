@@ -41,9 +41,22 @@ def _as_precision(value: Any) -> tuple[bool, bool, bool]:
     return (value[0], value[1], value[2])
 
 
-def _chosen_amax(algo: Callable[[Array], Any], history: Array) -> float:
-    """What a function for the amax returns, as a float."""
-    return as_amax(algo(history), "what amax_compute_algo returns")
+class _Window(np.ndarray):
+    """The history that a function for the amax gets: a row of it, ``history[0]``, is a view, as in PyTorch."""
+
+    def __getitem__(self, key: Any) -> Any:
+        key = key if isinstance(key, tuple) else (key,)
+        return super().__getitem__(key if any(part is Ellipsis for part in key) else (*key, ...))
+
+
+def _chosen_amax(algo: Callable[[Array], Any], history: Array) -> float | int:
+    """What a function for the amax returns, as a float; where it is a view of a row of the history, that row as an int."""
+    amax = algo(history.view(_Window))
+    if isinstance(amax, np.ndarray) and amax.size == 1:
+        if amax.dtype == np.float32 and np.may_share_memory(amax, history):
+            return int(amax.ctypes.data - history.ctypes.data) // history.itemsize
+        amax = amax.item()
+    return as_amax(amax, "what amax_compute_algo returns")
 
 
 @record
@@ -64,8 +77,11 @@ class Delayed(Record):
     amax_history_len : int
         The window, the running step included: 1 to 2^20.
     amax_compute_algo : str or callable
-        ``max``, ``most_recent``, or a function that gets the history (a float32 array, row 0 the running step) and
-        returns the amax. A function takes the version's unfused path, as in Transformer Engine.
+        ``max``, ``most_recent``, or a function that gets the history (a copy, a float32 array, row 0 the running step)
+        and returns the amax. A function takes the version's unfused path, as in Transformer Engine. Since 1.6 the window
+        moves in its place before the amax is read (with a window of 1 since 0.6), and a row of the history is a view of
+        it, as in PyTorch: ``lambda history: history[0]`` returns the 0 that has moved into row 0, and the scale stays;
+        ``history[0].copy()`` is the running step's amax. A function that raises leaves the history as it was.
     reduce_amax : bool
         Ranks share the largest of their amaxes: see ``reduced_amax``.
     override_linear_precision : (bool, bool, bool)
@@ -200,13 +216,17 @@ class AmaxHistory:
     def record_amax(self, amax: float) -> None:
         """What a cast of a tensor with that amax (rounded to float32) does; several in a step leave the largest.
 
-        Raises TypeError or ValueError for an amax that is negative or larger than every float32.
+        NaN of either sign is NaN. Raises TypeError or ValueError for an amax that is negative or larger than every float32.
         """
         with self._lock:
             self._history.record_amax(as_amax(amax, "amax"))
 
     def update_scale(self) -> None:
-        """The end of a step: the next scale, and the window moves on."""
+        """The end of a step: the next scale, and the window moves on.
+
+        Raises what a function for the amax raises, and TypeError or ValueError where it returns no number that a float32
+        holds; the history is as it was then.
+        """
         with self._lock:
             algo = self._recipe.amax_compute_algo
             chosen = _chosen_amax(algo, self._history.amaxes) if callable(algo) else None

@@ -198,7 +198,7 @@ class Reader {
       const std::string_view field = fields[column + 1];
       const auto amax = number_in<float>(field);
       if (!amax) fail("column ", names[column], ": '", field, "' is no number that float32 holds");
-      if (std::signbit(*amax)) fail("column ", names[column], ": an amax must not be negative, and is ", field);
+      if (*amax < 0) fail("column ", names[column], ": an amax must not be negative, and is ", field);
       columns[column].push_back(*amax);
     }
   }
@@ -222,7 +222,7 @@ AmaxTrace trace_of_columns(const std::string& source, const std::vector<std::uin
     if (columns[i].size() != steps.size()) {
       refuse("column ", names[i], " has ", columns[i].size(), " amaxes, and there are ", steps.size(), " steps");
     }
-    const auto negative = std::ranges::find_if(columns[i], [](float amax) { return std::signbit(amax); });
+    const auto negative = std::ranges::find_if(columns[i], [](float amax) { return amax < 0; });
     if (negative != columns[i].end()) refuse("column ", names[i], ": an amax must not be negative, and is ", *negative);
     layout.tensors[layout.columns[i]].amaxes.push_back(columns[i]);
   }

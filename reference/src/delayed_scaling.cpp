@@ -38,9 +38,16 @@ void check_length(std::size_t length) {
 /// Whether an amax makes a scale of its own.
 bool is_usable(float amax) { return std::isfinite(amax) && amax > 0; }
 
+/// PyTorch's quotient of a number and a tensor, in eager mode and TorchScript.
+template <typename Real>
+Real torch_quotient(Real number, Real tensor) {
+  const Real reciprocal = 1 / tensor;
+  return reciprocal * number;
+}
+
 float formula_power_of_two(float largest, int margin, float amax, float old_scale) {
   // log2 in double, rounded to float32, is its correctly rounded value: a logarithm is not halfway between two floats.
-  const float quotient = largest / amax;
+  const float quotient = torch_quotient(largest, amax);
   const float exponent =
       std::floor(static_cast<float>(std::log2(static_cast<double>(quotient)))) - static_cast<float>(margin);
   float scale = old_scale;
@@ -49,6 +56,12 @@ float formula_power_of_two(float largest, int margin, float amax, float old_scal
     scale = magnitude < 128 ? std::ldexp(1.0F, static_cast<int>(magnitude)) : std::numeric_limits<float>::infinity();
   }
   return exponent < 0 ? 1 / scale : scale;
+}
+
+template <typename Real>
+float formula_clamped_quotient(Real largest, Real amax) {
+  constexpr auto least = static_cast<Real>(1e-12);
+  return static_cast<float>(torch_quotient(largest, amax < least ? least : amax));
 }
 
 /// The recipe's rules once a function for the amax has chosen the unfused path.
@@ -82,8 +95,8 @@ float largest_or_nan(std::span<const float> amaxes) {
   return largest;
 }
 
-/// The amax that makes the scale, by torch's operations.
-float amax_of(const Delayed& recipe, std::span<const float> amaxes) {
+/// Where the amax stands that makes the scale, or what it is, by torch's operations.
+std::variant<float, AmaxRow> chosen_amax(const Delayed& recipe, std::span<const float> amaxes) {
   if (const auto* function = std::get_if<AmaxFunction>(&recipe.amax_compute_algo)) {
     const DefaultEnvironment environment;  // whatever it leaves behind
     return (*function)(amaxes);
@@ -111,29 +124,38 @@ float update_fused(const Delayed& recipe, std::vector<float>& amaxes, bool zero_
   return amax;
 }
 
+/// Whether a view of the window shows, after the update, what has moved.
+bool moves_in_place(MovedWindow moved, std::size_t length) {
+  switch (moved) {
+    case MovedWindow::beside: return false;
+    case MovedWindow::beside_unless_short: return length == 1;
+    case MovedWindow::in_place: break;
+  }
+  return true;
+}
+
 float update_unfused(const Delayed& recipe, std::vector<float>& amaxes) {
-  const float amax = amax_of(recipe, amaxes);
+  const std::variant<float, AmaxRow> chosen = chosen_amax(recipe, amaxes);
+  const auto* row = std::get_if<AmaxRow>(&chosen);
+  if (row != nullptr && row->index >= amaxes.size()) {
+    refuse("what amax_compute_algo returns must be a row of the ", amaxes.size(), " amaxes, not ", row->index);
+  }
+  const float amax = row == nullptr ? std::get<float>(chosen) : amaxes[row->index];
   roll(amaxes);
-  return amax;
+  return row != nullptr && moves_in_place(recipe.version.moved_window, amaxes.size()) ? amaxes[row->index] : amax;
 }
 
-/// Rows move toward the oldest; row 0 stays until the next cast overwrites it or the caller clears it.
-void shift(std::vector<float>& amaxes) { std::copy_backward(amaxes.begin(), amaxes.end() - 1, amaxes.end()); }
+/// Row 0 stays until the next cast overwrites it or the caller clears it; row 1 keeps the first step's.
+float update_torchao(std::vector<float>& amaxes, bool is_first) {
+  if (is_first && amaxes.size() > 1) amaxes[1] = amaxes[0];
+  return largest_or_nan(amaxes);
+}
 
-float update_torchao(std::vector<float>& amaxes) {
+/// The optimizer's step: rows move toward the oldest, and row 0 is zero again.
+float update_ms_amp(std::vector<float>& amaxes) {
   const float amax = largest_or_nan(amaxes);
-  shift(amaxes);
-  return amax;
-}
-
-/// The optimizer's step; `position`, counted on already, is MS-AMP's amax_counter.
-float update_ms_amp(AmaxHistory& history) {
-  const bool is_bad = !std::isfinite(history.amaxes.front());
-  if (is_bad) history.amaxes.front() = 0;
-  const float amax = largest_number(history.amaxes);
-  shift(history.amaxes);
-  history.amaxes.front() = 0;
-  if (is_bad) history.position = 0;
+  std::ranges::rotate(amaxes, amaxes.end() - 1);
+  amaxes.front() = 0;
   return amax;
 }
 
@@ -208,6 +230,7 @@ NanInAmax nan_in_amax(const Delayed& recipe, const AmaxHistory& history) {
     case HistoryRule::bulk_kernel:
     case HistoryRule::single_kernel:
     case HistoryRule::unfused: break;
+    case HistoryRule::ms_amp_0_1:
     case HistoryRule::ms_amp: return is_just_in_time(history) ? NanInAmax::counted : NanInAmax::dropped;
     case HistoryRule::torchao: return NanInAmax::counted;
   }
@@ -217,12 +240,14 @@ NanInAmax nan_in_amax(const Delayed& recipe, const AmaxHistory& history) {
 void record_amax(const Delayed& recipe, Pass pass, AmaxHistory& history, float amax) {
   const DefaultEnvironment environment;
   check_history(recipe, history);
-  if (std::signbit(amax)) refuse("an amax must not be negative, and is ", amax);
+  if (amax < 0) refuse("an amax must not be negative, and is ", amax);
+  amax = std::abs(amax);  // of a NaN and of a zero with a sign
   float& row = history.amaxes.front();
   switch (rules_of(recipe).history) {
     case HistoryRule::bulk_kernel:
     case HistoryRule::single_kernel:
     case HistoryRule::unfused: row = larger_bits(row, amax); break;
+    case HistoryRule::ms_amp_0_1:
     case HistoryRule::ms_amp:
       if (is_just_in_time(history)) {
         row = amax;
@@ -242,16 +267,29 @@ void record_amax(const Delayed& recipe, Pass pass, AmaxHistory& history, float a
 void update_scale(const Delayed& recipe, Pass pass, AmaxHistory& history) {
   const DefaultEnvironment environment;
   check_history(recipe, history);
+  const bool is_finite = std::isfinite(history.amaxes.front());
   float amax = 0;
-  ++history.position;
+  bool begins_anew = false;
+  bool keeps_scale = false;
+  // 1. The window moves on. A function for the amax may throw, before anything has changed.
   switch (rules_of(recipe).history) {
     case HistoryRule::bulk_kernel: amax = update_fused(recipe, history.amaxes, false); break;
     case HistoryRule::single_kernel: amax = update_fused(recipe, history.amaxes, true); break;
     case HistoryRule::unfused: amax = update_unfused(recipe, history.amaxes); break;
-    case HistoryRule::ms_amp: amax = update_ms_amp(history); break;
-    case HistoryRule::torchao: amax = update_torchao(history.amaxes); break;
+    case HistoryRule::ms_amp_0_1:
+      amax = update_ms_amp(history.amaxes);
+      begins_anew = keeps_scale = !is_finite;
+      break;
+    case HistoryRule::ms_amp:
+      if (!is_finite) history.amaxes.front() = 0;
+      amax = update_ms_amp(history.amaxes);
+      begins_anew = !is_finite;
+      break;
+    case HistoryRule::torchao: amax = update_torchao(history.amaxes, history.position == 0); break;
   }
-  history.scale = scale_of(recipe, pass, amax, history.scale);
+  history.position = begins_anew ? 0 : history.position + 1;  // MS-AMP's amax_counter
+  // 2. The scale.
+  if (!keeps_scale) history.scale = scale_of(recipe, pass, amax, history.scale);
   if (!recipe.version.inverse_is_of_the_cast) history.scale_inv = 1 / history.scale;
 }
 
@@ -265,17 +303,14 @@ float scale_of(const Delayed& recipe, Pass pass, float amax, float old_scale) {
       if (is_usable(amax)) scale = largest * std::ldexp(1.0F, -recipe.margin) / amax;
       break;
     case ScaleFormula::margin_last:
-      if (is_usable(amax)) scale = largest / amax / std::ldexp(1.0F, recipe.margin);
+      if (is_usable(amax)) scale = torch_quotient(largest, amax) / std::ldexp(1.0F, recipe.margin);
       break;
-    case ScaleFormula::clamped_quotient: {
-      constexpr double least = 1e-12;
-      const auto amax64 = static_cast<double>(amax);
-      scale = static_cast<float>(static_cast<double>(largest) / (amax64 < least ? least : amax64));
+    case ScaleFormula::clamped_quotient: scale = formula_clamped_quotient(largest, amax); break;
+    case ScaleFormula::clamped_quotient_in_double:
+      scale = formula_clamped_quotient(static_cast<double>(largest), static_cast<double>(amax));
       break;
-    }
   }
-  if (recipe.version.clamps_infinity && std::isinf(scale)) scale = std::numeric_limits<float>::max();
-  return scale;
+  return std::min(scale, recipe.version.largest_scale);  // NaN stays
 }
 
 void resize_history(AmaxHistory& history, std::size_t amax_history_len) {

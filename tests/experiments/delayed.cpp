@@ -54,6 +54,7 @@ TEST_CASE("a trace is read as it is written") {
   CHECK(std::isnan(trace.tensors[0].amaxes[0][2]));
   CHECK(trace.tensors[1].amaxes == std::vector<Floats>{{2e-3F, 0, 448}});
   CHECK(parsed("step,x\n0,1e-45").tensors[0].amaxes[0][0] == 0x1p-149F);
+  CHECK(std::isnan(parsed("step,x\n0,-nan").tensors[0].amaxes[0][0]));
   SECTION("with ranks, in any order") {
     const AmaxTrace ranks = parsed("step,a@0,b@3,a@3,b@0\n1,1,2,3,4\n");
     CHECK(ranks.tensors[1].ranks == std::vector<int>{3, 0});
@@ -94,7 +95,7 @@ TEST_CASE("a wrong trace is refused with its place") {
       {"step,a\n1,1e-60\n", "line 2: column a: '1e-60' is no number"},
       {"step,a\n1,2 3\n", "line 2: column a: '2 3' is no number"},
       {"step,a\n1,-2\n", "line 2: column a: an amax must not be negative, and is -2"},
-      {"step,a\n1,-nan\n", "line 2: column a: an amax must not be negative, and is -nan"},
+      {"step,a\n1,-inf\n", "line 2: column a: an amax must not be negative, and is -inf"},
       {"step,a\n1.5,2\n", "line 2: step must be a whole number, not '1.5'"},
       {"step,a\n5,2\n5,2\n", "line 3: step 5 must come after 5"},
       {"step,a\n1,2,3\n", "line 2: it has 3 fields, and the header has 2"},
@@ -200,14 +201,14 @@ TEST_CASE("scales that are no numbers are told apart, and part infinitely") {
   const json whole = json::parse(to_json(result));
   const json& replayed = whole["tensors"][0]["replayed"];
   CHECK(whole["tensors"][0]["amaxes"][1] == "inf");
-  CHECK(replayed[1]["scales"] == json({448, 448, 0, 0, 0}));
+  CHECK(replayed[1]["scales"] == json({448, 448, 0, 448, 448}));
   CHECK(replayed[1]["parting"]["widest"] == 2);
   CHECK(replayed[1]["parting"]["widest_factor"] == 0);
   CHECK(replayed[2]["scales"] == json({1, 256, 1.0 / 256, 256, 1.0 / 256}));  // inverted while inf is in the window
   DelayedArguments not_numbers = small({1, std::nanf(""), 1}, {torchao_delayed});
   not_numbers.histories = {3, 2};
   const DelayedResult same = run_delayed(not_numbers);
-  CHECK(json::parse(to_json(same))["tensors"][0]["replayed"][0]["scales"] == json({448, 448, "nan", "nan"}));
+  CHECK(json::parse(to_json(same))["tensors"][0]["replayed"][0]["scales"] == json({448, 448, "nan", 448}));
   CHECK(report_of(same, {}).find("  a torchao max 3, torchao max 2\n") != std::string::npos);
   const DelayedResult tiny = run_delayed(small({1, 1e-40F, 1e-40F, 1e-40F, 1e-40F}, {te_current, te_1_6}));
   CHECK(json::parse(to_json(tiny))["tensors"][0]["replayed"][1]["scales"][4] == "inf");

@@ -54,6 +54,15 @@ float amax_at(std::uint64_t i) {
   return any;
 }
 
+/// Within 2 ulps of 2^k, 1.5 * 2^k and 1.75 * 2^k, where quotients and logarithms round to another side.
+float corner_at(std::uint64_t i) {
+  const std::uint64_t word = random_bits(9, i);
+  constexpr std::array<std::uint32_t, 3> mantissas{0, 0x400000, 0x600000};
+  const auto exponent = static_cast<std::uint32_t>(2 + (word >> 8) % 250);
+  const auto ulps = static_cast<std::uint32_t>((word >> 20) % 5);
+  return std::bit_cast<float>((exponent << 23 | mantissas[word % 3]) + ulps - 2);
+}
+
 /// floor(log2(q)) of a finite float q > 0 as float32 has it: its logarithm, rounded, may be the next whole number. By
 /// exponents, and the distance to the power above by log1p, which does not cancel.
 int floor_of_rounded_log2(float q) {
@@ -76,7 +85,7 @@ TEST_CASE("scales of single amaxes: known words of float32") {
       {0x43E00000, 0x3F800000, 0x3F800000, 0x43000000}, {0x0DA24260, 0x75B0B471, 0x0939706D, 0x7930B471},
       {0x03E00001, 0x7F7FFFFF, 0x00200000, 0x7F7FFFFF}, {0x00000001, 0x7F7FFFFF, 0x00200000, 0x7F7FFFFF},
       {0x7149F2CA, 0x120DFA14, 0x6CE6CC54, 0x158DFA14}, {0x7F7FFFFF, 0x03E00001, 0x7B124924, 0x07600001}};
-  for (const DelayedVersion& version : {te_1_7, te_1_7_unfused, te_current, te_current_unfused, te_current_single}) {
+  for (const DelayedVersion& version : {te_1_7, te_1_7_single, te_current, te_current_single}) {
     for (const Row& row : rows) {
       INFO(version.name << std::hex << ' ' << row.amax);
       const Delayed recipe = recipe_of(version);
@@ -88,6 +97,28 @@ TEST_CASE("scales of single amaxes: known words of float32") {
       CHECK(bits(history.scale_inv) == row.inverse);
       CHECK(bits(run_of(recipe, {std::bit_cast<float>(row.amax)}, Pass::backward).after[0]) == row.e5m2);
     }
+  }
+}
+
+TEST_CASE("scales of single amaxes: words that PyTorch computes by a rounded reciprocal") {
+  // Of torch 2.13: 448.0 / torch.tensor([amax]), and where that overflows its largest float.
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>> rows{
+      {0x3F800000, 0x43E00000}, {0x40400000, 0x43155556}, {0x447E71B1, 0x3EE15EA6}, {0x71DB0000, 0x1182EC20},
+      {0x00000001, 0x7F7FFFFF}, {0x7F7FFFFF, 0x03E00000}, {0x3FE00001, 0x437FFFFF}, {0x60400001, 0x23155555}};
+  for (const auto& [amax, scale] : rows) {
+    for (const DelayedVersion& version : {te_1_7_unfused, te_current_unfused}) {
+      INFO(version.name << std::hex << ' ' << amax);
+      CHECK(bits(scale_of(recipe_of(version), Pass::forward, std::bit_cast<float>(amax), 1)) == scale);
+    }
+  }
+  CHECK(scale_of(recipe_of(te_0_13), Pass::forward, 1017.7764282226562F, 1) == 0.44017523527145386F);
+  CHECK(scale_of(recipe_of(te_1_4), Pass::forward, 1017.7764282226562F, 1) == 0.44017526507377625F);
+  CHECK(scale_of(recipe_of(torchao_0_4), Pass::forward, 1017.7764282226562F, 1) == 0.44017523527145386F);
+  for (const DelayedVersion& version : {te_0_1, te_0_5}) {
+    CHECK(scale_of(recipe_of(version, 1, -4), Pass::backward, 896.0001220703125F, 1) == 512);
+  }
+  for (const DelayedVersion& version : {ms_amp, ms_amp_0_1}) {
+    CHECK(scale_of(recipe_of(version), Pass::forward, 28672.00390625F, 1) == 0x1p-7F);
   }
 }
 
@@ -110,10 +141,13 @@ TEST_CASE("an amax of zero moves into the window of every version but the fused 
   for (const DelayedVersion& version : {te_1_6, te_1_7, te_current}) {
     CHECK(run_of(version, 3, amaxes).after == Floats{112, 112, 112, 112, 112, 112, 448});
   }
-  for (const DelayedVersion& version : {te_1_6_unfused, te_1_7_unfused, te_current_unfused, te_current_single}) {
+  for (const DelayedVersion& version :
+       {te_0_13, te_1_4, te_1_6_unfused, te_1_7_unfused, te_1_7_single, te_current_unfused, te_current_single}) {
     CHECK(run_of(version, 3, amaxes).after == Floats{112, 112, 112, 112, 448, 448, 448});
   }
-  CHECK(run_of(te_0_1, 3, amaxes).after == Floats{64, 64, 64, 64, 256, 256, 256});
+  for (const DelayedVersion& version : {te_0_1, te_0_5}) {
+    CHECK(run_of(version, 3, amaxes).after == Floats{64, 64, 64, 64, 256, 256, 256});
+  }
 }
 
 TEST_CASE("one infinite amax freezes the scale for as many updates as the window is long") {
@@ -138,9 +172,11 @@ TEST_CASE("NaN: the kernels' maximum ignores it, torch's keeps the old scale whi
 
 TEST_CASE("a subnormal amax: the scale is infinite up to 1.6, the largest float32 from 1.7 on") {
   const float tiny = std::bit_cast<float>(0x00000100U);
-  for (const DelayedVersion& version : {te_0_1, te_1_6, te_1_6_unfused})
+  for (const DelayedVersion& version : {te_0_1, te_0_5, te_0_13, te_1_4, te_1_6, te_1_6_unfused}) {
     CHECK(run_of(version, 1, {tiny}).after[0] == inf);
-  for (const DelayedVersion& version : {te_1_7, te_1_7_unfused, te_current, te_current_unfused, te_current_single}) {
+  }
+  for (const DelayedVersion& version :
+       {te_1_7, te_1_7_unfused, te_1_7_single, te_current, te_current_unfused, te_current_single}) {
     CHECK(run_of(version, 1, {tiny}).after[0] == largest_float);
   }
   // The limit itself: 448 / amax overflows from half an ulp above the largest float32 on.
@@ -161,27 +197,42 @@ TEST_CASE("with a margin, the fused update divides after it and the unfused one 
 TEST_CASE("quotients are those of exact rationals, rounded after each operation") {
   Mismatches mismatches;
   for (std::uint64_t i = 0; i < 40000; ++i) {
-    const float amax = amax_at(i);
+    const float amax = i % 4 < 2 ? amax_at(i) : corner_at(i);
     const int margin = static_cast<int>(random_bits(8, i) % 125) - 62;
     const Pass pass = i % 3 == 0 ? Pass::backward : Pass::forward;
     const Rational largest = pass == Pass::backward ? 57344 : 448;
-    const auto clamped = [](float scale) { return std::min(scale, largest_float); };
-    const auto divided = [&](float numerator) {  // exactly, then once to float32
-      return std::isinf(numerator) ? inf : nearest_float(rational(numerator) / rational(amax));
+    const auto times = [](float a, const Rational& b) {  // exactly, then once to float32
+      return std::isinf(a) ? inf : nearest_float(rational(a) * b);
     };
-    const float first = divided(nearest_float(largest * power_of_two(-margin)));
-    const float quotient = nearest_float(largest / rational(amax));
-    const float last = std::isinf(quotient) ? inf : nearest_float(rational(quotient) * power_of_two(-margin));
+    // 1. A kernel divides.
+    const float numerator = nearest_float(largest * power_of_two(-margin));
+    const float first = times(numerator, 1 / rational(amax));
+    // 2. PyTorch multiplies by the reciprocal.
+    const float quotient = times(nearest_float(1 / rational(amax)), largest);
+    const float last = times(quotient, power_of_two(-margin));
     const auto compare = [&](const DelayedVersion& version, float expected) {
       mismatches.compare(i, amax, bits(scale_of(recipe_of(version, 1, margin), pass, amax, 3)), bits(expected),
                          version.name.data());
     };
-    compare(te_1_6, first);
-    compare(te_current, clamped(first));
-    compare(te_1_6_unfused, last);
-    compare(te_current_unfused, clamped(last));
-    const float torch = nearest_float(largest / std::max(rational(amax), rational(1e-12)));
-    mismatches.compare(i, amax, bits(scale_of(recipe_of(torchao_delayed), pass, amax, 3)), bits(torch), "torchao");
+    for (const DelayedVersion& version : {te_1_4, te_1_6}) compare(version, first);
+    for (const DelayedVersion& version : {te_1_7, te_1_7_single, te_current, te_current_single}) {
+      compare(version, std::min(first, largest_float));
+    }
+    for (const DelayedVersion& version : {te_0_13, te_1_6_unfused}) compare(version, last);
+    for (const DelayedVersion& version : {te_1_7_unfused, te_current_unfused}) {
+      compare(version, std::min(last, largest_float));
+    }
+    const auto compare_torchao = [&](const DelayedVersion& version, float expected) {
+      mismatches.compare(i, amax, bits(scale_of(recipe_of(version), pass, amax, 3)), bits(expected),
+                         version.name.data());
+    };
+    // 3. torchao's, which no double is too coarse for: no quotient is that close to halfway between two floats.
+    const float in_float = times(nearest_float(1 / rational(std::max(amax, 1e-12F))), largest);
+    const float in_double = nearest_float(largest / std::max(rational(amax), rational(1e-12)));
+    compare_torchao(torchao_0_4, in_float);
+    compare_torchao(torchao_0_4_float16, std::min(in_float, 65504.0F));
+    compare_torchao(torchao_0_6_float16, std::min(in_double, 65504.0F));
+    compare_torchao(torchao_delayed, in_double);
   }
   REQUIRE_NO(mismatches);
 }
@@ -192,7 +243,8 @@ TEST_CASE("powers of two: the exponent is that of the rounded logarithm, over ev
   const Delayed recipe = recipe_of(te_0_1);
   for (std::uint32_t mantissa = 0; mantissa < 1U << 23; ++mantissa) {
     const float amax = std::bit_cast<float>(((90U + mantissa % 80U) << 23) | mantissa);
-    const float quotient = 448 / amax;
+    const float reciprocal = 1 / amax;
+    const float quotient = reciprocal * 448;
     const int e = floor_of_rounded_log2(quotient);
     if (e != std::ilogb(quotient)) ++rounded_up;
     mismatches.compare(mantissa, amax, bits(scale_of(recipe, Pass::forward, amax, 3)), bits(std::ldexp(1.0F, e)));
@@ -210,7 +262,9 @@ TEST_CASE("MS-AMP's formula: known scales, from an old scale of 4") {
   for (const auto& [amax, scale] : rows) {
     INFO(amax);
     CHECK(scale_of(recipe_of(ms_amp), Pass::forward, amax, 4) == scale);
-    CHECK(scale_of(recipe_of(te_0_1), Pass::forward, amax, 4) == scale);
+    for (const DelayedVersion& version : {te_0_1, te_0_5, ms_amp_0_1}) {
+      CHECK(scale_of(recipe_of(version), Pass::forward, amax, 4) == scale);
+    }
   }
 }
 
@@ -227,7 +281,7 @@ TEST_CASE("MS-AMP's formula: an infinite amax turns the scale around each time, 
 }
 
 TEST_CASE(
-    "MS-AMP's formula: two mantissas of 2^23 exceed 448, by two units in the last place, which the cast rounds off") {
+    "MS-AMP's formula: one mantissa of 2^23 exceeds 448, by a unit in the last place, which the cast rounds off") {
   const Delayed recipe = recipe_of(ms_amp);
   std::vector<float> beyond;
   for (std::uint32_t mantissa = 0; mantissa < 1U << 23; ++mantissa) {
@@ -235,13 +289,12 @@ TEST_CASE(
     const float scaled = amax * scale_of(recipe, Pass::forward, amax, 1);
     if (scaled > 448) beyond.push_back(scaled);
   }
-  const float next = std::nextafter(448.0F, inf);
-  CHECK(beyond == std::vector<float>{next, std::nextafter(next, inf)});
+  CHECK(beyond == std::vector<float>{std::nextafter(448.0F, inf)});
 }
 
 TEST_CASE("an amax of zero, infinity or NaN keeps Transformer Engine's old scale") {
-  for (const DelayedVersion& version :
-       {te_1_6, te_1_6_unfused, te_1_7, te_1_7_unfused, te_current, te_current_unfused, te_current_single}) {
+  for (const DelayedVersion& version : {te_0_13, te_1_4, te_1_6, te_1_6_unfused, te_1_7, te_1_7_unfused, te_1_7_single,
+                                        te_current, te_current_unfused, te_current_single}) {
     for (const float amax : {0.0F, inf, nan}) {
       INFO(version.name << ' ' << amax);
       CHECK(scale_of(recipe_of(version), Pass::forward, amax, 3) == 3);
@@ -283,17 +336,34 @@ TEST_CASE("MS-AMP's window: just in time for 16 steps, then delayed, and anew af
   }
 }
 
-TEST_CASE("torchao: the first cast has its own scale, later ones that of the window, whatever is in it") {
-  CHECK(run_of(torchao_delayed, 2, {2, 4, 1, 1, 1}).used == Floats{224, 224, 112, 112, 448});
-  CHECK(run_of(torchao_delayed, 2, {1, inf, 1, 1}).after == Floats{448, 0, 0, 448});
+TEST_CASE("MS-AMP 0.1 keeps an amax that is not finite in the window") {
+  // NaN in the window keeps the scale of the cast, and infinity turns it around.
+  CHECK(run_of(ms_amp_0_1, 2, {1, nan, 2, 4, 8, 1}).after == Floats{256, 256, 128, 64, 32, 32});
+  CHECK(run_of(ms_amp_0_1, 3, {1, inf, 3}).histories == std::vector<Floats>{{0, 1, 0}, {0, inf, 1}, {0, 3, inf}});
+  CHECK(run_of(ms_amp_0_1, 3, {4, inf, 0.5F}).after == Floats{64, 1 / 64.0F, 1 / 512.0F});
+  CHECK(run_of(ms_amp, 3, {4, inf, 0.5F}).after == Floats{64, 64, 64});
+}
+
+TEST_CASE("torchao: the first cast has its own scale, later ones that of the first and the newest amax") {
+  // As torchao 0.9.0 runs, with history_len 3 and 1.
+  for (const DelayedVersion& version : {torchao_0_4, torchao_delayed}) {
+    CHECK(run_of(version, 3, {2, 8, 1, 1, 1}).used == Floats{224, 224, 56, 224, 224});
+    CHECK(run_of(version, 1, {2, 8, 1, 1, 1}).used == Floats{224, 224, 56, 448, 448});
+    CHECK(run_of(version, 3, {2, 8, 1}).histories == std::vector<Floats>{{2, 2, 0}, {8, 2, 0}, {1, 2, 0}});
+    CHECK(run_of(version, 2, {1, inf, 1, 1}).after == Floats{448, 0, 448, 448});
+    CHECK(run_of(version, 2, {inf, 1, 1}).after == Floats{0, 0, 0});
+    const Floats used = run_of(version, 2, {1, nan, 1, 1}).used;
+    CHECK(std::isnan(used[2]));
+    CHECK(used[3] == 448);
+    CHECK(std::isnan(run_of(version, 2, {nan, 1, 1, 1}).after[3]));
+  }
   CHECK(bits(run_of(torchao_delayed, 1, {0}).used[0]) == 0x57CBBA10);  // 448 / 1e-12
   CHECK(bits(run_of(torchao_delayed, 1, {1e-20F}).used[0]) == 0x57CBBA10);
   CHECK(bits(run_of(torchao_delayed, 1, {3}).after[0]) == 0x43155555);
+  CHECK(bits(run_of(torchao_0_4, 1, {3}).after[0]) == 0x43155556);
+  CHECK(run_of(torchao_0_4_float16, 1, {0.00683F}).after[0] == 65504);
+  CHECK(run_of(torchao_0_6_float16, 1, {0.0078125F}).after[0] == 57344);
   CHECK(run_of(torchao_delayed, 1, {500}).after[0] == 0.896F);
-  const Floats used = run_of(torchao_delayed, 2, {1, nan, 1, 1, 1}).used;
-  CHECK(std::isnan(used[2]));
-  CHECK(std::isnan(used[3]));
-  CHECK(used[4] == 448);
 }
 
 TEST_CASE("max and most_recent are the same with a window of 1, and most_recent whatever the window is") {
@@ -320,7 +390,7 @@ TEST_CASE("the scale of a maximum is that of the window's largest amax, the runn
       const auto end = amaxes.begin() + static_cast<std::ptrdiff_t>(i) + 1;
       expected.push_back(448 / *std::max_element(end - static_cast<std::ptrdiff_t>(std::min(i + 1, length)), end));
     }
-    for (const DelayedVersion& version : {te_1_6, te_1_7_unfused, te_current, te_current_single, torchao_delayed}) {
+    for (const DelayedVersion& version : {te_1_4, te_1_6, te_1_7_single, te_current, te_current_single}) {
       CHECK(run_of(version, length, amaxes).after == expected);
     }
   }
@@ -345,7 +415,20 @@ TEST_CASE("several casts in a step leave the largest amax, of torchao_delayed an
   CHECK(std::isnan(history.amaxes[0]));
 }
 
-TEST_CASE("scale_inv is written with the new scale up to 1.10, with the data since") {
+TEST_CASE("a NaN with a sign and a negative zero are no negative amaxes") {
+  for (const DelayedVersion& version : delayed_versions) {
+    INFO(version.name);
+    const Floats plain = run_of(version, 2, {1, nan, 2, 0, 0, 0}).after;
+    const Floats with_signs = run_of(version, 2, {1, -nan, 2, -0.0F, -0.0F, -0.0F}).after;
+    CHECK(std::ranges::equal(plain, with_signs, [](float a, float b) { return bits(a) == bits(b); }));
+  }
+  const Delayed recipe = recipe_of(te_current);
+  AmaxHistory history = start_history(recipe);
+  for (const float amax : {-nan, 3.0F}) record_amax(recipe, Pass::forward, history, amax);
+  CHECK(bits(history.amaxes[0]) == bits(nan));  // the largest by its bits
+}
+
+TEST_CASE("scale_inv is written with the data up to 0.4, with the new scale up to 1.10, with the data since") {
   const auto inverses = [](const DelayedVersion& version) {
     const Delayed recipe = recipe_of(version);
     AmaxHistory history = start_history(recipe);
@@ -358,9 +441,12 @@ TEST_CASE("scale_inv is written with the new scale up to 1.10, with the data sin
     }
     return all;
   };
-  CHECK(inverses(te_0_1) == Floats{1, 0x1p-8F, 0x1p-8F, 0x1p-8F});
-  CHECK(inverses(te_1_7) == Floats{1, 0x1p-8F, 0x1p-8F, 0x1p-8F});
-  CHECK(inverses(te_current) == Floats{1, 1, 0x1p-8F, 0x1p-8F});
+  for (const DelayedVersion& version : {te_0_1, te_current, te_current_single}) {
+    CHECK(inverses(version) == Floats{1, 1, 0x1p-8F, 0x1p-8F});
+  }
+  for (const DelayedVersion& version : {te_0_5, te_1_4, te_1_6, te_1_7, te_1_7_single}) {
+    CHECK(inverses(version) == Floats{1, 0x1p-8F, 0x1p-8F, 0x1p-8F});
+  }
 }
 
 TEST_CASE("a function for the amax sees the history and takes the unfused path") {
@@ -374,6 +460,53 @@ TEST_CASE("a function for the amax sees the history and takes the unfused path")
   CHECK(seen == std::vector<Floats>{{1, 0, 0}, {0, 0, 1}, {2, 1, 0}});
   recipe.margin = 4;
   CHECK(run_of(recipe, {std::ldexp(448.0F, -130)}).after[0] == largest_float);
+}
+
+TEST_CASE("a row that a function for the amax has chosen is read before the window moves, or after it") {
+  const auto after = [](const DelayedVersion& version, std::size_t length, std::size_t row) {
+    Delayed recipe = recipe_of(version, length);
+    recipe.amax_compute_algo = AmaxFunction([row](std::span<const float>) { return AmaxRow{row}; });
+    return run_of(recipe, {2, 4, 1, 8}).after;
+  };
+  for (const DelayedVersion& version : {te_1_6, te_1_6_unfused, te_1_7, te_1_7_unfused, te_1_7_single, te_current,
+                                        te_current_unfused, te_current_single}) {
+    INFO(version.name);
+    CHECK(after(version, 1, 0) == Floats{1, 1, 1, 1});
+    CHECK(after(version, 3, 0) == Floats{1, 1, 1, 1});
+    CHECK(after(version, 3, 2) == Floats{224, 112, 448, 56});  // where the running step's has moved to
+  }
+  for (const DelayedVersion& version : {te_0_13, te_1_4}) {
+    INFO(version.name);
+    CHECK(after(version, 1, 0) == Floats{1, 1, 1, 1});
+    CHECK(after(version, 3, 0) == Floats{224, 112, 448, 56});
+    CHECK(after(version, 3, 2) == Floats{1, 224, 112, 448});
+  }
+  CHECK(after(te_0_1, 1, 0) == Floats{128, 64, 256, 32});
+  CHECK(after(te_0_1, 3, 0) == Floats{128, 64, 256, 32});
+  CHECK(after(te_0_5, 1, 0) == Floats{1, 1, 1, 1});
+  CHECK(after(te_0_5, 3, 0) == Floats{128, 64, 256, 32});
+  CHECK_THROWS_WITH(after(te_current, 3, 3), ContainsSubstring("must be a row of the 3 amaxes, not 3"));
+}
+
+TEST_CASE("a function for the amax that throws leaves the history as it was") {
+  Delayed recipe = recipe_of(te_1_7, 3);
+  AmaxHistory history = start_history(recipe);
+  for (const float amax : {4.0F, 2.0F}) {
+    record_amax(recipe, Pass::forward, history, amax);
+    update_scale(recipe, Pass::forward, history);
+  }
+  record_amax(recipe, Pass::forward, history, 1);
+  const AmaxHistory before = history;
+  const auto is_as_before = [&] {
+    return history.amaxes == before.amaxes && history.scale == before.scale && history.scale_inv == before.scale_inv &&
+           history.position == before.position;
+  };
+  recipe.amax_compute_algo = AmaxFunction([](std::span<const float>) -> float { throw std::runtime_error("no amax"); });
+  CHECK_THROWS_WITH(update_scale(recipe, Pass::forward, history), "no amax");
+  CHECK(is_as_before());
+  recipe.amax_compute_algo = AmaxFunction([](std::span<const float>) { return AmaxRow{7}; });
+  CHECK_THROWS_AS(update_scale(recipe, Pass::forward, history), std::invalid_argument);
+  CHECK(is_as_before());
 }
 
 TEST_CASE("a shorter history keeps the oldest amaxes, a longer one has zeros at the end") {
@@ -443,8 +576,9 @@ TEST_CASE("a recipe has Transformer Engine's defaults, and is checked") {
   refused([](R& r) { r.version = ms_amp, r.amax_compute_algo = AmaxComputeAlgo::most_recent; }, "must be max");
   AmaxHistory negative = history;
   CHECK_THROWS_WITH(record_amax(defaults, Pass::forward, negative, -1), ContainsSubstring("must not be negative"));
-  CHECK_THROWS_WITH(find_delayed_version("te_9"),
-                    ContainsSubstring("unknown version of delayed scaling 'te_9'; known: te_0_1, te_1_6"));
+  CHECK_THROWS_WITH(
+      find_delayed_version("te_9"),
+      ContainsSubstring("unknown version of delayed scaling 'te_9'; known: te_0_1, te_0_5, te_0_13, te_1_4, te_1_6"));
   CHECK_THROWS_WITH(find_amax_compute_algo("mean"), ContainsSubstring("known: max, most_recent"));
   CHECK_THROWS_WITH(find_fp8_format("e5m2"), ContainsSubstring("known: hybrid, e4m3"));
   for (const DelayedVersion& version : delayed_versions) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,18 +24,32 @@ enum class HistoryRule : std::uint8_t {
                   ///< ignored by the maximum
   single_kernel,  ///< of Transformer Engine: the same, but an amax of 0 moves into the window too
   unfused,        ///< torch.max over the rows, which gives NaN where one is; then every amax moves into the window
-  ms_amp,         ///< just in time until the window is full; an amax of inf or NaN is dropped, and all begins anew
-  torchao,        ///< as unfused, and the very first cast takes the scale of its own amax
+  ms_amp_0_1,     ///< just in time until the window is full; an amax of inf or NaN moves into the window, keeps the
+                  ///< scale, and all begins anew
+  ms_amp,         ///< the same, but an amax of inf or NaN is dropped, and the scale is made of the others
+  torchao,        ///< the very first cast takes the scale of its own amax, which stays in row 1: the larger of it and
+                  ///< the running step's makes the scale; the other rows stay 0
 };
 
 /// How an amax becomes a scale; all operations are those of float32 unless it says otherwise. Where the amax is not
-/// positive and finite, the old scale stays, except by `clamped_quotient`.
+/// positive and finite, the old scale stays, except by the clamped quotients.
+///
+/// PyTorch divides a number by a tensor so: the tensor's reciprocal is rounded, then its product with the number. The
+/// kernels divide once. On a GPU, code that torch.compile makes of PyTorch's may differ in the last bits.
 enum class ScaleFormula : std::uint8_t {
-  power_of_two,      ///< e = floor(log2(fp8_max / amax)) - margin; 2^|e|; last of all, where e < 0, its inverse: of
-                     ///< the old scale as well, so that an infinite amax inverts it
-  margin_first,      ///< (fp8_max * 2^-margin) / amax
-  margin_last,       ///< (fp8_max / amax) / 2^margin
-  clamped_quotient,  ///< fp8_max / max(amax, 1e-12) in double, rounded once: 0 for an infinite amax, NaN for NaN
+  power_of_two,      ///< e = floor(log2(fp8_max / amax)) - margin, divided as PyTorch does; 2^|e|; last of all, where
+                     ///< e < 0, its inverse: of the old scale as well, so that an infinite amax inverts it
+  margin_first,      ///< (fp8_max * 2^-margin) / amax, divided as the kernels do
+  margin_last,       ///< (fp8_max / amax) / 2^margin, divided as PyTorch does
+  clamped_quotient,  ///< fp8_max / max(amax, 1e-12), divided as PyTorch does: 0 for an infinite amax, NaN for NaN
+  clamped_quotient_in_double,  ///< the same in double, rounded to float32 in the end
+};
+
+/// Where the unfused update writes the moved window, which a function for the amax sees that returned a view of a row.
+enum class MovedWindow : std::uint8_t {
+  beside,               ///< the old one, which the view is of, stays
+  beside_unless_short,  ///< the same, but a window of 1 is set to zero in its place
+  in_place,             ///< the view has what moved into its row
 };
 
 /// A release of a system that scales with delay, as far as its scales differ from others'.
@@ -42,14 +57,17 @@ struct DelayedVersion {
   std::string_view name;
   HistoryRule history;
   ScaleFormula formula;
-  bool clamps_infinity = false;        ///< a scale that overflows becomes the largest float32
-  bool inverse_is_of_the_cast = true;  ///< scale_inv is written with the data, not with the new scale
+  float largest_scale = std::numeric_limits<float>::infinity();  ///< a larger scale becomes this
+  bool inverse_is_of_the_cast = true;                            ///< scale_inv is written with the data, not with the
+                                                                 ///< new scale
+  MovedWindow moved_window = MovedWindow::in_place;
   std::string_view description = {};
   std::string_view source = {};
 
   /// Whether it takes anything but the maximum of the window, and a margin: Transformer Engine's do.
   [[nodiscard]] constexpr bool has_options() const {
-    return history != HistoryRule::ms_amp && history != HistoryRule::torchao;
+    return history == HistoryRule::bulk_kernel || history == HistoryRule::single_kernel ||
+           history == HistoryRule::unfused;
   }
 };
 
@@ -57,95 +75,189 @@ struct DelayedVersion {
 inline constexpr std::string_view te_kernels =
     "NVIDIA/TransformerEngine, transformer_engine/common/recipe/delayed_scaling.cu";
 inline constexpr std::string_view te_functions = "NVIDIA/TransformerEngine, transformer_engine/pytorch/fp8.py";
+inline constexpr std::string_view ms_amp_classes =
+    "Azure/MS-AMP, msamp/common/tensor and msamp/optim/optimizer.py; Peng et al., FP8-LM, arXiv 2310.18313";
+inline constexpr std::string_view torchao_functions =
+    "pytorch/ao, torchao/float8/float8_utils.py and float8_linear_utils.py";
+
+inline constexpr float largest_float32 = std::numeric_limits<float>::max();
+inline constexpr float largest_float16 = 65504;
 
 // Transformer Engine by its releases, then others.
 inline constexpr DelayedVersion te_0_1{
     .name = "te_0_1",
     .history = HistoryRule::unfused,
     .formula = ScaleFormula::power_of_two,
-    .inverse_is_of_the_cast = false,
+    .moved_window = MovedWindow::beside,
     .description =
-        "Transformer Engine before 0.13: scales are powers of two, without a limit (an amax below fp8_max / 2^128 "
-        "makes "
-        "them infinite), and an infinite amax inverts the scale; its defaults were amax_history_len 1 and most_recent",
+        "Transformer Engine 0.1 to 0.4: scales are powers of two, without a limit (an amax below fp8_max / 2^128 makes "
+        "them infinite), and an infinite amax inverts the scale; the cast writes scale_inv; its defaults were "
+        "amax_history_len 1 and most_recent",
     .source = te_functions};
+inline constexpr DelayedVersion te_0_5{
+    .name = "te_0_5",
+    .history = HistoryRule::unfused,
+    .formula = ScaleFormula::power_of_two,
+    .inverse_is_of_the_cast = false,
+    .moved_window = MovedWindow::beside_unless_short,
+    .description =
+        "Transformer Engine 0.5 to 0.12: the scales of 0.1, and the update writes scale_inv; a window of 1 is set to "
+        "zero in its place since 0.6; the defaults are amax_history_len 1024 and max since 0.7",
+    .source = te_functions};
+inline constexpr DelayedVersion te_0_13{
+    .name = "te_0_13",
+    .history = HistoryRule::unfused,
+    .formula = ScaleFormula::margin_last,
+    .inverse_is_of_the_cast = false,
+    .moved_window = MovedWindow::beside_unless_short,
+    .description = "Transformer Engine 0.13 to 1.3: full-mantissa scales without a limit, by PyTorch code",
+    .source = te_functions};
+inline constexpr DelayedVersion te_1_4{
+    .name = "te_1_4",
+    .history = HistoryRule::single_kernel,
+    .formula = ScaleFormula::margin_first,
+    .inverse_is_of_the_cast = false,
+    .moved_window = MovedWindow::beside_unless_short,
+    .description =
+        "Transformer Engine 1.4 and 1.5, a kernel for each tensor: full-mantissa scales without a limit; an amax of 0 "
+        "moves into the window; a callable amax_compute_algo takes the PyTorch code of 0.13",
+    .source = te_kernels};
 inline constexpr DelayedVersion te_1_6{.name = "te_1_6",
                                        .history = HistoryRule::bulk_kernel,
                                        .formula = ScaleFormula::margin_first,
                                        .inverse_is_of_the_cast = false,
                                        .description =
                                            "Transformer Engine 1.6, one kernel for all tensors: full-mantissa scales "
-                                           "without a limit; an amax of 0 no longer "
-                                           "moves into the window",
+                                           "without a limit; an amax of 0 no longer moves into the window",
                                        .source = te_kernels};
 inline constexpr DelayedVersion te_1_6_unfused{
     .name = "te_1_6_unfused",
     .history = HistoryRule::unfused,
     .formula = ScaleFormula::margin_last,
     .inverse_is_of_the_cast = false,
-    .description = "Transformer Engine 1.6 as NVTE_POST_AMAX_REDUCTION_FUSION=0 or a callable amax_compute_algo has it",
+    .description =
+        "Transformer Engine 1.6 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it: the "
+        "scales of 0.13, the window moved in its place",
     .source = te_functions};
 inline constexpr DelayedVersion te_1_7{
     .name = "te_1_7",
     .history = HistoryRule::bulk_kernel,
     .formula = ScaleFormula::margin_first,
-    .clamps_infinity = true,
+    .largest_scale = largest_float32,
     .inverse_is_of_the_cast = false,
     .description = "Transformer Engine 1.7 to 1.10: a scale that overflows becomes the largest float32",
     .source = te_kernels};
-inline constexpr DelayedVersion te_1_7_unfused{.name = "te_1_7_unfused",
-                                               .history = HistoryRule::unfused,
-                                               .formula = ScaleFormula::margin_last,
-                                               .clamps_infinity = true,
-                                               .inverse_is_of_the_cast = false,
-                                               .description = "Transformer Engine 1.7 to 1.10 without the fused kernel",
-                                               .source = te_functions};
+inline constexpr DelayedVersion te_1_7_unfused{
+    .name = "te_1_7_unfused",
+    .history = HistoryRule::unfused,
+    .formula = ScaleFormula::margin_last,
+    .largest_scale = largest_float32,
+    .inverse_is_of_the_cast = false,
+    .description = "Transformer Engine 1.7 to 1.10 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it",
+    .source = te_functions};
+inline constexpr DelayedVersion te_1_7_single{
+    .name = "te_1_7_single",
+    .history = HistoryRule::single_kernel,
+    .formula = ScaleFormula::margin_first,
+    .largest_scale = largest_float32,
+    .inverse_is_of_the_cast = false,
+    .description =
+        "Transformer Engine 1.7 to 1.10, its kernel for a single tensor, for other frameworks: an amax of 0 moves into "
+        "the window",
+    .source = te_kernels};
 inline constexpr DelayedVersion te_current{
     .name = "te_current",
     .history = HistoryRule::bulk_kernel,
     .formula = ScaleFormula::margin_first,
-    .clamps_infinity = true,
-    .description = "Transformer Engine since 1.11: the scales of 1.7, and the cast writes scale_inv beside its data",
+    .largest_scale = largest_float32,
+    .description =
+        "Transformer Engine since 1.11: the scales of 1.7, and the cast writes scale_inv beside its data (up to 1.13 "
+        "the update writes it too)",
     .source = te_kernels};
 inline constexpr DelayedVersion te_current_unfused{
     .name = "te_current_unfused",
     .history = HistoryRule::unfused,
     .formula = ScaleFormula::margin_last,
-    .clamps_infinity = true,
+    .largest_scale = largest_float32,
     .description =
         "Transformer Engine since 1.11 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it: NaN in the "
-        "window keeps the scale, an amax of 0 moves into the window, and a margin is applied after the limit",
-    .source = "NVIDIA/TransformerEngine, transformer_engine/pytorch/quantization.py"};
+        "window keeps the scale, an amax of 0 moves into the window, and a margin is applied after the quotient has "
+        "overflowed",
+    .source = "NVIDIA/TransformerEngine, transformer_engine/pytorch/quantization.py (fp8.py before 2.9)"};
 inline constexpr DelayedVersion te_current_single{
     .name = "te_current_single",
     .history = HistoryRule::single_kernel,
     .formula = ScaleFormula::margin_first,
-    .clamps_infinity = true,
+    .largest_scale = largest_float32,
     .description =
-        "Transformer Engine's kernel for a single tensor, for other frameworks: an amax of 0 moves into the window",
+        "Transformer Engine's kernel for a single tensor since 1.11, for other frameworks: an amax of 0 moves into the "
+        "window",
     .source = te_kernels};
+inline constexpr DelayedVersion ms_amp_0_1{
+    .name = "ms_amp_0_1",
+    .history = HistoryRule::ms_amp_0_1,
+    .formula = ScaleFormula::power_of_two,
+    .description =
+        "MS-AMP 0.1: an amax that is not finite keeps the scale and stays in the window, where inf inverts the scale "
+        "at every update and NaN keeps it; else as ms_amp",
+    .source = ms_amp_classes};
 inline constexpr DelayedVersion ms_amp{
     .name = "ms_amp",
     .history = HistoryRule::ms_amp,
     .formula = ScaleFormula::power_of_two,
     .description =
-        "MS-AMP: powers of two, just in time for the first amax_history_len steps and after every amax that is not "
-        "finite; "
-        "its layers have a window of 16 for inputs and their gradients, of 1 for weights",
-    .source = "Azure/MS-AMP, msamp/common/tensor/meta.py; Peng et al., FP8-LM, arXiv 2310.18313"};
+        "MS-AMP 0.2 to 0.4: powers of two, just in time for the first amax_history_len steps and after every amax that "
+        "is not finite; its layers have a window of 16 for inputs and their gradients, of 1 for weights",
+    .source = ms_amp_classes};
+inline constexpr DelayedVersion torchao_0_4{
+    .name = "torchao_0_4",
+    .history = HistoryRule::torchao,
+    .formula = ScaleFormula::clamped_quotient,
+    .description = "torchao 0.4 and 0.5: the quotient is of float32; else as torchao",
+    .source = torchao_functions};
+inline constexpr DelayedVersion torchao_0_4_float16{
+    .name = "torchao_0_4_float16",
+    .history = HistoryRule::torchao,
+    .formula = ScaleFormula::clamped_quotient,
+    .largest_scale = largest_float16,
+    .description = "torchao 0.4 and 0.5, for inputs of float16: scales are at most 65504",
+    .source = torchao_functions};
+inline constexpr DelayedVersion torchao_0_6_float16{
+    .name = "torchao_0_6_float16",
+    .history = HistoryRule::torchao,
+    .formula = ScaleFormula::clamped_quotient_in_double,
+    .largest_scale = largest_float16,
+    .description = "torchao 0.6, for inputs of float16: scales are at most 65504",
+    .source = torchao_functions};
 inline constexpr DelayedVersion torchao_delayed{
     .name = "torchao",
     .history = HistoryRule::torchao,
-    .formula = ScaleFormula::clamped_quotient,
+    .formula = ScaleFormula::clamped_quotient_in_double,
     .description =
-        "torchao up to 0.9, which had delayed scaling: the first cast takes the scale of its own amax, an infinite "
-        "amax "
-        "makes the scale 0 and NaN makes it NaN while they are in the window; its default is a window of 16",
-    .source = "pytorch/ao, torchao/float8/float8_utils.py and float8_linear_utils.py"};
+        "torchao 0.6 to 0.9, the last with delayed scaling: the first cast takes the scale of its own amax; each "
+        "update takes the larger of the first and the newest amax, for it moves a copy of the window alone (with a "
+        "window of 1 the newest); an infinite amax makes the scale 0, and NaN makes it NaN; its default is a window "
+        "of 16",
+    .source = torchao_functions};
 
-inline constexpr std::array delayed_versions{te_0_1,         te_1_6,         te_1_6_unfused,     te_1_7,
-                                             te_1_7_unfused, te_current,     te_current_unfused, te_current_single,
-                                             ms_amp,         torchao_delayed};
+inline constexpr std::array delayed_versions{te_0_1,
+                                             te_0_5,
+                                             te_0_13,
+                                             te_1_4,
+                                             te_1_6,
+                                             te_1_6_unfused,
+                                             te_1_7,
+                                             te_1_7_unfused,
+                                             te_1_7_single,
+                                             te_current,
+                                             te_current_unfused,
+                                             te_current_single,
+                                             ms_amp_0_1,
+                                             ms_amp,
+                                             torchao_0_4,
+                                             torchao_0_4_float16,
+                                             torchao_0_6_float16,
+                                             torchao_delayed};
 
 /// The version called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const DelayedVersion& find_delayed_version(std::string_view name);
@@ -160,8 +272,13 @@ enum class Pass : std::uint8_t { forward, backward };
 
 /// Which amax of the window makes the scale.
 enum class AmaxComputeAlgo : std::uint8_t { max, most_recent };
-/// The same as a function of the history, row 0 the newest.
-using AmaxFunction = std::function<float(std::span<const float>)>;
+/// A row of the history, in place of its number: what a function has chosen that returns a view of the history, such as
+/// PyTorch's `history[0]`. It is read after the window has moved where the version moves it in its place.
+struct AmaxRow {
+  std::size_t index = 0;
+};
+/// The same as a function of the history, row 0 the newest. It returns the amax, or the row that it is in.
+using AmaxFunction = std::function<std::variant<float, AmaxRow>(std::span<const float>)>;
 
 /// Throws std::invalid_argument that lists the known names.
 [[nodiscard]] Fp8Format find_fp8_format(std::string_view name);
@@ -219,10 +336,13 @@ void check(const Delayed& recipe);
 
 /// What a cast of a tensor with that amax does: afterwards `scale` and, by the versions that write it then, `scale_inv`
 /// are those that the cast used. Several casts in a step leave the largest amax (torchao and, just in time, MS-AMP: the
-/// last one). Throws std::invalid_argument for a negative amax, and where recipe and history differ in length.
+/// last one). NaN of either sign is NaN. Throws std::invalid_argument for a negative amax, and where recipe and history
+/// differ in length.
 void record_amax(const Delayed& recipe, Pass pass, AmaxHistory& history, float amax);
 
-/// The end of a step: the next scale, and the window moves on. Throws where recipe and history differ in length.
+/// The end of a step: the next scale, and the window moves on. Throws std::invalid_argument where recipe and history
+/// differ in length or a function chose a row that the history does not have, and what such a function throws; the
+/// history is as it was then.
 void update_scale(const Delayed& recipe, Pass pass, AmaxHistory& history);
 
 /// The scale that an amax makes, given the scale before. Precondition: check() accepts the recipe.
