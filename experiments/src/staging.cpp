@@ -341,6 +341,8 @@ void Staging::remove_new() const {
   const Plan plan = read_plan(directory_);
   const auto now = facts_of(target);
   const bool is_old = now && now->st_ino == plan.inode;
+  // Who still reads the old directory sees by the missing JSON that it is being removed.
+  if (is_old && !plan.files.empty()) ::unlinkat(fresh.get(), plan.files.front().first.c_str(), 0);
   for (int attempt = 0; attempt < 100; ++attempt) {
     for (const std::string& name : names_in(fresh)) {
       // Others' files in the old directory are in the target too, but for those that came in between.

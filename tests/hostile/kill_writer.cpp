@@ -384,6 +384,7 @@ Counts several_writers(const fs::path& root, int rounds, std::mt19937& random) {
   };
   const auto mixed = [&] {
     Contents seen = contents(directory);
+    if (!seen.contains("cast.json")) throw std::runtime_error("the directory is being removed");
     for (const auto& entry : seen) {
       if (entry.first.starts_with("own_")) continue;
       if (entry.second.substr(0, entry.second.find('\n')) !=

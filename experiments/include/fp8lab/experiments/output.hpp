@@ -23,8 +23,8 @@ void check_writable(const std::filesystem::path& directory, const std::vector<st
 /// when; several processes and threads may write into it at once, one after the other, and the last one wins whole.
 /// For a reader who knows nothing of fp8lab, only one thing does that: a new directory that takes the place of the old
 /// one in one step. So the files are written into `.NAME.fp8lab-writing/` beside `directory`, others' files in
-/// `directory` get a second link there, and the two directories are exchanged. What opened the old directory, such as a
-/// shell that works in it, has to open it again.
+/// `directory` get a second link there, and the two directories are exchanged. Then the old one is removed, its JSON
+/// (the first file) first: what opened it, such as a shell that works in it, has to open `directory` again.
 ///
 /// Some directories cannot be replaced so: a mount point, one that holds directories, belongs to another user, has
 /// access control lists, is this process's working directory or lies in a directory that is not writable; and some file
