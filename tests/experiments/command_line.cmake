@@ -30,6 +30,12 @@ else()
   endif()
 endif()
 expect(0 "not judged" "^$" primer --mma exact ${small})
+# The user's locale changes the characters of pictures, and no number: the C locale here where there is no German one.
+execute_process(COMMAND ${CMAKE_COMMAND} -E env LC_ALL=de_DE.UTF-8 ${FP8LAB} primer --quiet ${small} --out ${WORK}/german)
+file(GLOB written RELATIVE ${WORK}/small ${WORK}/small/*.csv)
+foreach(name ${written})
+  execute_process(COMMAND ${CMAKE_COMMAND} -E compare_files ${WORK}/small/${name} ${WORK}/german/${name} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
 
 set(line "^fp8lab: [^\n]*")
 expect(2 "^$" "${line}unknown command 'prime'; known: primer, cast, accumulate, double-rounding, dot, scaling, delayed, transpose, verify, formats, profiles, models, recipes, delayed-versions, distributions, targets\n$" prime)
