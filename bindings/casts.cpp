@@ -20,13 +20,17 @@ constexpr Named<Specials> specials_names[] = {{"ieee", Specials::ieee},
                                               {"nan_at_all_ones", Specials::nan_at_all_ones},
                                               {"nan_at_negative_zero", Specials::nan_at_negative_zero},
                                               {"none", Specials::none}};
-constexpr Named<Overflow> overflow_names[] = {
-    {"saturate", Overflow::saturate}, {"to_special", Overflow::to_special}, {"to_infinity", Overflow::to_infinity}};
+constexpr Named<Overflow> overflow_names[] = {{"saturate", Overflow::saturate},
+                                              {"to_special", Overflow::to_special},
+                                              {"to_infinity", Overflow::to_infinity},
+                                              {"to_infinity_or_sole_nan", Overflow::to_infinity_or_sole_nan}};
 constexpr Named<NanCode> nan_names[] = {{"positive_all_ones", NanCode::positive_all_ones},
                                         {"sign_all_ones", NanCode::sign_all_ones},
                                         {"sign_quiet", NanCode::sign_quiet},
                                         {"sign_and_payload", NanCode::sign_and_payload},
                                         {"largest", NanCode::largest}};
+constexpr Named<MissingNan> missing_nan_names[] = {{"largest", MissingNan::largest},
+                                                   {"opposite_zero", MissingNan::opposite_zero}};
 constexpr Named<ZeroCode> zero_names[] = {
     {"smallest", ZeroCode::smallest}, {"second", ZeroCode::second}, {"nan", ZeroCode::nan}};
 constexpr Named<SmallestCode> smallest_names[] = {{"value", SmallestCode::value}, {"zero", SmallestCode::zero}};
@@ -164,14 +168,16 @@ OwnFormat make_format(int exponent_bits, int mantissa_bits, int bias, bool is_si
 
 OwnProfile make_profile(const std::string& name, const std::string& rounding, const std::string& overflow,
                         const std::string& infinity, const std::string& nan,
-                        const std::optional<std::string>& nan_of_double, const std::string& zero,
-                        const std::string& smallest, const std::string& negative) {
+                        const std::optional<std::string>& nan_of_double, const std::string& missing_nan,
+                        const std::string& zero, const std::string& smallest, const std::string& negative,
+                        bool float64_via_float32) {
   return {name, "made up by the user",
           CastPolicy{find_rounding(rounding), find_named(overflow_names, "overflow", overflow).value,
                      find_named(overflow_names, "infinity", infinity).value, find_named(nan_names, "nan", nan).value,
                      find_named(nan_names, "nan_of_double", nan_of_double.value_or(nan)).value,
+                     find_named(missing_nan_names, "missing_nan", missing_nan).value,
                      find_named(zero_names, "zero", zero).value, find_named(smallest_names, "smallest", smallest).value,
-                     find_named(negative_names, "negative", negative).value}};
+                     find_named(negative_names, "negative", negative).value, float64_via_float32}};
 }
 
 OwnFormat own(const NamedFormat& named) {
@@ -214,8 +220,8 @@ void bind_profiles(py::module_& module) {
   py::class_<OwnProfile>(module, "Profile")
       .def(py::init(&make_profile), py::kw_only(), py::arg("name") = "own", py::arg("rounding") = "nearest_even",
            py::arg("overflow") = "saturate", py::arg("infinity") = "saturate", py::arg("nan") = "positive_all_ones",
-           py::arg("nan_of_double") = py::none(), py::arg("zero") = "smallest", py::arg("smallest") = "value",
-           py::arg("negative") = "magnitude",
+           py::arg("nan_of_double") = py::none(), py::arg("missing_nan") = "largest", py::arg("zero") = "smallest",
+           py::arg("smallest") = "value", py::arg("negative") = "magnitude", py::arg("float64_via_float32") = false,
            "A profile of one's own; describe it with str(). ValueError for unknown names, which lists the known ones.")
       .def_readonly("name", &OwnProfile::name)
       .def_property_readonly("description", [](const OwnProfile& p) { return describe(p.policy); })
@@ -229,9 +235,12 @@ void bind_profiles(py::module_& module) {
       .def_property_readonly("nan", [](const OwnProfile& p) { return name_of(nan_names, p.policy.nan); })
       .def_property_readonly("nan_of_double",
                              [](const OwnProfile& p) { return name_of(nan_names, p.policy.nan_of_double); })
+      .def_property_readonly("missing_nan",
+                             [](const OwnProfile& p) { return name_of(missing_nan_names, p.policy.missing_nan); })
       .def_property_readonly("zero", [](const OwnProfile& p) { return name_of(zero_names, p.policy.zero); })
       .def_property_readonly("smallest", [](const OwnProfile& p) { return name_of(smallest_names, p.policy.smallest); })
       .def_property_readonly("negative", [](const OwnProfile& p) { return name_of(negative_names, p.policy.negative); })
+      .def_property_readonly("float64_via_float32", [](const OwnProfile& p) { return p.policy.float64_via_float32; })
       .def(
           "__eq__", [](const OwnProfile& p, const OwnProfile& q) { return p.name == q.name && p.policy == q.policy; },
           py::is_operator())

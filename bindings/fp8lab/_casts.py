@@ -37,7 +37,9 @@ def formats() -> list[Format]:
 
 
 def profiles() -> list[Profile]:
-    """The named rules for overflow, infinity, NaN, zero and sign; ``str()`` of each explains it and names its source.
+    """The named rules for overflow, infinity, NaN, zero, sign and float64; ``str()`` of each explains it and names its source.
+
+    One named after a package gives the package's codes from every source type, on the version that its source begins with.
 
     ``Profile(...)`` makes one of your own.
     """
@@ -89,6 +91,8 @@ def encode(
     out: Array | None = None,
 ) -> Array:
     """Encode numbers as codes of a small format, each rounded once from its own precision.
+
+    Profiles with ``float64_via_float32``, those of packages that do so, round float64 to float32 first.
 
     Parameters
     ----------

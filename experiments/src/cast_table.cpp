@@ -58,8 +58,11 @@ bool stops(Rounding rounding, bool negative) {
 std::uint32_t beyond(const Format& format, Overflow overflow, std::uint32_t sign) {
   const auto largest = static_cast<std::uint32_t>(format.max_code());
   const bool infinite = format.specials == Specials::ieee;
+  const bool sole_nan = format.specials == Specials::nan_at_negative_zero ||
+                        (format.specials == Specials::nan_at_all_ones && !format.is_signed);
   if (overflow == Overflow::saturate || format.specials == Specials::none ||
-      (overflow == Overflow::to_infinity && !infinite)) {
+      (overflow == Overflow::to_infinity && !infinite) ||
+      (overflow == Overflow::to_infinity_or_sole_nan && !infinite && !sole_nan)) {
     return sign | largest;
   }
   if (format.specials == Specials::nan_at_negative_zero) return static_cast<std::uint32_t>(format.sign_mask());
@@ -110,11 +113,13 @@ void CastTable::add_specials(const Format& format, const CastPolicy& policy, boo
   const std::uint32_t half = negative ? 0x80000000U : 0U;
   const auto sign = negative ? static_cast<std::uint32_t>(format.sign_mask()) : 0U;
   const auto all_ones = static_cast<std::uint32_t>(format.magnitude_mask());
-  const bool refused = negative && !format.is_signed && policy.negative != NegativeInput::magnitude;
-  const std::uint32_t refusal = policy.negative == NegativeInput::nan ? all_ones : 0;
-  runs_.push_back({half | 0x7F800000, refused ? refusal : beyond(format, policy.infinity, sign)});
+  const bool refused = negative && !format.is_signed && policy.negative == NegativeInput::nan;
+  runs_.push_back({half | 0x7F800000, refused ? all_ones : beyond(format, policy.infinity, sign)});
   const std::uint32_t first_nan = half | 0x7F800001;
   const auto largest = static_cast<std::uint32_t>(format.max_code());
+  if (format.specials == Specials::none && policy.missing_nan == MissingNan::opposite_zero) {
+    return runs_.push_back({first_nan, negative ? 0 : static_cast<std::uint32_t>(format.sign_mask())});
+  }
   if (policy.nan == NanCode::largest || format.specials == Specials::none) return runs_.push_back({first_nan, largest});
   if (format.specials == Specials::nan_at_negative_zero) {
     return runs_.push_back({first_nan, static_cast<std::uint32_t>(format.sign_mask())});

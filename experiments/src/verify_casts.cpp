@@ -158,12 +158,14 @@ NamedEncoder library_encoder(const NamedFormat& named, const CastPolicy& policy,
 /// What of a policy makes a difference to the codes of floats in this format: equal results mean equal codes.
 CastPolicy effective(const Format& format, CastPolicy policy) {
   const auto normal = [&](Overflow overflow) {
-    if (format.specials == Specials::none) return Overflow::saturate;
-    if (overflow != Overflow::to_infinity) return overflow;
-    return format.has_infinity() ? Overflow::to_special : Overflow::saturate;
+    const bool special = overflow == Overflow::to_special ||
+                         (overflow != Overflow::saturate && format.has_infinity()) ||
+                         (overflow == Overflow::to_infinity_or_sole_nan && format.has_sole_nan());
+    return special && format.has_nan() ? Overflow::to_special : Overflow::saturate;
   };
   policy.overflow = normal(policy.overflow);
   policy.infinity = normal(policy.infinity);
+  if (format.has_nan()) policy.missing_nan = {};
   if (!format.has_nan()) policy.nan = NanCode::largest;
   if (format.specials == Specials::nan_at_negative_zero && policy.nan != NanCode::largest) policy.nan = {};
   const bool one_nan = format.specials == Specials::nan_at_all_ones;
@@ -171,6 +173,7 @@ CastPolicy effective(const Format& format, CastPolicy policy) {
     policy.nan = format.is_signed ? NanCode::sign_all_ones : NanCode::positive_all_ones;
   }
   policy.nan_of_double = {};
+  policy.float64_via_float32 = false;
   if (format.is_signed) policy.negative = {};
   if (format.has_subnormals) {
     policy.zero = {};

@@ -15,6 +15,9 @@ const char* words(Overflow overflow) {
     case Overflow::saturate: return "the largest finite value, sign kept";
     case Overflow::to_special: return "infinity where the format has it, else NaN, sign kept";
     case Overflow::to_infinity: return "infinity where the format has it, else the largest finite value, sign kept";
+    case Overflow::to_infinity_or_sole_nan:
+      return "infinity where the format has it, else NaN where a single code means it, else the largest finite value, "
+             "sign kept";
   }
   return "";
 }
@@ -30,13 +33,21 @@ const char* words(NanCode nan) {
   return "";
 }
 
+const char* words(MissingNan nan) {
+  switch (nan) {
+    case MissingNan::largest: return "the largest value";
+    case MissingNan::opposite_zero: return "zero with the opposite sign";
+  }
+  return "";
+}
+
 /// What zero and negative values become where the format cannot hold them.
 std::string describe_missing(const CastPolicy& policy) {
   std::string text = "; formats without a sign ";
   switch (policy.negative) {
     case NegativeInput::magnitude: text += "drop it"; break;
     case NegativeInput::nan: text += "give NaN for negative values"; break;
-    case NegativeInput::smallest: text += "give the smallest value for negative ones"; break;
+    case NegativeInput::smallest: text += "give the smallest value for negative ones but infinity"; break;
   }
   text += ", formats without zero give ";
   switch (policy.zero) {
@@ -57,7 +68,9 @@ std::string describe(const CastPolicy& policy) {
   std::string text = "rounds " + std::string(rounding.name) + "; finite overflow gives " + words(policy.overflow) +
                      "; infinity gives " + words(policy.infinity) + "; NaN gives " + words(policy.nan);
   if (policy.nan_of_double != policy.nan) text += std::string(" (from double: ") + words(policy.nan_of_double) + ")";
-  return text + ", the largest value in formats without NaN; zero keeps its sign" + describe_missing(policy) + ".";
+  text += std::string(", ") + words(policy.missing_nan) + " in formats without NaN; zero keeps its sign" +
+          describe_missing(policy);
+  return text + "; float64 is rounded " + (policy.float64_via_float32 ? "to float32 first." : "once.");
 }
 
 std::string format_name(const Format& format) {

@@ -6,6 +6,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "vector_encode.hpp"
 #include "vector_memory.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -193,8 +194,7 @@ std::optional<VectorRound> vector_round(const Format& format, const CastPolicy& 
   const auto largest = word_of(format.max_code());
   const bool takes = format.is_signed && format.has_subnormals && format.mantissa_bits >= 1 && format.bits() <= 8 &&
                      format.specials != Specials::nan_at_negative_zero && policy.rounding == Rounding::nearest_even &&
-                     policy.overflow == policy.infinity &&
-                     (policy.nan == NanCode::positive_all_ones || !format.has_nan()) && unit >= -126 &&
+                     policy.overflow == policy.infinity && has_one_nan_code(format, policy) && unit >= -126 &&
                      largest < std::bit_cast<std::int32_t>(0x1p100F);
   if (!takes) return std::nullopt;
   return VectorRound{.smallest_normal = (format.min_exponent() + 127) << 23,
@@ -202,7 +202,7 @@ std::optional<VectorRound> vector_round(const Format& format, const CastPolicy& 
                      .largest = largest,
                      .twice_largest = largest + (1 << 23),
                      .overflow_value = word_of(overflow_code(format, policy.overflow, false)),
-                     .nan_value = word_of(nan_code(format, policy.nan, {}))};
+                     .nan_value = word_of(nan_code(format, policy, policy.nan, {}))};
 }
 
 void round_vector(const VectorRound& cast, float scale, const float* in, float* out, std::size_t count) {

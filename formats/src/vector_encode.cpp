@@ -319,15 +319,18 @@ int magic_binades(const Format& format) { return 23 - format.mantissa_bits; }
 /// one code without a sign; and their floats must be in range.
 bool is_plain(const Format& format, const CastPolicy& policy) {
   const std::uint64_t overflow = overflow_code(format, policy.overflow, false);
-  const bool one_nan = !format.has_nan() || policy.nan == NanCode::positive_all_ones;
   return policy.rounding == Rounding::nearest_even && format.bits() <= 8 && format.mantissa_bits >= 1 &&
-         format.mantissa_bits <= 4 && format.specials != Specials::nan_at_negative_zero && one_nan &&
-         overflow == overflow_code(format, policy.infinity, false) &&
+         format.mantissa_bits <= 4 && format.specials != Specials::nan_at_negative_zero &&
+         has_one_nan_code(format, policy) && overflow == overflow_code(format, policy.infinity, false) &&
          (overflow == format.max_code() || overflow == format.max_code() + 1) && format.min_exponent() >= -100 &&
          overflow >> format.mantissa_bits != 0 && (word_of(format, overflow) >> 23) + magic_binades(format) <= 254;
 }
 
 }  // namespace
+
+bool has_one_nan_code(const Format& format, const CastPolicy& policy) {
+  return format.has_nan() ? policy.nan == NanCode::positive_all_ones : policy.missing_nan == MissingNan::largest;
+}
 
 std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy& policy, int random_bits) {
   const bool takes = format.has_subnormals && format.mantissa_bits >= 1 && format.bits() <= 16 &&
@@ -343,7 +346,7 @@ std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy
     return static_cast<std::int32_t>(overflow_code(format, policy.infinity, negative && format.is_signed));
   };
   const auto nan = [&](bool negative) {
-    return static_cast<std::int32_t>(nan_code(format, policy.nan, Unpacked{negative, Kind::nan, 0, 0}));
+    return static_cast<std::int32_t>(nan_code(format, policy, policy.nan, Unpacked{negative, Kind::nan, 0, 0}));
   };
   const bool payload = policy.nan == NanCode::sign_and_payload && format.specials == Specials::ieee;
   const auto sign = static_cast<std::int32_t>(format.sign_mask());

@@ -36,6 +36,9 @@ struct VectorEncode {
   std::int32_t plain_magic;
 };
 
+/// Whether every NaN of a float gives the same code, without a sign.
+[[nodiscard]] bool has_one_nan_code(const Format& format, const CastPolicy& policy);
+
 /// The constants, where vector code can do the cast from float, half and bfloat16: nullopt otherwise.
 [[nodiscard]] std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy& policy,
                                                         int random_bits = 0);

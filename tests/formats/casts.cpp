@@ -15,13 +15,21 @@ template <typename Encode, typename T>
 Mismatches against_oracle(const Format& format, const TableOracle& oracle, const std::vector<T>& inputs,
                           const Encode& encode_under_test) {
   Mismatches wrong;
+  const auto clear = [](CastPolicy& policy) {
+    policy.rounding = {};  // every mode has its turn
+    policy.nan = {};       // no input is NaN
+    policy.nan_of_double = {};
+    policy.missing_nan = {};
+  };
+  const auto policies = distinct_policies(format, clear);
   for (const NamedRounding& mode : named_roundings) {
-    for (const Profile& profile : profiles) {
-      CastPolicy policy = profile.policy;
+    for (CastPolicy policy : policies) {
       policy.rounding = mode.rounding;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const auto x = static_cast<double>(inputs[i]);
+        const bool via_float = std::is_same_v<T, double> && policy.float64_via_float32;
         wrong.compare(i, inputs[i], encode_under_test(format, policy, inputs[i]),
-                      oracle.encode(policy, static_cast<double>(inputs[i])), mode.name.data());
+                      oracle.encode(policy, via_float ? static_cast<float>(x) : x), mode.name.data());
       }
     }
   }
@@ -150,12 +158,16 @@ TEST_CASE("NaN codes follow the profiles") {
     Format format;
     std::array<std::uint32_t, 4> codes;
   };
-  const auto row =
-      GENERATE(Row{"ml_dtypes", e4m3, {0x7F, 0xFF, 0x7F, 0x7F}}, Row{"ml_dtypes", e5m2, {0x7E, 0xFE, 0x7C, 0x7C}},
-               Row{"torch_2_13", e4m3, {0x7F, 0xFF, 0x7E, 0x7E}}, Row{"torch_2_13", e5m2, {0x7F, 0xFF, 0x7C, 0x7C}},
-               Row{"onnx_saturate", e4m3, {0x7F, 0xFF, 0x7E, 0x7E}},
-               Row{"onnx_saturate", e5m2, {0x7E, 0xFE, 0x7B, 0x7B}}, Row{"onnx", e4m3, {0x7F, 0xFF, 0x7F, 0x7F}},
-               Row{"onnx", e5m2, {0x7E, 0xFE, 0x7C, 0x7C}}, Row{"clamp_then_cast", e5m2, {0x7F, 0xFF, 0x7B, 0x7B}});
+  const auto row = GENERATE(
+      Row{"ml_dtypes", e4m3, {0x7F, 0xFF, 0x7F, 0x7F}}, Row{"ml_dtypes", e5m2, {0x7E, 0xFE, 0x7C, 0x7C}},
+      Row{"ml_dtypes", e3m4, {0x78, 0xF8, 0x70, 0x70}}, Row{"ml_dtypes", e4m3fnuz, {0x80, 0x80, 0x80, 0x80}},
+      Row{"torch_2_13", e4m3, {0x7F, 0xFF, 0x7E, 0x7E}}, Row{"torch_2_13", e5m2, {0x7F, 0xFF, 0x7C, 0x7C}},
+      Row{"torch_2_13", e4m3fnuz, {0x80, 0x80, 0x80, 0x80}}, Row{"torch_2_13", e5m2fnuz, {0x80, 0x80, 0x80, 0x80}},
+      Row{"onnx_saturate", e4m3, {0x7F, 0xFF, 0x7E, 0x7E}}, Row{"onnx_saturate", e5m2, {0x7E, 0xFE, 0x7B, 0x7B}},
+      Row{"onnx_saturate", e4m3fnuz, {0x80, 0x80, 0x7F, 0x7F}}, Row{"onnx", e4m3, {0x7F, 0xFF, 0x7F, 0x7F}},
+      Row{"onnx", e5m2, {0x7E, 0xFE, 0x7C, 0x7C}}, Row{"clamp_then_cast", e4m3, {0x7F, 0xFF, 0x7E, 0x7E}},
+      Row{"clamp_then_cast", e5m2, {0x7F, 0xFF, 0x7B, 0x7B}},
+      Row{"clamp_then_cast", e5m2fnuz, {0x80, 0x80, 0x7F, 0x7F}});
   const CastPolicy policy = find_profile(row.profile).policy;
   CHECK(encode(row.format, policy, nan) == row.codes[0]);
   CHECK(encode(row.format, policy, -nan) == row.codes[1]);
@@ -163,6 +175,55 @@ TEST_CASE("NaN codes follow the profiles") {
   CHECK(encode(row.format, policy, std::numeric_limits<float>::infinity()) == row.codes[2]);
   CHECK(encode(row.format, policy, 1e9F) == row.codes[3]);
   CHECK(encode(row.format, policy, -1e9F) == (row.codes[3] | 0x80));
+}
+
+TEST_CASE("NaN becomes zero with the other sign in FP6 and FP4, as in ml_dtypes 0.6.0 and onnx 1.23.2") {
+  struct Row {
+    Format format;
+    std::uint32_t negative_zero, largest;
+  };
+  const auto row = GENERATE(Row{e2m1, 0x08, 0x07}, Row{e2m3, 0x20, 0x1F}, Row{e3m2, 0x20, 0x1F});
+  for (const char* name : {"ml_dtypes", "onnx", "onnx_saturate"}) {
+    const CastPolicy policy = find_profile(name).policy;
+    INFO(name << ' ' << format_name(row.format));
+    CHECK(encode(row.format, policy, nan) == row.negative_zero);
+    CHECK(encode(row.format, policy, -nan) == 0);
+    CHECK(encode(row.format, policy, static_cast<double>(nan)) == row.negative_zero);
+    CHECK(encode(row.format, policy, static_cast<double>(-nan)) == 0);
+    CHECK(encode(row.format, policy, Half{0xFE00}) == 0);
+    CHECK(encode(row.format, policy, BFloat16{0x7F81}) == row.negative_zero);
+  }
+  // CUDA's headers, sign or no sign.
+  CHECK(encode(row.format, find_profile("cuda_satfinite").policy, -nan) == row.largest);
+}
+
+TEST_CASE("from double, a profile named after a package goes through float32 as the package does") {
+  // Words printed by ml_dtypes 0.6.0, PyTorch 2.13.0, onnx 1.23.2's reference evaluator and CUDA 13.0's header.
+  struct Row {
+    const char* profile;
+    Format format;
+    double x;
+    std::uint32_t code;
+  };
+  constexpr double tie = 1.0625;  // of E4M3, between 38 and 39
+  const auto row =
+      GENERATE_COPY(Row{"ml_dtypes", e4m3, tie + 0x1p-52, 0x38}, Row{"torch_2_13", e4m3, tie + 0x1p-52, 0x38},
+                    Row{"onnx", e4m3, tie + 0x1p-52, 0x38}, Row{"onnx_saturate", e4m3, tie + 0x1p-52, 0x38},
+                    Row{"clamp_then_cast", e4m3, tie + 0x1p-52, 0x38}, Row{"ml_dtypes", e4m3, tie + 0x1p-24, 0x38},
+                    Row{"ml_dtypes", e4m3, tie + 0x1.8p-23, 0x39}, Row{"ml_dtypes", e8m0, 0x1p-150, 0xFF},
+                    Row{"ml_dtypes", e8m0, 0x1.8p-150, 0x00}, Row{"e8m0_onnx_up", e8m0, 0x1p-150, 0x00},
+                    Row{"e8m0_onnx_up", e8m0, 0x1.8p-150, 0x01}, Row{"e8m0_onnx_up", e8m0, 1 + 0x1p-52, 0x7F},
+                    Row{"e8m0_onnx_up", e8m0, 1e300, 0xFF}, Row{"e8m0_onnx_up", e8m0, 0x1.ffffffp127, 0xFF},
+                    Row{"e8m0_torch", e8m0, 1.5 - 0x1p-53, 0x80}, Row{"e8m0_deepgemm", e8m0, 1 + 0x1p-52, 0x7F},
+                    Row{"cuda_satfinite", e4m3, tie + 0x1p-52, 0x39}, Row{"cuda_nosat", e4m3, tie + 0x1p-52, 0x39},
+                    Row{"ieee", e4m3, tie + 0x1p-52, 0x39}, Row{"e8m0_cuda_up", e8m0, 1 + 0x1p-52, 0x80});
+  const CastPolicy policy = find_profile(row.profile).policy;
+  INFO(row.profile << ' ' << format_name(row.format) << ' ' << row.x);
+  CHECK(encode(row.format, policy, row.x) == row.code);
+  if (row.format.is_signed) CHECK(encode(row.format, policy, -row.x) == (row.code | 0x80));
+  std::vector<std::uint8_t> bulk(1);
+  encode(row.format, policy, std::span<const double>(&row.x, 1), bulk);
+  CHECK(bulk[0] == row.code);
 }
 
 TEST_CASE("profiles describe themselves") {
@@ -194,23 +255,29 @@ TEST_CASE("float16 and bfloat16 round as the table says, from float and double, 
 }
 
 TEST_CASE("E8M0 codes follow the profiles") {
-  // Rows: 0, the smallest float, 2^-127, 1 + ulp, 1.5, 1.5 * 2^127, the largest float, infinity, NaN, -1. Words of CUDA
-  // 13.0's header, torchao, onnx 1.23.2, DeepGEMM, ml_dtypes 0.6.0 and PyTorch 2.13.0.
-  constexpr std::uint32_t inputs[] = {0,          1,          0x00400000, 0x3F800001, 0x3FC00000,
-                                      0x7F400000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0xBF800000};
+  // Rows: 0, the smallest float, 2^-127, 1.25 * 2^-127, 1 + ulp, 1.5, 1.5 * 2^127, the largest float, infinity, NaN,
+  // -1, -infinity. Words of CUDA 13.0's header, torchao, onnx 1.23.2, DeepGEMM, ml_dtypes 0.6.0 and PyTorch 2.13.0.
+  constexpr std::uint32_t inputs[] = {0,          1,          0x00400000, 0x00500000, 0x3F800001, 0x3FC00000,
+                                      0x7F400000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0xBF800000, 0xFF800000};
   struct Column {
     const char* profile;
-    std::array<std::uint32_t, 10> codes;
+    std::array<std::uint32_t, 12> codes;
   };
-  const auto column = GENERATE(Column{"e8m0_cuda_up", {0, 0, 0, 128, 128, 254, 254, 254, 255, 127}},
-                               Column{"e8m0_cuda_up_nosat", {0, 0, 0, 128, 128, 255, 255, 255, 255, 127}},
-                               Column{"e8m0_onnx_up", {0, 1, 1, 128, 128, 254, 254, 255, 255, 127}},
-                               Column{"e8m0_deepgemm", {1, 1, 1, 128, 128, 254, 254, 254, 254, 127}},
-                               Column{"ml_dtypes", {255, 0, 0, 127, 128, 255, 255, 255, 255, 255}},
-                               Column{"e8m0_ml_dtypes_saturate", {255, 0, 0, 127, 128, 254, 254, 255, 255, 0}},
-                               Column{"e8m0_torch", {0, 0, 0, 127, 128, 255, 255, 255, 255, 127}},
-                               Column{"e8m0_cuda_zero", {0, 0, 0, 127, 127, 254, 254, 254, 255, 127}},
-                               Column{"e8m0_cuda_zero_nosat", {0, 0, 0, 127, 127, 254, 254, 255, 255, 127}});
+  const auto column = GENERATE(Column{"e8m0_cuda_up", {0, 0, 0, 1, 128, 128, 254, 254, 254, 255, 127, 254}},
+                               Column{"e8m0_cuda_up_nosat", {0, 0, 0, 1, 128, 128, 255, 255, 255, 255, 127, 255}},
+                               Column{"e8m0_onnx_up", {0, 1, 1, 1, 128, 128, 254, 254, 255, 255, 127, 255}},
+                               Column{"e8m0_onnx_up_nosat", {0, 1, 1, 1, 128, 128, 255, 255, 255, 255, 127, 255}},
+                               Column{"e8m0_onnx_down", {0, 0, 0, 0, 127, 127, 254, 254, 255, 255, 127, 255}},
+                               Column{"e8m0_onnx_down_nosat", {0, 0, 0, 0, 127, 127, 254, 254, 255, 255, 127, 255}},
+                               Column{"e8m0_onnx_nearest", {0, 0, 0, 1, 127, 128, 254, 254, 255, 255, 127, 255}},
+                               Column{"e8m0_onnx_nearest_nosat", {0, 0, 0, 1, 127, 128, 255, 255, 255, 255, 127, 255}},
+                               Column{"e8m0_deepgemm", {1, 1, 1, 1, 128, 128, 254, 254, 254, 254, 127, 254}},
+                               Column{"ml_dtypes", {255, 0, 0, 1, 127, 128, 255, 255, 255, 255, 255, 255}},
+                               Column{"e8m0_ml_dtypes_saturate", {0, 0, 0, 1, 127, 128, 254, 254, 255, 255, 0, 255}},
+                               Column{"e8m0_torch", {0, 0, 0, 1, 127, 128, 255, 255, 255, 255, 127, 255}},
+                               Column{"torch_2_13", {0, 0, 0, 1, 127, 128, 255, 255, 255, 255, 127, 255}},
+                               Column{"e8m0_cuda_zero", {0, 0, 0, 0, 127, 127, 254, 254, 254, 255, 127, 254}},
+                               Column{"e8m0_cuda_zero_nosat", {0, 0, 0, 0, 127, 127, 254, 254, 255, 255, 127, 255}});
   const CastPolicy policy = find_profile(column.profile).policy;
   for (std::size_t i = 0; i < column.codes.size(); ++i) {
     const float x = std::bit_cast<float>(inputs[i]);

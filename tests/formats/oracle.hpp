@@ -31,12 +31,13 @@ class TableOracle {
   [[nodiscard]] const std::vector<double>& magnitudes() const { return magnitudes_; }
   [[nodiscard]] double beyond() const { return beyond_; }
 
-  /// The code of a finite x; `random` is the random bits of a stochastic rounding as a fraction of one.
+  /// The code of an x that is no NaN; `random` is the random bits of a stochastic rounding as a fraction of one.
   [[nodiscard]] std::uint32_t encode(const CastPolicy& policy, double x, double random = 0) const {
     const bool negative = std::signbit(x) && format_.is_signed;
     if (!format_.has_subnormals && x == 0) return policy.zero == ZeroCode::nan ? all_ones() : second(policy);
-    if (std::signbit(x) && !negative && x != 0 && policy.negative != NegativeInput::magnitude) {
-      return policy.negative == NegativeInput::nan ? all_ones() : 0;
+    if (std::signbit(x) && !negative && x != 0) {
+      if (policy.negative == NegativeInput::nan) return all_ones();
+      if (policy.negative == NegativeInput::smallest && !std::isinf(x)) return 0;
     }
     const std::uint32_t code =
         encode_signed(policy, x, negative, negative ? std::uint32_t{1} << (format_.bits() - 1) : 0U, random);
@@ -55,6 +56,7 @@ class TableOracle {
     const auto top = static_cast<std::uint32_t>(magnitudes_.size() - 1);
     const bool no_zero = !format_.has_subnormals && policy.smallest == SmallestCode::value;
     if (magnitude <= (no_zero ? magnitudes_.front() : 0)) return sign;
+    if (std::isinf(magnitude)) return overflow({.overflow = policy.infinity}, negative, sign);
     if (magnitude >= beyond_) return overflow(policy, negative, sign);
     const auto upper = std::upper_bound(magnitudes_.begin(), magnitudes_.end(), magnitude);
     const auto above = static_cast<std::uint32_t>(upper - magnitudes_.begin());
@@ -108,8 +110,10 @@ class TableOracle {
     const bool back = policy.rounding == Rounding::toward_zero || (policy.rounding == Rounding::upward && negative) ||
                       (policy.rounding == Rounding::downward && !negative) || policy.rounding == Rounding::to_odd;
     const auto largest = static_cast<std::uint32_t>(magnitudes_.size() - 1);
+    const bool e4m3_like = format_.specials == Specials::nan_at_all_ones && format_.is_signed;  // has NaNs of two signs
     const bool finite = policy.overflow == Overflow::saturate || format_.specials == Specials::none ||
-                        (policy.overflow == Overflow::to_infinity && format_.specials != Specials::ieee);
+                        (policy.overflow == Overflow::to_infinity && format_.specials != Specials::ieee) ||
+                        (policy.overflow == Overflow::to_infinity_or_sole_nan && e4m3_like);
     if (back || finite) return sign | largest;
     // One code further is infinity or NaN; fnuz formats have theirs elsewhere, marked by a bit above the code.
     return format_.specials == Specials::nan_at_negative_zero ? std::uint32_t{1} << format_.bits()
@@ -121,7 +125,31 @@ class TableOracle {
   double beyond_;
 };
 
-/// Every value, every midpoint, their neighbours in T, zeros, the ends of T's range; both signs.
+/// The policies of all profiles without those that equal an earlier one, once `clear` has reset what a test leaves
+/// open, and what a format has no use for is reset: what becomes of zero in a format that has it, for instance.
+template <typename Clear>
+std::vector<CastPolicy> distinct_policies(const Format& format, const Clear& clear) {
+  std::vector<CastPolicy> policies;
+  std::vector<CastPolicy> seen;
+  for (const Profile& profile : profiles) {
+    CastPolicy key = profile.policy;
+    clear(key);
+    if (format.has_subnormals) {
+      key.zero = {};
+      key.smallest = {};
+    }
+    if (format.is_signed) key.negative = {};
+    if (format.has_nan()) key.missing_nan = {};
+    if (std::ranges::count(seen, key) != 0) continue;
+    seen.push_back(key);
+    policies.push_back(profile.policy);
+  }
+  return policies;
+}
+
+/// Every value, every midpoint, their neighbours in T, zeros, the ends of T's range; both signs. For double also the
+/// ties between float32 neighbours next to each of them, and what lies within an ulp of these: where going by way of
+/// float32 makes a difference.
 template <typename T>
 std::vector<T> boundary_inputs(const TableOracle& oracle) {
   std::vector<double> points = oracle.magnitudes();
@@ -145,6 +173,13 @@ std::vector<T> boundary_inputs(const TableOracle& oracle) {
       add(std::nextafter(once, toward));
     }
     add(x);
+    if constexpr (std::is_same_v<T, double>) {
+      const auto narrow = static_cast<float>(point);
+      for (const float toward : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+        const double tie = point + (static_cast<double>(std::nextafter(narrow, toward)) - point) / 2;
+        for (const double at : {std::nextafter(tie, infinity), tie, std::nextafter(tie, -infinity)}) add(at);
+      }
+    }
   }
   add(std::numeric_limits<T>::max());
   add(std::numeric_limits<T>::min());

@@ -10,8 +10,28 @@
 
 namespace fp8lab {
 
-/// Code of a NaN whose sign and fraction are those of `x`; the largest finite value where the format has no NaN.
-[[nodiscard]] FP8LAB_HD constexpr std::uint64_t nan_code(const Format& format, NanCode rule, const Unpacked& x) {
+/// Code of zero in a format that has none.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t missing_zero_code(const Format& format, ZeroCode rule) {
+  switch (rule) {
+    case ZeroCode::smallest: return 0;
+    case ZeroCode::second: return 1;
+    case ZeroCode::nan: return format.has_nan() ? format.magnitude_mask() : 0;
+  }
+  return 0;
+}
+
+/// Code of zero.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t zero_code(const Format& format, ZeroCode missing, bool negative) {
+  if (!format.has_subnormals) return missing_zero_code(format, missing);
+  return negative && format.specials != Specials::nan_at_negative_zero ? format.sign_mask() : 0;
+}
+
+/// Code of a NaN whose sign and fraction are those of `x`, by `rule`; where the format has none, by the policy.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t nan_code(const Format& format, const CastPolicy& policy, NanCode rule,
+                                                         const Unpacked& x) {
+  if (!format.has_nan() && policy.missing_nan == MissingNan::opposite_zero) {
+    return zero_code(format, policy.zero, !x.negative);
+  }
   if (rule == NanCode::largest) return format.max_code();
   switch (format.specials) {
     case Specials::nan_at_negative_zero: return format.sign_mask();
@@ -34,26 +54,14 @@ namespace fp8lab {
   return sign | format.magnitude_mask();
 }
 
-/// Code of zero in a format that has none.
-[[nodiscard]] FP8LAB_HD constexpr std::uint64_t missing_zero_code(const Format& format, ZeroCode rule) {
-  switch (rule) {
-    case ZeroCode::smallest: return 0;
-    case ZeroCode::second: return 1;
-    case ZeroCode::nan: return format.has_nan() ? format.magnitude_mask() : 0;
-  }
-  return 0;
-}
-
 /// Code of an unpacked number. `nan` says which NaN code a NaN gives, `random` decides stochastic rounding.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t encode(const Format& format, const CastPolicy& policy,
                                                        const Unpacked& x, NanCode nan, RandomBits random = {}) {
-  if (x.kind == Kind::nan) return nan_code(format, nan, x);
-  if (x.kind == Kind::zero) {
-    if (!format.has_subnormals) return missing_zero_code(format, policy.zero);
-    return x.negative && format.specials != Specials::nan_at_negative_zero ? format.sign_mask() : 0;
-  }
-  if (x.negative && !format.is_signed && policy.negative != NegativeInput::magnitude) {
-    return policy.negative == NegativeInput::nan && format.has_nan() ? format.magnitude_mask() : 0;
+  if (x.kind == Kind::nan) return nan_code(format, policy, nan, x);
+  if (x.kind == Kind::zero) return zero_code(format, policy.zero, x.negative);
+  if (x.negative && !format.is_signed) {
+    if (policy.negative == NegativeInput::nan) return format.has_nan() ? format.magnitude_mask() : 0;
+    if (policy.negative == NegativeInput::smallest && x.kind != Kind::infinite) return 0;
   }
   if (x.kind == Kind::infinite) return overflow_code(format, policy.infinity, x.negative && format.is_signed);
   Format shape = format;
@@ -61,7 +69,15 @@ namespace fp8lab {
   return round_pack(shape, policy, x.negative, x.exponent, x.significand, random);
 }
 
-/// Code of `x` in `format`, rounded once from x's own precision. Total: every input has a code.
+/// `x` rounded to float32: to nearest even, overflow to infinity; NaN keeps its sign and its topmost fraction bits.
+[[nodiscard]] FP8LAB_HD constexpr Unpacked round_to_float32(const Unpacked& x) {
+  constexpr Format own = binary32;
+  constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  return unpack(own, encode(own, ieee, x, NanCode::sign_and_payload));
+}
+
+/// Code of `x` in `format`, rounded once from x's own precision; doubles by way of float32 where the policy says so.
+/// Total: every input has a code.
 ///
 /// @tparam Source float, double, Half or BFloat16
 /// @param random counts where the policy's rounding is stochastic
@@ -69,8 +85,12 @@ namespace fp8lab {
 template <typename Source>
 [[nodiscard]] FP8LAB_HD constexpr std::uint32_t encode(const Format& format, const CastPolicy& policy, Source x,
                                                        RandomBits random = {}) {
-  const NanCode nan = std::is_same_v<Source, double> ? policy.nan_of_double : policy.nan;
-  return static_cast<std::uint32_t>(encode(format, policy, unpack(x), nan, random));
+  if constexpr (std::is_same_v<Source, double>) {
+    const Unpacked own = policy.float64_via_float32 ? round_to_float32(unpack(x)) : unpack(x);
+    return static_cast<std::uint32_t>(encode(format, policy, own, policy.nan_of_double, random));
+  } else {
+    return static_cast<std::uint32_t>(encode(format, policy, unpack(x), policy.nan, random));
+  }
 }
 
 /// Encodes every element of `in` to one byte of `out`, on `threads` threads; the result depends neither on them nor on

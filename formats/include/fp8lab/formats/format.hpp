@@ -47,6 +47,10 @@ struct Format {
   }
   [[nodiscard]] FP8LAB_HD constexpr bool has_infinity() const { return specials == Specials::ieee; }
   [[nodiscard]] FP8LAB_HD constexpr bool has_nan() const { return specials != Specials::none; }
+  /// Whether one code, and no other, is NaN, and the format has no infinity.
+  [[nodiscard]] FP8LAB_HD constexpr bool has_sole_nan() const {
+    return specials == Specials::nan_at_negative_zero || (specials == Specials::nan_at_all_ones && !is_signed);
+  }
   /// Code of +infinity. Precondition: has_infinity().
   [[nodiscard]] FP8LAB_HD constexpr std::uint64_t infinity_code() const {
     return magnitude_mask() & ~((std::uint64_t{1} << mantissa_bits) - 1);

@@ -34,9 +34,11 @@ struct RandomBits {
 
 /// What becomes of a value beyond the largest finite one.
 enum class Overflow : std::uint8_t {
-  saturate,     ///< the largest finite value, sign kept
-  to_special,   ///< infinity where the format has it, else NaN; sign kept
-  to_infinity,  ///< infinity where the format has it, else the largest finite value; sign kept
+  saturate,                 ///< the largest finite value, sign kept
+  to_special,               ///< infinity where the format has it, else NaN; sign kept
+  to_infinity,              ///< infinity where the format has it, else the largest finite value; sign kept
+  to_infinity_or_sole_nan,  ///< infinity where the format has it, else NaN where a single code means it (fnuz, E8M0),
+                            ///< else the largest finite value; sign kept
 };
 
 /// Which NaN code a NaN input gives.
@@ -47,6 +49,12 @@ enum class NanCode : std::uint8_t {
   sign_and_payload,   ///< sign kept, quieted, with the topmost fraction bits of the input where the format has several
                       ///< NaNs
   largest,            ///< no NaN but the largest finite value, sign dropped
+};
+
+/// What NaN becomes in a format that has none (FP6, FP4).
+enum class MissingNan : std::uint8_t {
+  largest,        ///< the largest finite value, sign dropped
+  opposite_zero,  ///< zero with the opposite sign
 };
 
 /// What zero becomes in a format that has none (E8M0).
@@ -65,8 +73,8 @@ enum class SmallestCode : std::uint8_t {
 /// What a negative value becomes in a format without a sign.
 enum class NegativeInput : std::uint8_t {
   magnitude,  ///< what its magnitude becomes
-  nan,        ///< NaN
-  smallest,   ///< the smallest value
+  nan,        ///< NaN, infinity too
+  smallest,   ///< the smallest value; infinity what it becomes without a sign
 };
 
 /// Everything a cast has to decide. Finite overflow is judged after rounding with an unbounded exponent; rounding modes
@@ -78,9 +86,13 @@ struct CastPolicy {
   Overflow infinity = Overflow::saturate;  ///< what an infinite input becomes
   NanCode nan = NanCode::positive_all_ones;
   NanCode nan_of_double = NanCode::sign_and_payload;  ///< the same for double inputs
+  MissingNan missing_nan = MissingNan::largest;
   ZeroCode zero = ZeroCode::smallest;
   SmallestCode smallest = SmallestCode::value;
   NegativeInput negative = NegativeInput::magnitude;
+  /// Whether doubles are rounded to float32 first, to nearest even with overflow to infinity, and from there by the
+  /// rules above. Otherwise they are rounded once.
+  bool float64_via_float32 = false;
 
   friend constexpr bool operator==(const CastPolicy&, const CastPolicy&) = default;
 };
@@ -92,9 +104,11 @@ struct Profile {
   std::string_view source;
 };
 
-// Measured: the ml_dtypes ones on ml_dtypes 0.6.0, the PyTorch ones on PyTorch 2.13.0 (CPU), the ONNX ones on the
-// reference evaluator of onnx 1.23.2, the CUDA ones on the host code of CUDA 13.0's headers. Those with e8m0 in their
-// name are what each does for MX scales, where no two agree; their rounding belongs to them.
+// A source begins with the package and the version on which the profile was measured: all halves and bfloat16s, and
+// every boundary, midpoint and neighbour in float32 and float64 (tests/python/test_profiles.py compares again, where
+// the package is there). What NVIDIA's and IEEE's do is exact: every source is rounded once. Packages that convert
+// float64 to float32 first have profiles that do so too. Profiles with e8m0 in their name are what each package does
+// for MX scales, where few agree; their rounding belongs to them.
 inline constexpr std::array profiles{
     Profile{.name = "cuda_satfinite",
             .policy = {.overflow = Overflow::saturate, .infinity = Overflow::saturate},
@@ -107,34 +121,49 @@ inline constexpr std::array profiles{
                        .infinity = Overflow::to_special,
                        .nan = NanCode::sign_quiet,
                        .nan_of_double = NanCode::sign_quiet,
+                       .missing_nan = MissingNan::opposite_zero,
                        .zero = ZeroCode::nan,
                        .smallest = SmallestCode::zero,
-                       .negative = NegativeInput::nan},
-            .source = "ml_dtypes astype, E8M0 included"},
+                       .negative = NegativeInput::nan,
+                       .float64_via_float32 = true},
+            .source = "ml_dtypes 0.6.0 astype, E8M0 included; 0.5.1 to 0.5.4 alike (0.5.0 rounds E8M0's ties to even)"},
     Profile{.name = "torch_2_13",
-            .policy = {.overflow = Overflow::to_infinity,
-                       .infinity = Overflow::to_infinity,
+            .policy = {.overflow = Overflow::to_infinity_or_sole_nan,
+                       .infinity = Overflow::to_infinity_or_sole_nan,
                        .nan = NanCode::sign_all_ones,
-                       .nan_of_double = NanCode::sign_all_ones},
-            .source = "PyTorch 2.13 Tensor.to(float8)"},
+                       .nan_of_double = NanCode::sign_all_ones,
+                       .smallest = SmallestCode::zero,
+                       .float64_via_float32 = true},
+            .source = "PyTorch 2.13.0 Tensor.to(float8), E8M0 included, on the CPU"},
     Profile{.name = "onnx_saturate",
             .policy = {.overflow = Overflow::saturate,
                        .infinity = Overflow::saturate,
                        .nan = NanCode::sign_quiet,
-                       .nan_of_double = NanCode::sign_quiet},
-            .source = "ONNX Cast, saturate = 1"},
+                       .nan_of_double = NanCode::sign_quiet,
+                       .missing_nan = MissingNan::opposite_zero,
+                       .float64_via_float32 = true},
+            .source =
+                "onnx 1.23.2 reference evaluator, Cast to FP8, FP6 and FP4, saturate = 1; 1.19 to 1.22 alike; for "
+                "E8M0 see e8m0_onnx_up and its kin"},
     Profile{.name = "onnx",
             .policy = {.overflow = Overflow::to_special,
                        .infinity = Overflow::to_special,
                        .nan = NanCode::sign_quiet,
-                       .nan_of_double = NanCode::sign_quiet},
-            .source = "ONNX Cast, saturate = 0"},
+                       .nan_of_double = NanCode::sign_quiet,
+                       .missing_nan = MissingNan::opposite_zero,
+                       .float64_via_float32 = true},
+            .source =
+                "onnx 1.23.2 reference evaluator, Cast to FP8, FP6 and FP4, saturate = 0; 1.19 to 1.22 alike; for "
+                "E8M0 see e8m0_onnx_up_nosat and its kin"},
     Profile{.name = "clamp_then_cast",
             .policy = {.overflow = Overflow::saturate,
                        .infinity = Overflow::saturate,
                        .nan = NanCode::sign_all_ones,
-                       .nan_of_double = NanCode::sign_all_ones},
-            .source = "clamp to the largest finite value, then PyTorch's cast, as torchao's saturated cast does"},
+                       .nan_of_double = NanCode::sign_all_ones,
+                       .float64_via_float32 = true},
+            .source =
+                "PyTorch 2.13.0 clamp to the largest finite value, in float32, then Tensor.to(float8), as torchao "
+                "0.18.0's saturated cast; a clamp in bfloat16 makes some NaNs negative, by their place"},
     Profile{.name = "ieee",
             .policy = {.overflow = Overflow::to_special,
                        .infinity = Overflow::to_special,
@@ -154,25 +183,61 @@ inline constexpr std::array profiles{
             .policy = {.rounding = Rounding::toward_zero,
                        .overflow = Overflow::to_special,
                        .infinity = Overflow::to_special},
-            .source = "CUDA 13.0 cuda_fp8.h, cudaRoundZero with __NV_NOSAT; ONNX Cast, round_mode = down"},
+            .source = "CUDA 13.0 cuda_fp8.h, cudaRoundZero with __NV_NOSAT"},
     Profile{.name = "e8m0_onnx_up",
-            .policy = {.rounding = Rounding::upward, .infinity = Overflow::to_special, .smallest = SmallestCode::zero},
-            .source = "ONNX Cast, round_mode = up, saturate = 1"},
+            .policy = {.rounding = Rounding::upward,
+                       .infinity = Overflow::to_special,
+                       .smallest = SmallestCode::zero,
+                       .float64_via_float32 = true},
+            .source = "onnx 1.23.2 reference evaluator, Cast, round_mode = up, saturate = 1; 1.22 alike (1.19 to 1.21 "
+                      "take some fractions for none)"},
+    Profile{.name = "e8m0_onnx_up_nosat",
+            .policy = {.rounding = Rounding::upward,
+                       .overflow = Overflow::to_special,
+                       .infinity = Overflow::to_special,
+                       .smallest = SmallestCode::zero,
+                       .float64_via_float32 = true},
+            .source = "onnx 1.23.2 reference evaluator, Cast, round_mode = up, saturate = 0; 1.22 alike (1.19 to 1.21 "
+                      "take some fractions for none)"},
     Profile{
-        .name = "e8m0_torch",
-        .policy = {.overflow = Overflow::to_special, .infinity = Overflow::to_special, .smallest = SmallestCode::zero},
-        .source = "PyTorch 2.13 Tensor.to(float8_e8m0fnu); ONNX Cast, round_mode = nearest"},
+        .name = "e8m0_onnx_down",
+        .policy = {.rounding = Rounding::toward_zero, .infinity = Overflow::to_special, .float64_via_float32 = true},
+        .source = "onnx 1.23.2 reference evaluator, Cast, round_mode = down, saturate = 1; 1.19 to 1.22 alike"},
+    Profile{.name = "e8m0_onnx_down_nosat",
+            .policy = {.rounding = Rounding::toward_zero,
+                       .overflow = Overflow::to_special,
+                       .infinity = Overflow::to_special,
+                       .float64_via_float32 = true},
+            .source = "onnx 1.23.2 reference evaluator, Cast, round_mode = down, saturate = 0; 1.19 to 1.22 alike"},
+    Profile{.name = "e8m0_onnx_nearest",
+            .policy = {.infinity = Overflow::to_special, .smallest = SmallestCode::zero, .float64_via_float32 = true},
+            .source = "onnx 1.23.2 reference evaluator, Cast, round_mode = nearest, saturate = 1; 1.19 to 1.22 alike"},
+    Profile{.name = "e8m0_onnx_nearest_nosat",
+            .policy = {.overflow = Overflow::to_special,
+                       .infinity = Overflow::to_special,
+                       .smallest = SmallestCode::zero,
+                       .float64_via_float32 = true},
+            .source = "onnx 1.23.2 reference evaluator, Cast, round_mode = nearest, saturate = 0; 1.19 to 1.22 alike"},
+    Profile{.name = "e8m0_torch",
+            .policy = {.overflow = Overflow::to_special,
+                       .infinity = Overflow::to_special,
+                       .smallest = SmallestCode::zero,
+                       .float64_via_float32 = true},
+            .source = "PyTorch 2.13.0 Tensor.to(float8_e8m0fnu), as torch_2_13 does"},
     Profile{.name = "e8m0_ml_dtypes_saturate",
-            .policy = {.infinity = Overflow::to_special, .zero = ZeroCode::nan, .negative = NegativeInput::smallest},
-            .source = "ml_dtypes float8.h, ConvertTo with saturation"},
-    Profile{
-        .name = "e8m0_deepgemm",
-        .policy = {.rounding = Rounding::upward,
-                   .nan = NanCode::largest,
-                   .nan_of_double = NanCode::largest,
-                   .zero = ZeroCode::second,
-                   .smallest = SmallestCode::zero},
-        .source = "DeepGEMM ceil_to_ue8m0: exponent field plus one where the fraction is not 0, clamped to 1 to 254"},
+            .policy = {.infinity = Overflow::to_special,
+                       .smallest = SmallestCode::zero,
+                       .negative = NegativeInput::smallest},
+            .source = "ml_dtypes 0.6.0 float8.h, ConvertTo with saturation, from float"},
+    Profile{.name = "e8m0_deepgemm",
+            .policy = {.rounding = Rounding::upward,
+                       .nan = NanCode::largest,
+                       .nan_of_double = NanCode::largest,
+                       .zero = ZeroCode::second,
+                       .smallest = SmallestCode::zero,
+                       .float64_via_float32 = true},
+            .source = "DeepGEMM at 38939a4, ceil_to_ue8m0: float32's exponent field plus one where the fraction is not "
+                      "0, clamped to 1 to 254"},
 };
 
 /// A rounding mode with its name.

@@ -58,7 +58,9 @@ struct Cut {
 /// Code of a value beyond every finite one, signed where the format is.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t overflow_code(const Format& format, Overflow overflow, bool negative) {
   const std::uint64_t sign = negative ? format.sign_mask() : 0;
-  if (overflow == Overflow::to_special || (overflow == Overflow::to_infinity && format.has_infinity())) {
+  const bool special = overflow == Overflow::to_special || (overflow != Overflow::saturate && format.has_infinity()) ||
+                       (overflow == Overflow::to_infinity_or_sole_nan && format.has_sole_nan());
+  if (special) {
     switch (format.specials) {
       case Specials::ieee: return sign | format.infinity_code();
       case Specials::nan_at_all_ones: return sign | format.magnitude_mask();
