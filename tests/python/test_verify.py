@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+import functools
+import importlib.util
 import json
 import os
 import pathlib
 import re
 import zlib
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import fp8lab
+from test_profiles import CASES
 
 ROOT = pathlib.Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "vectors" / "mma_sim.json"
@@ -41,43 +43,35 @@ def test_wrong_arguments_are_named():
 
 
 def packages():
-    """What each package makes of floats, by the format and the profile that say the same."""
-    casts = {
-        ("e4m3", "ml_dtypes"): lambda x: x.astype(ml_dtypes.float8_e4m3fn),
-        ("e5m2", "ml_dtypes"): lambda x: x.astype(ml_dtypes.float8_e5m2),
-        ("e8m0", "ml_dtypes"): lambda x: x.astype(ml_dtypes.float8_e8m0fnu),
+    """What each package that is here makes of floats, by the format and the profile that say the same."""
+    return {
+        (name, profile): functools.partial(cast, name, **options)
+        for profile, package, cast, options, name in CASES
+        if importlib.util.find_spec(package)
     }
-    try:
-        import torch
-    except ImportError:
-        return casts
-    if torch.__version__ >= "2.13":
-        types = {("e4m3", "torch_2_13"): torch.float8_e4m3fn, ("e5m2", "torch_2_13"): torch.float8_e5m2,
-                 ("e8m0", "e8m0_torch"): torch.float8_e8m0fnu}  # fmt: skip
-        for key, dtype in types.items():
-            casts[key] = lambda x, dtype=dtype: torch.from_numpy(x).to(dtype).view(torch.uint8).numpy()
-    return casts
 
 
 def test_digests_are_crc32_of_codes_in_the_order_of_patterns():
     # Over all floats a digest takes a package half a minute (below); here is its rule, on the floats of one chunk.
     x = (np.arange(1 << 20, dtype=np.uint32) + np.uint32(0x3F8 << 20)).view(np.float32)
     for (format, profile), cast in packages().items():
-        assert zlib.crc32(fp8lab.encode(x, format, profile=profile)) == zlib.crc32(cast(x).view(np.uint8))
+        assert zlib.crc32(fp8lab.encode(x, format, profile=profile)) == zlib.crc32(cast(x))
 
 
 @pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="all 2^32 floats: ./dev test --exhaustive")
 def test_the_packages_themselves_give_the_digests_that_are_kept():
-    kept = {tuple(row): int(crc, 16) for *row, crc in re.findall(
-        r'\{"(\w+)", "(\w+)", "(nearest_even)", 0x(\w+)\}', (ROOT / "experiments/src/cast_digests.hpp").read_text())}  # fmt: skip
-    crc = dict.fromkeys(packages(), 0)
+    rounding = {profile.name: profile.rounding for profile in fp8lab.profiles()}
+    kept = {(format, profile): int(crc, 16) for format, profile, mode, crc in re.findall(
+        r'\{"(\w+)", "(\w+)", "(\w+)", 0x(\w+)\}', (ROOT / "experiments/src/cast_digests.hpp").read_text())
+        if mode == rounding[profile]}  # fmt: skip
+    casts = packages()
+    crc = dict.fromkeys(casts, 0)
     for chunk in range(4096):
         x = (np.arange(1 << 20, dtype=np.uint32) + np.uint32(chunk << 20)).view(np.float32)
-        for key, cast in packages().items():
-            with np.errstate(all="ignore"):
-                crc[key] = zlib.crc32(cast(x).view(np.uint8), crc[key])
-    for (format, profile), value in crc.items():
-        assert value == kept[format, profile, "nearest_even"], (format, profile)
+        for key, cast in casts.items():
+            crc[key] = zlib.crc32(cast(x), crc[key])
+    for key, value in crc.items():
+        assert value == kept[key], key
 
 
 def test_tensor_cores_are_equal_on_every_target_and_to_mma_sim(tmp_path):
