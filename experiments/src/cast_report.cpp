@@ -180,7 +180,7 @@ struct JsonOfSource {
 
 Json json_of(const CastArguments& arguments) {
   Json json = std::visit(JsonOfSource{}, arguments.source);
-  json["formats"] = json["profiles"] = json["roundings"] = Json::array();
+  for (const char* list : {"roundings", "profiles", "formats"}) json[list] = Json::array();
   for (const ChosenFormat& format : arguments.formats) json["formats"].push_back(format.name);
   for (const ChosenProfile& profile : arguments.profiles) json["profiles"].push_back(profile.name);
   for (const Rounding rounding : arguments.roundings) json["roundings"].push_back(name_of(rounding));

@@ -13,19 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "command_line.hpp"
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/picture.hpp"
 #include "fp8lab/experiments/primer.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab::experiments {
-
-// Exit status; 0 is done.
-inline constexpr int bad_input = 2;
-inline constexpr int not_reproduced = 3;  // or not verified
-
-/// What a subcommand does once its options are parsed; gives the exit status.
-using Command = std::function<int()>;
 
 // Each adds its subcommand to `app`; where the user calls it, `chosen` becomes what it does.
 void add_primer(CLI::App& app, Command& chosen);

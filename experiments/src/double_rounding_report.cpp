@@ -45,13 +45,13 @@ std::string examples_text(const Chain& chain) {
 struct JsonOfInputs {
   Json operator()(const EveryFloat& every) const { return {{"low", every.low}, {"high", every.high}}; }
   Json operator()(const UniformDraws& draws) const {
-    return {{"uniform", {draws.low, draws.high}}, {"size", draws.size}, {"seed", draws.seed}};
+    return {{"uniform", std::vector{draws.low, draws.high}}, {"size", draws.size}, {"seed", draws.seed}};
   }
 };
 
 Json json_of(const DoubleRoundingArguments& arguments) {
   Json json = std::visit(JsonOfInputs{}, arguments.inputs);
-  json["formats"] = json["via"] = json["via_roundings"] = Json::array();
+  for (const char* list : {"via_roundings", "via", "formats"}) json[list] = Json::array();
   for (const ChosenFormat& format : arguments.formats) json["formats"].push_back(format.name);
   for (const ChosenFormat& via : arguments.vias) json["via"].push_back(via.name);
   for (const Rounding rounding : arguments.via_roundings) json["via_roundings"].push_back(name_of(rounding));

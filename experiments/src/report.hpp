@@ -3,16 +3,14 @@
 #pragma once
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "fp8lab/experiments/provenance.hpp"
 #include "fp8lab/reference/histogram.hpp"
+#include "json.hpp"
 
 namespace fp8lab::experiments {
-
-using Json = nlohmann::ordered_json;
 
 /// printf into a string of at most 511 characters.
 template <typename... Args>
@@ -70,8 +68,6 @@ inline constexpr int json_schema = 1;
 }
 
 /// As a file's content. What is not UTF-8, in a file name perhaps, is replaced; what is no number becomes null.
-[[nodiscard]] inline std::string text_of(const Json& json) {
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
-}
+[[nodiscard]] inline std::string text_of(const Json& json) { return json.text() + '\n'; }
 
 }  // namespace fp8lab::experiments

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <hwy/aligned_allocator.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <vector>
 
+#include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "multiplier.hpp"
@@ -96,13 +96,11 @@ class Packed {
         steps_(depth_ / count(operand.model().products_per_step)),
         block_(operand.block()),
         blocks_(block_ == 0 ? 0 : depth_ / block_),
-        values_(hwy::AllocateAligned<Value>(std::max<std::size_t>(tiles * depth_ * width, 1))),
-        exponents_(hwy::AllocateAligned<Exponent>(std::max<std::size_t>(tiles * depth_ * width, 1))),
+        values_(tiles * depth_ * width),
+        exponents_(tiles * depth_ * width, absent_exponent_of<Exponent>),
         grids_(tiles * steps_ * width, no_grid),
         scales_(tiles * blocks_ * width),
         scale_exponents_(tiles * blocks_ * width, absent_exponent_of<std::int16_t>) {
-    std::fill_n(values_.get(), tiles * depth_ * width, Value{0});
-    std::fill_n(exponents_.get(), tiles * depth_ * width, absent_exponent_of<Exponent>);
     for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k));
     if (operand.has_byte_table()) {
       for (std::size_t code = 0; code < 256; ++code) of_byte_[code] = Element<Value, Exponent>(operand.of_byte(code));
@@ -135,7 +133,7 @@ class Packed {
     const std::size_t element = (tile * depth_ + instruction * k_) * width_;
     const std::size_t step = (tile * steps_ + instruction * count(model.steps)) * width_;
     const std::size_t block = blocks_ == 0 ? 0 : (tile * blocks_ + instruction * k_ / block_) * width_;
-    return {values_.get() + element, exponents_.get() + element, grids_.data() + step, scales_.data() + block,
+    return {values_.data() + element, exponents_.data() + element, grids_.data() + step, scales_.data() + block,
             scale_exponents_.data() + block};
   }
 
@@ -164,8 +162,8 @@ class Packed {
 
   const FactorReader& operand_;
   std::size_t k_, width_, depth_, steps_, block_, blocks_;
-  hwy::AlignedFreeUniquePtr<Value[]> values_;
-  hwy::AlignedFreeUniquePtr<Exponent[]> exponents_;
+  std::vector<Value, LineAllocator<Value>> values_;
+  std::vector<Exponent, LineAllocator<Exponent>> exponents_;
   std::vector<std::int16_t> grids_;
   std::vector<double> scales_;
   std::vector<std::int16_t> scale_exponents_;

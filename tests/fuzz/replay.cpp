@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target over the files of a directory, as a test that needs no fuzzer.
+// Runs a fuzz target over the files of a directory, as a test that needs no fuzzer. With clang, `./dev fuzz` puts
+// libFuzzer in the place of this.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fuzz target: any bytes as a tensor file. What may come out is one of the two announced errors, in one clean line,
-// or a tensor whose elements can all be read. tests/fuzz/corpus is replayed by ctest; libFuzzer goes on from there:
-//
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
-//     -I experiments/include -I formats/include tests/fuzz/tensor_file.cpp
-//     experiments/src/{npy,safetensors,tensor_file}.cpp -o build/fuzz_tensor_file
-//   mkdir -p build/corpus
-//   build/fuzz_tensor_file -max_total_time=300 -rss_limit_mb=512 -max_len=500 build/corpus tests/fuzz/corpus
+// or a tensor whose elements can all be read.
 #include "fp8lab/experiments/tensor_file.hpp"
 
 #include <algorithm>

@@ -9,10 +9,14 @@
 namespace fp8lab {
 
 /// A stream into a string that writes numbers with a point and without grouping, whatever std::locale::global() the
-/// program has: a plain std::ostringstream takes that locale.
+/// program has: a plain std::ostringstream takes that locale. It throws std::bad_alloc where memory runs out: a plain
+/// one then leaves out what comes, and says nothing.
 class TextStream : public std::ostringstream {
  public:
-  TextStream() { imbue(std::locale::classic()); }
+  TextStream() {
+    imbue(std::locale::classic());
+    exceptions(std::ios_base::badbit);
+  }
 };
 
 /// The same for reading a string.

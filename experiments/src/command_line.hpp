@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+namespace fp8lab::experiments {
+
+// Exit status; 0 is done.
+inline constexpr int bad_input = 2;
+inline constexpr int not_reproduced = 3;  // or not verified
+
+/// What a subcommand does once its options are parsed; gives the exit status.
+using Command = std::function<int()>;
+
+/// What the arguments ask for, help and the version too; nothing is done or read yet. Throws std::invalid_argument, or
+/// what CLI11 throws, where they ask for nothing that there is.
+[[nodiscard]] Command command_of(int argc, const char* const* argv);
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fuzz target: any bytes as the name of everything that has one. What may come out is the thing or
+// std::invalid_argument.
+#include <cstdint>
+#include <stdexcept>
+#include <string_view>
+
+#include "fp8lab/experiments/accumulate.hpp"
+#include "fp8lab/experiments/chosen.hpp"
+#include "fp8lab/experiments/dot.hpp"
+#include "fp8lab/experiments/primer.hpp"
+#include "fp8lab/experiments/scaling.hpp"
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/targets.hpp"
+#include "fp8lab/reference/gemm.hpp"
+#include "fp8lab/reference/quantize.hpp"
+
+namespace {
+
+using namespace fp8lab;
+using namespace fp8lab::experiments;
+
+/// Calls all of them.
+template <typename... Find>
+void look_up(std::string_view name, const Find&... find) {
+  const auto one = [&](const auto& each) {
+    try {
+      static_cast<void>(each(name));
+    } catch (const std::invalid_argument&) {
+    }
+  };
+  (one(find), ...);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view name(reinterpret_cast<const char*>(data), size);
+  look_up(name, find_format, find_profile, find_rounding, find_recipe, find_axis, find_just_in_time_rule, find_mx_rule,
+          find_block_rule, find_e8m0_edges, find_nan_in_amax, find_direction, find_delayed_version, find_fp8_format,
+          find_amax_compute_algo, find_scale_order, find_c_entry, find_distribution, find_model, find_zero_rule);
+  look_up(
+      name, choose_format, choose_profile, choose_rounding, choose_recipe, choose_delayed, choose_factor_draws,
+      find_primer_model, find_stream_kind, operand_format,
+      [](std::string_view text) { return parse_codes(e4m3, text); },
+      [](std::string_view text) { return parse_codes(binary32, text); });
+  return 0;
+}
