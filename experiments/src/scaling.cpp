@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 
+#include "band.hpp"
 #include "fp8lab/experiments/chosen.hpp"
 #include "fp8lab/experiments/delayed.hpp"
 #include "fp8lab/formats/bulk.hpp"
@@ -102,37 +103,50 @@ struct Measured {
   ScalingStep step{no_number, no_number, no_number};
 };
 
-void measure(const Quantized& q, std::span<const float> x, MeasuredScaling& into, Measured& measured) {
-  // 1. What comes back, the codes, and the scales of blocks.
+/// Adds rows from `row` on; the blocks among those of `scales` that are clipped go into `clipped`.
+void measure_band(const Quantized& band, std::size_t row, std::span<const float> x, const BlockScales& scales,
+                  std::vector<bool>& clipped, MeasuredScaling& into, Measured& measured) {
+  // 1. What comes back, and the codes.
   std::vector<float> back(x.size());
-  dequantize(q, back);
+  dequantize(band, back);
   std::vector<std::uint8_t> unpacked;
-  std::span<const std::uint8_t> codes = q.codes;
-  if (q.format.bits() == 4) {
+  std::span<const std::uint8_t> codes = band.codes;
+  if (band.format.bits() == 4) {
     unpacked.resize(x.size());
-    unpack_pairs(q.codes, unpacked);
+    unpack_pairs(band.codes, unpacked);
     codes = unpacked;
   }
-  const BlockScales scales(q);
-  const double largest = decode(q.format, static_cast<std::uint32_t>(q.format.max_code()));
-  std::vector<bool> clipped(scales.values.size());
+  const double largest = decode(band.format, static_cast<std::uint32_t>(band.format.max_code()));
   // 2. Errors, all in double.
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::size_t block = scales.index(i / q.columns, i % q.columns);
+    const std::size_t block = scales.index(row + i / band.columns, i % band.columns);
     const double scale_inv = scales.values[block];
     const auto value = static_cast<double>(x[i]);
     const auto result = static_cast<double>(back[i]);
     const double scaled = value / scale_inv;
     measured.totals.add(result, value);
     into.relative_error.add(relative_error(result, value));
-    into.ulp_error.add(ulp_error(decode(q.format, codes[i]), scaled, q.format));
+    into.ulp_error.add(ulp_error(decode(band.format, codes[i]), scaled, band.format));
     if (!std::isfinite(value) || !std::isfinite(scaled) || value == 0) continue;
     if (result == 0) {
       ++measured.step.underflows;
-    } else if (cast_outcome(q.format, Rounding::nearest_even, scaled) == Outcome::saturated) {
+    } else if (cast_outcome(band.format, Rounding::nearest_even, scaled) == Outcome::saturated) {
       ++measured.step.saturated;
     }
     if (is_clipped(scaled, scale_inv, largest)) clipped[block] = true;
+  }
+}
+
+void measure(const Quantized& q, std::span<const float> x, MeasuredScaling& into, Measured& measured) {
+  constexpr std::size_t elements_a_band = std::size_t{1} << 18;
+  const BlockScales scales(q);
+  std::vector<bool> clipped(scales.values.size());
+  const std::size_t most = rows_of_bands({&q}, elements_a_band);
+  Quantized band;
+  for (std::size_t row = 0; row < q.rows; row += most) {
+    const std::size_t rows = std::min(most, q.rows - row);
+    take_band(q, row, rows, band);
+    measure_band(band, row, x.subspan(row * q.columns, rows * q.columns), scales, clipped, into, measured);
   }
   into.blocks += clipped.size();
   into.clipped_blocks += static_cast<std::uint64_t>(std::ranges::count(clipped, true));
@@ -261,10 +275,15 @@ std::vector<Runner> runners_of(const ScalingArguments& arguments) {
 }
 
 void round_to_bfloat16(std::span<const float> x, std::vector<float>& out) {
-  std::vector<std::uint16_t> words(x.size());
-  encode(bfloat16, profiles[0].policy, x, words);
+  constexpr std::size_t most = std::size_t{1} << 16;
+  std::vector<std::uint16_t> words;
   out.resize(x.size());
-  std::ranges::transform(words, out.begin(), [](std::uint16_t word) { return decode(bfloat16, word); });
+  for (std::size_t first = 0; first < x.size(); first += most) {
+    const std::size_t count = std::min(most, x.size() - first);
+    words.resize(count);
+    encode(bfloat16, profiles[0].policy, x.subspan(first, count), words);
+    decode(bfloat16, std::span<const std::uint16_t>(words), std::span(out).subspan(first, count));
+  }
 }
 
 }  // namespace

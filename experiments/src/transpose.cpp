@@ -6,8 +6,11 @@
 #include <iterator>
 #include <limits>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
+#include "band.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
@@ -19,7 +22,7 @@ namespace fp8lab::experiments {
 namespace {
 
 constexpr std::size_t elements_a_part = 1 << 16;  // fixed, so that sums never depend on threads
-constexpr std::size_t parts_a_call = 64;
+constexpr std::size_t elements_a_band = elements_a_part * 32;
 
 void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   std::vector<std::string> names;
@@ -34,50 +37,59 @@ void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   }
 }
 
-/// The matrix in one direction: codes and scales, the values they stand for, and each element's scale.
+/// The matrix in one direction: all of its codes and scales, and of a band of rows the values they stand for and each
+/// element's scale.
 struct Copy {
-  explicit Copy(std::size_t size) : values(size), scales(size) {}
-
   Quantized q;
+  Quantized band;
   std::vector<float> values;
   std::vector<float> scales;  ///< what the element's code is multiplied with on dequantize
 };
 
-/// The scales of a copy's elements: what they would be if all codes were the smallest normal number, over that, which
+/// The scales of a band's elements: what they would be if all codes were the smallest normal number, over that, which
 /// is a power of two.
 void spread_scales(Copy& copy, int threads) {
   const Format& format = copy.q.format;
   const auto code = static_cast<std::uint8_t>(1U << static_cast<unsigned>(format.mantissa_bits));
   const auto stored = static_cast<std::uint8_t>(format.bits() == 4 ? code * 0x11U : code);  // two a byte
-  AlignedBytes codes(copy.q.codes.size(), stored);
-  codes.swap(copy.q.codes);
-  dequantize(copy.q, copy.scales, threads);
-  codes.swap(copy.q.codes);
+  std::ranges::fill(copy.band.codes, stored);
+  dequantize(copy.band, copy.scales, threads);
   const float value = decode(format, code);
   std::ranges::transform(copy.scales, copy.scales.begin(), [&](float x) { return x / value; });
 }
 
-/// Makes a copy of `values`, which has rows x columns of them.
-template <typename T>
-void make_copy(std::span<const T> values, const Matrix& matrix, const Recipe& recipe, Direction direction, int threads,
-               Copy& copy) {
-  quantize(values, matrix.rows, matrix.columns, recipe, direction, copy.q, {.threads = threads});
-  dequantize(copy.q, copy.values, threads);
+/// Makes rows [first, first + rows) the band of a copy.
+void load_band(std::size_t first, std::size_t rows, int threads, Copy& copy) {
+  take_band(copy.q, first, rows, copy.band);
+  copy.values.resize(rows * copy.q.columns);
+  copy.scales.resize(rows * copy.q.columns);
+  dequantize(copy.band, copy.values, threads);
   spread_scales(copy, threads);
-}
-void make_copy(const Matrix& matrix, const Recipe& recipe, Direction direction, int threads, Copy& copy) {
-  if (matrix.bfloats.empty()) return make_copy(matrix.values, matrix, recipe, direction, threads, copy);
-  make_copy(matrix.bfloats, matrix, recipe, direction, threads, copy);
 }
 
 /// The three copies that are compared.
 struct Copies {
-  explicit Copies(std::size_t size) : rowwise(size), original(size), requantized(size) {}
-
   Copy rowwise;
   Copy original;
   Copy requantized;
+  std::vector<float> room;  ///< for all elements in float32: halves widened, then what the rowwise copy gives back
+  std::vector<float> band;  ///< the matrix's own
 };
+
+/// Quantizes the matrix, or what `room` has of it where that is widened.
+void quantize_matrix(const Matrix& matrix, const Recipe& recipe, Direction direction, int threads, Copies& copies,
+                     Quantized& out) {
+  std::visit(
+      [&]<typename T>(std::span<const T> values) {
+        if constexpr (std::is_same_v<T, Half>) {
+          quantize(std::span<const float>(copies.room), matrix.rows, matrix.columns, recipe, direction, out,
+                   {.threads = threads});
+        } else {
+          quantize(values, matrix.rows, matrix.columns, recipe, direction, out, {.threads = threads});
+        }
+      },
+      matrix.values);
+}
 
 bool are_same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
@@ -90,7 +102,9 @@ bool is_beyond(double x, float scale, const Format& format, double largest) {
 
 /// Counts what became of element i, whose value is x.
 void count_element(double x, const Copies& copies, std::size_t i, double largest, TransposeCounts& counts) {
-  const auto& [rowwise, original, requantized] = copies;
+  const Copy& rowwise = copies.rowwise;
+  const Copy& original = copies.original;
+  const Copy& requantized = copies.requantized;
   const Format& format = original.q.format;
   counts.transposed_differ += are_same(rowwise.values[i], original.values[i]) ? 0 : 1;
   counts.values_differ += are_same(requantized.values[i], original.values[i]) ? 0 : 1;
@@ -137,21 +151,34 @@ void measure_elements(std::span<const float> values, const Copies& copies, std::
   }
 }
 
-/// The same on threads, part by part; parts are merged in their order. Calls step(share) now and then.
+/// The same of a band, on threads, part by part; parts are merged in their order.
+void measure_band(const Copies& copies, int threads, MeasuredTranspose& into) {
+  const std::size_t size = copies.band.size();
+  const std::size_t parts = (size + elements_a_part - 1) / elements_a_part;
+  std::vector<MeasuredTranspose> measured(parts, MeasuredTranspose(into.recipe));
+  parallel_for(parts, threads, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) {
+      const std::size_t from = i * elements_a_part;
+      measure_elements(copies.band, copies, from, std::min(from + elements_a_part, size), measured[i]);
+    }
+  });
+  for (const MeasuredTranspose& part : measured) into.merge(part);
+}
+
+/// The same of all, band by band. Calls step(share) now and then.
 template <typename Step>
-void measure_matrix(std::span<const float> values, const Copies& copies, int threads, MeasuredTranspose& into,
-                    const Step& step) {
-  const std::size_t parts = (values.size() + elements_a_part - 1) / elements_a_part;
-  for (std::size_t begin = 0; begin < parts; begin += parts_a_call) {
-    std::vector<MeasuredTranspose> measured(std::min(parts_a_call, parts - begin), MeasuredTranspose(into.recipe));
-    parallel_for(measured.size(), threads, [&](std::size_t first, std::size_t last) {
-      for (std::size_t i = first; i < last; ++i) {
-        const std::size_t from = (begin + i) * elements_a_part;
-        measure_elements(values, copies, from, std::min(from + elements_a_part, values.size()), measured[i]);
-      }
-    });
-    for (const MeasuredTranspose& part : measured) into.merge(part);
-    step(static_cast<double>(begin + measured.size()) / static_cast<double>(parts));
+void measure_matrix(const Matrix& matrix, int threads, Copies& copies, MeasuredTranspose& into, const Step& step) {
+  const std::size_t band =
+      rows_of_bands({&copies.rowwise.q, &copies.original.q, &copies.requantized.q}, elements_a_band);
+  for (std::size_t first = 0; first < matrix.rows; first += band) {
+    const std::size_t rows = std::min(band, matrix.rows - first);
+    for (Copy* copy : {&copies.rowwise, &copies.original, &copies.requantized}) {
+      load_band(first, rows, threads, *copy);
+    }
+    copies.band.resize(rows * matrix.columns);
+    matrix.widen(first * matrix.columns, copies.band);
+    measure_band(copies, threads, into);
+    step(static_cast<double>(first + rows) / static_cast<double>(matrix.rows));
   }
 }
 
@@ -175,18 +202,20 @@ template <typename Step>
 MeasuredTranspose measure_recipe(const ChosenRecipe& recipe, const Matrix& matrix, int threads, Copies& copies,
                                  const Step& step) {
   MeasuredTranspose measured(recipe);
+  if (matrix.type == ElementType::float16) matrix.widen(0, copies.room);
   try {
-    make_copy(matrix, recipe.recipe, Direction::rowwise, threads, copies.rowwise);
+    quantize_matrix(matrix, recipe.recipe, Direction::rowwise, threads, copies, copies.rowwise.q);
     step(0.2);
-    make_copy(matrix, recipe.recipe, Direction::columnwise, threads, copies.original);
+    quantize_matrix(matrix, recipe.recipe, Direction::columnwise, threads, copies, copies.original.q);
     step(0.4);
   } catch (const std::invalid_argument& error) {
     refuse(recipe.name, ": ", error.what());
   }
-  make_copy(std::span<const float>(copies.rowwise.values), matrix, recipe.recipe, Direction::columnwise, threads,
-            copies.requantized);
+  dequantize(copies.rowwise.q, copies.room, threads);
+  quantize(std::span<const float>(copies.room), matrix.rows, matrix.columns, recipe.recipe, Direction::columnwise,
+           copies.requantized.q, {.threads = threads});
   step(0.6);
-  measure_matrix(matrix.values, copies, threads, measured, [&](double share) { step(0.6 + 0.4 * share); });
+  measure_matrix(matrix, threads, copies, measured, [&](double share) { step(0.6 + 0.4 * share); });
   measured.counts.codes_differ = differing_codes(copies.original.q, copies.requantized.q);
   return measured;
 }
@@ -248,7 +277,8 @@ TransposeResult run_transpose(const TransposeArguments& arguments, const Progres
   check_recipes(arguments.recipes);
   const Matrix matrix = matrix_of(arguments.source, arguments.threads, progress);
   TransposeResult result{arguments, matrix.description, matrix.type, matrix.rows, matrix.columns, {}};
-  Copies copies(matrix.values.size());
+  Copies copies;
+  copies.room.resize(matrix.rows * matrix.columns);
   for (std::size_t i = 0; i < arguments.recipes.size(); ++i) {
     result.recipes.push_back(measure_recipe(arguments.recipes[i], matrix, arguments.threads, copies, [&](double share) {
       const double done = static_cast<double>(i) + share;

@@ -17,9 +17,9 @@ namespace {
 constexpr std::uint64_t most_of_a_matrix = std::uint64_t{1} << 27;
 
 /// Sizes that are left: no dimension is empty, and all of it fits.
-void check_dimensions(std::uint64_t rows, std::uint64_t columns) {
+void check_dimensions(const std::string& what, std::uint64_t rows, std::uint64_t columns) {
   if (rows != 0 && columns != 0 && rows <= most_of_a_matrix && columns <= most_of_a_matrix / rows) return;
-  refuse("a matrix must have from 1 to 2^27 elements, not ", rows, " x ", columns);
+  refuse(what, " must have from 1 to 2^27 elements, not ", rows, " x ", columns);
 }
 
 std::string matrix_text(const Matrix& matrix) {
@@ -33,18 +33,6 @@ std::string dimensions_text(const std::vector<std::uint64_t>& shape) {
   std::string text = "(";
   for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return text + (shape.size() == 1 ? ",)" : ")");
-}
-
-/// Makes `values` the matrix's: float32 as they are, bfloat16 as such, halves widened.
-void hold(std::span<const float> values, Matrix& matrix) { matrix.values = values; }
-void hold(std::span<const BFloat16> values, Matrix& matrix) {
-  for (const BFloat16 x : values) matrix.room.push_back(decode(bfloat16, x.bits));
-  matrix.values = matrix.room;
-  matrix.bfloats = values;
-}
-void hold(std::span<const Half> values, Matrix& matrix) {
-  for (const Half x : values) matrix.room.push_back(decode(binary16, x.bits));
-  matrix.values = matrix.room;
 }
 
 /// Where and how often to multiply.
@@ -88,22 +76,22 @@ Matrix matrix_from(const MatrixDraws& draws, int threads, const Progress& progre
   if (draws.rows < 1 || draws.columns < 1) {
     refuse("rows and columns must be 1 or more, not ", draws.rows, " and ", draws.columns);
   }
-  check_dimensions(static_cast<std::uint64_t>(draws.rows), static_cast<std::uint64_t>(draws.columns));
+  check_dimensions("a matrix", static_cast<std::uint64_t>(draws.rows), static_cast<std::uint64_t>(draws.columns));
   check_outliers("outlier_rows", draws.outlier_rows, draws.rows);
   check_outliers("outlier_columns", draws.outlier_columns, draws.columns);
   Matrix matrix;
   matrix.rows = static_cast<std::size_t>(draws.rows);
   matrix.columns = static_cast<std::size_t>(draws.columns);
   // 2. Values.
-  matrix.room.resize(matrix.rows * matrix.columns);
-  draw_values(draws, threads, progress, matrix.room);
+  auto& room = matrix.room.emplace<std::vector<float>>(matrix.rows * matrix.columns);
+  draw_values(draws, threads, progress, room);
   for_each_outlier(draws.outlier_rows, matrix.rows, [&](std::size_t row, float factor) {
-    for (std::size_t j = 0; j < matrix.columns; ++j) matrix.room[row * matrix.columns + j] *= factor;
+    for (std::size_t j = 0; j < matrix.columns; ++j) room[row * matrix.columns + j] *= factor;
   });
   for_each_outlier(draws.outlier_columns, matrix.columns, [&](std::size_t column, float factor) {
-    for (std::size_t i = 0; i < matrix.rows; ++i) matrix.room[i * matrix.columns + column] *= factor;
+    for (std::size_t i = 0; i < matrix.rows; ++i) room[i * matrix.columns + column] *= factor;
   });
-  matrix.values = matrix.room;
+  matrix.values = std::span<const float>(room);
   // 3. Words.
   std::string& text = matrix.description = matrix_text(matrix) + " drawn with seed ";
   text += std::to_string(draws.seed) + " from " + std::string(draws.distribution.name);
@@ -111,17 +99,25 @@ Matrix matrix_from(const MatrixDraws& draws, int threads, const Progress& progre
   return matrix;
 }
 
-/// A file's elements, row-major.
+/// Reads a file's elements, row-major, which are of T.
 template <typename T>
-std::vector<T> elements_of(TensorFile& file, std::size_t rows, std::size_t columns) {
-  std::vector<T> stored(rows * columns);
-  file.read(0, std::span<T>(stored));
-  if (!file.fortran_order()) return stored;
-  std::vector<T> ordered(stored.size());
-  for (std::size_t i = 0; i < rows; ++i) {
-    for (std::size_t j = 0; j < columns; ++j) ordered[i * columns + j] = stored[j * rows + i];
+void read_elements(TensorFile& file, Matrix& matrix) {
+  const std::size_t rows = matrix.rows;
+  const std::size_t columns = matrix.columns;
+  auto& room = matrix.room.emplace<std::vector<T>>(rows * columns);
+  matrix.values = std::span<const T>(room);
+  if (!file.fortran_order()) return file.read(0, std::span<T>(room));
+  // Some columns at a time, and so no second copy of all.
+  std::vector<T> piece;
+  const std::size_t most = std::max<std::size_t>(1, (std::size_t{1} << 20) / rows);
+  for (std::size_t first = 0; first < columns; first += most) {
+    const std::size_t count = std::min(most, columns - first);
+    piece.resize(count * rows);
+    file.read(first * rows, std::span<T>(piece));
+    for (std::size_t i = 0; i < rows; ++i) {
+      for (std::size_t j = 0; j < count; ++j) room[i * columns + first + j] = piece[j * rows + i];
+    }
   }
-  return ordered;
 }
 
 Matrix matrix_from(const StoredTensor& stored, int /*threads*/, const Progress& /*progress*/) {
@@ -130,23 +126,15 @@ Matrix matrix_from(const StoredTensor& stored, int /*threads*/, const Progress& 
   if (file.shape().size() != 2) {
     refuse(name, ": a tensor must have two dimensions, and this one has shape ", dimensions_text(file.shape()));
   }
-  check_dimensions(file.shape()[0], file.shape()[1]);
+  check_dimensions(name + ": a matrix", file.shape()[0], file.shape()[1]);
   Matrix matrix;
   matrix.type = file.type();
   matrix.rows = static_cast<std::size_t>(file.shape()[0]);
   matrix.columns = static_cast<std::size_t>(file.shape()[1]);
   switch (file.type()) {
-    case ElementType::float32:
-      matrix.room = elements_of<float>(file, matrix.rows, matrix.columns);
-      matrix.values = matrix.room;
-      break;
-    case ElementType::bfloat16:
-      matrix.bfloat_room = elements_of<BFloat16>(file, matrix.rows, matrix.columns);
-      hold(std::span<const BFloat16>(matrix.bfloat_room), matrix);
-      break;
-    case ElementType::float16:
-      hold(std::span<const Half>(elements_of<Half>(file, matrix.rows, matrix.columns)), matrix);
-      break;
+    case ElementType::float32: read_elements<float>(file, matrix); break;
+    case ElementType::bfloat16: read_elements<BFloat16>(file, matrix); break;
+    case ElementType::float16: read_elements<Half>(file, matrix); break;
     case ElementType::float64:
     case ElementType::uint8:
       refuse(name, " holds ", name_of(file.type()), "; float32, float16 and bfloat16 are quantized");
@@ -157,7 +145,7 @@ Matrix matrix_from(const StoredTensor& stored, int /*threads*/, const Progress& 
 }
 
 Matrix matrix_from(const MatrixArray& array, int /*threads*/, const Progress& /*progress*/) {
-  check_dimensions(array.rows, array.columns);
+  check_dimensions("a matrix", array.rows, array.columns);
   Matrix matrix;
   matrix.rows = array.rows;
   matrix.columns = array.columns;
@@ -169,7 +157,7 @@ Matrix matrix_from(const MatrixArray& array, int /*threads*/, const Progress& /*
         if constexpr (std::is_same_v<T, double>) {
           refuse("values are float64; float32, float16 and bfloat16 are quantized");
         } else {
-          hold(values, matrix);
+          matrix.values = values;
         }
         if (std::is_same_v<T, Half>) matrix.type = ElementType::float16;
         if (std::is_same_v<T, BFloat16>) matrix.type = ElementType::bfloat16;
@@ -180,6 +168,18 @@ Matrix matrix_from(const MatrixArray& array, int /*threads*/, const Progress& /*
 }
 
 }  // namespace
+
+void Matrix::widen(std::size_t first, std::span<float> out) const {
+  std::visit(
+      [&]<typename T>(std::span<const T> all) {
+        std::ranges::transform(all.subspan(first, out.size()), out.begin(), [](T x) {
+          if constexpr (std::is_same_v<T, Half>) return decode(binary16, x.bits);
+          if constexpr (std::is_same_v<T, BFloat16>) return decode(bfloat16, x.bits);
+          if constexpr (std::is_same_v<T, float>) return x;
+        });
+      },
+      values);
+}
 
 Matrix matrix_of(const MatrixSource& source, int threads, const Progress& progress) {
   return std::visit([&](const auto& one) { return matrix_from(one, threads, progress); }, source);

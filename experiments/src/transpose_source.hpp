@@ -4,23 +4,24 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "fp8lab/experiments/transpose.hpp"
 
 namespace fp8lab::experiments {
 
-/// A matrix in memory, row-major. Moves, but is not copied: spans are of its own vectors.
+/// A matrix in memory, row-major. Moves, but is not copied: the span is of its own vectors.
 struct Matrix {
   std::string description;  ///< where it is from, in words and one line
   ElementType type = ElementType::float32;
   std::size_t rows = 0;
   std::size_t columns = 0;
-  std::span<const float> values;      ///< as they are, or widened
-  std::span<const BFloat16> bfloats;  ///< the same where they are bfloat16, else empty
+  std::variant<std::span<const float>, std::span<const BFloat16>, std::span<const Half>> values;  ///< as they are
+  std::variant<std::vector<float>, std::vector<BFloat16>, std::vector<Half>> room;  ///< where they lie, unless held
 
-  std::vector<float> room;  ///< what the spans need
-  std::vector<BFloat16> bfloat_room;
+  /// Elements first to first + out.size(), in float32.
+  void widen(std::size_t first, std::span<float> out) const;
 
   Matrix() = default;
   Matrix(Matrix&&) = default;

@@ -205,7 +205,7 @@ void add_files(const fs::path& work, bool is_long, std::vector<Run>& runs) {
 
 void add_tensors(const fs::path& work, bool is_long, std::vector<Run>& runs) {
   const auto path = [&](const char* name) { return (work / name).string(); };
-  const std::uint64_t rows = is_long ? 32768 : 1024;
+  const std::uint64_t rows = is_long ? 32768 : 2048;
   const std::uint64_t columns = 4096;
   const double seconds = is_long ? 600 : 20;
   sparse_safetensors(path("b.safetensors"), "BF16", rows, columns, 2);
@@ -217,9 +217,18 @@ void add_tensors(const fs::path& work, bool is_long, std::vector<Run>& runs) {
     const double mib = bytes_an_element * static_cast<double>(rows * columns) / (1 << 20);
     runs.push_back({std::move(arguments), 0, "", static_cast<long>(mib) + besides, seconds});
   };
-  // The bounds that cast.hpp gives, and what the program takes besides.
+  // The bounds that transpose.hpp, scaling.hpp and cast.hpp give, and what the program takes besides.
+  const std::vector<std::string> transpose{"transpose", "--quiet", "--recipes",
+                                           is_long ? "te_mxfp8,te_nvfp4,te_current_scaling" : "te_mxfp8", "--file"};
+  const std::vector<std::string> scaling{"scaling",   "--quiet", "--recipes", "te_mxfp8,te_nvfp4",
+                                         "--delayed", "max:8",   "--files"};
+  add(transpose, "b.safetensors", 9.3, 80);
+  add(scaling, "b.safetensors", 6.5, 50);
   add({"cast", "--quiet", "--formats", "e4m3", "--file"}, "b.safetensors", 0, 60);
   if (!is_long) return;
+  add(transpose, "h.npy", 9.3, 80);
+  add(transpose, "f.npy", 11.3, 80);
+  add(scaling, "d.npy", 6.5, 50);
   add({"cast", "--quiet", "--formats", "e4m3,e5m2", "--file"}, "d.npy", 0, 60);
 }
 
