@@ -3,17 +3,22 @@
 
 #include <chrono>
 #include <ctime>
-#include <fstream>
+#include <stdexcept>
+#include <string>
 
 #include "build_facts.hpp"
+#include "stored_file.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
 std::string cpu_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  try {
+    FileStream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);) {
+      if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    }
+  } catch (const std::runtime_error&) {  // there is none on this system
   }
   return "unknown";
 }

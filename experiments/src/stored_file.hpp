@@ -48,11 +48,14 @@ class StoredFile {
   int descriptor_ = -1;
 };
 
-/// A stored file as a stream that can seek; 64 KiB of it are in memory.
+/// A stored file as a stream that can seek; 64 KiB of it are in memory. Reading throws as StoredFile does, and
+/// std::bad_alloc, where other streams would only stop.
 class FileStream final : public std::istream {
  public:
-  /// Throws as StoredFile does.
-  explicit FileStream(const std::filesystem::path& path) : std::istream(nullptr), buffer_(path) { rdbuf(&buffer_); }
+  explicit FileStream(const std::filesystem::path& path) : std::istream(nullptr), buffer_(path) {
+    rdbuf(&buffer_);
+    exceptions(std::ios_base::badbit);
+  }
 
  private:
   class Buffer final : public std::streambuf {
