@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <concepts>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <variant>
@@ -16,6 +15,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/targets.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "random_words.hpp"
 #include "vector_decode.hpp"
 #include "vector_encode.hpp"
@@ -24,7 +24,7 @@ namespace fp8lab {
 namespace {
 
 [[noreturn]] void refuse_code(const Format& format, std::string_view name, std::size_t index, unsigned code) {
-  std::ostringstream reason;
+  TextStream reason;
   reason << std::hex << std::uppercase << "element " << std::dec << index << std::hex << " of " << name << " is "
          << code << " (hexadecimal); codes of " << format_name(format) << " have " << std::dec << format.bits()
          << " bits: 0 to " << std::hex << ((1U << format.bits()) - 1);

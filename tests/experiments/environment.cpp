@@ -13,7 +13,7 @@
 #include <functional>
 #include <locale>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <numeric>
 #include <span>
 #include <sstream>
 #include <string>
@@ -288,13 +288,13 @@ std::string cast(const std::vector<T>& x) {
 
 std::string decoded() {
   std::string all;
-  std::vector<std::uint8_t> codes(256);
-  for (std::size_t i = 0; i < 256; ++i) codes[i] = static_cast<std::uint8_t>(i);
   for (const NamedFormat& named : byte_formats()) {
-    std::vector<float> out(256);
+    std::vector<std::uint8_t> codes(std::size_t{1} << named.format.bits());
+    std::iota(codes.begin(), codes.end(), std::uint8_t{0});
+    std::vector<float> out(codes.size());
     decode(named.format, codes, out);
     std::vector<float> single;
-    for (std::uint32_t i = 0; i < 256; ++i) single.push_back(decode(named.format, i));
+    for (const std::uint8_t code : codes) single.push_back(decode(named.format, code));
     all += bytes(out, single, overflow_from(named.format));
   }
   return all;
