@@ -6,6 +6,7 @@
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/stochastic.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "fp8lab/reference/representable.hpp"
 #include "module.hpp"
 
@@ -267,6 +268,12 @@ NamedOrOwnFormat named_or_own(const Format& format) {
 void bind_casts(py::module_& module) {
   bind_formats(module);
   bind_profiles(module);
+  module.def(
+      "refuse_name",
+      [](const std::string& kind, const std::string& name, const std::vector<std::string>& known) {
+        refuse_name(kind, name, std::vector<std::string_view>(known.begin(), known.end()));
+      },
+      py::arg("kind"), py::arg("name"), py::arg("known"));
   module.def("roundings", [] {
     std::vector<std::string> names;
     for (const NamedRounding& named : named_roundings) names.emplace_back(named.name);
@@ -287,11 +294,19 @@ void bind_casts(py::module_& module) {
              py::arg("threads"));
   module.def(
       "pack_pairs",
-      [](const Array<std::uint8_t>& codes, Array<std::uint8_t> out) { pack_pairs(view(codes), mutable_view(out)); },
+      [](const Array<std::uint8_t>& codes, Array<std::uint8_t> out) {
+        const auto bytes = mutable_view(out);
+        const py::gil_scoped_release release;
+        pack_pairs(view(codes), bytes);
+      },
       py::arg("codes").noconvert(), py::arg("out").noconvert());
   module.def(
       "unpack_pairs",
-      [](const Array<std::uint8_t>& packed, Array<std::uint8_t> out) { unpack_pairs(view(packed), mutable_view(out)); },
+      [](const Array<std::uint8_t>& packed, Array<std::uint8_t> out) {
+        const auto codes = mutable_view(out);
+        const py::gil_scoped_release release;
+        unpack_pairs(view(packed), codes);
+      },
       py::arg("packed").noconvert(), py::arg("out").noconvert());
 }
 

@@ -16,6 +16,8 @@
 #include "fp8lab/experiments/transpose.hpp"
 #include "fp8lab/experiments/verify_casts.hpp"
 #include "fp8lab/experiments/verify_tensor_cores.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -29,7 +31,7 @@ void writing(const Write& write) {
   try {
     write();
   } catch (const std::runtime_error& error) {
-    PyErr_SetString(PyExc_OSError, error.what());
+    PyErr_SetString(PyExc_OSError, one_line(error.what()).c_str());
     throw py::error_already_set();
   }
 }
@@ -43,17 +45,31 @@ using Out = std::optional<std::string>;
 template <typename Run>
 Report report(const Out& out, const std::vector<std::string>& names, const Run& run) {
   if (out) writing([&] { check_writable(*out, names); });
-  const auto result = [&] {
+  Report told;
+  Files files;
+  {
     const py::gil_scoped_release release;
-    return run([](double /*share*/) { check_signals(); });
-  }();
+    const auto result = run(Progress{});
+    told = {to_json(result), report_of(result, {})};
+    if (out) files = files_of(result);
+  }
   if (out) {
     writing([&] {
       const py::gil_scoped_release release;
-      write_files(*out, files_of(result), check_signals);
+      write_files(*out, files, [] { checkpoint(); });
     });
   }
-  return {to_json(result), report_of(result, {})};
+  return told;
+}
+
+/// What choose(text) gives, or its message after the name of the argument.
+template <typename Choose>
+auto choose_for(const char* argument, const std::string& text, const Choose& choose) {
+  try {
+    return choose(text);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string(argument) + ": " + error.what());
+  }
 }
 
 std::vector<ChosenFormat> chosen(const std::vector<NamedOrOwnFormat>& formats) {
@@ -79,7 +95,7 @@ auto reading(const Run& run) {
     return run();
   } catch (const std::runtime_error& error) {
     const py::gil_scoped_acquire gil;
-    PyErr_SetString(PyExc_OSError, error.what());
+    PyErr_SetString(PyExc_OSError, one_line(error.what()).c_str());
     throw py::error_already_set();
   }
 }
@@ -283,12 +299,13 @@ ScalingArguments scaling_arguments(const std::vector<std::pair<std::string, std:
   ScalingArguments arguments;
   arguments.recipes.clear();
   for (const auto& [name, own] : recipes) {
-    arguments.recipes.push_back(own ? ChosenRecipe{name, own->recipe} : choose_recipe(name));
+    arguments.recipes.push_back(own ? ChosenRecipe{name, own->recipe} : choose_for("recipes", name, choose_recipe));
   }
   arguments.delayed.clear();
   for (const auto& entry : delayed) {
     const auto* text = std::get_if<std::string>(&entry);
-    arguments.delayed.push_back(text != nullptr ? choose_delayed(*text) : std::get<Delayed>(entry));
+    arguments.delayed.push_back(text != nullptr ? choose_for("delayed", *text, choose_delayed)
+                                                : std::get<Delayed>(entry));
   }
   arguments.pass = backward ? Pass::backward : Pass::forward;
   arguments.bfloat16 = bfloat16;
@@ -404,8 +421,9 @@ void bind_experiments(py::module_& module) {
       "primer",
       [](std::uint64_t seed, int sms, const std::string& mma, long long in_features, long long out_features,
          long long rows, float scale_x, float scale_w, int threads, const Out& out) {
-        const PrimerArguments arguments{
-            seed, sms, find_primer_model(mma), in_features, out_features, rows, scale_x, scale_w, threads};
+        const PrimerArguments arguments{seed,        sms,          choose_for("mma", mma, find_primer_model),
+                                        in_features, out_features, rows,
+                                        scale_x,     scale_w,      threads};
         return report(out, primer_files(), [&](const Progress& progress) { return run_primer(arguments, progress); });
       },
       py::arg("seed"), py::arg("sms"), py::arg("mma"), py::arg("in_features"), py::arg("out_features"), py::arg("rows"),

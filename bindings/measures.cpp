@@ -5,6 +5,8 @@
 #include <tuple>
 #include <variant>
 
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "fp8lab/reference/errors.hpp"
 #include "fp8lab/reference/histogram.hpp"
 #include "module.hpp"
@@ -26,7 +28,7 @@ Bins bins_of(const std::string& kind, double low, double high, int count, const 
   if (kind == "log") return LogBins{low, high, count};
   if (kind == "binade") return BinadeBins{binade_of(low), binade_of(high)};
   if (kind == "code") return CodeBins{format.format};
-  throw std::invalid_argument("unknown bins '" + kind + "'; known: linear, log, binade, code");
+  throw std::invalid_argument("unknown bins " + in_quotes(kind) + "; known: linear, log, binade, code");
 }
 
 /// Adds values; where `input` is given, its casts to `format` decide what is counted as underflow or saturation.
@@ -37,13 +39,37 @@ void add_values(Histogram& histogram, const Array<double>& values, const py::obj
   const Rounding mode = find_rounding(rounding);
   if (input.is_none()) {
     const py::gil_scoped_release release;
-    for (const double value : all) histogram.add(value);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      checkpoint(i);
+      histogram.add(all[i]);
+    }
     return;
   }
   const auto inputs = py::cast<Array<float>>(input);
   const auto sources = view(inputs);
   const py::gil_scoped_release release;
-  for (std::size_t i = 0; i < all.size(); ++i) histogram.add(all[i], cast_outcome(target, mode, sources[i]));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    checkpoint(i);
+    histogram.add(all[i], cast_outcome(target, mode, sources[i]));
+  }
+}
+
+/// error(actual, reference) of every pair, as an array of their shape; of two numbers as one.
+template <typename Error>
+py::object errors_of(const Array<double>& actual, const Array<double>& reference, const Error& error) {
+  const auto a = view(actual);
+  const auto r = view(reference);
+  if (actual.ndim() == 0) return py::float_(error(a[0], r[0]));
+  Array<double> out(std::vector<py::ssize_t>(actual.shape(), actual.shape() + actual.ndim()));
+  const auto results = mutable_view(out);
+  {
+    const py::gil_scoped_release release;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      checkpoint(i);
+      results[i] = error(a[i], r[i]);
+    }
+  }
+  return out;
 }
 
 /// What a Histogram is made of again: the arguments of its constructor, and its counts.
@@ -130,7 +156,10 @@ void bind_measures(py::module_& module) {
             const auto a = view(actual);
             const auto r = view(reference);
             const py::gil_scoped_release release;
-            for (std::size_t i = 0; i < a.size(); ++i) totals.add(a[i], r[i]);
+            for (std::size_t i = 0; i < a.size(); ++i) {
+              checkpoint(i);
+              totals.add(a[i], r[i]);
+            }
           },
           py::arg("actual").noconvert(), py::arg("reference").noconvert())
       .def("_state", py::overload_cast<const ErrorTotals&>(&state_of))
@@ -150,15 +179,23 @@ void bind_measures(py::module_& module) {
         return "<fp8lab.ErrorTotals of " + std::to_string(totals.count) + " pairs, and " +
                std::to_string(totals.not_finite) + " not finite>";
       });
-  module.def("absolute_error", py::vectorize(&absolute_error), py::arg("actual"), py::arg("reference"));
-  module.def("relative_error", py::vectorize(&relative_error), py::arg("actual"), py::arg("reference"));
+  const auto elementwise = [&](const char* name, double (*error)(double, double)) {
+    module.def(
+        name,
+        [error](const Array<double>& actual, const Array<double>& reference) {
+          return errors_of(actual, reference, error);
+        },
+        py::arg("actual").noconvert(), py::arg("reference").noconvert());
+  };
+  elementwise("absolute_error", &absolute_error);
+  elementwise("relative_error", &relative_error);
   module.def(
       "ulp_error",
       [](const Array<double>& actual, const Array<double>& reference, const std::optional<OwnFormat>& format) {
         const Format f = format ? format->format : binary32;
-        return py::vectorize([f](double a, double r) { return ulp_error(a, r, f); })(actual, reference);
+        return errors_of(actual, reference, [f](double a, double r) { return ulp_error(a, r, f); });
       },
-      py::arg("actual"), py::arg("reference"), py::arg("format"));
+      py::arg("actual").noconvert(), py::arg("reference").noconvert(), py::arg("format"));
 }
 
 }  // namespace fp8lab::bindings

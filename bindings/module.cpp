@@ -7,27 +7,28 @@
 
 #include "fp8lab/experiments/provenance.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 
 namespace fp8lab::bindings {
+namespace {
 
+/// Lets Ctrl-C through, whoever has the GIL.
 void check_signals() {
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-namespace {
-
 /// function(*positional, **named) in the environment in which results are defined. In C++, so that no signal comes
-/// between entering and leaving it.
+/// between entering and leaving it. What is long of it is ended by Ctrl-C, with a KeyboardInterrupt.
 py::object call(const py::object& function, const py::tuple& positional, const py::dict& named) {
-  const fp8lab::DefaultEnvironment environment;
+  const DefaultEnvironment environment;
+  const Interruptible scope(check_signals);
   PyObject* result = PyObject_Call(function.ptr(), positional.ptr(), named.ptr());
   if (result == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(result);
 }
 
 }  // namespace
-
 }  // namespace fp8lab::bindings
 
 PYBIND11_MODULE(_core, module) {

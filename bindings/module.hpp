@@ -75,9 +75,6 @@ void with_source(const py::array& x, const std::string& source, const Run& run) 
   run(view_as<BFloat16>(words));
 }
 
-/// A progress callback for work that runs without the GIL: lets Ctrl-C through.
-void check_signals();
-
 void bind_casts(py::module_& module);
 void bind_random(py::module_& module);
 void bind_delayed(py::module_& module);

@@ -63,8 +63,7 @@ GemmOptions gemm_options(float scale_a, float scale_b, float scale_out, int prom
           .c_enters = find_c_entry(c_enters),
           .bias = view(bias),
           .zero_rule = find_zero_rule(zero_rule),
-          .threads = threads,
-          .progress = [](double /*share*/) { check_signals(); }};
+          .threads = threads};
 }
 
 void gemm_array(const MmaModel& model, const Operands& left, const Operands& right, Array<float> out,

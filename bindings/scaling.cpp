@@ -241,7 +241,10 @@ void bind_scaling(py::module_& module) {
     module.def(
         name,
         [function](const Array<std::uint8_t>& scales, std::size_t rows, std::size_t columns) {
-          const std::vector<std::uint8_t> bytes = function(view(scales), rows, columns);
+          const std::vector<std::uint8_t> bytes = [&] {
+            const py::gil_scoped_release release;
+            return function(view(scales), rows, columns);
+          }();
           return py::array_t<std::uint8_t>(static_cast<py::ssize_t>(bytes.size()), bytes.data());
         },
         py::arg("scales").noconvert(), py::arg("rows"), py::arg("columns"));

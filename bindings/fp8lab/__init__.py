@@ -6,7 +6,8 @@
 array([ 42, 126, 126], dtype=uint8)
 
 ``formats()``, ``profiles()``, ``models()``, ``recipes()``, ``distributions()`` and ``delayed_versions()`` list what there is; ``str()`` of each
-entry explains it.
+entry explains it. A whole number may be a float without a fraction, such as 1e6. Ctrl-C ends a call that takes long within half a second
+of work.
 """
 
 import sys

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import operator
+import os
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,42 +28,88 @@ _CODE_DTYPES = {
 }
 _SOURCES = ("float32", "float64", "float16", "bfloat16")
 
+_MOST_ENTRIES = 4096  # of a list of names or numbers
+_PIECE = 2**22  # elements that NumPy copies at a time
+
 Array = np.ndarray[Any, np.dtype[Any]]
+_Entry = TypeVar("_Entry")
+_Found = TypeVar("_Found")
+
+#: More threads than that help nobody; C++ has the same limit.
+MOST_THREADS = 1024
 
 
-def _from_torch(x: Any) -> tuple[Array, str]:
+def _from_torch(x: Any, argument: str) -> tuple[Array, str]:
     """A torch tensor as (array, dtype name); 16-bit and 8-bit floats that NumPy lacks come as words."""
     torch: Any = sys.modules["torch"]
-    x = x.detach().cpu()
     name = str(x.dtype).removeprefix("torch.")
-    if name == "bfloat16":
-        return x.view(torch.int16).numpy().view(np.uint16), name
-    if name in _CODE_DTYPES:
-        return x.view(torch.uint8).numpy(), name
-    return x.numpy(), name
+    try:
+        x = x.detach().cpu()
+        if name == "bfloat16":
+            return x.view(torch.int16).numpy().view(np.uint16), name
+        if name in _CODE_DTYPES:
+            return x.view(torch.uint8).numpy(), name
+        return x.numpy(), name
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        kind = f"{name} of layout {x.layout} on device {x.device}"
+        raise TypeError(f"{argument} must be a dense torch tensor with values, not {kind}") from error
+
+
+def _is_torch_tensor(x: Any) -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and issubclass(type(x), torch.Tensor)
 
 
 def as_array(x: Any, argument: str) -> tuple[Array, str]:
     """``x`` as an array and the name of its element type; types that NumPy lacks come as unsigned words."""
-    if type(x).__module__.partition(".")[0] == "torch":
-        return _from_torch(x)
+    if _is_torch_tensor(x):
+        return _from_torch(x, argument)
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{argument} must not be a masked array: fill or compress it first")
     try:
         array = np.asarray(x)
-    except ValueError as error:
-        raise ValueError(f"{argument} is no array: {error}") from None
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:  # of numpy, or of what x does when it is asked
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{argument} must be an array, or nested lists of equal lengths, not {kind_of(x)}") from error
     name = array.dtype.name if array.dtype.isnative else array.dtype.str
     if name == "bfloat16":
         return array.view(np.uint16), name
     if name in _CODE_DTYPES:
         return array.view(np.uint8), name
-    return array, name
+    return array, short(name)
 
 
-def _contiguous(array: Array) -> Array:
+def fill(out: Array, array: Array) -> None:
+    """``out[...] = array``, in pieces, between which Ctrl-C comes through."""
+    if out.size <= _PIECE:
+        out[...] = array
+        return
+    axis = int(np.argmax(out.shape))
+    before, middle = (slice(None),) * axis, out.shape[axis] // 2
+    for part in (slice(0, middle), slice(middle, None)):
+        fill(out[(*before, part)], array[(*before, part)])
+
+
+def empty(shape: tuple[int, ...] | list[int], dtype: Any) -> Array:
+    """A new array, not yet filled; MemoryError where none is so large."""
+    try:
+        return np.empty(shape, dtype)
+    except ValueError:
+        raise MemoryError from None
+
+
+def copied(array: Array, dtype: Any = None) -> Array:
+    """A C-contiguous copy, of another element type if given."""
+    out = empty(array.shape, array.dtype if dtype is None else dtype)
+    fill(out, array)
+    return out
+
+
+def contiguous(array: Array) -> Array:
     """``array`` itself where C++ can read it in place, else a C-contiguous, aligned copy."""
-    return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    return array if array.flags.c_contiguous and array.flags.aligned else copied(array)
 
 
 def as_floats(x: Any, argument: str) -> tuple[Array, str]:
@@ -70,7 +119,7 @@ def as_floats(x: Any, argument: str) -> tuple[Array, str]:
         raise TypeError(f"{argument} must be {', '.join(_SOURCES[:-1])} or {_SOURCES[-1]}, not {name}")
     if name == "float16":
         array = array.view(np.uint16)
-    return _contiguous(array), name
+    return contiguous(array), name
 
 
 def carried_format(dtype: str) -> Format | None:
@@ -89,12 +138,12 @@ def as_codes(x: Any, argument: str, format: str | Format | None, format_argument
     if carried is not None:
         if wanted is not None and wanted != carried:
             raise ValueError(f"{format_argument} is {wanted.name}, and {argument} is {carried.name} by its element type, {name}")
-        return _contiguous(array), carried
+        return contiguous(array), carried
     format = _core.find_format("e4m3") if wanted is None else wanted
     if name != code_dtype(format).name:
         own = "" if format.bits > 8 else f" or one of {', '.join(_CODE_DTYPES)}"
         raise TypeError(f"{argument} must be {code_dtype(format).name} codes{own}, not {name}")
-    return _contiguous(array), format
+    return contiguous(array), format
 
 
 def as_bytes(x: Any, argument: str) -> tuple[Array, Format | None]:
@@ -103,18 +152,20 @@ def as_bytes(x: Any, argument: str) -> tuple[Array, Format | None]:
     carried = carried_format(name)
     if carried is None and name != "uint8":
         raise TypeError(f"{argument} must be uint8 codes or one of {', '.join(_CODE_DTYPES)}, not {name}")
-    return _contiguous(array), carried
+    return contiguous(array), carried
 
 
 def as_doubles(x: Any, argument: str) -> Array:
     """A C-contiguous array of real numbers, converted to float64."""
     array, name = as_array(x, argument)
     if name == "bfloat16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+        values = empty(array.shape, np.float32)
+        _core.decode(contiguous(array), values, _core.find_format("bfloat16"), 1)
+        array = values
     elif array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or name in _CODE_DTYPES:
         raise TypeError(f"{argument} must hold real numbers, not {name}")
     with np.errstate(invalid="ignore"):  # a signalling NaN stays a NaN
-        return _contiguous(array.astype(np.float64, copy=False))
+        return contiguous(array) if array.dtype == np.float64 else copied(array, np.float64)
 
 
 def as_float32(x: Any, argument: str, shape: tuple[int, ...] | None = None) -> Array:
@@ -129,36 +180,129 @@ def as_floats_of(x: Any, argument: str, dtype: str, shape: tuple[int, ...] | Non
         raise TypeError(f"{argument} must be {dtype}, not {name}")
     if shape is not None and array.shape != shape:
         raise ValueError(f"{argument} must have shape {shape}, not {array.shape}")
-    return _contiguous(array)
+    return contiguous(array)
+
+
+def short(text: str, most: int = 80) -> str:
+    """Text of unknown origin for a message: one line of printable ASCII, and of what is long the beginning and the end."""
+    if len(text) > 4 * most:
+        text = text[: 2 * most] + text[-2 * most :]
+    line = "".join(c if c.isascii() and c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    head = (most - 3) * 2 // 3
+    return line if len(line) <= most else line[:head] + "..." + line[len(line) - (most - 3 - head) :]
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for a message: the name of its type."""
+    return short(str(type(value).__name__), 40)
+
+
+def number_text(value: int) -> str:
+    """A whole number for a message; of very large ones only how large."""
+    return str(value) if value.bit_length() <= 128 else f"a number of {value.bit_length()} bits"
 
 
 def check_int(value: Any, argument: str, low: int, high: int) -> int:
-    """``value`` as an int from ``low`` to ``high``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{argument} must be an int, not {type(value).__name__}")
-    if not low <= value <= high:
-        raise ValueError(f"{argument} must be from {low} to {high}, not {value}")
-    return int(value)
+    """``value`` as an int from ``low`` to ``high``: an int of Python or NumPy, or a float without a fraction, such as 1e6."""
+    is_float = isinstance(value, (float, np.floating))
+    if is_float and float(value).is_integer():
+        number = int(value)
+    elif is_float:
+        raise TypeError(f"{argument} must be an int, not {float(value)}")
+    elif isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{argument} must be an int, not {kind_of(value)}")
+    else:
+        try:
+            number = operator.index(value)
+        except Exception:  # it is none, or does what it likes when it is asked
+            raise TypeError(f"{argument} must be an int, not {kind_of(value)}") from None
+    if not low <= number <= high:
+        raise ValueError(f"{argument} must be from {number_text(low)} to {number_text(high)}, not {number_text(number)}")
+    return number
+
+
+def check_bool(value: Any, argument: str) -> bool:
+    """``value`` if it is True or False, also NumPy's."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{argument} must be a bool, not {kind_of(value)}")
+    return bool(value)
 
 
 def check_name(value: Any, argument: str, instead: str = "") -> str:
     """The name of something, a string; ``instead`` says what else the argument could be."""
     name = value.name if isinstance(value, MmaModel) else value
     if not isinstance(name, str):
-        raise TypeError(f"{argument} must be a name (str){instead}, not {type(value).__name__}")
+        raise TypeError(f"{argument} must be a name (str){instead}, not {kind_of(value)}")
     if not name.isprintable():
-        raise ValueError(f"{argument} must be a name of printable characters, not {name!r}")
+        raise ValueError(f"{argument} must be a name of printable characters, not '{short(name)}'")
     return name
+
+
+def check_choice(value: Any, argument: str, known: Sequence[str]) -> str:
+    """A name that is one of the known ones."""
+    name = check_name(value, argument)
+    if name not in known:
+        _core.refuse_name(argument, name, known)
+    return name
+
+
+def check_path(value: Any, argument: str) -> bytes:
+    """A path as the file system has it."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"{argument} must be a path, not {kind_of(value)}")
+    try:
+        path = os.fsencode(value)
+    except Exception as error:  # of what no file system can have, or of its own __fspath__
+        raise ValueError(f"{argument} must be a path that the file system can have, not {kind_of(value)}") from error
+    if b"\0" in path:
+        raise ValueError(f"{argument} must be a path without NUL")
+    return path
+
+
+def check_list(
+    values: Any, argument: str, entry: Callable[[Any, str], _Entry], single: tuple[type, ...] = ()
+) -> list[_Entry]:
+    """A list of checked entries; a string, one of the ``single`` types and what has no entries is a list of one."""
+    if isinstance(values, (str, bytes, *single)) or not isinstance(values, Iterable):
+        values = [values]
+    try:
+        entries = iter(values)
+    except Exception as error:  # of an array without dimensions
+        raise TypeError(f"{argument} must be a list, not {kind_of(values)}") from error
+    checked: list[_Entry] = []
+    for value in entries:
+        if len(checked) == _MOST_ENTRIES:
+            raise ValueError(f"{argument} must have at most {_MOST_ENTRIES} entries")
+        checked.append(entry(value, argument))
+    return checked
+
+
+def named(argument: str, find: Callable[..., _Found], *names: Any) -> _Found:
+    """What ``find`` finds of names; where it finds nothing, the message begins with the argument."""
+    try:
+        return find(*names)
+    except ValueError as error:
+        told = str(error)
+        raise ValueError(told if argument in told else f"{argument}: {told}") from None
+
+
+def check_threads(value: Any) -> int:
+    """The argument ``threads``."""
+    return check_int(value, "threads", 1, MOST_THREADS)
 
 
 def as_format(value: Any, argument: str) -> Format:
     """A format by name, or one that is given as it is."""
-    return value if isinstance(value, Format) else _core.find_format(check_name(value, argument, " or a Format"))
+    if isinstance(value, Format):
+        return value
+    return named(argument, _core.find_format, check_name(value, argument, " or a Format"))
 
 
 def as_profile(value: Any, argument: str) -> Profile:
     """A profile by name, or one that is given as it is."""
-    return value if isinstance(value, Profile) else _core.find_profile(check_name(value, argument, " or a Profile"))
+    if isinstance(value, Profile):
+        return value
+    return named(argument, _core.find_profile, check_name(value, argument, " or a Profile"))
 
 
 def code_dtype(format: Format) -> np.dtype[Any]:
@@ -169,7 +313,7 @@ def code_dtype(format: Format) -> np.dtype[Any]:
 def check_real(value: Any, argument: str) -> float:
     """``value`` as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{argument} must be a number, not {type(value).__name__}")
+        raise TypeError(f"{argument} must be a number, not {kind_of(value)}")
     try:
         return float(value)
     except OverflowError:
@@ -188,18 +332,18 @@ def apart(array: Array, out: Array) -> Array:
     elements; else a copy. Every function with an ``out`` passes its inputs through this. Both are C-contiguous.
     """
     same = array.ctypes.data == out.ctypes.data and array.itemsize == out.itemsize and array.nbytes == out.nbytes
-    return array.copy() if not same and np.may_share_memory(array, out) else array
+    return copied(array) if not same and np.may_share_memory(array, out) else array
 
 
 def output(out: Any, shape: tuple[int, ...], dtype: Any, argument: str = "out") -> Array:
     """``out`` if it can take the result as it is, or a new array where it is None."""
     dtype = np.dtype(dtype)
     if out is None:
-        return np.empty(shape, dtype)
+        return empty(shape, dtype)
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"{argument} must be a NumPy array, not {type(out).__name__}")
+        raise TypeError(f"{argument} must be a NumPy array, not {kind_of(out)}")
     if out.dtype != dtype:
-        raise TypeError(f"{argument} must be {dtype.name}, not {out.dtype.name if out.dtype.isnative else out.dtype.str}")
+        raise TypeError(f"{argument} must be {dtype.name}, not {short(out.dtype.name if out.dtype.isnative else out.dtype.str)}")
     if out.shape != shape:
         raise ValueError(f"{argument} must have shape {shape}, not {out.shape}")
     if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):

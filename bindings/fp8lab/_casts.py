@@ -16,16 +16,18 @@ from fp8lab._arrays import (
     as_format,
     as_profile,
     check_int,
-    check_name,
+    check_choice,
     check_real,
+    check_threads,
     check_unread,
     code_dtype,
+    contiguous,
+    copied,
+    fill,
     output,
 )
 from fp8lab._core import Format, Profile
 from fp8lab._values import equal
-
-_MOST_THREADS = 1024
 
 
 def formats() -> list[Format]:
@@ -52,13 +54,11 @@ def roundings() -> list[str]:
 
 
 def _rounding(value: Any, argument: str) -> str | None:
-    return None if value is None else check_name(value, argument)
+    return None if value is None else check_choice(value, argument, _core.roundings())
 
 
 def _random_bits(bits: Any, count: Any, sharing: str, size: int) -> tuple[Array | None, int | None]:
     """The random words as a flat contiguous array, and how many bits of each count."""
-    if sharing not in ("none", "ptx"):
-        raise ValueError(f"unknown random_sharing {sharing!r}; known: none, ptx")
     if bits is None:
         if count is not None or sharing != "none":
             raise ValueError("random_count and random_sharing need random_bits")
@@ -71,8 +71,7 @@ def _random_bits(bits: Any, count: Any, sharing: str, size: int) -> tuple[Array 
         raise ValueError(f"random_bits must have as many elements as x, {size}, not {words.size}")
     if sharing == "ptx" and count is not None:
         raise ValueError("random_count is fixed by random_sharing 'ptx'")
-    words = np.require(words, requirements=["C_CONTIGUOUS", "ALIGNED"])
-    return words, None if count is None else check_int(count, "random_count", 0, 8 * words.itemsize)
+    return contiguous(words), None if count is None else check_int(count, "random_count", 0, 8 * words.itemsize)
 
 
 def encode(
@@ -139,8 +138,8 @@ def encode(
     own = as_format(format, "format")
     policy = as_profile(profile, "profile")
     mode = _rounding(rounding, "rounding")
-    words, count = _random_bits(random_bits, random_count, check_name(random_sharing, "random_sharing"), array.size)
-    number = check_int(threads, "threads", 1, _MOST_THREADS)
+    words, count = _random_bits(random_bits, random_count, check_choice(random_sharing, "random_sharing", ("none", "ptx")), array.size)
+    number = check_threads(threads)
     result = output(out, array.shape, code_dtype(own))
     array = apart(array, result)
     if via is None:
@@ -227,7 +226,7 @@ def chain_differences(
         as_profile(via_profile, "via_profile"),
         _rounding(via_rounding, "via_rounding"),
         check_int(most, "most", 0, 2**31),
-        check_int(threads, "threads", 1, _MOST_THREADS),
+        check_threads(threads),
     )
     return ChainDifferences(array.size, count, np.asarray(indices, np.int64))
 
@@ -255,7 +254,9 @@ def pack_pairs(codes: Any, *, out: Array | None = None) -> Array:
         raise ValueError("codes must have at least one dimension")
     result = output(out, (*array.shape[:-1], (array.shape[-1] + 1) // 2), np.uint8)
     if array.shape[-1] % 2:
-        array = np.concatenate([array, np.zeros((*array.shape[:-1], 1), np.uint8)], axis=-1)
+        even = np.zeros((*array.shape[:-1], array.shape[-1] + 1), np.uint8)
+        fill(even[..., :-1], array)
+        array = even
     _core.pack_pairs(apart(array, result), result)
     return result
 
@@ -286,12 +287,12 @@ def unpack_pairs(packed: Any, count: int | None = None, *, out: Array | None = N
         raise ValueError("packed must have at least one dimension")
     most = 2 * array.shape[-1]
     number = most if count is None else check_int(count, "count", max(most - 1, 0), most)
-    array = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    array = contiguous(array)
     result = output(out, (*array.shape[:-1], number), np.uint8)
     room = result if number == most else np.empty((*array.shape[:-1], most), np.uint8)
     _core.unpack_pairs(apart(array, room), room)
     if room is not result:
-        result[...] = room[..., :number]
+        fill(result, room[..., :number])
     return result
 
 
@@ -321,7 +322,7 @@ def decode(codes: Any, format: str | Format | None = None, *, threads: int = 1, 
     """
     array, own = as_codes(codes, "codes", format)
     result = output(out, array.shape, np.float32)
-    _core.decode(apart(array, result), result, own, check_int(threads, "threads", 1, _MOST_THREADS))
+    _core.decode(apart(array, result), result, own, check_threads(threads))
     return result
 
 
@@ -376,6 +377,6 @@ def cast_to_representable(
         check_real(scale, "scale"),
         as_profile(profile, "profile"),
         _rounding(rounding, "rounding"),
-        check_int(threads, "threads", 1, _MOST_THREADS),
+        check_threads(threads),
     )
     return result

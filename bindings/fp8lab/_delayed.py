@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_float32, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_float32, check_choice, check_int, check_name, check_real, kind_of
 from fp8lab._core import DelayedVersion
 from fp8lab._values import Record, State, check_bool, equal, record, restorer, state
 
@@ -24,7 +24,10 @@ def delayed_versions() -> list[DelayedVersion]:
 
 def as_version(value: Any, argument: str) -> str:
     """The name of a version, or of one that is given as it is."""
-    return value.name if isinstance(value, DelayedVersion) else check_name(value, argument, " or a DelayedVersion")
+    if isinstance(value, DelayedVersion):
+        return value.name
+    check_name(value, argument, " or a DelayedVersion")
+    return check_choice(value, argument, [version.name for version in _core.delayed_versions()])
 
 
 def as_amax(value: Any, argument: str) -> float:
@@ -111,15 +114,13 @@ class Delayed(Record):
 
     def _recipe(self) -> _core.DelayedRecipe:
         algo = self.amax_compute_algo
-        if not isinstance(self.reduce_amax, bool):
-            raise TypeError(f"reduce_amax must be a bool, not {type(self.reduce_amax).__name__}")
         return _core.DelayedRecipe(
             check_int(self.margin, "margin", -_MOST, _MOST),
             check_int(self.interval, "interval", -_MOST, _MOST),
             check_name(self.fp8_format, "fp8_format"),
             check_int(self.amax_history_len, "amax_history_len", 1, _LONGEST),
             None if callable(algo) else check_name(algo, "amax_compute_algo", " or a function"),
-            self.reduce_amax,
+            check_bool(self.reduce_amax, "reduce_amax"),
             self.override_linear_precision,
             as_version(self.version, "version"),
         )
@@ -153,9 +154,8 @@ class AmaxHistory:
 
     def __init__(self, recipe: Delayed, *, backward: bool = False) -> None:
         if not isinstance(recipe, Delayed):
-            raise TypeError(f"recipe must be a Delayed, not {type(recipe).__name__}")
-        if not isinstance(backward, bool):
-            raise TypeError(f"backward must be a bool, not {type(backward).__name__}")
+            raise TypeError(f"recipe must be a Delayed, not {kind_of(recipe)}")
+        backward = check_bool(backward, "backward")
         self._begin(recipe, backward, _core.AmaxHistory(recipe._recipe(), backward))
 
     def _begin(self, recipe: Delayed, backward: bool, core: _core.AmaxHistory) -> None:
@@ -296,4 +296,7 @@ def reduced_amax(of_ranks: Any) -> float:
     TypeError, ValueError
         For other types, and for none.
     """
-    return _core.reduced_amax(as_float32(of_ranks, "of_ranks").reshape(-1))
+    amaxes = as_float32(of_ranks, "of_ranks").reshape(-1)
+    if amaxes.size == 0:
+        raise ValueError("of_ranks must have at least one amax")
+    return _core.reduced_amax(amaxes)

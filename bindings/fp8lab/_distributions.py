@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_format, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_format, check_int, check_name, check_real, named
 from fp8lab._core import Distribution, Format
 
 
@@ -21,7 +21,7 @@ def as_distribution(value: Any, argument: str) -> Distribution:
     """A distribution by name, or one that is given as it is."""
     if isinstance(value, Distribution):
         return value
-    return _core.find_distribution(check_name(value, argument, " or a Distribution"))
+    return named(argument, _core.find_distribution, check_name(value, argument, " or a Distribution"))
 
 
 def distributions() -> list[Distribution]:

@@ -5,18 +5,47 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from fp8lab import _core
+from fp8lab._arrays import short
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
+_MOST = 300  # characters of a message
+
 #: The special methods of a class that compute or write text; other underscored names are nobody's entry.
 _SPECIAL = ("__init__", "__str__", "__repr__", "__eq__", "__copy__", "__deepcopy__", "__reduce__", "__getstate__", "__setstate__")
+
+
+def _is_own(error: BaseException) -> bool:
+    """Whether it comes from this package or what that called in C++, and not from a function of the user's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or os.path.dirname(trace.tb_frame.f_code.co_filename) == os.path.dirname(__file__)
+
+
+def _readable(error: Exception, function: str) -> Exception:
+    """``error``, or one of its kind that says what was wrong in a line of at most 300 characters: the last net below all checks."""
+    if not _is_own(error):
+        return error
+    if isinstance(error, MemoryError):
+        return MemoryError(f"{function} needs more memory than there is")
+    text = str(error)
+    signature = re.search(r"incompatible (?:function|constructor) arguments.*?\n *1\. *([^\n]*)", text, re.DOTALL)
+    if signature:
+        taken = [name for name in re.findall(r"(\w+): ", signature[1]) if name != "self"]
+        text = f"{function} got an argument of a wrong type, or too many: it takes {', '.join(taken)}"
+    elif text.isprintable() and len(text) <= _MOST:
+        return error
+    return type(error)(short(text, _MOST))
 
 
 def entry(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
@@ -27,7 +56,13 @@ def entry(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Re
 
     @functools.wraps(function)
     def entered(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        result: _Result = _core.call(function, args, kwargs)
+        try:
+            result: _Result = _core.call(function, args, kwargs)
+        except (TypeError, ValueError, OSError, MemoryError) as error:
+            better = _readable(error, getattr(function, "__name__", "this call"))
+            if better is error:
+                raise
+            raise better from None
         return result
 
     return entered

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_doubles, as_float32, as_format, check_int, check_name, check_real, check_unread
+from fp8lab._arrays import Array, as_doubles, as_float32, as_format, check_choice, check_int, check_real, check_unread
 from fp8lab._core import ErrorTotals, Format, Histogram
 
 
@@ -88,7 +88,7 @@ def histogram(
         For arguments that make no bins, or that nothing would read; the message says the rule.
     """
     array = as_doubles(values, "values")
-    bins = check_name(bins, "bins")
+    bins = check_choice(bins, "bins", ("linear", "log", "binade", "code"))
     if bins in ("linear", "log") and (low is None or high is None):
         raise ValueError(f"low and high are needed for {bins} bins")
     if bins == "code":
@@ -110,6 +110,9 @@ def histogram(
         check_int(100 if count is None else count, "count", 1, 2**24),
         own,
     )
-    source = None if cast_input is None else as_float32(cast_input, "cast_input", array.shape)
-    result._add(array, source, own, check_name("nearest_even" if rounding is None else rounding, "rounding"))
+    source = None if cast_input is None else as_float32(cast_input, "cast_input")
+    if source is not None and source.shape != array.shape:
+        raise ValueError(f"cast_input must have the shape of values, {array.shape}, not {source.shape}")
+    mode = check_choice("nearest_even" if rounding is None else rounding, "rounding", _core.roundings())
+    result._add(array, source, own, mode)
     return result

@@ -14,11 +14,16 @@ from fp8lab._arrays import (
     as_float32,
     as_floats_of,
     as_profile,
+    check_bool,
+    check_choice,
     check_int,
+    check_list,
     check_name,
     check_real,
+    check_threads,
     check_unread,
     code_dtype,
+    named,
 )
 from fp8lab._casts import unpack_pairs
 from fp8lab._core import Format, MmaModel, Profile
@@ -26,7 +31,7 @@ from fp8lab._core import Format, MmaModel, Profile
 
 def as_model(model: str | MmaModel) -> MmaModel:
     """A model by name, or one that is given as it is."""
-    return model if isinstance(model, MmaModel) else _core.find_model(check_name(model, "model"))
+    return model if isinstance(model, MmaModel) else named("model", _core.find_model, check_name(model, "model", " or an MmaModel"))
 
 
 def model_with(model: str | MmaModel, *, fraction_bits: int | None = None, keeps_sign: bool | None = None) -> MmaModel:
@@ -52,9 +57,7 @@ def model_with(model: str | MmaModel, *, fraction_bits: int | None = None, keeps
         raise ValueError("exact has nothing to replace")
     if fraction_bits is not None:
         fraction_bits = check_int(fraction_bits, "fraction_bits", 1, 40)
-    if keeps_sign is not None and not isinstance(keeps_sign, bool):
-        raise TypeError(f"keeps_sign must be a bool, not {type(keeps_sign).__name__}")
-    return core._replace(fraction_bits, keeps_sign)
+    return core._replace(fraction_bits, None if keeps_sign is None else check_bool(keeps_sign, "keeps_sign"))
 
 
 def models() -> list[MmaModel]:
@@ -101,7 +104,7 @@ def _scale_codes(x: Any, argument: str, model: MmaModel, shape: tuple[int, ...],
     if x is None:
         return np.empty(0, np.uint8)
     if model.scale_format is None or model.scale_block is None:
-        raise ValueError(f"{argument} must be left out: {model.name} has no block scales")
+        raise ValueError(f"{argument} must be left out: the model {model.name} has no block scales")
     codes, carried = as_bytes(x, argument)
     signed = {"ue4m3": "e4m3"}.get(model.scale_format)  # as float8 types have it
     if carried is not None and carried.name not in (model.scale_format, signed):
@@ -231,9 +234,7 @@ def _gemm_operand(
 def _sizes(values: Any, argument: str) -> list[int]:
     if values is None:
         return []
-    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{argument} must be a list of ints, not {type(values).__name__}")
-    return [check_int(value, argument, 0, 2**62) for value in values]
+    return check_list(values, argument, lambda value, argument: check_int(value, argument, 0, 2**62))
 
 
 def gemm(
@@ -322,8 +323,7 @@ def gemm(
         As ``mma`` does, and for options that do not fit or that nothing would read; the message says what does.
     """
     core = as_model(model)
-    if layout not in ("nt", "nn", "tn", "tt"):
-        raise ValueError(f"unknown layout {layout!r}; known: nt, nn, tn, tt")
+    layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     left, rows, number_a = _gemm_operand(a, "a", format_a, scale_a, core, layout[0] == "t")
     right, columns, number_b = _gemm_operand(b, "b", format_b, scale_b, core, layout[1] == "n")
     options = _core.GemmOptions(
@@ -338,16 +338,14 @@ def gemm(
         check_name(c_enters, "c_enters"),
         np.empty(0, np.float32) if bias is None else as_float32(bias, "bias", (columns,)),
         check_name(zero_rule, "zero_rule"),
-        check_int(threads, "threads", 1, 1024),
+        check_threads(threads),
     )
-    if out_dtype == "float32":
+    known = ["float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8)]
+    if check_choice(out_dtype, "out_dtype", known) == "float32":
         check_unread("an out_dtype of 16 bits or fewer, which the result is rounded to; float32 is not", out_profile=out_profile)
         out = np.empty((rows, columns), np.float32)
         _core.gemm(core, left, right, out, options)
         return out
-    known = ["float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8)]
-    if out_dtype not in known:
-        raise ValueError(f"unknown out_dtype {out_dtype!r}; known: {', '.join(known)}")
     format = _core.find_format(out_dtype)
     default = "cuda_satfinite" if format.bits <= 8 else "cuda_nosat"
     profile = as_profile(default if out_profile is None else out_profile, "out_profile")

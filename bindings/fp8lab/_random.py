@@ -6,22 +6,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, check_int, check_real
+from fp8lab._arrays import Array, check_int, check_list, check_real, empty
 
 _WORD = 2**32 - 1
 _LONG = 2**64 - 1
 _INT = 2**31 - 1
+_MOST_DIMENSIONS = 32  # of an array, in every version of NumPy
 
 
 def _empty(shape: int | Sequence[int]) -> Array:
-    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-    return np.empty(tuple(check_int(size, "shape", 0, _INT) for size in sizes), np.float32)
+    sizes = check_list(shape, "shape", lambda size, argument: check_int(size, argument, 0, _INT))
+    if len(sizes) > _MOST_DIMENSIONS:
+        raise ValueError(f"shape must have at most {_MOST_DIMENSIONS} dimensions, not {len(sizes)}")
+    return empty(sizes, np.float32)
 
 
 def _words(values: Sequence[int], argument: str, count: int) -> list[int]:
-    if not isinstance(values, Sequence) or len(values) != count:
-        raise ValueError(f"{argument} must be a sequence of {count} words")
-    return [check_int(word, argument, 0, _WORD) for word in values]
+    words = check_list(values, argument, lambda word, name: check_int(word, name, 0, _WORD))
+    if len(words) != count:
+        raise ValueError(f"{argument} must be {count} words, not {len(words)}")
+    return words
 
 
 def philox4x32(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:

@@ -11,12 +11,20 @@ from fp8lab._arrays import (
     Array,
     as_array,
     as_bytes,
+    as_codes,
     as_floats,
     as_floats_of,
     as_format,
+    check_bool,
+    check_choice,
     check_int,
     check_name,
     check_real,
+    check_threads,
+    contiguous,
+    copied,
+    kind_of,
+    named,
     output,
 )
 from fp8lab._core import Format
@@ -250,14 +258,14 @@ def recipes() -> list[NamedRecipe]:
     return [NamedRecipe(name, _KINDS[kind](**fields), source) for name, kind, fields, source in _core.recipes()]
 
 
-def as_recipe(value: Any) -> Recipe:
+def as_recipe(value: Any, argument: str = "recipe") -> Recipe:
     if isinstance(value, NamedRecipe):
         return value.recipe
     if isinstance(value, Delayed):
-        raise TypeError("delayed scaling takes its scale of earlier steps: give an AmaxHistory of the recipe")
+        raise TypeError(f"{argument} must not be a Delayed, which takes its scale of earlier steps: give an AmaxHistory of it")
     if isinstance(value, (GivenScale, JustInTime, MxBlock, Block, NvFp4)):
         return value
-    name = _core.find_recipe(check_name(value, "recipe", " or a recipe: " + ", ".join(_KINDS)))
+    name = named(argument, _core.find_recipe, check_name(value, argument, " or a recipe: " + ", ".join(_KINDS)))
     return next(one.recipe for one in recipes() if one.name == name)
 
 
@@ -270,7 +278,7 @@ def _record_text(recipe: Recipe) -> str:
 
 def as_named_recipe(value: Any, argument: str = "recipe") -> tuple[str, Recipe]:
     """A recipe with the name that results give it: its own, or how one would write the record."""
-    recipe = as_recipe(value)
+    recipe = as_recipe(value, argument)
     if isinstance(value, NamedRecipe):
         return value.name, recipe
     return value if isinstance(value, str) else _record_text(recipe), recipe
@@ -340,8 +348,7 @@ class Quantized:
         ValueError
             For unknown layouts, and for other layouts than compact where scales are float32.
         """
-        if layout not in ("compact", "padded", "swizzled"):
-            raise ValueError(f"unknown layout {layout!r}; known: compact, padded, swizzled")
+        layout = check_choice(layout, "layout", ("compact", "padded", "swizzled"))
         codes = self.scale_codes
         if codes is None:
             if layout != "compact":
@@ -446,7 +453,8 @@ def swizzle_scales(scales: Any) -> Array:
 def unswizzle_scales(swizzled: Any, shape: tuple[int, int]) -> Array:
     """The inverse of ``swizzle_scales``: scales of ``shape``, (rows, blocks). ValueError where the sizes do not fit."""
     rows, columns = _as_shape(shape)
-    return _core.unswizzle_scales(_byte_array(swizzled, "swizzled"), rows, columns).reshape(rows, columns)
+    codes = named("swizzled or shape", _core.unswizzle_scales, _byte_array(swizzled, "swizzled"), rows, columns)
+    return codes.reshape(rows, columns)
 
 
 def pad_scales(scales: Any) -> Array:
@@ -465,7 +473,8 @@ def pad_scales(scales: Any) -> Array:
 def unpad_scales(padded: Any, shape: tuple[int, int]) -> Array:
     """The inverse of ``pad_scales``: scales of ``shape``, (rows, blocks). ValueError where the sizes do not fit."""
     rows, columns = _as_shape(shape)
-    return _core.unpad_scales(_byte_array(padded, "padded"), rows, columns).reshape(rows, columns)
+    codes = named("padded or shape", _core.unpad_scales, _byte_array(padded, "padded"), rows, columns)
+    return codes.reshape(rows, columns)
 
 
 def _as_shape(shape: Any) -> tuple[int, int]:
@@ -484,7 +493,7 @@ def _random_bits(x: Any) -> Array | None:
     words, name = as_array(x, "random_bits")
     if name != "uint8":
         raise TypeError(f"random_bits must be uint8, not {name}")
-    return np.ascontiguousarray(words).reshape(-1)
+    return contiguous(words).reshape(-1)
 
 
 def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quantized, ...]:
@@ -494,14 +503,14 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
     if values.ndim != 2:
         raise ValueError(f"x must have two dimensions, not {values.ndim}")
     input_type = options["input_type"]
-    if input_type not in (None, "float16", "bfloat16"):
-        raise ValueError(f"unknown input_type {input_type!r}; known: float16, bfloat16")
+    if input_type is not None:
+        input_type = check_choice(input_type, "input_type", ("float16", "bfloat16"))
     if source == "float16":  # exactly; no scale of halves reaches the limit of its type
-        values, source = values.view(np.float16).astype(np.float32), "float32"
+        values, source = copied(values.view(np.float16), np.float32), "float32"
     rounds_to = None if input_type is None else _core.find_format(input_type)
     before = check_bool(options["amax_before_rounding"], "amax_before_rounding")
     bits = _random_bits(options["random_bits"])
-    threads = check_int(options["threads"], "threads", 1, 1024)
+    threads = check_threads(options["threads"])
     own: Recipe | Delayed
     if isinstance(recipe, AmaxHistory):
         if before or bits is not None:
@@ -556,8 +565,7 @@ def quantize(
         For other element types, empty arrays, sizes that break a rule of the recipe's blocks (the message names the
         nearest that do not), unknown names, random bits that are missing or not wanted.
     """
-    if direction not in ("rowwise", "columnwise"):
-        raise ValueError(f"unknown direction {direction!r}; known: rowwise, columnwise")
+    direction = check_choice(direction, "direction", ("rowwise", "columnwise"))
     return _quantize(
         x, recipe, direction, input_type=input_type, amax_before_rounding=amax_before_rounding,
         random_bits=random_bits, threads=threads,
@@ -597,9 +605,9 @@ def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> A
     ndarray of float32, (rows, columns), whatever the direction
     """
     if not isinstance(q, Quantized):
-        raise TypeError(f"q must be a Quantized, not {type(q).__name__}")
+        raise TypeError(f"q must be a Quantized, not {kind_of(q)}")
     values = output(out, q.shape, np.float32)
     arrays = (q._core.codes, q._core.scale_inv, q._core.scale_codes)
     core = _core.Quantized(q._core) if any(np.may_share_memory(array, values) for array in arrays) else q._core
-    _core.dequantize(core, values, check_int(threads, "threads", 1, 1024))
+    _core.dequantize(core, values, check_threads(threads))
     return values

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,28 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_array, as_doubles, as_float32, as_floats, as_format, as_profile, check_int, check_name, check_real, check_unread
+from fp8lab._arrays import (
+    Array,
+    as_array,
+    as_doubles,
+    as_float32,
+    as_floats,
+    as_format,
+    as_profile,
+    check_bool,
+    check_choice,
+    check_int,
+    check_list,
+    check_name,
+    check_path,
+    check_real,
+    check_threads,
+    check_unread,
+    copied,
+    kind_of,
+    named,
+    short,
+)
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
@@ -60,20 +82,12 @@ class Result(dict[str, Any]):
 
 
 def _path(value: Any, argument: str) -> bytes | None:
-    if value is None:
-        return None
-    if not isinstance(value, (str, bytes, os.PathLike)):
-        raise TypeError(f"{argument} must be a path, not {type(value).__name__}")
-    if b"\0" in os.fsencode(value):
-        raise ValueError(f"{argument} must be a path without NUL")
-    return os.fsencode(value)
+    return None if value is None else check_path(value, argument)
 
 
 def _list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
     """A list of checked entries, at least one; a single name, format, profile or number is a list of one."""
-    if isinstance(values, (str, DelayedVersion, Format, MmaModel, Profile)) or not isinstance(values, Iterable):
-        values = [values]
-    entries = [entry(value, argument) for value in values]
+    entries = check_list(values, argument, entry, (DelayedVersion, Format, MmaModel, Profile))
     if not entries:
         raise ValueError(f"{argument} must have at least one entry; leave it out for its default")
     return entries
@@ -84,10 +98,28 @@ def _optional_list(values: Any, argument: str, entry: Callable[[Any, str], _Entr
     return [] if values is None or isinstance(values, tuple) and not values else _list(values, argument, entry)
 
 
-def _flag(value: Any, argument: str) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{argument} must be a bool, not {type(value).__name__}")
-    return value
+def _rounding(value: Any, argument: str) -> str:
+    """A rounding that needs no random bits."""
+    return check_choice(value, argument, [name for name in _core.roundings() if name != "stochastic"])
+
+
+def _format_name(value: Any, argument: str) -> str:
+    return named(argument, _core.find_format, check_name(value, argument)).name
+
+
+def _profile_name(value: Any, argument: str) -> str:
+    return named(argument, _core.find_profile, check_name(value, argument)).name
+
+
+def _model(value: Any, argument: str) -> str:
+    """The name of a model."""
+    return named(argument, _core.find_model, check_name(value, argument)).name
+
+
+def _factors(value: Any, argument: str) -> str:
+    """The name of a distribution, or of the magnitudes of one."""
+    names = [one.name for one in _core.distributions()]
+    return check_choice(value, argument, [*names, *(f"abs_{name}" for name in names)])
 
 
 def primer(
@@ -145,7 +177,7 @@ def primer(
         check_int(rows, "rows", -_MOST, _MOST),
         check_real(scale_x, "scale_x"),
         check_real(scale_w, "scale_w"),
-        check_int(threads, "threads", 1, 1024),
+        check_threads(threads),
         _path(out, "out"),
     )
     return Result(json.loads(content), report)
@@ -229,15 +261,15 @@ def cast(
     arguments = _core.CastArguments(
         _list(formats, "formats", as_format),
         _list(profiles, "profiles", as_profile),
-        _optional_list(roundings, "roundings", check_name),
+        _optional_list(roundings, "roundings", _rounding),
         _optional_list(scales, "scales", check_real),
         _optional_list(amax, "amax", check_real),
-        _flag(exact, "exact"),
-        _flag(best_scale, "best_scale"),
-        check_int(threads, "threads", 1, 1024),
+        check_bool(exact, "exact"),
+        check_bool(best_scale, "best_scale"),
+        check_threads(threads),
     )
     drawn = distribution is not None or seed is not None
-    given = [x is not None, drawn, _flag(grid, "grid"), file is not None]
+    given = [x is not None, drawn, check_bool(grid, "grid"), file is not None]
     if sum(given) > 1:
         raise ValueError("values come from one of x, distribution (with seed), grid and file")
     if size is not None and (x is not None or file is not None):
@@ -320,19 +352,20 @@ def double_rounding(
     else:
         if low is not None or high is not None:
             raise ValueError("inputs come from low to high or from uniform, not from both")
-        if not isinstance(uniform, Sequence) or isinstance(uniform, str) or len(uniform) != 2:
-            raise ValueError("uniform must be two numbers, (low, high)")
-        ends = (uniform[0], uniform[1])
+        numbers = check_list(uniform, "uniform", check_real)
+        if len(numbers) != 2:
+            raise ValueError(f"uniform must be two numbers, (low, high), not {len(numbers)}")
+        ends = (numbers[0], numbers[1])
     content, report = _core.double_rounding(
         _list(formats, "formats", as_format),
         _list(via, "via", as_format),
-        _list(via_roundings, "via_roundings", check_name),
+        _list(via_roundings, "via_roundings", _rounding),
         check_real(ends[0], "low"),
         check_real(ends[1], "high"),
         uniform is not None,
         2**24 if size is None else check_int(size, "size", 1, 2**40),
         check_int(1 if seed is None else seed, "seed", 0, _LONG),
-        check_int(threads, "threads", 1, 1024),
+        check_threads(threads),
         _path(out, "out"),
     )
     return Result(json.loads(content), report)
@@ -396,8 +429,8 @@ def accumulate(
         Where ``out`` cannot be written; nothing is left half-written.
     """
     content, report = _core.accumulate(
-        _list(models, "models", check_name),
-        _list(distributions, "distributions", check_name),
+        _list(models, "models", _model),
+        _list(distributions, "distributions", _factors),
         _list(k, "k", lambda value, argument: check_int(value, argument, 1, 2**20)),
         _list(promote_k, "promote_k", lambda value, argument: check_int(value, argument, 0, 2**20)),
         None if format_a is None else as_format(format_a, "format_a"),
@@ -405,7 +438,7 @@ def accumulate(
         check_int(rows, "rows", 1, 4096),
         check_int(columns, "columns", 1, 4096),
         check_int(seed, "seed", 0, _LONG),
-        check_int(threads, "threads", 1, 1024),
+        check_threads(threads),
         _path(out, "out"),
     )
     result = Result(json.loads(content), report)
@@ -506,10 +539,11 @@ def delayed(
     columns: dict[str, Any] = {}
     if isinstance(trace, Mapping):
         for name, amaxes in trace.items():
-            column = as_float32(amaxes, f"trace[{name!r}]")
+            check_name(name, "a tensor's name in trace")
+            column = as_float32(amaxes, f"trace['{short(str(name))}']")
             if column.ndim != 1:
-                raise ValueError(f"trace[{name!r}] must have one dimension, not {column.ndim}")
-            columns[check_name(name, "a tensor's name")] = column
+                raise ValueError(f"trace['{short(name)}'] must have one dimension, not {column.ndim}")
+            columns[name] = column
         if not columns:
             raise ValueError("a trace must have at least one tensor")
     content, report = _core.delayed(
@@ -518,10 +552,10 @@ def delayed(
         list(columns.values()),
         _list(formats, "formats", as_format),
         _list(versions, "versions", as_version),
-        _list(algorithms, "algorithms", check_name),
+        _list(algorithms, "algorithms", lambda value, argument: check_choice(value, argument, ("max", "most_recent"))),
         _list(history, "history", lambda value, argument: check_int(value, argument, 1, 2**20)),
         check_int(margin, "margin", -_MOST, _MOST),
-        _flag(reduce_amax, "reduce_amax"),
+        check_bool(reduce_amax, "reduce_amax"),
         _path(out, "out"),
     )
     result = Result(json.loads(content), report)
@@ -539,17 +573,19 @@ def delayed(
 def _named_recipes(values: Any) -> list[tuple[str, _core.Recipe | None]]:
     """Recipes with their names; without one where C++ knows it by the name."""
     if isinstance(values, Mapping):
-        return [(check_name(name, "a recipe's name"), as_recipe(recipe)._core()) for name, recipe in values.items()]
-    if isinstance(values, (str, NamedRecipe)) or not isinstance(values, Iterable):
-        values = [values]
-    named: list[tuple[str, _core.Recipe | None]] = []
-    for value in values:
-        if isinstance(value, str):
-            named.append((check_name(value, "recipes"), None))
-        else:
-            name, recipe = as_named_recipe(value, "recipes")
-            named.append((name, recipe._core()))
-    return named
+        return [(check_name(name, "a name in recipes"), as_recipe(recipe, "recipes")._core()) for name, recipe in values.items()]
+    return check_list(values, "recipes", _named_recipe, (NamedRecipe,))
+
+
+def _named_recipe(value: Any, argument: str) -> tuple[str, _core.Recipe | None]:
+    if isinstance(value, str):
+        return check_name(value, argument), None
+    name, recipe = as_named_recipe(value, argument)
+    return name, recipe._core()
+
+
+def _delayed(value: Any, argument: str) -> str | _core.DelayedRecipe:
+    return value._recipe() if isinstance(value, Delayed) else check_name(value, argument, " or a Delayed")
 
 
 def _as_matrix(value: Any, argument: str) -> Array:
@@ -558,7 +594,8 @@ def _as_matrix(value: Any, argument: str) -> Array:
     if matrix.ndim == 0 or matrix.size == 0:
         raise ValueError(f"{argument} must have at least one element in one dimension or more, not shape {matrix.shape}")
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(matrix.reshape(-1, matrix.shape[-1]), np.float32)
+        rows = matrix.reshape(-1, matrix.shape[-1])
+        return rows if rows.dtype == np.float32 else copied(rows, np.float32)
 
 
 def scaling(
@@ -638,13 +675,10 @@ def scaling(
     delayed = [delayed] if isinstance(delayed, (str, Delayed)) else list(delayed)
     arguments = _core.ScalingArguments(
         _named_recipes(recipes),
-        [
-            entry._recipe() if isinstance(entry, Delayed) else check_name(entry, "delayed", " or a Delayed")
-            for entry in delayed
-        ],
-        _flag(backward, "backward"),
-        _flag(bfloat16, "bfloat16"),
-        check_int(threads, "threads", 1, _MOST),
+        check_list(delayed, "delayed", _delayed),
+        check_bool(backward, "backward"),
+        check_bool(bfloat16, "bfloat16"),
+        check_threads(threads),
     )
     if x is not None and files is not None:
         raise TypeError("x and files are both streams; one of them is enough")
@@ -661,11 +695,15 @@ def scaling(
         raise ValueError("backward goes with delayed scaling, of which there is none")
     target = _path(out, "out")
     if x is not None:
-        arrays = [_as_matrix(value, f"x[{i}]") for i, value in enumerate(x)]
+        place = itertools.count()
+        arrays = check_list(x, "x", lambda value, argument: _as_matrix(value, f"{argument}[{next(place)}]"))
+        if not arrays:
+            raise ValueError("x must have at least one tensor")
         content, report = _core.scaling_arrays(arguments, arrays, target)
     elif files is not None:
-        paths = [files] if isinstance(files, (str, bytes, os.PathLike)) else files
-        stored = [path for path in (_path(file, "files") for file in paths) if path is not None]
+        stored = check_list(files, "files", check_path, (os.PathLike,))
+        if not stored:
+            raise ValueError("files must have at least one entry")
         content, report = _core.scaling_files(arguments, stored, "" if tensor is None else check_name(tensor, "tensor"), target)
     else:
         content, report = _core.scaling_draws(
@@ -762,12 +800,12 @@ def transpose(
     """
     if recipes is None:
         recipes = _core.transpose_recipes()
-    chosen = [as_named_recipe(recipes)] if isinstance(recipes, NamedRecipe) else _list(recipes, "recipes", as_named_recipe)
+    chosen = check_list(recipes, "recipes", as_named_recipe, (NamedRecipe,))
     named = [(name, recipe._core()) for name, recipe in chosen]
-    workers = check_int(threads, "threads", 1, 1024)
+    workers = check_threads(threads)
     drawn = [distribution, seed, rows, columns, outlier_rows, outlier_columns]
     if sum([x is not None, any(value is not None for value in drawn), file is not None]) > 1:
-        raise ValueError("values come from one of x, file and a distribution (with seed, rows, columns and outliers)")
+        raise ValueError("values come from one of x, file and a distribution (with seed, rows, columns, outlier_rows, outlier_columns)")
     if tensor is not None and file is None:
         raise ValueError("tensor needs file")
     where = _path(out, "out")
@@ -835,16 +873,16 @@ def verify_casts(
     OSError
         Where ``out`` cannot be written; nothing is left half-written.
     """
-    if _flag(all, "all"):
+    if check_bool(all, "all"):
         check_unread("a sample; all floats are asked for", chunks=chunks, seed=seed)
     content, report = _core.verify_casts(
-        [] if formats is None else _list(formats, "formats", check_name),
-        [] if profiles is None else _list(profiles, "profiles", check_name),
-        [] if roundings is None else _list(roundings, "roundings", check_name),
+        [] if formats is None else _list(formats, "formats", _format_name),
+        [] if profiles is None else _list(profiles, "profiles", _profile_name),
+        [] if roundings is None else _list(roundings, "roundings", _rounding),
         all,
         check_int(4 if chunks is None else chunks, "chunks", 1, 4096),
         check_int(1 if seed is None else seed, "seed", 0, _LONG),
-        check_int(threads, "threads", 1, 1024),
+        check_threads(threads),
         _path(out, "out"),
     )
     return Result(json.loads(content), report)
@@ -893,12 +931,12 @@ def verify_tensor_cores(
         Where a file cannot be read or is not of its form, or ``out`` cannot be written; nothing is left half-written.
     """
     content, report = _core.verify_tensor_cores(
-        [] if models is None else _list(models, "models", check_name),
+        [] if models is None else _list(models, "models", _model),
         check_int(dots, "dots", 1, 2**40),
         check_int(seed, "seed", 0, _LONG),
         _path(vectors, "vectors"),
         _path(rows, "rows"),
-        check_int(threads, "threads", 1, 1024),
+        check_threads(threads),
         _path(out, "out"),
     )
     return Result(json.loads(content), report)

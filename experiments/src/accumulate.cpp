@@ -11,6 +11,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/errors.hpp"
@@ -117,6 +118,7 @@ class FactorRows {
           std::decay_t<decltype(all)> some;
           some.reserve(count * depth);
           for (std::size_t row = first; row < first + count; ++row) {
+            checkpoint();
             const auto from = std::span(all).subspan(row * depth_, depth);
             some.insert(some.end(), from.begin(), from.end());
           }
@@ -159,6 +161,7 @@ void add_piece(const FactorRows& a, const FactorRows& b, std::size_t k, std::siz
   parallel_for(a.rows(), threads, [&](std::size_t first, std::size_t last) {
     std::vector<float> left(count);
     for (std::size_t row = first; row < last; ++row) {
+      checkpoint();
       a.decode_row(row, k, left);
       for (std::size_t column = 0; column < b.rows(); ++column) {
         double dot = 0;
@@ -265,6 +268,7 @@ AccumulatePoint measure(long long k, const std::vector<float>& computed, const E
   std::vector<double> relative;
   std::vector<double> backward;
   for (std::size_t i = 0; i < computed.size(); ++i) {
+    checkpoint(i);
     relative.push_back(relative_error(computed[i], exact.dot[i]));
     point.histogram.add(relative.back());
     const double error = computed[i] - exact.dot[i];

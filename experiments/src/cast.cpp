@@ -8,7 +8,9 @@
 #include <type_traits>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/exact_sqnr.hpp"
 #include "fp8lab/reference/representable.hpp"
@@ -27,7 +29,7 @@ void check_lists(const CastArguments& arguments) {
   check_list("roundings", arguments.roundings);
   check_list("scales", arguments.scales);
   check_list("amax", arguments.amaxes);
-  for (const auto& [what, list] : {std::pair{"scale", arguments.scales}, std::pair{"amax", arguments.amaxes}}) {
+  for (const auto& [what, list] : {std::pair{"scales", arguments.scales}, std::pair{"amax", arguments.amaxes}}) {
     for (const double value : list) {
       if (!(value > 0) || std::isinf(value)) refuse(what, " must be positive and finite, not ", value);
     }
@@ -60,7 +62,7 @@ std::vector<Scale> scales_of(const CastArguments& arguments, const ChosenFormat&
     try {
       scales.push_back({fp8lab::best_scale(format.format, *distribution).scale, {}, true});
     } catch (const std::invalid_argument& error) {
-      refuse("best_scale of '", format.name, "': ", error.what());
+      refuse("best_scale of ", in_quotes(format.name), ": ", error.what());
     }
   }
   if (scales.empty()) scales.push_back({1});
@@ -143,6 +145,7 @@ void measure(std::span<const T> values, MeasuredCast& into) {
   const std::vector<std::uint16_t> codes = codes_of<Arithmetic>(cast, scaled);
   // 2. Errors, all in double.
   for (std::size_t i = 0; i < values.size(); ++i) {
+    checkpoint(i);
     const double x = value_of(values[i]);
     const double result = value_of(back[i]);
     into.totals.add(result, x);
@@ -160,6 +163,7 @@ void measure(std::span<const T> values, int threads, MeasuredCast& into) {
   std::vector<MeasuredCast> parts((values.size() + piece - 1) / piece, MeasuredCast(into.cast));
   parallel_for(parts.size(), threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) {
+      checkpoint();
       measure(values.subspan(i * piece, std::min(piece, values.size() - i * piece)), parts[i]);
     }
   });

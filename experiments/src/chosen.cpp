@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/text.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -48,7 +49,7 @@ ChosenRecipe choose_recipe(std::string_view text) {
     const std::string_view rest = text.substr(mx_prefix.size());
     const std::size_t colon = rest.find(':');
     if (colon == std::string_view::npos) {
-      throw std::invalid_argument("'" + std::string(text) + "' is no mx:FORMAT:RULE, such as mx:e2m3:even");
+      throw std::invalid_argument(in_quotes(text) + " is no mx:FORMAT:RULE, such as mx:e2m3:even");
     }
     const MxBlock recipe{.format = find_format(rest.substr(0, colon)).format,
                          .rule = find_mx_rule(rest.substr(colon + 1))};

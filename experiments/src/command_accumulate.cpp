@@ -52,8 +52,7 @@ void add_sums(CLI::App& app, AccumulateArguments& arguments) {
   add_list(app, "--promote-k", arguments.promote_ks, parse_number<long long>,
            "elements of K after which the sum is added to a float32 one; 0: never", "0,128");
   const auto add_format = [&](const std::string& name, std::optional<ChosenFormat>& format) {
-    app.add_option_function<std::string>(
-           name, [&format](const std::string& text) { format = choose_format(text); }, "what these factors are cast to")
+    add_parsed(app, name, format, choose_format, "what these factors are cast to")
         ->type_name("NAME")
         ->default_str("e4m3, or what the model takes");
   };

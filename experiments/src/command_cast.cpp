@@ -51,13 +51,10 @@ std::string names_of(const Entries& entries) {
 }
 
 void add_source(CLI::App& app, SourceOptions& source) {
-  CLI::Option* distribution =
-      app.add_option_function<std::string>(
-             "--distribution",
-             [&source](const std::string& name) { source.draws.distribution = find_distribution(name); },
-             "draw the values: " + names_of(distributions))
-          ->type_name("NAME")
-          ->default_str("normal");
+  CLI::Option* distribution = add_parsed(app, "--distribution", source.draws.distribution, find_distribution,
+                                         "draw the values: " + names_of(distributions))
+                                  ->type_name("NAME")
+                                  ->default_str("normal");
   CLI::Option* seed = add_number(app, "--seed", source.draws.seed, "which draws");
   CLI::Option* grid = app.add_flag("--grid", source.grid, "quantiles of N(0, 1) instead of draws, without chance");
   CLI::Option* file =

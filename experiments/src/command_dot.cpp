@@ -32,22 +32,17 @@ std::vector<double> parse_values(const std::string& text) {
   return values;
 }
 
-/// parse_codes(), and the option's name where that fails.
 Codes codes_of(const std::string& option, const Format& format, const std::string& text) {
-  try {
-    return parse_codes(format, text);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(option + ": " + error.what());
-  }
+  return parse_option(option, text, [&](const std::string& codes) { return parse_codes(format, codes); });
 }
 
 DotOperand operand_of(const MmaModel& model, const SideOptions& side, const std::string& name) {
   Format format = model.operands.front();
   if (format == tf32) format = binary32;  // which TF32 instructions read
-  if (side.format) format = operand_format(*side.format);
+  if (side.format) format = parse_option("--format-" + name, *side.format, operand_format);
   DotOperand operand{.format = format};
   if (side.values) {
-    operand = operand_of_values(format, parse_values(*side.values));
+    operand = operand_of_values(format, parse_option("--values-" + name, *side.values, parse_values));
   } else if (side.file) {
     operand = operand_of_file(format, *side.file, side.row);
   } else if (side.codes) {
@@ -73,9 +68,9 @@ std::uint32_t parse_word(const std::string& name, const Format& format, const st
 }
 
 int run(const DotOptions& options) {
-  const MmaModel& model = find_model(options.model);
+  const MmaModel model = parse_option("--model", options.model, find_model);
   DotArguments arguments{model, operand_of(model, options.a, "a"), operand_of(model, options.b, "b")};
-  arguments.options = {0, find_zero_rule(options.zero_rule), options.promote_k};
+  arguments.options = {0, parse_option("--zero-rule", options.zero_rule, find_zero_rule), options.promote_k};
   if (options.c) arguments.options.c = parse_word("--c", model.accumulator(), *options.c);
   if (options.got) {
     arguments.got = parse_word("--got", options.promote_k > 0 ? binary32 : model.accumulator(), *options.got);
@@ -139,9 +134,7 @@ void add_dot(CLI::App& app, Command& chosen) {
       ->type_name("NAME")
       ->capture_default_str();
   dot->add_option("--got", options->got, "the word that a kernel gave")->type_name("HEX");
-  dot->add_option_function<std::string>(
-         "--at", [options](const std::string& text) { options->at = parse_number<std::size_t>(text); },
-         "show the instruction of this k in full")
+  add_parsed(*dot, "--at", options->at, parse_number<std::size_t>, "show the instruction of this k in full")
       ->type_name("INT");
   add_output(*dot, options->output, "dot.json");
   dot->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -35,9 +35,10 @@ void add_inputs(CLI::App& app, DoubleRoundingOptions& options) {
   CLI::Option* high = add_number(app, "--high", options.every.high, "up to, and not including, this");
   const auto take_ends = [&options](const std::string& text) {
     const std::vector<std::string> ends = split_list("--uniform", text);
-    if (ends.size() != 2) throw std::invalid_argument("--uniform must be two numbers, LOW,HIGH, not '" + text + "'");
-    options.draws.low = parse_number<double>(ends[0]);
-    options.draws.high = parse_number<double>(ends[1]);
+    if (ends.size() != 2)
+      throw std::invalid_argument("--uniform: " + in_quotes(text) + " is not two numbers, LOW,HIGH");
+    options.draws.low = parse_option("--uniform", ends[0], parse_number<double>);
+    options.draws.high = parse_option("--uniform", ends[1], parse_number<double>);
     options.is_uniform = true;
   };
   CLI::Option* uniform = app.add_option_function<std::string>("--uniform", take_ends, "draw the inputs instead")

@@ -4,9 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "commands.hpp"
 #include "fp8lab/experiments/provenance.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab::experiments {
@@ -15,13 +18,30 @@ namespace {
 /// CLI11 would only say that a subcommand is missing.
 void check_command(const CLI::App& app, const std::string& command) {
   if (command.empty() || command == "-h" || command == "--help" || command == "--version") return;
-  if (command.front() == '-') throw std::invalid_argument("unknown option '" + command + "' (see fp8lab --help)");
-  std::string known;
+  if (command.front() == '-') {
+    throw std::invalid_argument("unknown option " + in_quotes(command) + " (see fp8lab --help)");
+  }
+  std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App* /*any*/) { return true; })) {
     if (sub->get_name() == command) return;
-    known += (known.empty() ? "" : ", ") + sub->get_name();
+    names.push_back(sub->get_name());
   }
-  throw std::invalid_argument("unknown command '" + command + "'; known: " + known);
+  refuse_name("command", command, std::vector<std::string_view>(names.begin(), names.end()));
+}
+
+/// Without this, CLI11 takes what follows an option for its value, also where that is another option.
+void refuse_options_as_values(CLI::App& app) {
+  const auto check = [](const std::string& value) -> std::string {
+    if (!value.starts_with("--")) return {};
+    return "a value must follow, and " + in_quotes(value) + " is an option (a path may begin with ./)";
+  };
+  for (CLI::Option* option :
+       app.get_options([](const CLI::Option* one) { return one->get_items_expected_max() > 0; })) {
+    option->check(CLI::Validator(check, {}, {}));
+  }
+  for (CLI::App* sub : app.get_subcommands([](const CLI::App* /*any*/) { return true; })) {
+    refuse_options_as_values(*sub);
+  }
 }
 
 }  // namespace
@@ -41,6 +61,7 @@ Command command_of(int argc, const char* const* argv) {
   add_transpose(app, chosen);
   add_verify(app, chosen);
   add_lists(app, chosen);
+  refuse_options_as_values(app);
   try {
     check_command(app, argc > 1 ? argv[1] : "");
     app.parse(argc, argv);

@@ -13,7 +13,7 @@ struct PrimerOptions {
 };
 
 int run(PrimerOptions& options) {
-  options.arguments.mma = find_primer_model(options.mma);
+  options.arguments.mma = parse_option("--mma", options.mma, find_primer_model);
   options.arguments.threads = threads_of_machine();
   check_output(options.output, primer_files());
   const PrimerResult result =

@@ -32,7 +32,7 @@ ScalingSource source_of(const ScalingOptions& options) {
   }
   if (options.stream == "grid") return GridStream{options.drawn.rows, options.drawn.columns};
   DrawnStream drawn = options.drawn;
-  drawn.kind = find_stream_kind(options.stream);
+  drawn.kind = parse_option("--stream", options.stream, find_stream_kind);
   return drawn;
 }
 
@@ -45,7 +45,7 @@ int run(ScalingOptions& options) {
   }
   arguments.pass = options.backward ? Pass::backward : Pass::forward;
   for (Delayed& delayed : arguments.delayed) {
-    delayed.version = find_delayed_version(options.version);
+    delayed.version = parse_option("--version", options.version, find_delayed_version);
     delayed.margin = options.margin;
   }
   if (options.output.out) check_output(options.output, file_names_of(arguments));
@@ -64,15 +64,11 @@ void add_stream(CLI::App& app, ScalingOptions& options) {
                                        "of the quantiles of N(0, 1)")
                             ->type_name("NAME")
                             ->default_str("jump");
-  CLI::callback_t take = [&options](const CLI::results_t& given) {
-    options.drawn.distribution = find_distribution(given.front());
-    return true;
-  };
   std::vector<CLI::Option*> drawn{stream};
-  drawn.push_back(
-      app.add_option("--distribution", std::move(take), "what they are drawn from (fp8lab distributions lists them)")
-          ->type_name("NAME")
-          ->default_str("normal"));
+  drawn.push_back(add_parsed(app, "--distribution", options.drawn.distribution, find_distribution,
+                             "what they are drawn from (fp8lab distributions lists them)")
+                      ->type_name("NAME")
+                      ->default_str("normal"));
   drawn.push_back(add_number(app, "--steps", options.drawn.steps, "tensors"));
   drawn.push_back(add_number(app, "--rows", options.drawn.rows, "of each"));
   drawn.push_back(add_number(app, "--columns", options.drawn.columns, "of each: the dimension that blocks lie along"));
@@ -112,7 +108,7 @@ void add_scaling(CLI::App& app, Command& chosen) {
     options->arguments.delayed.clear();
     if (given.front() == "none") return true;
     for (const std::string& entry : split_list("--delayed", given.front())) {
-      options->arguments.delayed.push_back(choose_delayed(entry));
+      options->arguments.delayed.push_back(parse_option("--delayed", entry, choose_delayed));
     }
     return true;
   };

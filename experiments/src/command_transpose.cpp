@@ -33,15 +33,12 @@ int run(TransposeOptions& options) {
 
 /// An option that is COUNT,FACTOR.
 CLI::Option* add_outliers(CLI::App& app, const char* name, OutlierLines& outliers, const std::string& help) {
-  const auto take = [name, &outliers](const std::string& text) {
+  const auto parse = [](const std::string& text) -> OutlierLines {
     const std::size_t comma = text.find(',');
-    if (comma == std::string::npos) {
-      throw std::invalid_argument(std::string(name) + " must be two numbers, COUNT,FACTOR, not '" + text + "'");
-    }
-    outliers.count = parse_number<long long>(text.substr(0, comma));
-    outliers.factor = parse_number<double>(text.substr(comma + 1));
+    if (comma == std::string::npos) throw std::invalid_argument(in_quotes(text) + " is not two numbers, COUNT,FACTOR");
+    return {parse_number<long long>(text.substr(0, comma)), parse_number<double>(text.substr(comma + 1))};
   };
-  return app.add_option_function<std::string>(name, take, help)->type_name("COUNT,FACTOR");
+  return add_parsed(app, name, outliers, parse, help)->type_name("COUNT,FACTOR");
 }
 
 void add_matrix(CLI::App& app, TransposeOptions& options) {
@@ -52,8 +49,8 @@ void add_matrix(CLI::App& app, TransposeOptions& options) {
   app.add_option("--tensor", options.tensor, "which tensor of the file, where it has several")
       ->type_name("NAME")
       ->needs(file);
-  const auto take = [&draws](const std::string& name) { draws.distribution = find_distribution(name); };
-  app.add_option_function<std::string>("--distribution", take, "draw the values (fp8lab distributions lists them)")
+  add_parsed(app, "--distribution", draws.distribution, find_distribution,
+             "draw the values (fp8lab distributions lists them)")
       ->type_name("NAME")
       ->default_str("normal")
       ->excludes(file);

@@ -37,7 +37,12 @@ int run(VerifyOptions<Arguments>& options, const std::string& file, const Verify
   return result.passed() ? 0 : not_reproduced;
 }
 
-std::string same(const std::string& entry) { return entry; }
+/// The name of what `find` finds.
+template <auto find>
+std::string name_of(const std::string& name) {
+  (void)find(name);
+  return name;
+}
 
 void add_casts_to(CLI::App& verify, Command& chosen) {
   const auto options = std::make_shared<VerifyOptions<VerifyCastsArguments>>();
@@ -52,9 +57,9 @@ void add_casts_to(CLI::App& verify, Command& chosen) {
       "  fp8lab verify casts                               a seeded sample of every combination\n"
       "  fp8lab verify casts --all --formats e4m3          all 2^32 floats, and their digests\n"
       "  fp8lab verify casts --all                         everything: about 40 minutes on two cores");
-  add_list(*casts, "--formats", arguments.formats, same, "formats to verify", "all");
-  add_list(*casts, "--profiles", arguments.profiles, same, "profiles to verify", "all");
-  add_list(*casts, "--roundings", arguments.roundings, same, "rounding modes to verify",
+  add_list(*casts, "--formats", arguments.formats, name_of<find_format>, "formats to verify", "all");
+  add_list(*casts, "--profiles", arguments.profiles, name_of<find_profile>, "profiles to verify", "all");
+  add_list(*casts, "--roundings", arguments.roundings, name_of<find_rounding>, "rounding modes to verify",
            "each profile's own; every one for cuda_satfinite");
   CLI::Option* all =
       casts->add_flag("--all", arguments.all, "all 2^32 floats a combination, and the digest of their codes");
@@ -83,7 +88,7 @@ void add_tensor_cores_to(CLI::App& verify, Command& chosen) {
       "  fp8lab verify tensor-cores                                          every model\n"
       "  fp8lab verify tensor-cores --vectors tests/vectors/mma_sim.json     and what MMA-Sim computed\n"
       "  fp8lab verify tensor-cores --models hopper_wgmma_fp8 --dots 100000000");
-  add_list(*cores, "--models", arguments.models, same, "models to verify", "all");
+  add_list(*cores, "--models", arguments.models, name_of<find_model>, "models to verify", "all");
   add_number(*cores, "--dots", arguments.dots, "dot products a model on every instruction set");
   add_number(*cores, "--seed", arguments.seed, "which ones");
   cores->add_option("--vectors", arguments.vectors, "also vectors and chains recorded in FILE")->type_name("FILE");

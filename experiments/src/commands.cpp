@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "fp8lab/formats/parallel.hpp"
+
 namespace fp8lab::experiments {
 namespace {
 
@@ -39,7 +41,9 @@ TextStyle style_of_terminal() {
   return style;
 }
 
-int threads_of_machine() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+int threads_of_machine() {
+  return static_cast<int>(std::clamp<unsigned>(std::thread::hardware_concurrency(), 1, most_threads));
+}
 
 void print(const std::string& text) {
   if (std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) != 0) {
@@ -85,9 +89,9 @@ std::vector<std::string> split_list(const std::string& name, const std::string& 
   for (std::size_t end = 0; end != std::string::npos; first = end + 1) {
     end = text.find(',', first);
     const std::string entry = text.substr(first, end - first);
-    if (entry.empty()) refuse({" must be a list without empty entries, such as a,b,c, not '", text, "'"});
+    if (entry.empty()) refuse({" must be a list without empty entries, such as a,b,c, not ", in_quotes(text)});
     if (std::ranges::find(entries, entry) != entries.end()) {
-      refuse({" must have each entry once, and has '", entry, "' twice"});
+      refuse({" must have each entry once, and has ", in_quotes(entry), " twice"});
     }
     entries.push_back(entry);
   }

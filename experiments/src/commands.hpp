@@ -5,10 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <sstream>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -17,6 +21,7 @@
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/picture.hpp"
 #include "fp8lab/experiments/primer.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab::experiments {
@@ -80,16 +85,53 @@ auto with_progress(const OutputOptions& options, const Work& work) {
 void deliver(const OutputOptions& options, const Files& files,
              const std::function<std::string(const TextStyle&)>& report, const std::string& told);
 
-/// A number, or throws where not the whole text is one that fits T. (CLI11 would read 010 as octal, and "" as 0.)
+/// A number, or throws where not the whole text is one that fits T: of whole numbers 1000, 1e6 and 1.5e3 (CLI11 would
+/// read 010 as octal, and "" as 0).
 template <typename T>
 [[nodiscard]] T parse_number(const std::string& text) {
+  const auto read = [&]<typename Number>(Number& number) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return end == text.data() + text.size() && !text.empty() ? error : std::errc::invalid_argument;
+  };
   T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc{} && end == text.data() + text.size()) return value;
-  TextStream reason;
-  reason << "'" << text << "' is no " << (std::is_integral_v<T> ? "whole " : "") << "number from "
-         << std::numeric_limits<T>::lowest() << " to " << std::numeric_limits<T>::max();
-  throw CLI::ValidationError(reason.str());
+  std::errc error = read(value);
+  if (error == std::errc{}) return value;
+  if constexpr (std::is_integral_v<T>) {
+    double real = 0;
+    if (read(real) == std::errc{} && real == std::trunc(real)) {
+      error = std::errc::result_out_of_range;
+      constexpr double exact = 0x1p53;  // up to here a float64 is the number that was written
+      const bool fits = std::abs(real) <= exact && std::in_range<T>(static_cast<long long>(real));
+      if (fits) return static_cast<T>(static_cast<long long>(real));
+    }
+    constexpr int bits = std::numeric_limits<T>::digits;
+    constexpr bool is_signed = std::is_signed_v<T>;
+    if (error == std::errc::result_out_of_range) {
+      throw std::invalid_argument(in_quotes(text) + " is not from " + (is_signed ? "-2^" + std::to_string(bits) : "0") +
+                                  " to 2^" + std::to_string(bits) +
+                                  " - 1, or from 2^53 on not written in digits alone");
+    }
+  }
+  const std::string number = std::is_integral_v<T> ? " is no whole number, such as 1000 or 1e6" : " is no number";
+  throw std::invalid_argument(in_quotes(text) +
+                              (error == std::errc::result_out_of_range ? " is out of range" : number));
+}
+
+/// parse(text), or throws its message after the option's name.
+template <typename Parse>
+auto parse_option(const std::string& name, const std::string& text, const Parse& parse) {
+  try {
+    return parse(text);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(name + ": " + error.what());
+  }
+}
+
+/// An option whose text parse(text) makes a value of, or refuses.
+template <typename T, typename Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, const Parse& parse, const std::string& help) {
+  return app.add_option_function<std::string>(
+      name, [&value, name, parse](const std::string& text) { value = parse_option(name, text, parse); }, help);
 }
 
 /// An option that is a number; the value it has is the default.
@@ -97,9 +139,7 @@ template <typename T>
 CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, const std::string& help) {
   TextStream text;
   text << value;
-  return app
-      .add_option_function<std::string>(
-          name, [&value](const std::string& given) { value = parse_number<T>(given); }, help)
+  return add_parsed(app, name, value, parse_number<T>, help)
       ->type_name(std::is_integral_v<T> ? "INT" : "FLOAT")
       ->default_str(text.str());
 }
@@ -114,7 +154,9 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& va
                       const std::string& help, const std::string& shown) {
   CLI::callback_t take = [&values, parse, name](const CLI::results_t& given) {
     values.clear();
-    for (const std::string& entry : split_list(name, given.front())) values.push_back(parse(entry));
+    for (const std::string& entry : split_list(name, given.front())) {
+      values.push_back(parse_option(name, entry, parse));
+    }
     return true;
   };
   return app.add_option(name, std::move(take), help)->type_name("LIST")->default_str(shown);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "lists.hpp"
 
@@ -59,6 +60,7 @@ std::vector<ReplayedTensor> tensors_of(const DelayedArguments& arguments) {
     ReplayedTensor& tensor = tensors.emplace_back(ReplayedTensor{traced.name, {}, {}});
     std::vector<float> of_ranks;
     for (std::size_t step = 0; step < arguments.trace.steps.size(); ++step) {
+      checkpoint(step);
       of_ranks.clear();
       for (const std::vector<float>& amaxes : traced.amaxes) of_ranks.push_back(amaxes[step]);
       tensor.amaxes.push_back(reduced_amax(of_ranks));
@@ -113,6 +115,7 @@ ReplayedScales replay(const DelayedVariant& variant, const std::vector<float>& a
   ReplayedScales replayed;
   AmaxHistory history = start_history(variant.recipe);
   for (std::size_t step = 0; step < amaxes.size(); ++step) {
+    checkpoint();
     record_amax(variant.recipe, variant.pass, history, amaxes[step]);
     replayed.scales.push_back(history.scale);
     update_scale(variant.recipe, variant.pass, history);

@@ -11,6 +11,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "lists.hpp"
 
 namespace fp8lab::experiments {
@@ -80,9 +81,10 @@ Format operand_format(std::string_view name) {
   if (name == "float32") return binary32;
   const auto* const found = std::ranges::find(named_formats, name, &NamedFormat::name);
   if (found != named_formats.end()) return found->format;
-  std::string known;
-  for (const NamedFormat& named : named_formats) known += std::string(named.name) + ", ";
-  refuse("unknown format '", name, "'; known: ", known, "float32");
+  std::vector<std::string_view> known;
+  for (const NamedFormat& named : named_formats) known.push_back(named.name);
+  known.push_back("float32");
+  refuse_name("format", name, known);
 }
 
 Codes parse_codes(const Format& format, std::string_view text) {

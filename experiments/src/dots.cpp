@@ -5,6 +5,8 @@
 #include <bit>
 #include <span>
 
+#include "fp8lab/formats/interruption.hpp"
+
 namespace fp8lab::experiments {
 namespace {
 
@@ -132,6 +134,7 @@ Dots hard_dots(const MmaModel& model, const Format& format_a, const Format& form
   const BlockScales scaling = model.scales.value_or(BlockScales{e8m0, 0});
   const std::size_t blocks = scaling.block == 0 ? 0 : dots.k / static_cast<std::size_t>(scaling.block);
   for (std::size_t i = 0; i < count; ++i) {
+    checkpoint();
     const int kind = static_cast<int>(i % 8);
     Codes a = row_of(random, format_a, dots.k, kind);
     Codes b = row_of(random, format_b, dots.k, kind == 6 ? 2 : kind);

@@ -10,6 +10,7 @@
 #include "fp8lab/formats/chain.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/distributions.hpp"
@@ -98,6 +99,7 @@ void compare(std::span<const float> inputs, int threads, Chain& chain) {
   const ChainDifferences found = chain_differences(step, format, last_cast, inputs, inputs.size(), threads);
   chain.count += found.count;
   for (const std::size_t index : found.indices) {
+    checkpoint();
     const auto direct = static_cast<std::uint8_t>(encode(format, last_cast, inputs[index]));
     const auto via = static_cast<std::uint8_t>(encode_via(step, format, last_cast, inputs[index]));
     if (std::abs(decode(format, via)) < std::abs(decode(format, direct))) ++chain.toward_zero;

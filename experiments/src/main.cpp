@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fp8lab command line. Exit status: 0 done; 2 bad input or unwritable output; 3 published numbers not reproduced.
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <new>
@@ -9,15 +8,15 @@
 
 #include "command_line.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text.hpp"
 
 namespace {
 
 using namespace fp8lab::experiments;
 
 /// One line on stderr, whatever the user typed.
-int fail(std::string reason) {
-  std::ranges::replace_if(reason, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  std::fprintf(stderr, "fp8lab: %s\n", reason.c_str());
+int fail(const std::string& reason) {
+  std::fprintf(stderr, "%s\n", fp8lab::one_line("fp8lab: " + reason).c_str());
   return bad_input;
 }
 

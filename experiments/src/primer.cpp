@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/gemm.hpp"
@@ -176,6 +177,7 @@ void add_causes(const Tensors& t, PrimerResult& result) {
   };
   double total_squares = 0;
   for (std::size_t i = 0; i < t.out_fp8.size(); ++i) {
+    checkpoint(i);
     total_squares += std::pow(absolute_error(t.out_fp8[i], t.out_fp32[i]), 2);
   }
   for (const CauseSpec& cause : causes) {
@@ -183,6 +185,7 @@ void add_causes(const Tensors& t, PrimerResult& result) {
     Histogram histogram(BinadeBins{-40, 8});
     double projection = 0;
     for (std::size_t i = 0; i < cause.with.size(); ++i) {
+      checkpoint(i);
       const double error = absolute_error(cause.with[i], cause.without[i]);
       entry.totals.add(cause.with[i], cause.without[i]);
       histogram.add(error);
@@ -200,6 +203,7 @@ void add_histograms(const Tensors& t, PrimerResult& result) {
   Histogram difference(LinearBins{-0.2, 0.2, 80});
   Histogram ulps(LogBins{1e-1, 1e7, 64});
   for (std::size_t i = 0; i < t.out_fp8.size(); ++i) {
+    checkpoint(i);
     relative.add(relative_error(t.out_fp8[i], t.out_fp32[i]));
     difference.add(absolute_error(t.out_fp8[i], t.out_fp32[i]));
     ulps.add(ulp_error(t.out_fp8[i], t.real_both_cast[i]));
@@ -209,8 +213,9 @@ void add_histograms(const Tensors& t, PrimerResult& result) {
   result.histograms.push_back({"accumulator_ulp", "the accumulator's error in float32 ulps", ulps});
   const auto add_codes = [&](const char* name, const char* title, std::span<const float> values, float scale) {
     Histogram codes(CodeBins{e4m3, hardware_cast});
-    for (const float value : values) {
-      codes.add(value * scale, cast_outcome(e4m3, hardware_cast.rounding, value * scale));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      checkpoint(i);
+      codes.add(values[i] * scale, cast_outcome(e4m3, hardware_cast.rounding, values[i] * scale));
     }
     result.histograms.push_back({name, title, codes});
   };

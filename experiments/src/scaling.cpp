@@ -15,8 +15,10 @@
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/quantize.hpp"
 #include "fp8lab/reference/tile_scale.hpp"
@@ -119,6 +121,7 @@ void measure_band(const Quantized& band, std::size_t row, std::span<const float>
   const double largest = decode(band.format, static_cast<std::uint32_t>(band.format.max_code()));
   // 2. Errors, all in double.
   for (std::size_t i = 0; i < x.size(); ++i) {
+    checkpoint(i);
     const std::size_t block = scales.index(row + i / band.columns, i % band.columns);
     const double scale_inv = scales.values[block];
     const auto value = static_cast<double>(x[i]);
@@ -155,7 +158,10 @@ void measure(const Quantized& q, std::span<const float> x, MeasuredScaling& into
 /// The amax as kernels take it: NaN does not count.
 float amax_of(std::span<const float> x) {
   float amax = 0;
-  for (const float value : x) amax = std::fmax(amax, std::fabs(value));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    checkpoint(i);
+    amax = std::fmax(amax, std::fabs(x[i]));
+  }
   return amax;
 }
 
@@ -216,8 +222,9 @@ class Runner {
   }
   /// A scale without an inverse: nothing that was finite comes back so.
   void lose(std::span<const float> x, Measured& measured) {
-    for (const float value : x) {
-      measured.totals.add(no_number, static_cast<double>(value));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      checkpoint(i);
+      measured.totals.add(no_number, static_cast<double>(x[i]));
       into_.relative_error.add(no_number);
       into_.ulp_error.add(no_number);
     }
@@ -264,7 +271,8 @@ std::vector<Runner> runners_of(const ScalingArguments& arguments) {
   std::vector<Runner> runners;
   for (const ChosenRecipe& chosen : arguments.recipes) {
     check_recipe(chosen.recipe);
-    if (is_stochastic(chosen.recipe)) refuse("'", chosen.name, "' rounds stochastically, and has no random bits here");
+    if (is_stochastic(chosen.recipe))
+      refuse(in_quotes(chosen.name), " rounds stochastically, and has no random bits here");
     runners.emplace_back(chosen, known);
   }
   for (const Delayed& delayed : arguments.delayed) {
@@ -274,7 +282,7 @@ std::vector<Runner> runners_of(const ScalingArguments& arguments) {
   return runners;
 }
 
-void round_to_bfloat16(std::span<const float> x, std::vector<float>& out) {
+void round_to_bfloat16(std::span<const float> x, Room<float>& out) {
   constexpr std::size_t most = std::size_t{1} << 16;
   std::vector<std::uint16_t> words;
   out.resize(x.size());
@@ -301,7 +309,7 @@ Delayed choose_delayed(std::string_view text) {
   const std::string_view length = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), recipe.amax_history_len);
   if (error != std::errc{} || end != length.data() + length.size()) {
-    refuse("'", text, "' is no ALGORITHM:LENGTH, such as max:1024 or most_recent:1");
+    refuse(in_quotes(text), " is no ALGORITHM:LENGTH, such as max:1024 or most_recent:1");
   }
   check(recipe);
   return recipe;
@@ -314,7 +322,7 @@ ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& pro
   ScalingResult result{arguments, stream.description(), stream.names(), {}, {}};
   const double work = stream.elements();
   double done = 0;
-  std::vector<float> rounded;
+  Room<float> rounded;
   for (std::size_t step = 0; step < stream.steps(); ++step) {
     std::span<const float> x = stream.tensor(step);
     if (arguments.bfloat16) {
@@ -323,9 +331,13 @@ ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& pro
     }
     const float amax = amax_of(x);
     result.amaxes.push_back(static_cast<double>(amax));
-    parallel_for(runners.size(), arguments.threads, [&](std::size_t first, std::size_t last) {
-      for (std::size_t i = first; i < last; ++i) runners[i].run(x, stream.rows(step), stream.columns(step), amax);
-    });
+    try {
+      parallel_for(runners.size(), arguments.threads, [&](std::size_t first, std::size_t last) {
+        for (std::size_t i = first; i < last; ++i) runners[i].run(x, stream.rows(step), stream.columns(step), amax);
+      });
+    } catch (const std::invalid_argument& error) {
+      refuse(stream.called(step), error.what());
+    }
     done += static_cast<double>(x.size());
     if (progress) progress(done / work);
   }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "fp8lab/formats/interruption.hpp"
+
 #include "fp8lab/experiments/cast.hpp"
 
 namespace fp8lab::experiments {
@@ -41,6 +43,7 @@ class Source {
     constexpr std::uint64_t most = 1 << 20;
     std::vector<T> room;
     for (std::uint64_t first = 0; first < size_; first += most) {
+      checkpoint();
       const std::uint64_t count = std::min(most, size_ - first);
       if (const auto* held = std::get_if<HeldTensor>(source_)) {
         use(std::get<std::span<const T>>(*held).subspan(first, count));

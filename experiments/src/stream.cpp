@@ -8,6 +8,7 @@
 
 #include "fp8lab/experiments/tensor_file.hpp"
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "lists.hpp"
@@ -37,10 +38,11 @@ std::string shape_of(std::size_t rows, std::size_t columns) {
 
 /// Reads a whole tensor of any type into float32.
 template <typename T>
-void read_all(TensorFile& file, std::vector<float>& out) {
+void read_all(TensorFile& file, Room<float>& out) {
   constexpr std::size_t most = 1 << 20;
   std::vector<T> piece;
   for (std::size_t first = 0; first < out.size(); first += most) {
+    checkpoint();
     piece.resize(std::min(most, out.size() - first));
     file.read(first, std::span<T>(piece));
     std::ranges::transform(piece, out.begin() + static_cast<std::ptrdiff_t>(first), [](T x) {
@@ -69,6 +71,11 @@ double Stream::elements() const {
   double sum = 0;
   for (const Shape& shape : shapes_) sum += static_cast<double>(shape.rows) * static_cast<double>(shape.columns);
   return sum;
+}
+
+std::string Stream::called(std::size_t step) const {
+  if (!names_.empty()) return names_[step] + ": ";
+  return std::holds_alternative<std::vector<HeldMatrix>>(*source_) ? "x[" + std::to_string(step) + "]: " : "";
 }
 
 void Stream::open(const DrawnStream& drawn) {
@@ -149,7 +156,10 @@ void Stream::draw(const DrawnStream& drawn, std::size_t step) {
     sample(drawn.distribution, drawn.seed, step * size + first, std::span(room_).subspan(first, last - first));
   });
   const auto multiply = [&](float factor, std::size_t every) {
-    for (std::size_t i = 0; i < size; i += every) room_[i] *= factor;
+    for (std::size_t i = 0; i < size; i += every) {
+      checkpoint(i / every);
+      room_[i] *= factor;
+    }
   };
   switch (drawn.kind) {
     case StreamKind::stationary: break;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fp8lab/experiments/scaling.hpp"
+#include "fp8lab/formats/memory.hpp"
 
 namespace fp8lab::experiments {
 
@@ -19,6 +20,8 @@ class Stream {
   [[nodiscard]] std::size_t steps() const { return shapes_.size(); }
   /// Of all tensors together.
   [[nodiscard]] double elements() const;
+  /// What a message begins with that is about the tensor of a step: which file's it is, or which array.
+  [[nodiscard]] std::string called(std::size_t step) const;
   [[nodiscard]] std::size_t rows(std::size_t step) const { return shapes_[step].rows; }
   [[nodiscard]] std::size_t columns(std::size_t step) const { return shapes_[step].columns; }
   /// What it is, in words and one line.
@@ -47,7 +50,7 @@ class Stream {
   std::vector<Shape> shapes_;
   std::vector<std::string> names_;
   std::string description_;
-  std::vector<float> room_;
+  Room<float> room_;
 };
 
 }  // namespace fp8lab::experiments

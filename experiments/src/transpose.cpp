@@ -13,6 +13,7 @@
 #include "band.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/quantize.hpp"
 #include "lists.hpp"
@@ -42,8 +43,8 @@ void check_recipes(const std::vector<ChosenRecipe>& recipes) {
 struct Copy {
   Quantized q;
   Quantized band;
-  std::vector<float> values;
-  std::vector<float> scales;  ///< what the element's code is multiplied with on dequantize
+  Room<float> values;
+  Room<float> scales;  ///< what the element's code is multiplied with on dequantize
 };
 
 /// The scales of a band's elements: what they would be if all codes were the smallest normal number, over that, which
@@ -132,6 +133,7 @@ void measure_elements(std::span<const float> values, const Copies& copies, std::
   const Format& format = copies.original.q.format;
   const double largest = decode(format, static_cast<std::uint32_t>(format.max_code()));
   for (std::size_t i = first; i < last; ++i) {
+    checkpoint(i);
     const auto x = static_cast<double>(values[i]);
     const auto original = static_cast<double>(copies.original.values[i]);
     const auto requantized = static_cast<double>(copies.requantized.values[i]);
@@ -186,6 +188,7 @@ void measure_matrix(const Matrix& matrix, int threads, Copies& copies, MeasuredT
 std::uint64_t differing_codes(const Quantized& a, const Quantized& b) {
   std::uint64_t count = 0;
   for (std::size_t i = 0; i < a.codes.size(); ++i) {
+    checkpoint(i);
     const auto differing = static_cast<unsigned>(a.codes[i] ^ b.codes[i]);
     if (a.format.bits() != 4) {
       count += differing != 0 ? 1 : 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fp8lab/experiments/transpose.hpp"
+#include "fp8lab/formats/memory.hpp"
 
 namespace fp8lab::experiments {
 
@@ -18,7 +19,7 @@ struct Matrix {
   std::size_t rows = 0;
   std::size_t columns = 0;
   std::variant<std::span<const float>, std::span<const BFloat16>, std::span<const Half>> values;  ///< as they are
-  std::variant<std::vector<float>, std::vector<BFloat16>, std::vector<Half>> room;  ///< where they lie, unless held
+  std::variant<Room<float>, Room<BFloat16>, Room<Half>> room;  ///< where they lie, unless held
 
   /// Elements first to first + out.size(), in float32.
   void widen(std::size_t first, std::span<float> out) const;

@@ -22,6 +22,7 @@
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/gpu/host_header.hpp"
@@ -97,6 +98,7 @@ ChunkResult check_chunk(const Format& format, const CastTable& table, const Name
   const std::size_t width = format.bits() <= 8 ? 1 : 2;
   ChunkResult result;
   for (std::uint32_t offset = 0; offset < 1U << chunk_bits; offset += block) {
+    checkpoint();
     const std::uint32_t first = (chunk << chunk_bits) + offset;
     for (std::uint32_t i = 0; i < block; ++i) room.in[i] = std::bit_cast<float>(first + i);
     const auto got = std::span(room.got).first(width * block);
@@ -282,9 +284,7 @@ std::optional<std::size_t> same_before(const std::vector<Combination>& combinati
 }
 
 void check_arguments(const VerifyCastsArguments& arguments) {
-  if (arguments.threads < 1) {
-    throw std::invalid_argument("threads must be at least 1, not " + std::to_string(arguments.threads));
-  }
+  check_threads(arguments.threads);
   if (arguments.chunks < 1 || std::cmp_greater(arguments.chunks, all_chunks)) {
     throw std::invalid_argument("chunks must be from 1 to " + std::to_string(all_chunks) + ", not " +
                                 std::to_string(arguments.chunks));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "lists.hpp"
 
@@ -107,7 +108,7 @@ VerifyTensorCoresRow verify_targets(const MmaModel& model, const VerifyTensorCor
 
 void check_arguments(const VerifyTensorCoresArguments& arguments) {
   check_list("models", arguments.models);
-  if (arguments.threads < 1) refuse("threads must be at least 1, not ", arguments.threads);
+  check_threads(arguments.threads);
   if (arguments.dots < 1 || arguments.dots > 1LL << 40) refuse("dots must be from 1 to 2^40, not ", arguments.dots);
 }
 

@@ -40,6 +40,8 @@ void by_blocks(std::size_t first, std::size_t last, const Work& work) {
   for (; first < last; first += block) work(first, std::min(first + block, last));
 }
 
+constexpr std::size_t piece_of(bool vector) { return vector ? vector_piece : scalar_piece; }
+
 template <typename Code>
 void check_encode(const Format& format, const CastPolicy& policy, std::size_t in, std::size_t out, bool random) {
   check_bulk(format, sizeof(Code) == 1 ? 1 : 9, sizeof(Code) == 1 ? 8 : 16, in, out);
@@ -56,15 +58,18 @@ void encode_all(const Format& format, const CastPolicy& policy, std::span<const 
   check_encode<Code>(format, policy, in.size(), out.size(), false);
   check_apart_or_same("x", in, "out", out);
   const auto vector = vector_code_allowed() ? vector_encode(format, policy) : std::nullopt;
-  parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
-    if constexpr (!std::same_as<Source, double>) {
-      if (vector) {
-        encode_vector(*vector, in.data() + first, nullptr, out.data() + first, last - first);
-        return;
-      }
-    }
-    for (std::size_t i = first; i < last; ++i) out[i] = static_cast<Code>(encode(format, policy, in[i]));
-  });
+  parallel_for(
+      in.size(), threads,
+      [&](std::size_t first, std::size_t last) {
+        if constexpr (!std::same_as<Source, double>) {
+          if (vector) {
+            encode_vector(*vector, in.data() + first, nullptr, out.data() + first, last - first);
+            return;
+          }
+        }
+        for (std::size_t i = first; i < last; ++i) out[i] = static_cast<Code>(encode(format, policy, in[i]));
+      },
+      piece_of(vector.has_value() && !std::same_as<Source, double>));
 }
 
 /// A word for each of the elements from `first` on: in place where the source has just that. The vector code drops the
@@ -86,21 +91,24 @@ void encode_stochastic(const Format& format, const CastPolicy& policy, std::span
   check_apart_or_same("x", in, "out", out);
   std::visit([&](auto words) { check_apart_or_same("random_bits", words, "out", out); }, random.words);
   const auto vector = vector_code_allowed() ? vector_encode(format, policy, random.count) : std::nullopt;
-  parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
-    if constexpr (!std::same_as<Source, double>) {
-      if (vector) {
-        std::array<std::uint32_t, block> room;
-        by_blocks(first, last, [&](std::size_t from, std::size_t to) {
-          const std::uint32_t* words = words_of(format, random, from, std::span(room).first(to - from));
-          encode_vector(*vector, in.data() + from, words, out.data() + from, to - from);
-        });
-        return;
-      }
-    }
-    for (std::size_t i = first; i < last; ++i) {
-      out[i] = static_cast<Code>(encode(format, policy, in[i], random_bits_of(format, random, i)));
-    }
-  });
+  parallel_for(
+      in.size(), threads,
+      [&](std::size_t first, std::size_t last) {
+        if constexpr (!std::same_as<Source, double>) {
+          if (vector) {
+            std::array<std::uint32_t, block> room;
+            by_blocks(first, last, [&](std::size_t from, std::size_t to) {
+              const std::uint32_t* words = words_of(format, random, from, std::span(room).first(to - from));
+              encode_vector(*vector, in.data() + from, words, out.data() + from, to - from);
+            });
+            return;
+          }
+        }
+        for (std::size_t i = first; i < last; ++i) {
+          out[i] = static_cast<Code>(encode(format, policy, in[i], random_bits_of(format, random, i)));
+        }
+      },
+      scalar_piece);
 }
 
 /// Of one or two bytes.
@@ -241,10 +249,13 @@ void decode(const Format& format, std::span<const std::uint8_t> codes, std::span
   if (!vector) {
     for (std::uint32_t code = 0; code < 256; ++code) table[code] = decode(format, code);
   }
-  parallel_for(codes.size(), threads, [&](std::size_t first, std::size_t last) {
-    if (vector) return decode_vector(*vector, codes.data() + first, out.data() + first, last - first);
-    for (std::size_t i = first; i < last; ++i) out[i] = table[codes[i]];
-  });
+  parallel_for(
+      codes.size(), threads,
+      [&](std::size_t first, std::size_t last) {
+        if (vector) return decode_vector(*vector, codes.data() + first, out.data() + first, last - first);
+        for (std::size_t i = first; i < last; ++i) out[i] = table[codes[i]];
+      },
+      vector_piece);
 }
 
 void decode(const Format& format, std::span<const std::uint16_t> codes, std::span<float> out, int threads) {
@@ -252,9 +263,12 @@ void decode(const Format& format, std::span<const std::uint16_t> codes, std::spa
   check_bulk(format, 9, 16, codes.size(), out.size());
   check_apart("codes", codes, "out", out);
   check_codes(format, codes, "codes", threads);
-  parallel_for(codes.size(), threads, [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) out[i] = decode(format, codes[i]);
-  });
+  parallel_for(
+      codes.size(), threads,
+      [&](std::size_t first, std::size_t last) {
+        for (std::size_t i = first; i < last; ++i) out[i] = decode(format, codes[i]);
+      },
+      scalar_piece);
 }
 
 }  // namespace fp8lab

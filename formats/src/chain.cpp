@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 
@@ -39,6 +40,7 @@ void encode_all(const CastStep& via, const Format& format, const CastPolicy& pol
   check_bulk(via.format, 1, 16, 0, 0);
   parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
     for (; first < last; first += chain_block) {
+      checkpoint();
       const std::size_t size = std::min(chain_block, last - first);
       encode_block(via, format, policy, in.subspan(first, size), out.subspan(first, size));
     }
@@ -59,6 +61,7 @@ ChainDifferences differences(const CastStep& via, const Format& format, const Ca
     std::size_t count = 0;
     std::vector<std::size_t> indices;
     for (; first < last; first += chain_block) {
+      checkpoint();
       const auto part = in.subspan(first, std::min(chain_block, last - first));
       encode(format, policy, part, std::span(direct).first(part.size()));
       encode_block(via, format, policy, part, std::span(chained).first(part.size()));

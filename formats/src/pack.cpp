@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/formats/pack.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
@@ -8,6 +9,7 @@
 
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/overlap.hpp"
+#include "fp8lab/formats/parallel.hpp"
 
 namespace fp8lab {
 namespace {
@@ -35,12 +37,8 @@ std::uint64_t unpacked(std::uint32_t pairs) {
   return (codes | codes << 4) & 0x0F0F0F0F0F0F0F0FU;
 }
 
-}  // namespace
-
-void pack_pairs(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out) {
-  check_packed(codes.size(), out.size());
-  check_apart("codes", codes, "out", out);
-  check_codes(e2m1, codes, "codes");
+/// Precondition: sizes fit.
+void pack_some(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out) {
   std::size_t i = 0;
   if constexpr (std::endian::native == std::endian::little) {
     for (; i + 8 <= codes.size(); i += 8) {
@@ -56,9 +54,8 @@ void pack_pairs(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out
   if (codes.size() % 2 != 0) out[out.size() - 1] = codes.back() & 0xF;
 }
 
-void unpack_pairs(std::span<const std::uint8_t> packed, std::span<std::uint8_t> out) {
-  check_packed(out.size(), packed.size());
-  check_apart("packed", packed, "out", out);
+/// Precondition: sizes fit.
+void unpack_some(std::span<const std::uint8_t> packed, std::span<std::uint8_t> out) {
   std::size_t i = 0;
   if constexpr (std::endian::native == std::endian::little) {
     for (; i + 8 <= out.size(); i += 8) {
@@ -71,6 +68,28 @@ void unpack_pairs(std::span<const std::uint8_t> packed, std::span<std::uint8_t> 
   for (; i < out.size(); ++i) {
     out[i] = static_cast<std::uint8_t>(i % 2 == 0 ? packed[i / 2] & 0xF : packed[i / 2] >> 4);
   }
+}
+
+}  // namespace
+
+void pack_pairs(std::span<const std::uint8_t> codes, std::span<std::uint8_t> out) {
+  check_packed(codes.size(), out.size());
+  check_apart("codes", codes, "out", out);
+  check_codes(e2m1, codes, "codes");
+  const auto work = [&](std::size_t first, std::size_t last) {
+    pack_some(codes.subspan(2 * first, std::min(2 * last, codes.size()) - 2 * first), out.subspan(first, last - first));
+  };
+  parallel_for(out.size(), 1, work, vector_piece);
+}
+
+void unpack_pairs(std::span<const std::uint8_t> packed, std::span<std::uint8_t> out) {
+  check_packed(out.size(), packed.size());
+  check_apart("packed", packed, "out", out);
+  const auto work = [&](std::size_t first, std::size_t last) {
+    unpack_some(packed.subspan(first, last - first),
+                out.subspan(2 * first, std::min(2 * last, out.size()) - 2 * first));
+  };
+  parallel_for(packed.size(), 1, work, vector_piece);
 }
 
 }  // namespace fp8lab

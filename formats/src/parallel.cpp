@@ -2,43 +2,143 @@
 #include "fp8lab/formats/parallel.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <limits>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 
 namespace fp8lab {
+namespace {
 
-void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t, std::size_t)>& work) {
-  if (threads < 1) throw std::invalid_argument("threads must be at least 1, not " + std::to_string(threads));
-  const DefaultEnvironment environment;
-  if (threads == 1) return work(0, count);
-  const std::size_t pieces = std::min<std::size_t>(static_cast<std::size_t>(threads), std::max<std::size_t>(count, 1));
-  std::vector<std::exception_ptr> errors(pieces);
-  const auto run = [&](std::size_t piece) {
+using Work = std::function<void(std::size_t, std::size_t)>;
+
+/// What ends a thread because another one has failed, or the call was interrupted.
+struct Stopped {};
+
+void run_pieces(std::size_t first, std::size_t last, std::size_t most, const Work& work) {
+  const std::size_t size = last - first;
+  if (size <= most) return work(first, last);
+  const std::size_t pieces = (size - 1) / most + 1;
+  for (std::size_t piece = 0; piece < pieces; ++piece) {
+    checkpoint();
+    work(first + size * piece / pieces, first + size * (piece + 1) / pieces);
+  }
+}
+
+/// What the threads of a call share.
+class Team {
+ public:
+  explicit Team(std::size_t size) : errors_(size), running_(size) {}
+
+  /// Runs a thread's part, which ends early where one before it has failed: the error that is told is the first.
+  /// A template, for a std::function might need memory, and nothing may be thrown outside of this.
+  template <typename Part>
+  void run(std::size_t thread, const Part& part) {
     try {
-      work(count * piece / pieces, count * (piece + 1) / pieces);
+      const Interruptible scope(
+          [this, thread] {
+            if (interrupted_ || first_failed_ < thread) throw Stopped{};
+            poll_around();
+          },
+          std::chrono::steady_clock::duration::zero());
+      part();
+    } catch (const Stopped&) {
+      stopped_ = true;
     } catch (...) {
-      errors[piece] = std::current_exception();
+      errors_[thread] = std::current_exception();
+      std::size_t first = first_failed_;
+      while (thread < first && !first_failed_.compare_exchange_weak(first, thread)) continue;
     }
+    const std::scoped_lock lock(mutex_);
+    --running_;
+    ended_.notify_all();
+  }
+
+  /// Polls on the calling thread until all parts have ended.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    while (!ended_.wait_for(lock, std::chrono::milliseconds(25), [this] { return running_ == 0; })) {
+      if (interrupted_) continue;
+      lock.unlock();
+      try {
+        poll_around();
+      } catch (const Stopped&) {
+        stopped_ = true;
+      }
+      lock.lock();
+    }
+  }
+
+  /// What interrupted the call, or the first failure, if any.
+  void rethrow() const {
+    if (interruption_) std::rethrow_exception(interruption_);
+    for (const std::exception_ptr& error : errors_) {
+      if (error) std::rethrow_exception(error);
+    }
+    if (stopped_) throw Stopped{};  // by a team around this one
+  }
+
+ private:
+  /// Polls for the scope around the call, which only its own thread has; what that throws ends all threads.
+  void poll_around() {
+    try {
+      checkpoint();
+    } catch (...) {
+      interruption_ = std::current_exception();
+      interrupted_ = true;
+      throw Stopped{};
+    }
+  }
+
+  std::vector<std::exception_ptr> errors_;  // by thread
+  std::exception_ptr interruption_;
+  std::atomic<std::size_t> first_failed_ = std::numeric_limits<std::size_t>::max();
+  std::atomic<bool> interrupted_ = false;
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::size_t running_;
+};
+
+}  // namespace
+
+void check_threads(int threads) {
+  if (threads >= 1 && threads <= most_threads) return;
+  throw std::invalid_argument("threads must be from 1 to " + std::to_string(most_threads) + ", not " +
+                              std::to_string(threads));
+}
+
+void parallel_for(std::size_t count, int threads, const Work& work, std::size_t most) {
+  check_threads(threads);
+  const DefaultEnvironment environment;
+  if (threads == 1) return run_pieces(0, count, most, work);
+  const std::size_t parts = std::min<std::size_t>(static_cast<std::size_t>(threads), std::max<std::size_t>(count, 1));
+  Team team(parts);
+  const auto run = [&](std::size_t part) {
+    team.run(part, [&] { run_pieces(count * part / parts, count * (part + 1) / parts, most, work); });
   };
   {
     std::vector<std::jthread> others;
-    others.reserve(pieces - 1);
-    for (std::size_t piece = 0; piece + 1 < pieces; ++piece) {
-      others.emplace_back([&run, piece] {
+    others.reserve(parts - 1);
+    for (std::size_t part = 0; part + 1 < parts; ++part) {
+      others.emplace_back([&run, part] {
         const DefaultEnvironment of_thread;
-        run(piece);
+        run(part);
       });
     }
-    run(pieces - 1);
+    run(parts - 1);
+    team.wait();
   }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  team.rethrow();
 }
 
 }  // namespace fp8lab

@@ -8,6 +8,7 @@
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
@@ -175,6 +176,7 @@ void dequantize(const Quantized& q, std::span<float> out, int threads) {
   parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {
     Dequantizer dequantizer(q, plan, lie, out);
     for (std::size_t i = first; i < last; ++i) {
+      if (i % 16 == 0) checkpoint();  // every 65536 elements
       const std::size_t column = i % across * lie.step();
       dequantizer.run(i / across, column, std::min(column + lie.step(), lie.columns));
     }

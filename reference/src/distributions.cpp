@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/random.hpp"
 
@@ -121,6 +123,7 @@ void sample(const Distribution& distribution, std::uint64_t seed, std::uint64_t 
   const DefaultEnvironment environment;
   constexpr std::uint64_t last = (std::uint64_t{1} << 53) - 1;
   for (std::size_t j = 0; j < out.size(); ++j) {
+    checkpoint(j);
     const std::uint64_t u = bits_of_element(seed, first + j);
     // u + 1/2 needs 54 bits in the upper half; its distance from the nearer end never does.
     const bool upper = u > last / 2;
@@ -138,6 +141,7 @@ void sample_uniform(double low, double high, std::uint64_t seed, std::uint64_t f
     throw std::invalid_argument(reason.str());
   }
   for (std::size_t j = 0; j < out.size(); ++j) {
+    checkpoint(j);
     const double p = (static_cast<double>(bits_of_element(seed, first + j)) + 0.5) * 0x1p-53;
     out[j] = static_cast<float>(low + (high - low) * p);
   }
@@ -150,16 +154,23 @@ void normal_grid(std::span<float> out) {
     float x;
   };
   const std::size_t n = out.size();
-  std::vector<Keyed> grid(n);
+  std::vector<Keyed> grid;
+  grid.reserve(n);
   std::uint64_t state = 12345;
   for (std::size_t i = 0; i < n; ++i) {
+    checkpoint(i);
     state = 6364136223846793005U * state + 1442695040888963407U;
     const bool upper = i >= n / 2;
     const double tail = (static_cast<double>(upper ? n - 1 - i : i) + 0.5) / static_cast<double>(n);
     const double x = tail_quantile(Family::normal, tail, upper);
-    grid[i] = {static_cast<std::uint32_t>(state >> 33), static_cast<float>(x)};
+    grid.push_back({static_cast<std::uint32_t>(state >> 33), static_cast<float>(x)});
   }
-  std::ranges::stable_sort(grid, {}, &Keyed::key);
+  std::size_t comparisons = 0;
+  const auto is_before = [&](const Keyed& a, const Keyed& b) {
+    checkpoint(++comparisons);
+    return a.key < b.key;
+  };
+  std::ranges::stable_sort(grid, is_before);
   std::ranges::transform(grid, out.begin(), &Keyed::x);
 }
 

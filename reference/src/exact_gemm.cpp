@@ -6,9 +6,15 @@
 #include <cmath>
 #include <limits>
 
+#include "fp8lab/formats/interruption.hpp"
 #include "instruction.hpp"
 
 namespace fp8lab {
+namespace {
+
+constexpr std::size_t piece = 1024;  // of columns and K: some 0.1 s of products at most
+
+}  // namespace
 
 ExactGemm::ExactGemm(const FactorReader& a, const FactorReader& b)
     : rows_(a.operands().rows),
@@ -23,6 +29,7 @@ ExactGemm::Side ExactGemm::side_of(const Factors& factors, std::size_t rows) {
   const std::size_t depth = factors.depth;
   Side side{Matrix(static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(depth)), std::vector<double>(rows)};
   for (std::size_t row = 0; row < rows; ++row) {
+    checkpoint();
     double squares = 0;
     for (std::size_t k = 0; k < depth; ++k) {
       const Factor& x = factors.elements[row * depth + k];
@@ -42,10 +49,20 @@ void ExactGemm::rows(std::size_t first, std::size_t count, std::span<float> out)
   // in double. Twice that covers the rounding of the norms and of the two bounds below.
   const double gamma = static_cast<double>(depth_) * 0x1p-52;
   const auto index = [](std::size_t i) { return static_cast<Eigen::Index>(i); };
-  Matrix product;
-  product.noalias() = left_.values.block(index(first), 0, index(count), index(depth_)) * right_.values.transpose();
+  Matrix product = Matrix::Zero(index(count), index(columns_));
+  for (std::size_t k = 0; k < depth_; k += piece) {
+    for (std::size_t column = 0; column < columns_; column += piece) {
+      checkpoint();
+      const auto depth = index(std::min(piece, depth_ - k));
+      const auto width = index(std::min(piece, columns_ - column));
+      product.middleCols(index(column), width).noalias() +=
+          left_.values.block(index(first), index(k), index(count), depth) *
+          right_.values.block(index(column), index(k), width, depth).transpose();
+    }
+  }
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t row = first + i;
+    checkpoint();
     for (std::size_t column = 0; column < columns_; ++column) {
       const double computed = product(index(i), index(column));
       const double error = gamma * left_.norms[row] * right_.norms[column];
@@ -58,6 +75,7 @@ void ExactGemm::rows(std::size_t first, std::size_t count, std::span<float> out)
       if (decided) {
         result = computed == 0 ? 0.0F : below;
       } else {
+        checkpoint();
         result = accumulator_value(exact, mma_instruction(exact, a_.row(row), b_.row(column), 0, ZeroRule::skip));
       }
     }

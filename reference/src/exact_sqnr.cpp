@@ -14,6 +14,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab {
@@ -56,6 +57,7 @@ std::vector<double> binade_ends() {
 
 /// E[(x - Q(x * scale) / scale)^2], Q to the nearest of `values`.
 double mean_squared_error(const std::vector<double>& values, const Distribution& distribution, double scale) {
+  checkpoint();
   // 1. A cell ends in the middle between two values; the first and the last one are infinite.
   std::vector<double> middles;
   for (std::size_t i = 1; i < values.size(); ++i) middles.push_back((values[i - 1] + values[i]) / 2 / scale);

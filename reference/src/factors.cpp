@@ -10,6 +10,7 @@
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/interruption.hpp"
 
 namespace fp8lab {
 namespace {
@@ -121,7 +122,10 @@ Factors FactorReader::rows(std::size_t first, std::size_t count) const {
   Factors result{{}, {}, depth, 0};
   result.elements.reserve(count * depth);
   for (std::size_t row = first; row < first + count; ++row) {
-    for_row(row, 0, depth, [&](std::size_t /*k*/, const Factor& x) { result.elements.push_back(x); });
+    for_row(row, 0, depth, [&](std::size_t k, const Factor& x) {
+      checkpoint(k + 1);
+      result.elements.push_back(x);
+    });
   }
   if (block() != 0) {
     result.block = block();

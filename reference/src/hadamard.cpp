@@ -6,6 +6,8 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 
 namespace fp8lab {
@@ -24,11 +26,12 @@ float rounded(float x) {
 }
 
 template <typename Source>
-std::vector<float> turned(std::span<const Source> x, std::size_t rows, std::size_t columns, bool rounds, int threads) {
-  std::vector<float> out(x.size());
+Room<float> turned(std::span<const Source> x, std::size_t rows, std::size_t columns, bool rounds, int threads) {
+  Room<float> out(x.size());
   parallel_for(rows / hadamard_size, threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t band = first; band < last; ++band) {
       for (std::size_t column = 0; column < columns; ++column) {
+        checkpoint(column);
         const std::size_t from = band * hadamard_size * columns + column;
         for (std::size_t j = 0; j < hadamard_size; ++j) {
           double sum = 0;
@@ -47,12 +50,12 @@ std::vector<float> turned(std::span<const Source> x, std::size_t rows, std::size
 
 }  // namespace
 
-std::vector<float> hadamard_columns(std::span<const float> x, std::size_t rows, std::size_t columns, bool rounds,
-                                    int threads) {
+Room<float> hadamard_columns(std::span<const float> x, std::size_t rows, std::size_t columns, bool rounds,
+                             int threads) {
   return turned(x, rows, columns, rounds, threads);
 }
-std::vector<float> hadamard_columns(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, bool rounds,
-                                    int threads) {
+Room<float> hadamard_columns(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, bool rounds,
+                             int threads) {
   return turned(x, rows, columns, rounds, threads);
 }
 

@@ -8,6 +8,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/reference/exact_sum.hpp"
 
 namespace fp8lab {
@@ -178,6 +179,7 @@ std::uint32_t exact_dot(const FactorSpan& a, const FactorSpan& b, std::uint32_t 
   specials.add(factor(binary32, c_word));
   if (!specials.any()) sum.add(std::bit_cast<float>(c_word));
   for (std::size_t k = 0; k < a.factors.size(); ++k) {
+    checkpoint(k + 1);
     specials.add_product(a.factors[k], b.factors[k]);
     sum.add_product(static_cast<float>(a.factors[k].value), static_cast<float>(b.factors[k].value));
   }

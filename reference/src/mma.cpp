@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "instruction.hpp"
 
 namespace fp8lab {
@@ -54,6 +55,7 @@ void mma_batch(const MmaModel& model, const Operands& a, const Operands& b, std:
   const FactorReader right(model, b, zero_rule, "b");
   const std::size_t some = 1 + 2048 / std::max<std::size_t>(a.depth, 1);  // rows whose factors stay in the cache
   for (std::size_t first = 0; first < a.rows; first += some) {
+    checkpoint();
     const std::size_t count = std::min(some, a.rows - first);
     const Factors x = left.rows(first, count);
     const Factors y = right.rows(first, count);

@@ -10,11 +10,13 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "cells.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/pack.hpp"
@@ -226,8 +228,7 @@ void check_options(const Recipe& recipe, std::size_t codes, const QuantizeOption
   if (options.amax_before_rounding && (current == nullptr || current->axis != Axis::tensor || !options.input_type)) {
     throw std::invalid_argument("amax_before_rounding is for JustInTime with axis 'tensor' and an input_type");
   }
-  if (options.threads < 1)
-    throw std::invalid_argument("threads must be 1 or more, not " + std::to_string(options.threads));
+  check_threads(options.threads);
 }
 
 /// Makes room for a direction's codes and scales.
@@ -259,7 +260,10 @@ template <typename Of>
 TensorAmax amax_of_pieces(std::size_t count, int threads, const Of& of) {
   std::vector<AmaxSeen> seen(count);
   parallel_for(count, threads, [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) seen[i] = of(i);
+    for (std::size_t i = first; i < last; ++i) {
+      checkpoint();
+      seen[i] = of(i);
+    }
   });
   const auto& largest = *std::ranges::max_element(seen, {}, &AmaxSeen::largest);
   return {std::bit_cast<float>(largest.largest), std::ranges::all_of(seen, &AmaxSeen::finite)};
@@ -313,6 +317,7 @@ void run_cells(const Cells& cells, std::span<const Quantizer<Source>> quantizers
       for (std::size_t k = 0; k < quantizers.size(); ++k) f(quantizers[k], scratch[k]);
     };
     for (std::size_t i = first; i < last; ++i) {
+      checkpoint();
       const Cell cell = cells.at(i);
       const Cell next = cells.at(std::min(i + 1, last - 1));
       const std::size_t start = cell.row * columns + cell.column;
@@ -381,12 +386,12 @@ void quantize_values(std::span<const Source> values, std::size_t rows, std::size
 
 /// fl(x) in another type, as float32.
 template <typename Source>
-std::vector<float> rounded_to(const Format& type, std::span<const Source> values, int threads) {
+Room<float> rounded_to(const Format& type, std::span<const Source> values, int threads) {
   constexpr CastPolicy ieee{
       .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
-  std::vector<std::uint16_t> words(values.size());
+  Room<std::uint16_t> words(values.size());
   encode(type, ieee, values, std::span(words), threads);
-  std::vector<float> result(values.size());
+  Room<float> result(values.size());
   decode(type, std::span<const std::uint16_t>(words), std::span(result), threads);
   return result;
 }
@@ -428,7 +433,7 @@ void quantize_requests(std::span<const Source> values, std::size_t rows, std::si
       amax = amax_of(values, quantize_plan(recipe, requests[0].direction, rows, columns).nan, options.threads);
       amax->finite = false;  // what is finite may become infinite
     }
-    const std::vector<float> rounded = rounded_to(*type, values, options.threads);
+    const Room<float> rounded = rounded_to(*type, values, options.threads);
     return quantize_values(std::span<const float>(rounded), rows, columns, recipe, amax, requests, options);
   }
   // 2. Columnwise copies may be turned, and have the amax of that; all others are of the values as they are.
@@ -440,7 +445,7 @@ void quantize_requests(std::span<const Source> values, std::size_t rows, std::si
     if (one.direction == Direction::rowwise) {
       quantize_values(values, rows, columns, recipe, {}, alone, options);
     } else {
-      const std::vector<float> turned = hadamard_columns(values, rows, columns, nvfp4->round_rht, options.threads);
+      const Room<float> turned = hadamard_columns(values, rows, columns, nvfp4->round_rht, options.threads);
       quantize_values(std::span<const float>(turned), rows, columns, recipe, {}, alone, options);
     }
   }
@@ -458,14 +463,16 @@ void cast_delayed(std::span<const Source> values, std::size_t rows, std::size_t 
                   std::vector<QuantizePlan> plans, std::span<const Request> requests, const QuantizeOptions& options) {
   // 1. The amax, by which the scale may still change.
   const TensorAmax amax = amax_of(values, nan_in_amax(state.recipe, state.history), options.threads);
-  record_amax(state.recipe, state.pass, state.history, amax.value);
+  AmaxHistory history = state.history;
+  record_amax(state.recipe, state.pass, history, amax.value);
   // 2. The cast with the scale, whatever it is.
   for (QuantizePlan& plan : plans) {
     plan.tensor_amax = true;
     if (state.recipe.version.history == HistoryRule::torchao) plan.policy = find_profile("clamp_then_cast").policy;
   }
-  const GivenScale given{plans[0].format, state.history.scale};
+  const GivenScale given{plans[0].format, history.scale};
   quantize_planned(values, rows, columns, given, plans, amax, requests, options);
+  state.history = std::move(history);  // not before all is done: the cast may be interrupted
 }
 
 template <typename Source>
@@ -481,7 +488,7 @@ void quantize_delayed(std::span<const Source> values, std::size_t rows, std::siz
   const std::vector<QuantizePlan> plans = plans_of(any, rows, columns, requests);
   const std::optional<Format> type = narrower_type(options);
   if (!type) return cast_delayed(values, rows, columns, state, plans, requests, options);
-  const std::vector<float> rounded = rounded_to(*type, values, options.threads);
+  const Room<float> rounded = rounded_to(*type, values, options.threads);
   cast_delayed(std::span<const float>(rounded), rows, columns, state, plans, requests, options);
 }
 

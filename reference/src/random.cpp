@@ -9,6 +9,8 @@
 #include <string>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/parallel.hpp"
 
 namespace fp8lab {
 namespace {
@@ -47,6 +49,7 @@ void fill_as_cuda(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry
   for (std::uint64_t first = 0, call = offset / words_per_call; first < out.size();
        first += words_per_call * threads, ++call) {
     for (std::uint64_t thread = 0; thread < threads && first + thread < out.size(); ++thread) {
+      checkpoint(thread);
       const std::array counter{static_cast<std::uint32_t>(call), static_cast<std::uint32_t>(call >> 32),
                                static_cast<std::uint32_t>(thread), static_cast<std::uint32_t>(thread >> 32)};
       const std::array<float, 4> values = transform(philox4x32(counter, key));
@@ -85,7 +88,10 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
 void torch_cpu_uniform(std::uint64_t seed, std::span<float> out) {
   const DefaultEnvironment environment;
   std::mt19937 generator(static_cast<std::uint32_t>(seed));
-  for (float& x : out) x = static_cast<float>(generator() & 0xFFFFFFU) * 0x1p-24F;
+  const auto draw = [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) out[i] = static_cast<float>(generator() & 0xFFFFFFU) * 0x1p-24F;
+  };
+  parallel_for(out.size(), 1, draw, scalar_piece);
 }
 
 void torch_cuda_uniform(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry,

@@ -31,13 +31,16 @@ void cast_all(const Format& format, const CastPolicy& policy, std::span<const T>
     reason << "scale must be positive and finite, and so must its inverse, not " << scale;
     throw std::invalid_argument(reason.str());
   }
-  parallel_for(in.size(), threads, [&](std::size_t first, std::size_t last) {
-    if constexpr (std::is_same_v<T, float>) {
-      recode(format, policy, in.subspan(first, last - first), used, out.subspan(first, last - first));
-    } else {
-      for (std::size_t i = first; i < last; ++i) out[i] = cast_to_representable(format, policy, in[i], scale);
-    }
-  });
+  parallel_for(
+      in.size(), threads,
+      [&](std::size_t first, std::size_t last) {
+        if constexpr (std::is_same_v<T, float>) {
+          recode(format, policy, in.subspan(first, last - first), used, out.subspan(first, last - first));
+        } else {
+          for (std::size_t i = first; i < last; ++i) out[i] = cast_to_representable(format, policy, in[i], scale);
+        }
+      },
+      std::is_same_v<T, float> ? 16 * scalar_piece : scalar_piece);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/formats/parallel.hpp"
+
 namespace fp8lab {
 namespace {
 
@@ -51,7 +53,10 @@ std::vector<std::uint8_t> spread(std::span<const std::uint8_t> scales, std::size
   check_shape(rows, columns);
   check_size("an array", scales.size(), rows * columns, rows, columns);
   std::vector<std::uint8_t> out(padded_size(rows, columns), 0);
-  for (std::size_t i = 0; i < scales.size(); ++i) out[place(i / columns, i % columns, columns)] = scales[i];
+  const auto work = [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) out[place(i / columns, i % columns, columns)] = scales[i];
+  };
+  parallel_for(scales.size(), 1, work, scalar_piece);
   return out;
 }
 
@@ -61,7 +66,10 @@ std::vector<std::uint8_t> gather(std::span<const std::uint8_t> in, std::size_t r
   check_shape(rows, columns);
   check_size("a padded array", in.size(), padded_size(rows, columns), rows, columns);
   std::vector<std::uint8_t> out(rows * columns);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = in[place(i / columns, i % columns, columns)];
+  const auto work = [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) out[i] = in[place(i / columns, i % columns, columns)];
+  };
+  parallel_for(out.size(), 1, work, scalar_piece);
   return out;
 }
 

@@ -8,6 +8,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/interruption.hpp"
 
 namespace fp8lab {
 namespace {
@@ -107,6 +108,7 @@ void TiledGemm::accumulate(const Range& range, std::size_t first, std::size_t co
   const auto step = static_cast<std::size_t>(model_.k());
   const std::size_t chunk = std::max<std::size_t>(1, most_depth / step);
   for (std::size_t begin = range.first; begin < range.last; begin += chunk) {
+    checkpoint();
     const std::size_t end = std::min(range.last, begin + chunk);
     for (std::size_t row = 0; row < count; row += tile_rows) {
       for (std::size_t i = begin; i < end; ++i) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/reference/gemm.hpp"
 #include "instruction.hpp"
 
@@ -149,6 +150,7 @@ TraceStep traced_step(const MmaModel& model, int index, const Rows& rows, const 
   step.accumulator = accumulator_term(model, before, zero_rule);
   const auto group = static_cast<std::size_t>(model.group);
   for (std::size_t k = 0; k < instruction.products; k += group) {
+    checkpoint(k);
     if (!is_of_step(model, index, k)) continue;
     TraceTerm term = rows.term(instruction.k + k, group);
     if (term.value != 0 || term.exponent) step.terms.push_back(std::move(term));
@@ -211,6 +213,7 @@ DotTrace trace_dot(const MmaModel& model, const Operands& a, const Operands& b, 
   DotTrace trace{model, options, a.depth, {}, options.c, promote_k == 0 ? model.accumulator() : binary32};
   float promoted = 0;
   for (std::size_t k = 0; k < a.depth; k += step) {
+    checkpoint();
     const std::size_t products = std::min(step, a.depth - k);
     TraceInstruction instruction = traced_instruction(model, rows, k, products, trace.word, options.zero_rule);
     trace.word = instruction.result;

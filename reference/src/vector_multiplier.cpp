@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
@@ -110,7 +111,10 @@ class Packed {
   /// Makes a tile of rows [first, first + count), count <= width.
   void pack(std::size_t tile, std::size_t first, std::size_t count) {
     const std::size_t depth = operand_.operands().depth;
+    std::fill_n(&values_[tile * depth_ * width_], depth_ * width_, Value{0});
+    std::fill_n(&exponents_[tile * depth_ * width_], depth_ * width_, absent_exponent_of<Exponent>);
     for (std::size_t k0 = 0; k0 < depth; k0 += k_) {
+      checkpoint();
       for (std::size_t i = 0; i < count; ++i) {
         const std::size_t k1 = std::min(depth, k0 + k_);
         if (operand_.has_byte_table()) {

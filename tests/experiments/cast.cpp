@@ -240,7 +240,7 @@ TEST_CASE("cast arguments are checked, with the rule in the message") {
   CHECK_THROWS_WITH(run([](A& a) { a.profiles.clear(); }), ContainsSubstring("profiles must have at least one entry"));
   CHECK_THROWS_WITH(run([](A& a) { a.scales = {1, 1}; }), ContainsSubstring("scales must have each entry once"));
   for (const double scale : {0.0, -1.0, static_cast<double>(inf), static_cast<double>(nan)}) {
-    CHECK_THROWS_WITH(run([=](A& a) { a.scales = {scale}; }), ContainsSubstring("scale must be positive and finite"));
+    CHECK_THROWS_WITH(run([=](A& a) { a.scales = {scale}; }), ContainsSubstring("scales must be positive and finite"));
     CHECK_THROWS_WITH(run([=](A& a) { a.amaxes = {scale}; }), ContainsSubstring("amax must be positive and finite"));
   }
   CHECK_THROWS_WITH(run([](A& a) { a.scales = {1e300}; }), ContainsSubstring("in float32, not 1e+300"));

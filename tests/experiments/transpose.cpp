@@ -411,7 +411,7 @@ TEST_CASE("transpose: arrays and files give the same, whatever the type that hol
 TEST_CASE("transpose: wrong arguments are refused with the rule") {
   TransposeArguments arguments = drawing(64, 64, 1, {"te_mxfp8"});
   auto& draws = std::get<MatrixDraws>(arguments.source);
-  CHECK_THROWS_WITH(choose_recipe("mxfp8"), ContainsSubstring("unknown recipe 'mxfp8'; known: given_scale, "));
+  CHECK_THROWS_WITH(choose_recipe("mxfp8"), ContainsSubstring("unknown recipe 'mxfp8'; known: te_mxfp8, "));
   SECTION("sizes") {
     draws.columns = 48;
     CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("te_mxfp8: columns must be a multiple of 32") &&

@@ -205,7 +205,7 @@ TEST_CASE("verify tensor-cores names wrong arguments, and stops where it is told
   CHECK_THROWS_WITH(verify_tensor_cores({.models = {"exact", "exact"}}),
                     "models must have each entry once, and has exact twice");
   CHECK_THROWS_WITH(verify_tensor_cores({.dots = 0}), "dots must be from 1 to 2^40, not 0");
-  CHECK_THROWS_WITH(verify_tensor_cores({.threads = 0}), "threads must be at least 1, not 0");
+  CHECK_THROWS_WITH(verify_tensor_cores({.threads = 0}), "threads must be from 1 to 1024, not 0");
   CHECK_THROWS_WITH(verify_tensor_cores({}, [](double) { throw std::runtime_error("stopped"); }), "stopped");
 }
 

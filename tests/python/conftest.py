@@ -3,22 +3,35 @@ import contextlib
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
 
 
 @contextlib.contextmanager
-def interrupted_after(seconds: float):
-    """A block that Ctrl-C has to end, after so many seconds: also in background jobs, which may ignore SIGINT."""
+def interrupted_after(seconds: float, within: float = 0.5):
+    """A block that Ctrl-C has to end, after so many seconds, with ``within`` seconds of work: also in background jobs, which may
+    ignore SIGINT.
+
+    Work is the processor's time of all threads, which other processes do not lengthen.
+    """
+    sent: list[float] = []
+
+    def interrupt() -> None:
+        sent.append(time.process_time())
+        os.kill(os.getpid(), signal.SIGINT)
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(seconds, interrupt)
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
+        assert time.process_time() - sent[0] < within
     finally:
         timer.cancel()
+        timer.join()
         signal.signal(signal.SIGINT, before)
 
 

@@ -392,7 +392,7 @@ def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
     ("fields", "error", "message"),
     [
         ({"margin": 63}, ValueError, "margin must be from -62 to 62, not 63"),
-        ({"margin": 1.0}, TypeError, "margin must be an int, not float"),
+        ({"margin": 1.5}, TypeError, "margin must be an int, not 1.5"),
         ({"interval": 0}, ValueError, "interval must be at least 1, not 0"),
         ({"fp8_format": "e5m2"}, ValueError, "unknown fp8_format 'e5m2'; known: hybrid, e4m3"),
         ({"amax_history_len": 0}, ValueError, "amax_history_len must be from 1 to 1048576, not 0"),

@@ -59,7 +59,7 @@ def test_error_measures():
         (lambda: fp8lab.histogram([1.0], "linear"), ValueError, "low and high are needed"),
         (lambda: fp8lab.histogram([1.0], "log", low=0, high=1), ValueError, "0 < low"),
         (lambda: fp8lab.histogram(["a"]), TypeError, "values must hold real numbers"),
-        (lambda: fp8lab.histogram([1.0], cast_input=np.float32([1, 2])), ValueError, "cast_input must have shape"),
+        (lambda: fp8lab.histogram([1.0], cast_input=np.float32([1, 2])), ValueError, "cast_input must have the shape of values"),
         (lambda: fp8lab.histogram([1.0], cast_input=np.float32([1]), rounding="x"), ValueError, "unknown rounding 'x'"),
         (lambda: fp8lab.histogram([1.0], np.array([1, 2])), TypeError, "bins must be a name"),
         (lambda: fp8lab.histogram(np.longdouble([1.0])), TypeError, "values must hold real numbers"),

@@ -574,7 +574,7 @@ TEST_CASE("empty matrices and bad arguments") {
   a.tile_scales = {bias, 1, 48};
   CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four), ContainsSubstring("not 1 * 48"));
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.bias = bias}), "bias must have 2 elements, one a row of b, not 3");
-  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.threads = 0}), "threads must be at least 1, not 0");
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.threads = 0}), "threads must be from 1 to 1024, not 0");
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.scale_a = NAN}), ContainsSubstring("must be finite"));
   std::vector<float> out(3);
   CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 4, 32), out),

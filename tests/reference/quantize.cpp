@@ -2,11 +2,13 @@
 #include "fp8lab/reference/quantize.hpp"
 
 #include <cfenv>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/distributions.hpp"
 #include "fp8lab/reference/errors.hpp"
@@ -747,7 +749,7 @@ TEST_CASE("what delayed scaling cannot cast leaves the history as it was") {
     CHECK(history.amaxes == std::vector<float>{0, 0});
   };
   refused(2, recipe, {}, "x must have 2 x 4 elements, not 12");
-  refused(3, recipe, {.threads = 0}, "threads must be 1 or more");
+  refused(3, recipe, {.threads = 0}, "threads must be from 1 to 1024");
   refused(3, recipe, {.input_type = e4m3}, "input_type must be float32, float16 or bfloat16");
   refused(3, recipe, {.input_type = bfloat16, .amax_before_rounding = true}, "amax_before_rounding is for JustInTime");
   refused(3, Delayed{}, {}, "the history has 2 amaxes, and the recipe's amax_history_len is 1024");
@@ -856,7 +858,7 @@ TEST_CASE("what cannot be quantized is refused with the sizes that can") {
   CHECK_THROWS_WITH(quantize(std::span(x), 33, 41, JustInTime{}), ContainsSubstring("33 x 41 elements, not 1320"));
   CHECK_THROWS_WITH(quantize(std::span(x).first(0), 0, 5, JustInTime{}), ContainsSubstring("empty: it is 0 x 5"));
   CHECK_THROWS_WITH(quantize(std::span(x), 33, 40, JustInTime{}, Direction::rowwise, {.threads = 0}),
-                    ContainsSubstring("threads must be 1 or more, not 0"));
+                    ContainsSubstring("threads must be from 1 to 1024, not 0"));
   Quantized q = quantize(std::span(x), 33, 40, JustInTime{});
   std::vector<float> out(5);
   CHECK_THROWS_WITH(dequantize(q, out), ContainsSubstring("out must have 1320 elements, not 5"));
@@ -865,9 +867,33 @@ TEST_CASE("what cannot be quantized is refused with the sizes that can") {
   CHECK_THROWS_WITH(dequantize(q, out), ContainsSubstring("codes must have 1320 elements, not 1319"));
 }
 
+TEST_CASE("a cast that is interrupted leaves the history as it was, and one that is not leaves its amax there") {
+  Delayed recipe;
+  recipe.amax_history_len = 2;
+  const std::vector<float> x(1 << 18, 2.0F);
+  for (int polls = 1; polls <= 8; ++polls) {
+    AmaxHistory history = start_history(recipe);
+    Quantized rowwise;
+    Quantized columnwise;
+    int left = polls;
+    const auto poll = [&] {
+      if (--left == 0) throw std::runtime_error("interrupted");
+    };
+    const Interruptible scope(poll, std::chrono::steady_clock::duration::zero());
+    bool interrupted = false;
+    try {
+      quantize_both(std::span(x), 512, 512, recipe, Pass::forward, history, rowwise, columnwise, {.threads = 2});
+    } catch (const std::runtime_error&) {
+      interrupted = true;
+    }
+    CHECK(history.amaxes == (interrupted ? std::vector<float>{0, 0} : std::vector<float>{2, 0}));
+    CHECK((interrupted || left > 0));
+  }
+}
+
 TEST_CASE("recipes are found by name and explain themselves") {
   CHECK(find_recipe("te_mxfp8").recipe == Recipe{MxBlock{}});
-  CHECK_THROWS_WITH(find_recipe("fp7"), ContainsSubstring("unknown recipe 'fp7'; known: given_scale, "));
+  CHECK_THROWS_WITH(find_recipe("fp7"), ContainsSubstring("unknown recipe 'fp7'; known: te_mxfp8, "));
   for (const NamedRecipe& one : recipes()) {
     CHECK(!one.source.empty());
     CHECK_FALSE(describe(one.recipe).empty());

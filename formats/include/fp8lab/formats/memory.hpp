@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace fp8lab {
@@ -30,11 +31,22 @@ struct LineAllocator {
   [[nodiscard]] T* allocate(std::size_t count) {
     return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{cache_line}));
   }
+  template <typename U>
+  void construct(U* p) {
+    ::new (static_cast<void*>(p)) U;
+  }
+  template <typename U, typename... Arguments>
+  void construct(U* p, Arguments&&... arguments) {
+    ::new (static_cast<void*>(p)) U(std::forward<Arguments>(arguments)...);
+  }
   void deallocate(T* memory, std::size_t /*count*/) { ::operator delete(memory, std::align_val_t{cache_line}); }
 
   bool operator==(const LineAllocator& other) const = default;
 };
-/// Bytes in such memory.
-using AlignedBytes = std::vector<std::uint8_t, LineAllocator<std::uint8_t>>;
+/// Values in such memory. Those that were not given are not written, so that a large one costs nothing until it is
+/// used.
+template <typename T>
+using Room = std::vector<T, LineAllocator<T>>;
+using AlignedBytes = Room<std::uint8_t>;
 
 }  // namespace fp8lab

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <stdexcept>
-#include <string>
 #include <string_view>
+#include <vector>
+
+#include "fp8lab/formats/text.hpp"
 
 namespace fp8lab {
 
@@ -20,16 +21,15 @@ Named(std::string_view, Value) -> Named<Value>;
 template <typename Value>
 Named(std::string_view, Value, std::string_view) -> Named<Value>;
 
-/// The entry of `entries` whose `name` member is `name`. Throws std::invalid_argument that says what kind of thing was
-/// looked up and lists every known name.
+/// The entry of `entries` whose `name` member is `name`. Throws as refuse_name() does.
 template <typename Entries>
 [[nodiscard]] const auto& find_named(const Entries& entries, std::string_view kind, std::string_view name) {
-  std::string known;
   for (const auto& entry : entries) {
     if (entry.name == name) return entry;
-    known += (known.empty() ? "" : ", ") + std::string(entry.name);
   }
-  throw std::invalid_argument("unknown " + std::string(kind) + " '" + std::string(name) + "'; known: " + known);
+  std::vector<std::string_view> known;
+  for (const auto& entry : entries) known.push_back(entry.name);
+  refuse_name(kind, name, known);
 }
 
 }  // namespace fp8lab

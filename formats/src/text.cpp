@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/formats/text.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+namespace fp8lab {
+namespace {
+
+constexpr std::size_t most_quoted = 80;
+constexpr std::size_t most_of_line = 300;
+constexpr std::string_view cut = "...";
+
+std::string escaped(std::string_view text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F) {
+      result += c;
+    } else {
+      result.append("\\x").append(1, digits[byte / 16]).append(1, digits[byte % 16]);
+    }
+  }
+  return result;
+}
+
+/// At most `most` characters, of longer texts the first two thirds and the end.
+std::string shortened(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  const std::size_t head = (most - cut.size()) * 2 / 3;
+  const std::size_t tail = most - cut.size() - head;
+  return text.substr(0, head).append(cut).append(text, text.size() - tail);
+}
+
+/// The text, or both ends of it: what shortened() leaves of more, which may be megabytes, is in them.
+std::string ends_of(std::string_view text, std::size_t most) {
+  if (text.size() <= 2 * most) return std::string(text);
+  return std::string(text.substr(0, most)).append(text.substr(text.size() - most));
+}
+
+/// Insertions, deletions and replacements that make one of the other (Levenshtein).
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string in_quotes(std::string_view text) {
+  const std::string line = shortened(escaped(ends_of(text, most_quoted)), most_quoted);
+  return std::string(1, '\'').append(line).append(1, '\'');
+}
+
+std::string one_line(std::string_view message) {
+  std::string ends = ends_of(message, most_of_line);
+  std::ranges::replace_if(ends, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+  return shortened(escaped(ends), most_of_line);
+}
+
+void refuse_name(std::string_view kind, std::string_view name, std::span<const std::string_view> known) {
+  constexpr std::size_t most = most_of_line - 50;  // the rest is for an option's name, and for how many are left out
+  std::string message = "unknown " + std::string(kind) + " " + in_quotes(name) + "; known: ";
+  std::vector<std::string_view> list(known.begin(), known.end());
+  const auto add = [](std::size_t sum, std::string_view one) { return sum + one.size() + 2; };
+  if (std::accumulate(list.begin(), list.end(), message.size(), add) > most) {
+    const std::string_view given = name.substr(0, most_quoted);
+    std::ranges::stable_sort(list, {}, [&](std::string_view one) { return distance(given, one); });
+  }
+  std::size_t shown = 0;
+  for (; shown < list.size() && (shown == 0 || message.size() + list[shown].size() + 2 <= most); ++shown) {
+    if (shown > 0) message += ", ";
+    message += list[shown];
+  }
+  if (shown < list.size()) message += " and " + std::to_string(list.size() - shown) + " more";
+  throw std::invalid_argument(message);
+}
+
+}  // namespace fp8lab

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls every public function and method with hostile arguments: what comes is a result, or an error that names the argument.
+
+    python tests/hostile/wrong_calls.py [CALLS [SEED]]     seeded calls with one to three wrong arguments each; 50,000 if left out
+"""
+
+import collections
+import inspect
+import os
+import random
+import sys
+import tempfile
+
+import numpy as np
+
+import fp8lab
+from fp8lab import experiments
+
+X = np.linspace(-3, 3, 64, dtype=np.float32).reshape(2, 32)
+WIDE = np.ones((32, 32), np.float32)
+CODES = np.full((2, 32), 0x38, np.uint8)
+DOUBLES = np.array([1.0, -2.0])
+WORDS = np.array([[0x21, 0x43]], np.uint8)
+SCRATCH = tempfile.mkdtemp()
+
+
+class Raises:
+    """An object of which every question is answered by an exception."""
+
+    def _raise(self, *_args, **_named):
+        raise RuntimeError("the user's own \x1b[31m exception\n" + "y" * 1000)
+
+    __array__ = __index__ = __float__ = __int__ = __str__ = __repr__ = __len__ = __iter__ = __fspath__ = __bool__ = _raise
+    __getitem__ = __call__ = _raise
+
+
+def torch_values():
+    try:
+        import torch
+    except ImportError:
+        return []
+    return [
+        lambda: torch.ones(2, 32, device="meta"),
+        lambda: torch.ones(2, 32, requires_grad=True),
+        lambda: torch.ones(2, 32).to_sparse(),
+        lambda: torch.ones(2, 32, dtype=torch.complex64),
+        lambda: torch.tensor(1.0),
+        lambda: torch.ones(2, 32).t(),
+    ]
+
+
+def read_only():
+    array = np.zeros((2, 32), np.uint8)
+    array.flags.writeable = False
+    return array
+
+
+#: What arguments are replaced by. Those that are made anew may be used up or written to.
+HOSTILE = [
+    lambda: None,
+    lambda: True,
+    lambda: float("nan"),
+    lambda: float("inf"),
+    lambda: -1,
+    lambda: 0,
+    lambda: 1.5,
+    lambda: 2**70,
+    lambda: 10**5000,
+    lambda: -(2**63) - 1,
+    lambda: complex(1, 2),
+    lambda: "",
+    lambda: "x" * 10**6,
+    lambda: "e4m3\n",
+    lambda: "\x1b[31m",
+    lambda: "\ud800",
+    lambda: "no_such_name",
+    lambda: b"\xff",
+    lambda: b"\0",
+    lambda: object(),
+    lambda: Raises(),
+    lambda: Raises,
+    lambda: [],
+    lambda: [[]],
+    lambda: (),
+    lambda: [[1.0], [2.0, 3.0]],
+    lambda: [None, "x", 2**70],
+    lambda: ["x" * 10**6] * 3,
+    lambda: {},
+    lambda: {"x": 1},
+    lambda: {1: X, "y": 2},
+    lambda: (i for i in range(3)),
+    lambda: (lambda *a, **k: "x"),
+    lambda: np.ma.masked_array([1.0, 2.0], [True, False]),
+    lambda: np.zeros(3, [("a", "f4"), ("b", "i8")]),
+    lambda: np.array(["a" * 1000, "b"]),
+    lambda: np.array([object(), None]),
+    lambda: np.zeros((2, 32), ">f4"),
+    lambda: np.zeros((2, 32), "datetime64[s]"),
+    lambda: np.zeros((2, 32), np.complex128),
+    lambda: np.zeros((2, 32), np.int64),
+    lambda: np.zeros((3, 5, 7), np.float32),
+    lambda: np.zeros((0, 32), np.float32),
+    lambda: np.zeros((1,) * 30, np.float32),
+    lambda: np.float32(1),
+    lambda: np.zeros((), np.uint8),
+    lambda: read_only(),
+    lambda: np.zeros((2, 64), np.uint8)[:, ::2],
+    lambda: np.broadcast_to(np.float32(1), (2**30, 2**30)),
+    lambda: np.longdouble(1),
+    lambda: fp8lab.formats()[0],
+    lambda: fp8lab.profiles()[0],
+    lambda: fp8lab.models()[0],
+    lambda: fp8lab.recipes()[0],
+    lambda: fp8lab.Delayed(),
+    *torch_values(),
+]
+
+
+def history():
+    return fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=4))
+
+
+def method(make, name):
+    """A method of what make() gives, as a function of its arguments."""
+
+    def call(*args, **named):
+        return getattr(make(), name)(*args, **named)
+
+    call.__signature__ = inspect.Signature()
+    return call
+
+
+def setter(name):
+    def call(**named):
+        setattr(history(), name, named[name])
+
+    return call
+
+
+def quantized():
+    return fp8lab.quantize(WIDE, "te_mxfp8")
+
+
+def files(*shape):
+    path = os.path.join(SCRATCH, "x".join(map(str, shape)) + ".npy")
+    np.save(path, np.ones(shape, np.float32))
+    return path
+
+
+TINY = {"rows": 32, "columns": 32, "steps": 2}
+#: Functions with arguments that are right, all that are worth replacing; those of a signature are added.
+CALLS = {
+    "encode": (fp8lab.encode, {"x": X, "format": "e4m3"}),
+    "encode, stochastic": (
+        fp8lab.encode,
+        {"x": X, "format": "e4m3", "rounding": "stochastic", "random_bits": np.zeros(64, np.uint8), "random_count": 8},
+    ),
+    "encode by way of": (fp8lab.encode, {"x": X, "format": "e4m3", "via": "float16"}),
+    "decode": (fp8lab.decode, {"codes": CODES}),
+    "cast_to_representable": (fp8lab.cast_to_representable, {"x": X, "format": "e4m3"}),
+    "chain_differences": (fp8lab.chain_differences, {"x": X, "format": "e4m3", "via": "float16"}),
+    "pack_pairs": (fp8lab.pack_pairs, {"codes": WORDS}),
+    "unpack_pairs": (fp8lab.unpack_pairs, {"packed": WORDS}),
+    "formats": (fp8lab.formats, {}),
+    "profiles": (fp8lab.profiles, {}),
+    "roundings": (fp8lab.roundings, {}),
+    "models": (fp8lab.models, {}),
+    "recipes": (fp8lab.recipes, {}),
+    "distributions": (fp8lab.distributions, {}),
+    "delayed_versions": (fp8lab.delayed_versions, {}),
+    "targets": (fp8lab.targets, {}),
+    "force_target": (fp8lab.force_target, {"name": "scalar"}),
+    "Format": (
+        fp8lab.Format,
+        {"exponent_bits": 4, "mantissa_bits": 3, "bias": 7, "is_signed": True, "has_subnormals": True, "specials": "ieee", "name": "own"},
+    ),
+    "Profile": (
+        fp8lab.Profile,
+        {"name": "own", "rounding": "nearest_even", "overflow": "saturate", "infinity": "saturate", "nan": "largest",
+         "nan_of_double": "largest", "zero": "nan", "smallest": "zero", "negative": "nan"},
+    ),
+    "Histogram": (fp8lab.Histogram, {"kind": "log", "low": 0.5, "high": 1.0, "count": 3, "format": fp8lab.formats()[0]}),
+    "Histogram.merge": (method(lambda: fp8lab.histogram(DOUBLES), "merge"), {"other": fp8lab.histogram(DOUBLES)}),
+    "ErrorTotals": (fp8lab.ErrorTotals, {}),
+    "ErrorTotals.merge": (method(lambda: fp8lab.errors(DOUBLES, DOUBLES), "merge"), {"other": fp8lab.errors(DOUBLES, DOUBLES)}),
+    "MmaModel": (fp8lab.MmaModel, {}),
+    "Distribution": (fp8lab.Distribution, {}),
+    "DelayedVersion": (fp8lab.DelayedVersion, {}),
+    "absolute_error": (fp8lab.absolute_error, {"actual": DOUBLES, "reference": DOUBLES}),
+    "relative_error": (fp8lab.relative_error, {"actual": DOUBLES, "reference": DOUBLES}),
+    "ulp_error": (fp8lab.ulp_error, {"actual": DOUBLES, "reference": DOUBLES}),
+    "errors": (fp8lab.errors, {"actual": DOUBLES, "reference": DOUBLES}),
+    "histogram": (fp8lab.histogram, {"values": DOUBLES, "bins": "linear", "low": 0, "high": 1}),
+    "histogram of casts": (fp8lab.histogram, {"values": DOUBLES, "bins": "code", "cast_input": np.float32([1, 2])}),
+    "histogram of binades": (fp8lab.histogram, {"values": DOUBLES, "bins": "binade", "low": -3, "high": 3}),
+    "sample": (fp8lab.sample, {"distribution": "normal", "size": 3, "seed": 1}),
+    "normal_grid": (fp8lab.normal_grid, {"size": 5}),
+    "exact_sqnr_db": (fp8lab.exact_sqnr_db, {"format": "e2m1", "distribution": "normal"}),
+    "best_scale": (fp8lab.best_scale, {"format": "e2m1", "distribution": "normal"}),
+    "BestScale": (fp8lab.BestScale, None),
+    "ChainDifferences": (fp8lab.ChainDifferences, None),
+    "NamedRecipe": (fp8lab.NamedRecipe, None),
+    "philox4x32": (fp8lab.philox4x32, {"counter": (1, 2, 3, 4), "key": (1, 2)}),
+    "torch_cpu_uniform": (fp8lab.torch_cpu_uniform, {"shape": (2, 3), "seed": 1}),
+    "torch_cuda_uniform": (fp8lab.torch_cuda_uniform, {"shape": 3, "seed": 1}),
+    "torch_cuda_normal": (fp8lab.torch_cuda_normal, {"shape": (2, 3), "seed": 1}),
+    "GivenScale": (fp8lab.GivenScale, {}),
+    "JustInTime": (fp8lab.JustInTime, {}),
+    "MxBlock": (fp8lab.MxBlock, {}),
+    "Block": (fp8lab.Block, {}),
+    "NvFp4": (fp8lab.NvFp4, {}),
+    "Delayed": (fp8lab.Delayed, {}),
+    "AmaxHistory": (fp8lab.AmaxHistory, {"recipe": fp8lab.Delayed()}),
+    "record_amax": (method(history, "record_amax"), {"amax": 1.0}),
+    "resize_history": (method(history, "resize_history"), {"amax_history_len": 3}),
+    "amaxes": (setter("amaxes"), {"amaxes": np.zeros(4, np.float32)}),
+    "scale": (setter("scale"), {"scale": 1.0}),
+    "scale_inv": (setter("scale_inv"), {"scale_inv": 1.0}),
+    "position": (setter("position"), {"position": 1}),
+    "reduced_amax": (fp8lab.reduced_amax, {"of_ranks": np.float32([1, 2])}),
+    "quantize": (fp8lab.quantize, {"x": WIDE, "recipe": "te_mxfp8"}),
+    "quantize, stochastic": (
+        fp8lab.quantize,
+        {"x": WIDE, "recipe": fp8lab.NvFp4(stochastic_rounding=True), "random_bits": np.zeros(1024, np.uint8)},
+    ),
+    "quantize_both": (fp8lab.quantize_both, {"x": WIDE, "recipe": "te_current_scaling", "input_type": "bfloat16"}),
+    "dequantize": (fp8lab.dequantize, {"q": quantized()}),
+    "Quantized": (fp8lab.Quantized, None),
+    "Quantized.scales": (method(quantized, "scales"), {"layout": "padded"}),
+    "swizzle_scales": (fp8lab.swizzle_scales, {"scales": CODES}),
+    "pad_scales": (fp8lab.pad_scales, {"scales": CODES}),
+    "unswizzle_scales": (fp8lab.unswizzle_scales, {"swizzled": np.zeros(4096, np.uint8), "shape": (2, 32)}),
+    "unpad_scales": (fp8lab.unpad_scales, {"padded": np.zeros((128, 32), np.uint8), "shape": (2, 32)}),
+    "model_with": (fp8lab.model_with, {"model": "hopper_wgmma_fp8", "fraction_bits": 13}),
+    "mma": (fp8lab.mma, {"model": "hopper_wgmma_fp8", "a": CODES, "b": CODES, "c": np.float32([1, 2])}),
+    "mma, scaled": (
+        fp8lab.mma,
+        {"model": "blackwell_mxf8", "a": CODES, "b": CODES, "scale_a": np.full((2, 1), 127, np.uint8), "scale_b": np.full((2, 1), 127, np.uint8)},
+    ),
+    "gemm": (fp8lab.gemm, {"a": CODES, "b": CODES, "model": "hopper_wgmma_fp8"}),
+    "gemm, all of it": (
+        fp8lab.gemm,
+        {"a": CODES, "b": CODES, "model": "hopper_wgmma_fp8", "promote_k": 32, "split_k": [32], "split_order": [0], "c": np.zeros((2, 2), np.float32),
+         "bias": np.float32([1, 2]), "scale_a": np.float32([[1], [1]]), "scale_b": np.float32([[1]]), "promote_k": None, "out_dtype": "e4m3"},
+    ),
+    "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
+    "primer": (experiments.primer, {"in_features": 16, "out_features": 16, "rows": 16}),
+    "cast": (experiments.cast, {"x": X}),
+    "cast, drawn": (experiments.cast, {"distribution": "normal", "size": 10, "seed": 3}),
+    "cast of a grid": (experiments.cast, {"grid": True, "size": 10}),
+    "cast of a file": (experiments.cast, {"file": files(2, 32)}),
+    "double_rounding": (experiments.double_rounding, {"low": 1.0, "high": 1.0001}),
+    "double_rounding, drawn": (experiments.double_rounding, {"uniform": (0.0, 1.0), "size": 10, "seed": 2}),
+    "accumulate": (
+        experiments.accumulate,
+        {"k": [32], "rows": 2, "columns": 2, "models": ["hopper_wgmma_fp8"], "distributions": ["normal"], "promote_k": [0]},
+    ),
+    "harmonic": (experiments.harmonic, {}),
+    "delayed": (experiments.delayed, {"trace": {"t": np.float32([1, 2, 3])}, "history": [4]}),
+    "scaling": (experiments.scaling, {**TINY, "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "scaling of files": (experiments.scaling, {"files": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "transpose": (experiments.transpose, {"x": WIDE, "recipes": ["te_mxfp8"]}),
+    "transpose, drawn": (experiments.transpose, {"rows": 32, "columns": 32, "recipes": ["te_mxfp8"], "outlier_rows": (1, 2.0)}),
+    "transpose of a file": (experiments.transpose, {"file": files(32, 32), "recipes": ["te_mxfp8"]}),
+    "verify_casts": (
+        experiments.verify_casts,
+        {"formats": ["e2m1"], "profiles": ["ieee"], "roundings": ["nearest_even"], "chunks": 1},
+    ),
+    "verify_tensor_cores": (experiments.verify_tensor_cores, {"models": ["hopper_wgmma_fp8"], "dots": 8}),
+    "Result": (experiments.Result, None),
+}  # fmt: skip
+#: No experiment and no cast is asked for work that takes its time.
+SKIPPED = {("double_rounding", "low"), ("verify_tensor_cores", "models"), ("verify_casts", "all"), ("verify_casts", "formats"), ("verify_casts", "profiles"), ("transpose", "recipes"), ("transpose, drawn", "recipes"), ("transpose of a file", "recipes")}
+
+
+#: What an argument is called where another name says more.
+ALSO_CALLED = {"random_bits": ["random words"], "name": ["target"], "kind": ["bins"], "recipe": ["stochastic_rounding"]}
+
+
+def arguments_of(name):
+    """The names of the arguments that are replaced."""
+    function, right = CALLS[name]
+    if right is None:
+        return []
+    names = list(right)
+    if inspect.isfunction(function) or inspect.isclass(function) and "__signature__" not in vars(function):
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError:  # of the extension module
+            parameters = []
+        names += [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names]
+    return [argument for argument in names if (name, argument) not in SKIPPED]
+
+
+def names(text, argument):
+    """Whether a message names an argument, also without underscores, or an entry of it, or what it is of."""
+    words = [argument.removesuffix("s"), argument.replace("_", " ").removesuffix("s"), *ALSO_CALLED.get(argument, ())]
+    return any(word in text for word in words)
+
+
+def complaint(name, wrong):
+    """Calls with the wrong arguments; what is bad about what comes, or nothing."""
+    function, right = CALLS[name]
+    if function.__module__ == experiments.__name__ and any(value is None for value in wrong.values()):
+        return None  # stands for a default, which may take long
+    os.chdir(SCRATCH)
+    try:
+        function(**{**right, **wrong})
+    except (TypeError, ValueError, OSError, MemoryError) as error:
+        text = str(error)
+        if not text or len(text) > 300 or not text.isprintable():
+            return f"{type(error).__name__} of {len(text)} characters: {text[:400]!r}"
+        if not isinstance(error, (MemoryError, OSError)) and not any(names(text, argument) for argument in wrong):
+            return f"{type(error).__name__} names no wrong argument: {text}"
+        for foreign in ("incompatible", "truth value", "pybind", "_core.", "Invoked with", "inhomogeneous", "subscriptable"):
+            if foreign in text:
+                return f"{type(error).__name__} in another's words: {text}"
+    except Exception as error:  # every other one is wrong
+        return f"{type(error).__name__}: {str(error)[:300]!r}"
+    finally:
+        fp8lab.force_target("")
+    return None
+
+
+def public_names():
+    for module in (fp8lab, experiments):
+        yield from (name for name in module.__all__ if callable(getattr(module, name)))
+
+
+def main():
+    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    choose = random.Random(seed)
+    names = [name for name in CALLS if arguments_of(name)]
+    bad = collections.Counter()
+    for i in range(calls):
+        name = choose.choice(names)
+        arguments = arguments_of(name)
+        replaced = choose.sample(arguments, min(len(arguments), choose.choice([1, 1, 1, 2, 3])))
+        kinds = [choose.randrange(len(HOSTILE)) for _ in replaced]
+        found = complaint(name, {argument: HOSTILE[kind]() for argument, kind in zip(replaced, kinds)})
+        if found:
+            bad[f"{name}({', '.join(replaced)}): {found}"] += 1
+            if sum(bad.values()) <= 50:
+                print(f"call {i}: {name}({dict(zip(replaced, kinds))}): {found}", flush=True)
+    print(f"{calls} calls, seed {seed}: {sum(bad.values())} bad")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every message names the argument or option and what is allowed, in one line of at most 300 printable characters."""
+
+import os
+import pathlib
+import random
+import sys
+
+import numpy as np
+import pytest
+
+import fp8lab
+from fp8lab import experiments
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "hostile"))
+import wrong_calls  # noqa: E402
+import wrong_options  # noqa: E402
+
+COMMAND = pathlib.Path(os.environ.get("FP8LAB", pathlib.Path(__file__).parents[2] / "build/release/bin/fp8lab"))
+exhaustive = pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="50,000 calls: ./dev test --exhaustive")
+has_command = pytest.mark.skipif(not COMMAND.exists(), reason=f"{COMMAND} is not built")
+
+
+def bad_calls(count: int, seed: int) -> list[str]:
+    choose = random.Random(seed)
+    names = [name for name in wrong_calls.CALLS if wrong_calls.arguments_of(name)]
+    found = []
+    for _ in range(count):
+        name = choose.choice(names)
+        replaced = choose.sample(wrong_calls.arguments_of(name), 1)
+        wrong = {argument: choose.choice(wrong_calls.HOSTILE)() for argument in replaced}
+        bad = wrong_calls.complaint(name, wrong)
+        if bad:
+            found.append(f"{name}({replaced[0]}): {bad}")
+    return found
+
+
+def test_hostile_arguments_give_one_line_that_names_them():
+    assert set(wrong_calls.public_names()) <= set(wrong_calls.CALLS)
+    assert bad_calls(300, 20261122) == []
+
+
+@exhaustive
+def test_50000_wrong_calls(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["wrong_calls.py"])
+    assert wrong_calls.main() == 0
+
+
+@has_command
+@pytest.mark.parametrize("calls", ["25", pytest.param("", marks=exhaustive)])
+def test_hostile_options_give_one_line_that_names_them(monkeypatch, calls):
+    monkeypatch.setattr(sys, "argv", ["wrong_options.py", str(COMMAND), *([calls] if calls else [])])
+    assert wrong_options.main() == 0
+
+
+def test_counts_may_be_written_with_an_exponent():
+    expected = fp8lab.sample("normal", 1000, seed=100).tobytes()
+    for size in (1e3, np.int16(1000), np.float32(1000), np.array(1000)):
+        assert fp8lab.sample("normal", size, seed=1e2).tobytes() == expected
+    for size in (1000.5, float("inf"), "1000", True, [1000]):
+        with pytest.raises(TypeError, match=r"^size must be an int, not "):
+            fp8lab.sample("normal", size, seed=1)
+
+
+MATRIX = np.ones((32, 32), np.float32)
+CODES = np.full((2, 32), 0x38, np.uint8)
+THREADED = {
+    "encode": lambda n: fp8lab.encode(MATRIX, "e4m3", threads=n),
+    "decode": lambda n: fp8lab.decode(CODES, threads=n),
+    "cast_to_representable": lambda n: fp8lab.cast_to_representable(MATRIX, "e4m3", threads=n),
+    "chain_differences": lambda n: fp8lab.chain_differences(MATRIX, "e4m3", via="float16", threads=n),
+    "quantize": lambda n: fp8lab.quantize(MATRIX, "te_mxfp8", threads=n),
+    "dequantize": lambda n: fp8lab.dequantize(fp8lab.quantize(MATRIX, "te_mxfp8"), threads=n),
+    "gemm": lambda n: fp8lab.gemm(CODES, CODES, model="exact", threads=n),
+    "primer": lambda n: experiments.primer(threads=n),
+    "cast": lambda n: experiments.cast(threads=n),
+    "double_rounding": lambda n: experiments.double_rounding(threads=n),
+    "accumulate": lambda n: experiments.accumulate(threads=n),
+    "scaling": lambda n: experiments.scaling(threads=n),
+    "transpose": lambda n: experiments.transpose(threads=n),
+    "verify_casts": lambda n: experiments.verify_casts(threads=n),
+    "verify_tensor_cores": lambda n: experiments.verify_tensor_cores(threads=n),
+}
+
+
+@pytest.mark.parametrize("name", THREADED)
+def test_threads_have_one_limit_everywhere(name):
+    for threads in (0, 1025):
+        with pytest.raises(ValueError, match=rf"^threads must be from 1 to 1024, not {threads}$"):
+            THREADED[name](threads)
+
+
+def test_a_tensor_that_breaks_a_rule_is_named(tmp_path):
+    np.save(tmp_path / "step1.npy", MATRIX)
+    np.save(tmp_path / "step2.npy", MATRIX[:, :7])
+    with pytest.raises(ValueError, match=r"step2\.npy.*: columns must be a multiple of 32"):
+        experiments.scaling(files=[tmp_path / "step1.npy", tmp_path / "step2.npy"], recipes=["te_mxfp8"])
+    with pytest.raises(ValueError, match=r"^x\[1\]: columns must be a multiple of 32"):
+        experiments.scaling([MATRIX, MATRIX[:, :7]], recipes=["te_mxfp8"])
+
+
+def test_what_a_function_of_the_user_raises_is_left_as_it_is():
+    class Own(ValueError):
+        pass
+
+    def raises(_history):
+        raise Own("two\nlines")
+
+    history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_compute_algo=raises))
+    with pytest.raises(Own, match="two\nlines"):
+        history.update_scale()
