@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_float32, check_choice, check_int, check_name, check_real, kind_of
+from fp8lab._arrays import Array, as_float32, check_bool, check_choice, check_int, check_name, check_real, kind_of
 from fp8lab._core import DelayedVersion
-from fp8lab._values import Record, State, check_bool, equal, record, restorer, state
+from fp8lab._values import Record, State, equal, record, restorer, state
 
 _MOST = 2**31 - 1
 _LONGEST = 2**20

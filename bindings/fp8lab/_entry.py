@@ -37,7 +37,7 @@ def _readable(error: Exception, function: str) -> Exception:
     if not _is_own(error):
         return error
     if isinstance(error, MemoryError):
-        return MemoryError(f"{function} needs more memory than there is")
+        return MemoryError(f"{function} needs more memory than there is: smaller or fewer arrays, or fewer threads, take less")
     text = str(error)
     signature = re.search(r"incompatible (?:function|constructor) arguments.*?\n *1\. *([^\n]*)", text, re.DOTALL)
     if signature:

@@ -29,7 +29,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import Format
 from fp8lab._delayed import AmaxHistory, Delayed
-from fp8lab._values import Record, State, check_bool, equal, record, restorer, state
+from fp8lab._values import Record, State, equal, record, restorer, state
 
 
 def _use_name_of_format(record: Any) -> None:

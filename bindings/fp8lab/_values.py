@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_floats_of, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_floats_of, check_bool, check_int, check_name, check_real
 from fp8lab._core import DelayedVersion, Distribution, ErrorTotals, Format, Histogram, MmaModel, Profile
 
 State = tuple[Callable[[str, dict[str, Any]], Any], tuple[str, dict[str, Any]]]
@@ -95,13 +95,6 @@ _SUMS = (
     "sum_error", "sum_absolute_error", "sum_squared_error", "sum_squared_reference", "max_absolute_error", "max_relative_error",
 )  # fmt: skip
 _HISTOGRAM_COUNTS = ("zeros", "infinities", "nans", "below", "above", "underflows", "saturations")
-
-
-def check_bool(value: Any, argument: str) -> bool:
-    """``value`` as a bool."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{argument} must be True or False, not {type(value).__name__}")
-    return bool(value)
 
 
 @restorer("Format", *_FORMAT_FIELDS)

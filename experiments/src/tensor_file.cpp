@@ -47,9 +47,14 @@ std::string_view name_of(ElementType type) {
 }
 
 std::string printable(std::string_view text) {
+  const auto quoted = [](std::string_view part) {
+    return nlohmann::json(part).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  };
   constexpr std::size_t most = 80;
-  return nlohmann::json(text.substr(0, most)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
-         (text.size() > most ? "..." : "");
+  if (text.size() <= most) return quoted(text);
+  const std::string begin = quoted(text.substr(0, 24));
+  const std::string end = quoted(text.substr(text.size() - 53));  // where a path's file name is
+  return begin.substr(0, begin.size() - 1) + "..." + end.substr(1);
 }
 
 std::uint64_t bytes_of(ElementType type) {

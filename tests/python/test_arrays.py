@@ -215,7 +215,7 @@ EXPERIMENTS = fp8lab.experiments
         (lambda: EXPERIMENTS.scaling([X], delayed=[], backward=True), ValueError, "backward goes with delayed scaling"),
         (lambda: EXPERIMENTS.scaling([X], recipes=[], delayed=[]), ValueError, "recipe"),
         (lambda: EXPERIMENTS.scaling([]), ValueError, "at least one tensor"),
-        (lambda: EXPERIMENTS.scaling(files=[]), ValueError, "at least one file"),
+        (lambda: EXPERIMENTS.scaling(files=[]), ValueError, "files must have at least one entry"),
     ],
 )  # fmt: skip
 def test_nothing_is_ignored_silently(call, error, message):

@@ -22,7 +22,7 @@ enum class ElementType : std::uint8_t { float32, float64, float16, bfloat16, uin
 [[nodiscard]] std::string_view name_of(ElementType type);
 
 /// Text of unknown origin as one clean line: printable ASCII in double quotes, the rest escaped as JSON escapes it,
-/// "..." after its first 80 bytes.
+/// and of more than 80 bytes the beginning and the end.
 [[nodiscard]] std::string printable(std::string_view text);
 
 /// What a file says of one of its tensors.
