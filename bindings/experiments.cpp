@@ -50,8 +50,9 @@ Report report(const Out& out, const std::vector<std::string>& names, const Run& 
   {
     const py::gil_scoped_release release;
     const auto result = run(Progress{});
-    told = {to_json(result), report_of(result, {})};
     if (out) files = files_of(result);
+    // The first file is the JSON: what is returned is what is written, to the second of its date.
+    told = {out ? files.front().second : to_json(result), report_of(result, {})};
   }
   if (out) {
     writing([&] {

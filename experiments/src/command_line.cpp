@@ -2,6 +2,7 @@
 #include "command_line.hpp"
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -47,34 +48,36 @@ void refuse_options_as_values(CLI::App& app) {
 }  // namespace
 
 Command command_of(int argc, const char* const* argv) {
-  CLI::App app{"fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab"};
-  app.set_version_flag("--version", "fp8lab " + std::string(version()));
-  app.require_subcommand(1);
+  // A command may ask its options when it runs: they live as long as it does.
+  const auto app = std::make_shared<CLI::App>(
+      "fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab");
+  app->set_version_flag("--version", "fp8lab " + std::string(version()));
+  app->require_subcommand(1);
   Command chosen;
-  add_primer(app, chosen);
-  add_cast(app, chosen);
-  add_accumulate(app, chosen);
-  add_double_rounding(app, chosen);
-  add_dot(app, chosen);
-  add_scaling(app, chosen);
-  add_delayed(app, chosen);
-  add_transpose(app, chosen);
-  add_verify(app, chosen);
-  add_lists(app, chosen);
-  refuse_options_as_values(app);
+  add_primer(*app, chosen);
+  add_cast(*app, chosen);
+  add_accumulate(*app, chosen);
+  add_double_rounding(*app, chosen);
+  add_dot(*app, chosen);
+  add_scaling(*app, chosen);
+  add_delayed(*app, chosen);
+  add_transpose(*app, chosen);
+  add_verify(*app, chosen);
+  add_lists(*app, chosen);
+  refuse_options_as_values(*app);
   try {
-    check_command(app, argc > 1 ? argv[1] : "");
-    app.parse(argc, argv);
+    check_command(*app, argc > 1 ? argv[1] : "");
+    app->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw std::invalid_argument(std::string(error.what()) + " (see fp8lab --help)");
     TextStream text;  // help, or the version
-    app.exit(error, text, text);
+    app->exit(error, text, text);
     return [shown = text.str()] {
       print(shown);
       return 0;
     };
   }
-  return chosen;
+  return [app, chosen] { return chosen(); };
 }
 
 }  // namespace fp8lab::experiments

@@ -12,7 +12,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t piece = 1024;  // of columns and K: some 0.1 s of products at most
+constexpr std::size_t tile_side = 1024;  // of columns and K: some 0.1 s of products at most
 
 }  // namespace
 
@@ -50,11 +50,11 @@ void ExactGemm::rows(std::size_t first, std::size_t count, std::span<float> out)
   const double gamma = static_cast<double>(depth_) * 0x1p-52;
   const auto index = [](std::size_t i) { return static_cast<Eigen::Index>(i); };
   Matrix product = Matrix::Zero(index(count), index(columns_));
-  for (std::size_t k = 0; k < depth_; k += piece) {
-    for (std::size_t column = 0; column < columns_; column += piece) {
+  for (std::size_t k = 0; k < depth_; k += tile_side) {
+    for (std::size_t column = 0; column < columns_; column += tile_side) {
       checkpoint();
-      const auto depth = index(std::min(piece, depth_ - k));
-      const auto width = index(std::min(piece, columns_ - column));
+      const auto depth = index(std::min(tile_side, depth_ - k));
+      const auto width = index(std::min(tile_side, columns_ - column));
       product.middleCols(index(column), width).noalias() +=
           left_.values.block(index(first), index(k), index(count), depth) *
           right_.values.block(index(column), index(k), width, depth).transpose();

@@ -23,10 +23,10 @@ constexpr Binary binary_of(std::uint32_t bits) {
   return {-126 - shift, (bits << shift) & 0x7FFFFFU};
 }
 
-/// How many floats next below 2^(exponent + 1) have a logarithm that rounds to exponent + 1. Logarithms there are spaced
-/// 2^(j - 23), where 2^j is the power of two at or below their magnitude, and half a spacing is ln(2) * 2^j floats: for j
-/// to 7 that is 11/16 * 2^j, rounded down. Next above 2^exponent, where floats are twice as far apart, half as many have
-/// a logarithm that rounds to exponent.
+/// How many floats next below 2^(exponent + 1) have a logarithm that rounds to exponent + 1. Logarithms there are
+/// spaced 2^(j - 23), where 2^j is the power of two at or below their magnitude, and half a spacing is ln(2) * 2^j
+/// floats: for j to 7 that is 11/16 * 2^j, rounded down. Next above 2^exponent, where floats are twice as far apart,
+/// half as many have a logarithm that rounds to exponent.
 constexpr std::uint32_t log2_slack(int exponent) {
   const auto below = static_cast<std::uint32_t>(exponent < 0 ? ~exponent : exponent);
   return 11 * std::bit_floor(below) >> 4;

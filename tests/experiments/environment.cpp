@@ -53,6 +53,11 @@
 #include "support.hpp"
 
 namespace fp8lab::tests::environment {  // apart from the other files that are compiled with this one
+// glibc loses what it made of LOCPATH where it looks for a locale in vain.
+extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
+  return "leak:__argz_add_sep";
+}
+
 namespace {
 
 using namespace experiments;  // NOLINT(google-build-using-namespace)

@@ -52,10 +52,14 @@ bool fails() {
 #if defined(__SANITIZE_ADDRESS__) || !defined(__GLIBC__)
 namespace {
 
-void* allocated(std::size_t size, std::size_t alignment) {
+void* allocated_or_null(std::size_t size, std::size_t alignment) {
   void* memory = fails() ? nullptr : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (memory != nullptr) ++live;
+  return memory;
+}
+void* allocated(std::size_t size, std::size_t alignment) {
+  void* memory = allocated_or_null(size, alignment);
   if (memory == nullptr) throw std::bad_alloc();
-  ++live;
   return memory;
 }
 void freed(void* memory) {
@@ -72,6 +76,12 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 }
 void* operator new[](std::size_t size, std::align_val_t alignment) {
   return allocated(size, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  return allocated_or_null(size, alignof(std::max_align_t));
+}
+void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  return allocated_or_null(size, alignof(std::max_align_t));
 }
 void operator delete(void* memory) noexcept { freed(memory); }
 void operator delete[](void* memory) noexcept { freed(memory); }

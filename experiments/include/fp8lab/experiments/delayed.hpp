@@ -82,7 +82,8 @@ struct DelayedResult {
 /// (file name, content)
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const DelayedResult& result);
 
-/// The result as JSON: experiment, schema, provenance, steps, variants, tensors. A scale that is no number is "inf" or "nan".
+/// The result as JSON: experiment, schema, provenance, steps, variants, tensors. A scale that is no number is "inf" or
+/// "nan".
 [[nodiscard]] std::string to_json(const DelayedResult& result);
 
 /// For each tensor the variants with the same scales together, where they part, their scales side by side and a picture

@@ -142,8 +142,8 @@ struct TransposeResult {
 /// recipe's blocks, other than two dimensions, float64 and codes, and what TensorFile throws.
 ///
 /// An element takes its own bytes (none where the caller holds it), four for what the rowwise copy gives back and three
-/// for codes of 8 bits: 9 bytes of memory, or four and a half times the file, of bfloat16 and float16, 11 of float32. To
-/// this come scales, and about 100 bytes for each of 2^21 elements, or of 32 rows where these have more.
+/// for codes of 8 bits: 9 bytes of memory, or four and a half times the file, of bfloat16 and float16, 11 of float32.
+/// To this come scales, and about 100 bytes for each of 2^21 elements, or of 32 rows where these have more.
 [[nodiscard]] TransposeResult run_transpose(const TransposeArguments& arguments, const Progress& progress = {});
 
 /// The result as JSON: experiment, schema, provenance, source, type, rows, columns, recipes.

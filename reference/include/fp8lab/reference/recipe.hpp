@@ -73,8 +73,8 @@ enum class E8m0Edges : std::uint8_t {
                    ///< 43 amaxes next above largest * 2^k have its scale, none of bfloat16
 };
 
-/// MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it. What a
-/// NaN becomes in a format without NaN is of no system: where NaN is counted, the scale says that the block is NaN.
+/// MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it. What
+/// a NaN becomes in a format without NaN is of no system: where NaN is counted, the scale says that the block is NaN.
 struct MxBlock {
   Format format = e4m3;
   MxRule rule = MxRule::te;

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# clang.sh COMPILER: compiles the libraries with it and runs the tests of formats and reference on them, for another
+# compiler must give the same bits.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cmake -S . -B build/clang -G Ninja -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER="$1" -D FP8LAB_CUDA=OFF
+cmake --build build/clang --target test_formats test_reference
+build/clang/bin/test_formats '~[long]~[.]'
+build/clang/bin/test_reference '~[long]~[.]'
