@@ -82,8 +82,9 @@ Format operand_format(std::string_view name) {
   const auto* const found = std::ranges::find(named_formats, name, &NamedFormat::name);
   if (found != named_formats.end()) return found->format;
   std::vector<std::string_view> known;
+  known.reserve(named_formats.size() + 1);
   for (const NamedFormat& named : named_formats) known.push_back(named.name);
-  known.push_back("float32");
+  known.emplace_back("float32");
   refuse_name("format", name, known);
 }
 

@@ -60,8 +60,10 @@ class Json {
   }
   ~Json() = default;
 
+  // NOLINTBEGIN(modernize-return-braced-init-list): braces would be a list of values
   [[nodiscard]] static Json array() { return Json(Array{}); }
   [[nodiscard]] static Json object() { return Json(std::initializer_list<Member>{}); }
+  // NOLINTEND(modernize-return-braced-init-list)
 
   /// The value of a key of an object, or of nothing yet; null where it is new.
   Json& operator[](std::string_view key);

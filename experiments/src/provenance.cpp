@@ -18,9 +18,10 @@ std::string cpu_name() {
     for (std::string line; std::getline(info, line);) {
       if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
     }
-  } catch (const std::runtime_error&) {  // there is none on this system
+    return "unknown";
+  } catch (const std::runtime_error&) {
+    return "unknown";  // there is no such file on this system
   }
-  return "unknown";
 }
 
 std::string utc_now() {

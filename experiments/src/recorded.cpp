@@ -117,7 +117,8 @@ class Rows {
 /// A group of rows with what is said about them.
 struct Group {
   std::map<std::string, std::string, std::less<>> texts;
-  std::optional<Rows> rows;
+  Rows rows;
+  bool has_rows = false;
 };
 
 /// Where the texts and rows of a kind of file stand.
@@ -144,12 +145,12 @@ class RowsListener final : public nlohmann::json::json_sax_t {
   }
   bool start_array(std::size_t /*unknown*/) override {
     if (place_ == Place::rows_expected) {
-      if (group_.rows) throw WrongForm();
-      group_.rows.emplace();
+      if (group_.has_rows) throw WrongForm();
+      group_.has_rows = true;
     }
     if (place_ == Place::rows) {
       if (++row_count_ > most_rows) throw std::runtime_error("it has more than 2^20 rows, the most that are read");
-      group_.rows->begin_row();
+      group_.rows.begin_row();
     }
     if (place_ == Place::rows) {
       place_ = Place::row;
@@ -171,15 +172,17 @@ class RowsListener final : public nlohmann::json::json_sax_t {
       lists.push_back(*list);
       place_ = Place::list_expected;
     } else {
-      const bool is_text = std::ranges::any_of(form_.texts, is);
-      place_ = is_text ? Place::text : text == form_.rows ? Place::rows_expected : Place::other_of_group;
-      if (is_text) key_ = text;
+      place_ = text == form_.rows ? Place::rows_expected : Place::other_of_group;
+      if (std::ranges::any_of(form_.texts, is)) {
+        place_ = Place::text;
+        key_ = text;
+      }
     }
     return true;
   }
   bool string(std::string& text) override {
     if (place_ == Place::row) {
-      group_.rows->add(text);
+      group_.rows.add(text);
     } else if (place_ == Place::source) {
       if (source) throw WrongForm();
       source = std::move(text);
@@ -246,7 +249,7 @@ class RowsListener final : public nlohmann::json::json_sax_t {
       case Place::rows: place_ = Place::group; break;
       case Place::list: place_ = Place::file; break;
       case Place::group:
-        if (!group_.rows || group_.texts.size() != form_.texts.size()) throw WrongForm();
+        if (!group_.has_rows || group_.texts.size() != form_.texts.size()) throw WrongForm();
         take_(lists.back(), std::exchange(group_, {}));
         place_ = Place::list;
         break;
@@ -358,9 +361,9 @@ void add_vectors(std::string_view list, const Group& group, Recorded& recorded) 
   const Format a = format_of(group.texts.at("format_a"));
   const Format b = format_of(group.texts.at("format_b"));
   if (list == "chains") {
-    recorded.chains.push_back(chains_of(name, model, a, b, *group.rows));
+    recorded.chains.push_back(chains_of(name, model, a, b, group.rows));
   } else {
-    recorded.sets.push_back(dots_of(name, model, a, b, *group.rows));
+    recorded.sets.push_back(dots_of(name, model, a, b, group.rows));
   }
 }
 
@@ -384,7 +387,7 @@ void add_gpu_rows(std::string_view /*list*/, const Group& group, Recorded& recor
   const Format format = format_of(group.texts.at("fmt"));
   const MmaModel& model = model_of_path(group.texts.at("model"), group.texts.at("cd"));
   recorded.sets.push_back(
-      dots_of(group.texts.at("gpu") + " " + format_name(format), model, format, format, *group.rows));
+      dots_of(group.texts.at("gpu") + " " + format_name(format), model, format, format, group.rows));
 }
 
 /// Every group of the file, added; and one line with the file's name where something is wrong with it.

@@ -10,7 +10,7 @@ namespace {
 
 // Registers are read and written here, not fenv_t: that takes 50 times as long, and flushing is no part of the
 // standard's.
-#if defined(__x86_64__)
+#ifdef __x86_64__
 
 // MXCSR in the low half: modes and flags of all floating-point arithmetic. The control word of the x87 above it: only
 // long double computes there, but the C library asks it for the rounding mode when it prints and reads numbers.

@@ -17,7 +17,7 @@ Interruptible::~Interruptible() { innermost = outer_; }
 void checkpoint() {
   Interruptible* const scope = innermost;
   if (scope == nullptr) return;
-  if (scope->every_ != scope->every_.zero()) {
+  if (scope->every_ != std::chrono::steady_clock::duration::zero()) {
     const auto now = std::chrono::steady_clock::now();
     if (now - scope->last_ < scope->every_) return;
     scope->last_ = now;

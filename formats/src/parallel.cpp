@@ -21,8 +21,10 @@ namespace {
 
 using Work = std::function<void(std::size_t, std::size_t)>;
 
-/// What ends a thread because another one has failed, or the call was interrupted.
+/// What ends a thread because another one has failed, or the call was interrupted. No std::exception, which work might
+/// catch.
 struct Stopped {};
+[[noreturn]] void stop() { throw Stopped{}; }  // NOLINT(bugprone-std-exception-baseclass)
 
 void run_pieces(std::size_t first, std::size_t last, std::size_t most, const Work& work) {
   const std::size_t size = last - first;
@@ -46,7 +48,7 @@ class Team {
     try {
       const Interruptible scope(
           [this, thread] {
-            if (interrupted_ || first_failed_ < thread) throw Stopped{};
+            if (interrupted_ || first_failed_ < thread) stop();
             poll_around();
           },
           std::chrono::steady_clock::duration::zero());
@@ -84,7 +86,7 @@ class Team {
     for (const std::exception_ptr& error : errors_) {
       if (error) std::rethrow_exception(error);
     }
-    if (stopped_) throw Stopped{};  // by a team around this one
+    if (stopped_) stop();  // by a team around this one
   }
 
  private:
@@ -95,7 +97,7 @@ class Team {
     } catch (...) {
       interruption_ = std::current_exception();
       interrupted_ = true;
-      throw Stopped{};
+      stop();
     }
   }
 

@@ -276,7 +276,8 @@ float e8m0_inverse(const MxBlock& recipe, std::uint8_t code) {
     }
     return {0x1p127F, 0x1p-127F, nan};
   }();
-  return code == 0 ? ends.at_0 : code == 254 ? ends.at_254 : ends.at_255;
+  if (code == 0) return ends.at_0;
+  return code == 254 ? ends.at_254 : ends.at_255;
 }
 
 TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor) {

@@ -176,6 +176,23 @@ HWY_INLINE Float PowerAbove(Float x) {
   return FromBits(hn::ShiftLeft<23>(hn::Max(up, Number(1))));
 }
 
+/// The scale of an amax by Transformer Engine's and torchao's rules, which make it and then its inverse.
+template <BlockRule kRule>
+HWY_INLINE Float ScaleOf(const BlockConstants& block, Float limited, hn::Mask<Floats> is_small) {
+  const Floats df;
+  const auto infinity = FromBits(Number(0x7F800000));
+  const auto scale = hn::Div(hn::Set(df, block.largest), limited);
+  if constexpr (kRule == BlockRule::torchao) {
+    const auto bounded = hn::IfThenElse(is_small, hn::Set(df, block.at_least), scale);
+    return block.power_of_two ? PowerByLog2(bounded) : bounded;
+  } else {
+    const auto bounded = hn::IfThenElse(hn::Eq(scale, infinity), hn::Set(df, block.beyond), scale);
+    const auto rounded = block.power_of_two ? PowerBelow(bounded) : bounded;
+    const auto usual = hn::And(hn::Gt(limited, hn::Zero(df)), hn::Lt(limited, infinity));
+    return hn::IfThenElse(usual, rounded, hn::Set(df, 1.0F));
+  }
+}
+
 template <BlockRule kRule>
 HWY_INLINE std::uint32_t BlockScalesBy(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
                                        const TileScaleArrays& out) {
@@ -190,19 +207,8 @@ HWY_INLINE std::uint32_t BlockScalesBy(const BlockConstants& block, const std::u
     Float factor = one;
     Float inverse = one;
     if constexpr (kRule == BlockRule::te || kRule == BlockRule::torchao) {
-      auto scale = hn::Div(largest, limited);
-      if constexpr (kRule == BlockRule::torchao) {
-        scale = hn::IfThenElse(is_small, hn::Set(df, block.at_least), scale);
-      } else {
-        scale = hn::IfThenElse(hn::Eq(scale, FromBits(Number(0x7F800000))), hn::Set(df, block.beyond), scale);
-      }
-      if (block.power_of_two) scale = kRule == BlockRule::te ? PowerBelow(scale) : PowerByLog2(scale);
-      if constexpr (kRule == BlockRule::te) {
-        const auto usual = hn::And(hn::Gt(limited, hn::Zero(df)), hn::Lt(limited, FromBits(Number(0x7F800000))));
-        scale = hn::IfThenElse(usual, scale, one);
-      }
-      factor = scale;
-      inverse = hn::Div(one, scale);
+      factor = ScaleOf<kRule>(block, limited, is_small);
+      inverse = hn::Div(one, factor);
     } else {
       constexpr bool multiplies = kRule == BlockRule::deepgemm_cuda;
       auto s = multiplies ? hn::Mul(limited, hn::Set(df, block.inverse_largest)) : hn::Div(limited, largest);

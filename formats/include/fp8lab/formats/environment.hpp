@@ -4,7 +4,7 @@
 #include <locale.h>  // NOLINT(modernize-deprecated-headers): locale_t is POSIX
 
 #include <cstdint>
-#if defined(__x86_64__)
+#ifdef __x86_64__
 #include <xmmintrin.h>
 #else
 #include <cfenv>
@@ -31,7 +31,7 @@ class DefaultEnvironment {
 
 /// Whether the calling thread's arithmetic is the default one: nearest even, nothing flushed, nothing trapped.
 [[nodiscard]] inline bool has_default_arithmetic() {
-#if defined(__x86_64__)
+#ifdef __x86_64__
   constexpr unsigned flags = 0x3F;
   return (_mm_getcsr() & ~flags) == 0x1F80;
 #elif defined(__aarch64__)

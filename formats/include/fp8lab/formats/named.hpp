@@ -28,6 +28,7 @@ template <typename Entries>
     if (entry.name == name) return entry;
   }
   std::vector<std::string_view> known;
+  known.reserve(std::size(entries));
   for (const auto& entry : entries) known.push_back(entry.name);
   refuse_name(kind, name, known);
 }
