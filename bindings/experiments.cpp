@@ -12,6 +12,7 @@
 #include "fp8lab/experiments/harmonic.hpp"
 #include "fp8lab/experiments/output.hpp"
 #include "fp8lab/experiments/primer.hpp"
+#include "fp8lab/experiments/progress.hpp"
 #include "fp8lab/experiments/scaling.hpp"
 #include "fp8lab/experiments/transpose.hpp"
 #include "fp8lab/experiments/verify_casts.hpp"
@@ -49,7 +50,9 @@ Report report(const Out& out, const std::vector<std::string>& names, const Run& 
   Files files;
   {
     const py::gil_scoped_release release;
-    const auto result = run(Progress{});
+    ProgressBar bar;  // as the command line draws it
+    const auto result = run([&](double share) { bar(share); });
+    bar.clear();
     if (out) files = files_of(result);
     // The first file is the JSON: what is returned is what is written, to the second of its date.
     told = {out ? files.front().second : to_json(result), report_of(result, {})};

@@ -51,16 +51,6 @@ void print(const std::string& text) {
   }
 }
 
-void ProgressBar::operator()(double share) {
-  if (isatty(STDERR_FILENO) == 0 || std::chrono::steady_clock::now() - start_ < std::chrono::seconds(1)) return;
-  std::fprintf(stderr, "\r[%s] %3.0f %%", bar(share, 1, 40, {.unicode = false}).c_str(), 100 * share);
-  shown_ = true;
-}
-
-void ProgressBar::clear() const {
-  if (shown_) std::fprintf(stderr, "\r\x1b[K");
-}
-
 void add_output(CLI::App& app, OutputOptions& options, const std::string& files) {
   app.add_option("--out", options.out, "write " + files + " into DIR")->type_name("DIR");
   app.add_flag("--quiet", options.quiet, "print nothing; the exit status tells");

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -47,17 +46,6 @@ void add_lists(CLI::App& app, Command& chosen);
 /// Prints to stdout, or throws: a report that nobody can read is no success.
 void print(const std::string& text);
 
-/// Draws a progress bar on stderr once a run has taken a second, where stderr is a terminal.
-class ProgressBar {
- public:
-  void operator()(double share);
-  void clear() const;
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  bool shown_ = false;
-};
-
 /// --out and --quiet, which every experiment has.
 struct OutputOptions {
   std::optional<std::string> out;
@@ -76,9 +64,7 @@ auto with_progress(const OutputOptions& options, const Work& work) {
   ProgressBar bar;
   Progress progress;
   if (!options.quiet) progress = [&](double share) { bar(share); };
-  auto result = work(progress);
-  bar.clear();
-  return result;
+  return work(progress);
 }
 
 /// Writes the files and prints the report, as far as the options ask for them. `told` says what lies in the directory.

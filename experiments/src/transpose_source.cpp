@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text_stream.hpp"

@@ -222,7 +222,7 @@ void add_tensors(const fs::path& work, bool is_long, std::vector<Run>& runs) {
                                            is_long ? "te_mxfp8,te_nvfp4,te_current_scaling" : "te_mxfp8", "--file"};
   const std::vector<std::string> scaling{"scaling",   "--quiet", "--recipes", "te_mxfp8,te_nvfp4",
                                          "--delayed", "max:8",   "--files"};
-  add(transpose, "b.safetensors", 9.3, 80);
+  add(transpose, "b.safetensors", 9.3, 100);
   add(scaling, "b.safetensors", 6.5, 50);
   add({"cast", "--quiet", "--formats", "e4m3", "--file"}, "b.safetensors", 0, 60);
   if (!is_long) return;

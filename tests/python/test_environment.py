@@ -411,3 +411,12 @@ def test_no_environment_changes_a_byte(name, expected, tmp_path, request):
     wrong = [call for call in found if found[call] != expected[0][call]]
     wrong += [f"the files of {path.name}" for path in tmp_path.iterdir() if contents(path) != expected[1][path.name]]
     assert wrong == [], f"{len(wrong)} of {len(found)} depend on the environment"
+
+
+def test_calls_from_several_threads_at_once_give_the_same_bytes(expected, tmp_path):
+    directories = [tmp_path / name for name in "abc"]
+    for directory in directories:
+        directory.mkdir()
+    with ThreadPoolExecutor(len(directories)) as threads:
+        for found in threads.map(results, directories):
+            assert [call for call in found if found[call] != expected[0][call]] == []
