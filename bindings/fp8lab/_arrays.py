@@ -82,11 +82,11 @@ def as_array(x: Any, argument: str) -> tuple[Array, str]:
 
 
 def fill(out: Array, array: Array) -> None:
-    """``out[...] = array``, in pieces, between which Ctrl-C comes through."""
+    """``out[...] = array``, in pieces of rows, as they lie in memory, between which Ctrl-C comes through."""
     if out.size <= _PIECE:
         out[...] = array
         return
-    axis = int(np.argmax(out.shape))
+    axis = next(i for i, length in enumerate(out.shape) if length > 1)
     before, middle = (slice(None),) * axis, out.shape[axis] // 2
     for part in (slice(0, middle), slice(middle, None)):
         fill(out[(*before, part)], array[(*before, part)])

@@ -56,7 +56,7 @@ def complaint(fp8lab, command, option, value):
     name = option.removeprefix("--")
     if not any(word in text for word in (name, name.replace("-", "_"), name.removesuffix("s"))) and not (
         name in ("out", "file", "files", "file-a", "file-b", "vectors", "rows", "amax", "tensor") and "cannot" in text
-    ):
+    ) and not (name.endswith(("-a", "-b")) and text.startswith("fp8lab: a and b must ")):
         return f"names no option: {text!r}"
     return None
 
