@@ -672,10 +672,11 @@ def scaling(
     OSError
         Where a file cannot be read or ``out`` cannot be written; nothing is left half-written.
     """
-    delayed = [delayed] if isinstance(delayed, (str, Delayed)) else list(delayed)
+    given_delayed = check_list(delayed, "delayed", _delayed, (Delayed,))
+    stream = None if stream is None else check_name(stream, "stream")
     arguments = _core.ScalingArguments(
         _named_recipes(recipes),
-        check_list(delayed, "delayed", _delayed),
+        given_delayed,
         check_bool(backward, "backward"),
         check_bool(bfloat16, "bfloat16"),
         check_threads(threads),
@@ -691,7 +692,7 @@ def scaling(
         check_unread("files", tensor=tensor)
     if stream == "grid":
         check_unread("draws, which the grid has none of", distribution=distribution, steps=steps, seed=seed)
-    if backward and not delayed:
+    if backward and not given_delayed:
         raise ValueError("backward goes with delayed scaling, of which there is none")
     target = _path(out, "out")
     if x is not None:

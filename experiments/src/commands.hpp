@@ -105,7 +105,7 @@ template <typename T>
 
 /// parse(text), or throws its message after the option's name.
 template <typename Parse>
-auto parse_option(const std::string& name, const std::string& text, const Parse& parse) {
+auto parse_option(const std::string& name, const std::string& text, Parse parse) {
   try {
     return parse(text);
   } catch (const std::invalid_argument& error) {
@@ -115,7 +115,7 @@ auto parse_option(const std::string& name, const std::string& text, const Parse&
 
 /// An option whose text parse(text) makes a value of, or refuses.
 template <typename T, typename Parse>
-CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, const Parse& parse, const std::string& help) {
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse parse, const std::string& help) {
   return app.add_option_function<std::string>(
       name, [&value, name, parse](const std::string& text) { value = parse_option(name, text, parse); }, help);
 }
@@ -136,7 +136,7 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, const 
 
 /// An option that is a comma-separated list; parse(entry) makes or refuses a value. `shown` tells the default.
 template <typename T, typename Parse>
-CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values, const Parse& parse,
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values, Parse parse,
                       const std::string& help, const std::string& shown) {
   CLI::callback_t take = [&values, parse, name](const CLI::results_t& given) {
     values.clear();
