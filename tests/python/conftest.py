@@ -28,7 +28,8 @@ def interrupted_after(seconds: float, within: float = 0.5):
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
-        assert time.process_time() - sent[0] < within
+        if "FP8LAB_SANITIZED" not in os.environ:  # where all work takes many times as long
+            assert time.process_time() - sent[0] < within
     finally:
         timer.cancel()
         timer.join()
