@@ -7,7 +7,7 @@
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/text.hpp"
-#include "fp8lab/reference/representable.hpp"
+#include "fp8lab/reference/scaling/representable.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {

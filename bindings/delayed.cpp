@@ -2,7 +2,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "fp8lab/reference/delayed_scaling.hpp"
+#include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "history.hpp"
 #include "module.hpp"
 

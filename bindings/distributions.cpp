@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/reference/distributions.hpp"
+#include "fp8lab/reference/measure/distributions.hpp"
 
-#include "fp8lab/reference/exact_sqnr.hpp"
+#include "fp8lab/reference/measure/exact_sqnr.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {

@@ -4,22 +4,22 @@
 #include <type_traits>
 #include <variant>
 
-#include "fp8lab/experiments/accumulate.hpp"
-#include "fp8lab/experiments/cast.hpp"
-#include "fp8lab/experiments/delayed.hpp"
-#include "fp8lab/experiments/dot.hpp"
-#include "fp8lab/experiments/double_rounding.hpp"
-#include "fp8lab/experiments/harmonic.hpp"
-#include "fp8lab/experiments/output.hpp"
-#include "fp8lab/experiments/primer.hpp"
-#include "fp8lab/experiments/progress.hpp"
-#include "fp8lab/experiments/scaling.hpp"
-#include "fp8lab/experiments/transpose.hpp"
-#include "fp8lab/experiments/verify_casts.hpp"
-#include "fp8lab/experiments/verify_tensor_cores.hpp"
+#include "accumulate/accumulate.hpp"
+#include "accumulate/harmonic.hpp"
+#include "cast/cast.hpp"
+#include "delayed/delayed.hpp"
+#include "dot/dot.hpp"
+#include "double_rounding/double_rounding.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/text.hpp"
+#include "kit/output.hpp"
+#include "kit/progress.hpp"
 #include "module.hpp"
+#include "primer/primer.hpp"
+#include "scaling/scaling.hpp"
+#include "transpose/transpose.hpp"
+#include "verify/casts.hpp"
+#include "verify/tensor_cores.hpp"
 
 namespace fp8lab::bindings {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "fp8lab/reference/delayed_scaling.hpp"
+#include "fp8lab/reference/scaling/delayed_scaling.hpp"
 
 namespace fp8lab::bindings {
 

@@ -7,8 +7,8 @@
 
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/text.hpp"
-#include "fp8lab/reference/errors.hpp"
-#include "fp8lab/reference/histogram.hpp"
+#include "fp8lab/reference/measure/errors.hpp"
+#include "fp8lab/reference/measure/histogram.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {

@@ -5,9 +5,9 @@
 #include <new>
 #include <stdexcept>
 
-#include "fp8lab/experiments/provenance.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "kit/provenance.hpp"
 
 namespace fp8lab::bindings {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/unpack.hpp"
-#include "fp8lab/reference/mma.hpp"
-#include "fp8lab/reference/recipe.hpp"
+#include "fp8lab/reference/scaling/recipe.hpp"
+#include "fp8lab/reference/tensor_core/mma.hpp"
 
 // The extension module fp8lab._core. The package's Python files turn what users pass into contiguous NumPy arrays of
 // known types, name wrong arguments, and carry the documentation; here arrays become spans and the GIL is released.

@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "fp8lab/formats/targets.hpp"
-#include "fp8lab/reference/gemm.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {

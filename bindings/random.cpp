@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/reference/random.hpp"
+#include "fp8lab/reference/measure/random.hpp"
 
 #include "module.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/reference/quantize.hpp"
-#include "fp8lab/reference/scale_layout.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "history.hpp"
 #include "module.hpp"
 

@@ -17,8 +17,8 @@
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "random_words.hpp"
-#include "vector_decode.hpp"
-#include "vector_encode.hpp"
+#include "simd/decode.hpp"
+#include "simd/encode.hpp"
 
 namespace fp8lab {
 namespace {

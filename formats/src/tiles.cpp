@@ -15,9 +15,9 @@
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/targets.hpp"
-#include "vector_decode.hpp"
-#include "vector_encode.hpp"
-#include "vector_tiles.hpp"
+#include "simd/decode.hpp"
+#include "simd/encode.hpp"
+#include "simd/tiles.hpp"
 
 namespace fp8lab {
 namespace {

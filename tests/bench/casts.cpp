@@ -10,8 +10,8 @@
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/gpu/host_header.hpp"
-#include "fp8lab/reference/random.hpp"
-#include "fp8lab/reference/representable.hpp"
+#include "fp8lab/reference/measure/random.hpp"
+#include "fp8lab/reference/scaling/representable.hpp"
 
 namespace fp8lab::bench {
 namespace {

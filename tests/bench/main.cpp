@@ -7,7 +7,7 @@
 #include <map>
 
 #include "bench.hpp"
-#include "fp8lab/experiments/provenance.hpp"
+#include "kit/provenance.hpp"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include "bench.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
-#include "fp8lab/reference/gemm.hpp"
-#include "fp8lab/reference/random.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/measure/random.hpp"
 
 namespace fp8lab::bench {
 namespace {

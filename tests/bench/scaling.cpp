@@ -10,8 +10,8 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
-#include "fp8lab/reference/quantize.hpp"
-#include "fp8lab/reference/random.hpp"
+#include "fp8lab/reference/measure/random.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
 
 namespace fp8lab::bench {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fuzz target: any bytes as the CSV of a run's amaxes. What may come out is an error that names a line, or a trace
 // whose every tensor has an amax a step.
-#include "fp8lab/experiments/amax_trace.hpp"
+#include "files/amax_trace.hpp"
 
 #include <algorithm>
 #include <cmath>

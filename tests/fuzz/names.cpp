@@ -5,15 +5,15 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "fp8lab/experiments/accumulate.hpp"
-#include "fp8lab/experiments/chosen.hpp"
-#include "fp8lab/experiments/dot.hpp"
-#include "fp8lab/experiments/primer.hpp"
-#include "fp8lab/experiments/scaling.hpp"
+#include "accumulate/accumulate.hpp"
+#include "dot/dot.hpp"
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/targets.hpp"
-#include "fp8lab/reference/gemm.hpp"
-#include "fp8lab/reference/quantize.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "kit/chosen.hpp"
+#include "primer/primer.hpp"
+#include "scaling/scaling.hpp"
 
 namespace {
 

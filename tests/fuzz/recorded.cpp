@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fuzz target: any bytes as recorded words, JSON or gzipped JSON, of both kinds. What may come out is an error in one
 // line that names the file, or dot products that the model can compute.
-#include "fp8lab/experiments/recorded.hpp"
+#include "files/recorded.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

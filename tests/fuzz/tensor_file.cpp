@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fuzz target: any bytes as a tensor file. What may come out is one of the two announced errors, in one clean line,
 // or a tensor whose elements can all be read.
-#include "fp8lab/experiments/tensor_file.hpp"
+#include "files/tensor_file.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -18,21 +18,21 @@
 #include <system_error>
 #include <vector>
 
-#include "fp8lab/experiments/accumulate.hpp"
-#include "fp8lab/experiments/amax_trace.hpp"
-#include "fp8lab/experiments/cast.hpp"
-#include "fp8lab/experiments/delayed.hpp"
-#include "fp8lab/experiments/dot.hpp"
-#include "fp8lab/experiments/double_rounding.hpp"
-#include "fp8lab/experiments/primer.hpp"
-#include "fp8lab/experiments/recorded.hpp"
-#include "fp8lab/experiments/scaling.hpp"
-#include "fp8lab/experiments/transpose.hpp"
-#include "fp8lab/experiments/verify_tensor_cores.hpp"
+#include "accumulate/accumulate.hpp"
+#include "cast/cast.hpp"
+#include "delayed/delayed.hpp"
+#include "dot/dot.hpp"
+#include "double_rounding/double_rounding.hpp"
+#include "files/amax_trace.hpp"
+#include "files/recorded.hpp"
 #include "fp8lab/formats/encode.hpp"
-#include "fp8lab/reference/gemm.hpp"
-#include "fp8lab/reference/quantize.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "primer/primer.hpp"
+#include "scaling/scaling.hpp"
 #include "scratch.hpp"
+#include "transpose/transpose.hpp"
+#include "verify/tensor_cores.hpp"
 
 namespace {
 

@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "fp8lab/experiments/output.hpp"
+#include "kit/output.hpp"
 
 namespace {
 

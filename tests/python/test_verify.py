@@ -62,7 +62,7 @@ def test_digests_are_crc32_of_codes_in_the_order_of_patterns():
 def test_the_packages_themselves_give_the_digests_that_are_kept():
     rounding = {profile.name: profile.rounding for profile in fp8lab.profiles()}
     kept = {(format, profile): int(crc, 16) for format, profile, mode, crc in re.findall(
-        r'\{"(\w+)", "(\w+)", "(\w+)", 0x(\w+)\}', (ROOT / "experiments/src/cast_digests.hpp").read_text())
+        r'\{"(\w+)", "(\w+)", "(\w+)", 0x(\w+)\}', (ROOT / "experiments/verify/cast_digests.hpp").read_text())
         if mode == rounding[profile]}  # fmt: skip
     casts = packages()
     crc = dict.fromkeys(casts, 0)

@@ -1,7 +1,7 @@
 #include "all_headers.hpp"
 
-#include <fp8lab/reference/gemm.hpp>
-#include <fp8lab/reference/representable.hpp>
+#include <fp8lab/reference/gemm/gemm.hpp>
+#include <fp8lab/reference/scaling/representable.hpp>
 #include <vector>
 
 int main() {

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "files/tensor_file.hpp"
+#include "fp8lab/reference/measure/distributions.hpp"
+#include "fp8lab/reference/measure/errors.hpp"
+#include "fp8lab/reference/measure/histogram.hpp"
+#include "kit/chosen.hpp"
+#include "kit/picture.hpp"
+#include "kit/progress.hpp"
+
+namespace fp8lab::experiments {
+
+/// float32 draws of sample(), 1 to 2^40 of them.
+struct Draws {
+  Distribution distribution = distributions.front();
+  std::uint64_t seed = 1;
+  long long size = 1 << 20;
+};
+/// The values of normal_grid(), 1 to 2^26 of them: N(0, 1) without chance.
+struct Grid {
+  long long size = 1 << 20;
+};
+/// A tensor of a file, read as TensorFile reads it, piece by piece.
+struct StoredTensor {
+  std::filesystem::path path;
+  std::string tensor;  ///< may be empty where the file has only one
+};
+/// Values in memory, which must outlive the run.
+using HeldTensor =
+    std::variant<std::span<const float>, std::span<const double>, std::span<const Half>, std::span<const BFloat16>>;
+/// Where the values come from.
+using CastSource = std::variant<Draws, Grid, StoredTensor, HeldTensor>;
+
+/// What to cast, and how: every combination of format, profile, rounding and scale.
+struct CastArguments {
+  CastSource source = Draws{};
+  std::vector<ChosenFormat> formats{{"e4m3", e4m3}, {"e5m2", e5m2}};
+  std::vector<ChosenProfile> profiles{{"cuda_satfinite", CastPolicy{}}};
+  std::vector<Rounding> roundings;  ///< empty: each profile's own
+  std::vector<double> scales;       ///< empty: 1, unless amaxes or best_scale give scales
+  std::vector<double> amaxes;       ///< magnitudes that a scale of largest / amax maps to the format's largest value
+  bool best_scale = false;          ///< also the scale of the highest exact SQNR of a saturating cast to nearest
+  bool exact = false;               ///< also the exact SQNR of each cast that has one
+  int threads = 1;                  ///< changes nothing but the time
+};
+
+/// One of the combinations.
+struct Cast {
+  ChosenFormat format;
+  ChosenProfile profile;
+  Rounding rounding;
+  double scale;
+  std::optional<double> amax;  ///< that gave the scale
+  bool is_best_scale;
+
+  [[nodiscard]] CastPolicy policy() const;
+};
+
+/// What became of the values. A value is a NaN, an infinity, a zero or one that can underflow or saturate.
+struct CastCounts {
+  std::uint64_t zeros = 0;           ///< values that are zero
+  std::uint64_t underflows = 0;      ///< finite nonzero values whose code is a zero
+  std::uint64_t subnormals = 0;      ///< codes below the format's smallest normal value, zero excluded
+  std::uint64_t saturated = 0;       ///< finite values beyond the format's largest after rounding, whatever they became
+  std::uint64_t infinities_in = 0;   ///< values
+  std::uint64_t infinities_out = 0;  ///< codes
+  std::uint64_t nans_in = 0;         ///< values
+  std::uint64_t nans_out = 0;        ///< codes
+};
+
+/// A count with the name that reports give it.
+struct NamedCount {
+  const char* name;
+  std::uint64_t CastCounts::* count;
+};
+inline constexpr std::array cast_counts{
+    NamedCount{"zeros", &CastCounts::zeros},
+    NamedCount{"underflows", &CastCounts::underflows},
+    NamedCount{"subnormals", &CastCounts::subnormals},
+    NamedCount{"saturated", &CastCounts::saturated},
+    NamedCount{"infinities_in", &CastCounts::infinities_in},
+    NamedCount{"infinities_out", &CastCounts::infinities_out},
+    NamedCount{"nans_in", &CastCounts::nans_in},
+    NamedCount{"nans_out", &CastCounts::nans_out},
+};
+
+/// A cast, measured on every value.
+///
+/// What comes back of a value x is cast_to_representable(x), in x's own type; errors are what comes back minus x, in
+/// double. Codes are those of encode(fl(x * scale)), as within cast_to_representable(): fl() rounds to x's type, to
+/// float for halves.
+struct MeasuredCast {
+  explicit MeasuredCast(Cast what);
+
+  Cast cast;
+  ErrorTotals totals;  ///< of what comes back
+  CastCounts counts;
+  Histogram error;           ///< |error| by binade
+  Histogram relative_error;  ///< |error / x|, 8 bins a decade
+  Histogram ulp_error;       ///< decode(code) - fl(x * scale) in units in the last place of the format, 64 bins
+  Histogram codes;           ///< every code as it comes out, zeros and NaNs too
+  std::optional<double> exact_sqnr_db;
+
+  void merge(const MeasuredCast& other);
+  /// The four, with the names of their files.
+  [[nodiscard]] std::vector<NamedHistogram> histograms() const;
+};
+
+struct CastResult {
+  CastArguments arguments;
+  std::string source;  ///< in words, one line
+  ElementType type;    ///< of the values
+  std::uint64_t size;  ///< how many
+  std::vector<MeasuredCast> casts;
+};
+
+/// The casts that the arguments ask for: formats, then profiles, then roundings, then scales, amaxes, the best scale.
+///
+/// Throws std::invalid_argument for lists that are empty or have an entry twice, formats that cast_to_representable()
+/// does not take, stochastic rounding, scales and amaxes that are not positive and finite, more than 4096 casts, and a
+/// best scale where there is none: of a tensor, and of formats that exact_sqnr_db() does not take.
+[[nodiscard]] std::vector<Cast> casts_of(const CastArguments& arguments);
+
+/// Measures every cast on every value; a tensor of any size in constant memory.
+///
+/// An exact SQNR is there for casts to nearest that saturate, to formats that exact_sqnr_db() takes.
+/// Throws as casts_of() does, std::invalid_argument for sizes out of range and an exact SQNR of a tensor, and what
+/// TensorFile throws.
+[[nodiscard]] CastResult run_cast(const CastArguments& arguments, const Progress& progress = {});
+
+/// The result as JSON: experiment, schema, provenance, source, size, casts.
+[[nodiscard]] std::string to_json(const CastResult& result);
+
+/// The names of the files that files_of() will give: cast.json, summary.csv with a row a cast, a CSV a histogram.
+[[nodiscard]] std::vector<std::string> file_names_of(const std::vector<Cast>& casts);
+/// (file name, content)
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const CastResult& result);
+
+/// Tables with a row a cast, a picture of the errors and how to read them, for a terminal.
+[[nodiscard]] std::string report_of(const CastResult& result, const TextStyle& style);
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The header of a .npy file: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "files/tensor_header.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr std::string_view allowed = "<f4, <f8, <f2 and |u1 are read";
+
+/// Reads the few words of Python that NumPy writes into a header: a dict of texts, booleans and tuples of whole
+/// numbers.
+class Literal {
+ public:
+  Literal(const Bytes& bytes, std::string_view text) : bytes_(&bytes), text_(text) {}
+
+  bool take(std::string_view word) {
+    skip_space();
+    if (!text_.substr(at_).starts_with(word)) return false;
+    at_ += word.size();
+    return true;
+  }
+  void expect(std::string_view word) {
+    if (!take(word)) fail(printable(word));
+  }
+  /// A text in either of Python's quotes; none where something else stands there.
+  std::optional<std::string_view> text() {
+    for (const std::string_view quote : {"'", "\""}) {
+      if (!take(quote)) continue;
+      const std::size_t begin = at_;
+      at_ = std::min(text_.find_first_of(std::string(quote) + "\\\n", at_), text_.size());
+      if (text_.substr(at_, 1) != quote) fail("the end of a text without escapes");
+      return text_.substr(begin, at_++ - begin);
+    }
+    return std::nullopt;
+  }
+  bool boolean() {
+    if (take("True")) return true;
+    if (!take("False")) fail("True or False");
+    return false;
+  }
+  std::vector<std::uint64_t> shape() {
+    std::vector<std::uint64_t> shape;
+    expect("(");
+    while (!take(")")) {
+      if (shape.size() == most_dimensions) fail("a shape of at most " + std::to_string(most_dimensions) + " lengths");
+      shape.push_back(whole_number());
+      // Python's (3) is the number 3: a tuple of one has a comma behind it.
+      if (!take(",") && (shape.size() == 1 || text_.substr(at_, 1) != ")")) fail(printable(","));
+    }
+    return shape;
+  }
+  void end() {
+    skip_space();
+    if (at_ != text_.size()) fail("the end of the header");
+  }
+  [[noreturn]] void fail(std::string_view expected) const {
+    bytes_->fail("byte " + std::to_string(at_) + " of its header has " + printable(text_.substr(at_, 1)) +
+                 " instead of " + std::string(expected));
+  }
+
+ private:
+  void skip_space() { at_ = std::min(text_.find_first_not_of(" \n", at_), text_.size()); }
+  std::uint64_t whole_number() {
+    skip_space();
+    std::uint64_t number = 0;
+    const char* const begin = text_.data() + at_;
+    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), number);
+    if (error != std::errc()) fail("a length from 0 to 2^64 - 1");
+    at_ += static_cast<std::size_t>(end - begin);
+    return number;
+  }
+
+  const Bytes* bytes_;
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr) {
+  if (!descr) bytes.fail("its dtype is structured; " + std::string(allowed));
+  if (*descr == "<f4") return ElementType::float32;
+  if (*descr == "<f8") return ElementType::float64;
+  if (*descr == "<f2") return ElementType::float16;
+  if (*descr == "|u1") return ElementType::uint8;
+  // What NumPy makes of an array of ml_dtypes' bfloat16: two bytes without a meaning.
+  const std::string_view hint = *descr == "<V2" ? "; bfloat16 is read from .safetensors" : "";
+  bytes.fail("its dtype is " + printable(*descr) + "; " + std::string(allowed).append(hint));
+}
+
+/// The dict's three entries, in any order; where one of them is missing the number of entries is not three.
+TensorHeader parse(const Bytes& bytes, Literal dict) {
+  std::optional<ElementType> type;
+  std::optional<bool> fortran_order;
+  std::optional<std::vector<std::uint64_t>> shape;
+  dict.expect("{");
+  while (!dict.take("}")) {
+    const std::optional<std::string_view> key = dict.text();
+    if (!key) dict.fail("a key");
+    dict.expect(":");
+    if (key == "descr" && !type) {
+      type = type_of(bytes, dict.text());
+    } else if (key == "fortran_order" && !fortran_order) {
+      fortran_order = dict.boolean();
+    } else if (key == "shape" && !shape) {
+      shape = dict.shape();
+    } else {
+      bytes.fail("its header has the key " + printable(*key) + "; it has descr, fortran_order and shape, once each");
+    }
+    if (!dict.take(",")) {
+      dict.expect("}");
+      break;
+    }
+  }
+  dict.end();
+  if (!type || !fortran_order || !shape) bytes.fail("its header lacks one of descr, fortran_order and shape");
+  const std::optional<std::uint64_t> size = elements_of(*shape, *type);
+  if (!size) bytes.fail("its shape has more elements than a file can hold");
+  return {.name = "",
+          .type = *type,
+          .shape = std::move(*shape),
+          .size = *size,
+          .offset = 0,
+          .fortran_order = *fortran_order};
+}
+
+}  // namespace
+
+TensorHeader read_npy_header(Bytes& bytes) {
+  // 1. Six bytes of magic, then the version, which says how long the length is.
+  const std::uint64_t major = bytes.number(6, 1);
+  const std::uint64_t minor = bytes.number(7, 1);
+  if (major < 1 || major > 3 || minor != 0) {
+    bytes.fail("its .npy version is " + std::to_string(major) + "." + std::to_string(minor) +
+               "; 1.0, 2.0 and 3.0 are read");
+  }
+  const std::uint64_t begin = major == 1 ? 10 : 12;
+  const std::uint64_t length = bytes.number(8, begin - 8);
+
+  // 2. The header: a Python dict. Version 2.0 came for the dtypes of wide tables; ours fit what 1.0 can hold.
+  constexpr std::uint64_t longest = 65535;
+  if (length > longest) {
+    bytes.fail("its header has " + std::to_string(length) + " bytes; at most " + std::to_string(longest) + " are read");
+  }
+  const std::string text = bytes.text(begin, length);
+  TensorHeader header = parse(bytes, Literal(bytes, text));
+  header.offset = begin + length;
+
+  // 3. The elements.
+  const std::uint64_t wanted = header.size * bytes_of(header.type);
+  if (bytes.size() - header.offset < wanted) {
+    bytes.fail("it has " + std::to_string(bytes.size() - header.offset) + " bytes of data; its shape and dtype need " +
+               std::to_string(wanted));
+  }
+  return header;
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// The header of a .safetensors file: https://github.com/huggingface/safetensors#format
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "files/tensor_header.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr std::string_view metadata_name = "__metadata__";
+
+/// Where a tensor lies: all that is kept of those that were not asked for.
+struct Extent {
+  std::string name;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// A tensor as the header describes it.
+struct Description {
+  std::string name;
+  std::string dtype;
+  std::vector<std::uint64_t> shape;
+  std::vector<std::uint64_t> offsets;
+  bool has_dtype = false, has_shape = false, has_offsets = false;
+};
+
+/// Follows the parser through {"name": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, ...} and fails at the
+/// first thing that does not belong where it stands. So nothing nests deeper than three, and nothing is kept that a
+/// reader does not need.
+class Listener final : public nlohmann::json::json_sax_t {
+ public:
+  Listener(const Bytes& bytes, std::string_view asked) : bytes_(&bytes), asked_(asked) {}
+
+  std::vector<Extent> tensors;
+  Description chosen;  ///< the tensor asked for, or the first
+
+  bool start_object(std::size_t /*unknown*/) override {
+    if (place_ == Place::start) {
+      place_ = Place::tensors;
+    } else if (place_ == Place::tensors) {
+      place_ = tensor_.name == metadata_name ? Place::metadata : Place::tensor;
+    } else {
+      misplaced();
+    }
+    return true;
+  }
+  bool key(std::string& text) override {
+    if (place_ == Place::tensors) {
+      tensor_ = {};
+      tensor_.name = std::move(text);
+      if (tensor_.name == metadata_name && std::exchange(has_metadata_, true)) bytes_->fail(about() + " comes twice");
+    } else if (place_ == Place::tensor) {
+      place_ = field(text);
+    }
+    return true;
+  }
+  bool string(std::string& text) override {
+    if (place_ == Place::metadata) return true;
+    if (place_ != Place::dtype) misplaced();
+    tensor_.dtype = std::move(text);
+    place_ = Place::tensor;
+    return true;
+  }
+  bool start_array(std::size_t /*unknown*/) override {
+    if ((place_ != Place::shape && place_ != Place::offsets) || std::exchange(in_array_, true)) misplaced();
+    return true;
+  }
+  bool number_unsigned(std::uint64_t number) override {
+    std::vector<std::uint64_t>& numbers = place_ == Place::shape ? tensor_.shape : tensor_.offsets;
+    if (!in_array_ || numbers.size() == (place_ == Place::shape ? most_dimensions : 2)) misplaced();
+    numbers.push_back(number);
+    return true;
+  }
+  bool end_array() override {
+    if (place_ == Place::offsets && tensor_.offsets.size() != 2) misplaced();
+    in_array_ = false;
+    place_ = Place::tensor;
+    return true;
+  }
+  bool end_object() override {
+    if (place_ == Place::tensor) finish_tensor();
+    place_ = Place::tensors;
+    return true;
+  }
+  bool number_integer(std::int64_t /*negative*/) override { misplaced(); }
+  bool number_float(double /*number*/, const std::string& /*text*/) override { misplaced(); }
+  bool null() override { misplaced(); }
+  bool boolean(bool /*value*/) override { misplaced(); }
+  bool binary(nlohmann::json::binary_t& /*bytes*/) override { misplaced(); }
+  bool parse_error(std::size_t position, const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*error*/) override {
+    bytes_->fail("its header is not JSON at byte " + std::to_string(position));
+  }
+
+ private:
+  /// What is being read: the list, one tensor, or the value of one of its keys.
+  enum class Place : std::uint8_t { start, tensors, tensor, dtype, shape, offsets, metadata };
+
+  /// The tensor being read, or the metadata, as messages name it.
+  [[nodiscard]] std::string about() const {
+    return tensor_.name == metadata_name ? printable(metadata_name) : "tensor " + printable(tensor_.name);
+  }
+  Place field(const std::string& key) {
+    bool again = false;
+    Place place = Place::tensor;
+    if (key == "dtype") {
+      again = std::exchange(tensor_.has_dtype, true);
+      place = Place::dtype;
+    } else if (key == "shape") {
+      again = std::exchange(tensor_.has_shape, true);
+      place = Place::shape;
+    } else if (key == "data_offsets") {
+      again = std::exchange(tensor_.has_offsets, true);
+      place = Place::offsets;
+    }
+    if (again || place == Place::tensor) {
+      bytes_->fail(about() + " has the key " + printable(key) + "; it has dtype, shape and data_offsets, once each");
+    }
+    return place;
+  }
+  void finish_tensor() {
+    if (!tensor_.has_dtype || !tensor_.has_shape || !tensor_.has_offsets) {
+      bytes_->fail(about() + " lacks one of dtype, shape and data_offsets");
+    }
+    tensors.push_back({tensor_.name, tensor_.offsets[0], tensor_.offsets[1]});
+    if (tensors.size() == 1 || tensor_.name == asked_) chosen = std::move(tensor_);
+  }
+  [[noreturn]] void misplaced() const { bytes_->fail(about() + expectation()); }
+  [[nodiscard]] std::string expectation() const {
+    switch (place_) {
+      case Place::start:
+      case Place::tensors:
+      case Place::tensor: return " is not an object";
+      case Place::dtype: return ": its dtype is not a text";
+      case Place::shape:
+        return ": its shape is not an array of at most " + std::to_string(most_dimensions) +
+               " whole numbers below 2^64";
+      case Place::offsets: return ": its data_offsets are not an array of two whole numbers below 2^64";
+      case Place::metadata: return " is not an object of texts";
+    }
+    return "";
+  }
+
+  const Bytes* bytes_;
+  std::string_view asked_;
+  Place place_ = Place::start;
+  bool in_array_ = false;
+  bool has_metadata_ = false;
+  Description tensor_;
+};
+
+/// Throws where a tensor does not lie within the `available` bytes of data, or two of them share some.
+void check_extents(const Bytes& bytes, std::vector<Extent>& tensors, std::uint64_t available) {
+  std::ranges::sort(tensors, {}, &Extent::begin);
+  const Extent* before = nullptr;
+  for (const Extent& tensor : tensors) {
+    if (tensor.begin > tensor.end || tensor.end > available) {
+      bytes.fail("tensor " + printable(tensor.name) + " has data_offsets [" + std::to_string(tensor.begin) + ", " +
+                 std::to_string(tensor.end) + "]; the file has bytes 0 to " + std::to_string(available) + " of data");
+    }
+    if (tensor.begin == tensor.end) continue;  // no elements, no bytes to share
+    if (before != nullptr && before->end > tensor.begin) {
+      bytes.fail("tensors " + printable(before->name) + " and " + printable(tensor.name) + " overlap");
+    }
+    before = &tensor;
+  }
+}
+
+/// "it holds 3 tensors: ...", with the first names.
+std::string list(const std::vector<Extent>& tensors) {
+  constexpr std::size_t most = 20;
+  std::string text = "it holds " + std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors");
+  for (std::size_t i = 0; i < std::min(tensors.size(), most); ++i) {
+    text += (i == 0 ? ": " : ", ") + printable(tensors[i].name);
+  }
+  return text + (tensors.size() > most ? ", ..." : "");
+}
+
+/// Throws where two tensors have one name, or where `asked` does not tell which one to read.
+void check_names(const Bytes& bytes, std::vector<Extent>& tensors, std::string_view asked) {
+  std::ranges::sort(tensors, {}, &Extent::name);
+  const auto twice = std::ranges::adjacent_find(tensors, {}, &Extent::name);
+  if (twice != tensors.end()) bytes.fail("tensor " + printable(twice->name) + " comes twice");
+  if (tensors.empty()) bytes.fail("it holds no tensors");
+  if (asked.empty() && tensors.size() > 1) bytes.refuse("which tensor? " + list(tensors));
+  if (!asked.empty() && !std::ranges::binary_search(tensors, asked, {}, &Extent::name)) {
+    bytes.refuse("it has no tensor " + printable(asked) + "; " + list(tensors));
+  }
+}
+
+TensorHeader header_of(const Bytes& bytes, Description tensor) {
+  // 1. The type.
+  constexpr std::array<std::pair<std::string_view, ElementType>, 4> types{{{"F32", ElementType::float32},
+                                                                           {"F64", ElementType::float64},
+                                                                           {"F16", ElementType::float16},
+                                                                           {"BF16", ElementType::bfloat16}}};
+  const std::string about = "tensor " + printable(tensor.name);
+  const auto* const type = std::ranges::find(types, tensor.dtype, &std::pair<std::string_view, ElementType>::first);
+  if (type == types.end()) {
+    bytes.fail(about + " has the dtype " + printable(tensor.dtype) + "; F32, F64, F16 and BF16 are read");
+  }
+  // 2. As many bytes as its elements need.
+  const std::optional<std::uint64_t> size = elements_of(tensor.shape, type->second);
+  if (!size) bytes.fail(about + " has a shape of more elements than a file can hold");
+  const std::uint64_t wanted = *size * bytes_of(type->second);
+  const std::uint64_t has = tensor.offsets[1] - tensor.offsets[0];
+  if (has != wanted) {
+    bytes.fail(about + " has " + std::to_string(has) + " bytes; its shape and dtype need " + std::to_string(wanted));
+  }
+  return {.name = std::move(tensor.name),
+          .type = type->second,
+          .shape = std::move(tensor.shape),
+          .size = *size,
+          .offset = tensor.offsets[0]};
+}
+
+}  // namespace
+
+TensorHeader read_safetensors_header(Bytes& bytes, std::string_view tensor) {
+  // 1. The length of the header, eight bytes, and the header. The limit is that of the format's own library.
+  constexpr std::uint64_t longest = 100'000'000;
+  const std::uint64_t length = bytes.number(0, 8);
+  if (length > longest) {
+    bytes.fail("its header has " + std::to_string(length) + " bytes; at most " + std::to_string(longest) + " are read");
+  }
+  const std::string text = bytes.text(8, length);
+  // The parser takes a zero byte for the end of its input, and would not look behind it.
+  if (const std::size_t zero = text.find('\0'); zero != std::string::npos) {
+    bytes.fail("its header is not JSON at byte " + std::to_string(zero));
+  }
+  Listener listener(bytes, tensor);
+  nlohmann::json::sax_parse(text, &listener);
+
+  // 2. What it says of all tensors, then of the one asked for.
+  const std::uint64_t begin = 8 + length;
+  check_names(bytes, listener.tensors, tensor);
+  check_extents(bytes, listener.tensors, bytes.size() - begin);
+  TensorHeader header = header_of(bytes, std::move(listener.chosen));
+  header.offset += begin;
+  return header;
+}
+
+}  // namespace fp8lab::experiments

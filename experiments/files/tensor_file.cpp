@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "files/tensor_file.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "files/stored_file.hpp"
+#include "files/tensor_header.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+
+static_assert(std::endian::native == std::endian::little,
+              "the elements of both formats are read as they lie in memory");
+
+TensorHeader read_header(Bytes bytes, std::string_view tensor) {
+  constexpr std::string_view npy = "\x93NUMPY";
+  const std::string begin = bytes.text(0, std::min<std::uint64_t>(bytes.size(), 9));
+  if (begin.starts_with(npy)) {
+    if (!tensor.empty()) {
+      bytes.refuse("a .npy file's one tensor has no name, so " + printable(tensor) + " is none of it");
+    }
+    return read_npy_header(bytes);
+  }
+  if (begin.size() == 9 && begin.back() == '{') return read_safetensors_header(bytes, tensor);
+  bytes.fail(R"(it is neither .npy (begins with "\x93NUMPY") nor .safetensors (has a "{" as its ninth byte))");
+}
+
+}  // namespace
+
+std::string_view name_of(ElementType type) {
+  switch (type) {
+    case ElementType::float32: return "float32";
+    case ElementType::float64: return "float64";
+    case ElementType::float16: return "float16";
+    case ElementType::bfloat16: return "bfloat16";
+    case ElementType::uint8: return "uint8";
+  }
+  return "";
+}
+
+std::string printable(std::string_view text) {
+  const auto quoted = [](std::string_view part) {
+    return nlohmann::json(part).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  };
+  constexpr std::size_t most = 80;
+  if (text.size() <= most) return quoted(text);
+  const std::string begin = quoted(text.substr(0, 24));
+  const std::string end = quoted(text.substr(text.size() - 53));  // where a path's file name is
+  return begin.substr(0, begin.size() - 1) + "..." + end.substr(1);
+}
+
+std::uint64_t bytes_of(ElementType type) {
+  switch (type) {
+    case ElementType::float32: return sizeof(float);
+    case ElementType::float64: return sizeof(double);
+    case ElementType::float16: return sizeof(Half);
+    case ElementType::bfloat16: return sizeof(BFloat16);
+    case ElementType::uint8: return sizeof(std::uint8_t);
+  }
+  return 0;
+}
+
+std::optional<std::uint64_t> elements_of(std::span<const std::uint64_t> shape, ElementType type) {
+  if (std::ranges::find(shape, 0U) != shape.end()) return 0;
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() / bytes_of(type);
+  std::uint64_t elements = 1;
+  for (const std::uint64_t length : shape) {
+    if (elements > most / length) return std::nullopt;
+    elements *= length;
+  }
+  return elements;
+}
+
+Bytes::Bytes(std::istream& content, std::string_view called) : content_(&content), called_(called) {
+  content.clear();
+  content.seekg(0, std::ios::end);
+  const std::streamoff end = content.tellg();
+  if (!content || end < 0) fail("its size cannot be found out");
+  size_ = static_cast<std::uint64_t>(end);
+}
+
+void Bytes::read(std::uint64_t at, std::span<std::byte> out) {
+  if (at > size_ || out.size() > size_ - at) {
+    fail("it ends at byte " + std::to_string(size_) + ", before the end of what its header announces");
+  }
+  content_->clear();
+  content_->seekg(static_cast<std::streamoff>(at));
+  content_->read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size()));
+  if (!*content_) fail("its bytes from " + std::to_string(at) + " on cannot be read");
+}
+
+std::string Bytes::text(std::uint64_t at, std::uint64_t length) {
+  if (at > size_ || length > size_ - at) {
+    fail("it ends at byte " + std::to_string(size_) + ", within its header");
+  }
+  std::string text(length, '\0');
+  read(at, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+std::uint64_t Bytes::number(std::uint64_t at, std::uint64_t length) {
+  std::uint64_t number = 0;
+  const std::string bytes = text(at, length);
+  std::memcpy(&number, bytes.data(), std::min(bytes.size(), sizeof(number)));
+  return number;
+}
+
+void Bytes::fail(std::string_view reason) const { throw std::runtime_error(cannot_read(called_, reason)); }
+void Bytes::refuse(std::string_view reason) const { throw std::invalid_argument(cannot_read(called_, reason)); }
+
+TensorFile::TensorFile(const fs::path& path, std::string_view tensor)
+    : TensorFile(std::make_unique<FileStream>(path), path.native(), tensor) {}
+
+TensorFile::TensorFile(std::unique_ptr<std::istream> content, std::string_view called, std::string_view tensor)
+    : content_(std::move(content)),
+      called_(in_one_line(called)),
+      header_(read_header(Bytes(*content_, called_), tensor)) {}
+
+void TensorFile::read_as(ElementType type, std::uint64_t first, std::span<std::byte> out) {
+  Bytes bytes(*content_, called_);
+  if (type != header_.type) {
+    bytes.refuse(std::string("its elements are ").append(name_of(header_.type)).append(", not ").append(name_of(type)));
+  }
+  const std::uint64_t wanted = out.size() / bytes_of(type);
+  if (first > header_.size || wanted > header_.size - first) {
+    bytes.refuse("it has " + std::to_string(header_.size) + " elements, not " + std::to_string(wanted) + " from " +
+                 std::to_string(first) + " on");
+  }
+  bytes.read(header_.offset + first * bytes_of(type), out);
+}
+
+void TensorFile::read(std::uint64_t first, std::span<float> out) {
+  read_as(ElementType::float32, first, std::as_writable_bytes(out));
+}
+void TensorFile::read(std::uint64_t first, std::span<double> out) {
+  read_as(ElementType::float64, first, std::as_writable_bytes(out));
+}
+void TensorFile::read(std::uint64_t first, std::span<Half> out) {
+  read_as(ElementType::float16, first, std::as_writable_bytes(out));
+}
+void TensorFile::read(std::uint64_t first, std::span<BFloat16> out) {
+  read_as(ElementType::bfloat16, first, std::as_writable_bytes(out));
+}
+void TensorFile::read(std::uint64_t first, std::span<std::uint8_t> out) {
+  read_as(ElementType::uint8, first, std::as_writable_bytes(out));
+}
+
+}  // namespace fp8lab::experiments

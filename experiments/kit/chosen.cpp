@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kit/chosen.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <vector>
+
+#include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/text.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+/// The roundings that need no random bits.
+std::vector<NamedRounding> deterministic() {
+  std::vector<NamedRounding> list;
+  std::ranges::copy_if(named_roundings, std::back_inserter(list),
+                       [](const NamedRounding& named) { return named.rounding != Rounding::stochastic; });
+  return list;
+}
+
+}  // namespace
+
+ChosenFormat choose_format(std::string_view name) {
+  const NamedFormat& named = find_format(name);
+  return {std::string(named.name), named.format};
+}
+
+ChosenProfile choose_profile(std::string_view name) {
+  const Profile& named = find_profile(name);
+  return {std::string(named.name), named.policy};
+}
+
+Rounding choose_rounding(std::string_view name) {
+  const std::vector<NamedRounding> list = deterministic();
+  return find_named(list, "rounding without random bits", name).rounding;
+}
+
+std::string_view name_of(Rounding rounding) {
+  return std::ranges::find(named_roundings, rounding, &NamedRounding::rounding)->name;
+}
+
+void check_deterministic(Rounding rounding) { (void)choose_rounding(name_of(rounding)); }
+
+ChosenRecipe choose_recipe(std::string_view text) {
+  constexpr std::string_view mx_prefix = "mx:";
+  if (text.starts_with(mx_prefix)) {
+    const std::string_view rest = text.substr(mx_prefix.size());
+    const std::size_t colon = rest.find(':');
+    if (colon == std::string_view::npos) {
+      throw std::invalid_argument(in_quotes(text) + " is no mx:FORMAT:RULE, such as mx:e2m3:even");
+    }
+    const MxBlock recipe{.format = find_format(rest.substr(0, colon)).format,
+                         .rule = find_mx_rule(rest.substr(colon + 1))};
+    check_recipe(recipe);
+    return {std::string(text), recipe};
+  }
+  const NamedRecipe& named = find_recipe(text);
+  return {std::string(named.name), named.recipe};
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/scaling/recipe.hpp"
+
+namespace fp8lab::experiments {
+
+/// A format under the name that results give it: one of named_formats, or one of the user's own.
+struct ChosenFormat {
+  std::string name;
+  Format format;
+};
+
+/// A profile under the name that results give it: one of profiles, or one of the user's own.
+struct ChosenProfile {
+  std::string name;
+  CastPolicy policy;
+};
+
+/// The format, profile or rounding called `name`. All throw std::invalid_argument that lists the known names; the last
+/// one also where the rounding needs random bits, which no experiment draws.
+[[nodiscard]] ChosenFormat choose_format(std::string_view name);
+[[nodiscard]] ChosenProfile choose_profile(std::string_view name);
+[[nodiscard]] Rounding choose_rounding(std::string_view name);
+
+/// What `rounding` is called.
+[[nodiscard]] std::string_view name_of(Rounding rounding);
+
+/// Throws std::invalid_argument where the rounding is stochastic.
+void check_deterministic(Rounding rounding);
+
+/// A recipe without memory, as it was named.
+struct ChosenRecipe {
+  std::string name;
+  Recipe recipe;
+};
+/// A recipe of recipes(), or "mx:FORMAT:RULE": MX blocks of those elements and that rule. Throws std::invalid_argument
+/// that lists the known names.
+[[nodiscard]] ChosenRecipe choose_recipe(std::string_view text);
+
+}  // namespace fp8lab::experiments

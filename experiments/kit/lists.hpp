@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What arguments that are lists are checked for.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accumulate/accumulate.hpp"
+#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/scaling/delayed_scaling.hpp"
+#include "kit/chosen.hpp"
+
+namespace fp8lab::experiments {
+
+template <typename... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  TextStream reason;
+  (reason << ... << parts);
+  throw std::invalid_argument(reason.str());
+}
+
+/// What tells entries of a list apart.
+inline std::string_view key_of(const ChosenFormat& format) { return format.name; }
+inline std::string_view key_of(const ChosenProfile& profile) { return profile.name; }
+inline std::string_view key_of(Rounding rounding) { return name_of(rounding); }
+inline std::string_view key_of(const DelayedVersion& version) { return version.name; }
+inline std::string_view key_of(AmaxComputeAlgo algo) { return fp8lab::name_of(algo); }
+inline std::string_view key_of(const MmaModel& model) { return model.name; }
+inline std::string key_of(const FactorDraws& draws) { return draws.name(); }
+inline double key_of(double value) { return value; }
+inline long long key_of(long long value) { return value; }
+inline std::string_view key_of(const std::string& name) { return name; }
+
+/// Throws where the list has an entry twice.
+template <typename T>
+void check_list(std::string_view what, const std::vector<T>& list) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (key_of(list[i]) != key_of(list[j])) continue;
+      refuse(what, " must have each entry once, and has ", key_of(list[i]), " twice");
+    }
+  }
+}
+
+/// The same, and where it is empty.
+template <typename T>
+void check_filled_list(std::string_view what, const std::vector<T>& list) {
+  if (list.empty()) refuse(what, " must have at least one entry");
+  check_list(what, list);
+}
+
+}  // namespace fp8lab::experiments

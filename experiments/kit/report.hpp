@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the reports of all experiments share.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "fp8lab/reference/measure/histogram.hpp"
+#include "kit/json.hpp"
+#include "kit/provenance.hpp"
+
+namespace fp8lab::experiments {
+
+/// printf into a string of at most 511 characters.
+template <typename... Args>
+std::string formatted(const char* format, Args... args) {
+  char text[512];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+/// What the i-th of several things is called in tables and pictures: a to z, then A to Z, then '+'.
+[[nodiscard]] inline char mark_of(std::size_t i) {
+  constexpr std::string_view marks = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  return i < marks.size() ? marks[i] : '+';
+}
+
+/// A text as a field of a CSV.
+[[nodiscard]] inline std::string csv_field(const std::string& text) {
+  if (text.find_first_of("\",\n\r") == std::string::npos) return text;
+  std::string field = "\"";
+  for (const char c : text) field.append(c == '"' ? 2 : 1, c);
+  return field + '"';
+}
+
+[[nodiscard]] inline Json json_of_histogram(const Histogram& histogram) {
+  return {{"edges", histogram.edges()},
+          {"counts", histogram.counts()},
+          {"zeros", histogram.zeros},
+          {"infinities", histogram.infinities},
+          {"nans", histogram.nans},
+          {"below", histogram.below},
+          {"above", histogram.above},
+          {"underflows", histogram.underflows},
+          {"saturations", histogram.saturations},
+          {"total", histogram.total()}};
+}
+
+/// The version of the keys of all results in JSON. A program that reads results checks it: it becomes larger whenever a
+/// key is renamed, removed or gets another meaning. New keys leave it as it is.
+inline constexpr int json_schema = 1;
+
+/// A result in JSON: the experiment, the schema, where the result came from, and then its `content`.
+[[nodiscard]] inline Json json_of_result(std::string_view experiment, const Json& arguments, const Json& content) {
+  const Provenance made = provenance();
+  Json json{{"experiment", experiment},
+            {"schema", json_schema},
+            {"provenance",
+             {{"version", made.version},
+              {"commit", made.commit},
+              {"compiler", made.compiler},
+              {"cpu", made.cpu},
+              {"date", made.date},
+              {"arguments", arguments}}}};
+  json.update(content);
+  return json;
+}
+
+/// As a file's content. What is not UTF-8, in a file name perhaps, is replaced; what is no number becomes null.
+[[nodiscard]] inline std::string text_of(const Json& json) { return json.text() + '\n'; }
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scaling/scaling.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <optional>
+
+#include "delayed/delayed.hpp"
+#include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/pack.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text.hpp"
+#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "kit/band.hpp"
+#include "kit/chosen.hpp"
+#include "kit/lists.hpp"
+#include "scaling/stream.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
+
+bool is_stochastic(const Recipe& recipe) {
+  const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
+  return nvfp4 != nullptr && nvfp4->stochastic_rounding;
+}
+
+/// Elements of a row, and rows, that share a scale.
+struct BlockSize {
+  std::size_t rows;
+  std::size_t columns;
+};
+BlockSize block_size(const GivenScale& /*recipe*/, std::size_t rows, std::size_t columns) { return {rows, columns}; }
+BlockSize block_size(const JustInTime& recipe, std::size_t rows, std::size_t columns) {
+  return {recipe.axis == Axis::tensor ? rows : 1, columns};
+}
+BlockSize block_size(const MxBlock& recipe, std::size_t /*rows*/, std::size_t /*columns*/) {
+  return {recipe.enable_2d_quantization ? 32U : 1U, 32};
+}
+BlockSize block_size(const Block& recipe, std::size_t /*rows*/, std::size_t /*columns*/) {
+  return {recipe.rows, recipe.columns};
+}
+BlockSize block_size(const NvFp4& recipe, std::size_t /*rows*/, std::size_t /*columns*/) {
+  return {recipe.with_2d_quantization ? 16U : 1U, 16};
+}
+
+/// What the codes of each block are multiplied with on dequantize: (rows of blocks, blocks a row), row-major.
+struct BlockScales {
+  BlockSize size;
+  std::size_t per_row;
+  std::vector<double> values;
+
+  explicit BlockScales(const Quantized& q)
+      : size(std::visit([&](const auto& recipe) { return block_size(recipe, q.rows, q.columns); }, q.recipe)),
+        per_row((q.columns + size.columns - 1) / size.columns) {
+    // Of 2-D blocks of MX and NVFP4, every row of the block has its scale.
+    const std::size_t rows = (q.rows + size.rows - 1) / size.rows;
+    const std::size_t step = q.scale_rows == q.rows ? size.rows : 1;
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (std::size_t i = 0; i < per_row; ++i) values.push_back(value(q, row * step * q.scale_columns + i));
+    }
+  }
+  [[nodiscard]] std::size_t index(std::size_t row, std::size_t column) const {
+    return row / size.rows * per_row + column / size.columns;
+  }
+
+ private:
+  static double value(const Quantized& q, std::size_t i) {
+    if (const auto* mx = std::get_if<MxBlock>(&q.recipe)) {
+      return static_cast<double>(e8m0_value(*mx, q.scale_codes[i]));
+    }
+    if (std::holds_alternative<NvFp4>(q.recipe)) {
+      // As NvFp4's record says.
+      const float d = decode(e4m3, q.scale_codes[i]);
+      return static_cast<double>((d * q.amax) * (1.0F / 2688.0F));
+    }
+    return static_cast<double>(q.scale_inv[i]);
+  }
+};
+
+bool is_power_of_two(double x) {
+  int exponent = 0;
+  return std::frexp(x, &exponent) == 0.5;
+}
+
+/// Above the format's largest value before rounding. A scale that is no power of two is rounded, and so is its inverse:
+/// then the amax that made it may lie 2^-23 above, which is nothing to clip.
+bool is_clipped(double scaled, double scale_inv, double largest) {
+  return std::abs(scaled) > (is_power_of_two(scale_inv) ? largest : largest * (1 + 0x1p-22));
+}
+
+/// A step of one recipe, still to be added up.
+struct Measured {
+  ErrorTotals totals;
+  ScalingStep step{no_number, no_number, no_number};
+};
+
+/// Adds rows from `row` on; the blocks among those of `scales` that are clipped go into `clipped`.
+void measure_band(const Quantized& band, std::size_t row, std::span<const float> x, const BlockScales& scales,
+                  std::vector<bool>& clipped, MeasuredScaling& into, Measured& measured) {
+  // 1. What comes back, and the codes.
+  std::vector<float> back(x.size());
+  dequantize(band, back);
+  std::vector<std::uint8_t> unpacked;
+  std::span<const std::uint8_t> codes = band.codes;
+  if (band.format.bits() == 4) {
+    unpacked.resize(x.size());
+    unpack_pairs(band.codes, unpacked);
+    codes = unpacked;
+  }
+  const double largest = decode(band.format, static_cast<std::uint32_t>(band.format.max_code()));
+  // 2. Errors, all in double.
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    checkpoint(i);
+    const std::size_t block = scales.index(row + i / band.columns, i % band.columns);
+    const double scale_inv = scales.values[block];
+    const auto value = static_cast<double>(x[i]);
+    const auto result = static_cast<double>(back[i]);
+    const double scaled = value / scale_inv;
+    measured.totals.add(result, value);
+    into.relative_error.add(relative_error(result, value));
+    into.ulp_error.add(ulp_error(decode(band.format, codes[i]), scaled, band.format));
+    if (!std::isfinite(value) || !std::isfinite(scaled) || value == 0) continue;
+    if (result == 0) {
+      ++measured.step.underflows;
+    } else if (cast_outcome(band.format, Rounding::nearest_even, scaled) == Outcome::saturated) {
+      ++measured.step.saturated;
+    }
+    if (is_clipped(scaled, scale_inv, largest)) clipped[block] = true;
+  }
+}
+
+void measure(const Quantized& q, std::span<const float> x, MeasuredScaling& into, Measured& measured) {
+  constexpr std::size_t elements_a_band = std::size_t{1} << 18;
+  const BlockScales scales(q);
+  std::vector<bool> clipped(scales.values.size());
+  const std::size_t most = rows_of_bands({&q}, elements_a_band);
+  Quantized band;
+  for (std::size_t row = 0; row < q.rows; row += most) {
+    const std::size_t rows = std::min(most, q.rows - row);
+    take_band(q, row, rows, band);
+    measure_band(band, row, x.subspan(row * q.columns, rows * q.columns), scales, clipped, into, measured);
+  }
+  into.blocks += clipped.size();
+  into.clipped_blocks += static_cast<std::uint64_t>(std::ranges::count(clipped, true));
+}
+
+/// The amax as kernels take it: NaN does not count.
+float amax_of(std::span<const float> x) {
+  float amax = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    checkpoint(i);
+    amax = std::fmax(amax, std::fabs(x[i]));
+  }
+  return amax;
+}
+
+/// One recipe of either kind, with its state.
+class Runner {
+ public:
+  Runner(const ChosenRecipe& chosen, const std::vector<NamedRecipe>& known)
+      : recipe_(chosen.recipe), into_(empty(chosen.name, describe(chosen.recipe), format_of(chosen.recipe))) {
+    const auto named = std::ranges::find(known, chosen.name, &NamedRecipe::name);
+    if (named != known.end()) into_.source = named->source;
+  }
+  Runner(const Delayed& delayed, Pass pass)
+      : delayed_(delayed),
+        pass_(pass),
+        history_(start_history(delayed)),
+        into_(empty(DelayedVariant{delayed, pass}.name(), describe(delayed), format_of_pass(delayed, pass))) {
+    into_.source = delayed.version.source;
+  }
+
+  void run(std::span<const float> x, std::size_t rows, std::size_t columns, float amax) {
+    Measured measured;
+    if (delayed_) {
+      run_delayed_step(*delayed_, x, rows, columns, amax, measured);
+    } else {
+      const Quantized q = quantize(x, rows, columns, recipe_);
+      if (q.scale_inv.size() == 1) measured.step.scale = scale_used(amax);
+      measure(q, x, into_, measured);
+    }
+    finish(x.size(), measured);
+  }
+  [[nodiscard]] MeasuredScaling& result() { return into_; }
+
+ private:
+  static Format format_of_pass(const Delayed& delayed, Pass pass) {
+    return delayed.fp8_format == Fp8Format::hybrid && pass == Pass::backward ? e5m2 : e4m3;
+  }
+  static MeasuredScaling empty(std::string name, std::string description, const Format& format) {
+    return {.name = std::move(name),
+            .description = std::move(description),
+            .source = {},
+            .format = format,
+            .steps = {},
+            .totals = {},
+            .relative_error = Histogram(BinadeBins{-40, 20}),
+            .ulp_error = Histogram(LinearBins{-1, 1, 64})};
+  }
+  /// Of a recipe with one scale: what the tensor is multiplied with.
+  [[nodiscard]] double scale_used(float amax) const { return static_cast<double>(tile_scale(recipe_, amax).factor); }
+  void run_delayed_step(const Delayed& delayed, std::span<const float> x, std::size_t rows, std::size_t columns,
+                        float amax, Measured& measured) {
+    // The cast uses the scale of the steps before, and leaves its amax for those after it.
+    record_amax(delayed, pass_, history_, amax);
+    const float scale = history_.scale;
+    measured.step.scale = static_cast<double>(scale);
+    update_scale(delayed, pass_, history_);
+    if (!(scale > 0) || std::isinf(scale) || std::isinf(1 / scale)) return lose(x, measured);
+    measure(quantize(x, rows, columns, GivenScale{into_.format, scale}), x, into_, measured);
+  }
+  /// A scale without an inverse: nothing that was finite comes back so.
+  void lose(std::span<const float> x, Measured& measured) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      checkpoint(i);
+      measured.totals.add(no_number, static_cast<double>(x[i]));
+      into_.relative_error.add(no_number);
+      into_.ulp_error.add(no_number);
+    }
+    ++into_.blocks;
+  }
+  void finish(std::size_t size, Measured& measured) {
+    const ErrorTotals& totals = measured.totals;
+    if (totals.count > 0) {
+      measured.step.sqnr_db = totals.sqnr_db();
+      measured.step.rms = std::sqrt(totals.sum_squared_error / totals.sum_squared_reference);
+    }
+    into_.elements += size;
+    into_.saturated += measured.step.saturated;
+    into_.underflows += measured.step.underflows;
+    into_.totals.merge(totals);
+    into_.steps.push_back(measured.step);
+    // A step with no number at all is the worst there is.
+    const double worst = into_.steps[into_.worst].sqnr_db;
+    if (!(measured.step.sqnr_db >= worst) && !std::isnan(worst)) into_.worst = into_.steps.size() - 1;
+  }
+
+  Recipe recipe_;
+  std::optional<Delayed> delayed_;
+  Pass pass_ = Pass::forward;
+  AmaxHistory history_;
+  MeasuredScaling into_;
+};
+
+std::vector<std::string> names_of(const ScalingArguments& arguments) {
+  std::vector<std::string> names;
+  names.reserve(arguments.recipes.size() + arguments.delayed.size());
+  for (const Delayed& delayed : arguments.delayed) {
+    if (std::holds_alternative<AmaxComputeAlgo>(delayed.amax_compute_algo)) continue;
+    refuse("delayed scaling is measured with the amax_compute_algo max or most_recent, not a function");
+  }
+  for (const ChosenRecipe& chosen : arguments.recipes) names.push_back(chosen.name);
+  for (const Delayed& delayed : arguments.delayed) names.push_back(DelayedVariant{delayed, arguments.pass}.name());
+  return names;
+}
+
+std::vector<Runner> runners_of(const ScalingArguments& arguments) {
+  check_filled_list("recipes", names_of(arguments));
+  const std::vector<NamedRecipe> known(fp8lab::recipes().begin(), fp8lab::recipes().end());
+  std::vector<Runner> runners;
+  for (const ChosenRecipe& chosen : arguments.recipes) {
+    check_recipe(chosen.recipe);
+    if (is_stochastic(chosen.recipe))
+      refuse(in_quotes(chosen.name), " rounds stochastically, and has no random bits here");
+    runners.emplace_back(chosen, known);
+  }
+  for (const Delayed& delayed : arguments.delayed) {
+    check(delayed);
+    runners.emplace_back(delayed, arguments.pass);
+  }
+  return runners;
+}
+
+void round_to_bfloat16(std::span<const float> x, Room<float>& out) {
+  constexpr std::size_t most = std::size_t{1} << 16;
+  std::vector<std::uint16_t> words;
+  out.resize(x.size());
+  for (std::size_t first = 0; first < x.size(); first += most) {
+    const std::size_t count = std::min(most, x.size() - first);
+    words.resize(count);
+    encode(bfloat16, profiles[0].policy, x.subspan(first, count), words);
+    decode(bfloat16, std::span<const std::uint16_t>(words), std::span(out).subspan(first, count));
+  }
+}
+
+}  // namespace
+
+std::vector<NamedHistogram> MeasuredScaling::histograms() const {
+  return {{"relative_error", "|error / x| by binade", relative_error},
+          {"ulp_error", "error of the scaled value in units in the last place of the format", ulp_error}};
+}
+
+Delayed choose_delayed(std::string_view text) {
+  const DefaultEnvironment environment;
+  const std::size_t colon = text.find(':');
+  Delayed recipe;
+  recipe.amax_compute_algo = find_amax_compute_algo(text.substr(0, colon));
+  const std::string_view length = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), recipe.amax_history_len);
+  if (error != std::errc{} || end != length.data() + length.size()) {
+    refuse(in_quotes(text), " is no ALGORITHM:LENGTH, such as max:1024 or most_recent:1");
+  }
+  check(recipe);
+  return recipe;
+}
+
+ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
+  std::vector<Runner> runners = runners_of(arguments);
+  Stream stream(arguments.source, arguments.threads);
+  ScalingResult result{arguments, stream.description(), stream.names(), {}, {}};
+  const double work = stream.elements();
+  double done = 0;
+  Room<float> rounded;
+  for (std::size_t step = 0; step < stream.steps(); ++step) {
+    std::span<const float> x = stream.tensor(step);
+    if (arguments.bfloat16) {
+      round_to_bfloat16(x, rounded);
+      x = rounded;
+    }
+    const float amax = amax_of(x);
+    result.amaxes.push_back(static_cast<double>(amax));
+    try {
+      parallel_for(runners.size(), arguments.threads, [&](std::size_t first, std::size_t last) {
+        for (std::size_t i = first; i < last; ++i) runners[i].run(x, stream.rows(step), stream.columns(step), amax);
+      });
+    } catch (const std::invalid_argument& error) {
+      refuse(stream.called(step), error.what());
+    }
+    done += static_cast<double>(x.size());
+    if (progress) progress(done / work);
+  }
+  for (Runner& runner : runners) result.measured.push_back(std::move(runner.result()));
+  return result;
+}
+
+std::vector<std::string> file_names_of(const ScalingArguments& arguments) {
+  std::vector<std::string> files{"scaling.json", "summary.csv", "steps.csv"};
+  std::size_t row = 0;
+  for (std::string name : names_of(arguments)) {
+    std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-'; }, '_');
+    name.resize(std::min<std::size_t>(name.size(), 80));  // of a record of one's own
+    ++row;
+    for (const char* histogram : {"relative_error", "ulp_error"}) {
+      TextStream file;
+      file << (row < 10 ? "0" : "") << row << '_' << name << '_' << histogram << ".csv";
+      files.push_back(file.str());
+    }
+  }
+  return files;
+}
+
+}  // namespace fp8lab::experiments

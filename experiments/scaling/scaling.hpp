@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "fp8lab/reference/measure/distributions.hpp"
+#include "fp8lab/reference/measure/errors.hpp"
+#include "fp8lab/reference/measure/histogram.hpp"
+#include "fp8lab/reference/scaling/delayed_scaling.hpp"
+#include "fp8lab/reference/scaling/recipe.hpp"
+#include "kit/chosen.hpp"
+#include "kit/picture.hpp"
+#include "kit/progress.hpp"
+
+namespace fp8lab::experiments {
+
+/// How the tensors of a drawn stream change from step to step; step 0 is the first.
+enum class StreamKind : std::uint8_t {
+  stationary,  ///< not at all: draws of one distribution
+  drift,       ///< step t is multiplied by 2^(t / 8)
+  outliers,    ///< in steps 4, 12, 20, ... one element of 4096 is multiplied by 256
+  jump,        ///< the middle third of the steps is multiplied by 32
+};
+/// Throws std::invalid_argument that lists the known names.
+[[nodiscard]] StreamKind find_stream_kind(std::string_view name);
+[[nodiscard]] std::string_view name_of(StreamKind kind);
+/// In words, such as "the middle third of the steps is multiplied by 32".
+[[nodiscard]] std::string_view describe(StreamKind kind);
+
+/// Draws of sample(), each step's after those of the step before: 1 to 2^16 tensors, together at most 2^32 elements.
+struct DrawnStream {
+  StreamKind kind = StreamKind::jump;
+  Distribution distribution = distributions.front();
+  std::uint64_t seed = 1;
+  long long steps = 48;
+  long long rows = 256;
+  long long columns = 256;
+};
+/// One tensor, (rows, columns), of normal_grid(): N(0, 1) without chance; at most 2^26 elements.
+struct GridStream {
+  long long rows = 1 << 15;
+  long long columns = 32;
+};
+/// A tensor a step, of .npy or .safetensors files in order. The last dimension is the row's; float64 is rounded to
+/// float32.
+struct StoredStream {
+  std::vector<std::filesystem::path> paths;
+  std::string tensor;  ///< of every .safetensors file; may be empty where a file has only one
+};
+/// Values in memory, row-major, which must outlive the run.
+struct HeldMatrix {
+  std::span<const float> values;
+  std::size_t rows;
+  std::size_t columns;
+};
+using ScalingSource = std::variant<DrawnStream, GridStream, StoredStream, std::vector<HeldMatrix>>;
+
+/// "ALGORITHM:LENGTH", such as "max:1024" or "most_recent:1": Delayed with that amax_compute_algo and amax_history_len.
+[[nodiscard]] Delayed choose_delayed(std::string_view text);
+
+/// What to quantize, and how: every recipe sees the same tensors in the same order.
+struct ScalingArguments {
+  ScalingSource source = DrawnStream{};
+  std::vector<ChosenRecipe> recipes = {choose_recipe("te_current_scaling"), choose_recipe("te_mxfp8"),
+                                       choose_recipe("te_block_1x128"), choose_recipe("te_nvfp4")};
+  std::vector<Delayed> delayed = {choose_delayed("max:1024"), choose_delayed("max:8"), choose_delayed("most_recent:1")};
+  Pass pass = Pass::forward;  ///< whose format delayed scaling casts to
+  bool bfloat16 = false;      ///< values are rounded to bfloat16 first, as activations are
+  int threads = 1;            ///< changes nothing but the time
+};
+
+/// One step of one recipe. Elements are those of the tensor.
+struct ScalingStep {
+  double scale;                  ///< that the tensor was multiplied with; NaN where it has more than one
+  double sqnr_db;                ///< infinite without error; NaN where nothing finite is to be compared
+  double rms;                    ///< sqrt(sum of squared errors / sum of squares)
+  std::uint64_t saturated = 0;   ///< finite elements beyond the format's largest value after scaling and rounding
+  std::uint64_t underflows = 0;  ///< finite nonzero elements that came back as zero
+};
+
+/// A recipe, measured on every tensor. What comes back of x is dequantize(quantize(x)), rowwise; errors are what comes
+/// back minus x, in double. In units in the last place they are those of x / scale_inv, in the format of the codes.
+struct MeasuredScaling {
+  std::string name;
+  std::string description;
+  std::string source;  ///< what defines it, where that is known
+  Format format;       ///< of the codes
+  std::vector<ScalingStep> steps;
+  ErrorTotals totals;
+  std::uint64_t elements = 0;
+  std::uint64_t saturated = 0;
+  std::uint64_t underflows = 0;
+  std::uint64_t blocks = 0;          ///< groups of elements with a scale
+  std::uint64_t clipped_blocks = 0;  ///< with an element above the format's largest value after scaling
+  std::size_t worst = 0;             ///< the step of the lowest SQNR
+  Histogram relative_error;          ///< |error / x| by binade
+  Histogram ulp_error;               ///< 64 bins from -1 to 1
+
+  [[nodiscard]] std::vector<NamedHistogram> histograms() const;
+};
+
+struct ScalingResult {
+  ScalingArguments arguments;
+  std::string source;                ///< in words, one line
+  std::vector<std::string> tensors;  ///< a step: the file's name, or empty
+  std::vector<double> amaxes;        ///< a step, before any scaling; NaN is not counted
+  std::vector<MeasuredScaling> measured;
+};
+
+/// Measures every recipe on every tensor, one tensor in memory at a time: in float32, four bytes an element, four more
+/// where it is rounded to bfloat16, and one for the codes of each thread, whose scales come to this; beside that, about
+/// 10 bytes a thread for each of 2^18 elements, or of 32 rows where these have more.
+///
+/// Throws std::invalid_argument for no or repeated recipes, stochastic rounding, no tensors, sizes out of range or that
+/// break a recipe's blocks, and what TensorFile throws.
+[[nodiscard]] ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& progress = {});
+
+/// The result as JSON: experiment, schema, provenance, source, steps, amax, recipes with their series.
+[[nodiscard]] std::string to_json(const ScalingResult& result);
+
+/// The names of the files that files_of() will give: scaling.json, summary.csv with a row a recipe, steps.csv with a
+/// row a step and recipe, and CSVs of histograms.
+[[nodiscard]] std::vector<std::string> file_names_of(const ScalingArguments& arguments);
+/// (file name, content)
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const ScalingResult& result);
+
+/// A table with a row a recipe, SQNRs by step, pictures of error against step and of the errors, for a terminal.
+[[nodiscard]] std::string report_of(const ScalingResult& result, const TextStyle& style);
+
+}  // namespace fp8lab::experiments

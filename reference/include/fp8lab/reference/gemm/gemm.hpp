@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/tensor_core/mma.hpp"
+
+namespace fp8lab {
+
+/// How a promotion multiplies an accumulator with its tiles' scales; both round once less than they have operations.
+enum class ScaleOrder : std::uint8_t {
+  scales_first,       ///< sum = fma(fl(scale_a * scale_b), accumulator, sum), as DeepGEMM on Hopper
+  accumulator_first,  ///< sum = fma(fl(accumulator * scale_a), scale_b, sum)
+};
+
+/// Where c enters a GEMM.
+enum class CEntry : std::uint8_t {
+  epilogue,     ///< after the scales: out += c, as cuBLASLt with beta = 1
+  accumulator,  ///< the accumulation starts from it: the tensor core's own, or the float32 one that it is promoted to
+};
+
+/// Each by its enumerator's name. Throw std::invalid_argument that lists the known names.
+[[nodiscard]] ScaleOrder find_scale_order(std::string_view name);
+[[nodiscard]] CEntry find_c_entry(std::string_view name);
+
+/// How a GEMM is composed of instructions, and what becomes of their sum.
+struct GemmOptions {
+  /// Of the whole tensor, multiplies on dequantize, on top of the operands' block scales if there are any: the epilogue
+  /// is scale_out * (fl(scale_a * scale_b) * accumulator + c + bias), from left to right, every operation rounded to
+  /// float32. (In which order cuBLASLt multiplies is not documented; with powers of two it makes no difference.)
+  float scale_a = 1;
+  float scale_b = 1;
+  float scale_out = 1;
+  /// Elements of K after which the tensor core's accumulator is added to a float32 one (nearest even) and cleared;
+  /// 0: never ("fast accumulation"), or where operands have tile scales, their depth. CUTLASS and DeepGEMM promote
+  /// every 128.
+  int promote_k = 0;
+  ScaleOrder scale_order = ScaleOrder::scales_first;  ///< of tile scales
+  /// Split-K: contiguous ranges of K, computed apart, all but the last multiples of the instruction's K (and of
+  /// promote_k); then added in float32. Empty: one range.
+  std::vector<std::size_t> split_k = {};
+  std::vector<std::size_t> split_order = {};  ///< the ranges' numbers in the order of addition; empty: ascending
+  std::span<const float> c = {};              ///< M * N elements, or empty
+  CEntry c_enters = CEntry::epilogue;
+  std::span<const float> bias = {};  ///< N elements, or empty
+  ZeroRule zero_rule = ZeroRule::skip;
+  int threads = 1;
+  /// Called now and then with the share that is done, on the calling thread; an exception from it cancels the GEMM.
+  std::function<void(double)> progress = {};
+};
+
+/// out = a * b^T as `model` computes it: out(m, n) is the dot product of a's row m and b's row n, one instruction after
+/// the other, K ascending from a zero accumulator, a tail of K filled with zeros. With block scales, K is a multiple of
+/// their block. A float16 accumulator's words are float32 numbers here, in the promotion and in the epilogue too; a c
+/// that it starts from is rounded to float16, nearest even.
+///
+/// The bits do not depend on threads, on the processor, on the caller's rounding mode, or on which of the
+/// implementations below ran. `exact` is the real dot product rounded once, for any float32 input; it is not composed,
+/// so it is not promoted or split, and c enters in the epilogue.
+///
+/// @param a  (M, K), or (K, M) if transposed
+/// @param b  (N, K), as a Linear layer keeps its weight, or (K, N) if transposed
+/// @param out  M * N elements, row-major
+/// Throws std::invalid_argument where shapes, formats or options do not fit, or an option is given that nothing reads;
+/// the message says what does. So it does for codes and arrays that mma() refuses.
+void gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<float> out,
+          const GemmOptions& options = {});
+
+/// The same, and the result encoded: a format of up to 8 bits, or of 9 to 16.
+void gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format, const CastPolicy& policy,
+          std::span<std::uint8_t> out, const GemmOptions& options = {});
+void gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format, const CastPolicy& policy,
+          std::span<std::uint16_t> out, const GemmOptions& options = {});
+
+}  // namespace fp8lab

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/formats/memory.hpp"
+#include "fp8lab/formats/stochastic.hpp"
+#include "fp8lab/formats/unpack.hpp"
+#include "fp8lab/reference/scaling/delayed_scaling.hpp"
+#include "fp8lab/reference/scaling/recipe.hpp"
+
+namespace fp8lab {
+
+/// The dimension of x that a GEMM sums over, K, along which elements share scales.
+enum class Direction : std::uint8_t {
+  rowwise,     ///< a row's elements lie along K
+  columnwise,  ///< a column's do: the same as rowwise of the transpose
+};
+/// Throws std::invalid_argument that lists the known names.
+[[nodiscard]] Direction find_direction(std::string_view name);
+
+/// How quantize() goes about it.
+struct QuantizeOptions {
+  /// What the values are rounded to (nearest even) before they are quantized, and the type that Block's limit is of: of
+  /// an activation computed in float32, the type of the model. Left out: as they come, and their own type.
+  std::optional<Format> input_type = {};
+  /// The amax is that of the values before that rounding, as in Transformer Engine's current scaling of activations:
+  /// for JustInTime with axis tensor.
+  bool amax_before_rounding = false;
+  std::optional<RandomSource> random = {};  ///< for stochastic rounding: a word for each code, in the codes' order
+  int threads = 1;
+};
+
+/// A tensor as codes and scales.
+struct Quantized {
+  Recipe recipe;
+  Direction direction = Direction::rowwise;
+  std::size_t rows = 0;  ///< of the tensor, whatever the layout of its codes
+  std::size_t columns = 0;
+  Format format = e4m3;  ///< of the codes
+  /// Codes and scales are those of the transpose, as Transformer Engine keeps columnwise data so that K is contiguous;
+  /// its columnwise MXFP8 codes are not.
+  bool transposed = false;
+  AlignedBytes codes;  ///< row-major, a byte each; of formats of 4 bits, pairs as pack_pairs() has them
+  /// Row-major, one for each block of a row (a 2-D block's stand in each of its rows, but for Block), or one for all:
+  std::size_t scale_rows = 0;
+  std::size_t scale_columns = 0;
+  std::vector<float> scale_inv;           ///< what multiplies on dequantize; empty where scales have codes
+  std::vector<std::uint8_t> scale_codes;  ///< E8M0 of MxBlock, E4M3 of NvFp4
+  float amax = 0;  ///< of the tensor, where its scales depend on it, now or later: JustInTime, NvFp4, Delayed
+
+  /// Rows of codes, and codes a row.
+  [[nodiscard]] std::size_t code_rows() const { return transposed ? columns : rows; }
+  [[nodiscard]] std::size_t code_columns() const { return transposed ? rows : columns; }
+};
+
+/// Quantizes x, (rows, columns), row-major. The result depends neither on threads nor on the processor or the caller's
+/// rounding mode. `out` may have served before: its memory is used again.
+///
+/// Throws std::invalid_argument where x is empty or not rows * columns, the recipe has a field that is out of range,
+/// rows or columns break a rule of its blocks (MxBlock: 32 along K; NvFp4: 16 along K; with 2-D blocks across it, too;
+/// formats of 4 bits: 2 along K), random words are missing or not wanted, x or they overlap an array of `out`, or
+/// threads < 1.
+void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
+              Direction direction, Quantized& out, const QuantizeOptions& options = {});
+void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
+              Direction direction, Quantized& out, const QuantizeOptions& options = {});
+[[nodiscard]] Quantized quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
+                                 Direction direction = Direction::rowwise, const QuantizeOptions& options = {});
+[[nodiscard]] Quantized quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns,
+                                 const Recipe& recipe, Direction direction = Direction::rowwise,
+                                 const QuantizeOptions& options = {});
+
+/// Both directions from the original values, which are read once where the recipe has no scale of the whole tensor. The
+/// random words serve both.
+void quantize_both(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
+                   Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options = {});
+void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
+                   Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options = {});
+
+/// Delayed scaling, in one direction or both: the amax of x goes into the history, as record_amax() has it, and
+/// history.scale, which the cast uses, is the GivenScale of the result, whose amax is that of x. (update_scale() ends
+/// the step.) That scale may be infinite, 0 or NaN, by the versions that make such scales.
+///
+/// Throws as above, as check() and record_amax() do, and where x overlaps the history; the history is then as it was.
+/// It is changed without a lock: threads that share one need their own.
+void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options = {});
+void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options = {});
+void quantize_both(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise,
+                   const QuantizeOptions& options = {});
+void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
+                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise,
+                   const QuantizeOptions& options = {});
+
+/// Throws std::invalid_argument where a Quantized that quantize() did not make is none: where its arrays and sizes fit
+/// neither each other nor its recipe and direction, or a code has bits beyond its format's width.
+void check_quantized(const Quantized& q);
+
+/// The values that the codes and scales stand for, (rows, columns), row-major, in float32: fl(code * scale_inv), of
+/// NvFp4 as its record says. Where a Hadamard matrix turned the tensor, it stays turned.
+///
+/// Throws std::invalid_argument as check_quantized() does, and where out is not rows * columns or overlaps an array of
+/// q, or threads < 1.
+void dequantize(const Quantized& q, std::span<float> out, int threads = 1);
+
+}  // namespace fp8lab

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/gemm/gemm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "gemm/exact_gemm.hpp"
+#include "gemm/tiled_gemm.hpp"
+
+namespace fp8lab {
+namespace {
+
+std::string text(std::size_t number) { return std::to_string(number); }
+
+void check_shapes(const Operands& a, const Operands& b, std::size_t out, const GemmOptions& options) {
+  if (a.depth != b.depth) {
+    throw std::invalid_argument("a and b must have the same K, not " + text(a.depth) + " and " + text(b.depth));
+  }
+  const std::string elements = text(a.rows) + " * " + text(b.rows) + " elements";
+  if (out != a.rows * b.rows) throw std::invalid_argument("out must have " + elements + ", not " + text(out));
+  if (!options.c.empty() && options.c.size() != a.rows * b.rows) {
+    throw std::invalid_argument("c must have " + elements + ", not " + text(options.c.size()));
+  }
+  if (!options.bias.empty() && options.bias.size() != b.rows) {
+    throw std::invalid_argument("bias must have " + text(b.rows) + " elements, one a row of b, not " +
+                                text(options.bias.size()));
+  }
+  for (const float scale : {options.scale_a, options.scale_b, options.scale_out}) {
+    if (!std::isfinite(scale)) {
+      throw std::invalid_argument("scale_a, scale_b and scale_out must be finite, not " + std::to_string(scale));
+    }
+  }
+}
+
+/// The exact product is not composed of anything.
+void check_exact(const Operands& a, const Operands& b, const GemmOptions& options) {
+  const auto refuse = [](bool given, const std::string& what) {
+    if (given) throw std::invalid_argument(what + " does not apply to exact, which has no accumulator to promote");
+  };
+  refuse(options.promote_k != 0, "promote_k");
+  refuse(!a.tile_scales.values.empty() || !b.tile_scales.values.empty(), "a tile scale");
+  refuse(!options.split_k.empty(), "split_k");
+  refuse(!options.c.empty() && options.c_enters == CEntry::accumulator, "a c that the accumulator starts from");
+}
+
+void check_promotion(const MmaModel& model, int promote_k) {
+  if (promote_k < 0) {
+    throw std::invalid_argument("promote_k must be 0 (never) or positive, not " + std::to_string(promote_k));
+  }
+  if (promote_k % model.k() != 0) {
+    throw std::invalid_argument("promote_k must be a multiple of " + std::to_string(model.k()) +
+                                ", one instruction of " + std::string(model.name) + ", not " +
+                                std::to_string(promote_k));
+  }
+}
+
+void check_tile_scales(const MmaModel& model, const Operands& operand, const std::string& name, int promote_k) {
+  const TileScales& scales = operand.tile_scales;
+  if (scales.values.empty()) return;
+  if (scales.rows == 0 || scales.depth == 0 || scales.depth % static_cast<std::size_t>(model.k()) != 0) {
+    throw std::invalid_argument("tile scales of " + name + " must be of at least 1 row and of a multiple of " +
+                                std::to_string(model.k()) + " of K, one instruction of " + std::string(model.name) +
+                                ", not " + text(scales.rows) + " * " + text(scales.depth));
+  }
+  if (promote_k != 0 && !std::cmp_equal(promote_k, scales.depth)) {
+    throw std::invalid_argument("promote_k must be " + text(scales.depth) + ", the depth of " + name +
+                                "'s tile scales, not " + std::to_string(promote_k));
+  }
+  const std::size_t rows = (operand.rows + scales.rows - 1) / scales.rows;
+  const std::size_t columns = (operand.depth + scales.depth - 1) / scales.depth;
+  if (scales.values.size() != rows * columns) {
+    throw std::invalid_argument("tile scales of " + name + " must be " + text(rows) + " * " + text(columns) +
+                                ", one for every " + text(scales.rows) + " * " + text(scales.depth) + ", not " +
+                                text(scales.values.size()));
+  }
+}
+
+void check_split(const MmaModel& model, std::size_t depth, std::size_t promote_k, const GemmOptions& options) {
+  const std::vector<std::size_t>& split = options.split_k;
+  const std::size_t unit = std::max(static_cast<std::size_t>(model.k()), promote_k);
+  for (std::size_t i = 0; i < split.size(); ++i) {
+    if (split[i] == 0 || (i + 1 < split.size() && split[i] % unit != 0)) {
+      throw std::invalid_argument("split_k: a range must be a positive multiple of " + text(unit) +
+                                  " (the last: any positive number), not " + text(split[i]));
+    }
+  }
+  const std::size_t sum = std::accumulate(split.begin(), split.end(), std::size_t{0});
+  if (!split.empty() && sum != depth) {
+    throw std::invalid_argument("split_k: the ranges must add up to K, " + text(depth) + ", not " + text(sum));
+  }
+  if (options.split_order.empty()) return;
+  std::vector<std::size_t> order = options.split_order;
+  std::ranges::sort(order);
+  std::vector<std::size_t> all(split.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (order != all) {
+    throw std::invalid_argument("split_order must have every number from 0 to below " + text(split.size()) +
+                                ", the ranges of split_k, once");
+  }
+}
+
+/// What would be given and not be read.
+void check_unread(const Operands& a, const Operands& b, const GemmOptions& options) {
+  const bool tiles = !a.tile_scales.values.empty() || !b.tile_scales.values.empty();
+  if (options.scale_order != ScaleOrder::scales_first && !tiles) {
+    throw std::invalid_argument("scale_order goes with tile scales, which neither a nor b has");
+  }
+  if (options.c_enters != CEntry::epilogue && options.c.empty() && a.rows * b.rows != 0) {
+    throw std::invalid_argument("c_enters goes with c, which is left out");
+  }
+}
+
+template <typename Out>
+void check_gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<Out> out,
+                const GemmOptions& options) {
+  check_shapes(a, b, out.size(), options);
+  check_unread(a, b, options);
+  check_apart_operands("a", a, out);
+  check_apart_operands("b", b, out);
+  check_apart_or_same("c", options.c, "out", out);
+  check_apart("bias", options.bias, "out", out);
+  if (model.arithmetic == Arithmetic::exact) return check_exact(a, b, options);
+  check_promotion(model, options.promote_k);
+  check_tile_scales(model, a, "a", options.promote_k);
+  check_tile_scales(model, b, "b", options.promote_k);
+  const bool both = !a.tile_scales.values.empty() && !b.tile_scales.values.empty();
+  if (both && a.tile_scales.depth != b.tile_scales.depth) {
+    throw std::invalid_argument("tile scales of a and b must be of the same depth, not " + text(a.tile_scales.depth) +
+                                " and " + text(b.tile_scales.depth));
+  }
+  auto promote_k = static_cast<std::size_t>(options.promote_k);
+  for (const Operands* operand : {&a, &b}) {
+    if (!operand->tile_scales.values.empty()) promote_k = operand->tile_scales.depth;
+  }
+  check_split(model, a.depth, promote_k, options);
+}
+
+/// What becomes of rows [first, ...) after the accumulation.
+void epilogue(std::span<float> out, std::size_t first, std::size_t columns, const GemmOptions& options) {
+  const float scale = options.scale_a * options.scale_b;
+  if (scale != 1) std::ranges::for_each(out, [&](float& x) { x *= scale; });
+  if (!options.c.empty() && options.c_enters == CEntry::epilogue) {
+    const auto c = options.c.subspan(first * columns, out.size());
+    std::ranges::transform(out, c, out.begin(), std::plus<>());
+  }
+  if (!options.bias.empty()) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += options.bias[i % columns];
+  }
+  if (options.scale_out != 1) std::ranges::for_each(out, [&](float& x) { x *= options.scale_out; });
+  // A GPU's NaN is all ones, whatever made it.
+  std::ranges::for_each(out, [](float& x) { x = std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x; });
+}
+
+/// Blocks of rows on threads; multiply(first, count, block of rows) computes, deliver(first, block of rows) gets them.
+template <typename Multiply, typename Deliver>
+void for_blocks(std::size_t rows, std::size_t columns, std::size_t block_rows, const GemmOptions& options,
+                const Multiply& multiply, const Deliver& deliver) {
+  std::atomic<bool> cancelled = false;
+  parallel_for(rows, options.threads, [&](std::size_t first, std::size_t last) {
+    std::vector<float> block(std::min(block_rows, last - first) * columns);
+    for (std::size_t row = first; row < last && !cancelled; row += block_rows) {
+      const std::size_t count = std::min(block_rows, last - row);
+      const auto out = std::span(block).first(count * columns);
+      multiply(row, count, out);
+      epilogue(out, row, columns, options);
+      deliver(row, out);
+      // The last piece is the calling thread's: it alone reports, and its exception stops the others.
+      if (last != rows || !options.progress) continue;
+      try {
+        options.progress(static_cast<double>(row + count - first) / static_cast<double>(last - first));
+      } catch (...) {
+        cancelled = true;
+        throw;
+      }
+    }
+  });
+}
+
+template <typename Deliver>
+void multiply_and_deliver(const MmaModel& model, const Operands& a, const Operands& b, const GemmOptions& options,
+                          const Deliver& deliver) {
+  const DefaultEnvironment environment;
+  const FactorReader left(model, a, options.zero_rule, "a");
+  const FactorReader right(model, b, options.zero_rule, "b");
+  const auto run = [&](const auto& product, std::size_t block_rows) {
+    for_blocks(
+        a.rows, b.rows, block_rows, options,
+        [&](std::size_t first, std::size_t count, std::span<float> out) { product.rows(first, count, out); }, deliver);
+  };
+  switch (model.arithmetic) {
+    case Arithmetic::exact: run(ExactGemm(left, right), 64); break;
+    case Arithmetic::fused: {
+      const TiledGemm product(left, right, options);
+      run(product, product.block_rows());
+      break;
+    }
+  }
+}
+
+template <typename Code>
+void encoded_gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format,
+                  const CastPolicy& policy, std::span<Code> out, const GemmOptions& options) {
+  check_gemm(model, a, b, out, options);
+  constexpr bool bytes = sizeof(Code) == 1;
+  check_bulk(format, bytes ? 1 : 9, bytes ? 8 : 16, out.size(), out.size());
+  multiply_and_deliver(model, a, b, options, [&](std::size_t first, std::span<const float> block) {
+    encode(format, policy, block, out.subspan(first * b.rows, block.size()));
+  });
+}
+
+}  // namespace
+
+ScaleOrder find_scale_order(std::string_view name) {
+  constexpr std::array orders{Named{"scales_first", ScaleOrder::scales_first},
+                              Named{"accumulator_first", ScaleOrder::accumulator_first}};
+  return find_named(orders, "scale_order", name).value;
+}
+CEntry find_c_entry(std::string_view name) {
+  constexpr std::array entries{Named{"epilogue", CEntry::epilogue}, Named{"accumulator", CEntry::accumulator}};
+  return find_named(entries, "c_enters", name).value;
+}
+
+void gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<float> out,
+          const GemmOptions& options) {
+  check_gemm(model, a, b, out, options);
+  multiply_and_deliver(model, a, b, options, [&](std::size_t first, std::span<const float> block) {
+    std::ranges::copy(block, out.begin() + static_cast<std::ptrdiff_t>(first * b.rows));
+  });
+}
+void gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format, const CastPolicy& policy,
+          std::span<std::uint8_t> out, const GemmOptions& options) {
+  encoded_gemm(model, a, b, format, policy, out, options);
+}
+void gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format, const CastPolicy& policy,
+          std::span<std::uint16_t> out, const GemmOptions& options) {
+  encoded_gemm(model, a, b, format, policy, out, options);
+}
+
+}  // namespace fp8lab

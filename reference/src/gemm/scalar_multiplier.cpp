@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "fp8lab/formats/encode.hpp"
+#include "gemm/multiplier.hpp"
+#include "tensor_core/instruction.hpp"
+
+namespace fp8lab {
+namespace {
+
+/// A float32 number that the accumulator can be, as its word.
+std::uint32_t word_of(const MmaModel& model, float x) {
+  constexpr CastPolicy exactly{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  return model.accumulator() == binary16 ? encode(binary16, exactly, x) : std::bit_cast<std::uint32_t>(x);
+}
+
+class ScalarRows final : public RowBlock {
+ public:
+  ScalarRows(Factors rows, const FactorReader& b, ZeroRule zero_rule, std::size_t count)
+      : rows_(std::move(rows)), b_(b), zero_rule_(zero_rule), count_(count) {}
+
+  void advance(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators0,
+               float* accumulators1) override {
+    const MmaModel& model = b_.model();
+    const std::size_t first = tile * tile_columns;
+    const std::size_t width = std::min(tile_columns, b_.operands().rows - first);
+    if (tile != tile_ || columns_.elements.empty()) {
+      tile_ = tile;
+      columns_ = b_.rows(first, width);
+    }
+    const std::size_t k = instruction * static_cast<std::size_t>(model.k());
+    const std::size_t products = std::min(static_cast<std::size_t>(model.k()), rows_.depth - k);
+    float* const accumulators[tile_rows] = {accumulators0, accumulators1};
+    for (std::size_t i = 0; i < std::min(tile_rows, count_ - row); ++i) {
+      const FactorSpan left = rows_.part(row + i, k, products);
+      for (std::size_t j = 0; j < width; ++j) {
+        float& accumulator = accumulators[i][j];
+        const FactorSpan right = columns_.part(j, k, products);
+        accumulator =
+            accumulator_value(model, mma_instruction(model, left, right, word_of(model, accumulator), zero_rule_));
+      }
+    }
+  }
+
+ private:
+  Factors rows_;
+  const FactorReader& b_;
+  ZeroRule zero_rule_;
+  std::size_t count_;
+  std::size_t tile_ = 0;  // whose columns are at hand
+  Factors columns_{{}, {}, 0, 0};
+};
+
+class ScalarMultiplier final : public Multiplier {
+ public:
+  ScalarMultiplier(const FactorReader& a, const FactorReader& b, ZeroRule zero_rule)
+      : a_(a), b_(b), zero_rule_(zero_rule) {}
+  [[nodiscard]] std::unique_ptr<RowBlock> rows(std::size_t first, std::size_t count) const override {
+    return std::make_unique<ScalarRows>(a_.rows(first, count), b_, zero_rule_, count);
+  }
+
+ private:
+  const FactorReader& a_;
+  const FactorReader& b_;
+  ZeroRule zero_rule_;
+};
+
+}  // namespace
+
+std::unique_ptr<Multiplier> scalar_multiplier(const FactorReader& a, const FactorReader& b, ZeroRule zero_rule) {
+  return std::make_unique<ScalarMultiplier>(a, b, zero_rule);
+}
+
+}  // namespace fp8lab

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/tiled_gemm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/interruption.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr std::size_t most_rows = 32;        // of a block: a tile's factors are read once for all of them
+constexpr std::size_t most_rows_scalar = 8;  // where a block takes long, and its factors weigh nothing
+constexpr std::size_t most_depth = 64;  // of a tile's factors at a time, so that they stay in the first-level cache
+
+/// The scale of element (row, k)'s tile; 1 where there are none.
+float scale_at(const Operands& operand, std::size_t row, std::size_t k) {
+  const TileScales& scales = operand.tile_scales;
+  if (scales.values.empty()) return 1;
+  const std::size_t i = row / scales.rows;
+  const std::size_t j = k / scales.depth;
+  if (operand.transposed) return scales.values[j * ((operand.rows + scales.rows - 1) / scales.rows) + i];
+  return scales.values[i * ((operand.depth + scales.depth - 1) / scales.depth) + j];
+}
+
+/// c as the accumulator can have it.
+float as_accumulator(const MmaModel& model, float c) {
+  constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  return model.accumulator() == binary16 ? decode(binary16, encode(binary16, ieee, c)) : c;
+}
+
+}  // namespace
+
+/// The accumulators of a block's rows in one tile of columns.
+class TiledGemm::Tile {
+ public:
+  float* accumulators(std::size_t row) { return accumulators_[row]; }
+  float* promoted(std::size_t row) { return promoted_[row]; }
+  void clear() { *this = {}; }
+
+ private:
+  alignas(64) float accumulators_[most_rows + 1][tile_columns] = {};  // the last for rows that come in pairs but do not
+  alignas(64) float promoted_[most_rows + 1][tile_columns] = {};
+};
+
+TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOptions& options)
+    : a_(a.operands()),
+      b_(b.operands()),
+      model_(a.model()),
+      promote_k_(static_cast<std::size_t>(options.promote_k)),
+      scale_order_(options.scale_order),
+      ranges_(ranges_of(options)),
+      order_(options.split_order),
+      scalar_(scalar_multiplier(a, b, options.zero_rule)) {
+  for (const Operands* operand : {&a_, &b_}) {
+    if (!operand->tile_scales.values.empty()) promote_k_ = operand->tile_scales.depth;
+  }
+  if (options.c_enters == CEntry::accumulator) c_ = options.c;
+  if (order_.empty()) {
+    order_.resize(ranges_.size());
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+  }
+  least_start_ = least_vector_accumulator(model_, options.zero_rule);
+  if (has_vector_multiplier(model_, options.zero_rule)) vector_ = vector_multiplier(a, b, options.threads);
+}
+
+std::vector<TiledGemm::Range> TiledGemm::ranges_of(const GemmOptions& options) const {
+  const auto step = static_cast<std::size_t>(model_.k());
+  std::vector<Range> ranges;
+  std::size_t first = 0;
+  for (const std::size_t length : options.split_k) {
+    const std::size_t last = first + (length + step - 1) / step;
+    ranges.push_back({first, last});
+    first = last;
+  }
+  if (ranges.empty()) ranges.push_back({0, (a_.depth + step - 1) / step});
+  return ranges;
+}
+
+std::size_t TiledGemm::block_rows() const { return vector_ ? most_rows : most_rows_scalar; }
+
+void TiledGemm::promote(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators,
+                        float* sums) const {
+  const std::size_t first = tile * tile_columns;
+  const std::size_t width = std::min(tile_columns, b_.rows - first);
+  if (a_.tile_scales.values.empty() && b_.tile_scales.values.empty()) {
+    for (std::size_t i = 0; i < tile_columns; ++i) sums[i] += accumulators[i];
+  } else {
+    const std::size_t k = instruction * static_cast<std::size_t>(model_.k());
+    const float left = scale_at(a_, row, k);
+    for (std::size_t i = 0; i < width; ++i) {
+      const float right = scale_at(b_, first + i, k);
+      switch (scale_order_) {
+        case ScaleOrder::scales_first: sums[i] = std::fma(left * right, accumulators[i], sums[i]); break;
+        case ScaleOrder::accumulator_first: sums[i] = std::fma(accumulators[i] * left, right, sums[i]); break;
+      }
+    }
+  }
+  std::fill_n(accumulators, tile_columns, 0.0F);
+}
+
+void TiledGemm::accumulate(const Range& range, std::size_t first, std::size_t count, std::size_t tile, RowBlock& block,
+                           Tile& state) const {
+  const auto step = static_cast<std::size_t>(model_.k());
+  const std::size_t chunk = std::max<std::size_t>(1, most_depth / step);
+  for (std::size_t begin = range.first; begin < range.last; begin += chunk) {
+    checkpoint();
+    const std::size_t end = std::min(range.last, begin + chunk);
+    for (std::size_t row = 0; row < count; row += tile_rows) {
+      for (std::size_t i = begin; i < end; ++i) {
+        block.advance(row, tile, i, state.accumulators(row), state.accumulators(row + 1));
+        if (promote_k_ == 0) continue;
+        const bool full = (i + 1 - range.first) * step % promote_k_ == 0;
+        if (!full && i + 1 != range.last) continue;
+        for (std::size_t r = row; r < std::min(row + tile_rows, count); ++r) {
+          promote(first + r, tile, i, state.accumulators(r), state.promoted(r));
+        }
+      }
+    }
+  }
+}
+
+void TiledGemm::start(std::span<const float> c, std::size_t tile, Tile& state) const {
+  const std::size_t columns = b_.rows;
+  const std::size_t column = tile * tile_columns;
+  const std::size_t width = std::min(tile_columns, columns - column);
+  for (std::size_t row = 0; row < c.size() / columns; ++row) {
+    const auto from = c.subspan(row * columns + column, width);
+    if (promote_k_ == 0) {
+      std::ranges::transform(from, state.accumulators(row), [&](float x) { return as_accumulator(model_, x); });
+    } else {
+      std::ranges::copy(from, state.promoted(row));
+    }
+  }
+}
+
+void TiledGemm::rows(std::size_t first, std::size_t count, std::span<float> out) const {
+  const std::size_t columns = b_.rows;
+  const auto c = c_.empty() ? c_ : c_.subspan(first * columns, count * columns);
+  const auto is_tiny = [&](float x) { return x != 0 && std::abs(x) < least_start_; };
+  const bool scalar = !vector_ || std::ranges::any_of(c, is_tiny);
+  const std::unique_ptr<RowBlock> block = (scalar ? scalar_ : vector_)->rows(first, count);
+  std::vector<Tile> ranges(ranges_.size());
+  for (std::size_t tile = 0; tile * tile_columns < columns; ++tile) {
+    for (std::size_t r = 0; r < ranges.size(); ++r) {
+      ranges[r].clear();
+      if (r == 0) start(c, tile, ranges[r]);
+      accumulate(ranges_[r], first, count, tile, *block, ranges[r]);
+    }
+    const std::size_t column = tile * tile_columns;
+    for (std::size_t row = 0; row < count; ++row) {
+      const auto sums_of = [&](std::size_t r) {
+        return promote_k_ == 0 ? ranges[r].accumulators(row) : ranges[r].promoted(row);
+      };
+      const auto to = out.subspan(row * columns + column, std::min(tile_columns, columns - column));
+      std::copy_n(sums_of(order_.front()), to.size(), to.begin());
+      for (const std::size_t r : std::span(order_).subspan(1)) {
+        std::ranges::transform(to, std::span(sums_of(r), to.size()), to.begin(), std::plus<>());
+      }
+    }
+  }
+}
+
+}  // namespace fp8lab

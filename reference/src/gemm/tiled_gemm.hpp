@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fp8lab/reference/gemm/gemm.hpp"
+#include "gemm/multiplier.hpp"
+
+namespace fp8lab {
+
+/// A product of many instructions: from their accumulators to the float32 sum that the epilogue gets.
+///
+/// Ranges of K one after the other; in each, instructions of ascending K, and where accumulators are promoted, after
+/// every promote_k of them one addition in float32.
+class TiledGemm {
+ public:
+  /// The options must have been checked; the readers must outlive it.
+  TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOptions& options);
+  /// How many rows to ask for at a time.
+  [[nodiscard]] std::size_t block_rows() const;
+  /// Rows [first, first + count), in the default floating-point environment; a NaN is any. count <= block_rows().
+  void rows(std::size_t first, std::size_t count, std::span<float> out) const;
+
+ private:
+  struct Range {
+    std::size_t first, last;  // instructions
+  };
+  class Tile;
+
+  [[nodiscard]] std::vector<Range> ranges_of(const GemmOptions& options) const;
+  /// Adds a row's accumulators to its promoted sums, after instruction number `instruction`, and clears them.
+  void promote(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators, float* sums) const;
+  /// Makes some rows' c what the accumulation of a tile starts from.
+  void start(std::span<const float> c, std::size_t tile, Tile& state) const;
+  void accumulate(const Range& range, std::size_t first, std::size_t count, std::size_t tile, RowBlock& block,
+                  Tile& state) const;
+
+  const Operands& a_;
+  const Operands& b_;
+  MmaModel model_;
+  std::size_t promote_k_;
+  ScaleOrder scale_order_;
+  std::span<const float> c_;  // where the accumulation starts from it
+  float least_start_;         // of those that vector code takes, but for zero
+  std::vector<Range> ranges_;
+  std::vector<std::size_t> order_;  // in which the ranges' sums are added
+  std::unique_ptr<Multiplier> scalar_, vector_;
+};
+
+}  // namespace fp8lab

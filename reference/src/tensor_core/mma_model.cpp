@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/tensor_core/mma_model.hpp"
+
+#include <algorithm>
+
+#include "fp8lab/formats/named.hpp"
+
+namespace fp8lab {
+namespace {
+
+struct NamedZeroRule {
+  std::string_view name;
+  ZeroRule rule;
+};
+constexpr std::array zero_rules{
+    NamedZeroRule{"skip", ZeroRule::skip}, NamedZeroRule{"skip_empty_groups", ZeroRule::skip_empty_groups},
+    NamedZeroRule{"skip_zero_groups", ZeroRule::skip_zero_groups}, NamedZeroRule{"mma_sim", ZeroRule::mma_sim}};
+
+}  // namespace
+
+const MmaModel& find_model(std::string_view name) { return find_named(models, "model", name); }
+
+ZeroRule find_zero_rule(std::string_view name) { return find_named(zero_rules, "zero_rule", name).rule; }
+
+std::string_view name_of(ZeroRule zero_rule) {
+  return std::ranges::find(zero_rules, zero_rule, &NamedZeroRule::rule)->name;
+}
+
+std::string describe(const MmaModel& model) {
+  std::string text(model.description);
+  switch (model.arithmetic) {
+    case Arithmetic::fused:
+      text += "; K " + std::to_string(model.k());
+      if (model.steps > 1) text += " in " + std::to_string(model.steps) + " steps";
+      if (model.order == StepOrder::pairs) text += " (of every four k the first two, then the last two)";
+      if (model.group > 1) text += ", summed exactly in groups of " + std::to_string(model.group);
+      text += ", " + std::to_string(model.fraction_bits) + " fraction bits kept, results of " +
+              std::to_string(model.output.mantissa_bits) + " bits";
+      if (model.lowering == Lowering::fp16_add) text += ", c added at the end";
+      break;
+    case Arithmetic::exact: break;
+  }
+  std::string formats;
+  for (const Format& format : model.operands) formats += (formats.empty() ? "" : ", ") + format_name(format);
+  text += "; takes " + formats;
+  if (model.scales) {
+    text += " with scales " + format_name(model.scales->format) + ", one for " + std::to_string(model.scales->block);
+  }
+  return text;
+}
+
+}  // namespace fp8lab

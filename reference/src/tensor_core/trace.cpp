@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/tensor_core/trace.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
+#include "tensor_core/instruction.hpp"
+
+namespace fp8lab {
+namespace {
+
+double value_of(const Factor& x) {
+  switch (x.kind) {
+    case Kind::nan: return std::numeric_limits<double>::quiet_NaN();
+    case Kind::infinite: return std::copysign(std::numeric_limits<double>::infinity(), x.value);
+    case Kind::zero:
+    case Kind::finite: break;
+  }
+  return x.value;
+}
+
+/// A sum of factors' exponents, where it counts.
+std::optional<int> counting(int exponent) {
+  if (exponent < absent_exponent / 2 || exponent > least_special_exponent) return std::nullopt;
+  return exponent;
+}
+
+std::uint32_t code_of(const Operands& operands, std::size_t k) {
+  if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operands.elements)) return (*bytes)[k];
+  if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operands.elements)) return (*words)[k];
+  return std::bit_cast<std::uint32_t>(std::get<std::span<const float>>(operands.elements)[k]);
+}
+
+/// The two rows, as given and as factors.
+class Rows {
+ public:
+  Rows(const MmaModel& model, const Operands& a, const Operands& b, ZeroRule zero_rule)
+      : model_(model),
+        zero_rule_(zero_rule),
+        a_(a),
+        b_(b),
+        left_(FactorReader(model, a, zero_rule, "a").rows(0, 1)),
+        right_(FactorReader(model, b, zero_rule, "b").rows(0, 1)) {}
+
+  [[nodiscard]] FactorSpan left(std::size_t k, std::size_t count) const { return left_.part(0, k, count); }
+  [[nodiscard]] FactorSpan right(std::size_t k, std::size_t count) const { return right_.part(0, k, count); }
+
+  /// The term of the products from k on: one, or a group.
+  [[nodiscard]] TraceTerm term(std::size_t k, std::size_t count) const {
+    TraceTerm term{};
+    term.k = k;
+    int exponent = 0;
+    bool any = false;
+    for (std::size_t i = k; i < k + count; ++i) {
+      const Factor& x = left_.elements[i];
+      const Factor& y = right_.elements[i];
+      const double product = value_of(x) * value_of(y);
+      term.value += product;
+      any = any || product != 0;
+      if (count == 1) exponent = x.exponent + y.exponent;
+      if (count == 1 || product != 0) {
+        term.products.push_back({i, code_of(a_, i), code_of(b_, i), value_of(x), value_of(y)});
+      }
+    }
+    if (model_.scales) {
+      const std::size_t block = k / left_.block;
+      const Factor& x = left_.scales[block];
+      const Factor& y = right_.scales[block];
+      term.scales = {block, a_.scales[block], b_.scales[block], value_of(x), value_of(y)};
+      term.value *= value_of(x) * value_of(y);
+      exponent += x.exponent + y.exponent;
+    }
+    if (count == 1 || group_counts(any, term.value)) term.exponent = counting(exponent);
+    return term;
+  }
+
+ private:
+  /// Whether the scales of a group of products take part in the maximum.
+  [[nodiscard]] bool group_counts(bool any_product, double value) const {
+    switch (zero_rule_) {
+      case ZeroRule::skip:
+      case ZeroRule::mma_sim: break;
+      case ZeroRule::skip_empty_groups: return any_product;
+      case ZeroRule::skip_zero_groups: return value != 0;
+    }
+    return true;
+  }
+
+  const MmaModel& model_;
+  ZeroRule zero_rule_;
+  const Operands& a_;
+  const Operands& b_;
+  Factors left_, right_;
+};
+
+/// Whether the instruction takes its product k in `step`.
+bool is_of_step(const MmaModel& model, int step, std::size_t k) {
+  switch (model.order) {
+    case StepOrder::ascending: break;
+    case StepOrder::pairs: return std::cmp_equal(k / 2 % 2, step);
+  }
+  return model.arithmetic == Arithmetic::exact ||
+         std::cmp_equal(k / static_cast<std::size_t>(model.products_per_step), step);
+}
+
+TraceTerm accumulator_term(const MmaModel& model, std::uint32_t word, ZeroRule zero_rule) {
+  const Factor c = factor(model.accumulator(), word, zero_rule);
+  TraceTerm term{};
+  term.value = value_of(c);
+  term.exponent = counting(c.exponent);
+  return term;
+}
+
+/// Aligns the terms, where they are numbers; `exact` keeps all of them whole.
+void align(const MmaModel& model, TraceStep& step) {
+  std::vector<TraceTerm*> terms{&step.accumulator};
+  for (TraceTerm& term : step.terms) terms.push_back(&term);
+  if (std::ranges::any_of(terms, [](const TraceTerm* term) { return term->is_special(); })) return;
+  if (model.arithmetic == Arithmetic::exact) {
+    for (TraceTerm* term : terms) term->kept = term->value;
+    return;
+  }
+  // 1. The largest exponent; an optional without a value is less than any with one.
+  for (const TraceTerm* term : terms) step.exponent = std::max(step.exponent, term->exponent);
+  if (!step.exponent) return;
+  step.unit = *step.exponent - model.fraction_bits;
+  // 2. Scaling by a power of two is exact, and so is the difference of a number and its leading bits.
+  step.sum = 0;
+  for (TraceTerm* term : terms) {
+    const double units = std::trunc(std::ldexp(term->value, -*step.unit)) + 0.0;  // and no -0
+    term->kept = std::ldexp(units, *step.unit);
+    term->cut = term->value - term->kept;
+    *step.sum += static_cast<std::int64_t>(units);
+  }
+}
+
+TraceStep traced_step(const MmaModel& model, int index, const Rows& rows, const TraceInstruction& instruction,
+                      std::uint32_t before, ZeroRule zero_rule) {
+  TraceStep step{};
+  step.before = before;
+  step.accumulator = accumulator_term(model, before, zero_rule);
+  const auto group = static_cast<std::size_t>(model.group);
+  for (std::size_t k = 0; k < instruction.products; k += group) {
+    checkpoint(k);
+    if (!is_of_step(model, index, k)) continue;
+    TraceTerm term = rows.term(instruction.k + k, group);
+    if (term.value != 0 || term.exponent) step.terms.push_back(std::move(term));
+  }
+  align(model, step);
+  step.after = mma_step(model, index, rows.left(instruction.k, instruction.products),
+                        rows.right(instruction.k, instruction.products), before, zero_rule);
+  return step;
+}
+
+TraceInstruction traced_instruction(const MmaModel& model, const Rows& rows, std::size_t k, std::size_t products,
+                                    std::uint32_t c, ZeroRule zero_rule) {
+  TraceInstruction instruction{};
+  instruction.k = k;
+  instruction.products = products;
+  std::uint32_t accumulator = c;
+  switch (model.lowering) {
+    case Lowering::native: break;
+    case Lowering::fp16_add:
+      instruction.added = c;
+      accumulator = 0;
+      break;
+  }
+  for (int index = 0; index < model.steps; ++index) {
+    instruction.steps.push_back(traced_step(model, index, rows, instruction, accumulator, zero_rule));
+    accumulator = instruction.steps.back().after;
+  }
+  instruction.result = instruction.added ? ieee_sum(model, accumulator, c) : accumulator;
+  return instruction;
+}
+
+void check(const MmaModel& model, const Operands& a, const Operands& b, const TraceOptions& options) {
+  for (const auto& [name, side] : {std::pair{"a", &a}, std::pair{"b", &b}}) {
+    if (side->rows != 1) {
+      throw std::invalid_argument(std::string(name) + " must be one row, not " + std::to_string(side->rows));
+    }
+  }
+  if (a.depth == 0 && b.depth == 0) throw std::invalid_argument("K must be at least 1, not 0");
+  if (model.accumulator() == binary16 && options.c > 0xFFFF) {
+    throw std::invalid_argument("c must be a word of float16, the accumulator of " + std::string(model.name));
+  }
+  float out = 0;  // gemm knows the rest of what does not fit
+  gemm(model, a, b, std::span(&out, 1), {.promote_k = options.promote_k, .zero_rule = options.zero_rule});
+}
+
+}  // namespace
+
+bool TraceTerm::is_special() const { return !std::isfinite(value); }
+
+float DotTrace::value() const {
+  return options.promote_k > 0 ? std::bit_cast<float>(word) : accumulator_value(model, word);
+}
+
+DotTrace trace_dot(const MmaModel& model, const Operands& a, const Operands& b, const TraceOptions& options) {
+  const DefaultEnvironment environment;
+  check(model, a, b, options);
+  const Rows rows(model, a, b, options.zero_rule);
+  const auto promote_k = static_cast<std::size_t>(options.promote_k);
+  const std::size_t step = model.k() == 0 ? a.depth : static_cast<std::size_t>(model.k());
+  DotTrace trace{model, options, a.depth, {}, options.c, promote_k == 0 ? model.accumulator() : binary32};
+  float promoted = 0;
+  for (std::size_t k = 0; k < a.depth; k += step) {
+    checkpoint();
+    const std::size_t products = std::min(step, a.depth - k);
+    TraceInstruction instruction = traced_instruction(model, rows, k, products, trace.word, options.zero_rule);
+    trace.word = instruction.result;
+    if (promote_k != 0 && ((k + step) % promote_k == 0 || k + step >= a.depth)) {
+      promoted += accumulator_value(model, instruction.result);
+      if (std::isnan(promoted)) promoted = std::bit_cast<float>(0x7FFFFFFFU);  // a GPU's
+      instruction.promoted = promoted;
+      trace.word = 0;
+    }
+    trace.instructions.push_back(std::move(instruction));
+  }
+  if (promote_k != 0) trace.word = std::bit_cast<std::uint32_t>(promoted);
+  return trace;
+}
+
+}  // namespace fp8lab

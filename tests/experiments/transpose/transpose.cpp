@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transpose/transpose.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <tuple>
+
+#include "fp8lab/formats/encode.hpp"
+#include "scratch.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+using namespace fp8lab::experiments;
+
+/// Quantization as its definitions have it, in double, one element at a time: none of the library's code.
+struct PlainFormat {
+  int mantissa_bits;
+  int lowest;  // exponent of the smallest normal number
+  double largest;
+};
+constexpr PlainFormat plain_e4m3{3, -6, 448};
+constexpr PlainFormat plain_e5m2{2, -14, 57344};
+constexpr PlainFormat plain_e2m1{1, 0, 6};
+
+struct PlainCopy {
+  std::vector<double> values, codes, scales;
+  std::uint64_t saturated = 0;
+};
+
+/// Scale and its inverse from an amax; both float32.
+using PlainRule = std::pair<double, double> (*)(double amax, const PlainFormat& format);
+
+std::pair<double, double> power(int exponent) { return {std::ldexp(1, -exponent), std::ldexp(1, exponent)}; }
+
+/// OCP MX: 2^(floor(log2 amax) - emax), at least 2^-127.
+std::pair<double, double> plain_ocp(double amax, const PlainFormat& format) {
+  if (amax == 0) return power(-127);
+  return power(std::max(-127, std::ilogb(amax) - std::ilogb(format.largest)));
+}
+/// Transformer Engine's MX: amax * fl(1 / largest), up to a power of two.
+std::pair<double, double> plain_te_mx(double amax, const PlainFormat& format) {
+  const float p = static_cast<float>(amax) * (1 / static_cast<float>(format.largest));
+  if (p == 0) return power(-127);
+  const int exponent = std::ilogb(p);
+  return power(std::ldexp(1, exponent) == static_cast<double>(p) ? exponent : exponent + 1);
+}
+/// Transformer Engine's float scale.
+std::pair<double, double> plain_te(double amax, const PlainFormat& format) {
+  if (amax == 0) return {1, 1};
+  const float scale = static_cast<float>(format.largest) / static_cast<float>(amax);
+  return {scale, 1 / scale};
+}
+/// The same without its mantissa.
+std::pair<double, double> plain_te_pow2(double amax, const PlainFormat& format) {
+  return power(-std::ilogb(plain_te(amax, format).first));
+}
+
+double plain_rounded(double x, const PlainFormat& format) {
+  if (x == 0) return x;
+  const double ulp = std::ldexp(1, std::max(std::ilogb(x), format.lowest) - format.mantissa_bits);
+  return std::nearbyint(x / ulp) * ulp;  // to nearest even
+}
+
+struct PlainRecipe {
+  std::string name;
+  PlainFormat format;
+  PlainRule rule;
+  std::size_t along;   // K
+  std::size_t across;  // K; 0: the whole tensor shares a scale
+};
+
+const std::vector<PlainRecipe> plain_recipes{
+    {"te_mxfp8", plain_e4m3, plain_te_mx, 32, 1},
+    {"ocp_mxfp8_e4m3", plain_e4m3, plain_ocp, 32, 1},
+    {"ocp_mxfp8_e5m2", plain_e5m2, plain_ocp, 32, 1},
+    {"ocp_mxfp4", plain_e2m1, plain_ocp, 32, 1},
+    {"te_block_1x128", plain_e4m3, plain_te_pow2, 128, 1},
+    {"te_block_1x128_fp32", plain_e4m3, plain_te, 128, 1},
+    {"te_block_128x128", plain_e4m3, plain_te_pow2, 128, 128},
+    {"te_mxfp8_2d", plain_e4m3, plain_te_mx, 32, 32},
+    {"te_current_scaling", plain_e4m3, plain_te, 0, 0},
+    {"te_current_scaling_pow2", plain_e4m3, plain_te_pow2, 0, 0},
+};
+
+struct PlainMatrix {
+  std::size_t rows, columns;
+  std::vector<double> values;
+};
+
+/// Calls use(i) for the elements of a tile that begins at (top, left).
+template <typename Use>
+void for_tile(const PlainMatrix& x, std::size_t top, std::size_t left, std::size_t high, std::size_t wide,
+              const Use& use) {
+  for (std::size_t row = top; row < std::min(top + high, x.rows); ++row) {
+    for (std::size_t column = left; column < std::min(left + wide, x.columns); ++column) use(row * x.columns + column);
+  }
+}
+
+/// `columnwise` swaps along and across.
+PlainCopy plain_copy(const PlainMatrix& x, const PlainRecipe& recipe, bool columnwise) {
+  std::size_t high = columnwise ? recipe.along : recipe.across;
+  std::size_t wide = columnwise ? recipe.across : recipe.along;
+  if (recipe.across == 0) std::tie(high, wide) = std::pair(x.rows, x.columns);
+  PlainCopy copy{x.values, x.values, x.values};
+  const auto quantize_tile = [&](std::size_t top, std::size_t left) {
+    double amax = 0;
+    for_tile(x, top, left, high, wide, [&](std::size_t i) { amax = std::max(amax, std::abs(x.values[i])); });
+    const auto [scale, scale_inv] = recipe.rule(amax, recipe.format);
+    for_tile(x, top, left, high, wide, [&, by = scale, back = scale_inv](std::size_t i) {
+      const double rounded = plain_rounded(static_cast<float>(x.values[i] * by), recipe.format);
+      copy.saturated += std::abs(rounded) > recipe.format.largest ? 1 : 0;
+      copy.codes[i] = std::clamp(rounded, -recipe.format.largest, recipe.format.largest);
+      copy.values[i] = static_cast<float>(copy.codes[i] * back);
+      copy.scales[i] = back;
+    });
+  };
+  for (std::size_t top = 0; top < x.rows; top += high) {
+    for (std::size_t left = 0; left < x.columns; left += wide) quantize_tile(top, left);
+  }
+  return copy;
+}
+
+PlainMatrix plain_matrix(const PlainMatrix& x, const PlainCopy& copy) { return {x.rows, x.columns, copy.values}; }
+
+std::uint64_t plain_differing(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), std::uint64_t{0}, std::plus<>(),
+                            [](double x, double y) -> std::uint64_t { return x != y ? 1 : 0; });
+}
+
+double plain_sqnr(const std::vector<double>& x, const std::vector<double>& copy) {
+  double signal = 0;
+  double noise = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    signal += x[i] * x[i];
+    noise += (copy[i] - x[i]) * (copy[i] - x[i]);
+  }
+  return 10 * std::log10(signal / noise);
+}
+
+/// What the library measured of `recipe` against plain copies, as one number a count; empty where all agree.
+std::vector<std::string> differences(const MeasuredTranspose& measured, const PlainMatrix& x, const PlainCopy& rowwise,
+                                     const PlainCopy& original, const PlainCopy& requantized) {
+  TransposeCounts expected;
+  expected.transposed_differ = plain_differing(rowwise.values, original.values);
+  expected.values_differ = plain_differing(requantized.values, original.values);
+  expected.codes_differ = plain_differing(requantized.codes, original.codes);
+  expected.scales_differ = plain_differing(requantized.scales, original.scales);
+  expected.saturated_rowwise = rowwise.saturated;
+  expected.saturated_original = original.saturated;
+  expected.saturated_requantized = requantized.saturated;
+  for (std::size_t i = 0; i < x.values.size(); ++i) {
+    expected.underflows_original += x.values[i] != 0 && original.values[i] == 0 ? 1 : 0;
+    expected.underflows_requantized += x.values[i] != 0 && requantized.values[i] == 0 ? 1 : 0;
+    expected.extra_underflows += original.values[i] != 0 && requantized.values[i] == 0 ? 1 : 0;
+  }
+  std::vector<std::string> wrong;
+  // Counts are exact; sums of n = 24,576 squares in another order are within n * 2^-53 < 3e-12, and their SQNR within
+  // 10 log10(1 + 6e-12) < 3e-11 dB.
+  const auto compare = [&](const std::string& what, double actual, double wanted) {
+    if (std::abs(actual - wanted) < 3e-11) return;
+    wrong.push_back(what + ": " + std::to_string(actual) + ", expected " + std::to_string(wanted));
+  };
+  for (const NamedTransposeCount& named : transpose_counts) {
+    compare(named.name, static_cast<double>(measured.counts.*named.count), static_cast<double>(expected.*named.count));
+  }
+  compare("rowwise", measured.rowwise.sqnr_db(), plain_sqnr(x.values, rowwise.values));
+  compare("original", measured.original.sqnr_db(), plain_sqnr(x.values, original.values));
+  compare("requantized", measured.requantized.sqnr_db(), plain_sqnr(x.values, requantized.values));
+  return wrong;
+}
+
+/// Normal draws of many sizes, with rows, columns and elements that stand out, and zeros.
+PlainMatrix wide_matrix(std::size_t rows, std::size_t columns) {
+  std::vector<float> drawn(rows * columns);
+  sample(find_distribution("normal"), 7, 0, drawn);
+  PlainMatrix x{rows, columns, {}};
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    const std::size_t row = i / columns;
+    const std::size_t column = i % columns;
+    int exponent = static_cast<int>(random_bits(1, i) % 24) - 12;
+    if (row % 37 == 5) exponent += 9;
+    if (column % 41 == 3) exponent -= 15;
+    x.values.push_back(random_bits(2, i) % 50 == 0 ? 0 : std::ldexp(drawn[i], exponent));
+  }
+  return x;
+}
+
+std::vector<float> floats_of(const PlainMatrix& x) { return {x.values.begin(), x.values.end()}; }
+
+TransposeArguments transposing(const std::vector<float>& values, std::size_t rows,
+                               const std::vector<std::string>& names) {
+  TransposeArguments arguments;
+  arguments.source = MatrixArray{std::span<const float>(values), rows, values.size() / rows};
+  arguments.recipes.clear();
+  for (const std::string& name : names) arguments.recipes.push_back(choose_recipe(name));
+  return arguments;
+}
+
+TransposeArguments drawing(long long rows, long long columns, std::uint64_t seed,
+                           const std::vector<std::string>& names) {
+  TransposeArguments arguments = transposing({0}, 1, names);
+  arguments.source = MatrixDraws{.seed = seed, .rows = rows, .columns = columns};
+  return arguments;
+}
+
+nlohmann::json recipes_json(const TransposeResult& result) { return nlohmann::json::parse(to_json(result))["recipes"]; }
+
+template <typename Header, typename T>
+void write_tensor(const std::filesystem::path& path, const Header& dict, const std::vector<T>& values) {
+  std::string header = dict;
+  header.resize(118, ' ');
+  std::ofstream file(path, std::ios::binary);
+  file << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << header;
+  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(sizeof(T) * values.size()));
+}
+
+}  // namespace
+
+TEST_CASE("transpose: every recipe's three copies are those of its definition, recomputed plainly") {
+  const PlainMatrix x = wide_matrix(128, 192);
+  const std::vector<float> values = floats_of(x);
+  for (const PlainRecipe& recipe : plain_recipes) {
+    INFO(recipe.name);
+    const PlainCopy rowwise = plain_copy(x, recipe, false);
+    const PlainCopy original = plain_copy(x, recipe, true);
+    const PlainCopy requantized = plain_copy(plain_matrix(x, rowwise), recipe, true);
+    const TransposeResult result = run_transpose(transposing(values, x.rows, {recipe.name}));
+    CHECK(differences(result.recipes[0], x, rowwise, original, requantized) == std::vector<std::string>{});
+    // What a mistake would measure is something else, where both directions have scales of their own.
+    if (recipe.across != 1) continue;
+    const PlainCopy along_rows = plain_copy(plain_matrix(x, rowwise), recipe, false);
+    const PlainCopy from_columns = plain_copy(plain_matrix(x, original), recipe, true);
+    CHECK(differences(result.recipes[0], x, rowwise, original, along_rows).size() > 3);
+    CHECK(differences(result.recipes[0], x, rowwise, original, from_columns).size() > 3);
+  }
+}
+
+TEST_CASE("transpose: one element that underflows only on the second quantization, by hand") {
+  // Row 1 alone has a fine scale: 1.0625 * 2^-18 ties between 1 and 1.125 and becomes 2^-18. In column 0, whose scale
+  // is 2^-8 (amax 1.9375, and 1.75 after saturation), the smallest subnormal is 2^-17: the value rounds up to it, and
+  // 2^-18 ties and becomes 0.
+  std::vector<float> values(32 * 32, 0.0F);
+  values[0] = 1.9375F;
+  values[32] = 1.0625F * 0x1p-18F;
+  const TransposeResult result = run_transpose(transposing(values, 32, {"ocp_mxfp8_e4m3"}));
+  const MeasuredTranspose& one = result.recipes[0];
+  CHECK(one.counts.transposed_differ == 1);
+  CHECK(one.counts.values_differ == 1);
+  CHECK(one.counts.codes_differ == 1);
+  CHECK(one.counts.scales_differ == 0);
+  CHECK(one.widest_scale_factor == 1);
+  CHECK(one.counts.underflows_original == 0);
+  CHECK(one.counts.underflows_requantized == 1);
+  CHECK(one.counts.extra_underflows == 1);
+  CHECK(one.counts.saturated_rowwise == 1);
+  CHECK(one.counts.saturated_original == 1);
+  CHECK(one.counts.saturated_requantized == 0);
+  const double small = 1.0625 * 0x1p-18;
+  CHECK(one.original.sum_squared_error == 0.1875 * 0.1875 + (0x1p-17 - small) * (0x1p-17 - small));
+  CHECK(one.requantized.sum_squared_error == 0.1875 * 0.1875 + small * small);
+  CHECK(one.difference.sum_squared_error == 0x1p-34);
+  CHECK(one.relative_rms_difference() == std::sqrt(0x1p-34 / (1.9375 * 1.9375 + small * small)));
+  // Minus one unit is the first bin from there: 64 bins from -4 to 4.
+  CHECK(one.difference_ulps.counts()[24] == 1);
+  CHECK(one.difference_ulps.zeros == 1023);
+  CHECK(one.difference_ulps.total() == 1024);
+  // |error / x| of 1 is the first bin from there: 8 bins a decade from 1e-8.
+  CHECK(one.relative_error_requantized.counts()[64] == 1);
+  CHECK(one.relative_error_original.counts()[64] == 0);
+  // Binades from 2^-149: 0.1875 is in that of 2^-3, the small value in that of 2^-18, what it is rounded up by in
+  // 2^-19.
+  CHECK(one.error_original.counts()[149 - 3] == 1);
+  CHECK(one.error_original.counts()[149 - 19] == 1);
+  CHECK(one.error_requantized.counts()[149 - 3] == 1);
+  CHECK(one.error_requantized.counts()[149 - 18] == 1);
+  CHECK(one.error_requantized.zeros == 1022);
+}
+
+TEST_CASE("transpose: one scale for the tensor, and power-of-two scales of 2-D blocks, cost no value") {
+  const std::vector<std::string> names{"te_current_scaling_pow2", "given_scale", "te_block_128x128", "te_mxfp8_2d"};
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    INFO("seed " << seed);
+    for (const MeasuredTranspose& one : run_transpose(drawing(128, 128, seed, names)).recipes) {
+      INFO(one.recipe.name);
+      CHECK(one.counts.transposed_differ == 0);
+      CHECK(one.counts.values_differ == 0);
+      CHECK(one.loss_db() == 0);
+    }
+  }
+}
+
+TEST_CASE("transpose: a float scale that is made again may move by its last place, and no code does") {
+  // fl(448 * fl(1 / fl(448 / amax))) is not always amax, and then makes another scale.
+  const auto moves = [](float amax) {
+    const float scale_inv = 1 / (448 / amax);
+    return 1 / (448 / (448 * scale_inv)) != scale_inv;
+  };
+  float moving = 4;
+  while (!moves(moving)) moving += 0x1p-20F;
+  REQUIRE_FALSE(moves(4));
+  std::vector<float> values(32 * 32);
+  sample(find_distribution("uniform"), 1, 0, values);
+  for (const std::string name : {"te_current_scaling", "torchao_tensorwise"}) {
+    INFO(name);
+    values[77] = -4;
+    const MeasuredTranspose still = run_transpose(transposing(values, 32, {name})).recipes[0];
+    CHECK(still.counts.transposed_differ == 0);
+    CHECK(still.counts.values_differ == 0);
+    CHECK(still.widest_scale_factor == 1);
+    values[77] = -moving;
+    const MeasuredTranspose moved = run_transpose(transposing(values, 32, {name})).recipes[0];
+    CHECK(moved.counts.transposed_differ == 0);
+    CHECK(moved.counts.values_differ > 512);
+    CHECK(moved.counts.codes_differ == 0);
+    CHECK(moved.counts.scales_differ == 1024);
+    CHECK(moved.widest_scale_factor > 1);
+    CHECK(moved.widest_scale_factor < 1 + 0x1p-21);
+    CHECK(moved.relative_rms_difference() < 0x1p-21);
+    CHECK(report_of(run_transpose(transposing(values, 32, {name})), {})
+              .find("gives back its codes, with scales that differ:\n  " + name) != std::string::npos);
+  }
+}
+
+TEST_CASE("transpose: draws have the outliers that were asked for") {
+  TransposeArguments arguments = drawing(64, 96, 3, {"given_scale"});
+  auto& draws = std::get<MatrixDraws>(arguments.source);
+  draws.outlier_rows = {3, 32};
+  draws.outlier_columns = {2, 0.5};
+  const TransposeResult result = run_transpose(arguments);
+  CHECK(result.source == "64 x 96 float32 values drawn with seed 3 from normal, 3 rows times 32, 2 columns times 0.5");
+  std::vector<float> values(64 * 96);
+  sample(find_distribution("normal"), 3, 0, values);
+  for (const std::size_t row : {0, 21, 42}) {
+    for (std::size_t j = 0; j < 96; ++j) values[row * 96 + j] *= 32;
+  }
+  for (const std::size_t column : {0, 48}) {
+    for (std::size_t i = 0; i < 64; ++i) values[i * 96 + column] *= 0.5F;
+  }
+  CHECK(recipes_json(run_transpose(transposing(values, 64, {"given_scale"}))) == recipes_json(result));
+}
+
+TEST_CASE("transpose: arrays and files give the same, whatever the type that holds the values") {
+  const Scratch scratch;
+  const std::string path = scratch.path / "x.npy";
+  const std::vector<std::string> names{"te_mxfp8", "ocp_mxfp4", "te_current_scaling"};
+  std::vector<float> values;
+  std::vector<Half> halves;
+  std::vector<BFloat16> bfloats;
+  for (std::size_t i = 0; i < 32 * 64; ++i) {  // 8 bits: each type holds them
+    values.push_back(static_cast<float>(random_bits(5, i) % 256) - 100);
+    halves.push_back({static_cast<std::uint16_t>(encode(binary16, CastPolicy{}, values.back()))});
+    bfloats.push_back({static_cast<std::uint16_t>(encode(bfloat16, CastPolicy{}, values.back()))});
+  }
+  TransposeArguments arguments = transposing(values, 32, names);
+  const nlohmann::json expected = recipes_json(run_transpose(arguments));
+  const auto run_source = [&](const MatrixSource& source) {
+    arguments.source = source;
+    return run_transpose(arguments);
+  };
+  SECTION("arrays") {
+    const TransposeResult from_halves = run_source(MatrixArray{std::span<const Half>(halves), 32, 64});
+    CHECK(from_halves.source == "32 x 64 float16 values of an array");
+    CHECK(recipes_json(from_halves) == expected);
+    const TransposeResult from_bfloats = run_source(MatrixArray{std::span<const BFloat16>(bfloats), 32, 64});
+    CHECK(from_bfloats.type == ElementType::bfloat16);
+    CHECK(recipes_json(from_bfloats) == expected);
+  }
+  SECTION(".npy, in either order of memory") {
+    write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (32, 64), }", values);
+    const TransposeResult result = run_source(StoredTensor{path, ""});
+    CHECK(result.source == "32 x 64 float32 values of " + printable(path));
+    CHECK(recipes_json(result) == expected);
+    std::vector<Half> columns_first;
+    for (std::size_t k = 0; k < halves.size(); ++k) columns_first.push_back(halves[k % 32 * 64 + k / 32]);
+    write_tensor(path, "{'descr': '<f2', 'fortran_order': True, 'shape': (32, 64), }", columns_first);
+    CHECK(recipes_json(run_source(StoredTensor{path, ""})) == expected);
+  }
+  SECTION(".safetensors") {
+    const std::string header = R"({"w":{"dtype":"BF16","shape":[32,64],"data_offsets":[0,4096]}})";
+    std::ofstream file(path, std::ios::binary);
+    file.put(static_cast<char>(header.size())) << std::string(7, '\0') << header;
+    file.write(reinterpret_cast<const char*>(bfloats.data()), 4096);
+    file.close();
+    const TransposeResult result = run_source(StoredTensor{path, "w"});
+    CHECK(result.source == "32 x 64 bfloat16 values of " + printable(path) + ", tensor \"w\"");
+    CHECK(recipes_json(result) == expected);
+  }
+  SECTION("what is refused") {
+    write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (2048,), }", values);
+    CHECK_THROWS_WITH(run_source(StoredTensor{path, ""}),
+                      ContainsSubstring("must have two dimensions, and this one has shape (2048,)"));
+    write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 32, 32), }", values);
+    CHECK_THROWS_WITH(run_source(StoredTensor{path, ""}), ContainsSubstring("shape (2, 32, 32)"));
+    write_tensor(path, "{'descr': '<f8', 'fortran_order': False, 'shape': (16, 64), }", values);
+    CHECK_THROWS_WITH(run_source(StoredTensor{path, ""}),
+                      ContainsSubstring("holds float64; float32, float16 and bfloat16 are quantized"));
+    write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 64), }", std::vector<float>{});
+    CHECK_THROWS_WITH(run_source(StoredTensor{path, ""}), ContainsSubstring("from 1 to 2^27 elements, not 0 x 64"));
+    const std::vector<double> doubles(4);
+    CHECK_THROWS_WITH(run_source(MatrixArray{std::span<const double>(doubles), 2, 2}),
+                      ContainsSubstring("values are float64"));
+    CHECK_THROWS_WITH(run_source(MatrixArray{std::span<const float>(values), 3, 3}), ContainsSubstring("3 x 3"));
+  }
+}
+
+TEST_CASE("transpose: wrong arguments are refused with the rule") {
+  TransposeArguments arguments = drawing(64, 64, 1, {"te_mxfp8"});
+  auto& draws = std::get<MatrixDraws>(arguments.source);
+  CHECK_THROWS_WITH(choose_recipe("mxfp8"), ContainsSubstring("unknown recipe 'mxfp8'; known: te_mxfp8, "));
+  SECTION("sizes") {
+    draws.columns = 48;
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("te_mxfp8: columns must be a multiple of 32") &&
+                                                    ContainsSubstring("not 48 (nearest: 32 or 64)"));
+    std::swap(draws.rows, draws.columns);
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("te_mxfp8: rows must be a multiple of 32"));
+    draws.rows = 0;
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("rows and columns must be 1 or more, not 0 and 64"));
+    draws.rows = 1LL << 40;
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("from 1 to 2^27 elements, not 1099511627776 x 64"));
+  }
+  SECTION("outliers") {
+    draws.outlier_rows = {65, 2};
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("outlier_rows must be from 0 to 64 of them, not 65"));
+    draws.outlier_rows = {-1, 2};
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("not -1"));
+    draws.outlier_rows = {};
+    for (const double factor : {0.0, -1.0, 1e39, static_cast<double>(nan)}) {
+      draws.outlier_columns = {1, factor};
+      CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("the factor of outlier_columns must be positive"));
+    }
+  }
+  SECTION("recipes") {
+    arguments.recipes.push_back(arguments.recipes.front());
+    CHECK_THROWS_WITH(run_transpose(arguments),
+                      ContainsSubstring("recipes must have each entry once, and has te_mxfp8 twice"));
+    arguments.recipes.clear();
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("recipes must have at least one entry"));
+    arguments.recipes = {choose_recipe("te_nvfp4_rht")};
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("te_nvfp4_rht turns columnwise values"));
+    arguments.recipes = {{"sr", NvFp4{.stochastic_rounding = true}}};
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("sr needs random bits"));
+    arguments.recipes = {{"half", GivenScale{.format = binary16}}};
+    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("at most 8 bits"));
+  }
+  SECTION("a run can be stopped") {
+    CHECK_THROWS_WITH(run_transpose(arguments, [](double) { throw std::runtime_error("stop"); }), "stop");
+  }
+}
+
+TEST_CASE("transpose: NaN, infinities and zeros are counted and break nothing") {
+  std::vector<float> values(32 * 32, 1.0F);
+  values[40] = nan;
+  values[80] = inf;
+  const TransposeResult result =
+      run_transpose(transposing(values, 32, {"te_mxfp8", "te_current_scaling", "ocp_mxfp4"}));
+  for (const MeasuredTranspose& one : result.recipes) {
+    INFO(one.recipe.name);
+    CHECK(one.requantized.count + one.requantized.not_finite == 1024);
+    CHECK(one.requantized.not_finite >= 2);
+    CHECK(one.counts.saturated_original == 0);
+    for (const NamedHistogram& entry : one.histograms()) CHECK(entry.histogram.total() == 1024);
+  }
+  const std::vector<float> zeros(32 * 32, 0.0F);
+  const TransposeResult of_zeros = run_transpose(transposing(zeros, 32, {"te_mxfp8", "te_nvfp4"}));
+  CHECK(of_zeros.recipes[0].counts.values_differ == 0);
+  CHECK(of_zeros.recipes[0].loss_db() == 0);
+  CHECK(report_of(of_zeros, {}).find("te_mxfp8") != std::string::npos);
+}
+
+TEST_CASE("transpose: threads change nothing, and files and report have what was measured") {
+  TransposeArguments arguments = drawing(512, 384, 5, {"te_mxfp8", "te_nvfp4", "te_current_scaling"});
+  const TransposeResult result = run_transpose(arguments);
+  arguments.threads = 3;
+  CHECK(recipes_json(run_transpose(arguments)) == recipes_json(result));
+  const auto files = files_of(result);
+  std::vector<std::string> names;
+  for (const auto& [name, content] : files) names.push_back(name);
+  CHECK(names == file_names_of(arguments));
+  REQUIRE(names.size() == 2 + 3 * 5);
+  CHECK(names[2] == "01_te_mxfp8_error_original.csv");
+  CHECK(names[16] == "03_te_current_scaling_difference_ulps.csv");
+  const std::string& summary = files[1].second;
+  CHECK(summary.starts_with("recipe,format,sqnr_rowwise_db,sqnr_original_db,sqnr_requantized_db,loss_db,"));
+  CHECK(std::ranges::count(summary, '\n') == 4);
+  const nlohmann::json json = nlohmann::json::parse(files[0].second);
+  CHECK(json["experiment"] == "transpose");
+  CHECK(json["provenance"]["arguments"]["recipes"][1] == "te_nvfp4");
+  CHECK(json["recipes"][1]["counts"]["values_differ"] == result.recipes[1].counts.values_differ);
+  CHECK(json["recipes"][1]["loss_db"] == result.recipes[1].loss_db());
+  const std::string report = report_of(result, {.unicode = false, .width = 100});
+  CHECK(report.find("Quantized in both directions: 512 x 384 float32 values drawn with seed 5 from normal\n") == 0);
+  CHECK(report.find("#2 original    #2 requant.") != std::string::npos);
+  CHECK(report.find("are the columnwise copy, value for value:\n  te_current_scaling\n") != std::string::npos);
+  std::istringstream lines(report);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
+}
+
+}  // namespace fp8lab::tests

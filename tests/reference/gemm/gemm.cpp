@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/gemm/gemm.hpp"
+
+#include <algorithm>
+#include <cfenv>
+#include <functional>
+#include <limits>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/targets.hpp"
+#include "reference/rational.hpp"
+#include "reference/tensor_core/dots.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+struct Problem {
+  std::size_t rows, columns, depth;
+  std::vector<std::uint8_t> a, b;
+};
+
+/// Random codes: 0 any code, 1 no specials, 2 one binade and many zeros, 3 exponents spread as far as they go.
+Problem problem(std::size_t rows, std::size_t columns, std::size_t depth, int kind, std::uint64_t seed) {
+  Problem p{rows, columns, depth, std::vector<std::uint8_t>(rows * depth), std::vector<std::uint8_t>(columns * depth)};
+  std::uint64_t i = 0;
+  for (auto* side : {&p.a, &p.b}) {
+    for (auto& code : *side) {
+      const std::uint64_t random = random_bits(seed, i++);
+      code = static_cast<std::uint8_t>(random);
+      if (kind == 2) code = (random >> 8) % 2 == 0 ? 0 : static_cast<std::uint8_t>((code & 0x87) | 0x38);
+      if (kind == 3) code = static_cast<std::uint8_t>((code & 0x83) | ((random >> 8) % 2 == 0 ? 0x70 : 0x04));
+      if (kind != 0 && (code & 0x7F) >= 0x7B) code &= 0x87;
+    }
+  }
+  return p;
+}
+
+std::vector<float> multiply(const MmaModel& model, const Problem& p, const Format& a, const Format& b,
+                            const GemmOptions& options = {}) {
+  std::vector<float> out(p.rows * p.columns);
+  gemm(model, Operands::codes(p.a, a, p.rows, p.depth), Operands::codes(p.b, b, p.columns, p.depth), out, options);
+  return out;
+}
+
+Mismatches float_differences(const std::vector<float>& actual, const std::vector<float>& expected) {
+  Mismatches wrong;
+  for (std::size_t i = 0; i < actual.size(); ++i) wrong.compare(i, i, bits(actual[i]), bits(expected[i]));
+  return wrong;
+}
+
+/// Operands that are hard on a model, K ending in the middle of its third instruction where no block of scales does.
+struct GemmProblem {
+  MmaModel model;
+  std::size_t rows, columns, depth;
+  Codes left, right;
+  Scales scale_left, scale_right;
+  Elements left_elements, right_elements;
+  Format format;
+
+  [[nodiscard]] Operands a() const { return left_elements.operands(rows, depth, scale_left); }
+  [[nodiscard]] Operands b() const { return right_elements.operands(columns, depth, scale_right); }
+
+  /// The oracle's accumulator after instructions [first, last) of one element, the tail filled with codes and scales of
+  /// 0.
+  [[nodiscard]] float instructions(std::size_t row, std::size_t column, std::size_t first, std::size_t last,
+                                   float start = 0) const {
+    const auto step = static_cast<std::size_t>(model.k());
+    const std::size_t block = model.scales ? static_cast<std::size_t>(model.scales->block) : depth;
+    const auto part = [](const auto& all, std::size_t width, std::size_t i, std::size_t from, std::size_t count) {
+      std::remove_cvref_t<decltype(all)> result(count, 0);
+      for (std::size_t k = 0; k < count && from + k < width; ++k) result[k] = all[i * width + from + k];
+      return result;
+    };
+    Dots dots{.format_a = format, .format_b = format, .k = step, .c = {word(start)}};
+    for (std::size_t k = first * step; k < last * step; k += step) {
+      dots.a = part(left, depth, row, k, step);
+      dots.b = part(right, depth, column, k, step);
+      if (model.scales) {
+        dots.scale_a = part(scale_left, depth / block, row, k / block, step / block);
+        dots.scale_b = part(scale_right, depth / block, column, k / block, step / block);
+      }
+      dots.c = slow_words(find_slow_model(model.name), dots, ZeroRule::mma_sim);
+    }
+    return value(dots.c.front());
+  }
+  /// One element, promoted every so many instructions (0: never).
+  [[nodiscard]] float slow(std::size_t row, std::size_t column, std::size_t every) const {
+    const std::size_t all = (depth + static_cast<std::size_t>(model.k()) - 1) / static_cast<std::size_t>(model.k());
+    if (every == 0) return instructions(row, column, 0, all);
+    float sum = 0;
+    for (std::size_t first = 0; first < all; first += every) {
+      sum += instructions(row, column, first, std::min(all, first + every));
+    }
+    return quiet(sum);
+  }
+  [[nodiscard]] std::uint32_t word(float x) const {
+    return model.accumulator() == binary16 ? encode(binary16, {.overflow = Overflow::to_special}, x) : bits(x);
+  }
+  /// An NVIDIA GPU's NaN for every NaN.
+  static float quiet(float x) { return std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x; }
+  [[nodiscard]] float value(std::uint32_t word) const { return quiet(decode(model.accumulator(), word)); }
+};
+
+GemmProblem hard_problem(const MmaModel& model, std::size_t rows, std::size_t columns) {
+  const auto k = static_cast<std::size_t>(model.k());
+  const std::size_t depth = 2 * k + (model.scales ? static_cast<std::size_t>(model.scales->block) : k / 2 + 1);
+  MmaModel whole = model;  // one instruction of all K
+  whole.products_per_step = static_cast<int>(depth);
+  whole.steps = 1;
+  const Format format = model.operands.back();
+  const Dots sides = hard_dots(whole, format, format, std::max(rows, columns), 9);
+  const auto first = [&](const auto& all, std::size_t count) {
+    const std::size_t width = all.size() / sides.count();
+    return std::remove_cvref_t<decltype(all)>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count * width));
+  };
+  const Codes left = first(sides.a, rows);
+  const Codes right = first(sides.b, columns);
+  return {model,
+          rows,
+          columns,
+          depth,
+          left,
+          right,
+          first(sides.scale_a, rows),
+          first(sides.scale_b, columns),
+          Elements(left, format),
+          Elements(right, format),
+          format};
+}
+
+/// Random codes without specials, of any K.
+GemmProblem plain_problem(const MmaModel& model, std::size_t rows, std::size_t columns, std::size_t depth) {
+  Random random(11);
+  const Format format = model.operands.front();
+  GemmProblem p{model, rows, columns, depth, {}, {}, {}, {}, {{}, format}, {{}, format}, format};
+  for (std::size_t i = 0; i < rows * depth; ++i) p.left.push_back(code_between(random, format, 3, 11, false));
+  for (std::size_t i = 0; i < columns * depth; ++i) p.right.push_back(code_between(random, format, 3, 11, false));
+  p.left_elements = Elements(p.left, format);
+  p.right_elements = Elements(p.right, format);
+  return p;
+}
+
+/// Whether an earlier model has the same arithmetic.
+bool is_repeated(const MmaModel& model) {
+  const auto same = [&](const MmaModel& other) {
+    return other.products_per_step == model.products_per_step && other.steps == model.steps &&
+           other.fraction_bits == model.fraction_bits && other.output == model.output &&
+           other.operands.data() == model.operands.data() && other.scales.has_value() == model.scales.has_value() &&
+           (!model.scales ||
+            (other.scales->block == model.scales->block && other.scales->format == model.scales->format)) &&
+           other.lowering == model.lowering;
+  };
+  return &*std::ranges::find_if(models, same) != &find_model(model.name);
+}
+
+/// Compares about 10^7 dot products a model, each of one instruction and from an accumulator of its own.
+void vector_equals_scalar(const std::function<bool(const MmaModel&)>& which) {
+  const UnforceTarget guard;
+  constexpr std::size_t side = 512;
+  const std::uint64_t rounds = sanitized ? 1 : 38;
+  for (const MmaModel& model : models) {
+    if (model.arithmetic == Arithmetic::exact || !which(model) || is_repeated(model)) continue;
+    for (std::uint64_t seed = 0; seed < rounds; ++seed) {
+      const Format a_format = model.operands[seed % model.operands.size()];
+      const Format b_format = model.operands[seed / 2 % model.operands.size()];
+      const Dots left = hard_dots(model, a_format, b_format, side, 2 * seed + 1);
+      const Dots right = hard_dots(model, a_format, b_format, side, 2 * seed + 2);
+      const Elements a(left.a, a_format), b(right.b, b_format);
+      Random random(seed);
+      std::vector<float> c(side * side);
+      for (float& x : c) {
+        x = decode(model.accumulator(), accumulator_of(random, model.accumulator()));
+        if (std::abs(x) < 0x1p-80F && model.output == e8m13) x = 0;  // vector code leaves them to the scalar step
+      }
+      const auto run = [&](std::string_view target) {
+        force_target(target);
+        std::vector<float> out(side * side);
+        gemm(model, a.operands(side, left.k, left.scale_a), b.operands(side, right.k, right.scale_b), out,
+             {.c = c, .c_enters = CEntry::accumulator});
+        return out;
+      };
+      const auto expected = run("scalar");
+      INFO(model.name << " seed " << seed);
+      REQUIRE_NO(float_differences(run(targets().at(seed % (targets().size() - 1))), expected));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("vector code equals the scalar step on every target, any shape, promotion and threads") {
+  const UnforceTarget guard;
+  for (int kind = 0; kind < 4; ++kind) {
+    for (const auto& [rows, columns, depth] : {std::tuple{1, 1, 32}, std::tuple{3, 33, 96}, std::tuple{5, 64, 100},
+                                               std::tuple{2, 31, 1}, std::tuple{4, 70, 512}}) {
+      const Problem p = problem(static_cast<std::size_t>(rows), static_cast<std::size_t>(columns),
+                                static_cast<std::size_t>(depth), kind, 42);
+      for (const int promote_k : {0, 32, 128}) {
+        force_target("scalar");
+        const auto expected = multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k});
+        for (const std::string_view target : targets()) {
+          force_target(target);
+          INFO(target << " kind " << kind << " K " << depth << " promote_k " << promote_k);
+          REQUIRE_NO(float_differences(
+              multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k, .threads = rows}), expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("vector code equals the scalar step for every model that it serves") {
+  const UnforceTarget guard;
+  for (const MmaModel& model : models) {
+    const GemmProblem p = hard_problem(model.arithmetic == Arithmetic::exact ? hopper_wgmma_fp8 : model, 5, 70);
+    const auto run = [&](std::string_view target) {
+      force_target(target);
+      std::vector<float> out(5 * 70);
+      gemm(model, p.a(), p.b(), out);
+      return out;
+    };
+    const auto expected = run("scalar");
+    for (const std::string_view target : targets()) {
+      INFO(model.name << " on " << target);
+      REQUIRE_NO(float_differences(run(target), expected));
+    }
+  }
+}
+
+TEST_CASE("vector code equals the scalar step on 10^7 dot products: 16-bit factors") {
+  vector_equals_scalar([](const MmaModel& m) { return m.operands.front().bits() > 8; });
+}
+TEST_CASE("vector code equals the scalar step on 10^7 dot products: FP8 and float32 accumulators") {
+  vector_equals_scalar(
+      [](const MmaModel& m) { return m.operands.front().bits() <= 8 && m.group == 1 && m.accumulator() == binary32; });
+}
+TEST_CASE("vector code equals the scalar step on 10^7 dot products: float16 accumulators and FP4") {
+  vector_equals_scalar(
+      [](const MmaModel& m) { return m.operands.front().bits() <= 8 && (m.group > 1 || m.accumulator() == binary16); });
+}
+
+TEST_CASE("TF32's vector code equals the scalar step on every target") {
+  const UnforceTarget guard;
+  for (int spread : {8, 60, 254}) {  // exponents: ordinary; beyond what vector code takes; everything
+    std::vector<float> a(3 * 50);
+    std::vector<float> b(40 * 50);
+    std::uint64_t i = 0;
+    for (auto* side : {&a, &b}) {
+      for (float& x : *side) {
+        const std::uint64_t random = random_bits(77, i++);
+        const auto field = static_cast<std::uint32_t>(
+            127 - spread / 2 + static_cast<int>((random >> 32) % static_cast<std::uint64_t>(spread)));
+        x = random % 11 == 0 ? 0.0F
+                             : std::bit_cast<float>((static_cast<std::uint32_t>(random) & 0x807FFFFF) | (field << 23));
+      }
+    }
+    const auto run = [&] {
+      std::vector<float> out(3 * 40);
+      gemm(hopper_tf32, Operands::floats(a, 3, 50), Operands::floats(b, 40, 50), out);
+      return out;
+    };
+    force_target("scalar");
+    const auto expected = run();
+    for (const std::string_view target : targets()) {
+      force_target(target);
+      INFO(target << " spread " << spread);
+      REQUIRE_NO(float_differences(run(), expected));
+    }
+  }
+}
+
+TEST_CASE("the vector code is what runs where it can, and forcing works") {
+  const UnforceTarget guard;
+  REQUIRE(targets().back() == "scalar");
+  REQUIRE(targets().size() > 1);
+  for (const std::string_view target : targets()) force_target(target);
+  CHECK_THROWS_WITH(force_target("AVX9"), ContainsSubstring("unknown target 'AVX9'; known: "));
+}
+
+TEST_CASE("a GEMM's element is its chain of instructions, for every model, with a tail of zeros") {
+  for (const MmaModel& model : models) {
+    if (model.arithmetic == Arithmetic::exact) continue;
+    const GemmProblem p = hard_problem(model, 2, 3);
+    for (const bool promotes : {false, true}) {
+      std::vector<float> out(6);
+      gemm(model, p.a(), p.b(), out, {.promote_k = promotes ? 2 * model.k() : 0, .zero_rule = ZeroRule::mma_sim});
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        INFO(model.name << " promotes " << promotes << " element " << i);
+        CHECK(bits(out[i]) == bits(p.slow(i / 3, i % 3, promotes ? 2 : 0)));
+      }
+    }
+  }
+}
+
+TEST_CASE("an accumulator may start from c, also from a tiny one, which zeros could outweigh") {
+  for (const MmaModel& model : models) {
+    if (model.arithmetic == Arithmetic::exact) continue;
+    const GemmProblem p = hard_problem(model, 16, 3);
+    const std::size_t all = (p.depth + static_cast<std::size_t>(model.k()) - 1) / static_cast<std::size_t>(model.k());
+    Random random(5);
+    for (const bool tiny : {false, true}) {
+      std::vector<float> c;
+      for (std::size_t i = 0; i < 48; ++i) c.push_back(p.value(accumulator_of(random, model.accumulator())));
+      if (tiny) c[5] = 0x1.234p-140F;
+      std::vector<float> out(48);
+      gemm(model, p.a(), p.b(), out, {.c = c, .c_enters = CEntry::accumulator, .zero_rule = ZeroRule::mma_sim});
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        INFO(model.name << " tiny " << tiny << " element " << i);
+        REQUIRE(bits(out[i]) == bits(p.instructions(i / 3, i % 3, 0, all, c[i])));
+      }
+    }
+  }
+}
+
+TEST_CASE("an infinite accumulator stays infinite beside an infinite product, however small the scales") {
+  const UnforceTarget guard;
+  std::vector<std::uint8_t> codes(32, 0x3C);
+  codes[3] = 0x7C;
+  const std::vector<std::uint8_t> ones(32, 0x3C);
+  for (const int scale : {0x00, 0x7F, 0xFE}) {
+    const std::vector scales{static_cast<std::uint8_t>(scale)};
+    for (const std::string_view target : targets()) {
+      force_target(target);
+      for (const float c : {INFINITY, -INFINITY}) {
+        float out = 0;
+        gemm(blackwell_mxf8, Operands::codes(codes, e5m2, 1, 32, scales), Operands::codes(ones, e5m2, 1, 32, scales),
+             std::span(&out, 1), {.c = std::span(&c, 1), .c_enters = CEntry::accumulator});
+        CHECK(bits(out) == (c > 0 ? 0x7F800000U : 0x7FFFFFFFU));
+      }
+    }
+  }
+}
+
+TEST_CASE("ranges of K are computed apart and added in the order given") {
+  const GemmProblem p = plain_problem(blackwell_tcgen05_fp8, 3, 70, 32 * 7 + 5);
+  std::vector<float> c(3 * 70, 1.5F);
+  std::vector<float> out(3 * 70);
+  const std::vector<std::size_t> split{64, 96, 69};
+  gemm(blackwell_tcgen05_fp8, p.a(), p.b(), out,
+       {.promote_k = 32, .split_k = split, .split_order = {2, 0, 1}, .c = c, .c_enters = CEntry::accumulator});
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto range = [&](std::size_t first, std::size_t last, float sum) {
+      for (std::size_t k = first; k < last; ++k) sum += p.instructions(i / 70, i % 70, k, k + 1);
+      return sum;
+    };
+    REQUIRE(bits(out[i]) == bits((range(5, 8, 0) + range(0, 2, 1.5F)) + range(2, 5, 0)));
+  }
+  gemm(blackwell_tcgen05_fp8, p.a(), p.b(), out, {.split_k = split});
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto range = [&](std::size_t first, std::size_t last) { return p.instructions(i / 70, i % 70, first, last); };
+    REQUIRE(bits(out[i]) == bits((range(0, 2) + range(2, 5)) + range(5, 8)));
+  }
+}
+
+TEST_CASE("scales of tiles multiply where accumulators are promoted, fused") {
+  const GemmProblem p = plain_problem(hopper_wgmma_fp8, 5, 70, 300);
+  const std::vector<float> scale_a{0.1F, 1.7F, 3e-4F, 0.3F, 1.1F, 7,    0.9F, 2,
+                                   3,    1e3F, 0.01F, 5,    0.7F, 0.6F, 1};                // 5 x 3
+  const std::vector<float> scale_b{0.2F, 1.3F, 0.6F, 0.01F, 1.9F, 33, 1e-5F, 2.5F, 0.7F};  // 3 x 3
+  Operands a = p.a();
+  Operands b = p.b();
+  a.tile_scales = {scale_a, 1, 128};
+  b.tile_scales = {scale_b, 32, 128};
+  for (const ScaleOrder order : {ScaleOrder::scales_first, ScaleOrder::accumulator_first}) {
+    for (const int promote_k : {0, 128}) {
+      std::vector<float> out(5 * 70);
+      gemm(hopper_wgmma_fp8, a, b, out, {.promote_k = promote_k, .scale_order = order});
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const std::size_t row = i / 70;
+        const std::size_t column = i % 70;
+        float sum = 0;
+        for (std::size_t tile = 0; tile < 3; ++tile) {
+          const float part = p.instructions(row, column, 4 * tile, std::min<std::size_t>(4 * tile + 4, 10));
+          const float left = scale_a[row * 3 + tile];
+          const float right = scale_b[column / 32 * 3 + tile];
+          sum =
+              order == ScaleOrder::scales_first ? std::fma(left * right, part, sum) : std::fma(part * left, right, sum);
+        }
+        REQUIRE(bits(out[i]) == bits(sum));
+      }
+    }
+  }
+}
+
+TEST_CASE("transposed operands, with their scales, are the same product") {
+  const auto transposed = [](const auto& rows, std::size_t count) {
+    auto result = rows;
+    const std::size_t width = rows.size() / count;
+    for (std::size_t i = 0; i < rows.size(); ++i) result[i % width * count + i / width] = rows[i];
+    return result;
+  };
+  for (const MmaModel& model : {hopper_wgmma_fp8, blackwell_mxf8, blackwell_nvf4, hopper_fp16, hopper_tf32, exact}) {
+    GemmProblem p = hard_problem(model.arithmetic == Arithmetic::exact ? hopper_wgmma_fp8 : model, 3, 70);
+    const std::vector<float> tiles{2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const bool has_tiles = model.name == hopper_wgmma_fp8.name;
+    Operands a = p.a();
+    if (has_tiles) a.tile_scales = {std::span(tiles).first(3 * ((p.depth + 31) / 32)), 1, 32};
+    std::vector<float> expected(3 * 70);
+    gemm(model, a, p.b(), expected);
+    const auto tiles_transposed = transposed(std::vector(a.tile_scales.values.begin(), a.tile_scales.values.end()), 3);
+    p.left_elements = Elements(transposed(p.left, 3), p.format);
+    p.right_elements = Elements(transposed(p.right, 70), p.format);
+    p.scale_left = transposed(p.scale_left, 3);
+    p.scale_right = transposed(p.scale_right, 70);
+    a = p.a();
+    Operands b = p.b();
+    a.transposed = b.transposed = true;
+    if (has_tiles) a.tile_scales = {tiles_transposed, 1, 32};
+    std::vector<float> out(3 * 70);
+    gemm(model, a, b, out);
+    INFO(model.name);
+    REQUIRE_NO(float_differences(out, expected));
+  }
+}
+
+TEST_CASE("exact is the real dot product, rounded once, on benign and on hostile floats") {
+  for (const int spread : {4, 60, 254}) {
+    constexpr std::size_t depth = 37;
+    std::vector<float> a(2 * depth);
+    std::vector<float> b(5 * depth);
+    std::uint64_t i = 0;
+    for (auto* side : {&a, &b}) {
+      for (float& x : *side) {
+        const std::uint64_t random = random_bits(static_cast<std::uint64_t>(spread), i++);
+        const auto field = static_cast<std::uint32_t>(
+            127 - spread / 2 + static_cast<int>((random >> 32) % static_cast<std::uint64_t>(spread)));
+        x = std::bit_cast<float>((static_cast<std::uint32_t>(random) & 0x807FFFFF) | (field << 23));
+      }
+    }
+    for (std::size_t k = 0; k < depth; ++k) a[depth + k] = k % 2 == 1 ? -a[depth + k - 1] : a[depth + k];
+    for (std::size_t k = 0; k < depth; ++k) b[k] = k % 2 == 1 ? b[k - 1] : b[k];  // row 1, column 0 cancels but for one
+    std::vector<float> out(10);
+    gemm(exact, Operands::floats(a, 2, depth), Operands::floats(b, 5, depth), out, {.threads = 2});
+    for (std::size_t row = 0; row < 2; ++row) {
+      for (std::size_t column = 0; column < 5; ++column) {
+        Rational sum = 0;
+        for (std::size_t k = 0; k < depth; ++k) {
+          sum +=
+              rational(static_cast<double>(a[row * depth + k])) * rational(static_cast<double>(b[column * depth + k]));
+        }
+        INFO(spread << " row " << row << " column " << column);
+        REQUIRE(bits(out[row * 5 + column]) == bits(nearest_float(sum)));
+      }
+    }
+  }
+}
+
+TEST_CASE("exact keeps infinities, NaN and zero sums as tensor cores do") {
+  const std::vector<float> a{inf, 1, 0, 1, -1, 0, 0, 0, 0};
+  const std::vector<float> b{1, 1, 1, 0, 1, 1, -inf, 1, 1};
+  std::vector<float> out(9);
+  gemm(exact, Operands::floats(a, 3, 3), Operands::floats(b, 3, 3), out);
+  CHECK(out[0] == inf);
+  CHECK(bits(out[1]) == 0x7FFFFFFF);  // infinity times zero
+  CHECK(out[2] == -inf);              // infinity times minus infinity
+  CHECK(bits(out[3]) == 0);           // 1 - 1
+  CHECK(bits(out[6]) == 0);
+  CHECK(bits(out[8]) == 0x7FFFFFFF);  // zero times infinity
+}
+
+TEST_CASE("scales and bias are the epilogue's, in float32") {
+  const Problem p = problem(3, 4, 64, 1, 8);
+  const auto plain = multiply(hopper_wgmma_fp8, p, e4m3, e4m3);
+  const std::vector<float> bias{0.1F, -2, 3e7F, 0};
+  const auto out = multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.scale_a = 0.3F, .scale_b = 1.7F, .bias = bias});
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const float scaled = plain[i] * (0.3F * 1.7F);
+    REQUIRE(bits(out[i]) == bits(scaled + bias[i % 4]));
+  }
+}
+
+TEST_CASE("the epilogue adds c, then the bias, scales, and rounds to the output's format once") {
+  const Problem p = problem(3, 4, 64, 1, 8);
+  const auto plain = multiply(hopper_wgmma_fp8, p, e4m3, e4m3);
+  const std::vector<float> bias{0.1F, -2, 3e7F, 0};
+  std::vector<float> c(12, 0.7F);
+  const GemmOptions options{.scale_a = 0.3F, .scale_b = 1.7F, .scale_out = 0.01F, .c = c, .bias = bias};
+  std::vector<float> expected;
+  for (std::size_t i = 0; i < 12; ++i) {
+    float x = plain[i] * (0.3F * 1.7F);
+    x += c[i];
+    x += bias[i % 4];
+    x *= 0.01F;
+    expected.push_back(x);
+  }
+  CHECK(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, options) == expected);
+  const Operands a = Operands::codes(p.a, e4m3, 3, 64), b = Operands::codes(p.b, e4m3, 4, 64);
+  std::vector<std::uint8_t> bytes(12), want(12);
+  gemm(hopper_wgmma_fp8, a, b, e4m3, {}, bytes, options);
+  for (std::size_t i = 0; i < 12; ++i) want[i] = static_cast<std::uint8_t>(encode(e4m3, {}, expected[i]));
+  CHECK(bytes == want);
+  CHECK((bytes[2] & 0x7F) == 0x7E);  // 3e5 saturates
+  std::vector<std::uint16_t> halves(12);
+  gemm(hopper_wgmma_fp8, a, b, binary16, find_profile("ieee").policy, halves, options);
+  CHECK(halves[2] == 0x7C00);
+  CHECK(halves[0] == encode(binary16, {}, expected[0]));
+  CHECK_THROWS_AS(gemm(hopper_wgmma_fp8, a, b, binary16, {}, bytes, options), std::invalid_argument);
+}
+
+TEST_CASE("a GEMM's bits do not depend on the caller's rounding mode, nor do threads change it") {
+  const Problem p = problem(7, 66, 300, 0, 3);
+  const std::vector<float> bias(66, 0.1F);
+  const GemmOptions options{.scale_a = 0.3F, .promote_k = 128, .bias = bias};
+  for (const MmaModel& model : {hopper_wgmma_fp8, blackwell_tcgen05_fp8_f16, hopper_mma_sync_fp8}) {
+    const auto expected = multiply(model, p, e4m3, e5m2, options);
+    for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+      for (const int threads : {1, 3}) {
+        std::fesetround(mode);
+        GemmOptions other = options;
+        other.threads = threads;
+        const auto out = multiply(model, p, e4m3, e5m2, other);
+        const int after = std::fegetround();
+        std::fesetround(FE_TONEAREST);
+        CHECK(after == mode);
+        REQUIRE_NO(float_differences(out, expected));
+      }
+      if (model.accumulator() == binary16) continue;
+      const Operands a = Operands::codes(std::span(p.a).first(7 * 32), e4m3, 7, 32);
+      const std::vector<float> c{1e-3F, -2, 3e7F, 0.7F, 0, -1e-20F, 1};
+      std::vector<float> nearest(7);
+      std::vector<float> other(7);
+      mma(model, a, a, c, std::span(nearest));
+      std::fesetround(mode);
+      mma(model, a, a, c, std::span(other));
+      std::fesetround(FE_TONEAREST);
+      REQUIRE_NO(float_differences(other, nearest));
+    }
+  }
+}
+
+TEST_CASE("an exception from progress cancels, and progress ends at 1") {
+  const Problem p = problem(200, 40, 32, 1, 4);
+  double last = 0;
+  multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.threads = 2, .progress = [&](double share) { last = share; }});
+  CHECK(last == 1);
+  const auto cancel = [](double) { throw std::runtime_error("cancelled"); };
+  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.threads = 2, .progress = cancel}), "cancelled");
+}
+
+TEST_CASE("empty matrices and bad arguments") {
+  CHECK(multiply(hopper_wgmma_fp8, problem(0, 3, 32, 0, 1), e4m3, e4m3).empty());
+  CHECK(multiply(hopper_wgmma_fp8, problem(2, 0, 32, 0, 1), e4m3, e4m3).empty());
+  CHECK(multiply(hopper_wgmma_fp8, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
+  CHECK(multiply(exact, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
+  const Problem p = problem(2, 2, 64, 1, 1);
+  const std::vector<float> bias(3);
+  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = 48}),
+                    "promote_k must be a multiple of 32, one instruction of hopper_wgmma_fp8, not 48");
+  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = -1}),
+                    ContainsSubstring("promote_k must be 0"));
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.promote_k = 128}), ContainsSubstring("does not apply to exact"));
+  const auto wgmma = [&](const GemmOptions& options) { return multiply(hopper_wgmma_fp8, p, e4m3, e4m3, options); };
+  CHECK_THROWS_WITH(wgmma({.split_k = {48, 16}}),
+                    "split_k: a range must be a positive multiple of 32 (the last: any positive number), not 48");
+  CHECK_THROWS_WITH(wgmma({.split_k = {64, 0}}), ContainsSubstring("not 0"));
+  CHECK_THROWS_WITH(wgmma({.split_k = {32, 33}}), "split_k: the ranges must add up to K, 64, not 65");
+  CHECK_THROWS_WITH(wgmma({.split_k = {32, 32}, .split_order = {1, 1}}),
+                    ContainsSubstring("every number from 0 to below 2"));
+  CHECK_THROWS_WITH(wgmma({.split_order = {1}}), ContainsSubstring("every number from 0 to below 0"));
+  CHECK_THROWS_WITH(wgmma({.c = bias}), "c must have 2 * 2 elements, not 3");
+  CHECK_THROWS_WITH(wgmma({.scale_out = INFINITY}), ContainsSubstring("must be finite"));
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.split_k = {64}}), ContainsSubstring("does not apply to exact"));
+  Operands a = Operands::codes(p.a, e4m3, 2, 64);
+  const Operands b = Operands::codes(p.b, e4m3, 2, 64);
+  std::vector<float> four(4);
+  a.tile_scales = {bias, 1, 128};
+  CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four), "tile scales of a must be 2 * 1, one for every 1 * 128, not 3");
+  CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four, {.promote_k = 64}),
+                    "promote_k must be 128, the depth of a's tile scales, not 64");
+  CHECK_THROWS_WITH(mma(hopper_wgmma_fp8, a, a, std::span<const float>(), std::span(four).first(2)),
+                    ContainsSubstring("tile scales are for gemm"));
+  a.tile_scales = {bias, 1, 48};
+  CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four), ContainsSubstring("not 1 * 48"));
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.bias = bias}), "bias must have 2 elements, one a row of b, not 3");
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.threads = 0}), "threads must be from 1 to 1024, not 0");
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.scale_a = NAN}), ContainsSubstring("must be finite"));
+  std::vector<float> out(3);
+  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 4, 32), out),
+                    "a and b must have the same K, not 64 and 32");
+  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 2, 64), out),
+                    "out must have 2 * 2 elements, not 3");
+}
+
+}  // namespace fp8lab::tests

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches of one instruction's dot products through the slow oracle.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kit/dots.hpp"
+#include "reference/tensor_core/mma_vectors.hpp"
+#include "reference/tensor_core/slow_mma.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+
+using experiments::accumulator_of;
+using experiments::code_between;
+using experiments::Dots;
+using experiments::Elements;
+using experiments::hard_dots;
+using experiments::mma_words;
+using experiments::Random;
+
+inline constexpr std::array every_rule{ZeroRule::skip, ZeroRule::mma_sim, ZeroRule::skip_empty_groups,
+                                       ZeroRule::skip_zero_groups};
+/// The zero rules that a model tells apart.
+inline std::span<const ZeroRule> rules_of(const MmaModel& model) {
+  return std::span(every_rule).first(model.group > 1 ? every_rule.size() : 2);
+}
+
+/// The oracle's words for what mma_words() takes.
+inline Codes slow_words(SlowModel model, const Dots& dots, ZeroRule rule) {
+  SlowZeroRule zero = SlowZeroRule::skip;
+  switch (rule) {
+    case ZeroRule::skip: model.groups = model.group > 1 ? SlowGroups::all : SlowGroups::nonzero_sum; break;
+    case ZeroRule::skip_empty_groups: model.groups = SlowGroups::nonzero_product; break;
+    case ZeroRule::skip_zero_groups: model.groups = SlowGroups::nonzero_sum; break;
+    case ZeroRule::mma_sim: zero = SlowZeroRule::mma_sim; break;
+  }
+  Codes words;
+  const std::size_t blocks = dots.scale_a.size() / std::max<std::size_t>(dots.count(), 1);
+  for (std::size_t i = 0; i < dots.count(); ++i) {
+    const auto row = [&](const auto& all, std::size_t width) { return std::span(all).subspan(i * width, width); };
+    words.push_back(slow_mma(model, {row(dots.a, dots.k), dots.format_a, row(dots.scale_a, blocks)},
+                             {row(dots.b, dots.k), dots.format_b, row(dots.scale_b, blocks)}, dots.c[i], zero));
+  }
+  return words;
+}
+
+/// Compares word for word.
+inline Mismatches differences(const Codes& actual, const Codes& expected, const char* what) {
+  Mismatches wrong;
+  for (std::size_t i = 0; i < actual.size(); ++i) wrong.compare(i, i, actual[i], expected[i], what);
+  return wrong;
+}
+
+}  // namespace fp8lab::tests

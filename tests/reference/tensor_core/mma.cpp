@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's tensor cores are the slow oracle's, which was written from the specification alone, and MMA-Sim's.
+#include "fp8lab/reference/tensor_core/mma.hpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
+#include "reference/tensor_core/dots.hpp"
+#include "reference/tensor_core/mma_vectors.hpp"
+#include "reference/tensor_core/slow_mma.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+/// Compares about `count` dot products of the model with the oracle, over all pairs of formats and all zero rules.
+void compare_with_oracle(const MmaModel& model, std::size_t count, std::uint64_t seed) {
+  const SlowModel& slow = find_slow_model(model.name);
+  const std::size_t pairs = model.operands.size() * model.operands.size();
+  const std::size_t rules = rules_of(model).size();
+  const std::size_t each = (count + pairs * rules - 1) / (pairs * rules);
+  for (const Format& a : model.operands) {
+    for (const Format& b : model.operands) {
+      for (const ZeroRule rule : rules_of(model)) {
+        const Dots dots = hard_dots(model, a, b, each, seed++);
+        INFO(model.name << ' ' << format_name(a) << " x " << format_name(b) << " rule " << static_cast<int>(rule));
+        REQUIRE_NO(differences(mma_words(model, dots, rule), slow_words(slow, dots, rule), model.name.data()));
+      }
+    }
+  }
+}
+
+void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
+  // With FP8LAB_EXHAUSTIVE, 10^7 dot products a model: half an hour.
+  const std::uint64_t rounds = !sanitized && std::getenv("FP8LAB_EXHAUSTIVE") != nullptr ? 100 : 1;
+  for (const MmaModel& model : models) {
+    if (model.arithmetic != Arithmetic::fused || !which(model)) continue;
+    for (std::uint64_t i = 0; i < rounds; ++i) compare_with_oracle(model, sanitized ? 1000 : 100000, 1 + 1000 * i);
+  }
+}
+
+/// Whether a model with a defect differs from the oracle; dots are of the model without.
+bool shows(const MmaModel& defective, const Dots& dots, const Codes& expected) {
+  return differences(mma_words(defective, dots, ZeroRule::skip), expected, "").count() > 0;
+}
+
+/// A change to a model; it says whether the model could be changed so.
+struct Defect {
+  const char* what;
+  std::function<bool(MmaModel&)> change;
+};
+
+/// Makes every change to every model that it can be made to, and requires that the oracle notices.
+void every_defect_shows(const std::vector<Defect>& defects) {
+  if (sanitized) return;  // it takes many dot products, and shows nothing new there
+  std::vector<int> changed(defects.size());
+  for (const MmaModel& model : models) {
+    if (model.arithmetic == Arithmetic::exact) continue;
+    const Format format = model.operands.front();
+    const Dots dots = hard_dots(model, format, format, model.group > 1 ? 40000 : 4000, 77);
+    const Codes expected = slow_words(find_slow_model(model.name), dots, ZeroRule::skip);
+    CHECK_FALSE(shows(model, dots, expected));
+    for (std::size_t i = 0; i < defects.size(); ++i) {
+      MmaModel defective = model;
+      if (!defects[i].change(defective)) continue;
+      INFO(model.name << " with " << defects[i].what);
+      CHECK(shows(defective, dots, expected));
+      ++changed[i];
+    }
+  }
+  for (const int count : changed) CHECK(count > 0);
+}
+
+/// Dot products with the first and the last two of every four k exchanged.
+Dots exchanged_halves(Dots dots) {
+  for (Codes* codes : {&dots.a, &dots.b}) {
+    for (std::size_t k = 0; k < codes->size(); k += 4) {
+      std::swap((*codes)[k], (*codes)[k + 2]);
+      std::swap((*codes)[k + 1], (*codes)[k + 3]);
+    }
+  }
+  return dots;
+}
+
+bool is_fp8(const MmaModel& model) { return model.operands.data() == fp8_operands.data(); }
+bool is_narrow(const MmaModel& model) { return model.operands.front().bits() <= 8; }
+
+}  // namespace
+
+TEST_CASE("mma: every vector of MMA-Sim, under its own zero rule") {
+  std::size_t vectors = 0;
+  for (const RecordedDots& set : recorded().sets) {
+    REQUIRE_NO(differences(mma_words(set.model, set.dots, ZeroRule::mma_sim), set.d, set.name.c_str()));
+    vectors += set.d.size();
+  }
+  CHECK(vectors == 5282);
+}
+
+TEST_CASE("mma: every chain of MMA-Sim is a GEMM, fast and promoted every 128") {
+  Mismatches mismatches;
+  std::size_t chains = 0;
+  for_chains([&](const RecordedChains& set, const RecordedChain& v) {
+    const Elements left(v.dot.a, v.dot.format_a), right(v.dot.b, v.dot.format_b);
+    const Operands a = left.operands(1, v.dot.k), b = right.operands(1, v.dot.k);
+    float out = 0;
+    gemm(set.model, a, b, std::span(&out, 1));
+    mismatches.compare(v.dot.k, set.name, bits(out), v.fast, "fast");
+    gemm(set.model, a, b, std::span(&out, 1), {.promote_k = 128});
+    mismatches.compare(v.dot.k, set.name, bits(out), v.promoted, "promoted");
+    ++chains;
+  });
+  REQUIRE_NO(mismatches);
+  CHECK(chains == 270);
+}
+
+TEST_CASE("mma: FP8 with a float32 accumulator equals the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return is_fp8(m) && m.accumulator() == binary32; });
+}
+TEST_CASE("mma: FP8 with a float16 accumulator equals the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return is_fp8(m) && m.accumulator() == binary16; });
+}
+TEST_CASE("mma: FP8, FP6 and FP4 without scales equal the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return is_narrow(m) && !is_fp8(m) && !m.scales; });
+}
+TEST_CASE("mma: block-scaled FP8, FP6 and FP4 equal the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return m.scales.has_value(); });
+}
+TEST_CASE("mma: FP16 equals the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return m.operands.front() == binary16; });
+}
+TEST_CASE("mma: BF16 and TF32 equal the oracle") {
+  compare_with_oracle([](const MmaModel& m) { return !is_narrow(m) && m.operands.front() != binary16; });
+}
+
+TEST_CASE("mma: the library has the oracle's models, with its K and its operands") {
+  CHECK(models.size() == slow_models.size() + 1);
+  for (const SlowModel& slow : slow_models) {
+    const MmaModel& model = find_model(slow.name);
+    CHECK(model.k() == slow.k());
+    for (const NamedFormat& a : named_formats) {
+      const bool takes = std::ranges::find(model.operands, a.format) != model.operands.end();
+      CHECK(takes == slow_takes(slow.operands, a.format, a.format));
+    }
+  }
+}
+
+TEST_CASE("mma: a model with a defect differs from the oracle") {
+  every_defect_shows({
+      {"a fraction bit less", [](MmaModel& m) { return --m.fraction_bits, true; }},
+      {"a fraction bit more", [](MmaModel& m) { return ++m.fraction_bits, true; }},
+      {"another width of the result",
+       [](MmaModel& m) {
+         const bool has_another = m.accumulator() == binary32;
+         m.output = m.output == e8m13 ? binary32 : e8m13;
+         return has_another;
+       }},
+      {"a result bit less", [](MmaModel& m) { return --m.output.mantissa_bits, true; }},
+      {"one step for two",
+       [](MmaModel& m) {
+         m.products_per_step *= m.steps;
+         m.order = StepOrder::ascending;
+         return std::exchange(m.steps, 1) > 1;
+       }},
+      {"two steps for one",
+       [](MmaModel& m) {
+         m.products_per_step /= 2;
+         m.steps *= 2;
+         return m.steps == 2 && !m.scales;
+       }},
+      {"smaller groups", [](MmaModel& m) { return (m.group /= 2) > 0; }},
+      {"the first half of k before the second, by mma.sync on Hopper",
+       [](MmaModel& m) { return std::exchange(m.order, StepOrder::ascending) == StepOrder::pairs; }},
+      {"FP8's exponents, and c in the first step, by mma.sync on Hopper",
+       [](MmaModel& m) { return std::exchange(m.lowering, Lowering::native) == Lowering::fp16_add; }},
+  });
+}
+
+TEST_CASE("mma: the order of the halves of Hopper's mma.sync shows") {
+  for (const char* name :
+       {"hopper_mma_sync_fp8", "hopper_mma_sync_fp8_f16", "hopper_mma_sync_fp8_k16", "hopper_mma_sync_fp8_k16_f16"}) {
+    const MmaModel& model = find_model(name);
+    const Dots dots = hard_dots(model, e4m3, e5m2, 4000, 78);
+    const Codes expected = slow_words(find_slow_model(name), dots, ZeroRule::skip);
+    INFO(name << " with the last two of every four k first");
+    CHECK(shows(model, exchanged_halves(dots), expected));
+    CHECK_FALSE(shows(model, exchanged_halves(exchanged_halves(dots)), expected));
+  }
+}
+
+TEST_CASE("mma: TF32 rounds its operands to nearest, ties away from zero") {
+  constexpr std::size_t rows = 500, k = 8;
+  Random random(5000);
+  Dots rounded{.format_a = tf32, .format_b = tf32, .k = k};
+  std::vector<float> a, b;
+  for (std::size_t i = 0; i < rows * k; ++i) {
+    for (auto* side : {&a, &b}) {
+      std::uint32_t pattern = code_between(random, binary32, 110, 140, false);
+      if (random.one_in(3)) pattern = (pattern & 0xFFFFE000) | 0x1000;  // a tie
+      side->push_back(std::bit_cast<float>(pattern));
+      // Half a unit is added to the magnitude; a carry moves the exponent by itself.
+      (side == &a ? rounded.a : rounded.b).push_back((pattern + 0x1000) >> 13);
+    }
+  }
+  rounded.c.assign(rows, 0);
+  std::vector<float> out(rows);
+  mma(hopper_tf32, Operands::floats(a, rows, k), Operands::floats(b, rows, k), {}, std::span(out));
+  Codes words;
+  for (const float x : out) words.push_back(bits(x));
+  REQUIRE_NO(differences(words, slow_words(find_slow_model("hopper_tf32"), rounded, ZeroRule::skip), "tf32"));
+}
+
+TEST_CASE("mma: the zero rules part where a group of FP4 products is zero") {
+  // c = 1 against groups of zeros with scales of 2^40: counted, they leave c no bit above 2^5.
+  const auto word = [](const Codes& a, ZeroRule rule) {
+    const Dots dots{e2m1, e2m1, 64, a, Codes(64, 2), Scales(2, 127 + 20), Scales(2, 127 + 20), {0x3F800000}};
+    const Codes result = mma_words(blackwell_mxf4, dots, rule);
+    CHECK(result == slow_words(find_slow_model("blackwell_mxf4"), dots, rule));
+    return result.front();
+  };
+  const Codes zeros(64, 0);
+  Codes cancels(64, 0);
+  cancels[0] = 2, cancels[1] = 10;  // 1 - 1
+  CHECK(word(zeros, ZeroRule::skip) == 0);
+  CHECK(word(zeros, ZeroRule::mma_sim) == 0);
+  CHECK(word(zeros, ZeroRule::skip_empty_groups) == 0x3F800000);
+  CHECK(word(zeros, ZeroRule::skip_zero_groups) == 0x3F800000);
+  CHECK(word(cancels, ZeroRule::skip) == 0);
+  CHECK(word(cancels, ZeroRule::skip_empty_groups) == 0);
+  CHECK(word(cancels, ZeroRule::skip_zero_groups) == 0x3F800000);
+}
+
+TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
+  for (const MmaModel& model : models) {
+    const std::size_t k = model.arithmetic == Arithmetic::exact ? 48 : static_cast<std::size_t>(model.k());
+    const Format format = model.operands.front();
+    MmaModel any = model;
+    if (k == 48) any.products_per_step = 48;
+    Dots dots = hard_dots(any, format, format, 700, 3);
+    const Codes all = mma_words(model, dots, ZeroRule::skip);
+    for (const std::size_t row : {0U, 63U, 64U, 699U}) {
+      const auto part = [&](const auto& codes) {
+        const auto width = static_cast<std::ptrdiff_t>(codes.size() / dots.count());
+        const auto first = codes.begin() + static_cast<std::ptrdiff_t>(row) * width;
+        return std::remove_cvref_t<decltype(codes)>(first, first + width);
+      };
+      const Dots one{format,       format, k, part(dots.a), part(dots.b), part(dots.scale_a), part(dots.scale_b),
+                     {dots.c[row]}};
+      INFO(model.name << " row " << row);
+      CHECK(mma_words(model, one, ZeroRule::skip).front() == all[row]);
+    }
+  }
+  const std::vector<std::uint8_t> ones(64, 0x38);
+  const Operands two = Operands::codes(ones, e4m3, 2, 32);
+  std::vector<float> out(2);
+  mma(hopper_wgmma_fp8, two, two, {}, std::span(out));
+  CHECK(out == std::vector<float>{32, 32});
+  std::vector<Half> halves(2);
+  mma(hopper_wgmma_fp8_f16, two, two, {}, std::span(halves));
+  CHECK(halves[1].bits == 0x5000);
+  const Operands none = Operands::codes(std::span(ones).first(0), e4m3, 0, 5);
+  mma(exact, none, none, {}, std::span<float>());
+}
+
+TEST_CASE("mma: bad arguments are named") {
+  const std::vector<std::uint8_t> a(128);
+  const std::vector<std::uint16_t> wide(64);
+  const std::vector<float> f(64);
+  std::vector<float> out(2);
+  std::vector<Half> halves(2);
+  const auto run = [&](const MmaModel& model, const Operands& x, const Operands& y, std::size_t c, std::size_t n) {
+    mma(model, x, y, std::span(f).first(c), std::span(out).first(n));
+  };
+  const auto codes = [&](const Format& format, std::size_t rows, std::size_t depth, std::size_t scales = 0) {
+    const std::span<const std::uint8_t> all(a);
+    return Operands::codes(all.first(rows * depth), format, rows, depth, all.first(scales));
+  };
+  const Operands two = codes(e4m3, 2, 32);
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, codes(e4m3, 4, 16), 0, 2),
+                    "a and b must have the same shape, not (2, 32) and (4, 16)");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, two, 3, 2), "c must have 2 elements, one a row, not 3");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, two, 0, 1), "out must have 2 elements, one a row, not 1");
+  CHECK_THROWS_WITH(run(hopper_tf32, Operands::floats(f, 2, 32), Operands::floats(f, 2, 32), 0, 2),
+                    "K must be 8, one instruction of hopper_tf32, not 32");
+  CHECK_THROWS_WITH(run(ada_mma_fp8_k16, two, two, 0, 2), "K must be 16, one instruction of ada_mma_fp8_k16, not 32");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, codes(e8m0, 2, 32), 0, 2),
+                    "b is e8m0; hopper_wgmma_fp8 takes e4m3, e5m2");
+  CHECK_THROWS_WITH(run(rtx_blackwell_mma_fp8_k16, codes(e2m1, 2, 16), codes(e2m1, 2, 16), 0, 2),
+                    "a is e2m1; rtx_blackwell_mma_fp8_k16 takes e4m3, e5m2");
+  CHECK_THROWS_WITH(run(hopper_fp16, codes(binary16, 2, 16), codes(binary16, 2, 16), 0, 2),
+                    "a has elements of 1 bytes; those of float16 have 2");
+  CHECK_THROWS_WITH(run(hopper_tf32, Operands::codes(wide, tf32, 2, 8), Operands::codes(wide, tf32, 2, 8), 0, 2),
+                    "a has elements of 2 bytes; those of float32 have 4");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, Operands::codes(a, e4m3, 1, 32), Operands::codes(a, e4m3, 1, 32), 0, 1),
+                    "a has 128 elements, not 1 * 32");
+  CHECK_THROWS_WITH(run(blackwell_mxf8, two, codes(e4m3, 2, 32, 2), 0, 2),
+                    "scale_a must have 2 * 1 codes, one for every 32 of K, not 0");
+  CHECK_THROWS_WITH(run(blackwell_nvf4, codes(e2m1, 2, 64, 8), codes(e2m1, 2, 64, 4), 0, 2),
+                    "scale_b must have 2 * 4 codes, one for every 16 of K, not 4");
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, codes(e4m3, 2, 32, 2), two, 0, 2),
+                    "scale_a has 2 codes; hopper_wgmma_fp8 has no block scales");
+  CHECK_THROWS_WITH(run(ada_mma_fp8_f16, two, two, 0, 2),
+                    "c and out must be float16, the accumulator of ada_mma_fp8_f16, not float32");
+  CHECK_THROWS_WITH(mma(ada_mma_fp8, two, two, {}, std::span(halves)),
+                    "c and out must be float32, the accumulator of ada_mma_fp8, not float16");
+  CHECK_THROWS_WITH(find_model("h100"), ContainsSubstring("known: "));
+  CHECK_THROWS_WITH(find_zero_rule("x"),
+                    ContainsSubstring("known: skip, skip_empty_groups, skip_zero_groups, mma_sim"));
+}
+
+TEST_CASE("mma: a model explains itself") {
+  CHECK(
+      describe(hopper_mma_sync_fp8) ==
+      "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float32 accumulator: FP16 instructions; "
+      "K 32 in 2 steps (of every four k the first two, then the last two), 25 fraction bits kept, results of 23 bits, "
+      "c added at the end; takes e4m3, e5m2");
+  CHECK_THAT(describe(blackwell_nvf4), ContainsSubstring("summed exactly in groups of 16") &&
+                                           ContainsSubstring("takes e2m1 with scales ue4m3, one for 16"));
+  for (const MmaModel& model : models) CHECK_FALSE((model.source.empty() || model.evidence.empty()));
+}
+
+}  // namespace fp8lab::tests

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trace says is so: its words are those of mma() and gemm(), and its terms, exponents and sums are the slow
+// oracle's, held in exact rationals.
+#include "fp8lab/reference/tensor_core/trace.hpp"
+
+#include <cmath>
+
+#include "fp8lab/reference/gemm/gemm.hpp"
+#include "reference/rational.hpp"
+#include "reference/tensor_core/dots.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+/// The oracle's model under a zero rule of the library's.
+SlowModel under(SlowModel model, ZeroRule rule) {
+  switch (rule) {
+    case ZeroRule::skip: model.groups = model.group > 1 ? SlowGroups::all : SlowGroups::nonzero_sum; break;
+    case ZeroRule::skip_empty_groups: model.groups = SlowGroups::nonzero_product; break;
+    case ZeroRule::skip_zero_groups: model.groups = SlowGroups::nonzero_sum; break;
+    case ZeroRule::mma_sim: break;
+  }
+  return model;
+}
+
+/// One dot product of a batch, ready for both.
+struct One {
+  const MmaModel& model;
+  const Dots& dots;
+  std::size_t i;
+  Codes a, b;
+  Scales scale_a, scale_b;
+
+  One(const MmaModel& of, const Dots& all, std::size_t which) : model(of), dots(all), i(which) {
+    const auto row = [&](const auto& codes) {
+      const auto width = static_cast<std::ptrdiff_t>(codes.size() / dots.count());
+      const auto first = codes.begin() + static_cast<std::ptrdiff_t>(i) * width;
+      return std::remove_cvref_t<decltype(codes)>(first, first + width);
+    };
+    a = row(dots.a), b = row(dots.b), scale_a = row(dots.scale_a), scale_b = row(dots.scale_b);
+  }
+  [[nodiscard]] DotTrace trace(TraceOptions options) const {
+    const Elements left(a, dots.format_a), right(b, dots.format_b);
+    return trace_dot(model, left.operands(1, dots.k, scale_a), right.operands(1, dots.k, scale_b), options);
+  }
+};
+
+/// A finite term's value.
+Rational value_of(const SlowTerm& term) {
+  return Rational(slow_signed(term)) * power_of_two(term.exponent - term.width);
+}
+
+/// Whether a term of the trace says what the oracle knows of it.
+bool is_same(const TraceTerm& term, const SlowTerm& slow, bool counts) {
+  if (slow.is_nan()) return std::isnan(term.value) && !term.exponent;
+  if (slow.is_infinite()) return std::isinf(term.value) && std::signbit(term.value) == slow.negative && !term.exponent;
+  return term.exponent == (counts ? std::optional(slow.exponent) : std::nullopt) &&
+         rational(term.value) == value_of(slow);
+}
+
+/// Whether a product's factors are those that were given; `widened` by an instruction of FP16.
+bool is_given(const One& one, const TraceProduct& product) {
+  const SlowTerm a = slow_decode(one.a[product.k], one.dots.format_a);
+  const SlowTerm b = slow_decode(one.b[product.k], one.dots.format_b);
+  const auto same = [](double x, const SlowTerm& y) {
+    return y.is_nan() ? std::isnan(x) : y.is_infinite() ? std::isinf(x) : rational(x) == value_of(y);
+  };
+  const int shift = one.dots.format_a == tf32 ? 13 : 0;
+  return same(product.a, a) && same(product.b, b) && product.code_a == one.a[product.k] << shift &&
+         product.code_b == one.b[product.k] << shift;
+}
+
+/// Checks one step against the oracle's terms, of which the last is the accumulator.
+void check_step(const SlowModel& slow, SlowZeroRule zero, const One& one, int index, const TraceStep& step,
+                std::vector<std::string>& wrong) {
+  const auto check = [&](bool holds, const char* what) {
+    if (!holds) wrong.push_back(std::string(slow.name) + " dot " + std::to_string(one.i) + ": " + what);
+  };
+  std::vector<SlowTerm> terms =
+      slow_terms(slow, {one.a, one.dots.format_a, one.scale_a}, {one.b, one.dots.format_b, one.scale_b}, index);
+  terms.push_back(slow_accumulator(slow, step.before));
+  std::vector<const TraceTerm*> traced;
+  for (const TraceTerm& term : step.terms) traced.push_back(&term);
+  traced.push_back(&step.accumulator);
+  // 1. Term by term.
+  std::size_t next = 0;
+  std::vector<std::pair<const TraceTerm*, const SlowTerm*>> pairs;
+  std::optional<int> leading;
+  for (const SlowTerm& term : terms) {
+    const bool counts = zero == SlowZeroRule::mma_sim || !term.is_zero() || !term.counts_as_zero;
+    if (term.kind == SlowTerm::Kind::finite && counts) leading = std::max(leading, std::optional(term.exponent));
+    const bool is_accumulator = &term == &terms.back();
+    if (!is_accumulator && term.is_zero() && !counts) continue;
+    if (next == traced.size()) return check(false, "a term is missing");
+    check(is_same(*traced[next], term, counts), "a term");
+    pairs.emplace_back(traced[next++], &term);
+  }
+  check(next == traced.size(), "the number of terms");
+  for (const TraceTerm* term : traced) {
+    for (const TraceProduct& product : term->products) {
+      check(is_given(one, product), "a product's factors");
+      check(product.k / static_cast<std::size_t>(slow.group) == term->k / static_cast<std::size_t>(slow.group),
+            "a term's k");
+    }
+  }
+  // 2. NaN and infinity leave nothing to align, nor do terms of which none counts.
+  if (const auto special = slow_special(terms, slow_word(slow.output))) {
+    check(!step.exponent && !step.sum && step.after == *special, "a special step");
+    return;
+  }
+  if (!leading) return check(!step.exponent && step.after == 0, "a step of nothing");
+  // 3. The exponent, what is kept and cut, the sum, the word.
+  const int unit = *leading - slow.fraction_bits;
+  check(step.exponent == leading && step.unit == unit, "the alignment exponent");
+  cpp_int sum = 0;
+  for (const auto& [term, exact] : pairs) {
+    const cpp_int aligned = exact->is_zero() ? cpp_int(0) : slow_aligned(*exact, *leading, slow);
+    sum += aligned;
+    check(rational(term->kept) == Rational(aligned) * power_of_two(unit), "what is kept");
+    check(rational(term->kept) + rational(term->cut) == value_of(*exact), "kept and cut are not the product");
+    check(abs(rational(term->cut)) < power_of_two(unit), "more is cut than a unit");
+  }
+  check(step.sum && cpp_int(*step.sum) == sum, "the sum");
+  check(step.after == slow_output(sum, unit, slow.output), "the word");
+}
+
+/// Checks all steps of a trace of one instruction, and how they follow from one another.
+void check_trace(const SlowModel& slow, ZeroRule rule, const One& one, const DotTrace& trace,
+                 std::vector<std::string>& wrong) {
+  const SlowZeroRule zero = rule == ZeroRule::mma_sim ? SlowZeroRule::mma_sim : SlowZeroRule::skip;
+  const std::uint32_t c = one.dots.c[one.i];
+  const TraceInstruction& instruction = trace.instructions.front();
+  const auto check = [&](bool holds, const char* what) {
+    if (!holds) wrong.push_back(std::string(slow.name) + " dot " + std::to_string(one.i) + ": " + what);
+  };
+  check(trace.instructions.size() == 1 && instruction.products == one.dots.k, "one instruction");
+  check(std::cmp_equal(instruction.steps.size(), slow.steps), "the number of steps");
+  std::uint32_t word = slow.lowered ? 0 : c;
+  for (std::size_t i = 0; i < instruction.steps.size(); ++i) {
+    check(instruction.steps[i].before == word, "the word before a step");
+    check_step(under(slow, rule), zero, one, static_cast<int>(i), instruction.steps[i], wrong);
+    word = instruction.steps[i].after;
+  }
+  check(instruction.added == (slow.lowered ? std::optional(c) : std::nullopt), "the addition of c");
+  if (slow.lowered) word = slow_add(word, c, slow_word(slow.output));
+  check(instruction.result == word && trace.word == word && !instruction.promoted, "the result");
+}
+
+/// Deep operands of a model: two instructions and a part, or two and a block of scales.
+Dots deep_dots(const MmaModel& model, std::size_t count) {
+  MmaModel whole = model;
+  const int part = model.scales ? model.scales->block : model.k() / 2 + 1;
+  whole.products_per_step = model.arithmetic == Arithmetic::exact ? 50 : 2 * model.k() + part;
+  whole.steps = 1;
+  return hard_dots(whole, model.operands.back(), model.operands.front(), count, 31);
+}
+
+float gemm_of(const One& one, const TraceOptions& options) {
+  const Elements left(one.a, one.dots.format_a), right(one.b, one.dots.format_b);
+  float out = 0;
+  gemm(one.model, left.operands(1, one.dots.k, one.scale_a), right.operands(1, one.dots.k, one.scale_b),
+       std::span(&out, 1), {.promote_k = options.promote_k, .zero_rule = options.zero_rule});
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("trace: every statement of it is the oracle's, for every model, format and zero rule") {
+  std::vector<std::string> wrong;
+  std::size_t steps = 0;
+  for (const MmaModel& model : models) {
+    if (model.arithmetic == Arithmetic::exact) continue;
+    const SlowModel& slow = find_slow_model(model.name);
+    for (const Format& a : model.operands) {
+      for (const ZeroRule rule : rules_of(model)) {
+        const Dots dots = hard_dots(model, a, model.operands.front(), sanitized ? 8 : 80, 5);
+        const Codes words = mma_words(model, dots, rule);
+        for (std::size_t i = 0; i < dots.count(); ++i) {
+          const One one(model, dots, i);
+          const DotTrace trace = one.trace({.c = dots.c[i], .zero_rule = rule});
+          if (trace.word != words[i]) wrong.push_back(std::string(model.name) + ": not the word of mma");
+          check_trace(slow, rule, one, trace, wrong);
+          steps += trace.instructions.front().steps.size();
+        }
+      }
+    }
+  }
+  INFO(wrong.size() << " wrong, first: " << (wrong.empty() ? "" : wrong.front()));
+  CHECK(wrong.empty());
+  CHECK(steps > 1000);
+}
+
+TEST_CASE("trace: the result is gemm's, of any K, fast and promoted, for every model") {
+  for (const MmaModel& model : models) {
+    const Dots dots = deep_dots(model, sanitized ? 16 : 200);
+    Mismatches wrong;
+    for (std::size_t i = 0; i < dots.count(); ++i) {
+      const One one(model, dots, i);
+      for (const ZeroRule rule : {ZeroRule::skip, ZeroRule::mma_sim}) {
+        for (const int promote_k : {0, model.k(), 2 * model.k()}) {
+          const TraceOptions options{.zero_rule = rule, .promote_k = promote_k};
+          const DotTrace trace = one.trace(options);
+          wrong.compare(i, promote_k, bits(trace.value()), bits(gemm_of(one, options)), model.name.data());
+          const bool chained = trace.instructions.size() == (model.k() == 0 ? 1U : 3U);
+          wrong.compare(i, promote_k, chained ? 1 : 0, 1, "instructions");
+        }
+      }
+    }
+    REQUIRE_NO(wrong);
+  }
+}
+
+TEST_CASE("trace: exact keeps everything, and rounds the sum once") {
+  const Dots dots = deep_dots(exact, 200);
+  for (std::size_t i = 0; i < dots.count(); ++i) {
+    const One one(exact, dots, i);
+    const DotTrace trace = one.trace({});
+    const TraceStep& step = trace.instructions.front().steps.front();
+    CHECK_FALSE((step.exponent || step.sum));
+    if (std::ranges::any_of(step.terms, &TraceTerm::is_special)) continue;
+    Rational sum = 0;
+    for (const TraceTerm& term : step.terms) {
+      sum += rational(term.products.front().a) * rational(term.products.front().b);
+      CHECK((term.kept == term.value && term.cut == 0));
+    }
+    CHECK(bits(trace.value()) == bits(nearest_float(sum)));
+  }
+}
+
+TEST_CASE("trace: wrong arguments are named") {
+  const std::vector<std::uint8_t> codes(64, 0x38);
+  const auto row = [&](std::size_t rows, std::size_t depth) {
+    return Operands::codes(std::span(codes).first(rows * depth), e4m3, rows, depth);
+  };
+  CHECK_THROWS_WITH(trace_dot(hopper_wgmma_fp8, row(2, 32), row(1, 32)), "a must be one row, not 2");
+  CHECK_THROWS_WITH(trace_dot(hopper_wgmma_fp8, row(1, 32), row(0, 32)), "b must be one row, not 0");
+  CHECK_THROWS_WITH(trace_dot(hopper_wgmma_fp8, row(1, 0), row(1, 0)), "K must be at least 1, not 0");
+  CHECK_THROWS_WITH(trace_dot(hopper_wgmma_fp8, row(1, 32), row(1, 31)), "a and b must have the same K, not 32 and 31");
+  CHECK_THROWS_WITH(trace_dot(ada_mma_fp8_f16, row(1, 32), row(1, 32), {.c = 0x10000}),
+                    "c must be a word of float16, the accumulator of ada_mma_fp8_f16");
+  CHECK_THROWS_WITH(trace_dot(hopper_wgmma_fp8, row(1, 32), row(1, 32), {.promote_k = 48}),
+                    ContainsSubstring("promote_k must be a multiple of 32"));
+  CHECK_THROWS_WITH(trace_dot(hopper_fp16, row(1, 32), row(1, 32)), ContainsSubstring("hopper_fp16 takes float16"));
+  CHECK_THROWS_WITH(trace_dot(blackwell_mxf8, row(1, 32), row(1, 32)), ContainsSubstring("scale_a must have 1 * 1"));
+}
+
+}  // namespace fp8lab::tests
