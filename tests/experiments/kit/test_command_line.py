@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all commands share: their help and lists, bad options, what cannot be written, the user's locale."""
+
+import os
+import subprocess
+
+import pytest
+from command import PROGRAM, files_in, prints, prints_nothing, refuses, run
+
+SMALL = "primer --rows 32 --in-features 64 --out-features 48"
+
+
+def test_the_version_is_one_line():
+    prints("--version", r"^fp8lab \d+\.\d+\.\d+\n$")
+
+
+def test_help_names_the_commands():
+    prints("--help", "primer")
+
+
+def test_help_of_a_command_names_the_exit_status():
+    prints("primer --help", "Exit status")
+
+
+def test_quiet_prints_nothing():
+    prints_nothing(f"{SMALL} --quiet")
+
+
+LISTS = {
+    "formats": r"^e4m3\n[^\n]*largest 448[^\n]*\n    8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits\n",
+    "profiles": r"e8m0_deepgemm\n    rounds upward; [^\n]*\n    Source: DeepGEMM",
+    "models": r"hopper_wgmma_fp8\n[^\n]*\n    Source: [^\n]*\n    Evidence: ",
+    "delayed-versions": r"te_1_7\n[^\n]*\n    Source: NVIDIA/TransformerEngine",
+    "recipes": r"te_mxfp8\n    e4m3, an E8M0 scale for 1 x 32: [^\n]*\n    Source: ",
+    "distributions": r"student_t\n",
+    "targets": r"scalar\n$",
+}
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_a_list_explains_its_entries(command):
+    prints(command, LISTS[command])
+
+
+def test_an_unknown_command_is_told_the_known_ones():
+    commands = "primer, cast, accumulate, double-rounding, dot, scaling, delayed, transpose, verify"
+    lists = "formats, profiles, models, recipes, delayed-versions, distributions, targets"
+    refuses("prime", f"unknown command 'prime'; known: {commands}, {lists}")
+
+
+REFUSED = {
+    "": "A subcommand is required.*",
+    "-x": "unknown option '-x'.*",
+    "primer --no-such-option": "",
+    "primer --rows 010x": "'010x' is no whole number.*",
+    "primer --rows=": "--rows.*missing.*",
+    "primer --out=": "--out.*missing.*",
+    "primer --out-features 99999999999999999999": r"is not from -2.63 to 2.63 - 1.*",
+    "primer --seed -1": "--seed: .-1. is not from 0 to 2.64 - 1.*",
+    "primer --scale-x 1e400": "--scale-x: .1e400. is out of range.*",
+    "cast --size 1.5": "--size: '1.5' is no whole number.*",
+    "cast --out --quiet": "--out: a value must follow, and '--quiet' is an option.*",
+    "cast --formats=": "--formats.*missing.*",
+    "cast --formats e4m3,,e5m2": "--formats must be a list without empty entries.*",
+    "cast --formats e4m3,e5m2,e4m3": "--formats must have each entry once, and has 'e4m3' twice",
+    "verify": "subcommand is required.*",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_bad_option_is_named_in_one_line(line):
+    refuses(line, REFUSED[line])
+
+
+def test_an_argument_of_two_lines_is_told_in_one():
+    refuses(["primer", "--mma", "a\nb"], r"unknown model for the FP8 product 'a.x0ab'.*")
+
+
+def test_whole_numbers_may_have_leading_zeros_and_exponents():
+    prints("primer --rows 0016 --in-features 16 --out-features 16", ": 16 x 16 inputs")
+    prints("cast --size 1e3", "^Casting 1000 float32")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize("line", ["--version", "--help", SMALL])
+def test_a_full_stdout_is_an_error(line):
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is not built")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(PROGRAM), *line.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fp8lab: ") and "cannot write to stdout" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_locale_of_the_user_changes_no_number(tmp_path):
+    # The C locale takes its place where there is no German one.
+    prints_nothing(f"{SMALL} --quiet --out {tmp_path}/usual")
+    assert run(f"{SMALL} --quiet --out {tmp_path}/german", LC_ALL="de_DE.UTF-8").returncode == 0
+    tables = [name for name in files_in(tmp_path / "usual") if name.endswith(".csv")]
+    assert tables
+    for name in tables:
+        assert (tmp_path / "german" / name).read_bytes() == (tmp_path / "usual" / name).read_bytes(), name

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+from command import (
+    files_in,
+    keeps_the_old_result,
+    leaves_nothing_when_stopped,
+    prints,
+    prints_nothing,
+    refuses,
+    refuses_a_file_as_directory,
+    takes_long,
+)
+
+SMALL = "transpose --rows 64 --columns 64"
+
+
+@pytest.mark.parametrize("side", [pytest.param(1024, marks=takes_long), 128])
+def test_it_measures_all_recipes_and_writes_a_file_per_histogram(tmp_path, side):
+    title = f"{side} x {side} float32 values drawn with seed 1 from normal\n"
+    shown = rf"{title}.* 8 te_block_128x128 +0 +0 .*#5 original    #5 requant."
+    prints(f"transpose --rows {side} --columns {side} --out {tmp_path}/transpose", shown)
+    assert len(files_in(tmp_path / "transpose")) == 52
+    written = json.loads((tmp_path / "transpose" / "transpose.json").read_text())
+    assert written["recipes"][9]["counts"]["values_differ"] == 0
+    if side == 1024:  # smaller matrices lose something else
+        assert abs(written["recipes"][5]["loss_db"]) < 1e-9
+        assert 2.9 <= written["recipes"][6]["loss_db"] < 3.1
+
+
+def test_quiet_prints_nothing():
+    prints_nothing("transpose --quiet --rows 32 --columns 64 --recipes te_mxfp8")
+
+
+def test_outliers_are_told_in_the_title():
+    line = f"{SMALL} --distribution laplace --outlier-rows 4,64 --outlier-columns 1,0.5 --recipes te_nvfp4"
+    prints(line, r"from laplace, 4 rows times 64, 1 columns times 0.5\n")
+
+
+REFUSED = {
+    "--recipes te_nvfp4,mxfp8": "unknown recipe 'mxfp8'; known: te_mxfp8, .*",
+    "--recipes te_mxfp8,te_mxfp8": "--recipes must have each entry once, and has 'te_mxfp8' twice",
+    "--recipes te_nvfp4_rht": "te_nvfp4_rht turns columnwise values.*",
+    "--columns 100": "te_mxfp8: columns must be a multiple of 32, .*not 100 .nearest: 96 or 128.",
+    "--rows 100": "te_mxfp8: rows must be a multiple of 32, .*not 100 .nearest: 96 or 128.",
+    "--rows 0": "rows and columns must be 1 or more, not 0 and 1024",
+    "--rows 1048576": "a matrix must have from 1 to 2.27 elements, not 1048576 x 1024",
+    "--rows 1e3": "rows must be a multiple of 32.*not 1000.*",
+    "--outlier-rows 4": "--outlier-rows: '4' is not two numbers, COUNT,FACTOR",
+    "--rows 64 --columns 64 --outlier-rows 65,2": "outlier_rows must be from 0 to 64 of them, not 65",
+    "--outlier-columns 1,inf": "the factor of outlier_columns must be positive and finite in float32, not inf",
+    "--file no-such-file": "cannot read .*",
+    "--file x --rows 3": "--file excludes --rows.*",
+    "--tensor x": "--tensor.*--file.*",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_it_refuses(options):
+    refuses(f"transpose {options}", REFUSED[options])
+
+
+def test_it_refuses_a_file_as_directory(tmp_path):
+    refuses_a_file_as_directory(SMALL + " --recipes te_mxfp8", tmp_path)
+
+
+def test_a_run_that_cannot_write_keeps_the_old_result(tmp_path):
+    keeps_the_old_result(SMALL + " --recipes te_mxfp8", "01_te_mxfp8_error_original.csv", tmp_path)
+
+
+def test_a_stopped_run_leaves_nothing(tmp_path):
+    leaves_nothing_when_stopped("transpose --rows 8192 --columns 8192", tmp_path)
