@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "history.hpp"
@@ -167,6 +168,21 @@ void bind_quantized(py::module_& module) {
                                const auto* given = std::get_if<GivenScale>(&q.recipe);
                                return given == nullptr ? 1.0F : given->scale;
                              })
+      .def_property_readonly("tile",
+                             [](const Quantized& q) {
+                               const TileShape tile = tile_shape(q);
+                               return std::pair(tile.rows, tile.columns);
+                             })
+      .def_property_readonly("scale_format", [](const Quantized& q) { return format_name(scale_format_of(q.recipe)); })
+      .def_property_readonly("factor", &tensor_factor)
+      .def("tile_scales_inv",
+           [](const Quantized& q) {
+             const TileShape tile = tile_shape(q);
+             const std::vector<float> scales = tile_scales_inv(q);
+             const std::size_t across = (q.columns + tile.columns - 1) / tile.columns;
+             return py::array_t<float>({scales.size() / across, across}, scales.data());
+           })
+      .def("scale_inv_at", &scale_inv_at, py::arg("row"), py::arg("column"))
       .def_readonly("transposed", &Quantized::transposed)
       .def_readonly("amax", &Quantized::amax)
       .def_property_readonly("codes",

@@ -333,6 +333,34 @@ class Quantized:
         """Of the tensor, where its scales depend on it, now or later (JustInTime, NvFp4, Delayed); else 0."""
         return self._core.amax
 
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of the tensor that share a scale; the last tile of a row or column may have fewer."""
+        return self._core.tile
+
+    @property
+    def scale_format(self) -> str:
+        """The format of the stored scales: ``float32``, ``e8m0``, or ``ue4m3`` for NVFP4."""
+        return self._core.scale_format
+
+    @property
+    def factor(self) -> float | None:
+        """What the elements were multiplied with, where the whole tensor has one scale; otherwise None."""
+        return self._core.factor
+
+    def tile_scales_inv(self) -> Array:
+        """What ``dequantize`` multiplies the codes of each tile with: float32, (tiles down, tiles across) of the tensor.
+
+        The scale's value; for NVFP4 fl(fl(scale * amax) * fl(1 / 2688)), which has the tensor's scale in it. Tiles are
+        those of the tensor, whatever the layout of the scales.
+        """
+        return self._core.tile_scales_inv()
+
+    def scale_inv_at(self, row: int, column: int) -> float:
+        """What ``dequantize`` multiplies the code of that element of the tensor with. ValueError where there is none."""
+        last = (self.shape[0] - 1, self.shape[1] - 1)
+        return self._core.scale_inv_at(check_int(row, "row", 0, last[0]), check_int(column, "column", 0, last[1]))
+
     def scales(self, layout: str = "compact") -> Array:
         """The scales in a layout.
 

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <variant>
 #include <vector>
+
+#include "fp8lab/reference/scaling/facts.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -13,15 +14,8 @@ namespace {
 /// Entries of the scales along the rows of the tensor.
 std::size_t scales_along_rows(const Quantized& q) { return q.transposed ? q.scale_columns : q.scale_rows; }
 
-/// Rows that share their scales; all of them where there is one scale for all.
-std::size_t rows_a_scale(const Quantized& q) {
-  const std::size_t count = scales_along_rows(q);
-  if (count == 1) return q.rows;
-  if (const auto* block = std::get_if<Block>(&q.recipe)) {
-    return q.direction == Direction::rowwise ? block->rows : block->columns;  // the last may have fewer
-  }
-  return q.rows / count;
-}
+/// Rows that an entry of the scales is for; all of them where there is one scale for all.
+std::size_t rows_a_scale(const Quantized& q) { return scales_along_rows(q) == q.rows ? 1 : tile_shape(q).rows; }
 
 /// Copies columns [first, first + count) of every row of `from`, which has `width`.
 template <typename Values>

@@ -18,8 +18,8 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
-#include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "kit/band.hpp"
 #include "kit/chosen.hpp"
 #include "kit/lists.hpp"
@@ -30,61 +30,16 @@ namespace {
 
 constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
-bool is_stochastic(const Recipe& recipe) {
-  const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
-  return nvfp4 != nullptr && nvfp4->stochastic_rounding;
-}
+/// What the codes of each tile are multiplied with on dequantize.
+struct TileScales {
+  TileShape tile;
+  std::size_t across;  // tiles
+  std::vector<float> values;
 
-/// Elements of a row, and rows, that share a scale.
-struct BlockSize {
-  std::size_t rows;
-  std::size_t columns;
-};
-BlockSize block_size(const GivenScale& /*recipe*/, std::size_t rows, std::size_t columns) { return {rows, columns}; }
-BlockSize block_size(const JustInTime& recipe, std::size_t rows, std::size_t columns) {
-  return {recipe.axis == Axis::tensor ? rows : 1, columns};
-}
-BlockSize block_size(const MxBlock& recipe, std::size_t /*rows*/, std::size_t /*columns*/) {
-  return {recipe.enable_2d_quantization ? 32U : 1U, 32};
-}
-BlockSize block_size(const Block& recipe, std::size_t /*rows*/, std::size_t /*columns*/) {
-  return {recipe.rows, recipe.columns};
-}
-BlockSize block_size(const NvFp4& recipe, std::size_t /*rows*/, std::size_t /*columns*/) {
-  return {recipe.with_2d_quantization ? 16U : 1U, 16};
-}
-
-/// What the codes of each block are multiplied with on dequantize: (rows of blocks, blocks a row), row-major.
-struct BlockScales {
-  BlockSize size;
-  std::size_t per_row;
-  std::vector<double> values;
-
-  explicit BlockScales(const Quantized& q)
-      : size(std::visit([&](const auto& recipe) { return block_size(recipe, q.rows, q.columns); }, q.recipe)),
-        per_row((q.columns + size.columns - 1) / size.columns) {
-    // Of 2-D blocks of MX and NVFP4, every row of the block has its scale.
-    const std::size_t rows = (q.rows + size.rows - 1) / size.rows;
-    const std::size_t step = q.scale_rows == q.rows ? size.rows : 1;
-    for (std::size_t row = 0; row < rows; ++row) {
-      for (std::size_t i = 0; i < per_row; ++i) values.push_back(value(q, row * step * q.scale_columns + i));
-    }
-  }
+  explicit TileScales(const Quantized& q)
+      : tile(tile_shape(q)), across((q.columns + tile.columns - 1) / tile.columns), values(tile_scales_inv(q)) {}
   [[nodiscard]] std::size_t index(std::size_t row, std::size_t column) const {
-    return row / size.rows * per_row + column / size.columns;
-  }
-
- private:
-  static double value(const Quantized& q, std::size_t i) {
-    if (const auto* mx = std::get_if<MxBlock>(&q.recipe)) {
-      return static_cast<double>(e8m0_value(*mx, q.scale_codes[i]));
-    }
-    if (std::holds_alternative<NvFp4>(q.recipe)) {
-      // As NvFp4's record says.
-      const float d = decode(e4m3, q.scale_codes[i]);
-      return static_cast<double>((d * q.amax) * (1.0F / 2688.0F));
-    }
-    return static_cast<double>(q.scale_inv[i]);
+    return row / tile.rows * across + column / tile.columns;
   }
 };
 
@@ -106,7 +61,7 @@ struct Measured {
 };
 
 /// Adds rows from `row` on; the blocks among those of `scales` that are clipped go into `clipped`.
-void measure_band(const Quantized& band, std::size_t row, std::span<const float> x, const BlockScales& scales,
+void measure_band(const Quantized& band, std::size_t row, std::span<const float> x, const TileScales& scales,
                   std::vector<bool>& clipped, MeasuredScaling& into, Measured& measured) {
   // 1. What comes back, and the codes.
   std::vector<float> back(x.size());
@@ -123,7 +78,7 @@ void measure_band(const Quantized& band, std::size_t row, std::span<const float>
   for (std::size_t i = 0; i < x.size(); ++i) {
     checkpoint(i);
     const std::size_t block = scales.index(row + i / band.columns, i % band.columns);
-    const double scale_inv = scales.values[block];
+    const auto scale_inv = static_cast<double>(scales.values[block]);
     const auto value = static_cast<double>(x[i]);
     const auto result = static_cast<double>(back[i]);
     const double scaled = value / scale_inv;
@@ -142,7 +97,7 @@ void measure_band(const Quantized& band, std::size_t row, std::span<const float>
 
 void measure(const Quantized& q, std::span<const float> x, MeasuredScaling& into, Measured& measured) {
   constexpr std::size_t elements_a_band = std::size_t{1} << 18;
-  const BlockScales scales(q);
+  const TileScales scales(q);
   std::vector<bool> clipped(scales.values.size());
   const std::size_t most = rows_of_bands({&q}, elements_a_band);
   Quantized band;
@@ -177,27 +132,27 @@ class Runner {
       : delayed_(delayed),
         pass_(pass),
         history_(start_history(delayed)),
-        into_(empty(DelayedVariant{delayed, pass}.name(), describe(delayed), format_of_pass(delayed, pass))) {
+        into_(empty(DelayedVariant{delayed, pass}.name(), describe(delayed), format_of(delayed, pass))) {
     into_.source = delayed.version.source;
   }
 
-  void run(std::span<const float> x, std::size_t rows, std::size_t columns, float amax) {
-    Measured measured;
+  void run(std::span<const float> x, std::size_t rows, std::size_t columns) {
+    Quantized q;
     if (delayed_) {
-      run_delayed_step(*delayed_, x, rows, columns, amax, measured);
+      // The cast uses the scale of the steps before, and leaves its amax for those after it.
+      quantize(x, rows, columns, *delayed_, pass_, history_, Direction::rowwise, q);
+      update_scale(*delayed_, pass_, history_);
     } else {
-      const Quantized q = quantize(x, rows, columns, recipe_);
-      if (q.scale_inv.size() == 1) measured.step.scale = scale_used(amax);
-      measure(q, x, into_, measured);
+      quantize(x, rows, columns, recipe_, Direction::rowwise, q);
     }
+    Measured measured;
+    if (const std::optional<float> scale = tensor_factor(q)) measured.step.scale = static_cast<double>(*scale);
+    measure(q, x, into_, measured);
     finish(x.size(), measured);
   }
   [[nodiscard]] MeasuredScaling& result() { return into_; }
 
  private:
-  static Format format_of_pass(const Delayed& delayed, Pass pass) {
-    return delayed.fp8_format == Fp8Format::hybrid && pass == Pass::backward ? e5m2 : e4m3;
-  }
   static MeasuredScaling empty(std::string name, std::string description, const Format& format) {
     return {.name = std::move(name),
             .description = std::move(description),
@@ -207,28 +162,6 @@ class Runner {
             .totals = {},
             .relative_error = Histogram(BinadeBins{-40, 20}),
             .ulp_error = Histogram(LinearBins{-1, 1, 64})};
-  }
-  /// Of a recipe with one scale: what the tensor is multiplied with.
-  [[nodiscard]] double scale_used(float amax) const { return static_cast<double>(tile_scale(recipe_, amax).factor); }
-  void run_delayed_step(const Delayed& delayed, std::span<const float> x, std::size_t rows, std::size_t columns,
-                        float amax, Measured& measured) {
-    // The cast uses the scale of the steps before, and leaves its amax for those after it.
-    record_amax(delayed, pass_, history_, amax);
-    const float scale = history_.scale;
-    measured.step.scale = static_cast<double>(scale);
-    update_scale(delayed, pass_, history_);
-    if (!(scale > 0) || std::isinf(scale) || std::isinf(1 / scale)) return lose(x, measured);
-    measure(quantize(x, rows, columns, GivenScale{into_.format, scale}), x, into_, measured);
-  }
-  /// A scale without an inverse: nothing that was finite comes back so.
-  void lose(std::span<const float> x, Measured& measured) {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      checkpoint(i);
-      measured.totals.add(no_number, static_cast<double>(x[i]));
-      into_.relative_error.add(no_number);
-      into_.ulp_error.add(no_number);
-    }
-    ++into_.blocks;
   }
   void finish(std::size_t size, Measured& measured) {
     const ErrorTotals& totals = measured.totals;
@@ -333,7 +266,7 @@ ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& pro
     result.amaxes.push_back(static_cast<double>(amax));
     try {
       parallel_for(runners.size(), arguments.threads, [&](std::size_t first, std::size_t last) {
-        for (std::size_t i = first; i < last; ++i) runners[i].run(x, stream.rows(step), stream.columns(step), amax);
+        for (std::size_t i = first; i < last; ++i) runners[i].run(x, stream.rows(step), stream.columns(step));
       });
     } catch (const std::invalid_argument& error) {
       refuse(stream.called(step), error.what());

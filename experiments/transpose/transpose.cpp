@@ -14,6 +14,7 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "kit/band.hpp"
 #include "kit/lists.hpp"
@@ -31,10 +32,10 @@ void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   check_filled_list("recipes", names);
   for (const ChosenRecipe& one : recipes) {
     check_recipe(one.recipe);
+    if (is_stochastic(one.recipe)) refuse(one.name, " needs random bits, which this experiment does not draw");
     const auto* nvfp4 = std::get_if<NvFp4>(&one.recipe);
-    if (nvfp4 == nullptr) continue;
-    if (nvfp4->stochastic_rounding) refuse(one.name, " needs random bits, which this experiment does not draw");
-    if (nvfp4->with_rht) refuse(one.name, " turns columnwise values, which then compare with nothing");
+    if (nvfp4 != nullptr && nvfp4->with_rht)
+      refuse(one.name, " turns columnwise values, which then compare with nothing");
   }
 }
 
@@ -47,16 +48,18 @@ struct Copy {
   Room<float> scales;  ///< what the element's code is multiplied with on dequantize
 };
 
-/// The scales of a band's elements: what they would be if all codes were the smallest normal number, over that, which
-/// is a power of two.
+/// The scales of a band's elements.
 void spread_scales(Copy& copy, int threads) {
-  const Format& format = copy.q.format;
-  const auto code = static_cast<std::uint8_t>(1U << static_cast<unsigned>(format.mantissa_bits));
-  const auto stored = static_cast<std::uint8_t>(format.bits() == 4 ? code * 0x11U : code);  // two a byte
-  std::ranges::fill(copy.band.codes, stored);
-  dequantize(copy.band, copy.scales, threads);
-  const float value = decode(format, code);
-  std::ranges::transform(copy.scales, copy.scales.begin(), [&](float x) { return x / value; });
+  const TileShape tile = tile_shape(copy.band);
+  const std::vector<float> scales = tile_scales_inv(copy.band);
+  const std::size_t columns = copy.band.columns;
+  const std::size_t across = (columns + tile.columns - 1) / tile.columns;
+  parallel_for(copy.band.rows, threads, [&](std::size_t first, std::size_t last) {
+    for (std::size_t row = first; row < last; ++row) {
+      const float* of_row = &scales[row / tile.rows * across];
+      for (std::size_t i = 0; i < columns; ++i) copy.scales[row * columns + i] = of_row[i / tile.columns];
+    }
+  });
 }
 
 /// Makes rows [first, first + rows) the band of a copy.

@@ -233,6 +233,8 @@ CASES = {
     "NvFp4": lambda _: _quantized(fp8lab.NvFp4(with_rht=True), "columnwise"),
     "Profile": lambda _: [fp8lab.Profile(rounding="upward"), *fp8lab.profiles()],
     "Quantized": lambda _: _quantized("te_nvfp4"),
+    "Quantized.scale_inv_at": lambda _: [q.scale_inv_at(3, 17) for q in _all_recipes()],
+    "Quantized.tile_scales_inv": lambda _: [(q.tile, q.scale_format, q.factor, q.tile_scales_inv()) for q in _all_recipes()],
     "Quantized.scales": lambda _: [_quantized("te_mxfp8").scales(layout) for layout in ("compact", "padded", "swizzled")],
     "__version__": lambda _: fp8lab.__version__,
     "absolute_error": lambda _: [fp8lab.absolute_error(NEAR[:512], TINY), fp8lab.absolute_error(TINY_DOUBLES[:512], TINY)],

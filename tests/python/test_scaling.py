@@ -144,6 +144,22 @@ def test_what_quantize_gives_feeds_the_tensor_core():
     assert fp8lab.errors(out, exact).sqnr_db > 80
 
 
+@pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
+@pytest.mark.parametrize("recipe", ["te_current_scaling", "torchao_rowwise", "te_mxfp8", "te_block_128x128", "te_nvfp4_2d"])
+def test_a_quantized_tells_its_tiles_and_what_multiplies_on_dequantize(recipe, direction):
+    x = np.linspace(-3, 5, 128 * 256, dtype=np.float32).reshape(128, 256)
+    q = fp8lab.quantize(x, recipe, direction=direction)
+    scales = np.kron(q.tile_scales_inv(), np.ones(q.tile, np.float32))[:128, :256]
+    codes = fp8lab.unpack_pairs(q.codes) if q.format == "e2m1" else q.codes
+    values = fp8lab.decode(codes.T if q.transposed else codes, q.format)
+    assert np.array_equal(values * scales, fp8lab.dequantize(q))
+    assert q.scale_inv_at(77, 131) == scales[77, 131]
+    assert q.scale_format == {"te_mxfp8": "e8m0", "te_nvfp4_2d": "ue4m3"}.get(recipe, "float32")
+    assert q.factor == (np.float32(448) / np.float32(5) if recipe == "te_current_scaling" else None)
+    with pytest.raises(ValueError, match="column must be from 0 to 255, not 256"):
+        q.scale_inv_at(0, 256)
+
+
 def test_scales_come_padded_and_swizzled_and_back():
     x = tensor(160, 288)
     q = fp8lab.quantize(x, "te_mxfp8")

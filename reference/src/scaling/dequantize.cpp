@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <stdexcept>
 #include <string>
 
 #include "fp8lab/formats/bulk.hpp"
-#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
-#include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "scaling/quantize_plan.hpp"
+#include "scaling/scale_values.hpp"
 
 namespace fp8lab {
 namespace {
@@ -25,13 +24,6 @@ void check_size(const char* what, std::size_t size, std::size_t wanted) {
   if (size == wanted) return;
   throw std::invalid_argument(std::string(what) + " must have " + std::to_string(wanted) + " elements, not " +
                               std::to_string(size));
-}
-
-/// The plan of a recipe by which nothing is scaled any more: a scale that delayed scaling gave may be infinite or NaN.
-QuantizePlan plan_of(const Quantized& q) {
-  Recipe recipe = q.recipe;
-  if (auto* given = std::get_if<GivenScale>(&recipe)) given->scale = 1;
-  return quantize_plan(recipe, q.direction, q.rows, q.columns);
 }
 
 void check_sizes(const Quantized& q, const QuantizePlan& plan) {
@@ -58,20 +50,7 @@ void check_sizes(const Quantized& q, const QuantizePlan& plan) {
 /// Codes of 4 bits fill their bytes.
 void check_widths(const Quantized& q, int threads) {
   if (q.format.bits() != 4) check_codes(q.format, q.codes, "codes", threads);
-  if (std::holds_alternative<NvFp4>(q.recipe)) check_codes(ue4m3, q.scale_codes, "scale_codes");
-}
-
-/// What the codes under a scale are multiplied with, by the scale's code, where scales have codes.
-std::array<float, 256> multipliers_of(const Quantized& q) {
-  std::array<float, 256> result{};
-  if (q.scale_codes.empty()) return result;
-  const auto* mx = std::get_if<MxBlock>(&q.recipe);
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    const auto code = static_cast<std::uint8_t>(i);
-    constexpr float factor = 1.0F / (6.0F * 448.0F);
-    result[i] = mx != nullptr ? e8m0_value(*mx, code) : decode(ue4m3, code) * q.amax * factor;
-  }
-  return result;
+  if (has_tensor_scale(q.recipe)) check_codes(ue4m3, q.scale_codes, "scale_codes");
 }
 
 /// Codes from `first` on, as they lie in memory, a byte each.
@@ -112,7 +91,7 @@ struct Lie {
 class Dequantizer {
  public:
   Dequantizer(const Quantized& q, const QuantizePlan& plan, const Lie& lie, std::span<float> out)
-      : q_(q), plan_(plan), lie_(lie), decoder_(q.format), multiplier_of_code_(multipliers_of(q)), out_(out) {}
+      : q_(q), plan_(plan), lie_(lie), decoder_(q.format), scales_(q), out_(out) {}
 
   /// The codes of a row from `column` to below `end`; a scale wider than a piece may end between them.
   void run(std::size_t row, std::size_t column, std::size_t end) {
@@ -140,7 +119,7 @@ class Dequantizer {
   std::span<const float> multipliers(std::size_t scale, std::size_t count) {
     if (q_.scale_codes.empty()) return std::span(q_.scale_inv).subspan(scale, count);
     multipliers_.resize(count);
-    for (std::size_t i = 0; i < count; ++i) multipliers_[i] = multiplier_of_code_[q_.scale_codes[scale + i]];
+    for (std::size_t i = 0; i < count; ++i) multipliers_[i] = scales_[scale + i];
     return multipliers_;
   }
 
@@ -148,7 +127,7 @@ class Dequantizer {
   const QuantizePlan& plan_;
   const Lie& lie_;
   TileDecoder decoder_;
-  std::array<float, 256> multiplier_of_code_;
+  ScaleValues scales_;
   std::span<float> out_;
   std::vector<float> multipliers_;
   std::vector<float> values_;

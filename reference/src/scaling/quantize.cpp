@@ -20,6 +20,7 @@
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "scaling/cells.hpp"
 #include "scaling/hadamard.hpp"
@@ -219,8 +220,7 @@ void check_values(std::size_t size, std::size_t rows, std::size_t columns) {
 }
 
 void check_options(const Recipe& recipe, std::size_t codes, const QuantizeOptions& options) {
-  const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
-  const bool stochastic = nvfp4 != nullptr && nvfp4->stochastic_rounding;
+  const bool stochastic = is_stochastic(recipe);
   if (stochastic && !options.random) throw std::invalid_argument("stochastic_rounding needs random bits");
   if (!stochastic && options.random) throw std::invalid_argument("random bits are for stochastic_rounding only");
   if (options.random) check_random(e2m1, *options.random, codes);

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/reference/scaling/facts.hpp"
+
 namespace fp8lab {
 namespace {
 
@@ -26,29 +28,6 @@ void lay_out(QuantizePlan& plan, Direction direction, std::size_t rows, std::siz
   if (!whole) return;
   check_multiple("rows", rows, plan.tile_rows, "the recipe's block");
   check_multiple("columns", columns, plan.tile_columns, "the recipe's block");
-}
-
-CastPolicy policy_of(const Recipe& recipe) {
-  const CastPolicy clamped = find_profile("clamp_then_cast").policy;
-  if (const auto* one = std::get_if<JustInTime>(&recipe)) {
-    return one->rule == JustInTimeRule::torchao ? clamped : CastPolicy{};
-  }
-  if (const auto* one = std::get_if<Block>(&recipe)) {
-    switch (one->rule) {
-      case BlockRule::torchao: return clamped;
-      case BlockRule::deepgemm_cpu:
-      case BlockRule::deepgemm_cuda: return find_profile("torch_2_13").policy;
-      case BlockRule::te:
-      case BlockRule::deepseek_2024:
-      case BlockRule::deepseek_2025: return {};
-    }
-  }
-  // A block of torchao 0.18 with a NaN keeps the NaN's sign, but by rceil, where it is the product's of two.
-  const auto* mx = std::get_if<MxBlock>(&recipe);
-  if (mx != nullptr && mx->edges == E8m0Edges::torchao_0_18 && mx->rule != MxRule::rceil) return clamped;
-  const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
-  if (nvfp4 != nullptr && nvfp4->stochastic_rounding) return {.rounding = Rounding::stochastic};
-  return {};
 }
 
 /// Fills in what depends on the kind of recipe.
@@ -96,6 +75,29 @@ struct Planner {
 
 }  // namespace
 
+CastPolicy policy_of(const Recipe& recipe) {
+  const CastPolicy clamped = find_profile("clamp_then_cast").policy;
+  if (const auto* one = std::get_if<JustInTime>(&recipe)) {
+    return one->rule == JustInTimeRule::torchao ? clamped : CastPolicy{};
+  }
+  if (const auto* one = std::get_if<Block>(&recipe)) {
+    switch (one->rule) {
+      case BlockRule::torchao: return clamped;
+      case BlockRule::deepgemm_cpu:
+      case BlockRule::deepgemm_cuda: return find_profile("torch_2_13").policy;
+      case BlockRule::te:
+      case BlockRule::deepseek_2024:
+      case BlockRule::deepseek_2025: return {};
+    }
+  }
+  // A block of torchao 0.18 with a NaN keeps the NaN's sign, but by rceil, where it is the product's of two.
+  const auto* mx = std::get_if<MxBlock>(&recipe);
+  if (mx != nullptr && mx->edges == E8m0Edges::torchao_0_18 && mx->rule != MxRule::rceil) return clamped;
+  const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
+  if (nvfp4 != nullptr && nvfp4->stochastic_rounding) return {.rounding = Rounding::stochastic};
+  return {};
+}
+
 QuantizePlan quantize_plan(const Recipe& recipe, Direction direction, std::size_t rows, std::size_t columns) {
   check_recipe(recipe);
   const bool rowwise = direction == Direction::rowwise;
@@ -107,6 +109,12 @@ QuantizePlan quantize_plan(const Recipe& recipe, Direction direction, std::size_
     if (block != nullptr) check_multiple("columns of a block", block->columns, 2, "codes of 4 bits a byte");
   }
   return plan;
+}
+
+QuantizePlan plan_of(const Quantized& q) {
+  Recipe recipe = q.recipe;
+  if (auto* given = std::get_if<GivenScale>(&recipe)) given->scale = 1;
+  return quantize_plan(recipe, q.direction, q.rows, q.columns);
 }
 
 }  // namespace fp8lab

@@ -35,6 +35,10 @@ struct QuantizePlan {
 [[nodiscard]] QuantizePlan quantize_plan(const Recipe& recipe, Direction direction, std::size_t rows,
                                          std::size_t columns);
 
+/// The plan by which a Quantized was made. The scale that delayed scaling gave may be infinite, 0 or NaN: nothing is
+/// scaled with it any more.
+[[nodiscard]] QuantizePlan plan_of(const Quantized& q);
+
 [[nodiscard]] constexpr std::size_t blocks_of(std::size_t size, std::size_t block) {
   return size / block + (size % block == 0 ? 0 : 1);  // which no block is too large for
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the stored scales of a tensor multiply with on dequantize.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "fp8lab/reference/scaling/quantize.hpp"
+
+namespace fp8lab {
+
+class ScaleValues {
+ public:
+  explicit ScaleValues(const Quantized& q);
+
+  /// By the place of the scale in memory.
+  [[nodiscard]] float operator[](std::size_t i) const {
+    return has_codes_ ? of_code_[q_->scale_codes[i]] : q_->scale_inv[i];
+  }
+
+ private:
+  const Quantized* q_;
+  bool has_codes_;
+  std::array<float, 256> of_code_{};
+};
+
+}  // namespace fp8lab
