@@ -72,6 +72,7 @@ inline std::vector<NamedFormat> byte_formats() {
 }
 
 inline std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+inline float from_bits(std::uint32_t word) { return std::bit_cast<float>(word); }
 /// The same, of every NaN that of the quiet one.
 inline std::uint32_t word_of(float x) { return x == x ? bits(x) : 0x7FC00000U; }
 
