@@ -71,7 +71,7 @@ TEST_CASE("verify tensor-cores finds nothing wrong, on any target, nor in what M
   CHECK(result.sources.size() == 1);
   if (!arguments.models.empty()) return;
   const std::string summary = summary_of(result);
-  CHECK_THAT(summary, ContainsSubstring("targets    41 models"));
+  CHECK_THAT(summary, ContainsSubstring("targets    " + std::to_string(models.size()) + " models"));
   CHECK_THAT(summary, ContainsSubstring("vectors    16 models          5282 dot products           0 mismatches"));
   CHECK_THAT(summary, ContainsSubstring("chains      3 models           540 dot products           0 mismatches"));
   CHECK_THAT(summary, ContainsSubstring("verified"));

@@ -81,7 +81,7 @@ struct GemmProblem {
         dots.scale_a = part(scale_left, depth / block, row, k / block, step / block);
         dots.scale_b = part(scale_right, depth / block, column, k / block, step / block);
       }
-      dots.c = slow_words(find_slow_model(model.name), dots, ZeroRule::mma_sim);
+      dots.c = slow_words(slow_model_of(model), dots, ZeroRule::mma_sim);
     }
     return value(dots.c.front());
   }

@@ -10,7 +10,7 @@
 
 #include "kit/dots.hpp"
 #include "reference/tensor_core/mma_vectors.hpp"
-#include "reference/tensor_core/slow_mma.hpp"
+#include "reference/tensor_core/slow_models.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {

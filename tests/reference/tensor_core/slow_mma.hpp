@@ -11,7 +11,6 @@
 #include <boost/multiprecision/cpp_int.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -20,7 +19,6 @@
 #include <vector>
 
 #include "fp8lab/formats/format.hpp"
-#include "fp8lab/formats/named.hpp"
 
 namespace fp8lab::tests {
 
@@ -37,8 +35,6 @@ enum class SlowOutput : std::uint8_t { binary32, e8m13, binary16 };
 enum class SlowAlignment : std::uint8_t { toward_zero, floor, nearest_even };
 /// Which k a step takes: consecutive ones, or of every four the first two and then the last two (and the reverse).
 enum class SlowOrder : std::uint8_t { ascending, pairs, pairs_reversed };
-/// What operands an instruction takes (PTX ISA).
-enum class SlowOperands : std::uint8_t { fp8, fp8_fp6_fp4, fp4, fp16, bf16, tf32 };
 enum class SlowScale : std::uint8_t { none, ue8m0, ue4m3 };
 /// Which groups of products take part in the maximum exponent under `skip`: no row measured on a device decides.
 enum class SlowGroups : std::uint8_t {
@@ -50,7 +46,7 @@ enum class SlowGroups : std::uint8_t {
 /// One instruction: `steps` fused sums, each of the accumulator and `step_products` products.
 struct SlowModel {
   std::string_view name;
-  SlowOperands operands;
+  std::span<const Format> operands;  ///< what each factor may be
   int step_products;
   int steps;
   int fraction_bits;  ///< kept below the leading exponent
@@ -314,20 +310,8 @@ inline std::uint32_t slow_add(std::uint32_t x, std::uint32_t y, const Format& fo
   return slow_pack(sum, lowest - format.mantissa_bits, format, format.mantissa_bits, true);
 }
 
-inline bool slow_takes(SlowOperands operands, const Format& a, const Format& b) {
-  const auto among = [&](std::initializer_list<Format> formats) {
-    return std::find(formats.begin(), formats.end(), a) != formats.end() &&
-           std::find(formats.begin(), formats.end(), b) != formats.end();
-  };
-  switch (operands) {
-    case SlowOperands::fp8: return among({e4m3, e5m2});
-    case SlowOperands::fp8_fp6_fp4: return among({e4m3, e5m2, e2m3, e3m2, e2m1});
-    case SlowOperands::fp4: return among({e2m1});
-    case SlowOperands::fp16: return among({binary16});
-    case SlowOperands::bf16: return among({bfloat16});
-    case SlowOperands::tf32: return among({tf32});
-  }
-  return false;
+inline bool slow_takes(std::span<const Format> operands, const Format& a, const Format& b) {
+  return std::ranges::find(operands, a) != operands.end() && std::ranges::find(operands, b) != operands.end();
 }
 
 /// The k of step `step`'s product `i`.
@@ -411,65 +395,5 @@ inline std::uint32_t slow_mma(const SlowModel& model, std::span<const std::uint3
                               SlowZeroRule zero = SlowZeroRule::mma_sim) {
   return slow_mma(model, {a_codes, format_a, scale_a}, {b_codes, format_b, scale_b}, c_word, zero);
 }
-
-/// FP8 for which ptxas emits F2FP, two HMMA and FADD or HADD2.
-constexpr SlowModel slow_lowered(SlowModel model) {
-  model.lowered = true;
-  model.order = SlowOrder::pairs;
-  return model;
-}
-
-/// Every instruction by name: operands, products per step, steps, fraction bits, result, and of scaled ones the scales'
-/// format, their block, and the group of products summed before alignment. K is the largest the PTX instruction has.
-inline constexpr std::array slow_models{
-    // FP8 on Ada: two steps of 16, the accumulator converted after each. By wgmma on Hopper: one of 32.
-    SlowModel{"ada_mma_fp8", SlowOperands::fp8, 16, 2, 13, SlowOutput::e8m13},
-    SlowModel{"ada_mma_fp8_k16", SlowOperands::fp8, 16, 1, 13, SlowOutput::e8m13},
-    SlowModel{"ada_mma_fp8_f16", SlowOperands::fp8, 16, 2, 13, SlowOutput::binary16},
-    SlowModel{"ada_mma_fp8_k16_f16", SlowOperands::fp8, 16, 1, 13, SlowOutput::binary16},
-    SlowModel{"hopper_wgmma_fp8", SlowOperands::fp8, 32, 1, 13, SlowOutput::e8m13},
-    SlowModel{"hopper_wgmma_fp8_f16", SlowOperands::fp8, 32, 1, 13, SlowOutput::binary16},
-    // FP8 by mma.sync on Hopper and the data-centre Blackwell.
-    slow_lowered({"hopper_mma_sync_fp8", SlowOperands::fp8, 16, 2, 25, SlowOutput::binary32}),
-    slow_lowered({"hopper_mma_sync_fp8_k16", SlowOperands::fp8, 8, 2, 25, SlowOutput::binary32}),
-    slow_lowered({"hopper_mma_sync_fp8_f16", SlowOperands::fp8, 16, 2, 25, SlowOutput::binary16}),
-    slow_lowered({"hopper_mma_sync_fp8_k16_f16", SlowOperands::fp8, 8, 2, 25, SlowOutput::binary16}),
-    // FP8, FP6 and FP4 on Blackwell.
-    SlowModel{"blackwell_tcgen05_fp8", SlowOperands::fp8_fp6_fp4, 32, 1, 25, SlowOutput::binary32},
-    SlowModel{"blackwell_tcgen05_fp8_f16", SlowOperands::fp8_fp6_fp4, 32, 1, 25, SlowOutput::binary16},
-    SlowModel{"rtx_blackwell_mma_fp8", SlowOperands::fp8_fp6_fp4, 32, 1, 25, SlowOutput::binary32},
-    SlowModel{"rtx_blackwell_mma_fp8_f16", SlowOperands::fp8_fp6_fp4, 32, 1, 25, SlowOutput::binary16},
-    SlowModel{"rtx_blackwell_mma_fp8_k16", SlowOperands::fp8, 16, 1, 25, SlowOutput::binary32},
-    SlowModel{"rtx_blackwell_mma_fp8_k16_f16", SlowOperands::fp8, 16, 1, 25, SlowOutput::binary16},
-    SlowModel{"blackwell_mxf8", SlowOperands::fp8_fp6_fp4, 32, 1, 25, SlowOutput::binary32, SlowScale::ue8m0, 32, 1},
-    // FP4 with K = 64: four groups of 16 and the accumulator, whichever block the scales have.
-    SlowModel{"blackwell_mxf4", SlowOperands::fp4, 64, 1, 35, SlowOutput::binary32, SlowScale::ue8m0, 32, 16},
-    SlowModel{"blackwell_mxf4_block16", SlowOperands::fp4, 64, 1, 35, SlowOutput::binary32, SlowScale::ue8m0, 16, 16},
-    SlowModel{"blackwell_nvf4", SlowOperands::fp4, 64, 1, 35, SlowOutput::binary32, SlowScale::ue4m3, 16, 16},
-    // FP16, BF16 and TF32, of which a step takes 8 bytes a row on Volta, 16 from Turing to Ada, 32 since Hopper.
-    SlowModel{"volta_fp16", SlowOperands::fp16, 4, 1, 23, SlowOutput::binary32},
-    SlowModel{"volta_fp16_f16", SlowOperands::fp16, 4, 1, 23, SlowOutput::binary16},
-    SlowModel{"turing_fp16", SlowOperands::fp16, 8, 1, 24, SlowOutput::binary32},
-    SlowModel{"turing_fp16_f16", SlowOperands::fp16, 8, 1, 24, SlowOutput::binary16},
-    SlowModel{"ampere_fp16", SlowOperands::fp16, 8, 2, 24, SlowOutput::binary32},
-    SlowModel{"ampere_fp16_f16", SlowOperands::fp16, 8, 2, 24, SlowOutput::binary16},
-    SlowModel{"ampere_bf16", SlowOperands::bf16, 8, 2, 24, SlowOutput::binary32},
-    SlowModel{"ampere_tf32", SlowOperands::tf32, 4, 2, 24, SlowOutput::binary32},
-    SlowModel{"ada_fp16", SlowOperands::fp16, 8, 2, 24, SlowOutput::binary32},
-    SlowModel{"ada_fp16_f16", SlowOperands::fp16, 8, 2, 24, SlowOutput::binary16},
-    SlowModel{"ada_bf16", SlowOperands::bf16, 8, 2, 24, SlowOutput::binary32},
-    SlowModel{"ada_tf32", SlowOperands::tf32, 4, 2, 24, SlowOutput::binary32},
-    SlowModel{"hopper_fp16", SlowOperands::fp16, 16, 1, 25, SlowOutput::binary32},
-    SlowModel{"hopper_fp16_f16", SlowOperands::fp16, 16, 1, 25, SlowOutput::binary16},
-    SlowModel{"hopper_bf16", SlowOperands::bf16, 16, 1, 25, SlowOutput::binary32},
-    SlowModel{"hopper_tf32", SlowOperands::tf32, 8, 1, 25, SlowOutput::binary32},
-    SlowModel{"blackwell_fp16", SlowOperands::fp16, 16, 1, 25, SlowOutput::binary32},
-    SlowModel{"blackwell_fp16_f16", SlowOperands::fp16, 16, 1, 25, SlowOutput::binary16},
-    SlowModel{"blackwell_bf16", SlowOperands::bf16, 16, 1, 25, SlowOutput::binary32},
-    SlowModel{"blackwell_tf32", SlowOperands::tf32, 8, 1, 25, SlowOutput::binary32},
-};
-
-/// The model called `name`. Throws std::invalid_argument that lists the known names.
-inline const SlowModel& find_slow_model(std::string_view name) { return find_named(slow_models, "slow model", name); }
 
 }  // namespace fp8lab::tests

@@ -170,7 +170,7 @@ TEST_CASE("trace: every statement of it is the oracle's, for every model, format
   std::size_t steps = 0;
   for (const MmaModel& model : models) {
     if (model.arithmetic == Arithmetic::exact) continue;
-    const SlowModel& slow = find_slow_model(model.name);
+    const SlowModel slow = slow_model_of(model);
     for (const Format& a : model.operands) {
       for (const ZeroRule rule : rules_of(model)) {
         const Dots dots = hard_dots(model, a, model.operands.front(), sanitized ? 8 : 80, 5);
