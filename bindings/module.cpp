@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <new>
+#include <optional>
 #include <stdexcept>
 
 #include "fp8lab/formats/environment.hpp"
@@ -29,6 +30,16 @@ py::object call(const py::object& function, const py::tuple& positional, const p
 }
 
 }  // namespace
+
+MatrixView matrix_of(const py::array& x, const std::string& source) {
+  std::optional<MatrixView> matrix;
+  with_source(x, source, [&](auto values) {
+    if (values.data() != x.data()) throw std::invalid_argument("x must be C-contiguous");
+    matrix.emplace(values, static_cast<std::size_t>(x.shape(0)), static_cast<std::size_t>(x.shape(1)));
+  });
+  return *matrix;
+}
+
 }  // namespace fp8lab::bindings
 
 PYBIND11_MODULE(_core, module) {

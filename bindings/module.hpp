@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "fp8lab/formats/matrix_view.hpp"
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/unpack.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
@@ -74,6 +75,9 @@ void with_source(const py::array& x, const std::string& source, const Run& run) 
   if (source == "float16") return run(view_as<Half>(words));
   run(view_as<BFloat16>(words));
 }
+
+/// A view of a C-contiguous array of two dimensions, which must outlive it.
+MatrixView matrix_of(const py::array& x, const std::string& source);
 
 void bind_casts(py::module_& module);
 void bind_random(py::module_& module);

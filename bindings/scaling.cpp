@@ -119,13 +119,6 @@ QuantizeOptions options_of(const std::optional<OwnFormat>& input_type, bool amax
   return options;
 }
 
-/// Calls run(span) for float32, or bfloat16 as words.
-template <typename Run>
-void with_quantizable(const py::array& x, const std::string& source, const Run& run) {
-  if (source == "float32") return run(view(py::cast<Array<float>>(x)));
-  run(view_as<BFloat16>(py::cast<Array<std::uint16_t>>(x)));
-}
-
 template <typename Vector, typename T>
 void assign(Vector& to, const Array<T>& from) {
   const auto values = view(from);
@@ -211,15 +204,17 @@ void bind_scaling(py::module_& module) {
       [](const py::array& x, const std::string& source, const OpaqueRecipe& recipe, const std::string& direction,
          const std::optional<OwnFormat>& input_type, bool amax_before_rounding,
          const std::optional<Array<std::uint8_t>>& random_bits, int count, int threads) {
-        const auto rows = static_cast<std::size_t>(x.shape(0));
-        const auto columns = static_cast<std::size_t>(x.shape(1));
+        const MatrixView values = matrix_of(x, source);
         const QuantizeOptions options = options_of(input_type, amax_before_rounding, random_bits, count, threads);
         std::vector<Quantized> out(direction == "both" ? 2 : 1);
-        with_quantizable(x, source, [&](auto values) {
+        {
           const py::gil_scoped_release release;
-          if (direction == "both") return quantize_both(values, rows, columns, recipe.recipe, out[0], out[1], options);
-          quantize(values, rows, columns, recipe.recipe, find_direction(direction), out[0], options);
-        });
+          if (direction == "both") {
+            quantize_both(values, recipe.recipe, out[0], out[1], options);
+          } else {
+            quantize(values, recipe.recipe, find_direction(direction), out[0], options);
+          }
+        }
         return tuple_of(std::move(out));
       },
       py::arg("x"), py::arg("source"), py::arg("recipe"), py::arg("direction"), py::arg("input_type"),
@@ -228,18 +223,18 @@ void bind_scaling(py::module_& module) {
       "quantize_delayed",
       [](const py::array& x, const std::string& source, OwnedHistory& history, const std::string& direction,
          const std::optional<OwnFormat>& input_type, int threads) {
-        const auto rows = static_cast<std::size_t>(x.shape(0));
-        const auto columns = static_cast<std::size_t>(x.shape(1));
+        const MatrixView values = matrix_of(x, source);
         const QuantizeOptions options = options_of(input_type, false, std::nullopt, 0, threads);
         std::vector<Quantized> out(direction == "both" ? 2 : 1);
         OwnedHistory own = history;  // other threads may change it while the interpreter's lock is released
-        with_quantizable(x, source, [&](auto values) {
+        {
           const py::gil_scoped_release release;
           if (direction == "both") {
-            return quantize_both(values, rows, columns, own.recipe, own.pass, own.state, out[0], out[1], options);
+            quantize_both(values, own.recipe, own.pass, own.state, out[0], out[1], options);
+          } else {
+            quantize(values, own.recipe, own.pass, own.state, find_direction(direction), out[0], options);
           }
-          quantize(values, rows, columns, own.recipe, own.pass, own.state, find_direction(direction), out[0], options);
-        });
+        }
         history.state = std::move(own.state);
         return tuple_of(std::move(out));
       },

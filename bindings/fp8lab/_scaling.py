@@ -22,7 +22,6 @@ from fp8lab._arrays import (
     check_real,
     check_threads,
     contiguous,
-    copied,
     kind_of,
     named,
     output,
@@ -533,8 +532,6 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
     input_type = options["input_type"]
     if input_type is not None:
         input_type = check_choice(input_type, "input_type", ("float16", "bfloat16"))
-    if source == "float16":  # exactly; no scale of halves reaches the limit of its type
-        values, source = copied(values.view(np.float16), np.float32), "float32"
     rounds_to = None if input_type is None else _core.find_format(input_type)
     before = check_bool(options["amax_before_rounding"], "amax_before_rounding")
     bits = _random_bits(options["random_bits"])

@@ -140,10 +140,10 @@ class Runner {
     Quantized q;
     if (delayed_) {
       // The cast uses the scale of the steps before, and leaves its amax for those after it.
-      quantize(x, rows, columns, *delayed_, pass_, history_, Direction::rowwise, q);
+      quantize({x, rows, columns}, *delayed_, pass_, history_, Direction::rowwise, q);
       update_scale(*delayed_, pass_, history_);
     } else {
-      quantize(x, rows, columns, recipe_, Direction::rowwise, q);
+      quantize({x, rows, columns}, recipe_, Direction::rowwise, q);
     }
     Measured measured;
     if (const std::optional<float> scale = tensor_factor(q)) measured.step.scale = static_cast<double>(*scale);

@@ -6,10 +6,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/formats/widen.hpp"
 #include "kit/lists.hpp"
 
 namespace fp8lab::experiments {
@@ -174,11 +174,7 @@ Matrix matrix_from(const MatrixArray& array, int /*threads*/, const Progress& /*
 void Matrix::widen(std::size_t first, std::span<float> out) const {
   std::visit(
       [&]<typename T>(std::span<const T> all) {
-        std::ranges::transform(all.subspan(first, out.size()), out.begin(), [](T x) {
-          if constexpr (std::is_same_v<T, Half>) return decode(binary16, x.bits);
-          if constexpr (std::is_same_v<T, BFloat16>) return decode(bfloat16, x.bits);
-          if constexpr (std::is_same_v<T, float>) return x;
-        });
+        std::ranges::transform(all.subspan(first, out.size()), out.begin(), [](T x) { return widened(x); });
       },
       values);
 }

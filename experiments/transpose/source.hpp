@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "fp8lab/formats/matrix_view.hpp"
 #include "fp8lab/formats/memory.hpp"
 #include "transpose/transpose.hpp"
 
@@ -21,6 +22,10 @@ struct Matrix {
   std::variant<std::span<const float>, std::span<const BFloat16>, std::span<const Half>> values;  ///< as they are
   std::variant<Room<float>, Room<BFloat16>, Room<Half>> room;  ///< where they lie, unless held
 
+  /// What quantize() takes.
+  [[nodiscard]] MatrixView view() const {
+    return {std::visit([](auto all) { return MatrixView::Values(all); }, values), rows, columns};
+  }
   /// Elements first to first + out.size(), in float32.
   void widen(std::size_t first, std::span<float> out) const;
 

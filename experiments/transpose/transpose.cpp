@@ -76,24 +76,9 @@ struct Copies {
   Copy rowwise;
   Copy original;
   Copy requantized;
-  std::vector<float> room;  ///< for all elements in float32: halves widened, then what the rowwise copy gives back
+  std::vector<float> room;  ///< what the rowwise copy gives back, all of it
   std::vector<float> band;  ///< the matrix's own
 };
-
-/// Quantizes the matrix, or what `room` has of it where that is widened.
-void quantize_matrix(const Matrix& matrix, const Recipe& recipe, Direction direction, int threads, Copies& copies,
-                     Quantized& out) {
-  std::visit(
-      [&]<typename T>(std::span<const T> values) {
-        if constexpr (std::is_same_v<T, Half>) {
-          quantize(std::span<const float>(copies.room), matrix.rows, matrix.columns, recipe, direction, out,
-                   {.threads = threads});
-        } else {
-          quantize(values, matrix.rows, matrix.columns, recipe, direction, out, {.threads = threads});
-        }
-      },
-      matrix.values);
-}
 
 bool are_same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
@@ -208,18 +193,17 @@ template <typename Step>
 MeasuredTranspose measure_recipe(const ChosenRecipe& recipe, const Matrix& matrix, int threads, Copies& copies,
                                  const Step& step) {
   MeasuredTranspose measured(recipe);
-  if (matrix.type == ElementType::float16) matrix.widen(0, copies.room);
   try {
-    quantize_matrix(matrix, recipe.recipe, Direction::rowwise, threads, copies, copies.rowwise.q);
+    quantize(matrix.view(), recipe.recipe, Direction::rowwise, copies.rowwise.q, {.threads = threads});
     step(0.2);
-    quantize_matrix(matrix, recipe.recipe, Direction::columnwise, threads, copies, copies.original.q);
+    quantize(matrix.view(), recipe.recipe, Direction::columnwise, copies.original.q, {.threads = threads});
     step(0.4);
   } catch (const std::invalid_argument& error) {
     refuse(recipe.name, ": ", error.what());
   }
   dequantize(copies.rowwise.q, copies.room, threads);
-  quantize(std::span<const float>(copies.room), matrix.rows, matrix.columns, recipe.recipe, Direction::columnwise,
-           copies.requantized.q, {.threads = threads});
+  quantize({copies.room, matrix.rows, matrix.columns}, recipe.recipe, Direction::columnwise, copies.requantized.q,
+           {.threads = threads});
   step(0.6);
   measure_matrix(matrix, threads, copies, measured, [&](double share) { step(0.6 + 0.4 * share); });
   measured.counts.codes_differ = differing_codes(copies.original.q, copies.requantized.q);

@@ -44,8 +44,8 @@ struct MatrixArray {
   std::size_t rows;
   std::size_t columns;
 };
-/// Where the matrix comes from. Values are float32, or bfloat16 and quantized as such; halves are widened to float32,
-/// float64 is refused. A StoredTensor has two dimensions.
+/// Where the matrix comes from. Values are float32, bfloat16 or float16 and quantized as such; float64 is
+/// refused. A StoredTensor has two dimensions.
 using MatrixSource = std::variant<MatrixDraws, StoredTensor, MatrixArray>;
 
 /// The recipes that are compared where none is chosen: 1-D blocks with scales that are powers of two (MX, 1 x 128) and

@@ -113,28 +113,6 @@ struct GeneralEncoder {
   }
 };
 
-#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86  // smaller is better, and these have the instruction
-HWY_INLINE hn::Vec<Floats> Load(const Half* in) {
-  const hn::Rebind<hwy::float16_t, Floats> halves;
-  return hn::PromoteTo(Floats(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(in)));
-}
-#else
-HWY_INLINE hn::Vec<Floats> Load(const Half* in) {
-  // Highway's own promotion leaves infinities and NaNs open on targets without the instruction.
-  const Floats df;
-  const Words du;
-  const auto word = hn::PromoteTo(du, hn::LoadU(Shorts(), reinterpret_cast<const std::uint16_t*>(in)));
-  const auto magnitude = hn::And(word, hn::Set(du, 0x7FFFU));
-  const auto rebias = hn::Set(du, (127U - 15U) << 23);
-  const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), rebias);
-  const auto subnormal = hn::Mul(hn::ConvertTo(df, hn::BitCast(Integers(), magnitude)), hn::Set(df, 0x1p-24F));
-  const auto is_subnormal = hn::Lt(hn::BitCast(Integers(), magnitude), hn::Set(Integers(), 0x0400));
-  const auto is_special = hn::Gt(hn::BitCast(Integers(), magnitude), hn::Set(Integers(), 0x7BFF));
-  const auto finite = hn::IfThenElse(hn::RebindMask(df, is_subnormal), subnormal, hn::BitCast(df, normal));
-  const auto value = hn::IfThenElse(hn::RebindMask(df, is_special), hn::BitCast(df, hn::Add(normal, rebias)), finite);
-  return hn::BitCast(df, hn::Or(hn::BitCast(du, value), hn::ShiftLeft<16>(hn::AndNot(hn::Set(du, 0x7FFFU), word))));
-}
-#endif
 #if HWY_TARGET != HWY_SCALAR  // which has no lanes to bring together
 /// Codes of the elements that fill a vector of bytes.
 template <class Encoder, typename Source>

@@ -52,6 +52,7 @@ HWY_INLINE hn::Vec<Integers> MagnitudeButNan(hn::Vec<Floats> x) {
 
 // Magnitudes in the lanes that elements have in memory.
 HWY_INLINE hn::Vec<Integers> OwnMagnitude(const float* in) { return Magnitude(Load(in)); }
+HWY_INLINE hn::Vec<Integers> OwnMagnitude(const Half* in) { return Magnitude(Load(in)); }
 HWY_INLINE hn::Vec<Integers> AsFloats(hn::Vec<Integers> own) { return own; }
 #if HWY_TARGET != HWY_SCALAR
 /// bfloat16s are the upper halves of floats: two a lane.
@@ -290,6 +291,10 @@ HWY_ATTR AmaxSeen AddAmaxOfBFloats(const TileRows<BFloat16>& x, NanInAmax nan, s
                                    std::size_t amax_stride) {
   return AddAmax(x, nan, amaxes, amax_stride);
 }
+HWY_ATTR AmaxSeen AddAmaxOfHalves(const TileRows<Half>& x, NanInAmax nan, std::uint32_t* amaxes,
+                                  std::size_t amax_stride) {
+  return AddAmax(x, nan, amaxes, amax_stride);
+}
 
 template <TileOperation kOperation>
 HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> x, hn::Vec<Floats> factor) {
@@ -349,6 +354,10 @@ HWY_ATTR void ScaleTilesOfBFloats(const BFloat16* in, std::size_t count, std::si
                                   const float* factors, float* out) {
   ScaleTiles(in, count, tile, operation, factors, out);
 }
+HWY_ATTR void ScaleTilesOfHalves(const Half* in, std::size_t count, std::size_t tile, TileOperation operation,
+                                 const float* factors, float* out) {
+  ScaleTiles(in, count, tile, operation, factors, out);
+}
 
 }  // namespace fp8lab::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -358,14 +367,19 @@ namespace fp8lab {
 
 HWY_EXPORT(AddAmaxOfFloats);
 HWY_EXPORT(AddAmaxOfBFloats);
+HWY_EXPORT(AddAmaxOfHalves);
 HWY_EXPORT(ScaleTilesOfFloats);
 HWY_EXPORT(ScaleTilesOfBFloats);
+HWY_EXPORT(ScaleTilesOfHalves);
 
 AmaxSeen add_amax_vector(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
   return HWY_DYNAMIC_DISPATCH(AddAmaxOfFloats)(x, nan, amaxes, amax_stride);
 }
 AmaxSeen add_amax_vector(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
   return HWY_DYNAMIC_DISPATCH(AddAmaxOfBFloats)(x, nan, amaxes, amax_stride);
+}
+AmaxSeen add_amax_vector(const TileRows<Half>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+  return HWY_DYNAMIC_DISPATCH(AddAmaxOfHalves)(x, nan, amaxes, amax_stride);
 }
 void scale_tiles_vector(const float* row, std::size_t count, std::size_t tile, TileOperation operation,
                         const float* factors, float* out) {
@@ -374,6 +388,10 @@ void scale_tiles_vector(const float* row, std::size_t count, std::size_t tile, T
 void scale_tiles_vector(const BFloat16* row, std::size_t count, std::size_t tile, TileOperation operation,
                         const float* factors, float* out) {
   HWY_DYNAMIC_DISPATCH(ScaleTilesOfBFloats)(row, count, tile, operation, factors, out);
+}
+void scale_tiles_vector(const Half* row, std::size_t count, std::size_t tile, TileOperation operation,
+                        const float* factors, float* out) {
+  HWY_DYNAMIC_DISPATCH(ScaleTilesOfHalves)(row, count, tile, operation, factors, out);
 }
 
 }  // namespace fp8lab

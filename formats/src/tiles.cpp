@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <optional>
 
 #include "fp8lab/formats/bulk.hpp"
@@ -15,6 +16,7 @@
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/targets.hpp"
+#include "fp8lab/formats/widen.hpp"
 #include "simd/decode.hpp"
 #include "simd/encode.hpp"
 #include "simd/tiles.hpp"
@@ -22,16 +24,13 @@
 namespace fp8lab {
 namespace {
 
-float value_of(float x) { return x; }
-float value_of(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
-
 template <typename Source>
 AmaxSeen add_amax_of(const TileRows<Source>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
   if (vector_code_allowed()) return add_amax_vector(x, nan, amaxes, amax_stride);
   AmaxSeen seen{0, true};
   for (std::size_t r = 0; r < x.rows; ++r) {
     for (std::size_t i = 0; i < x.width; ++i) {
-      const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value_of(x.row(r)[i])) & 0x7FFFFFFFU;
+      const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(widened(x.row(r)[i])) & 0x7FFFFFFFU;
       seen.finite = seen.finite && magnitude < 0x7F800000U;
       if (nan == NanInAmax::dropped && magnitude > 0x7F800000U) continue;
       std::uint32_t& amax = amaxes[r * amax_stride + i / x.tile];
@@ -62,7 +61,7 @@ void scale_tiles_of(std::span<const Source> row, std::size_t tile, TileOperation
     if (vector_code_allowed()) {
       return scale_tiles_vector(row.data(), row.size(), tile, operation, factors.data(), out.data());
     }
-    for (std::size_t i = 0; i < row.size(); ++i) out[i] = scaled(operation, value_of(row[i]), factors[i / tile]);
+    for (std::size_t i = 0; i < row.size(); ++i) out[i] = scaled(operation, widened(row[i]), factors[i / tile]);
   });
 }
 
@@ -74,12 +73,19 @@ AmaxSeen add_amax(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes
 AmaxSeen add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
   return add_amax_of(x, nan, amaxes, amax_stride);
 }
+AmaxSeen add_amax(const TileRows<Half>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
+  return add_amax_of(x, nan, amaxes, amax_stride);
+}
 void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
                  std::span<float> out) {
   scale_tiles_of(row, tile, operation, factors, out);
 }
 void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
                  std::span<const float> factors, std::span<float> out) {
+  scale_tiles_of(row, tile, operation, factors, out);
+}
+void scale_tiles(std::span<const Half> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
+                 std::span<float> out) {
   scale_tiles_of(row, tile, operation, factors, out);
 }
 
@@ -108,10 +114,12 @@ void TileEncoder::encode_rows(const TileRows<Source>& x, TileOperation operation
                               std::size_t factor_stride, bool pairs, std::uint8_t* out, std::size_t out_stride,
                               const EncodeHints& hints) const {
   std::size_t done = 0;
-  if (cast_->vector && cast_->vector->plain && operation == TileOperation::multiply) {
-    EncodeHints own = hints;
-    own.stream = hints.stream && begin_with_lines(out, x.rows > 1 ? out_stride : 0);
-    done = encode_tiles_vector(*cast_->vector, {x, factors, factor_stride, pairs, own, out, out_stride});
+  if constexpr (!std::same_as<Source, Half>) {  // halves are few
+    if (cast_->vector && cast_->vector->plain && operation == TileOperation::multiply) {
+      EncodeHints own = hints;
+      own.stream = hints.stream && begin_with_lines(out, x.rows > 1 ? out_stride : 0);
+      done = encode_tiles_vector(*cast_->vector, {x, factors, factor_stride, pairs, own, out, out_stride});
+    }
   }
   if (done == x.width) return;
   for (std::size_t r = 0; r < x.rows; ++r) {
@@ -152,6 +160,12 @@ void TileEncoder::operator()(const TileRows<float>& x, TileOperation operation, 
   by_default_arithmetic([&] { encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints); });
 }
 void TileEncoder::operator()(const TileRows<BFloat16>& x, TileOperation operation, const float* factors,
+                             std::size_t factor_stride, bool pairs, std::uint8_t* out, std::size_t out_stride,
+                             const EncodeHints& hints) const {
+  by_default_arithmetic([&] { encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints); });
+}
+
+void TileEncoder::operator()(const TileRows<Half>& x, TileOperation operation, const float* factors,
                              std::size_t factor_stride, bool pairs, std::uint8_t* out, std::size_t out_stride,
                              const EncodeHints& hints) const {
   by_default_arithmetic([&] { encode_rows(x, operation, factors, factor_stride, pairs, out, out_stride, hints); });

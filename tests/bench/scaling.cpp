@@ -64,20 +64,18 @@ class ScalingRows {
     const auto data = data_;
     add(
         "quantize float32, " + name, (4 + code_bytes) * floats,
-        [=] { quantize(std::span<const float>(data->x), rows_, columns_, recipe, Direction::rowwise, data->row); },
+        [=] { quantize({data->x, rows_, columns_}, recipe, Direction::rowwise, data->row); },
         [=] { return equals_scalar(data->row, std::span<const float>(data->x), rows_); });
     add(
         "quantize bfloat16, " + name, 2 * (2 + code_bytes) * floats,
-        [=] {
-          quantize(std::span<const BFloat16>(data->narrow), 2 * rows_, columns_, recipe, Direction::rowwise, data->row);
-        },
+        [=] { quantize({data->narrow, 2 * rows_, columns_}, recipe, Direction::rowwise, data->row); },
         [=] { return equals_scalar(data->row, std::span<const BFloat16>(data->narrow), 2 * rows_); });
   }
 
   template <typename Source>
   static bool equals_scalar(const Quantized& q, std::span<const Source> x, std::size_t height) {
     force_target("scalar");
-    const Quantized slow = quantize(x, height, columns_, q.recipe, q.direction);
+    const Quantized slow = quantize({x, height, columns_}, q.recipe, q.direction);
     force_target(wanted_target());
     return same(q, slow);
   }
@@ -121,14 +119,14 @@ std::vector<Row> scaling_rows() {
   const auto both = [&](const std::string& name, const Recipe& recipe) {
     all.add(
         "both directions, " + name, 6.0 * floats,
-        [=] { quantize_both(x, rows, columns, recipe, data->row, data->column); },
+        [=] { quantize_both({x, rows, columns}, recipe, data->row, data->column); },
         [=] {
           return ScalingRows::equals_scalar(data->row, x, rows) && ScalingRows::equals_scalar(data->column, x, rows);
         });
   };
   both("MX E4M3", MxBlock{});
   both("1 x 128", Block{});
-  const auto quantized = std::make_shared<Quantized>(quantize(x, rows, columns, MxBlock{}));
+  const auto quantized = std::make_shared<Quantized>(quantize({x, rows, columns}, MxBlock{}));
   all.add(
       "dequantize MX E4M3", 5.0 * floats, [=] { dequantize(*quantized, data->y); },
       [=] {
@@ -164,12 +162,12 @@ std::vector<Row> scaling_rows() {
                            NamedRecipe{"just in time", JustInTime{}}, NamedRecipe{"NVFP4", NvFp4{}}};
   for (const NamedRecipe& one : recipes) {
     const auto work = [=](int threads) {
-      quantize(x, rows, columns, one.recipe, Direction::rowwise, data->row, {.threads = threads});
+      quantize({x, rows, columns}, one.recipe, Direction::rowwise, data->row, {.threads = threads});
     };
     two_threads("quantize float32, " + one.name, work, same_by_two(work));
   }
   const auto both_directions = [=](int threads) {
-    quantize_both(x, rows, columns, MxBlock{}, data->row, data->column, {.threads = threads});
+    quantize_both({x, rows, columns}, MxBlock{}, data->row, data->column, {.threads = threads});
   };
   two_threads("both directions, MX E4M3", both_directions, same_by_two(both_directions));
   return std::move(all.rows);

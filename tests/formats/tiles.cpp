@@ -17,6 +17,14 @@ namespace {
 
 float as_float(float x) { return x; }
 float as_float(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+float as_float(Half x) {
+  const std::uint32_t sign = std::uint32_t{x.bits} >> 15 << 31;
+  const std::uint32_t fraction = x.bits & 0x3FFU;
+  const int field = x.bits >> 10 & 0x1F;
+  if (field == 31) return std::bit_cast<float>(sign | 0x7F800000U | (fraction == 0 ? 0 : 0x00400000U) | fraction << 13);
+  const float size = std::ldexp(static_cast<float>(field == 0 ? fraction : fraction + 1024), std::max(field, 1) - 25);
+  return sign == 0 ? size : -size;
+}
 
 /// Which elements are among the others.
 enum class Among { numbers, subnormals, infinities, nans };
@@ -34,6 +42,11 @@ std::vector<Source> some_values(std::size_t count, std::uint64_t seed, Among amo
     if (among == Among::nans && random >> 59 == 0) word |= 0x7FC00000U;
     if constexpr (std::is_same_v<Source, float>) {
       values[i] = std::bit_cast<float>(word);
+    } else if constexpr (std::is_same_v<Source, Half>) {
+      const auto exponent = static_cast<std::uint32_t>(1 + (random >> 32) % 26);
+      const std::uint32_t field = (word & 0x7F800000U) == 0 ? 0 : (word & 0x7F800000U) == 0x7F800000U ? 31 : exponent;
+      const std::uint32_t fraction = field == 31 ? word >> 22 & 1U : word & 0x3FFU;  // of an infinity or a quiet NaN
+      values[i].bits = static_cast<std::uint16_t>(word >> 31 << 15 | field << 10 | fraction << (field == 31 ? 9 : 0));
     } else {
       values[i].bits = static_cast<std::uint16_t>(word >> 16);
     }
@@ -173,10 +186,11 @@ TEST_CASE("amaxes of tiles of any size, in rows of their own or shared by rows, 
       for (const Among among : {Among::numbers, Among::infinities, Among::nans}) {
         for (const NanInAmax rule : {NanInAmax::dropped, NanInAmax::counted}) {
           for (const bool shared : {false, true}) {
-            CAPTURE(target, shape.rows, shape.width, shape.tile, static_cast<int>(among), static_cast<int>(nan),
+            CAPTURE(target, shape.rows, shape.width, shape.tile, static_cast<int>(among), static_cast<int>(rule),
                     shared);
             check_amaxes<float>(shape, rule, among, shared);
             check_amaxes<BFloat16>(shape, rule, among, shared);
+            check_amaxes<Half>(shape, rule, among, shared);
           }
         }
       }
@@ -203,6 +217,7 @@ TEST_CASE("codes of scaled tiles are those of their products, hints or not") {
             for (const TileOperation operation : {TileOperation::multiply, TileOperation::divide}) {
               check_codes<float>(shape, cast, operation, among, Factors::any, pairs, false);
               check_codes<BFloat16>(shape, cast, operation, among, Factors::any, pairs, true);
+              check_codes<Half>(shape, cast, operation, among, Factors::any, pairs, false);
             }
           }
           for (const Factors kind : {Factors::in_range, Factors::powers}) {

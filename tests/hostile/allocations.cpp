@@ -162,7 +162,7 @@ std::string quantized(const Recipe& recipe) {
   const std::vector<float> x = values(128 * 128);
   Quantized rowwise;
   Quantized columnwise;
-  quantize_both(x, 128, 128, recipe, rowwise, columnwise, {.threads = 2});
+  quantize_both({x, 128, 128}, recipe, rowwise, columnwise, {.threads = 2});
   std::vector<float> back(x.size());
   dequantize(columnwise, back, 2);
   return bytes_of(rowwise.codes) + bytes_of(columnwise.codes) + bytes_of(back);

@@ -20,7 +20,7 @@ struct Cell {
   [[nodiscard]] std::size_t height() const { return row_end - row; }
 };
 
-/// The values of a tensor, row by row.
+/// The values of a tensor, row by row: a MatrixView whose type is known.
 template <typename Source>
 struct Matrix {
   std::span<const Source> values;

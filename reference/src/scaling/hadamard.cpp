@@ -3,12 +3,15 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
+#include <span>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/widen.hpp"
 
 namespace fp8lab {
 namespace {
@@ -16,8 +19,11 @@ namespace {
 constexpr std::size_t hadamard_size = 16;
 constexpr std::array signs{1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
 
-double value_of(float x) { return x; }
-double value_of(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+double value_of(double x) { return x; }
+template <typename Source>
+double value_of(Source x) {
+  return static_cast<double>(widened(x));
+}
 
 float rounded(float x) {
   constexpr CastPolicy ieee{
@@ -50,13 +56,8 @@ Room<float> turned(std::span<const Source> x, std::size_t rows, std::size_t colu
 
 }  // namespace
 
-Room<float> hadamard_columns(std::span<const float> x, std::size_t rows, std::size_t columns, bool rounds,
-                             int threads) {
-  return turned(x, rows, columns, rounds, threads);
-}
-Room<float> hadamard_columns(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, bool rounds,
-                             int threads) {
-  return turned(x, rows, columns, rounds, threads);
+Room<float> hadamard_columns(const MatrixView& x, bool rounds, int threads) {
+  return x.visit([&](auto values) { return turned(values, x.rows(), x.columns(), rounds, threads); });
 }
 
 }  // namespace fp8lab

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
-#include <span>
-
+#include "fp8lab/formats/matrix_view.hpp"
 #include "fp8lab/formats/memory.hpp"
-#include "fp8lab/formats/unpack.hpp"
 
 namespace fp8lab {
 
@@ -15,9 +12,6 @@ namespace fp8lab {
 ///
 /// Source: NVIDIA/TransformerEngine, NVFP4Quantizer, whose signs these are. The order of its sums is not documented;
 /// here they are rounded once.
-[[nodiscard]] Room<float> hadamard_columns(std::span<const float> x, std::size_t rows, std::size_t columns, bool rounds,
-                                           int threads);
-[[nodiscard]] Room<float> hadamard_columns(std::span<const BFloat16> x, std::size_t rows, std::size_t columns,
-                                           bool rounds, int threads);
+[[nodiscard]] Room<float> hadamard_columns(const MatrixView& x, bool rounds, int threads);
 
 }  // namespace fp8lab

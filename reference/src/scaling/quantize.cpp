@@ -20,6 +20,7 @@
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "scaling/cells.hpp"
@@ -211,12 +212,23 @@ class Quantizer {
   TileScale uniform_{};
 };
 
-void check_values(std::size_t size, std::size_t rows, std::size_t columns) {
-  const std::string shape = std::to_string(rows) + " x " + std::to_string(columns);
-  if (rows == 0 || columns == 0) throw std::invalid_argument("x must not be empty: it is " + shape);
-  if (size % columns != 0 || size / columns != rows) {
-    throw std::invalid_argument("x must have " + shape + " elements, not " + std::to_string(size));
-  }
+void check_not_empty(const MatrixView& x) {
+  if (x.size() != 0) return;
+  TextStream reason;
+  reason << "x must not be empty: it is " << x.rows() << " x " << x.columns();
+  throw std::invalid_argument(reason.str());
+}
+
+/// Calls run(matrix) with a Matrix of x's type: where all templates begin.
+template <typename Run>
+void with_matrix(const MatrixView& x, const Run& run) {
+  x.visit([&]<typename Source>(std::span<const Source> values) {
+    if constexpr (std::is_same_v<Source, double>) {
+      throw std::invalid_argument("x must be float32, float16 or bfloat16, not float64: no kernel reads that");
+    } else {
+      run(Matrix<Source>{values, x.rows(), x.columns()});
+    }
+  });
 }
 
 void check_options(const Recipe& recipe, std::size_t codes, const QuantizeOptions& options) {
@@ -349,12 +361,13 @@ std::vector<QuantizePlan> plans_of(const Recipe& recipe, std::size_t rows, std::
 
 /// All requests on the same values, by their plans. `amax`, where given, is the tensor's.
 template <typename Source>
-void quantize_planned(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                      std::span<const QuantizePlan> plans, std::optional<TensorAmax> amax,
-                      std::span<const Request> requests, const QuantizeOptions& options) {
-  constexpr Format own = std::is_same_v<Source, float> ? binary32 : bfloat16;
-  const bool flat = is_flat(plans, columns);
-  const Matrix<Source> x{values, flat ? 1 : rows, flat ? values.size() : columns};
+void quantize_planned(const Matrix<Source>& given, const Recipe& recipe, std::span<const QuantizePlan> plans,
+                      std::optional<TensorAmax> amax, std::span<const Request> requests,
+                      const QuantizeOptions& options) {
+  constexpr Format own =
+      std::is_same_v<Source, BFloat16> ? bfloat16 : binary32;  // no scale reaches the limit of a half
+  const auto [values, rows, columns] = given;
+  const Matrix<Source> x = is_flat(plans, columns) ? Matrix<Source>{values, 1, values.size()} : given;
   const Cells cells(plans, x.rows, x.columns, sizeof(Source));
   std::vector<Tiling<Source>> tilings;
   for (const QuantizePlan& plan : plans) tilings.push_back({x, plan});
@@ -378,10 +391,9 @@ void quantize_planned(std::span<const Source> values, std::size_t rows, std::siz
 }
 
 template <typename Source>
-void quantize_values(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                     std::optional<TensorAmax> amax, std::span<const Request> requests,
-                     const QuantizeOptions& options) {
-  quantize_planned(values, rows, columns, recipe, plans_of(recipe, rows, columns, requests), amax, requests, options);
+void quantize_values(const Matrix<Source>& x, const Recipe& recipe, std::optional<TensorAmax> amax,
+                     std::span<const Request> requests, const QuantizeOptions& options) {
+  quantize_planned(x, recipe, plans_of(recipe, x.rows, x.columns, requests), amax, requests, options);
 }
 
 /// fl(x) in another type, as float32.
@@ -419,36 +431,42 @@ void check_lie(std::span<const Source> values, std::span<const Request> requests
 }
 
 template <typename Source>
-void quantize_requests(std::span<const Source> values, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                       std::span<const Request> requests, const QuantizeOptions& options) {
-  const DefaultEnvironment environment;
-  check_values(values.size(), rows, columns);
-  check_options(recipe, values.size(), options);
-  check_lie(values, requests, options);
-  static_cast<void>(plans_of(recipe, rows, columns, requests));
+void quantize_requests(const Matrix<Source>& x, const Recipe& recipe, std::span<const Request> requests,
+                       const QuantizeOptions& options) {
+  check_lie(x.values, requests, options);
+  static_cast<void>(plans_of(recipe, x.rows, x.columns, requests));
   // 1. What the values are rounded to first.
   if (const std::optional<Format> type = narrower_type(options)) {
     std::optional<TensorAmax> amax;
     if (options.amax_before_rounding) {
-      amax = amax_of(values, quantize_plan(recipe, requests[0].direction, rows, columns).nan, options.threads);
+      const NanInAmax nan = quantize_plan(recipe, requests[0].direction, x.rows, x.columns).nan;
+      amax = amax_of(x.values, nan, options.threads);
       amax->finite = false;  // what is finite may become infinite
     }
-    const Room<float> rounded = rounded_to(*type, values, options.threads);
-    return quantize_values(std::span<const float>(rounded), rows, columns, recipe, amax, requests, options);
+    const Room<float> rounded = rounded_to(*type, x.values, options.threads);
+    return quantize_values(Matrix<float>{rounded, x.rows, x.columns}, recipe, amax, requests, options);
   }
   // 2. Columnwise copies may be turned, and have the amax of that; all others are of the values as they are.
   const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
-  if (nvfp4 == nullptr || !nvfp4->with_rht)
-    return quantize_values(values, rows, columns, recipe, {}, requests, options);
+  if (nvfp4 == nullptr || !nvfp4->with_rht) return quantize_values(x, recipe, {}, requests, options);
   for (const Request& one : requests) {
     const std::span<const Request> alone(&one, 1);
     if (one.direction == Direction::rowwise) {
-      quantize_values(values, rows, columns, recipe, {}, alone, options);
+      quantize_values(x, recipe, {}, alone, options);
     } else {
-      const Room<float> turned = hadamard_columns(values, rows, columns, nvfp4->round_rht, options.threads);
-      quantize_values(std::span<const float>(turned), rows, columns, recipe, {}, alone, options);
+      const MatrixView view(x.values, x.rows, x.columns);
+      const Room<float> turned = hadamard_columns(view, nvfp4->round_rht, options.threads);
+      quantize_values(Matrix<float>{turned, x.rows, x.columns}, recipe, {}, alone, options);
     }
   }
+}
+
+void quantize_all(const MatrixView& x, const Recipe& recipe, std::span<const Request> requests,
+                  const QuantizeOptions& options) {
+  const DefaultEnvironment environment;
+  check_not_empty(x);
+  check_options(recipe, x.size(), options);
+  with_matrix(x, [&](const auto& matrix) { quantize_requests(matrix, recipe, requests, options); });
 }
 
 /// What the history needs to be told, and tells.
@@ -459,10 +477,10 @@ struct DelayedState {
 };
 
 template <typename Source>
-void cast_delayed(std::span<const Source> values, std::size_t rows, std::size_t columns, const DelayedState& state,
-                  std::vector<QuantizePlan> plans, std::span<const Request> requests, const QuantizeOptions& options) {
+void cast_delayed(const Matrix<Source>& x, const DelayedState& state, std::vector<QuantizePlan> plans,
+                  std::span<const Request> requests, const QuantizeOptions& options) {
   // 1. The amax, by which the scale may still change.
-  const TensorAmax amax = amax_of(values, nan_in_amax(state.recipe, state.history), options.threads);
+  const TensorAmax amax = amax_of(x.values, nan_in_amax(state.recipe, state.history), options.threads);
   AmaxHistory history = state.history;
   record_amax(state.recipe, state.pass, history, amax.value);
   // 2. The cast with the scale, whatever it is.
@@ -471,44 +489,32 @@ void cast_delayed(std::span<const Source> values, std::size_t rows, std::size_t 
     if (state.recipe.version.history == HistoryRule::torchao) plan.policy = find_profile("clamp_then_cast").policy;
   }
   const GivenScale given{plans[0].format, history.scale};
-  quantize_planned(values, rows, columns, given, plans, amax, requests, options);
+  quantize_planned(x, given, plans, amax, requests, options);
   state.history = std::move(history);  // not before all is done: the cast may be interrupted
 }
 
-template <typename Source>
-void quantize_delayed(std::span<const Source> values, std::size_t rows, std::size_t columns, const DelayedState& state,
-                      std::span<const Request> requests, const QuantizeOptions& options) {
+void quantize_delayed(const MatrixView& x, const DelayedState& state, std::span<const Request> requests,
+                      const QuantizeOptions& options) {
   const DefaultEnvironment environment;
   const GivenScale any{.format = format_of(state.recipe, state.pass)};
   check(state.recipe);
-  check_values(values.size(), rows, columns);
-  check_options(any, values.size(), options);
-  check_lie(values, requests, options);
-  check_apart("x", values, "the history", std::span(state.history.amaxes));
-  const std::vector<QuantizePlan> plans = plans_of(any, rows, columns, requests);
-  const std::optional<Format> type = narrower_type(options);
-  if (!type) return cast_delayed(values, rows, columns, state, plans, requests, options);
-  const Room<float> rounded = rounded_to(*type, values, options.threads);
-  cast_delayed(std::span<const float>(rounded), rows, columns, state, plans, requests, options);
+  check_not_empty(x);
+  check_options(any, x.size(), options);
+  with_matrix(x, [&](const auto& matrix) {
+    check_lie(matrix.values, requests, options);
+    check_apart("x", matrix.values, "the history", std::span(state.history.amaxes));
+    const std::vector<QuantizePlan> plans = plans_of(any, x.rows(), x.columns(), requests);
+    const std::optional<Format> type = narrower_type(options);
+    if (!type) return cast_delayed(matrix, state, plans, requests, options);
+    const Room<float> rounded = rounded_to(*type, matrix.values, options.threads);
+    cast_delayed(Matrix<float>{rounded, x.rows(), x.columns()}, state, plans, requests, options);
+  });
 }
 
-template <typename Source>
-void quantize_one(std::span<const Source> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                  Direction direction, Quantized& out, const QuantizeOptions& options) {
-  const std::array requests{Request{direction, out}};
-  quantize_requests(x, rows, columns, recipe, requests, options);
-}
 std::array<Request, 2> both(Quantized& rowwise, Quantized& columnwise) {
   if (&rowwise == &columnwise) throw std::invalid_argument("rowwise and columnwise must not be the same Quantized");
   return {Request{Direction::rowwise, rowwise}, Request{Direction::columnwise, columnwise}};
 }
-template <typename Source>
-void quantize_two(std::span<const Source> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                  Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
-  const std::array requests = both(rowwise, columnwise);
-  quantize_requests(x, rows, columns, recipe, requests, options);
-}
-
 }  // namespace
 
 Direction find_direction(std::string_view name) {
@@ -520,52 +526,27 @@ Direction find_direction(std::string_view name) {
   return find_named(directions, "direction", name).value;
 }
 
-void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-              Direction direction, Quantized& out, const QuantizeOptions& options) {
-  quantize_one(x, rows, columns, recipe, direction, out, options);
+void quantize(const MatrixView& x, const Recipe& recipe, Direction direction, Quantized& out,
+              const QuantizeOptions& options) {
+  quantize_all(x, recipe, std::array{Request{direction, out}}, options);
 }
-void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-              Direction direction, Quantized& out, const QuantizeOptions& options) {
-  quantize_one(x, rows, columns, recipe, direction, out, options);
-}
-Quantized quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                   Direction direction, const QuantizeOptions& options) {
+Quantized quantize(const MatrixView& x, const Recipe& recipe, Direction direction, const QuantizeOptions& options) {
   Quantized out;
-  quantize_one(x, rows, columns, recipe, direction, out, options);
+  quantize(x, recipe, direction, out, options);
   return out;
 }
-Quantized quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                   Direction direction, const QuantizeOptions& options) {
-  Quantized out;
-  quantize_one(x, rows, columns, recipe, direction, out, options);
-  return out;
-}
-void quantize_both(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                   Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
-  quantize_two(x, rows, columns, recipe, rowwise, columnwise, options);
-}
-void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                   Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
-  quantize_two(x, rows, columns, recipe, rowwise, columnwise, options);
+void quantize_both(const MatrixView& x, const Recipe& recipe, Quantized& rowwise, Quantized& columnwise,
+                   const QuantizeOptions& options) {
+  quantize_all(x, recipe, both(rowwise, columnwise), options);
 }
 
-void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
-              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options) {
-  quantize_delayed(x, rows, columns, {recipe, pass, history}, std::array{Request{direction, out}}, options);
+void quantize(const MatrixView& x, const Delayed& recipe, Pass pass, AmaxHistory& history, Direction direction,
+              Quantized& out, const QuantizeOptions& options) {
+  quantize_delayed(x, {recipe, pass, history}, std::array{Request{direction, out}}, options);
 }
-void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
-              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options) {
-  quantize_delayed(x, rows, columns, {recipe, pass, history}, std::array{Request{direction, out}}, options);
-}
-void quantize_both(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
-                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
-  const std::array requests = both(rowwise, columnwise);
-  quantize_delayed(x, rows, columns, {recipe, pass, history}, requests, options);
-}
-void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
-                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options) {
-  const std::array requests = both(rowwise, columnwise);
-  quantize_delayed(x, rows, columns, {recipe, pass, history}, requests, options);
+void quantize_both(const MatrixView& x, const Delayed& recipe, Pass pass, AmaxHistory& history, Quantized& rowwise,
+                   Quantized& columnwise, const QuantizeOptions& options) {
+  quantize_delayed(x, {recipe, pass, history}, both(rowwise, columnwise), options);
 }
 
 }  // namespace fp8lab

@@ -37,7 +37,7 @@ TEST_CASE("the bands of a quantized tensor are the tensor, by every recipe, in b
       const std::size_t columns = 256;
       std::vector<float> x(rows * columns);
       sample(find_distribution("normal"), 7, 0, x);
-      const Quantized q = quantize(x, rows, columns, named.recipe, direction);
+      const Quantized q = quantize({x, rows, columns}, named.recipe, direction);
       std::vector<float> whole(x.size());
       dequantize(q, whole);
       const std::size_t most = rows_of_bands({&q}, 1);
@@ -52,7 +52,7 @@ TEST_CASE("the bands of a quantized tensor are the tensor, by every recipe, in b
 TEST_CASE("bands are of whole blocks of all that is asked for, and of about as many elements") {
   const std::vector<float> x(1000 * 64, 1);
   const auto by = [&](const char* name, Direction direction) {
-    return quantize(x, 1000, 64, find_recipe(name).recipe, direction);
+    return quantize({x, 1000, 64}, find_recipe(name).recipe, direction);
   };
   const Quantized tiles = by("te_block_128x128", Direction::rowwise);
   const Quantized columns = by("te_block_1x128", Direction::columnwise);
@@ -61,7 +61,7 @@ TEST_CASE("bands are of whole blocks of all that is asked for, and of about as m
   CHECK(rows_of_bands({&columns}, 64 * 300) == 256);
   CHECK(rows_of_bands({&tensor}, 1) == 32);
   CHECK(rows_of_bands({&tensor}, 1 << 20) == 1000);
-  const Quantized odd = quantize(x, 1000, 64, Block{.rows = 1, .columns = 48}, Direction::columnwise);
+  const Quantized odd = quantize({x, 1000, 64}, Block{.rows = 1, .columns = 48}, Direction::columnwise);
   CHECK(rows_of_bands({&odd, &tensor}, 1) == 96);
 }
 

@@ -400,16 +400,16 @@ std::string quantized() {
     if (nvfp4 != nullptr && nvfp4->stochastic_rounding) continue;
     Quantized rowwise;
     Quantized columnwise;
-    quantize_both(std::span<const float>(in().matrix), side, side, named.recipe, rowwise, columnwise, {.threads = 2});
+    quantize_both({std::span<const float>(in().matrix), side, side}, named.recipe, rowwise, columnwise, {.threads = 2});
     all += bytes_of(rowwise) + bytes_of(columnwise) + describe(named.recipe);
-    quantize(std::span<const BFloat16>(in().wide_bfloats), side, side, named.recipe, Direction::rowwise, rowwise);
+    quantize({std::span<const BFloat16>(in().wide_bfloats), side, side}, named.recipe, Direction::rowwise, rowwise);
     all += bytes_of(rowwise);
   }
   Delayed recipe;
   AmaxHistory history = start_history(recipe);
   Quantized q;
   for (int step = 0; step < 3; ++step) {
-    quantize(std::span<const float>(in().near), 32, 128, recipe, Pass::forward, history, Direction::rowwise, q);
+    quantize({std::span<const float>(in().near), 32, 128}, recipe, Pass::forward, history, Direction::rowwise, q);
     update_scale(recipe, Pass::forward, history);
     all += bytes_of(q) + bytes(history.scale);
   }

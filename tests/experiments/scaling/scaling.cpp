@@ -299,8 +299,7 @@ TEST_CASE("scaling: delayed scaling is the library's, by every version, with NaN
     for (std::size_t step = 0; step < tensors.size(); ++step) {
       INFO("step " << step);
       Quantized q;
-      quantize(std::span<const float>(tensors[step]), side, side, recipe, Pass::forward, history, Direction::rowwise,
-               q);
+      quantize({tensors[step], side, side}, recipe, Pass::forward, history, Direction::rowwise, q);
       const ScalingStep& got = result.measured[0].steps[step];
       CHECK(bits(static_cast<float>(got.scale)) == bits(history.scale));
       std::vector<float> back(side * side);

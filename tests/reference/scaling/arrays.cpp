@@ -227,14 +227,14 @@ TEST_CASE("quantize and dequantize refuse arrays of a Quantized that overlap the
   const auto x = seeded<float>(rows * columns);
   const Recipe ones = Block{.columns = 1, .force_pow_2_scales = false};
   Quantized q;
-  quantize(x, rows, columns, ones, Direction::rowwise, q);
+  quantize({x, rows, columns}, ones, Direction::rowwise, q);
   REQUIRE_THROWS_AS(dequantize(q, q.scale_inv), std::invalid_argument);
-  REQUIRE_THROWS_AS(quantize(q.scale_inv, rows, columns, ones, Direction::rowwise, q), std::invalid_argument);
+  REQUIRE_THROWS_AS(quantize({q.scale_inv, rows, columns}, ones, Direction::rowwise, q), std::invalid_argument);
   Quantized other;
-  REQUIRE_THROWS_AS(quantize_both(q.scale_inv, rows, columns, ones, other, q), std::invalid_argument);
-  quantize(q.scale_inv, rows, columns, ones, Direction::rowwise, other);  // another's are what any array is
+  REQUIRE_THROWS_AS(quantize_both({q.scale_inv, rows, columns}, ones, other, q), std::invalid_argument);
+  quantize({q.scale_inv, rows, columns}, ones, Direction::rowwise, other);  // another's are what any array is
   Quantized large;
-  quantize(seeded<float>(4 * rows * columns), 4 * rows, columns, GivenScale{}, Direction::rowwise, large);
+  quantize({seeded<float>(4 * rows * columns), 4 * rows, columns}, GivenScale{}, Direction::rowwise, large);
   const std::span<float> of_codes(reinterpret_cast<float*>(large.codes.data()), rows * columns);
   large.rows = rows;
   large.codes.resize(rows * columns);  // the room stays
@@ -242,13 +242,13 @@ TEST_CASE("quantize and dequantize refuse arrays of a Quantized that overlap the
   const NvFp4 stochastic{.stochastic_rounding = true};
   const auto words = seeded<std::uint8_t>(rows * columns);
   QuantizeOptions options{.random = RandomSource{std::span(words), 8}};
-  quantize(x, rows, columns, stochastic, Direction::rowwise, q, options);
+  quantize({x, rows, columns}, stochastic, Direction::rowwise, q, options);
   q.codes.resize(rows * columns);
   options.random = RandomSource{std::span<const std::uint8_t>(q.codes), 8};
-  REQUIRE_THROWS_AS(quantize(x, rows, columns, stochastic, Direction::rowwise, q, options), std::invalid_argument);
+  REQUIRE_THROWS_AS(quantize({x, rows, columns}, stochastic, Direction::rowwise, q, options), std::invalid_argument);
   const Delayed delayed{.amax_history_len = 8};
   AmaxHistory history = start_history(delayed);
-  REQUIRE_THROWS_AS(quantize(history.amaxes, 1, 8, delayed, Pass::forward, history, Direction::rowwise, q),
+  REQUIRE_THROWS_AS(quantize({history.amaxes, 1, 8}, delayed, Pass::forward, history, Direction::rowwise, q),
                     std::invalid_argument);
 }
 
@@ -311,11 +311,11 @@ TEST_CASE("Codes with bits beyond their format's width are refused, with the fir
   refused("b", 31, 0x40, [&] { gemm(model, operands(good), operands(bad), one); });
   refused("a", 31, 0x40, [&] { (void)trace_dot(model, operands(bad), operands(good)); });
 
-  Quantized q = quantize(seeded<float>(64), 2, 32, MxBlock{.format = e2m3});
+  Quantized q = quantize({seeded<float>(64), 2, 32}, MxBlock{.format = e2m3});
   std::vector<float> values(64);
   q.codes[33] = 0x80;
   refused("codes", 33, 0x80, [&] { dequantize(q, values); });
-  q = quantize(seeded<float>(64), 2, 32, NvFp4{});
+  q = quantize({seeded<float>(64), 2, 32}, NvFp4{});
   q.scale_codes[3] = 0x80;
   refused("scale_codes", 3, 0x80, [&] { dequantize(q, values); });
 }

@@ -68,7 +68,7 @@ TEST_CASE("facts: every element comes back as its code's value times its tile's 
     if (is_stochastic(named.recipe)) continue;
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
       INFO(named.name << ", direction " << static_cast<int>(direction));
-      const Quantized q = quantize(std::span<const float>(x), tall, wide, named.recipe, direction);
+      const Quantized q = quantize({x, tall, wide}, named.recipe, direction);
       std::vector<float> back(x.size());
       dequantize(q, back);
       const std::vector<std::uint8_t> codes = codes_in_order(q);
@@ -94,7 +94,7 @@ TEST_CASE("facts: where the tensor has one factor, codes are those of x times it
   for (const NamedRecipe& named : recipes()) {
     if (is_stochastic(named.recipe)) continue;
     INFO(named.name);
-    const Quantized q = quantize(std::span<const float>(x), tall, wide, named.recipe);
+    const Quantized q = quantize({x, tall, wide}, named.recipe);
     const std::optional<float> factor = tensor_factor(q);
     const bool whole = tile_shape(q) == TileShape{tall, wide};
     CHECK(factor.has_value() == whole);

@@ -387,12 +387,32 @@ TEST_CASE("quantize is the plain formula for each element, by every recipe, dire
       const std::vector<BFloat16> narrow = as_bfloats(x);
       for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
         if (format_of(recipe).bits() == 4 && (size.rows % 2 != 0 || size.columns % 2 != 0)) continue;
-        compare_with_plain(x, size, recipe, quantize(std::span(x), size.rows, size.columns, recipe, direction));
-        compare_with_plain(narrow, size, recipe,
-                           quantize(std::span(narrow), size.rows, size.columns, recipe, direction));
+        compare_with_plain(x, size, recipe, quantize({x, size.rows, size.columns}, recipe, direction));
+        compare_with_plain(narrow, size, recipe, quantize({narrow, size.rows, size.columns}, recipe, direction));
       }
     }
   }
+}
+
+TEST_CASE("halves are quantized as the floats that they are, and doubles by nobody") {
+  for (const Recipe& recipe : many_recipes()) {
+    for (const Sizes& size : sizes_of(recipe)) {
+      std::vector<Half> halves(size.rows * size.columns);
+      for (std::size_t i = 0; i < halves.size(); ++i) {
+        const auto word = static_cast<std::uint16_t>(random_bits(5, i));
+        halves[i].bits = i % 101 == 0 ? word : static_cast<std::uint16_t>(word & 0xBFFFU);  // some are no numbers
+      }
+      std::vector<float> floats(halves.size());
+      std::ranges::transform(halves, floats.begin(), [](Half x) { return decode(binary16, x.bits); });
+      for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
+        if (format_of(recipe).bits() == 4 && (size.rows % 2 != 0 || size.columns % 2 != 0)) continue;
+        INFO(describe(recipe) << ", " << size.rows << " x " << size.columns);
+        require_same(quantize({halves, size.rows, size.columns}, recipe, direction, {.threads = 2}),
+                     quantize({floats, size.rows, size.columns}, recipe, direction));
+      }
+    }
+  }
+  CHECK_THROWS_WITH(quantize({std::vector<double>(4), 2, 2}, JustInTime{}), ContainsSubstring("not float64"));
 }
 
 TEST_CASE(
@@ -402,8 +422,8 @@ TEST_CASE(
     for (const Sizes& size : sizes_of(recipe)) {
       const std::vector<float> x = values(size.rows * size.columns, 7 * size.rows + size.columns);
       force_target("scalar");
-      const Quantized row = quantize(std::span(x), size.rows, size.columns, recipe);
-      const Quantized column = quantize(std::span(x), size.rows, size.columns, recipe, Direction::columnwise);
+      const Quantized row = quantize({x, size.rows, size.columns}, recipe);
+      const Quantized column = quantize({x, size.rows, size.columns}, recipe, Direction::columnwise);
       std::vector<float> back(x.size());
       dequantize(row, back);
       std::vector<float> back_columnwise(x.size());
@@ -415,7 +435,7 @@ TEST_CASE(
         Quantized rowwise;
         Quantized columnwise;
         std::fesetround(FE_UPWARD);
-        quantize_both(std::span(x), size.rows, size.columns, recipe, rowwise, columnwise, {.threads = threads});
+        quantize_both({x, size.rows, size.columns}, recipe, rowwise, columnwise, {.threads = threads});
         std::vector<float> again(x.size());
         std::vector<float> again_columnwise(x.size());
         dequantize(rowwise, again, threads);
@@ -423,8 +443,7 @@ TEST_CASE(
         std::fesetround(FE_TONEAREST);
         require_same(rowwise, row);
         require_same(columnwise, column);
-        require_same(quantize(std::span(x), size.rows, size.columns, recipe, Direction::rowwise, {.threads = threads}),
-                     row);
+        require_same(quantize({x, size.rows, size.columns}, recipe, Direction::rowwise, {.threads = threads}), row);
         REQUIRE(words_of(again) == words_of(back));
         REQUIRE(words_of(again_columnwise) == words_of(back_columnwise));
         threads = threads % 3 + 1;
@@ -446,7 +465,7 @@ TEST_CASE("what comes back is within the format's bound, or saturated, or underf
       INFO(describe(recipe) << (direction == Direction::rowwise ? " rowwise" : " columnwise"));
       const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
       const bool turns = nvfp4 != nullptr && nvfp4->with_rht && direction == Direction::columnwise;
-      const Fate fate = fate_of(turns ? turned : x, quantize(std::span(x), size.rows, size.columns, recipe, direction));
+      const Fate fate = fate_of(turns ? turned : x, quantize({x, size.rows, size.columns}, recipe, direction));
       CHECK(fate.beyond == 0);
       CHECK(fate.misplaced == 0);
       CHECK(fate.rounded + fate.underflowed + fate.saturated == x.size());
@@ -477,7 +496,7 @@ TEST_CASE("the SQNR and the clipped blocks of MX on the normal grid are what ano
   for (const auto& one : table) {
     const auto compare = [&](MxRule rule, const Measured& expected) {
       INFO(format_name(one.format) << ' ' << name_of(rule));
-      const Quantized q = quantize(std::span<const float>(x), 1024, 1024, MxBlock{.format = one.format, .rule = rule});
+      const Quantized q = quantize({x, 1024, 1024}, MxBlock{.format = one.format, .rule = rule});
       CHECK(std::round(sqnr_of(q, x) * 1000) / 1000 == expected.sqnr);
       const double largest = decode(one.format, static_cast<std::uint32_t>(one.format.max_code()));
       double clipped = 0;
@@ -491,7 +510,7 @@ TEST_CASE("the SQNR and the clipped blocks of MX on the normal grid are what ano
     compare(MxRule::ceil, one.ceil);
     compare(MxRule::rceil, one.rceil);
   }
-  const Quantized current = quantize(std::span<const float>(x), 1024, 1024, JustInTime{});
+  const Quantized current = quantize({x, 1024, 1024}, JustInTime{});
   CHECK(std::round(sqnr_of(current, x) * 1000) / 1000 == 31.553);
   CHECK(std::round(current.amax * 1e6) / 1e6 == 4.900964);
 }
@@ -512,7 +531,7 @@ TEST_CASE("what MX rules cost by distribution: rounding a scale down loses most 
     const auto compare = [&](MxRule rule, double expected) {
       INFO(one.distribution << ' ' << format_name(one.format) << ' ' << name_of(rule));
       const MxBlock recipe{.format = one.format, .rule = rule, .nan = NanInAmax::counted};
-      const Quantized q = quantize(std::span<const float>(x), 1024, 1024, recipe);
+      const Quantized q = quantize({x, 1024, 1024}, recipe);
       CHECK(std::fabs(sqnr_of(q, x) - expected) < 0.1);  // of other draws: the clipped few weigh most
     };
     compare(MxRule::floor, one.floor);
@@ -529,7 +548,7 @@ TEST_CASE("DeepSeek's, DeepGEMM's and torchao's tiles differ in a code of a thou
   sample(find_distribution("normal"), 7, 0, x);
   round_to_bfloat16(x);
   const auto tiles = [&](BlockRule rule) {
-    return quantize(std::span<const float>(x), rows, columns, Block{.rule = rule, .force_pow_2_scales = false});
+    return quantize({x, rows, columns}, Block{.rule = rule, .force_pow_2_scales = false});
   };
   const Quantized d1 = tiles(BlockRule::deepseek_2024);
   const Quantized d1_floor = tiles(BlockRule::deepseek_2025);
@@ -557,30 +576,27 @@ TEST_CASE("NaN, infinity and -0 in MX blocks, by every switch") {
   x[1] = NAN;
   x[2] = -0.0F;
   x[33] = -std::numeric_limits<float>::infinity();
-  const Quantized kept = quantize(std::span<const float>(x), 1, 64, MxBlock{});
+  const Quantized kept = quantize({x, 1, 64}, MxBlock{});
   CHECK(kept.scale_codes == std::vector<std::uint8_t>{119, 254});
   CHECK(kept.codes[0] == 0x78);
   CHECK(kept.codes[1] == 0x7F);
   CHECK(kept.codes[2] == 0x80);
   CHECK(kept.codes[33] == 0xFE);
   CHECK(kept.codes[34] == 0);  // 2^-127 is far below the format
-  const Quantized poisoned =
-      quantize(std::span<const float>(x), 1, 64, MxBlock{.nan = NanInAmax::counted, .drop_negative_zero = true});
+  const Quantized poisoned = quantize({x, 1, 64}, MxBlock{.nan = NanInAmax::counted, .drop_negative_zero = true});
   CHECK(poisoned.scale_codes == std::vector<std::uint8_t>{255, 254});
   for (std::size_t i = 0; i < 32; ++i) CHECK(poisoned.codes[i] == 0x7F);
-  CHECK(quantize(std::span<const float>(x), 1, 64, MxBlock{.rule = MxRule::rceil}).scale_codes[1] == 255);
+  CHECK(quantize({x, 1, 64}, MxBlock{.rule = MxRule::rceil}).scale_codes[1] == 255);
   x[1] = 1;
-  CHECK(quantize(std::span<const float>(x), 1, 64, MxBlock{.drop_negative_zero = true}).codes[2] == 0);
+  CHECK(quantize({x, 1, 64}, MxBlock{.drop_negative_zero = true}).codes[2] == 0);
   x[3] = -0x1p-149F;  // underflows, and keeps its sign
-  CHECK(quantize(std::span<const float>(x), 1, 64, MxBlock{.drop_negative_zero = true}).codes[3] == 0x80);
+  CHECK(quantize({x, 1, 64}, MxBlock{.drop_negative_zero = true}).codes[3] == 0x80);
 }
 
 TEST_CASE("a NaN makes its tile NaN where PyTorch takes the maximum, and is alone where a kernel does") {
   std::vector<float> x(256, 2.0F);
   x[5] = NAN;
-  const auto quantized = [&](const char* name) {
-    return quantize(std::span<const float>(x), 2, 128, find_recipe(name).recipe);
-  };
+  const auto quantized = [&](const char* name) { return quantize({x, 2, 128}, find_recipe(name).recipe); };
   for (const char* name : {"deepgemm_cpu", "deepgemm_cuda", "torchao_blockwise"}) {
     INFO(name);
     const Quantized q = quantized(name);
@@ -605,10 +621,10 @@ TEST_CASE("an amax from before the rounding to the input's type makes another sc
   const std::vector<float> x{1.00390625F, 0.5F};  // in bfloat16, 1
   const QuantizeOptions before{.input_type = bfloat16, .amax_before_rounding = true};
   const QuantizeOptions after{.input_type = bfloat16};
-  CHECK(quantize(std::span<const float>(x), 1, 2, JustInTime{}, Direction::rowwise, before).amax == 1.00390625F);
-  CHECK(quantize(std::span<const float>(x), 1, 2, JustInTime{}, Direction::rowwise, after).amax == 1);
-  CHECK(quantize(std::span<const float>(x), 1, 2, JustInTime{}).amax == 1.00390625F);
-  CHECK_THROWS_WITH(quantize(std::span<const float>(x), 1, 2, Block{}, Direction::rowwise, before),
+  CHECK(quantize({x, 1, 2}, JustInTime{}, Direction::rowwise, before).amax == 1.00390625F);
+  CHECK(quantize({x, 1, 2}, JustInTime{}, Direction::rowwise, after).amax == 1);
+  CHECK(quantize({x, 1, 2}, JustInTime{}).amax == 1.00390625F);
+  CHECK_THROWS_WITH(quantize({x, 1, 2}, Block{}, Direction::rowwise, before),
                     ContainsSubstring("amax_before_rounding is for JustInTime"));
 }
 
@@ -618,11 +634,11 @@ TEST_CASE("NVFP4 rounds stochastically with the word of each code, in the order 
   std::vector<std::uint8_t> words(x.size());
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint8_t>(random_bits(6, i));
   const RandomSource random{std::span<const std::uint8_t>(words), 8};
-  const Quantized nearest = quantize(std::span(x), 32, 48, NvFp4{}, Direction::columnwise);
+  const Quantized nearest = quantize({x, 32, 48}, NvFp4{}, Direction::columnwise);
   const UnforceTarget after;
   for (const std::string_view target : targets()) {
     force_target(target);
-    const Quantized q = quantize(std::span(x), 32, 48, recipe, Direction::columnwise, {.random = random, .threads = 2});
+    const Quantized q = quantize({x, 32, 48}, recipe, Direction::columnwise, {.random = random, .threads = 2});
     REQUIRE(q.scale_codes == nearest.scale_codes);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t row = i / 48;
@@ -633,8 +649,8 @@ TEST_CASE("NVFP4 rounds stochastically with the word of each code, in the order 
               encode(e2m1, {.rounding = Rounding::stochastic}, x[i] * scale.factor, RandomBits{words[code], 8}));
     }
   }
-  CHECK_THROWS_WITH(quantize(std::span(x), 32, 48, recipe), ContainsSubstring("needs random bits"));
-  CHECK_THROWS_WITH(quantize(std::span(x), 32, 48, NvFp4{}, Direction::rowwise, {.random = random}),
+  CHECK_THROWS_WITH(quantize({x, 32, 48}, recipe), ContainsSubstring("needs random bits"));
+  CHECK_THROWS_WITH(quantize({x, 32, 48}, NvFp4{}, Direction::rowwise, {.random = random}),
                     ContainsSubstring("stochastic_rounding only"));
 }
 
@@ -647,26 +663,25 @@ TEST_CASE("the Hadamard option turns columns alone, by Sylvester's matrix with T
   const NvFp4 recipe{.with_rht = true, .round_rht = false};
   Quantized rowwise;
   Quantized columnwise;
-  quantize_both(std::span<const float>(x), 32, 16, recipe, rowwise, columnwise);
-  require_same(rowwise, quantize(std::span<const float>(x), 32, 16, NvFp4{}));
-  require_same(columnwise, quantize(std::span<const float>(turned), 32, 16, NvFp4{}, Direction::columnwise));
+  quantize_both({x, 32, 16}, recipe, rowwise, columnwise);
+  require_same(rowwise, quantize({x, 32, 16}, NvFp4{}));
+  require_same(columnwise, quantize({turned, 32, 16}, NvFp4{}, Direction::columnwise));
   const NvFp4 rounds{.with_rht = true};
   CHECK(find_recipe("te_nvfp4_rht").recipe == Recipe{rounds});
-  require_same(
-      quantize(std::span<const float>(x), 32, 16, rounds, Direction::columnwise),
-      quantize(std::span<const float>(turned), 32, 16, NvFp4{}, Direction::columnwise, {.input_type = bfloat16}));
+  require_same(quantize({x, 32, 16}, rounds, Direction::columnwise),
+               quantize({turned, 32, 16}, NvFp4{}, Direction::columnwise, {.input_type = bfloat16}));
 }
 
 TEST_CASE("a block of subnormals has the smallest scale, under which bfloat16's are codes and float32's mostly not") {
   std::vector<float> x(32, 0x1p-133F);  // bfloat16's smallest
   x[1] = 0x1p-149F;
   x[2] = -0x1p-149F;
-  const Quantized q = quantize(std::span<const float>(x), 1, 32, find_recipe("torchao_mxfp8_rceil").recipe);
+  const Quantized q = quantize({x, 1, 32}, find_recipe("torchao_mxfp8_rceil").recipe);
   CHECK(q.scale_codes == std::vector<std::uint8_t>{0});
   CHECK(q.codes[0] == 0x08);
   CHECK(q.codes[1] == 0x00);
   CHECK(q.codes[2] == 0x80);
-  CHECK(quantize(as_bfloats(x), 1, 32, MxBlock{}).codes[0] == 0x08);
+  CHECK(quantize({as_bfloats(x), 1, 32}, MxBlock{}).codes[0] == 0x08);
 }
 
 TEST_CASE("delayed scaling casts with the history's scale and leaves its amax there, both directions at once or not") {
@@ -684,16 +699,16 @@ TEST_CASE("delayed scaling casts with the history's scale and leaves its amax th
     const GivenScale given{e5m2, plain.scale};
     Quantized rowwise;
     Quantized columnwise;
-    quantize_both(std::span<const float>(x), 6, 10, recipe, Pass::backward, history, rowwise, columnwise);
+    quantize_both({x, 6, 10}, recipe, Pass::backward, history, rowwise, columnwise);
     CHECK(rowwise.recipe == Recipe{given});
-    CHECK(rowwise.codes == quantize(std::span<const float>(x), 6, 10, given).codes);
-    CHECK(columnwise.codes == quantize(std::span<const float>(x), 6, 10, given, Direction::columnwise).codes);
+    CHECK(rowwise.codes == quantize({x, 6, 10}, given).codes);
+    CHECK(columnwise.codes == quantize({x, 6, 10}, given, Direction::columnwise).codes);
     CHECK(bits(rowwise.scale_inv[0]) == bits(1 / plain.scale));
     CHECK(rowwise.amax == amax);
     CHECK(columnwise.amax == amax);
     CHECK(history.amaxes == plain.amaxes);
-    quantize(as_bfloats(x), 6, 10, recipe, Pass::backward, history, Direction::rowwise, rowwise, {.threads = 2});
-    CHECK(rowwise.codes == quantize(as_bfloats(x), 6, 10, given).codes);
+    quantize({as_bfloats(x), 6, 10}, recipe, Pass::backward, history, Direction::rowwise, rowwise, {.threads = 2});
+    CHECK(rowwise.codes == quantize({as_bfloats(x), 6, 10}, given).codes);
     CHECK(history.amaxes == plain.amaxes);  // which keeps the larger of the two
     update_scale(recipe, Pass::backward, plain);
     update_scale(recipe, Pass::backward, history);
@@ -707,7 +722,7 @@ TEST_CASE("delayed scaling by versions whose scales run off, and whose maximum c
     recipe.amax_history_len = history.amaxes.size();
     recipe.version = version;
     Quantized q;
-    quantize(std::span<const float>(x), 1, x.size(), recipe, Pass::forward, history, Direction::rowwise, q);
+    quantize({x, 1, x.size()}, recipe, Pass::forward, history, Direction::rowwise, q);
     update_scale(recipe, Pass::forward, history);
     std::vector<float> back(x.size());
     dequantize(q, back);
@@ -743,9 +758,8 @@ TEST_CASE("what delayed scaling cannot cast leaves the history as it was") {
   AmaxHistory history = start_history(recipe);
   Quantized q;
   const auto refused = [&](std::size_t rows, const Delayed& with, const QuantizeOptions& options, const char* why) {
-    CHECK_THROWS_WITH(
-        quantize(std::span<const float>(x), rows, 4, with, Pass::forward, history, Direction::rowwise, q, options),
-        ContainsSubstring(why));
+    CHECK_THROWS_WITH(quantize({x, rows, 4}, with, Pass::forward, history, Direction::rowwise, q, options),
+                      ContainsSubstring(why));
     CHECK(history.amaxes == std::vector<float>{0, 0});
   };
   refused(2, recipe, {}, "x must have 2 x 4 elements, not 12");
@@ -756,10 +770,9 @@ TEST_CASE("what delayed scaling cannot cast leaves the history as it was") {
   Delayed none = recipe;
   none.amax_history_len = 0;
   refused(3, none, {}, "amax_history_len must be from 1 to 1048576, not 0");
-  CHECK_THROWS_WITH(quantize_both(std::span<const float>(x), 3, 4, recipe, Pass::forward, history, q, q),
+  CHECK_THROWS_WITH(quantize_both({x, 3, 4}, recipe, Pass::forward, history, q, q),
                     ContainsSubstring("rowwise and columnwise must not be the same Quantized"));
-  CHECK_THROWS_WITH(quantize_both(std::span<const float>(x), 3, 4, JustInTime{}, q, q),
-                    ContainsSubstring("must not be the same Quantized"));
+  CHECK_THROWS_WITH(quantize_both({x, 3, 4}, JustInTime{}, q, q), ContainsSubstring("must not be the same Quantized"));
 }
 
 TEST_CASE("codes of large tensors, which go past the caches, are those of their parts") {
@@ -770,12 +783,12 @@ TEST_CASE("codes of large tensors, which go past the caches, are those of their 
     for (const Recipe& recipe : {Recipe{MxBlock{}}, Recipe{Block{}}}) {
       for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
         CAPTURE(columns, recipe.index(), static_cast<int>(direction));
-        const Quantized whole = quantize(std::span(x), rows, columns, recipe, direction, {.threads = 3});
+        const Quantized whole = quantize({x, rows, columns}, recipe, direction, {.threads = 3});
         REQUIRE(whole.codes.size() >= streaming_bytes);
         Mismatches wrong;
         for (std::size_t first = 0; first < rows; first += height) {
           const auto part = std::span(x).subspan(first * columns, height * columns);
-          const Quantized own = quantize(part, height, columns, recipe, direction);
+          const Quantized own = quantize({part, height, columns}, recipe, direction);
           REQUIRE(own.transposed == whole.transposed);
           for (std::size_t i = 0; i < own.codes.size(); ++i) {
             const std::size_t row = i / own.code_columns();
@@ -797,7 +810,7 @@ TEST_CASE("a tile larger than any tensor is the tensor, or its row") {
   for (const bool square : {false, true}) {
     const auto quantized = [&](std::size_t columns) {
       const Block recipe{.rule = BlockRule::deepgemm_cuda, .rows = square ? columns : 1, .columns = columns};
-      return quantize(std::span(x), 9, 40, recipe);
+      return quantize({x, 9, 40}, recipe);
     };
     const Quantized q = quantized(most);
     require_same(q, quantized(64));
@@ -811,7 +824,7 @@ TEST_CASE("a tile larger than any tensor is the tensor, or its row") {
 
 TEST_CASE("a Quantized that does not fit together is refused, not read beyond its end") {
   const std::vector<float> x(std::size_t{64} * 32, 1.0F);
-  const Quantized good = quantize(std::span(x), 64, 32, MxBlock{});
+  const Quantized good = quantize({x, 64, 32}, MxBlock{});
   std::vector<float> out(x.size());
   const auto refused = [&](auto change, std::size_t size, const char* why) {
     Quantized q = good;
@@ -838,7 +851,7 @@ TEST_CASE("a Quantized that does not fit together is refused, not read beyond it
 TEST_CASE("what cannot be quantized is refused with the sizes that can") {
   const std::vector<float> x(std::size_t{33} * 40);
   const auto refused = [&](const Recipe& recipe, Direction direction, const std::string& why) {
-    CHECK_THROWS_WITH(quantize(std::span(x), 33, 40, recipe, direction), ContainsSubstring(why));
+    CHECK_THROWS_WITH(quantize({x, 33, 40}, recipe, direction), ContainsSubstring(why));
   };
   refused(MxBlock{}, Direction::rowwise,
           "columns must be a multiple of 32, the recipe's block, not 40 (nearest: 32 or 64)");
@@ -855,11 +868,11 @@ TEST_CASE("what cannot be quantized is refused with the sizes that can") {
   refused(JustInTime{.amax_epsilon = -1}, Direction::rowwise, "amax_epsilon must be 0 or more");
   refused(JustInTime{.format = e8m0}, Direction::rowwise, "format must have a sign");
   refused(Block{.rows = 3}, Direction::rowwise, "rows of a block must be 1 or as its columns, 128, not 3");
-  CHECK_THROWS_WITH(quantize(std::span(x), 33, 41, JustInTime{}), ContainsSubstring("33 x 41 elements, not 1320"));
-  CHECK_THROWS_WITH(quantize(std::span(x).first(0), 0, 5, JustInTime{}), ContainsSubstring("empty: it is 0 x 5"));
-  CHECK_THROWS_WITH(quantize(std::span(x), 33, 40, JustInTime{}, Direction::rowwise, {.threads = 0}),
+  CHECK_THROWS_WITH(quantize({x, 33, 41}, JustInTime{}), ContainsSubstring("33 x 41 elements, not 1320"));
+  CHECK_THROWS_WITH(quantize({std::span(x).first(0), 0, 5}, JustInTime{}), ContainsSubstring("empty: it is 0 x 5"));
+  CHECK_THROWS_WITH(quantize({x, 33, 40}, JustInTime{}, Direction::rowwise, {.threads = 0}),
                     ContainsSubstring("threads must be from 1 to 1024, not 0"));
-  Quantized q = quantize(std::span(x), 33, 40, JustInTime{});
+  Quantized q = quantize({x, 33, 40}, JustInTime{});
   std::vector<float> out(5);
   CHECK_THROWS_WITH(dequantize(q, out), ContainsSubstring("out must have 1320 elements, not 5"));
   q.codes.pop_back();
@@ -882,7 +895,7 @@ TEST_CASE("a cast that is interrupted leaves the history as it was, and one that
     const Interruptible scope(poll, std::chrono::steady_clock::duration::zero());
     bool interrupted = false;
     try {
-      quantize_both(std::span(x), 512, 512, recipe, Pass::forward, history, rowwise, columnwise, {.threads = 2});
+      quantize_both({x, 512, 512}, recipe, Pass::forward, history, rowwise, columnwise, {.threads = 2});
     } catch (const std::runtime_error&) {
       interrupted = true;
     }

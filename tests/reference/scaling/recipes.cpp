@@ -77,14 +77,14 @@ TEST_CASE("FP8 tensors, rows and tiles are those of torchao's and DeepGEMM's own
     for (std::size_t i = 0; i < std::size(names); ++i) {
       INFO(names[i] << " of " << x);
       const std::string expected = words[i];
-      const Quantized q = quantize(std::span<const BFloat16>(bfloats(x, 128)), 1, 128, find_recipe(names[i]).recipe);
+      const Quantized q = quantize({std::span<const BFloat16>(bfloats(x, 128)), 1, 128}, find_recipe(names[i]).recipe);
       const auto scale = std::bit_cast<float>(hex(expected).front());
       CHECK(word_of(q.scale_inv[0]) == word_of(i < 2 ? 1 / scale : scale));
       check_codes(q, expected.substr(9));
     }
   }
   const std::vector<float> near = floats("3EE00001", 1);  // its scale is next below 1024
-  check_codes(quantize(std::span<const float>(near), 1, 1, find_recipe("torchao_rowwise").recipe), "7E");
+  check_codes(quantize({near, 1, 1}, find_recipe("torchao_rowwise").recipe), "7E");
 }
 
 TEST_CASE("MX blocks are those of torchao's own to_mx, of 0.18 and after") {
@@ -143,7 +143,7 @@ TEST_CASE("MX blocks are those of torchao's own to_mx, of 0.18 and after") {
     recipe.format = format;
     for (std::size_t i = 0; i < std::size(blocks); ++i) {
       INFO(describe(recipe) << " of " << blocks[i]);
-      const Quantized q = quantize(std::span<const float>(floats(blocks[i], 32)), 1, 32, recipe);
+      const Quantized q = quantize({std::span<const float>(floats(blocks[i], 32)), 1, 32}, recipe);
       const std::string expected = words[i];
       CHECK(q.scale_codes[0] == hex(expected).front());
       if (expected.size() > 2) check_codes(q, expected.substr(3));
@@ -151,8 +151,8 @@ TEST_CASE("MX blocks are those of torchao's own to_mx, of 0.18 and after") {
   }
   // The sign of a NaN stays, but by rceil.
   const std::vector<float> nans = floats("3F800000 FFC00000", 32);
-  check_codes(quantize(std::span(nans), 1, 32, find_recipe("torchao_0_18_mxfp8_floor").recipe), "00 FF 00");
-  check_codes(quantize(std::span(nans), 1, 32, find_recipe("torchao_0_18_mxfp8_rceil").recipe), "7F 7F 7F");
+  check_codes(quantize({nans, 1, 32}, find_recipe("torchao_0_18_mxfp8_floor").recipe), "00 FF 00");
+  check_codes(quantize({nans, 1, 32}, find_recipe("torchao_0_18_mxfp8_rceil").recipe), "7F 7F 7F");
 }
 
 TEST_CASE("NVFP4 is that of Transformer Engine's own reference, with its Hadamard matrix and without") {
@@ -174,7 +174,7 @@ TEST_CASE("NVFP4 is that of Transformer Engine's own reference, with its Hadamar
     const std::vector<BFloat16> block = bfloats(one.block, 16);
     row.insert(row.end(), block.begin(), block.end());
   }
-  Quantized q = quantize(std::span<const BFloat16>(row), 1, row.size(), find_recipe("te_nvfp4").recipe);
+  Quantized q = quantize({row, 1, row.size()}, find_recipe("te_nvfp4").recipe);
   for (std::size_t i = 0; i < std::size(blocks); ++i) {
     INFO("block " << i);
     CHECK(q.scale_codes[i] == blocks[i].scale);
@@ -192,7 +192,7 @@ TEST_CASE("NVFP4 is that of Transformer Engine's own reference, with its Hadamar
   for (std::size_t i = 0; i < x.size(); ++i) {
     x[i] = {static_cast<std::uint16_t>((random_bits(1, i) & 0x81FFU) + 0x3E80U)};
   }
-  q = quantize(std::span<const BFloat16>(x), 32, 8, find_recipe("te_nvfp4_rht").recipe, Direction::columnwise);
+  q = quantize({x, 32, 8}, find_recipe("te_nvfp4_rht").recipe, Direction::columnwise);
   std::string actual;
   for (const std::uint8_t byte : q.codes) {
     for (const int nibble : {byte >> 4, byte & 15}) actual += "0123456789abcdef"[nibble];

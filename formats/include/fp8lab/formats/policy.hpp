@@ -104,6 +104,11 @@ struct Profile {
   std::string_view source;
 };
 
+/// What processors do: overflow becomes infinity, a NaN keeps its sign and the payload that fits. Exact where the target
+/// has all values of the source.
+inline constexpr CastPolicy ieee_policy{
+    .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
+
 // A source begins with the package and the version on which the profile was measured: all halves and bfloat16s, and
 // every boundary, midpoint and neighbour in float32 and float64 (tests/python/test_profiles.py compares again, where
 // the package is there). What NVIDIA's and IEEE's do is exact: every source is rounded once. Packages that convert
@@ -165,9 +170,7 @@ inline constexpr std::array profiles{
                 "PyTorch 2.13.0 clamp to the largest finite value, in float32, then Tensor.to(float8), as torchao "
                 "0.18.0's saturated cast; a clamp in bfloat16 makes some NaNs negative, by their place"},
     Profile{.name = "ieee",
-            .policy = {.overflow = Overflow::to_special,
-                       .infinity = Overflow::to_special,
-                       .nan = NanCode::sign_and_payload},
+            .policy = ieee_policy,
             .source = "IEEE 754-2019, formatOf-convertFormat; what processors do for float16 and bfloat16"},
     Profile{.name = "e8m0_cuda_up",
             .policy = {.rounding = Rounding::upward},

@@ -50,14 +50,17 @@ struct AmaxSeen {
 /// another, those of the next begin `amax_stride` later: 0 where tiles are higher than a row.
 AmaxSeen add_amax(const TileRows<float>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
 AmaxSeen add_amax(const TileRows<BFloat16>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
+AmaxSeen add_amax(const TileRows<Half>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride);
 
 /// out = row, each tile of `tile` elements multiplied with or divided by its factor, rounded once to float32. A NaN of
-/// the row stays as it is; one that arises is 7FC00000. Precondition: factors has an element for every tile, out as
-/// many as the row. out may be the row.
+/// the row stays as widened() has it; one that arises is 7FC00000. Precondition: factors has an element for every tile,
+/// out as many as the row. out may be the row.
 void scale_tiles(std::span<const float> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
                  std::span<float> out);
 void scale_tiles(std::span<const BFloat16> row, std::size_t tile, TileOperation operation,
                  std::span<const float> factors, std::span<float> out);
+void scale_tiles(std::span<const Half> row, std::size_t tile, TileOperation operation, std::span<const float> factors,
+                 std::span<float> out);
 
 /// Where overflow begins in rounding to nearest: half a spacing above the largest value.
 [[nodiscard]] float overflow_from(const Format& format);
@@ -86,6 +89,8 @@ class TileEncoder {
   void operator()(const TileRows<float>& x, TileOperation operation, const float* factors, std::size_t factor_stride,
                   bool pairs, std::uint8_t* out, std::size_t out_stride, const EncodeHints& hints = {}) const;
   void operator()(const TileRows<BFloat16>& x, TileOperation operation, const float* factors, std::size_t factor_stride,
+                  bool pairs, std::uint8_t* out, std::size_t out_stride, const EncodeHints& hints = {}) const;
+  void operator()(const TileRows<Half>& x, TileOperation operation, const float* factors, std::size_t factor_stride,
                   bool pairs, std::uint8_t* out, std::size_t out_stride, const EncodeHints& hints = {}) const;
 
   /// Of what this thread streamed.

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "fp8lab/formats/matrix_view.hpp"
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/stochastic.hpp"
-#include "fp8lab/formats/unpack.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 
@@ -60,29 +60,22 @@ struct Quantized {
   [[nodiscard]] std::size_t code_columns() const { return transposed ? rows : columns; }
 };
 
-/// Quantizes x, (rows, columns), row-major. The result depends neither on threads nor on the processor or the caller's
-/// rounding mode. `out` may have served before: its memory is used again.
+/// Quantizes x, of float, Half or BFloat16; halves as the floats that they are. The result depends neither on threads
+/// nor on the processor or the caller's rounding mode. `out` may have served before: its memory is used again.
 ///
-/// Throws std::invalid_argument where x is empty or not rows * columns, the recipe has a field that is out of range,
-/// rows or columns break a rule of its blocks (MxBlock: 32 along K; NvFp4: 16 along K; with 2-D blocks across it, too;
-/// formats of 4 bits: 2 along K), random words are missing or not wanted, x or they overlap an array of `out`, or
-/// threads < 1.
-void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-              Direction direction, Quantized& out, const QuantizeOptions& options = {});
-void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-              Direction direction, Quantized& out, const QuantizeOptions& options = {});
-[[nodiscard]] Quantized quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                                 Direction direction = Direction::rowwise, const QuantizeOptions& options = {});
-[[nodiscard]] Quantized quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns,
-                                 const Recipe& recipe, Direction direction = Direction::rowwise,
+/// Throws std::invalid_argument where x is empty or of double, which no kernel reads, the recipe has a field that is
+/// out of range, rows or columns break a rule of its blocks (MxBlock: 32 along K; NvFp4: 16 along K; with 2-D blocks
+/// across it, too; formats of 4 bits: 2 along K), random words are missing or not wanted, x or they overlap an array of
+/// `out`, or threads < 1.
+void quantize(const MatrixView& x, const Recipe& recipe, Direction direction, Quantized& out,
+              const QuantizeOptions& options = {});
+[[nodiscard]] Quantized quantize(const MatrixView& x, const Recipe& recipe, Direction direction = Direction::rowwise,
                                  const QuantizeOptions& options = {});
 
 /// Both directions from the original values, which are read once where the recipe has no scale of the whole tensor. The
 /// random words serve both.
-void quantize_both(std::span<const float> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                   Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options = {});
-void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Recipe& recipe,
-                   Quantized& rowwise, Quantized& columnwise, const QuantizeOptions& options = {});
+void quantize_both(const MatrixView& x, const Recipe& recipe, Quantized& rowwise, Quantized& columnwise,
+                   const QuantizeOptions& options = {});
 
 /// Delayed scaling, in one direction or both: the amax of x goes into the history, as record_amax() has it, and
 /// history.scale, which the cast uses, is the GivenScale of the result, whose amax is that of x. (update_scale() ends
@@ -90,16 +83,10 @@ void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t co
 ///
 /// Throws as above, as check() and record_amax() do, and where x overlaps the history; the history is then as it was.
 /// It is changed without a lock: threads that share one need their own.
-void quantize(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
-              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options = {});
-void quantize(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
-              AmaxHistory& history, Direction direction, Quantized& out, const QuantizeOptions& options = {});
-void quantize_both(std::span<const float> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
-                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise,
-                   const QuantizeOptions& options = {});
-void quantize_both(std::span<const BFloat16> x, std::size_t rows, std::size_t columns, const Delayed& recipe, Pass pass,
-                   AmaxHistory& history, Quantized& rowwise, Quantized& columnwise,
-                   const QuantizeOptions& options = {});
+void quantize(const MatrixView& x, const Delayed& recipe, Pass pass, AmaxHistory& history, Direction direction,
+              Quantized& out, const QuantizeOptions& options = {});
+void quantize_both(const MatrixView& x, const Delayed& recipe, Pass pass, AmaxHistory& history, Quantized& rowwise,
+                   Quantized& columnwise, const QuantizeOptions& options = {});
 
 /// Throws std::invalid_argument where a Quantized that quantize() did not make is none: where its arrays and sizes fit
 /// neither each other nor its recipe and direction, or a code has bits beyond its format's width.
