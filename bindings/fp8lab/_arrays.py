@@ -27,9 +27,15 @@ _CODE_DTYPES = {
     "float4_e2m1fn": "e2m1",
 }
 _SOURCES = ("float32", "float64", "float16", "bfloat16")
+#: The names of element types that most calls have: to ask NumPy for a name takes as long as to encode a thousand elements.
+_DTYPE_NAMES = {np.dtype(name): name for name in ("float32", "float64", "float16", "uint8", "uint16", "uint32")}
 
 _MOST_ENTRIES = 4096  # of a list of names or numbers
 _PIECE = 2**22  # elements that NumPy copies at a time
+
+_FORMATS = {known.name: known for known in _core.formats()}
+_PROFILES = {known.name: known for known in _core.profiles()}
+_BYTE, _WORD = np.dtype(np.uint8), np.dtype(np.uint16)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _Entry = TypeVar("_Entry")
@@ -62,6 +68,8 @@ def _is_torch_tensor(x: Any) -> bool:
 
 def as_array(x: Any, argument: str) -> tuple[Array, str]:
     """``x`` as an array and the name of its element type; types that NumPy lacks come as unsigned words."""
+    if type(x) is np.ndarray and x.dtype in _DTYPE_NAMES:
+        return x, _DTYPE_NAMES[x.dtype]
     if _is_torch_tensor(x):
         return _from_torch(x, argument)
     if isinstance(x, np.ma.MaskedArray):
@@ -124,7 +132,7 @@ def as_floats(x: Any, argument: str) -> tuple[Array, str]:
 
 def carried_format(dtype: str) -> Format | None:
     """The format that an element type of that name carries, if it does."""
-    return _core.find_format(_CODE_DTYPES[dtype]) if dtype in _CODE_DTYPES else None
+    return _FORMATS[_CODE_DTYPES[dtype]] if dtype in _CODE_DTYPES else None
 
 
 def as_codes(x: Any, argument: str, format: str | Format | None, format_argument: str = "format") -> tuple[Array, Format]:
@@ -139,7 +147,7 @@ def as_codes(x: Any, argument: str, format: str | Format | None, format_argument
         if wanted is not None and wanted != carried:
             raise ValueError(f"{format_argument} is {wanted.name}, and {argument} is {carried.name} by its element type, {name}")
         return contiguous(array), carried
-    format = _core.find_format("e4m3") if wanted is None else wanted
+    format = _FORMATS["e4m3"] if wanted is None else wanted
     if name != code_dtype(format).name:
         own = "" if format.bits > 8 else f" or one of {', '.join(_CODE_DTYPES)}"
         raise TypeError(f"{argument} must be {code_dtype(format).name} codes{own}, not {name}")
@@ -204,6 +212,8 @@ def number_text(value: int) -> str:
 
 def check_int(value: Any, argument: str, low: int, high: int) -> int:
     """``value`` as an int from ``low`` to ``high``: an int of Python or NumPy, or a float without a fraction, such as 1e6."""
+    if type(value) is int and low <= value <= high:
+        return value
     is_float = isinstance(value, (float, np.floating))
     if is_float and float(value).is_integer():
         number = int(value)
@@ -240,6 +250,8 @@ def check_name(value: Any, argument: str, instead: str = "") -> str:
 
 def check_choice(value: Any, argument: str, known: Sequence[str]) -> str:
     """A name that is one of the known ones."""
+    if type(value) is str and value in known:
+        return value
     name = check_name(value, argument)
     if name not in known:
         _core.refuse_name(argument, name, known)
@@ -295,6 +307,8 @@ def as_format(value: Any, argument: str) -> Format:
     """A format by name, or one that is given as it is."""
     if isinstance(value, Format):
         return value
+    if type(value) is str and value in _FORMATS:
+        return _FORMATS[value]
     return named(argument, _core.find_format, check_name(value, argument, " or a Format"))
 
 
@@ -302,12 +316,14 @@ def as_profile(value: Any, argument: str) -> Profile:
     """A profile by name, or one that is given as it is."""
     if isinstance(value, Profile):
         return value
+    if type(value) is str and value in _PROFILES:
+        return _PROFILES[value]
     return named(argument, _core.find_profile, check_name(value, argument, " or a Profile"))
 
 
 def code_dtype(format: Format) -> np.dtype[Any]:
     """The element type of a format's codes."""
-    return np.dtype(np.uint8 if format.bits <= 8 else np.uint16)
+    return _BYTE if format.bits <= 8 else _WORD
 
 
 def check_real(value: Any, argument: str) -> float:
@@ -331,15 +347,17 @@ def apart(array: Array, out: Array) -> Array:
     """``array`` itself where writing ``out`` changes no element before it is read: where both lie apart, or are the same
     elements; else a copy. Every function with an ``out`` passes its inputs through this. Both are C-contiguous.
     """
+    if not np.may_share_memory(array, out):
+        return array
     same = array.ctypes.data == out.ctypes.data and array.itemsize == out.itemsize and array.nbytes == out.nbytes
-    return copied(array) if not same and np.may_share_memory(array, out) else array
+    return array if same else copied(array)
 
 
 def output(out: Any, shape: tuple[int, ...], dtype: Any, argument: str = "out") -> Array:
     """``out`` if it can take the result as it is, or a new array where it is None."""
-    dtype = np.dtype(dtype)
     if out is None:
         return empty(shape, dtype)
+    dtype = np.dtype(dtype)
     if not isinstance(out, np.ndarray):
         raise TypeError(f"{argument} must be a NumPy array, not {kind_of(out)}")
     if out.dtype != dtype:

@@ -30,6 +30,9 @@ from fp8lab._core import Format, Profile
 from fp8lab._values import equal
 
 
+_ROUNDINGS = tuple(_core.roundings())
+
+
 def formats() -> list[Format]:
     """The formats that there are; ``str()`` of each explains it. ``Format(...)`` makes one of your own.
 
@@ -50,11 +53,11 @@ def profiles() -> list[Profile]:
 
 def roundings() -> list[str]:
     """The names of the rounding modes."""
-    return _core.roundings()
+    return list(_ROUNDINGS)
 
 
 def _rounding(value: Any, argument: str) -> str | None:
-    return None if value is None else check_choice(value, argument, _core.roundings())
+    return None if value is None else check_choice(value, argument, _ROUNDINGS)
 
 
 def _random_bits(bits: Any, count: Any, sharing: str, size: int) -> tuple[Array | None, int | None]:
@@ -141,10 +144,10 @@ def encode(
     words, count = _random_bits(random_bits, random_count, check_choice(random_sharing, "random_sharing", ("none", "ptx")), array.size)
     number = check_threads(threads)
     result = output(out, array.shape, code_dtype(own))
-    array = apart(array, result)
+    if out is not None:
+        array, words = apart(array, result), None if words is None else apart(words, result)
     if via is None:
         check_unread("via", via_profile=via_profile, via_rounding=via_rounding)
-        words = None if words is None else apart(words, result)
         _core.encode(array, source, result, own, policy, mode, words, count, random_sharing == "ptx", number)
         return result
     if words is not None:

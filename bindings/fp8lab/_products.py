@@ -60,6 +60,9 @@ def model_with(model: str | MmaModel, *, fraction_bits: int | None = None, keeps
     return core._replace(fraction_bits, None if keeps_sign is None else check_bool(keeps_sign, "keeps_sign"))
 
 
+_OUT_DTYPES = ("float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
+
+
 def models() -> list[MmaModel]:
     """The tensor cores that are modelled; ``str()`` of each explains it, with its source and its evidence.
 
@@ -340,8 +343,7 @@ def gemm(
         check_name(zero_rule, "zero_rule"),
         check_threads(threads),
     )
-    known = ["float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8)]
-    if check_choice(out_dtype, "out_dtype", known) == "float32":
+    if check_choice(out_dtype, "out_dtype", _OUT_DTYPES) == "float32":
         check_unread("an out_dtype of 16 bits or fewer, which the result is rounded to; float32 is not", out_profile=out_profile)
         out = np.empty((rows, columns), np.float32)
         _core.gemm(core, left, right, out, options)

@@ -257,6 +257,9 @@ def recipes() -> list[NamedRecipe]:
     return [NamedRecipe(name, _KINDS[kind](**fields), source) for name, kind, fields, source in _core.recipes()]
 
 
+_RECIPES = {one.name: one.recipe for one in recipes()}
+
+
 def as_recipe(value: Any, argument: str = "recipe") -> Recipe:
     if isinstance(value, NamedRecipe):
         return value.recipe
@@ -265,7 +268,7 @@ def as_recipe(value: Any, argument: str = "recipe") -> Recipe:
     if isinstance(value, (GivenScale, JustInTime, MxBlock, Block, NvFp4)):
         return value
     name = named(argument, _core.find_recipe, check_name(value, argument, " or a recipe: " + ", ".join(_KINDS)))
-    return next(one.recipe for one in recipes() if one.name == name)
+    return _RECIPES[name]
 
 
 def _record_text(recipe: Recipe) -> str:
