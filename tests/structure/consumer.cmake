@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 cmake_minimum_required(VERSION 3.25)
-# Installs fp8lab aside and builds and runs a program of ten lines against it.
-# cmake -D BUILD=directory -D SOURCE=directory -D WORK=directory -D CXX=compiler -D FLAGS=flags -P consumer.cmake
+# Installs fp8lab aside, and builds and runs programs against it: the folders SOURCE and EXAMPLE.
+# cmake -D BUILD=directory -D SOURCE=directory -D EXAMPLE=directory -D WORK=directory -D CXX=compiler -D FLAGS=flags -P consumer.cmake
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT result EQUAL 0)
@@ -10,7 +10,11 @@ function(run)
 endfunction()
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component development)
-run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build -G Ninja -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${CXX}
-    -D "CMAKE_CXX_FLAGS=${FLAGS}")
-run(${CMAKE_COMMAND} --build ${WORK}/build)
-run(${WORK}/build/consumer)
+foreach(source ${SOURCE} ${EXAMPLE})
+  get_filename_component(name ${source} NAME)
+  run(${CMAKE_COMMAND} -S ${source} -B ${WORK}/${name} -G Ninja -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${CXX}
+      -D "CMAKE_CXX_FLAGS=${FLAGS}" -D CMAKE_RUNTIME_OUTPUT_DIRECTORY=${WORK}/${name})
+  run(${CMAKE_COMMAND} --build ${WORK}/${name})
+endforeach()
+run(${WORK}/consumer/consumer)
+run(${WORK}/cpp/program)

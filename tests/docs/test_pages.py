@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README.md and docs/: the commands print what the pages show, the programs run, the links lead somewhere."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from command import PROGRAM, ROOT, prints, run
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+
+
+def blocks(page: pathlib.Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def missing_lines(shown: list[str], printed: list[str]) -> list[str]:
+    """The first lines of ``shown`` that are not in ``printed``, in this order and together; "..." stands for any lines."""
+    at = 0
+    for part in "\n".join(shown).split("\n...\n") if shown else []:
+        lines = [line for line in part.split("\n") if line != "..."]
+        while at + len(lines) <= len(printed) and printed[at : at + len(lines)] != lines:
+            at += 1
+        if at + len(lines) > len(printed):
+            return lines
+        at += len(lines)
+    return []
+
+
+SHOWN = [(page, block) for page in PAGES for block in blocks(page, "console")]
+
+
+@pytest.mark.parametrize("page, block", SHOWN, ids=lambda value: value.name if isinstance(value, pathlib.Path) else value.split("\n")[0])
+def test_a_command_prints_what_the_page_shows(page, block):
+    command, *shown = block.splitlines()
+    assert command.startswith("$ fp8lab ")
+    done = run(command.removeprefix("$ fp8lab "))
+    assert done.stderr == "" and done.returncode in (0, 3)
+    assert missing_lines(shown, done.stdout.splitlines()) == [], done.stdout
+
+
+def test_a_line_that_is_not_printed_is_found():
+    printed = ["a", "b", "c"]
+    assert missing_lines(["a", "...", "c"], printed) == []
+    assert missing_lines(["...", "a", "b", "..."], printed) == []
+    assert missing_lines(["a", "c"], printed) == ["a", "c"]
+    assert missing_lines(["...", "d"], printed) == ["d"]
+    assert missing_lines(["b", "...", "a"], printed) == ["a"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_the_python_of_a_page_runs(page, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("fp8lab")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), names)
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("program", EXAMPLES, ids=lambda path: path.name)
+def test_a_program_of_a_user_runs(program, tmp_path):
+    pytest.importorskip("fp8lab")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_compare_recipes_reads_a_file(tmp_path):
+    np = pytest.importorskip("numpy")
+    pytest.importorskip("fp8lab")
+    np.save(tmp_path / "x.npy", np.ones((32, 128), np.float32))
+    program = ROOT / "docs" / "examples" / "compare_recipes.py"
+    done = subprocess.run([sys.executable, str(program), "x.npy"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "te_mxfp8 " in done.stdout
+
+
+def test_the_cpp_that_a_page_shows_is_that_of_the_program():
+    page, program = ROOT / "docs" / "cpp.md", ROOT / "docs" / "examples" / "cpp"
+    assert all(block in (program / "main.cpp").read_text() for block in blocks(page, "cpp"))
+    assert all(block in (program / "CMakeLists.txt").read_text() for block in blocks(page, "cmake"))
+    assert blocks(page, "cpp") and blocks(page, "cmake")
+
+
+def links(page: pathlib.Path) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text()) if "://" not in link]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page):
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        headings = [re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in target.read_text().splitlines()
+                    if line.startswith("#")] if anchor else []  # fmt: skip
+        assert not anchor or anchor in headings, link
+
+
+def test_every_page_is_reached_from_the_readme():
+    reached, todo = set(), [PAGES[0]]
+    while todo:
+        page = todo.pop()
+        reached.add(page.resolve())
+        targets = [page.parent / link.partition("#")[0] for link in links(page) if link.partition("#")[0].endswith(".md")]
+        todo += [target for target in targets if target.resolve() not in reached]
+    assert reached == {page.resolve() for page in PAGES}
+
+
+def test_the_readme_is_short_and_its_two_commands_are_those_of_dev():
+    text = PAGES[0].read_text()
+    assert len(text.splitlines()) <= 160
+    usage = subprocess.run([str(ROOT / "dev"), "--help"], capture_output=True, text=True, check=True).stdout
+    for command in re.findall(r"\./dev (\w+)", text):
+        assert re.search(rf"^  {command}\b", usage, re.MULTILINE), command
+
+
+def test_commands_that_pages_name_are_there():
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is not built; ./dev build does it")
+    known = set(re.findall(r"^  ([a-z-]+)  ", prints("--help"), re.MULTILINE))
+    for page in PAGES:
+        named = re.findall(r"`(?:\$ )?fp8lab ([a-z-]+)", page.read_text())
+        assert set(named) <= known, page
