@@ -230,8 +230,8 @@ void bind_accumulate(py::module_& module) {
       py::arg("formats"), py::arg("out"));
 }
 
-DotOperand dot_operand(const Operands& operands) {
-  DotOperand result{.format = operands.format};
+DotOperand dot_operand(const Operand& operand) {
+  DotOperand result{.format = operand.format};
   std::visit(
       [&]<typename T>(std::span<const T> elements) {
         for (const T element : elements) {
@@ -242,8 +242,13 @@ DotOperand dot_operand(const Operands& operands) {
           }
         }
       },
-      operands.elements);
-  result.scales.assign(operands.scales.begin(), operands.scales.end());
+      operand.elements);
+  if (operand.packed) {
+    std::vector<std::uint8_t> codes(operand.rows * operand.depth);
+    unpack_pairs(std::get<std::span<const std::uint8_t>>(operand.elements), codes);
+    result.codes.assign(codes.begin(), codes.end());
+  }
+  result.scales.assign(operand.scales.codes.begin(), operand.scales.codes.end());
   result.source = std::to_string(result.codes.size()) + " elements of an array";
   return result;
 }
@@ -251,7 +256,7 @@ DotOperand dot_operand(const Operands& operands) {
 void bind_trace_dot(py::module_& module) {
   module.def(
       "trace_dot",
-      [](const MmaModel& model, const Operands& a, const Operands& b, std::uint32_t c, const std::string& zero_rule,
+      [](const MmaModel& model, const Operand& a, const Operand& b, std::uint32_t c, const std::string& zero_rule,
          int promote_k, std::optional<std::uint32_t> got, std::optional<std::size_t> at) {
         const DotArguments arguments{
             model, dot_operand(a), dot_operand(b), {c, find_zero_rule(zero_rule), promote_k}, got, at};

@@ -3,6 +3,8 @@
 
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -11,15 +13,13 @@ namespace {
 using MaybeFormat = std::optional<NamedOrOwnFormat>;
 
 /// A (rows, depth) array, or (depth, rows) if transposed, of codes (uint8, or uint16 for formats of more than 8 bits)
-/// with its block scales, if any, or of float32 values where there is no format; tile scales of tile_rows * tile_depth.
-Operands operands_of(const py::array& array, const MaybeFormat& format, const Array<std::uint8_t>& scales,
-                     const Array<float>& tile_scales, std::size_t tile_rows, std::size_t tile_depth, bool transposed) {
-  const auto rows = static_cast<std::size_t>(array.shape(transposed ? 1 : 0));
-  const auto depth = static_cast<std::size_t>(array.shape(transposed ? 0 : 1));
-  Operands result = Operands::floats({}, rows, depth);
-  result.scales = view(scales);
-  result.tile_scales = {view(tile_scales), tile_rows, tile_depth};
+/// or of float32 values where there is no format. Of packed codes, two a byte, the array has half as many columns.
+Operand operand_from(const py::array& array, const MaybeFormat& format, bool transposed, bool packed) {
+  const auto high = static_cast<std::size_t>(array.shape(0));
+  const auto wide = static_cast<std::size_t>(array.shape(1)) * (packed ? 2 : 1);
+  Operand result = Operand::floats({}, transposed ? wide : high, transposed ? high : wide);
   result.transposed = transposed;
+  result.packed = packed;
   if (!format) {
     result.elements = view(py::cast<Array<float>>(array));
     return result;
@@ -33,14 +33,22 @@ Operands operands_of(const py::array& array, const MaybeFormat& format, const Ar
   return result;
 }
 
-void mma_array(const MmaModel& model, const Operands& left, const Operands& right, const Array<float>& c,
+void set_codes(Operand& operand, const Array<std::uint8_t>& codes, bool swizzled) {
+  operand.scales = {.codes = view(codes), .layout = swizzled ? ScaleLayout::swizzled : ScaleLayout::compact};
+}
+void set_tiles(Operand& operand, const Array<float>& scales, std::size_t rows, std::size_t depth) {
+  operand.tile_scales = {view(scales), rows, depth};
+}
+void set_rows(Operand& operand, const Array<float>& scales) { operand.row_scales = view(scales); }
+
+void mma_array(const MmaModel& model, const Operand& left, const Operand& right, const Array<float>& c,
                Array<float> out, const std::string& zero_rule) {
   const auto accumulators = view(c);
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
   mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
 }
-void mma_half_array(const MmaModel& model, const Operands& left, const Operands& right, const Array<std::uint16_t>& c,
+void mma_half_array(const MmaModel& model, const Operand& left, const Operand& right, const Array<std::uint16_t>& c,
                     Array<std::uint16_t> out, const std::string& zero_rule) {
   const auto accumulators = view_as<Half>(c);
   const auto results = mutable_view_as<Half>(out);
@@ -48,15 +56,13 @@ void mma_half_array(const MmaModel& model, const Operands& left, const Operands&
   mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
 }
 
-GemmOptions gemm_options(float scale_a, float scale_b, float scale_out, int promote_k, const std::string& scale_order,
+GemmOptions gemm_options(float scale_out, int promote_k, const std::optional<std::string>& scale_order,
                          const std::vector<std::size_t>& split_k, const std::vector<std::size_t>& split_order,
                          const Array<float>& c, const std::string& c_enters, const Array<float>& bias,
                          const std::string& zero_rule, int threads) {
-  return {.scale_a = scale_a,
-          .scale_b = scale_b,
-          .scale_out = scale_out,
+  return {.scale_out = scale_out,
           .promote_k = promote_k,
-          .scale_order = find_scale_order(scale_order),
+          .scale_order = scale_order ? std::optional(find_scale_order(*scale_order)) : std::nullopt,
           .split_k = split_k,
           .split_order = split_order,
           .c = view(c),
@@ -66,19 +72,29 @@ GemmOptions gemm_options(float scale_a, float scale_b, float scale_out, int prom
           .threads = threads};
 }
 
-void gemm_array(const MmaModel& model, const Operands& left, const Operands& right, Array<float> out,
+/// Of Operand or Quantized.
+template <typename Side>
+void gemm_array(const MmaModel& model, const Side& left, const Side& right, Array<float> out,
                 const GemmOptions& options) {
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
   gemm(model, left, right, results, options);
 }
-template <typename Code>
-void encoded_gemm_array(const MmaModel& model, const Operands& left, const Operands& right,
-                        const NamedOrOwnFormat& format, const NamedOrOwnProfile& profile, Array<Code> out,
-                        const GemmOptions& options) {
+template <typename Side, typename Code>
+void encoded_gemm_array(const MmaModel& model, const Side& left, const Side& right, const NamedOrOwnFormat& format,
+                        const NamedOrOwnProfile& profile, Array<Code> out, const GemmOptions& options) {
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
   gemm(model, left, right, format.format, profile.policy, results, options);
+}
+template <typename Side>
+void bind_gemm(py::module_& module) {
+  module.def("gemm", &gemm_array<Side>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("out").noconvert(),
+             py::arg("options"));
+  module.def("gemm_encoded", &encoded_gemm_array<Side, std::uint8_t>, py::arg("model"), py::arg("a"), py::arg("b"),
+             py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
+  module.def("gemm_encoded", &encoded_gemm_array<Side, std::uint16_t>, py::arg("model"), py::arg("a"), py::arg("b"),
+             py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
 }
 
 /// The model with other answers to what is unverified.
@@ -101,15 +117,19 @@ std::optional<std::string> scale_format(const MmaModel& model) {
 }  // namespace
 
 void bind_products(py::module_& module) {
-  py::class_<Operands>(module, "Operands", "An operand's arrays, which must outlive it.")
-      .def(py::init(&operands_of), py::arg("elements"), py::arg("format"), py::arg("scales").noconvert(),
-           py::arg("tile_scales").noconvert(), py::arg("tile_rows"), py::arg("tile_depth"), py::arg("transposed"),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 4>(), py::keep_alive<1, 5>());
+  py::class_<Operand>(module, "Operand", "An operand's arrays, which must outlive it.")
+      .def(py::init(&operand_from), py::arg("elements"), py::arg("format"), py::arg("transposed"), py::arg("packed"),
+           py::keep_alive<1, 2>())
+      .def("set_codes", &set_codes, py::arg("codes").noconvert(), py::arg("swizzled"), py::keep_alive<1, 2>())
+      .def("set_tiles", &set_tiles, py::arg("scales").noconvert(), py::arg("rows"), py::arg("depth"),
+           py::keep_alive<1, 2>())
+      .def("set_rows", &set_rows, py::arg("scales").noconvert(), py::keep_alive<1, 2>())
+      .def("set_tensor", [](Operand& operand, float scale) { operand.tensor_scale = {scale}; }, py::arg("scale"));
   py::class_<GemmOptions>(module, "GemmOptions", "How a GEMM is composed, with its arrays, which must outlive it.")
-      .def(py::init(&gemm_options), py::arg("scale_a"), py::arg("scale_b"), py::arg("scale_out"), py::arg("promote_k"),
-           py::arg("scale_order"), py::arg("split_k"), py::arg("split_order"), py::arg("c").noconvert(),
-           py::arg("c_enters"), py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"),
-           py::keep_alive<1, 9>(), py::keep_alive<1, 11>());
+      .def(py::init(&gemm_options), py::arg("scale_out"), py::arg("promote_k"), py::arg("scale_order"),
+           py::arg("split_k"), py::arg("split_order"), py::arg("c").noconvert(), py::arg("c_enters"),
+           py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"), py::keep_alive<1, 7>(),
+           py::keep_alive<1, 9>());
   py::class_<MmaModel>(module, "MmaModel")
       .def_property_readonly("name", [](const MmaModel& m) { return std::string(m.name); })
       .def_property_readonly("description", [](const MmaModel& m) { return describe(m); })
@@ -123,6 +143,8 @@ void bind_products(py::module_& module) {
       .def_property_readonly("accumulator", [](const MmaModel& m) { return format_name(m.accumulator()); })
       .def_property_readonly("operands", &operand_names)
       .def_property_readonly("scale_format", &scale_format)
+      .def(
+          "_takes", [](const MmaModel& m, const Quantized& q) { return takes(m, q); }, py::arg("q"))
       .def_property_readonly("scale_block",
                              [](const MmaModel& m) { return m.scales ? std::optional(m.scales->block) : std::nullopt; })
       .def("__str__",
@@ -144,12 +166,8 @@ void bind_products(py::module_& module) {
              py::arg("out").noconvert(), py::arg("zero_rule"));
   module.def("mma", &mma_half_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
              py::arg("out").noconvert(), py::arg("zero_rule"));
-  module.def("gemm", &gemm_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("out").noconvert(),
-             py::arg("options"));
-  module.def("gemm_encoded", &encoded_gemm_array<std::uint8_t>, py::arg("model"), py::arg("a"), py::arg("b"),
-             py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
-  module.def("gemm_encoded", &encoded_gemm_array<std::uint16_t>, py::arg("model"), py::arg("a"), py::arg("b"),
-             py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
+  bind_gemm<Operand>(module);
+  bind_gemm<Quantized>(module);
   module.def("targets", [] {
     std::vector<std::string> names;
     for (const std::string_view name : targets()) names.emplace_back(name);

@@ -42,7 +42,7 @@ from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
-from fp8lab._products import gemm, mma, model_with, models
+from fp8lab._products import gemm, mma, model_with, models, takes
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
 from fp8lab._scaling import (
     Block,
@@ -115,6 +115,7 @@ __all__ = [
     "roundings",
     "sample",
     "swizzle_scales",
+    "takes",
     "targets",
     "torch_cpu_uniform",
     "torch_cuda_normal",

@@ -153,6 +153,7 @@ class MmaModel:
     @property
     def keeps_sign(self) -> bool: ...
     def _replace(self, fraction_bits: int | None, keeps_sign: bool | None) -> MmaModel: ...
+    def _takes(self, q: Quantized) -> bool: ...
     @property
     def accumulator(self) -> str: ...
     @property
@@ -164,26 +165,25 @@ class MmaModel:
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
-class Operands:
+class Operand:
     def __init__(
         self,
         elements: NDArray[Any],
         format: Format | None,
-        scales: NDArray[np.uint8],
-        tile_scales: NDArray[np.float32],
-        tile_rows: int,
-        tile_depth: int,
         transposed: bool,
+        packed: bool,
     ) -> None: ...
+    def set_codes(self, codes: NDArray[np.uint8], swizzled: bool) -> None: ...
+    def set_tiles(self, scales: NDArray[np.float32], rows: int, depth: int) -> None: ...
+    def set_rows(self, scales: NDArray[np.float32]) -> None: ...
+    def set_tensor(self, scale: float) -> None: ...
 
 class GemmOptions:
     def __init__(
         self,
-        scale_a: float,
-        scale_b: float,
         scale_out: float,
         promote_k: int,
-        scale_order: str,
+        scale_order: str | None,
         split_k: list[int],
         split_order: list[int],
         c: NDArray[np.float32],
@@ -357,13 +357,19 @@ def torch_cuda_normal(
     out: NDArray[np.float32], mean: float, std: float, seed: int, offset: int, sms: int, blocks_per_sm: int
 ) -> None: ...
 def mma(
-    model: MmaModel, a: Operands, b: Operands, c: NDArray[Any], out: NDArray[Any], zero_rule: str
+    model: MmaModel, a: Operand, b: Operand, c: NDArray[Any], out: NDArray[Any], zero_rule: str
 ) -> None: ...
-def gemm(model: MmaModel, a: Operands, b: Operands, out: NDArray[np.float32], options: GemmOptions) -> None: ...
+def gemm(
+    model: MmaModel,
+    a: Operand | Quantized,
+    b: Operand | Quantized,
+    out: NDArray[np.float32],
+    options: GemmOptions,
+) -> None: ...
 def gemm_encoded(
     model: MmaModel,
-    a: Operands,
-    b: Operands,
+    a: Operand | Quantized,
+    b: Operand | Quantized,
     format: Format,
     profile: Profile,
     out: NDArray[Any],
@@ -529,8 +535,8 @@ def exact_sqnr_db(format: Format, distribution: Distribution, scale: float) -> f
 def best_scale(format: Format, distribution: Distribution) -> tuple[float, float]: ...
 def trace_dot(
     model: MmaModel,
-    a: Operands,
-    b: Operands,
+    a: Operand,
+    b: Operand,
     c: int,
     zero_rule: str,
     promote_k: int,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,10 +24,16 @@ from fp8lab._arrays import (
     check_threads,
     check_unread,
     code_dtype,
+    kind_of,
     named,
 )
-from fp8lab._casts import unpack_pairs
 from fp8lab._core import Format, MmaModel, Profile
+from fp8lab._scaling import Quantized
+
+
+_OUT_DTYPES = ("float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
+_E2M1 = _core.find_format("e2m1")
+_NONE = np.empty(0, np.float32)
 
 
 def as_model(model: str | MmaModel) -> MmaModel:
@@ -60,7 +67,17 @@ def model_with(model: str | MmaModel, *, fraction_bits: int | None = None, keeps
     return core._replace(fraction_bits, None if keeps_sign is None else check_bool(keeps_sign, "keeps_sign"))
 
 
-_OUT_DTYPES = ("float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
+def takes(model: str | MmaModel, q: Quantized) -> bool:
+    """Whether ``gemm`` with this model takes such a Quantized: its format, and its scales.
+
+    Parameters
+    ----------
+    model : str or MmaModel
+    q : Quantized
+    """
+    if not isinstance(q, Quantized):
+        raise TypeError(f"q must be a Quantized, not {kind_of(q)}")
+    return as_model(model)._takes(q._core)
 
 
 def models() -> list[MmaModel]:
@@ -72,10 +89,29 @@ def models() -> list[MmaModel]:
     return _core.models()
 
 
-def _elements(x: Any, argument: str, format: str | Format | None) -> tuple[Array, Format | None]:
-    """A matrix of codes with its format, or of float32 values, without."""
+class Matrix(NamedTuple):
+    """A matrix of codes with its format, or of float32 values, without; packed codes of 4 bits are two a byte."""
+
+    array: Array
+    format: Format | None
+    packed: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of elements."""
+        rows, columns = self.array.shape
+        return rows, columns * (2 if self.packed else 1)
+
+    def operand(self, transposed: bool = False) -> _core.Operand:
+        """The operand, without scales; ``transposed`` where the array is (K, rows)."""
+        return _core.Operand(self.array, self.format, transposed, self.packed)
+
+
+def matrix_of(x: Any, argument: str, format: str | Format | None) -> Matrix:
+    """What ``mma``, ``gemm`` and ``trace_dot`` take as an operand's elements."""
     array, name = as_array(x, argument)
     own: Format | None = None
+    packed = False
     format_argument = f"format_{argument}"
     if name == "float32":
         check_unread(f"codes, and {argument} is {name}", **{format_argument: format})
@@ -87,51 +123,48 @@ def _elements(x: Any, argument: str, format: str | Format | None) -> tuple[Array
         result, own = as_codes(array.view(np.uint16), argument, name)
     else:
         result, own = as_codes(x, argument, format, format_argument)
-        if name == "uint8" and own == _core.find_format("e2m1") and result.ndim == 2:
-            result = unpack_pairs(result)
+        packed = format is not None and name == "uint8" and own == _E2M1
     if result.ndim != 2:
         raise ValueError(f"{argument} must have two dimensions, not {result.ndim}")
-    return result, own
+    return Matrix(result, own, packed)
 
 
-def _operands(
-    array: Array, format: Format | None, scales: Array, tiles: Array = np.empty((0, 0), np.float32), transposed: bool = False
-) -> _core.Operands:
-    rows, depth = array.shape[::-1] if transposed else array.shape
-    tile_rows = 128 if tiles.size and tiles.shape[int(transposed)] != rows else 1
-    return _core.Operands(array, format, scales, tiles, tile_rows, 128, transposed)
-
-
-def _scale_codes(x: Any, argument: str, model: MmaModel, shape: tuple[int, ...], transposed: bool = False) -> Array:
-    """The block scales of an operand of ``shape``, as bytes; none if left out."""
+def set_codes(
+    operand: _core.Operand, x: Any, argument: str, model: MmaModel, matrix: Matrix, transposed: bool = False, swizzled: bool = False
+) -> None:
+    """Gives an operand the codes of its block scales, if there are any."""
     if x is None:
-        return np.empty(0, np.uint8)
+        return
     if model.scale_format is None or model.scale_block is None:
         raise ValueError(f"{argument} must be left out: the model {model.name} has no block scales")
     codes, carried = as_bytes(x, argument)
     signed = {"ue4m3": "e4m3"}.get(model.scale_format)  # as float8 types have it
     if carried is not None and carried.name not in (model.scale_format, signed):
         raise ValueError(f"{argument} is {carried.name}; {model.name} takes {model.scale_format}")
-    rows, depth = shape[::-1] if transposed else shape
+    rows, depth = matrix.shape[::-1] if transposed else matrix.shape
     wanted = (rows, -(-depth // model.scale_block))
-    if codes.shape != (wanted[::-1] if transposed else wanted):
-        wanted = wanted[::-1] if transposed else wanted
+    wanted = wanted[::-1] if transposed else wanted
+    if not swizzled and codes.shape != wanted:
         raise ValueError(f"{argument} must have shape {wanted}, one for every {model.scale_block} of K, not {codes.shape}")
-    return codes
+    operand.set_codes(codes, swizzled)
 
 
-def _tile_scales(x: Any, argument: str, shape: tuple[int, ...], transposed: bool) -> Array:
-    """The float32 scales of an operand's tiles of 1 x 128 or 128 x 128 elements."""
-    tiles = as_float32(x, argument)
+def _set_float_scales(operand: _core.Operand, x: Any, argument: str, shape: tuple[int, ...], transposed: bool) -> None:
+    """Gives an operand the float32 scales of its rows, or of its tiles of 1 x 128 or 128 x 128 elements."""
+    scales = as_float32(x, argument)
     rows, depth = shape[::-1] if transposed else shape
-    allowed = [(rows, -(-depth // 128)), (-(-rows // 128), -(-depth // 128))]
+    allowed = [(rows, -(-depth // 128)), (-(-rows // 128), -(-depth // 128)), (rows, 1)]
     if transposed:
         allowed = [size[::-1] for size in allowed]
-    if tiles.shape not in allowed:
+    if scales.shape not in allowed:
         raise ValueError(
-            f"{argument} must have shape {allowed[0]} or {allowed[1]}, one for every 1 x 128 or 128 x 128 elements, not {tiles.shape}"
+            f"{argument} must have shape {allowed[0]} or {allowed[1]}, one for every 1 x 128 or 128 x 128 elements, "
+            f"or {allowed[2]}, one for every row, not {scales.shape}"
         )
-    return tiles
+    if scales.shape in allowed[:2]:
+        operand.set_tiles(scales, 1 if scales.shape == allowed[0] else 128, 128)
+    else:
+        operand.set_rows(scales)
 
 
 def mma(
@@ -180,16 +213,18 @@ def mma(
         names.
     """
     core = as_model(model)
-    left, left_format = _elements(a, "a", format_a)
-    right, right_format = _elements(b, "b", format_b)
+    left, right = matrix_of(a, "a", format_a), matrix_of(b, "b", format_b)
+    x, y = left.operand(), right.operand()
+    set_codes(x, scale_a, "scale_a", core, left)
+    set_codes(y, scale_b, "scale_b", core, right)
     dtype = np.dtype(core.accumulator)
     word = np.dtype(np.uint16 if dtype.itemsize == 2 else np.float32)
     accumulators = np.empty(0, dtype) if c is None else as_floats_of(c, "c", core.accumulator, (left.shape[0],))
     out = np.empty(left.shape[0], dtype)
     _core.mma(
         core,
-        _operands(left, left_format, _scale_codes(scale_a, "scale_a", core, left.shape)),
-        _operands(right, right_format, _scale_codes(scale_b, "scale_b", core, right.shape)),
+        x,
+        y,
         accumulators.view(word),
         out.view(word),
         check_name(zero_rule, "zero_rule"),
@@ -199,9 +234,11 @@ def mma(
 
 def _split_scale(value: Any) -> tuple[Any, Any]:
     """What gemm's scale is made of: an array of scales, or None, and the tensor's scale."""
+    if value is None:
+        return None, 1.0
     if isinstance(value, tuple) and len(value) == 2:
         return value
-    number = isinstance(value, (int, float, np.integer, np.floating)) or value is None
+    number = isinstance(value, (int, float, np.integer, np.floating))
     return (None, value) if number else (value, 1.0)
 
 
@@ -217,21 +254,42 @@ def _check_scales(x: Any, argument: str, model: MmaModel) -> None:
 
 
 def _gemm_operand(
-    x: Any, argument: str, format: str | Format | None, scale: Any, model: MmaModel, transposed: bool
-) -> tuple[_core.Operands, int, float]:
-    """An operand, its number of rows, and its tensor's scale."""
-    array, own = _elements(x, argument, format)
+    x: Any, argument: str, format: str | Format | None, scale: Any, model: MmaModel, transposed: bool, swizzled: bool
+) -> tuple[_core.Operand, int]:
+    """An operand of arrays, and its number of rows."""
+    matrix = matrix_of(x, argument, format)
+    operand = matrix.operand(transposed)
     scales, number = _split_scale(scale)
     name = f"scale_{argument}"
-    codes, tiles = np.empty(0, np.uint8), np.empty((0, 0), np.float32)
     if scales is not None:
         _check_scales(scales, name, model)
     if scales is not None and as_array(scales, name)[1] == "float32":
-        tiles = _tile_scales(scales, name, array.shape, transposed)
+        _set_float_scales(operand, scales, name, matrix.shape, transposed)
     else:
-        codes = _scale_codes(scales, name, model, array.shape, transposed)
-    rows = array.shape[1 if transposed else 0]
-    return _operands(array, own, codes, tiles, transposed), rows, check_real(number, name)
+        set_codes(operand, scales, name, model, matrix, transposed, swizzled)
+    tensor = check_real(number, name)
+    if not math.isfinite(tensor):
+        raise ValueError(f"{name} must be finite, not {tensor}")
+    operand.set_tensor(tensor)
+    return operand, matrix.shape[1 if transposed else 0]
+
+
+def _operands(
+    a: Any, b: Any, model: MmaModel, layout: str, scale_layout: str, **given: Any
+) -> tuple[_core.Operand | _core.Quantized, _core.Operand | _core.Quantized, tuple[int, int]]:
+    """Both operands of ``gemm``, and the shape of the product."""
+    if isinstance(a, Quantized) or isinstance(b, Quantized):
+        for x, argument, other in ((a, "a", "b"), (b, "b", "a")):
+            if not isinstance(x, Quantized):
+                raise TypeError(f"{argument} must be a Quantized, as {other} is, not {kind_of(x)}")
+        wanted = {"layout": None if layout == "nt" else layout, "scale_layout": None if scale_layout == "compact" else scale_layout}
+        check_unread("arrays; a Quantized has its own", **given, **wanted)
+        rows, columns = (q.shape[q.direction == "columnwise"] for q in (a, b))
+        return a._core, b._core, (rows, columns)
+    swizzled = scale_layout == "swizzled"
+    left, rows = _gemm_operand(a, "a", given["format_a"], given["scale_a"], model, layout[0] == "t", swizzled)
+    right, columns = _gemm_operand(b, "b", given["format_b"], given["scale_b"], model, layout[1] == "n", swizzled)
+    return left, right, (rows, columns)
 
 
 def _sizes(values: Any, argument: str) -> list[int]:
@@ -247,11 +305,12 @@ def gemm(
     model: str | MmaModel,
     format_a: str | Format | None = None,
     format_b: str | Format | None = None,
-    scale_a: Any = 1.0,
-    scale_b: Any = 1.0,
+    scale_a: Any = None,
+    scale_b: Any = None,
     layout: str = "nt",
+    scale_layout: str = "compact",
     promote_k: int | None = None,
-    scale_order: str = "scales_first",
+    scale_order: str | None = None,
     split_k: Any = None,
     split_order: Any = None,
     c: Any = None,
@@ -271,29 +330,36 @@ def gemm(
 
     Parameters
     ----------
-    a : array_like, (M, K)
-    b : array_like, (N, K)
-        As a Linear layer has its input and its weight. Element types as for ``mma``.
+    a : array_like, (M, K), or Quantized
+    b : array_like, (N, K), or Quantized
+        As a Linear layer has its input and its weight. Element types as for ``mma``. A Quantized brings its format, its
+        scales and their layout, and its direction says which dimension K is: forward, both are rowwise; dx = dy @ w has
+        dy rowwise and w columnwise, dw = dy.T @ x has both columnwise. ``exact`` multiplies what ``dequantize`` gives.
     model : str or MmaModel
         One of ``models()``, or what ``model_with`` made of it; ``exact`` is the real dot product, rounded once.
     format_a, format_b : str or Format, optional
         Formats of uint8 and uint16 codes; ``e4m3`` if left out. Other element types carry theirs.
-    scale_a, scale_b : float, array_like, or a tuple of both
-        A number is the whole tensor's and multiplies on dequantize, in the epilogue. An array of uint8 or float8,
-        (M, K / block) or (N, K / block), has the codes of the block scales, for models that have them;
+    scale_a, scale_b : float, array_like, or a tuple of both, optional
+        A number is the whole tensor's and multiplies on dequantize, in the epilogue; 1 if left out. An array of uint8 or
+        float8, (M, K / block) or (N, K / block), has the codes of the block scales, for models that have them;
         ``(array, number)`` is both, as NVFP4 has them. An array of float32 has a scale for every tile of 1 x 128
         elements, (M, K / 128), or 128 x 128, (M / 128, K / 128), rounded up; they multiply at every promotion, which
-        is then every 128 (DeepSeek-V3, DeepGEMM).
+        is then every 128 (DeepSeek-V3, DeepGEMM), and models with E8M0 scales take them where they are powers of two
+        (Transformer Engine on Blackwell). Or it has a scale for every row, (M, 1), which multiplies in the epilogue.
     layout : str
         Letters of row-major BLAS for how a and b are stored: ``nt`` as above, ``nn`` with b (K, N), ``tn`` with a
         (K, M) and b (K, N), ``tt`` with a (K, M). Arrays of scales are transposed with their elements. cuBLAS, column-major,
         calls ``nt`` TN.
+    scale_layout : str
+        How codes of block scales are stored: ``compact``, as above, or ``swizzled``, as ``swizzle_scales`` gives those of
+        (M, K / block) whatever the layout of a.
     promote_k : int, optional
         Elements of K after which the accumulator is added to a float32 one and cleared (CUTLASS, DeepGEMM: 128);
         never if left out ("fast accumulation").
-    scale_order : str
-        How tile scales multiply: ``scales_first``, sum = fma(fl(scale_a * scale_b), accumulator, sum), or
-        ``accumulator_first``, sum = fma(fl(accumulator * scale_a), scale_b, sum).
+    scale_order : str, optional
+        How float32 scales of tiles and rows multiply: ``scales_first``, sum = fma(fl(scale_a * scale_b), accumulator, sum),
+        or ``accumulator_first``, sum = fma(fl(accumulator * scale_a), scale_b, sum). If left out, scales_first for tiles
+        (DeepGEMM), accumulator_first for rows (PyTorch's _scaled_mm), where the sum is 0.
     split_k : list of int, optional
         Lengths of ranges of K that are computed apart, then added in float32.
     split_order : list of int, optional
@@ -304,8 +370,9 @@ def gemm(
         ``epilogue`` or ``accumulator``.
     bias : array_like of float32, (N,), optional
     scale_out : float
-        The epilogue is scale_out * (fl(scale_a * scale_b) * accumulator + c + bias), from left to right, every
-        operation rounded to float32.
+        The epilogue is scale_out * (alpha * (scales of the row * accumulator) + c + bias), from left to right, every
+        operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's Quantized
+        fl(fl(amax_a * amax_b) * fl(1 / (6 * 6 * 448 * 448))), as Transformer Engine computes it for cuBLAS.
     out_dtype : str
         ``float32``, ``float16``, ``bfloat16`` (needs ml_dtypes), or a format of up to 8 bits, whose codes the result
         has: rounded once.
@@ -323,35 +390,36 @@ def gemm(
     Raises
     ------
     TypeError, ValueError
-        As ``mma`` does, and for options that do not fit or that nothing would read; the message says what does.
+        As ``mma`` does, and for options that do not fit or that nothing would read; the message says what does. For a
+        Quantized that the model does not take, the message names the models that do; ``takes`` asks.
     """
     core = as_model(model)
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
-    left, rows, number_a = _gemm_operand(a, "a", format_a, scale_a, core, layout[0] == "t")
-    right, columns, number_b = _gemm_operand(b, "b", format_b, scale_b, core, layout[1] == "n")
+    scale_layout = check_choice(scale_layout, "scale_layout", ("compact", "swizzled"))
+    left, right, shape = _operands(
+        a, b, core, layout, scale_layout, format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b
+    )  # fmt: skip
     options = _core.GemmOptions(
-        number_a,
-        number_b,
         check_real(scale_out, "scale_out"),
         0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
-        check_name(scale_order, "scale_order"),
+        None if scale_order is None else check_name(scale_order, "scale_order"),
         _sizes(split_k, "split_k"),
         _sizes(split_order, "split_order"),
-        np.empty(0, np.float32) if c is None else as_float32(c, "c", (rows, columns)),
+        _NONE if c is None else as_float32(c, "c", shape),
         check_name(c_enters, "c_enters"),
-        np.empty(0, np.float32) if bias is None else as_float32(bias, "bias", (columns,)),
+        _NONE if bias is None else as_float32(bias, "bias", shape[1:]),
         check_name(zero_rule, "zero_rule"),
         check_threads(threads),
     )
     if check_choice(out_dtype, "out_dtype", _OUT_DTYPES) == "float32":
         check_unread("an out_dtype of 16 bits or fewer, which the result is rounded to; float32 is not", out_profile=out_profile)
-        out = np.empty((rows, columns), np.float32)
+        out = np.empty(shape, np.float32)
         _core.gemm(core, left, right, out, options)
         return out
     format = _core.find_format(out_dtype)
     default = "cuda_satfinite" if format.bits <= 8 else "cuda_nosat"
     profile = as_profile(default if out_profile is None else out_profile, "out_profile")
-    out = np.empty((rows, columns), code_dtype(format))
+    out = np.empty(shape, code_dtype(format))
     _core.gemm_encoded(core, left, right, format, profile, out, options)
     if format.bits <= 8:
         return out

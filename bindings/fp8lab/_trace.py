@@ -9,7 +9,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import as_array, check_int, check_name, check_real
 from fp8lab._core import Format, MmaModel
-from fp8lab._products import _elements, _operands, _scale_codes, as_model
+from fp8lab._products import Matrix, as_model, matrix_of, set_codes
 from fp8lab.experiments import Result
 
 
@@ -32,6 +32,12 @@ def _word(value: Any, argument: str, dtype: np.dtype[Any]) -> int:
     if not (float(converted) == number or np.isnan(number)):
         raise ValueError(f"{argument} must be a number of {dtype.name}, not {number!r}")
     return int(converted.view(word))
+
+
+def _operand(row: Matrix, scales: Any, argument: str, model: MmaModel) -> _core.Operand:
+    operand = row.operand()
+    set_codes(operand, None if scales is None else _as_matrix(scales, argument), argument, model, row)
+    return operand
 
 
 def trace_dot(
@@ -91,18 +97,13 @@ def trace_dot(
         As ``gemm`` does, and for numbers that are not of their type.
     """
     core = as_model(model)
-    left, left_format = _elements(_as_matrix(a, "a"), "a", format_a)
-    right, right_format = _elements(_as_matrix(b, "b"), "b", format_b)
+    left, right = matrix_of(_as_matrix(a, "a"), "a", format_a), matrix_of(_as_matrix(b, "b"), "b", format_b)
     accumulator = np.dtype(core.accumulator)
-    scales = [
-        _scale_codes(None if scale is None else _as_matrix(scale, argument), argument, core, side.shape)
-        for scale, argument, side in ((scale_a, "scale_a", left), (scale_b, "scale_b", right))
-    ]
     result = np.dtype(np.float32) if promote_k is not None else accumulator
     content, report = _core.trace_dot(
         core,
-        _operands(left, left_format, scales[0]),
-        _operands(right, right_format, scales[1]),
+        _operand(left, scale_a, "scale_a", core),
+        _operand(right, scale_b, "scale_b", core),
         _word(c, "c", accumulator),
         check_name(zero_rule, "zero_rule"),
         0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),

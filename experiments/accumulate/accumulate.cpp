@@ -75,8 +75,11 @@ struct Part {
   Format format;
   std::size_t rows, depth;
 
-  [[nodiscard]] Operands operands() const {
-    const auto view = [&](const auto& list) { return Operands{std::span(list), format, rows, depth, scales}; };
+  [[nodiscard]] Operand operand() const {
+    const auto view = [&](const auto& list) {
+      return Operand{
+          .elements = std::span(list), .format = format, .rows = rows, .depth = depth, .scales = {.codes = scales}};
+    };
     return std::visit(view, codes);
   }
 };
@@ -232,7 +235,7 @@ std::vector<float> computed_dots(const AccumulateCurve& curve, const DotInputs& 
       const Part b = inputs.b.part(curve.model, column, std::min(side, columns - column), depth);
       square.resize(a.rows * b.rows);
       const auto before = static_cast<double>(row * columns + a.rows * column);
-      gemm(curve.model, a.operands(), b.operands(), square,
+      gemm(curve.model, a.operand(), b.operand(), square,
            {.promote_k = curve.promote_k, .threads = threads, .progress = [&](double share) {
               const double now = before + share * static_cast<double>(square.size());
               progress(now / static_cast<double>(out.size()));
@@ -292,7 +295,7 @@ void ask_gemm(const AccumulateCurve& curve, const std::vector<long long>& ks) {
     };
     const Part a = none(curve.format_a.format);
     const Part b = none(curve.format_b.format);
-    gemm(curve.model, a.operands(), b.operands(), {}, {.promote_k = curve.promote_k});
+    gemm(curve.model, a.operand(), b.operand(), {}, {.promote_k = curve.promote_k});
   }
 }
 

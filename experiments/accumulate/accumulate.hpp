@@ -10,7 +10,7 @@
 
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
-#include "fp8lab/reference/tensor_core/mma_model.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/chosen.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"

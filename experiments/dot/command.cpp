@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "dot/dot.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/commands.hpp"
 
 namespace fp8lab::experiments {

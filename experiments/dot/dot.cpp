@@ -10,6 +10,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/lists.hpp"
 
 namespace fp8lab::experiments {
@@ -27,8 +28,8 @@ class Sides {
         right_(arguments.b.codes, arguments.b.format) {}
 
   [[nodiscard]] DotTrace trace(const MmaModel& model, const TraceOptions& options) const {
-    return trace_dot(model, left_.operands(1, arguments_.a.codes.size(), arguments_.a.scales),
-                     right_.operands(1, arguments_.b.codes.size(), arguments_.b.scales), options);
+    return trace_dot(model, left_.operand(1, arguments_.a.codes.size(), arguments_.a.scales),
+                     right_.operand(1, arguments_.b.codes.size(), arguments_.b.scales), options);
   }
 
  private:

@@ -28,6 +28,7 @@
 #include "files/tensor_file.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 
 namespace fp8lab::experiments {
 namespace {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -69,19 +70,19 @@ Elements::Elements(const Codes& codes, const Format& format) : format_(format) {
   }
 }
 
-Operands Elements::operands(std::size_t rows, std::size_t depth, const Scales& scales) const {
-  Operands result = Operands::floats(floats_, rows, depth);
-  if (format_.bits() <= 8) result = Operands::codes(bytes_, format_, rows, depth);
-  if (format_.bits() > 8 && format_.bits() <= 16) result = Operands::codes(words_, format_, rows, depth);
-  result.scales = scales;
+Operand Elements::operand(std::size_t rows, std::size_t depth, const Scales& scales) const {
+  Operand result = Operand::floats(floats_, rows, depth);
+  if (format_.bits() <= 8) result = Operand::codes(bytes_, format_, rows, depth);
+  if (format_.bits() > 8 && format_.bits() <= 16) result = Operand::codes(words_, format_, rows, depth);
+  result.scales.codes = scales;
   return result;
 }
 
 Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule) {
   const Elements left(dots.a, dots.format_a);
   const Elements right(dots.b, dots.format_b);
-  const Operands a = left.operands(dots.count(), dots.k, dots.scale_a);
-  const Operands b = right.operands(dots.count(), dots.k, dots.scale_b);
+  const Operand a = left.operand(dots.count(), dots.k, dots.scale_a);
+  const Operand b = right.operand(dots.count(), dots.k, dots.scale_b);
   Codes words;
   if (model.accumulator() == binary16) {
     std::vector<Half> c;

@@ -19,7 +19,7 @@ class Elements {
  public:
   Elements(const Codes& codes, const Format& format);
   /// A view of them, which must not outlive this.
-  [[nodiscard]] Operands operands(std::size_t rows, std::size_t depth, const Scales& scales = {}) const;
+  [[nodiscard]] Operand operand(std::size_t rows, std::size_t depth, const Scales& scales = {}) const;
 
  private:
   Format format_;

@@ -6,7 +6,7 @@
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
-#include "fp8lab/reference/tensor_core/mma_model.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/commands.hpp"
 
 namespace fp8lab::experiments {

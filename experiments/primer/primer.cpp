@@ -101,7 +101,7 @@ Tensors compute(const PrimerArguments& arguments, const Progress& progress) {
   t.w_representable = representable(t.w, arguments.scale_w);
   // 3. Products. The bias is zero.
   int done = 0;
-  const auto multiply = [&](const MmaModel& model, const Operands& a, const Operands& b, GemmOptions options) {
+  const auto multiply = [&](const MmaModel& model, const Operand& a, const Operand& b, GemmOptions options) {
     constexpr int products = 6;
     options.threads = arguments.threads;
     options.progress = [&](double share) {
@@ -112,11 +112,13 @@ Tensors compute(const PrimerArguments& arguments, const Progress& progress) {
     ++done;
     return out;
   };
-  const auto x_side = [&](const std::vector<float>& x) { return Operands::floats(x, rows, depth); };
-  const auto w_side = [&](const std::vector<float>& w) { return Operands::floats(w, columns, depth); };
-  t.out_fp8 = multiply(arguments.mma, Operands::codes(t.x_codes, e4m3, rows, depth),
-                       Operands::codes(t.w_codes, e4m3, columns, depth),
-                       {.scale_a = 1 / arguments.scale_x, .scale_b = 1 / arguments.scale_w});
+  const auto x_side = [&](const std::vector<float>& x) { return Operand::floats(x, rows, depth); };
+  const auto w_side = [&](const std::vector<float>& w) { return Operand::floats(w, columns, depth); };
+  Operand x_codes = Operand::codes(t.x_codes, e4m3, rows, depth);
+  Operand w_codes = Operand::codes(t.w_codes, e4m3, columns, depth);
+  x_codes.tensor_scale = {1 / arguments.scale_x};
+  w_codes.tensor_scale = {1 / arguments.scale_w};
+  t.out_fp8 = multiply(arguments.mma, x_codes, w_codes, {});
   t.out_fp32 = multiply(hopper_tf32, x_side(t.x), w_side(t.w), {});
   t.out_fp8_representable = multiply(hopper_tf32, x_side(t.x_representable), w_side(t.w_representable), {});
   t.real = multiply(exact, x_side(t.x), w_side(t.w), {});

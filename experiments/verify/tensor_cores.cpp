@@ -54,8 +54,8 @@ std::vector<float> product_of(const MmaModel& model, const NamedGemm& multiply, 
   const Elements left(problem.left.a, problem.left.format_a);
   const Elements right(problem.right.b, problem.right.format_b);
   std::vector<float> out(problem.rows * columns);
-  multiply.run(model, left.operands(problem.rows, problem.depth, problem.left.scale_a),
-               right.operands(columns, problem.depth, problem.right.scale_b), out,
+  multiply.run(model, left.operand(problem.rows, problem.depth, problem.left.scale_a),
+               right.operand(columns, problem.depth, problem.right.scale_b), out,
                {.promote_k = problem.promote_k, .threads = threads, .progress = progress});
   return out;
 }
@@ -87,8 +87,8 @@ std::vector<Shape> shapes_of(const MmaModel& model) {
 
 /// gemm() on a target, which stays forced.
 NamedGemm gemm_on(std::string_view target) {
-  return {std::string(target), [target](const MmaModel& model, const Operands& a, const Operands& b,
-                                        std::span<float> out, const GemmOptions& options) {
+  return {std::string(target), [target](const MmaModel& model, const Operand& a, const Operand& b, std::span<float> out,
+                                        const GemmOptions& options) {
             force_target(target);
             gemm(model, a, b, out, options);
           }};
@@ -213,7 +213,7 @@ ProductCheck verify_chains(const RecordedChains& set) {
     const Elements right(chain.dot.b, chain.dot.format_b);
     for (const auto& [promote_k, word] : {std::pair{0, chain.fast}, std::pair{128, chain.promoted}}) {
       float out = 0;
-      gemm(set.model, left.operands(1, chain.dot.k), right.operands(1, chain.dot.k), std::span(&out, 1),
+      gemm(set.model, left.operand(1, chain.dot.k), right.operand(1, chain.dot.k), std::span(&out, 1),
            {.promote_k = promote_k});
       compare(check, std::bit_cast<std::uint32_t>(out), word);
     }

@@ -10,6 +10,7 @@
 
 #include "files/recorded.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/output.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
@@ -63,7 +64,7 @@ struct VerifyTensorCoresResult {
 /// Something that multiplies as gemm() does, by the name it is reported under.
 struct NamedGemm {
   std::string name;
-  std::function<void(const MmaModel&, const Operands&, const Operands&, std::span<float>, const GemmOptions&)> run;
+  std::function<void(const MmaModel&, const Operand&, const Operand&, std::span<float>, const GemmOptions&)> run;
 };
 
 /// Holds every one of `others` against what `expected` gives, in GEMMs of seeded hard operands: all formats, K of one

@@ -93,7 +93,7 @@ class Packed {
       : operand_(operand),
         k_(count(operand.model().k())),
         width_(width),
-        depth_((operand.operands().depth + k_ - 1) / k_ * k_),
+        depth_((operand.operand().depth + k_ - 1) / k_ * k_),
         steps_(depth_ / count(operand.model().products_per_step)),
         block_(operand.block()),
         blocks_(block_ == 0 ? 0 : depth_ / block_),
@@ -110,7 +110,7 @@ class Packed {
 
   /// Makes a tile of rows [first, first + count), count <= width.
   void pack(std::size_t tile, std::size_t first, std::size_t count) {
-    const std::size_t depth = operand_.operands().depth;
+    const std::size_t depth = operand_.operand().depth;
     std::fill_n(&values_[tile * depth_ * width_], depth_ * width_, Value{0});
     std::fill_n(&exponents_[tile * depth_ * width_], depth_ * width_, absent_exponent_of<Exponent>);
     for (std::size_t k0 = 0; k0 < depth; k0 += k_) {
@@ -153,7 +153,7 @@ class Packed {
     }
   }
   void pack_scales(std::size_t tile, std::size_t first, std::size_t count) {
-    const std::size_t blocks = operand_.operands().depth / block_;
+    const std::size_t blocks = operand_.operand().depth / block_;
     for (std::size_t block = 0; block < blocks; ++block) {
       for (std::size_t i = 0; i < count; ++i) {
         const Factor x = operand_.scale(first + i, block);
@@ -205,7 +205,7 @@ class VectorMultiplier final : public Multiplier {
  public:
   VectorMultiplier(const FactorReader& a, const FactorReader& b, int threads)
       : a_(a), b_(b, tiles_of(b), tile_columns) {
-    const std::size_t columns = b.operands().rows;
+    const std::size_t columns = b.operand().rows;
     parallel_for(tiles_of(b), threads, [&](std::size_t first, std::size_t last) {
       for (std::size_t tile = first; tile < last; ++tile) {
         b_.pack(tile, tile * tile_columns, std::min(tile_columns, columns - tile * tile_columns));
@@ -217,7 +217,7 @@ class VectorMultiplier final : public Multiplier {
   }
 
  private:
-  static std::size_t tiles_of(const FactorReader& b) { return (b.operands().rows + tile_columns - 1) / tile_columns; }
+  static std::size_t tiles_of(const FactorReader& b) { return (b.operand().rows + tile_columns - 1) / tile_columns; }
 
   const FactorReader& a_;
   Packed<Value, Exponent> b_;

@@ -9,8 +9,11 @@
 #include "bench.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/pack.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/measure/random.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 
 namespace fp8lab::bench {
 namespace {
@@ -20,13 +23,13 @@ constexpr std::size_t columns = 768;
 constexpr std::size_t depth = 768;
 
 /// Gaussian operands of 1024 x 768 x 768, as floats and as codes.
-struct Operand {
+struct Side {
   std::vector<float> values;
   std::vector<std::uint8_t> e4m3_codes, e5m2_codes, e2m1_codes;
   std::vector<std::uint8_t> adversarial_codes;  // E5M2 of any exponent, with zeros, infinities and NaN
   std::vector<std::uint8_t> scales;             // of moderate size in E8M0 and in UE4M3 alike
 
-  Operand(std::size_t size, std::uint64_t seed)
+  Side(std::size_t size, std::uint64_t seed)
       : values(size), e4m3_codes(size), e5m2_codes(size), e2m1_codes(size), adversarial_codes(size), scales(size / 16) {
     torch_cuda_normal(seed, 0, {}, 0, 1, values);
     encode(e4m3, {}, std::span<const float>(values), e4m3_codes);
@@ -36,15 +39,15 @@ struct Operand {
     std::ranges::generate(adversarial_codes, [&] { return static_cast<std::uint8_t>(random()); });
     std::ranges::generate(scales, [&] { return static_cast<std::uint8_t>(120 - random() % 16); });
   }
-  [[nodiscard]] Operands scaled(const std::vector<std::uint8_t>& codes, const Format& format, std::size_t count,
-                                std::size_t block) const {
-    return Operands::codes(codes, format, count, depth, std::span(scales).first(count * depth / block));
+  [[nodiscard]] Operand scaled(const std::vector<std::uint8_t>& codes, const Format& format, std::size_t count,
+                               std::size_t block) const {
+    return Operand::codes(codes, format, count, depth, std::span(scales).first(count * depth / block));
   }
 };
 
 struct Data {
-  Operand a{rows * depth, 1};
-  Operand b{columns * depth, 2};
+  Side a{rows * depth, 1};
+  Side b{columns * depth, 2};
   std::vector<float> out = std::vector<float>(rows * columns);
 };
 
@@ -61,7 +64,7 @@ std::vector<Element> part(std::span<const Element> matrix, std::size_t width, st
 }
 
 /// accumulator = what one instruction makes of it.
-void instruction(const MmaModel& model, const Operands& a, const Operands& b, std::vector<float>& accumulator) {
+void instruction(const MmaModel& model, const Operand& a, const Operand& b, std::vector<float>& accumulator) {
   if (model.accumulator() == binary32) return mma(model, a, b, accumulator, std::span<float>(accumulator));
   std::vector<Half> halves;
   for (const float x : accumulator) halves.push_back({static_cast<std::uint16_t>(encode(binary16, {}, x))});
@@ -70,7 +73,7 @@ void instruction(const MmaModel& model, const Operands& a, const Operands& b, st
 }
 
 /// The first row again, instruction by instruction.
-bool first_row_is_right(const MmaModel& model, const Operands& a, const Operands& b, const std::vector<float>& out,
+bool first_row_is_right(const MmaModel& model, const Operand& a, const Operand& b, const std::vector<float>& out,
                         std::size_t promote_k) {
   const std::size_t step = model.k() == 0 ? depth : static_cast<std::size_t>(model.k());
   std::vector<float> accumulator(columns);
@@ -81,14 +84,14 @@ bool first_row_is_right(const MmaModel& model, const Operands& a, const Operands
           const auto right = std::get<decltype(left)>(b.elements);
           const auto x = part(left, depth, k, step, true);
           const auto y = part(right, depth, k, step, false);
-          Operands one{.elements = std::span(x), .format = a.format, .rows = columns, .depth = step};
-          Operands other{.elements = std::span(y), .format = b.format, .rows = columns, .depth = step};
+          Operand one{.elements = std::span(x), .format = a.format, .rows = columns, .depth = step};
+          Operand other{.elements = std::span(y), .format = b.format, .rows = columns, .depth = step};
           const std::size_t block = model.scales ? static_cast<std::size_t>(model.scales->block) : 1;
-          const auto scale_x = part(a.scales, depth / block, k / block, step / block, true);
-          const auto scale_y = part(b.scales, depth / block, k / block, step / block, false);
+          const auto scale_x = part(a.scales.codes, depth / block, k / block, step / block, true);
+          const auto scale_y = part(b.scales.codes, depth / block, k / block, step / block, false);
           if (model.scales) {
-            one.scales = scale_x;
-            other.scales = scale_y;
+            one.scales.codes = scale_x;
+            other.scales.codes = scale_y;
           }
           instruction(model, one, other, accumulator);
         },
@@ -103,6 +106,37 @@ bool first_row_is_right(const MmaModel& model, const Operands& a, const Operands
   });
 }
 
+/// A product of quantized tensors beside that of their codes, a byte each, and their scales by hand.
+Row quantized_row(const std::string& recipe, const MmaModel& model, const std::shared_ptr<Data>& data) {
+  struct Sides {
+    Quantized a, b;
+    std::vector<std::uint8_t> a_codes, b_codes;
+  };
+  const auto sides = std::make_shared<Sides>();
+  quantize({data->a.values, rows, depth}, find_recipe(recipe).recipe, Direction::rowwise, sides->a);
+  quantize({data->b.values, columns, depth}, find_recipe(recipe).recipe, Direction::rowwise, sides->b);
+  const auto plain = [](const Quantized& q, std::vector<std::uint8_t>& codes) {
+    Operand operand = operand_of(q);
+    if (!operand.packed) return operand;
+    codes.resize(q.rows * q.columns);
+    unpack_pairs(q.codes, codes);
+    operand.elements = std::span<const std::uint8_t>(codes);
+    operand.packed = false;
+    return operand;
+  };
+  const Operand a = plain(sides->a, sides->a_codes);
+  const Operand b = plain(sides->b, sides->b_codes);
+  const auto by_hand = [=] { gemm(model, a, b, data->out); };
+  const auto work = [=] { gemm(model, sides->a, sides->b, data->out); };
+  return {std::string(model.name) + " of Quantized, " + recipe + ", 1024x768x768", "its arrays", work, by_hand, 1, [=] {
+            by_hand();
+            const std::vector<float> expected = data->out;
+            work();
+            return std::ranges::equal(data->out, expected, {}, std::bit_cast<std::uint32_t, float>,
+                                      std::bit_cast<std::uint32_t, float>);
+          }};
+}
+
 }  // namespace
 
 std::vector<Row> product_rows() {
@@ -111,7 +145,7 @@ std::vector<Row> product_rows() {
     sgemm(data->a.values.data(), data->b.values.data(), data->out.data(), rows, columns, depth);
   };
   std::vector<Row> result;
-  const auto add = [&](const std::string& name, const MmaModel& model, const Operands& a, const Operands& b,
+  const auto add = [&](const std::string& name, const MmaModel& model, const Operand& a, const Operand& b,
                        int promote_k) {
     const auto work = [=] { gemm(model, a, b, data->out, {.promote_k = promote_k}); };
     result.push_back({name + ", 1024x768x768", "Eigen sgemm", work, native, 1, [=] {
@@ -119,11 +153,11 @@ std::vector<Row> product_rows() {
                         return first_row_is_right(model, a, b, data->out, static_cast<std::size_t>(promote_k));
                       }});
   };
-  const auto a = Operands::codes(data->a.e4m3_codes, e4m3, rows, depth);
-  const auto b = Operands::codes(data->b.e4m3_codes, e4m3, columns, depth);
-  const auto e5m2_a = Operands::codes(data->a.e5m2_codes, e5m2, rows, depth);
-  const auto adversarial_a = Operands::codes(data->a.adversarial_codes, e5m2, rows, depth);
-  const auto adversarial_b = Operands::codes(data->b.adversarial_codes, e5m2, columns, depth);
+  const auto a = Operand::codes(data->a.e4m3_codes, e4m3, rows, depth);
+  const auto b = Operand::codes(data->b.e4m3_codes, e4m3, columns, depth);
+  const auto e5m2_a = Operand::codes(data->a.e5m2_codes, e5m2, rows, depth);
+  const auto adversarial_a = Operand::codes(data->a.adversarial_codes, e5m2, rows, depth);
+  const auto adversarial_b = Operand::codes(data->b.adversarial_codes, e5m2, columns, depth);
   add("hopper_wgmma_fp8 e4m3 x e4m3", hopper_wgmma_fp8, a, b, 0);
   add("hopper_wgmma_fp8 e5m2 x e4m3", hopper_wgmma_fp8, e5m2_a, b, 0);
   add("hopper_wgmma_fp8 promoted every 128", hopper_wgmma_fp8, a, b, 128);
@@ -137,10 +171,12 @@ std::vector<Row> product_rows() {
   add("hopper_mma_sync_fp8", hopper_mma_sync_fp8, a, b, 0);
   add("blackwell_nvf4", blackwell_nvf4, data->a.scaled(data->a.e2m1_codes, e2m1, rows, 16),
       data->b.scaled(data->b.e2m1_codes, e2m1, columns, 16), 0);
-  add("hopper_tf32", hopper_tf32, Operands::floats(data->a.values, rows, depth),
-      Operands::floats(data->b.values, columns, depth), 0);
-  add("exact", exact, Operands::floats(data->a.values, rows, depth), Operands::floats(data->b.values, columns, depth),
-      0);
+  add("hopper_tf32", hopper_tf32, Operand::floats(data->a.values, rows, depth),
+      Operand::floats(data->b.values, columns, depth), 0);
+  add("exact", exact, Operand::floats(data->a.values, rows, depth), Operand::floats(data->b.values, columns, depth), 0);
+  result.push_back(quantized_row("te_nvfp4", blackwell_nvf4, data));
+  result.push_back(quantized_row("te_mxfp8", blackwell_mxf8, data));
+  result.push_back(quantized_row("te_block_1x128_fp32", hopper_wgmma_fp8, data));
   return result;
 }
 

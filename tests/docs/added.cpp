@@ -5,6 +5,7 @@
 #include "formats/oracle.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "reference/tensor_core/dots.hpp"
 #include "support.hpp"
 
@@ -65,7 +66,7 @@ TEST_CASE("docs: an added tensor core multiplies matrices by chains of its instr
   const Dots sides = hard_dots(whole, e4m2, e4m2, 1, 3);
   const Elements a(sides.a, e4m2), b(sides.b, e4m2);
   float out = 0;
-  gemm(model, a.operands(1, depth), b.operands(1, depth), std::span(&out, 1), {.zero_rule = ZeroRule::mma_sim});
+  gemm(model, a.operand(1, depth), b.operand(1, depth), std::span(&out, 1), {.zero_rule = ZeroRule::mma_sim});
   Dots dots{.format_a = e4m2, .format_b = e4m2, .k = 16, .c = {0}};
   for (std::size_t k = 0; k < depth; k += dots.k) {
     dots.a.assign(sides.a.begin() + static_cast<std::ptrdiff_t>(k),

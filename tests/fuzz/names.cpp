@@ -11,6 +11,7 @@
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/chosen.hpp"
 #include "primer/primer.hpp"
 #include "scaling/scaling.hpp"

@@ -28,6 +28,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "primer/primer.hpp"
 #include "scaling/scaling.hpp"
 #include "scratch.hpp"
@@ -171,7 +172,7 @@ std::string quantized(const Recipe& recipe) {
 std::string product(const MmaModel& model) {
   std::vector<std::uint8_t> codes(32 * 96);
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i * 37 % 120);
-  const Operands operands{.elements = std::span<const std::uint8_t>(codes), .format = e4m3, .rows = 32, .depth = 96};
+  const Operand operands{.elements = std::span<const std::uint8_t>(codes), .format = e4m3, .rows = 32, .depth = 96};
   std::vector<float> out(32 * 32);
   gemm(model, operands, operands, out, {.promote_k = 0, .threads = 2});
   return bytes_of(out);

@@ -166,7 +166,7 @@ EXPERIMENTS = fp8lab.experiments
     ("call", "error", "message"),
     [
         (lambda: fp8lab.gemm(A, A, out_profile="ieee", **GEMM), ValueError, "out_profile goes with an out_dtype of 16 bits or fewer"),
-        (lambda: fp8lab.gemm(A, A, scale_order="accumulator_first", **GEMM), ValueError, "scale_order goes with tile scales"),
+        (lambda: fp8lab.gemm(A, A, scale_order="accumulator_first", **GEMM), ValueError, "scale_order goes with scales of tiles or rows"),
         (lambda: fp8lab.gemm(A, A, c_enters="accumulator", **GEMM), ValueError, "c_enters goes with c"),
         (lambda: fp8lab.gemm(A, A, split_order=[0], **GEMM), ValueError, "split_order"),
         (lambda: fp8lab.gemm(F8, A, format_a="e4m3", **GEMM), ValueError, "format_a is e4m3, and a is e5m2 by its element type, float8_e5m2"),

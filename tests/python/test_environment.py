@@ -273,6 +273,7 @@ CASES = {
         fp8lab.gemm(CODES, CODES, model="hopper_wgmma_fp8", scale_a=SCALE, scale_b=3e-20, scale_out=1.1, bias=TINY[:64],
                     promote_k=32, c=MATRIX[:, :64].repeat(2, 0)),
         fp8lab.gemm(q.codes, q.codes, model="blackwell_mxf8", scale_a=q.scale_codes, scale_b=q.scale_codes),
+        fp8lab.gemm(q, q, model="blackwell_mxf8", out_dtype="e5m2"),
         *_products(lambda model: fp8lab.gemm(CODES, CODES[:8], model=model))],
     "histogram": lambda _: [
         _histogram(), fp8lab.histogram(ANY), fp8lab.histogram(NEAR, "linear", low=-0.1, high=0.7, count=13),
@@ -293,6 +294,7 @@ CASES = {
     "roundings": lambda _: fp8lab.roundings(),
     "sample": lambda _: [fp8lab.sample(one, 300, seed=5) for one in fp8lab.distributions()],
     "swizzle_scales": lambda _: fp8lab.swizzle_scales(CODES),
+    "takes": lambda _, q=_quantized("te_nvfp4"): [fp8lab.takes(model, q) for model in fp8lab.models()],
     "targets": lambda _: fp8lab.targets(),
     "torch_cpu_uniform": lambda _: fp8lab.torch_cpu_uniform((3, 5), seed=1),
     "torch_cuda_normal": lambda _: fp8lab.torch_cuda_normal(300, mean=SCALE, std=1 / 3, seed=1, sms=114),

@@ -7,6 +7,7 @@
 #include <fp8lab/formats/encode.hpp>
 #include <fp8lab/reference/gemm/gemm.hpp>
 #include <fp8lab/reference/measure/distributions.hpp>
+#include <fp8lab/reference/tensor_core/models.hpp>
 #include <span>
 #include <vector>
 
@@ -22,11 +23,11 @@ int main() {
   fp8lab::encode(fp8lab::e4m3, {}, std::span<const float>(w), b);
   // 2. Multiply as Hopper's tensor cores do, with the sum promoted to float32 every 128 products.
   std::vector<float> out(rows * columns);
-  fp8lab::gemm(fp8lab::hopper_wgmma_fp8, fp8lab::Operands::codes(a, fp8lab::e4m3, rows, depth),
-               fp8lab::Operands::codes(b, fp8lab::e4m3, columns, depth), out, {.promote_k = 128});
+  fp8lab::gemm(fp8lab::hopper_wgmma_fp8, fp8lab::Operand::codes(a, fp8lab::e4m3, rows, depth),
+               fp8lab::Operand::codes(b, fp8lab::e4m3, columns, depth), out, {.promote_k = 128});
 
   std::vector<float> exact(out.size());
-  fp8lab::gemm(fp8lab::exact, fp8lab::Operands::floats(x, rows, depth), fp8lab::Operands::floats(w, columns, depth), exact);
+  fp8lab::gemm(fp8lab::exact, fp8lab::Operand::floats(x, rows, depth), fp8lab::Operand::floats(w, columns, depth), exact);
   float largest = 0;
   for (std::size_t i = 0; i < out.size(); ++i) largest = std::max(largest, std::abs(out[i] - exact[i]));
   std::printf("largest difference: %.3f\n", static_cast<double>(largest));

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "tensor_core/instruction.hpp"
 
 namespace fp8lab {
@@ -17,9 +18,9 @@ constexpr std::size_t tile_side = 1024;  // of columns and K: some 0.1 s of prod
 }  // namespace
 
 ExactGemm::ExactGemm(const FactorReader& a, const FactorReader& b)
-    : rows_(a.operands().rows),
-      columns_(b.operands().rows),
-      depth_(a.operands().depth),
+    : rows_(a.operand().rows),
+      columns_(b.operand().rows),
+      depth_(a.operand().depth),
       a_(a.rows(0, rows_)),
       b_(b.rows(0, columns_)),
       left_(side_of(a_, rows_)),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gemm/factors.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
+#include <cmath>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -11,6 +14,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/reference/scaling/scale_layout.hpp"
 
 namespace fp8lab {
 namespace {
@@ -20,8 +24,8 @@ constexpr CastPolicy tf32_policy{.rounding = Rounding::nearest_away,
                                  .infinity = Overflow::to_special,
                                  .nan = NanCode::sign_and_payload};
 
-std::size_t element_count(const Operands& operands) {
-  return std::visit([](const auto& span) { return span.size(); }, operands.elements);
+std::size_t element_count(const Operand& operand) {
+  return std::visit([](const auto& span) { return span.size(); }, operand.elements);
 }
 
 std::size_t bytes_of(const Format& format) {
@@ -30,62 +34,125 @@ std::size_t bytes_of(const Format& format) {
 }
 
 /// What the elements are to the model: the format of codes, binary32 or tf32 for floats.
-Format format_for(const MmaModel& model, const Operands& operands) {
-  const bool floats = std::holds_alternative<std::span<const float>>(operands.elements);
-  if (!floats) return operands.format;
+Format format_for(const MmaModel& model, const Operand& operand) {
+  const bool floats = std::holds_alternative<std::span<const float>>(operand.elements);
+  if (!floats) return operand.format;
   return std::ranges::find(model.operands, tf32) == model.operands.end() ? binary32 : tf32;
 }
 
-void check_format_of(const MmaModel& model, const Operands& operands, const std::string& name) {
-  const Format format = format_for(model, operands);
-  if (std::ranges::find(model.operands, format) == model.operands.end()) {
-    std::string taken;
-    for (const Format& known : model.operands) taken += (taken.empty() ? "" : ", ") + format_name(known);
-    throw std::invalid_argument(name + " is " + format_name(format) + "; " + std::string(model.name) + " takes " +
-                                taken);
+void check_format_of(const MmaModel& model, const Operand& operand, const std::string& name) {
+  if (const std::string wrong = misfit_of_format(model, operand); !wrong.empty()) {
+    throw std::invalid_argument(name + " " + wrong);
   }
   constexpr std::array<std::size_t, 3> sizes{1, 2, 4};  // by alternative of the variant
-  const std::size_t given = sizes[operands.elements.index()];
+  const Format format = format_for(model, operand);
+  const std::size_t given = sizes[operand.elements.index()];
   if (given != bytes_of(format)) {
     throw std::invalid_argument(name + " has elements of " + std::to_string(given) + " bytes; those of " +
                                 format_name(format) + " have " + std::to_string(bytes_of(format)));
   }
 }
 
-void check_counts(const MmaModel& model, const Operands& operands, const std::string& name) {
-  const std::string of_model = std::string(model.name);
-  const auto shape = [](std::size_t rows, std::size_t columns) {
-    return std::to_string(rows) + " * " + std::to_string(columns);
-  };
-  if (element_count(operands) != operands.rows * operands.depth) {
-    throw std::invalid_argument(name + " has " + std::to_string(element_count(operands)) + " elements, not " +
-                                shape(operands.rows, operands.depth));
+std::string shape_text(std::size_t rows, std::size_t columns) {
+  return std::to_string(rows) + " * " + std::to_string(columns);
+}
+
+void check_elements(const Operand& operand, const std::string& name) {
+  if (operand.packed && (operand.format.bits() != 4 || operand.elements.index() != 0)) {
+    throw std::invalid_argument(name + " is " + format_name(operand.format) + "; codes of 4 bits alone are packed");
   }
-  if (!model.scales) {
-    if (operands.scales.empty()) return;
-    throw std::invalid_argument("scale_" + name + " has " + std::to_string(operands.scales.size()) + " codes; " +
-                                of_model + " has no block scales");
+  const std::size_t bytes = operand.packed ? (operand.rows * operand.depth + 1) / 2 : operand.rows * operand.depth;
+  if (element_count(operand) == bytes) return;
+  throw std::invalid_argument(name + " has " + std::to_string(element_count(operand)) + " elements, not " +
+                              shape_text(operand.rows, operand.depth) + (operand.packed ? " / 2, two a byte" : ""));
+}
+
+/// That there are as many codes of block scales as the operand has blocks.
+void check_scale_codes(const MmaModel& model, const BlockScales& scales, const Operand& operand,
+                       const std::string& name) {
+  const auto block = static_cast<std::size_t>(scales.block);
+  if (operand.depth % block != 0) {
+    throw std::invalid_argument("K must be a multiple of " + std::to_string(block) + ", a block of " +
+                                std::string(model.name) + ", not " + std::to_string(operand.depth));
   }
-  const auto block = static_cast<std::size_t>(model.scales->block);
-  if (operands.depth % block != 0) {
-    throw std::invalid_argument("K must be a multiple of " + std::to_string(block) + ", a block of " + of_model +
-                                ", not " + std::to_string(operands.depth));
+  if (operand.scales.codes.empty() && !operand.tile_scales.values.empty()) return;
+  const std::size_t blocks = operand.depth / block;
+  const bool swizzled = operand.scales.layout == ScaleLayout::swizzled;
+  const std::size_t wanted = swizzled ? swizzled_size(operand.rows, blocks) : operand.rows * blocks;
+  if (operand.scales.codes.size() == wanted) return;
+  throw std::invalid_argument("scale_" + name + " must have " + shape_text(operand.rows, blocks) +
+                              " codes, one for every " + std::to_string(block) + " of K" +
+                              (swizzled ? ", swizzled to " + std::to_string(wanted) : "") + ", not " +
+                              std::to_string(operand.scales.codes.size()));
+}
+
+void check_scales(const MmaModel& model, const Operand& operand, const std::string& name) {
+  if (operand.scales.codes.empty() && operand.tile_scales.values.empty()) {
+    if (model.scales) check_scale_codes(model, *model.scales, operand, name);
+    return;
   }
-  if (operands.scales.size() != operands.rows * operands.depth / block) {
-    throw std::invalid_argument("scale_" + name + " must have " + shape(operands.rows, operands.depth / block) +
-                                " codes, one for every " + std::to_string(block) + " of K, not " +
-                                std::to_string(operands.scales.size()));
+  if (const std::string wrong = misfit_of_scales(model, operand); !wrong.empty()) {
+    throw std::invalid_argument("scale_" + name + " " + wrong);
   }
+  if (model.scales) check_scale_codes(model, *model.scales, operand, name);
+}
+
+/// What is wrong with float32 scales of tiles as such codes; empty where they may serve as them.
+std::string misfit_of_tiles(const MmaModel& model, const BlockScales& scales, const TileScales& tiles) {
+  if (scales.format != e8m0 || tiles.depth % static_cast<std::size_t>(scales.block) != 0) {
+    return "is of tiles; " + std::string(model.name) + " takes " + text_of(scales);
+  }
+  const auto is_code = [](float scale) { return std::isnan(scale) || scale == decode(e8m0, e8m0_of(scale)); };
+  const auto wrong = std::ranges::find_if_not(tiles.values, is_code);
+  if (wrong == tiles.values.end()) return "";
+  return "must be powers of two, of which " + std::string(model.name) + " gets the exponents as E8M0, not " +
+         text_of(*wrong);
 }
 
 }  // namespace
 
-FactorReader::FactorReader(const MmaModel& model, const Operands& operands, ZeroRule zero_rule, const std::string& name)
-    : model_(model), operands_(operands), format_(format_for(model, operands)), zero_rule_(zero_rule) {
-  check_format_of(model, operands, name);
-  check_counts(model, operands, name);
-  if (const auto* codes = std::get_if<std::span<const std::uint8_t>>(&operands.elements)) {
-    check_codes(operands.format, *codes, name);
+std::string text_of(const BlockScales& scales) {
+  return format_name(scales.format) + ", one for every " + std::to_string(scales.block) + " of K";
+}
+
+std::string text_of(float x) {
+  std::array<char, 32> room{};
+  return {room.data(), std::to_chars(room.data(), room.data() + room.size(), x).ptr};
+}
+
+std::string misfit_of_format(const MmaModel& model, const Operand& operand) {
+  const Format format = format_for(model, operand);
+  if (std::ranges::find(model.operands, format) != model.operands.end()) return "";
+  std::string taken;
+  for (const Format& known : model.operands) taken += (taken.empty() ? "" : ", ") + format_name(known);
+  return "is " + format_name(format) + "; " + std::string(model.name) + " takes " + taken;
+}
+
+std::string misfit_of_scales(const MmaModel& model, const Operand& operand) {
+  const std::string name(model.name);
+  const std::span<const std::uint8_t> codes = operand.scales.codes;
+  const TileScales& tiles = operand.tile_scales;
+  if (!model.scales) {
+    return codes.empty() ? "" : "has " + std::to_string(codes.size()) + " codes; " + name + " has no block scales";
+  }
+  if (!codes.empty() && !tiles.values.empty()) return "is of blocks and of tiles; " + name + " takes one of them";
+  if (!tiles.values.empty()) return misfit_of_tiles(model, *model.scales, tiles);
+  if (codes.empty()) return "is left out; " + name + " takes " + text_of(*model.scales);
+  if (!operand.scales.type || *operand.scales.type == *model.scales) return "";
+  return "is " + text_of(*operand.scales.type) + "; " + name + " takes " + text_of(*model.scales);
+}
+
+bool takes(const MmaModel& model, const Operand& operand) {
+  return misfit_of_format(model, operand).empty() && misfit_of_scales(model, operand).empty();
+}
+
+FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRule zero_rule, const std::string& name)
+    : model_(model), operand_(operand), format_(format_for(model, operand)), zero_rule_(zero_rule) {
+  check_format_of(model, operand, name);
+  check_elements(operand, name);
+  check_scales(model, operand, name);
+  if (const auto* codes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) {
+    if (!operand.packed) check_codes(operand.format, *codes, name);
   }
   if (format_.bits() > 8) return;
   for (std::uint32_t code = 0; code < of_byte_.size(); ++code) of_byte_[code] = converted(code);
@@ -104,21 +171,29 @@ Factor FactorReader::converted(std::uint32_t code) const {
 }
 
 Factor FactorReader::of_wide(std::size_t i) const {
-  if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operands_.elements))
+  if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand_.elements))
     return converted((*words)[i]);
-  const float x = std::get<std::span<const float>>(operands_.elements)[i];
+  const float x = std::get<std::span<const float>>(operand_.elements)[i];
   return converted(format_ == tf32 ? encode(tf32, tf32_policy, x) : std::bit_cast<std::uint32_t>(x));
 }
 
+std::uint8_t FactorReader::scale_code(std::size_t row, std::size_t block) const {
+  const std::span<const std::uint8_t> codes = operand_.scales.codes;
+  if (codes.empty()) return e8m0_of(tile_scale(operand_, row, block * this->block()));
+  const std::size_t blocks = operand_.depth / this->block();
+  switch (operand_.scales.layout) {
+    case ScaleLayout::compact: break;
+    case ScaleLayout::swizzled: return codes[swizzled_place(row, block, blocks)];
+  }
+  return codes[operand_.transposed ? block * operand_.rows + row : row * blocks + block];
+}
+
 Factor FactorReader::scale(std::size_t row, std::size_t block) const {
-  const std::size_t blocks = operands_.depth / this->block();
-  const std::uint8_t code =
-      operands_.scales[operands_.transposed ? block * operands_.rows + row : row * blocks + block];
-  return factor(model_.scales ? model_.scales->format : e8m0, code);
+  return factor(model_.scales ? model_.scales->format : e8m0, scale_code(row, block));
 }
 
 Factors FactorReader::rows(std::size_t first, std::size_t count) const {
-  const std::size_t depth = operands_.depth;
+  const std::size_t depth = operand_.depth;
   Factors result{{}, {}, depth, 0};
   result.elements.reserve(count * depth);
   for (std::size_t row = first; row < first + count; ++row) {

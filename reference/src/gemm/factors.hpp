@@ -59,19 +59,52 @@ inline constexpr int least_special_exponent = 10000;  // of a sum that a special
   return result;
 }
 
+/// The i-th of codes that are packed two a byte.
+[[nodiscard]] inline std::uint8_t nibble(std::span<const std::uint8_t> codes, std::size_t i) {
+  return static_cast<std::uint8_t>(codes[i / 2] >> (i % 2 * 4) & 0xF);
+}
+
 /// Consecutive k of one row.
 struct FactorSpan {
   std::span<const Factor> factors;
   std::span<const Factor> scales = {};  // one a block
 };
 
-/// Throws std::invalid_argument where an array of `operands`, called `name`, overlaps `out`.
+/// Throws std::invalid_argument where an array of the operand, called `name`, overlaps `out`.
 template <typename Out>
-void check_apart_operands(std::string_view name, const Operands& operands, std::span<Out> out) {
-  std::visit([&](auto elements) { check_apart(name, elements, "out", out); }, operands.elements);
-  check_apart("scale_" + std::string(name), operands.scales, "out", out);
-  check_apart("scale_" + std::string(name), operands.tile_scales.values, "out", out);
+void check_apart_operand(std::string_view name, const Operand& operand, std::span<Out> out) {
+  std::visit([&](auto elements) { check_apart(name, elements, "out", out); }, operand.elements);
+  const std::string scale = "scale_" + std::string(name);
+  check_apart(scale, operand.scales.codes, "out", out);
+  check_apart(scale, operand.tile_scales.values, "out", out);
+  check_apart(scale, operand.row_scales, "out", out);
 }
+
+/// The scale of element (row, k)'s tile. Precondition: the operand has tile scales.
+[[nodiscard]] inline float tile_scale(const Operand& operand, std::size_t row, std::size_t k) {
+  const TileScales& scales = operand.tile_scales;
+  const std::size_t i = row / scales.rows;
+  const std::size_t j = k / scales.depth;
+  if (operand.transposed) return scales.values[j * ((operand.rows + scales.rows - 1) / scales.rows) + i];
+  return scales.values[i * ((operand.depth + scales.depth - 1) / scales.depth) + j];
+}
+
+/// The E8M0 code that Transformer Engine makes of a float32 scale for Blackwell: its exponent field
+/// (transformer_engine/common/swizzle/swizzle_block_scaling.cu).
+[[nodiscard]] inline std::uint8_t e8m0_of(float scale) {
+  return static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(scale) >> 23 & 0xFF);
+}
+
+/// Why the model does not take the operand's format, or its kind of scales: what follows the operand's name in a
+/// message; empty where it does.
+[[nodiscard]] std::string misfit_of_format(const MmaModel& model, const Operand& operand);
+[[nodiscard]] std::string misfit_of_scales(const MmaModel& model, const Operand& operand);
+
+[[nodiscard]] bool takes(const MmaModel& model, const Operand& operand);
+
+/// "e8m0, one for every 32 of K", and the shortest decimal number that is x.
+[[nodiscard]] std::string text_of(const BlockScales& scales);
+[[nodiscard]] std::string text_of(float x);
 
 /// All rows of an operand.
 struct Factors {
@@ -87,50 +120,56 @@ struct Factors {
   [[nodiscard]] FactorSpan row(std::size_t i) const { return part(i, 0, depth); }
 };
 
-/// Makes factors of an operand's elements, after the conversion that the model makes of its inputs.
+/// Makes factors of an operand's elements, after the conversion by which the model reads them.
 class FactorReader {
  public:
   /// Throws std::invalid_argument where the numbers of elements or scales do not fit, or where the model does not take
   /// the format (the message names what it takes). `name` is the operand's name in messages.
-  FactorReader(const MmaModel& model, const Operands& operands, ZeroRule zero_rule, const std::string& name);
+  FactorReader(const MmaModel& model, const Operand& operand, ZeroRule zero_rule, const std::string& name);
   /// Rows [first, first + count).
   [[nodiscard]] Factors rows(std::size_t first, std::size_t count) const;
   /// Calls f(k, factor) for the elements [k0, k1) of a row.
   template <typename Function>
   void for_row(std::size_t row, std::size_t k0, std::size_t k1, const Function& f) const {
-    const std::size_t stride = operands_.transposed ? operands_.rows : 1;
-    const std::size_t start = operands_.transposed ? row : row * operands_.depth;
-    for (std::size_t k = k0; k < k1; ++k) f(k, at(start + k * stride));
+    if (has_byte_table()) {
+      for_codes(row, k0, k1, [&](std::size_t k, std::uint8_t code) { f(k, of_byte_[code]); });
+    } else {
+      for (std::size_t k = k0; k < k1; ++k) f(k, of_wide(place(row, k)));
+    }
   }
   /// Calls f(k, code) for them; whether they are bytes, of which each has one factor:
   template <typename Function>
   void for_codes(std::size_t row, std::size_t k0, std::size_t k1, const Function& f) const {
-    const auto codes = std::get<std::span<const std::uint8_t>>(operands_.elements);
-    const std::size_t stride = operands_.transposed ? operands_.rows : 1;
-    const std::size_t start = operands_.transposed ? row : row * operands_.depth;
-    for (std::size_t k = k0; k < k1; ++k) f(k, codes[start + k * stride]);
+    const auto codes = std::get<std::span<const std::uint8_t>>(operand_.elements);
+    const std::size_t stride = operand_.transposed ? operand_.rows : 1;
+    const std::size_t start = place(row, 0);
+    if (operand_.packed) {
+      for (std::size_t k = k0; k < k1; ++k) f(k, nibble(codes, start + k * stride));
+    } else {
+      for (std::size_t k = k0; k < k1; ++k) f(k, codes[start + k * stride]);
+    }
   }
-  [[nodiscard]] bool has_byte_table() const { return operands_.elements.index() == 0; }
+  [[nodiscard]] bool has_byte_table() const { return operand_.elements.index() == 0; }
   [[nodiscard]] const Factor& of_byte(std::size_t code) const { return of_byte_[code]; }
   /// Elements of K that share a scale; 0: there are no scales.
   [[nodiscard]] std::size_t block() const { return model_.scales ? static_cast<std::size_t>(model_.scales->block) : 0; }
-  /// The scale of a row's block. Precondition: block() != 0.
+  /// The scale of a row's block, and its code. Precondition: block() != 0.
   [[nodiscard]] Factor scale(std::size_t row, std::size_t block) const;
+  [[nodiscard]] std::uint8_t scale_code(std::size_t row, std::size_t block) const;
 
-  [[nodiscard]] const Operands& operands() const { return operands_; }
+  [[nodiscard]] const Operand& operand() const { return operand_; }
   [[nodiscard]] const MmaModel& model() const { return model_; }
 
  private:
   [[nodiscard]] Factor converted(std::uint32_t code) const;
-  [[nodiscard]] Factor at(std::size_t i) const {
-    if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operands_.elements))
-      return of_byte_[(*bytes)[i]];
-    return of_wide(i);
+  /// Where an element is stored.
+  [[nodiscard]] std::size_t place(std::size_t row, std::size_t k) const {
+    return operand_.transposed ? k * operand_.rows + row : row * operand_.depth + k;
   }
   [[nodiscard]] Factor of_wide(std::size_t i) const;
 
   MmaModel model_;
-  Operands operands_;
+  Operand operand_;
   Format format_;  // what the elements are to the model: binary32 or tf32 for floats
   ZeroRule zero_rule_;
   std::array<Factor, 256> of_byte_{};  // where the codes are bytes

@@ -26,7 +26,7 @@ namespace {
 
 std::string text(std::size_t number) { return std::to_string(number); }
 
-void check_shapes(const Operands& a, const Operands& b, std::size_t out, const GemmOptions& options) {
+void check_shapes(const Operand& a, const Operand& b, std::size_t out, const GemmOptions& options) {
   if (a.depth != b.depth) {
     throw std::invalid_argument("a and b must have the same K, not " + text(a.depth) + " and " + text(b.depth));
   }
@@ -39,15 +39,13 @@ void check_shapes(const Operands& a, const Operands& b, std::size_t out, const G
     throw std::invalid_argument("bias must have " + text(b.rows) + " elements, one a row of b, not " +
                                 text(options.bias.size()));
   }
-  for (const float scale : {options.scale_a, options.scale_b, options.scale_out}) {
-    if (!std::isfinite(scale)) {
-      throw std::invalid_argument("scale_a, scale_b and scale_out must be finite, not " + std::to_string(scale));
-    }
+  if (!std::isfinite(options.scale_out)) {
+    throw std::invalid_argument("scale_out must be finite, not " + std::to_string(options.scale_out));
   }
 }
 
 /// The exact product is not composed of anything.
-void check_exact(const Operands& a, const Operands& b, const GemmOptions& options) {
+void check_exact(const Operand& a, const Operand& b, const GemmOptions& options) {
   const auto refuse = [](bool given, const std::string& what) {
     if (given) throw std::invalid_argument(what + " does not apply to exact, which has no accumulator to promote");
   };
@@ -68,17 +66,17 @@ void check_promotion(const MmaModel& model, int promote_k) {
   }
 }
 
-void check_tile_scales(const MmaModel& model, const Operands& operand, const std::string& name, int promote_k) {
+/// That there are as many scales as the operand has tiles and rows.
+void check_scale_counts(const Operand& operand, const std::string& name) {
+  if (!operand.row_scales.empty() && operand.row_scales.size() != operand.rows) {
+    throw std::invalid_argument("row scales of " + name + " must be " + text(operand.rows) + ", one a row, not " +
+                                text(operand.row_scales.size()));
+  }
   const TileScales& scales = operand.tile_scales;
   if (scales.values.empty()) return;
-  if (scales.rows == 0 || scales.depth == 0 || scales.depth % static_cast<std::size_t>(model.k()) != 0) {
-    throw std::invalid_argument("tile scales of " + name + " must be of at least 1 row and of a multiple of " +
-                                std::to_string(model.k()) + " of K, one instruction of " + std::string(model.name) +
-                                ", not " + text(scales.rows) + " * " + text(scales.depth));
-  }
-  if (promote_k != 0 && !std::cmp_equal(promote_k, scales.depth)) {
-    throw std::invalid_argument("promote_k must be " + text(scales.depth) + ", the depth of " + name +
-                                "'s tile scales, not " + std::to_string(promote_k));
+  if (scales.rows == 0 || scales.depth == 0) {
+    throw std::invalid_argument("tile scales of " + name + " must be of at least 1 row and 1 of K, not " +
+                                text(scales.rows) + " * " + text(scales.depth));
   }
   const std::size_t rows = (operand.rows + scales.rows - 1) / scales.rows;
   const std::size_t columns = (operand.depth + scales.depth - 1) / scales.depth;
@@ -86,6 +84,21 @@ void check_tile_scales(const MmaModel& model, const Operands& operand, const std
     throw std::invalid_argument("tile scales of " + name + " must be " + text(rows) + " * " + text(columns) +
                                 ", one for every " + text(scales.rows) + " * " + text(scales.depth) + ", not " +
                                 text(scales.values.size()));
+  }
+}
+
+/// That accumulators can be promoted where tiles end.
+void check_tile_depth(const MmaModel& model, const Operand& operand, const std::string& name, int promote_k) {
+  if (!promotes_tiles(model, operand)) return;
+  const TileScales& scales = operand.tile_scales;
+  if (scales.depth % static_cast<std::size_t>(model.k()) != 0) {
+    throw std::invalid_argument("tile scales of " + name + " must be of a multiple of " + std::to_string(model.k()) +
+                                " of K, one instruction of " + std::string(model.name) + ", not " + text(scales.rows) +
+                                " * " + text(scales.depth));
+  }
+  if (promote_k != 0 && !std::cmp_equal(promote_k, scales.depth)) {
+    throw std::invalid_argument("promote_k must be " + text(scales.depth) + ", the depth of " + name +
+                                "'s tile scales, not " + std::to_string(promote_k));
   }
 }
 
@@ -114,10 +127,10 @@ void check_split(const MmaModel& model, std::size_t depth, std::size_t promote_k
 }
 
 /// What would be given and not be read.
-void check_unread(const Operands& a, const Operands& b, const GemmOptions& options) {
-  const bool tiles = !a.tile_scales.values.empty() || !b.tile_scales.values.empty();
-  if (options.scale_order != ScaleOrder::scales_first && !tiles) {
-    throw std::invalid_argument("scale_order goes with tile scales, which neither a nor b has");
+void check_unread(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options) {
+  const auto has_order = [&](const Operand& x) { return promotes_tiles(model, x) || !x.row_scales.empty(); };
+  if (options.scale_order && !has_order(a) && !has_order(b)) {
+    throw std::invalid_argument("scale_order goes with scales of tiles or rows, which neither a nor b has");
   }
   if (options.c_enters != CEntry::epilogue && options.c.empty() && a.rows * b.rows != 0) {
     throw std::invalid_argument("c_enters goes with c, which is left out");
@@ -125,34 +138,60 @@ void check_unread(const Operands& a, const Operands& b, const GemmOptions& optio
 }
 
 template <typename Out>
-void check_gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<Out> out,
+void check_gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<Out> out,
                 const GemmOptions& options) {
   check_shapes(a, b, out.size(), options);
-  check_unread(a, b, options);
-  check_apart_operands("a", a, out);
-  check_apart_operands("b", b, out);
+  check_unread(model, a, b, options);
+  check_apart_operand("a", a, out);
+  check_apart_operand("b", b, out);
   check_apart_or_same("c", options.c, "out", out);
   check_apart("bias", options.bias, "out", out);
-  if (model.arithmetic == Arithmetic::exact) return check_exact(a, b, options);
-  check_promotion(model, options.promote_k);
-  check_tile_scales(model, a, "a", options.promote_k);
-  check_tile_scales(model, b, "b", options.promote_k);
-  const bool both = !a.tile_scales.values.empty() && !b.tile_scales.values.empty();
-  if (both && a.tile_scales.depth != b.tile_scales.depth) {
+  if (model.arithmetic == Arithmetic::exact) {
+    check_exact(a, b, options);
+  } else {
+    check_promotion(model, options.promote_k);
+    check_tile_depth(model, a, "a", options.promote_k);
+    check_tile_depth(model, b, "b", options.promote_k);
+  }
+  check_scale_counts(a, "a");
+  check_scale_counts(b, "b");
+  if (model.arithmetic == Arithmetic::exact) return;
+  if (promotes_tiles(model, a) && promotes_tiles(model, b) && a.tile_scales.depth != b.tile_scales.depth) {
     throw std::invalid_argument("tile scales of a and b must be of the same depth, not " + text(a.tile_scales.depth) +
                                 " and " + text(b.tile_scales.depth));
   }
-  auto promote_k = static_cast<std::size_t>(options.promote_k);
-  for (const Operands* operand : {&a, &b}) {
-    if (!operand->tile_scales.values.empty()) promote_k = operand->tile_scales.depth;
+  check_split(model, a.depth, promotion_depth(model, a, b, options.promote_k), options);
+}
+
+/// The scale of both tensors, as one number.
+float alpha_of(const TensorScale& a, const TensorScale& b) {
+  return a.factor * b.factor * (1 / (a.divisor * b.divisor));
+}
+
+/// Multiplies rows [first, ...) of the accumulators with the scales of a's and b's rows.
+void scale_rows(std::span<float> out, std::size_t first, const Operand& a, const Operand& b, ScaleOrder order) {
+  const auto scale = [](const Operand& x, std::size_t row) { return x.row_scales.empty() ? 1 : x.row_scales[row]; };
+  for (std::size_t row = 0; row * b.rows < out.size(); ++row) {
+    const float left = scale(a, first + row);
+    for (std::size_t column = 0; column < b.rows; ++column) {
+      float& x = out[row * b.rows + column];
+      const float right = scale(b, column);
+      switch (order) {
+        case ScaleOrder::scales_first: x *= left * right; break;
+        case ScaleOrder::accumulator_first: x = x * left * right; break;
+      }
+    }
   }
-  check_split(model, a.depth, promote_k, options);
 }
 
 /// What becomes of rows [first, ...) after the accumulation.
-void epilogue(std::span<float> out, std::size_t first, std::size_t columns, const GemmOptions& options) {
-  const float scale = options.scale_a * options.scale_b;
-  if (scale != 1) std::ranges::for_each(out, [&](float& x) { x *= scale; });
+void epilogue(std::span<float> out, std::size_t first, const Operand& a, const Operand& b, const GemmOptions& options) {
+  const std::size_t columns = b.rows;
+  if (!a.row_scales.empty() || !b.row_scales.empty()) {
+    scale_rows(out, first, a, b, options.scale_order.value_or(ScaleOrder::accumulator_first));
+  }
+  const float alpha = alpha_of(a.tensor_scale, b.tensor_scale);
+  if (alpha != 1) std::ranges::for_each(out, [&](float& x) { x *= alpha; });
   if (!options.c.empty() && options.c_enters == CEntry::epilogue) {
     const auto c = options.c.subspan(first * columns, out.size());
     std::ranges::transform(out, c, out.begin(), std::plus<>());
@@ -167,8 +206,10 @@ void epilogue(std::span<float> out, std::size_t first, std::size_t columns, cons
 
 /// Blocks of rows on threads; multiply(first, count, block of rows) computes, deliver(first, block of rows) gets them.
 template <typename Multiply, typename Deliver>
-void for_blocks(std::size_t rows, std::size_t columns, std::size_t block_rows, const GemmOptions& options,
+void for_blocks(const Operand& a, const Operand& b, std::size_t block_rows, const GemmOptions& options,
                 const Multiply& multiply, const Deliver& deliver) {
+  const std::size_t rows = a.rows;
+  const std::size_t columns = b.rows;
   std::atomic<bool> cancelled = false;
   parallel_for(rows, options.threads, [&](std::size_t first, std::size_t last) {
     std::vector<float> block(std::min(block_rows, last - first) * columns);
@@ -176,7 +217,7 @@ void for_blocks(std::size_t rows, std::size_t columns, std::size_t block_rows, c
       const std::size_t count = std::min(block_rows, last - row);
       const auto out = std::span(block).first(count * columns);
       multiply(row, count, out);
-      epilogue(out, row, columns, options);
+      epilogue(out, row, a, b, options);
       deliver(row, out);
       // The last piece is the calling thread's: it alone reports, and its exception stops the others.
       if (last != rows || !options.progress) continue;
@@ -191,14 +232,14 @@ void for_blocks(std::size_t rows, std::size_t columns, std::size_t block_rows, c
 }
 
 template <typename Deliver>
-void multiply_and_deliver(const MmaModel& model, const Operands& a, const Operands& b, const GemmOptions& options,
+void multiply_and_deliver(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options,
                           const Deliver& deliver) {
   const DefaultEnvironment environment;
   const FactorReader left(model, a, options.zero_rule, "a");
   const FactorReader right(model, b, options.zero_rule, "b");
   const auto run = [&](const auto& product, std::size_t block_rows) {
     for_blocks(
-        a.rows, b.rows, block_rows, options,
+        a, b, block_rows, options,
         [&](std::size_t first, std::size_t count, std::span<float> out) { product.rows(first, count, out); }, deliver);
   };
   switch (model.arithmetic) {
@@ -212,7 +253,7 @@ void multiply_and_deliver(const MmaModel& model, const Operands& a, const Operan
 }
 
 template <typename Code>
-void encoded_gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format,
+void encoded_gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format,
                   const CastPolicy& policy, std::span<Code> out, const GemmOptions& options) {
   check_gemm(model, a, b, out, options);
   constexpr bool bytes = sizeof(Code) == 1;
@@ -234,18 +275,17 @@ CEntry find_c_entry(std::string_view name) {
   return find_named(entries, "c_enters", name).value;
 }
 
-void gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<float> out,
-          const GemmOptions& options) {
+void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<float> out, const GemmOptions& options) {
   check_gemm(model, a, b, out, options);
   multiply_and_deliver(model, a, b, options, [&](std::size_t first, std::span<const float> block) {
     std::ranges::copy(block, out.begin() + static_cast<std::ptrdiff_t>(first * b.rows));
   });
 }
-void gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format, const CastPolicy& policy,
+void gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format, const CastPolicy& policy,
           std::span<std::uint8_t> out, const GemmOptions& options) {
   encoded_gemm(model, a, b, format, policy, out, options);
 }
-void gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format, const CastPolicy& policy,
+void gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format, const CastPolicy& policy,
           std::span<std::uint16_t> out, const GemmOptions& options) {
   encoded_gemm(model, a, b, format, policy, out, options);
 }

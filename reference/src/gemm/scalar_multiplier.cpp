@@ -24,7 +24,7 @@ class ScalarRows final : public RowBlock {
                float* accumulators1) override {
     const MmaModel& model = b_.model();
     const std::size_t first = tile * tile_columns;
-    const std::size_t width = std::min(tile_columns, b_.operands().rows - first);
+    const std::size_t width = std::min(tile_columns, b_.operand().rows - first);
     if (tile != tile_ || columns_.elements.empty()) {
       tile_ = tile;
       columns_ = b_.rows(first, width);

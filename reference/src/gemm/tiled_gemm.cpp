@@ -17,14 +17,9 @@ constexpr std::size_t most_rows = 32;        // of a block: a tile's factors are
 constexpr std::size_t most_rows_scalar = 8;  // where a block takes long, and its factors weigh nothing
 constexpr std::size_t most_depth = 64;  // of a tile's factors at a time, so that they stay in the first-level cache
 
-/// The scale of element (row, k)'s tile; 1 where there are none.
-float scale_at(const Operands& operand, std::size_t row, std::size_t k) {
-  const TileScales& scales = operand.tile_scales;
-  if (scales.values.empty()) return 1;
-  const std::size_t i = row / scales.rows;
-  const std::size_t j = k / scales.depth;
-  if (operand.transposed) return scales.values[j * ((operand.rows + scales.rows - 1) / scales.rows) + i];
-  return scales.values[i * ((operand.depth + scales.depth - 1) / scales.depth) + j];
+/// The scale that a promotion multiplies with for element (row, k); 1 where there is none.
+float scale_at(const Operand& operand, std::size_t row, std::size_t k) {
+  return operand.tile_scales.values.empty() ? 1 : tile_scale(operand, row, k);
 }
 
 /// c as the accumulator can have it.
@@ -34,6 +29,17 @@ float as_accumulator(const MmaModel& model, float c) {
 }
 
 }  // namespace
+
+bool promotes_tiles(const MmaModel& model, const Operand& operand) {
+  return !model.scales && !operand.tile_scales.values.empty();
+}
+
+std::size_t promotion_depth(const MmaModel& model, const Operand& a, const Operand& b, int promote_k) {
+  for (const Operand* operand : {&a, &b}) {
+    if (promotes_tiles(model, *operand)) return operand->tile_scales.depth;
+  }
+  return static_cast<std::size_t>(promote_k);
+}
 
 /// The accumulators of a block's rows in one tile of columns.
 class TiledGemm::Tile {
@@ -48,17 +54,15 @@ class TiledGemm::Tile {
 };
 
 TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOptions& options)
-    : a_(a.operands()),
-      b_(b.operands()),
+    : a_(a.operand()),
+      b_(b.operand()),
       model_(a.model()),
-      promote_k_(static_cast<std::size_t>(options.promote_k)),
-      scale_order_(options.scale_order),
+      promotes_tiles_(promotes_tiles(model_, a_) || promotes_tiles(model_, b_)),
+      promote_k_(promotion_depth(model_, a_, b_, options.promote_k)),
+      scale_order_(options.scale_order.value_or(ScaleOrder::scales_first)),
       ranges_(ranges_of(options)),
       order_(options.split_order),
       scalar_(scalar_multiplier(a, b, options.zero_rule)) {
-  for (const Operands* operand : {&a_, &b_}) {
-    if (!operand->tile_scales.values.empty()) promote_k_ = operand->tile_scales.depth;
-  }
   if (options.c_enters == CEntry::accumulator) c_ = options.c;
   if (order_.empty()) {
     order_.resize(ranges_.size());
@@ -87,7 +91,7 @@ void TiledGemm::promote(std::size_t row, std::size_t tile, std::size_t instructi
                         float* sums) const {
   const std::size_t first = tile * tile_columns;
   const std::size_t width = std::min(tile_columns, b_.rows - first);
-  if (a_.tile_scales.values.empty() && b_.tile_scales.values.empty()) {
+  if (!promotes_tiles_) {
     for (std::size_t i = 0; i < tile_columns; ++i) sums[i] += accumulators[i];
   } else {
     const std::size_t k = instruction * static_cast<std::size_t>(model_.k());

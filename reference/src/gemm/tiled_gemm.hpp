@@ -11,6 +11,11 @@
 
 namespace fp8lab {
 
+/// Whether the scales of the operand's tiles multiply at promotions: a model that has block scales makes such of them.
+[[nodiscard]] bool promotes_tiles(const MmaModel& model, const Operand& operand);
+/// The elements of K after which accumulators are promoted: those of a tile, or else promote_k.
+[[nodiscard]] std::size_t promotion_depth(const MmaModel& model, const Operand& a, const Operand& b, int promote_k);
+
 /// A product of many instructions: from their accumulators to the float32 sum that the epilogue gets.
 ///
 /// Ranges of K one after the other; in each, instructions of ascending K, and where accumulators are promoted, after
@@ -38,9 +43,10 @@ class TiledGemm {
   void accumulate(const Range& range, std::size_t first, std::size_t count, std::size_t tile, RowBlock& block,
                   Tile& state) const;
 
-  const Operands& a_;
-  const Operands& b_;
+  const Operand& a_;
+  const Operand& b_;
   MmaModel model_;
+  bool promotes_tiles_;
   std::size_t promote_k_;
   ScaleOrder scale_order_;
   std::span<const float> c_;  // where the accumulation starts from it

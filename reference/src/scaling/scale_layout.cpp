@@ -15,18 +15,8 @@ constexpr std::size_t swizzle_columns = 4;
 
 std::size_t rounded_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
 
-std::size_t padded_size(std::size_t rows, std::size_t columns) {
-  return rounded_up(rows, swizzle_rows) * rounded_up(columns, swizzle_columns);
-}
-
 std::size_t padded_place(std::size_t row, std::size_t column, std::size_t columns) {
   return row * rounded_up(columns, swizzle_columns) + column;
-}
-
-std::size_t swizzled_place(std::size_t row, std::size_t column, std::size_t columns) {
-  const std::size_t tiles = rounded_up(columns, swizzle_columns) / swizzle_columns;
-  const std::size_t tile = row / swizzle_rows * tiles + column / swizzle_columns;
-  return tile * swizzle_rows * swizzle_columns + row % 32 * 16 + row % swizzle_rows / 32 * 4 + column % swizzle_columns;
 }
 
 void check_size(const char* what, std::size_t size, std::size_t wanted, std::size_t rows, std::size_t columns) {
@@ -52,7 +42,7 @@ std::vector<std::uint8_t> spread(std::span<const std::uint8_t> scales, std::size
                                  const Place& place) {
   check_shape(rows, columns);
   check_size("an array", scales.size(), rows * columns, rows, columns);
-  std::vector<std::uint8_t> out(padded_size(rows, columns), 0);
+  std::vector<std::uint8_t> out(swizzled_size(rows, columns), 0);
   const auto work = [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) out[place(i / columns, i % columns, columns)] = scales[i];
   };
@@ -64,7 +54,7 @@ template <typename Place>
 std::vector<std::uint8_t> gather(std::span<const std::uint8_t> in, std::size_t rows, std::size_t columns,
                                  const Place& place) {
   check_shape(rows, columns);
-  check_size("a padded array", in.size(), padded_size(rows, columns), rows, columns);
+  check_size("a padded array", in.size(), swizzled_size(rows, columns), rows, columns);
   std::vector<std::uint8_t> out(rows * columns);
   const auto work = [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) out[i] = in[place(i / columns, i % columns, columns)];

@@ -15,11 +15,15 @@
 namespace fp8lab {
 namespace {
 
-void check_batch(const MmaModel& model, const Operands& a, const Operands& b, std::size_t c, std::size_t out,
+void check_batch(const MmaModel& model, const Operand& a, const Operand& b, std::size_t c, std::size_t out,
                  const Format& accumulator) {
   const auto text = [](std::size_t number) { return std::to_string(number); };
-  if (!a.tile_scales.values.empty() || !b.tile_scales.values.empty()) {
-    throw std::invalid_argument("tile scales are for gemm: one instruction promotes nothing");
+  for (const Operand* operand : {&a, &b}) {
+    if (!operand->tile_scales.values.empty() || !operand->row_scales.empty() ||
+        operand->tensor_scale != TensorScale{}) {
+      throw std::invalid_argument(
+          "scales of tiles, rows and tensors are for gemm: one instruction has neither promotion nor epilogue");
+    }
   }
   if (accumulator != model.accumulator()) {
     throw std::invalid_argument("c and out must be " + format_name(model.accumulator()) + ", the accumulator of " +
@@ -42,13 +46,13 @@ void check_batch(const MmaModel& model, const Operands& a, const Operands& b, st
 }
 
 template <typename Value>
-void mma_batch(const MmaModel& model, const Operands& a, const Operands& b, std::span<const Value> c,
+void mma_batch(const MmaModel& model, const Operand& a, const Operand& b, std::span<const Value> c,
                std::span<Value> out, ZeroRule zero_rule) {
   constexpr bool half = std::is_same_v<Value, Half>;
   using Word = std::conditional_t<half, std::uint16_t, std::uint32_t>;
   check_batch(model, a, b, c.size(), out.size(), half ? binary16 : binary32);
-  check_apart_operands("a", a, out);
-  check_apart_operands("b", b, out);
+  check_apart_operand("a", a, out);
+  check_apart_operand("b", b, out);
   check_apart_or_same("c", c, "out", out);
   const DefaultEnvironment environment;
   const FactorReader left(model, a, zero_rule, "a");
@@ -69,11 +73,11 @@ void mma_batch(const MmaModel& model, const Operands& a, const Operands& b, std:
 
 }  // namespace
 
-void mma(const MmaModel& model, const Operands& a, const Operands& b, std::span<const float> c, std::span<float> out,
+void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const float> c, std::span<float> out,
          ZeroRule zero_rule) {
   mma_batch(model, a, b, c, out, zero_rule);
 }
-void mma(const MmaModel& model, const Operands& a, const Operands& b, std::span<const Half> c, std::span<Half> out,
+void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const Half> c, std::span<Half> out,
          ZeroRule zero_rule) {
   mma_batch(model, a, b, c, out, zero_rule);
 }

@@ -2,6 +2,7 @@
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "fp8lab/formats/named.hpp"
 
@@ -17,8 +18,6 @@ constexpr std::array zero_rules{
     NamedZeroRule{"skip_zero_groups", ZeroRule::skip_zero_groups}, NamedZeroRule{"mma_sim", ZeroRule::mma_sim}};
 
 }  // namespace
-
-const MmaModel& find_model(std::string_view name) { return find_named(models, "model", name); }
 
 ZeroRule find_zero_rule(std::string_view name) { return find_named(zero_rules, "zero_rule", name).rule; }
 

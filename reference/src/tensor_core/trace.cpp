@@ -34,22 +34,24 @@ std::optional<int> counting(int exponent) {
   return exponent;
 }
 
-std::uint32_t code_of(const Operands& operands, std::size_t k) {
-  if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operands.elements)) return (*bytes)[k];
-  if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operands.elements)) return (*words)[k];
-  return std::bit_cast<std::uint32_t>(std::get<std::span<const float>>(operands.elements)[k]);
+std::uint32_t code_of(const Operand& operand, std::size_t k) {
+  if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) {
+    return operand.packed ? nibble(*bytes, k) : (*bytes)[k];
+  }
+  if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand.elements)) return (*words)[k];
+  return std::bit_cast<std::uint32_t>(std::get<std::span<const float>>(operand.elements)[k]);
 }
 
 /// The two rows, as given and as factors.
 class Rows {
  public:
-  Rows(const MmaModel& model, const Operands& a, const Operands& b, ZeroRule zero_rule)
+  Rows(const MmaModel& model, const Operand& a, const Operand& b, ZeroRule zero_rule)
       : model_(model),
         zero_rule_(zero_rule),
-        a_(a),
-        b_(b),
-        left_(FactorReader(model, a, zero_rule, "a").rows(0, 1)),
-        right_(FactorReader(model, b, zero_rule, "b").rows(0, 1)) {}
+        a_(model, a, zero_rule, "a"),
+        b_(model, b, zero_rule, "b"),
+        left_(a_.rows(0, 1)),
+        right_(b_.rows(0, 1)) {}
 
   [[nodiscard]] FactorSpan left(std::size_t k, std::size_t count) const { return left_.part(0, k, count); }
   [[nodiscard]] FactorSpan right(std::size_t k, std::size_t count) const { return right_.part(0, k, count); }
@@ -68,14 +70,14 @@ class Rows {
       any = any || product != 0;
       if (count == 1) exponent = x.exponent + y.exponent;
       if (count == 1 || product != 0) {
-        term.products.push_back({i, code_of(a_, i), code_of(b_, i), value_of(x), value_of(y)});
+        term.products.push_back({i, code_of(a_.operand(), i), code_of(b_.operand(), i), value_of(x), value_of(y)});
       }
     }
     if (model_.scales) {
       const std::size_t block = k / left_.block;
       const Factor& x = left_.scales[block];
       const Factor& y = right_.scales[block];
-      term.scales = {block, a_.scales[block], b_.scales[block], value_of(x), value_of(y)};
+      term.scales = {block, a_.scale_code(0, block), b_.scale_code(0, block), value_of(x), value_of(y)};
       term.value *= value_of(x) * value_of(y);
       exponent += x.exponent + y.exponent;
     }
@@ -97,8 +99,7 @@ class Rows {
 
   const MmaModel& model_;
   ZeroRule zero_rule_;
-  const Operands& a_;
-  const Operands& b_;
+  FactorReader a_, b_;
   Factors left_, right_;
 };
 
@@ -182,10 +183,14 @@ TraceInstruction traced_instruction(const MmaModel& model, const Rows& rows, std
   return instruction;
 }
 
-void check(const MmaModel& model, const Operands& a, const Operands& b, const TraceOptions& options) {
+void check(const MmaModel& model, const Operand& a, const Operand& b, const TraceOptions& options) {
   for (const auto& [name, side] : {std::pair{"a", &a}, std::pair{"b", &b}}) {
     if (side->rows != 1) {
       throw std::invalid_argument(std::string(name) + " must be one row, not " + std::to_string(side->rows));
+    }
+    if (!side->tile_scales.values.empty() || !side->row_scales.empty() || side->tensor_scale != TensorScale{}) {
+      throw std::invalid_argument(std::string(name) +
+                                  " has scales of tiles, rows or a tensor, which a trace leaves out");
     }
   }
   if (a.depth == 0 && b.depth == 0) throw std::invalid_argument("K must be at least 1, not 0");
@@ -204,7 +209,7 @@ float DotTrace::value() const {
   return options.promote_k > 0 ? std::bit_cast<float>(word) : accumulator_value(model, word);
 }
 
-DotTrace trace_dot(const MmaModel& model, const Operands& a, const Operands& b, const TraceOptions& options) {
+DotTrace trace_dot(const MmaModel& model, const Operand& a, const Operand& b, const TraceOptions& options) {
   const DefaultEnvironment environment;
   check(model, a, b, options);
   const Rows rows(model, a, b, options.zero_rule);

@@ -12,6 +12,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm/exact_sum.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -60,7 +61,7 @@ float computed_dot(const MmaModel& model, const Row& a, const Row& b, std::size_
     x.resize(step);
     y.resize(step);
     std::vector<float> out(1);
-    mma(model, Operands::codes(x, e4m3, 1, step), Operands::codes(y, e4m3, 1, step), c, out);
+    mma(model, Operand::codes(x, e4m3, 1, step), Operand::codes(y, e4m3, 1, step), c, out);
     c = out;
     if (promote_k != 0 && (k + step) % promote_k == 0) {
       promoted += c[0];

@@ -10,6 +10,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "scratch.hpp"
 
 namespace fp8lab::experiments {
@@ -26,7 +27,7 @@ std::uint32_t gemm_word(const MmaModel& model, const DotArguments& arguments, in
   const Elements right(arguments.b.codes, arguments.b.format);
   const std::size_t depth = arguments.a.codes.size();
   float out = 0;
-  gemm(model, left.operands(1, depth), right.operands(1, depth), std::span(&out, 1), {.promote_k = promote_k});
+  gemm(model, left.operand(1, depth), right.operand(1, depth), std::span(&out, 1), {.promote_k = promote_k});
   return std::bit_cast<std::uint32_t>(out);
 }
 

@@ -42,6 +42,7 @@
 #include "fp8lab/reference/scaling/representable.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "fp8lab/reference/tensor_core/trace.hpp"
 #include "kit/dots.hpp"
 #include "kit/picture.hpp"
@@ -238,8 +239,8 @@ struct Inputs {
     for (std::size_t i = 0; i < side * side; ++i) matrix.push_back(i % 4 == 3 ? tiny[i % 4096] : near[i % 4099 % 4096]);
     for (std::size_t i = 0; i < side * side; ++i) wide_bfloats.push_back(bfloats[i % 4096]);
   }
-  [[nodiscard]] Operands operands(std::size_t rows, std::size_t depth) const {
-    return Operands::codes(std::span(codes).first(rows * depth), e4m3, rows, depth);
+  [[nodiscard]] Operand operand(std::size_t rows, std::size_t depth) const {
+    return Operand::codes(std::span(codes).first(rows * depth), e4m3, rows, depth);
   }
 };
 const Inputs& in() {
@@ -445,21 +446,22 @@ std::string products() {
     if (model.scales || !std::ranges::count(model.operands, e4m3)) continue;
     const auto k = static_cast<std::size_t>(model.k() == 0 ? 32 : model.k());
     std::vector<float> out(64);
-    gemm(model, in().operands(8, 64), in().operands(8, 64), out,
-         {.scale_a = static_cast<float>(scale),
-          .scale_b = 3e-20F,
-          .scale_out = 1.1F,
-          .c = std::span(in().tiny).first(64),
-          .bias = std::span(in().tiny).first(8),
-          .threads = 2});
+    Operand a = in().operand(8, 64);
+    Operand b = a;
+    a.tensor_scale = {static_cast<float>(scale)};
+    b.tensor_scale = {3e-20F};
+    gemm(model, a, b, out,
+         {.scale_out = 1.1F, .c = std::span(in().tiny).first(64), .bias = std::span(in().tiny).first(8), .threads = 2});
     all += bytes(out);
     std::vector<std::uint8_t> codes(64);
-    gemm(model, in().operands(8, 64), in().operands(8, 64), e5m2, CastPolicy{}, codes, {.scale_a = 3e-10F});
+    a = in().operand(8, 64);
+    a.tensor_scale = {3e-10F};
+    gemm(model, a, in().operand(8, 64), e5m2, CastPolicy{}, codes);
     all += bytes(codes);
     if (model.accumulator() == binary16) continue;
     std::vector<float> dots(8);
-    mma(model, in().operands(8, k), in().operands(8, k), std::span(in().near).first(8), dots);
-    const DotTrace trace = trace_dot(model, in().operands(1, 64), in().operands(1, 64),
+    mma(model, in().operand(8, k), in().operand(8, k), std::span(in().near).first(8), dots);
+    const DotTrace trace = trace_dot(model, in().operand(1, 64), in().operand(1, 64),
                                      {.c = bits(in().near[3]), .promote_k = model.k() == 0 ? 0 : 32});
     all += bytes(dots, trace.word, trace.value());
   }

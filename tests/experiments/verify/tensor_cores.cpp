@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "catch.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "scratch.hpp"
 
 namespace fp8lab::experiments {
@@ -19,7 +20,7 @@ const std::string vectors_path = FP8LAB_VECTORS "/mma_sim.json";
 /// gemm() with the model that `change` makes of the one asked for.
 template <typename Change>
 NamedGemm gemm_with(const char* name, Change change) {
-  return {name, [change](MmaModel model, const Operands& a, const Operands& b, std::span<float> out,
+  return {name, [change](MmaModel model, const Operand& a, const Operand& b, std::span<float> out,
                          const GemmOptions& options) {
             change(model);
             gemm(model, a, b, out, options);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 
 #include <algorithm>
 #include <cfenv>
@@ -38,9 +39,14 @@ Problem problem(std::size_t rows, std::size_t columns, std::size_t depth, int ki
 }
 
 std::vector<float> multiply(const MmaModel& model, const Problem& p, const Format& a, const Format& b,
-                            const GemmOptions& options = {}) {
+                            const GemmOptions& options = {}, const TensorScale& scale_a = {},
+                            const TensorScale& scale_b = {}) {
   std::vector<float> out(p.rows * p.columns);
-  gemm(model, Operands::codes(p.a, a, p.rows, p.depth), Operands::codes(p.b, b, p.columns, p.depth), out, options);
+  Operand left = Operand::codes(p.a, a, p.rows, p.depth);
+  Operand right = Operand::codes(p.b, b, p.columns, p.depth);
+  left.tensor_scale = scale_a;
+  right.tensor_scale = scale_b;
+  gemm(model, left, right, out, options);
   return out;
 }
 
@@ -59,8 +65,8 @@ struct GemmProblem {
   Elements left_elements, right_elements;
   Format format;
 
-  [[nodiscard]] Operands a() const { return left_elements.operands(rows, depth, scale_left); }
-  [[nodiscard]] Operands b() const { return right_elements.operands(columns, depth, scale_right); }
+  [[nodiscard]] Operand a() const { return left_elements.operand(rows, depth, scale_left); }
+  [[nodiscard]] Operand b() const { return right_elements.operand(columns, depth, scale_right); }
 
   /// The oracle's accumulator after instructions [first, last) of one element, the tail filled with codes and scales of
   /// 0.
@@ -177,7 +183,7 @@ void vector_equals_scalar(const std::function<bool(const MmaModel&)>& which) {
       const auto run = [&](std::string_view target) {
         force_target(target);
         std::vector<float> out(side * side);
-        gemm(model, a.operands(side, left.k, left.scale_a), b.operands(side, right.k, right.scale_b), out,
+        gemm(model, a.operand(side, left.k, left.scale_a), b.operand(side, right.k, right.scale_b), out,
              {.c = c, .c_enters = CEntry::accumulator});
         return out;
       };
@@ -258,7 +264,7 @@ TEST_CASE("TF32's vector code equals the scalar step on every target") {
     }
     const auto run = [&] {
       std::vector<float> out(3 * 40);
-      gemm(hopper_tf32, Operands::floats(a, 3, 50), Operands::floats(b, 40, 50), out);
+      gemm(hopper_tf32, Operand::floats(a, 3, 50), Operand::floats(b, 40, 50), out);
       return out;
     };
     force_target("scalar");
@@ -325,7 +331,7 @@ TEST_CASE("an infinite accumulator stays infinite beside an infinite product, ho
       force_target(target);
       for (const float c : {INFINITY, -INFINITY}) {
         float out = 0;
-        gemm(blackwell_mxf8, Operands::codes(codes, e5m2, 1, 32, scales), Operands::codes(ones, e5m2, 1, 32, scales),
+        gemm(blackwell_mxf8, Operand::codes(codes, e5m2, 1, 32, scales), Operand::codes(ones, e5m2, 1, 32, scales),
              std::span(&out, 1), {.c = std::span(&c, 1), .c_enters = CEntry::accumulator});
         CHECK(bits(out) == (c > 0 ? 0x7F800000U : 0x7FFFFFFFU));
       }
@@ -359,8 +365,8 @@ TEST_CASE("scales of tiles multiply where accumulators are promoted, fused") {
   const std::vector<float> scale_a{0.1F, 1.7F, 3e-4F, 0.3F, 1.1F, 7,    0.9F, 2,
                                    3,    1e3F, 0.01F, 5,    0.7F, 0.6F, 1};                // 5 x 3
   const std::vector<float> scale_b{0.2F, 1.3F, 0.6F, 0.01F, 1.9F, 33, 1e-5F, 2.5F, 0.7F};  // 3 x 3
-  Operands a = p.a();
-  Operands b = p.b();
+  Operand a = p.a();
+  Operand b = p.b();
   a.tile_scales = {scale_a, 1, 128};
   b.tile_scales = {scale_b, 32, 128};
   for (const ScaleOrder order : {ScaleOrder::scales_first, ScaleOrder::accumulator_first}) {
@@ -395,7 +401,7 @@ TEST_CASE("transposed operands, with their scales, are the same product") {
     GemmProblem p = hard_problem(model.arithmetic == Arithmetic::exact ? hopper_wgmma_fp8 : model, 3, 70);
     const std::vector<float> tiles{2, 3, 4, 5, 6, 7, 8, 9, 10};
     const bool has_tiles = model.name == hopper_wgmma_fp8.name;
-    Operands a = p.a();
+    Operand a = p.a();
     if (has_tiles) a.tile_scales = {std::span(tiles).first(3 * ((p.depth + 31) / 32)), 1, 32};
     std::vector<float> expected(3 * 70);
     gemm(model, a, p.b(), expected);
@@ -405,7 +411,7 @@ TEST_CASE("transposed operands, with their scales, are the same product") {
     p.scale_left = transposed(p.scale_left, 3);
     p.scale_right = transposed(p.scale_right, 70);
     a = p.a();
-    Operands b = p.b();
+    Operand b = p.b();
     a.transposed = b.transposed = true;
     if (has_tiles) a.tile_scales = {tiles_transposed, 1, 32};
     std::vector<float> out(3 * 70);
@@ -432,7 +438,7 @@ TEST_CASE("exact is the real dot product, rounded once, on benign and on hostile
     for (std::size_t k = 0; k < depth; ++k) a[depth + k] = k % 2 == 1 ? -a[depth + k - 1] : a[depth + k];
     for (std::size_t k = 0; k < depth; ++k) b[k] = k % 2 == 1 ? b[k - 1] : b[k];  // row 1, column 0 cancels but for one
     std::vector<float> out(10);
-    gemm(exact, Operands::floats(a, 2, depth), Operands::floats(b, 5, depth), out, {.threads = 2});
+    gemm(exact, Operand::floats(a, 2, depth), Operand::floats(b, 5, depth), out, {.threads = 2});
     for (std::size_t row = 0; row < 2; ++row) {
       for (std::size_t column = 0; column < 5; ++column) {
         Rational sum = 0;
@@ -451,7 +457,7 @@ TEST_CASE("exact keeps infinities, NaN and zero sums as tensor cores do") {
   const std::vector<float> a{inf, 1, 0, 1, -1, 0, 0, 0, 0};
   const std::vector<float> b{1, 1, 1, 0, 1, 1, -inf, 1, 1};
   std::vector<float> out(9);
-  gemm(exact, Operands::floats(a, 3, 3), Operands::floats(b, 3, 3), out);
+  gemm(exact, Operand::floats(a, 3, 3), Operand::floats(b, 3, 3), out);
   CHECK(out[0] == inf);
   CHECK(bits(out[1]) == 0x7FFFFFFF);  // infinity times zero
   CHECK(out[2] == -inf);              // infinity times minus infinity
@@ -464,7 +470,7 @@ TEST_CASE("scales and bias are the epilogue's, in float32") {
   const Problem p = problem(3, 4, 64, 1, 8);
   const auto plain = multiply(hopper_wgmma_fp8, p, e4m3, e4m3);
   const std::vector<float> bias{0.1F, -2, 3e7F, 0};
-  const auto out = multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.scale_a = 0.3F, .scale_b = 1.7F, .bias = bias});
+  const auto out = multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.bias = bias}, {0.3F}, {1.7F});
   for (std::size_t i = 0; i < out.size(); ++i) {
     const float scaled = plain[i] * (0.3F * 1.7F);
     REQUIRE(bits(out[i]) == bits(scaled + bias[i % 4]));
@@ -476,7 +482,7 @@ TEST_CASE("the epilogue adds c, then the bias, scales, and rounds to the output'
   const auto plain = multiply(hopper_wgmma_fp8, p, e4m3, e4m3);
   const std::vector<float> bias{0.1F, -2, 3e7F, 0};
   std::vector<float> c(12, 0.7F);
-  const GemmOptions options{.scale_a = 0.3F, .scale_b = 1.7F, .scale_out = 0.01F, .c = c, .bias = bias};
+  const GemmOptions options{.scale_out = 0.01F, .c = c, .bias = bias};
   std::vector<float> expected;
   for (std::size_t i = 0; i < 12; ++i) {
     float x = plain[i] * (0.3F * 1.7F);
@@ -485,8 +491,10 @@ TEST_CASE("the epilogue adds c, then the bias, scales, and rounds to the output'
     x *= 0.01F;
     expected.push_back(x);
   }
-  CHECK(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, options) == expected);
-  const Operands a = Operands::codes(p.a, e4m3, 3, 64), b = Operands::codes(p.b, e4m3, 4, 64);
+  CHECK(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, options, {0.3F}, {1.7F}) == expected);
+  Operand a = Operand::codes(p.a, e4m3, 3, 64), b = Operand::codes(p.b, e4m3, 4, 64);
+  a.tensor_scale = {0.3F};
+  b.tensor_scale = {1.7F};
   std::vector<std::uint8_t> bytes(12), want(12);
   gemm(hopper_wgmma_fp8, a, b, e4m3, {}, bytes, options);
   for (std::size_t i = 0; i < 12; ++i) want[i] = static_cast<std::uint8_t>(encode(e4m3, {}, expected[i]));
@@ -502,22 +510,22 @@ TEST_CASE("the epilogue adds c, then the bias, scales, and rounds to the output'
 TEST_CASE("a GEMM's bits do not depend on the caller's rounding mode, nor do threads change it") {
   const Problem p = problem(7, 66, 300, 0, 3);
   const std::vector<float> bias(66, 0.1F);
-  const GemmOptions options{.scale_a = 0.3F, .promote_k = 128, .bias = bias};
+  const GemmOptions options{.promote_k = 128, .bias = bias};
   for (const MmaModel& model : {hopper_wgmma_fp8, blackwell_tcgen05_fp8_f16, hopper_mma_sync_fp8}) {
-    const auto expected = multiply(model, p, e4m3, e5m2, options);
+    const auto expected = multiply(model, p, e4m3, e5m2, options, {0.3F});
     for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
       for (const int threads : {1, 3}) {
         std::fesetround(mode);
         GemmOptions other = options;
         other.threads = threads;
-        const auto out = multiply(model, p, e4m3, e5m2, other);
+        const auto out = multiply(model, p, e4m3, e5m2, other, {0.3F});
         const int after = std::fegetround();
         std::fesetround(FE_TONEAREST);
         CHECK(after == mode);
         REQUIRE_NO(float_differences(out, expected));
       }
       if (model.accumulator() == binary16) continue;
-      const Operands a = Operands::codes(std::span(p.a).first(7 * 32), e4m3, 7, 32);
+      const Operand a = Operand::codes(std::span(p.a).first(7 * 32), e4m3, 7, 32);
       const std::vector<float> c{1e-3F, -2, 3e7F, 0.7F, 0, -1e-20F, 1};
       std::vector<float> nearest(7);
       std::vector<float> other(7);
@@ -562,24 +570,24 @@ TEST_CASE("empty matrices and bad arguments") {
   CHECK_THROWS_WITH(wgmma({.c = bias}), "c must have 2 * 2 elements, not 3");
   CHECK_THROWS_WITH(wgmma({.scale_out = INFINITY}), ContainsSubstring("must be finite"));
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.split_k = {64}}), ContainsSubstring("does not apply to exact"));
-  Operands a = Operands::codes(p.a, e4m3, 2, 64);
-  const Operands b = Operands::codes(p.b, e4m3, 2, 64);
+  Operand a = Operand::codes(p.a, e4m3, 2, 64);
+  const Operand b = Operand::codes(p.b, e4m3, 2, 64);
   std::vector<float> four(4);
   a.tile_scales = {bias, 1, 128};
   CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four), "tile scales of a must be 2 * 1, one for every 1 * 128, not 3");
   CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four, {.promote_k = 64}),
                     "promote_k must be 128, the depth of a's tile scales, not 64");
   CHECK_THROWS_WITH(mma(hopper_wgmma_fp8, a, a, std::span<const float>(), std::span(four).first(2)),
-                    ContainsSubstring("tile scales are for gemm"));
+                    ContainsSubstring("tiles, rows and tensors are for gemm"));
   a.tile_scales = {bias, 1, 48};
   CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four), ContainsSubstring("not 1 * 48"));
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.bias = bias}), "bias must have 2 elements, one a row of b, not 3");
   CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.threads = 0}), "threads must be from 1 to 1024, not 0");
-  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.scale_a = NAN}), ContainsSubstring("must be finite"));
+  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.scale_out = NAN}), ContainsSubstring("must be finite"));
   std::vector<float> out(3);
-  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 4, 32), out),
+  CHECK_THROWS_WITH(gemm(exact, Operand::codes(p.a, e4m3, 2, 64), Operand::codes(p.b, e4m3, 4, 32), out),
                     "a and b must have the same K, not 64 and 32");
-  CHECK_THROWS_WITH(gemm(exact, Operands::codes(p.a, e4m3, 2, 64), Operands::codes(p.b, e4m3, 2, 64), out),
+  CHECK_THROWS_WITH(gemm(exact, Operand::codes(p.a, e4m3, 2, 64), Operand::codes(p.b, e4m3, 2, 64), out),
                     "out must have 2 * 2 elements, not 3");
 }
 

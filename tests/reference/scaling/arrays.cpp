@@ -14,6 +14,7 @@
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/representable.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "fp8lab/reference/tensor_core/trace.hpp"
 #include "support.hpp"
 
@@ -47,12 +48,13 @@ bool same_bytes(std::span<const T> a, std::span<const T> b) {
 }
 
 template <typename In, typename Out>
-using Run = std::function<void(std::span<const In>, std::span<Out>)>;
+using ArrayCall = std::function<void(std::span<const In>, std::span<Out>)>;
 
 /// Moves an output of `count` elements past the input, from before it to behind it. `elementwise`: the very elements of
 /// the input may be the output.
 template <typename In, typename Out>
-void check_every_distance(const std::vector<In>& in, std::size_t count, const Run<In, Out>& run, bool elementwise) {
+void check_every_distance(const std::vector<In>& in, std::size_t count, const ArrayCall<In, Out>& run,
+                          bool elementwise) {
   std::vector<Out> expected(count);
   run(in, expected);
   const std::size_t in_bytes = in.size() * sizeof(In);
@@ -85,32 +87,32 @@ void check_every_distance(const std::vector<In>& in, std::size_t count, const Ru
   REQUIRE(right > 0);
 }
 
-constexpr std::size_t size = 70;  // vectors and a tail
+constexpr std::size_t element_count = 70;  // vectors and a tail
 
 template <typename Source, typename Code>
 void check_encode(const Format& format) {
   const CastPolicy plain;
   check_every_distance<Source, Code>(
-      seeded<Source>(size), size, [&](auto in, auto out) { encode(format, plain, in, out); }, true);
+      seeded<Source>(element_count), element_count, [&](auto in, auto out) { encode(format, plain, in, out); }, true);
   const CastPolicy stochastic{.rounding = Rounding::stochastic};
   const auto check_words = [&]<typename Word>(Word /*word*/) {
-    const auto words = seeded<Word>(size, 2);
-    const auto x = seeded<Source>(size);
+    const auto words = seeded<Word>(element_count, 2);
+    const auto x = seeded<Source>(element_count);
     constexpr int bits = 8 * sizeof(Word);
     const auto cast = [&](std::span<const Source> in, std::span<const Word> random, std::span<Code> out) {
       encode(format, stochastic, in, RandomSource{random, bits}, out);
     };
-    check_every_distance<Source, Code>(x, size, [&](auto in, auto out) { cast(in, words, out); }, true);
-    check_every_distance<Word, Code>(words, size, [&](auto in, auto out) { cast(x, in, out); }, true);
+    check_every_distance<Source, Code>(x, element_count, [&](auto in, auto out) { cast(in, words, out); }, true);
+    check_every_distance<Word, Code>(words, element_count, [&](auto in, auto out) { cast(x, in, out); }, true);
   };
   check_words(std::uint8_t{});
   check_words(std::uint16_t{});
   check_words(std::uint32_t{});
-  const auto words = seeded<std::uint32_t>(sizeof(Code) == 1 ? (size + 3) / 4 : size / 2, 3);
+  const auto words = seeded<std::uint32_t>(sizeof(Code) == 1 ? (element_count + 3) / 4 : element_count / 2, 3);
   check_every_distance<std::uint32_t, Code>(
-      words, size,
+      words, element_count,
       [&](auto in, auto out) {
-        encode(format, stochastic, std::span<const Source>(seeded<Source>(size)), ptx_random(format, in), out);
+        encode(format, stochastic, std::span<const Source>(seeded<Source>(element_count)), ptx_random(format, in), out);
       },
       false);
 }
@@ -128,16 +130,19 @@ TEST_CASE("Casts refuse arrays that overlap, or give the result of arrays that d
   check_encode<BFloat16, std::uint16_t>(binary16);
   const CastPolicy policy;
   check_every_distance<float, std::uint8_t>(
-      seeded<float>(size), size, [&](auto in, auto out) { encode_via({}, e4m3, policy, in, out); }, false);
+      seeded<float>(element_count), element_count, [&](auto in, auto out) { encode_via({}, e4m3, policy, in, out); },
+      false);
   check_every_distance<double, std::uint8_t>(
-      seeded<double>(size), size, [&](auto in, auto out) { encode_via({}, e4m3, policy, in, out); }, false);
+      seeded<double>(element_count), element_count, [&](auto in, auto out) { encode_via({}, e4m3, policy, in, out); },
+      false);
   check_every_distance<std::uint8_t, float>(
-      seeded<std::uint8_t>(size), size, [](auto in, auto out) { decode(e4m3, in, out); }, false);
+      seeded<std::uint8_t>(element_count), element_count, [](auto in, auto out) { decode(e4m3, in, out); }, false);
   check_every_distance<std::uint16_t, float>(
-      seeded<std::uint16_t>(size), size, [](auto in, auto out) { decode(binary16, in, out); }, false);
+      seeded<std::uint16_t>(element_count), element_count, [](auto in, auto out) { decode(binary16, in, out); }, false);
   const auto check_cast = [&]<typename T>(T /*element*/) {
     check_every_distance<T, T>(
-        seeded<T>(size), size, [&](auto in, auto out) { cast_to_representable(e4m3, policy, in, 3, out); }, true);
+        seeded<T>(element_count), element_count,
+        [&](auto in, auto out) { cast_to_representable(e4m3, policy, in, 3, out); }, true);
   };
   check_cast(float{});
   check_cast(double{});
@@ -146,7 +151,7 @@ TEST_CASE("Casts refuse arrays that overlap, or give the result of arrays that d
 }
 
 TEST_CASE("Packing refuses arrays that overlap, or gives the result of arrays that do not", "[arrays]") {
-  for (const std::size_t count : {size, size + 1}) {
+  for (const std::size_t count : {element_count, element_count + 1}) {
     check_every_distance<std::uint8_t, std::uint8_t>(
         seeded_codes(count, 15), (count + 1) / 2, [](auto in, auto out) { pack_pairs(in, out); }, false);
     check_every_distance<std::uint8_t, std::uint8_t>(
@@ -161,7 +166,7 @@ TEST_CASE("mma refuses arrays that overlap, or gives the result of arrays that d
   const auto scales = seeded_codes(n, 0x85, 3);
   const auto c = seeded<float>(n);
   const auto operand = [](std::span<const std::uint8_t> codes, std::span<const std::uint8_t> scale = {}) {
-    return Operands::codes(codes, e4m3, n, 32, scale);
+    return Operand::codes(codes, e4m3, n, 32, scale);
   };
   check_every_distance<std::uint8_t, float>(
       a, n, [&](auto in, auto out) { mma(hopper_wgmma_fp8, operand(in), operand(b), c, out); }, false);
@@ -178,7 +183,7 @@ TEST_CASE("mma refuses arrays that overlap, or gives the result of arrays that d
   check_every_distance<float, float>(
       values, n,
       [&](auto in, auto out) {
-        mma(exact, Operands::floats(in, n, 7), Operands::floats(values, n, 7), std::span<const float>(), out);
+        mma(exact, Operand::floats(in, n, 7), Operand::floats(values, n, 7), std::span<const float>(), out);
       },
       false);
 }
@@ -190,18 +195,18 @@ TEST_CASE("gemm refuses arrays that overlap, or gives the result of arrays that 
   const auto tiles = seeded<float>(m);
   const auto c = seeded<float>(m * n);
   const auto bias = seeded<float>(n);
-  const auto left = Operands::codes(a, e4m3, m, k);
-  const auto right = Operands::codes(b, e4m3, n, k);
+  const auto left = Operand::codes(a, e4m3, m, k);
+  const auto right = Operand::codes(b, e4m3, n, k);
   const auto with_tiles = [&](std::span<const float> values) {
-    Operands operands = left;
+    Operand operands = left;
     operands.tile_scales = {values, 1, 128};
     return operands;
   };
   const MmaModel& model = hopper_wgmma_fp8;
   check_every_distance<std::uint8_t, float>(
-      a, m * n, [&](auto in, auto out) { gemm(model, Operands::codes(in, e4m3, m, k), right, out); }, false);
+      a, m * n, [&](auto in, auto out) { gemm(model, Operand::codes(in, e4m3, m, k), right, out); }, false);
   check_every_distance<std::uint8_t, float>(
-      b, m * n, [&](auto in, auto out) { gemm(model, left, Operands::codes(in, e4m3, n, k), out); }, false);
+      b, m * n, [&](auto in, auto out) { gemm(model, left, Operand::codes(in, e4m3, n, k), out); }, false);
   check_every_distance<float, float>(
       tiles, m * n, [&](auto in, auto out) { gemm(model, with_tiles(in), right, out); }, false);
   check_every_distance<float, float>(
@@ -218,7 +223,7 @@ TEST_CASE("gemm refuses arrays that overlap, or gives the result of arrays that 
   check_every_distance<float, std::uint8_t>(
       c, m * n, [&](auto in, auto out) { gemm(model, left, right, e4m3, policy, out, {.c = in}); }, false);
   check_every_distance<std::uint8_t, std::uint16_t>(
-      a, m * n, [&](auto in, auto out) { gemm(model, Operands::codes(in, e4m3, m, k), right, binary16, policy, out); },
+      a, m * n, [&](auto in, auto out) { gemm(model, Operand::codes(in, e4m3, m, k), right, binary16, policy, out); },
       false);
 }
 
@@ -304,7 +309,7 @@ TEST_CASE("Codes with bits beyond their format's width are refused, with the fir
   std::vector<std::uint8_t> good(32, 0x3F);
   std::vector<std::uint8_t> bad = good;
   bad[31] = 0x40;
-  const auto operands = [](std::span<const std::uint8_t> codes) { return Operands::codes(codes, e3m2, 1, 32); };
+  const auto operands = [](std::span<const std::uint8_t> codes) { return Operand::codes(codes, e3m2, 1, 32); };
   std::vector<float> one(1);
   mma(model, operands(good), operands(good), std::span<const float>(), one);
   refused("a", 31, 0x40, [&] { mma(model, operands(bad), operands(good), std::span<const float>(), one); });
@@ -322,11 +327,11 @@ TEST_CASE("Codes with bits beyond their format's width are refused, with the fir
 
 TEST_CASE("gemm refuses options that nothing would read", "[arrays]") {
   const std::vector<std::uint8_t> codes(32, 1);
-  const auto operands = Operands::codes(codes, e4m3, 1, 32);
+  const auto operands = Operand::codes(codes, e4m3, 1, 32);
   std::vector<float> out(1);
   const auto run = [&](const GemmOptions& options) { gemm(hopper_wgmma_fp8, operands, operands, out, options); };
   REQUIRE_THROWS_WITH(run({.scale_order = ScaleOrder::accumulator_first}),
-                      "scale_order goes with tile scales, which neither a nor b has");
+                      "scale_order goes with scales of tiles or rows, which neither a nor b has");
   REQUIRE_THROWS_WITH(run({.c_enters = CEntry::accumulator}), "c_enters goes with c, which is left out");
 }
 

@@ -8,6 +8,7 @@
 
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "reference/tensor_core/dots.hpp"
 #include "reference/tensor_core/mma_vectors.hpp"
 #include "reference/tensor_core/slow_models.hpp"
@@ -104,7 +105,7 @@ TEST_CASE("mma: every chain of MMA-Sim is a GEMM, fast and promoted every 128") 
   std::size_t chains = 0;
   for_chains([&](const RecordedChains& set, const RecordedChain& v) {
     const Elements left(v.dot.a, v.dot.format_a), right(v.dot.b, v.dot.format_b);
-    const Operands a = left.operands(1, v.dot.k), b = right.operands(1, v.dot.k);
+    const Operand a = left.operand(1, v.dot.k), b = right.operand(1, v.dot.k);
     float out = 0;
     gemm(set.model, a, b, std::span(&out, 1));
     mismatches.compare(v.dot.k, set.name, bits(out), v.fast, "fast");
@@ -209,7 +210,7 @@ TEST_CASE("mma: TF32 rounds its operands to nearest, ties away from zero") {
   }
   rounded.c.assign(rows, 0);
   std::vector<float> out(rows);
-  mma(hopper_tf32, Operands::floats(a, rows, k), Operands::floats(b, rows, k), {}, std::span(out));
+  mma(hopper_tf32, Operand::floats(a, rows, k), Operand::floats(b, rows, k), {}, std::span(out));
   Codes words;
   for (const float x : out) words.push_back(bits(x));
   REQUIRE_NO(differences(words, slow_words(find_slow_model("hopper_tf32"), rounded, ZeroRule::skip), "tf32"));
@@ -256,14 +257,14 @@ TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
     }
   }
   const std::vector<std::uint8_t> ones(64, 0x38);
-  const Operands two = Operands::codes(ones, e4m3, 2, 32);
+  const Operand two = Operand::codes(ones, e4m3, 2, 32);
   std::vector<float> out(2);
   mma(hopper_wgmma_fp8, two, two, {}, std::span(out));
   CHECK(out == std::vector<float>{32, 32});
   std::vector<Half> halves(2);
   mma(hopper_wgmma_fp8_f16, two, two, {}, std::span(halves));
   CHECK(halves[1].bits == 0x5000);
-  const Operands none = Operands::codes(std::span(ones).first(0), e4m3, 0, 5);
+  const Operand none = Operand::codes(std::span(ones).first(0), e4m3, 0, 5);
   mma(exact, none, none, {}, std::span<float>());
 }
 
@@ -273,19 +274,19 @@ TEST_CASE("mma: bad arguments are named") {
   const std::vector<float> f(64);
   std::vector<float> out(2);
   std::vector<Half> halves(2);
-  const auto run = [&](const MmaModel& model, const Operands& x, const Operands& y, std::size_t c, std::size_t n) {
+  const auto run = [&](const MmaModel& model, const Operand& x, const Operand& y, std::size_t c, std::size_t n) {
     mma(model, x, y, std::span(f).first(c), std::span(out).first(n));
   };
   const auto codes = [&](const Format& format, std::size_t rows, std::size_t depth, std::size_t scales = 0) {
     const std::span<const std::uint8_t> all(a);
-    return Operands::codes(all.first(rows * depth), format, rows, depth, all.first(scales));
+    return Operand::codes(all.first(rows * depth), format, rows, depth, all.first(scales));
   };
-  const Operands two = codes(e4m3, 2, 32);
+  const Operand two = codes(e4m3, 2, 32);
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, codes(e4m3, 4, 16), 0, 2),
                     "a and b must have the same shape, not (2, 32) and (4, 16)");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, two, 3, 2), "c must have 2 elements, one a row, not 3");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, two, 0, 1), "out must have 2 elements, one a row, not 1");
-  CHECK_THROWS_WITH(run(hopper_tf32, Operands::floats(f, 2, 32), Operands::floats(f, 2, 32), 0, 2),
+  CHECK_THROWS_WITH(run(hopper_tf32, Operand::floats(f, 2, 32), Operand::floats(f, 2, 32), 0, 2),
                     "K must be 8, one instruction of hopper_tf32, not 32");
   CHECK_THROWS_WITH(run(ada_mma_fp8_k16, two, two, 0, 2), "K must be 16, one instruction of ada_mma_fp8_k16, not 32");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, two, codes(e8m0, 2, 32), 0, 2),
@@ -294,9 +295,9 @@ TEST_CASE("mma: bad arguments are named") {
                     "a is e2m1; rtx_blackwell_mma_fp8_k16 takes e4m3, e5m2");
   CHECK_THROWS_WITH(run(hopper_fp16, codes(binary16, 2, 16), codes(binary16, 2, 16), 0, 2),
                     "a has elements of 1 bytes; those of float16 have 2");
-  CHECK_THROWS_WITH(run(hopper_tf32, Operands::codes(wide, tf32, 2, 8), Operands::codes(wide, tf32, 2, 8), 0, 2),
+  CHECK_THROWS_WITH(run(hopper_tf32, Operand::codes(wide, tf32, 2, 8), Operand::codes(wide, tf32, 2, 8), 0, 2),
                     "a has elements of 2 bytes; those of float32 have 4");
-  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, Operands::codes(a, e4m3, 1, 32), Operands::codes(a, e4m3, 1, 32), 0, 1),
+  CHECK_THROWS_WITH(run(hopper_wgmma_fp8, Operand::codes(a, e4m3, 1, 32), Operand::codes(a, e4m3, 1, 32), 0, 1),
                     "a has 128 elements, not 1 * 32");
   CHECK_THROWS_WITH(run(blackwell_mxf8, two, codes(e4m3, 2, 32, 2), 0, 2),
                     "scale_a must have 2 * 1 codes, one for every 32 of K, not 0");

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "reference/tensor_core/dots.hpp"
 #include "reference/tensor_core/mma_vectors.hpp"
 #include "support.hpp"

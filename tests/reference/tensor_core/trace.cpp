@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "reference/rational.hpp"
 #include "reference/tensor_core/dots.hpp"
 
@@ -41,7 +42,7 @@ struct One {
   }
   [[nodiscard]] DotTrace trace(TraceOptions options) const {
     const Elements left(a, dots.format_a), right(b, dots.format_b);
-    return trace_dot(model, left.operands(1, dots.k, scale_a), right.operands(1, dots.k, scale_b), options);
+    return trace_dot(model, left.operand(1, dots.k, scale_a), right.operand(1, dots.k, scale_b), options);
   }
 };
 
@@ -158,7 +159,7 @@ Dots deep_dots(const MmaModel& model, std::size_t count) {
 float gemm_of(const One& one, const TraceOptions& options) {
   const Elements left(one.a, one.dots.format_a), right(one.b, one.dots.format_b);
   float out = 0;
-  gemm(one.model, left.operands(1, one.dots.k, one.scale_a), right.operands(1, one.dots.k, one.scale_b),
+  gemm(one.model, left.operand(1, one.dots.k, one.scale_a), right.operand(1, one.dots.k, one.scale_b),
        std::span(&out, 1), {.promote_k = options.promote_k, .zero_rule = options.zero_rule});
   return out;
 }
@@ -230,7 +231,7 @@ TEST_CASE("trace: exact keeps everything, and rounds the sum once") {
 TEST_CASE("trace: wrong arguments are named") {
   const std::vector<std::uint8_t> codes(64, 0x38);
   const auto row = [&](std::size_t rows, std::size_t depth) {
-    return Operands::codes(std::span(codes).first(rows * depth), e4m3, rows, depth);
+    return Operand::codes(std::span(codes).first(rows * depth), e4m3, rows, depth);
   };
   CHECK_THROWS_WITH(trace_dot(hopper_wgmma_fp8, row(2, 32), row(1, 32)), "a must be one row, not 2");
   CHECK_THROWS_WITH(trace_dot(hopper_wgmma_fp8, row(1, 32), row(0, 32)), "b must be one row, not 0");

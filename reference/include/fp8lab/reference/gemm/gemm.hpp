@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -12,10 +13,12 @@
 
 namespace fp8lab {
 
-/// How a promotion multiplies an accumulator with its tiles' scales; both round once less than they have operations.
+/// How an accumulator is multiplied with the scales of its tiles, at a promotion, or of its row and column, in the
+/// epilogue. Both round once less than they have operations at a promotion, and every operation in the epilogue.
 enum class ScaleOrder : std::uint8_t {
   scales_first,       ///< sum = fma(fl(scale_a * scale_b), accumulator, sum), as DeepGEMM on Hopper
-  accumulator_first,  ///< sum = fma(fl(accumulator * scale_a), scale_b, sum)
+  accumulator_first,  ///< sum = fma(fl(accumulator * scale_a), scale_b, sum); of rows as PyTorch's _scaled_mm (CUTLASS,
+                      ///< RowwiseScaledMM.cu), fl(fl(accumulator * scale_a) * scale_b)
 };
 
 /// Where c enters a GEMM.
@@ -30,17 +33,17 @@ enum class CEntry : std::uint8_t {
 
 /// How a GEMM is composed of instructions, and what becomes of their sum.
 struct GemmOptions {
-  /// Of the whole tensor, multiplies on dequantize, on top of the operands' block scales if there are any: the epilogue
-  /// is scale_out * (fl(scale_a * scale_b) * accumulator + c + bias), from left to right, every operation rounded to
-  /// float32. (In which order cuBLASLt multiplies is not documented; with powers of two it makes no difference.)
-  float scale_a = 1;
-  float scale_b = 1;
+  /// Multiplies at the end of the epilogue, which is scale_out * (alpha * (scale_a * scale_b * accumulator) + c + bias)
+  /// from left to right, every operation rounded to float32: scale_a and scale_b are those of the row of a and of b,
+  /// alpha is made of both tensors' scales, as TensorScale says. (In which order cuBLASLt multiplies is not documented;
+  /// with powers of two it makes no difference.)
   float scale_out = 1;
   /// Elements of K after which the tensor core's accumulator is added to a float32 one (nearest even) and cleared;
   /// 0: never ("fast accumulation"), or where operands have tile scales, their depth. CUTLASS and DeepGEMM promote
   /// every 128.
   int promote_k = 0;
-  ScaleOrder scale_order = ScaleOrder::scales_first;  ///< of tile scales
+  /// Of the scales of tiles and rows; left out: scales_first for tiles, accumulator_first for rows.
+  std::optional<ScaleOrder> scale_order = {};
   /// Split-K: contiguous ranges of K, computed apart, all but the last multiples of the instruction's K (and of
   /// promote_k); then added in float32. Empty: one range.
   std::vector<std::size_t> split_k = {};
@@ -68,13 +71,31 @@ struct GemmOptions {
 /// @param out  M * N elements, row-major
 /// Throws std::invalid_argument where shapes, formats or options do not fit, or an option is given that nothing reads;
 /// the message says what does. So it does for codes and arrays that mma() refuses.
-void gemm(const MmaModel& model, const Operands& a, const Operands& b, std::span<float> out,
+void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<float> out,
           const GemmOptions& options = {});
 
 /// The same, and the result encoded: a format of up to 8 bits, or of 9 to 16.
-void gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format, const CastPolicy& policy,
+void gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format, const CastPolicy& policy,
           std::span<std::uint8_t> out, const GemmOptions& options = {});
-void gemm(const MmaModel& model, const Operands& a, const Operands& b, const Format& format, const CastPolicy& policy,
+void gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format, const CastPolicy& policy,
           std::span<std::uint16_t> out, const GemmOptions& options = {});
+
+/// The same for quantized tensors, as operand_of() has them. `exact` multiplies the values that dequantize() gives.
+///
+/// Forward, a is the input and b the weight, both rowwise; of the gradients, dx = dy * w has dy rowwise and w
+/// columnwise, and dw = dy^T * x has both columnwise. Recipes may differ where the model takes both.
+///
+/// Throws std::invalid_argument as above, where the model does not take a recipe's codes and scales (the message names
+/// those models that do), and where a Hadamard matrix turned one of the two and not the other.
+void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, std::span<float> out,
+          const GemmOptions& options = {});
+void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, const Format& format, const CastPolicy& policy,
+          std::span<std::uint8_t> out, const GemmOptions& options = {});
+void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, const Format& format, const CastPolicy& policy,
+          std::span<std::uint16_t> out, const GemmOptions& options = {});
+
+/// Whether the model takes such a Quantized: its format, and its scales. (Its K may not fit that of the other operand.)
+/// Throws std::invalid_argument as check_quantized() does.
+[[nodiscard]] bool takes(const MmaModel& model, const Quantized& q);
 
 }  // namespace fp8lab

@@ -26,6 +26,14 @@ namespace fp8lab {
 /// Source: cuBLAS documentation, 1D block scaling factors layout; transformer_engine/common/cast/mxfp8/swizzle.cuh.
 [[nodiscard]] std::vector<std::uint8_t> swizzle_scales(std::span<const std::uint8_t> scales, std::size_t rows,
                                                        std::size_t columns);
+/// How many bytes that are, and where that scale is.
+[[nodiscard]] constexpr std::size_t swizzled_size(std::size_t rows, std::size_t columns) {
+  return (rows + 127) / 128 * 128 * ((columns + 3) / 4 * 4);
+}
+[[nodiscard]] constexpr std::size_t swizzled_place(std::size_t row, std::size_t column, std::size_t columns) {
+  const std::size_t tile = row / 128 * ((columns + 3) / 4) + column / 4;
+  return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + column % 4;
+}
 /// The inverse; what stands in the padding is dropped.
 [[nodiscard]] std::vector<std::uint8_t> unswizzle_scales(std::span<const std::uint8_t> swizzled, std::size_t rows,
                                                          std::size_t columns);

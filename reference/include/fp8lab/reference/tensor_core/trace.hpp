@@ -75,7 +75,7 @@ struct DotTrace {
 ///
 /// Throws std::invalid_argument where an operand has not one row, where K is 0, where c is no word of the accumulator,
 /// and as gemm() does.
-[[nodiscard]] DotTrace trace_dot(const MmaModel& model, const Operands& a, const Operands& b,
+[[nodiscard]] DotTrace trace_dot(const MmaModel& model, const Operand& a, const Operand& b,
                                  const TraceOptions& options = {});
 
 }  // namespace fp8lab

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensor cores of real chips, as entries of a table. A new one is a constant, and its name in `models`.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/reference/tensor_core/mma_model.hpp"
+
+namespace fp8lab {
+
+inline constexpr std::array fp8_operands{e4m3, e5m2};
+inline constexpr std::array fp8_fp6_fp4_operands{e4m3, e5m2, e2m3, e3m2, e2m1};
+inline constexpr std::array fp4_operands{e2m1};
+inline constexpr std::array fp16_operands{binary16};
+inline constexpr std::array bf16_operands{bfloat16};
+inline constexpr std::array tf32_operands{tf32};
+inline constexpr std::array exact_operands{e4m3, e5m2, e8m0, e2m3, e3m2, e2m1, binary16, bfloat16, binary32};
+
+inline constexpr std::string_view published_by_mma_sim = "Xie et al., MMA-Sim, arXiv 2511.10909";
+inline constexpr std::string_view published_by_both =
+    "Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004";
+
+/// An instruction of the same arithmetic, of another chip.
+[[nodiscard]] constexpr MmaModel same_as(MmaModel model, std::string_view name, std::string_view description) {
+  model.name = name;
+  model.description = description;
+  return model;
+}
+/// The same instruction with a float16 accumulator.
+[[nodiscard]] constexpr MmaModel with_float16(MmaModel model, std::string_view name, std::string_view description,
+                                              std::string_view evidence) {
+  model = same_as(model, name, description);
+  model.output = binary16;
+  model.evidence = evidence;
+  return model;
+}
+
+// FP8 by wgmma on Hopper, and by mma.sync on Ada, whose accumulator is cut after each of two steps.
+inline constexpr MmaModel hopper_wgmma_fp8{
+    .name = "hopper_wgmma_fp8",
+    .products_per_step = 32,
+    .fraction_bits = 13,
+    .output = e8m13,
+    .operands = fp8_operands,
+    .description = "Hopper wgmma m64nNk32, FP8 operands, float32 accumulator",
+    .source = published_by_both,
+    .evidence =
+        "measured on H100 and H200 (c = 0); reproduces the H100 outputs that Transformer Engine's FP8 primer prints"};
+inline constexpr MmaModel hopper_wgmma_fp8_f16 =
+    with_float16(hopper_wgmma_fp8, "hopper_wgmma_fp8_f16", "Hopper wgmma m64nNk32, FP8 operands, float16 accumulator",
+                 "published model");
+inline constexpr MmaModel ada_mma_fp8{.name = "ada_mma_fp8",
+                                      .products_per_step = 16,
+                                      .steps = 2,
+                                      .fraction_bits = 13,
+                                      .output = e8m13,
+                                      .operands = fp8_operands,
+                                      .description = "Ada mma.sync m16n8k32, FP8 operands, float32 accumulator",
+                                      .source = published_by_both,
+                                      .evidence = "measured on Ada and L40S"};
+inline constexpr MmaModel ada_mma_fp8_f16 = with_float16(
+    ada_mma_fp8, "ada_mma_fp8_f16", "Ada mma.sync m16n8k32, FP8 operands, float16 accumulator", "measured on Ada");
+inline constexpr MmaModel ada_mma_fp8_k16{.name = "ada_mma_fp8_k16",
+                                          .products_per_step = 16,
+                                          .fraction_bits = 13,
+                                          .output = e8m13,
+                                          .operands = fp8_operands,
+                                          .description = "Ada mma.sync m16n8k16, FP8 operands, float32 accumulator",
+                                          .source = published_by_mma_sim,
+                                          .evidence = "published model"};
+inline constexpr MmaModel ada_mma_fp8_k16_f16 =
+    with_float16(ada_mma_fp8_k16, "ada_mma_fp8_k16_f16", "Ada mma.sync m16n8k16, FP8 operands, float16 accumulator",
+                 "published model");
+
+// FP8 by mma.sync on Hopper and the data-centre Blackwell (sm_90, sm_100, sm_103), which have no such instruction:
+// ptxas 13.0 emits F2FP, two HMMA, the second with the k whose bit 1 is set, and FADD or HADD2.
+inline constexpr MmaModel hopper_mma_sync_fp8{
+    .name = "hopper_mma_sync_fp8",
+    .products_per_step = 16,
+    .steps = 2,
+    .fraction_bits = 25,
+    .output = binary32,
+    .operands = fp8_operands,
+    .order = StepOrder::pairs,
+    .lowering = Lowering::fp16_add,
+    .description =
+        "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float32 accumulator: FP16 instructions",
+    .source =
+        "machine code of ptxas 13.0; FP16 steps as hopper_fp16 has them; rows of Khattak and Mikaitis, arXiv "
+        "2512.07004",
+    .evidence = "measured on B200; the order of the steps is that of the machine code, which the float16 rows confirm"};
+inline constexpr MmaModel hopper_mma_sync_fp8_f16 = with_float16(
+    hopper_mma_sync_fp8, "hopper_mma_sync_fp8_f16",
+    "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float16 accumulator: FP16 instructions",
+    "measured on H100, H200 and B200");
+inline constexpr MmaModel hopper_mma_sync_fp8_k16{
+    .name = "hopper_mma_sync_fp8_k16",
+    .products_per_step = 8,
+    .steps = 2,
+    .fraction_bits = 25,
+    .output = binary32,
+    .operands = fp8_operands,
+    .order = StepOrder::pairs,
+    .lowering = Lowering::fp16_add,
+    .description =
+        "Hopper and data-centre Blackwell mma.sync m16n8k16, FP8 operands, float32 accumulator: FP16 instructions",
+    .source = "machine code of ptxas 13.0; FP16 steps as hopper_fp16 has them",
+    .evidence = "inferred from the machine code and from m16n8k32"};
+inline constexpr MmaModel hopper_mma_sync_fp8_k16_f16 = with_float16(
+    hopper_mma_sync_fp8_k16, "hopper_mma_sync_fp8_k16_f16",
+    "Hopper and data-centre Blackwell mma.sync m16n8k16, FP8 operands, float16 accumulator: FP16 instructions",
+    "inferred from the machine code and from m16n8k32");
+
+// FP8, FP6 and FP4 on Blackwell, one step of 25 fraction bits.
+inline constexpr MmaModel blackwell_tcgen05_fp8{
+    .name = "blackwell_tcgen05_fp8",
+    .products_per_step = 32,
+    .fraction_bits = 25,
+    .output = binary32,
+    .operands = fp8_fp6_fp4_operands,
+    .description = "Blackwell tcgen05.mma kind::f8f6f4, float32 accumulator",
+    .source = published_by_mma_sim,
+    .evidence = "published model"};
+inline constexpr MmaModel blackwell_tcgen05_fp8_f16 =
+    with_float16(blackwell_tcgen05_fp8, "blackwell_tcgen05_fp8_f16",
+                 "Blackwell tcgen05.mma kind::f8f6f4, float16 accumulator", "published model");
+inline constexpr MmaModel rtx_blackwell_mma_fp8 =
+    same_as(blackwell_tcgen05_fp8, "rtx_blackwell_mma_fp8",
+            "RTX Blackwell (sm_120) mma.sync m16n8k32, with or without kind::f8f6f4, float32 accumulator");
+inline constexpr MmaModel rtx_blackwell_mma_fp8_f16 = with_float16(
+    rtx_blackwell_mma_fp8, "rtx_blackwell_mma_fp8_f16",
+    "RTX Blackwell (sm_120) mma.sync m16n8k32, with or without kind::f8f6f4, float16 accumulator", "published model");
+inline constexpr MmaModel rtx_blackwell_mma_fp8_k16{
+    .name = "rtx_blackwell_mma_fp8_k16",
+    .products_per_step = 16,
+    .fraction_bits = 25,
+    .output = binary32,
+    .operands = fp8_operands,
+    .description = "RTX Blackwell (sm_120) mma.sync m16n8k16, FP8 operands, float32 accumulator",
+    .source = published_by_mma_sim,
+    .evidence = "published model"};
+inline constexpr MmaModel rtx_blackwell_mma_fp8_k16_f16 =
+    with_float16(rtx_blackwell_mma_fp8_k16, "rtx_blackwell_mma_fp8_k16_f16",
+                 "RTX Blackwell (sm_120) mma.sync m16n8k16, FP8 operands, float16 accumulator", "published model");
+
+// With block scales. FP4 with K = 64 is four groups of 16 and the accumulator, whichever block the scales have.
+inline constexpr MmaModel blackwell_mxf8{
+    .name = "blackwell_mxf8",
+    .products_per_step = 32,
+    .fraction_bits = 25,
+    .output = binary32,
+    .operands = fp8_fp6_fp4_operands,
+    .scales = BlockScales{e8m0, 32},
+    .description = "Blackwell kind::mxf8f6f4, a scale for every 32 of K, float32 accumulator",
+    .source = published_by_mma_sim,
+    .evidence = "published model; no device has decided how zeros count: see ZeroRule"};
+inline constexpr MmaModel blackwell_mxf4{
+    .name = "blackwell_mxf4",
+    .products_per_step = 64,
+    .fraction_bits = 35,
+    .output = binary32,
+    .operands = fp4_operands,
+    .scales = BlockScales{e8m0, 32},
+    .group = 16,
+    .description = "Blackwell kind::mxf4, a scale for every 32 of K, float32 accumulator",
+    .source = published_by_mma_sim,
+    .evidence =
+        "published model; no device has decided the fraction bits (a probe of an RTX 5090 is said to have read 25), "
+        "how groups of zeros count (see ZeroRule), and that an infinite c stays infinite"};
+inline constexpr MmaModel blackwell_mxf4_block16{
+    .name = "blackwell_mxf4_block16",
+    .products_per_step = 64,
+    .fraction_bits = 35,
+    .output = binary32,
+    .operands = fp4_operands,
+    .scales = BlockScales{e8m0, 16},
+    .group = 16,
+    .description = "Blackwell kind::mxf4nvf4, an E8M0 scale for every 16 of K, float32 accumulator",
+    .source = published_by_mma_sim,
+    .evidence = blackwell_mxf4.evidence};
+inline constexpr MmaModel blackwell_nvf4{
+    .name = "blackwell_nvf4",
+    .products_per_step = 64,
+    .fraction_bits = 35,
+    .output = binary32,
+    .operands = fp4_operands,
+    .scales = BlockScales{ue4m3, 16},
+    .group = 16,
+    .description = "Blackwell kind::mxf4nvf4, a UE4M3 scale for every 16 of K, float32 accumulator",
+    .source = published_by_mma_sim,
+    .evidence = blackwell_mxf4.evidence};
+
+// FP16, BF16 and TF32, of which a step takes 8 bytes of a row on Volta, 16 from Turing to Ada, 32 since Hopper.
+inline constexpr MmaModel volta_fp16{.name = "volta_fp16",
+                                     .products_per_step = 4,
+                                     .fraction_bits = 23,
+                                     .output = binary32,
+                                     .operands = fp16_operands,
+                                     .description = "Volta mma.sync m8n8k4, FP16 operands, float32 accumulator",
+                                     .source = published_by_both,
+                                     .evidence = "published model"};
+inline constexpr MmaModel volta_fp16_f16 = with_float16(
+    volta_fp16, "volta_fp16_f16", "Volta mma.sync m8n8k4, FP16 operands, float16 accumulator", "published model");
+inline constexpr MmaModel turing_fp16{.name = "turing_fp16",
+                                      .products_per_step = 8,
+                                      .fraction_bits = 24,
+                                      .output = binary32,
+                                      .operands = fp16_operands,
+                                      .description = "Turing mma.sync m16n8k8, FP16 operands, float32 accumulator",
+                                      .source = published_by_both,
+                                      .evidence = "published model"};
+inline constexpr MmaModel turing_fp16_f16 = with_float16(
+    turing_fp16, "turing_fp16_f16", "Turing mma.sync m16n8k8, FP16 operands, float16 accumulator", "published model");
+inline constexpr MmaModel ampere_fp16{.name = "ampere_fp16",
+                                      .products_per_step = 8,
+                                      .steps = 2,
+                                      .fraction_bits = 24,
+                                      .output = binary32,
+                                      .operands = fp16_operands,
+                                      .description = "Ampere mma.sync m16n8k16, FP16 operands, float32 accumulator",
+                                      .source = published_by_both,
+                                      .evidence = "published model"};
+inline constexpr MmaModel ampere_fp16_f16 = with_float16(
+    ampere_fp16, "ampere_fp16_f16", "Ampere mma.sync m16n8k16, FP16 operands, float16 accumulator", "published model");
+inline constexpr MmaModel ampere_bf16{.name = "ampere_bf16",
+                                      .products_per_step = 8,
+                                      .steps = 2,
+                                      .fraction_bits = 24,
+                                      .output = binary32,
+                                      .operands = bf16_operands,
+                                      .description = "Ampere mma.sync m16n8k16, BF16 operands, float32 accumulator",
+                                      .source = published_by_both,
+                                      .evidence = "published model"};
+inline constexpr MmaModel ampere_tf32{.name = "ampere_tf32",
+                                      .products_per_step = 4,
+                                      .steps = 2,
+                                      .fraction_bits = 24,
+                                      .output = binary32,
+                                      .operands = tf32_operands,
+                                      .description = "Ampere mma.sync m16n8k8, TF32 operands, float32 accumulator",
+                                      .source = published_by_both,
+                                      .evidence = "published model"};
+inline constexpr MmaModel ada_fp16 =
+    same_as(ampere_fp16, "ada_fp16", "Ada mma.sync m16n8k16, FP16 operands, float32 accumulator");
+inline constexpr MmaModel ada_fp16_f16 = with_float16(
+    ada_fp16, "ada_fp16_f16", "Ada mma.sync m16n8k16, FP16 operands, float16 accumulator", "published model");
+inline constexpr MmaModel ada_bf16 =
+    same_as(ampere_bf16, "ada_bf16", "Ada mma.sync m16n8k16, BF16 operands, float32 accumulator");
+inline constexpr MmaModel ada_tf32 =
+    same_as(ampere_tf32, "ada_tf32", "Ada mma.sync m16n8k8, TF32 operands, float32 accumulator");
+inline constexpr MmaModel hopper_fp16{
+    .name = "hopper_fp16",
+    .products_per_step = 16,
+    .fraction_bits = 25,
+    .output = binary32,
+    .operands = fp16_operands,
+    .description = "Hopper wgmma or mma.sync with K = 16, FP16 operands, float32 accumulator",
+    .source = published_by_both,
+    .evidence = "published model"};
+inline constexpr MmaModel hopper_fp16_f16 =
+    with_float16(hopper_fp16, "hopper_fp16_f16",
+                 "Hopper wgmma or mma.sync with K = 16, FP16 operands, float16 accumulator", "published model");
+inline constexpr MmaModel hopper_bf16{
+    .name = "hopper_bf16",
+    .products_per_step = 16,
+    .fraction_bits = 25,
+    .output = binary32,
+    .operands = bf16_operands,
+    .description = "Hopper wgmma or mma.sync with K = 16, BF16 operands, float32 accumulator",
+    .source = published_by_both,
+    .evidence = "published model"};
+inline constexpr MmaModel hopper_tf32{
+    .name = "hopper_tf32",
+    .products_per_step = 8,
+    .fraction_bits = 25,
+    .output = binary32,
+    .operands = tf32_operands,
+    .description = "Hopper wgmma or mma.sync with K = 8, TF32 operands, float32 accumulator",
+    .source = published_by_both,
+    .evidence = "published model"};
+inline constexpr MmaModel blackwell_fp16 = same_as(
+    hopper_fp16, "blackwell_fp16", "Blackwell tcgen05.mma or mma.sync with K = 16, FP16 operands, float32 accumulator");
+inline constexpr MmaModel blackwell_fp16_f16 = with_float16(
+    blackwell_fp16, "blackwell_fp16_f16",
+    "Blackwell tcgen05.mma or mma.sync with K = 16, FP16 operands, float16 accumulator", "published model");
+inline constexpr MmaModel blackwell_bf16 = same_as(
+    hopper_bf16, "blackwell_bf16", "Blackwell tcgen05.mma or mma.sync with K = 16, BF16 operands, float32 accumulator");
+inline constexpr MmaModel blackwell_tf32 = same_as(
+    hopper_tf32, "blackwell_tf32", "Blackwell tcgen05.mma or mma.sync with K = 8, TF32 operands, float32 accumulator");
+
+// The real sum.
+inline constexpr MmaModel exact{.name = "exact",
+                                .arithmetic = Arithmetic::exact,
+                                .operands = exact_operands,
+                                .description = "the real dot product, rounded once to float32 (nearest even)",
+                                .source = "definition",
+                                .evidence = "proven by construction"};
+
+inline constexpr std::array models{hopper_wgmma_fp8,
+                                   hopper_wgmma_fp8_f16,
+                                   ada_mma_fp8,
+                                   ada_mma_fp8_f16,
+                                   ada_mma_fp8_k16,
+                                   ada_mma_fp8_k16_f16,
+                                   hopper_mma_sync_fp8,
+                                   hopper_mma_sync_fp8_f16,
+                                   hopper_mma_sync_fp8_k16,
+                                   hopper_mma_sync_fp8_k16_f16,
+                                   blackwell_tcgen05_fp8,
+                                   blackwell_tcgen05_fp8_f16,
+                                   rtx_blackwell_mma_fp8,
+                                   rtx_blackwell_mma_fp8_f16,
+                                   rtx_blackwell_mma_fp8_k16,
+                                   rtx_blackwell_mma_fp8_k16_f16,
+                                   blackwell_mxf8,
+                                   blackwell_mxf4,
+                                   blackwell_mxf4_block16,
+                                   blackwell_nvf4,
+                                   volta_fp16,
+                                   volta_fp16_f16,
+                                   turing_fp16,
+                                   turing_fp16_f16,
+                                   ampere_fp16,
+                                   ampere_fp16_f16,
+                                   ampere_bf16,
+                                   ampere_tf32,
+                                   ada_fp16,
+                                   ada_fp16_f16,
+                                   ada_bf16,
+                                   ada_tf32,
+                                   hopper_fp16,
+                                   hopper_fp16_f16,
+                                   hopper_bf16,
+                                   hopper_tf32,
+                                   blackwell_fp16,
+                                   blackwell_fp16_f16,
+                                   blackwell_bf16,
+                                   blackwell_tf32,
+                                   exact};
+
+/// The model called `name`. Throws std::invalid_argument that lists the known names.
+[[nodiscard]] const MmaModel& find_model(std::string_view name);
+
+}  // namespace fp8lab

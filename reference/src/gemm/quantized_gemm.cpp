@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fp8lab/formats/text.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "gemm/factors.hpp"
+
+namespace fp8lab {
+namespace {
+
+/// A Quantized as the model reads it: a view, or for `exact` the values that it stands for.
+class Side {
+ public:
+  Side(const MmaModel& model, const Quantized& q, const std::string& name, int threads) : operand_(operand_of(q)) {
+    if (model.arithmetic == Arithmetic::exact) {
+      values_.resize(q.rows * q.columns);
+      dequantize(q, values_, threads);
+      operand_ = Operand::floats(values_, operand_.rows, operand_.depth);
+      operand_.transposed = q.direction == Direction::columnwise;
+    } else if (!takes(model, operand_)) {
+      refuse(model, q, name);
+    }
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+  ~Side() = default;
+
+  [[nodiscard]] const Operand& operand() const { return operand_; }
+
+ private:
+  [[noreturn]] void refuse(const MmaModel& model, const Quantized& q, const std::string& name) const {
+    std::string wrong = misfit_of_format(model, operand_);
+    wrong = wrong.empty() ? "scale_" + name + " " + misfit_of_scales(model, operand_) : name + " " + wrong;
+    std::string fitting;
+    for (const MmaModel& other : models) {
+      if (other.arithmetic == Arithmetic::exact || takes(other, operand_)) {
+        fitting += (fitting.empty() ? "" : ", ") + std::string(other.name);
+      }
+    }
+    throw std::invalid_argument(name + " was quantized by \"" + describe(q.recipe) + "\", which " +
+                                std::string(model.name) + " does not take: " + wrong +
+                                ". Models that take it: " + fitting);
+  }
+
+  Operand operand_;
+  std::vector<float> values_;
+};
+
+std::string text_of(const Quantized& q, const Operand& operand) {
+  const bool rowwise = q.direction == Direction::rowwise;
+  return std::to_string(operand.depth) + (rowwise ? ", its columns" : ", its rows") + " (" + std::to_string(q.rows) +
+         " x " + std::to_string(q.columns) + ", " + (rowwise ? "rowwise" : "columnwise") + ")";
+}
+
+/// Whether a Hadamard matrix turned the tensor along K.
+bool is_turned(const Quantized& q) {
+  const auto* nvfp4 = std::get_if<NvFp4>(&q.recipe);
+  return nvfp4 != nullptr && nvfp4->with_rht && q.direction == Direction::columnwise;
+}
+
+void check_pair(const Quantized& a, const Operand& left, const Quantized& b, const Operand& right) {
+  if (left.depth != right.depth) {
+    throw std::invalid_argument("a and b must have the same K: of a it is " + text_of(a, left) + ", of b " +
+                                text_of(b, right));
+  }
+  if (is_turned(a) != is_turned(b)) {
+    const std::string turned = is_turned(a) ? "a" : "b";
+    throw std::invalid_argument("a Hadamard matrix turned " + turned + " along K, and not " +
+                                (is_turned(a) ? "b" : "a") + ": their product would be of no tensors");
+  }
+}
+
+template <typename... Output>
+void multiply(const MmaModel& model, const Quantized& a, const Quantized& b, const GemmOptions& options,
+              const Output&... output) {
+  const Side left(model, a, "a", options.threads);
+  const Side right(model, b, "b", options.threads);
+  check_pair(a, left.operand(), b, right.operand());
+  gemm(model, left.operand(), right.operand(), output..., options);
+}
+
+}  // namespace
+
+bool takes(const MmaModel& model, const Quantized& q) {
+  return model.arithmetic == Arithmetic::exact || takes(model, operand_of(q));
+}
+
+void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, std::span<float> out,
+          const GemmOptions& options) {
+  multiply(model, a, b, options, out);
+}
+void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, const Format& format, const CastPolicy& policy,
+          std::span<std::uint8_t> out, const GemmOptions& options) {
+  multiply(model, a, b, options, format, policy, out);
+}
+void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, const Format& format, const CastPolicy& policy,
+          std::span<std::uint16_t> out, const GemmOptions& options) {
+  multiply(model, a, b, options, format, policy, out);
+}
+
+}  // namespace fp8lab
