@@ -2,6 +2,7 @@
 #include "fp8lab/reference/measure/histogram.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -9,12 +10,17 @@
 
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/measure/errors.hpp"
+#include "measure/bin_finder.hpp"
+#include "measure/check.hpp"
 
 namespace fp8lab {
 namespace {
 
 constexpr int most_bins = 1 << 24;
+constexpr std::size_t piece = 4096;  // values that are put aside at a time
 
 void check(bool valid, const std::string& rule) {
   if (!valid) throw std::invalid_argument("histogram bins: " + rule);
@@ -59,25 +65,11 @@ struct EdgesOf {
 
 }  // namespace
 
-Outcome cast_outcome(const Format& format, Rounding rounding, double x) {
-  const Unpacked input = unpack(x);
-  if (input.kind == Kind::infinite) return Outcome::saturated;
-  if (input.kind != Kind::finite) return Outcome::rounded;
-  // Overflow is what the two overflow policies treat differently; without a special code to tell it by, compare values.
-  Format wider = format;
-  wider.specials = Specials::none;
-  ++wider.exponent_bits;
-  const std::uint64_t code =
-      round_pack(wider, {.rounding = rounding}, input.negative, input.exponent, input.significand);
-  const std::uint64_t magnitude = code & wider.magnitude_mask();
-  if (magnitude == 0 && format.has_subnormals) return Outcome::underflow;
-  return magnitude > format.max_code() ? Outcome::saturated : Outcome::rounded;
-}
-
 Histogram::Histogram(const Bins& bins)
     : bins_(bins),
       edges_(in_default_environment([&] { return std::visit(EdgesOf{}, bins); })),
-      counts_(edges_.size() - 1) {}
+      counts_(edges_.size() - 1),
+      finder_(in_default_environment([&] { return BinFinder::make(bins_, edges_); })) {}
 
 void Histogram::add(double value, Outcome outcome) {
   by_default_arithmetic([&] { ++counter_of(value, outcome); });
@@ -100,9 +92,64 @@ std::uint64_t& Histogram::counter_of(double value, Outcome outcome) {
   return counts_[static_cast<std::size_t>(edge - edges_.begin()) - 1];
 }
 
+void Histogram::add_piece(std::span<const double> values) {
+  if (!finder_) {
+    for (const double value : values) ++counter_of(value, Outcome::rounded);
+    return;
+  }
+  std::vector<std::uint64_t> slots(finder_->slots());
+  finder_->count(values, slots);
+  zeros += slots[0];
+  below += slots[1];
+  for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += slots[i + 2];
+  above += slots[counts_.size() + 2];
+  infinities += slots[counts_.size() + 3];
+  nans += slots[counts_.size() + 4];
+}
+
+void Histogram::add(std::span<const double> values) {
+  const DefaultEnvironment environment;
+  for_each_piece(values.size(), [&](std::size_t first, std::size_t count) { add_piece(values.subspan(first, count)); });
+}
+
 void Histogram::add(std::span<const float> values) {
   const DefaultEnvironment environment;
-  for (const float value : values) ++counter_of(value, Outcome::rounded);
+  std::vector<double> room(std::min(piece, values.size()));
+  for (std::size_t first = 0; first < values.size(); first += piece) {
+    checkpoint();
+    const std::span<double> some = std::span(room).first(std::min(piece, values.size() - first));
+    widen(values.subspan(first, some.size()), some);
+    add_piece(some);
+  }
+}
+
+void Histogram::add(std::span<const double> values, std::span<const Outcome> outcomes) {
+  const DefaultEnvironment environment;
+  check_same_size("values", values.size(), "outcomes", outcomes.size());
+  std::vector<double> rounded;
+  for (std::size_t first = 0; first < values.size(); first += piece) {
+    checkpoint();
+    rounded.clear();
+    for (std::size_t i = first; i < std::min(first + piece, values.size()); ++i) {
+      switch (outcomes[i]) {
+        case Outcome::underflow: ++underflows; break;
+        case Outcome::saturated: ++saturations; break;
+        case Outcome::rounded: rounded.push_back(values[i]); break;
+      }
+    }
+    add_piece(rounded);
+  }
+}
+
+void Histogram::add_codes(std::span<const std::uint8_t> codes) {
+  for_each_piece(codes.size(), [&](std::size_t first, std::size_t count) {
+    count_slots(count, counts_, [&](std::size_t i) { return codes[first + i]; });
+  });
+}
+void Histogram::add_codes(std::span<const std::uint16_t> codes) {
+  for_each_piece(codes.size(), [&](std::size_t first, std::size_t count) {
+    for (const std::uint16_t code : codes.subspan(first, count)) ++counts_[code];
+  });
 }
 
 void Histogram::set_counts(std::span<const std::uint64_t> counts) {
@@ -111,6 +158,13 @@ void Histogram::set_counts(std::span<const std::uint64_t> counts) {
                                 std::to_string(counts.size()));
   }
   counts_.assign(counts.begin(), counts.end());
+}
+
+bool operator==(const Histogram& a, const Histogram& b) {
+  const auto apart = [](const Histogram& h) {
+    return std::array{h.zeros, h.infinities, h.nans, h.below, h.above, h.underflows, h.saturations};
+  };
+  return a.bins_ == b.bins_ && a.counts_ == b.counts_ && apart(a) == apart(b);
 }
 
 void Histogram::merge(const Histogram& other) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -9,6 +10,7 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/measure/outcome.hpp"
 
 namespace fp8lab {
 
@@ -40,15 +42,7 @@ struct CodeBins {
 };
 using Bins = std::variant<LinearBins, LogBins, BinadeBins, CodeBins>;
 
-/// What a cast did to an element.
-enum class Outcome : std::uint8_t {
-  rounded,    ///< an ordinary result
-  underflow,  ///< a nonzero input became zero
-  saturated,  ///< a finite input beyond the largest finite value after rounding, or an infinite one
-};
-
-/// What casting `x` to `format` with `rounding` does, whatever the overflow policy makes of it.
-[[nodiscard]] Outcome cast_outcome(const Format& format, Rounding rounding, double x);
+class BinFinder;
 
 /// Counts values in bins, and apart from them: zeros, infinities, NaNs, values below and above all bins, and the
 /// elements that a cast underflowed or saturated. Every value is counted exactly once.
@@ -58,9 +52,15 @@ class Histogram {
   explicit Histogram(const Bins& bins);
 
   void add(double value, Outcome outcome = Outcome::rounded);
+  void add(std::span<const double> values);
   void add(std::span<const float> values);
+  /// Throws std::invalid_argument where the sizes differ.
+  void add(std::span<const double> values, std::span<const Outcome> outcomes);
   /// Counts a code as such, zeros and NaNs too. Precondition: CodeBins, and the code is one of the format's.
   void add_code(std::uint32_t code) { ++counts_[code]; }
+  /// The same for all of an array, of codes of at most 8 bits or of more.
+  void add_codes(std::span<const std::uint8_t> codes);
+  void add_codes(std::span<const std::uint16_t> codes);
   /// Puts counts of bins in place of its own, such as those of a histogram that was saved. Throws std::invalid_argument
   /// where there are not as many as bins.
   void set_counts(std::span<const std::uint64_t> counts);
@@ -81,14 +81,16 @@ class Histogram {
   std::uint64_t underflows = 0;
   std::uint64_t saturations = 0;
 
-  friend bool operator==(const Histogram&, const Histogram&) = default;
+  friend bool operator==(const Histogram& a, const Histogram& b);
 
  private:
   [[nodiscard]] std::uint64_t& counter_of(double value, Outcome outcome);
+  void add_piece(std::span<const double> values);
 
   Bins bins_;
   std::vector<double> edges_;
   std::vector<std::uint64_t> counts_;
+  std::shared_ptr<const BinFinder> finder_;  ///< what finds the bins of arrays of values; null where nothing does
 };
 
 /// The histogram as CSV: "low,high,count" a bin, then the counts apart, each with its name as low and an empty high.

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/bin_finder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "fp8lab/formats/targets.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr std::size_t most_bins = 4096;
+constexpr std::uint64_t infinity_bits = std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
+
+std::uint64_t magnitude_bits(double x) { return std::bit_cast<std::uint64_t>(x) & (~std::uint64_t{0} >> 1); }
+
+double linear_slot(const LinearConstants& bins, double x) {
+  if (x == 0) return 0;
+  if (std::isinf(x)) return bins.count + 3;
+  if (std::isnan(x)) return bins.count + 4;
+  return std::max(std::min(std::floor(x * bins.bins_a_unit) + bins.first_bin, bins.count), -1.0) + 2;
+}
+
+void linear_slots_scalar(const LinearConstants& bins, const double* values, std::size_t count, std::int32_t* slots) {
+  for (std::size_t i = 0; i < count; ++i) slots[i] = static_cast<std::int32_t>(linear_slot(bins, values[i]));
+}
+
+}  // namespace
+
+std::shared_ptr<const BinFinder> BinFinder::make(const Bins& bins, const std::vector<double>& edges) {
+  if (std::holds_alternative<CodeBins>(bins) || edges.size() > most_bins + 1) return nullptr;
+  if (!std::ranges::is_sorted(edges)) return nullptr;
+  const auto finder = std::shared_ptr<BinFinder>(new BinFinder(edges));
+  if (const auto* linear = std::get_if<LinearBins>(&bins)) return finder->make_linear(*linear) ? finder : nullptr;
+  for (const int fraction_bits : {0, 2, 4, 6, 8}) {
+    if (finder->make_table(fraction_bits)) return finder;
+  }
+  return nullptr;
+}
+
+std::size_t BinFinder::slot_of(double x) const {
+  if (x < edges_.front()) return 1;
+  if (x >= edges_.back()) return bins_ + 2;
+  return static_cast<std::size_t>(std::ranges::upper_bound(edges_, x) - edges_.begin()) + 1;
+}
+
+bool BinFinder::make_table(int fraction_bits) {
+  // 1. Keys from below the first edge, where zeros are too, to above the last finite one.
+  shift_ = static_cast<unsigned>(52 - fraction_bits);
+  const std::uint64_t first = magnitude_bits(edges_.front()) >> shift_;
+  const std::uint64_t last = std::min(magnitude_bits(edges_.back()), infinity_bits - 1) >> shift_;
+  if (first == 0) return false;
+  first_key_ = first - 1;
+  keys_.assign(last + 2 - first_key_, Key{});
+  // 2. The slots at the two ends of a key: all between them are where these two are, if these are neighbours.
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    const std::uint64_t begin = (first_key_ + i) << shift_;
+    const std::uint64_t end = std::min(begin + (std::uint64_t{1} << shift_), infinity_bits);  // exclusive
+    const std::size_t below = slot_of(std::bit_cast<double>(begin));
+    const std::size_t from = end <= begin ? below : slot_of(std::bit_cast<double>(end - 1));
+    keys_[i] = {begin, static_cast<std::uint32_t>(below), static_cast<std::uint32_t>(from)};
+    if (below == from) continue;
+    // The first edge inside the key begins the slot `from`, unless there are others behind it.
+    const auto edge = std::ranges::upper_bound(edges_, std::bit_cast<double>(begin));
+    keys_[i].edge = magnitude_bits(*edge);
+    if (slot_of(*edge) != from) return false;
+  }
+  keys_.front() = {1, 0, 1};
+  keys_.back() = {0, 0, static_cast<std::uint32_t>(bins_ + 2)};
+  return true;
+}
+
+bool BinFinder::make_linear(const LinearBins& bins) {
+  const double bins_a_unit = bins.count / (bins.high - bins.low);
+  linear_ = LinearConstants{.bins_a_unit = bins_a_unit,
+                            .first_bin = std::floor(-bins.low * bins_a_unit),
+                            .count = static_cast<double>(bins.count)};
+  if (!std::isfinite(linear_->bins_a_unit) || !std::isfinite(linear_->first_bin)) return false;
+  // What is computed never decreases, and neither do slots: to look at both sides of every edge, and of zero, which is
+  // in none of the bins, is enough.
+  using Limits = std::numeric_limits<double>;
+  std::vector<double> corners{-Limits::denorm_min(), Limits::denorm_min(), Limits::lowest(), Limits::max()};
+  for (const double edge : edges_) corners.insert(corners.end(), {std::nextafter(edge, -Limits::infinity()), edge});
+  is_exact_ = true;
+  for (const double x : corners) {
+    if (x == 0) continue;
+    const double distance = linear_slot(*linear_, x) - static_cast<double>(slot_of(x));
+    if (std::abs(distance) > 1) return false;
+    is_exact_ = is_exact_ && distance == 0;
+  }
+  return true;
+}
+
+void BinFinder::count(std::span<const double> values, std::span<std::uint64_t> counts) const {
+  linear_ ? count_linear(values, counts) : count_by_table(values, counts);
+}
+
+void BinFinder::count_by_table(std::span<const double> values, std::span<std::uint64_t> counts) const {
+  const std::uint64_t last_key = first_key_ + keys_.size() - 1;
+  const auto infinity = static_cast<std::uint32_t>(bins_ + 3);
+  count_slots(values.size(), counts, [&](std::size_t i) {
+    const std::uint64_t bits = magnitude_bits(values[i]);
+    if (bits >= infinity_bits) [[unlikely]]
+      return bits > infinity_bits ? infinity + 1 : infinity;
+    const Key& key = keys_[std::min(std::max(bits >> shift_, first_key_), last_key) - first_key_];
+    return bits >= key.edge ? key.from : key.below;
+  });
+}
+
+void BinFinder::correct(std::span<const double> values, std::span<std::int32_t> slots) const {
+  const auto above = static_cast<std::int32_t>(bins_ + 2);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    std::int32_t& slot = slots[i];
+    if (slot == 0 || slot > above) continue;
+    // Slot s begins at edge s - 2.
+    if (slot < above && values[i] >= edges_[static_cast<std::size_t>(slot) - 1]) {
+      ++slot;
+    } else if (slot > 1 && values[i] < edges_[static_cast<std::size_t>(slot) - 2]) {
+      --slot;
+    }
+  }
+}
+
+void BinFinder::count_linear(std::span<const double> values, std::span<std::uint64_t> counts) const {
+  constexpr std::size_t most = 4096;
+  std::array<std::int32_t, most> slots;
+  const auto find = vector_code_allowed() ? &linear_slots_vector : &linear_slots_scalar;
+  for (std::size_t first = 0; first < values.size(); first += most) {
+    const std::span<const double> some = values.subspan(first, std::min(most, values.size() - first));
+    find(*linear_, some.data(), some.size(), slots.data());
+    if (!is_exact_) correct(some, std::span(slots).first(some.size()));
+    count_slots(some.size(), counts, [&](std::size_t i) { return static_cast<std::size_t>(slots[i]); });
+  }
+}
+
+}  // namespace fp8lab
