@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/scaling/representable.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -14,6 +16,28 @@
 
 namespace fp8lab {
 namespace {
+
+/// The same for halves and bfloat16s, by way of float.
+template <typename T>
+void recode_halves(const Format& format, const CastPolicy& policy, std::span<const T> in, float scale,
+                   std::span<T> out) {
+  constexpr std::size_t most = 2048;
+  constexpr Format own = std::is_same_v<T, Half> ? binary16 : bfloat16;
+  constexpr CastPolicy ieee{
+      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
+  std::array<std::uint16_t, most> words;
+  std::array<float, most> values;
+  for (std::size_t first = 0; first < in.size(); first += most) {
+    const std::size_t size = std::min(most, in.size() - first);
+    const std::span<std::uint16_t> codes = std::span(words).first(size);
+    const std::span<float> some = std::span(values).first(size);
+    for (std::size_t i = 0; i < size; ++i) codes[i] = in[first + i].bits;
+    decode(own, std::span<const std::uint16_t>(codes), some);
+    recode(format, policy, some, scale, some);
+    encode(own, ieee, std::span<const float>(some), codes);
+    for (std::size_t i = 0; i < size; ++i) out[first + i].bits = codes[i];
+  }
+}
 
 template <typename T>
 void cast_all(const Format& format, const CastPolicy& policy, std::span<const T> in, double scale, std::span<T> out,
@@ -34,10 +58,14 @@ void cast_all(const Format& format, const CastPolicy& policy, std::span<const T>
   parallel_for(
       in.size(), threads,
       [&](std::size_t first, std::size_t last) {
+        const std::span<const T> from = in.subspan(first, last - first);
+        const std::span<T> to = out.subspan(first, last - first);
         if constexpr (std::is_same_v<T, float>) {
-          recode(format, policy, in.subspan(first, last - first), used, out.subspan(first, last - first));
+          recode(format, policy, from, used, to);
+        } else if constexpr (std::is_same_v<T, double>) {
+          for (std::size_t i = 0; i < to.size(); ++i) to[i] = cast_to_representable(format, policy, from[i], scale);
         } else {
-          for (std::size_t i = first; i < last; ++i) out[i] = cast_to_representable(format, policy, in[i], scale);
+          recode_halves(format, policy, from, used, to);
         }
       },
       std::is_same_v<T, float> ? 16 * scalar_piece : scalar_piece);
