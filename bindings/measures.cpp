@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <variant>
+#include <vector>
 
-#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
+#include "fp8lab/reference/measure/outcome.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -39,35 +42,34 @@ void add_values(Histogram& histogram, const Array<double>& values, const py::obj
   const Rounding mode = find_rounding(rounding);
   if (input.is_none()) {
     const py::gil_scoped_release release;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      checkpoint(i);
-      histogram.add(all[i]);
-    }
+    histogram.add(all);
     return;
   }
   const auto inputs = py::cast<Array<float>>(input);
   const auto sources = view(inputs);
   const py::gil_scoped_release release;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    checkpoint(i);
-    histogram.add(all[i], cast_outcome(target, mode, sources[i]));
+  constexpr std::size_t most = std::size_t{1} << 16;
+  std::vector<double> wide(std::min(most, all.size()));
+  std::vector<Outcome> outcomes(wide.size());
+  for (std::size_t first = 0; first < all.size(); first += most) {
+    const std::size_t count = std::min(most, all.size() - first);
+    widen(sources.subspan(first, count), std::span(wide).first(count));
+    cast_outcome(target, mode, std::span(wide).first(count), std::span(outcomes).first(count));
+    histogram.add(all.subspan(first, count), std::span(outcomes).first(count));
   }
 }
 
 /// error(actual, reference) of every pair, as an array of their shape; of two numbers as one.
-template <typename Error>
-py::object errors_of(const Array<double>& actual, const Array<double>& reference, const Error& error) {
+template <typename One, typename All>
+py::object errors_of(const Array<double>& actual, const Array<double>& reference, const One& one, const All& all) {
   const auto a = view(actual);
   const auto r = view(reference);
-  if (actual.ndim() == 0) return py::float_(error(a[0], r[0]));
+  if (actual.ndim() == 0) return py::float_(one(a[0], r[0]));
   Array<double> out(std::vector<py::ssize_t>(actual.shape(), actual.shape() + actual.ndim()));
   const auto results = mutable_view(out);
   {
     const py::gil_scoped_release release;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      checkpoint(i);
-      results[i] = error(a[i], r[i]);
-    }
+    all(a, r, results);
   }
   return out;
 }
@@ -156,10 +158,7 @@ void bind_measures(py::module_& module) {
             const auto a = view(actual);
             const auto r = view(reference);
             const py::gil_scoped_release release;
-            for (std::size_t i = 0; i < a.size(); ++i) {
-              checkpoint(i);
-              totals.add(a[i], r[i]);
-            }
+            totals.add(a, r);
           },
           py::arg("actual").noconvert(), py::arg("reference").noconvert())
       .def("_state", py::overload_cast<const ErrorTotals&>(&state_of))
@@ -179,21 +178,30 @@ void bind_measures(py::module_& module) {
         return "<fp8lab.ErrorTotals of " + std::to_string(totals.count) + " pairs, and " +
                std::to_string(totals.not_finite) + " not finite>";
       });
-  const auto elementwise = [&](const char* name, double (*error)(double, double)) {
-    module.def(
-        name,
-        [error](const Array<double>& actual, const Array<double>& reference) {
-          return errors_of(actual, reference, error);
-        },
-        py::arg("actual").noconvert(), py::arg("reference").noconvert());
-  };
-  elementwise("absolute_error", &absolute_error);
-  elementwise("relative_error", &relative_error);
+  using Doubles = std::span<const double>;
+  module.def(
+      "absolute_error",
+      [](const Array<double>& actual, const Array<double>& reference) {
+        return errors_of(
+            actual, reference, [](double a, double r) { return absolute_error(a, r); },
+            [](Doubles a, Doubles r, std::span<double> out) { absolute_error(a, r, out); });
+      },
+      py::arg("actual").noconvert(), py::arg("reference").noconvert());
+  module.def(
+      "relative_error",
+      [](const Array<double>& actual, const Array<double>& reference) {
+        return errors_of(
+            actual, reference, [](double a, double r) { return relative_error(a, r); },
+            [](Doubles a, Doubles r, std::span<double> out) { relative_error(a, r, out); });
+      },
+      py::arg("actual").noconvert(), py::arg("reference").noconvert());
   module.def(
       "ulp_error",
       [](const Array<double>& actual, const Array<double>& reference, const std::optional<OwnFormat>& format) {
         const Format f = format ? format->format : binary32;
-        return errors_of(actual, reference, [f](double a, double r) { return ulp_error(a, r, f); });
+        return errors_of(
+            actual, reference, [f](double a, double r) { return ulp_error(a, r, f); },
+            [f](Doubles a, Doubles r, std::span<double> out) { ulp_error(a, r, f, out); });
       },
       py::arg("actual").noconvert(), py::arg("reference").noconvert(), py::arg("format"));
 }
