@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <mutex>
 #include <stdexcept>
 #include <type_traits>
 
@@ -13,6 +14,7 @@
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/measure/exact_sqnr.hpp"
+#include "fp8lab/reference/measure/outcome.hpp"
 #include "fp8lab/reference/scaling/representable.hpp"
 #include "kit/lists.hpp"
 #include "kit/source.hpp"
@@ -21,7 +23,6 @@ namespace fp8lab::experiments {
 namespace {
 
 constexpr std::size_t most_casts = 4096;
-constexpr std::size_t piece = 1 << 16;  // what one thread measures at a time: fixed, so that sums never depend on it
 
 void check_lists(const CastArguments& arguments) {
   check_filled_list("formats", arguments.formats);
@@ -86,88 +87,119 @@ bool has_exact_sqnr(const Cast& cast) {
   return to_nearest && cast.profile.policy.overflow == Overflow::saturate && format.is_signed && format.bits() <= 8;
 }
 
-double value_of(double x) { return x; }
-double value_of(Half x) { return decode(binary16, x.bits); }
-double value_of(BFloat16 x) { return decode(bfloat16, x.bits); }
-
-template <typename Arithmetic>
-std::vector<std::uint16_t> codes_of(const Cast& cast, std::span<const Arithmetic> scaled) {
-  std::vector<std::uint16_t> codes(scaled.size());
-  if (cast.format.format.bits() > 8) {
-    encode(cast.format.format, cast.policy(), scaled, codes);
-    return codes;
-  }
-  std::vector<std::uint8_t> bytes(scaled.size());
-  encode(cast.format.format, cast.policy(), scaled, bytes);
-  std::ranges::copy(bytes, codes.begin());
-  return codes;
-}
-
-/// Counts what became of `x`, which is `scaled` in front of the cast.
-void count(const Cast& cast, double x, double scaled, std::uint32_t code, CastCounts& counts) {
-  const Format& format = cast.format.format;
-  const Unpacked result = unpack(format, code);
-  if (std::isnan(x)) {
-    ++counts.nans_in;
-  } else if (std::isinf(x)) {
-    ++counts.infinities_in;
-  } else if (x == 0) {
-    ++counts.zeros;
-  } else if (result.kind == Kind::zero) {
-    ++counts.underflows;
-  } else if (cast_outcome(format, cast.rounding, scaled) == Outcome::saturated) {
-    ++counts.saturated;
-  }
-  switch (result.kind) {
-    case Kind::nan: ++counts.nans_out; break;
-    case Kind::infinite: ++counts.infinities_out; break;
-    case Kind::finite:
-      // Only a subnormal lacks the implicit bit.
-      if (result.significand >> format.mantissa_bits == 0) ++counts.subnormals;
-      break;
-    case Kind::zero: break;
-  }
-}
-
-/// Adds what the cast does to `values`.
+/// The values as doubles: themselves, or in `room`.
+std::span<const double> doubles_of(std::span<const double> values, std::vector<double>& /*room*/) { return values; }
 template <typename T>
-void measure(std::span<const T> values, MeasuredCast& into) {
-  using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  const Cast& cast = into.cast;
-  const Format& format = cast.format.format;
-  // 1. What comes back, and the code on the way.
-  std::vector<T> back(values.size());
-  cast_to_representable(format, cast.policy(), values, cast.scale, std::span<T>(back));
-  std::vector<Arithmetic> scaled(values.size());
-  std::ranges::transform(values, scaled.begin(), [&](T x) {
-    return static_cast<Arithmetic>(value_of(x)) * static_cast<Arithmetic>(cast.scale);
-  });
-  const std::vector<std::uint16_t> codes = codes_of<Arithmetic>(cast, scaled);
-  // 2. Errors, all in double.
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    checkpoint(i);
-    const double x = value_of(values[i]);
-    const double result = value_of(back[i]);
-    into.totals.add(result, x);
-    into.error.add(absolute_error(result, x));
-    into.relative_error.add(relative_error(result, x));
-    into.ulp_error.add(fp8lab::ulp_error(decode(format, codes[i]), scaled[i], format));
-    into.codes.add_code(codes[i]);
-    count(cast, x, scaled[i], codes[i], into.counts);
-  }
+std::span<const double> doubles_of(std::span<const T> values, std::vector<double>& room) {
+  room.resize(values.size());
+  widen(values, room);
+  return room;
 }
 
-/// The same in pieces, on threads; pieces are merged in their order.
+/// Measures what a cast does to values of type T, at most error_block of them at a time.
+template <typename T>
+class CastMeter {
+ public:
+  explicit CastMeter(MeasuredCast& into) : into_(into), bounds_(cast_bounds(format(), into.cast.rounding)) {}
+  /// Adds the values, their errors to `totals`.
+  void add(std::span<const T> values, ErrorTotals& totals) {
+    // 1. The values in front of the cast, their codes, and what comes back.
+    const std::span<const double> x = doubles_of(values, x_);
+    scaled_.resize(values.size());
+    const auto scale = static_cast<Arithmetic>(into_.cast.scale);
+    std::ranges::transform(x, scaled_.begin(),
+                           [scale](double value) { return static_cast<Arithmetic>(value) * scale; });
+    const std::span<const double> scaled = doubles_of(std::span<const Arithmetic>(scaled_), scaled_room_);
+    encode_scaled();
+    const std::span<const double> decoded = doubles_of(std::span<const float>(decoded_), decoded_room_);
+    back_.resize(values.size());
+    cast_to_representable(format(), into_.cast.policy(), values, into_.cast.scale, std::span<T>(back_));
+    const std::span<const double> back = doubles_of(std::span<const T>(back_), back_room_);
+    // 2. Errors, all in double.
+    errors_.resize(values.size());
+    const std::span<double> errors(errors_);
+    totals.add(back, x);
+    absolute_error(back, x, errors);
+    into_.error.add(std::span<const double>(errors));
+    relative_error(back, x, errors);
+    into_.relative_error.add(std::span<const double>(errors));
+    fp8lab::ulp_error(decoded, scaled, format(), errors);
+    into_.ulp_error.add(std::span<const double>(errors));
+    count_outcomes(bounds_, x, scaled, decoded, ScaledRange::all, outcomes_);
+  }
+  /// Adds the counts of the values; those of codes are in the histogram of codes.
+  void finish() {
+    into_.counts.zeros += outcomes_.zeros;
+    into_.counts.infinities_in += outcomes_.infinities;
+    into_.counts.nans_in += outcomes_.nans;
+    into_.counts.underflows += outcomes_.underflows;
+    into_.counts.saturated += outcomes_.saturated;
+  }
+
+ private:
+  using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+  [[nodiscard]] const Format& format() const { return into_.cast.format.format; }
+  void encode_scaled() {
+    if (format().bits() <= 8) return encode_scaled_to(bytes_);
+    encode_scaled_to(words_);
+  }
+  template <typename Code>
+  void encode_scaled_to(std::vector<Code>& codes) {
+    codes.resize(scaled_.size());
+    encode(format(), into_.cast.policy(), std::span<const Arithmetic>(scaled_), std::span<Code>(codes));
+    into_.codes.add_codes(codes);
+    decoded_.resize(scaled_.size());
+    decode(format(), std::span<const Code>(codes), std::span<float>(decoded_));
+  }
+
+  MeasuredCast& into_;
+  CastBounds bounds_;
+  OutcomeCounts outcomes_;
+  std::vector<Arithmetic> scaled_;
+  std::vector<std::uint8_t> bytes_;
+  std::vector<std::uint16_t> words_;
+  std::vector<float> decoded_;
+  std::vector<T> back_;
+  std::vector<double> x_, scaled_room_, decoded_room_, back_room_, errors_;
+};
+
+/// Measures `values` on threads. Counts do not depend on an order; the totals of blocks are merged in theirs.
 template <typename T>
 void measure(std::span<const T> values, int threads, MeasuredCast& into) {
-  std::vector<MeasuredCast> parts((values.size() + piece - 1) / piece, MeasuredCast(into.cast));
-  parallel_for(parts.size(), threads, [&](std::size_t first, std::size_t last) {
+  std::vector<ErrorTotals> totals((values.size() + error_block - 1) / error_block);
+  std::mutex merging;
+  parallel_for(totals.size(), threads, [&](std::size_t first, std::size_t last) {
+    MeasuredCast part(into.cast);
+    CastMeter<T> meter(part);
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
-      measure(values.subspan(i * piece, std::min(piece, values.size() - i * piece)), parts[i]);
+      const std::size_t begin = i * error_block;
+      meter.add(values.subspan(begin, std::min(error_block, values.size() - begin)), totals[i]);
     }
+    meter.finish();
+    const std::scoped_lock lock(merging);
+    into.merge(part);
   });
-  for (const MeasuredCast& part : parts) into.merge(part);
+  for (const ErrorTotals& block : totals) into.totals.merge(block);
+}
+
+/// Counts what kinds of codes there are, from the histogram of all codes.
+void count_codes(MeasuredCast& measured) {
+  const Format& format = measured.cast.format.format;
+  const std::vector<std::uint64_t>& codes = measured.codes.counts();
+  for (std::size_t code = 0; code < codes.size(); ++code) {
+    const Unpacked result = unpack(format, code);
+    switch (result.kind) {
+      case Kind::nan: measured.counts.nans_out += codes[code]; break;
+      case Kind::infinite: measured.counts.infinities_out += codes[code]; break;
+      case Kind::finite:
+        // Only a subnormal lacks the implicit bit.
+        if (result.significand >> format.mantissa_bits == 0) measured.counts.subnormals += codes[code];
+        break;
+      case Kind::zero: break;
+    }
+  }
 }
 
 }  // namespace
@@ -248,6 +280,7 @@ CastResult run_cast(const CastArguments& arguments, const Progress& progress) {
       if (progress) progress(done / work);
     }
   });
+  for (MeasuredCast& each : casts) count_codes(each);
   return {arguments, source.description(), source.type(), source.size(), std::move(casts)};
 }
 
