@@ -2,11 +2,13 @@
 #include "scaling/scaling.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <optional>
 
 #include "delayed/delayed.hpp"
@@ -18,6 +20,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/measure/outcome.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "kit/band.hpp"
@@ -60,54 +63,104 @@ struct Measured {
   ScalingStep step{no_number, no_number, no_number};
 };
 
-/// Adds rows from `row` on; the blocks among those of `scales` that are clipped go into `clipped`.
-void measure_band(const Quantized& band, std::size_t row, std::span<const float> x, const TileScales& scales,
-                  std::vector<bool>& clipped, MeasuredScaling& into, Measured& measured) {
-  // 1. What comes back, and the codes.
-  std::vector<float> back(x.size());
-  dequantize(band, back);
-  std::vector<std::uint8_t> unpacked;
-  std::span<const std::uint8_t> codes = band.codes;
-  if (band.format.bits() == 4) {
-    unpacked.resize(x.size());
-    unpack_pairs(band.codes, unpacked);
-    codes = unpacked;
-  }
-  const double largest = decode(band.format, static_cast<std::uint32_t>(band.format.max_code()));
-  // 2. Errors, all in double.
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    checkpoint(i);
-    const std::size_t block = scales.index(row + i / band.columns, i % band.columns);
-    const auto scale_inv = static_cast<double>(scales.values[block]);
-    const auto value = static_cast<double>(x[i]);
-    const auto result = static_cast<double>(back[i]);
-    const double scaled = value / scale_inv;
-    measured.totals.add(result, value);
-    into.relative_error.add(relative_error(result, value));
-    into.ulp_error.add(ulp_error(decode(band.format, codes[i]), scaled, band.format));
-    if (!std::isfinite(value) || !std::isfinite(scaled) || value == 0) continue;
-    if (result == 0) {
-      ++measured.step.underflows;
-    } else if (cast_outcome(band.format, Rounding::nearest_even, scaled) == Outcome::saturated) {
-      ++measured.step.saturated;
+/// Measures bands of a quantized tensor, error_block elements at a time.
+class ScalingMeter {
+ public:
+  ScalingMeter(const Quantized& q, MeasuredScaling& into, Measured& measured)
+      : scales_(q),
+        largest_(decode(q.format, static_cast<std::uint32_t>(q.format.max_code()))),
+        bounds_(cast_bounds(q.format, Rounding::nearest_even)),
+        clipped_(scales_.values.size()),
+        into_(into),
+        measured_(measured) {}
+
+  /// Adds rows from `row` on.
+  void add(const Quantized& band, std::size_t row, std::span<const float> x) {
+    back_.resize(x.size());
+    dequantize(band, back_);
+    std::span<const std::uint8_t> codes = band.codes;
+    if (band.format.bits() == 4) {
+      unpacked_.resize(x.size());
+      unpack_pairs(band.codes, unpacked_);
+      codes = unpacked_;
     }
-    if (is_clipped(scaled, scale_inv, largest)) clipped[block] = true;
+    for (std::size_t first = 0; first < x.size(); first += error_block) {
+      checkpoint();
+      const std::size_t count = std::min(error_block, x.size() - first);
+      add_block(x.subspan(first, count), std::span(back_).subspan(first, count), codes.subspan(first, count),
+                row * band.columns + first, band.columns);
+    }
   }
-}
+  /// Adds what is known at the end of the tensor.
+  void finish() {
+    measured_.step.underflows += outcomes_.underflows;
+    measured_.step.saturated += outcomes_.saturated;
+    into_.blocks += clipped_.size();
+    into_.clipped_blocks += static_cast<std::uint64_t>(std::ranges::count(clipped_, true));
+  }
+
+ private:
+  /// Adds elements from number `first` of the tensor on.
+  void add_block(std::span<const float> x, std::span<const float> back, std::span<const std::uint8_t> codes,
+                 std::size_t first, std::size_t columns) {
+    const std::size_t size = x.size();
+    const auto room = [size](std::array<double, error_block>& all) { return std::span(all).first(size); };
+    // 1. In double.
+    widen(x, room(x_));
+    widen(back, room(result_));
+    decode(into_.format, codes, std::span(decoded_).first(size));
+    widen(std::span(decoded_).first(size), room(value_of_code_));
+    scale(size, first, columns);
+    // 2. Errors.
+    measured_.totals.add(std::span<const double>(room(result_)), std::span<const double>(room(x_)));
+    relative_error(room(result_), room(x_), room(errors_));
+    into_.relative_error.add(std::span<const double>(room(errors_)));
+    ulp_error(room(value_of_code_), room(scaled_), into_.format, room(errors_));
+    into_.ulp_error.add(std::span<const double>(room(errors_)));
+    count_outcomes(bounds_, room(x_), room(scaled_), room(result_), ScaledRange::finite, outcomes_);
+  }
+  /// Divides by the scales, run by run of elements that share one, and marks the tiles that are clipped.
+  void scale(std::size_t size, std::size_t first, std::size_t columns) {
+    for (std::size_t i = 0; i < size;) {
+      const std::size_t column = (first + i) % columns;
+      const std::size_t in_tile = scales_.tile.columns - column % scales_.tile.columns;
+      const std::size_t end = std::min({size, i + in_tile, i + columns - column});
+      const std::size_t tile = scales_.index((first + i) / columns, column);
+      const auto scale_inv = static_cast<double>(scales_.values[tile]);
+      double most = 0;
+      for (; i < end; ++i) {
+        scaled_[i] = x_[i] / scale_inv;
+        const double magnitude = std::abs(scaled_[i]);
+        most = std::max(most, magnitude <= std::numeric_limits<double>::max() ? magnitude : 0);
+      }
+      if (is_clipped(most, scale_inv, largest_)) clipped_[tile] = true;
+    }
+  }
+
+  TileScales scales_;
+  double largest_;
+  CastBounds bounds_;
+  OutcomeCounts outcomes_;
+  std::vector<bool> clipped_;
+  MeasuredScaling& into_;
+  Measured& measured_;
+  std::vector<float> back_;
+  std::vector<std::uint8_t> unpacked_;
+  std::array<float, error_block> decoded_;
+  std::array<double, error_block> x_, result_, value_of_code_, scaled_, errors_;
+};
 
 void measure(const Quantized& q, std::span<const float> x, MeasuredScaling& into, Measured& measured) {
   constexpr std::size_t elements_a_band = std::size_t{1} << 18;
-  const TileScales scales(q);
-  std::vector<bool> clipped(scales.values.size());
+  const auto meter = std::make_unique<ScalingMeter>(q, into, measured);
   const std::size_t most = rows_of_bands({&q}, elements_a_band);
   Quantized band;
   for (std::size_t row = 0; row < q.rows; row += most) {
     const std::size_t rows = std::min(most, q.rows - row);
     take_band(q, row, rows, band);
-    measure_band(band, row, x.subspan(row * q.columns, rows * q.columns), scales, clipped, into, measured);
+    meter->add(band, row, x.subspan(row * q.columns, rows * q.columns));
   }
-  into.blocks += clipped.size();
-  into.clipped_blocks += static_cast<std::uint64_t>(std::ranges::count(clipped, true));
+  meter->finish();
 }
 
 /// The amax as kernels take it: NaN does not count.
