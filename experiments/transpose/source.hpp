@@ -22,9 +22,10 @@ struct Matrix {
   std::variant<std::span<const float>, std::span<const BFloat16>, std::span<const Half>> values;  ///< as they are
   std::variant<Room<float>, Room<BFloat16>, Room<Half>> room;  ///< where they lie, unless held
 
-  /// What quantize() takes.
-  [[nodiscard]] MatrixView view() const {
-    return {std::visit([](auto all) { return MatrixView::Values(all); }, values), rows, columns};
+  /// Rows [first, first + count).
+  [[nodiscard]] MatrixView view(std::size_t first, std::size_t count) const {
+    const auto some = [&](auto all) { return MatrixView::Values(all.subspan(first * columns, count * columns)); };
+    return {std::visit(some, values), count, columns};
   }
   /// Elements first to first + out.size(), in float32.
   void widen(std::size_t first, std::span<float> out) const;

@@ -5,26 +5,25 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
-#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
-#include "fp8lab/formats/interruption.hpp"
-#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "kit/band.hpp"
 #include "kit/lists.hpp"
+#include "transpose/band.hpp"
 #include "transpose/source.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
-constexpr std::size_t elements_a_part = 1 << 16;  // fixed, so that sums never depend on threads
-constexpr std::size_t elements_a_band = elements_a_part * 32;
+constexpr std::size_t elements_a_band = std::size_t{1} << 19;  // fixed, so that sums never depend on threads
 
 void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   std::vector<std::string> names;
@@ -39,174 +38,100 @@ void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   }
 }
 
-/// The matrix in one direction: all of its codes and scales, and of a band of rows the values they stand for and each
-/// element's scale.
-struct Copy {
-  Quantized q;
-  Quantized band;
-  Room<float> values;
-  Room<float> scales;  ///< what the element's code is multiplied with on dequantize
-};
-
-/// The scales of a band's elements.
-void spread_scales(Copy& copy, int threads) {
-  const TileShape tile = tile_shape(copy.band);
-  const std::vector<float> scales = tile_scales_inv(copy.band);
-  const std::size_t columns = copy.band.columns;
-  const std::size_t across = (columns + tile.columns - 1) / tile.columns;
-  parallel_for(copy.band.rows, threads, [&](std::size_t first, std::size_t last) {
-    for (std::size_t row = first; row < last; ++row) {
-      const float* of_row = &scales[row / tile.rows * across];
-      for (std::size_t i = 0; i < columns; ++i) copy.scales[row * columns + i] = of_row[i / tile.columns];
-    }
-  });
-}
-
-/// Makes rows [first, first + rows) the band of a copy.
-void load_band(std::size_t first, std::size_t rows, int threads, Copy& copy) {
-  take_band(copy.q, first, rows, copy.band);
-  copy.values.resize(rows * copy.q.columns);
-  copy.scales.resize(rows * copy.q.columns);
-  dequantize(copy.band, copy.values, threads);
-  spread_scales(copy, threads);
-}
-
-/// The three copies that are compared.
-struct Copies {
-  Copy rowwise;
-  Copy original;
-  Copy requantized;
-  std::vector<float> room;  ///< what the rowwise copy gives back, all of it
-  std::vector<float> band;  ///< the matrix's own
-};
-
-bool are_same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-
-/// Whether x, in units of its scale, rounds to more than the format's largest value.
-bool is_beyond(double x, float scale, const Format& format, double largest) {
-  const double scaled = x / static_cast<double>(scale);
-  return std::isfinite(scaled) && std::abs(scaled) > largest &&
-         cast_outcome(format, Rounding::nearest_even, scaled) == Outcome::saturated;
-}
-
-/// Counts what became of element i, whose value is x.
-void count_element(double x, const Copies& copies, std::size_t i, double largest, TransposeCounts& counts) {
-  const Copy& rowwise = copies.rowwise;
-  const Copy& original = copies.original;
-  const Copy& requantized = copies.requantized;
-  const Format& format = original.q.format;
-  counts.transposed_differ += are_same(rowwise.values[i], original.values[i]) ? 0 : 1;
-  counts.values_differ += are_same(requantized.values[i], original.values[i]) ? 0 : 1;
-  counts.scales_differ += are_same(requantized.scales[i], original.scales[i]) ? 0 : 1;
-  counts.extra_underflows += original.values[i] != 0 && requantized.values[i] == 0 ? 1 : 0;
-  if (std::isfinite(x) && x != 0) {
-    counts.underflows_original += original.values[i] == 0 ? 1 : 0;
-    counts.underflows_requantized += requantized.values[i] == 0 ? 1 : 0;
+/// Rows of a band that is quantized for itself as it is within the matrix, about elements_a_band: none where the recipe
+/// has a scale for more rows than that.
+std::optional<std::size_t> rows_of_own_bands(const Recipe& recipe, const Matrix& matrix) {
+  if (has_tensor_scale(recipe)) return {};
+  std::size_t unit = 32;  // pairs of codes, and rows of which each has a scale
+  for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
+    const std::size_t rows = tile_shape(recipe, direction, matrix.rows, matrix.columns).rows;
+    if (rows > 1024) return {};
+    unit = std::lcm(unit, rows);
   }
-  const auto given = static_cast<double>(rowwise.values[i]);
-  counts.saturated_rowwise += is_beyond(x, rowwise.scales[i], format, largest) ? 1 : 0;
-  counts.saturated_original += is_beyond(x, original.scales[i], format, largest) ? 1 : 0;
-  counts.saturated_requantized += is_beyond(given, requantized.scales[i], format, largest) ? 1 : 0;
+  return std::max<std::size_t>(1, elements_a_band / matrix.columns / unit) * unit;
 }
 
-/// The larger of two scales over the smaller; 1 where that is no number.
-double factor_between(float a, float b) {
-  const double factor = static_cast<double>(std::max(a, b)) / static_cast<double>(std::min(a, b));
-  return std::isfinite(factor) && factor > 1 ? factor : 1;
-}
-
-/// Adds elements from `first` to below `last`.
-void measure_elements(std::span<const float> values, const Copies& copies, std::size_t first, std::size_t last,
-                      MeasuredTranspose& into) {
-  const Format& format = copies.original.q.format;
-  const double largest = decode(format, static_cast<std::uint32_t>(format.max_code()));
-  for (std::size_t i = first; i < last; ++i) {
-    checkpoint(i);
-    const auto x = static_cast<double>(values[i]);
-    const auto original = static_cast<double>(copies.original.values[i]);
-    const auto requantized = static_cast<double>(copies.requantized.values[i]);
-    const auto scale = static_cast<double>(copies.original.scales[i]);
-    into.rowwise.add(static_cast<double>(copies.rowwise.values[i]), x);
-    into.original.add(original, x);
-    into.requantized.add(requantized, x);
-    into.difference.add(requantized, original);
-    into.error_original.add(absolute_error(original, x));
-    into.error_requantized.add(absolute_error(requantized, x));
-    into.relative_error_original.add(relative_error(original, x));
-    into.relative_error_requantized.add(relative_error(requantized, x));
-    into.difference_ulps.add(fp8lab::ulp_error(requantized / scale, original / scale, format));
-    count_element(x, copies, i, largest, into.counts);
-    const double factor = factor_between(copies.requantized.scales[i], copies.original.scales[i]);
-    into.widest_scale_factor = std::max(into.widest_scale_factor, factor);
-  }
-}
-
-/// The same of a band, on threads, part by part; parts are merged in their order.
-void measure_band(const Copies& copies, int threads, MeasuredTranspose& into) {
-  const std::size_t size = copies.band.size();
-  const std::size_t parts = (size + elements_a_part - 1) / elements_a_part;
-  std::vector<MeasuredTranspose> measured(parts, MeasuredTranspose(into.recipe));
-  parallel_for(parts, threads, [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) {
-      const std::size_t from = i * elements_a_part;
-      measure_elements(copies.band, copies, from, std::min(from + elements_a_part, size), measured[i]);
-    }
-  });
-  for (const MeasuredTranspose& part : measured) into.merge(part);
-}
-
-/// The same of all, band by band. Calls step(share) now and then.
+/// Measures a recipe whose scales are those of few rows, with no more than a band in memory. Calls step(share).
 template <typename Step>
-void measure_matrix(const Matrix& matrix, int threads, Copies& copies, MeasuredTranspose& into, const Step& step) {
-  const std::size_t band =
-      rows_of_bands({&copies.rowwise.q, &copies.original.q, &copies.requantized.q}, elements_a_band);
-  for (std::size_t first = 0; first < matrix.rows; first += band) {
-    const std::size_t rows = std::min(band, matrix.rows - first);
-    for (Copy* copy : {&copies.rowwise, &copies.original, &copies.requantized}) {
-      load_band(first, rows, threads, *copy);
-    }
-    copies.band.resize(rows * matrix.columns);
-    matrix.widen(first * matrix.columns, copies.band);
-    measure_band(copies, threads, into);
+void measure_own_bands(const Recipe& recipe, const Matrix& matrix, std::size_t most, int threads, Band& band,
+                       MeasuredTranspose& into, const Step& step) {
+  for (std::size_t first = 0; first < matrix.rows; first += most) {
+    const std::size_t rows = std::min(most, matrix.rows - first);
+    band.x.resize(rows * matrix.columns);
+    matrix.widen(first * matrix.columns, band.x);
+    const MatrixView x = matrix.view(first, rows);
+    quantize(x, recipe, Direction::rowwise, band.rowwise.q, {.threads = threads});
+    quantize(x, recipe, Direction::columnwise, band.original.q, {.threads = threads});
+    dequantize_band(band.rowwise, threads);
+    quantize({band.rowwise.values, rows, matrix.columns}, recipe, Direction::columnwise, band.requantized.q,
+             {.threads = threads});
+    dequantize_band(band.original, threads);
+    dequantize_band(band.requantized, threads);
+    measure_band(band, threads, into);
     step(static_cast<double>(first + rows) / static_cast<double>(matrix.rows));
   }
 }
 
-/// Elements whose codes differ; of formats of 4 bits, two are in a byte.
-std::uint64_t differing_codes(const Quantized& a, const Quantized& b) {
-  std::uint64_t count = 0;
-  for (std::size_t i = 0; i < a.codes.size(); ++i) {
-    checkpoint(i);
-    const auto differing = static_cast<unsigned>(a.codes[i] ^ b.codes[i]);
-    if (a.format.bits() != 4) {
-      count += differing != 0 ? 1 : 0;
-      continue;
-    }
-    count += (differing & 0x0FU) != 0 ? 1 : 0;
-    count += (differing & 0xF0U) != 0 ? 1 : 0;
-  }
-  return count;
-}
+/// The whole matrix in its three copies.
+struct Copies {
+  Quantized rowwise;
+  Quantized original;
+  Quantized requantized;
+};
 
-/// Measures one recipe; `copies` has room for the matrix. Calls step(share).
+/// Quantizes all of the matrix. Calls step(share).
 template <typename Step>
-MeasuredTranspose measure_recipe(const ChosenRecipe& recipe, const Matrix& matrix, int threads, Copies& copies,
-                                 const Step& step) {
-  MeasuredTranspose measured(recipe);
-  try {
-    quantize(matrix.view(), recipe.recipe, Direction::rowwise, copies.rowwise.q, {.threads = threads});
-    step(0.2);
-    quantize(matrix.view(), recipe.recipe, Direction::columnwise, copies.original.q, {.threads = threads});
-    step(0.4);
-  } catch (const std::invalid_argument& error) {
-    refuse(recipe.name, ": ", error.what());
-  }
-  dequantize(copies.rowwise.q, copies.room, threads);
-  quantize({copies.room, matrix.rows, matrix.columns}, recipe.recipe, Direction::columnwise, copies.requantized.q,
+Copies quantize_copies(const Recipe& recipe, const Matrix& matrix, int threads, const Step& step) {
+  Copies copies;
+  const MatrixView x = matrix.view(0, matrix.rows);
+  quantize(x, recipe, Direction::rowwise, copies.rowwise, {.threads = threads});
+  step(0.2);
+  quantize(x, recipe, Direction::columnwise, copies.original, {.threads = threads});
+  step(0.4);
+  Room<float> back(matrix.rows * matrix.columns);
+  dequantize(copies.rowwise, back, threads);
+  quantize({back, matrix.rows, matrix.columns}, recipe, Direction::columnwise, copies.requantized,
            {.threads = threads});
   step(0.6);
-  measure_matrix(matrix, threads, copies, measured, [&](double share) { step(0.6 + 0.4 * share); });
-  measured.counts.codes_differ = differing_codes(copies.original.q, copies.requantized.q);
+  return copies;
+}
+
+/// Measures the copies band by band. Calls step(share) now and then.
+template <typename Step>
+void measure_copies(const Copies& copies, const Matrix& matrix, int threads, Band& band, MeasuredTranspose& into,
+                    const Step& step) {
+  const std::size_t most = rows_of_bands({&copies.rowwise, &copies.original, &copies.requantized}, elements_a_band);
+  for (std::size_t first = 0; first < matrix.rows; first += most) {
+    const std::size_t rows = std::min(most, matrix.rows - first);
+    for (const auto& [all, some] : {std::pair{&copies.rowwise, &band.rowwise},
+                                    {&copies.original, &band.original},
+                                    {&copies.requantized, &band.requantized}}) {
+      take_band(*all, first, rows, some->q);
+      dequantize_band(*some, threads);
+    }
+    band.x.resize(rows * matrix.columns);
+    matrix.widen(first * matrix.columns, band.x);
+    measure_band(band, threads, into);
+    step(static_cast<double>(first + rows) / static_cast<double>(matrix.rows));
+  }
+}
+
+/// Measures one recipe. Calls step(share).
+template <typename Step>
+MeasuredTranspose measure_recipe(const ChosenRecipe& chosen, const Matrix& matrix, int threads, const Step& step) {
+  MeasuredTranspose measured(chosen);
+  Band band;
+  const Recipe& recipe = chosen.recipe;
+  try {
+    if (const auto rows = rows_of_own_bands(recipe, matrix)) {
+      measure_own_bands(recipe, matrix, *rows, threads, band, measured, step);
+      return measured;
+    }
+    const Copies copies = quantize_copies(recipe, matrix, threads, step);
+    measure_copies(copies, matrix, threads, band, measured, [&](double share) { step(0.6 + 0.4 * share); });
+  } catch (const std::invalid_argument& error) {
+    refuse(chosen.name, ": ", error.what());
+  }
   return measured;
 }
 
@@ -267,10 +192,8 @@ TransposeResult run_transpose(const TransposeArguments& arguments, const Progres
   check_recipes(arguments.recipes);
   const Matrix matrix = matrix_of(arguments.source, arguments.threads, progress);
   TransposeResult result{arguments, matrix.description, matrix.type, matrix.rows, matrix.columns, {}};
-  Copies copies;
-  copies.room.resize(matrix.rows * matrix.columns);
   for (std::size_t i = 0; i < arguments.recipes.size(); ++i) {
-    result.recipes.push_back(measure_recipe(arguments.recipes[i], matrix, arguments.threads, copies, [&](double share) {
+    result.recipes.push_back(measure_recipe(arguments.recipes[i], matrix, arguments.threads, [&](double share) {
       const double done = static_cast<double>(i) + share;
       if (progress) progress(done / static_cast<double>(arguments.recipes.size()));
     }));

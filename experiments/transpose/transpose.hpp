@@ -141,9 +141,10 @@ struct TransposeResult {
 /// has no counterpart rowwise), sizes out of range (at most 2^27 elements) or that break a
 /// recipe's blocks, other than two dimensions, float64 and codes, and what TensorFile throws.
 ///
-/// An element takes its own bytes (none where the caller holds it), four for what the rowwise copy gives back and three
-/// for codes of 8 bits: 9 bytes of memory, or four and a half times the file, of bfloat16 and float16, 11 of float32.
-/// To this come scales, and about 100 bytes for each of 2^21 elements, or of 32 rows where these have more.
+/// An element takes its own bytes (none where the caller holds it), and a band of 2^19 elements, or of 32 rows or a
+/// tile where these have more, about 60 bytes for each. A recipe that has one scale, or a second one, for the whole
+/// tensor takes seven bytes more for every element: three for codes of 8 bits, four for what the rowwise copy gives
+/// back.
 [[nodiscard]] TransposeResult run_transpose(const TransposeArguments& arguments, const Progress& progress = {});
 
 /// The result as JSON: experiment, schema, provenance, source, type, rows, columns, recipes.
