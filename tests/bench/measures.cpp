@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "bench.hpp"
+#include "cast/cast.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/measure/errors.hpp"
+#include "fp8lab/reference/measure/histogram.hpp"
+#include "fp8lab/reference/measure/random.hpp"
+#include "fp8lab/reference/scaling/representable.hpp"
+
+namespace fp8lab::bench {
+namespace {
+
+constexpr std::size_t size = std::size_t{1} << 22;
+
+/// Normal numbers, what an E4M3 cast makes of them, and the numbers as bfloat16.
+struct Buffers {
+  std::vector<float> x = std::vector<float>(size);
+  std::vector<float> back = std::vector<float>(size);
+  std::vector<float> copy = std::vector<float>(size);
+  std::vector<BFloat16> bfloats = std::vector<BFloat16>(size);
+  Buffers() {
+    torch_cuda_normal(1, 0, {}, 0, 1, x);
+    cast_to_representable(e4m3, {}, std::span<const float>(x), 1, std::span(back));
+    for (std::size_t i = 0; i < size; ++i) {
+      bfloats[i].bits = static_cast<std::uint16_t>(encode(bfloat16, CastPolicy{}, x[i]));
+    }
+  }
+};
+using Data = std::shared_ptr<Buffers>;
+
+/// `read`: bytes an element; a copy reads and writes 8.
+Row row_of(const Data& data, const std::string& name, double read, const std::function<void()>& work,
+           const std::function<bool()>& verified) {
+  return {.name = name + ", 2^22 elements",
+          .bound_name = "memcpy, same bytes",
+          .work = work,
+          .bound = [data] { std::memcpy(data->copy.data(), data->x.data(), size * sizeof(float)); },
+          .bound_factor = read / 8,
+          .verified = verified};
+}
+
+/// Totals, and the binades of the errors.
+void measure_errors(const Buffers& data, ErrorTotals& totals, Histogram& binades) {
+  std::vector<double> x(error_block);
+  std::vector<double> back(error_block);
+  for (std::size_t first = 0; first < size; first += error_block) {
+    widen(std::span(data.x).subspan(first, error_block), x);
+    widen(std::span(data.back).subspan(first, error_block), back);
+    totals.add(std::span<const double>(back), std::span<const double>(x));
+    absolute_error(back, x, back);
+    binades.add(std::span<const double>(back));
+  }
+}
+
+bool errors_are_right(const Buffers& data) {
+  ErrorTotals totals;
+  ErrorTotals expected;
+  Histogram binades(BinadeBins{-149, 127});
+  Histogram expected_binades(BinadeBins{-149, 127});
+  measure_errors(data, totals, binades);
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto x = static_cast<double>(data.x[i]);
+    const auto back = static_cast<double>(data.back[i]);
+    expected.add(back, x);
+    expected_binades.add(absolute_error(back, x));
+  }
+  return totals.count == expected.count && totals.max_relative_error == expected.max_relative_error &&
+         binades == expected_binades;
+}
+
+template <typename T>
+experiments::CastResult cast_result(const std::vector<T>& values) {
+  experiments::CastArguments arguments;
+  arguments.source = experiments::HeldTensor(std::span<const T>(values));
+  arguments.formats = {{"e4m3", e4m3}};
+  return run_cast(arguments);
+}
+
+template <typename T>
+bool cast_is_right(const std::vector<T>& values) {
+  const experiments::CastResult result = cast_result(values);
+  Histogram codes(CodeBins{e4m3});
+  for (const T x : values) codes.add_code(encode(e4m3, CastPolicy{}, x));
+  return result.casts[0].codes == codes;
+}
+
+}  // namespace
+
+std::vector<Row> measure_rows() {
+  const auto data = std::make_shared<Buffers>();
+  std::vector<Row> rows;
+  rows.push_back(row_of(
+      data, "totals and one histogram, float32", 8,
+      [data] {
+        ErrorTotals totals;
+        Histogram binades(BinadeBins{-149, 127});
+        measure_errors(*data, totals, binades);
+      },
+      [data] { return errors_are_right(*data); }));
+  rows.push_back(row_of(
+      data, "all that cast shows, float32", 4, [data] { (void)cast_result(data->x); },
+      [data] { return cast_is_right(data->x); }));
+  rows.push_back(row_of(
+      data, "all that cast shows, bfloat16", 2, [data] { (void)cast_result(data->bfloats); },
+      [data] { return cast_is_right(data->bfloats); }));
+  return rows;
+}
+
+}  // namespace fp8lab::bench
