@@ -218,16 +218,19 @@ void add_tensors(const fs::path& work, bool is_long, std::vector<Run>& runs) {
     runs.push_back({std::move(arguments), 0, "", static_cast<long>(mib) + besides, seconds});
   };
   // The bounds that transpose.hpp, scaling.hpp and cast.hpp give, and what the program takes besides.
-  const std::vector<std::string> transpose{"transpose", "--quiet", "--recipes",
-                                           is_long ? "te_mxfp8,te_nvfp4,te_current_scaling" : "te_mxfp8", "--file"};
+  const std::vector<std::string> local{"transpose", "--quiet", "--recipes", "te_mxfp8,te_block_128x128", "--file"};
+  const std::vector<std::string> whole{"transpose", "--quiet", "--recipes", "te_nvfp4,te_current_scaling", "--file"};
   const std::vector<std::string> scaling{"scaling",   "--quiet", "--recipes", "te_mxfp8,te_nvfp4",
                                          "--delayed", "max:8",   "--files"};
-  add(transpose, "b.safetensors", 9.3, 100);
+  add(local, "b.safetensors", 2, 70);
+  add(whole, "b.safetensors", 9.3, 70);
   add(scaling, "b.safetensors", 6.5, 50);
   add({"cast", "--quiet", "--formats", "e4m3", "--file"}, "b.safetensors", 0, 60);
   if (!is_long) return;
-  add(transpose, "h.npy", 9.3, 80);
-  add(transpose, "f.npy", 11.3, 80);
+  add(local, "h.npy", 2, 70);
+  add(local, "f.npy", 4, 70);
+  add(whole, "h.npy", 9.3, 70);
+  add(whole, "f.npy", 11.3, 70);
   add(scaling, "d.npy", 6.5, 50);
   add({"cast", "--quiet", "--formats", "e4m3,e5m2", "--file"}, "d.npy", 0, 60);
 }

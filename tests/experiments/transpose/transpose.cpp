@@ -114,6 +114,36 @@ TEST_CASE("transpose: every recipe's three copies are those of its definition, r
   }
 }
 
+TEST_CASE("transpose: recipes whose scales are those of few rows give what the parts of the matrix give") {
+  // More rows than a band has, and a rest; parts are of 128 rows, the largest tile, or whole multiples.
+  constexpr std::size_t rows = 6464;
+  constexpr std::size_t columns = 160;
+  const std::vector<float> values = floats_of(wide_matrix(rows, columns));
+  const std::vector<std::string> names{"te_mxfp8", "te_mxfp8_2d", "te_block_1x128", "te_block_128x128", "ocp_mxfp4"};
+  const TransposeResult whole = run_transpose(transposing(values, rows, names));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    INFO(names[i]);
+    MeasuredTranspose sum(whole.recipes[i].recipe);
+    for (std::size_t first = 0; first < rows; first += 1280) {
+      const std::size_t count = std::min<std::size_t>(1280, rows - first);
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first * columns);
+      const std::vector<float> part(begin, begin + static_cast<std::ptrdiff_t>(count * columns));
+      sum.merge(run_transpose(transposing(part, count, {names[i]})).recipes[0]);
+    }
+    const MeasuredTranspose& one = whole.recipes[i];
+    for (const NamedTransposeCount& named : transpose_counts) {
+      INFO(named.name);
+      CHECK(one.counts.*named.count == sum.counts.*named.count);
+    }
+    CHECK(one.widest_scale_factor == sum.widest_scale_factor);
+    CHECK(one.original.count == sum.original.count);
+    const auto histograms = one.histograms();
+    const auto sums = sum.histograms();
+    for (std::size_t k = 0; k < histograms.size(); ++k) CHECK(histograms[k].histogram == sums[k].histogram);
+    CHECK(std::abs(one.loss_db() - sum.loss_db()) < 1e-8);  // sums of 2^20 numbers, each within 2^-33
+  }
+}
+
 TEST_CASE("transpose: one element that underflows only on the second quantization, by hand") {
   // Row 1 alone has a fine scale: 1.0625 * 2^-18 ties between 1 and 1.125 and becomes 2^-18. In column 0, whose scale
   // is 2^-8 (amax 1.9375, and 1.75 after saturation), the smallest subnormal is 2^-17: the value rounds up to it, and
