@@ -99,13 +99,13 @@ def test_a_tensor_that_breaks_a_rule_is_named(tmp_path):
         experiments.scaling([MATRIX, MATRIX[:, :7]], recipes=["te_mxfp8"])
 
 
-def test_what_a_function_of_the_user_raises_is_left_as_it_is():
-    class Own(ValueError):
+def test_an_exception_of_the_users_function_is_passed_on():
+    class UserError(ValueError):
         pass
 
     def raises(_history):
-        raise Own("two\nlines")
+        raise UserError("two\nlines")
 
     history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_compute_algo=raises))
-    with pytest.raises(Own, match="two\nlines"):
+    with pytest.raises(UserError, match="two\nlines"):
         history.update_scale()
