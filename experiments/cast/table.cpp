@@ -34,7 +34,7 @@ std::uint32_t beginning_of_next(const Format& format, const CastPolicy& policy, 
   const double value = like_zero ? 0 : magnitude_of(format, code);
   const double next = magnitude_of(format, code + 1);
   const double middle = value + (next - value) / 2;
-  // Of two neighbours one is even; with significands of one bit both are odd, and ties go up (IEEE 754-2019, 4.3.1).
+  // One of two neighbours is even. Significands of one bit are all odd, and ties go up (IEEE 754-2019, 4.3.1).
   const bool is_odd = format.mantissa_bits == 0 ? value != 0 : code % 2 != 0;
   switch (policy.rounding) {
     case Rounding::nearest_even: return first_pattern(middle, !is_odd);

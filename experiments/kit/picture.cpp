@@ -77,7 +77,7 @@ class Plane {
   }
 
   [[nodiscard]] const std::vector<std::string>& rows() const { return rows_; }
-  /// Of 10, where `row` is the line of a whole decade.
+  /// The exponent of 10 on line `row`, which is the line of a whole decade.
   [[nodiscard]] int exponent(std::size_t row) const {
     return static_cast<int>(top_) - static_cast<int>(row) / rows_a_decade;
   }

@@ -40,7 +40,7 @@ const char* heading_of_recipes(const TransposeResult& result) {
   return result.recipes.size() > 9 ? " # recipe" : "# recipe";
 }
 
-/// Of a difference that may be far below what a table shows: whatever is there shows.
+/// A difference as text. It may be far below what a table shows, and is then written with an exponent.
 std::string small_text(double value) {
   if (std::isnan(value)) return "-";
   if (value == 0) return "0";

@@ -34,8 +34,8 @@ HWY_INLINE void StoreSome(hn::Vec<Floats> x, std::size_t count, float* out) {
 
 constexpr std::int32_t infinity = 0x7F800000;
 
-/// What add_amax() returns, while it is gathered.
-struct Seen {
+/// The result of add_amax() while it is gathered.
+struct PartialAmax {
   std::int32_t largest = 0;
   bool finite = true;
 };
@@ -50,14 +50,14 @@ HWY_INLINE hn::Vec<Integers> MagnitudeButNan(hn::Vec<Floats> x) {
   return hn::IfThenZeroElse(hn::Gt(magnitude, hn::Set(Integers(), infinity)), magnitude);
 }
 
-// Magnitudes in the lanes that elements have in memory.
-HWY_INLINE hn::Vec<Integers> OwnMagnitude(const float* in) { return Magnitude(Load(in)); }
-HWY_INLINE hn::Vec<Integers> OwnMagnitude(const Half* in) { return Magnitude(Load(in)); }
+// The magnitudes of elements, each in a lane as wide as the element.
+HWY_INLINE hn::Vec<Integers> LoadMagnitude(const float* in) { return Magnitude(Load(in)); }
+HWY_INLINE hn::Vec<Integers> LoadMagnitude(const Half* in) { return Magnitude(Load(in)); }
 HWY_INLINE hn::Vec<Integers> AsFloats(hn::Vec<Integers> own) { return own; }
 #if HWY_TARGET != HWY_SCALAR
-/// bfloat16s are the upper halves of floats: two a lane.
+/// bfloat16s are the upper halves of floats: two in a lane.
 using Halves = hn::Repartition<std::int16_t, Integers>;
-HWY_INLINE hn::Vec<Halves> OwnMagnitude(const BFloat16* in) {
+HWY_INLINE hn::Vec<Halves> LoadMagnitude(const BFloat16* in) {
   const Halves halves;
   return hn::And(hn::LoadU(halves, reinterpret_cast<const std::int16_t*>(in)), hn::Set(halves, 0x7FFF));
 }
@@ -68,16 +68,16 @@ HWY_INLINE hn::Vec<Integers> AsFloats(hn::Vec<Halves> own) {
   return hn::Max(hn::And(two, hn::Set(di, 0x7FFF0000)), hn::ShiftLeft<16>(two));
 }
 #else
-HWY_INLINE hn::Vec<Integers> OwnMagnitude(const BFloat16* in) { return Magnitude(Load(in)); }
+HWY_INLINE hn::Vec<Integers> LoadMagnitude(const BFloat16* in) { return Magnitude(Load(in)); }
 #endif
 /// The tag of these lanes.
 template <typename Source>
-using Own = hn::DFromV<decltype(OwnMagnitude(static_cast<const Source*>(nullptr)))>;
+using MagnitudeTag = hn::DFromV<decltype(LoadMagnitude(static_cast<const Source*>(nullptr)))>;
 
 /// The largest magnitudes of full vectors of elements, NaN counted.
 template <typename Source>
-HWY_INLINE hn::Vec<Own<Source>> MostOfVectors(const Source* in, std::size_t count) {
-  const Own<Source> own;
+HWY_INLINE hn::Vec<MagnitudeTag<Source>> MostOfVectors(const Source* in, std::size_t count) {
+  const MagnitudeTag<Source> own;
   const std::size_t lanes = hn::Lanes(own);
   auto most = hn::Zero(own);  // four, so that one's latency hides behind the others
   auto other = hn::Zero(own);
@@ -85,21 +85,21 @@ HWY_INLINE hn::Vec<Own<Source>> MostOfVectors(const Source* in, std::size_t coun
   auto fourth = hn::Zero(own);
   std::size_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    most = hn::Max(most, OwnMagnitude(in + i));
-    other = hn::Max(other, OwnMagnitude(in + i + lanes));
-    third = hn::Max(third, OwnMagnitude(in + i + 2 * lanes));
-    fourth = hn::Max(fourth, OwnMagnitude(in + i + 3 * lanes));
+    most = hn::Max(most, LoadMagnitude(in + i));
+    other = hn::Max(other, LoadMagnitude(in + i + lanes));
+    third = hn::Max(third, LoadMagnitude(in + i + 2 * lanes));
+    fourth = hn::Max(fourth, LoadMagnitude(in + i + 3 * lanes));
   }
-  for (; i + lanes <= count; i += lanes) most = hn::Max(most, OwnMagnitude(in + i));
+  for (; i + lanes <= count; i += lanes) most = hn::Max(most, LoadMagnitude(in + i));
   return hn::Max(hn::Max(most, other), hn::Max(third, fourth));
 }
 
 /// The largest magnitude of one tile. NaNs are few: they are counted first, and dropped where any is found.
 template <typename Source>
-HWY_INLINE std::int32_t AmaxOfTile(const Source* in, std::size_t count, NanInAmax nan, Seen& seen) {
+HWY_INLINE std::int32_t AmaxOfTile(const Source* in, std::size_t count, NanInAmax nan, PartialAmax& seen) {
   const Integers di;
   const std::size_t lanes = hn::Lanes(di);
-  const std::size_t whole = count - count % hn::Lanes(Own<Source>());
+  const std::size_t whole = count - count % hn::Lanes(MagnitudeTag<Source>());
   auto most = AsFloats(MostOfVectors(in, whole));
   for (std::size_t i = whole; i < count; i += lanes) {
     most = hn::Max(most, Magnitude(LoadSome(in + i, std::min(lanes, count - i))));
@@ -118,7 +118,8 @@ HWY_INLINE std::int32_t AmaxOfTile(const Source* in, std::size_t count, NanInAma
 }
 
 #if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
-/// Of four tiles, a vector each: largest magnitudes of the four in every block of 16 bytes.
+/// Takes a vector of magnitudes from each of four tiles. Every block of 16 bytes of the result has the largest of each
+/// tile.
 template <class D>
 HWY_INLINE hn::Vec<D> TurnFour(D own, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c, hn::Vec<D> d) {
   const hn::Repartition<std::int32_t, D> ones;
@@ -135,7 +136,8 @@ HWY_INLINE hn::Vec<D> TurnFour(D own, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c, 
 /// Keeps a compiler from reading in another order than that of the memory, in which it is fetched ahead.
 HWY_INLINE void KeepOrder() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-/// Of as many tiles as there are lanes of 32 bits: largest magnitudes, a lane each. `of(t)` gives a vector of tile t's.
+/// The largest magnitudes of as many tiles as there are lanes of 32 bits, one lane per tile. `of(t)` gives a vector of
+/// magnitudes of tile t.
 template <class D, class Of>
 HWY_INLINE hn::Vec<D> TurnAll(D own, const Of& of) {
   constexpr std::size_t blocks = hn::MaxLanes(Integers()) / 4;
@@ -164,20 +166,20 @@ HWY_INLINE hn::Vec<D> TurnAll(D own, const Of& of) {
 /// The largest magnitudes of as many tiles of kVectors vectors as there are lanes of 32 bits, a lane each.
 template <std::size_t kVectors, typename Source>
 HWY_INLINE hn::Vec<Integers> MostOfTiles(const Source* in) {
-  const Own<Source> own;
+  const MagnitudeTag<Source> own;
   const std::size_t lanes = hn::Lanes(own);
   return AsFloats(TurnAll(own, [&](std::size_t t) HWY_ATTR {
     const Source* tile = in + t * kVectors * lanes;
-    auto most = OwnMagnitude(tile);
-    for (std::size_t i = 1; i < kVectors; ++i) most = hn::Max(most, OwnMagnitude(tile + i * lanes));
+    auto most = LoadMagnitude(tile);
+    for (std::size_t i = 1; i < kVectors; ++i) most = hn::Max(most, LoadMagnitude(tile + i * lanes));
     return most;
   }));
 }
 /// The same of tiles of half a vector of 64 bytes: each in two blocks of it.
 template <typename Source>
 HWY_INLINE hn::Vec<Integers> MostOfHalfTiles(const Source* in) {
-  const Own<Source> own;
-  const auto of = [&](std::size_t t) HWY_ATTR { return OwnMagnitude(in + t * hn::Lanes(own)); };
+  const MagnitudeTag<Source> own;
+  const auto of = [&](std::size_t t) HWY_ATTR { return LoadMagnitude(in + t * hn::Lanes(own)); };
   const auto first = TurnFour(own, of(0), of(1), of(2), of(3));
   KeepOrder();
   const auto second = TurnFour(own, of(4), of(5), of(6), of(7));
@@ -191,7 +193,7 @@ HWY_INLINE hn::Vec<Integers> MostOfHalfTiles(const Source* in) {
 /// Raises amaxes of tiles, of which most_of gives those of as many as there are lanes. Returns how many tiles it did.
 template <typename Source, class MostOf>
 HWY_INLINE std::size_t AddAmaxOfFew(const Source* in, std::size_t tiles, std::size_t tile, NanInAmax nan,
-                                    std::int32_t* all, Seen& seen, const MostOf& most_of) {
+                                    std::int32_t* all, PartialAmax& seen, const MostOf& most_of) {
   const Integers di;
   const std::size_t lanes = hn::Lanes(di);
   auto largest = hn::Zero(di);
@@ -213,8 +215,8 @@ HWY_INLINE std::size_t AddAmaxOfFew(const Source* in, std::size_t tiles, std::si
 /// Raises amaxes of short tiles. Returns how many tiles it did.
 template <typename Source>
 HWY_INLINE std::size_t AddAmaxOfShort(const Source* in, std::size_t tiles, std::size_t tile, NanInAmax nan,
-                                      std::int32_t* all, Seen& seen) {
-  const std::size_t lanes = hn::Lanes(Own<Source>());
+                                      std::int32_t* all, PartialAmax& seen) {
+  const std::size_t lanes = hn::Lanes(MagnitudeTag<Source>());
   const auto few = [&](const auto& most_of) HWY_ATTR { return AddAmaxOfFew(in, tiles, tile, nan, all, seen, most_of); };
   if constexpr (hn::MaxLanes(Integers()) == 16) {
     if (2 * tile == lanes) return few([](const Source* x) HWY_ATTR { return MostOfHalfTiles(x); });
@@ -228,14 +230,14 @@ HWY_INLINE std::size_t AddAmaxOfShort(const Source* in, std::size_t tiles, std::
 #else
 template <typename Source>
 HWY_INLINE std::size_t AddAmaxOfShort(const Source* /*in*/, std::size_t /*tiles*/, std::size_t /*tile*/,
-                                      NanInAmax /*nan*/, std::int32_t* /*all*/, Seen& /*seen*/) {
+                                      NanInAmax /*nan*/, std::int32_t* /*all*/, PartialAmax& /*seen*/) {
   return 0;
 }
 #endif
 
 /// Raises amaxes of tiles of one column that all rows share.
 template <typename Source>
-HWY_INLINE void AddAmaxOfColumns(const TileRows<Source>& x, NanInAmax nan, std::int32_t* all, Seen& seen) {
+HWY_INLINE void AddAmaxOfColumns(const TileRows<Source>& x, NanInAmax nan, std::int32_t* all, PartialAmax& seen) {
   const Integers di;
   const std::size_t lanes = hn::Lanes(di);
   auto largest = hn::Zero(di);
@@ -268,7 +270,7 @@ HWY_INLINE void AddAmaxOfColumns(const TileRows<Source>& x, NanInAmax nan, std::
 
 template <typename Source>
 HWY_INLINE AmaxSeen AddAmax(const TileRows<Source>& x, NanInAmax nan, std::uint32_t* amaxes, std::size_t amax_stride) {
-  Seen seen;
+  PartialAmax seen;
   if (x.tile == 1 && amax_stride == 0) {
     AddAmaxOfColumns(x, nan, reinterpret_cast<std::int32_t*>(amaxes), seen);
   } else {

@@ -112,7 +112,8 @@ void encode_stochastic(const Format& format, const CastPolicy& policy, std::span
       scalar_piece);
 }
 
-/// Of one or two bytes.
+/// Throws std::invalid_argument where a code has bits beyond the format's width, or where threads < 1. `Code` has one
+/// or two bytes.
 template <typename Code>
 void check_widths(const Format& format, std::span<const Code> codes, std::string_view name, int threads) {
   constexpr int room = 8 * sizeof(Code);

@@ -17,7 +17,7 @@ struct MxConstants {
   std::uint32_t half_spacing;      // of the format at 1, in units of a float32's last bit: for rule even
   float at_first, at_254, at_nan;  // e8m0_inverse() of the codes 0, 254 and 255
 };
-/// And a rule of Block.
+/// What a rule of Block needs beside an amax.
 struct BlockConstants {
   BlockRule rule;
   bool power_of_two;
@@ -27,7 +27,7 @@ struct BlockConstants {
   float at_least;    // rule torchao: the scale of least_amax and below
 };
 
-/// And NvFp4.
+/// What NvFp4 needs beside an amax.
 struct NvFp4Constants {
   float factor;        // of an amax, before it is encoded
   float decode_scale;  // of what that decodes to

@@ -13,7 +13,7 @@
 
 namespace fp8lab {
 
-/// Rows and columns of x, from the first to below the last; the how many-th of all.
+/// The rows and columns of x in one cell, from the first to below the last, and the index of the cell.
 struct Cell {
   std::size_t index, row, row_end, column, column_end;
   [[nodiscard]] std::size_t width() const { return column_end - column; }
@@ -58,9 +58,9 @@ class Cells {
   }
 
  private:
-  // Of a cell of one row: the next is fetched while one is encoded, and both are to be in the first cache, with room.
+  // Bytes of a cell of one row. The next cell is fetched while one is encoded, and both fit into the first cache.
   static constexpr std::size_t flat_bytes = 6144;
-  // Of a row of others: long enough for what fetches memory ahead; and of all rows, where these are many.
+  // Bytes of a row of other cells, long enough for the hardware's prefetcher, and of all rows of a cell.
   static constexpr std::size_t row_bytes = 16384;
   static constexpr std::size_t cell_bytes = 128 * row_bytes;
 
@@ -94,7 +94,7 @@ struct Tiling {
   [[nodiscard]] std::size_t tiles(const Cell& cell) const {
     return blocks_of(cell.height(), plan.tile_rows) * tiles_across(cell);
   }
-  /// Of a row, in the order of arrays of tiles; and how many tiles the next row's are further on.
+  /// The index of the first tile of a row in the arrays of tiles, and the distance to that of the next row.
   [[nodiscard]] std::size_t first_tile(const Cell& cell, std::size_t row) const {
     return plan.uniform ? 0 : (row - cell.row) / plan.tile_rows * tiles_across(cell);
   }

@@ -64,13 +64,13 @@ std::span<const std::uint8_t> codes_from(const Quantized& q, std::size_t first, 
   return std::span<const std::uint8_t>(room).subspan(lead);
 }
 
-/// Rows, columns and scales as the codes lie.
-struct Lie {
+/// Rows, columns and scales in the order in which the codes are stored.
+struct StoredLayout {
   std::size_t rows, columns;
-  std::size_t height, width;  // of what a scale is for
+  std::size_t height, width;  // of the elements that share a scale
   std::size_t scale_columns;
 
-  Lie(const Quantized& q, const QuantizePlan& plan)
+  StoredLayout(const Quantized& q, const QuantizePlan& plan)
       : rows(q.code_rows()),
         columns(q.code_columns()),
         height(plan.uniform ? rows : plan.scale_height(q.direction)),
@@ -84,20 +84,20 @@ struct Lie {
     if (plan.uniform) width = columns;
     rows = height = 1;
   }
-  /// Pieces are of whole scales, or of one.
+  /// The number of elements to decode at a time: those of whole scales, or a part of those of one.
   [[nodiscard]] std::size_t step() const { return width >= piece ? piece : piece / width * width; }
 };
 
 class Dequantizer {
  public:
-  Dequantizer(const Quantized& q, const QuantizePlan& plan, const Lie& lie, std::span<float> out)
-      : q_(q), plan_(plan), lie_(lie), decoder_(q.format), scales_(q), out_(out) {}
+  Dequantizer(const Quantized& q, const QuantizePlan& plan, const StoredLayout& layout, std::span<float> out)
+      : q_(q), plan_(plan), layout_(layout), decoder_(q.format), scales_(q), out_(out) {}
 
   /// The codes of a row from `column` to below `end`; a scale wider than a piece may end between them.
   void run(std::size_t row, std::size_t column, std::size_t end) {
     while (column < end) {
-      const std::size_t next = (column / lie_.width + 1) * lie_.width;
-      const std::size_t stop = lie_.width >= piece ? std::min(end, next) : end;
+      const std::size_t next = (column / layout_.width + 1) * layout_.width;
+      const std::size_t stop = layout_.width >= piece ? std::min(end, next) : end;
       run_piece(row, column, stop - column);
       column = stop;
     }
@@ -105,17 +105,17 @@ class Dequantizer {
 
  private:
   void run_piece(std::size_t row, std::size_t column, std::size_t count) {
-    const std::size_t at = row * lie_.columns + column;
+    const std::size_t at = row * layout_.columns + column;
     if (plan_.transposed) values_.resize(count);
     const auto to = plan_.transposed ? std::span(values_) : out_.subspan(at, count);
-    const std::size_t scale = row / lie_.height * lie_.scale_columns + column / lie_.width;
-    decoder_(codes_from(q_, at, count, room_), std::min(lie_.width, count),
-             multipliers(scale, blocks_of(count, lie_.width)), to);
+    const std::size_t scale = row / layout_.height * layout_.scale_columns + column / layout_.width;
+    decoder_(codes_from(q_, at, count, room_), std::min(layout_.width, count),
+             multipliers(scale, blocks_of(count, layout_.width)), to);
     if (!plan_.transposed) return;
-    for (std::size_t k = 0; k < count; ++k) out_[(column + k) * lie_.rows + row] = to[k];
+    for (std::size_t k = 0; k < count; ++k) out_[(column + k) * layout_.rows + row] = to[k];
   }
 
-  /// Of `count` scales.
+  /// What multiplies the codes under `count` scales from `scale` on.
   std::span<const float> multipliers(std::size_t scale, std::size_t count) {
     if (q_.scale_codes.empty()) return std::span(q_.scale_inv).subspan(scale, count);
     multipliers_.resize(count);
@@ -125,7 +125,7 @@ class Dequantizer {
 
   const Quantized& q_;
   const QuantizePlan& plan_;
-  const Lie& lie_;
+  const StoredLayout& layout_;
   TileDecoder decoder_;
   ScaleValues scales_;
   std::span<float> out_;
@@ -150,10 +150,10 @@ void dequantize(const Quantized& q, std::span<float> out, int threads) {
   check_apart("scale_inv", std::span(q.scale_inv), "out", out);
   check_apart("scale_codes", std::span(q.scale_codes), "out", out);
   check_widths(q, threads);
-  const Lie lie(q, plan);
-  const std::size_t across = blocks_of(lie.columns, lie.step());
+  const StoredLayout layout(q, plan);
+  const std::size_t across = blocks_of(layout.columns, lie.step());
   parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {
-    Dequantizer dequantizer(q, plan, lie, out);
+    Dequantizer dequantizer(q, plan, layout, out);
     for (std::size_t i = first; i < last; ++i) {
       if (i % 16 == 0) checkpoint();  // every 65536 elements
       const std::size_t column = i % across * lie.step();

@@ -91,7 +91,8 @@ class Quantizer {
     scratch.amaxes = scratch.own_amaxes;
   }
 
-  /// Of the rows [first, last) of x, which lie in one row of tiles where these are higher than one.
+  /// Adds the amax of each tile in rows [first, last) of x. Where tiles have several rows, these lie in one row of
+  /// tiles.
   void add_amaxes(const Cell& cell, std::size_t first, std::size_t last, Scratch& scratch) const {
     if (!reads_twice()) return;
     scratch.finite &= tiling_.add_amaxes(cell, first, last, scratch.own_amaxes).finite;
@@ -139,7 +140,8 @@ class Quantizer {
   }
 
  private:
-  /// Of rows of codes that are to be transposed: no power of two, so that a cache has room for many.
+  /// The distance between rows of codes that are to be transposed. It is no power of two, so that a cache has room for
+  /// many rows.
   [[nodiscard]] static std::size_t apart_stride(const Cell& cell) { return cell.width() + 64; }
 
   template <typename Value>
@@ -267,7 +269,7 @@ struct TensorAmax {
   float value;
   bool finite;
 };
-/// Of pieces 0 to below `count`, which `of` takes one by one.
+/// The amax of pieces 0 to below `count`; `of(i)` gives that of piece i.
 template <typename Of>
 TensorAmax amax_of_pieces(std::size_t count, int threads, const Of& of) {
   std::vector<AmaxSeen> seen(count);

@@ -46,7 +46,7 @@ TEST_CASE("no reader waits for a pipe or reads a device or a directory") {
     }
     CHECK(error_of([&] { read(scratch.path); }) == "cannot read " + scratch.path.string() + ": it is a directory");
     CHECK(error_of([&] { read(scratch.path / "none"); }).ends_with("/none: there is no such file"));
-    // Of this name, the system would open what stands in front of the zero.
+    // The system would open the part of this name that stands in front of the zero.
     std::ofstream(scratch.path / "a") << "x";
     CHECK(error_of([&] { read((scratch.path / "a").string() + '\0' + "b"); }).ends_with("its name has a zero byte"));
   }

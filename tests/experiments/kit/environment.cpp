@@ -144,13 +144,13 @@ class Hostile {
   std::string c_;
 };
 
-/// What must be after a call as it was before.
-struct Seen {
+/// The settings of the thread that a call must leave as they were.
+struct ThreadSettings {
   int rounding = std::fegetround();
   std::uint64_t arithmetic = modes();
   std::string point = std::localeconv()->decimal_point;
   bool has_comma = std::has_facet<Comma>(std::locale());
-  bool operator==(const Seen&) const = default;
+  bool operator==(const ThreadSettings&) const = default;
 };
 
 // 2. Results as bytes: by integers alone, for this too runs in the hostile environment.
@@ -673,11 +673,11 @@ const std::map<std::string, std::function<std::string()>>& calls() {
 std::map<std::string, std::string> results(std::string& changed) {
   std::map<std::string, std::string> found;
   for (const auto& [name, call] : calls()) {
-    const Seen before;
+    const ThreadSettings before;
     std::fenv_t floats{};
     std::fegetenv(&floats);
     found[name] = call();
-    if (Seen{} != before) changed += name + " changes the environment; ";
+    if (ThreadSettings{} != before) changed += name + " changes the environment; ";
     std::fesetenv(&floats);
   }
   return found;
@@ -728,13 +728,13 @@ TEST_CASE("After an exception too the environment is the caller's, flags include
   const Hostile hostile({"all", FE_UPWARD, true, false}, "");
   std::feclearexcept(FE_ALL_EXCEPT);
   std::feraiseexcept(FE_DIVBYZERO);
-  const Seen before;
+  const ThreadSettings before;
   std::vector<float> out(1);
   const std::vector<float> x{1};
   CHECK_THROWS_AS(cast_to_representable(e4m3, CastPolicy{}, x, -1.0, out), std::invalid_argument);
-  CHECK(Seen{} == before);
+  CHECK(ThreadSettings{} == before);
   static_cast<void>(relative_error(1, 3));
-  CHECK(Seen{} == before);
+  CHECK(ThreadSettings{} == before);
   CHECK(std::fetestexcept(FE_ALL_EXCEPT) == FE_DIVBYZERO);
 }
 

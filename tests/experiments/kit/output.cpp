@@ -30,7 +30,7 @@ std::string content(const fs::path& path) {
 
 void put(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
 
-/// Of what lies in a directory; hidden names count.
+/// The names of the files in a directory, hidden ones too.
 std::size_t entries(const fs::path& path) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(path), fs::directory_iterator()));
 }

@@ -70,7 +70,7 @@ TEST_CASE("scales of single amaxes: known words of float32") {
 }
 
 TEST_CASE("scales of single amaxes: words that PyTorch computes by a rounded reciprocal") {
-  // Of torch 2.13: 448.0 / torch.tensor([amax]), and where that overflows its largest float.
+  // What torch 2.13 gives for 448.0 / torch.tensor([amax]), or its largest float where that overflows.
   const std::vector<std::pair<std::uint32_t, std::uint32_t>> rows{
       {0x3F800000, 0x43E00000}, {0x40400000, 0x43155556}, {0x447E71B1, 0x3EE15EA6}, {0x71DB0000, 0x1182EC20},
       {0x00000001, 0x7F7FFFFF}, {0x7F7FFFFF, 0x03E00000}, {0x3FE00001, 0x437FFFFF}, {0x60400001, 0x23155555}};

@@ -55,7 +55,7 @@ constexpr std::uint32_t mantissa_step = 1;
 }  // namespace
 
 TEST_CASE("E8M0 rounds up as NVIDIA's header does with cudaRoundPosInf") {
-  // Of a format whose largest value is 1, the rule's product is the amax itself.
+  // The largest value of this format is 1, so the rule's product is the amax itself.
   const struct {
     std::uint32_t word;
     std::uint32_t code;
@@ -180,7 +180,7 @@ TEST_CASE("MX scales of torchao and the codes of the amax under them") {
 }
 
 TEST_CASE("rceil rounds the quotient's bits up as torchao's tests have it") {
-  // Of a format whose largest value is 1 the quotient is the amax.
+  // The largest value of this format is 1, so the quotient is the amax.
   constexpr Format up_to_one{.exponent_bits = 2, .mantissa_bits = 0, .bias = 3, .specials = Specials::none};
   const struct {
     std::uint32_t word;
