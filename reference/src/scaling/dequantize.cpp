@@ -151,13 +151,13 @@ void dequantize(const Quantized& q, std::span<float> out, int threads) {
   check_apart("scale_codes", std::span(q.scale_codes), "out", out);
   check_widths(q, threads);
   const StoredLayout layout(q, plan);
-  const std::size_t across = blocks_of(layout.columns, lie.step());
-  parallel_for(lie.rows * across, threads, [&](std::size_t first, std::size_t last) {
+  const std::size_t across = blocks_of(layout.columns, layout.step());
+  parallel_for(layout.rows * across, threads, [&](std::size_t first, std::size_t last) {
     Dequantizer dequantizer(q, plan, layout, out);
     for (std::size_t i = first; i < last; ++i) {
       if (i % 16 == 0) checkpoint();  // every 65536 elements
-      const std::size_t column = i % across * lie.step();
-      dequantizer.run(i / across, column, std::min(column + lie.step(), lie.columns));
+      const std::size_t column = i % across * layout.step();
+      dequantizer.run(i / across, column, std::min(column + layout.step(), layout.columns));
     }
   });
 }
