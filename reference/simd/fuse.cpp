@@ -79,7 +79,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> AlignmentPower(D d, const FuseShape& shape, hn::Vec<D> accumulator, hn::Vec<D> products) {
   const auto subnormal = Power(d, shape.half ? -14 : -126);  // the power of subnormal accumulators
   auto own = hn::Max(LeadingPower(d, accumulator), subnormal);
-  // An infinite accumulator's would leave units so small that scales could make them zero.
+  // The power of an infinite accumulator would make units so small that scales could turn them to zero.
   if constexpr (sizeof(hn::TFromD<D>) == sizeof(double)) own = hn::Min(own, Power(d, 128));
   const auto counts = hn::IfThenZeroElse(hn::Eq(accumulator, hn::Zero(d)), own);
   return hn::Max(hn::Max(counts, products), Power(d, least_exponent<D>));
@@ -218,11 +218,11 @@ HWY_INLINE void AddScales(const FuseShape& shape, const WideFactors& a, const Wi
                top);
 }
 
-/// A fused step on its way in two vectors of columns.
+/// The state of a fused step in two vectors of columns.
 template <class D>
 struct Open {
-  Quad<D> power;  // that terms are aligned to
-  Quad<D> units;  // what makes a product a number of units
+  Quad<D> power;  // the power that terms are aligned to
+  Quad<D> units;  // multiplies a product to make it a number of units
   Quad<D> sum;
   bool whole;  // no product loses bits
 };

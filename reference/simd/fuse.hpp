@@ -11,7 +11,7 @@ namespace fp8lab {
 
 inline constexpr std::size_t most_groups = 4;  // of products, an instruction
 
-/// What the vector code needs to know of an instruction.
+/// The facts of an instruction that the vector code needs.
 struct FuseShape {
   std::size_t steps;
   std::size_t products;  ///< a step

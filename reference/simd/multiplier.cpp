@@ -54,7 +54,7 @@ float float_of(const Factor& x) {
   return static_cast<float>(x.value);
 }
 
-/// Where the order of the steps puts the k-th product of an instruction.
+/// The position of the k-th product of an instruction in the order of the steps.
 std::size_t position(const MmaModel& model, std::size_t k) {
   switch (model.order) {
     case StepOrder::ascending: break;
@@ -63,7 +63,7 @@ std::size_t position(const MmaModel& model, std::size_t k) {
   return k;
 }
 
-/// The exponent of the last bit that x has; what is zero or special has none.
+/// The exponent of the last bit that is set in x; empty for zero and specials.
 std::int16_t grid_of(const Factor& x) {
   if (x.kind != Kind::finite) return no_grid;
   const auto bits = std::bit_cast<std::uint64_t>(x.value);
@@ -71,7 +71,7 @@ std::int16_t grid_of(const Factor& x) {
   return static_cast<std::int16_t>(exponent - 52 + std::countr_zero(bits | std::uint64_t{1} << 52));
 }
 
-/// What the vector code takes of a factor.
+/// The parts of a factor that the vector code uses.
 template <typename Value, typename Exponent>
 struct Element {
   Value value;
@@ -171,7 +171,7 @@ class Packed {
   std::vector<std::int16_t> grids_;
   std::vector<double> scales_;
   std::vector<std::int16_t> scale_exponents_;
-  std::vector<std::size_t> positions_;  // of an instruction's k
+  std::vector<std::size_t> positions_;  // indexed by the instruction's k
   std::array<Element<Value, Exponent>, 256> of_byte_;
 };
 

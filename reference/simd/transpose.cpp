@@ -17,7 +17,7 @@ constexpr std::size_t edge = 16;
 constexpr std::size_t most_rows = 256;  // at a time
 
 #if HWY_TARGET != HWY_SCALAR
-/// A square of 16 x 16, a row a vector: interleaving rows i and i + 8, four times, turns them into columns.
+/// A square of 16 x 16, one vector per row: interleaving rows i and i + 8, four times, turns them into columns.
 HWY_INLINE void TransposeSquare(const std::uint8_t* in, std::size_t in_stride, std::uint8_t* out,
                                 std::size_t out_stride) {
   const hn::CappedTag<std::uint8_t, edge> bytes;
@@ -45,7 +45,7 @@ HWY_INLINE void TransposeSquare(const std::uint8_t* in, std::size_t in_stride, s
 }
 #endif
 
-/// A copy of a few vectors, a multiple of `edge` bytes. `stream` needs an aligned `out`.
+/// Copies a few vectors, a multiple of `edge` bytes. `stream` needs an aligned `out`.
 HWY_INLINE void Copy(const std::uint8_t* in, std::size_t count, std::uint8_t* out, bool stream) {
   const hn::ScalableTag<std::uint8_t> wide;
   const hn::CappedTag<std::uint8_t, edge> narrow;
@@ -62,8 +62,8 @@ HWY_ATTR void Transpose(const std::uint8_t* in, std::size_t rows, std::size_t co
                         std::uint8_t* out, std::size_t out_stride, bool stream) {
   const std::size_t even_rows = rows / edge * edge;
   const std::size_t even_columns = columns / edge * edge;
-  // Apart first, then to where the columns go: these often lie a power of two apart, so that a cache has room for few,
-  // and are better written as a whole.
+  // Writes to a buffer first and copies whole columns then. Columns often lie a power of two apart, so a cache has room
+  // for few, and whole columns are written faster.
   std::uint8_t apart[edge * most_rows];
   for (std::size_t first = 0; first < even_rows; first += most_rows) {
     const std::size_t some = even_rows - first < most_rows ? even_rows - first : most_rows;

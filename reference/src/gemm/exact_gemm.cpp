@@ -13,7 +13,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t tile_side = 1024;  // of columns and K: some 0.1 s of products at most
+constexpr std::size_t tile_side = 1024;  // block sizes of columns and K: a block takes 0.1 s at most
 
 }  // namespace
 
@@ -69,7 +69,7 @@ void ExactGemm::rows(std::size_t first, std::size_t count, std::span<float> out)
       const double error = gamma * left_.norms[row] * right_.norms[column];
       const auto below = static_cast<float>(computed - error);
       const auto above = static_cast<float>(computed + error);
-      // Rounding is monotone: equal ends (in bits, so that zeros of two signs differ) fix what lies between.
+      // Rounding is monotone: equal ends (in bits, so that zeros of two signs differ) fix the results between them.
       const bool decided =
           !std::isnan(error) && std::bit_cast<std::uint32_t>(below) == std::bit_cast<std::uint32_t>(above);
       float& result = out[i * columns_ + column];

@@ -22,8 +22,8 @@ class ExactGemm {
  private:
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   struct Side {
-    Matrix values;              // specials as zeros
-    std::vector<double> norms;  // 2-norm a row; NaN where a special takes part
+    Matrix values;              // specials are replaced by zeros
+    std::vector<double> norms;  // the 2-norm of each row; NaN for rows with a special
   };
   [[nodiscard]] static Side side_of(const Factors& factors, std::size_t rows);
 

@@ -33,7 +33,7 @@ std::size_t bytes_of(const Format& format) {
   return format.bits() > 8 ? 2 : 1;
 }
 
-/// What the elements are to the model: the format of codes, binary32 or tf32 for floats.
+/// How the model reads the elements: the format of codes, binary32 or tf32 for floats.
 Format format_for(const MmaModel& model, const Operand& operand) {
   const bool floats = std::holds_alternative<std::span<const float>>(operand.elements);
   if (!floats) return operand.format;
@@ -44,7 +44,7 @@ void check_format_of(const MmaModel& model, const Operand& operand, const std::s
   if (const std::string wrong = misfit_of_format(model, operand); !wrong.empty()) {
     throw std::invalid_argument(name + " " + wrong);
   }
-  constexpr std::array<std::size_t, 3> sizes{1, 2, 4};  // by alternative of the variant
+  constexpr std::array<std::size_t, 3> sizes{1, 2, 4};  // indexed by the variant's alternative
   const Format format = format_for(model, operand);
   const std::size_t given = sizes[operand.elements.index()];
   if (given != bytes_of(format)) {
@@ -67,7 +67,7 @@ void check_elements(const Operand& operand, const std::string& name) {
                               shape_text(operand.rows, operand.depth) + (operand.packed ? " / 2, two a byte" : ""));
 }
 
-/// That there are as many codes of block scales as the operand has blocks.
+/// Requires as many codes of block scales as the operand has blocks.
 void check_scale_codes(const MmaModel& model, const BlockScales& scales, const Operand& operand,
                        const std::string& name) {
   const auto block = static_cast<std::size_t>(scales.block);
@@ -97,7 +97,7 @@ void check_scales(const MmaModel& model, const Operand& operand, const std::stri
   if (model.scales) check_scale_codes(model, *model.scales, operand, name);
 }
 
-/// What is wrong with float32 scales of tiles as such codes; empty where they may serve as them.
+/// Says why float32 scales of tiles cannot serve as such codes; empty where they can.
 std::string misfit_of_tiles(const MmaModel& model, const BlockScales& scales, const TileScales& tiles) {
   if (scales.format != e8m0 || tiles.depth % static_cast<std::size_t>(scales.block) != 0) {
     return "is of tiles; " + std::string(model.name) + " takes " + text_of(scales);

@@ -23,14 +23,14 @@ namespace fp8lab {
 /// exponents finds the alignment and every special case, zeros that do not count have absent_exponent, NaN and
 /// infinities special_exponent: far apart from all others in any sum of up to four of which two are absent.
 struct Factor {
-  double value;  // 1 or -1 for an infinity, of which only the sign counts
+  double value;  // 1 or -1 for an infinity: only its sign counts
   std::int16_t exponent;
   Kind kind;
 };
 inline constexpr std::int16_t absent_exponent = -5000;
 inline constexpr std::int16_t special_exponent = 30000;
 inline constexpr std::int16_t zero_exponent_of_mma_sim = -126;
-inline constexpr int least_special_exponent = 10000;  // of a sum that a special is part of
+inline constexpr int least_special_exponent = 10000;  // the exponent of a sum with a special
 
 /// 2^exponent; the exponent is clamped to what leaves room in a double.
 [[nodiscard]] inline double power_of_two(int exponent) {
@@ -67,7 +67,7 @@ inline constexpr int least_special_exponent = 10000;  // of a sum that a special
 /// Consecutive k of one row.
 struct FactorSpan {
   std::span<const Factor> factors;
-  std::span<const Factor> scales = {};  // one a block
+  std::span<const Factor> scales = {};  // one per block
 };
 
 /// Throws std::invalid_argument where an array of the operand, called `name`, overlaps `out`.
@@ -110,7 +110,7 @@ void check_apart_operand(std::string_view name, const Operand& operand, std::spa
 struct Factors {
   std::vector<Factor> elements, scales;
   std::size_t depth;
-  std::size_t block;  // 0: no scales
+  std::size_t block;  // 0 without scales
 
   [[nodiscard]] FactorSpan part(std::size_t row, std::size_t k, std::size_t count) const {
     const std::span<const Factor> part = std::span(elements).subspan(row * depth + k, count);
@@ -170,7 +170,7 @@ class FactorReader {
 
   MmaModel model_;
   Operand operand_;
-  Format format_;  // what the elements are to the model: binary32 or tf32 for floats
+  Format format_;  // how the model reads the elements: binary32 or tf32 for floats
   ZeroRule zero_rule_;
   std::array<Factor, 256> of_byte_{};  // where the codes are bytes
 };

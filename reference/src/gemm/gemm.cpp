@@ -66,7 +66,7 @@ void check_promotion(const MmaModel& model, int promote_k) {
   }
 }
 
-/// That there are as many scales as the operand has tiles and rows.
+/// Requires as many scales as the operand has tiles and rows.
 void check_scale_counts(const Operand& operand, const std::string& name) {
   if (!operand.row_scales.empty() && operand.row_scales.size() != operand.rows) {
     throw std::invalid_argument("row scales of " + name + " must be " + text(operand.rows) + ", one a row, not " +
@@ -87,7 +87,7 @@ void check_scale_counts(const Operand& operand, const std::string& name) {
   }
 }
 
-/// That accumulators can be promoted where tiles end.
+/// Requires that accumulators can be promoted where tiles end.
 void check_tile_depth(const MmaModel& model, const Operand& operand, const std::string& name, int promote_k) {
   if (!promotes_tiles(model, operand)) return;
   const TileScales& scales = operand.tile_scales;
@@ -126,7 +126,7 @@ void check_split(const MmaModel& model, std::size_t depth, std::size_t promote_k
   }
 }
 
-/// What would be given and not be read.
+/// Refuses options that nothing would read.
 void check_unread(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options) {
   const auto has_order = [&](const Operand& x) { return promotes_tiles(model, x) || !x.row_scales.empty(); };
   if (options.scale_order && !has_order(a) && !has_order(b)) {
@@ -184,7 +184,7 @@ void scale_rows(std::span<float> out, std::size_t first, const Operand& a, const
   }
 }
 
-/// What becomes of rows [first, ...) after the accumulation.
+/// Applies the epilogue to rows [first, ...).
 void epilogue(std::span<float> out, std::size_t first, const Operand& a, const Operand& b, const GemmOptions& options) {
   const std::size_t columns = b.rows;
   if (!a.row_scales.empty() || !b.row_scales.empty()) {
@@ -200,7 +200,7 @@ void epilogue(std::span<float> out, std::size_t first, const Operand& a, const O
     for (std::size_t i = 0; i < out.size(); ++i) out[i] += options.bias[i % columns];
   }
   if (options.scale_out != 1) std::ranges::for_each(out, [&](float& x) { x *= options.scale_out; });
-  // A GPU's NaN is all ones, whatever made it.
+  // A GPU's NaN has all bits set.
   std::ranges::for_each(out, [](float& x) { x = std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x; });
 }
 

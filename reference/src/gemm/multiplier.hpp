@@ -10,8 +10,8 @@ namespace fp8lab {
 inline constexpr std::size_t tile_columns = 64;
 inline constexpr std::size_t tile_rows = 2;
 
-/// Some rows of a product on their way, one instruction after the other. Accumulators are float32 numbers, also those
-/// of binary16; a NaN has any sign and payload.
+/// Some rows of a product while instruction after instruction is added to them. Accumulators are float32 numbers, also
+/// those of binary16; a NaN has any sign and payload.
 class RowBlock {
  public:
   RowBlock() = default;
@@ -43,7 +43,7 @@ class Multiplier {
 /// than least_vector_accumulator().
 [[nodiscard]] bool has_vector_multiplier(const MmaModel& model, ZeroRule zero_rule);
 [[nodiscard]] float least_vector_accumulator(const MmaModel& model, ZeroRule zero_rule);
-/// By vector code. Packs b, on `threads` threads. Precondition: has_vector_multiplier().
+/// Multiplies by vector code. Packs b, on `threads` threads. Precondition: has_vector_multiplier().
 [[nodiscard]] std::unique_ptr<Multiplier> vector_multiplier(const FactorReader& a, const FactorReader& b, int threads);
 
 }  // namespace fp8lab

@@ -12,7 +12,7 @@
 namespace fp8lab {
 namespace {
 
-/// A Quantized as the model reads it: a view, or for `exact` the values that it stands for.
+/// A Quantized as the model reads it: a view of its codes, or for `exact` its dequantized values.
 class Side {
  public:
   Side(const MmaModel& model, const Quantized& q, const std::string& name, int threads) : operand_(operand_of(q)) {

@@ -48,7 +48,7 @@ class ScalarRows final : public RowBlock {
   const FactorReader& b_;
   ZeroRule zero_rule_;
   std::size_t count_;
-  std::size_t tile_ = 0;  // whose columns are at hand
+  std::size_t tile_ = 0;  // the tile whose columns are loaded
   Factors columns_{{}, {}, 0, 0};
 };
 

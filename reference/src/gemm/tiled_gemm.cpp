@@ -13,16 +13,17 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t most_rows = 32;        // of a block: a tile's factors are read once for all of them
-constexpr std::size_t most_rows_scalar = 8;  // where a block takes long, and its factors weigh nothing
-constexpr std::size_t most_depth = 64;  // of a tile's factors at a time, so that they stay in the first-level cache
+constexpr std::size_t most_rows = 32;        // rows of a block: a tile's factors are read once for all of them
+constexpr std::size_t most_rows_scalar = 8;  // where a block takes long, and reading its factors costs little
+constexpr std::size_t most_depth =
+    64;  // bytes of a tile's factors at a time, so that they stay in the first-level cache
 
 /// The scale that a promotion multiplies with for element (row, k); 1 where there is none.
 float scale_at(const Operand& operand, std::size_t row, std::size_t k) {
   return operand.tile_scales.values.empty() ? 1 : tile_scale(operand, row, k);
 }
 
-/// c as the accumulator can have it.
+/// Rounds c to the accumulator's format.
 float as_accumulator(const MmaModel& model, float c) {
   constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
   return model.accumulator() == binary16 ? decode(binary16, encode(binary16, ieee, c)) : c;

@@ -38,7 +38,7 @@ class TiledGemm {
   [[nodiscard]] std::vector<Range> ranges_of(const GemmOptions& options) const;
   /// Adds a row's accumulators to its promoted sums, after instruction number `instruction`, and clears them.
   void promote(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators, float* sums) const;
-  /// Makes some rows' c what the accumulation of a tile starts from.
+  /// Starts the accumulation of a tile from c in some rows.
   void start(std::span<const float> c, std::size_t tile, Tile& state) const;
   void accumulate(const Range& range, std::size_t first, std::size_t count, std::size_t tile, RowBlock& block,
                   Tile& state) const;
@@ -49,10 +49,10 @@ class TiledGemm {
   bool promotes_tiles_;
   std::size_t promote_k_;
   ScaleOrder scale_order_;
-  std::span<const float> c_;  // where the accumulation starts from it
-  float least_start_;         // of those that vector code takes, but for zero
+  std::span<const float> c_;  // where the accumulation starts from c
+  float least_start_;         // the least nonzero accumulator that vector code takes
   std::vector<Range> ranges_;
-  std::vector<std::size_t> order_;  // in which the ranges' sums are added
+  std::vector<std::size_t> order_;  // the order in which the ranges' sums are added
   std::unique_ptr<Multiplier> scalar_, vector_;
 };
 

@@ -79,8 +79,8 @@ bool BinFinder::make_linear(const LinearBins& bins) {
                             .first_bin = std::floor(-bins.low * bins_a_unit),
                             .count = static_cast<double>(bins.count)};
   if (!std::isfinite(linear_->bins_a_unit) || !std::isfinite(linear_->first_bin)) return false;
-  // What is computed never decreases, and neither do slots: to look at both sides of every edge, and of zero, which is
-  // in none of the bins, is enough.
+  // Computed bins never decrease, and neither do slots. So it is enough to look at both sides of every edge, and of
+  // zero, which is in no bin.
   using Limits = std::numeric_limits<double>;
   std::vector<double> corners{-Limits::denorm_min(), Limits::denorm_min(), Limits::lowest(), Limits::max()};
   for (const double edge : edges_) corners.insert(corners.end(), {std::nextafter(edge, -Limits::infinity()), edge});

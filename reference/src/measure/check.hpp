@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the bulk functions that measure have in common.
+// What all bulk functions that measure share.
 #pragma once
 
 #include <algorithm>

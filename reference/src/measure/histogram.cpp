@@ -20,7 +20,7 @@ namespace fp8lab {
 namespace {
 
 constexpr int most_bins = 1 << 24;
-constexpr std::size_t piece = 4096;  // values that are put aside at a time
+constexpr std::size_t piece = 4096;  // values that are buffered at a time
 
 void check(bool valid, const std::string& rule) {
   if (!valid) throw std::invalid_argument("histogram bins: " + rule);

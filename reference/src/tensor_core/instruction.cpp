@@ -14,7 +14,7 @@
 namespace fp8lab {
 namespace {
 
-/// What the adder aligns.
+/// A term that the adder aligns.
 struct Term {
   double value;
   int exponent;
@@ -84,7 +84,7 @@ void for_scaled_terms(const MmaModel& model, const BlockScales& scales, const Fa
   }
 }
 
-/// What a sum is that NaN or infinity is part of.
+/// The sum of terms among which is a NaN or an infinity.
 class SpecialSum {
  public:
   void add(const Factor& x) {
@@ -135,7 +135,7 @@ std::uint32_t converted(const MmaModel& model, std::int64_t sum, int unit) {
   constexpr CastPolicy cutting{.rounding = Rounding::toward_zero};
   const CastPolicy& policy = word == binary16 ? to_nearest : cutting;
   const std::uint64_t code = round_pack(model.output, policy, negative, unit, magnitude);
-  // 3. What underflowed.
+  // 3. Underflow.
   if ((code & model.output.magnitude_mask()) == 0) {
     switch (model.underflow) {
       case UnderflowSign::positive: return 0;
@@ -155,8 +155,9 @@ std::uint32_t fused_step(const MmaModel& model, int step, const FactorSpan& a, c
     terms[count++] = term.value;
     top = std::max(top, term.exponent);
   };
-  const Factor c = model.accumulator() == binary16 ? factor(binary16, c_word, zero_rule)
-                                                   : factor(binary32, c_word, zero_rule);  // constants: they inline
+  const Factor c = model.accumulator() == binary16
+                       ? factor(binary16, c_word, zero_rule)
+                       : factor(binary32, c_word, zero_rule);  // constants, so that they are inlined
   add({c.value, c.exponent});
   if (model.scales) {
     for_scaled_terms(model, *model.scales, a, b, zero_rule, add);

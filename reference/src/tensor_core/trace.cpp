@@ -28,7 +28,7 @@ double value_of(const Factor& x) {
   return x.value;
 }
 
-/// A sum of factors' exponents, where it counts.
+/// The sum of the factors' exponents; empty where it does not count.
 std::optional<int> counting(int exponent) {
   if (exponent < absent_exponent / 2 || exponent > least_special_exponent) return std::nullopt;
   return exponent;
@@ -137,7 +137,7 @@ void align(const MmaModel& model, TraceStep& step) {
   // 2. Scaling by a power of two is exact, and so is the difference of a number and its leading bits.
   step.sum = 0;
   for (TraceTerm* term : terms) {
-    const double units = std::trunc(std::ldexp(term->value, -*step.unit)) + 0.0;  // and no -0
+    const double units = std::trunc(std::ldexp(term->value, -*step.unit)) + 0.0;  // without -0
     term->kept = std::ldexp(units, *step.unit);
     term->cut = term->value - term->kept;
     *step.sum += static_cast<std::int64_t>(units);
@@ -197,7 +197,7 @@ void check(const MmaModel& model, const Operand& a, const Operand& b, const Trac
   if (model.accumulator() == binary16 && options.c > 0xFFFF) {
     throw std::invalid_argument("c must be a word of float16, the accumulator of " + std::string(model.name));
   }
-  float out = 0;  // gemm knows the rest of what does not fit
+  float out = 0;  // gemm checks the rest
   gemm(model, a, b, std::span(&out, 1), {.promote_k = options.promote_k, .zero_rule = options.zero_rule});
 }
 
@@ -224,7 +224,7 @@ DotTrace trace_dot(const MmaModel& model, const Operand& a, const Operand& b, co
     trace.word = instruction.result;
     if (promote_k != 0 && ((k + step) % promote_k == 0 || k + step >= a.depth)) {
       promoted += accumulator_value(model, instruction.result);
-      if (std::isnan(promoted)) promoted = std::bit_cast<float>(0x7FFFFFFFU);  // a GPU's
+      if (std::isnan(promoted)) promoted = std::bit_cast<float>(0x7FFFFFFFU);  // as a GPU has it
       instruction.promoted = promoted;
       trace.word = 0;
     }
