@@ -56,6 +56,20 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// The known name that is meant most likely: one with few other characters, or one that has `name` in it. Empty where
+/// there is none.
+std::string_view meant_by(std::string_view name, std::span<const std::string_view> known) {
+  std::string_view best;
+  std::size_t least = std::min<std::size_t>(3, (name.size() + 1) / 2);
+  for (const std::string_view one : known) {
+    const std::size_t edits = name.size() >= 3 && one.find(name) != std::string_view::npos ? 1 : distance(name, one);
+    if (edits >= least) continue;
+    least = edits;
+    best = one;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::string in_quotes(std::string_view text) {
@@ -70,7 +84,9 @@ std::string one_line(std::string_view message) {
 }
 
 void refuse_name(std::string_view kind, std::string_view name, std::span<const std::string_view> known) {
-  constexpr std::size_t most = most_of_line - 50;  // the rest is for an option's name, and for how many are left out
+  const std::string_view meant = meant_by(name.substr(0, most_quoted), known);
+  const std::string hint = meant.empty() ? "" : "; did you mean " + std::string(meant) + "?";
+  const std::size_t most = most_of_line - 50 - hint.size();  // 50 for an option's name, and for how many are left out
   std::string message = "unknown " + std::string(kind) + " " + in_quotes(name) + "; known: ";
   std::vector<std::string_view> list(known.begin(), known.end());
   const auto add = [](std::size_t sum, std::string_view one) { return sum + one.size() + 2; };
@@ -84,7 +100,7 @@ void refuse_name(std::string_view kind, std::string_view name, std::span<const s
     message += list[shown];
   }
   if (shown < list.size()) message += " and " + std::to_string(list.size() - shown) + " more";
-  throw std::invalid_argument(message);
+  throw std::invalid_argument(message + hint);
 }
 
 }  // namespace fp8lab

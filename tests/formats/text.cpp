@@ -35,14 +35,16 @@ TEST_CASE("a message is one line of at most 300 characters") {
 TEST_CASE("an unknown name: all known ones where they fit, else the most similar ones first") {
   constexpr std::array few{Named{"one", 1}, Named{"two", 2}};
   CHECK(find_named(few, "number", "two").value == 2);
-  CHECK_THROWS_WITH(find_named(few, "number", "\x1btwo"), R"(unknown number '\x1btwo'; known: one, two)");
+  CHECK_THROWS_WITH(find_named(few, "number", "\x1btwo"),
+                    R"(unknown number '\x1btwo'; known: one, two; did you mean two?)");
+  CHECK_THROWS_WITH(find_named(few, "number", "onetwo"), "unknown number 'onetwo'; known: one, two");
   std::vector<std::string> names;
   for (int i = 0; i < 100; ++i) names.push_back("name_" + std::to_string(i));
   names.emplace_back("nearly_thiss");
   const std::vector<std::string_view> views(names.begin(), names.end());
-  CHECK_THROWS_WITH(
-      refuse_name("thing", "nearly_this", views),
-      ContainsSubstring("unknown thing 'nearly_this'; known: nearly_thiss, name_") && ContainsSubstring(" more"));
+  CHECK_THROWS_WITH(refuse_name("thing", "nearly_this", views),
+                    ContainsSubstring("unknown thing 'nearly_this'; known: nearly_thiss, name_") &&
+                        ContainsSubstring(" more; did you mean nearly_thiss?"));
   try {
     refuse_name("thing", std::string(1'000'000, 'x'), views);
   } catch (const std::invalid_argument& error) {
