@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <bit>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <variant>
 
-#include "accumulate/accumulate.hpp"
-#include "accumulate/harmonic.hpp"
 #include "cast/cast.hpp"
 #include "delayed/delayed.hpp"
 #include "dot/dot.hpp"
-#include "double_rounding/double_rounding.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/text.hpp"
+#include "kit/experiment.hpp"
 #include "kit/output.hpp"
 #include "kit/progress.hpp"
+#include "kit/render.hpp"
 #include "module.hpp"
-#include "primer/primer.hpp"
 #include "scaling/scaling.hpp"
 #include "transpose/transpose.hpp"
-#include "verify/casts.hpp"
-#include "verify/tensor_cores.hpp"
 
 namespace fp8lab::bindings {
 namespace {
 
 using namespace fp8lab::experiments;
 
-/// Turns failures to write into OSError.
+/// Turns failures to write, with the GIL, into OSError.
 template <typename Write>
 void writing(const Write& write) {
   try {
@@ -167,23 +165,105 @@ void bind_cast(py::module_& module) {
       py::arg("arguments"), py::arg("file"), py::arg("tensor"), py::arg("out"));
 }
 
-void bind_double_rounding(py::module_& module) {
+// What is registered.
+
+/// A value of the package's, checked there.
+Entry entry_of(const py::handle& value) {
+  if (py::isinstance<NamedOrOwnFormat>(value)) {
+    const auto& format = value.cast<const NamedOrOwnFormat&>();
+    return ChosenFormat{format.name, format.format};
+  }
+  if (py::isinstance<NamedOrOwnProfile>(value)) {
+    const auto& profile = value.cast<const NamedOrOwnProfile&>();
+    return ChosenProfile{profile.name, profile.policy};
+  }
+  if (py::isinstance<MmaModel>(value)) return value.cast<MmaModel>();
+  if (py::isinstance<Distribution>(value)) return value.cast<Distribution>();
+  if (py::isinstance<DelayedVersion>(value)) return value.cast<DelayedVersion>();
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
+  if (py::isinstance<py::float_>(value)) return value.cast<double>();
+  if (!py::isinstance<py::int_>(value)) return value.cast<std::string>();  // bytes, too: a path
+  const bool is_large = py::cast<bool>(value.attr("__gt__")(std::numeric_limits<std::int64_t>::max()));
+  return is_large ? Entry(value.cast<std::uint64_t>()) : Entry(value.cast<std::int64_t>());
+}
+
+/// Sets the arguments of a call: a list of entries for each name.
+void set_arguments(ArgumentList& list, const py::dict& arguments) {
+  std::vector<std::string> given;
+  for (const auto& [key, values] : arguments) {
+    given.push_back(key.cast<std::string>());
+    std::vector<Entry> entries;
+    for (const py::handle& value : values) entries.push_back(entry_of(value));
+    try {
+      list.find(given.back()).set(entries);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(given.back() + ": " + error.what());
+    }
+  }
+  list.check_given(given, [](const std::string& name) { return name; });
+}
+
+/// Runs an experiment, writes its files where a directory is given, and gives its document as JSON.
+std::string run_experiment(const std::string& name, const py::dict& arguments, const Out& out) {
+  const std::unique_ptr<Call> call = find_experiment(name).prepare();
+  set_arguments(call->arguments, arguments);
+  if (out) writing([&] { check_writable(*out, {name + ".json"}); });
+  const py::gil_scoped_release release;
+  ProgressBar bar;  // as the command line draws it
+  const Context context{[&](double share) { bar(share); }, [&](const std::string& line) { bar.note(line); }};
+  const Document document = reading([&] { return call->run(context); });
+  bar.clear();
+  if (!out) return json_of(document);
+  Files files = files_of(document);
+  try {
+    write_files(*out, files, [] { checkpoint(); });
+  } catch (const std::runtime_error& error) {
+    const py::gil_scoped_acquire gil;
+    writing([&] { throw std::runtime_error(error.what()); });
+  }
+  return std::move(files.front().second);  // what is returned is what is written
+}
+
+/// What is known of an experiment, for the package to make a function of it.
+py::dict facts_of(const Experiment& experiment) {
+  py::list arguments;
+  const std::unique_ptr<Call> call = experiment.prepare();
+  for (const Argument& argument : call->arguments.all()) {
+    if (!argument.python) continue;
+    using namespace py::literals;
+    arguments.append(py::dict("name"_a = argument.name, "kind"_a = std::string(name_of(argument.kind)),
+                              "is_list"_a = argument.is_list, "is_optional"_a = argument.is_optional,
+                              "help"_a = argument.help, "default"_a = argument.value().text(),
+                              "otherwise"_a = argument.otherwise, "excludes"_a = argument.excludes,
+                              "needs"_a = argument.needs, "least"_a = argument.least, "most"_a = argument.most));
+  }
+  using namespace py::literals;
+  return py::dict("name"_a = experiment.identifier(), "summary"_a = experiment.summary,
+                  "description"_a = experiment.description, "result"_a = experiment.result,
+                  "is_public"_a = experiment.python, "arguments"_a = arguments);
+}
+
+void bind_registered(py::module_& module) {
+  module.def("experiments", [] {
+    py::list all;
+    for (const Experiment& experiment : fp8lab::experiments::experiments()) all.append(facts_of(experiment));
+    return all;
+  });
+  module.def("run_experiment", &run_experiment, py::arg("name"), py::arg("arguments"), py::arg("out"));
   module.def(
-      "double_rounding",
-      [](const std::vector<NamedOrOwnFormat>& formats, const std::vector<NamedOrOwnFormat>& vias,
-         const std::vector<std::string>& via_roundings, double low, double high, bool is_uniform, long long size,
-         std::uint64_t seed, int threads, const Out& out) {
-        DoubleRoundingArguments arguments{{}, chosen(formats), chosen(vias), chosen(via_roundings), threads};
-        if (is_uniform) {
-          arguments.inputs = UniformDraws{low, high, size, seed};
-        } else {
-          arguments.inputs = EveryFloat{static_cast<float>(low), static_cast<float>(high)};
-        }
-        return report(out, double_rounding_files(),
-                      [&](const Progress& progress) { return run_double_rounding(arguments, progress); });
+      "document_text",
+      [](const std::string& json, int width, bool unicode) {
+        return text_of(read_document(json), {.unicode = unicode, .width = width});
       },
-      py::arg("formats"), py::arg("vias"), py::arg("via_roundings"), py::arg("low"), py::arg("high"),
-      py::arg("is_uniform"), py::arg("size"), py::arg("seed"), py::arg("threads"), py::arg("out"));
+      py::arg("json"), py::arg("width"), py::arg("unicode"));
+  module.def(
+      "save_document",
+      [](const std::string& json, const std::string& out) {
+        Files files = files_of(read_document(json));
+        files.front().second = json;
+        writing([&] { write_files(out, files, [] { checkpoint(); }); });
+      },
+      py::arg("json"), py::arg("out"));
 }
 
 template <typename T, typename Choose>
@@ -192,44 +272,6 @@ std::vector<T> chosen(const std::vector<std::string>& names, const Choose& choos
   for (const std::string& name : names) list.push_back(choose(name));
   return list;
 }
-std::optional<ChosenFormat> chosen(const std::optional<NamedOrOwnFormat>& format) {
-  if (!format) return std::nullopt;
-  return ChosenFormat{format->name, format->format};
-}
-
-void bind_accumulate(py::module_& module) {
-  module.def(
-      "accumulate",
-      [](const std::vector<std::string>& models, const std::vector<std::string>& distributions,
-         const std::vector<long long>& ks, const std::vector<long long>& promote_ks,
-         const std::optional<NamedOrOwnFormat>& format_a, const std::optional<NamedOrOwnFormat>& format_b,
-         long long rows, long long columns, std::uint64_t seed, int threads, const Out& out) {
-        const AccumulateArguments arguments{chosen<MmaModel>(models, find_model),
-                                            chosen<FactorDraws>(distributions, choose_factor_draws),
-                                            ks,
-                                            promote_ks,
-                                            chosen(format_a),
-                                            chosen(format_b),
-                                            rows,
-                                            columns,
-                                            seed,
-                                            threads};
-        std::vector<std::string> names;
-        if (out) names = file_names_of(curves_of(arguments), ks);
-        return report(out, names, [&](const Progress& progress) { return run_accumulate(arguments, progress); });
-      },
-      py::arg("models"), py::arg("distributions"), py::arg("k"), py::arg("promote_k"), py::arg("format_a"),
-      py::arg("format_b"), py::arg("rows"), py::arg("columns"), py::arg("seed"), py::arg("threads"), py::arg("out"));
-  module.def(
-      "harmonic",
-      [](const std::vector<NamedOrOwnFormat>& formats, const Out& out) {
-        const HarmonicArguments arguments{chosen(formats)};
-        return report(out, harmonic_files(),
-                      [&](const Progress& progress) { return run_harmonic(arguments, progress); });
-      },
-      py::arg("formats"), py::arg("out"));
-}
-
 DotOperand dot_operand(const Operand& operand) {
   DotOperand result{.format = operand.format};
   std::visit(
@@ -426,46 +468,12 @@ void bind_transpose(py::module_& module) {
 }  // namespace
 
 void bind_experiments(py::module_& module) {
-  module.def(
-      "primer",
-      [](std::uint64_t seed, int sms, const std::string& mma, long long in_features, long long out_features,
-         long long rows, float scale_x, float scale_w, int threads, const Out& out) {
-        const PrimerArguments arguments{seed,        sms,          choose_for("mma", mma, find_primer_model),
-                                        in_features, out_features, rows,
-                                        scale_x,     scale_w,      threads};
-        return report(out, primer_files(), [&](const Progress& progress) { return run_primer(arguments, progress); });
-      },
-      py::arg("seed"), py::arg("sms"), py::arg("mma"), py::arg("in_features"), py::arg("out_features"), py::arg("rows"),
-      py::arg("scale_x"), py::arg("scale_w"), py::arg("threads"), py::arg("out"));
   bind_cast(module);
-  bind_double_rounding(module);
-  bind_accumulate(module);
+  bind_registered(module);
   bind_trace_dot(module);
   bind_delayed_experiment(module);
   bind_scaling_experiment(module);
   bind_transpose(module);
-  module.def(
-      "verify_casts",
-      [](const std::vector<std::string>& formats, const std::vector<std::string>& profiles,
-         const std::vector<std::string>& roundings, bool all, int chunks, std::uint64_t seed, int threads,
-         const Out& out) {
-        const VerifyCastsArguments arguments{formats, profiles, roundings, all, chunks, seed, threads};
-        return report(out, {"verify_casts.json"},
-                      [&](const Progress& progress) { return verify_casts(arguments, progress); });
-      },
-      py::arg("formats"), py::arg("profiles"), py::arg("roundings"), py::arg("all"), py::arg("chunks"), py::arg("seed"),
-      py::arg("threads"), py::arg("out"));
-  module.def(
-      "verify_tensor_cores",
-      [](const std::vector<std::string>& models, long long dots, std::uint64_t seed, const Out& vectors,
-         const Out& rows, int threads, const Out& out) {
-        const VerifyTensorCoresArguments arguments{models, dots, seed, vectors, rows, threads};
-        return report(out, {"verify_tensor_cores.json"}, [&](const Progress& progress) {
-          return reading([&] { return verify_tensor_cores(arguments, progress); });
-        });
-      },
-      py::arg("models"), py::arg("dots"), py::arg("seed"), py::arg("vectors"), py::arg("rows"), py::arg("threads"),
-      py::arg("out"));
 }
 
 }  // namespace fp8lab::bindings

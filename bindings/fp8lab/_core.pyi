@@ -413,19 +413,6 @@ def force_target(name: str) -> None: ...
 def absolute_error(actual: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]: ...
 def relative_error(actual: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]: ...
 def ulp_error(actual: NDArray[np.float64], reference: NDArray[np.float64], format: Format | None) -> NDArray[np.float64]: ...
-def primer(
-    seed: int,
-    sms: int,
-    mma: str,
-    in_features: int,
-    out_features: int,
-    rows: int,
-    scale_x: float,
-    scale_w: float,
-    threads: int,
-    out: bytes | None,
-) -> tuple[str, str]: ...
-
 class CastArguments:
     def __init__(
         self,
@@ -445,32 +432,10 @@ def cast_draws(
 ) -> tuple[str, str]: ...
 def cast_grid(arguments: CastArguments, size: int, out: bytes | None) -> tuple[str, str]: ...
 def cast_file(arguments: CastArguments, file: bytes | None, tensor: str, out: bytes | None) -> tuple[str, str]: ...
-def double_rounding(
-    formats: list[Format],
-    vias: list[Format],
-    via_roundings: list[str],
-    low: float,
-    high: float,
-    is_uniform: bool,
-    size: int,
-    seed: int,
-    threads: int,
-    out: bytes | None,
-) -> tuple[str, str]: ...
-def accumulate(
-    models: list[str],
-    distributions: list[str],
-    k: list[int],
-    promote_k: list[int],
-    format_a: Format | None,
-    format_b: Format | None,
-    rows: int,
-    columns: int,
-    seed: int,
-    threads: int,
-    out: bytes | None,
-) -> tuple[str, str]: ...
-def harmonic(formats: list[Format], out: bytes | None) -> tuple[str, str]: ...
+def experiments() -> list[dict[str, Any]]: ...
+def run_experiment(name: str, arguments: dict[str, list[Any]], out: bytes | None) -> str: ...
+def document_text(json: str, width: int, unicode: bool) -> str: ...
+def save_document(json: str, out: bytes) -> None: ...
 def delayed(
     file: bytes | None,
     names: list[str],
@@ -542,23 +507,4 @@ def trace_dot(
     promote_k: int,
     got: int | None,
     at: int | None,
-) -> tuple[str, str]: ...
-def verify_tensor_cores(
-    models: list[str],
-    dots: int,
-    seed: int,
-    vectors: bytes | None,
-    rows: bytes | None,
-    threads: int,
-    out: bytes | None,
-) -> tuple[str, str]: ...
-def verify_casts(
-    formats: list[str],
-    profiles: list[str],
-    roundings: list[str],
-    all: bool,
-    chunks: int,
-    seed: int,
-    threads: int,
-    out: bytes | None,
 ) -> tuple[str, str]: ...

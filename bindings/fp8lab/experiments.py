@@ -37,10 +37,20 @@ from fp8lab._arrays import (
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
+from fp8lab._document import Document
+from fp8lab._registered import (
+    accumulate,
+    double_rounding,
+    harmonic,
+    primer,
+    verify_casts,
+    verify_tensor_cores,
+)
 from fp8lab._scaling import NamedRecipe, Recipe, as_named_recipe, as_recipe
 from fp8lab._values import equal
 
 __all__ = [
+    "Document",
     "Result",
     "accumulate",
     "cast",
@@ -103,84 +113,9 @@ def _rounding(value: Any, argument: str) -> str:
     return check_choice(value, argument, [name for name in _core.roundings() if name != "stochastic"])
 
 
-def _format_name(value: Any, argument: str) -> str:
-    return named(argument, _core.find_format, check_name(value, argument)).name
-
-
-def _profile_name(value: Any, argument: str) -> str:
-    return named(argument, _core.find_profile, check_name(value, argument)).name
-
-
 def _model(value: Any, argument: str) -> str:
     """The name of a model."""
     return named(argument, _core.find_model, check_name(value, argument)).name
-
-
-def _factors(value: Any, argument: str) -> str:
-    """The name of a distribution, or of the magnitudes of one."""
-    names = [one.name for one in _core.distributions()]
-    return check_choice(value, argument, [*names, *(f"abs_{name}" for name in names)])
-
-
-def primer(
-    *,
-    seed: int = 12345,
-    sms: int = 114,
-    mma: str | MmaModel = "hopper_wgmma_fp8",
-    in_features: int = 768,
-    out_features: int = 768,
-    rows: int = 1024,
-    scale_x: float = 1.0,
-    scale_w: float = 1.0,
-    threads: int = 1,
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Reproduce the tables of Transformer Engine's FP8 primer and explain FP8's difference from FP32; Ctrl-C stops it.
-
-    Parameters
-    ----------
-    seed : int
-        ``torch.manual_seed``.
-    sms : int
-        Streaming multiprocessors of the device that draws the weight.
-    mma : str
-        One of ``models()`` that takes E4M3 without block scales and accumulates in float32: the tensor core of the FP8
-        product.
-    in_features, out_features, rows : int
-        Multiples of 16 from 16 to 65536.
-    scale_x, scale_w : float
-        Factors before the cast, divided out afterwards.
-    threads : int
-        Changes nothing but the time.
-    out : path, optional
-        Directory for ``primer.json`` and one CSV a histogram.
-
-    Returns
-    -------
-    Result
-        ``experiment``, ``provenance``, ``tables``, ``published``, ``matches``, ``causes``, ``histograms``; ``judged`` tells
-        whether the arguments are the published ones, ``passed`` whether every table has its required matches.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments; the message says the rule.
-    OSError
-        Where ``out`` cannot be written; nothing is left half-written.
-    """
-    content, report = _core.primer(
-        check_int(seed, "seed", 0, _LONG),
-        check_int(sms, "sms", -_MOST, _MOST),
-        check_name(mma, "mma"),
-        check_int(in_features, "in_features", -_MOST, _MOST),
-        check_int(out_features, "out_features", -_MOST, _MOST),
-        check_int(rows, "rows", -_MOST, _MOST),
-        check_real(scale_x, "scale_x"),
-        check_real(scale_w, "scale_w"),
-        check_threads(threads),
-        _path(out, "out"),
-    )
-    return Result(json.loads(content), report)
 
 
 def cast(
@@ -290,195 +225,6 @@ def cast(
         values = as_distribution("normal" if distribution is None else distribution, "distribution")
         key = check_int(1 if seed is None else seed, "seed", 0, _LONG)
         content, report = _core.cast_draws(arguments, values, key, number, where)
-    return Result(json.loads(content), report)
-
-
-def double_rounding(
-    *,
-    formats: Sequence[str | Format] = ("e4m3",),
-    via: Sequence[str | Format] = ("float16", "bfloat16"),
-    via_roundings: Sequence[str] = ("nearest_even", "toward_zero"),
-    low: float | None = None,
-    high: float | None = None,
-    uniform: tuple[float, float] | None = None,
-    size: int | None = None,
-    seed: int | None = None,
-    threads: int = 1,
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Count the codes that change where a cast of float32 goes by way of a wider format first; Ctrl-C stops it.
-
-    The first cast is that of IEEE 754 with one of ``via_roundings``, the second ``cuda_satfinite``'s to nearest even.
-
-    Parameters
-    ----------
-    formats : sequence of str or Format
-        Where casts end, of at most 8 bits.
-    via : sequence of str or Format
-        The formats in between.
-    via_roundings : sequence of str
-        The roundings to them; all but ``stochastic``.
-    low, high : float, optional
-        Every float32 from low up to high, which is not one of them; 1 and 2 if left out.
-    uniform : (float, float), optional
-        Draw the inputs from U(low, high) instead.
-    size : int, optional
-        How many draws; 2^24 if left out.
-    seed : int, optional
-        Of the draws; 1 if left out.
-    threads : int
-        Changes nothing but the time.
-    out : path, optional
-        Directory for ``double_rounding.json``, ``double_rounding.csv`` with a row a chain, and ``examples.csv``.
-
-    Returns
-    -------
-    Result
-        ``experiment``, ``provenance``, ``inputs``, ``size`` and ``chains``: a list with ``format``, ``via``, ``via_rounding``,
-        ``count``, ``share``, ``toward_zero`` and ``away`` (of the results that differ, in magnitude) and ``first``, up to 8
-        inputs with both codes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments; the message says the rule.
-    OSError
-        Where ``out`` cannot be written; nothing is left half-written.
-    """
-    if uniform is None:
-        if size is not None or seed is not None:
-            raise ValueError("size and seed belong to uniform")
-        ends = (1.0 if low is None else low, 2.0 if high is None else high)
-    else:
-        if low is not None or high is not None:
-            raise ValueError("inputs come from low to high or from uniform, not from both")
-        numbers = check_list(uniform, "uniform", check_real)
-        if len(numbers) != 2:
-            raise ValueError(f"uniform must be two numbers, (low, high), not {len(numbers)}")
-        ends = (numbers[0], numbers[1])
-    content, report = _core.double_rounding(
-        _list(formats, "formats", as_format),
-        _list(via, "via", as_format),
-        _list(via_roundings, "via_roundings", _rounding),
-        check_real(ends[0], "low"),
-        check_real(ends[1], "high"),
-        uniform is not None,
-        2**24 if size is None else check_int(size, "size", 1, 2**40),
-        check_int(1 if seed is None else seed, "seed", 0, _LONG),
-        check_threads(threads),
-        _path(out, "out"),
-    )
-    return Result(json.loads(content), report)
-
-
-def accumulate(
-    *,
-    models: Sequence[str | MmaModel] = ("hopper_wgmma_fp8", "blackwell_tcgen05_fp8"),
-    distributions: Sequence[str] = ("abs_uniform", "normal"),
-    k: Sequence[int] = (32, 128, 512, 1024, 4096, 16384),
-    promote_k: Sequence[int] = (0, 128),
-    format_a: str | Format | None = None,
-    format_b: str | Format | None = None,
-    rows: int = 32,
-    columns: int = 32,
-    seed: int = 1,
-    threads: int = 1,
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Measure how the error of a tensor core's dot products grows with K; Ctrl-C stops it.
-
-    Every combination of distribution, model and promotion is a curve: the errors of ``rows * columns`` dot products, those
-    of ``gemm``, against the exact dot products of the cast factors, at every K. Block scales are 1.
-
-    Parameters
-    ----------
-    models : sequence of str
-        Of ``models()``; any whose factors have at most 16 bits.
-    distributions : sequence of str
-        What factors are drawn from: names of ``distributions()``, with ``abs_`` before them for magnitudes, so that
-        ``abs_uniform`` is U(0, 1).
-    k : sequence of int
-        Lengths of the dot products, 1 to 2^20. A longer one goes on where a shorter one ends.
-    promote_k : sequence of int
-        Elements of K after which the sum is added to a float32 one; 0: never. ``exact`` is measured once, without.
-    format_a, format_b : str or Format, optional
-        What factors are cast to, with ``cuda_satfinite``; E4M3 if left out, or what the model takes.
-    rows, columns : int
-        Rows of A and of B, 1 to 4096: every pair makes a dot product.
-    seed : int
-        Of the draws.
-    threads : int
-        Changes nothing but the time.
-    out : path, optional
-        Directory for ``accumulate.json``, ``summary.csv`` with a row a point, and one CSV a histogram.
-
-    Returns
-    -------
-    Result
-        ``experiment``, ``provenance``, ``dots`` (how many a point) and ``curves``: a list with ``distribution``, ``model``,
-        ``format_a``, ``format_b``, ``promote_k``, the array ``k``, and ``relative_error`` and ``backward_error`` (error over
-        the sum of the products' magnitudes), each with an array for ``count`` (finite ones; the others are left out),
-        ``mean`` (the bias), ``rms``, ``median`` and ``largest`` (of magnitudes; NaN where none is finite), an entry a K;
-        and ``histograms`` of the relative error's magnitude, one a K.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments; the message says the rule.
-    OSError
-        Where ``out`` cannot be written; nothing is left half-written.
-    """
-    content, report = _core.accumulate(
-        _list(models, "models", _model),
-        _list(distributions, "distributions", _factors),
-        _list(k, "k", lambda value, argument: check_int(value, argument, 1, 2**20)),
-        _list(promote_k, "promote_k", lambda value, argument: check_int(value, argument, 0, 2**20)),
-        None if format_a is None else as_format(format_a, "format_a"),
-        None if format_b is None else as_format(format_b, "format_b"),
-        check_int(rows, "rows", 1, 4096),
-        check_int(columns, "columns", 1, 4096),
-        check_int(seed, "seed", 0, _LONG),
-        check_threads(threads),
-        _path(out, "out"),
-    )
-    result = Result(json.loads(content), report)
-    for curve in result["curves"]:
-        curve["k"] = np.array(curve["k"])
-        for measure in ("relative_error", "backward_error"):
-            curve[measure] = {
-                name: np.array(values, np.int64 if name == "count" else np.float64) for name, values in curve[measure].items()
-            }
-    return result
-
-
-def harmonic(
-    *,
-    formats: Sequence[str | Format] = ("float16", "bfloat16", "e4m3", "e5m2"),
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Where 1 + 1/2 + 1/3 + ... stops growing if every quotient and every sum is rounded to a small format.
-
-    Parameters
-    ----------
-    formats : sequence of str or Format
-        With a sign, at most 16 bits and a largest value of at least 2.
-    out : path, optional
-        Directory for ``harmonic.json`` and ``harmonic.csv``.
-
-    Returns
-    -------
-    Result
-        ``experiment``, ``provenance`` and ``sums``: a list with ``format``, ``sum`` and ``terms``, the first term that the
-        sum does not grow by, counted from 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments; the message says the rule.
-    OSError
-        Where ``out`` cannot be written; nothing is left half-written.
-    """
-    content, report = _core.harmonic(_list(formats, "formats", as_format), _path(out, "out"))
     return Result(json.loads(content), report)
 
 
@@ -832,112 +578,4 @@ def transpose(
             workers,
             where,
         )
-    return Result(json.loads(content), report)
-
-
-def verify_casts(
-    *,
-    formats: Sequence[str] | None = None,
-    profiles: Sequence[str] | None = None,
-    roundings: Sequence[str] | None = None,
-    all: bool = False,
-    chunks: int | None = None,
-    seed: int | None = None,
-    threads: int = 1,
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Hold every cast from float32 against the exact values of its format, on every instruction set; Ctrl-C stops it.
-
-    Parameters
-    ----------
-    formats, profiles, roundings : sequences of str, optional
-        Names. All formats and profiles if left out; every profile with its own rounding, and every other rounding with
-        ``cuda_satfinite``, if neither profiles nor roundings are given.
-    all : bool
-        All 2^32 floats, and the CRC-32 of their codes: about half a minute a combination on two cores.
-    chunks, seed : int, optional
-        Otherwise: so many seeded chunks of 2^20 consecutive floats, a combination; 1 to 4096. 4 and 1 if left out.
-    threads : int
-        Changes nothing but the time.
-    out : path, optional
-        Directory for ``verify_casts.json``.
-
-    Returns
-    -------
-    Result
-        ``rows`` (format, profile, rounding, mismatches by target, digest), ``mismatches`` in all, ``passed``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments; the message says the rule.
-    OSError
-        Where ``out`` cannot be written; nothing is left half-written.
-    """
-    if check_bool(all, "all"):
-        check_unread("a sample; all floats are asked for", chunks=chunks, seed=seed)
-    content, report = _core.verify_casts(
-        [] if formats is None else _list(formats, "formats", _format_name),
-        [] if profiles is None else _list(profiles, "profiles", _profile_name),
-        [] if roundings is None else _list(roundings, "roundings", _rounding),
-        all,
-        check_int(4 if chunks is None else chunks, "chunks", 1, 4096),
-        check_int(1 if seed is None else seed, "seed", 0, _LONG),
-        check_threads(threads),
-        _path(out, "out"),
-    )
-    return Result(json.loads(content), report)
-
-
-def verify_tensor_cores(
-    *,
-    models: Sequence[str | MmaModel] | None = None,
-    dots: int = 100_000,
-    seed: int = 1,
-    vectors: str | os.PathLike[str] | None = None,
-    rows: str | os.PathLike[str] | None = None,
-    threads: int = 1,
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Hold every tensor core's vector code against its scalar code, and that against recorded words; Ctrl-C stops it.
-
-    Parameters
-    ----------
-    models : sequence of str, optional
-        Names; all models if left out.
-    dots, seed : int
-        So many seeded dot products a model, or a few more, on every instruction set: of all formats, with carries,
-        cancellation, subnormals, zeros and NaN, of one instruction and of several, with promotion and without.
-    vectors : path, optional
-        Vectors and chains as ``tests/vectors/mma_sim.json`` has them, plain or gzipped; under MMA-Sim's zero rule.
-    rows : path, optional
-        Rows measured on GPUs: JSON with ``source`` and ``groups``, each with ``gpu``, ``model``, ``fmt``, ``cd`` and
-        ``cases``, plain or gzipped.
-    threads : int
-        Changes nothing but the time.
-    out : path, optional
-        Directory for ``verify_tensor_cores.json``.
-
-    Returns
-    -------
-    Result
-        ``rows`` (model, kind, compared, mismatches, and the same for each of its ``checks``), ``compared`` and
-        ``mismatches`` in all, ``sources`` of what is recorded, ``passed``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments; the message says the rule.
-    OSError
-        Where a file cannot be read or is not of its form, or ``out`` cannot be written; nothing is left half-written.
-    """
-    content, report = _core.verify_tensor_cores(
-        [] if models is None else _list(models, "models", _model),
-        check_int(dots, "dots", 1, 2**40),
-        check_int(seed, "seed", 0, _LONG),
-        _path(vectors, "vectors"),
-        _path(rows, "rows"),
-        check_threads(threads),
-        _path(out, "out"),
-    )
     return Result(json.loads(content), report)

@@ -5,14 +5,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/chosen.hpp"
-#include "kit/picture.hpp"
+#include "kit/document.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
@@ -92,17 +91,8 @@ struct AccumulateResult {
 /// memory for the codes and at most two thirds of a gigabyte besides. Throws as curves_of() does.
 [[nodiscard]] AccumulateResult run_accumulate(const AccumulateArguments& arguments, const Progress& progress = {});
 
-/// The names of the files that files_of() will give: accumulate.json, summary.csv with a row a point, a CSV a
-/// histogram.
-[[nodiscard]] std::vector<std::string> file_names_of(const std::vector<AccumulateCurve>& curves,
-                                                     const std::vector<long long>& ks);
-/// (file name, content)
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const AccumulateResult& result);
-
-/// The result as JSON: experiment, schema, provenance, dots, curves.
-[[nodiscard]] std::string to_json(const AccumulateResult& result);
-
-/// Tables with a row a curve and a column a K, a picture of error against K, and how to read them, for a terminal.
-[[nodiscard]] std::string report_of(const AccumulateResult& result, const TextStyle& style);
+/// Table `points` with a row for each curve and K, tables and curves of the errors of each distribution against K, and a
+/// histogram for each point.
+[[nodiscard]] Document document_of(const AccumulateResult& result);
 
 }  // namespace fp8lab::experiments

@@ -3,11 +3,10 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kit/chosen.hpp"
-#include "kit/picture.hpp"
+#include "kit/document.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
@@ -36,15 +35,7 @@ struct HarmonicResult {
 /// without a sign, or whose largest value is below 2.
 [[nodiscard]] HarmonicResult run_harmonic(const HarmonicArguments& arguments, const Progress& progress = {});
 
-/// The names of the files that files_of() gives: harmonic.json and harmonic.csv with a row a format.
-[[nodiscard]] std::vector<std::string> harmonic_files();
-/// (file name, content)
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const HarmonicResult& result);
-
-/// The result as JSON: experiment, schema, provenance, sums.
-[[nodiscard]] std::string to_json(const HarmonicResult& result);
-
-/// A table with a row a format, for a terminal.
-[[nodiscard]] std::string report_of(const HarmonicResult& result, const TextStyle& style);
+/// Table `sums` with a row for each format.
+[[nodiscard]] Document document_of(const HarmonicResult& result);
 
 }  // namespace fp8lab::experiments

@@ -41,8 +41,7 @@ struct Inputs {
   std::function<void(std::uint64_t first, std::span<float> out)> fill;
 };
 
-Inputs inputs_of(const EveryFloat& every) {
-  const auto [low, high] = every;
+Inputs every_float(float low, float high) {
   if (!std::isfinite(low) || !std::isfinite(high) || !(low < high)) {
     refuse("low and high must be finite, and low less than high, not ", low, " and ", high);
   }
@@ -55,14 +54,20 @@ Inputs inputs_of(const EveryFloat& every) {
           }};
 }
 
-Inputs inputs_of(const UniformDraws& draws) {
-  if (draws.size < 1 || draws.size > 1LL << 40) refuse("size must be from 1 to 2^40, not ", draws.size);
-  sample_uniform(draws.low, draws.high, draws.seed, 0, {});  // throws where there is no such distribution
+Inputs uniform_draws(double low, double high, long long size, std::uint64_t seed) {
+  if (size < 1 || size > 1LL << 40) refuse("size must be from 1 to 2^40, not ", size);
+  sample_uniform(low, high, seed, 0, {});  // throws where there is no such distribution
   TextStream text;
-  text << "float32 values drawn with seed " << draws.seed << " from U(" << draws.low << ", " << draws.high << ')';
-  return {static_cast<std::uint64_t>(draws.size), text.str(), [draws](std::uint64_t first, std::span<float> out) {
-            sample_uniform(draws.low, draws.high, draws.seed, first, out);
-          }};
+  text << "float32 values drawn with seed " << seed << " from U(" << low << ", " << high << ')';
+  return {static_cast<std::uint64_t>(size), text.str(),
+          [=](std::uint64_t first, std::span<float> out) { sample_uniform(low, high, seed, first, out); }};
+}
+
+Inputs inputs_of(const DoubleRoundingArguments& arguments) {
+  const std::vector<double>& ends = arguments.uniform;
+  if (ends.empty()) return every_float(arguments.low, arguments.high);
+  if (ends.size() != 2) refuse("uniform must be two numbers, the ends of an interval, not ", ends.size());
+  return uniform_draws(ends[0], ends[1], arguments.size, arguments.seed);
 }
 
 void check_bits(std::string_view what, const std::vector<ChosenFormat>& formats, int most) {
@@ -112,7 +117,7 @@ void compare(std::span<const float> inputs, int threads, Chain& chain) {
 DoubleRoundingResult run_double_rounding(const DoubleRoundingArguments& arguments, const Progress& progress) {
   const DefaultEnvironment environment;
   std::vector<Chain> chains = chains_of(arguments);
-  const Inputs inputs = std::visit([](const auto& kind) { return inputs_of(kind); }, arguments.inputs);
+  const Inputs inputs = inputs_of(arguments);
   std::vector<float> room;
   for (std::uint64_t first = 0; first < inputs.size; first += room.size()) {
     room.resize(std::min(most_inputs, inputs.size - first));

@@ -3,32 +3,23 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "kit/chosen.hpp"
-#include "kit/picture.hpp"
+#include "kit/document.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
 
-/// Every float32 x with low <= x < high, each once; -0 counts as 0, and is not a value of its own.
-struct EveryFloat {
+/// The inputs are every float32 x with low <= x < high, each once (-0 counts as 0 and is not a value of its own), or,
+/// where `uniform` has the two ends of an interval, draws from U(low, high): element i is float(low + (high - low) * (u
+/// + 1/2) / 2^53), where u is the one of sample().
+struct DoubleRoundingArguments {
   float low = 1;
   float high = 2;
-};
-
-/// Draws from U(low, high): element i is float(low + (high - low) * (u + 1/2) / 2^53), where u is the one of sample().
-struct UniformDraws {
-  double low;
-  double high;
-  long long size = 1 << 24;  ///< 1 to 2^40
+  std::vector<double> uniform = {};  ///< no or two numbers
+  long long size = 1 << 24;          ///< draws, 1 to 2^40
   std::uint64_t seed = 1;
-};
-
-struct DoubleRoundingArguments {
-  std::variant<EveryFloat, UniformDraws> inputs;
   std::vector<ChosenFormat> formats{{"e4m3", e4m3}};  ///< where casts end: at most 8 bits
   std::vector<ChosenFormat> vias{{"float16", binary16}, {"bfloat16", bfloat16}};
   std::vector<Rounding> via_roundings{Rounding::nearest_even, Rounding::toward_zero};
@@ -66,16 +57,7 @@ struct DoubleRoundingResult {
 [[nodiscard]] DoubleRoundingResult run_double_rounding(const DoubleRoundingArguments& arguments,
                                                        const Progress& progress = {});
 
-/// The names of the files that files_of() gives: double_rounding.json, double_rounding.csv with a row a chain, and
-/// examples.csv with a row an input whose code differs.
-[[nodiscard]] std::vector<std::string> double_rounding_files();
-/// (file name, content)
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const DoubleRoundingResult& result);
-
-/// The result as JSON: experiment, schema, provenance, inputs, size, chains.
-[[nodiscard]] std::string to_json(const DoubleRoundingResult& result);
-
-/// A table with a row a chain, and the first inputs that differ, for a terminal.
-[[nodiscard]] std::string report_of(const DoubleRoundingResult& result, const TextStyle& style);
+/// Tables `chains` with a row for each chain and `examples` with a row for each input whose code differs.
+[[nodiscard]] Document document_of(const DoubleRoundingResult& result);
 
 }  // namespace fp8lab::experiments

@@ -2,7 +2,9 @@
 #include "kit/command_line.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -11,23 +13,42 @@
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "kit/commands.hpp"
+#include "kit/experiment.hpp"
 #include "kit/provenance.hpp"
+#include "kit/render.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
-/// CLI11 would only say that a subcommand is missing.
-void check_command(const CLI::App& app, const std::string& command) {
-  if (command.empty() || command == "-h" || command == "--help" || command == "--version") return;
-  if (command.front() == '-') {
-    throw std::invalid_argument("unknown option " + in_quotes(command) + " (see fp8lab --help)");
-  }
-  std::vector<std::string> names;
+using Apps = std::vector<CLI::App*>;
+
+Apps subcommands_of(const CLI::App& app) {
+  Apps all;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App* /*any*/) { return true; })) {
-    if (sub->get_name() == command) return;
+    all.push_back(const_cast<CLI::App*>(sub));  // NOLINT(cppcoreguidelines-pro-type-const-cast): CLI11 gives no other
+  }
+  return all;
+}
+
+/// Throws where `command` is none of the app's: CLI11 would only say that a subcommand is missing.
+CLI::App& check_command(const CLI::App& app, const std::string& command) {
+  std::vector<std::string> names;
+  for (CLI::App* sub : subcommands_of(app)) {
+    if (sub->get_name() == command) return *sub;
     names.push_back(sub->get_name());
   }
   refuse_name("command", command, std::vector<std::string_view>(names.begin(), names.end()));
+}
+
+/// Throws where an option is none of the app's: CLI11 would say only that it did not expect it.
+void check_options(const CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) names.push_back("--" + option->get_lnames().front());
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") || std::ranges::find(names, name) != names.end()) continue;
+    refuse_name("option", name, std::vector<std::string_view>(names.begin(), names.end()));
+  }
 }
 
 /// Without this, CLI11 takes what follows an option for its value, also where that is another option.
@@ -40,9 +61,174 @@ void refuse_options_as_values(CLI::App& app) {
        app.get_options([](const CLI::Option* one) { return one->get_items_expected_max() > 0; })) {
     option->check(CLI::Validator(check, {}, {}));
   }
-  for (CLI::App* sub : app.get_subcommands([](const CLI::App* /*any*/) { return true; })) {
-    refuse_options_as_values(*sub);
+  for (CLI::App* sub : subcommands_of(app)) refuse_options_as_values(*sub);
+}
+
+// The options of an experiment.
+
+std::string metavar_of(const Argument& argument) {
+  if (!argument.metavar.empty()) return argument.metavar;
+  if (argument.is_list) return argument.kind == Kind::path ? "FILE ..." : "LIST";
+  switch (argument.kind) {
+    case Kind::flag: return "";
+    case Kind::integer: return "INT";
+    case Kind::number: return "FLOAT";
+    case Kind::path: return "PATH";
+    case Kind::name:
+    case Kind::format:
+    case Kind::profile:
+    case Kind::model:
+    case Kind::distribution:
+    case Kind::version: break;
   }
+  return "NAME";
+}
+
+/// A default for --help: "a,b,c" for a list, nothing for null.
+std::string default_of(const Argument& argument) {
+  if (!argument.otherwise.empty()) return argument.otherwise;
+  std::string text;
+  bool in_text = false;
+  for (const char c : argument.value().text()) {  // JSON without its brackets, blanks and quotation marks
+    if (c == '"') in_text = !in_text;
+    if (in_text ? c != '"' : c != '"' && c != '[' && c != ']' && c != '\n' && c != ' ') text += c;
+  }
+  return text == "null" ? "" : text;
+}
+
+/// What an experiment's options were, and what is done with its document.
+struct Options {
+  std::unique_ptr<Call> call;
+  OutputOptions output;
+  bool json = false;
+  std::vector<std::pair<const Argument*, CLI::Option*>> options = {};
+};
+
+void add_option(CLI::App& app, Argument& argument, Options& options) {
+  const std::string name = argument.option();
+  CLI::Option* option = nullptr;
+  if (argument.kind == Kind::flag) {
+    option = app.add_flag_callback(name, [&argument] { argument.set({Entry(true)}); }, argument.help);
+  } else {
+    const bool takes_many = argument.is_list && argument.kind == Kind::path;
+    CLI::callback_t take = [&argument, name, takes_many](const CLI::results_t& given) {
+      std::vector<std::string> texts = given;
+      if (argument.is_list && !takes_many) texts = split_list(name, given.front(), argument.repeats);
+      try {
+        argument.set({texts.begin(), texts.end()});
+      } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(name + ": " + error.what());
+      }
+      return true;
+    };
+    option = app.add_option(name, std::move(take), argument.help)->type_name(metavar_of(argument));
+    if (takes_many) option->expected(1, 1 << 16);
+    const std::string shown = default_of(argument);
+    if (!shown.empty()) option->default_str(shown);
+  }
+  options.options.emplace_back(&argument, option);
+}
+
+/// Wrapped to lines that any terminal has.
+std::string footer_of(const Experiment& experiment) {
+  constexpr std::size_t width = 100;
+  std::string text = wrapped(experiment.description, width) + "\n\nExit status: 0 done; 2 bad input or unwritable DIR";
+  text += experiment.not_passed.empty() ? "." : "; 3 " + experiment.not_passed + ".";
+  if (experiment.examples.empty()) return text;
+  std::size_t longest = 0;
+  for (const Example& example : experiment.examples) {
+    if (example.command.size() < 60) longest = std::max(longest, example.command.size());
+  }
+  text += "\n\nExamples:";
+  for (const Example& example : experiment.examples) {
+    std::string command = example.command;
+    if (!example.meaning.empty()) command.resize(std::max(longest, command.size()) + 3, ' ');
+    text += "\n  fp8lab " + command + example.meaning;
+  }
+  return text;
+}
+
+int run(const Experiment& experiment, Options& options) {
+  std::vector<std::string> given;
+  for (const auto& [argument, option] : options.options) {
+    if (option->count() > 0) given.push_back(argument->name);
+  }
+  ArgumentList& arguments = options.call->arguments;
+  arguments.check_given(given, [&](const std::string& name) { return arguments.find(name).option(); });
+  for (const Argument& argument : arguments.all()) {
+    if (argument.name == "threads") argument.set({Entry(std::int64_t{threads_of_machine()})});
+  }
+  check_output(options.output, {experiment.identifier() + ".json"});
+  const bool quiet = options.output.quiet;
+  ProgressBar bar;
+  Context context;
+  if (!quiet) {
+    context.progress = [&](double share) { bar(share); };
+    context.note = [&](const std::string& line) { bar.note(line); };
+  }
+  const Document document = options.call->run(context);
+  bar.clear();
+  if (options.output.out) write_files(*options.output.out, files_of(document));
+  if (!quiet && options.json) {
+    print(json_of(document));
+  } else if (!quiet) {
+    print(text_of(document, style_of_terminal()));
+    if (options.output.out) print("Results: " + *options.output.out + "/" + json_file(document) + " and CSV\n");
+  }
+  return document.passed.value_or(true) ? 0 : not_reproduced;
+}
+
+/// The app that a command of one or two words goes below.
+CLI::App& parent_of(CLI::App& app, const std::string& name) {
+  const std::size_t blank = name.find(' ');
+  if (blank == std::string::npos) return app;
+  const std::string group = name.substr(0, blank);
+  for (CLI::App* sub : subcommands_of(app)) {
+    if (sub->get_name() == group) return *sub;
+  }
+  CLI::App* added = app.add_subcommand(group, "Prove on this machine that what fp8lab computes is exact");
+  added->require_subcommand(1);
+  return *added;
+}
+
+void add_experiment(CLI::App& app, const Experiment& experiment, Command& chosen) {
+  const auto options = std::make_shared<Options>(Options{.call = experiment.prepare(), .output = {}});
+  const std::string word = experiment.name.substr(experiment.name.find(' ') + 1);
+  CLI::App* command = parent_of(app, experiment.name).add_subcommand(word, experiment.summary);
+  command->footer(footer_of(experiment));
+  for (Argument& argument : options->call->arguments.all()) {
+    if (argument.command_line) add_option(*command, argument, *options);
+  }
+  add_output(*command, options->output, experiment.identifier() + ".json and a CSV for each table and histogram");
+  command->add_flag("--json", options->json, "print JSON instead of text");
+  command->callback(
+      [&experiment, options, &chosen] { chosen = [&experiment, options] { return run(experiment, *options); }; });
+}
+
+/// The words of a command line; "help X" becomes "X --help".
+std::vector<std::string> words_of(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  return words;
+}
+
+/// Throws where a command or an option is unknown.
+void check_words(const CLI::App& top, const std::vector<std::string>& words) {
+  const CLI::App* app = &top;
+  std::size_t next = 0;
+  for (; next < words.size() && !words[next].starts_with('-') && !subcommands_of(*app).empty(); ++next) {
+    if (words[next].empty()) return;
+    app = &check_command(*app, words[next]);
+  }
+  if (next < words.size() && app == &top && words[next] != "-h" && words[next] != "--help" &&
+      words[next] != "--version") {
+    throw std::invalid_argument("unknown option " + in_quotes(words[next]) + " (see fp8lab --help)");
+  }
+  if (subcommands_of(*app).empty())
+    check_options(*app, {words.begin() + static_cast<std::ptrdiff_t>(next), words.end()});
 }
 
 }  // namespace
@@ -53,21 +239,20 @@ Command command_of(int argc, const char* const* argv) {
       "fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab");
   app->set_version_flag("--version", "fp8lab " + std::string(version()));
   app->require_subcommand(1);
+  app->footer("fp8lab help COMMAND explains a command.");
   Command chosen;
-  add_primer(*app, chosen);
+  for (const Experiment& experiment : experiments()) add_experiment(*app, experiment, chosen);
   add_cast(*app, chosen);
-  add_accumulate(*app, chosen);
-  add_double_rounding(*app, chosen);
   add_dot(*app, chosen);
   add_scaling(*app, chosen);
   add_delayed(*app, chosen);
   add_transpose(*app, chosen);
-  add_verify(*app, chosen);
-  add_lists(*app, chosen);
   refuse_options_as_values(*app);
+  std::vector<std::string> words = words_of(argc, argv);
   try {
-    check_command(*app, argc > 1 ? argv[1] : "");
-    app->parse(argc, argv);
+    check_words(*app, words);
+    std::ranges::reverse(words);  // as CLI11 takes them
+    app->parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw std::invalid_argument(std::string(error.what()) + " (see fp8lab --help)");
     TextStream text;  // help, or the version

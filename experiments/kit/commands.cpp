@@ -68,7 +68,7 @@ void deliver(const OutputOptions& options, const Files& files,
   if (options.out) print("Results: " + *options.out + "/" + told + "\n");
 }
 
-std::vector<std::string> split_list(const std::string& name, const std::string& text) {
+std::vector<std::string> split_list(const std::string& name, const std::string& text, bool repeats) {
   const auto refuse = [&](std::initializer_list<std::string_view> why) {
     std::string reason = name;
     for (const std::string_view part : why) reason += part;
@@ -80,7 +80,7 @@ std::vector<std::string> split_list(const std::string& name, const std::string& 
     end = text.find(',', first);
     const std::string entry = text.substr(first, end - first);
     if (entry.empty()) refuse({" must be a list without empty entries, such as a,b,c, not ", in_quotes(text)});
-    if (std::ranges::find(entries, entry) != entries.end()) {
+    if (!repeats && std::ranges::find(entries, entry) != entries.end()) {
       refuse({" must have each entry once, and has ", in_quotes(entry), " twice"});
     }
     entries.push_back(entry);

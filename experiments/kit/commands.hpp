@@ -21,21 +21,15 @@
 #include "kit/command_line.hpp"
 #include "kit/output.hpp"
 #include "kit/picture.hpp"
-#include "primer/primer.hpp"
 
 namespace fp8lab::experiments {
 
 // Each adds its subcommand to `app`; where the user calls it, `chosen` becomes what it does.
-void add_primer(CLI::App& app, Command& chosen);
 void add_cast(CLI::App& app, Command& chosen);
-void add_accumulate(CLI::App& app, Command& chosen);
 void add_scaling(CLI::App& app, Command& chosen);
 void add_delayed(CLI::App& app, Command& chosen);
 void add_transpose(CLI::App& app, Command& chosen);
-void add_double_rounding(CLI::App& app, Command& chosen);
 void add_dot(CLI::App& app, Command& chosen);
-void add_verify(CLI::App& app, Command& chosen);
-void add_lists(CLI::App& app, Command& chosen);
 
 /// What the terminal on stdout can show.
 [[nodiscard]] TextStyle style_of_terminal();
@@ -130,9 +124,10 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, const 
       ->default_str(text.str());
 }
 
-/// The entries of the comma-separated list that option `name` got; throws where there is none, an empty one, or one
-/// twice.
-[[nodiscard]] std::vector<std::string> split_list(const std::string& name, const std::string& text);
+/// The entries of the comma-separated list that option `name` got. Throws where there is none, an empty one, or, unless
+/// it may repeat, one twice.
+[[nodiscard]] std::vector<std::string> split_list(const std::string& name, const std::string& text,
+                                                  bool repeats = false);
 
 /// An option that is a comma-separated list; parse(entry) makes or refuses a value. `shown` tells the default.
 template <typename T, typename Parse>

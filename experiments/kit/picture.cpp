@@ -176,17 +176,16 @@ std::size_t columns_that_fit(const TextStyle& style) {
   return static_cast<std::size_t>(std::max(1, (style.width - label_width) / (static_cast<int>(least_column) + 2)));
 }
 
-std::string draw_binades(const std::vector<std::string>& titles, const std::vector<const Histogram*>& histograms,
-                         const TextStyle& style, double least) {
+std::string draw_binades(const std::vector<const Counts*>& columns, const TextStyle& style, double least) {
   const DefaultEnvironment environment;
-  const int width = std::clamp((style.width - label_width) / static_cast<int>(histograms.size()) - 2, 8, 40);
-  const auto& edges = histograms.front()->edges();
+  const int width = std::clamp((style.width - label_width) / static_cast<int>(columns.size()) - 2, 8, 40);
+  const auto& edges = columns.front()->edges;
   std::vector<double> largest;
-  largest.reserve(histograms.size());
-  for (const Histogram* h : histograms) largest.push_back(static_cast<double>(std::ranges::max(h->counts())));
+  largest.reserve(columns.size());
+  for (const Counts* one : columns) largest.push_back(static_cast<double>(std::ranges::max(one->counts)));
   const auto any_above = [&](double share, std::size_t bin) {
-    for (std::size_t i = 0; i < histograms.size(); ++i) {
-      const auto count = static_cast<double>(histograms[i]->counts()[bin]);
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const auto count = static_cast<double>(columns[i]->counts[bin]);
       if (count > 0 && count >= share * largest[i]) return true;
     }
     return false;
@@ -197,33 +196,44 @@ std::string draw_binades(const std::vector<std::string>& titles, const std::vect
   while (first < last && !any_above(least, first)) ++first;
 
   std::string heading = padded("", label_width);
-  for (const std::string& title : titles) heading += padded(title, static_cast<std::size_t>(width) + 2);
+  for (const Counts* one : columns) {
+    heading += padded(one->label.empty() ? one->name : one->label, static_cast<std::size_t>(width) + 2);
+  }
   std::string text = trimmed(heading) + '\n';
   for (std::size_t bin = last; bin-- > first;) {
     std::string line = padded(binade_label(edges[bin]), label_width);
-    for (std::size_t i = 0; i < histograms.size(); ++i) {
-      line += bar(static_cast<double>(histograms[i]->counts()[bin]), largest[i], width, style) + "  ";
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      line += bar(static_cast<double>(columns[i]->counts[bin]), largest[i], width, style) + "  ";
     }
     text += trimmed(line) + '\n';
   }
   const auto row = [&](const char* label, const auto& count_of) {
-    if (std::ranges::all_of(histograms, [&](const Histogram* h) { return count_of(*h) == 0; })) return;
+    if (std::ranges::all_of(columns, [&](const Counts* one) { return count_of(*one) == 0; })) return;
     std::string line = padded(label, label_width);
-    for (const Histogram* h : histograms) {
-      line += padded(std::to_string(count_of(*h)), static_cast<std::size_t>(width) + 2);
+    for (const Counts* one : columns) {
+      line += padded(std::to_string(count_of(*one)), static_cast<std::size_t>(width) + 2);
     }
     text += trimmed(line) + '\n';
   };
-  row("less", [&](const Histogram& h) {
-    const auto begin = h.counts().begin();
+  row("less", [&](const Counts& one) {
+    const auto begin = one.counts.begin();
     return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(first), std::uint64_t{0});
   });
-  for (const auto& [label, field] : {std::pair{"zero", &Histogram::zeros}, std::pair{"smaller", &Histogram::below},
-                                     std::pair{"larger", &Histogram::above}, std::pair{"inf", &Histogram::infinities},
-                                     std::pair{"NaN", &Histogram::nans}}) {
-    row(label, [field = field](const Histogram& h) { return h.*field; });
+  for (const auto& [label, field] :
+       {std::pair{"zero", &Counts::zeros}, std::pair{"smaller", &Counts::below}, std::pair{"larger", &Counts::above},
+        std::pair{"inf", &Counts::infinities}, std::pair{"NaN", &Counts::nans}}) {
+    row(label, [field = field](const Counts& one) { return one.*field; });
   }
   return text;
+}
+
+std::string draw_binades(const std::vector<std::string>& titles, const std::vector<const Histogram*>& histograms,
+                         const TextStyle& style, double least) {
+  std::vector<Counts> all;
+  std::vector<const Counts*> columns;
+  for (std::size_t i = 0; i < titles.size(); ++i) all.push_back(counts_of(*histograms[i], titles[i], ""));
+  for (const Counts& one : all) columns.push_back(&one);
+  return draw_binades(columns, style, least);
 }
 
 std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, AxisOfX axis) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fp8lab/reference/measure/histogram.hpp"
+#include "kit/document.hpp"
 
 namespace fp8lab::experiments {
 
@@ -38,9 +39,11 @@ inline constexpr std::size_t least_column = 12;
 /// How many histograms draw_binades() can put side by side.
 [[nodiscard]] std::size_t columns_that_fit(const TextStyle& style);
 
-/// Histograms with the same BinadeBins drawn side by side, one line a binade from the highest that is used to the
-/// lowest, each with its own full scale. The lowest lines, as long as each of their counts is below `least` of its
-/// column's largest, become one, which says how many they count.
+/// Counts of the same bins of binades drawn side by side under their labels, one line a binade from the highest that is
+/// used to the lowest, each with its own full scale. The lowest lines, as long as each of their counts is below `least`
+/// of its column's largest, become one, which says how many they count.
+[[nodiscard]] std::string draw_binades(const std::vector<const Counts*>& columns, const TextStyle& style,
+                                       double least = 0);
 [[nodiscard]] std::string draw_binades(const std::vector<std::string>& titles,
                                        const std::vector<const Histogram*>& histograms, const TextStyle& style,
                                        double least = 0);

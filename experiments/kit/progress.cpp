@@ -20,4 +20,10 @@ void ProgressBar::clear() {
   shown_ = false;
 }
 
+void ProgressBar::note(const std::string& line) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  clear();
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
 }  // namespace fp8lab::experiments

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <string>
 
 namespace fp8lab::experiments {
 
@@ -18,6 +19,8 @@ class ProgressBar {
 
   void operator()(double share);
   void clear();
+  /// A line that stays, where stderr is a terminal: what a long run has done so far.
+  void note(const std::string& line);
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "fp8lab/reference/measure/histogram.hpp"
+#include "kit/document.hpp"
 #include "kit/json.hpp"
 #include "kit/provenance.hpp"
 
@@ -18,12 +19,6 @@ std::string formatted(const char* format, Args... args) {
   char text[512];
   std::snprintf(text, sizeof text, format, args...);
   return text;
-}
-
-/// What the i-th of several things is called in tables and pictures: a to z, then A to Z, then '+'.
-[[nodiscard]] inline char mark_of(std::size_t i) {
-  constexpr std::string_view marks = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  return i < marks.size() ? marks[i] : '+';
 }
 
 /// A text as a field of a CSV.

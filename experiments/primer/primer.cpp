@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "primer/primer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <stdexcept>
 
 #include "fp8lab/formats/environment.hpp"
@@ -127,15 +128,13 @@ Tensors compute(const PrimerArguments& arguments, const Progress& progress) {
   return t;
 }
 
-Corner corner_of(std::span<const float> matrix, std::size_t rows, std::size_t columns, const char* format) {
+Corner corner_of(std::span<const float> matrix, std::size_t rows, std::size_t columns, char notation) {
   const auto index = [](std::size_t i, std::size_t size) { return i < 3 ? i : size - 6 + i; };
   Corner corner;
   for (std::size_t i = 0; i < 6; ++i) {
     for (std::size_t j = 0; j < 6; ++j) {
-      char text[64];
-      const float value = matrix[index(i, rows) * columns + index(j, columns)];
-      std::snprintf(text, sizeof text, format, static_cast<double>(value));
-      corner[i][j] = text;
+      const double value = matrix[index(i, rows) * columns + index(j, columns)];
+      corner[i][j] = notation == 'f' ? fmt::format("{:.4f}", value) : fmt::format("{:.4e}", value);
     }
   }
   return corner;
@@ -144,15 +143,15 @@ Corner corner_of(std::span<const float> matrix, std::size_t rows, std::size_t co
 std::vector<PrimerTable> tables_of(const Tensors& t, std::size_t rows, std::size_t columns) {
   std::vector<float> difference(t.out_fp8.size());
   for (std::size_t i = 0; i < difference.size(); ++i) difference[i] = t.out_fp8[i] - t.out_fp8_representable[i];
-  const auto corner = [&](std::span<const float> matrix, const char* format) {
-    return corner_of(matrix, rows, columns, format);
+  const auto corner = [&](std::span<const float> matrix, char notation) {
+    return corner_of(matrix, rows, columns, notation);
   };
   std::vector<PrimerTable> tables{
-      {"out_fp8", "FP8: E4M3 inputs, tensor-core accumulator", corner(t.out_fp8, "%.4f"), published::out_fp8, 0, 36},
-      {"out_fp32", "\"FP32\" as the device runs it: TF32", corner(t.out_fp32, "%.4f"), published::out_fp32, 0, 35},
-      {"out_fp8_representable", "the same with inputs that E4M3 can represent", corner(t.out_fp8_representable, "%.4f"),
+      {"out_fp8", "FP8: E4M3 inputs, tensor-core accumulator", corner(t.out_fp8, 'f'), published::out_fp8, 0, 36},
+      {"out_fp32", "\"FP32\" as the device runs it: TF32", corner(t.out_fp32, 'f'), published::out_fp32, 0, 35},
+      {"out_fp8_representable", "the same with inputs that E4M3 can represent", corner(t.out_fp8_representable, 'f'),
        published::out_fp8_representable, 0, 36},
-      {"difference", "out_fp8 - out_fp8_representable", corner(difference, "%.4e"), published::difference, 0, 36},
+      {"difference", "out_fp8 - out_fp8_representable", corner(difference, 'e'), published::difference, 0, 36},
   };
   for (PrimerTable& table : tables) {
     for (std::size_t i = 0; i < 6; ++i) {

@@ -8,6 +8,7 @@
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "kit/document.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
 
@@ -69,15 +70,8 @@ struct PrimerResult {
 /// whose inverses' product is no normal float32.
 [[nodiscard]] PrimerResult run_primer(const PrimerArguments& arguments, const Progress& progress = {});
 
-/// The result as JSON: experiment, schema, provenance, tables, published, matches, causes, histograms.
-[[nodiscard]] std::string to_json(const PrimerResult& result);
-
-/// The names of the files that files_of() gives: primer.json and one CSV per histogram.
-[[nodiscard]] std::vector<std::string> primer_files();
-/// (file name, content)
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const PrimerResult& result);
-
-/// The tables beside the published ones (differing digits marked), the causes and the pictures, for a terminal.
-[[nodiscard]] std::string report_of(const PrimerResult& result, const TextStyle& style);
+/// Tables out_fp8, out_fp32, out_fp8_representable and difference, as PyTorch prints them, each beside what NVIDIA's
+/// documentation prints, `matches` and `causes`; histograms of the errors and of the codes.
+[[nodiscard]] Document document_of(const PrimerResult& result);
 
 }  // namespace fp8lab::experiments

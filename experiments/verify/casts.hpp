@@ -11,8 +11,7 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
-#include "kit/output.hpp"
-#include "kit/picture.hpp"
+#include "kit/document.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
@@ -94,16 +93,7 @@ using VerifyRowDone = std::function<void(const VerifyCastsRow&)>;
 [[nodiscard]] VerifyCastsResult verify_casts(const VerifyCastsArguments& arguments, const Progress& progress = {},
                                              const VerifyRowDone& row_done = {});
 
-[[nodiscard]] std::string to_json(const VerifyCastsResult& result);
-/// What is checked, and the head of the table.
-[[nodiscard]] std::string heading_of(const VerifyCastsArguments& arguments);
-/// One row of it, and below it which encoder went wrong, how often, and where first.
-[[nodiscard]] std::string row_text(const VerifyCastsRow& row);
-/// What the rows say together.
-[[nodiscard]] std::string summary_of(const VerifyCastsResult& result);
-/// All three.
-[[nodiscard]] std::string report_of(const VerifyCastsResult& result, const TextStyle& style);
-/// verify_casts.json: (file name, content).
-[[nodiscard]] Files files_of(const VerifyCastsResult& result);
+/// Tables `rows` with a row for each combination and `checks` with one for each way to encode it.
+[[nodiscard]] Document document_of(const VerifyCastsResult& result);
 
 }  // namespace fp8lab::experiments

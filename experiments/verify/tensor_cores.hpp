@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -11,8 +12,7 @@
 #include "files/recorded.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "kit/output.hpp"
-#include "kit/picture.hpp"
+#include "kit/document.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
@@ -22,8 +22,8 @@ struct VerifyTensorCoresArguments {
   std::vector<std::string> models = {};  ///< names; all where empty. Recorded rows of other models are left out
   long long dots = 100000;  ///< dot products a model, of each target against the scalar code; rounded up to whole GEMMs
   std::uint64_t seed = 1;
-  std::optional<std::string> vectors = {};  ///< a file that read_vectors() reads
-  std::optional<std::string> rows = {};     ///< a file that read_gpu_rows() reads
+  std::optional<std::filesystem::path> vectors = {};  ///< a file that read_vectors() reads
+  std::optional<std::filesystem::path> rows = {};     ///< a file that read_gpu_rows() reads
   int threads = 1;
 };
 
@@ -91,16 +91,7 @@ using VerifyProductsRowDone = std::function<void(const VerifyTensorCoresRow&)>;
                                                           const Progress& progress = {},
                                                           const VerifyProductsRowDone& row_done = {});
 
-[[nodiscard]] std::string to_json(const VerifyTensorCoresResult& result);
-/// What is checked, and the head of the table.
-[[nodiscard]] std::string heading_of(const VerifyTensorCoresArguments& arguments);
-/// One row of it, and below it where it went wrong first.
-[[nodiscard]] std::string row_text(const VerifyTensorCoresRow& row);
-/// What the rows say together.
-[[nodiscard]] std::string summary_of(const VerifyTensorCoresResult& result);
-/// All three.
-[[nodiscard]] std::string report_of(const VerifyTensorCoresResult& result, const TextStyle& style);
-/// verify_tensor_cores.json: (file name, content).
-[[nodiscard]] Files files_of(const VerifyTensorCoresResult& result);
+/// Tables `rows` with a row for each model and kind, `checks` with one for each set of dot products, and `kinds`.
+[[nodiscard]] Document document_of(const VerifyTensorCoresResult& result);
 
 }  // namespace fp8lab::experiments

@@ -29,6 +29,7 @@
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "kit/render.hpp"
 #include "primer/primer.hpp"
 #include "scaling/scaling.hpp"
 #include "scratch.hpp"
@@ -144,8 +145,15 @@ std::string bytes_of(const Values& values) {
 /// A result as JSON, CSV and report, without the time, which is another every second.
 template <typename Result>
 std::string all_of(const Result& result) {
-  std::string text = to_json(result) + report_of(result, {});
-  for (const auto& [name, content] : files_of(result)) text += name + content;
+  std::string text;
+  if constexpr (requires { document_of(result); }) {
+    const Document document = document_of(result);
+    text = text_of(document);
+    for (const auto& [name, content] : files_of(document)) text += name + content;
+  } else {
+    text = to_json(result) + report_of(result, {});
+    for (const auto& [name, content] : files_of(result)) text += name + content;
+  }
   constexpr std::string_view date = "\"date\": \"2026-11-22T00:00:00Z\"";
   for (std::size_t at = text.find("\"date\""); at != std::string::npos; at = text.find("\"date\"", at)) {
     text.erase(at, date.size());
@@ -229,7 +237,7 @@ void add_experiments(const fs::path& work, std::vector<Scenario>& scenarios) {
                          return all_of(run_accumulate(arguments));
                        }});
   scenarios.push_back({"double rounding", [] {
-                         return all_of(run_double_rounding({.inputs = UniformDraws{-1, 1, 1000, 1}, .threads = 2}));
+                         return all_of(run_double_rounding({.uniform = {-1, 1}, .size = 1000, .threads = 2}));
                        }});
   scenarios.push_back({"primer", [] {
                          PrimerArguments arguments;

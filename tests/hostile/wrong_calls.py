@@ -268,6 +268,7 @@ CALLS = {
         {"formats": ["e2m1"], "profiles": ["ieee"], "roundings": ["nearest_even"], "chunks": 1},
     ),
     "verify_tensor_cores": (experiments.verify_tensor_cores, {"models": ["hopper_wgmma_fp8"], "dots": 8}),
+    "Document": (experiments.Document, {"text": experiments.harmonic(formats=["e5m2"]).to_json()}),
     "Result": (experiments.Result, None),
 }  # fmt: skip
 #: No experiment and no cast is asked for work that takes its time.

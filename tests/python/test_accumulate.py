@@ -3,7 +3,6 @@
 
 import csv
 import fcntl
-import json
 from fractions import Fraction
 
 import ml_dtypes
@@ -23,10 +22,11 @@ def rows_of(side: int, count: int, k: int, seed: int) -> np.ndarray:
 
 def test_errors_are_those_of_gemm_against_exact_integers(tmp_path):
     k, seed = 1000, 9
-    [curve] = fp8lab.experiments.accumulate(
+    result = fp8lab.experiments.accumulate(
         models="hopper_wgmma_fp8", distributions="abs_uniform", k=[k, 64], promote_k=128, rows=3, columns=2, seed=seed,
-    )["curves"]  # fmt: skip
-    assert curve["k"].tolist() == [64, k]
+    )  # fmt: skip
+    points = result.tables["points"]
+    assert points["k"].tolist() == [64, k]
     a, b = rows_of(0, 3, k, seed), rows_of(1, 2, k, seed)
     # E4M3 values are multiples of 2^-9: products of whole numbers are exact in int64.
     whole = [np.int64(x.astype(np.float64) * 2**9) for x in (a, b)]
@@ -38,51 +38,49 @@ def test_errors_are_those_of_gemm_against_exact_integers(tmp_path):
     ]
     # Double's rounding of errors of 1e-3, of dot products that are exact in it: 2^-50 leaves room for it.
     for name in ("relative_error", "backward_error"):
-        measured = curve[name]
+        measured = {measure: points[f"{name}_{measure}"] for measure in ("count", "mean", "rms", "median", "largest")}
         assert measured["count"].tolist() == [6, 6]
         assert measured["mean"][1] == pytest.approx(np.mean(errors), abs=2**-50)
         assert measured["rms"][1] == pytest.approx(np.sqrt(np.mean(np.square(errors))), abs=2**-50)
         assert measured["median"][1] == pytest.approx(np.median(np.abs(errors)), abs=2**-50)
         assert measured["largest"][1] == pytest.approx(np.abs(errors).max(), abs=2**-50)
-    histogram = curve["histograms"][1]
-    assert histogram["counts"] == np.histogram(np.abs(errors), histogram["edges"])[0].tolist()
+    histogram = list(result.histograms.values())[1]
+    assert histogram["counts"].tolist() == np.histogram(np.abs(errors), histogram["edges"])[0].tolist()
 
 
 def test_files_are_written_all_of_them(tmp_path):
     result = fp8lab.experiments.accumulate(k=[32, 100], rows=4, columns=4, models=[fp8lab.models()[0], "exact"], out=tmp_path / "new")
-    assert [curve["promote_k"] for curve in result["curves"]] == [0, 128, 0] * 2
-    stored = json.loads((tmp_path / "new" / "accumulate.json").read_text())
-    for curve, same in zip(result["curves"], stored["curves"], strict=True):
-        assert curve["relative_error"]["rms"].tolist() == same["relative_error"]["rms"]
-        assert curve["histograms"] == same["histograms"]
-    with (tmp_path / "new" / "summary.csv").open() as file:
+    points = result.tables["points"]
+    assert points["promote_k"].tolist() == [0, 0, 128, 128, 0, 0] * 2
+    assert (tmp_path / "new" / "accumulate.json").read_text() == result.to_json()
+    with (tmp_path / "new" / "points.csv").open() as file:
         rows = list(csv.DictReader(file))
-    expected = [value for curve in result["curves"] for value in curve["backward_error"]["largest"]]
-    assert [float(row["backward_error_largest"]) for row in rows] == expected
-    assert len(list((tmp_path / "new").iterdir())) == 2 + len(rows) == 14
+    assert [float(row["backward_error_largest"]) for row in rows] == points["backward_error_largest"].tolist()
+    assert len(rows) == len(result.histograms) == 12
+    assert {path.stem for path in (tmp_path / "new").iterdir()} == {"accumulate", *result.tables, *result.histograms, *result.curves}
     assert "How to read it" in str(result)
 
 
 def test_what_overflows_is_nan():
-    [curve] = fp8lab.experiments.accumulate(
+    points = fp8lab.experiments.accumulate(
         models="hopper_wgmma_fp8_f16", distributions="abs_lognormal", k=65536, promote_k=0, rows=2, columns=2
-    )["curves"]
-    assert curve["relative_error"]["count"].tolist() == [0]
-    assert np.isnan(curve["relative_error"]["largest"]).all()
+    ).tables["points"]
+    assert points["relative_error_count"].tolist() == [0]
+    assert np.isnan(points["relative_error_largest"]).all()
 
 
 def test_the_harmonic_series_stops_where_ml_dtypes_stops(tmp_path):
     formats = ["float16", "bfloat16", "e4m3", "e5m2", "e2m3"]
     result = fp8lab.experiments.harmonic(formats=formats, out=tmp_path / "new")
     dtypes = [np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float6_e2m3fn]
-    for row, dtype in zip(result["sums"], dtypes, strict=True):
+    for row, dtype in zip(result.tables["sums"].rows, dtypes, strict=True):
         total, before, terms = dtype(0), None, 0
         while total != before:
             terms += 1
             before, total = total, dtype(np.float64(total) + np.float64(dtype(np.float64(1) / terms)))
         assert (row["sum"], row["terms"]) == (float(total), terms)
-    assert json.loads((tmp_path / "new" / "harmonic.json").read_text()) == result
-    assert [row["terms"] for row in result["sums"]] == [513, 65, 9, 5, 7]
+    assert (tmp_path / "new" / "harmonic.json").read_text() == result.to_json()
+    assert result.tables["sums"]["terms"].tolist() == [513, 65, 9, 5, 7]
 
 
 def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
@@ -100,7 +98,7 @@ def test_it_waits_for_another_writer_and_ctrl_c_ends_the_waiting(tmp_path):
             fp8lab.experiments.harmonic(formats=["e5m2"], out=tmp_path / "new")
         assert not (tmp_path / "new").exists()
     fp8lab.experiments.harmonic(formats=["e5m2"], out=tmp_path / "new")
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {"harmonic.json", "harmonic.csv"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"harmonic.json", "sums.csv"}
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 

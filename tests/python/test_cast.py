@@ -182,26 +182,29 @@ def test_bad_arguments_are_named(arguments, error, message):
 
 def test_double_rounding_counts_what_ml_dtypes_counts(tmp_path):
     result = fp8lab.experiments.double_rounding(formats=["e4m3", "e5m2"], via_roundings=["nearest_even"], out=tmp_path / "new")
-    assert result["size"] == 2**23
+    assert result.tables["summary"]["size"] == [2**23]
     x = np.arange(0x3F800000, 0x40000000, dtype=np.uint32).view(np.float32)
-    for chain in result["chains"]:
+    examples = result.tables["examples"].rows
+    for chain in result.tables["chains"].rows:
         direct = x.astype(FP8[chain["format"]]).view(np.uint8)
         middle = x.astype(np.float16 if chain["via"] == "float16" else ml_dtypes.bfloat16)
         twice = middle.astype(np.float32).astype(FP8[chain["format"]]).view(np.uint8)
         where = np.flatnonzero(direct != twice)
         assert chain["count"] == where.size and chain["share"] == where.size / x.size
         assert chain["toward_zero"] == np.count_nonzero(twice < direct)
-        assert [first["input"] for first in chain["first"]] == x[where[:8]].tolist()
-        assert [first["via_code"] for first in chain["first"]] == twice[where[:8]].tolist()
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {"double_rounding.json", "double_rounding.csv", "examples.csv"}
+        first = [row for row in examples if (row["format"], row["via"]) == (chain["format"], chain["via"])]
+        assert [row["input"] for row in first] == x[where[:8]].tolist()
+        assert [row["via_code"] for row in first] == twice[where[:8]].tolist()
+    files = {"double_rounding.json", "summary.csv", "chains.csv", "examples.csv"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == files
 
 
 def test_the_known_counts_of_double_rounding():
     result = fp8lab.experiments.double_rounding(threads=2)
-    assert [chain["count"] for chain in result["chains"]] == [32768, 32764, 262144, 262140]
+    assert result.tables["chains"]["count"].tolist() == [32768, 32764, 262144, 262140]
     drawn = fp8lab.experiments.double_rounding(uniform=(-448, 448), via="float16", via_roundings="toward_zero")
-    assert f"{100 * drawn['chains'][0]['share']:.2f}" == "0.39"
-    assert drawn["chains"][0]["away"] == 0
+    assert f"{100 * drawn.tables['chains']['share'][0]:.2f}" == "0.39"
+    assert drawn.tables["chains"]["away"] == [0]
 
 
 @pytest.mark.parametrize(
@@ -210,10 +213,10 @@ def test_the_known_counts_of_double_rounding():
         ({"low": 2, "high": 1}, ValueError, "low less than high, not 2 and 1"),
         ({"low": "1"}, TypeError, "low must be a number"),
         ({"high": 1e39}, ValueError, "must be finite"),
-        ({"uniform": (1, 2), "low": 1}, ValueError, "not from both"),
+        ({"uniform": (1, 2), "low": 1}, ValueError, "uniform excludes low"),
         ({"uniform": 1}, ValueError, "uniform must be two numbers"),
         ({"uniform": (2, 1)}, ValueError, "low < high, both finite in float32, not 2 and 1"),
-        ({"size": 5}, ValueError, "size and seed belong to uniform"),
+        ({"size": 5}, ValueError, "size requires uniform"),
         ({"formats": ["bfloat16"]}, ValueError, "at most 8 bits, and bfloat16 has 16"),
         ({"via": []}, ValueError, "via must have at least one entry"),
         ({"via_roundings": ["stochastic"]}, ValueError, "known: nearest_even"),

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import json
-
 import numpy as np
 import pytest
 
@@ -9,31 +7,35 @@ import fp8lab
 
 def test_primer_reproduces_the_published_tables(tmp_path):
     result = fp8lab.experiments.primer(threads=2, out=tmp_path / "primer")
-    assert result["matches"] == {"out_fp8": 36, "out_fp32": 35, "out_fp8_representable": 36, "difference": 36}
-    assert result["judged"] and result["passed"]
-    assert json.loads((tmp_path / "primer" / "primer.json").read_text())["tables"] == result["tables"]
+    matches = {row["table"]: row["matches"] for row in result.tables["matches"].rows}
+    assert matches == {"out_fp8": 36, "out_fp32": 35, "out_fp8_representable": 36, "difference": 36}
+    assert result.passed
+    assert (tmp_path / "primer" / "primer.json").read_text() == result.to_json()
     assert "36 of 36 match" in str(result)
-    for name, histogram in result["histograms"].items():
+    assert len(result.histograms) == 10
+    for name, histogram in result.histograms.items():
         lines = (tmp_path / "primer" / f"{name}.csv").read_text().splitlines()
         assert len(lines) == 1 + len(histogram["counts"]) + 7
-    arguments = result["provenance"]["arguments"]
-    assert arguments["seed"] == 12345 and arguments["mma"] == "hopper_wgmma_fp8"
+    assert result.arguments["seed"] == 12345 and result.arguments["mma"] == "hopper_wgmma_fp8"
 
 
 def test_the_same_numbers_come_from_the_parts():
     x = fp8lab.torch_cpu_uniform((1024, 768), seed=12345)
     w = fp8lab.torch_cuda_normal((768, 768), std=0.023, seed=12345)
     out = fp8lab.gemm(fp8lab.encode(x, "e4m3"), fp8lab.encode(w, "e4m3"), model="hopper_wgmma_fp8")
-    published = fp8lab.experiments.primer()["published"]["out_fp8"]
-    rows = np.r_[:3, -3:0]
-    assert [[f"{value:.4f}" for value in row] for row in out[np.ix_(rows, rows)]] == published
+    table = fp8lab.experiments.primer().tables["out_fp8"]
+    rows = table["row"]
+    columns = [int(name.removeprefix("column_")) for name in table if name != "row"]
+    assert rows.tolist() == [0, 1, 2, 1021, 1022, 1023] and columns == [0, 1, 2, 765, 766, 767]
+    assert [[f"{value:.4f}" for value in row] for row in out[np.ix_(rows, columns)].T] == [table[f"column_{i}"].tolist() for i in columns]
 
 
 def test_other_arguments_are_not_judged():
     result = fp8lab.experiments.primer(mma="exact", rows=16, in_features=32, out_features=48)
-    assert not result["judged"]
-    assert result["causes"]["accumulator"]["max_absolute_error"] == 0
-    assert result["causes"]["total"]["share"] == pytest.approx(1, abs=1e-12)  # a sum divided by itself
+    assert result.passed is None
+    causes = {row["cause"]: row for row in result.tables["causes"].rows}
+    assert causes["accumulator"]["max_absolute_error"] == 0
+    assert causes["total"]["share"] == pytest.approx(1, abs=1e-12)  # a sum divided by itself
 
 
 def test_an_unwritable_directory_is_an_oserror(tmp_path):

@@ -22,11 +22,13 @@ MEASURED = ROOT.parent / "shared" / "data" / "tensor_core_gpu_rows.json.gz"
 
 def test_a_sample_is_exact_on_every_target(tmp_path):
     result = fp8lab.experiments.verify_casts(formats=["e4m3", "e2m1"], profiles=["cuda_satfinite"], chunks=2, threads=2, out=tmp_path)
-    assert result["passed"] and result["mismatches"] == 0 and len(result["rows"]) == 12
-    for row in result["rows"]:
-        assert set(fp8lab.targets()) <= set(row["mismatches"]) and row["inputs"] == 2 << 20
+    rows, checks = result.tables["rows"], result.tables["checks"]
+    assert result.passed and not rows["mismatches"].any() and len(rows.rows) == 12
+    for row in rows.rows:
+        encoders = {check["encoder"] for check in checks.rows if all(check[name] == row[name] for name in ("format", "profile", "rounding"))}
+        assert set(fp8lab.targets()) <= encoders and row["inputs"] == 2 << 20
     assert "0 mismatches: verified" in str(result)
-    assert json.loads((tmp_path / "verify_casts.json").read_text()) == result
+    assert (tmp_path / "verify_casts.json").read_text() == result.to_json()
 
 
 def test_wrong_arguments_are_named():
@@ -34,7 +36,7 @@ def test_wrong_arguments_are_named():
         (lambda: fp8lab.experiments.verify_casts(formats=["e4m4"]), ValueError, "unknown format 'e4m4'"),
         (lambda: fp8lab.experiments.verify_casts(formats=[3]), TypeError, "formats must be a name"),
         (lambda: fp8lab.experiments.verify_casts(all=1), TypeError, "all must be a bool"),
-        (lambda: fp8lab.experiments.verify_casts(roundings=["stochastic"]), ValueError, "unknown roundings .stochastic.; known: nearest_even"),
+        (lambda: fp8lab.experiments.verify_casts(roundings=["stochastic"]), ValueError, "rounding .stochastic. depends on random bits"),
         (lambda: fp8lab.experiments.verify_casts(chunks=0), ValueError, "chunks must be from 1 to 4096"),
         (lambda: fp8lab.experiments.verify_casts(out=3), TypeError, "out must be a path"),
     ]:
@@ -76,23 +78,24 @@ def test_the_packages_themselves_give_the_digests_that_are_kept():
 
 def test_tensor_cores_are_equal_on_every_target_and_to_mma_sim(tmp_path):
     result = fp8lab.experiments.verify_tensor_cores(dots=3000, vectors=VECTORS, threads=2, out=tmp_path)
-    assert result["passed"] and result["mismatches"] == 0 and "0 mismatches: verified" in str(result)
-    counts = {kind: sum(row["compared"] for row in result["rows"] if row["kind"] == kind) for kind in ("vectors", "chains")}
+    rows, checks = result.tables["rows"], result.tables["checks"]
+    assert result.passed and not rows["mismatches"].any() and "0 mismatches: verified" in str(result)
+    counts = {kind: rows["compared"][rows["kind"] == kind].sum() for kind in ("vectors", "chains")}
     assert counts == {"vectors": 5282, "chains": 540}
-    targets = [row for row in result["rows"] if row["kind"] == "targets"]
-    assert [row["model"] for row in targets] == [model.name for model in fp8lab.models()]
-    for row in targets:
-        assert [check["name"] for check in row["checks"]] == fp8lab.targets()[:-1]
-        assert all(check["compared"] >= 3000 for check in row["checks"])
-    assert json.loads((tmp_path / "verify_tensor_cores.json").read_text()) == result
+    assert rows["model"][rows["kind"] == "targets"].tolist() == [model.name for model in fp8lab.models()]
+    for model in fp8lab.models():
+        held = (checks["model"] == model.name) & (checks["kind"] == "targets")
+        assert checks["set"][held].tolist() == fp8lab.targets()[:-1]
+        assert (checks["compared"][held] >= 3000).all()
+    assert (tmp_path / "verify_tensor_cores.json").read_text() == result.to_json()
 
 
 def test_tensor_cores_give_the_words_that_devices_gave():
     if not MEASURED.exists():
         pytest.skip("the rows measured on devices are not here")
     result = fp8lab.experiments.verify_tensor_cores(dots=1, rows=MEASURED)
-    measured = [check for row in result["rows"] if row["kind"] == "GPU rows" for check in row["checks"]]
-    assert result["passed"] and len(measured) == 18 and sum(check["compared"] for check in measured) == 18000
+    measured = [check for check in result.tables["checks"].rows if check["kind"] == "GPU rows"]
+    assert result.passed and len(measured) == 18 and sum(check["compared"] for check in measured) == 18000
 
 
 def test_a_wrong_word_is_found(tmp_path):
@@ -101,9 +104,9 @@ def test_a_wrong_word_is_found(tmp_path):
     group["rows"][5][-1] = "00000001"
     (tmp_path / "wrong.json").write_text(json.dumps(file))
     result = fp8lab.experiments.verify_tensor_cores(models=[group["model"]], dots=1, vectors=tmp_path / "wrong.json")
-    (check,) = [check for row in result["rows"] for check in row["checks"] if check["mismatches"]]
-    assert not result["passed"] and check["name"] == group["name"]
-    assert check["first"]["index"] == 5 and check["first"]["expected"] == "00000001"
+    (check,) = [check for check in result.tables["checks"].rows if check["mismatches"]]
+    assert not result.passed and check["set"] == group["name"]
+    assert check["first_index"] == 5 and check["first_expected"] == "00000001"
 
 
 def test_wrong_arguments_of_verify_tensor_cores_are_named(tmp_path):

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "accumulate/accumulate.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 
 #include "accumulate/harmonic.hpp"
+#include "experiments/documents.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm/exact_sum.hpp"
@@ -19,7 +22,6 @@ namespace fp8lab::tests {
 namespace {
 
 using namespace fp8lab::experiments;
-using nlohmann::json;
 
 /// A small run, of one model without promotion.
 AccumulateArguments small(const MmaModel& model, std::string_view distribution, std::vector<long long> ks) {
@@ -207,19 +209,27 @@ TEST_CASE("every number is that of single instructions and of exact sums") {
 }
 
 TEST_CASE("K ascends, and neither threads nor other K, models or rows change a curve") {
-  const auto curve = [](const AccumulateResult& result, std::size_t i) {
-    return json::parse(to_json(result))["curves"][i];
+  const auto curve = [](const AccumulateResult& result, std::size_t i) {  // its points, bit for bit
+    std::string all;
+    for (const AccumulatePoint& point : result.curves[i].points) {
+      for (const ErrorSummary& errors : {point.relative_error, point.backward_error}) {
+        all += fmt::format("{} {} {} {} {} {};", point.k, errors.count, errors.mean, errors.rms, errors.median,
+                           errors.largest);
+      }
+      all += fmt::format("{}\n", fmt::join(point.histogram.counts(), ","));
+    }
+    return all;
   };
   AccumulateArguments arguments = small(hopper_wgmma_fp8, "normal", {4096, 100, 1024});
   const AccumulateResult all = run_accumulate(arguments);
-  CHECK(curve(all, 0)["k"] == json({100, 1024, 4096}));
+  CHECK(column_of<Integers>(document_of(all), "points", "k") == Integers{100, 1024, 4096});
   arguments.threads = 3;
   CHECK(curve(run_accumulate(arguments), 0) == curve(all, 0));
   arguments.models = {blackwell_tcgen05_fp8, hopper_fp16, hopper_wgmma_fp8};
   arguments.promote_ks = {128, 0};
   CHECK(curve(run_accumulate(arguments), 5) == curve(all, 0));
   arguments = small(hopper_wgmma_fp8, "normal", {1024});
-  CHECK(curve(run_accumulate(arguments), 0)["relative_error"]["rms"][0] == curve(all, 0)["relative_error"]["rms"][1]);
+  CHECK(run_accumulate(arguments).curves[0].points[0].relative_error.rms == all.curves[0].points[1].relative_error.rms);
   arguments.rows = 1;  // fewer rows: some of the same dot products
   CHECK(run_accumulate(arguments).curves[0].points[0].backward_error.largest <=
         all.curves[0].points[1].backward_error.largest);
@@ -262,42 +272,27 @@ TEST_CASE("what overflows is left out, and said to be") {
   CHECK(point.relative_error.count == 0);
   CHECK(std::isnan(point.relative_error.largest));
   CHECK(point.histogram.infinities == 15);
-  CHECK(json::parse(to_json(result))["curves"][0]["relative_error"]["largest"][1].is_null());
-  CHECK(report_of(result, {}).find("left out: 15 of 30 dot products") != std::string::npos);
+  const Document document = document_of(result);
+  CHECK(std::isnan(column_of<Numbers>(document, "points", "relative_error_largest")[1]));
+  CHECK(text_of(document).find("left out: 15 of 30 dot products") != std::string::npos);
 }
 
-TEST_CASE("the files are those announced, and the summary has a row a point") {
+TEST_CASE("the document has a row and a histogram for each point") {
   AccumulateArguments arguments = small(hopper_wgmma_fp8, "normal", {64, 32});
   arguments.promote_ks = {0, 32};
   const AccumulateResult result = run_accumulate(arguments);
-  const auto files = files_of(result);
-  std::vector<std::string> names;
-  for (const auto& [name, content] : files) names.push_back(name);
-  CHECK(names == file_names_of(curves_of(arguments), arguments.ks));
-  CHECK(names[2] == "01_normal_hopper_wgmma_fp8_k32.csv");
-  CHECK(names[5] == "04_normal_hopper_wgmma_fp8_promoted32_k64.csv");
-  CHECK(std::ranges::count(files[1].second, '\n') == 5);
-  CHECK(files[1].second.find("\n4,normal,hopper_wgmma_fp8,e4m3,e4m3,32,64,15,") != std::string::npos);
-  const json whole = json::parse(files[0].second);
-  CHECK(whole["dots"] == 15);
-  CHECK(whole["provenance"]["arguments"]["distributions"] == json({"normal"}));
-  CHECK(whole["curves"][1]["histograms"][1]["total"] == 15);
-  CHECK(whole["curves"][1]["relative_error"]["largest"][1] == result.curves[1].points[1].relative_error.largest);
-}
-
-TEST_CASE("the report keeps to its width") {
-  AccumulateArguments arguments = small(hopper_wgmma_fp8, "abs_normal", {32, 1024, 100000});
-  arguments.models = {hopper_wgmma_fp8, exact};
-  const AccumulateResult result = run_accumulate(arguments);
-  for (const int width : {40, 80, 120}) {
-    const std::string report = report_of(result, {.unicode = false, .width = width});
-    CHECK(std::ranges::all_of(report, [](unsigned char c) { return c < 0x80; }));
-    std::istringstream lines(report);
-    for (std::string line; std::getline(lines, line);) {
-      INFO(line);
-      CHECK(line.size() <= static_cast<std::size_t>(std::max(width, 100)));  // the sentences are not wrapped anew
-    }
-  }
+  const Document document = document_of(result);
+  CHECK(column_of<Integers>(document, "points", "promote_k") == Integers{0, 0, 32, 32});
+  CHECK(column_of<Numbers>(document, "points", "relative_error_largest")[3] ==
+        result.curves[1].points[1].relative_error.largest);
+  CHECK(column_of<Numbers>(document, "normal_backward_error_largest", "k_64")[1] ==
+        result.curves[1].points[1].backward_error.largest);
+  CHECK(section_of<Curves>(document, "normal_errors").lines[1].y[1] ==
+        result.curves[1].points[1].backward_error.largest);
+  CHECK(counts_named(document, "01_normal_hopper_wgmma_fp8_k32").total == 15);
+  CHECK(counts_named(document, "04_normal_hopper_wgmma_fp8_promoted32_k64").counts ==
+        result.curves[1].points[1].histogram.counts());
+  CHECK(column_of<Integers>(document, "summary", "dots") == Integers{15});
 }
 
 TEST_CASE("progress rises to 1, and an exception from it stops the run") {
@@ -372,10 +367,10 @@ TEST_CASE("the harmonic series stops growing where it is known to") {
     CHECK(result.sums[i].sum == known[i].first);
     CHECK(result.sums[i].terms == known[i].second);
   }
-  CHECK(json::parse(files_of(result)[0].second)["sums"][1]["terms"] == 65);
-  CHECK(files_of(result)[1].second ==
+  const Document document = document_of(result);
+  CHECK(files_of(document)[1].second ==
         "format,sum,terms\nfloat16,7.0859375,513\nbfloat16,5.0625,65\ne4m3,3,9\ne5m2,2,5\ne2m3,2.5,7\n");
-  CHECK(report_of(result, {}).find("7.0859375          513\n") != std::string::npos);
+  CHECK(text_of(document).find("7.0859375          513\n") != std::string::npos);
   CHECK_THROWS_WITH(run_harmonic({{}}), ContainsSubstring("formats must have at least one entry"));
   CHECK_THROWS_WITH(run_harmonic({{choose_format("e8m0")}}), ContainsSubstring("must have a sign"));
 }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "kit/render.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -37,17 +38,18 @@ TEST_CASE("float32 from 1 to below 2, to E4M3: the known counts of codes that a 
   CHECK(direct == 0x39);
   CHECK(via == 0x38);
   SECTION("in the report and the files") {
-    const std::string report = report_of(result, {.unicode = false, .width = 80});
-    CHECK(report.find("1.06250012 (3F880001) -> 1.125 (code 39) directly, 1 (code 38) that way") != std::string::npos);
-    const auto files = files_of(result);
+    Document document = document_of(result);
+    document.experiment = "double_rounding";
+    const std::string report = text_of(document, {.unicode = false, .width = 100});
+    CHECK(report.find("1.06250012 (3F880001) -> 1.125 (code 39), that way 1 (code 38)") != std::string::npos);
+    const auto files = files_of(document);
     std::vector<std::string> names;
     for (const auto& [name, content] : files) names.push_back(name);
-    CHECK(names == double_rounding_files());
+    CHECK(names == std::vector<std::string>{"double_rounding.json", "summary.csv", "chains.csv", "examples.csv"});
     const auto json = nlohmann::json::parse(files[0].second);
-    CHECK(json["chains"][2]["count"] == 262144);
-    CHECK(json["provenance"]["arguments"]["via"][1] == "bfloat16");
-    CHECK(files[1].second.find("\ne4m3,float16,toward_zero,32764,0.003905") != std::string::npos);
-    CHECK(std::ranges::count(files[2].second, '\n') == 1 + 4 * 8);
+    CHECK(json["sections"][2]["columns"][3]["values"][2] == 262144);
+    CHECK(files[2].second.find("\ne4m3,float16,toward_zero,32764,0.003905") != std::string::npos);
+    CHECK(std::ranges::count(files[3].second, '\n') == 1 + 4 * 8);
   }
 }
 
@@ -56,7 +58,7 @@ TEST_CASE("of U(-448, 448), truncation to half changes 2^-8 of the codes, every 
   // tie, where truncation makes it the tie; which rounds up, as the value itself does, every other time: 2^-8. What is
   // subnormal in E4M3, 1 in 28,672, is negligible. n draws have a standard deviation of sqrt(2^-8 / n): four of them.
   DoubleRoundingArguments arguments;
-  arguments.inputs = UniformDraws{.low = -448, .high = 448};
+  arguments.uniform = {-448, 448};
   arguments.vias = {choose_format("float16")};
   arguments.via_roundings = {Rounding::toward_zero, Rounding::to_odd};
   const DoubleRoundingResult result = run_double_rounding(arguments);
@@ -72,7 +74,8 @@ TEST_CASE("of U(-448, 448), truncation to half changes 2^-8 of the codes, every 
 TEST_CASE("an interval has every float32 once, across zero too") {
   DoubleRoundingArguments arguments;
   const auto size = [&](float low, float high) {
-    arguments.inputs = EveryFloat{low, high};
+    arguments.low = low;
+    arguments.high = high;
     return run_double_rounding(arguments).size;
   };
   CHECK(size(1, std::nextafter(1.0F, 2.0F)) == 1);
@@ -89,16 +92,15 @@ TEST_CASE("double rounding's arguments are checked, with the rule in the message
     (void)run_double_rounding(arguments);
   };
   using A = DoubleRoundingArguments;
-  CHECK_THROWS_WITH(run([](A& a) { a.inputs = EveryFloat{2, 1}; }),
-                    ContainsSubstring("low less than high, not 2 and 1"));
-  CHECK_THROWS_WITH(run([](A& a) { a.inputs = EveryFloat{1, 1}; }), ContainsSubstring("low less than high"));
-  CHECK_THROWS_WITH(run([](A& a) { a.inputs = EveryFloat{1, inf}; }), ContainsSubstring("must be finite"));
-  CHECK_THROWS_WITH(run([](A& a) { a.inputs = UniformDraws{.low = 1, .high = 1}; }),
+  CHECK_THROWS_WITH(run([](A& a) { a.low = 2, a.high = 1; }), ContainsSubstring("low less than high, not 2 and 1"));
+  CHECK_THROWS_WITH(run([](A& a) { a.low = 1, a.high = 1; }), ContainsSubstring("low less than high"));
+  CHECK_THROWS_WITH(run([](A& a) { a.low = 1, a.high = inf; }), ContainsSubstring("must be finite"));
+  CHECK_THROWS_WITH(run([](A& a) { a.uniform = {1, 1}; }),
                     ContainsSubstring("low < high, both finite in float32, not 1 and 1"));
-  CHECK_THROWS_WITH(run([](A& a) { a.inputs = UniformDraws{.low = -1e300, .high = 1}; }),
-                    ContainsSubstring("finite in float32"));
-  CHECK_THROWS_WITH(run([](A& a) { a.inputs = UniformDraws{.low = 0, .high = 1, .size = 0}; }),
+  CHECK_THROWS_WITH(run([](A& a) { a.uniform = {-1e300, 1}; }), ContainsSubstring("finite in float32"));
+  CHECK_THROWS_WITH(run([](A& a) { a.uniform = {0, 1}, a.size = 0; }),
                     ContainsSubstring("size must be from 1 to 2^40, not 0"));
+  CHECK_THROWS_WITH(run([](A& a) { a.uniform = {1}; }), ContainsSubstring("uniform must be two numbers"));
   CHECK_THROWS_WITH(run([](A& a) { a.formats.clear(); }), ContainsSubstring("formats must have at least one entry"));
   CHECK_THROWS_WITH(run([](A& a) { a.vias.push_back(a.vias[0]); }), ContainsSubstring("has float16 twice"));
   CHECK_THROWS_WITH(run([](A& a) { a.formats = {choose_format("float16")}; }),

@@ -5,6 +5,7 @@ The environment variable FP8LAB names the program; without it the release build 
 FP8LAB_SANITIZED says that the program is sanitized, and so many times slower.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -61,6 +62,14 @@ def refuses(arguments: str | list[str], message: str) -> None:
 def files_in(directory: pathlib.Path) -> list[str]:
     """The names of the files in a directory, sorted, hidden ones too."""
     return sorted(path.name for path in directory.iterdir())
+
+
+def column(path: pathlib.Path, table: str, name: str) -> list[object]:
+    """The values of a table's column in the JSON of a document."""
+    sections = json.loads(path.read_text())["sections"]
+    columns = next(section for section in sections if section["name"] == table)["columns"]
+    values: list[object] = next(one for one in columns if one["name"] == name)["values"]
+    return values
 
 
 def refuses_a_file_as_directory(arguments: str, tmp_path: pathlib.Path) -> None:

@@ -46,6 +46,7 @@
 #include "fp8lab/reference/tensor_core/trace.hpp"
 #include "kit/dots.hpp"
 #include "kit/picture.hpp"
+#include "kit/render.hpp"
 #include "primer/primer.hpp"
 #include "scaling/scaling.hpp"
 #include "support.hpp"
@@ -201,6 +202,17 @@ std::string timeless(const std::string& text) {
   return kept;
 }
 /// A result as JSON, files and reports.
+template <typename Result>
+  requires requires(const Result& result) { document_of(result); }
+std::string bytes_of(const Result& result) {
+  const Document document = document_of(result);
+  std::string all;
+  for (const auto& [name, content] : files_of(document)) all += name + ": " + timeless(content);
+  for (const bool unicode : {true, false}) {
+    all += text_of(document, {.unicode = unicode}) + text_of(document, {.unicode = unicode, .width = 40});
+  }
+  return all;
+}
 template <typename Result>
 std::string bytes_of(const Result& result) {
   std::string all = timeless(to_json(result));
@@ -594,7 +606,7 @@ std::string refused() {
   });
   refuse([&] { static_cast<void>(run_primer({.scale_x = -1234.5F})); });
   refuse([&] { static_cast<void>(run_cast(negative)); });
-  refuse([&] { static_cast<void>(run_double_rounding({.inputs = UniformDraws{.low = 2345.5, .high = 1.5}})); });
+  refuse([&] { static_cast<void>(run_double_rounding({.uniform = {2345.5, 1.5}})); });
   refuse([&] { static_cast<void>(run_accumulate(accumulate_arguments({123456789}))); });
   return all;
 }
@@ -645,7 +657,7 @@ const std::map<std::string, std::function<std::string()>>& calls() {
       {"cast", casts},
       {"accumulate", accumulated},
       {"double rounding",
-       [] { return bytes_of(run_double_rounding({.inputs = UniformDraws{.low = 0.1, .high = 0.9, .size = 3000}})); }},
+       [] { return bytes_of(run_double_rounding({.uniform = {0.1, 0.9}, .size = 3000})); }},
       {"harmonic", [] { return bytes_of(run_harmonic({.formats = {{"e5m2", e5m2}, {"bfloat16", bfloat16}}})); }},
       {"delayed", [] { return bytes_of(run_delayed({.margin = 1})); }},
       {"scaling",

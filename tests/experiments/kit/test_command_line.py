@@ -28,10 +28,10 @@ def test_quiet_prints_nothing():
 
 LISTS = {
     "formats": r"^e4m3\n[^\n]*largest 448[^\n]*\n    8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits\n",
-    "profiles": r"e8m0_deepgemm\n    rounds upward; [^\n]*\n    Source: DeepGEMM",
-    "models": r"hopper_wgmma_fp8\n[^\n]*\n    Source: [^\n]*\n    Evidence: ",
-    "delayed-versions": r"te_1_7\n[^\n]*\n    Source: NVIDIA/TransformerEngine",
-    "recipes": r"te_mxfp8\n    e4m3, an E8M0 scale for 1 x 32: [^\n]*\n    Source: ",
+    "profiles": r"e8m0_deepgemm\n    rounds upward; .*\n    Source: DeepGEMM",
+    "models": r"hopper_wgmma_fp8\n    .*\n    Source: .*\n    Evidence: ",
+    "delayed-versions": r"te_1_7\n    .*\n    Source: NVIDIA/TransformerEngine",
+    "recipes": r"te_mxfp8\n    e4m3, an E8M0 scale for 1 x 32: .*\n    Source: ",
     "distributions": r"student_t\n",
     "targets": r"scalar\n$",
 }
@@ -43,9 +43,40 @@ def test_a_list_explains_its_entries(command):
 
 
 def test_an_unknown_command_is_told_the_known_ones():
-    commands = "primer, cast, accumulate, double-rounding, dot, scaling, delayed, transpose, verify"
-    lists = "formats, profiles, models, recipes, delayed-versions, distributions, targets"
-    refuses("prime", f"unknown command 'prime'; known: {commands}, {lists}")
+    refuses("prime", "unknown command 'prime'; known: primer, .*double-rounding, .*; did you mean primer[?]")
+
+
+MEANT = {
+    "double-roundin": "double-rounding",
+    "help primmer": "primer",
+    "verify tensor-core": "tensor-cores",
+    "double-rounding --format e4m3": "--formats",
+    "double-rounding --formats e5m7": "e5m2",
+    "accumulate --models hopper_wgma_fp8": "hopper_wgmma_fp8",
+    "accumulate --distributions norma": "normal",
+}
+
+
+@pytest.mark.parametrize("line", MEANT)
+def test_what_is_misspelt_gets_a_suggestion(line):
+    refuses(line, f"; did you mean {MEANT[line]}[?]")
+
+
+def test_what_is_like_nothing_known_gets_no_suggestion():
+    assert "did you mean" not in run("qqqqqqqq").stderr
+
+
+@pytest.mark.parametrize("command", ["primer", "formats", "verify casts"])
+def test_help_of_a_command_is_what_its_option_says(command):
+    assert prints(f"help {command}", "Exit status") == prints(f"{command} --help")
+    prints("help", "verify")
+
+
+def test_json_is_the_document(tmp_path):
+    line = "double-rounding --high 1.001"
+    printed = prints(f"{line} --json --out {tmp_path}/out", '^{\n "experiment": "double_rounding"')
+    assert printed == (tmp_path / "out" / "double_rounding.json").read_text()
+    prints_nothing(f"{line} --json --quiet")
 
 
 REFUSED = {

@@ -3,9 +3,9 @@
 
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "catch.hpp"
+#include "experiments/documents.hpp"
 #include "fp8lab/formats/encode.hpp"
 
 namespace fp8lab::experiments {
@@ -69,11 +69,13 @@ TEST_CASE("verify casts catches planted defects by name") {
   VerifyCastsResult result;
   result.rows = {row};
   CHECK_FALSE(result.passed());
-  const std::string report = report_of(result, {});
+  const Document document = document_of(result);
+  const std::string report = text_of(document);
   CHECK(report.find("saturation at 480: ") != std::string::npos);
   CHECK(report.find("first float 43e80001 gives 0000007f, exact is 0000007e") != std::string::npos);
   CHECK(report.find("NOT verified") != std::string::npos);
-  CHECK(nlohmann::json::parse(to_json(result))["rows"][0]["first"]["NaN sign"]["input"] == "ffc00000");
+  CHECK(tests::column_of<Texts>(document, "checks", "encoder")[3] == "NaN sign");
+  CHECK(tests::column_of<Texts>(document, "checks", "first_input")[3] == "ffc00000");
 }
 
 TEST_CASE("a seeded sample of every combination of format, profile and rounding is exact on every target") {
@@ -85,7 +87,7 @@ TEST_CASE("a seeded sample of every combination of format, profile and rounding 
 #endif
   double last = 0;
   const VerifyCastsResult result = verify_casts(arguments, [&](double share) { last = share; });
-  INFO(report_of(result, {}));
+  INFO(text_of(document_of(result)));
   CHECK(result.passed());
   CHECK(last <= 1);
 }
@@ -102,7 +104,7 @@ TEST_CASE("verify casts names wrong arguments") {
 
 TEST_CASE("all 2^32 floats of every combination", "[.][exhaustive]") {
   const VerifyCastsResult result = verify_casts({.all = true, .threads = 2});
-  INFO(report_of(result, {}));
+  INFO(text_of(document_of(result)));
   CHECK(result.passed());
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "catch.hpp"
+#include "experiments/documents.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "scratch.hpp"
 
@@ -65,16 +66,20 @@ TEST_CASE("verify tensor-cores finds nothing wrong, on any target, nor in what M
   std::size_t done = 0;
   const VerifyTensorCoresResult result = verify_tensor_cores(
       arguments, [&](double share) { last = share; }, [&](const VerifyTensorCoresRow& /*row*/) { ++done; });
-  INFO(report_of(result, {}));
+  INFO(text_of(document_of(result)));
   CHECK(result.passed());
   CHECK(done == result.rows.size());
   CHECK((last > 0 && last <= 1));
   CHECK(result.sources.size() == 1);
   if (!arguments.models.empty()) return;
-  const std::string summary = summary_of(result);
-  CHECK_THAT(summary, ContainsSubstring("targets    " + std::to_string(models.size()) + " models"));
-  CHECK_THAT(summary, ContainsSubstring("vectors    16 models          5282 dot products           0 mismatches"));
-  CHECK_THAT(summary, ContainsSubstring("chains      3 models           540 dot products           0 mismatches"));
+  const Document document = document_of(result);
+  CHECK(tests::column_of<Texts>(document, "kinds", "kind") == Texts{"targets", "vectors", "chains"});
+  const auto count = static_cast<std::int64_t>(models.size());
+  CHECK(tests::column_of<Integers>(document, "kinds", "models") == Integers{count, 16, 3});
+  const Integers compared = tests::column_of<Integers>(document, "kinds", "compared");
+  CHECK((compared[1] == 5282 && compared[2] == 540));
+  CHECK(tests::column_of<Integers>(document, "kinds", "mismatches") == Integers{0, 0, 0});
+  const std::string summary = text_of(document);
   CHECK_THAT(summary, ContainsSubstring("verified"));
 }
 
@@ -95,7 +100,7 @@ TEST_CASE("verify tensor-cores catches planted defects, by name and place") {
   VerifyTensorCoresResult result;
   result.rows = {row};
   CHECK_FALSE(result.passed());
-  CHECK_THAT(report_of(result, {}), ContainsSubstring("a bit less: ") && ContainsSubstring("NOT verified"));
+  CHECK_THAT(text_of(document_of(result)), ContainsSubstring("a bit less: ") && ContainsSubstring("NOT verified"));
 }
 
 TEST_CASE("verify tensor-cores catches a wrong model, and a wrong word, of what is recorded") {
@@ -132,12 +137,13 @@ TEST_CASE("verify tensor-cores reads rows measured on GPUs, gzipped or not") {
   write_gzipped(path, rows.dump());
   const VerifyTensorCoresResult wrong = verified();
   CHECK(wrong.mismatches() == 1);
-  CHECK_THAT(report_of(wrong, {}),
+  CHECK_THAT(text_of(document_of(wrong)),
              ContainsSubstring("Ada e4m3: 1 wrong; first dot product 1 gives 42000000, expected 42000400"));
-  const auto json = nlohmann::json::parse(to_json(wrong));
-  CHECK(json["passed"] == false);
-  CHECK(json["rows"][1]["kind"] == "GPU rows");
-  CHECK(json["rows"][1]["checks"][0]["first"]["got"] == "42000000");
+  const Document document = document_of(wrong);
+  CHECK(document.passed == false);
+  CHECK(tests::column_of<Texts>(document, "rows", "kind")[1] == "GPU rows");
+  const Texts got = tests::column_of<Texts>(document, "checks", "first_got");
+  CHECK(std::ranges::count(got, std::optional<std::string>("42000000")) == 1);
   rows["groups"][0]["cd"] = "f16";  // words of a half accumulator, with leading zeros or without
   rows["groups"][0]["cases"][0][2] = "00003c00";
   rows["groups"][0]["cases"][0][3] = "5020";

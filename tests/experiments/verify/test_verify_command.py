@@ -2,7 +2,7 @@
 import json
 
 import pytest
-from command import ROOT, prints, prints_nothing, refuses
+from command import ROOT, column, prints, prints_nothing, refuses
 
 VECTORS = ROOT / "tests" / "vectors" / "mma_sim.json"
 ONE_DOT = "verify tensor-cores --models hopper_wgmma_fp8 --dots 1"
@@ -21,8 +21,7 @@ def test_quiet_prints_nothing():
 def test_recorded_words_of_tensor_cores_are_compared(tmp_path):
     line = f"verify tensor-cores --models blackwell_nvf4 --dots 1 --vectors {VECTORS} --out {tmp_path}/cores"
     prints(line, r"blackwell_nvf4 +vectors +2 +160 +0\n.* 0 mismatches: verified\n")
-    written = json.loads((tmp_path / "cores" / "verify_tensor_cores.json").read_text())
-    assert written["rows"][1]["compared"] == 160
+    assert column(tmp_path / "cores" / "verify_tensor_cores.json", "rows", "compared")[1] == 160
 
 
 @pytest.fixture

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an experiment gives back: its tables, histograms and curves as arrays, and its report."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import Array, check_bool, check_int, check_path, kind_of
+from fp8lab._values import State, restorer, state
+
+_SHOWN_ROWS = 10  # of a table in a notebook
+
+
+def _numbers(values: list[Any]) -> Array:
+    return np.array([np.nan if value is None else float(value) for value in values], np.float64)
+
+
+def _array(column: Mapping[str, Any]) -> Array:
+    """A column's values; a missing number is NaN, any other missing value None in an array of objects."""
+    values = column["values"]
+    if column["type"] == "number":
+        return _numbers(values)
+    dtypes: dict[str, Any] = {"text": str, "integer": np.int64, "flag": np.bool_}
+    return np.array(values, object if None in values else dtypes[column["type"]])
+
+
+class Table(Mapping[str, Array]):
+    """A table: the array of each column by its name.
+
+    Attributes
+    ----------
+    name, title : str
+        What it is called, and what it tells.
+    units : dict of str
+        The unit of each column that has one.
+    expected : dict of arrays
+        What the texts of a column should be, for each column that has such.
+    """
+
+    def __init__(self, section: Mapping[str, Any]) -> None:
+        self.name: str = section["name"]
+        self.title: str = section["title"]
+        self.units = {column["name"]: column["unit"] for column in section["columns"] if column["unit"]}
+        self.expected = {column["name"]: np.array(column["expected"]) for column in section["columns"] if "expected" in column}
+        self._columns = {column["name"]: _array(column) for column in section["columns"]}
+
+    def __getitem__(self, name: str) -> Array:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise KeyError(f"no column {name!r} in {self.name}; its columns: {', '.join(self._columns)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows, each a dict with the names of the columns."""
+        return [dict(zip(self._columns, row)) for row in zip(*(column.tolist() for column in self._columns.values()))]
+
+    def __repr__(self) -> str:
+        rows = len(next(iter(self._columns.values()), ()))
+        return f"<Table {self.name}: {rows} rows of {', '.join(self._columns)}>"
+
+
+class Counts(Mapping[str, Any]):
+    """A histogram's counts: the arrays ``edges`` and ``counts``, and the numbers beside the bins."""
+
+    def __init__(self, entry: Mapping[str, Any]) -> None:
+        self.name: str = entry["name"]
+        self.title: str = entry["title"]
+        arrays = {"edges": np.array(entry["edges"]), "counts": np.array(entry["counts"], np.int64)}
+        self._values = {key: arrays.get(key, value) for key, value in entry.items() if key not in ("name", "title", "label")}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<Counts {self.name}: {self['total']} elements, {self.title}>"
+
+
+def _sections(content: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [section for section in content["sections"] if section["kind"] == kind]
+
+
+class Document:
+    """What an experiment found. ``str()`` is its report for a terminal.
+
+    Two documents are equal where every number, text and array is.
+
+    Parameters
+    ----------
+    text : str
+        JSON as ``to_json()`` gives it and ``out`` and ``save`` write it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Where that is not the JSON of a document.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"text must be the JSON of a document (str), not {kind_of(text)}")
+        self._text = text
+        try:
+            self._content: dict[str, Any] = json.loads(text)
+            self._facts = {key: self._content[key] for key in ("experiment", "schema", "arguments", "provenance", "passed")}
+            list(self._content["sections"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError("text must be the JSON of a document") from error
+        self._tables: Mapping[str, Table] | None = None  # made when they are asked for
+        self._histograms: Mapping[str, Counts] | None = None
+
+    @property
+    def experiment(self) -> str:
+        """The experiment's name."""
+        return str(self._facts["experiment"])
+
+    @property
+    def schema(self) -> int:
+        """The version of the keys in JSON."""
+        return int(self._facts["schema"])
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The values of all arguments."""
+        return dict(self._facts["arguments"])
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The version, commit, compiler, CPU and date that made it."""
+        return dict(self._facts["provenance"])
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether what the experiment checks holds; None where it checks nothing."""
+        passed: bool | None = self._facts["passed"]
+        return passed
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables by name."""
+        if self._tables is None:
+            self._tables = MappingProxyType({section["name"]: Table(section) for section in _sections(self._content, "table")})
+        return self._tables
+
+    @property
+    def histograms(self) -> Mapping[str, Counts]:
+        """The histograms by name."""
+        if self._histograms is None:
+            entries = [entry for section in _sections(self._content, "histograms") for entry in section["histograms"]]
+            self._histograms = MappingProxyType({entry["name"]: Counts(entry) for entry in entries})
+        return self._histograms
+
+    @property
+    def curves(self) -> Mapping[str, Mapping[str, tuple[Array, Array]]]:
+        """The sets of curves by name: of each line the arrays x and y, by its label."""
+        return MappingProxyType({
+            section["name"]: {line["label"]: (_numbers(line["x"]), _numbers(line["y"])) for line in section["lines"]}
+            for section in _sections(self._content, "curves")
+        })  # fmt: skip
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The texts by name."""
+        return MappingProxyType({section["name"]: "\n".join(section["paragraphs"]) for section in _sections(self._content, "text")})
+
+    def text(self, *, width: int = 100, unicode: bool = True) -> str:
+        """The report for a terminal of ``width`` columns; without ``unicode``, pictures are drawn in ASCII."""
+        return _core.document_text(self._text, check_int(width, "width", 20, 1000), check_bool(unicode, "unicode"))
+
+    def to_json(self) -> str:
+        """The document as JSON, as ``document.schema.json`` beside this package's modules describes it."""
+        return self._text
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the JSON and a CSV for each table, histogram and set of curves into a directory, all of them or none.
+
+        Raises
+        ------
+        OSError
+            Where they cannot be written.
+        """
+        _core.save_document(self._text, check_path(directory, "directory"))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _names(self) -> dict[str, str]:
+        tables = (f"{table.name} ({len(next(iter(table.values()), ()))} rows)" for table in self.tables.values())
+        names = {"tables": list(tables), "histograms": list(self.histograms), "curves": list(self.curves)}
+        return {
+            kind: ", ".join(some[:6]) + (f" and {len(some) - 6} more" if len(some) > 6 else "")
+            for kind, some in names.items()
+            if some
+        }
+
+    def __repr__(self) -> str:
+        judged = {None: "", True: ": passed", False: ": NOT passed"}[self.passed]
+        lines = [f"<fp8lab {self.experiment}{judged}", *(f"  .{kind}: {names}" for kind, names in self._names().items())]
+        return "\n".join(lines) + "\n  print() shows the report>"
+
+    def _repr_html_(self) -> str:
+        parts = [f"<b>fp8lab {html.escape(self.experiment)}</b>"]
+        shown = [section for section in _sections(self._content, "table") if not section["detail"]]
+        for section in shown[:1]:
+            columns = [column for column in section["columns"] if not column["detail"]]
+            cells = [[str(value) for value in column["values"][:_SHOWN_ROWS]] for column in columns]
+            head = "".join(f"<th>{html.escape(column['title'] or column['name'])}</th>" for column in columns)
+            body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in zip(*cells))
+            parts.append(f"<table><tr>{head}</tr>{body}</table>")
+        parts += [f"<div>.{kind}: {html.escape(names)}</div>" for kind, names in self._names().items()]
+        return "".join(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Document) else NotImplemented
+
+    def __reduce__(self) -> State:
+        return state("Document", text=self._text)
+
+
+restorer("Document", "text")(Document)

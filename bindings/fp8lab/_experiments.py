@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a Python function of each registered experiment: signature, docstring and checks follow from its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from fp8lab import _core
+from fp8lab._arrays import (
+    as_format,
+    as_profile,
+    check_bool,
+    check_int,
+    check_list,
+    check_name,
+    check_path,
+    check_real,
+    check_threads,
+)
+from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
+from fp8lab._delayed import as_version
+from fp8lab._distributions import as_distribution
+from fp8lab._document import Document
+
+Facts = dict[str, Any]
+
+
+def _as_model(value: Any, argument: str) -> Any:
+    return value if isinstance(value, MmaModel) else check_name(value, argument, " or an MmaModel")
+
+
+#: What checks an entry of a kind, and what such an entry is called in signatures.
+_KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
+    "flag": (check_bool, "bool"),
+    "number": (check_real, "float"),
+    "name": (check_name, "str"),
+    "path": (check_path, "str | os.PathLike[str]"),
+    "format": (as_format, "str | Format"),
+    "profile": (as_profile, "str | Profile"),
+    "model": (_as_model, "str | MmaModel"),
+    "distribution": (as_distribution, "str | Distribution"),
+    "version": (as_version, "str | DelayedVersion"),
+}
+_SINGLE = (DelayedVersion, Distribution, Format, MmaModel, Profile, os.PathLike)
+
+
+def _entries(value: Any, argument: Facts) -> list[Any]:
+    """The checked entries of an argument; one where it is no list."""
+    name = argument["name"]
+    if name == "threads":
+        return [check_threads(value)]
+    check: Callable[[Any, str], Any]
+    if argument["kind"] == "integer":
+        check = functools.partial(check_int, low=argument["least"], high=argument["most"])
+    else:
+        check = _KINDS[argument["kind"]][0]
+    if not argument["is_list"]:
+        return [check(value, name)]
+    entries = check_list(value, name, check, _SINGLE)
+    if not entries:
+        raise ValueError(f"{name} must have at least one entry; leave it out for its default")
+    return entries
+
+
+def run(facts: Facts, given: dict[str, Any], out: Any = None) -> Document:
+    """Runs an experiment with the arguments that are given, of which None counts as left out."""
+    arguments = {
+        argument["name"]: _entries(given[argument["name"]], argument)
+        for argument in facts["arguments"]
+        if given.get(argument["name"]) is not None
+    }
+    return Document(_core.run_experiment(facts["name"], arguments, None if out is None else check_path(out, "out")))
+
+
+def _default(argument: Facts) -> Any:
+    if argument["is_optional"] or argument["excludes"] or argument["needs"]:
+        return None
+    value = json.loads(argument["default"])
+    return tuple(value) or None if argument["is_list"] else value
+
+
+def _type(argument: Facts) -> str:
+    kind = "int" if argument["kind"] == "integer" else _KINDS[argument["kind"]][1]
+    return f"{kind} | Sequence[{kind}]" if argument["is_list"] else kind
+
+
+def _described(argument: Facts) -> str:
+    """The default in words, where the signature has none."""
+    text = argument["help"]
+    if argument["otherwise"]:
+        return f"{text}; {argument['otherwise']} if left out"
+    if _default(argument) is None and json.loads(argument["default"]) not in (None, []):
+        return f"{text}; {argument['default']} if left out"
+    return str(text)
+
+
+def _docstring(facts: Facts) -> str:
+    lines = [f"{facts['summary']}; Ctrl-C stops it.", ""]
+    lines += [*textwrap.wrap(facts["description"], 110), ""] if facts["description"] else []
+    lines += ["Parameters", "----------"]
+    for argument in facts["arguments"]:
+        kind = "int" if argument["kind"] == "integer" else _KINDS[argument["kind"]][1].replace("os.PathLike[str]", "path").replace(" | ", " or ")
+        optional = ", optional" if _default(argument) is None else ""
+        lines += [f"{argument['name']} : {'sequence of ' if argument['is_list'] else ''}{kind}{optional}"]
+        sentence = _described(argument)
+        lines += textwrap.wrap(sentence[0].upper() + sentence[1:] + ".", 106, initial_indent="    ", subsequent_indent="    ")
+    lines += ["out : path, optional", f"    Directory for ``{facts['name']}.json`` and a CSV for each table, histogram and set of curves.", ""]
+    lines += ["Returns", "-------", "Document", *textwrap.wrap(f"With the {facts['result']}.", 106, initial_indent="    ", subsequent_indent="    "), ""]
+    lines += ["Raises", "------", "TypeError, ValueError", "    For wrong arguments; the message says the rule.", "OSError"]
+    return "\n".join([*lines, "    Where a file cannot be read or ``out`` cannot be written; nothing is left half-written."])
+
+
+def _signature(facts: Facts) -> inspect.Signature:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(argument["name"], kind, default=_default(argument), annotation=_annotation(argument))
+        for argument in facts["arguments"]
+    ]
+    parameters.append(inspect.Parameter("out", kind, default=None, annotation="str | os.PathLike[str] | None"))
+    return inspect.Signature(parameters, return_annotation="Document")
+
+
+def _annotation(argument: Facts) -> str:
+    return _type(argument) + (" | None" if _default(argument) is None else "")
+
+
+def function_of(facts: Facts) -> Callable[..., Document]:
+    """The function of an experiment."""
+    signature = _signature(facts)
+
+    def experiment(*positional: Any, **named: Any) -> Document:
+        given = signature.bind(*positional, **named).arguments
+        return run(facts, given, given.pop("out", None))
+
+    experiment.__name__ = experiment.__qualname__ = facts["name"]
+    experiment.__module__ = "fp8lab.experiments"
+    experiment.__doc__ = _docstring(facts)
+    experiment.__signature__ = signature  # type: ignore[attr-defined]
+    return experiment
+
+
+def registered() -> dict[str, Facts]:
+    """What is known of all experiments, by name."""
+    return {facts["name"]: facts for facts in _core.experiments()}
+
+
+def stub() -> str:
+    """The text of ``_registered.pyi``: each function as a type checker sees it."""
+    lines = [
+        "# SPDX-License-Identifier: Apache-2.0",
+        "# What fp8lab._experiments.stub() gives; a test compares.",
+        "import os",
+        "from collections.abc import Sequence",
+        "",
+        "from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile",
+        "from fp8lab._document import Document",
+    ]
+    for name, facts in registered().items():
+        if facts["is_public"]:
+            lines += ["", f"def {name}(", "    *,"]
+            lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in facts["arguments"]]
+            lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
+    return "\n".join(lines) + "\n"
+

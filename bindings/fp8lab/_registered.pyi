@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# What fp8lab._experiments.stub() gives; a test compares.
+import os
+from collections.abc import Sequence
+
+from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
+from fp8lab._document import Document
+
+def primer(
+    *,
+    seed: int = 12345,
+    sms: int = 114,
+    mma: str = 'hopper_wgmma_fp8',
+    in_features: int = 768,
+    out_features: int = 768,
+    rows: int = 1024,
+    scale_x: float = 1.0,
+    scale_w: float = 1.0,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def accumulate(
+    *,
+    models: str | MmaModel | Sequence[str | MmaModel] = ('hopper_wgmma_fp8', 'blackwell_tcgen05_fp8'),
+    distributions: str | Sequence[str] = ('abs_uniform', 'normal'),
+    k: int | Sequence[int] = (32, 128, 512, 1024, 4096, 16384),
+    promote_k: int | Sequence[int] = (0, 128),
+    format_a: str | Format | None = None,
+    format_b: str | Format | None = None,
+    rows: int = 32,
+    columns: int = 32,
+    seed: int = 1,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def harmonic(
+    *,
+    formats: str | Format | Sequence[str | Format] = ('float16', 'bfloat16', 'e4m3', 'e5m2'),
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def double_rounding(
+    *,
+    formats: str | Format | Sequence[str | Format] = ('e4m3',),
+    via: str | Format | Sequence[str | Format] = ('float16', 'bfloat16'),
+    via_roundings: str | Sequence[str] = ('nearest_even', 'toward_zero'),
+    low: float = 1.0,
+    high: float = 2.0,
+    uniform: float | Sequence[float] | None = None,
+    size: int | None = None,
+    seed: int | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def verify_casts(
+    *,
+    formats: str | Sequence[str] | None = None,
+    profiles: str | Sequence[str] | None = None,
+    roundings: str | Sequence[str] | None = None,
+    all: bool = False,
+    chunks: int | None = None,
+    seed: int | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def verify_tensor_cores(
+    *,
+    models: str | Sequence[str] | None = None,
+    dots: int = 100000,
+    seed: int = 1,
+    vectors: str | os.PathLike[str] | None = None,
+    rows: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...

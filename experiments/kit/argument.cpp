@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kit/argument.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <system_error>
+
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+/// What std::from_chars makes of the whole text.
+template <typename T>
+std::errc read(const std::string& text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return end == text.data() + text.size() && !text.empty() ? error : std::errc::invalid_argument;
+}
+
+/// CLI11 would read 010 as octal, and "" as 0.
+template <typename T>
+T parse_whole(const std::string& text) {
+  T value{};
+  std::errc error = read(text, value);
+  if (error == std::errc{}) return value;
+  double real = 0;
+  if (read(text, real) == std::errc{} && real == std::trunc(real)) {
+    error = std::errc::result_out_of_range;
+    constexpr double exact = 0x1p53;  // up to here a float64 is the number that was written
+    if (std::abs(real) <= exact && std::in_range<T>(static_cast<long long>(real))) {
+      return static_cast<T>(static_cast<long long>(real));
+    }
+  }
+  if (error == std::errc::result_out_of_range) {
+    constexpr int bits = std::numeric_limits<T>::digits;
+    constexpr bool is_signed = std::is_signed_v<T>;
+    throw std::invalid_argument(in_quotes(text) + " is not from " + (is_signed ? "-2^" + std::to_string(bits) : "0") +
+                                " to 2^" + std::to_string(bits) + " - 1, or from 2^53 on not written in digits alone");
+  }
+  throw std::invalid_argument(in_quotes(text) + " is no whole number, such as 1000 or 1e6");
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) {
+  constexpr std::array<std::string_view, 10> names{"flag",   "integer", "number", "name",         "path",
+                                                   "format", "profile", "model",  "distribution", "version"};
+  return names.at(static_cast<std::size_t>(kind));
+}
+
+std::int64_t parse_integer(const std::string& text) { return parse_whole<std::int64_t>(text); }
+std::uint64_t parse_unsigned(const std::string& text) { return parse_whole<std::uint64_t>(text); }
+double parse_real(const std::string& text) {
+  double value = 0;
+  const std::errc error = read(text, value);
+  if (error == std::errc{}) return value;
+  throw std::invalid_argument(in_quotes(text) +
+                              (error == std::errc::result_out_of_range ? " is out of range" : " is no number"));
+}
+
+std::string Argument::option() const {
+  std::string option = "--" + name;
+  std::ranges::replace(option, '_', '-');
+  return option;
+}
+
+void ArgumentList::add_threads(int& threads) {
+  add("threads", threads, "threads; they change nothing but the time").only_python();
+}
+
+Argument& ArgumentList::find(std::string_view name) {
+  const auto found = std::ranges::find(all_, name, &Argument::name);
+  if (found != all_.end()) return *found;
+  std::vector<std::string_view> names;
+  for (const Argument& argument : all_) names.push_back(argument.name);
+  refuse_name("argument", name, names);
+}
+
+Json ArgumentList::json() const {
+  Json json = Json::object();
+  for (const Argument& argument : all_) {
+    if (argument.name != "threads") json[argument.name] = argument.value();
+  }
+  return json;
+}
+
+void ArgumentList::check_given(const std::vector<std::string>& given,
+                               const std::function<std::string(const std::string&)>& spelled) const {
+  const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };
+  for (const Argument& argument : all_) {
+    if (!is_given(argument.name)) continue;
+    for (const std::string& other : argument.excludes) {
+      if (is_given(other)) throw std::invalid_argument(spelled(argument.name) + " excludes " + spelled(other));
+    }
+    for (const std::string& other : argument.needs) {
+      if (!is_given(other)) throw std::invalid_argument(spelled(argument.name) + " requires " + spelled(other));
+    }
+  }
+}
+
+}  // namespace fp8lab::experiments

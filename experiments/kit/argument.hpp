@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arguments of an experiment, each described once. The command line's options and their help, Python's signatures,
+// docstrings and checks, and the arguments in a document come from this description.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "fp8lab/reference/measure/distributions.hpp"
+#include "fp8lab/reference/scaling/delayed_scaling.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "kit/chosen.hpp"
+#include "kit/json.hpp"
+
+namespace fp8lab::experiments {
+
+/// A value as the command line (a text) or Python (a number, a name or a record) gives it.
+using Entry = std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile,
+                           MmaModel, Distribution, DelayedVersion>;
+
+/// What an entry is. Python checks its type by this.
+enum class Kind : std::uint8_t { flag, integer, number, name, path, format, profile, model, distribution, version };
+[[nodiscard]] std::string_view name_of(Kind kind);
+
+/// A number that is written in `text` and nothing else; whole numbers also as 1e6 and 1.5e3. Throws
+/// std::invalid_argument where it is none or does not fit.
+[[nodiscard]] std::int64_t parse_integer(const std::string& text);
+[[nodiscard]] std::uint64_t parse_unsigned(const std::string& text);
+[[nodiscard]] double parse_real(const std::string& text);
+
+/// How a value of type T is made of an entry, and told in a document. Others may be added beside these.
+template <typename T>
+struct ArgumentType;
+
+template <>
+struct ArgumentType<bool> {
+  static constexpr Kind kind = Kind::flag;
+  static bool from(const Entry& entry) { return std::get<bool>(entry); }
+  static Json json(bool value) { return value; }
+};
+template <std::integral T>
+struct ArgumentType<T> {
+  static constexpr Kind kind = Kind::integer;
+  static T from(const Entry& entry) {
+    if (const auto* text = std::get_if<std::string>(&entry)) {
+      if constexpr (std::is_signed_v<T>) {
+        return narrowed(parse_integer(*text));
+      } else {
+        return narrowed(parse_unsigned(*text));
+      }
+    }
+    if (const auto* number = std::get_if<std::uint64_t>(&entry)) return narrowed(*number);
+    return narrowed(std::get<std::int64_t>(entry));
+  }
+  static Json json(T value) { return value; }
+
+ private:
+  template <typename Number>
+  static T narrowed(Number number) {
+    if (!std::in_range<T>(number)) {
+      throw std::invalid_argument(std::to_string(number) + " is out of range");
+    }
+    return static_cast<T>(number);
+  }
+};
+template <std::floating_point T>
+struct ArgumentType<T> {
+  static constexpr Kind kind = Kind::number;
+  static T from(const Entry& entry) {
+    if (const auto* text = std::get_if<std::string>(&entry)) return static_cast<T>(parse_real(*text));
+    if (const auto* number = std::get_if<std::int64_t>(&entry)) return static_cast<T>(*number);
+    return static_cast<T>(std::get<double>(entry));
+  }
+  static Json json(T value) { return value; }
+};
+template <>
+struct ArgumentType<std::string> {
+  static constexpr Kind kind = Kind::name;
+  static std::string from(const Entry& entry) { return std::get<std::string>(entry); }
+  static Json json(const std::string& value) { return value; }
+};
+template <>
+struct ArgumentType<std::filesystem::path> {
+  static constexpr Kind kind = Kind::path;
+  static std::filesystem::path from(const Entry& entry) { return std::get<std::string>(entry); }
+  static Json json(const std::filesystem::path& value) { return value.native(); }
+};
+template <>
+struct ArgumentType<Rounding> {
+  static constexpr Kind kind = Kind::name;
+  static Rounding from(const Entry& entry) { return choose_rounding(std::get<std::string>(entry)); }
+  static Json json(Rounding value) { return name_of(value); }
+};
+template <>
+struct ArgumentType<AmaxComputeAlgo> {
+  static constexpr Kind kind = Kind::name;
+  static AmaxComputeAlgo from(const Entry& entry) { return find_amax_compute_algo(std::get<std::string>(entry)); }
+  static Json json(AmaxComputeAlgo value) { return fp8lab::name_of(value); }
+};
+/// A record with a name, found by it, or given as it is.
+template <typename T, Kind its_kind, auto find>
+struct NamedArgument {
+  static constexpr Kind kind = its_kind;
+  static T from(const Entry& entry) {
+    if (const auto* name = std::get_if<std::string>(&entry)) return find(*name);
+    return std::get<T>(entry);
+  }
+  static Json json(const T& value) { return value.name; }
+};
+template <>
+struct ArgumentType<ChosenFormat> : NamedArgument<ChosenFormat, Kind::format, choose_format> {};
+template <>
+struct ArgumentType<ChosenProfile> : NamedArgument<ChosenProfile, Kind::profile, choose_profile> {};
+template <>
+struct ArgumentType<MmaModel> : NamedArgument<MmaModel, Kind::model, find_model> {};
+template <>
+struct ArgumentType<Distribution> : NamedArgument<Distribution, Kind::distribution, find_distribution> {};
+template <>
+struct ArgumentType<DelayedVersion> : NamedArgument<DelayedVersion, Kind::version, find_delayed_version> {};
+
+/// One argument: what it is called, what it takes, and where its value goes.
+struct Argument {
+  std::string name;  ///< Python's; the command line's option is the same with dashes
+  Kind kind;
+  bool is_list = false;
+  bool is_optional = false;  ///< None in Python, and null in a document, where it is not given
+  std::string help;
+  std::string metavar = {};                ///< stands for the value in --help; by default it follows from the kind
+  std::string otherwise = {};              ///< what happens where it is not given, in words; empty: `value` tells
+  std::vector<std::string> excludes = {};  ///< arguments that may not be given with it
+  std::vector<std::string> needs = {};     ///< arguments without which it may not be given
+  bool repeats = false;                    ///< a list may have an entry twice
+  std::int64_t least = 0;                  ///< of integers: what the type has
+  std::uint64_t most = 0;
+  bool python = true, command_line = true;  ///< who offers it
+  std::function<void(const std::vector<Entry>&)> set = {};
+  std::function<Json()> value = {};
+
+  // Chained behind ArgumentList::add().
+  Argument& excluding(std::initializer_list<const char*> names) {
+    return excludes.assign(names.begin(), names.end()), *this;
+  }
+  Argument& needing(std::initializer_list<const char*> names) {
+    return needs.assign(names.begin(), names.end()), *this;
+  }
+  Argument& called(std::string text) { return metavar = std::move(text), *this; }
+  Argument& by_default(std::string text) { return otherwise = std::move(text), *this; }
+  Argument& with_repeats() { return repeats = true, *this; }
+  Argument& only_python() { return command_line = false, *this; }
+  Argument& only_command_line() { return python = false, *this; }
+
+  /// The option of the command line, such as "--via-roundings".
+  [[nodiscard]] std::string option() const;
+};
+
+/// The arguments of an experiment, bound to the values of one call.
+class ArgumentList {
+ public:
+  /// Adds an argument whose value, by default what it is now, is made of an entry by ArgumentType. Help is a phrase.
+  template <typename T>
+  Argument& add(std::string name, T& value, std::string help) {
+    using Type = ArgumentType<T>;
+    return ranged<T>(bind(std::move(name), Type::kind, std::move(help), value, Type::from, Type::json));
+  }
+  template <typename T>
+  Argument& add(std::string name, std::vector<T>& values, std::string help) {
+    using Type = ArgumentType<T>;
+    return ranged<T>(add_list(std::move(name), Type::kind, std::move(help), values, Type::from, Type::json));
+  }
+  template <typename T>
+  Argument& add(std::string name, std::optional<T>& value, std::string help) {
+    using Type = ArgumentType<T>;
+    Argument& argument = bind(std::move(name), Type::kind, std::move(help), value, Type::from,
+                              [](const std::optional<T>& one) { return one ? Type::json(*one) : Json(nullptr); });
+    argument.is_optional = true;
+    return ranged<T>(argument);
+  }
+  /// The same for values with names of their own: choose(name) gives one, name_of(value) its name.
+  template <typename T, typename Find, typename NameOf>
+  Argument& add_named(std::string name, T& value, std::string help, Find choose, NameOf name_of) {
+    return bind(std::move(name), Kind::name, std::move(help), value, by_name(choose),
+                [name_of](const T& one) { return Json(std::string(name_of(one))); });
+  }
+  template <typename T, typename Find, typename NameOf>
+  Argument& add_named(std::string name, std::vector<T>& values, std::string help, Find choose, NameOf name_of) {
+    return add_list(std::move(name), Kind::name, std::move(help), values, by_name(choose),
+                    [name_of](const T& one) { return Json(std::string(name_of(one))); });
+  }
+  /// The argument `threads`: the command line takes all that the machine has.
+  void add_threads(int& threads);
+
+  [[nodiscard]] std::vector<Argument>& all() { return all_; }
+  [[nodiscard]] const std::vector<Argument>& all() const { return all_; }
+  [[nodiscard]] Argument& find(std::string_view name);
+  /// The values as an object; without `threads`, which changes no result.
+  [[nodiscard]] Json json() const;
+  /// Throws std::invalid_argument where one of the arguments of these names excludes or needs another; `spelled` gives
+  /// the name that the user knows.
+  void check_given(const std::vector<std::string>& given,
+                   const std::function<std::string(const std::string&)>& spelled) const;
+
+ private:
+  template <typename T>
+  static Argument& ranged(Argument& argument) {
+    if constexpr (std::integral<T>) {
+      argument.least = static_cast<std::int64_t>(std::numeric_limits<T>::min());
+      argument.most = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
+    }
+    return argument;
+  }
+  template <typename Find>
+  static auto by_name(Find choose) {
+    return [choose](const Entry& entry) {
+      if (const auto* model = std::get_if<MmaModel>(&entry)) return choose(std::string(model->name));
+      if (const auto* distribution = std::get_if<Distribution>(&entry)) return choose(std::string(distribution->name));
+      return choose(std::get<std::string>(entry));
+    };
+  }
+  template <typename T, typename From, typename ToJson>
+  Argument& bind(std::string name, Kind kind, std::string help, T& value, From from, ToJson to_json) {
+    Argument& added = all_.emplace_back(Argument{.name = std::move(name), .kind = kind, .help = std::move(help)});
+    added.set = [&value, from](const std::vector<Entry>& entries) { value = from(entries.front()); };
+    added.value = [&value, to_json] { return to_json(value); };
+    return added;
+  }
+  template <typename T, typename From, typename ToJson>
+  Argument& add_list(std::string name, Kind kind, std::string help, std::vector<T>& values, From from, ToJson to_json) {
+    Argument& added =
+        all_.emplace_back(Argument{.name = std::move(name), .kind = kind, .is_list = true, .help = std::move(help)});
+    added.set = [&values, from](const std::vector<Entry>& entries) {
+      values.clear();
+      for (const Entry& entry : entries) values.push_back(from(entry));
+    };
+    added.value = [&values, to_json] {
+      Json list = Json::array();
+      for (const T& value : values) list.push_back(to_json(value));
+      return list;
+    };
+    return added;
+  }
+
+  std::vector<Argument> all_;
+};
+
+}  // namespace fp8lab::experiments

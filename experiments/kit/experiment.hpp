@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line, Python and the docs know of an experiment. Each folder registers its own by a function
+// <folder>_experiments(), which the registry calls.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kit/argument.hpp"
+#include "kit/document.hpp"
+#include "kit/progress.hpp"
+
+namespace fp8lab::experiments {
+
+/// How a run tells how far it is.
+struct Context {
+  Progress progress = {};                             ///< the share that is done
+  std::function<void(const std::string&)> note = {};  ///< a line about what is done; a terminal shows it at once
+};
+
+/// One call of an experiment: its arguments, to be set, and what it does with them.
+struct Call {
+  ArgumentList arguments;
+  std::function<Document(const Context&)> run;
+};
+
+struct Example {
+  std::string command;  ///< what follows "fp8lab"
+  std::string meaning;
+};
+
+struct Experiment {
+  std::string name;     ///< of the command, such as "double-rounding" or "verify casts"
+  std::string summary;  ///< one sentence, without a full stop
+  std::string description = {};
+  std::string result = {};      ///< what its document has: the names of its tables, histograms and curves
+  std::string not_passed = {};  ///< when the command exits with status 3; empty: never
+  std::vector<Example> examples = {};
+  bool python = true;  ///< fp8lab.experiments has it
+  std::function<std::unique_ptr<Call>()> prepare = {};
+
+  /// The name in Python and in documents, such as "double_rounding".
+  [[nodiscard]] std::string identifier() const;
+};
+
+/// Gives an experiment its arguments and its run: describe(arguments, list) binds the members of a new Arguments to the
+/// list, run(arguments, context) makes the document, whose name, arguments and provenance are filled in here.
+template <typename Arguments>
+[[nodiscard]] Experiment experiment(Experiment facts, void (*describe)(Arguments&, ArgumentList&),
+                                    Document (*run)(const Arguments&, const Context&)) {
+  facts.prepare = [identifier = facts.identifier(), describe, run] {
+    const auto arguments = std::make_shared<Arguments>();
+    auto call = std::make_unique<Call>();
+    describe(*arguments, call->arguments);
+    call->run = [identifier, arguments, run, list = &call->arguments](const Context& context) {
+      Document document = run(*arguments, context);
+      document.experiment = identifier;
+      document.arguments = list->json();
+      document.made = provenance();
+      return document;
+    };
+    return call;
+  };
+  return facts;
+}
+
+/// All of them, in the order of the help.
+[[nodiscard]] const std::vector<Experiment>& experiments();
+/// The one with that identifier(). Throws std::invalid_argument that lists the known names.
+[[nodiscard]] const Experiment& find_experiment(std::string_view identifier);
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every registered experiment promises: a document that its schema describes, and a report at any width."""
+
+import copy
+import csv
+import importlib.resources
+import inspect
+import json
+import math
+import pathlib
+import pickle
+import re
+
+import jsonschema
+import numpy as np
+import pytest
+
+import fp8lab
+from fp8lab import _core, _experiments, experiments
+from fp8lab.experiments import Document
+
+REGISTERED = _experiments.registered()
+#: A small call of each.
+CALLS = {
+    "primer": {"in_features": 32, "out_features": 48, "rows": 32},
+    "accumulate": {"models": ["hopper_wgmma_fp8", "exact"], "k": [32, 100], "rows": 4, "columns": 4},
+    "harmonic": {},
+    "verify_casts": {"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1},
+    "verify_tensor_cores": {"models": ["hopper_wgmma_fp8"], "dots": 10},
+    **{name: {} for name in ("formats", "profiles", "models", "recipes", "delayed_versions", "distributions", "targets")},
+    "double_rounding": {"high": 1.001},
+}
+SCHEMA = json.loads((importlib.resources.files("fp8lab") / "document.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+WIDTHS = (40, 80, 200)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    made = {}
+
+    def document(name):
+        if name not in made:
+            made[name] = _experiments.run(REGISTERED[name], CALLS[name])
+        return made[name]
+
+    return document
+
+
+def test_every_experiment_is_called_here():
+    assert set(CALLS) == set(REGISTERED)
+    assert {name for name, facts in REGISTERED.items() if facts["is_public"]} <= set(experiments.__all__)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_schema_describes_it(documents, name):
+    content = json.loads(documents(name).to_json())
+    VALIDATOR.validate(content)
+    names = [section["name"] for section in content["sections"]]
+    assert len(set(names)) == len(names) and content["experiment"] == name
+    assert content["arguments"].keys() == {one["name"] for one in REGISTERED[name]["arguments"]} - {"threads"}
+
+
+def test_the_schema_finds_what_is_wrong(documents):
+    good = json.loads(documents("double_rounding").to_json())
+    table = next(i for i, section in enumerate(good["sections"]) if section["kind"] == "table")
+    for change in (
+        lambda wrong: wrong.pop("passed"),
+        lambda wrong: wrong.update(schema=1),
+        lambda wrong: wrong.update(more=1),
+        lambda wrong: wrong["sections"][table].pop("columns"),
+        lambda wrong: wrong["sections"][table]["columns"][1].update(values=["1"]),
+        lambda wrong: wrong["sections"][table]["columns"][1].update(type="float"),
+        lambda wrong: wrong["sections"][0].update(kind="picture"),
+    ):
+        wrong = copy.deepcopy(good)
+        change(wrong)
+        with pytest.raises(jsonschema.ValidationError):
+            VALIDATOR.validate(wrong)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_vanishes_at_any_width(documents, name):
+    document = documents(name)
+    words = {width: document.text(width=width) for width in WIDTHS}
+    for width, text in words.items():
+        assert all(len(line) <= width or len(line.split()) == 1 for line in text.splitlines()), width  # a path is not broken
+        flat = " ".join(text.split())
+        for section in json.loads(document.to_json())["sections"]:
+            if section["kind"] == "text":
+                assert all(" ".join(paragraph.split()) in flat for paragraph in section["paragraphs"])
+            elif section["detail"]:
+                assert section["name"] in flat
+            elif section["kind"] == "histograms":
+                assert all((one["label"] or one["name"]) in text for one in section["histograms"])
+            elif section["kind"] == "table" and section["layout"] == "rows":
+                for column in section["columns"]:
+                    assert (column["name"] if column["detail"] else column["title"] or column["name"]) in flat, column["name"]
+                    if not column["detail"] and column["type"] == "text":
+                        assert all(value is None or " ".join(value.split()) in flat for value in column["values"])
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_files_are_the_document(documents, name, tmp_path):
+    document = documents(name)
+    document.save(tmp_path / "new")
+    assert (tmp_path / "new" / f"{name}.json").read_text() == document.to_json()
+    written = {path.stem for path in (tmp_path / "new").glob("*.csv")}
+    assert written == {*document.tables, *document.histograms, *document.curves}
+    for table in document.tables.values():
+        with (tmp_path / "new" / f"{table.name}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == len(table.rows)
+        for column, values in table.items():
+            for row, value in zip(rows, values.tolist(), strict=True):
+                if isinstance(value, float):
+                    assert math.isnan(value) and row[column] == "" or float(row[column]) == value
+                else:
+                    assert row[column] == ("" if value is None else str(int(value)) if isinstance(value, bool) else str(value))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_document_comes_back_from_its_json_and_from_a_pickle(documents, name):
+    document = documents(name)
+    for same in (Document(document.to_json()), pickle.loads(pickle.dumps(document)), copy.deepcopy(document)):
+        assert same == document and str(same) == str(document) and repr(same) == repr(document)
+    assert document != 1 and document.schema == 2 and document.provenance["version"] == fp8lab.__version__
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_a_notebook_shows_is_short(documents, name):
+    document = documents(name)
+    assert len(repr(document).splitlines()) <= 6 and len(repr(document)) < 1000
+    shown = document._repr_html_()
+    assert len(shown) < 6000 and name in shown and re.sub(r"<[^>]*>", "", shown).count("<") == 0
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if REGISTERED[name]["is_public"]])
+def test_signature_and_docstring_follow_from_the_arguments(name):
+    function = getattr(experiments, name)
+    parameters = inspect.signature(function).parameters
+    assert list(parameters) == [*(one["name"] for one in REGISTERED[name]["arguments"]), "out"]
+    for argument in parameters:
+        assert f"\n{argument} : " in function.__doc__, argument
+
+
+def test_the_stub_is_what_the_arguments_say():
+    stub = pathlib.Path(_experiments.__file__).with_name("_registered.pyi")
+    assert stub.read_text() == _experiments.stub(), "write it anew: what fp8lab._experiments.stub() gives"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"experiment": "x"}'])
+def test_what_is_no_document_is_refused(text):
+    with pytest.raises(ValueError, match="must be the JSON of a document"):
+        Document(text)
+
+
+def test_what_is_no_document_of_the_extension_module_is_refused(documents):
+    content = json.loads(documents("double_rounding").to_json())
+    content["sections"].append({"kind": "picture"})
+    with pytest.raises(ValueError, match="picture"):
+        str(Document(json.dumps(content)))
+    with pytest.raises(TypeError, match="text must be"):
+        Document(3)
+    with pytest.raises(ValueError, match="unknown argument 'higth'.*did you mean high"):
+        _core.run_experiment("double_rounding", {"higth": [1.0]}, None)
+    with pytest.raises(ValueError, match="width must be from 20"):
+        documents("double_rounding").text(width=3)
+
+
+def test_columns_are_arrays(documents):
+    chains = documents("double_rounding").tables["chains"]
+    assert chains["count"].dtype == np.int64 and chains["share"].dtype == np.float64 and chains["format"].tolist() == ["e4m3"] * 4
+    with pytest.raises(KeyError, match="no column 'x' in chains; its columns: format"):
+        chains["x"]
