@@ -72,7 +72,7 @@ GemmOptions gemm_options(float scale_out, int promote_k, const std::optional<std
           .threads = threads};
 }
 
-/// Of Operand or Quantized.
+/// Multiplies operands or quantized matrices: `Side` is Operand or Quantized.
 template <typename Side>
 void gemm_array(const MmaModel& model, const Side& left, const Side& right, Array<float> out,
                 const GemmOptions& options) {

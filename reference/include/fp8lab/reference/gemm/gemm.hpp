@@ -13,8 +13,9 @@
 
 namespace fp8lab {
 
-/// How an accumulator is multiplied with the scales of its tiles, at a promotion, or of its row and column, in the
-/// epilogue. Both round once less than they have operations at a promotion, and every operation in the epilogue.
+/// The order in which an accumulator is multiplied with two scales: those of its tiles at a promotion, or those of its
+/// row and column in the epilogue. A promotion uses fma, which rounds once less than it has operations; the epilogue
+/// rounds after every operation.
 enum class ScaleOrder : std::uint8_t {
   scales_first,       ///< sum = fma(fl(scale_a * scale_b), accumulator, sum), as DeepGEMM on Hopper
   accumulator_first,  ///< sum = fma(fl(accumulator * scale_a), scale_b, sum); of rows as PyTorch's _scaled_mm (CUTLASS,
@@ -27,11 +28,11 @@ enum class CEntry : std::uint8_t {
   accumulator,  ///< the accumulation starts from it: the tensor core's own, or the float32 one that it is promoted to
 };
 
-/// Each by its enumerator's name. Throw std::invalid_argument that lists the known names.
+/// The enumerator called `name`. Both throw std::invalid_argument that lists the known names.
 [[nodiscard]] ScaleOrder find_scale_order(std::string_view name);
 [[nodiscard]] CEntry find_c_entry(std::string_view name);
 
-/// How a GEMM is composed of instructions, and what becomes of their sum.
+/// How a GEMM is composed of instructions, and what its epilogue does.
 struct GemmOptions {
   /// Multiplies at the end of the epilogue, which is scale_out * (alpha * (scale_a * scale_b * accumulator) + c + bias)
   /// from left to right, every operation rounded to float32: scale_a and scale_b are those of the row of a and of b,
@@ -42,7 +43,7 @@ struct GemmOptions {
   /// 0: never ("fast accumulation"), or where operands have tile scales, their depth. CUTLASS and DeepGEMM promote
   /// every 128.
   int promote_k = 0;
-  /// Of the scales of tiles and rows; left out: scales_first for tiles, accumulator_first for rows.
+  /// The order for the scales of tiles and rows; left out: scales_first for tiles, accumulator_first for rows.
   std::optional<ScaleOrder> scale_order = {};
   /// Split-K: contiguous ranges of K, computed apart, all but the last multiples of the instruction's K (and of
   /// promote_k); then added in float32. Empty: one range.
@@ -53,7 +54,7 @@ struct GemmOptions {
   std::span<const float> bias = {};  ///< N elements, or empty
   ZeroRule zero_rule = ZeroRule::skip;
   int threads = 1;
-  /// Called now and then with the share that is done, on the calling thread; an exception from it cancels the GEMM.
+  /// Is called on the calling thread with the share that is done; an exception from it cancels the GEMM.
   std::function<void(double)> progress = {};
 };
 
@@ -70,7 +71,7 @@ struct GemmOptions {
 /// @param b  (N, K), as a Linear layer keeps its weight, or (K, N) if transposed
 /// @param out  M * N elements, row-major
 /// Throws std::invalid_argument where shapes, formats or options do not fit, or an option is given that nothing reads;
-/// the message says what does. So it does for codes and arrays that mma() refuses.
+/// the message says what is allowed. It throws too for codes and arrays that mma() refuses.
 void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<float> out,
           const GemmOptions& options = {});
 

@@ -27,7 +27,7 @@ struct BlockScaleCodes {
   ScaleLayout layout = ScaleLayout::compact;
 };
 
-/// Factors of a matrix in float32, each that of a tile of rows x depth elements (1 x 128 and 128 x 128 in DeepSeek-V3's
+/// float32 factors of a matrix, one for each tile of rows x depth elements (1 x 128 and 128 x 128 in DeepSeek-V3's
 /// recipe). They multiply where accumulators are promoted. Tiles at the end may be smaller.
 struct TileScales {
   std::span<const float> values = {};  ///< row-major, (tiles of rows, tiles of K); transposed where the elements are

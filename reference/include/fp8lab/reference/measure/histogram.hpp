@@ -61,7 +61,7 @@ class Histogram {
   /// The same for all of an array, of codes of at most 8 bits or of more.
   void add_codes(std::span<const std::uint8_t> codes);
   void add_codes(std::span<const std::uint16_t> codes);
-  /// Puts counts of bins in place of its own, such as those of a histogram that was saved. Throws std::invalid_argument
+  /// Replaces the counts of the bins, by those of a saved histogram for instance. Throws std::invalid_argument
   /// where there are not as many as bins.
   void set_counts(std::span<const std::uint64_t> counts);
   /// Adds `other`'s counts. Throws std::invalid_argument where its bins differ.

@@ -35,13 +35,13 @@ struct CastBounds {
 };
 [[nodiscard]] CastBounds cast_bounds(const Format& format, Rounding rounding);
 
-/// What became of elements. A value is a zero, an infinity, a NaN or one that can underflow or saturate.
+/// Counts of what a cast did to elements. A value is a zero, an infinity, a NaN or one that can underflow or saturate.
 struct OutcomeCounts {
   std::uint64_t zeros = 0;
   std::uint64_t infinities = 0;
   std::uint64_t nans = 0;
   std::uint64_t underflows = 0;  ///< finite nonzero values whose result is zero
-  std::uint64_t saturated = 0;   ///< of the others, those whose scaled value cast_outcome() calls saturated
+  std::uint64_t saturated = 0;   ///< the other values whose scaled value cast_outcome() calls saturated
 
   void merge(const OutcomeCounts& other);
   friend bool operator==(const OutcomeCounts&, const OutcomeCounts&) = default;
@@ -50,7 +50,7 @@ struct OutcomeCounts {
 /// Which scaled values count_outcomes() counts as underflows or saturated.
 enum class ScaledRange : std::uint8_t {
   all,
-  finite,  ///< not those that scaling made infinite
+  finite,  ///< all but those that scaling made infinite
 };
 
 /// Counts what became of the values `x`, which were `scaled` in front of a cast with these bounds, and `result` after

@@ -15,8 +15,8 @@ namespace fp8lab {
 /// @param a,b  n rows of the instruction's K (any K for `exact`)
 /// @param c    n accumulators, or empty for zeros
 /// Throws std::invalid_argument where shapes, formats, scales, K or the accumulator's type do not fit; the message says
-/// what does. So it does for a code with bits beyond its format's width (of scales in UE4M3 bit 7 is ignored, as by the
-/// instruction), and where out overlaps what is read, but for a c that is out itself.
+/// what is allowed. It throws too for a code with bits beyond its format's width (bit 7 of a UE4M3 scale is ignored, as
+/// by the instruction), and where out overlaps an input; only c may be out itself.
 void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const float> c, std::span<float> out,
          ZeroRule zero_rule = ZeroRule::skip);
 /// The same for models with a float16 accumulator.

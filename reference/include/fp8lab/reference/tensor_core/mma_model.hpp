@@ -32,8 +32,8 @@ enum class Lowering : std::uint8_t {
 ///
 /// No row measured on a device tells the rules apart. With FP8 and FP16 and no scales they agree wherever a product is
 /// not zero or c is at least 2^-110; with BF16, TF32 and scales, a zero times something large weighs more under
-/// mma_sim. Of an FP4 group, MMA-Sim counts the scales whatever its products are, and so does `skip`; later versions of
-/// MMA-Sim take the view of skip_empty_groups.
+/// mma_sim. MMA-Sim counts the scales of an FP4 group whatever its products are, and so does `skip`; later versions of
+/// MMA-Sim do as skip_empty_groups does.
 enum class ZeroRule : std::uint8_t {
   skip,               ///< nothing (Khattak and Mikaitis); but every group of FP4 products counts with its scales
   skip_empty_groups,  ///< nothing, nor do groups of FP4 products that are all zero
@@ -41,7 +41,7 @@ enum class ZeroRule : std::uint8_t {
   mma_sim,            ///< a zero factor, and a zero accumulator, counts as 2^-126 (MMA-Sim, commit c785138)
 };
 
-/// What a negative sum becomes that is too small for the accumulator. No measured row decides.
+/// The sign of the zero that a negative sum becomes when it is too small for the accumulator. No measured row decides.
 enum class UnderflowSign : std::uint8_t {
   positive,  ///< +0 (MMA-Sim)
   kept,      ///< -0 (Khattak and Mikaitis, for float16)
@@ -49,7 +49,7 @@ enum class UnderflowSign : std::uint8_t {
 
 /// The scales that an instruction multiplies blocks of a row's products with.
 struct BlockScales {
-  Format format;  ///< e8m0, or ue4m3, of whose codes bit 7 is ignored
+  Format format;  ///< e8m0 or ue4m3; bit 7 of a ue4m3 code is ignored
   int block;      ///< elements of K that share a scale
 
   friend constexpr bool operator==(const BlockScales&, const BlockScales&) = default;
@@ -59,21 +59,21 @@ struct BlockScales {
 inline constexpr Format e8m13{8, 13, 127};
 
 /// A tensor core as data. An instruction is one step or several, each of which adds products_per_step products to the
-/// accumulator that the one before left:
+/// accumulator that the step before left:
 /// 1. E = the largest exponent among the nonzero products and the accumulator. A product's exponent is the sum of its
 ///    factors' exponent fields (unbiased; subnormals have that of the smallest normal): products are not normalised.
 ///    Its scales' exponents are added to it. A group of products, summed exactly, has its scales' exponents alone.
 /// 2. Every term is cut, toward zero, to a multiple of 2^(E - fraction_bits), and the terms are summed exactly.
 /// 3. The sum is cut, toward zero, to `output`; to float16 it is rounded, nearest even. Zero is +0, but see
 /// `underflow`.
-///    What reaches the power of two above the largest value is infinite; any NaN is 7FFFFFFF, or 7FFF.
+///    A sum that reaches the power of two above the largest value is infinite; any NaN is 7FFFFFFF, or 7FFF.
 struct MmaModel {
   std::string_view name;
   Arithmetic arithmetic = Arithmetic::fused;
   int products_per_step = 0;              ///< 0 for exact: any
-  int steps = 1;                          ///< an instruction
+  int steps = 1;                          ///< steps of one instruction
   int fraction_bits = 0;                  ///< bits kept below 2^E
-  Format output = binary32;               ///< of every step: binary32, e8m13 (held in a float32) or binary16
+  Format output = binary32;               ///< result of every step: binary32, e8m13 (held in a float32) or binary16
   std::span<const Format> operands = {};  ///< what the factors may be, in any combination; float32 inputs are rounded
                                           ///< (nearest, ties away) to tf32 where it is tf32
   std::optional<BlockScales> scales = {};
@@ -95,7 +95,7 @@ struct MmaModel {
 
 /// The zero rule called `name`, as the enumerator is. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] ZeroRule find_zero_rule(std::string_view name);
-/// Its name.
+/// The name of the zero rule.
 [[nodiscard]] std::string_view name_of(ZeroRule zero_rule);
 
 /// In words: what the instruction is, its parameters and formats.

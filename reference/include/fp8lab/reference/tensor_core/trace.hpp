@@ -17,20 +17,20 @@ struct TraceOptions {
   int promote_k = 0;  ///< as GemmOptions has it
 };
 
-/// Two factors, of a product or the scales of a block.
+/// Two numbers that are multiplied: the factors of a product, or the scales of a block.
 struct TraceProduct {
-  std::size_t k;                 ///< of a product; of scales the block's number
+  std::size_t k;                 ///< the product's index in K, or the number of the scales' block
   std::uint32_t code_a, code_b;  ///< as given; float32's bit pattern for float32 values
   double a, b;                   ///< what the model multiplies: exact, infinite or NaN
 };
 
 /// What the adder aligns: a product, an FP4 group of products, or the accumulator.
 struct TraceTerm {
-  std::size_t k;                          ///< of the product, or the first of the group; of the accumulator 0
-  std::vector<TraceProduct> products;     ///< one; of a group those that are not zero; of the accumulator none
-  std::optional<TraceProduct> scales;     ///< of the block that it lies in
+  std::size_t k;  ///< index in K of the product, or of the group's first one; 0 for the accumulator
+  std::vector<TraceProduct> products;     ///< one product, the nonzero ones of a group, or none for the accumulator
+  std::optional<TraceProduct> scales;     ///< the scales of its block
   double value;                           ///< exact: the products' sum times the scales; infinite or NaN
-  std::optional<int> exponent;            ///< that it brings to the maximum; none of what brings none
+  std::optional<int> exponent;            ///< what it contributes to the maximum; empty where it contributes nothing
   double kept;                            ///< value cut toward zero to a multiple of 2^unit of the step
   double cut;                             ///< value - kept, exact
   [[nodiscard]] bool is_special() const;  ///< infinite or NaN
@@ -38,40 +38,40 @@ struct TraceTerm {
 
 /// One step: terms aligned to the largest exponent, cut, summed and converted to the accumulator's word.
 struct TraceStep {
-  TraceTerm accumulator;         ///< the word before, as a term
-  std::vector<TraceTerm> terms;  ///< in the order of k; left out are those that are zero and bring no exponent
-  std::optional<int> exponent;   ///< E, the largest; none where nothing brings one, where NaN or infinity decides, and
-                                 ///< for `exact`, which aligns nothing
-  std::optional<int> unit;       ///< E - fraction_bits
-  std::optional<std::int64_t> sum;  ///< of what is kept, in units of 2^unit
+  TraceTerm accumulator;            ///< the word before, as a term
+  std::vector<TraceTerm> terms;     ///< in the order of k, without zeros that contribute no exponent
+  std::optional<int> exponent;      ///< E, the largest; empty where no term has one, where NaN or infinity decides, and
+                                    ///< for `exact`, which aligns nothing
+  std::optional<int> unit;          ///< E - fraction_bits
+  std::optional<std::int64_t> sum;  ///< the sum of the kept parts, in units of 2^unit
   std::uint32_t before, after;      ///< words of the accumulator
 };
 
 /// One instruction.
 struct TraceInstruction {
-  std::size_t k, products;  ///< its first k, and how many products the operands have for it: the others are zero
+  std::size_t k, products;  ///< its first k, and how many products the operands fill; the others are zero
   std::vector<TraceStep> steps;
-  std::optional<std::uint32_t> added;  ///< the c that a last IEEE 754 addition adds to what the steps, begun at zero,
-                                       ///< gave: for models of Lowering::fp16_add
+  std::optional<std::uint32_t> added;  ///< models of Lowering::fp16_add start their steps at zero; this is the c that a
+                                       ///< last IEEE 754 addition adds
   std::uint32_t result;                ///< the accumulator's word
   std::optional<float> promoted;       ///< the float32 accumulator, where the result was added to it
 };
 
-/// A dot product, told step by step.
+/// A dot product, step by step.
 struct DotTrace {
   MmaModel model;
   TraceOptions options;
   std::size_t depth;  ///< K as given
   std::vector<TraceInstruction> instructions;
   std::uint32_t word;  ///< the result
-  Format format;       ///< of the result: the model's accumulator, binary32 with promotion
+  Format format;       ///< what the result is: the model's accumulator, or binary32 with promotion
 
   /// The result as gemm() has it: a float32 number, any NaN of the accumulator 7FFFFFFF.
   [[nodiscard]] float value() const;
 };
 
-/// Tells how `model` computes the dot product of one row of `a` and one of `b`, of any K: instruction after
-/// instruction, zeros filling up the last. The words are those of mma() and gemm(), bit for bit.
+/// Shows how `model` computes the dot product of one row of `a` and one of `b`, of any K, instruction
+/// by instruction; zeros fill up the last one. The words are those of mma() and gemm(), bit for bit.
 ///
 /// Throws std::invalid_argument where an operand has not one row, where K is 0, where c is no word of the accumulator,
 /// and as gemm() does.
