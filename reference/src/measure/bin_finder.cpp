@@ -61,15 +61,15 @@ bool BinFinder::make_table(int fraction_bits) {
     const std::uint64_t end = std::min(begin + (std::uint64_t{1} << shift_), infinity_bits);  // exclusive
     const std::size_t below = slot_of(std::bit_cast<double>(begin));
     const std::size_t from = end <= begin ? below : slot_of(std::bit_cast<double>(end - 1));
-    keys_[i] = {begin, static_cast<std::uint32_t>(below), static_cast<std::uint32_t>(from)};
+    keys_[i] = {begin, {static_cast<std::uint32_t>(below), static_cast<std::uint32_t>(from)}};
     if (below == from) continue;
     // The first edge inside the key begins the slot `from`, unless there are others behind it.
     const auto edge = std::ranges::upper_bound(edges_, std::bit_cast<double>(begin));
     keys_[i].edge = magnitude_bits(*edge);
     if (slot_of(*edge) != from) return false;
   }
-  keys_.front() = {1, 0, 1};
-  keys_.back() = {0, 0, static_cast<std::uint32_t>(bins_ + 2)};
+  keys_.front() = {1, {0, 1}};
+  keys_.back() = {0, {0, static_cast<std::uint32_t>(bins_ + 2)}};
   return true;
 }
 
@@ -91,6 +91,10 @@ bool BinFinder::make_linear(const LinearBins& bins) {
     if (std::abs(distance) > 1) return false;
     is_exact_ = is_exact_ && distance == 0;
   }
+  // Zero, infinity and NaN stay where they are.
+  begins_.assign(slots(), -Limits::infinity());
+  ends_.assign(slots(), Limits::quiet_NaN());
+  for (std::size_t i = 0; i <= bins_; ++i) begins_[i + 2] = ends_[i + 1] = edges_[i];
   return true;
 }
 
@@ -99,28 +103,25 @@ void BinFinder::count(std::span<const double> values, std::span<std::uint64_t> c
 }
 
 void BinFinder::count_by_table(std::span<const double> values, std::span<std::uint64_t> counts) const {
+  // Copies: the compiler cannot know that counts are none of the members.
+  const unsigned shift = shift_;
+  const std::uint64_t first_key = first_key_;
   const std::uint64_t last_key = first_key_ + keys_.size() - 1;
+  const Key* keys = keys_.data();
   const auto infinity = static_cast<std::uint32_t>(bins_ + 3);
-  count_slots(values.size(), counts, [&](std::size_t i) {
+  count_slots(values.size(), counts, [=](std::size_t i) {
     const std::uint64_t bits = magnitude_bits(values[i]);
     if (bits >= infinity_bits) [[unlikely]]
       return bits > infinity_bits ? infinity + 1 : infinity;
-    const Key& key = keys_[std::min(std::max(bits >> shift_, first_key_), last_key) - first_key_];
-    return bits >= key.edge ? key.from : key.below;
+    const Key& key = keys[std::min(std::max(bits >> shift, first_key), last_key) - first_key];
+    return key.slots[bits >= key.edge ? 1 : 0];  // no branch: which side is chance
   });
 }
 
 void BinFinder::correct(std::span<const double> values, std::span<std::int32_t> slots) const {
-  const auto above = static_cast<std::int32_t>(bins_ + 2);
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    std::int32_t& slot = slots[i];
-    if (slot == 0 || slot > above) continue;
-    // Slot s begins at edge s - 2.
-    if (slot < above && values[i] >= edges_[static_cast<std::size_t>(slot) - 1]) {
-      ++slot;
-    } else if (slot > 1 && values[i] < edges_[static_cast<std::size_t>(slot) - 2]) {
-      --slot;
-    }
+    const auto slot = static_cast<std::size_t>(slots[i]);
+    slots[i] += (values[i] >= ends_[slot] ? 1 : 0) - (values[i] < begins_[slot] ? 1 : 0);
   }
 }
 

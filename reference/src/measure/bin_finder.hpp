@@ -47,11 +47,10 @@ class BinFinder {
   void count(std::span<const double> values, std::span<std::uint64_t> counts) const;
 
  private:
-  /// Values of one key: those from `edge` on, as bits, have slot `from`, those below it the slot `below`.
+  /// Values of one key: those below `edge`, as bits, have the first slot, the others the second.
   struct Key {
     std::uint64_t edge;
-    std::uint32_t below;
-    std::uint32_t from;
+    std::array<std::uint32_t, 2> slots;
   };
 
   explicit BinFinder(const std::vector<double>& edges) : bins_(edges.size() - 1), edges_(edges) {}
@@ -73,6 +72,7 @@ class BinFinder {
   // Equal width:
   std::optional<LinearConstants> linear_;
   bool is_exact_ = false;
+  std::vector<double> begins_, ends_;  // of the slots
 };
 
 }  // namespace fp8lab
