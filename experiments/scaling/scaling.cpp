@@ -168,7 +168,8 @@ float amax_of(std::span<const float> x) {
   float amax = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     checkpoint(i);
-    amax = std::fmax(amax, std::fabs(x[i]));
+    const float magnitude = std::fabs(x[i]);
+    if (magnitude > amax) amax = magnitude;
   }
   return amax;
 }
