@@ -34,19 +34,21 @@ Bins bins_of(const std::string& kind, double low, double high, int count, const 
   throw std::invalid_argument("unknown bins " + in_quotes(kind) + "; known: linear, log, binade, code");
 }
 
-/// Adds values; where `input` is given, its casts to `format` decide what is counted as underflow or saturation.
-void add_values(Histogram& histogram, const Array<double>& values, const py::object& input, const OwnFormat& format,
-                const std::string& rounding) {
+/// Adds values, which are float32 or float64.
+template <typename T>
+void add_values(Histogram& histogram, const Array<T>& values) {
   const auto all = view(values);
+  const py::gil_scoped_release release;
+  histogram.add(all);
+}
+
+/// The same; the casts of `input` to `format` decide what is counted as underflow or saturation.
+void add_cast_values(Histogram& histogram, const Array<double>& values, const Array<float>& input,
+                     const OwnFormat& format, const std::string& rounding) {
+  const auto all = view(values);
+  const auto sources = view(input);
   const Format target = format.format;
   const Rounding mode = find_rounding(rounding);
-  if (input.is_none()) {
-    const py::gil_scoped_release release;
-    histogram.add(all);
-    return;
-  }
-  const auto inputs = py::cast<Array<float>>(input);
-  const auto sources = view(inputs);
   const py::gil_scoped_release release;
   constexpr std::size_t most = std::size_t{1} << 16;
   std::vector<double> wide(std::min(most, all.size()));
@@ -57,6 +59,15 @@ void add_values(Histogram& histogram, const Array<double>& values, const py::obj
     cast_outcome(target, mode, std::span(wide).first(count), std::span(outcomes).first(count));
     histogram.add(all.subspan(first, count), std::span(outcomes).first(count));
   }
+}
+
+/// Adds pairs of float32 or of float64.
+template <typename T>
+void add_pairs(ErrorTotals& totals, const Array<T>& actual, const Array<T>& reference) {
+  const auto a = view(actual);
+  const auto r = view(reference);
+  const py::gil_scoped_release release;
+  totals.add(a, r);
 }
 
 /// error(actual, reference) of every pair, as an array of their shape; of two numbers as one.
@@ -126,7 +137,10 @@ void bind_measures(py::module_& module) {
              return Histogram(bins_of(kind, low, high, count, format));
            }),
            py::arg("kind"), py::arg("low"), py::arg("high"), py::arg("count"), py::arg("format"))
-      .def("_add", &add_values, py::arg("values").noconvert(), py::arg("input"), py::arg("format"), py::arg("rounding"))
+      .def("_add", &add_values<float>, py::arg("values").noconvert())
+      .def("_add", &add_values<double>, py::arg("values").noconvert())
+      .def("_add_cast", &add_cast_values, py::arg("values").noconvert(), py::arg("input").noconvert(),
+           py::arg("format"), py::arg("rounding"))
       .def("_state", py::overload_cast<const Histogram&>(&state_of))
       .def("_restore", &restore_histogram, py::arg("counts").noconvert(), py::arg("apart"))
       .def(
@@ -152,15 +166,8 @@ void bind_measures(py::module_& module) {
       });
   py::class_<ErrorTotals>(module, "ErrorTotals")
       .def(py::init<>())
-      .def(
-          "_add",
-          [](ErrorTotals& totals, const Array<double>& actual, const Array<double>& reference) {
-            const auto a = view(actual);
-            const auto r = view(reference);
-            const py::gil_scoped_release release;
-            totals.add(a, r);
-          },
-          py::arg("actual").noconvert(), py::arg("reference").noconvert())
+      .def("_add", &add_pairs<float>, py::arg("actual").noconvert(), py::arg("reference").noconvert())
+      .def("_add", &add_pairs<double>, py::arg("actual").noconvert(), py::arg("reference").noconvert())
       .def("_state", py::overload_cast<const ErrorTotals&>(&state_of))
       .def("_restore", &restore_totals, py::arg("count"), py::arg("not_finite"), py::arg("sums"))
       .def(

@@ -3,9 +3,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fp8lab import _core
-from fp8lab._arrays import Array, as_doubles, as_float32, as_format, check_choice, check_int, check_real, check_unread
+from fp8lab._arrays import (
+    Array,
+    as_array,
+    as_doubles,
+    as_float32,
+    as_format,
+    check_choice,
+    check_int,
+    check_real,
+    check_unread,
+    contiguous,
+)
 from fp8lab._core import ErrorTotals, Format, Histogram
+
+
+def _numbers(x: Any, argument: str) -> Array:
+    """float32 as it is, everything else as float64."""
+    array, _ = as_array(x, argument)
+    return contiguous(array) if array.dtype == np.float32 else as_doubles(x, argument)
 
 
 def _pair(actual: Any, reference: Any) -> tuple[Array, Array]:
@@ -41,7 +60,10 @@ def errors(actual: Any, reference: Any) -> ErrorTotals:
     Pairs with a NaN or an infinity are counted in ``not_finite`` and left out. Totals merge: ``a.merge(b)``.
     """
     totals = ErrorTotals()
-    totals._add(*_pair(actual, reference))
+    a, r = _numbers(actual, "actual"), _numbers(reference, "reference")
+    if a.dtype != r.dtype or a.shape != r.shape:
+        a, r = _pair(actual, reference)
+    totals._add(a, r)
     return totals
 
 
@@ -87,7 +109,7 @@ def histogram(
     TypeError, ValueError
         For arguments that make no bins, or that nothing would read; the message says the rule.
     """
-    array = as_doubles(values, "values")
+    array = _numbers(values, "values") if cast_input is None else as_doubles(values, "values")
     bins = check_choice(bins, "bins", ("linear", "log", "binade", "code"))
     if bins in ("linear", "log") and (low is None or high is None):
         raise ValueError(f"low and high are needed for {bins} bins")
@@ -114,5 +136,8 @@ def histogram(
     if source is not None and source.shape != array.shape:
         raise ValueError(f"cast_input must have the shape of values, {array.shape}, not {source.shape}")
     mode = check_choice("nearest_even" if rounding is None else rounding, "rounding", _core.roundings())
-    result._add(array, source, own, mode)
+    if source is None:
+        result._add(array)
+    else:
+        result._add_cast(array, source, own, mode)
     return result

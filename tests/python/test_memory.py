@@ -22,7 +22,7 @@ resource.setrlimit(resource.RLIMIT_AS, (taken + (40 << 20), resource.RLIM_INFINI
 for call in (
     lambda: experiments.cast(size=1 << 26, grid=True, formats=["e4m3"]),
     lambda: experiments.transpose(rows=8192, columns=8192, recipes=["te_mxfp8"]),
-    lambda: experiments.transpose(x, recipes=["te_mxfp8"], threads=2),
+    lambda: experiments.transpose(x, recipes=["te_current_scaling"], threads=2),
     lambda: experiments.scaling(steps=1, rows=8192, columns=8192),
 ):
     try:

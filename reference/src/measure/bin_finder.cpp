@@ -35,7 +35,7 @@ std::shared_ptr<const BinFinder> BinFinder::make(const Bins& bins, const std::ve
   if (!std::ranges::is_sorted(edges)) return nullptr;
   const auto finder = std::shared_ptr<BinFinder>(new BinFinder(edges));
   if (const auto* linear = std::get_if<LinearBins>(&bins)) return finder->make_linear(*linear) ? finder : nullptr;
-  for (const int fraction_bits : {0, 2, 4, 6, 8}) {
+  for (const int fraction_bits : {0, 2, 4, 6}) {
     if (finder->make_table(fraction_bits)) return finder;
   }
   return nullptr;
@@ -48,28 +48,30 @@ std::size_t BinFinder::slot_of(double x) const {
 }
 
 bool BinFinder::make_table(int fraction_bits) {
-  // 1. Keys from below the first edge, where zeros are too, to above the last finite one.
   shift_ = static_cast<unsigned>(52 - fraction_bits);
+  const std::uint64_t size = std::uint64_t{1} << (11 + fraction_bits);
   const std::uint64_t first = magnitude_bits(edges_.front()) >> shift_;
   const std::uint64_t last = std::min(magnitude_bits(edges_.back()), infinity_bits - 1) >> shift_;
+  const std::uint64_t infinite = infinity_bits >> shift_;
   if (first == 0) return false;
-  first_key_ = first - 1;
-  keys_.assign(last + 2 - first_key_, Key{});
-  // 2. The slots at the two ends of a key: all between them are where these two are, if these are neighbours.
-  for (std::size_t i = 0; i < keys_.size(); ++i) {
-    const std::uint64_t begin = (first_key_ + i) << shift_;
-    const std::uint64_t end = std::min(begin + (std::uint64_t{1} << shift_), infinity_bits);  // exclusive
-    const std::size_t below = slot_of(std::bit_cast<double>(begin));
-    const std::size_t from = end <= begin ? below : slot_of(std::bit_cast<double>(end - 1));
-    keys_[i] = {begin, {static_cast<std::uint32_t>(below), static_cast<std::uint32_t>(from)}};
+  // 1. Zeros, what is below the first edge, what is above the last one, infinity, NaN.
+  const auto above = static_cast<std::uint32_t>(bins_ + 2);
+  keys_.assign(size, Key{0, {above, above}});
+  std::fill_n(keys_.begin(), first, Key{0, {1, 1}});
+  keys_[0] = {1, {0, 1}};
+  std::fill(keys_.begin() + static_cast<std::ptrdiff_t>(infinite), keys_.end(), Key{0, {above + 2, above + 2}});
+  keys_[infinite] = {infinity_bits + 1, {above + 1, above + 2}};
+  // 2. The slots at the two ends of a key: all between them are where these two are, if one edge parts them.
+  for (std::uint64_t key = first; key <= last; ++key) {
+    const auto begin = std::bit_cast<double>(key << shift_);
+    const std::size_t below = slot_of(begin);
+    const std::size_t from = slot_of(std::bit_cast<double>(((key + 1) << shift_) - 1));
+    keys_[key] = {0, {static_cast<std::uint32_t>(below), static_cast<std::uint32_t>(from)}};
     if (below == from) continue;
-    // The first edge inside the key begins the slot `from`, unless there are others behind it.
-    const auto edge = std::ranges::upper_bound(edges_, std::bit_cast<double>(begin));
-    keys_[i].edge = magnitude_bits(*edge);
-    if (slot_of(*edge) != from) return false;
+    const double edge = *std::ranges::upper_bound(edges_, begin);
+    keys_[key].edge = magnitude_bits(edge);
+    if (slot_of(edge) != from) return false;
   }
-  keys_.front() = {1, {0, 1}};
-  keys_.back() = {0, {0, static_cast<std::uint32_t>(bins_ + 2)}};
   return true;
 }
 
@@ -105,15 +107,10 @@ void BinFinder::count(std::span<const double> values, std::span<std::uint64_t> c
 void BinFinder::count_by_table(std::span<const double> values, std::span<std::uint64_t> counts) const {
   // Copies: the compiler cannot know that counts are none of the members.
   const unsigned shift = shift_;
-  const std::uint64_t first_key = first_key_;
-  const std::uint64_t last_key = first_key_ + keys_.size() - 1;
   const Key* keys = keys_.data();
-  const auto infinity = static_cast<std::uint32_t>(bins_ + 3);
   count_slots(values.size(), counts, [=](std::size_t i) {
     const std::uint64_t bits = magnitude_bits(values[i]);
-    if (bits >= infinity_bits) [[unlikely]]
-      return bits > infinity_bits ? infinity + 1 : infinity;
-    const Key& key = keys[std::min(std::max(bits >> shift, first_key), last_key) - first_key];
+    const Key& key = keys[bits >> shift];
     return key.slots[bits >= key.edge ? 1 : 0];  // no branch: which side is chance
   });
 }

@@ -66,8 +66,7 @@ class BinFinder {
   std::size_t bins_;
   std::vector<double> edges_;
   // Magnitudes:
-  unsigned shift_ = 0;           // from a magnitude's bits to its key
-  std::uint64_t first_key_ = 0;  // of keys_, which has one below and one above all edges
+  unsigned shift_ = 0;  // from a magnitude's bits to its key
   std::vector<Key> keys_;
   // Equal width:
   std::optional<LinearConstants> linear_;

@@ -68,8 +68,7 @@ struct EdgesOf {
 Histogram::Histogram(const Bins& bins)
     : bins_(bins),
       edges_(in_default_environment([&] { return std::visit(EdgesOf{}, bins); })),
-      counts_(edges_.size() - 1),
-      finder_(in_default_environment([&] { return BinFinder::make(bins_, edges_); })) {}
+      counts_(edges_.size() - 1) {}
 
 void Histogram::add(double value, Outcome outcome) {
   by_default_arithmetic([&] { ++counter_of(value, outcome); });
@@ -93,6 +92,11 @@ std::uint64_t& Histogram::counter_of(double value, Outcome outcome) {
 }
 
 void Histogram::add_piece(std::span<const double> values) {
+  constexpr std::size_t few = 256;  // a finder is not worth its making
+  if (!has_sought_finder_ && values.size() >= few) {
+    finder_ = BinFinder::make(bins_, edges_);
+    has_sought_finder_ = true;
+  }
   if (!finder_) {
     for (const double value : values) ++counter_of(value, Outcome::rounded);
     return;

@@ -90,7 +90,8 @@ class Histogram {
   Bins bins_;
   std::vector<double> edges_;
   std::vector<std::uint64_t> counts_;
-  std::shared_ptr<const BinFinder> finder_;  ///< what finds the bins of arrays of values; null where nothing does
+  std::shared_ptr<const BinFinder> finder_;  ///< of arrays' bins, from the first array on; null where there is none
+  bool has_sought_finder_ = false;
 };
 
 /// The histogram as CSV: "low,high,count" a bin, then the counts apart, each with its name as low and an empty high.
