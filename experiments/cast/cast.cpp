@@ -105,10 +105,10 @@ class CastMeter {
   void add(std::span<const T> values, ErrorTotals& totals) {
     // 1. The values in front of the cast, their codes, and what comes back.
     const std::span<const double> x = doubles_of(values, x_);
+    const std::span<const Arithmetic> unscaled = arithmetic_of(values);
     scaled_.resize(values.size());
     const auto scale = static_cast<Arithmetic>(into_.cast.scale);
-    std::ranges::transform(x, scaled_.begin(),
-                           [scale](double value) { return static_cast<Arithmetic>(value) * scale; });
+    std::ranges::transform(unscaled, scaled_.begin(), [scale](Arithmetic value) { return value * scale; });
     const std::span<const double> scaled = doubles_of(std::span<const Arithmetic>(scaled_), scaled_room_);
     encode_scaled();
     const std::span<const double> decoded = doubles_of(std::span<const float>(decoded_), decoded_room_);
@@ -140,6 +140,19 @@ class CastMeter {
   using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
   [[nodiscard]] const Format& format() const { return into_.cast.format.format; }
+  /// The values in the type that they are scaled in: themselves, or halves as floats.
+  std::span<const Arithmetic> arithmetic_of(std::span<const T> values) {
+    if constexpr (std::is_same_v<T, Arithmetic>) {
+      return values;
+    } else {
+      words_.resize(values.size());
+      std::ranges::transform(values, words_.begin(), &T::bits);
+      unscaled_.resize(values.size());
+      decode(std::is_same_v<T, Half> ? binary16 : bfloat16, std::span<const std::uint16_t>(words_),
+             std::span<float>(unscaled_));
+      return unscaled_;
+    }
+  }
   void encode_scaled() {
     if (format().bits() <= 8) return encode_scaled_to(bytes_);
     encode_scaled_to(words_);
@@ -156,7 +169,7 @@ class CastMeter {
   MeasuredCast& into_;
   CastBounds bounds_;
   OutcomeCounts outcomes_;
-  std::vector<Arithmetic> scaled_;
+  std::vector<Arithmetic> unscaled_, scaled_;
   std::vector<std::uint8_t> bytes_;
   std::vector<std::uint16_t> words_;
   std::vector<float> decoded_;

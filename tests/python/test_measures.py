@@ -55,14 +55,15 @@ def test_error_measures():
 def test_arrays_are_measured_as_their_elements_are(floats):
     actual, reference = floats[:9001], floats[::-1][:9001]  # more than two blocks of sums, NaN and infinity among them
     for error in (fp8lab.absolute_error, fp8lab.relative_error, fp8lab.ulp_error):
-        with np.errstate(all="ignore"):
-            one = [float(error(a, r)) for a, r in zip(actual[:500], reference[:500], strict=True)]
+        one = [float(error(a, r)) for a, r in zip(actual[:500], reference[:500], strict=True)]
         np.testing.assert_array_equal(error(actual[:500], reference[:500]), one)
     own = fp8lab.errors(actual, reference)
     for kind in (np.float64, ">f4"):
-        assert fp8lab.errors(actual.astype(kind), reference.astype(kind)) == own
-        assert fp8lab.errors(actual, reference.astype(kind)) == own
-        assert fp8lab.histogram(actual.astype(kind)) == fp8lab.histogram(actual)
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            a, r = actual.astype(kind), reference.astype(kind)
+        assert fp8lab.errors(a, r) == own
+        assert fp8lab.errors(actual, r) == own
+        assert fp8lab.histogram(a) == fp8lab.histogram(actual)
     linear = fp8lab.histogram(actual, "linear", low=-1, high=1, count=30)
     for value in actual[:200]:
         assert fp8lab.histogram(value, "linear", low=-1, high=1, count=30).total == 1
