@@ -26,7 +26,14 @@ void spread_scales(QuantizedBand& band, int threads) {
   parallel_for(band.q.rows, threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t row = first; row < last; ++row) {
       const float* of_row = &scales[row / tile.rows * across];
-      for (std::size_t i = 0; i < columns; ++i) band.scales[row * columns + i] = of_row[i / tile.columns];
+      float* out = &band.scales[row * columns];
+      if (tile.columns == 1) {
+        std::copy_n(of_row, columns, out);
+        continue;
+      }
+      for (std::size_t i = 0; i < columns; i += tile.columns) {
+        std::fill_n(out + i, std::min(tile.columns, columns - i), of_row[i / tile.columns]);
+      }
     }
   });
 }

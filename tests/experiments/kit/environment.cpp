@@ -518,12 +518,29 @@ std::string measured() {
     all += bytes(absolute_error(a, b), relative_error(a, b), ulp_error(a, b), ulp_error(b, a, e4m3));
   }
   totals.merge(others);
-  all += bytes_of(totals);
+  const std::span<const double> a = std::span(in().doubles).first(500);
+  const std::span<const double> b = std::span(in().tiny_doubles).first(500);
+  std::vector<double> errors(500);
+  for (const auto& [actual, reference] : {std::pair{a, b}, {b, a}}) {
+    absolute_error(actual, reference, errors);
+    all += bytes(errors);
+    relative_error(actual, reference, errors);
+    all += bytes(errors);
+    ulp_error(actual, reference, e4m3, errors);
+    all += bytes(errors);
+    totals.add(actual, reference);
+    OutcomeCounts counts;
+    count_outcomes(cast_bounds(e4m3, Rounding::upward), actual, reference, errors, ScaledRange::all, counts);
+    all += bytes(counts.zeros, counts.underflows, counts.saturated);
+  }
+  widen(std::span<const float>(in().tiny).first(500), errors);
+  all += bytes(errors) + bytes_of(totals);
   for (const Bins& bins : {Bins(LinearBins{-scale, 0.7, 13}), Bins(LogBins{1e-40, 1.1e38, 17}),
                            Bins(BinadeBins{-150, 127}), Bins(CodeBins{e4m3, CastPolicy{}})}) {
     Histogram h(bins);
     h.add(in().near);
     h.add(in().tiny);
+    h.add(b);
     for (const double x : in().tiny_doubles) h.add(x, cast_outcome(e4m3, Rounding::nearest_even, x));
     Histogram other(bins);
     other.add(scale);
