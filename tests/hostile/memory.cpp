@@ -222,8 +222,8 @@ void add_tensors(const fs::path& work, bool is_long, std::vector<Run>& runs) {
   const std::vector<std::string> whole{"transpose", "--quiet", "--recipes", "te_nvfp4,te_current_scaling", "--file"};
   const std::vector<std::string> scaling{"scaling",   "--quiet", "--recipes", "te_mxfp8,te_nvfp4",
                                          "--delayed", "max:8",   "--files"};
-  add(local, "b.safetensors", 2, 70);
-  add(whole, "b.safetensors", 9.3, 70);
+  add(local, "b.safetensors", 2, 50);
+  add(whole, "b.safetensors", 9.3, 50);
   add(scaling, "b.safetensors", 6.5, 50);
   add({"cast", "--quiet", "--formats", "e4m3", "--file"}, "b.safetensors", 0, 60);
   if (!is_long) return;
