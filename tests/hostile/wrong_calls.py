@@ -243,6 +243,8 @@ CALLS = {
         {"a": CODES, "b": CODES, "model": "hopper_wgmma_fp8", "promote_k": 32, "split_k": [32], "split_order": [0], "c": np.zeros((2, 2), np.float32),
          "bias": np.float32([1, 2]), "scale_a": np.float32([[1], [1]]), "scale_b": np.float32([[1]]), "promote_k": None, "out_dtype": "e4m3"},
     ),
+    "gemm, quantized": (fp8lab.gemm, {"a": quantized(), "b": quantized(), "model": "blackwell_mxf8"}),
+    "takes": (fp8lab.takes, {"model": "blackwell_mxf8", "q": quantized()}),
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
     "primer": (experiments.primer, {"in_features": 16, "out_features": 16, "rows": 16}),
     "cast": (experiments.cast, {"x": X}),

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "fp8lab/formats/text.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"

@@ -64,6 +64,11 @@ TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOpt
       ranges_(ranges_of(options)),
       order_(options.split_order),
       scalar_(scalar_multiplier(a, b, options.zero_rule)) {
+  if (promotes_tiles_) {
+    for (std::size_t k = 0; k < a_.depth; k += promote_k_) {
+      for (std::size_t row = 0; row < b_.rows; ++row) right_scales_.push_back(scale_at(b_, row, k));
+    }
+  }
   if (options.c_enters == CEntry::accumulator) c_ = options.c;
   if (order_.empty()) {
     order_.resize(ranges_.size());
@@ -97,12 +102,14 @@ void TiledGemm::promote(std::size_t row, std::size_t tile, std::size_t instructi
   } else {
     const std::size_t k = instruction * static_cast<std::size_t>(model_.k());
     const float left = scale_at(a_, row, k);
-    for (std::size_t i = 0; i < width; ++i) {
-      const float right = scale_at(b_, first + i, k);
-      switch (scale_order_) {
-        case ScaleOrder::scales_first: sums[i] = std::fma(left * right, accumulators[i], sums[i]); break;
-        case ScaleOrder::accumulator_first: sums[i] = std::fma(accumulators[i] * left, right, sums[i]); break;
-      }
+    const float* const right = &right_scales_[k / promote_k_ * b_.rows + first];
+    switch (scale_order_) {
+      case ScaleOrder::scales_first:
+        for (std::size_t i = 0; i < width; ++i) sums[i] = std::fma(left * right[i], accumulators[i], sums[i]);
+        break;
+      case ScaleOrder::accumulator_first:
+        for (std::size_t i = 0; i < width; ++i) sums[i] = std::fma(accumulators[i] * left, right[i], sums[i]);
+        break;
     }
   }
   std::fill_n(accumulators, tile_columns, 0.0F);

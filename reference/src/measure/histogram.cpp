@@ -20,7 +20,7 @@ namespace fp8lab {
 namespace {
 
 constexpr int most_bins = 1 << 24;
-constexpr std::size_t piece = 4096;  // values that are buffered at a time
+constexpr std::size_t buffer_size = 4096;  // values that are buffered at a time
 
 void check(bool valid, const std::string& rule) {
   if (!valid) throw std::invalid_argument("histogram bins: " + rule);
@@ -118,10 +118,10 @@ void Histogram::add(std::span<const double> values) {
 
 void Histogram::add(std::span<const float> values) {
   const DefaultEnvironment environment;
-  std::vector<double> room(std::min(piece, values.size()));
-  for (std::size_t first = 0; first < values.size(); first += piece) {
+  std::vector<double> room(std::min(buffer_size, values.size()));
+  for (std::size_t first = 0; first < values.size(); first += buffer_size) {
     checkpoint();
-    const std::span<double> some = std::span(room).first(std::min(piece, values.size() - first));
+    const std::span<double> some = std::span(room).first(std::min(buffer_size, values.size() - first));
     widen(values.subspan(first, some.size()), some);
     add_piece(some);
   }
@@ -131,10 +131,10 @@ void Histogram::add(std::span<const double> values, std::span<const Outcome> out
   const DefaultEnvironment environment;
   check_same_size("values", values.size(), "outcomes", outcomes.size());
   std::vector<double> rounded;
-  for (std::size_t first = 0; first < values.size(); first += piece) {
+  for (std::size_t first = 0; first < values.size(); first += buffer_size) {
     checkpoint();
     rounded.clear();
-    for (std::size_t i = first; i < std::min(first + piece, values.size()); ++i) {
+    for (std::size_t i = first; i < std::min(first + buffer_size, values.size()); ++i) {
       switch (outcomes[i]) {
         case Outcome::underflow: ++underflows; break;
         case Outcome::saturated: ++saturations; break;

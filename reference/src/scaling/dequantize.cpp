@@ -18,7 +18,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t piece = 4096;
+constexpr std::size_t most_codes = 4096;
 
 void check_size(const char* what, std::size_t size, std::size_t wanted) {
   if (size == wanted) return;
@@ -85,7 +85,7 @@ struct StoredLayout {
     rows = height = 1;
   }
   /// The number of elements to decode at a time: those of whole scales, or a part of those of one.
-  [[nodiscard]] std::size_t step() const { return width >= piece ? piece : piece / width * width; }
+  [[nodiscard]] std::size_t step() const { return width >= most_codes ? most_codes : most_codes / width * width; }
 };
 
 class Dequantizer {
@@ -97,7 +97,7 @@ class Dequantizer {
   void run(std::size_t row, std::size_t column, std::size_t end) {
     while (column < end) {
       const std::size_t next = (column / layout_.width + 1) * layout_.width;
-      const std::size_t stop = layout_.width >= piece ? std::min(end, next) : end;
+      const std::size_t stop = layout_.width >= most_codes ? std::min(end, next) : end;
       run_piece(row, column, stop - column);
       column = stop;
     }

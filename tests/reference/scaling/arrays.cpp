@@ -198,9 +198,14 @@ TEST_CASE("gemm refuses arrays that overlap, or gives the result of arrays that 
   const auto left = Operand::codes(a, e4m3, m, k);
   const auto right = Operand::codes(b, e4m3, n, k);
   const auto with_tiles = [&](std::span<const float> values) {
-    Operand operands = left;
-    operands.tile_scales = {values, 1, 128};
-    return operands;
+    Operand operand = left;
+    operand.tile_scales = {values, 1, 128};
+    return operand;
+  };
+  const auto with_rows = [&](std::span<const float> values) {
+    Operand operand = left;
+    operand.row_scales = values;
+    return operand;
   };
   const MmaModel& model = hopper_wgmma_fp8;
   check_every_distance<std::uint8_t, float>(
@@ -209,6 +214,8 @@ TEST_CASE("gemm refuses arrays that overlap, or gives the result of arrays that 
       b, m * n, [&](auto in, auto out) { gemm(model, left, Operand::codes(in, e4m3, n, k), out); }, false);
   check_every_distance<float, float>(
       tiles, m * n, [&](auto in, auto out) { gemm(model, with_tiles(in), right, out); }, false);
+  check_every_distance<float, float>(
+      tiles, m * n, [&](auto in, auto out) { gemm(model, with_rows(in), right, out); }, false);
   check_every_distance<float, float>(
       c, m * n, [&](auto in, auto out) { gemm(model, left, right, out, {.c = in, .threads = 2}); }, true);
   check_every_distance<float, float>(
