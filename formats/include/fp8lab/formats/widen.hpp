@@ -16,8 +16,8 @@ namespace fp8lab {
 }
 [[nodiscard]] FP8LAB_HD constexpr float widened(Half x) {
   constexpr Format own = binary32;
-  constexpr CastPolicy exact = ieee_policy;
-  return std::bit_cast<float>(static_cast<std::uint32_t>(encode(own, exact, unpack(x), NanCode::sign_and_payload)));
+  constexpr CastPolicy policy = ieee_policy;
+  return std::bit_cast<float>(static_cast<std::uint32_t>(encode(own, policy, unpack(x), NanCode::sign_and_payload)));
 }
 
 }  // namespace fp8lab
