@@ -148,9 +148,10 @@ def as_codes(x: Any, argument: str, format: str | Format | None, format_argument
             raise ValueError(f"{format_argument} is {wanted.name}, and {argument} is {carried.name} by its element type, {name}")
         return contiguous(array), carried
     format = _FORMATS["e4m3"] if wanted is None else wanted
-    if name != code_dtype(format).name:
+    needed = _DTYPE_NAMES[code_dtype(format)]
+    if name != needed:
         own = "" if format.bits > 8 else f" or one of {', '.join(_CODE_DTYPES)}"
-        raise TypeError(f"{argument} must be {code_dtype(format).name} codes{own}, not {name}")
+        raise TypeError(f"{argument} must be {needed} codes{own}, not {name}")
     return contiguous(array), format
 
 

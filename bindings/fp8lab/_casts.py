@@ -325,7 +325,7 @@ def decode(codes: Any, format: str | Format | None = None, *, threads: int = 1, 
     """
     array, own = as_codes(codes, "codes", format)
     result = output(out, array.shape, np.float32)
-    _core.decode(apart(array, result), result, own, check_threads(threads))
+    _core.decode(array if out is None else apart(array, result), result, own, check_threads(threads))
     return result
 
 
