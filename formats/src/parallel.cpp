@@ -8,13 +8,12 @@
 #include <exception>
 #include <limits>
 #include <mutex>
-#include <stdexcept>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "pool.hpp"
 
 namespace fp8lab {
 namespace {
@@ -36,30 +35,33 @@ void run_pieces(std::size_t first, std::size_t last, std::size_t most, const Wor
   }
 }
 
-/// What the threads of a call share.
-class Team {
+/// A call on some threads: pieces of [0, count), in parts of like size.
+class Team final : public Task {
  public:
-  explicit Team(std::size_t size) : errors_(size), running_(size) {}
+  Team(std::size_t parts, std::size_t count, std::size_t most, const Work& work)
+      : errors_(parts), parts_(parts), count_(count), most_(most), work_(work), running_(parts) {}
 
-  /// Runs a thread's part, which ends early where one before it has failed: the error that is told is the first.
-  /// A template, for a std::function might need memory, and nothing may be thrown outside of this.
-  template <typename Part>
-  void run(std::size_t thread, const Part& part) {
+  /// A part ends early where one before it has failed: the exception that is rethrown is the first.
+  void run(std::size_t part) override {
+    const DefaultEnvironment environment;
     try {
       const Interruptible scope(
-          [this, thread] {
-            if (interrupted_ || first_failed_ < thread) stop();
+          [this, part] {
+            if (interrupted_ || first_failed_ < part) stop();
             poll_around();
           },
           std::chrono::steady_clock::duration::zero());
-      part();
+      run_pieces(count_ * part / parts_, count_ * (part + 1) / parts_, most_, work_);
     } catch (const Stopped&) {
       stopped_ = true;
     } catch (...) {
-      errors_[thread] = std::current_exception();
+      errors_[part] = std::current_exception();
       std::size_t first = first_failed_;
-      while (thread < first && !first_failed_.compare_exchange_weak(first, thread)) continue;
+      while (part < first && !first_failed_.compare_exchange_weak(first, part)) continue;
     }
+  }
+
+  void end() override {
     const std::scoped_lock lock(mutex_);
     --running_;
     ended_.notify_all();
@@ -101,7 +103,9 @@ class Team {
     }
   }
 
-  std::vector<std::exception_ptr> errors_;  // by thread
+  std::vector<std::exception_ptr> errors_;  // by part
+  std::size_t parts_, count_, most_;
+  const Work& work_;
   std::exception_ptr interruption_;
   std::atomic<std::size_t> first_failed_ = std::numeric_limits<std::size_t>::max();
   std::atomic<bool> interrupted_ = false;
@@ -115,8 +119,7 @@ class Team {
 
 void check_threads(int threads) {
   if (threads >= 1 && threads <= most_threads) return;
-  throw std::invalid_argument("threads must be from 1 to " + std::to_string(most_threads) + ", not " +
-                              std::to_string(threads));
+  refuse("threads must be from 1 to ", most_threads, ", not ", threads);
 }
 
 void parallel_for(std::size_t count, int threads, const Work& work, std::size_t most) {
@@ -124,22 +127,13 @@ void parallel_for(std::size_t count, int threads, const Work& work, std::size_t 
   const DefaultEnvironment environment;
   if (threads == 1) return run_pieces(0, count, most, work);
   const std::size_t parts = std::min<std::size_t>(static_cast<std::size_t>(threads), std::max<std::size_t>(count, 1));
-  Team team(parts);
-  const auto run = [&](std::size_t part) {
-    team.run(part, [&] { run_pieces(count * part / parts, count * (part + 1) / parts, most, work); });
-  };
-  {
-    std::vector<std::jthread> others;
-    others.reserve(parts - 1);
-    for (std::size_t part = 0; part + 1 < parts; ++part) {
-      others.emplace_back([&run, part] {
-        const DefaultEnvironment of_thread;
-        run(part);
-      });
-    }
-    run(parts - 1);
-    team.wait();
+  Team team(parts, count, most, work);
+  // The last part is this thread's, and those for which there is no other.
+  for (std::size_t part = run_on_threads(team, parts - 1); part < parts; ++part) {
+    team.run(part);
+    team.end();
   }
+  team.wait();
   team.rethrow();
 }
 

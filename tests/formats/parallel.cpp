@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/formats/parallel.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
 #include <atomic>
+#include <cfenv>
 #include <chrono>
+#include <csignal>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
-#include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "support.hpp"
 
@@ -118,6 +122,103 @@ TEST_CASE("the first piece's exception is thrown, and ends those after it") {
     for (;;) checkpoint();
   };
   for (int i = 0; i < 5; ++i) CHECK_THROWS_WITH(parallel_for(3, 3, work), "of the first");
+}
+
+TEST_CASE("the threads of a call serve the next one, in the default environment") {
+  thread_local int served = 0;
+  std::atomic<int> most = 0;
+  std::atomic<int> upward = 0;
+  for (int call = 0; call < 200; ++call) {
+    parallel_for(4, 4, [&](std::size_t /*first*/, std::size_t /*last*/) {
+      if (std::fegetround() != FE_TONEAREST) ++upward;
+      std::fesetround(FE_UPWARD);  // and left so
+      for (int before = most; before < served + 1 && !most.compare_exchange_weak(before, served + 1);) {
+      }
+      ++served;
+    });
+    REQUIRE(std::fegetround() == FE_TONEAREST);
+  }
+  CHECK(upward == 0);
+  CHECK(most == 200);  // this thread's, too; the others':
+  served = 0;
+  std::atomic<int> fewest = 1000;
+  parallel_for(4, 4, [&](std::size_t first, std::size_t /*last*/) {
+    if (first == 3) return;  // on this thread
+    for (int before = fewest; before > served && !fewest.compare_exchange_weak(before, served);) {
+    }
+  });
+  CHECK(fewest > 0);
+}
+
+TEST_CASE("calls within calls, from many threads, with parts that fail, give what one thread gives") {
+  const auto sum = [](int threads) {
+    std::atomic<std::size_t> total = 0;
+    parallel_for(8, threads, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) {
+        parallel_for(100, threads, [&](std::size_t from, std::size_t to) {
+          for (std::size_t k = from; k < to; ++k) total += i * k;
+        });
+        CHECK_THROWS_AS(parallel_for(3, threads, [](std::size_t, std::size_t) { throw Ended(); }), Ended);
+      }
+    });
+    return total.load();
+  };
+  const std::size_t expected = sum(1);
+  std::vector<std::jthread> callers;
+  std::atomic<int> wrong = 0;
+  for (int caller = 0; caller < 6; ++caller) {
+    callers.emplace_back([&] {
+      for (int call = 0; call < 20; ++call) wrong += sum(1 + call % 4) == expected ? 0 : 1;
+    });
+  }
+  callers.clear();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a child of fork() starts threads of its own, also where other threads of its parent are within calls") {
+  const auto works = [] {
+    std::vector<std::atomic<int>> seen(8);
+    parallel_for(8, 4, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) ++seen[i];
+    });
+    return std::ranges::all_of(seen, [](const auto& times) { return times == 1; });
+  };
+  REQUIRE(works());
+  std::jthread other([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) works();
+  });
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::signal(SIGALRM, SIG_DFL);
+      ::alarm(20);  // ends a child that hangs
+      ::_exit(works() && works() ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+    REQUIRE(works());
+  }
+}
+
+TEST_CASE("signals to the process are for the program's own threads") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    parallel_for(4, 4, [](std::size_t, std::size_t) {});
+    sigset_t user;
+    sigemptyset(&user);
+    sigaddset(&user, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &user, nullptr);
+    ::kill(::getpid(), SIGUSR1);  // ends the process by any thread that lets it through
+    parallel_for(4, 4, [](std::size_t, std::size_t) {});
+    int signal = 0;
+    std::signal(SIGALRM, SIG_DFL);
+    ::alarm(20);
+    ::_exit(::sigwait(&user, &signal) == 0 && signal == SIGUSR1 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("large casts end between pieces, and the next call works") {
