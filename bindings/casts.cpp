@@ -38,14 +38,6 @@ constexpr Named<SmallestCode> smallest_names[] = {{"value", SmallestCode::value}
 constexpr Named<NegativeInput> negative_names[] = {
     {"magnitude", NegativeInput::magnitude}, {"nan", NegativeInput::nan}, {"smallest", NegativeInput::smallest}};
 
-template <typename Value, std::size_t kSize>
-std::string name_of(const Named<Value> (&names)[kSize], Value value) {
-  for (const auto& entry : names) {
-    if (entry.value == value) return std::string(entry.name);
-  }
-  return {};
-}
-
 /// With another rounding, where one is given.
 CastPolicy policy_of(const OwnProfile& profile, const std::optional<std::string>& rounding) {
   CastPolicy policy = profile.policy;
@@ -201,9 +193,9 @@ void bind_formats(py::module_& module) {
       .def_property_readonly("bits", [](const OwnFormat& f) { return f.format.bits(); })
       .def_property_readonly("is_signed", [](const OwnFormat& f) { return f.format.is_signed; })
       .def_property_readonly("has_subnormals", [](const OwnFormat& f) { return f.format.has_subnormals; })
-      .def_property_readonly("specials", [](const OwnFormat& f) { return name_of(specials_names, f.format.specials); })
-      .def_property_readonly(
-          "max", [](const OwnFormat& f) { return decode(f.format, static_cast<std::uint32_t>(f.format.max_code())); })
+      .def_property_readonly("specials",
+                             [](const OwnFormat& f) { return entry_of(specials_names, f.format.specials).name; })
+      .def_property_readonly("max", [](const OwnFormat& f) { return max_value(f.format); })
       .def(
           "__eq__", [](const OwnFormat& f, const OwnFormat& g) { return f.format == g.format; }, py::is_operator())
       .def("__hash__", [](const OwnFormat& f) { return py::hash(py::str(format_name(f.format))); })
@@ -227,20 +219,21 @@ void bind_profiles(py::module_& module) {
       .def_readonly("name", &OwnProfile::name)
       .def_property_readonly("description", [](const OwnProfile& p) { return describe(p.policy); })
       .def_readonly("source", &OwnProfile::source)
-      .def_property_readonly("rounding",
-                             [](const OwnProfile& p) {
-                               return std::string(named_roundings[static_cast<std::size_t>(p.policy.rounding)].name);
-                             })
-      .def_property_readonly("overflow", [](const OwnProfile& p) { return name_of(overflow_names, p.policy.overflow); })
-      .def_property_readonly("infinity", [](const OwnProfile& p) { return name_of(overflow_names, p.policy.infinity); })
-      .def_property_readonly("nan", [](const OwnProfile& p) { return name_of(nan_names, p.policy.nan); })
+      .def_property_readonly("rounding", [](const OwnProfile& p) { return std::string(name_of(p.policy.rounding)); })
+      .def_property_readonly("overflow",
+                             [](const OwnProfile& p) { return entry_of(overflow_names, p.policy.overflow).name; })
+      .def_property_readonly("infinity",
+                             [](const OwnProfile& p) { return entry_of(overflow_names, p.policy.infinity).name; })
+      .def_property_readonly("nan", [](const OwnProfile& p) { return entry_of(nan_names, p.policy.nan).name; })
       .def_property_readonly("nan_of_double",
-                             [](const OwnProfile& p) { return name_of(nan_names, p.policy.nan_of_double); })
+                             [](const OwnProfile& p) { return entry_of(nan_names, p.policy.nan_of_double).name; })
       .def_property_readonly("missing_nan",
-                             [](const OwnProfile& p) { return name_of(missing_nan_names, p.policy.missing_nan); })
-      .def_property_readonly("zero", [](const OwnProfile& p) { return name_of(zero_names, p.policy.zero); })
-      .def_property_readonly("smallest", [](const OwnProfile& p) { return name_of(smallest_names, p.policy.smallest); })
-      .def_property_readonly("negative", [](const OwnProfile& p) { return name_of(negative_names, p.policy.negative); })
+                             [](const OwnProfile& p) { return entry_of(missing_nan_names, p.policy.missing_nan).name; })
+      .def_property_readonly("zero", [](const OwnProfile& p) { return entry_of(zero_names, p.policy.zero).name; })
+      .def_property_readonly("smallest",
+                             [](const OwnProfile& p) { return entry_of(smallest_names, p.policy.smallest).name; })
+      .def_property_readonly("negative",
+                             [](const OwnProfile& p) { return entry_of(negative_names, p.policy.negative).name; })
       .def_property_readonly("float64_via_float32", [](const OwnProfile& p) { return p.policy.float64_via_float32; })
       .def(
           "__eq__", [](const OwnProfile& p, const OwnProfile& q) { return p.name == q.name && p.policy == q.policy; },

@@ -26,8 +26,7 @@ HarmonicSum harmonic_sum(const ChosenFormat& chosen) {
 void check_format_for_sums(const ChosenFormat& chosen) {
   check_format(chosen.format);
   const bool is_narrow = chosen.format.bits() <= 16;
-  if (is_narrow && chosen.format.is_signed &&
-      decode(chosen.format, static_cast<std::uint32_t>(chosen.format.max_code())) >= 2) {
+  if (is_narrow && chosen.format.is_signed && max_value(chosen.format) >= 2) {
     return;
   }
   refuse("formats must have a sign, at most 16 bits and a largest value of at least 2, and ", chosen.name, " has not");

@@ -55,7 +55,7 @@ struct Scale {
 std::vector<Scale> scales_of(const CastArguments& arguments, const ChosenFormat& format) {
   std::vector<Scale> scales;
   std::ranges::transform(arguments.scales, std::back_inserter(scales), [](double scale) { return Scale{scale}; });
-  const double largest = decode(format.format, static_cast<std::uint32_t>(format.format.max_code()));
+  const double largest = max_value(format.format);
   for (const double amax : arguments.amaxes) scales.push_back({largest / amax, amax});
   if (arguments.best_scale) {
     const Distribution* distribution = distribution_of(arguments.source);

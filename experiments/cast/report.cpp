@@ -127,7 +127,7 @@ std::string largest_values(const CastResult& result) {
   constexpr std::size_t most = 3;
   std::string text;
   for (const ChosenFormat& format : std::span(formats).first(std::min(most, formats.size()))) {
-    const double largest = decode(format.format, static_cast<std::uint32_t>(format.format.max_code()));
+    const double largest = max_value(format.format);
     text += (text.empty() ? "" : ", ") + format.name + formatted(" %.6g", largest);
   }
   return text + (formats.size() > most ? ", ..." : "");

@@ -62,8 +62,7 @@ std::optional<std::uint32_t> c_for(const MmaModel& model, const DotArguments& ar
   const Format& own = arguments.model.accumulator();
   if (model.accumulator() == own) return arguments.options.c;
   const float value = decode(own, arguments.options.c);
-  constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
-  const std::uint32_t word = encode(model.accumulator(), ieee, value);
+  const std::uint32_t word = encode(model.accumulator(), cuda_nosat_policy, value);
   const bool same =
       std::bit_cast<std::uint32_t>(decode(model.accumulator(), word)) == std::bit_cast<std::uint32_t>(value);
   return same ? std::optional(word) : std::nullopt;

@@ -37,10 +37,6 @@ Rounding choose_rounding(std::string_view name) {
   return find_named(list, "rounding without random bits", name).rounding;
 }
 
-std::string_view name_of(Rounding rounding) {
-  return std::ranges::find(named_roundings, rounding, &NamedRounding::rounding)->name;
-}
-
 void check_deterministic(Rounding rounding) { (void)choose_rounding(name_of(rounding)); }
 
 ChosenRecipe choose_recipe(std::string_view text) {

@@ -28,9 +28,6 @@ struct ChosenProfile {
 [[nodiscard]] ChosenProfile choose_profile(std::string_view name);
 [[nodiscard]] Rounding choose_rounding(std::string_view name);
 
-/// What `rounding` is called.
-[[nodiscard]] std::string_view name_of(Rounding rounding);
-
 /// Throws std::invalid_argument where the rounding is stochastic.
 void check_deterministic(Rounding rounding);
 

@@ -2,24 +2,16 @@
 // What arguments that are lists are checked for.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "accumulate/accumulate.hpp"
-#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "kit/chosen.hpp"
 
 namespace fp8lab::experiments {
-
-template <typename... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  TextStream reason;
-  (reason << ... << parts);
-  throw std::invalid_argument(reason.str());
-}
 
 /// What tells entries of a list apart.
 inline std::string_view key_of(const ChosenFormat& format) { return format.name; }

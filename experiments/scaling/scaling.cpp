@@ -68,7 +68,7 @@ class ScalingMeter {
  public:
   ScalingMeter(const Quantized& q, MeasuredScaling& into, Measured& measured)
       : scales_(q),
-        largest_(decode(q.format, static_cast<std::uint32_t>(q.format.max_code()))),
+        largest_(max_value(q.format)),
         bounds_(cast_bounds(q.format, Rounding::nearest_even)),
         clipped_(scales_.values.size()),
         into_(into),
@@ -269,7 +269,7 @@ std::vector<Runner> runners_of(const ScalingArguments& arguments) {
   return runners;
 }
 
-void round_to_bfloat16(std::span<const float> x, Room<float>& out) {
+void round_to_bfloat16(std::span<const float> x, Buffer<float>& out) {
   constexpr std::size_t most = std::size_t{1} << 16;
   std::vector<std::uint16_t> words;
   out.resize(x.size());
@@ -309,7 +309,7 @@ ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& pro
   ScalingResult result{arguments, stream.description(), stream.names(), {}, {}};
   const double work = stream.elements();
   double done = 0;
-  Room<float> rounded;
+  Buffer<float> rounded;
   for (std::size_t step = 0; step < stream.steps(); ++step) {
     std::span<const float> x = stream.tensor(step);
     if (arguments.bfloat16) {

@@ -38,7 +38,7 @@ std::string shape_of(std::size_t rows, std::size_t columns) {
 
 /// Reads a whole tensor of any type into float32.
 template <typename T>
-void read_all(TensorFile& file, Room<float>& out) {
+void read_all(TensorFile& file, Buffer<float>& out) {
   constexpr std::size_t most = 1 << 20;
   std::vector<T> piece;
   for (std::size_t first = 0; first < out.size(); first += most) {
@@ -56,12 +56,8 @@ void read_all(TensorFile& file, Room<float>& out) {
 }  // namespace
 
 StreamKind find_stream_kind(std::string_view name) { return find_named(stream_kinds, "stream", name).value; }
-std::string_view name_of(StreamKind kind) {
-  return std::ranges::find(stream_kinds, kind, &Named<StreamKind>::value)->name;
-}
-std::string_view describe(StreamKind kind) {
-  return std::ranges::find(stream_kinds, kind, &Named<StreamKind>::value)->words;
-}
+std::string_view name_of(StreamKind kind) { return entry_of(stream_kinds, kind).name; }
+std::string_view describe(StreamKind kind) { return entry_of(stream_kinds, kind).words; }
 
 Stream::Stream(const ScalingSource& source, int threads) : source_(&source), threads_(threads) {
   std::visit([&](const auto& kind) { open(kind); }, source);

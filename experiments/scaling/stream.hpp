@@ -50,7 +50,7 @@ class Stream {
   std::vector<Shape> shapes_;
   std::vector<std::string> names_;
   std::string description_;
-  Room<float> room_;
+  Buffer<float> room_;
 };
 
 }  // namespace fp8lab::experiments

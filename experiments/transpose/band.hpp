@@ -12,13 +12,13 @@ namespace fp8lab::experiments {
 /// element's scale, which its code is multiplied with on dequantize.
 struct QuantizedBand {
   Quantized q;
-  Room<float> values;
-  Room<float> scales;
+  Buffer<float> values;
+  Buffer<float> scales;
 };
 
 /// The same rows of the matrix and of its copies.
 struct Band {
-  Room<float> x;  ///< the matrix's own
+  Buffer<float> x;  ///< the matrix's own
   QuantizedBand rowwise;
   QuantizedBand original;
   QuantizedBand requantized;

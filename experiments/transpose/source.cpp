@@ -84,7 +84,7 @@ Matrix matrix_from(const MatrixDraws& draws, int threads, const Progress& progre
   matrix.rows = static_cast<std::size_t>(draws.rows);
   matrix.columns = static_cast<std::size_t>(draws.columns);
   // 2. Values.
-  auto& room = matrix.room.emplace<Room<float>>(matrix.rows * matrix.columns);
+  auto& room = matrix.room.emplace<Buffer<float>>(matrix.rows * matrix.columns);
   draw_values(draws, threads, progress, room);
   for_each_outlier(draws.outlier_rows, matrix.rows, [&](std::size_t row, float factor) {
     for (std::size_t j = 0; j < matrix.columns; ++j) room[row * matrix.columns + j] *= factor;
@@ -105,11 +105,11 @@ template <typename T>
 void read_elements(TensorFile& file, Matrix& matrix) {
   const std::size_t rows = matrix.rows;
   const std::size_t columns = matrix.columns;
-  auto& room = matrix.room.emplace<Room<T>>(rows * columns);
+  auto& room = matrix.room.emplace<Buffer<T>>(rows * columns);
   matrix.values = std::span<const T>(room);
   if (!file.fortran_order()) return file.read(0, std::span<T>(room));
   // Some columns at a time, and so no second copy of all.
-  Room<T> piece;
+  Buffer<T> piece;
   const std::size_t most = std::max<std::size_t>(1, (std::size_t{1} << 20) / rows);
   for (std::size_t first = 0; first < columns; first += most) {
     const std::size_t count = std::min(most, columns - first);

@@ -20,7 +20,7 @@ struct Matrix {
   std::size_t rows = 0;
   std::size_t columns = 0;
   std::variant<std::span<const float>, std::span<const BFloat16>, std::span<const Half>> values;  ///< as they are
-  std::variant<Room<float>, Room<BFloat16>, Room<Half>> room;  ///< where they lie, unless held
+  std::variant<Buffer<float>, Buffer<BFloat16>, Buffer<Half>> room;  ///< where they lie, unless held
 
   /// Rows [first, first + count).
   [[nodiscard]] MatrixView view(std::size_t first, std::size_t count) const {

@@ -88,7 +88,7 @@ Copies quantize_copies(const Recipe& recipe, const Matrix& matrix, int threads, 
   step(0.2);
   quantize(x, recipe, Direction::columnwise, copies.original, {.threads = threads});
   step(0.4);
-  Room<float> back(matrix.rows * matrix.columns);
+  Buffer<float> back(matrix.rows * matrix.columns);
   dequantize(copies.rowwise, back, threads);
   quantize({back, matrix.rows, matrix.columns}, recipe, Direction::columnwise, copies.requantized,
            {.threads = threads});

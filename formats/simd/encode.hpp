@@ -7,8 +7,8 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
-#include "fp8lab/formats/tiles.hpp"
 #include "fp8lab/formats/unpack.hpp"
+#include "simd/tiles.hpp"
 
 namespace fp8lab {
 

@@ -15,11 +15,12 @@
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/stochastic.hpp"
-#include "fp8lab/formats/targets.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "random_words.hpp"
 #include "simd/decode.hpp"
 #include "simd/encode.hpp"
+#include "simd/memory.hpp"
+#include "simd/targets.hpp"
 
 namespace fp8lab {
 namespace {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/formats/matrix_view.hpp"
 
-#include <stdexcept>
-
-#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/formats/refuse.hpp"
 
 namespace fp8lab {
 
@@ -11,9 +9,7 @@ MatrixView::MatrixView(Values values, std::size_t rows, std::size_t columns)
     : values_(values), rows_(rows), columns_(columns) {
   const std::size_t count = std::visit([](auto all) { return all.size(); }, values_);
   if (columns == 0 ? count == 0 : count % columns == 0 && count / columns == rows) return;
-  TextStream reason;
-  reason << "a matrix must have " << rows << " x " << columns << " elements, not " << count;
-  throw std::invalid_argument(reason.str());
+  refuse("a matrix must have ", rows, " x ", columns, " elements, not ", count);
 }
 
 }  // namespace fp8lab

@@ -64,9 +64,9 @@ std::string describe_missing(const CastPolicy& policy) {
 }  // namespace
 
 std::string describe(const CastPolicy& policy) {
-  const NamedRounding& rounding = named_roundings[static_cast<std::size_t>(policy.rounding)];
-  std::string text = "rounds " + std::string(rounding.name) + "; finite overflow gives " + words(policy.overflow) +
-                     "; infinity gives " + words(policy.infinity) + "; NaN gives " + words(policy.nan);
+  std::string text = "rounds " + std::string(name_of(policy.rounding)) + "; finite overflow gives " +
+                     words(policy.overflow) + "; infinity gives " + words(policy.infinity) + "; NaN gives " +
+                     words(policy.nan);
   if (policy.nan_of_double != policy.nan) text += std::string(" (from double: ") + words(policy.nan_of_double) + ")";
   text += std::string(", ") + words(policy.missing_nan) + " in formats without NaN; zero keeps its sign" +
           describe_missing(policy);
@@ -106,5 +106,6 @@ void check_format(const Format& format) {
 const NamedFormat& find_format(std::string_view name) { return find_named(named_formats, "format", name); }
 const Profile& find_profile(std::string_view name) { return find_named(profiles, "profile", name); }
 Rounding find_rounding(std::string_view name) { return find_named(named_roundings, "rounding", name).rounding; }
+std::string_view name_of(Rounding rounding) { return named_roundings[static_cast<std::size_t>(rounding)].name; }
 
 }  // namespace fp8lab

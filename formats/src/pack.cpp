@@ -10,6 +10,7 @@
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "simd/memory.hpp"
 
 namespace fp8lab {
 namespace {

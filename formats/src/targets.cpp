@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "fp8lab/formats/named.hpp"
+#include "simd/targets.hpp"
 
 namespace fp8lab {
 namespace {

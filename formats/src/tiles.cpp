@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/formats/tiles.hpp"
+#include "simd/tiles.hpp"
 
 #include <hwy/cache_control.h>
 #include <algorithm>
@@ -13,13 +13,12 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
-#include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/pack.hpp"
-#include "fp8lab/formats/targets.hpp"
 #include "fp8lab/formats/widen.hpp"
 #include "simd/decode.hpp"
 #include "simd/encode.hpp"
-#include "simd/tiles.hpp"
+#include "simd/memory.hpp"
+#include "simd/targets.hpp"
 
 namespace fp8lab {
 namespace {

@@ -6,10 +6,10 @@
 #include <limits>
 #include <vector>
 
+#include "formats/simd/targets.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/parallel.hpp"
-#include "fp8lab/formats/targets.hpp"
 #include "gemm/multiplier.hpp"
 #include "simd/fuse.hpp"
 

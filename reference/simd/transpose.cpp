@@ -7,6 +7,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "formats/simd/memory.hpp"
 #include "fp8lab/formats/memory.hpp"
 
 HWY_BEFORE_NAMESPACE();

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "bench.hpp"
+#include "formats/simd/tiles.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"

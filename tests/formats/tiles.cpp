@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles against loops over their elements: amaxes by comparisons of integers, codes by the scalar encode of the product
 // and values by the scalar decode, both of which other tests hold against exact arithmetic; on every target.
-#include "fp8lab/formats/tiles.hpp"
+#include "formats/simd/tiles.hpp"
 
 #include <cmath>
 
+#include "formats/simd/memory.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/memory.hpp"
@@ -117,7 +118,7 @@ void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation
       case Factors::powers: factors[t] = std::exp2(std::floor(std::log2(largest * (spread + 0x1p-9F)))); break;
     }
   }
-  AlignedBytes expected;
+  Buffer<std::uint8_t> expected;
   for (std::size_t r = 0; r < shape.rows; ++r) {
     std::vector<std::uint8_t> row;
     for (std::size_t i = 0; i < shape.width; ++i) {
@@ -133,7 +134,7 @@ void check_codes(const Shape& shape, const CastTo& cast, TileOperation operation
     const std::size_t between = lines ? cache_line - bytes.size() % cache_line : 1;
     expected.insert(expected.end(), between, 0xA5);  // and untouched
   }
-  AlignedBytes codes(expected.size(), 0xA5);
+  Buffer<std::uint8_t> codes(expected.size(), 0xA5);
   const TileEncoder encoder(cast.format, cast.policy);
   encoder(x, operation, factors.data(), x.across(), pairs, codes.data(), expected.size() / shape.rows,
           {.in_range = kind != Factors::any, .stream = true, .ahead = 64, .out_ahead = 64});

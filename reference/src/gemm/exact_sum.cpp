@@ -66,9 +66,8 @@ float ExactSum::to_float() const {
   for (int i = top - 2; i >= 0; --i) rest |= at(i);
   if (rest != 0) leading |= 1;
   // 3. One rounding.
-  constexpr CastPolicy ieee{.overflow = Overflow::to_special};
-  return std::bit_cast<float>(
-      static_cast<std::uint32_t>(round_pack(binary32, ieee, negative, lowest_exponent + 64 * top - shift, leading)));
+  return std::bit_cast<float>(static_cast<std::uint32_t>(
+      round_pack(binary32, ieee_policy, negative, lowest_exponent + 64 * top - shift, leading)));
 }
 
 }  // namespace fp8lab

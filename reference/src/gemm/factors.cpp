@@ -163,8 +163,7 @@ Factor FactorReader::converted(std::uint32_t code) const {
     case Lowering::native: break;
     case Lowering::fp16_add: {
       // FP8 that FP16 instructions multiply has FP16's exponents: E4M3's subnormals are normal numbers there.
-      constexpr CastPolicy exactly{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
-      return factor(binary16, encode(binary16, exactly, decode(format_, code)), zero_rule_);
+      return factor(binary16, encode(binary16, cuda_nosat_policy, decode(format_, code)), zero_rule_);
     }
   }
   return factor(format_, code, zero_rule_);

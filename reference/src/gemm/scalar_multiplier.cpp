@@ -11,8 +11,7 @@ namespace {
 
 /// A float32 number that the accumulator can be, as its word.
 std::uint32_t word_of(const MmaModel& model, float x) {
-  constexpr CastPolicy exactly{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
-  return model.accumulator() == binary16 ? encode(binary16, exactly, x) : std::bit_cast<std::uint32_t>(x);
+  return model.accumulator() == binary16 ? encode(binary16, cuda_nosat_policy, x) : std::bit_cast<std::uint32_t>(x);
 }
 
 class ScalarRows final : public RowBlock {

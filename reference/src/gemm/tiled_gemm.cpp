@@ -25,8 +25,7 @@ float scale_at(const Operand& operand, std::size_t row, std::size_t k) {
 
 /// Rounds c to the accumulator's format.
 float as_accumulator(const MmaModel& model, float c) {
-  constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
-  return model.accumulator() == binary16 ? decode(binary16, encode(binary16, ieee, c)) : c;
+  return model.accumulator() == binary16 ? decode(binary16, encode(binary16, cuda_nosat_policy, c)) : c;
 }
 
 }  // namespace

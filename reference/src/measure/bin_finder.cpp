@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "fp8lab/formats/targets.hpp"
+#include "formats/simd/targets.hpp"
 
 namespace fp8lab {
 namespace {

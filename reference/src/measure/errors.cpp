@@ -8,9 +8,9 @@
 #include <optional>
 #include <type_traits>
 
+#include "formats/simd/targets.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
-#include "fp8lab/formats/targets.hpp"
 #include "fp8lab/formats/unpack.hpp"
 #include "measure/check.hpp"
 #include "simd/measure.hpp"

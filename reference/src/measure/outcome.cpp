@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "formats/simd/targets.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/round_pack.hpp"
-#include "fp8lab/formats/targets.hpp"
 #include "fp8lab/formats/unpack.hpp"
 #include "measure/check.hpp"
 #include "simd/measure.hpp"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 
-#include "fp8lab/formats/tiles.hpp"
+#include "formats/simd/tiles.hpp"
 #include "scaling/quantize_plan.hpp"
 
 namespace fp8lab {

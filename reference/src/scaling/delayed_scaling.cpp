@@ -10,19 +10,13 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab {
 namespace {
 
 constexpr int largest_margin = 62;
-
-template <typename... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  TextStream reason;
-  (reason << ... << parts);
-  throw std::invalid_argument(reason.str());
-}
 
 constexpr std::array fp8_formats{Named<Fp8Format>{"hybrid", Fp8Format::hybrid},
                                  Named<Fp8Format>{"e4m3", Fp8Format::e4m3_only}};
@@ -212,10 +206,7 @@ Format format_of(const Delayed& recipe, Pass pass) {
   return recipe.fp8_format == Fp8Format::hybrid && pass == Pass::backward ? e5m2 : e4m3;
 }
 
-float fp8_max(const Delayed& recipe, Pass pass) {
-  const Format format = format_of(recipe, pass);
-  return decode(format, static_cast<std::uint32_t>(format.max_code()));
-}
+float fp8_max(const Delayed& recipe, Pass pass) { return max_value(format_of(recipe, pass)); }
 
 AmaxHistory start_history(const Delayed& recipe) {
   const DefaultEnvironment environment;

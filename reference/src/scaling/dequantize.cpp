@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "formats/simd/tiles.hpp"
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"

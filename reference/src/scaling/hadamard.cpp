@@ -25,15 +25,11 @@ double value_of(Source x) {
   return static_cast<double>(widened(x));
 }
 
-float rounded(float x) {
-  constexpr CastPolicy ieee{
-      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
-  return decode(bfloat16, encode(bfloat16, ieee, x));
-}
+float rounded(float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); }
 
 template <typename Source>
-Room<float> turned(std::span<const Source> x, std::size_t rows, std::size_t columns, bool rounds, int threads) {
-  Room<float> out(x.size());
+Buffer<float> turned(std::span<const Source> x, std::size_t rows, std::size_t columns, bool rounds, int threads) {
+  Buffer<float> out(x.size());
   parallel_for(rows / hadamard_size, threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t band = first; band < last; ++band) {
       for (std::size_t column = 0; column < columns; ++column) {
@@ -56,7 +52,7 @@ Room<float> turned(std::span<const Source> x, std::size_t rows, std::size_t colu
 
 }  // namespace
 
-Room<float> hadamard_columns(const MatrixView& x, bool rounds, int threads) {
+Buffer<float> hadamard_columns(const MatrixView& x, bool rounds, int threads) {
   return x.visit([&](auto values) { return turned(values, x.rows(), x.columns(), rounds, threads); });
 }
 

@@ -12,6 +12,6 @@ namespace fp8lab {
 ///
 /// Source: NVIDIA/TransformerEngine, NVFP4Quantizer, whose signs these are. The order of its sums is not documented;
 /// here they are rounded once.
-[[nodiscard]] Room<float> hadamard_columns(const MatrixView& x, bool rounds, int threads);
+[[nodiscard]] Buffer<float> hadamard_columns(const MatrixView& x, bool rounds, int threads);
 
 }  // namespace fp8lab

@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "formats/simd/memory.hpp"
+#include "formats/simd/tiles.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -20,7 +22,7 @@
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
-#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "scaling/cells.hpp"
@@ -216,9 +218,7 @@ class Quantizer {
 
 void check_not_empty(const MatrixView& x) {
   if (x.size() != 0) return;
-  TextStream reason;
-  reason << "x must not be empty: it is " << x.rows() << " x " << x.columns();
-  throw std::invalid_argument(reason.str());
+  refuse("x must not be empty: it is ", x.rows(), " x ", x.columns());
 }
 
 /// Calls run(matrix) with a Matrix of x's type: where all templates begin.
@@ -400,12 +400,10 @@ void quantize_values(const Matrix<Source>& x, const Recipe& recipe, std::optiona
 
 /// fl(x) in another type, as float32.
 template <typename Source>
-Room<float> rounded_to(const Format& type, std::span<const Source> values, int threads) {
-  constexpr CastPolicy ieee{
-      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
-  Room<std::uint16_t> words(values.size());
-  encode(type, ieee, values, std::span(words), threads);
-  Room<float> result(values.size());
+Buffer<float> rounded_to(const Format& type, std::span<const Source> values, int threads) {
+  Buffer<std::uint16_t> words(values.size());
+  encode(type, ieee_policy, values, std::span(words), threads);
+  Buffer<float> result(values.size());
   decode(type, std::span<const std::uint16_t>(words), std::span(result), threads);
   return result;
 }
@@ -445,7 +443,7 @@ void quantize_requests(const Matrix<Source>& x, const Recipe& recipe, std::span<
       amax = amax_of(x.values, nan, options.threads);
       amax->finite = false;  // what is finite may become infinite
     }
-    const Room<float> rounded = rounded_to(*type, x.values, options.threads);
+    const Buffer<float> rounded = rounded_to(*type, x.values, options.threads);
     return quantize_values(Matrix<float>{rounded, x.rows, x.columns}, recipe, amax, requests, options);
   }
   // 2. Columnwise copies may be turned, and have the amax of that; all others are of the values as they are.
@@ -457,7 +455,7 @@ void quantize_requests(const Matrix<Source>& x, const Recipe& recipe, std::span<
       quantize_values(x, recipe, {}, alone, options);
     } else {
       const MatrixView view(x.values, x.rows, x.columns);
-      const Room<float> turned = hadamard_columns(view, nvfp4->round_rht, options.threads);
+      const Buffer<float> turned = hadamard_columns(view, nvfp4->round_rht, options.threads);
       quantize_values(Matrix<float>{turned, x.rows, x.columns}, recipe, {}, alone, options);
     }
   }
@@ -508,7 +506,7 @@ void quantize_delayed(const MatrixView& x, const DelayedState& state, std::span<
     const std::vector<QuantizePlan> plans = plans_of(any, x.rows(), x.columns(), requests);
     const std::optional<Format> type = narrower_type(options);
     if (!type) return cast_delayed(matrix, state, plans, requests, options);
-    const Room<float> rounded = rounded_to(*type, matrix.values, options.threads);
+    const Buffer<float> rounded = rounded_to(*type, matrix.values, options.threads);
     cast_delayed(Matrix<float>{rounded, x.rows(), x.columns()}, state, plans, requests, options);
   });
 }

@@ -47,14 +47,6 @@ constexpr std::string_view torchao_0_18_rceil_edges =
     "blocks with scale 00 are multiplied by 1, and an infinite amax makes no scale NaN";
 constexpr std::array nans_in_amax{Named{"dropped", NanInAmax::dropped}, Named{"counted", NanInAmax::counted}};
 
-template <typename Entries, typename Value>
-const auto& entry_of(const Entries& entries, Value value) {
-  for (const auto& entry : entries) {
-    if (entry.value == value) return entry;
-  }
-  throw std::logic_error("an enumerator without a name");
-}
-
 constexpr std::string_view te_current =
     "NVIDIA/TransformerEngine, Float8CurrentScaling, common/recipe/recipe_common.cuh";
 constexpr std::string_view te_mx =

@@ -23,8 +23,6 @@ void recode_halves(const Format& format, const CastPolicy& policy, std::span<con
                    std::span<T> out) {
   constexpr std::size_t most = 2048;
   constexpr Format own = std::is_same_v<T, Half> ? binary16 : bfloat16;
-  constexpr CastPolicy ieee{
-      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
   std::array<std::uint16_t, most> words;
   std::array<float, most> values;
   for (std::size_t first = 0; first < in.size(); first += most) {
@@ -34,7 +32,7 @@ void recode_halves(const Format& format, const CastPolicy& policy, std::span<con
     for (std::size_t i = 0; i < size; ++i) codes[i] = in[first + i].bits;
     decode(own, std::span<const std::uint16_t>(codes), some);
     recode(format, policy, some, scale, some);
-    encode(own, ieee, std::span<const float>(some), codes);
+    encode(own, ieee_policy, std::span<const float>(some), codes);
     for (std::size_t i = 0; i < size; ++i) out[first + i].bits = codes[i];
   }
 }

@@ -7,10 +7,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "formats/simd/targets.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
-#include "fp8lab/formats/targets.hpp"
 #include "scaling/torch_log2.hpp"
 #include "simd/tile_scale.hpp"
 
@@ -25,7 +25,7 @@ constexpr double torchao_least = 1e-12;
 float largest_of(const Format& format) {
   // What float32 codes have no room for in decode() is known.
   if (format == binary32) return largest_float;
-  return decode(format, static_cast<std::uint32_t>(format.max_code()));
+  return max_value(format);
 }
 
 /// Rounded toward zero to a power of two; 0 and NaN stay.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "formats/simd/memory.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
@@ -728,7 +729,7 @@ TEST_CASE("delayed scaling by versions whose scales run off, and whose maximum c
     dequantize(q, back);
     return std::pair(q.codes, back);
   };
-  using Bytes = AlignedBytes;
+  using Bytes = Buffer<std::uint8_t>;
   AmaxHistory history{.amaxes = {0}};
   cast(te_1_6, history, {1e-40F});
   CHECK(history.scale == inf);

@@ -18,8 +18,13 @@ namespace fp8lab {
   const std::uint32_t sign = x.negative ? 0x80000000U : 0U;
   if (x.kind == Kind::nan) return std::bit_cast<float>(sign | 0x7FC00000U);
   constexpr Format own = binary32;
-  constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  constexpr CastPolicy ieee = ieee_policy;
   return std::bit_cast<float>(static_cast<std::uint32_t>(encode(own, ieee, x, NanCode::sign_and_payload)));
+}
+
+/// The largest finite value of a format, for which decode() is exact.
+[[nodiscard]] FP8LAB_HD constexpr float max_value(const Format& format) {
+  return decode(format, static_cast<std::uint32_t>(format.max_code()));
 }
 
 /// Decodes every byte of `codes` to a float of `out`, on `threads` threads.

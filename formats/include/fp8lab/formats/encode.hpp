@@ -72,7 +72,7 @@ namespace fp8lab {
 /// `x` rounded to float32: to nearest even, overflow to infinity; NaN keeps its sign and its topmost fraction bits.
 [[nodiscard]] FP8LAB_HD constexpr Unpacked round_to_float32(const Unpacked& x) {
   constexpr Format own = binary32;
-  constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  constexpr CastPolicy ieee = ieee_policy;
   return unpack(own, encode(own, ieee, x, NanCode::sign_and_payload));
 }
 

@@ -2,35 +2,23 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <new>
 #include <utility>
 #include <vector>
 
 namespace fp8lab {
 
-/// No cache line is longer, and no vector.
-inline constexpr std::size_t cache_line = 64;
-/// Output of this size and more goes past the caches, as memcpy's does: no line is read before it is overwritten.
-inline constexpr std::size_t streaming_bytes = std::size_t{1} << 22;
-
-/// Whether rows of bytes, each `stride` after the one before, begin with cache lines.
-inline bool begin_with_lines(const std::uint8_t* rows, std::size_t stride) {
-  return (reinterpret_cast<std::uintptr_t>(rows) | stride) % cache_line == 0;
-}
-
-/// Memory that begins with a cache line, so that whole vectors can go past the caches.
+/// The allocator of a Buffer.
 template <typename T>
 struct LineAllocator {
   using value_type = T;
+  static constexpr std::align_val_t alignment{64};
 
   LineAllocator() = default;
   template <typename Other>
   LineAllocator(const LineAllocator<Other>& /*other*/) {}
 
-  [[nodiscard]] T* allocate(std::size_t count) {
-    return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{cache_line}));
-  }
+  [[nodiscard]] T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), alignment)); }
   template <typename U>
   void construct(U* p) {
     ::new (static_cast<void*>(p)) U;
@@ -39,14 +27,13 @@ struct LineAllocator {
   void construct(U* p, Arguments&&... arguments) {
     ::new (static_cast<void*>(p)) U(std::forward<Arguments>(arguments)...);
   }
-  void deallocate(T* memory, std::size_t /*count*/) { ::operator delete(memory, std::align_val_t{cache_line}); }
+  void deallocate(T* memory, std::size_t /*count*/) { ::operator delete(memory, alignment); }
 
   bool operator==(const LineAllocator& other) const = default;
 };
-/// Values in such memory. Those that were not given are not written, so that a large one costs nothing until it is
-/// used.
+/// A std::vector for large arrays of numbers: its memory begins with a cache line, and resize() leaves new elements
+/// uninitialized, so that memory is touched when it is first written.
 template <typename T>
-using Room = std::vector<T, LineAllocator<T>>;
-using AlignedBytes = Room<std::uint8_t>;
+using Buffer = std::vector<T, LineAllocator<T>>;
 
 }  // namespace fp8lab

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,15 @@ template <typename Entries>
   known.reserve(std::size(entries));
   for (const auto& entry : entries) known.push_back(entry.name);
   refuse_name(kind, name, known);
+}
+
+/// The entry of `entries` whose `value` member is `value`. Throws std::logic_error where none is.
+template <typename Entries, typename Value>
+[[nodiscard]] const auto& entry_of(const Entries& entries, Value value) {
+  for (const auto& entry : entries) {
+    if (entry.value == value) return entry;
+  }
+  throw std::logic_error("an enumerator without a name");
 }
 
 }  // namespace fp8lab

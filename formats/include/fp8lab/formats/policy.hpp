@@ -104,10 +104,14 @@ struct Profile {
   std::string_view source;
 };
 
-/// What processors do: overflow becomes infinity, a NaN keeps its sign and the payload that fits. Exact where the target
-/// has all values of the source.
+/// What processors do: overflow becomes infinity, a NaN keeps its sign and the payload that fits. Exact where the
+/// target has all values of the source.
 inline constexpr CastPolicy ieee_policy{
     .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
+
+/// What NVIDIA's converts and tensor cores do where they do not saturate: as above, but every NaN is the positive one
+/// of all ones.
+inline constexpr CastPolicy cuda_nosat_policy{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
 
 // A source begins with the package and the version on which the profile was measured: all halves and bfloat16s, and
 // every boundary, midpoint and neighbour in float32 and float64 (tests/python/test_profiles.py compares again, where
@@ -118,9 +122,7 @@ inline constexpr std::array profiles{
     Profile{.name = "cuda_satfinite",
             .policy = {.overflow = Overflow::saturate, .infinity = Overflow::saturate},
             .source = "CUDA 13.0 cuda_fp8.h __NV_SATFINITE; PTX ISA cvt.rn.satfinite: what the hardware does"},
-    Profile{.name = "cuda_nosat",
-            .policy = {.overflow = Overflow::to_special, .infinity = Overflow::to_special},
-            .source = "CUDA 13.0 cuda_fp8.h __NV_NOSAT"},
+    Profile{.name = "cuda_nosat", .policy = cuda_nosat_policy, .source = "CUDA 13.0 cuda_fp8.h __NV_NOSAT"},
     Profile{.name = "ml_dtypes",
             .policy = {.overflow = Overflow::to_special,
                        .infinity = Overflow::to_special,
@@ -261,5 +263,7 @@ inline constexpr std::array named_roundings{
 /// The profile, or rounding, called `name`. Both throw std::invalid_argument that lists the known names.
 [[nodiscard]] const Profile& find_profile(std::string_view name);
 [[nodiscard]] Rounding find_rounding(std::string_view name);
+/// What `rounding` is called.
+[[nodiscard]] std::string_view name_of(Rounding rounding);
 
 }  // namespace fp8lab

@@ -16,7 +16,4 @@ namespace fp8lab {
 /// Throws std::invalid_argument that lists the targets.
 void force_target(std::string_view name);
 
-/// Whether vector code may run. Throws std::invalid_argument where FP8LAB_TARGET names no target.
-[[nodiscard]] bool vector_code_allowed();
-
 }  // namespace fp8lab

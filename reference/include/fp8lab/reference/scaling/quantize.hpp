@@ -47,7 +47,7 @@ struct Quantized {
   /// Codes and scales are those of the transpose, as Transformer Engine keeps columnwise data so that K is contiguous;
   /// its columnwise MXFP8 codes are not.
   bool transposed = false;
-  AlignedBytes codes;  ///< row-major, a byte each; of formats of 4 bits, pairs as pack_pairs() has them
+  Buffer<std::uint8_t> codes;  ///< row-major, a byte each; of formats of 4 bits, pairs as pack_pairs() has them
   /// Row-major, one for each block of a row (a 2-D block's stand in each of its rows, but for Block), or one for all:
   std::size_t scale_rows = 0;
   std::size_t scale_columns = 0;

@@ -26,10 +26,8 @@ template <typename T>
     return std::is_constant_evaluated() ? cast() : by_default_arithmetic(cast);
   } else {
     constexpr Format own = std::is_same_v<T, Half> ? binary16 : bfloat16;
-    constexpr CastPolicy ieee{
-        .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
     const float result = cast_to_representable(format, policy, decode(own, x.bits), scale);
-    return T{static_cast<std::uint16_t>(encode(own, ieee, result))};
+    return T{static_cast<std::uint16_t>(encode(own, ieee_policy, result))};
   }
 }
 
