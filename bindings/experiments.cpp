@@ -10,6 +10,7 @@
 #include "delayed/delayed.hpp"
 #include "dot/dot.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "kit/experiment.hpp"
 #include "kit/output.hpp"

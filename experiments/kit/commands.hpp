@@ -21,6 +21,7 @@
 #include "kit/command_line.hpp"
 #include "kit/output.hpp"
 #include "kit/picture.hpp"
+#include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
 

@@ -18,7 +18,7 @@ class Stream {
   Stream(const ScalingSource& source, int threads);
 
   [[nodiscard]] std::size_t steps() const { return shapes_.size(); }
-  /// Of all tensors together.
+  /// The number of elements of all tensors together.
   [[nodiscard]] double elements() const;
   /// What a message begins with that is about the tensor of a step: which file's it is, or which array.
   [[nodiscard]] std::string called(std::size_t step) const;
