@@ -8,7 +8,6 @@
 
 #include "cast/cast.hpp"
 #include "delayed/delayed.hpp"
-#include "dot/dot.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/text.hpp"
@@ -273,42 +272,6 @@ std::vector<T> chosen(const std::vector<std::string>& names, const Choose& choos
   for (const std::string& name : names) list.push_back(choose(name));
   return list;
 }
-DotOperand dot_operand(const Operand& operand) {
-  DotOperand result{.format = operand.format};
-  std::visit(
-      [&]<typename T>(std::span<const T> elements) {
-        for (const T element : elements) {
-          if constexpr (std::is_same_v<T, float>) {
-            result.codes.push_back(std::bit_cast<std::uint32_t>(element));
-          } else {
-            result.codes.push_back(element);
-          }
-        }
-      },
-      operand.elements);
-  if (operand.packed) {
-    std::vector<std::uint8_t> codes(operand.rows * operand.depth);
-    unpack_pairs(std::get<std::span<const std::uint8_t>>(operand.elements), codes);
-    result.codes.assign(codes.begin(), codes.end());
-  }
-  result.scales.assign(operand.scales.codes.begin(), operand.scales.codes.end());
-  result.source = std::to_string(result.codes.size()) + " elements of an array";
-  return result;
-}
-
-void bind_trace_dot(py::module_& module) {
-  module.def(
-      "trace_dot",
-      [](const MmaModel& model, const Operand& a, const Operand& b, std::uint32_t c, const std::string& zero_rule,
-         int promote_k, std::optional<std::uint32_t> got, std::optional<std::size_t> at) {
-        const DotArguments arguments{
-            model, dot_operand(a), dot_operand(b), {c, find_zero_rule(zero_rule), promote_k}, got, at};
-        return report({}, {}, [&](const Progress& progress) { return run_dot(arguments, progress); });
-      },
-      py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c"), py::arg("zero_rule"), py::arg("promote_k"),
-      py::arg("got"), py::arg("at"));
-}
-
 /// A trace of a file, or of columns, or the example where there is neither.
 AmaxTrace trace_of(const std::optional<std::string>& file, const std::vector<std::string>& names,
                    const std::vector<Array<float>>& columns) {
@@ -471,7 +434,6 @@ void bind_transpose(py::module_& module) {
 void bind_experiments(py::module_& module) {
   bind_cast(module);
   bind_registered(module);
-  bind_trace_dot(module);
   bind_delayed_experiment(module);
   bind_scaling_experiment(module);
   bind_transpose(module);

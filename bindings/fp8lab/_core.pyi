@@ -501,13 +501,3 @@ def sample(out: NDArray[np.float32], distribution: Distribution, seed: int) -> N
 def normal_grid(out: NDArray[np.float32]) -> None: ...
 def exact_sqnr_db(format: Format, distribution: Distribution, scale: float) -> float: ...
 def best_scale(format: Format, distribution: Distribution) -> tuple[float, float]: ...
-def trace_dot(
-    model: MmaModel,
-    a: Operand,
-    b: Operand,
-    c: int,
-    zero_rule: str,
-    promote_k: int,
-    got: int | None,
-    at: int | None,
-) -> tuple[str, str]: ...

@@ -68,8 +68,9 @@ def _entries(value: Any, argument: Facts) -> list[Any]:
     return entries
 
 
-def run(facts: Facts, given: dict[str, Any], out: Any = None) -> Document:
+def run(name: str, given: dict[str, Any], out: Any = None) -> Document:
     """Runs an experiment with the arguments that are given, of which None counts as left out."""
+    facts = registered()[name]
     arguments = {
         argument["name"]: _entries(given[argument["name"]], argument)
         for argument in facts["arguments"]
@@ -136,7 +137,7 @@ def function_of(facts: Facts) -> Callable[..., Document]:
 
     def experiment(*positional: Any, **named: Any) -> Document:
         given = signature.bind(*positional, **named).arguments
-        return run(facts, given, given.pop("out", None))
+        return run(facts["name"], given, given.pop("out", None))
 
     experiment.__name__ = experiment.__qualname__ = facts["name"]
     experiment.__module__ = "fp8lab.experiments"
@@ -145,9 +146,14 @@ def function_of(facts: Facts) -> Callable[..., Document]:
     return experiment
 
 
+_registered: dict[str, Facts] = {}
+
+
 def registered() -> dict[str, Facts]:
     """What is known of all experiments, by name."""
-    return {facts["name"]: facts for facts in _core.experiments()}
+    if not _registered:
+        _registered.update({facts["name"]: facts for facts in _core.experiments()})
+    return _registered
 
 
 def stub() -> str:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import as_array, check_int, check_name, check_real
+from fp8lab._arrays import Array, as_array, as_bytes, check_int, check_name, check_real
+from fp8lab._casts import unpack_pairs
 from fp8lab._core import Format, MmaModel
+from fp8lab._document import Document
 from fp8lab._products import Matrix, as_model, matrix_of, set_codes
-from fp8lab.experiments import Result
 
 
 def _as_matrix(x: Any, argument: str) -> Any:
@@ -34,10 +34,20 @@ def _word(value: Any, argument: str, dtype: np.dtype[Any]) -> int:
     return int(converted.view(word))
 
 
-def _operand(row: Matrix, scales: Any, argument: str, model: MmaModel) -> _core.Operand:
-    operand = row.operand()
-    set_codes(operand, None if scales is None else _as_matrix(scales, argument), argument, model, row)
-    return operand
+def _hexadecimal(codes: Array) -> str:
+    """Codes of a format's whole width, one after the other; of float32 the bit patterns."""
+    return codes.astype(codes.dtype.newbyteorder(">")).tobytes().hex()
+
+
+def _codes(row: Matrix) -> str:
+    return _hexadecimal(unpack_pairs(row.array) if row.packed else row.array)
+
+
+def _scales(scales: Any, argument: str, model: MmaModel, row: Matrix) -> str | None:
+    if scales is None:
+        return None
+    set_codes(row.operand(), _as_matrix(scales, argument), argument, model, row)  # which checks them
+    return _hexadecimal(as_bytes(_as_matrix(scales, argument), argument)[0])
 
 
 def trace_dot(
@@ -54,7 +64,7 @@ def trace_dot(
     zero_rule: str = "skip",
     got: Any = None,
     at: int | None = None,
-) -> Result:
+) -> Document:
     """One dot product of a tensor core, told step by step: for a kernel's one wrong element.
 
     Parameters
@@ -82,14 +92,15 @@ def trace_dot(
 
     Returns
     -------
-    experiments.Result
-        ``word`` (hexadecimal), its ``format`` and ``value``; ``exact``, the real sum rounded once (None with block scales);
-        ``equal`` and the ``candidates`` that would give what was got; and ``instructions``: each with ``k``, ``products``,
-        ``steps``, ``added`` (the c of a last IEEE addition, else None), ``result`` and ``promoted`` (else None). A step has the
-        words ``before`` and ``after``, the largest ``exponent`` and the ``unit`` of what is kept (as powers of two; None where
-        nothing is aligned), the ``sum`` of what is kept in units, the ``accumulator`` as a term, and ``terms``: each with ``k``,
-        its ``products`` (codes and values), its exact ``value``, its ``exponent``, and what of it is ``kept`` and ``cut``. NaN
-        and infinities are the strings ``nan``, ``inf`` and ``-inf``.
+    experiments.Document
+        Tables: ``result`` with one row, ``word`` (hexadecimal), its ``format`` and ``value``, ``exact`` (the real sum
+        rounded once; NaN with block scales), ``got`` and ``equal``; ``candidates`` that would give what was got;
+        ``instructions`` with ``k``, ``products``, ``added`` (the c of a last IEEE addition), ``result`` and ``promoted``;
+        ``steps`` with the words ``before`` and ``after``, the largest ``exponent`` and the ``unit`` of what is kept (as
+        powers of two; None where nothing is aligned) and the ``sum`` of what is kept in units; ``terms`` of each step with
+        their exact ``value``, their ``exponent``, and what of it is ``kept`` and ``cut``; ``products`` with codes and
+        values, and ``scales`` of their blocks. ``instruction`` is the first k of one. ``passed`` tells whether what was got,
+        if anything, is the model's word.
 
     Raises
     ------
@@ -98,16 +109,17 @@ def trace_dot(
     """
     core = as_model(model)
     left, right = matrix_of(_as_matrix(a, "a"), "a", format_a), matrix_of(_as_matrix(b, "b"), "b", format_b)
+    if not left.array.size:
+        raise ValueError("K must be at least 1, not 0")
     accumulator = np.dtype(core.accumulator)
     result = np.dtype(np.float32) if promote_k is not None else accumulator
-    content, report = _core.trace_dot(
-        core,
-        _operand(left, scale_a, "scale_a", core),
-        _operand(right, scale_b, "scale_b", core),
-        _word(c, "c", accumulator),
-        check_name(zero_rule, "zero_rule"),
-        0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
-        None if got is None else _word(got, "got", result),
-        None if at is None else check_int(at, "at", 0, 2**63 - 1),
-    )
-    return Result(json.loads(content), report)
+    arguments = {
+        "model": core, "a": _codes(left), "b": _codes(right), "format_a": left.format or "float32",
+        "format_b": right.format or "float32", "c": f"{_word(c, 'c', accumulator):x}", "zero_rule": check_name(zero_rule, "zero_rule"),
+        "at": None if at is None else check_int(at, "at", 0, 2**63 - 1),
+        "promote_k": None if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
+        "scale_a": _scales(scale_a, "scale_a", core, left), "scale_b": _scales(scale_b, "scale_b", core, right),
+        "got": None if got is None else f"{_word(got, 'got', result):x}",
+    }  # fmt: skip
+    given = {name: [value] for name, value in arguments.items() if value is not None}
+    return Document(_core.run_experiment("dot", given, None))

@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "fp8lab/reference/tensor_core/trace.hpp"
+#include "kit/document.hpp"
 #include "kit/dots.hpp"
-#include "kit/output.hpp"
-#include "kit/picture.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
@@ -80,11 +79,8 @@ struct DotResult {
 /// of the result.
 [[nodiscard]] DotResult run_dot(const DotArguments& arguments, const Progress& progress = {});
 
-/// NaN and infinities are "nan", "inf" and "-inf", words and codes hexadecimal.
-[[nodiscard]] std::string to_json(const DotResult& result);
-/// Every term of up to four instructions; of more a line each, and the terms of the one with k `at`.
-[[nodiscard]] std::string report_of(const DotResult& result, const TextStyle& style);
-/// dot.json: (file name, content).
-[[nodiscard]] Files files_of(const DotResult& result);
+/// Tables of everything: `result`, `instructions`, `steps`, `terms`, `products`, `scales` and `candidates`; and every
+/// term of up to four instructions, of more those of the one with k `at`, told in full.
+[[nodiscard]] Document document_of(const DotResult& result);
 
 }  // namespace fp8lab::experiments

@@ -243,7 +243,6 @@ Command command_of(int argc, const char* const* argv) {
   Command chosen;
   for (const Experiment& experiment : experiments()) add_experiment(*app, experiment, chosen);
   add_cast(*app, chosen);
-  add_dot(*app, chosen);
   add_scaling(*app, chosen);
   add_delayed(*app, chosen);
   add_transpose(*app, chosen);

@@ -27,38 +27,41 @@ def test_a_trace_ends_in_the_word_of_gemm(model, promote_k):
         a, b = rows(seed, 150)
         trace = fp8lab.trace_dot(a, b, model=model, promote_k=promote_k)
         out = fp8lab.gemm(a[None], b[None], model=model, promote_k=promote_k)[0, 0]
-        assert trace["word"] == f"{out.view(np.uint32):08x}" and trace["value"] == float(out)
-        assert len(trace["instructions"]) == 5 and trace["instructions"][-1]["products"] == 22
+        (result,) = trace.tables["result"].rows
+        assert result["word"] == f"{out.view(np.uint32):08x}" and result["value"] == float(out)
+        assert trace.tables["instructions"]["products"].tolist() == [32, 32, 32, 32, 22]
 
 
 def test_what_is_kept_and_cut_adds_up_exactly():
     a, b = rows(7, 32)
     real_a, real_b = fp8lab.decode(a, "e4m3"), fp8lab.decode(b, "e4m3")
     trace = fp8lab.trace_dot(a, b, model="hopper_wgmma_fp8", c=np.float32(0.1))
-    (step,) = trace["instructions"][0]["steps"]
-    terms = [step["accumulator"], *step["terms"]]
+    (step,) = trace.tables["steps"].rows
+    terms = trace.tables["terms"].rows
     unit = Fraction(2) ** step["unit"]
     assert step["exponent"] == max(term["exponent"] for term in terms if term["exponent"] is not None)
     for term in terms:
         assert Fraction(term["kept"]) + Fraction(term["cut"]) == Fraction(term["value"])
         assert Fraction(term["kept"]) % unit == 0 and abs(Fraction(term["cut"])) < unit
-        for product in term["products"]:
-            k = product["k"]
-            assert (product["a"], product["b"]) == (real_a[k], real_b[k]) and product["code_a"] == f"{a[k]:02x}"
-            assert Fraction(term["value"]) == Fraction(product["a"]) * Fraction(product["b"])
     assert step["sum"] * unit == sum(Fraction(term["kept"]) for term in terms)
-    assert terms[0]["value"] == float(np.float32(0.1))
+    assert terms[0]["is_accumulator"] and terms[0]["value"] == float(np.float32(0.1))
+    values = {term["k"]: Fraction(term["value"]) for term in terms[1:]}
+    for product in trace.tables["products"].rows:
+        k = product["k"]
+        assert (product["a"], product["b"]) == (real_a[k], real_b[k]) and product["code_a"] == f"{a[k]:02x}"
+        assert values[k] == Fraction(product["a"]) * Fraction(product["b"])
 
 
 def test_what_was_got_is_explained():
     a, b = rows(3, 256)
     got = fp8lab.gemm(a[None], b[None], model="ada_mma_fp8", promote_k=128)[0, 0]
     trace = fp8lab.trace_dot(a, b, model="hopper_wgmma_fp8", got=got)
-    assert trace["equal"] is False
-    assert {"model": "ada_mma_fp8", "promote_k": 128, "zero_rules": ["skip", "mma_sim"]} in trace["candidates"]
-    assert "NOT equal" in str(trace) and "  ada_mma_fp8, promoted every 128\n" in str(trace)
-    assert fp8lab.trace_dot(a, b, model="ada_mma_fp8", promote_k=128, got=got)["equal"] is True
-    assert fp8lab.trace_dot(a, b, model="ada_mma_fp8")["equal"] is None
+    assert trace.passed is False and trace.tables["result"]["equal"] == [False]
+    found = {"model": "ada_mma_fp8", "promote_k": 128, "every_zero_rule": True, "zero_rules": "skip, mma_sim"}
+    assert found in trace.tables["candidates"].rows
+    assert "NOT equal" in str(trace) and "What would give it:" in str(trace)
+    assert fp8lab.trace_dot(a, b, model="ada_mma_fp8", promote_k=128, got=got).passed is True
+    assert fp8lab.trace_dot(a, b, model="ada_mma_fp8").passed is None
 
 
 def test_every_kind_of_operand():
@@ -68,20 +71,20 @@ def test_every_kind_of_operand():
         x.astype(ml_dtypes.float4_e2m1fn), fp8lab.pack_pairs(fp8lab.encode(x, "e2m1")), model="blackwell_mxf4", format_b="e2m1",
         scale_a=scales, scale_b=scales.view(ml_dtypes.float8_e8m0fnu),
     )  # fmt: skip
-    assert fp4["value"] == 8 * 41.25 * (1 + 4) and fp4["exact"] is None
-    assert [term["k"] for term in fp4["instructions"][0]["steps"][0]["terms"]] == [0, 16, 32, 48]
+    assert fp4.tables["result"]["value"] == 8 * 41.25 * (1 + 4) and np.isnan(fp4.tables["result"]["exact"])
+    assert fp4.tables["terms"]["k"].tolist() == [0, 0, 16, 32, 48]
     halves = fp8lab.trace_dot(x[:16].astype(np.float16), x[:16].astype(np.float16), model="hopper_fp16_f16", c=np.float16(1))
-    assert (halves["format"], halves["value"]) == ("float16", 4 * 41.25 + 1)
-    assert fp8lab.trace_dot(x, x, model="hopper_tf32", at=3)["value"] == 16 * 41.25
+    assert (halves.tables["result"]["format"], halves.tables["result"]["value"]) == ("float16", 4 * 41.25 + 1)
+    assert fp8lab.trace_dot(x, x, model="hopper_tf32", at=3).tables["result"]["value"] == 16 * 41.25
     nan = fp8lab.trace_dot(np.uint8([0x7F]), np.uint8([0]), model="hopper_wgmma_fp8", got=word("7fffffff"))
-    assert nan["value"] == "nan" and nan["equal"] and nan["instructions"][0]["steps"][0]["terms"][0]["value"] == "nan"
+    assert np.isnan(nan.tables["result"]["value"]) and nan.passed and np.isnan(nan.tables["terms"]["value"][1])
 
 
 def test_torch_tensors():
     torch = pytest.importorskip("torch")
     x = np.float32(np.tile([1, -2, 6, 0.5], 16))
     tensor = torch.from_numpy(x).to(torch.float8_e5m2)
-    assert fp8lab.trace_dot(tensor, tensor, model="hopper_wgmma_fp8")["value"] == 16 * 41.25
+    assert fp8lab.trace_dot(tensor, tensor, model="hopper_wgmma_fp8").tables["result"]["value"] == 16 * 41.25
 
 
 A = np.zeros(32, np.uint8)

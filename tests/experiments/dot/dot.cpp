@@ -3,10 +3,10 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "cast/cast.hpp"
 #include "catch.hpp"
+#include "experiments/documents.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
@@ -61,29 +61,30 @@ TEST_CASE("dot: a report worked out by hand") {
   const DotResult result = run_dot(arguments);
   CHECK(result.passed());
   CHECK(result.exact == 200702.0F);
-  const std::string report = report_of(result, {.unicode = false});
+  const std::string report = text_of(document_of(result), {.unicode = false});
   const std::string told =
       "K = 3, filled up with 29 zeros; zero rule skip; c 41500000 = 13\n"
       "\n"
       "k 0 to 2\n"
       "largest exponent E = 16 (k 0): multiples of 2^3 are kept\n"
+      "\n"
       "  k       a       b  product  exp  cut off  kept | cut off, in binary\n"
       "  c                       13    3        5  +  .            1|101\n"
       "  0  7e 448  7e 448   200704   16        0  +11.0001000000000|\n"
       "  1  df -30  30 0.5      -15    3       -7  -  .            1|111\n"
-      "sum of what is kept: 25088 * 2^3 = 200704; cut off in all: -2\n"
-      "accumulator: 48440000 = 200704   0 10010000 10001000000000000000000\n"
       "\n"
-      "Result: 48440000 = 200704   0 10010000 10001000000000000000000\n"
-      "Exact:  4843ff80 = 200702   the real sum of what was given, rounded once\n"
-      "Got:    48440000 = 200704   equal\n";
+      "sum of what is kept: 25088 * 2^3 = 200704; cut off in all: -2\n"
+      "accumulator: 48440000 = 200704, bits 0 10010000 10001000000000000000000\n"
+      "\n"
+      "Result: 48440000 = 200704, bits 0 10010000 10001000000000000000000\n"
+      "Exact: 4843ff80 = 200702, the real sum of what was given, rounded once\n"
+      "Got: 48440000 = 200704, equal\n";
   CHECK_THAT(report, ContainsSubstring(told));
-  CHECK_THAT(report_of(result, {.color = true}), ContainsSubstring("1|\x1b[31m101\x1b[0m\n"));
-  CHECK_THAT(report_of(result, {.width = 80}), !ContainsSubstring("|101"));
+  CHECK_THAT(text_of(document_of(result), {.width = 40}), ContainsSubstring("1|101"));  // in a block of its own
 }
 
 TEST_CASE("dot: NaN, infinity, groups and the last addition are told") {
-  const auto report = [](const DotArguments& arguments) { return report_of(run_dot(arguments), {}); };
+  const auto report = [](const DotArguments& arguments) { return text_of(document_of(run_dot(arguments))); };
   DotArguments special = of_codes(blackwell_tcgen05_fp8, {0x7F, 0x38}, {0x38, 0x38});
   special.options.c = 0xFF800000;
   CHECK_THAT(report(special), ContainsSubstring("NaN or infinity decides: c is -inf, k 0 is nan\n"));
@@ -103,14 +104,14 @@ TEST_CASE("dot: NaN, infinity, groups and the last addition are told") {
 TEST_CASE("dot: of many instructions a line each, and one in full") {
   DotArguments arguments = of_codes(hopper_wgmma_fp8, Codes(160, 0x38), Codes(160, 0x38));
   arguments.options.promote_k = 64;
-  const std::string lines = report_of(run_dot(arguments), {});
+  const std::string lines = text_of(document_of(run_dot(arguments)));
   CHECK_THAT(lines, ContainsSubstring("  k        E  cut off  accumulator  value  promoted\n"
-                                      "  0-31     0        0     42000000     32\n"
-                                      "  32-63    5        0     42800000     64  42800000\n"));
-  CHECK_THAT(lines, ContainsSubstring("  128-159  0        0     42000000     32  43200000\n"));
+                                      "  0-31     0        0  42000000        32  -\n"
+                                      "  32-63    5        0  42800000        64  42800000\n"));
+  CHECK_THAT(lines, ContainsSubstring("  128-159  0        0  42000000        32  43200000\n"));
   CHECK_THAT(lines, !ContainsSubstring("largest exponent"));
   arguments.at = 70;
-  CHECK_THAT(report_of(run_dot(arguments), {}), ContainsSubstring("\nk 64 to 95\nlargest exponent"));
+  CHECK_THAT(text_of(document_of(run_dot(arguments))), ContainsSubstring("\nk 64 to 95\nlargest exponent"));
   arguments.at = 160;
   CHECK_THROWS_WITH(run_dot(arguments), "at must be one of k 0 to 159, not 160");
 }
@@ -148,8 +149,9 @@ TEST_CASE("dot: what else gives a word is found") {
   half.got = 0x4001;
   const DotResult nothing = run_dot(half);
   CHECK(nothing.candidates.empty());
-  CHECK_THAT(report_of(nothing, {}), ContainsSubstring("4001 = 2.00195312   NOT equal: it differs by +0.00195312\n") &&
-                                         ContainsSubstring("No model that takes these operands gives it"));
+  CHECK_THAT(text_of(document_of(nothing)),
+             ContainsSubstring("4001 = 2.00195312, NOT equal: it differs by +0.00195312\n") &&
+                 ContainsSubstring("No model that takes these operands gives it"));
   half.got = 0x14001;
   CHECK_THROWS_WITH(run_dot(half), "got must be a word of float16, the result's format, of 16 bits");
 }
@@ -177,26 +179,25 @@ TEST_CASE("dot: zero rules that give a word are named") {
   CHECK_FALSE(result.exact);
 }
 
-TEST_CASE("dot: JSON tells the same") {
+TEST_CASE("dot: tables tell the same") {
   DotArguments arguments = of_codes(ada_mma_fp8, Codes(40, 0x3B), Codes(40, 0xC1));
   arguments.a.codes[3] = 0x7F;
   arguments.got = 0;
-  const DotResult result = run_dot(arguments);
-  const auto json = nlohmann::json::parse(to_json(result));
-  CHECK(json["experiment"] == "dot");
-  CHECK(json["provenance"]["arguments"]["a"]["codes"].get<std::string>().substr(0, 10) == "3b3b3b7f3b");
-  CHECK(json["word"] == "7fffffff");
-  CHECK(json["value"] == "nan");
-  CHECK(json["equal"] == false);
-  REQUIRE(json["instructions"].size() == 2);
-  CHECK(json["instructions"][1]["products"] == 8);
-  const auto& steps = json["instructions"][0]["steps"];
-  REQUIRE(steps.size() == 2);
-  CHECK(steps[0]["terms"][3]["value"] == "nan");
-  CHECK(steps[0]["exponent"].is_null());
-  CHECK(steps[0]["terms"][2]["products"][0] ==
-        nlohmann::json{{"k", 2}, {"code_a", "3b"}, {"code_b", "c1"}, {"a", 1.375}, {"b", -2.25}});
-  CHECK(files_of(result).front().first == "dot.json");
+  const Document document = document_of(run_dot(arguments));
+  CHECK(document.passed == false);
+  CHECK(tests::column_of<Texts>(document, "operands", "codes")[0]->substr(0, 10) == "3b3b3b7f3b");
+  CHECK(tests::column_of<Texts>(document, "result", "word") == Texts{"7fffffff"});
+  CHECK(std::isnan(tests::column_of<Numbers>(document, "result", "value")[0]));
+  CHECK(tests::column_of<Flags>(document, "result", "equal") == Flags{false});
+  CHECK(tests::column_of<Integers>(document, "instructions", "products") == Integers{32, 8});
+  CHECK(tests::column_of<Integers>(document, "steps", "instruction") == Integers{0, 0, 32, 32});
+  CHECK_FALSE(tests::column_of<Integers>(document, "steps", "exponent")[0]);
+  CHECK(tests::column_of<Integers>(document, "terms", "k")[4] == 3);  // after the accumulator and three products
+  CHECK(std::isnan(tests::column_of<Numbers>(document, "terms", "value")[4]));
+  CHECK(tests::column_of<Integers>(document, "products", "k")[2] == 2);
+  CHECK(tests::column_of<Texts>(document, "products", "code_b")[2] == "c1");
+  CHECK(tests::column_of<Numbers>(document, "products", "a")[2] == 1.375);
+  CHECK(tests::column_of<Numbers>(document, "products", "b")[2] == -2.25);
 }
 
 TEST_CASE("dot: codes are read with commas and without") {
