@@ -102,6 +102,15 @@ auto reading(const Run& run) {
   }
 }
 
+/// The values of an array as a tensor of its shape.
+template <typename T>
+HeldTensor held(std::span<const T> values, const py::array& x) {
+  std::vector<std::uint64_t> shape;
+  for (py::ssize_t i = 0; i < x.ndim(); ++i) shape.push_back(static_cast<std::uint64_t>(x.shape(i)));
+  const std::size_t columns = shape.empty() ? 1 : static_cast<std::size_t>(shape.back());
+  return {MatrixView(values, columns == 0 ? 0 : values.size() / columns, columns), shape};
+}
+
 Report cast(const CastArguments& arguments, const Out& out) {
   std::vector<std::string> names;
   if (out) names = file_names_of(casts_of(arguments));
@@ -113,7 +122,8 @@ Report cast(const CastArguments& arguments, const Out& out) {
 /// What to cast and how, the source left out.
 CastArguments arguments_of(const std::vector<NamedOrOwnFormat>& formats, const std::vector<NamedOrOwnProfile>& profiles,
                            const std::vector<std::string>& roundings, const std::vector<double>& scales,
-                           const std::vector<double>& amaxes, bool exact, bool best_scale, int threads) {
+                           const std::vector<double>& amaxes, bool exact, bool best_scale, const std::string& out_dtype,
+                           int threads) {
   CastArguments arguments;
   arguments.formats = chosen(formats);
   arguments.profiles = chosen(profiles);
@@ -122,6 +132,7 @@ CastArguments arguments_of(const std::vector<NamedOrOwnFormat>& formats, const s
   arguments.amaxes = amaxes;
   arguments.exact = exact;
   arguments.best_scale = best_scale;
+  arguments.out_dtype = find_out_dtype(out_dtype);
   arguments.threads = threads;
   return arguments;
 }
@@ -129,13 +140,13 @@ CastArguments arguments_of(const std::vector<NamedOrOwnFormat>& formats, const s
 void bind_cast(py::module_& module) {
   py::class_<CastArguments>(module, "CastArguments")
       .def(py::init(&arguments_of), py::arg("formats"), py::arg("profiles"), py::arg("roundings"), py::arg("scales"),
-           py::arg("amaxes"), py::arg("exact"), py::arg("best_scale"), py::arg("threads"));
+           py::arg("amaxes"), py::arg("exact"), py::arg("best_scale"), py::arg("out_dtype"), py::arg("threads"));
   module.def(
       "cast_array",
       [](CastArguments arguments, const py::array& x, const std::string& source, const Out& out) {
         Report result;
         with_source(x, source, [&](auto values) {
-          arguments.source = values;
+          arguments.source = HeldTensors{held(values, x)};
           result = cast(arguments, out);
         });
         return result;
@@ -145,24 +156,25 @@ void bind_cast(py::module_& module) {
       "cast_draws",
       [](CastArguments arguments, const Distribution& distribution, std::uint64_t seed, long long size,
          const Out& out) {
-        arguments.source = Draws{distribution, seed, size};
+        arguments.source = Draws{.distribution = distribution, .seed = seed, .columns = size};
         return cast(arguments, out);
       },
       py::arg("arguments"), py::arg("distribution"), py::arg("seed"), py::arg("size"), py::arg("out"));
   module.def(
       "cast_grid",
       [](CastArguments arguments, long long size, const Out& out) {
-        arguments.source = Grid{size};
+        arguments.source = Grid{1, size};
         return cast(arguments, out);
       },
       py::arg("arguments"), py::arg("size"), py::arg("out"));
   module.def(
       "cast_file",
-      [](CastArguments arguments, const std::string& file, const std::string& tensor, const Out& out) {
-        arguments.source = StoredTensor{file, tensor};
+      [](CastArguments arguments, const std::vector<std::string>& files, const std::vector<std::string>& tensors,
+         const Out& out) {
+        arguments.source = StoredTensors{{files.begin(), files.end()}, tensors};
         return cast(arguments, out);
       },
-      py::arg("arguments"), py::arg("file"), py::arg("tensor"), py::arg("out"));
+      py::arg("arguments"), py::arg("files"), py::arg("tensors"), py::arg("out"));
 }
 
 // What is registered.
@@ -310,7 +322,7 @@ void bind_delayed_experiment(py::module_& module) {
 /// What to quantize by, the source left out; an empty recipe is one of that name.
 ScalingArguments scaling_arguments(const std::vector<std::pair<std::string, std::optional<OpaqueRecipe>>>& recipes,
                                    const std::vector<std::variant<std::string, Delayed>>& delayed, bool backward,
-                                   bool bfloat16, int threads) {
+                                   bool bfloat16, const std::string& out_dtype, int threads) {
   ScalingArguments arguments;
   arguments.recipes.clear();
   for (const auto& [name, own] : recipes) {
@@ -324,6 +336,7 @@ ScalingArguments scaling_arguments(const std::vector<std::pair<std::string, std:
   }
   arguments.pass = backward ? Pass::backward : Pass::forward;
   arguments.bfloat16 = bfloat16;
+  arguments.out_dtype = find_out_dtype(out_dtype);
   arguments.threads = threads;
   return arguments;
 }
@@ -337,15 +350,20 @@ Report scaling(const ScalingArguments& arguments, const Out& out) {
 void bind_scaling_experiment(py::module_& module) {
   py::class_<ScalingArguments>(module, "ScalingArguments")
       .def(py::init(&scaling_arguments), py::arg("recipes"), py::arg("delayed"), py::arg("backward"),
-           py::arg("bfloat16"), py::arg("threads"));
+           py::arg("bfloat16"), py::arg("out_dtype"), py::arg("threads"));
   module.def(
       "scaling_draws",
       [](ScalingArguments arguments, const std::string& stream, const Distribution& distribution, std::uint64_t seed,
          long long steps, long long rows, long long columns, const Out& out) {
         if (stream == "grid") {
-          arguments.source = GridStream{rows, columns};
+          arguments.source = Grid{rows, columns};
         } else {
-          arguments.source = DrawnStream{find_stream_kind(stream), distribution, seed, steps, rows, columns};
+          arguments.source = Draws{.distribution = distribution,
+                                   .seed = seed,
+                                   .rows = rows,
+                                   .columns = columns,
+                                   .steps = steps,
+                                   .kind = find_stream_kind(stream)};
         }
         return scaling(arguments, out);
       },
@@ -353,20 +371,20 @@ void bind_scaling_experiment(py::module_& module) {
       py::arg("rows"), py::arg("columns"), py::arg("out"));
   module.def(
       "scaling_files",
-      [](ScalingArguments arguments, const std::vector<std::string>& files, const std::string& tensor, const Out& out) {
-        arguments.source = StoredStream{{files.begin(), files.end()}, tensor};
+      [](ScalingArguments arguments, const std::vector<std::string>& files, const std::vector<std::string>& tensors,
+         const Out& out) {
+        arguments.source = StoredTensors{{files.begin(), files.end()}, tensors};
         return scaling(arguments, out);
       },
-      py::arg("arguments"), py::arg("files"), py::arg("tensor"), py::arg("out"));
+      py::arg("arguments"), py::arg("files"), py::arg("tensors"), py::arg("out"));
   module.def(
       "scaling_arrays",
-      [](ScalingArguments arguments, const std::vector<Array<float>>& arrays, const Out& out) {
-        std::vector<HeldMatrix> held;
-        for (const Array<float>& array : arrays) {
-          held.push_back(
-              {view(array), static_cast<std::size_t>(array.shape(0)), static_cast<std::size_t>(array.shape(1))});
+      [](ScalingArguments arguments, const std::vector<std::pair<py::array, std::string>>& arrays, const Out& out) {
+        HeldTensors tensors;
+        for (const auto& [array, type] : arrays) {
+          with_source(array, type, [&](auto values) { tensors.push_back(held(values, array)); });
         }
-        arguments.source = held;
+        arguments.source = std::move(tensors);
         return scaling(arguments, out);
       },
       py::arg("arguments"), py::arg("arrays"), py::arg("out"));
@@ -393,8 +411,7 @@ void bind_transpose(py::module_& module) {
         TransposeArguments arguments = transpose_arguments(recipes, threads);
         Report result;
         with_source(x, source, [&](auto values) {
-          const auto size = [&](int i) { return static_cast<std::size_t>(x.shape(i)); };
-          arguments.source = MatrixArray{values, size(0), size(1)};
+          arguments.source = HeldTensors{held(values, x)};
           result = transpose(arguments, out);
         });
         return result;
@@ -406,24 +423,25 @@ void bind_transpose(py::module_& module) {
          long long columns, std::pair<long long, double> outlier_rows, std::pair<long long, double> outlier_columns,
          int threads, const Out& out) {
         TransposeArguments arguments = transpose_arguments(recipes, threads);
-        arguments.source = MatrixDraws{distribution,
-                                       seed,
-                                       rows,
-                                       columns,
-                                       {outlier_rows.first, outlier_rows.second},
-                                       {outlier_columns.first, outlier_columns.second}};
+        arguments.source = Draws{.distribution = distribution,
+                                 .seed = seed,
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .outlier_rows = {outlier_rows.first, outlier_rows.second},
+                                 .outlier_columns = {outlier_columns.first, outlier_columns.second}};
         return transpose(arguments, out);
       },
       py::arg("recipes"), py::arg("distribution"), py::arg("seed"), py::arg("rows"), py::arg("columns"),
       py::arg("outlier_rows"), py::arg("outlier_columns"), py::arg("threads"), py::arg("out"));
   module.def(
       "transpose_file",
-      [](const Recipes& recipes, const std::string& file, const std::string& tensor, int threads, const Out& out) {
+      [](const Recipes& recipes, const std::vector<std::string>& files, const std::vector<std::string>& tensors,
+         int threads, const Out& out) {
         TransposeArguments arguments = transpose_arguments(recipes, threads);
-        arguments.source = StoredTensor{file, tensor};
+        arguments.source = StoredTensors{{files.begin(), files.end()}, tensors};
         return transpose(arguments, out);
       },
-      py::arg("recipes"), py::arg("file"), py::arg("tensor"), py::arg("threads"), py::arg("out"));
+      py::arg("recipes"), py::arg("files"), py::arg("tensors"), py::arg("threads"), py::arg("out"));
   module.def("transpose_recipes", [] {
     return std::vector<std::string>(default_transpose_recipes.begin(), default_transpose_recipes.end());
   });

@@ -95,6 +95,19 @@ def _path(value: Any, argument: str) -> bytes | None:
     return None if value is None else check_path(value, argument)
 
 
+def _paths(value: Any, argument: str) -> list[bytes]:
+    """One path, or a list of at least one."""
+    paths = check_list(value, argument, check_path, (os.PathLike,))
+    if not paths:
+        raise ValueError(f"{argument} must have at least one entry")
+    return paths
+
+
+def _names(tensor: Any) -> list[str]:
+    """The argument ``tensor``: names or patterns."""
+    return [] if tensor is None else check_list(tensor, "tensor", check_name)
+
+
 def _list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
     """A list of checked entries, at least one; a single name, format, profile or number is a list of one."""
     entries = check_list(values, argument, entry, (DelayedVersion, Format, MmaModel, Profile))
@@ -125,8 +138,8 @@ def cast(
     seed: int | None = None,
     size: int | None = None,
     grid: bool = False,
-    file: str | os.PathLike[str] | None = None,
-    tensor: str | None = None,
+    file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    tensor: str | Sequence[str] | None = None,
     formats: Sequence[str | Format] = ("e4m3", "e5m2"),
     profiles: Sequence[str | Profile] = ("cuda_satfinite",),
     roundings: Sequence[str] = (),
@@ -134,13 +147,15 @@ def cast(
     amax: Sequence[float] = (),
     exact: bool = False,
     best_scale: bool = False,
+    out_dtype: str = "float32",
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Measure what casts do to values: SQNR, errors, underflow, saturation, histograms; Ctrl-C stops it.
 
     Every combination of format, profile, rounding and scale is measured. What comes back of a value is
-    ``cast_to_representable`` of it; its error is measured in float64 against the value itself.
+    ``cast_to_representable`` of it, in float32 (of float64 in float64); its error is measured in float64 against the value
+    itself.
 
     Parameters
     ----------
@@ -154,10 +169,10 @@ def cast(
         How many draws, or values of the grid; 2^20 if left out.
     grid : bool
         ``normal_grid`` instead of draws.
-    file : path, optional
-        A .npy or .safetensors file of any size, read piece by piece.
-    tensor : str, optional
-        Which tensor of the file, where it has several.
+    file : path or sequence of path, optional
+        .npy or .safetensors files of any size, read piece by piece.
+    tensor : str or sequence of str, optional
+        Which tensors of the files: names, or patterns such as ``layers.*.weight``. Each is measured apart.
     formats : sequence of str or Format
         What to cast to.
     profiles : sequence of str or Profile
@@ -172,6 +187,9 @@ def cast(
         Also ``exact_sqnr_db`` of each saturating cast to nearest; for distributions and the grid.
     best_scale : bool
         Also the scale that ``best_scale`` gives for each format; for distributions and the grid.
+    out_dtype : str
+        What comes back is compared in ``float32`` (in float64 where values of float64 are cast), or rounded to the type of
+        the values first: ``source``.
     threads : int
         Changes nothing but the time.
     out : path, optional
@@ -201,6 +219,7 @@ def cast(
         _optional_list(amax, "amax", check_real),
         check_bool(exact, "exact"),
         check_bool(best_scale, "best_scale"),
+        check_choice(out_dtype, "out_dtype", ("float32", "source")),
         check_threads(threads),
     )
     drawn = distribution is not None or seed is not None
@@ -217,8 +236,7 @@ def cast(
         array, source = as_floats(x, "x")
         content, report = _core.cast_array(arguments, array, source, where)
     elif file is not None:
-        name = "" if tensor is None else check_name(tensor, "tensor")
-        content, report = _core.cast_file(arguments, _path(file, "file"), name, where)
+        content, report = _core.cast_file(arguments, _paths(file, "file"), _names(tensor), where)
     elif grid:
         content, report = _core.cast_grid(arguments, number, where)
     else:
@@ -334,16 +352,6 @@ def _delayed(value: Any, argument: str) -> str | _core.DelayedRecipe:
     return value._recipe() if isinstance(value, Delayed) else check_name(value, argument, " or a Delayed")
 
 
-def _as_matrix(value: Any, argument: str) -> Array:
-    is_float32 = as_array(value, argument)[1] == "float32"
-    matrix = as_float32(value, argument) if is_float32 else as_doubles(value, argument)
-    if matrix.ndim == 0 or matrix.size == 0:
-        raise ValueError(f"{argument} must have at least one element in one dimension or more, not shape {matrix.shape}")
-    with np.errstate(over="ignore"):
-        rows = matrix.reshape(-1, matrix.shape[-1])
-        return rows if rows.dtype == np.float32 else copied(rows, np.float32)
-
-
 def scaling(
     x: Sequence[Any] | None = None,
     *,
@@ -353,8 +361,8 @@ def scaling(
     rows: int | None = None,
     columns: int | None = None,
     seed: int | None = None,
-    files: Sequence[str | os.PathLike[str]] | None = None,
-    tensor: str | None = None,
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    tensor: str | Sequence[str] | None = None,
     recipes: Sequence[str | NamedRecipe | Recipe] | Mapping[str, Recipe] = (
         "te_current_scaling",
         "te_mxfp8",
@@ -364,6 +372,7 @@ def scaling(
     delayed: Sequence[str | Delayed] = ("max:1024", "max:8", "most_recent:1"),
     backward: bool = False,
     bfloat16: bool = False,
+    out_dtype: str = "float32",
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Result:
@@ -375,8 +384,8 @@ def scaling(
     Parameters
     ----------
     x : sequence of array_like of real numbers, optional
-        The tensors, a step each; the last dimension is the one that blocks lie along. Taken as float32 (float64 is
-        rounded to it). Drawn, or read from ``files``, if left out.
+        The tensors, a step each; the last dimension is the one that blocks lie along. bfloat16 is quantized as such,
+        float16 as float32, float64 is rounded to float32. Drawn, or read from ``files``, if left out.
     stream : str, optional
         How drawn tensors change, ``jump`` if left out: ``stationary``; ``drift``, step t times ``2**(t / 8)``; ``outliers``, in every eighth step
         one element of 4096 times 256; ``jump``, the middle third of the steps times 32. ``grid``: one tensor of the
@@ -387,8 +396,9 @@ def scaling(
         How many tensors, their shape, and which draws; 48, 256, 256 and 1 if left out.
     files : sequence of path, optional
         A tensor a step, of ``.npy`` or ``.safetensors`` files in this order.
-    tensor : str, optional
-        Which tensor of ``.safetensors`` files; may be left out where they have one.
+    tensor : str or sequence of str, optional
+        Which tensors of ``.safetensors`` files: names, or patterns such as ``layers.*.weight``; may be left out where they
+        have one.
     recipes : sequence of str, NamedRecipe or recipe, or mapping from names to recipes
         Those without memory: of ``recipes()``, ``mx:FORMAT:RULE`` such as ``mx:e2m3:even``, or records of one's own.
     delayed : sequence of str or Delayed
@@ -397,6 +407,9 @@ def scaling(
         Delayed scaling casts to the format of gradients: E5M2 of ``hybrid``.
     bfloat16 : bool
         Values are rounded to bfloat16 first.
+    out_dtype : str
+        What comes back is compared in ``float32`` (in float64 where values of float64 are cast), or rounded to the type of
+        the values first: ``source``.
     threads : int
         Changes nothing but the time.
     out : path, optional
@@ -425,6 +438,7 @@ def scaling(
         given_delayed,
         check_bool(backward, "backward"),
         check_bool(bfloat16, "bfloat16"),
+        check_choice(out_dtype, "out_dtype", ("float32", "source")),
         check_threads(threads),
     )
     if x is not None and files is not None:
@@ -443,15 +457,15 @@ def scaling(
     target = _path(out, "out")
     if x is not None:
         place = itertools.count()
-        arrays = check_list(x, "x", lambda value, argument: _as_matrix(value, f"{argument}[{next(place)}]"))
+        arrays = check_list(x, "x", lambda value, argument: as_floats(value, f"{argument}[{next(place)}]"))
         if not arrays:
             raise ValueError("x must have at least one tensor")
+        for i, (array, _) in enumerate(arrays):
+            if array.ndim == 0 or array.size == 0:
+                raise ValueError(f"x[{i}] must have at least one element in one dimension or more, not shape {array.shape}")
         content, report = _core.scaling_arrays(arguments, arrays, target)
     elif files is not None:
-        stored = check_list(files, "files", check_path, (os.PathLike,))
-        if not stored:
-            raise ValueError("files must have at least one entry")
-        content, report = _core.scaling_files(arguments, stored, "" if tensor is None else check_name(tensor, "tensor"), target)
+        content, report = _core.scaling_files(arguments, _paths(files, "files"), _names(tensor), target)
     else:
         content, report = _core.scaling_draws(
             arguments,
@@ -489,8 +503,8 @@ def transpose(
     columns: int | None = None,
     outlier_rows: tuple[int, float] | None = None,
     outlier_columns: tuple[int, float] | None = None,
-    file: str | os.PathLike[str] | None = None,
-    tensor: str | None = None,
+    file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    tensor: str | Sequence[str] | None = None,
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Result:
@@ -502,8 +516,8 @@ def transpose(
 
     Parameters
     ----------
-    x : array_like of float32, float16 or bfloat16, (rows, columns), optional
-        The values: float16 is widened to float32, bfloat16 quantized as such. Without them, and without file, they are drawn.
+    x : array_like of float32, float64, float16 or bfloat16, (rows, columns), optional
+        The values: bfloat16 is quantized as such, float16 as float32, float64 is rounded to float32. Without them, and without file, they are drawn.
     recipes : sequence of str or recipes, optional
         Of ``recipes()``, or records; ten of them if left out: blocks with scales that are powers of two and that are not, 2-D
         blocks, one scale for the tensor. No stochastic rounding, no Hadamard transform.
@@ -515,10 +529,11 @@ def transpose(
         Of these draws; 1024 if left out.
     outlier_rows, outlier_columns : (int, float), optional
         So many rows, or columns, spread evenly, are multiplied by the factor: the i-th of n is number i * rows // n.
-    file : path, optional
-        A .npy or .safetensors file with float32, float16 or bfloat16.
-    tensor : str, optional
-        Which tensor of the file, where it has several; it must have two dimensions.
+    file : path or sequence of path, optional
+        .npy or .safetensors files.
+    tensor : str or sequence of str, optional
+        Which tensors of the files: names, or patterns such as ``layers.*.weight``. Each has two dimensions and is measured
+        apart.
     threads : int
         Changes nothing but the time.
     out : path, optional
@@ -558,14 +573,11 @@ def transpose(
     where = _path(out, "out")
     if x is not None:
         array, source = as_floats(x, "x")
-        if source == "float64":
-            raise TypeError("x must be float32, float16 or bfloat16, not float64")
         if array.ndim != 2:
             raise ValueError(f"x must have two dimensions, not shape {array.shape}")
         content, report = _core.transpose_array(named, array, source, workers, where)
     elif file is not None:
-        name = "" if tensor is None else check_name(tensor, "tensor")
-        content, report = _core.transpose_file(named, _path(file, "file"), name, workers, where)
+        content, report = _core.transpose_file(named, _paths(file, "file"), _names(tensor), workers, where)
     else:
         content, report = _core.transpose_draws(
             named,

@@ -17,7 +17,6 @@
 #include "fp8lab/reference/measure/outcome.hpp"
 #include "fp8lab/reference/scaling/representable.hpp"
 #include "kit/lists.hpp"
-#include "kit/source.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -38,9 +37,12 @@ void check_lists(const CastArguments& arguments) {
   for (const ChosenFormat& format : arguments.formats) check_format(format.format);
 }
 
-/// What values are drawn from, where that is known.
-const Distribution* distribution_of(const CastSource& source) {
-  if (const auto* draws = std::get_if<Draws>(&source)) return &draws->distribution;
+/// What values are drawn from, where that is all they are.
+const Distribution* distribution_of(const TensorSource& source) {
+  if (const auto* draws = std::get_if<Draws>(&source)) {
+    const bool is_plain = draws->steps == 1 && draws->outlier_rows.count == 0 && draws->outlier_columns.count == 0;
+    return is_plain ? &draws->distribution : nullptr;
+  }
   if (std::holds_alternative<Grid>(source)) return &find_distribution("normal");
   return nullptr;
 }
@@ -215,6 +217,23 @@ void count_codes(MeasuredCast& measured) {
   }
 }
 
+/// Calls use(values) for every block of a tensor, in the type that what comes back is to have.
+template <typename Use>
+void for_each_block(const TensorStream& stream, std::size_t tensor, OutDtype out_dtype, const Use& use) {
+  Buffer<float> room;
+  stream.for_each_block(tensor, [&]<typename T>(std::span<const T> values) {
+    if constexpr (std::is_floating_point_v<T>) {
+      use(values);
+    } else if (out_dtype == OutDtype::source) {
+      use(values);
+    } else {
+      room.resize(values.size());
+      std::ranges::transform(values, room.begin(), [](T x) { return as_float32(x); });
+      use(std::span<const float>(room));
+    }
+  });
+}
+
 }  // namespace
 
 CastPolicy Cast::policy() const {
@@ -276,25 +295,36 @@ CastResult run_cast(const CastArguments& arguments, const Progress& progress) {
   if (arguments.exact && distribution == nullptr) {
     refuse("exact needs the values of a distribution or of the grid, not a tensor");
   }
-  Source source(arguments.source, arguments.threads);
+  const TensorStream stream(arguments.source, {.takes_empty = true, .threads = arguments.threads});
+  CastResult result{arguments, stream.description(), stream.all_facts(), {}};
+  if (casts.size() * stream.count() > most_casts) {
+    refuse("at most ", most_casts, " casts can be measured at once, not ", casts.size(), " of each of ", stream.count(),
+           " tensors");
+  }
   for (MeasuredCast& each : casts) {
-    source.type() == ElementType::float64 ? check_scale<double>(each.cast) : check_scale<float>(each.cast);
+    for (const SourceTensor& facts : result.tensors) {
+      facts.type == ElementType::float64 ? check_scale<double>(each.cast) : check_scale<float>(each.cast);
+    }
     if (arguments.exact && has_exact_sqnr(each.cast)) {
       each.exact_sqnr_db = fp8lab::exact_sqnr_db(each.cast.format.format, *distribution, each.cast.scale);
     }
   }
   // 2. Every cast of every block.
-  const double work = static_cast<double>(source.size()) * static_cast<double>(casts.size());
+  const double work = stream.elements() * static_cast<double>(casts.size());
   double done = 0;
-  source.for_each_block([&](auto values) {
-    for (MeasuredCast& each : casts) {
-      measure(values, arguments.threads, each);
-      done += static_cast<double>(values.size());
-      if (progress) progress(done / work);
-    }
-  });
-  for (MeasuredCast& each : casts) count_codes(each);
-  return {arguments, source.description(), source.type(), source.size(), std::move(casts)};
+  for (std::size_t tensor = 0; tensor < stream.count(); ++tensor) {
+    const std::size_t first = result.casts.size();
+    for (const MeasuredCast& each : casts) result.casts.emplace_back(each).tensor = tensor;
+    for_each_block(stream, tensor, arguments.out_dtype, [&](auto values) {
+      for (MeasuredCast& each : std::span(result.casts).subspan(first)) {
+        measure(values, arguments.threads, each);
+        done += static_cast<double>(values.size());
+        if (progress) progress(done / work);
+      }
+    });
+  }
+  for (MeasuredCast& each : result.casts) count_codes(each);
+  return result;
 }
 
 }  // namespace fp8lab::experiments

@@ -3,48 +3,24 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "files/tensor_file.hpp"
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "kit/chosen.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
+#include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
 
-/// float32 draws of sample(), 1 to 2^40 of them.
-struct Draws {
-  Distribution distribution = distributions.front();
-  std::uint64_t seed = 1;
-  long long size = 1 << 20;
-};
-/// The values of normal_grid(), 1 to 2^26 of them: N(0, 1) without chance.
-struct Grid {
-  long long size = 1 << 20;
-};
-/// A tensor of a file, read as TensorFile reads it, piece by piece.
-struct StoredTensor {
-  std::filesystem::path path;
-  std::string tensor;  ///< may be empty where the file has only one
-};
-/// Values in memory, which must outlive the run.
-using HeldTensor =
-    std::variant<std::span<const float>, std::span<const double>, std::span<const Half>, std::span<const BFloat16>>;
-/// Where the values come from.
-using CastSource = std::variant<Draws, Grid, StoredTensor, HeldTensor>;
-
 /// What to cast, and how: every combination of format, profile, rounding and scale.
 struct CastArguments {
-  CastSource source = Draws{};
+  TensorSource source = Draws{};
   std::vector<ChosenFormat> formats{{"e4m3", e4m3}, {"e5m2", e5m2}};
   std::vector<ChosenProfile> profiles{{"cuda_satfinite", CastPolicy{}}};
   std::vector<Rounding> roundings;  ///< empty: each profile's own
@@ -52,7 +28,8 @@ struct CastArguments {
   std::vector<double> amaxes;       ///< magnitudes that a scale of largest / amax maps to the format's largest value
   bool best_scale = false;          ///< also the scale of the highest exact SQNR of a saturating cast to nearest
   bool exact = false;               ///< also the exact SQNR of each cast that has one
-  int threads = 1;                  ///< changes nothing but the time
+  OutDtype out_dtype = OutDtype::float32;  ///< of what comes back
+  int threads = 1;                         ///< changes nothing but the time
 };
 
 /// One of the combinations.
@@ -97,14 +74,15 @@ inline constexpr std::array cast_counts{
 
 /// A cast, measured on every value.
 ///
-/// What comes back of a value x is cast_to_representable(x), in x's own type; errors are what comes back minus x, in
-/// double. Codes are those of encode(fl(x * scale)), as within cast_to_representable(): fl() rounds to x's type, to
-/// float for halves.
+/// What comes back of a value x is cast_to_representable(x), computed and told in float32 (of float64 in float64), or
+/// rounded to x's own type where that is asked for; errors are what comes back minus x, in double. Codes are those of
+/// encode(fl(x * scale)), as within cast_to_representable(): fl() rounds to x's type, to float for halves.
 struct MeasuredCast {
   explicit MeasuredCast(Cast what);
 
   Cast cast;
-  ErrorTotals totals;  ///< of what comes back
+  std::size_t tensor = 0;  ///< which of CastResult::tensors
+  ErrorTotals totals;      ///< of what comes back
   CastCounts counts;
   Histogram error;           ///< |error| by binade
   Histogram relative_error;  ///< |error / x|, 8 bins a decade
@@ -120,9 +98,8 @@ struct MeasuredCast {
 struct CastResult {
   CastArguments arguments;
   std::string source;  ///< in words, one line
-  ElementType type;    ///< of the values
-  std::uint64_t size;  ///< how many
-  std::vector<MeasuredCast> casts;
+  std::vector<SourceTensor> tensors;
+  std::vector<MeasuredCast> casts;  ///< of the first tensor, then of the next
 };
 
 /// The casts that the arguments ask for: formats, then profiles, then roundings, then scales, amaxes, the best scale.
@@ -132,7 +109,7 @@ struct CastResult {
 /// best scale where there is none: of a tensor, and of formats that exact_sqnr_db() does not take.
 [[nodiscard]] std::vector<Cast> casts_of(const CastArguments& arguments);
 
-/// Measures every cast on every value; a tensor of any size in constant memory.
+/// Measures every cast on every value of each tensor; a tensor of any size in constant memory.
 ///
 /// An exact SQNR is there for casts to nearest that saturate, to formats that exact_sqnr_db() takes.
 /// Throws as casts_of() does, std::invalid_argument for sizes out of range and an exact SQNR of a tensor, and what

@@ -12,8 +12,8 @@ namespace {
 struct SourceOptions {
   Draws draws;
   bool grid = false;
-  std::optional<std::string> file;
-  std::string tensor;
+  std::vector<std::string> files;
+  std::vector<std::string> tensors;
 };
 
 struct CastOptions {
@@ -22,9 +22,15 @@ struct CastOptions {
   OutputOptions output;
 };
 
-CastSource source_of(const SourceOptions& options) {
-  if (options.file) return StoredTensor{*options.file, options.tensor};
-  if (options.grid) return Grid{options.draws.size};
+TensorSource source_of(const SourceOptions& options) {
+  if (!options.files.empty()) return StoredTensors{{options.files.begin(), options.files.end()}, options.tensors};
+  const long long size = options.draws.columns;
+  const int log2_most = options.grid ? 26 : 40;
+  if (size < 1 || size > 1LL << log2_most) {
+    throw std::invalid_argument("--size must be from 1 to 2^" + std::to_string(log2_most) + ", not " +
+                                std::to_string(size));
+  }
+  if (options.grid) return Grid{1, size};
   return options.draws;
 }
 
@@ -58,11 +64,12 @@ void add_source(CLI::App& app, SourceOptions& source) {
   CLI::Option* seed = add_number(app, "--seed", source.draws.seed, "which draws");
   CLI::Option* grid = app.add_flag("--grid", source.grid, "quantiles of N(0, 1) instead of draws, without chance");
   CLI::Option* file =
-      app.add_option("--file", source.file, "a tensor of a .npy or .safetensors file, of any size")->type_name("PATH");
-  app.add_option("--tensor", source.tensor, "which tensor of the file, where it has several")
-      ->type_name("NAME")
+      app.add_option("--file,--files", source.files, "tensors of .npy or .safetensors files, of any size")
+          ->type_name("PATH ...");
+  app.add_option("--tensor", source.tensors, "which tensors of the files: names, or patterns such as 'layers.*.weight'")
+      ->type_name("NAME ...")
       ->needs(file);
-  CLI::Option* size = add_number(app, "--size", source.draws.size, "how many draws, or quantiles");
+  CLI::Option* size = add_number(app, "--size", source.draws.columns, "how many draws, or quantiles");
   grid->excludes(distribution)->excludes(seed)->excludes(file);
   file->excludes(distribution)->excludes(seed)->excludes(size);
 }
@@ -78,6 +85,10 @@ void add_casts(CLI::App& app, CastArguments& arguments) {
            "1");
   add_list(app, "--amax", arguments.amaxes, parse_number<double>,
            "magnitudes that become the format's largest value: scale = largest / amax", "");
+  add_parsed(app, "--out-dtype", arguments.out_dtype, find_out_dtype,
+             "the type of what comes back: float32 (float64 of float64 values), source")
+      ->type_name("NAME")
+      ->default_str("float32");
   app.add_flag("--best-scale", arguments.best_scale, "also the scale of the highest exact SQNR");
   app.add_flag("--exact", arguments.exact, "also the exact SQNR of the distribution, without chance");
 }
@@ -90,7 +101,7 @@ void add_cast(CLI::App& app, Command& chosen) {
       app.add_subcommand("cast", "Measure what a cast does to values: SQNR, errors, underflow, saturation");
   cast->footer(
       "Every combination of format, profile, rounding and scale is measured on every value. What comes back is\n"
-      "decode(encode(x * scale)) * (1 / scale) in x's own type; its error is measured in double against x.\n\n"
+      "decode(encode(x * scale)) * (1 / scale) in float32, or float64; its error is measured in double against x.\n\n"
       "Exit status: 0 done; 2 bad input or unwritable DIR.\n\n"
       "Examples:\n"
       "  fp8lab cast                                        E4M3 and E5M2 on a million normal values\n"

@@ -45,6 +45,9 @@ Labels labels_of(const std::vector<MeasuredCast>& casts) {
     if (same && !is_always_own) return add(labels.common, title + first);
     for (std::size_t i = 0; i < casts.size(); ++i) add(labels.own[i], text_of(casts[i].cast));
   };
+  for (std::size_t i = 0; i < casts.size() && casts.back().tensor > 0; ++i) {
+    add(labels.own[i], "tensor " + std::to_string(casts[i].tensor + 1));
+  }
   part("", [](const Cast& cast) { return cast.format.name; }, true);
   part("profile ", [](const Cast& cast) { return cast.profile.name; }, false);
   part("rounding ", [](const Cast& cast) { return std::string(name_of(cast.rounding)); }, false);
@@ -89,7 +92,8 @@ std::string counts_text(const CastResult& result, const Labels& labels, const Te
     rows.front().emplace_back(heading);
     for (std::size_t i = 0; i < result.casts.size(); ++i) {
       const std::uint64_t counted = result.casts[i].counts.*count;
-      rows[i + 1].push_back(as_share ? share_text(counted, result.size) : std::to_string(counted));
+      rows[i + 1].push_back(as_share ? share_text(counted, result.tensors[result.casts[i].tensor].size())
+                                     : std::to_string(counted));
     }
   };
   add("zero", &CastCounts::zeros, true, false);
@@ -165,21 +169,9 @@ Json json_of(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-struct JsonOfSource {
-  Json operator()(const Draws& draws) const {
-    return {{"distribution", draws.distribution.name}, {"seed", draws.seed}, {"size", draws.size}};
-  }
-  Json operator()(const Grid& grid) const { return {{"grid", true}, {"size", grid.size}}; }
-  Json operator()(const StoredTensor& stored) const {
-    return {{"file", stored.path.native()}, {"tensor", stored.tensor}};
-  }
-  Json operator()(const HeldTensor& held) const {
-    return {{"array", true}, {"size", std::visit([](auto values) { return values.size(); }, held)}};
-  }
-};
-
 Json json_of(const CastArguments& arguments) {
-  Json json = std::visit(JsonOfSource{}, arguments.source);
+  Json json = json_of_source(arguments.source);
+  json["out_dtype"] = name_of(arguments.out_dtype);
   for (const char* list : {"roundings", "profiles", "formats"}) json[list] = Json::array();
   for (const ChosenFormat& format : arguments.formats) json["formats"].push_back(format.name);
   for (const ChosenProfile& profile : arguments.profiles) json["profiles"].push_back(profile.name);
@@ -194,7 +186,8 @@ Json json_of(const CastArguments& arguments) {
 Json json_of(const MeasuredCast& measured) {
   const Cast& cast = measured.cast;
   const ErrorTotals& totals = measured.totals;
-  Json json{{"format", cast.format.name},
+  Json json{{"tensor", measured.tensor},
+            {"format", cast.format.name},
             {"profile", cast.profile.name},
             {"rounding", name_of(cast.rounding)},
             {"scale", cast.scale},
@@ -286,7 +279,13 @@ std::string summary_csv(const CastResult& result) {
 
 std::string to_json(const CastResult& result) {
   const DefaultEnvironment environment;
-  Json json{{"source", result.source}, {"type", name_of(result.type)}, {"size", result.size}, {"casts", Json::array()}};
+  std::uint64_t size = 0;
+  for (const SourceTensor& facts : result.tensors) size += facts.size();
+  Json json{{"source", result.source},
+            {"type", name_of(result.tensors.front().type)},
+            {"size", size},
+            {"tensors", json_of_tensors(result.tensors)},
+            {"casts", Json::array()}};
   for (const MeasuredCast& cast : result.casts) json["casts"].push_back(json_of(cast));
   return text_of(json_of_result("cast", json_of(result.arguments), json));
 }
@@ -320,7 +319,11 @@ std::string report_of(const CastResult& result, const TextStyle& style) {
   if (const auto* draws = std::get_if<Draws>(&result.arguments.source)) {
     text += std::string(draws->distribution.name) + ": " + std::string(draws->distribution.description) + "\n";
   }
-  text += "What comes back: decode(encode(x * scale)) * (1 / scale), in the values' own type.\n";
+  const bool has_float64 = std::ranges::count(result.tensors, ElementType::float64, &SourceTensor::type) != 0;
+  text += "What comes back: decode(encode(x * scale)) * (1 / scale), in ";
+  text += result.arguments.out_dtype == OutDtype::source ? "the values' own type.\n"
+          : has_float64                                  ? "float64 where values are, or float32.\n"
+                                                         : "float32.\n";
   if (!labels.common.empty()) text += "All casts: " + labels.common + "\n";
   text += errors_text(result, labels, style) + counts_text(result, labels, style);
   return text + picture_text(result, style) + reading_text(result, labels);

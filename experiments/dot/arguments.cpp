@@ -28,6 +28,7 @@ struct SideOptions {
   std::optional<std::string> codes;
   std::vector<double> values;
   std::optional<std::filesystem::path> file;
+  std::vector<std::string> tensors;
   std::uint64_t row = 0;
   std::optional<OperandFormat> format;
   std::optional<std::string> scales;
@@ -59,7 +60,7 @@ DotOperand operand_of(const MmaModel& model, const SideOptions& side, const std:
   if (!side.values.empty()) {
     operand = operand_of_values(format, side.values);
   } else if (side.file) {
-    operand = operand_of_file(format, *side.file, side.row);
+    operand = operand_of_tensor(format, StoredTensors{{*side.file}, side.tensors}, side.row);
   } else if (side.codes) {
     operand.codes = codes_of(name, format, *side.codes);
     operand.source = std::to_string(operand.codes.size()) + " codes";
@@ -100,8 +101,9 @@ void describe_side(SideOptions& side, const std::string& name, const std::string
   list.add(values, side.values, "numbers instead, rounded to the format: 1.5,0.25,...")
       .excluding({name.c_str()})
       .with_repeats();
-  list.add(file, side.file, "or a matrix in a .npy file: uint8 codes, or numbers that are rounded")
+  list.add(file, side.file, "or a matrix in a .npy or .safetensors file: uint8 codes, or numbers that are rounded")
       .excluding({name.c_str(), values.c_str()});
+  list.add("tensor_" + name, side.tensors, "which tensor of it, where it has several").needing({file.c_str()});
   list.add(row, side.row, name == "b" ? "which row of it, as a Linear keeps its weight" : "which row of it")
       .needing({file.c_str()});
   list.add("format_" + name, side.format, "the codes' format").by_default("the first that the model takes");

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "kit/document.hpp"
 #include "kit/dots.hpp"
 #include "kit/progress.hpp"
+#include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
 
@@ -40,11 +40,11 @@ struct DotOperand {
 /// were no numbers of the format.
 [[nodiscard]] DotOperand operand_of_values(const Format& format, std::span<const double> values);
 
-/// A row of the matrix in a .npy or .safetensors file that TensorFile reads: uint8 as codes of the format, which must
-/// be of at most 8 bits, any other as numbers, rounded as operand_of_values() does, each from its own type. No more of
-/// the file is read. Throws std::runtime_error where the file cannot be read, std::invalid_argument where it has no
-/// such row, or one of more than most_depth elements.
-[[nodiscard]] DotOperand operand_of_file(const Format& format, const std::filesystem::path& path, std::uint64_t row);
+/// A row of one tensor, a matrix: uint8 of a file as codes of the format, which must be of at most 8 bits, any other as
+/// numbers, rounded as operand_of_values() does, each from its own type. No more of a file is read. Throws
+/// std::runtime_error where a file cannot be read, std::invalid_argument where the source has several tensors, no such
+/// row, or one of more than most_depth elements.
+[[nodiscard]] DotOperand operand_of_tensor(const Format& format, const TensorSource& source, std::uint64_t row);
 
 struct DotArguments {
   MmaModel model;

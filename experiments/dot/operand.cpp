@@ -61,18 +61,27 @@ DotOperand rounded_operand(const Format& format, std::span<const T> values, cons
   return operand;
 }
 
-/// A row of a matrix in a file, of T.
-template <typename T>
-std::vector<T> row_of(TensorFile& file, std::uint64_t row) {
-  const std::uint64_t rows = file.shape()[0];
-  const std::uint64_t depth = file.shape()[1];
-  std::vector<T> values(depth);
-  if (!file.fortran_order()) {
-    file.read(row * depth, values);
-    return values;
+/// Row `row` of the codes in a file, which has that row.
+DotOperand operand_of_codes(const Format& format, TensorFile& file, std::uint64_t row, const std::string& what) {
+  if (format.bits() > 8) {
+    refuse(what, " holds uint8 codes; those of ", format_name(format), " have ", format.bits(), " bits");
   }
-  for (std::uint64_t k = 0; k < depth; ++k) file.read(k * rows + row, std::span(values).subspan(k, 1));
-  return values;
+  const std::uint64_t rows = file.shape()[0];
+  std::vector<std::uint8_t> codes(file.shape()[1]);
+  if (file.fortran_order()) {
+    for (std::uint64_t k = 0; k < codes.size(); ++k) file.read(k * rows + row, std::span(codes).subspan(k, 1));
+  } else {
+    file.read(row * codes.size(), codes);
+  }
+  return {format, Codes(codes.begin(), codes.end()), {}, what + ": " + std::to_string(codes.size()) + " codes"};
+}
+
+/// Throws where a matrix of that shape has no such row, or one that is too long.
+void check_row(const std::string& name, const std::vector<std::uint64_t>& shape, std::uint64_t row) {
+  if (shape.size() != 2) refuse(name, " must hold a matrix, not ", shape.size(), " dimensions");
+  if (row >= shape[0]) refuse(name, " has ", shape[0], " rows, from 0 on, and no row ", row);
+  if (shape[1] <= most_depth) return;
+  refuse(name, " has rows of ", shape[1], " elements; a dot product may have at most ", most_depth);
 }
 
 }  // namespace
@@ -111,33 +120,31 @@ DotOperand operand_of_values(const Format& format, std::span<const double> value
   return rounded_operand(format, values, std::to_string(values.size()) + " numbers");
 }
 
-DotOperand operand_of_file(const Format& format, const std::filesystem::path& path, std::uint64_t row) {
+DotOperand operand_of_tensor(const Format& format, const TensorSource& source, std::uint64_t row) {
   const DefaultEnvironment environment;
-  TensorFile file(path);
-  const std::string name = printable(path.native());
-  if (file.shape().size() != 2) refuse(name, " must hold a matrix, not ", file.shape().size(), " dimensions");
-  if (row >= file.shape()[0]) refuse(name, " has ", file.shape()[0], " rows, from 0 on, and no row ", row);
-  if (file.shape()[1] > most_depth) {
-    refuse(name, " has rows of ", file.shape()[1], " elements; a dot product may have at most ", most_depth);
+  // 1. Codes, which only files have.
+  const std::string row_text = "row " + std::to_string(row) + " of ";
+  if (const auto* stored = std::get_if<StoredTensors>(&source); stored != nullptr && stored->paths.size() == 1) {
+    const std::vector<TensorHeader> headers = find_tensors(stored->paths.front(), stored->names);
+    if (headers.size() == 1 && headers.front().type == ElementType::uint8) {
+      const std::string name = printable(stored->paths.front().native());
+      check_row(name, headers.front().shape, row);
+      TensorFile file(stored->paths.front(), headers.front());
+      return operand_of_codes(format, file, row, row_text + name);
+    }
   }
-  const std::string what = "row " + std::to_string(row) + " of " + name;
-  const auto as = [&]<typename T>(T /*of*/) {
-    const std::vector<T> values = row_of<T>(file, row);
-    return rounded_operand(
-        format, std::span<const T>(values),
-        what + ": " + std::to_string(values.size()) + " numbers of " + std::string(name_of(file.type())));
-  };
-  switch (file.type()) {
-    case ElementType::float32: return as(float{});
-    case ElementType::float64: return as(double{});
-    case ElementType::float16: return as(Half{});
-    case ElementType::bfloat16: return as(BFloat16{});
-    case ElementType::uint8: break;
-  }
-  if (format.bits() > 8)
-    refuse(name, " holds uint8 codes; those of ", format_name(format), " have ", format.bits(), " bits");
-  const std::vector<std::uint8_t> codes = row_of<std::uint8_t>(file, row);
-  return {format, Codes(codes.begin(), codes.end()), {}, what + ": " + std::to_string(codes.size()) + " codes"};
+  // 2. Numbers.
+  const TensorStream stream(source, {.takes_empty = true});
+  const SourceTensor& facts = stream.facts(0);
+  const std::string name = facts.name.empty() ? stream.description() : facts.name;
+  if (stream.count() > 1) refuse("one tensor is needed, not ", stream.count(), ": ", stream.description());
+  const bool is_made = std::holds_alternative<Draws>(source) || std::holds_alternative<Grid>(source);
+  check_row(name, is_made ? std::vector<std::uint64_t>{facts.rows, facts.columns} : facts.shape, row);
+  Tensor values;
+  stream.load_row(0, row, values);
+  const std::string what = row_text + name + ": " + std::to_string(values.size()) + " numbers of ";
+  return values.view().visit(
+      [&](auto elements) { return rounded_operand(format, elements, what + std::string(name_of(facts.type))); });
 }
 
 }  // namespace fp8lab::experiments

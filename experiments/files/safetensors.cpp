@@ -15,6 +15,7 @@ namespace fp8lab::experiments {
 namespace {
 
 constexpr std::string_view metadata_name = "__metadata__";
+constexpr std::size_t most_tensors = std::size_t{1} << 16;  // that can be asked for
 
 /// Where a tensor lies: all that is kept of those that were not asked for.
 struct Extent {
@@ -30,6 +31,7 @@ struct Description {
   std::vector<std::uint64_t> shape;
   std::vector<std::uint64_t> offsets;
   bool has_dtype = false, has_shape = false, has_offsets = false;
+  std::size_t wanted = 0;  ///< the first of the names asked for that names it
 };
 
 /// Follows the parser through {"name": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, ...} and fails at the
@@ -37,10 +39,10 @@ struct Description {
 /// reader does not need.
 class Listener final : public nlohmann::json::json_sax_t {
  public:
-  Listener(const Bytes& bytes, std::string_view asked) : bytes_(&bytes), asked_(asked) {}
+  Listener(const Bytes& bytes, std::span<const std::string> names) : bytes_(&bytes), names_(names) {}
 
   std::vector<Extent> tensors;
-  Description chosen;  ///< the tensor asked for, or the first
+  std::vector<Description> chosen;  ///< the tensors asked for; without names the first
 
   bool start_object(std::size_t /*unknown*/) override {
     if (place_ == Place::start) {
@@ -131,7 +133,12 @@ class Listener final : public nlohmann::json::json_sax_t {
       bytes_->fail(about() + " lacks one of dtype, shape and data_offsets");
     }
     tensors.push_back({tensor_.name, tensor_.offsets[0], tensor_.offsets[1]});
-    if (tensors.size() == 1 || tensor_.name == asked_) chosen = std::move(tensor_);
+    const auto named =
+        std::ranges::find_if(names_, [&](const std::string& name) { return names_tensor(name, tensor_.name); });
+    if (names_.empty() ? tensors.size() > 1 : named == names_.end()) return;
+    if (chosen.size() == most_tensors) bytes_->refuse("more than 2^16 of its tensors are asked for");
+    tensor_.wanted = static_cast<std::size_t>(named - names_.begin());
+    chosen.push_back(std::move(tensor_));
   }
   [[noreturn]] void misplaced() const { bytes_->fail(about() + expectation()); }
   [[nodiscard]] std::string expectation() const {
@@ -150,7 +157,7 @@ class Listener final : public nlohmann::json::json_sax_t {
   }
 
   const Bytes* bytes_;
-  std::string_view asked_;
+  std::span<const std::string> names_;
   Place place_ = Place::start;
   bool in_array_ = false;
   bool has_metadata_ = false;
@@ -184,16 +191,42 @@ std::string list(const std::vector<Extent>& tensors) {
   return text + (tensors.size() > most ? ", ..." : "");
 }
 
-/// Throws where two tensors have one name, or where `asked` does not tell which one to read.
-void check_names(const Bytes& bytes, std::vector<Extent>& tensors, std::string_view asked) {
+/// Throws where two tensors have one name, or where `names` do not tell which ones to read.
+void check_names(const Bytes& bytes, std::vector<Extent>& tensors, std::span<const std::string> names, bool has_any) {
   std::ranges::sort(tensors, {}, &Extent::name);
   const auto twice = std::ranges::adjacent_find(tensors, {}, &Extent::name);
   if (twice != tensors.end()) bytes.fail("tensor " + printable(twice->name) + " comes twice");
   if (tensors.empty()) bytes.fail("it holds no tensors");
-  if (asked.empty() && tensors.size() > 1) bytes.refuse("which tensor? " + list(tensors));
-  if (!asked.empty() && !std::ranges::binary_search(tensors, asked, {}, &Extent::name)) {
-    bytes.refuse("it has no tensor " + printable(asked) + "; " + list(tensors));
+  if (names.empty() && tensors.size() > 1) bytes.refuse("which tensor? " + list(tensors));
+  if (has_any) return;
+  const std::string others = names.size() > 1 ? " or any other of those " + std::to_string(names.size()) : "";
+  bytes.refuse("it has no tensor " + printable(names.front()) + others + "; " + list(tensors));
+}
+
+/// Whether `a` comes before `b` where digits are compared as the numbers that they write.
+bool comes_before(std::string_view a, std::string_view b) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto number_of = [&](std::string_view& text) {
+    const std::size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+    const std::size_t begin = std::min(text.find_first_not_of('0'), end);
+    const std::string_view digits = text.substr(begin, end - begin);
+    text.remove_prefix(end);
+    return digits;
+  };
+  while (!a.empty() && !b.empty()) {
+    if (is_digit(a.front()) && is_digit(b.front())) {
+      const std::string_view x = number_of(a);
+      const std::string_view y = number_of(b);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+    } else if (a.front() != b.front()) {
+      return a.front() < b.front();
+    } else {
+      a.remove_prefix(1);
+      b.remove_prefix(1);
+    }
   }
+  return a.size() < b.size();
 }
 
 TensorHeader header_of(const Bytes& bytes, Description tensor) {
@@ -219,12 +252,13 @@ TensorHeader header_of(const Bytes& bytes, Description tensor) {
           .type = type->second,
           .shape = std::move(tensor.shape),
           .size = *size,
-          .offset = tensor.offsets[0]};
+          .offset = tensor.offsets[0],
+          .wanted = tensor.wanted};
 }
 
 }  // namespace
 
-TensorHeader read_safetensors_header(Bytes& bytes, std::string_view tensor) {
+std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names) {
   // 1. The length of the header, eight bytes, and the header. The limit is that of the format's own library.
   constexpr std::uint64_t longest = 100'000'000;
   const std::uint64_t length = bytes.number(0, 8);
@@ -236,16 +270,24 @@ TensorHeader read_safetensors_header(Bytes& bytes, std::string_view tensor) {
   if (const std::size_t zero = text.find('\0'); zero != std::string::npos) {
     bytes.fail("its header is not JSON at byte " + std::to_string(zero));
   }
-  Listener listener(bytes, tensor);
+  Listener listener(bytes, names);
   nlohmann::json::sax_parse(text, &listener);
 
-  // 2. What it says of all tensors, then of the one asked for.
+  // 2. What it says of all tensors, then of those asked for.
   const std::uint64_t begin = 8 + length;
-  check_names(bytes, listener.tensors, tensor);
+  check_names(bytes, listener.tensors, names, !listener.chosen.empty());
   check_extents(bytes, listener.tensors, bytes.size() - begin);
-  TensorHeader header = header_of(bytes, std::move(listener.chosen));
-  header.offset += begin;
-  return header;
+  std::vector<TensorHeader> headers;
+  for (Description& chosen : listener.chosen) {
+    headers.push_back(header_of(bytes, std::move(chosen)));
+    headers.back().offset += begin;
+  }
+  std::ranges::sort(headers, [](const TensorHeader& a, const TensorHeader& b) {
+    if (a.wanted != b.wanted) return a.wanted < b.wanted;
+    if (comes_before(a.name, b.name) || comes_before(b.name, a.name)) return comes_before(a.name, b.name);
+    return a.name < b.name;
+  });
+  return headers;
 }
 
 }  // namespace fp8lab::experiments

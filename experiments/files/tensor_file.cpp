@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -20,17 +21,29 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little,
               "the elements of both formats are read as they lie in memory");
 
-TensorHeader read_header(Bytes bytes, std::string_view tensor) {
+std::vector<TensorHeader> read_headers(Bytes bytes, std::span<const std::string> names) {
   constexpr std::string_view npy = "\x93NUMPY";
   const std::string begin = bytes.text(0, std::min<std::uint64_t>(bytes.size(), 9));
   if (begin.starts_with(npy)) {
-    if (!tensor.empty()) {
-      bytes.refuse("a .npy file's one tensor has no name, so " + printable(tensor) + " is none of it");
+    if (!names.empty()) {
+      bytes.refuse("a .npy file's one tensor has no name, so " + printable(names.front()) + " is none of it");
     }
-    return read_npy_header(bytes);
+    return {read_npy_header(bytes)};
   }
-  if (begin.size() == 9 && begin.back() == '{') return read_safetensors_header(bytes, tensor);
+  if (begin.size() == 9 && begin.back() == '{') return read_safetensors_headers(bytes, names);
   bytes.fail(R"(it is neither .npy (begins with "\x93NUMPY") nor .safetensors (has a "{" as its ninth byte))");
+}
+
+/// The header of one tensor.
+TensorHeader read_header(Bytes bytes, std::string_view tensor) {
+  std::vector<std::string> names;
+  if (!tensor.empty()) names.emplace_back(tensor);
+  std::vector<TensorHeader> headers = read_headers(bytes, names);
+  if (headers.size() > 1) {
+    bytes.refuse(printable(tensor) + " names " + std::to_string(headers.size()) +
+                 " tensors: " + printable(headers[0].name) + ", " + printable(headers[1].name) + " and so on");
+  }
+  return std::move(headers.front());
 }
 
 }  // namespace
@@ -44,6 +57,35 @@ std::string_view name_of(ElementType type) {
     case ElementType::uint8: return "uint8";
   }
   return "";
+}
+
+bool names_tensor(std::string_view pattern, std::string_view name) {
+  if (pattern == name) return true;
+  // Where the last '*' stands, and the end of what it takes: on a mismatch it takes one character more.
+  std::optional<std::size_t> star;
+  std::size_t taken = 0;
+  std::size_t p = 0;
+  for (std::size_t n = 0; n < name.size();) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star) {
+      p = *star + 1;
+      n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.substr(p).find_first_not_of('*') == std::string_view::npos;
+}
+
+std::vector<TensorHeader> find_tensors(const fs::path& path, std::span<const std::string> names) {
+  FileStream content(path);
+  const std::string called = in_one_line(path.native());
+  return read_headers(Bytes(content, called), names);
 }
 
 std::string printable(std::string_view text) {
@@ -118,6 +160,9 @@ void Bytes::refuse(std::string_view reason) const { throw std::invalid_argument(
 
 TensorFile::TensorFile(const fs::path& path, std::string_view tensor)
     : TensorFile(std::make_unique<FileStream>(path), path.native(), tensor) {}
+
+TensorFile::TensorFile(const fs::path& path, TensorHeader header)
+    : content_(std::make_unique<FileStream>(path)), called_(in_one_line(path.native())), header_(std::move(header)) {}
 
 TensorFile::TensorFile(std::unique_ptr<std::istream> content, std::string_view called, std::string_view tensor)
     : content_(std::move(content)),

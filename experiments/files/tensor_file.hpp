@@ -33,7 +33,20 @@ struct TensorHeader {
   std::uint64_t size;                ///< in elements; may be 0
   std::uint64_t offset;              ///< of the first element, in bytes from the file's begin
   bool fortran_order = false;        ///< the first index runs fastest
+  std::size_t wanted = 0;            ///< the first of the names asked for that names it
 };
+
+/// Whether `pattern` names a tensor called `name`: it is that name, or becomes it where each '*' stands for any text
+/// and each '?' for one character.
+[[nodiscard]] bool names_tensor(std::string_view pattern, std::string_view name);
+
+/// The headers of the tensors of a .npy or .safetensors file that one of `names` names, in the order of these; several
+/// that one pattern names in the order of their names, where numbers count as numbers (layers.2 before layers.10).
+/// Without names it is the file's one tensor.
+///
+/// Throws as TensorFile's constructor does, and std::invalid_argument where no tensor is named or more than 2^16 are.
+[[nodiscard]] std::vector<TensorHeader> find_tensors(const std::filesystem::path& path,
+                                                     std::span<const std::string> names = {});
 
 /// One tensor of a .npy or .safetensors file, read piece by piece: only the header is ever held in memory.
 ///
@@ -47,12 +60,15 @@ struct TensorHeader {
 /// The content tells which of both a file is; its name does not matter. Errors are one line that names the file.
 class TensorFile {
  public:
-  /// Opens a regular file and reads its header. `tensor` names one of the tensors of a .safetensors file; it may be
-  /// empty where there is only one, and must be for .npy.
+  /// Opens a regular file and reads its header. `tensor` names one of the tensors of a .safetensors file, as
+  /// names_tensor() has it; it may be empty where there is only one, and must be for .npy.
   /// Throws std::runtime_error where the file cannot be read or is not as its format demands, std::invalid_argument
   /// where `tensor` does not name one of its tensors (the message lists them).
   explicit TensorFile(const std::filesystem::path& path, std::string_view tensor = {});
-  /// The same of a stream that can seek, a std::istringstream for instance; `called` is its name in messages.
+  /// Opens a file whose header was read before.
+  TensorFile(const std::filesystem::path& path, TensorHeader header);
+  /// The same as the first of a stream that can seek, a std::istringstream for instance; `called` is its name in
+  /// messages.
   TensorFile(std::unique_ptr<std::istream> content, std::string_view called, std::string_view tensor = {});
 
   [[nodiscard]] const std::string& name() const { return header_.name; }

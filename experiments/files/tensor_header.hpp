@@ -47,6 +47,7 @@ class Bytes {
 [[nodiscard]] std::optional<std::uint64_t> elements_of(std::span<const std::uint64_t> shape, ElementType type);
 
 [[nodiscard]] TensorHeader read_npy_header(Bytes& bytes);
-[[nodiscard]] TensorHeader read_safetensors_header(Bytes& bytes, std::string_view tensor);
+/// At least one, as find_tensors() has them.
+[[nodiscard]] std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names);
 
 }  // namespace fp8lab::experiments

@@ -10,6 +10,7 @@
 #include "kit/document.hpp"
 #include "kit/json.hpp"
 #include "kit/provenance.hpp"
+#include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
 
@@ -40,6 +41,41 @@ std::string formatted(const char* format, Args... args) {
           {"underflows", histogram.underflows},
           {"saturations", histogram.saturations},
           {"total", histogram.total()}};
+}
+
+/// What a source is, for the arguments of a result.
+[[nodiscard]] inline Json json_of_source(const TensorSource& source) {
+  if (const auto* draws = std::get_if<Draws>(&source)) {
+    const auto outliers = [](const OutlierLines& lines) {
+      return Json{{"count", lines.count}, {"factor", lines.factor}};
+    };
+    return {{"stream", name_of(draws->kind)},
+            {"distribution", draws->distribution.name},
+            {"seed", draws->seed},
+            {"steps", draws->steps},
+            {"rows", draws->rows},
+            {"columns", draws->columns},
+            {"outlier_rows", outliers(draws->outlier_rows)},
+            {"outlier_columns", outliers(draws->outlier_columns)}};
+  }
+  if (const auto* grid = std::get_if<Grid>(&source)) {
+    return {{"grid", true}, {"rows", grid->rows}, {"columns", grid->columns}};
+  }
+  if (const auto* stored = std::get_if<StoredTensors>(&source)) {
+    Json json{{"files", Json::array()}, {"tensor", stored->names}};
+    for (const auto& path : stored->paths) json["files"].push_back(path.native());
+    return json;
+  }
+  return {{"arrays", std::get<HeldTensors>(source).size()}};
+}
+
+/// The tensors of a result: name, type and shape.
+[[nodiscard]] inline Json json_of_tensors(const std::vector<SourceTensor>& tensors) {
+  Json json = Json::array();
+  for (const SourceTensor& facts : tensors) {
+    json.push_back({{"name", facts.name}, {"type", name_of(facts.type)}, {"shape", facts.shape}});
+  }
+  return json;
 }
 
 /// The version of the keys of all results in JSON. A program that reads results checks it: it becomes larger whenever a

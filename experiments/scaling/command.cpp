@@ -10,10 +10,10 @@ namespace {
 
 struct ScalingOptions {
   ScalingArguments arguments;
-  DrawnStream drawn;
+  Draws drawn{.rows = 256, .columns = 256, .steps = 48, .kind = StreamKind::jump};
   std::string stream = "jump";
   std::vector<std::string> files;
-  std::string tensor;
+  std::vector<std::string> tensors;
   std::string version{te_current.name};
   int margin = 0;
   bool backward = false;
@@ -21,17 +21,17 @@ struct ScalingOptions {
   std::vector<CLI::Option*> of_draws;  // which the grid has none of
 };
 
-ScalingSource source_of(const ScalingOptions& options) {
+TensorSource source_of(const ScalingOptions& options) {
   if (!options.files.empty()) {
-    return StoredStream{{options.files.begin(), options.files.end()}, options.tensor};
+    return StoredTensors{{options.files.begin(), options.files.end()}, options.tensors};
   }
   for (const CLI::Option* option : options.of_draws) {
     if (options.stream == "grid" && option->count() != 0) {
       throw std::invalid_argument(option->get_name() + " goes with draws, which --stream grid has none of");
     }
   }
-  if (options.stream == "grid") return GridStream{options.drawn.rows, options.drawn.columns};
-  DrawnStream drawn = options.drawn;
+  if (options.stream == "grid") return Grid{options.drawn.rows, options.drawn.columns};
+  Draws drawn = options.drawn;
   drawn.kind = parse_option("--stream", options.stream, find_stream_kind);
   return drawn;
 }
@@ -73,7 +73,7 @@ void add_stream(CLI::App& app, ScalingOptions& options) {
   drawn.push_back(add_number(app, "--rows", options.drawn.rows, "of each"));
   drawn.push_back(add_number(app, "--columns", options.drawn.columns, "of each: the dimension that blocks lie along"));
   drawn.push_back(add_number(app, "--seed", options.drawn.seed, "which draws"));
-  CLI::Option* files = app.add_option("--files", options.files,
+  CLI::Option* files = app.add_option("--files,--file", options.files,
                                       "instead: tensors of .npy or .safetensors files, a step each, in this order")
                            ->type_name("FILE ...");
   for (CLI::Option* option : drawn) files->excludes(option);
@@ -82,7 +82,10 @@ void add_stream(CLI::App& app, ScalingOptions& options) {
       if (option->check_name(name)) options.of_draws.push_back(option);
     }
   }
-  app.add_option("--tensor", options.tensor, "which tensor of .safetensors files")->type_name("NAME")->needs(files);
+  app.add_option("--tensor", options.tensors,
+                 "which tensors of the files: names, or patterns such as 'layers.*.weight'")
+      ->type_name("NAME ...")
+      ->needs(files);
 }
 
 }  // namespace
@@ -121,6 +124,10 @@ void add_scaling(CLI::App& app, Command& chosen) {
   add_number(*command, "--margin", options->margin, "of delayed scaling: divide scales by 2^margin");
   command->add_flag("--backward", options->backward, "delayed scaling casts to E5M2, as gradients are");
   command->add_flag("--bfloat16", options->arguments.bfloat16, "round values to bfloat16 first");
+  add_parsed(*command, "--out-dtype", options->arguments.out_dtype, find_out_dtype,
+             "the type of what comes back: float32, source")
+      ->type_name("NAME")
+      ->default_str("float32");
   add_output(*command, options->output, "scaling.json, summary.csv, steps.csv and CSVs of histograms");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -103,32 +103,13 @@ std::string binades_text(const ScalingResult& result, const TextStyle& style) {
   return text + draw_binades(titles, histograms, style, 0.001);
 }
 
-Json json_of(const ScalingSource& source) {
-  if (const auto* drawn = std::get_if<DrawnStream>(&source)) {
-    return {{"stream", name_of(drawn->kind)},
-            {"distribution", drawn->distribution.name},
-            {"seed", drawn->seed},
-            {"steps", drawn->steps},
-            {"rows", drawn->rows},
-            {"columns", drawn->columns}};
-  }
-  if (const auto* grid = std::get_if<GridStream>(&source)) {
-    return {{"stream", "grid"}, {"rows", grid->rows}, {"columns", grid->columns}};
-  }
-  if (const auto* stored = std::get_if<StoredStream>(&source)) {
-    Json json{{"stream", "files"}, {"files", Json::array()}, {"tensor", stored->tensor}};
-    for (const auto& path : stored->paths) json["files"].push_back(path.string());
-    return json;
-  }
-  return {{"stream", "arrays"}};
-}
-
 Json json_of(const ScalingArguments& arguments) {
-  Json json{{"source", json_of(arguments.source)},
+  Json json{{"source", json_of_source(arguments.source)},
             {"recipes", Json::array()},
             {"delayed", Json::array()},
             {"pass", arguments.pass == Pass::forward ? "forward" : "backward"},
-            {"bfloat16", arguments.bfloat16}};
+            {"bfloat16", arguments.bfloat16},
+            {"out_dtype", name_of(arguments.out_dtype)}};
   for (const ChosenRecipe& chosen : arguments.recipes) json["recipes"].push_back(chosen.name);
   for (const Delayed& delayed : arguments.delayed) json["delayed"].push_back(describe(delayed));
   return json;
@@ -183,7 +164,7 @@ std::string steps_csv(const ScalingResult& result) {
   TextStream csv;
   csv << "step,tensor,amax,recipe,scale,sqnr_db,rms,saturated,underflows\n";
   for (std::size_t i = 0; i < result.amaxes.size(); ++i) {
-    const std::string tensor = result.tensors.empty() ? "" : csv_field(result.tensors[i]);
+    const std::string tensor = csv_field(result.tensors[i].name);
     for (const MeasuredScaling& m : result.measured) {
       const ScalingStep& step = m.steps[i];
       csv << i << ',' << tensor << ',' << number_field(result.amaxes[i]) << ',' << csv_field(m.name) << ','
@@ -198,8 +179,10 @@ std::string steps_csv(const ScalingResult& result) {
 
 std::string to_json(const ScalingResult& result) {
   const DefaultEnvironment environment;
-  Json json{
-      {"source", result.source}, {"tensors", result.tensors}, {"amax", result.amaxes}, {"recipes", Json::array()}};
+  Json json{{"source", result.source},
+            {"tensors", json_of_tensors(result.tensors)},
+            {"amax", result.amaxes},
+            {"recipes", Json::array()}};
   for (const MeasuredScaling& measured : result.measured) json["recipes"].push_back(json_of(measured));
   return text_of(json_of_result("scaling", json_of(result.arguments), json));
 }

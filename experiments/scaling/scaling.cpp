@@ -26,7 +26,6 @@
 #include "kit/band.hpp"
 #include "kit/chosen.hpp"
 #include "kit/lists.hpp"
-#include "scaling/stream.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -66,8 +65,9 @@ struct Measured {
 /// Measures bands of a quantized tensor, error_block elements at a time.
 class ScalingMeter {
  public:
-  ScalingMeter(const Quantized& q, MeasuredScaling& into, Measured& measured)
+  ScalingMeter(const Quantized& q, ElementType out_type, MeasuredScaling& into, Measured& measured)
       : scales_(q),
+        out_type_(out_type),
         largest_(max_value(q.format)),
         bounds_(cast_bounds(q.format, Rounding::nearest_even)),
         clipped_(scales_.values.size()),
@@ -78,6 +78,7 @@ class ScalingMeter {
   void add(const Quantized& band, std::size_t row, std::span<const float> x) {
     back_.resize(x.size());
     dequantize(band, back_);
+    round_to(out_type_, back_);
     std::span<const std::uint8_t> codes = band.codes;
     if (band.format.bits() == 4) {
       unpacked_.resize(x.size());
@@ -138,6 +139,7 @@ class ScalingMeter {
   }
 
   TileScales scales_;
+  ElementType out_type_;  // of what comes back
   double largest_;
   CastBounds bounds_;
   OutcomeCounts outcomes_;
@@ -150,26 +152,31 @@ class ScalingMeter {
   std::array<double, error_block> x_, result_, value_of_code_, scaled_, errors_;
 };
 
-void measure(const Quantized& q, std::span<const float> x, MeasuredScaling& into, Measured& measured) {
+void measure(const Quantized& q, const Tensor& x, ElementType out_type, MeasuredScaling& into, Measured& measured) {
   constexpr std::size_t elements_a_band = std::size_t{1} << 18;
-  const auto meter = std::make_unique<ScalingMeter>(q, into, measured);
+  const auto meter = std::make_unique<ScalingMeter>(q, out_type, into, measured);
   const std::size_t most = rows_of_bands({&q}, elements_a_band);
   Quantized band;
+  Buffer<float> room;
   for (std::size_t row = 0; row < q.rows; row += most) {
     const std::size_t rows = std::min(most, q.rows - row);
     take_band(q, row, rows, band);
-    meter->add(band, row, x.subspan(row * q.columns, rows * q.columns));
+    meter->add(band, row, x.floats(row * q.columns, rows * q.columns, room));
   }
   meter->finish();
 }
 
 /// The amax as kernels take it: NaN does not count.
-float amax_of(std::span<const float> x) {
+float amax_of(const Tensor& x) {
+  constexpr std::size_t most = std::size_t{1} << 16;
   float amax = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    checkpoint(i);
-    const float magnitude = std::fabs(x[i]);
-    if (magnitude > amax) amax = magnitude;
+  Buffer<float> room;
+  for (std::size_t first = 0; first < x.size(); first += most) {
+    checkpoint();
+    for (const float value : x.floats(first, std::min(most, x.size() - first), room)) {
+      const float magnitude = std::fabs(value);
+      if (magnitude > amax) amax = magnitude;
+    }
   }
   return amax;
 }
@@ -190,18 +197,18 @@ class Runner {
     into_.source = delayed.version.source;
   }
 
-  void run(std::span<const float> x, std::size_t rows, std::size_t columns) {
+  void run(const Tensor& x, ElementType out_type) {
     Quantized q;
     if (delayed_) {
       // The cast uses the scale of the steps before, and leaves its amax for those after it.
-      quantize({x, rows, columns}, *delayed_, pass_, history_, Direction::rowwise, q);
+      quantize(x.view(), *delayed_, pass_, history_, Direction::rowwise, q);
       update_scale(*delayed_, pass_, history_);
     } else {
-      quantize({x, rows, columns}, recipe_, Direction::rowwise, q);
+      quantize(x.view(), recipe_, Direction::rowwise, q);
     }
     Measured measured;
     if (const std::optional<float> scale = tensor_factor(q)) measured.step.scale = static_cast<double>(*scale);
-    measure(q, x, into_, measured);
+    measure(q, x, out_type, into_, measured);
     finish(x.size(), measured);
   }
   [[nodiscard]] MeasuredScaling& result() { return into_; }
@@ -269,15 +276,17 @@ std::vector<Runner> runners_of(const ScalingArguments& arguments) {
   return runners;
 }
 
-void round_to_bfloat16(std::span<const float> x, Buffer<float>& out) {
+void round_to_bfloat16(const Tensor& x, Tensor& out) {
   constexpr std::size_t most = std::size_t{1} << 16;
+  const std::span<BFloat16> rounded = out.allocate<BFloat16>(x.rows(), x.columns());
+  Buffer<float> room;
   std::vector<std::uint16_t> words;
-  out.resize(x.size());
   for (std::size_t first = 0; first < x.size(); first += most) {
     const std::size_t count = std::min(most, x.size() - first);
     words.resize(count);
-    encode(bfloat16, profiles[0].policy, x.subspan(first, count), words);
-    decode(bfloat16, std::span<const std::uint16_t>(words), std::span(out).subspan(first, count));
+    encode(bfloat16, profiles[0].policy, x.floats(first, count, room), words);
+    std::ranges::transform(words, rounded.begin() + static_cast<std::ptrdiff_t>(first),
+                           [](std::uint16_t word) { return BFloat16{word}; });
   }
 }
 
@@ -305,22 +314,25 @@ Delayed choose_delayed(std::string_view text) {
 ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& progress) {
   const DefaultEnvironment environment;
   std::vector<Runner> runners = runners_of(arguments);
-  Stream stream(arguments.source, arguments.threads);
-  ScalingResult result{arguments, stream.description(), stream.names(), {}, {}};
+  const TensorStream stream(arguments.source,
+                            {.log2_most_elements = 28, .loads = Loads::quantizable, .threads = arguments.threads});
+  ScalingResult result{arguments, stream.description(), stream.all_facts(), {}, {}};
   const double work = stream.elements();
   double done = 0;
-  Buffer<float> rounded;
-  for (std::size_t step = 0; step < stream.steps(); ++step) {
-    std::span<const float> x = stream.tensor(step);
-    if (arguments.bfloat16) {
-      round_to_bfloat16(x, rounded);
-      x = rounded;
-    }
-    const float amax = amax_of(x);
-    result.amaxes.push_back(static_cast<double>(amax));
+  Tensor tensor;
+  Tensor rounded;
+  for (std::size_t step = 0; step < stream.count(); ++step) {
+    const SourceTensor& facts = stream.facts(step);
+    if (facts.shape.empty()) refuse(stream.called(step), "it is a single number; a tensor has 1 dimension or more");
+    stream.load(step, tensor);
+    if (arguments.bfloat16) round_to_bfloat16(tensor, rounded);
+    const Tensor& x = arguments.bfloat16 ? rounded : tensor;
+    ElementType out_type = ElementType::float32;
+    if (arguments.out_dtype == OutDtype::source) out_type = x.type();
+    result.amaxes.push_back(static_cast<double>(amax_of(x)));
     try {
       parallel_for(runners.size(), arguments.threads, [&](std::size_t first, std::size_t last) {
-        for (std::size_t i = first; i < last; ++i) runners[i].run(x, stream.rows(step), stream.columns(step));
+        for (std::size_t i = first; i < last; ++i) runners[i].run(x, out_type);
       });
     } catch (const std::invalid_argument& error) {
       refuse(stream.called(step), error.what());

@@ -3,15 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
@@ -19,62 +16,23 @@
 #include "kit/chosen.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
+#include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
-
-/// How the tensors of a drawn stream change from step to step; step 0 is the first.
-enum class StreamKind : std::uint8_t {
-  stationary,  ///< not at all: draws of one distribution
-  drift,       ///< step t is multiplied by 2^(t / 8)
-  outliers,    ///< in steps 4, 12, 20, ... one element of 4096 is multiplied by 256
-  jump,        ///< the middle third of the steps is multiplied by 32
-};
-/// Throws std::invalid_argument that lists the known names.
-[[nodiscard]] StreamKind find_stream_kind(std::string_view name);
-[[nodiscard]] std::string_view name_of(StreamKind kind);
-/// In words, such as "the middle third of the steps is multiplied by 32".
-[[nodiscard]] std::string_view describe(StreamKind kind);
-
-/// Draws of sample(), each step's after those of the step before: 1 to 2^16 tensors, together at most 2^32 elements.
-struct DrawnStream {
-  StreamKind kind = StreamKind::jump;
-  Distribution distribution = distributions.front();
-  std::uint64_t seed = 1;
-  long long steps = 48;
-  long long rows = 256;
-  long long columns = 256;
-};
-/// One tensor, (rows, columns), of normal_grid(): N(0, 1) without chance; at most 2^26 elements.
-struct GridStream {
-  long long rows = 1 << 15;
-  long long columns = 32;
-};
-/// A tensor a step, of .npy or .safetensors files in order. The last dimension is the row's; float64 is rounded to
-/// float32.
-struct StoredStream {
-  std::vector<std::filesystem::path> paths;
-  std::string tensor;  ///< of every .safetensors file; may be empty where a file has only one
-};
-/// Values in memory, row-major, which must outlive the run.
-struct HeldMatrix {
-  std::span<const float> values;
-  std::size_t rows;
-  std::size_t columns;
-};
-using ScalingSource = std::variant<DrawnStream, GridStream, StoredStream, std::vector<HeldMatrix>>;
 
 /// "ALGORITHM:LENGTH", such as "max:1024" or "most_recent:1": Delayed with that amax_compute_algo and amax_history_len.
 [[nodiscard]] Delayed choose_delayed(std::string_view text);
 
 /// What to quantize, and how: every recipe sees the same tensors in the same order.
 struct ScalingArguments {
-  ScalingSource source = DrawnStream{};
+  TensorSource source = Draws{.rows = 256, .columns = 256, .steps = 48, .kind = StreamKind::jump};
   std::vector<ChosenRecipe> recipes = {choose_recipe("te_current_scaling"), choose_recipe("te_mxfp8"),
                                        choose_recipe("te_block_1x128"), choose_recipe("te_nvfp4")};
   std::vector<Delayed> delayed = {choose_delayed("max:1024"), choose_delayed("max:8"), choose_delayed("most_recent:1")};
-  Pass pass = Pass::forward;  ///< whose format delayed scaling casts to
-  bool bfloat16 = false;      ///< values are rounded to bfloat16 first, as activations are
-  int threads = 1;            ///< changes nothing but the time
+  Pass pass = Pass::forward;               ///< whose format delayed scaling casts to
+  bool bfloat16 = false;                   ///< values are rounded to bfloat16 first, as activations are
+  OutDtype out_dtype = OutDtype::float32;  ///< of what comes back
+  int threads = 1;                         ///< changes nothing but the time
 };
 
 /// One step of one recipe. Elements are those of the tensor.
@@ -86,8 +44,10 @@ struct ScalingStep {
   std::uint64_t underflows = 0;  ///< finite nonzero elements that came back as zero
 };
 
-/// A recipe, measured on every tensor. What comes back of x is dequantize(quantize(x)), rowwise; errors are what comes
-/// back minus x, in double. In units in the last place they are those of x / scale_inv, in the format of the codes.
+/// A recipe, measured on every tensor. float64 is rounded to float32 first, float16 is quantized as float32, bfloat16
+/// as such. What comes back of x is dequantize(quantize(x)), rowwise, in float32 or rounded to x's own type; errors are
+/// what comes back minus x, in double. In units in the last place they are those of x / scale_inv, in the format of the
+/// codes.
 struct MeasuredScaling {
   std::string name;
   std::string description;
@@ -109,15 +69,15 @@ struct MeasuredScaling {
 
 struct ScalingResult {
   ScalingArguments arguments;
-  std::string source;                ///< in words, one line
-  std::vector<std::string> tensors;  ///< a step: the file's name, or empty
-  std::vector<double> amaxes;        ///< a step, before any scaling; NaN is not counted
+  std::string source;                 ///< in words, one line
+  std::vector<SourceTensor> tensors;  ///< one for each step
+  std::vector<double> amaxes;         ///< a step, before any scaling; NaN is not counted
   std::vector<MeasuredScaling> measured;
 };
 
-/// Measures every recipe on every tensor, one tensor in memory at a time: in float32, four bytes an element, four more
-/// where it is rounded to bfloat16, and one for the codes of each thread, whose scales come to this; beside that, about
-/// 10 bytes a thread for each of 2^18 elements, or of 32 rows where these have more.
+/// Measures every recipe on every tensor, one tensor in memory at a time: its own bytes (of float64 four an element),
+/// two more an element where it is rounded to bfloat16, and one for the codes of each thread, whose scales come to
+/// this; beside that, about 14 bytes a thread for each of 2^18 elements, or of 32 rows where these have more.
 ///
 /// Throws std::invalid_argument for no or repeated recipes, stochastic rounding, no tensors, sizes out of range or that
 /// break a recipe's blocks, and what TensorFile throws.

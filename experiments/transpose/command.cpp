@@ -10,16 +10,18 @@ namespace {
 
 struct TransposeOptions {
   TransposeArguments arguments;
-  MatrixDraws draws;
-  std::optional<std::string> file;
-  std::string tensor;
+  Draws draws{.rows = 1024, .columns = 1024};
+  std::vector<std::string> files;
+  std::vector<std::string> tensors;
   OutputOptions output;
 };
 
 int run(TransposeOptions& options) {
   TransposeArguments& arguments = options.arguments;
   arguments.source = options.draws;
-  if (options.file) arguments.source = StoredTensor{*options.file, options.tensor};
+  if (!options.files.empty()) {
+    arguments.source = StoredTensors{{options.files.begin(), options.files.end()}, options.tensors};
+  }
   arguments.threads = threads_of_machine();
   check_output(options.output, file_names_of(arguments));
   const TransposeResult result =
@@ -42,12 +44,13 @@ CLI::Option* add_outliers(CLI::App& app, const char* name, OutlierLines& outlier
 }
 
 void add_matrix(CLI::App& app, TransposeOptions& options) {
-  MatrixDraws& draws = options.draws;
+  Draws& draws = options.draws;
   CLI::Option* file =
-      app.add_option("--file", options.file, "a 2-D tensor of a .npy or .safetensors file instead of draws")
-          ->type_name("PATH");
-  app.add_option("--tensor", options.tensor, "which tensor of the file, where it has several")
-      ->type_name("NAME")
+      app.add_option("--file,--files", options.files, "2-D tensors of .npy or .safetensors files instead of draws")
+          ->type_name("PATH ...");
+  app.add_option("--tensor", options.tensors,
+                 "which tensors of the files: names, or patterns such as 'layers.*.weight'")
+      ->type_name("NAME ...")
       ->needs(file);
   add_parsed(app, "--distribution", draws.distribution, find_distribution,
              "draw the values (fp8lab distributions lists them)")

@@ -21,7 +21,9 @@ double sqnr_of_copy(const ErrorTotals& totals) {
   return totals.count == 0 ? std::numeric_limits<double>::quiet_NaN() : totals.sqnr_db();
 }
 
-std::uint64_t size_of(const TransposeResult& result) { return std::uint64_t{result.rows} * result.columns; }
+std::uint64_t size_of(const TransposeResult& result, const MeasuredTranspose& one) {
+  return result.tensors[one.tensor].size();
+}
 
 /// A count as a part of all elements; whatever is there shows, and only 0 is "0".
 std::string part_text(std::uint64_t count, std::uint64_t size) {
@@ -34,7 +36,9 @@ std::string number_of_recipe(std::size_t i, const TransposeResult& result) {
   return formatted(result.recipes.size() > 9 ? "%2zu " : "%zu ", i + 1);
 }
 std::string label_of_recipe(std::size_t i, const TransposeResult& result) {
-  return number_of_recipe(i, result) + result.recipes[i].recipe.name;
+  const std::string tensor =
+      result.tensors.size() > 1 ? "tensor " + std::to_string(result.recipes[i].tensor + 1) + ", " : "";
+  return number_of_recipe(i, result) + tensor + result.recipes[i].recipe.name;
 }
 const char* heading_of_recipes(const TransposeResult& result) {
   return result.recipes.size() > 9 ? " # recipe" : "# recipe";
@@ -74,7 +78,7 @@ std::string differences_table(const TransposeResult& result, const TextStyle& st
     rows.push_back({label_of_recipe(i, result)});
     for (const std::uint64_t count :
          {counts.transposed_differ, counts.values_differ, counts.codes_differ, counts.scales_differ}) {
-      rows.back().push_back(part_text(count, size_of(result)));
+      rows.back().push_back(part_text(count, size_of(result, result.recipes[i])));
     }
   }
   return "\nElements that are not as in the original copy (codes, scales: those of the requantized one):\n" +
@@ -90,7 +94,7 @@ std::string fates_table(const TransposeResult& result, const TextStyle& style) {
     for (const std::uint64_t count :
          {counts.underflows_original, counts.underflows_requantized, counts.extra_underflows, counts.saturated_original,
           counts.saturated_requantized}) {
-      rows.back().push_back(part_text(count, size_of(result)));
+      rows.back().push_back(part_text(count, size_of(result, result.recipes[i])));
     }
   }
   return "\nWhat became of the values, in the original and in the requantized copy:\n" + draw_table(rows, style);
@@ -171,27 +175,8 @@ constexpr const char* how_to_read =
 /// A number, or null.
 Json number_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
-Json json_of_outliers(const OutlierLines& outliers) { return {{"count", outliers.count}, {"factor", outliers.factor}}; }
-
-struct JsonOfMatrix {
-  Json operator()(const MatrixDraws& draws) const {
-    return {{"distribution", draws.distribution.name},
-            {"seed", draws.seed},
-            {"rows", draws.rows},
-            {"columns", draws.columns},
-            {"outlier_rows", json_of_outliers(draws.outlier_rows)},
-            {"outlier_columns", json_of_outliers(draws.outlier_columns)}};
-  }
-  Json operator()(const StoredTensor& stored) const {
-    return {{"file", stored.path.native()}, {"tensor", stored.tensor}};
-  }
-  Json operator()(const MatrixArray& array) const {
-    return {{"array", true}, {"rows", array.rows}, {"columns", array.columns}};
-  }
-};
-
 Json json_of(const TransposeArguments& arguments) {
-  Json json = std::visit(JsonOfMatrix{}, arguments.source);
+  Json json = json_of_source(arguments.source);
   json["recipes"] = Json::array();
   for (const ChosenRecipe& one : arguments.recipes) json["recipes"].push_back(one.name);
   return json;
@@ -208,7 +193,8 @@ std::vector<std::pair<std::string, double>> measures_of(const MeasuredTranspose&
 }
 
 Json json_of(const MeasuredTranspose& one) {
-  Json json{{"name", one.recipe.name},
+  Json json{{"tensor", one.tensor},
+            {"name", one.recipe.name},
             {"description", describe(one.recipe.recipe)},
             {"format", format_name(format_of(one.recipe.recipe))}};
   for (const auto& [name, value] : measures_of(one)) json[name] = number_or_null(value);
@@ -256,9 +242,10 @@ std::string transpose_summary(const TransposeResult& result) {
 std::string to_json(const TransposeResult& result) {
   const DefaultEnvironment environment;
   Json json{{"source", result.source},
-            {"type", name_of(result.type)},
-            {"rows", result.rows},
-            {"columns", result.columns},
+            {"type", name_of(result.tensors.front().type)},
+            {"rows", result.tensors.front().rows},
+            {"columns", result.tensors.front().columns},
+            {"tensors", json_of_tensors(result.tensors)},
             {"recipes", Json::array()}};
   for (const MeasuredTranspose& one : result.recipes) json["recipes"].push_back(json_of(one));
   return text_of(json_of_result("transpose", json_of(result.arguments), json));

@@ -18,7 +18,6 @@
 #include "kit/band.hpp"
 #include "kit/lists.hpp"
 #include "transpose/band.hpp"
-#include "transpose/source.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -38,37 +37,47 @@ void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   }
 }
 
+/// Throws where a tensor that was not drawn has other than two dimensions.
+void check_dimensions(const TensorSource& source, const std::vector<SourceTensor>& tensors) {
+  if (std::holds_alternative<Draws>(source) || std::holds_alternative<Grid>(source)) return;
+  for (const SourceTensor& facts : tensors) {
+    if (facts.shape.size() == 2) continue;
+    refuse(facts.name.empty() ? "x" : facts.name, " must have two dimensions, and this one has shape ",
+           shape_text(facts.shape));
+  }
+}
+
 /// Rows of a band that is quantized for itself as it is within the matrix, about elements_a_band: none where the recipe
 /// has a scale for more rows than that.
-std::optional<std::size_t> rows_of_own_bands(const Recipe& recipe, const Matrix& matrix) {
+std::optional<std::size_t> rows_of_own_bands(const Recipe& recipe, const Tensor& matrix) {
   if (has_tensor_scale(recipe)) return {};
   std::size_t unit = 32;  // pairs of codes, and rows of which each has a scale
   for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
-    const std::size_t rows = tile_shape(recipe, direction, matrix.rows, matrix.columns).rows;
+    const std::size_t rows = tile_shape(recipe, direction, matrix.rows(), matrix.columns()).rows;
     if (rows > 1024) return {};
     unit = std::lcm(unit, rows);
   }
-  return std::max<std::size_t>(1, elements_a_band / matrix.columns / unit) * unit;
+  return std::max<std::size_t>(1, elements_a_band / matrix.columns() / unit) * unit;
 }
 
 /// Measures a recipe whose scales are those of few rows, with no more than a band in memory. Calls step(share).
 template <typename Step>
-void measure_own_bands(const Recipe& recipe, const Matrix& matrix, std::size_t most, int threads, Band& band,
+void measure_own_bands(const Recipe& recipe, const Tensor& matrix, std::size_t most, int threads, Band& band,
                        MeasuredTranspose& into, const Step& step) {
-  for (std::size_t first = 0; first < matrix.rows; first += most) {
-    const std::size_t rows = std::min(most, matrix.rows - first);
-    band.x.resize(rows * matrix.columns);
-    matrix.widen(first * matrix.columns, band.x);
+  for (std::size_t first = 0; first < matrix.rows(); first += most) {
+    const std::size_t rows = std::min(most, matrix.rows() - first);
+    band.x.resize(rows * matrix.columns());
+    matrix.widen(first * matrix.columns(), band.x);
     const MatrixView x = matrix.view(first, rows);
     quantize(x, recipe, Direction::rowwise, band.rowwise.q, {.threads = threads});
     quantize(x, recipe, Direction::columnwise, band.original.q, {.threads = threads});
     dequantize_band(band.rowwise, threads);
-    quantize({band.rowwise.values, rows, matrix.columns}, recipe, Direction::columnwise, band.requantized.q,
+    quantize({band.rowwise.values, rows, matrix.columns()}, recipe, Direction::columnwise, band.requantized.q,
              {.threads = threads});
     dequantize_band(band.original, threads);
     dequantize_band(band.requantized, threads);
     measure_band(band, threads, into);
-    step(static_cast<double>(first + rows) / static_cast<double>(matrix.rows));
+    step(static_cast<double>(first + rows) / static_cast<double>(matrix.rows()));
   }
 }
 
@@ -81,16 +90,16 @@ struct Copies {
 
 /// Quantizes all of the matrix. Calls step(share).
 template <typename Step>
-Copies quantize_copies(const Recipe& recipe, const Matrix& matrix, int threads, const Step& step) {
+Copies quantize_copies(const Recipe& recipe, const Tensor& matrix, int threads, const Step& step) {
   Copies copies;
-  const MatrixView x = matrix.view(0, matrix.rows);
+  const MatrixView x = matrix.view(0, matrix.rows());
   quantize(x, recipe, Direction::rowwise, copies.rowwise, {.threads = threads});
   step(0.2);
   quantize(x, recipe, Direction::columnwise, copies.original, {.threads = threads});
   step(0.4);
-  Buffer<float> back(matrix.rows * matrix.columns);
+  Buffer<float> back(matrix.rows() * matrix.columns());
   dequantize(copies.rowwise, back, threads);
-  quantize({back, matrix.rows, matrix.columns}, recipe, Direction::columnwise, copies.requantized,
+  quantize({back, matrix.rows(), matrix.columns()}, recipe, Direction::columnwise, copies.requantized,
            {.threads = threads});
   step(0.6);
   return copies;
@@ -98,27 +107,27 @@ Copies quantize_copies(const Recipe& recipe, const Matrix& matrix, int threads, 
 
 /// Measures the copies band by band. Calls step(share) now and then.
 template <typename Step>
-void measure_copies(const Copies& copies, const Matrix& matrix, int threads, Band& band, MeasuredTranspose& into,
+void measure_copies(const Copies& copies, const Tensor& matrix, int threads, Band& band, MeasuredTranspose& into,
                     const Step& step) {
   const std::size_t most = rows_of_bands({&copies.rowwise, &copies.original, &copies.requantized}, elements_a_band);
-  for (std::size_t first = 0; first < matrix.rows; first += most) {
-    const std::size_t rows = std::min(most, matrix.rows - first);
+  for (std::size_t first = 0; first < matrix.rows(); first += most) {
+    const std::size_t rows = std::min(most, matrix.rows() - first);
     for (const auto& [all, some] : {std::pair{&copies.rowwise, &band.rowwise},
                                     {&copies.original, &band.original},
                                     {&copies.requantized, &band.requantized}}) {
       take_band(*all, first, rows, some->q);
       dequantize_band(*some, threads);
     }
-    band.x.resize(rows * matrix.columns);
-    matrix.widen(first * matrix.columns, band.x);
+    band.x.resize(rows * matrix.columns());
+    matrix.widen(first * matrix.columns(), band.x);
     measure_band(band, threads, into);
-    step(static_cast<double>(first + rows) / static_cast<double>(matrix.rows));
+    step(static_cast<double>(first + rows) / static_cast<double>(matrix.rows()));
   }
 }
 
 /// Measures one recipe. Calls step(share).
 template <typename Step>
-MeasuredTranspose measure_recipe(const ChosenRecipe& chosen, const Matrix& matrix, int threads, const Step& step) {
+MeasuredTranspose measure_recipe(const ChosenRecipe& chosen, const Tensor& matrix, int threads, const Step& step) {
   MeasuredTranspose measured(chosen);
   Band band;
   const Recipe& recipe = chosen.recipe;
@@ -190,13 +199,28 @@ std::vector<NamedHistogram> MeasuredTranspose::histograms() const {
 TransposeResult run_transpose(const TransposeArguments& arguments, const Progress& progress) {
   const DefaultEnvironment environment;
   check_recipes(arguments.recipes);
-  const Matrix matrix = matrix_of(arguments.source, arguments.threads, progress);
-  TransposeResult result{arguments, matrix.description, matrix.type, matrix.rows, matrix.columns, {}};
-  for (std::size_t i = 0; i < arguments.recipes.size(); ++i) {
-    result.recipes.push_back(measure_recipe(arguments.recipes[i], matrix, arguments.threads, [&](double share) {
-      const double done = static_cast<double>(i) + share;
-      if (progress) progress(done / static_cast<double>(arguments.recipes.size()));
-    }));
+  const TensorStream stream(
+      arguments.source,
+      {.log2_most_elements = 27, .loads = Loads::quantizable, .threads = arguments.threads, .progress = &progress});
+  TransposeResult result{arguments, stream.description(), stream.all_facts(), {}};
+  check_dimensions(arguments.source, result.tensors);
+  const double work = stream.elements() * static_cast<double>(arguments.recipes.size());
+  double done = 0;
+  Tensor matrix;
+  for (std::size_t tensor = 0; tensor < stream.count(); ++tensor) {
+    stream.load(tensor, matrix);
+    const auto size = static_cast<double>(matrix.size());
+    for (const ChosenRecipe& recipe : arguments.recipes) {
+      try {
+        result.recipes.push_back(measure_recipe(recipe, matrix, arguments.threads, [&](double share) {
+          if (progress) progress((done + share * size) / work);
+        }));
+      } catch (const std::invalid_argument& error) {
+        refuse(stream.count() > 1 ? stream.called(tensor) : "", error.what());
+      }
+      result.recipes.back().tensor = tensor;
+      done += size;
+    }
   }
   return result;
 }

@@ -7,46 +7,17 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "cast/cast.hpp"
-#include "files/tensor_file.hpp"
-#include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 #include "kit/chosen.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
+#include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
-
-/// Rows, or columns, that are larger than the others: the i-th of `count` is number i * n / count of n, and multiplied
-/// by `factor` in float32.
-struct OutlierLines {
-  long long count = 0;
-  double factor = 1;  ///< positive and finite in float32
-};
-
-/// float32 draws of sample(), row-major: (rows, columns), each at least 1.
-struct MatrixDraws {
-  Distribution distribution = distributions.front();
-  std::uint64_t seed = 1;
-  long long rows = 1024;
-  long long columns = 1024;
-  OutlierLines outlier_rows = {};     ///< tokens, where rows are tokens
-  OutlierLines outlier_columns = {};  ///< channels
-};
-/// A matrix in memory, row-major, which must outlive the run.
-struct MatrixArray {
-  HeldTensor values;
-  std::size_t rows;
-  std::size_t columns;
-};
-/// Where the matrix comes from. Values are float32, bfloat16 or float16 and quantized as such; float64 is
-/// refused. A StoredTensor has two dimensions.
-using MatrixSource = std::variant<MatrixDraws, StoredTensor, MatrixArray>;
 
 /// The recipes that are compared where none is chosen: 1-D blocks with scales that are powers of two (MX, 1 x 128) and
 /// that are not (1 x 128, NVFP4), 2-D blocks, and one scale for the tensor.
@@ -57,7 +28,8 @@ inline constexpr std::array<std::string_view, 10> default_transpose_recipes{
 
 /// What to quantize, and how.
 struct TransposeArguments {
-  MatrixSource source = MatrixDraws{};
+  /// Each tensor has two dimensions. bfloat16 is quantized as such, float16 as float32, float64 is rounded to float32.
+  TensorSource source = Draws{.rows = 1024, .columns = 1024};
   std::vector<ChosenRecipe> recipes = transpose_recipes();
   int threads = 1;  ///< changes nothing but the time
 };
@@ -101,6 +73,7 @@ struct MeasuredTranspose {
   explicit MeasuredTranspose(ChosenRecipe what);
 
   ChosenRecipe recipe;
+  std::size_t tensor = 0;  ///< which of TransposeResult::tensors
   ErrorTotals rowwise;
   ErrorTotals original;
   ErrorTotals requantized;
@@ -126,10 +99,8 @@ struct MeasuredTranspose {
 struct TransposeResult {
   TransposeArguments arguments;
   std::string source;  ///< in words, one line
-  ElementType type;    ///< of the values
-  std::size_t rows;
-  std::size_t columns;
-  std::vector<MeasuredTranspose> recipes;
+  std::vector<SourceTensor> tensors;
+  std::vector<MeasuredTranspose> recipes;  ///< of the first tensor, then of the next
 };
 
 /// What a second, columnwise, copy costs that is made of the rowwise one. In training a tensor is summed over along its
@@ -139,7 +110,7 @@ struct TransposeResult {
 ///
 /// Throws std::invalid_argument for no recipes or one twice, stochastic rounding, a Hadamard transform (columnwise it
 /// has no counterpart rowwise), sizes out of range (at most 2^27 elements) or that break a
-/// recipe's blocks, other than two dimensions, float64 and codes, and what TensorFile throws.
+/// recipe's blocks, other than two dimensions, codes, and what TensorFile throws.
 ///
 /// An element takes its own bytes (none where the caller holds it), and a band of 2^19 elements, or of 32 rows or a
 /// tile where these have more, about 60 bytes for each. A recipe that has one scale, or a second one, for the whole

@@ -75,7 +75,7 @@ bool errors_are_right(const Buffers& data) {
 template <typename T>
 experiments::CastResult cast_result(const std::vector<T>& values) {
   experiments::CastArguments arguments;
-  arguments.source = experiments::HeldTensor(std::span<const T>(values));
+  arguments.source = experiments::HeldTensors{{MatrixView(std::span<const T>(values), 1, values.size())}};
   arguments.formats = {{"e4m3", e4m3}};
   return run_cast(arguments);
 }

@@ -203,13 +203,13 @@ void add_library(std::vector<Scenario>& scenarios) {
 void add_experiments(const fs::path& work, std::vector<Scenario>& scenarios) {
   scenarios.push_back({"cast", [] {
                          CastArguments arguments;
-                         arguments.source = Draws{.size = 100};
+                         arguments.source = Draws{.columns = 100};
                          arguments.formats = {choose_format("e2m1")};
                          return all_of(run_cast(arguments));
                        }});
   scenarios.push_back({"scaling", [] {
                          ScalingArguments arguments;
-                         arguments.source = DrawnStream{.steps = 3, .rows = 16, .columns = 128};
+                         arguments.source = Draws{.rows = 16, .columns = 128, .steps = 3};
                          arguments.threads = 2;
                          return all_of(run_scaling(arguments));
                        }});
@@ -220,13 +220,13 @@ void add_experiments(const fs::path& work, std::vector<Scenario>& scenarios) {
                        }});
   scenarios.push_back({"transpose", [work] {
                          TransposeArguments arguments;
-                         arguments.source = StoredTensor{work / "x.npy", ""};
+                         arguments.source = StoredTensors{{work / "x.npy"}};
                          arguments.recipes = {choose_recipe("te_mxfp8"), choose_recipe("te_nvfp4")};
                          arguments.threads = 2;
                          return all_of(run_transpose(arguments));
                        }});
   scenarios.push_back({"dot", [work] {
-                         const DotOperand operand = operand_of_file(e4m3, work / "x.npy", 3);
+                         const DotOperand operand = operand_of_tensor(e4m3, StoredTensors{{work / "x.npy"}}, 3);
                          return all_of(run_dot({.model = hopper_wgmma_fp8, .a = operand, .b = operand}));
                        }});
   scenarios.push_back({"accumulate", [] {
@@ -236,9 +236,8 @@ void add_experiments(const fs::path& work, std::vector<Scenario>& scenarios) {
                          arguments.threads = 2;
                          return all_of(run_accumulate(arguments));
                        }});
-  scenarios.push_back({"double rounding", [] {
-                         return all_of(run_double_rounding({.uniform = {-1, 1}, .size = 1000, .threads = 2}));
-                       }});
+  scenarios.push_back({"double rounding",
+                       [] { return all_of(run_double_rounding({.uniform = {-1, 1}, .size = 1000, .threads = 2})); }});
   scenarios.push_back({"primer", [] {
                          PrimerArguments arguments;
                          arguments.in_features = arguments.out_features = arguments.rows = 16;

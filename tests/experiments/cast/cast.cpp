@@ -20,7 +20,7 @@ using nlohmann::json;
 template <typename T>
 CastArguments casting(const std::vector<T>& values, const std::vector<std::string>& formats) {
   CastArguments arguments;
-  arguments.source = HeldTensor(std::span<const T>(values));
+  arguments.source = HeldTensors{{MatrixView(std::span<const T>(values), 1, values.size())}};
   arguments.formats.clear();
   for (const std::string& name : formats) arguments.formats.push_back(choose_format(name));
   return arguments;
@@ -110,9 +110,9 @@ TEST_CASE("doubles and halves are cast from their own precision") {
   CHECK(words.casts[0].totals.sum_error == 1.125 - (1 + 9 / 128.0));
   for (const CastResult* up : {&doubles, &halves, &words}) CHECK(up->casts[0].codes.counts()[0x39] == 1);
   CHECK(floats.casts[0].codes.counts()[0x38] == 1);
-  CHECK(doubles.type == ElementType::float64);
-  CHECK(halves.type == ElementType::float16);
-  CHECK(words.type == ElementType::bfloat16);
+  CHECK(doubles.tensors[0].type == ElementType::float64);
+  CHECK(halves.tensors[0].type == ElementType::float16);
+  CHECK(words.tensors[0].type == ElementType::bfloat16);
 }
 
 TEST_CASE("a file, the same values in memory, and any number of threads give the same, block by block") {
@@ -125,9 +125,9 @@ TEST_CASE("a file, the same values in memory, and any number of threads give the
   CHECK(measured(run_cast(arguments)) == expected);
   const Scratch scratch;
   write_npy(scratch.path / "x.npy", values);
-  arguments.source = StoredTensor{scratch.path / "x.npy", ""};
+  arguments.source = StoredTensors{{scratch.path / "x.npy"}};
   CHECK(measured(run_cast(arguments)) == expected);
-  arguments.source = Draws{find_distribution("student_t"), 7, static_cast<long long>(values.size())};
+  arguments.source = Draws{find_distribution("student_t"), 7, 1, static_cast<long long>(values.size())};
   CHECK(measured(run_cast(arguments)) == expected);
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("amax gives the scale that maps it to the largest value, and the best 
 
 TEST_CASE("an exact SQNR is there for saturating casts to nearest with a sign, and nowhere else") {
   CastArguments arguments;
-  arguments.source = Draws{.size = 10};
+  arguments.source = Draws{.columns = 10};
   arguments.exact = true;
   arguments.formats = {choose_format("e4m3"), choose_format("ue4m3"), choose_format("float16")};
   arguments.profiles = {choose_profile("cuda_satfinite"), choose_profile("cuda_nosat")};
@@ -174,7 +174,7 @@ TEST_CASE("an empty tensor, and one of NaN alone, have a report and files, thoug
 
 TEST_CASE("the files are those announced, and the summary has a row a cast") {
   CastArguments arguments;
-  arguments.source = Draws{.size = 1000};
+  arguments.source = Draws{.columns = 1000};
   arguments.formats = {choose_format("e4m3"), {"my \"own\", é/x", e5m2}};
   arguments.exact = true;
   const CastResult result = run_cast(arguments);
@@ -195,7 +195,7 @@ TEST_CASE("the files are those announced, and the summary has a row a cast") {
 
 TEST_CASE("the report keeps to its width and says what was not drawn") {
   CastArguments arguments;
-  arguments.source = Draws{.size = 1000};
+  arguments.source = Draws{.columns = 1000};
   arguments.formats = {choose_format("e4m3"), choose_format("e4m3fnuz"), choose_format("e2m1")};
   arguments.roundings = {Rounding::nearest_even, Rounding::toward_zero, Rounding::nearest_away};
   arguments.scales = {1, 12345.678};
@@ -215,7 +215,7 @@ TEST_CASE("the report keeps to its width and says what was not drawn") {
 
 TEST_CASE("a cast that turns its largest errors into NaN is not called the best") {
   CastArguments arguments;
-  arguments.source = Grid{1000};
+  arguments.source = Grid{1, 1000};
   arguments.profiles = {choose_profile("cuda_nosat"), choose_profile("cuda_satfinite")};
   arguments.formats = {choose_format("e4m3")};
   arguments.amaxes = {1};
@@ -227,13 +227,13 @@ TEST_CASE("a cast that turns its largest errors into NaN is not called the best"
 TEST_CASE("cast arguments are checked, with the rule in the message") {
   const auto run = [](auto change) {
     CastArguments arguments;
-    arguments.source = Draws{.size = 10};
+    arguments.source = Draws{.columns = 10};
     change(arguments);
     (void)run_cast(arguments);
   };
   using A = CastArguments;
   const std::vector<float> one{1};
-  const HeldTensor held{std::span<const float>(one)};
+  const HeldTensors held{{MatrixView(std::span<const float>(one), 1, 1)}};
   CHECK_THROWS_WITH(run([](A& a) { a.formats.clear(); }), ContainsSubstring("formats must have at least one entry"));
   CHECK_THROWS_WITH(run([](A& a) { a.formats.push_back(a.formats[0]); }),
                     ContainsSubstring("formats must have each entry once, and has e4m3 twice"));
@@ -247,8 +247,10 @@ TEST_CASE("cast arguments are checked, with the rule in the message") {
   CHECK_THROWS_WITH(run([](A& a) { a.amaxes = {1e-300}; }), ContainsSubstring("(from amax 1e-300)"));
   CHECK_THROWS_WITH(run([](A& a) { a.roundings = {Rounding::stochastic}; }),
                     ContainsSubstring("rounding without random bits 'stochastic'; known: nearest_even"));
-  CHECK_THROWS_WITH(run([](A& a) { a.source = Draws{.size = 0}; }), ContainsSubstring("from 1 to 2^40, not 0"));
-  CHECK_THROWS_WITH(run([](A& a) { a.source = Grid{-5}; }), ContainsSubstring("from 1 to 2^26, not -5"));
+  CHECK_THROWS_WITH(run([](A& a) { a.source = Draws{.columns = 0}; }),
+                    ContainsSubstring("rows and columns must be 1 or more, not 1 and 0"));
+  CHECK_THROWS_WITH(run([](A& a) { a.source = Grid{1, -5}; }),
+                    ContainsSubstring("rows and columns must be 1 or more, not 1 and -5"));
   CHECK_THROWS_WITH(run([&](A& a) { a.source = held, a.exact = true; }), ContainsSubstring("not a tensor"));
   CHECK_THROWS_WITH(run([&](A& a) { a.source = held, a.best_scale = true; }), ContainsSubstring("not a tensor"));
   CHECK_THROWS_WITH(run([](A& a) { a.formats = {choose_format("e8m0")}, a.best_scale = true; }),
@@ -257,7 +259,7 @@ TEST_CASE("cast arguments are checked, with the rule in the message") {
                       for (int i = 0; i < 5000; ++i) a.scales.push_back(i + 1);
                     }),
                     ContainsSubstring("at most 4096 casts"));
-  CHECK_THROWS_WITH(run([](A& a) { a.source = StoredTensor{"/nowhere/x.npy", ""}; }), ContainsSubstring("cannot read"));
+  CHECK_THROWS_WITH(run([](A& a) { a.source = StoredTensors{{"/nowhere/x.npy"}}; }), ContainsSubstring("cannot read"));
 }
 
 }  // namespace fp8lab::tests

@@ -68,7 +68,8 @@ MeasuredCast plainly(const Cast& cast, const std::vector<T>& values) {
 template <typename T>
 void check_elements(const std::vector<T>& values) {
   CastArguments arguments;
-  arguments.source = HeldTensor(std::span<const T>(values));
+  arguments.source = HeldTensors{{MatrixView(std::span<const T>(values), 1, values.size())}};
+  arguments.out_dtype = OutDtype::source;
   arguments.formats.clear();
   for (const NamedFormat& named : named_formats) arguments.formats.push_back(choose_format(named.name));
   arguments.profiles = {choose_profile("cuda_satfinite"), choose_profile("cuda_nosat")};

@@ -230,28 +230,32 @@ TEST_CASE("dot: rows of .npy files, in either order of memory") {
   const std::string path = scratch.path / "x.npy";
   const std::vector<std::uint8_t> codes{1, 2, 3, 4, 5, 6};
   write_npy(path, "|u1", false, "(2, 3)", bytes_of(codes));
-  CHECK(operand_of_file(e5m2, path, 1).codes == Codes{4, 5, 6});
-  CHECK_THAT(operand_of_file(e5m2, path, 1).source, ContainsSubstring("row 1 of \"") && ContainsSubstring(": 3 codes"));
+  CHECK(operand_of_tensor(e5m2, StoredTensors{{path}}, 1).codes == Codes{4, 5, 6});
+  CHECK_THAT(operand_of_tensor(e5m2, StoredTensors{{path}}, 1).source,
+             ContainsSubstring("row 1 of \"") && ContainsSubstring(": 3 codes"));
   write_npy(path, "|u1", true, "(2, 3)", bytes_of(codes));
-  CHECK(operand_of_file(e5m2, path, 1).codes == Codes{2, 4, 6});
-  CHECK_THROWS_WITH(operand_of_file(binary16, path, 0),
+  CHECK(operand_of_tensor(e5m2, StoredTensors{{path}}, 1).codes == Codes{2, 4, 6});
+  CHECK_THROWS_WITH(operand_of_tensor(binary16, StoredTensors{{path}}, 0),
                     ContainsSubstring("holds uint8 codes; those of float16 have 16"));
-  CHECK_THROWS_WITH(operand_of_file(e4m3, path, 2), ContainsSubstring("x.npy\" has 2 rows, from 0 on, and no row 2"));
+  CHECK_THROWS_WITH(operand_of_tensor(e4m3, StoredTensors{{path}}, 2),
+                    ContainsSubstring("x.npy\" has 2 rows, from 0 on, and no row 2"));
   write_npy(path, "<f4", false, "(2, 2)", bytes_of(std::vector<float>{1, 2, 3, 4.1F}));
-  const DotOperand rounded = operand_of_file(e4m3, path, 1);
+  const DotOperand rounded = operand_of_tensor(e4m3, StoredTensors{{path}}, 1);
   CHECK(rounded.codes == Codes{0x44, 0x48});
   CHECK_THAT(rounded.source, ContainsSubstring("2 numbers of float32, 1 of them changed by rounding to e4m3"));
   write_npy(path, "<f8", true, "(2, 2)", bytes_of(std::vector<double>{1, 2, 0.5, 4}));
-  CHECK(operand_of_file(e4m3, path, 0).codes == Codes{0x38, 0x30});
+  CHECK(operand_of_tensor(e4m3, StoredTensors{{path}}, 0).codes == Codes{0x38, 0x30});
   write_npy(path, "<f2", false, "(1, 2)", bytes_of(std::vector<std::uint16_t>{0x3C00, 0xBC00}));
-  CHECK(operand_of_file(binary16, path, 0).codes == Codes{0x3C00, 0xBC00});
+  CHECK(operand_of_tensor(binary16, StoredTensors{{path}}, 0).codes == Codes{0x3C00, 0xBC00});
   write_npy(path, "|u1", false, "(6,)", bytes_of(codes));
-  CHECK_THROWS_WITH(operand_of_file(e4m3, path, 0), ContainsSubstring("must hold a matrix, not 1 dimensions"));
+  CHECK_THROWS_WITH(operand_of_tensor(e4m3, StoredTensors{{path}}, 0),
+                    ContainsSubstring("must hold a matrix, not 1 dimensions"));
   CastArguments cast;
-  cast.source = StoredTensor{path, ""};
+  cast.source = StoredTensors{{path}};
   CHECK_THROWS_WITH(run_cast(cast),
-                    ContainsSubstring("holds uint8, which are codes; float32, float64, float16 and bfloat16 are cast"));
-  CHECK_THROWS_WITH(operand_of_file(e4m3, scratch.path / "none", 0), ContainsSubstring("there is no such file"));
+                    ContainsSubstring("holds uint8, which are codes; float32, float64, float16 and bfloat16 are read"));
+  CHECK_THROWS_WITH(operand_of_tensor(e4m3, StoredTensors{{scratch.path / "none"}}, 0),
+                    ContainsSubstring("there is no such file"));
 }
 
 }  // namespace fp8lab::experiments

@@ -36,7 +36,7 @@ TEST_CASE("no reader waits for a pipe or reads a device or a directory") {
   REQUIRE(::mkfifo((scratch.path / "pipe").c_str(), 0600) == 0);
   const std::vector<std::function<void(const fs::path&)>> readers{
       [](const fs::path& path) { const TensorFile file(path); },
-      [](const fs::path& path) { (void)operand_of_file(e4m3, path, 0); },
+      [](const fs::path& path) { (void)operand_of_tensor(e4m3, StoredTensors{{path}}, 0); },
       [](const fs::path& path) { (void)read_amax_trace(path); }, [](const fs::path& path) { (void)read_vectors(path); },
       [](const fs::path& path) { (void)read_gpu_rows(path); }};
   for (const auto& read : readers) {
@@ -106,10 +106,10 @@ TEST_CASE("a dot product of a file has at most 2^18 elements") {
     fs::resize_file(path, 10 + dict.size() + columns);
   };
   write(most_depth);
-  CHECK(operand_of_file(e4m3, path, 0).codes.size() == most_depth);
+  CHECK(operand_of_tensor(e4m3, StoredTensors{{path}}, 0).codes.size() == most_depth);
   write(std::uint64_t{1} << 32);
   CHECK_THROWS_WITH(
-      operand_of_file(e4m3, path, 0),
+      operand_of_tensor(e4m3, StoredTensors{{path}}, 0),
       ContainsSubstring("wide.npy\" has rows of 4294967296 elements; a dot product may have at most 262144"));
   const DotOperand long_one{.format = e4m3, .codes = Codes(most_depth + 1)};
   CHECK_THROWS_WITH(run_dot({hopper_wgmma_fp8, long_one, long_one}),

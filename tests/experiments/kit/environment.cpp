@@ -630,7 +630,7 @@ std::string refused() {
 
 std::string casts() {
   CastArguments arguments;
-  arguments.source = Draws{.size = 300};
+  arguments.source = Draws{.columns = 300};
   arguments.formats = {{"e2m1", e2m1}};
   arguments.scales = {scale, 1e-3};
   arguments.amaxes = {3.3};
@@ -673,15 +673,13 @@ const std::map<std::string, std::function<std::string()>>& calls() {
        [] { return bytes_of(run_primer({.in_features = 32, .out_features = 32, .rows = 32, .scale_x = 0.3F})); }},
       {"cast", casts},
       {"accumulate", accumulated},
-      {"double rounding",
-       [] { return bytes_of(run_double_rounding({.uniform = {0.1, 0.9}, .size = 3000})); }},
+      {"double rounding", [] { return bytes_of(run_double_rounding({.uniform = {0.1, 0.9}, .size = 3000})); }},
       {"harmonic", [] { return bytes_of(run_harmonic({.formats = {{"e5m2", e5m2}, {"bfloat16", bfloat16}}})); }},
       {"delayed", [] { return bytes_of(run_delayed({.margin = 1})); }},
-      {"scaling",
-       [] { return bytes_of(run_scaling({.source = DrawnStream{.steps = 3, .rows = 32, .columns = 128}})); }},
+      {"scaling", [] { return bytes_of(run_scaling({.source = Draws{.rows = 32, .columns = 128, .steps = 3}})); }},
       {"transpose",
        [] {
-         return bytes_of(run_transpose({.source = MatrixDraws{.rows = 128, .columns = 128},
+         return bytes_of(run_transpose({.source = Draws{.rows = 128, .columns = 128},
                                         .recipes = {choose_recipe("te_mxfp8"), choose_recipe("te_block_1x128")}}));
        }},
       {"dot",

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kit/tensor_source.hpp"
+
+#include <array>
+#include <cmath>
+#include <optional>
+#include <type_traits>
+
+#include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/formats/text_stream.hpp"
+#include "kit/lists.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr long long most_steps = 1 << 16;
+constexpr long long most_drawn = 1LL << 40;  // elements of all tensors
+constexpr long long most_of_a_grid = 1LL << 26;
+constexpr float jump_factor = 32;
+constexpr float outlier_factor = 256;
+constexpr std::size_t outlier_spacing = 4096;
+
+constexpr std::array stream_kinds{
+    Named{"stationary", StreamKind::stationary, "no tensor differs from the others but by chance"},
+    Named{"drift", StreamKind::drift, "step t is multiplied by 2^(t / 8)"},
+    Named{"outliers", StreamKind::outliers, "in steps 4, 12, 20, ... one element of 4096 is multiplied by 256"},
+    Named{"jump", StreamKind::jump, "the middle third of the steps is multiplied by 32"}};
+
+/// Throws where rows * columns is not from 1 to `most`, which may overflow nothing.
+void check_dimensions(long long rows, long long columns, long long most) {
+  if (rows < 1 || columns < 1) refuse("rows and columns must be 1 or more, not ", rows, " and ", columns);
+  if (rows <= most && columns <= most / rows) return;
+  refuse("rows * columns must be at most 2^", std::ilogb(static_cast<double>(most)), ", not ", rows, " * ", columns);
+}
+
+/// Throws where they are more than there are rows or columns, or their factor is no float32.
+void check_outliers(const char* what, const OutlierLines& outliers, long long lines) {
+  constexpr long long most_lines = 1LL << 31;  // so that a product of two of them is one of 64 bits
+  if (outliers.count < 0 || outliers.count > std::min(lines, most_lines)) {
+    refuse(what, " must be from 0 to ", std::min(lines, most_lines), " of them, not ", outliers.count);
+  }
+  if (outliers.count > 0 && lines > most_lines) refuse(what, " must be of at most 2^31, not of ", lines);
+  const auto factor = static_cast<float>(outliers.factor);
+  if (factor > 0 && std::isfinite(factor)) return;
+  refuse("the factor of ", what, " must be positive and finite in float32, not ", outliers.factor);
+}
+
+/// Calls use(line) for the outliers among lines [first, last) of `lines`, in order.
+template <typename Use>
+void for_each_outlier(const OutlierLines& outliers, std::uint64_t lines, std::uint64_t first, std::uint64_t last,
+                      const Use& use) {
+  const auto count = static_cast<std::uint64_t>(outliers.count);
+  for (std::uint64_t i = first * count / lines; i < count && i * lines / count < last; ++i) {
+    if (i * lines / count >= first) use(i * lines / count);
+  }
+}
+
+/// Multiplies the outliers among elements [first, first + out.size()) of a tensor of `rows` x `columns`.
+void multiply_outliers(const Draws& draws, std::uint64_t first, std::span<float> out) {
+  const auto rows = static_cast<std::uint64_t>(draws.rows);
+  const auto columns = static_cast<std::uint64_t>(draws.columns);
+  const std::uint64_t end = first + out.size();
+  const auto row_factor = static_cast<float>(draws.outlier_rows.factor);
+  for_each_outlier(draws.outlier_rows, rows, first / columns, (end + columns - 1) / columns, [&](std::uint64_t row) {
+    const std::uint64_t begin = std::max(first, row * columns);
+    for (std::uint64_t i = begin; i < std::min(end, (row + 1) * columns); ++i) {
+      checkpoint(i);
+      out[i - first] *= row_factor;
+    }
+  });
+  const auto column_factor = static_cast<float>(draws.outlier_columns.factor);
+  for_each_outlier(draws.outlier_columns, columns, 0, columns, [&](std::uint64_t column) {
+    checkpoint();
+    for (std::uint64_t i = first + (column + columns - first % columns) % columns; i < end; i += columns) {
+      out[i - first] *= column_factor;
+    }
+  });
+}
+
+/// What the kind of a stream multiplies each `every`-th element of a step by, from the first on.
+struct StepFactor {
+  float factor = 1;
+  std::size_t every = 1;
+};
+StepFactor factor_of(const Draws& draws, std::size_t step) {
+  const auto steps = static_cast<std::size_t>(draws.steps);
+  switch (draws.kind) {
+    case StreamKind::stationary: break;
+    case StreamKind::drift: return {static_cast<float>(std::exp2(static_cast<double>(step) / 8))};
+    case StreamKind::outliers:
+      if (step % 8 == 4) return {outlier_factor, outlier_spacing};
+      break;
+    case StreamKind::jump:
+      if (step >= steps / 3 && step < steps - steps / 3) return {jump_factor};
+      break;
+  }
+  return {};
+}
+
+std::string count_text(std::size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+/// "256 x 512 float32 values".
+std::string values_text(const std::vector<std::uint64_t>& shape, ElementType type) {
+  std::string text;
+  for (const std::uint64_t length : shape) text += (text.empty() ? "" : " x ") + std::to_string(length);
+  const bool is_one = std::ranges::all_of(shape, [](std::uint64_t length) { return length == 1; });
+  if (shape.empty()) text = "1";
+  return text + " " + std::string(name_of(type)) + (is_one ? " value" : " values");
+}
+
+/// Without a first dimension of 1: a row is a list of values.
+std::vector<std::uint64_t> drawn_shape(long long rows, long long columns) {
+  if (rows == 1) return {static_cast<std::uint64_t>(columns)};
+  return {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)};
+}
+
+std::string outliers_text(const OutlierLines& outliers, const char* lines) {
+  if (outliers.count == 0) return "";
+  TextStream text;
+  text << ", " << outliers.count << ' ' << lines << " times " << outliers.factor;
+  return text.str();
+}
+
+/// Rows of C's order of a tensor that is stored in Fortran's: counts through the rows as they are stored.
+class FortranRows {
+ public:
+  /// `shape` has at least one dimension.
+  explicit FortranRows(const std::vector<std::uint64_t>& shape)
+      : lengths_(shape.begin(), shape.end() - 1), steps_(lengths_.size()), at_(lengths_.size()) {
+    std::uint64_t step = 1;
+    for (std::size_t i = lengths_.size(); i-- > 0;) {
+      steps_[i] = step;
+      step *= lengths_[i];
+    }
+  }
+  [[nodiscard]] std::size_t row() const { return row_; }
+  void next() {
+    for (std::size_t i = 0; i < at_.size(); ++i) {
+      row_ += steps_[i];
+      if (++at_[i] < lengths_[i]) return;
+      row_ -= steps_[i] * lengths_[i];
+      at_[i] = 0;
+    }
+  }
+
+ private:
+  std::vector<std::uint64_t> lengths_, steps_, at_;
+  std::size_t row_ = 0;
+};
+
+constexpr std::size_t piece = std::size_t{1} << 20;  // elements read at a time
+
+/// Reads elements [first, first + out.size()) as they are stored.
+template <typename T, typename Out>
+void read_stored(TensorFile& file, std::uint64_t first, std::span<Out> out) {
+  Buffer<T> room;
+  for (std::size_t done = 0; done < out.size(); done += piece) {
+    checkpoint();
+    const std::span<Out> some = out.subspan(done, std::min(piece, out.size() - done));
+    if constexpr (std::is_same_v<T, Out>) {
+      file.read(first + done, some);
+    } else {
+      room.resize(some.size());
+      file.read(first + done, std::span<T>(room));
+      std::ranges::transform(room, some.begin(), [](T x) { return as_float32(x); });
+    }
+  }
+}
+
+/// Reads a tensor in Fortran order, some columns at a time, and so without a second copy of all.
+template <typename T, typename Out>
+void read_fortran(TensorFile& file, const SourceTensor& facts, std::span<Out> out) {
+  const std::size_t rows = facts.rows;
+  const std::size_t columns = facts.columns;
+  const std::size_t most = std::max<std::size_t>(1, piece / rows);
+  Buffer<T> room;
+  for (std::size_t first = 0; first < columns; first += most) {
+    const std::size_t count = std::min(most, columns - first);
+    room.resize(count * rows);
+    read_stored<T, T>(file, std::uint64_t{first} * rows, std::span<T>(room));
+    FortranRows row(facts.shape);
+    for (std::size_t i = 0; i < rows; ++i, row.next()) {
+      checkpoint(i);
+      for (std::size_t j = 0; j < count; ++j) {
+        if constexpr (std::is_same_v<T, Out>) {
+          out[row.row() * columns + first + j] = room[j * rows + i];
+        } else {
+          out[row.row() * columns + first + j] = as_float32(room[j * rows + i]);
+        }
+      }
+    }
+  }
+}
+
+/// Reads elements [first, first + out.size()) in the order of rows, where the matrix is stored by columns.
+template <typename T>
+void read_fortran_range(TensorFile& file, const SourceTensor& facts, std::uint64_t first, std::span<T> out) {
+  const std::uint64_t columns = facts.columns;
+  const std::uint64_t top = first / columns;
+  const std::uint64_t bottom = (first + out.size() + columns - 1) / columns;
+  std::vector<T> column(static_cast<std::size_t>(bottom - top));
+  for (std::uint64_t j = 0; j < columns; ++j) {
+    checkpoint();
+    file.read(j * facts.rows + top, std::span<T>(column));
+    for (std::uint64_t i = top; i < bottom; ++i) {
+      const std::uint64_t at = i * columns + j;
+      if (at >= first && at < first + out.size()) out[at - first] = column[i - top];
+    }
+  }
+}
+
+/// Calls use(T{}) with the type of the elements; codes are none.
+template <typename Use>
+void with_type(ElementType type, const Use& use) {
+  switch (type) {
+    case ElementType::float32: return use(float{});
+    case ElementType::float64: return use(double{});
+    case ElementType::float16: return use(Half{});
+    case ElementType::bfloat16: return use(BFloat16{});
+    case ElementType::uint8: return;  // open() refuses codes
+  }
+}
+
+/// Whether the elements lie in the order of rows: with one long dimension, both orders are the same.
+bool is_row_major(const TensorHeader& header) {
+  return !header.fortran_order || std::ranges::count_if(header.shape, [](std::uint64_t n) { return n != 1; }) < 2;
+}
+
+/// What messages and results call a tensor of a file.
+std::string called_of(const std::filesystem::path& path, const std::string& tensor) {
+  return printable(path.native()) + (tensor.empty() ? "" : ", tensor " + printable(tensor));
+}
+
+}  // namespace
+
+StreamKind find_stream_kind(std::string_view name) { return find_named(stream_kinds, "stream", name).value; }
+std::string_view name_of(StreamKind kind) {
+  return std::ranges::find(stream_kinds, kind, &Named<StreamKind>::value)->name;
+}
+std::string_view describe(StreamKind kind) {
+  return std::ranges::find(stream_kinds, kind, &Named<StreamKind>::value)->words;
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+TensorStream::TensorStream(TensorSource source, const StreamOptions& options)
+    : source_(std::move(source)), options_(options) {
+  std::visit([&](const auto& kind) { open(kind); }, source_);
+}
+
+double TensorStream::elements() const {
+  double sum = 0;
+  for (const SourceTensor& facts : facts_) sum += static_cast<double>(facts.size());
+  return sum;
+}
+
+std::string TensorStream::called(std::size_t i) const {
+  if (!facts_[i].name.empty()) return facts_[i].name + ": ";
+  return std::holds_alternative<HeldTensors>(source_) && count() > 1 ? "x[" + std::to_string(i) + "]: " : "";
+}
+
+/// Computes rows and columns, and checks what the experiment can take.
+void TensorStream::add(SourceTensor facts) {
+  const std::string what = facts.name.empty() ? "a tensor" : facts.name;
+  if (facts.type == ElementType::uint8) {
+    refuse(what, " holds uint8, which are codes; float32, float64, float16 and bfloat16 are read");
+  }
+  std::uint64_t size = 1;
+  for (const std::uint64_t length : facts.shape) size *= length;  // a reader or a view has found that it fits
+  if ((size == 0 && !options_.takes_empty) || size > std::uint64_t{1} << options_.log2_most_elements) {
+    refuse(what, " must have from ", options_.takes_empty ? 0 : 1, " to 2^", options_.log2_most_elements,
+           " elements, not ", size, " (shape ", shape_text(facts.shape), ")");
+  }
+  facts.columns = facts.shape.empty() ? 1 : static_cast<std::size_t>(facts.shape.back());
+  facts.rows = facts.columns == 0 ? 0 : static_cast<std::size_t>(size) / facts.columns;
+  facts_.push_back(std::move(facts));
+}
+
+void TensorStream::open(const Draws& draws) {
+  // 1. Sizes.
+  if (draws.steps < 1 || draws.steps > most_steps) {
+    refuse("steps must be from 1 to ", most_steps, ", not ", draws.steps);
+  }
+  check_dimensions(draws.rows, draws.columns, 1LL << options_.log2_most_elements);
+  if (draws.rows * draws.columns > most_drawn / draws.steps) {
+    refuse("steps * rows * columns must be at most 2^40, not ", draws.steps, " * ", draws.rows, " * ", draws.columns);
+  }
+  check_outliers("outlier_rows", draws.outlier_rows, draws.rows);
+  check_outliers("outlier_columns", draws.outlier_columns, draws.columns);
+  // 2. Facts.
+  SourceTensor facts{.name = "", .type = ElementType::float32, .shape = drawn_shape(draws.rows, draws.columns)};
+  const std::string values = values_text(facts.shape, facts.type);
+  for (long long step = 0; step < draws.steps; ++step) add(facts);
+  if (draws.steps > 1) description_ = count_text(count(), "tensor") + " of ";
+  description_ += values + " drawn with seed " + std::to_string(draws.seed) + " from " +
+                  std::string(draws.distribution.name) + outliers_text(draws.outlier_rows, "rows") +
+                  outliers_text(draws.outlier_columns, "columns");
+  if (draws.steps > 1 || draws.kind != StreamKind::stationary) {
+    description_ += "; " + std::string(name_of(draws.kind)) + ": " + std::string(describe(draws.kind));
+  }
+}
+
+void TensorStream::open(const Grid& grid) {
+  check_dimensions(grid.rows, grid.columns, std::min(most_of_a_grid, 1LL << options_.log2_most_elements));
+  add({.name = "", .type = ElementType::float32, .shape = drawn_shape(grid.rows, grid.columns)});
+  description_ =
+      values_text(facts_.front().shape, ElementType::float32) + " of the normal grid: quantiles of N(0, 1), no chance";
+  grid_.resize(facts_.front().rows * facts_.front().columns);
+  normal_grid(grid_);
+}
+
+void TensorStream::open(const StoredTensors& stored) {
+  if (stored.paths.empty()) refuse("a stream needs at least one file");
+  for (std::size_t i = 0; i < stored.paths.size(); ++i) {
+    for (TensorHeader& header : find_tensors(stored.paths[i], stored.names)) {
+      add({.name = called_of(stored.paths[i], header.name), .type = header.type, .shape = header.shape});
+      stored_.emplace_back(i, std::move(header));
+    }
+  }
+  for (const std::string& name : stored.names) {
+    const auto is_named = [&](const auto& one) { return names_tensor(name, one.second.name); };
+    if (std::ranges::none_of(stored_, is_named)) {
+      refuse("none of the ", stored.paths.size(), " files has a tensor ", printable(name));
+    }
+  }
+  const SourceTensor& first = facts_.front();
+  if (count() == 1) {
+    description_ = values_text(first.shape, first.type) + " of " + first.name;
+  } else {
+    description_ = count_text(count(), "tensor") + ", " + first.name + " to " + facts_.back().name;
+  }
+}
+
+void TensorStream::open(const HeldTensors& held) {
+  if (held.empty()) refuse("a stream needs at least one tensor");
+  for (const HeldTensor& tensor : held) {
+    const std::vector<std::uint64_t> whole{tensor.values.rows(), tensor.values.columns()};
+    std::vector<std::uint64_t> shape = tensor.shape.value_or(whole);
+    add({.name = tensor.name.empty() ? "" : printable(tensor.name),
+         .type = Tensor(tensor.values).type(),
+         .shape = std::move(shape)});
+  }
+  const SourceTensor& first = facts_.front();
+  description_ = count() == 1 ? values_text(first.shape, first.type) + " of an array" : count_text(count(), "array");
+}
+
+void TensorStream::draw(const Draws& draws, std::size_t step, std::uint64_t first, std::span<float> out) const {
+  const auto size = static_cast<std::uint64_t>(draws.rows * draws.columns);
+  const auto [factor, every] = factor_of(draws, step);
+  for (std::size_t done = 0; done < out.size(); done += piece) {
+    const std::span<float> some = out.subspan(done, std::min(piece, out.size() - done));
+    parallel_for(some.size(), options_.threads, [&, factor = factor, every = every](std::size_t from, std::size_t to) {
+      const std::uint64_t at = first + done + from;
+      const std::span<float> part = some.subspan(from, to - from);
+      sample(draws.distribution, draws.seed, step * size + at, part);
+      if (factor != 1) {
+        for (std::size_t i = static_cast<std::size_t>((every - at % every) % every); i < part.size(); i += every) {
+          part[i] *= factor;
+        }
+      }
+      multiply_outliers(draws, at, part);
+    });
+    checkpoint();
+    if (options_.progress != nullptr && *options_.progress) (*options_.progress)(0);
+  }
+}
+
+void TensorStream::load(std::size_t i, Tensor& into) const {
+  const SourceTensor& facts = facts_[i];
+  if (const auto* draws = std::get_if<Draws>(&source_)) {
+    return draw(*draws, i, 0, into.allocate<float>(facts.rows, facts.columns));
+  }
+  if (std::holds_alternative<StoredTensors>(source_)) {
+    const auto& [path, header] = stored_[i];
+    TensorFile file(std::get<StoredTensors>(source_).paths[path], header);
+    return with_type(facts.type, [&]<typename T>(T /*type*/) {
+      const auto read = [&]<typename Out>(std::span<Out> out) {
+        is_row_major(header) ? read_stored<T, Out>(file, 0, out) : read_fortran<T, Out>(file, facts, out);
+      };
+      if (is_read_as_float32(facts.type)) return read(into.allocate<float>(facts.rows, facts.columns));
+      read(into.allocate<T>(facts.rows, facts.columns));
+    });
+  }
+  into = whole_for_blocks(i);
+  if (into.type() == ElementType::float32 || !is_read_as_float32(into.type())) return;
+  const Tensor held(into.view());
+  held.widen(0, into.allocate<float>(facts.rows, facts.columns));
+}
+
+bool TensorStream::is_read_as_float32(ElementType type) const {
+  switch (options_.loads) {
+    case Loads::as_stored: return false;
+    case Loads::quantizable: return type == ElementType::float64;
+    case Loads::float32: return true;
+  }
+  return false;
+}
+
+void TensorStream::load_row(std::size_t i, std::size_t row, Tensor& into) const {
+  const Tensor whole = whole_for_blocks(i);
+  const std::size_t columns = facts_[i].columns;
+  if (!whole.has_values()) return read_range(i, std::uint64_t{row} * columns, columns, into);
+  whole.view().visit([&]<typename T>(std::span<const T> all) {
+    std::ranges::copy(all.subspan(row * columns, columns), into.allocate<T>(1, columns).begin());
+  });
+}
+
+Tensor TensorStream::whole_for_blocks(std::size_t i) const {
+  const SourceTensor& facts = facts_[i];
+  if (const auto* held = std::get_if<HeldTensors>(&source_)) {
+    return Tensor((*held)[i].values.visit([&](auto values) { return MatrixView(values, facts.rows, facts.columns); }));
+  }
+  if (std::holds_alternative<Grid>(source_)) {
+    return Tensor(MatrixView(std::span<const float>(grid_), facts.rows, facts.columns));
+  }
+  Tensor whole;
+  const bool is_stored = std::holds_alternative<StoredTensors>(source_);
+  if (!is_stored || is_row_major(stored_[i].second) || facts.shape.size() == 2) return whole;
+  // Of three and more dimensions in Fortran order no rows lie together.
+  load(i, whole);
+  return whole;
+}
+
+void TensorStream::read_range(std::size_t i, std::uint64_t first, std::size_t count, Tensor& into) const {
+  if (const auto* draws = std::get_if<Draws>(&source_)) return draw(*draws, i, first, into.allocate<float>(1, count));
+  const auto& [path, header] = stored_[i];
+  TensorFile file(std::get<StoredTensors>(source_).paths[path], header);
+  with_type(facts_[i].type, [&]<typename T>(T /*type*/) {
+    const std::span<T> out = into.allocate<T>(1, count);
+    if (is_row_major(header)) return read_stored<T, T>(file, first, out);
+    read_fortran_range<T>(file, facts_[i], first, out);
+  });
+}
+
+}  // namespace fp8lab::experiments
