@@ -320,13 +320,13 @@ void bind_delayed_experiment(py::module_& module) {
 }
 
 /// What to quantize by, the source left out; an empty recipe is one of that name.
-ScalingArguments scaling_arguments(const std::vector<std::pair<std::string, std::optional<OpaqueRecipe>>>& recipes,
+ScalingArguments scaling_arguments(const std::vector<std::pair<std::string, std::optional<Recipe>>>& recipes,
                                    const std::vector<std::variant<std::string, Delayed>>& delayed, bool backward,
                                    bool bfloat16, const std::string& out_dtype, int threads) {
   ScalingArguments arguments;
   arguments.recipes.clear();
   for (const auto& [name, own] : recipes) {
-    arguments.recipes.push_back(own ? ChosenRecipe{name, own->recipe} : choose_for("recipes", name, choose_recipe));
+    arguments.recipes.push_back(own ? ChosenRecipe{name, *own} : choose_for("recipes", name, choose_recipe));
   }
   arguments.delayed.clear();
   for (const auto& entry : delayed) {
@@ -397,14 +397,14 @@ Report transpose(const TransposeArguments& arguments, const Out& out) {
 }
 
 /// What quantizes, the matrix left out.
-TransposeArguments transpose_arguments(const std::vector<std::pair<std::string, OpaqueRecipe>>& recipes, int threads) {
+TransposeArguments transpose_arguments(const std::vector<std::pair<std::string, Recipe>>& recipes, int threads) {
   TransposeArguments arguments{.recipes = {}, .threads = threads};
-  for (const auto& [name, opaque] : recipes) arguments.recipes.push_back({name, opaque.recipe});
+  for (const auto& [name, recipe] : recipes) arguments.recipes.push_back({name, recipe});
   return arguments;
 }
 
 void bind_transpose(py::module_& module) {
-  using Recipes = std::vector<std::pair<std::string, OpaqueRecipe>>;
+  using Recipes = std::vector<std::pair<std::string, Recipe>>;
   module.def(
       "transpose_array",
       [](const Recipes& recipes, const py::array& x, const std::string& source, int threads, const Out& out) {

@@ -62,6 +62,7 @@ PYBIND11_MODULE(_core, module) {
   bind_distributions(module);
   bind_products(module);
   bind_measures(module);
+  bind_recipes(module);
   bind_scaling(module);
   bind_experiments(module);
 }

@@ -46,11 +46,6 @@ std::span<T> mutable_view_as(Array<std::uint16_t>& array) {
   return {reinterpret_cast<T*>(array.mutable_data()), static_cast<std::size_t>(array.size())};
 }
 
-/// A recipe as one class: pybind11 would look into a variant.
-struct OpaqueRecipe {
-  Recipe recipe;
-};
-
 /// A format or a profile as Python knows it: one of the named ones, or one that the user made up.
 struct NamedOrOwnFormat {
   std::string name;
@@ -85,6 +80,7 @@ void bind_delayed(py::module_& module);
 void bind_distributions(py::module_& module);
 void bind_products(py::module_& module);
 void bind_measures(py::module_& module);
+void bind_recipes(py::module_& module);
 void bind_scaling(py::module_& module);
 void bind_experiments(py::module_& module);
 

@@ -10,94 +10,6 @@ namespace {
 
 using OwnFormat = NamedOrOwnFormat;
 
-/// A recipe's fields under their names, with its kind.
-std::pair<std::string, py::dict> fields_of(const Recipe& recipe) {
-  using py::literals::operator""_a;
-  struct Fields {
-    std::pair<std::string, py::dict> operator()(const GivenScale& one) const {
-      return {"GivenScale", py::dict("format"_a = format_name(one.format), "scale"_a = one.scale)};
-    }
-    std::pair<std::string, py::dict> operator()(const JustInTime& one) const {
-      return {"JustInTime",
-              py::dict("format"_a = format_name(one.format), "rule"_a = name_of(one.rule), "axis"_a = name_of(one.axis),
-                       "amax_epsilon"_a = one.amax_epsilon, "force_pow_2_scales"_a = one.force_pow_2_scales)};
-    }
-    std::pair<std::string, py::dict> operator()(const MxBlock& one) const {
-      return {"MxBlock", py::dict("format"_a = format_name(one.format), "rule"_a = name_of(one.rule),
-                                  "enable_2d_quantization"_a = one.enable_2d_quantization, "nan"_a = name_of(one.nan),
-                                  "drop_negative_zero"_a = one.drop_negative_zero, "edges"_a = name_of(one.edges))};
-    }
-    std::pair<std::string, py::dict> operator()(const Block& one) const {
-      return {"Block", py::dict("format"_a = format_name(one.format), "rule"_a = name_of(one.rule), "rows"_a = one.rows,
-                                "columns"_a = one.columns, "amax_epsilon"_a = one.amax_epsilon,
-                                "force_pow_2_scales"_a = one.force_pow_2_scales)};
-    }
-    std::pair<std::string, py::dict> operator()(const NvFp4& one) const {
-      return {"NvFp4", py::dict("with_2d_quantization"_a = one.with_2d_quantization,
-                                "stochastic_rounding"_a = one.stochastic_rounding, "with_rht"_a = one.with_rht,
-                                "round_rht"_a = one.round_rht, "nan"_a = name_of(one.nan))};
-    }
-  };
-  return std::visit(Fields{}, recipe);
-}
-
-OpaqueRecipe checked(const Recipe& recipe) {
-  check_recipe(recipe);
-  return {recipe};
-}
-
-/// The recipe of a cast by delayed scaling: a scale that may be infinite, 0 or NaN.
-OpaqueRecipe any_scale(const OwnFormat& format, float scale) { return {GivenScale{format.format, scale}}; }
-
-void bind_records(py::module_& module) {
-  py::class_<OpaqueRecipe>(module, "Recipe").def_property_readonly("description", [](const OpaqueRecipe& r) {
-    return describe(r.recipe);
-  });
-  module.def(
-      "given_scale", [](const OwnFormat& format, float scale) { return checked(GivenScale{format.format, scale}); },
-      py::arg("format"), py::arg("scale"));
-  module.def("any_scale", &any_scale, py::arg("format"), py::arg("scale"));
-  module.def(
-      "just_in_time",
-      [](const OwnFormat& format, const std::string& rule, const std::string& axis, float amax_epsilon, bool power) {
-        return checked(JustInTime{format.format, find_just_in_time_rule(rule), find_axis(axis), amax_epsilon, power});
-      },
-      py::arg("format"), py::arg("rule"), py::arg("axis"), py::arg("amax_epsilon"), py::arg("force_pow_2_scales"));
-  module.def(
-      "mx_block",
-      [](const OwnFormat& format, const std::string& rule, bool two_d, const std::string& nan, bool drop,
-         const std::string& edges) {
-        return checked(
-            MxBlock{format.format, find_mx_rule(rule), two_d, find_nan_in_amax(nan), drop, find_e8m0_edges(edges)});
-      },
-      py::arg("format"), py::arg("rule"), py::arg("enable_2d_quantization"), py::arg("nan"),
-      py::arg("drop_negative_zero"), py::arg("edges"));
-  module.def(
-      "block",
-      [](const OwnFormat& format, const std::string& rule, std::size_t rows, std::size_t columns, float amax_epsilon,
-         bool power) {
-        return checked(Block{format.format, find_block_rule(rule), rows, columns, amax_epsilon, power});
-      },
-      py::arg("format"), py::arg("rule"), py::arg("rows"), py::arg("columns"), py::arg("amax_epsilon"),
-      py::arg("force_pow_2_scales"));
-  module.def(
-      "nvfp4",
-      [](bool two_d, bool stochastic, bool rht, bool round_rht, const std::string& nan) {
-        return checked(NvFp4{two_d, stochastic, rht, round_rht, find_nan_in_amax(nan)});
-      },
-      py::arg("with_2d_quantization"), py::arg("stochastic_rounding"), py::arg("with_rht"), py::arg("round_rht"),
-      py::arg("nan"));
-  module.def("recipes", [] {
-    std::vector<std::tuple<std::string, std::string, py::dict, std::string>> all;
-    for (const NamedRecipe& one : recipes()) {
-      const auto [kind, fields] = fields_of(one.recipe);
-      all.emplace_back(one.name, kind, fields, one.source);
-    }
-    return all;
-  });
-  module.def("find_recipe", [](const std::string& name) { return std::string(find_recipe(name).name); });
-}
-
 py::tuple tuple_of(std::vector<Quantized> parts) {
   py::tuple result(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) result[i] = py::cast(std::move(parts[i]));
@@ -126,15 +38,15 @@ void assign(Vector& to, const Array<T>& from) {
 }
 
 /// What a Quantized is made of again; throws where it is none.
-Quantized restored(const OpaqueRecipe& recipe, const std::string& direction, std::size_t rows, std::size_t columns,
+Quantized restored(const Recipe& recipe, const std::string& direction, std::size_t rows, std::size_t columns,
                    bool transposed, const Array<std::uint8_t>& codes, const Array<float>& scale_inv,
                    const Array<std::uint8_t>& scale_codes, float amax) {
   Quantized q;
-  q.recipe = recipe.recipe;
+  q.recipe = recipe;
   q.direction = find_direction(direction);
   q.rows = rows;
   q.columns = columns;
-  q.format = format_of(recipe.recipe);
+  q.format = recipe.format;
   q.transposed = transposed;
   const py::array& scales = scale_codes.size() != 0 ? static_cast<const py::array&>(scale_codes) : scale_inv;
   q.scale_rows = static_cast<std::size_t>(scales.shape(0));
@@ -156,11 +68,7 @@ void bind_quantized(py::module_& module) {
            py::arg("scale_codes").noconvert(), py::arg("amax"))
       .def(py::init<const Quantized&>(), py::arg("other"))
       .def_property_readonly("format", [](const Quantized& q) { return format_name(q.format); })
-      .def_property_readonly("given_scale",
-                             [](const Quantized& q) {
-                               const auto* given = std::get_if<GivenScale>(&q.recipe);
-                               return given == nullptr ? 1.0F : given->scale;
-                             })
+      .def_property_readonly("given_scale", [](const Quantized& q) { return q.recipe.given_scale; })
       .def_property_readonly("tile",
                              [](const Quantized& q) {
                                const TileShape tile = tile_shape(q);
@@ -197,11 +105,18 @@ void bind_quantized(py::module_& module) {
 }  // namespace
 
 void bind_scaling(py::module_& module) {
-  bind_records(module);
+  module.def(
+      "cast_recipe",
+      [](const Delayed& recipe, const OwnFormat& format, float scale) {
+        Recipe one = cast_recipe(recipe, Pass::forward, scale);
+        one.format = format.format;
+        return one;
+      },
+      py::arg("recipe"), py::arg("format"), py::arg("scale"));
   bind_quantized(module);
   module.def(
       "quantize",
-      [](const py::array& x, const std::string& source, const OpaqueRecipe& recipe, const std::string& direction,
+      [](const py::array& x, const std::string& source, const Recipe& recipe, const std::string& direction,
          const std::optional<OwnFormat>& input_type, bool amax_before_rounding,
          const std::optional<Array<std::uint8_t>>& random_bits, int count, int threads) {
         const MatrixView values = matrix_of(x, source);
@@ -210,9 +125,9 @@ void bind_scaling(py::module_& module) {
         {
           const py::gil_scoped_release release;
           if (direction == "both") {
-            quantize_both(values, recipe.recipe, out[0], out[1], options);
+            quantize_both(values, recipe, out[0], out[1], options);
           } else {
-            quantize(values, recipe.recipe, find_direction(direction), out[0], options);
+            quantize(values, recipe, find_direction(direction), out[0], options);
           }
         }
         return tuple_of(std::move(out));

@@ -44,19 +44,13 @@ from fp8lab._entry import guard as _guard
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._products import gemm, mma, model_with, models, takes
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
+from fp8lab._recipes import Block, GivenScale, JustInTime, MxBlock, NamedRecipe, NvFp4, Recipe, TileScale, recipes
 from fp8lab._scaling import (
-    Block,
-    GivenScale,
-    JustInTime,
-    MxBlock,
-    NamedRecipe,
-    NvFp4,
     Quantized,
     dequantize,
     pad_scales,
     quantize,
     quantize_both,
-    recipes,
     swizzle_scales,
     unpad_scales,
     unswizzle_scales,
@@ -82,6 +76,8 @@ __all__ = [
     "NvFp4",
     "Profile",
     "Quantized",
+    "Recipe",
+    "TileScale",
     "__version__",
     "absolute_error",
     "best_scale",

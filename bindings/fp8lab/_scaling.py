@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, NamedTuple, Union
+from typing import Any
 
 import numpy as np
 
@@ -26,264 +25,9 @@ from fp8lab._arrays import (
     named,
     output,
 )
-from fp8lab._core import Format
 from fp8lab._delayed import AmaxHistory, Delayed
-from fp8lab._values import Record, State, equal, record, restorer, state
-
-
-def _use_name_of_format(record: Any) -> None:
-    """A format that has a name is that name, so that records of equal fields are equal."""
-    named = [known.name for known in _core.formats() if isinstance(record.format, Format) and known == record.format]
-    if named:
-        object.__setattr__(record, "format", named[0])
-
-
-@dataclasses.dataclass(frozen=True)
-class GivenScale(Record):
-    """One scale for the whole tensor, which comes from outside: delayed scaling, a calibration, or just a number.
-
-    Codes are those of fl(x * scale), scale_inv is fl(1 / scale).
-    """
-
-    format: str | Format = "e4m3"
-    scale: float = 1.0  #: positive and finite
-
-    def __post_init__(self) -> None:
-        _use_name_of_format(self)
-        self._core()
-
-    def _core(self) -> _core.Recipe:
-        return _core.given_scale(as_format(self.format, "format"), check_real(self.scale, "scale"))
-
-    def __str__(self) -> str:
-        return self._core().description
-
-
-@dataclasses.dataclass(frozen=True)
-class JustInTime(Record):
-    """Current scaling: the scale is made of the amax of the very tensor, or row.
-
-    Codes are those of fl(x * scale), scale_inv is fl(1 / scale).
-
-    Parameters
-    ----------
-    format : str or Format
-    rule : str
-        ``te``: fl(largest / max(amax, amax_epsilon)), at most the largest float32, 1 for an amax of 0 or infinity; NaN is not
-        counted. ``torchao``: fl(largest / max(amax, 1e-12)); a NaN makes all NaN.
-    axis : str
-        ``tensor``, or ``row``: a scale for every row (columnwise: every column).
-    amax_epsilon : float
-        Of rule ``te``: what smaller amaxes count as.
-    force_pow_2_scales : bool
-        ``te``: the scale's mantissa is cleared. ``torchao``: 2^floor(log2(scale)) with log2 in float32, as PyTorch computes it
-        on a CPU: a scale within 44 * 2^-24 below a power of two may become that power (never of a bfloat16 amax).
-    """
-
-    format: str | Format = "e4m3"
-    rule: str = "te"
-    axis: str = "tensor"
-    amax_epsilon: float = 0.0
-    force_pow_2_scales: bool = False
-
-    def __post_init__(self) -> None:
-        _use_name_of_format(self)
-        self._core()
-
-    def _core(self) -> _core.Recipe:
-        return _core.just_in_time(
-            as_format(self.format, "format"),
-            check_name(self.rule, "rule"),
-            check_name(self.axis, "axis"),
-            check_real(self.amax_epsilon, "amax_epsilon"),
-            check_bool(self.force_pow_2_scales, "force_pow_2_scales"),
-        )
-
-    def __str__(self) -> str:
-        return self._core().description
-
-
-@dataclasses.dataclass(frozen=True)
-class MxBlock(Record):
-    """MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it.
-
-    Parameters
-    ----------
-    format : str or Format
-        ``e4m3``, ``e5m2``, ``e2m3``, ``e3m2``, ``e2m1`` or one's own.
-    rule : str
-        How the block's amax becomes the scale. ``te``: fl(amax * fl(1 / largest)) rounded up to a power of two; ``floor``: the
-        power of two at or below amax over that of the largest value, as OCP MX has it; ``ceil``: at or above; ``even``: that
-        of amax rounded to the format's mantissa; ``rceil``: torchao's after 0.18, as te, but NaN where it is not finite.
-    enable_2d_quantization : bool
-        Blocks of 32 x 32, which both directions share.
-    nan : str
-        ``dropped``: a NaN does not count; ``counted``: it makes all of its block NaN.
-    drop_negative_zero : bool
-        -0 is quantized to +0, as by kernels whose multiply is an fma with +0.
-    edges : str
-        What the codes 00, FE and FF of E8M0 mean: ``specified``, ``te_before_2_19``, ``te_before_2_13`` or
-        ``torchao_0_18``, where also an infinite amax makes a scale that is not NaN, the numbers beside a NaN are
-        quantized to 0 (but by ``rceil``), and ``rceil`` is 2^ceil(log2(amax / largest)) with log2 in float32.
-    """
-
-    format: str | Format = "e4m3"
-    rule: str = "te"
-    enable_2d_quantization: bool = False
-    nan: str = "dropped"
-    drop_negative_zero: bool = False
-    edges: str = "specified"
-
-    def __post_init__(self) -> None:
-        _use_name_of_format(self)
-        self._core()
-
-    def _core(self) -> _core.Recipe:
-        return _core.mx_block(
-            as_format(self.format, "format"),
-            check_name(self.rule, "rule"),
-            check_bool(self.enable_2d_quantization, "enable_2d_quantization"),
-            check_name(self.nan, "nan"),
-            check_bool(self.drop_negative_zero, "drop_negative_zero"),
-            check_name(self.edges, "edges"),
-        )
-
-    def __str__(self) -> str:
-        return self._core().description
-
-
-@dataclasses.dataclass(frozen=True)
-class Block(Record):
-    """Tiles of 1 x 128 or 128 x 128 elements with a float32 scale each, as DeepSeek-V3 has them.
-
-    Parameters
-    ----------
-    format : str or Format
-    rule : str
-        ``te`` (as JustInTime's), ``deepseek_2024``, ``deepseek_2025``, ``deepgemm_cpu``, ``deepgemm_cuda`` or ``torchao``; ``str()``
-        of the record says what each does. A NaN makes all of its tile NaN by DeepGEMM's and torchao's rules, whose maximum is
-        PyTorch's (DeepGEMM's powers of two have no NaN: 2^127).
-    rows, columns : int
-        Of a tile, across K and along it; rows is 1 or as columns.
-    amax_epsilon : float
-        Of rule ``te``: what smaller amaxes count as.
-    force_pow_2_scales : bool
-        The scale is rounded down (scale_inv up) to a power of two; of ``torchao`` as JustInTime's.
-    """
-
-    format: str | Format = "e4m3"
-    rule: str = "te"
-    rows: int = 1
-    columns: int = 128
-    amax_epsilon: float = 0.0
-    force_pow_2_scales: bool = True
-
-    def __post_init__(self) -> None:
-        _use_name_of_format(self)
-        self._core()
-
-    def _core(self) -> _core.Recipe:
-        return _core.block(
-            as_format(self.format, "format"),
-            check_name(self.rule, "rule"),
-            check_int(self.rows, "rows", 1, 2**31),
-            check_int(self.columns, "columns", 1, 2**31),
-            check_real(self.amax_epsilon, "amax_epsilon"),
-            check_bool(self.force_pow_2_scales, "force_pow_2_scales"),
-        )
-
-    def __str__(self) -> str:
-        return self._core().description
-
-
-@dataclasses.dataclass(frozen=True)
-class NvFp4(Record):
-    """NVFP4: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale of the tensor, as Transformer Engine has it.
-
-    Parameters
-    ----------
-    with_2d_quantization : bool
-        Blocks of 16 x 16, which both directions share.
-    stochastic_rounding : bool
-        With the ``random_bits`` of ``quantize``.
-    with_rht : bool
-        Columnwise, every 16 elements along K are turned by a random Hadamard matrix first.
-    round_rht : bool
-        With ``with_rht``: what the matrix gives is rounded to bfloat16 before its amax is taken, as by all kernels since 2.8. False:
-        not rounded, as by the fused kernels with NVTE_USE_FAST_MATH=1 (from 2.12).
-    nan : str
-        ``dropped``: a NaN does not count; ``counted``: it makes its block's scale NaN.
-    """
-
-    with_2d_quantization: bool = False
-    stochastic_rounding: bool = False
-    with_rht: bool = False
-    round_rht: bool = True
-    nan: str = "dropped"
-
-    def __post_init__(self) -> None:
-        self._core()
-
-    def _core(self) -> _core.Recipe:
-        return _core.nvfp4(
-            check_bool(self.with_2d_quantization, "with_2d_quantization"),
-            check_bool(self.stochastic_rounding, "stochastic_rounding"),
-            check_bool(self.with_rht, "with_rht"),
-            check_bool(self.round_rht, "round_rht"),
-            check_name(self.nan, "nan"),
-        )
-
-    def __str__(self) -> str:
-        return self._core().description
-
-
-Recipe = Union[GivenScale, JustInTime, MxBlock, Block, NvFp4]
-_KINDS: dict[str, Any] = {kind.__name__: record(kind) for kind in (GivenScale, JustInTime, MxBlock, Block, NvFp4)}
-
-
-class NamedRecipe(NamedTuple):
-    """A recipe with the name users call it by and the source that defines it."""
-
-    name: str
-    recipe: Recipe
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.recipe} [{self.source}]"
-
-
-def recipes() -> list[NamedRecipe]:
-    """The recipes of real systems: which elements share a scale, and who makes it; ``str()`` of each explains it."""
-    return [NamedRecipe(name, _KINDS[kind](**fields), source) for name, kind, fields, source in _core.recipes()]
-
-
-_RECIPES = {one.name: one.recipe for one in recipes()}
-
-
-def as_recipe(value: Any, argument: str = "recipe") -> Recipe:
-    if isinstance(value, NamedRecipe):
-        return value.recipe
-    if isinstance(value, Delayed):
-        raise TypeError(f"{argument} must not be a Delayed, which takes its scale of earlier steps: give an AmaxHistory of it")
-    if isinstance(value, (GivenScale, JustInTime, MxBlock, Block, NvFp4)):
-        return value
-    name = named(argument, _core.find_recipe, check_name(value, argument, " or a recipe: " + ", ".join(_KINDS)))
-    return _RECIPES[name]
-
-
-def _record_text(recipe: Recipe) -> str:
-    """A record with the fields that are not as by default, as one would write it."""
-    fields = [(field.name, getattr(recipe, field.name), field.default) for field in dataclasses.fields(recipe)]
-    shown = [f"{name}={getattr(value, 'name', value)!r}" for name, value, default in fields if value != default]
-    return f"{type(recipe).__name__}({', '.join(shown)})"
-
-
-def as_named_recipe(value: Any, argument: str = "recipe") -> tuple[str, Recipe]:
-    """A recipe with the name that results give it: its own, or how one would write the record."""
-    recipe = as_recipe(value, argument)
-    if isinstance(value, NamedRecipe):
-        return value.name, recipe
-    return value if isinstance(value, str) else _record_text(recipe), recipe
+from fp8lab._recipes import NamedRecipe, Recipe, as_recipe
+from fp8lab._values import State, equal, restorer, state
 
 
 class Quantized:
@@ -310,7 +54,7 @@ class Quantized:
 
     @property
     def transposed(self) -> bool:
-        """Whether codes and scales are those of the transpose: columnwise ones are, but for those of MxBlock that take a byte."""
+        """Whether codes and scales are those of the transpose: columnwise ones are, but for MX codes that take a byte."""
         return self._core.transposed
 
     @property
@@ -326,13 +70,13 @@ class Quantized:
 
     @property
     def scale_codes(self) -> Array | None:
-        """uint8: codes of the block scales, E8M0 of MxBlock and E4M3 of NvFp4; None where scales are float32."""
+        """uint8: codes of the block scales, E8M0 or E4M3; None where scales are float32."""
         codes = self._core.scale_codes
         return codes if codes.size else None
 
     @property
     def amax(self) -> float:
-        """Of the tensor, where its scales depend on it, now or later (JustInTime, NvFp4, Delayed); else 0."""
+        """Of the tensor, where its scales depend on it, now or later (one scale for all, a tensor_scale, Delayed); else 0."""
         return self._core.amax
 
     @property
@@ -382,7 +126,7 @@ class Quantized:
         codes = self.scale_codes
         if codes is None:
             if layout != "compact":
-                raise ValueError(f"layout {layout!r} is for scale codes, and {type(self.recipe).__name__} has float32 scales")
+                raise ValueError(f"layout {layout!r} is for scale codes, and {self.recipe} has float32 scales")
             return self._core.scale_inv
         if layout == "compact":
             return codes
@@ -441,7 +185,7 @@ def _quantized(
     if isinstance(recipe, Delayed):  # its cast has a format and a scale of the run
         if not isinstance(cast, tuple) or len(cast) != 2:
             raise TypeError("the cast of delayed scaling must be a format's name and a scale")
-        core = _core.any_scale(as_format(cast[0], "format"), check_real(cast[1], "scale"))
+        core = _core.cast_recipe(recipe._recipe(), as_format(cast[0], "format"), check_real(cast[1], "scale"))
     else:
         recipe = as_recipe(recipe)
         core = recipe._core()
@@ -569,7 +313,7 @@ def quantize(
     ----------
     x : array_like of float32, float16 or bfloat16, (rows, columns)
     recipe : str, a recipe, or the state of one
-        The name of one of ``recipes()``, or a record: GivenScale, JustInTime, MxBlock, Block, NvFp4. Delayed scaling by an
+        The name of one of ``recipes()``, or a Recipe, as GivenScale, JustInTime, MxBlock, Block and NvFp4 make. Delayed scaling by an
         AmaxHistory: its scale, which may be infinite, 0 or NaN by some versions, casts, and it records the amax;
         ``update_scale()`` of it ends the step. Threads that share one cast one after the other.
     direction : str
@@ -618,7 +362,7 @@ def quantize_both(
 
 
 def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> Array:
-    """The values that codes and scales stand for: fl(code * scale_inv), of NvFp4 fl(code * fl(fl(scale * amax) * fl(1 / 2688))).
+    """The values that codes and scales stand for: fl(code * scale_inv), of NVFP4 fl(code * fl(fl(scale * amax) * fl(1 / 2688))).
 
     Parameters
     ----------

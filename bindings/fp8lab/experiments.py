@@ -46,7 +46,7 @@ from fp8lab._registered import (
     verify_casts,
     verify_tensor_cores,
 )
-from fp8lab._scaling import NamedRecipe, Recipe, as_named_recipe, as_recipe
+from fp8lab._recipes import NamedRecipe, Recipe, as_named_recipe, as_recipe
 from fp8lab._values import equal
 
 __all__ = [

@@ -6,7 +6,7 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
-#include "fp8lab/reference/scaling/recipe.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
 
 namespace fp8lab::experiments {
 

@@ -80,7 +80,7 @@ std::string formatted(const char* format, Args... args) {
 
 /// The version of the keys of all results in JSON. A program that reads results checks it: it becomes larger whenever a
 /// key is renamed, removed or gets another meaning. New keys leave it as it is.
-inline constexpr int json_schema = 1;
+inline constexpr int json_schema = 2;
 
 /// A result in JSON: the experiment, the schema, where the result came from, and then its `content`.
 [[nodiscard]] inline Json json_of_result(std::string_view experiment, const Json& arguments, const Json& content) {

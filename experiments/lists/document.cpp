@@ -7,7 +7,7 @@
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
-#include "fp8lab/reference/scaling/recipe.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/experiment.hpp"
 

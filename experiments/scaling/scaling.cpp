@@ -185,7 +185,7 @@ float amax_of(const Tensor& x) {
 class Runner {
  public:
   Runner(const ChosenRecipe& chosen, const std::vector<NamedRecipe>& known)
-      : recipe_(chosen.recipe), into_(empty(chosen.name, describe(chosen.recipe), format_of(chosen.recipe))) {
+      : recipe_(chosen.recipe), into_(empty(chosen.name, describe(chosen.recipe), chosen.recipe.format)) {
     const auto named = std::ranges::find(known, chosen.name, &NamedRecipe::name);
     if (named != known.end()) into_.source = named->source;
   }

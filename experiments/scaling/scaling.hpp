@@ -12,7 +12,7 @@
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
-#include "fp8lab/reference/scaling/recipe.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "kit/chosen.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"

@@ -196,7 +196,7 @@ Json json_of(const MeasuredTranspose& one) {
   Json json{{"tensor", one.tensor},
             {"name", one.recipe.name},
             {"description", describe(one.recipe.recipe)},
-            {"format", format_name(format_of(one.recipe.recipe))}};
+            {"format", format_name(one.recipe.recipe.format)}};
   for (const auto& [name, value] : measures_of(one)) json[name] = number_or_null(value);
   json["compared"] = one.requantized.count;
   json["not_finite"] = one.requantized.not_finite;
@@ -225,7 +225,7 @@ std::string transpose_summary(const TransposeResult& result) {
   for (const NamedTransposeCount& named : transpose_counts) csv << ',' << named.name;
   csv << '\n';
   for (const MeasuredTranspose& one : result.recipes) {
-    csv << csv_field(one.recipe.name) << ',' << format_name(format_of(one.recipe.recipe));
+    csv << csv_field(one.recipe.name) << ',' << format_name(one.recipe.recipe.format);
     for (const auto& [name, value] : measures_of(one)) {
       csv << ',';
       if (std::isfinite(value)) csv << value;

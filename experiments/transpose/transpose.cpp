@@ -31,9 +31,9 @@ void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   for (const ChosenRecipe& one : recipes) {
     check_recipe(one.recipe);
     if (is_stochastic(one.recipe)) refuse(one.name, " needs random bits, which this experiment does not draw");
-    const auto* nvfp4 = std::get_if<NvFp4>(&one.recipe);
-    if (nvfp4 != nullptr && nvfp4->with_rht)
+    if (one.recipe.transform != Transform::none) {
       refuse(one.name, " turns columnwise values, which then compare with nothing");
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scales of many tiles, as many at a time as a vector has. The scalar functions of tile_scale.cpp define the
-// result, and say where the rules come from.
+// The scales of many tiles, as many at a time as a vector has. scale_of_amax() of scale_rule.hpp defines
+// the result.
 #include "simd/tile_scale.hpp"
 
 #include <algorithm>
@@ -94,41 +94,45 @@ HWY_INLINE Integer E8m0UpByLog2(Integer bits) {
   return hn::IfThenElse(IsNan(bits), Number(255), code);
 }
 
-template <MxRule kRule>
-HWY_INLINE Integer MxCode(const MxConstants& mx, Integer amax) {
-  const auto power = [&](Integer field) HWY_ATTR {
-    return hn::Min(hn::Max(hn::Sub(field, Number(mx.largest_exponent)), Number(0)), Number(255));
+/// The code of an amax over the power of two of the format's largest value.
+template <ScaleRounding kRounding>
+HWY_INLINE Integer PowerCode(const MxConstants& mx, Integer amax) {
+  const auto last = Number(mx.infinity_is_nan ? 0x7F7FFFFF : 0x7F800000);
+  const auto or_nan = [&](Integer of, hn::Vec<Words> sum) HWY_ATTR {
+    const auto field = hn::BitCast(Integers(), hn::ShiftRight<23>(sum));
+    const auto power = hn::Min(hn::Max(hn::Sub(field, Number(mx.largest_exponent)), Number(0)), Number(255));
+    return hn::IfThenElse(hn::Gt(of, last), Number(255), power);
   };
-  const auto last = Number(mx.torchao_0_18 ? 0x7F800000 : 0x7F7FFFFF);
-  const auto or_nan = [&](Integer of, Integer code)
-                          HWY_ATTR { return hn::IfThenElse(hn::Gt(of, last), Number(255), code); };
-  if constexpr (kRule == MxRule::floor) return or_nan(amax, power(hn::ShiftRight<23>(amax)));
-  if constexpr (kRule == MxRule::ceil) {
-    const auto up = hn::BitCast(Words(), hn::Add(amax, Number(0x7FFFFF)));  // of NaN, above the positive integers
-    return or_nan(amax, power(hn::BitCast(Integers(), hn::ShiftRight<23>(up))));
+  if constexpr (kRounding == ScaleRounding::down) return or_nan(amax, hn::BitCast(Words(), amax));
+  if constexpr (kRounding == ScaleRounding::up) {
+    return or_nan(amax, hn::BitCast(Words(), hn::Add(amax, Number(0x7FFFFF))));  // of NaN, above the positive integers
   }
-  if constexpr (kRule == MxRule::even) {
-    const auto sum = hn::Add(amax, Number(static_cast<std::int32_t>(mx.half_spacing)));
-    const auto field = hn::BitCast(Integers(), hn::ShiftRight<23>(hn::BitCast(Words(), sum)));
-    // Where the sum left the positive integers, amax was NaN.
-    const auto of = mx.torchao_0_18 ? amax : hn::Max(amax, sum);
-    return or_nan(of, power(field));
-  }
+  const auto sum = hn::Add(amax, Number(static_cast<std::int32_t>(mx.half_spacing)));
+  // Where the sum left the positive integers, amax was NaN.
+  return or_nan(mx.infinity_is_nan ? hn::Max(amax, sum) : amax, hn::BitCast(Words(), sum));
+}
+
+template <Quotient kQuotient, ScaleRounding kRounding>
+HWY_INLINE Integer MxCode(const MxConstants& mx, Integer amax) {
+  if constexpr (kQuotient == Quotient::amax_over_power) return PowerCode<kRounding>(mx, amax);
   const auto magnitude = [](Float x) HWY_ATTR { return Bits(hn::Abs(x)); };  // NaN may have got a sign
-  if (kRule == MxRule::rceil && mx.torchao_0_18) {
-    return E8m0UpByLog2(magnitude(hn::Div(FromBits(amax), hn::Set(Floats(), mx.largest))));
+  Integer ratio;
+  if constexpr (kQuotient == Quotient::amax_over_largest) {
+    ratio = magnitude(hn::Div(FromBits(amax), hn::Set(Floats(), mx.largest)));
+  } else {
+    ratio = magnitude(hn::Mul(FromBits(amax), hn::Set(Floats(), mx.inverse_largest)));
   }
-  const auto ratio = magnitude(hn::Mul(FromBits(amax), hn::Set(Floats(), mx.inverse_largest)));
-  if constexpr (kRule == MxRule::te) return E8m0Up(ratio);
+  if constexpr (kRounding == ScaleRounding::up_by_log2) return E8m0UpByLog2(ratio);
+  if (!mx.infinity_is_nan) return E8m0Up(ratio);
   return hn::IfThenElse(hn::Gt(ratio, Number(0x7F000000)), Number(255), E8m0Up(ratio));
 }
 
-template <MxRule kRule>
+template <Quotient kQuotient, ScaleRounding kRounding>
 HWY_INLINE std::uint32_t MxScalesBy(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
                                     const TileScaleArrays& out) {
   const Floats df;
   return ForTiles(amaxes, count, out, [&](Integer amax, const Outputs& to) HWY_ATTR {
-    const auto code = MxCode<kRule>(mx, amax);
+    const auto code = MxCode<kQuotient, kRounding>(mx, amax);
     auto factor = FromBits(hn::ShiftLeft<23>(hn::Sub(Number(254), code)));
     const auto put = [&](std::int32_t at, float value) HWY_ATTR {
       factor = hn::IfThenElse(hn::RebindMask(df, hn::Eq(code, Number(at))), hn::Set(df, value), factor);
@@ -144,14 +148,24 @@ HWY_INLINE std::uint32_t MxScalesBy(const MxConstants& mx, const std::uint32_t* 
 
 HWY_ATTR std::uint32_t MxScales(const MxConstants& mx, const std::uint32_t* amaxes, std::size_t count,
                                 const TileScaleArrays& out) {
-  switch (mx.rule) {
-    case MxRule::te: return MxScalesBy<MxRule::te>(mx, amaxes, count, out);
-    case MxRule::floor: return MxScalesBy<MxRule::floor>(mx, amaxes, count, out);
-    case MxRule::ceil: return MxScalesBy<MxRule::ceil>(mx, amaxes, count, out);
-    case MxRule::even: return MxScalesBy<MxRule::even>(mx, amaxes, count, out);
-    case MxRule::rceil: return MxScalesBy<MxRule::rceil>(mx, amaxes, count, out);
+  constexpr auto up = ScaleRounding::up;
+  switch (mx.quotient) {
+    case Quotient::amax_over_power:
+      if (mx.rounding == ScaleRounding::down) {
+        return MxScalesBy<Quotient::amax_over_power, ScaleRounding::down>(mx, amaxes, count, out);
+      }
+      if (mx.rounding == up) return MxScalesBy<Quotient::amax_over_power, up>(mx, amaxes, count, out);
+      return MxScalesBy<Quotient::amax_over_power, ScaleRounding::even>(mx, amaxes, count, out);
+    case Quotient::amax_over_largest:
+      if (mx.rounding == up) return MxScalesBy<Quotient::amax_over_largest, up>(mx, amaxes, count, out);
+      return MxScalesBy<Quotient::amax_over_largest, ScaleRounding::up_by_log2>(mx, amaxes, count, out);
+    case Quotient::amax_times_inverse:
+    case Quotient::given_scale:
+    case Quotient::given_scale_inv:
+    case Quotient::largest_over_amax:
+    case Quotient::largest_times_inverse: break;
   }
-  return 0;
+  return MxScalesBy<Quotient::amax_times_inverse, up>(mx, amaxes, count, out);
 }
 
 /// Without its mantissa: a power of two, infinity or 0; NaN stays.
@@ -176,45 +190,43 @@ HWY_INLINE Float PowerAbove(Float x) {
   return FromBits(hn::ShiftLeft<23>(hn::Max(up, Number(1))));
 }
 
-/// The scale of an amax by Transformer Engine's and torchao's rules, which make it and then its inverse.
-template <BlockRule kRule>
-HWY_INLINE Float ScaleOf(const BlockConstants& block, Float limited, hn::Mask<Floats> is_small) {
+/// The scale of an amax, of which the inverse is made then.
+template <ScaleRounding kRounding>
+HWY_INLINE Float ScaleOf(const BlockConstants& block, Float amax, hn::Mask<Floats> is_small) {
   const Floats df;
   const auto infinity = FromBits(Number(0x7F800000));
-  const auto scale = hn::Div(hn::Set(df, block.largest), limited);
-  if constexpr (kRule == BlockRule::torchao) {
-    const auto bounded = hn::IfThenElse(is_small, hn::Set(df, block.at_least), scale);
-    return block.power_of_two ? PowerByLog2(bounded) : bounded;
-  } else {
-    const auto bounded = hn::IfThenElse(hn::Eq(scale, infinity), hn::Set(df, block.beyond), scale);
-    const auto rounded = block.power_of_two ? PowerBelow(bounded) : bounded;
-    const auto usual = hn::And(hn::Gt(limited, hn::Zero(df)), hn::Lt(limited, infinity));
-    return hn::IfThenElse(usual, rounded, hn::Set(df, 1.0F));
-  }
+  const auto quotient = hn::Div(hn::Set(df, block.largest), amax);
+  const auto scale = hn::IfThenElse(is_small, hn::Set(df, block.at_least), quotient);
+  const auto limited = hn::IfThenElse(hn::Eq(scale, infinity), hn::Set(df, block.scale_limit), scale);
+  Float rounded = limited;
+  if constexpr (kRounding == ScaleRounding::down) rounded = PowerBelow(limited);
+  if constexpr (kRounding == ScaleRounding::down_by_log2) rounded = PowerByLog2(limited);
+  if (!block.special_is_one) return rounded;
+  const auto usual = hn::And(hn::Gt(amax, hn::Zero(df)), hn::Lt(amax, infinity));
+  return hn::IfThenElse(hn::Or(usual, is_small), rounded, hn::Set(df, 1.0F));
 }
 
-template <BlockRule kRule>
+template <Quotient kQuotient, ScaleRounding kRounding>
 HWY_INLINE std::uint32_t BlockScalesBy(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
                                        const TileScaleArrays& out) {
   const Floats df;
   const auto one = hn::Set(df, 1.0F);
-  const auto largest = hn::Set(df, block.largest);
   const auto least = hn::Set(df, block.least_amax);
   return ForTiles(amaxes, count, out, [&](Integer bits, const Outputs& to) HWY_ATTR {
     const auto amax = FromBits(bits);
     const auto is_small = hn::Lt(amax, least);  // NaN is not
-    const auto limited = hn::IfThenElse(is_small, least, amax);
     Float factor = one;
     Float inverse = one;
-    if constexpr (kRule == BlockRule::te || kRule == BlockRule::torchao) {
-      factor = ScaleOf<kRule>(block, limited, is_small);
+    if constexpr (kQuotient == Quotient::largest_over_amax) {
+      factor = ScaleOf<kRounding>(block, amax, is_small);
       inverse = hn::Div(one, factor);
     } else {
-      constexpr bool multiplies = kRule == BlockRule::deepgemm_cuda;
-      auto s = multiplies ? hn::Mul(limited, hn::Set(df, block.inverse_largest)) : hn::Div(limited, largest);
-      if (block.power_of_two) s = PowerAbove(s);
-      constexpr bool divides = kRule == BlockRule::deepseek_2024 || kRule == BlockRule::deepseek_2025;
-      factor = divides ? s : hn::Div(one, s);
+      constexpr bool multiplies = kQuotient == Quotient::amax_times_inverse;
+      const auto quotient =
+          multiplies ? hn::Mul(amax, hn::Set(df, block.inverse_largest)) : hn::Div(amax, hn::Set(df, block.largest));
+      auto s = hn::IfThenElse(is_small, hn::Set(df, block.at_least), quotient);
+      if constexpr (kRounding == ScaleRounding::up) s = PowerAbove(s);
+      factor = block.divides ? s : hn::Div(one, s);
       inverse = s;
     }
     hn::StoreU(factor, df, to.factors);
@@ -225,15 +237,29 @@ HWY_INLINE std::uint32_t BlockScalesBy(const BlockConstants& block, const std::u
 
 HWY_ATTR std::uint32_t BlockScales(const BlockConstants& block, const std::uint32_t* amaxes, std::size_t count,
                                    const TileScaleArrays& out) {
-  switch (block.rule) {
-    case BlockRule::te: return BlockScalesBy<BlockRule::te>(block, amaxes, count, out);
-    case BlockRule::deepseek_2024:
-    case BlockRule::deepseek_2025: return BlockScalesBy<BlockRule::deepseek_2025>(block, amaxes, count, out);
-    case BlockRule::deepgemm_cpu: return BlockScalesBy<BlockRule::deepgemm_cpu>(block, amaxes, count, out);
-    case BlockRule::deepgemm_cuda: return BlockScalesBy<BlockRule::deepgemm_cuda>(block, amaxes, count, out);
-    case BlockRule::torchao: return BlockScalesBy<BlockRule::torchao>(block, amaxes, count, out);
+  constexpr auto none = ScaleRounding::none;
+  constexpr auto up = ScaleRounding::up;
+  switch (block.quotient) {
+    case Quotient::amax_over_largest:
+      if (block.rounding == up) return BlockScalesBy<Quotient::amax_over_largest, up>(block, amaxes, count, out);
+      return BlockScalesBy<Quotient::amax_over_largest, none>(block, amaxes, count, out);
+    case Quotient::amax_times_inverse:
+      if (block.rounding == up) return BlockScalesBy<Quotient::amax_times_inverse, up>(block, amaxes, count, out);
+      return BlockScalesBy<Quotient::amax_times_inverse, none>(block, amaxes, count, out);
+    case Quotient::largest_over_amax:
+    case Quotient::given_scale:
+    case Quotient::given_scale_inv:
+    case Quotient::largest_times_inverse:
+    case Quotient::amax_over_power: break;
   }
-  return 0;
+  constexpr auto over = Quotient::largest_over_amax;
+  if (block.rounding == ScaleRounding::down) {
+    return BlockScalesBy<over, ScaleRounding::down>(block, amaxes, count, out);
+  }
+  if (block.rounding == ScaleRounding::down_by_log2) {
+    return BlockScalesBy<over, ScaleRounding::down_by_log2>(block, amaxes, count, out);
+  }
+  return BlockScalesBy<over, none>(block, amaxes, count, out);
 }
 
 /// The scale's code is that of amax * factor in E4M3, rounded to nearest even by adding the power of two whose ulp is

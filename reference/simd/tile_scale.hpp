@@ -8,26 +8,28 @@
 
 namespace fp8lab {
 
-/// What a rule of MxBlock needs beside an amax.
+/// What a recipe with scales of E8M0 needs beside an amax.
 struct MxConstants {
-  MxRule rule;
-  bool torchao_0_18;               // the edges: of amaxes NaN alone makes the scale NaN, and rceil goes by log2
+  Quotient quotient;
+  ScaleRounding rounding;
+  bool infinity_is_nan;            // and what rounds to one, or for quotients a scale above 2^127
   int largest_exponent;            // of the format's largest value
   float largest, inverse_largest;  // and fl(1 / largest)
-  std::uint32_t half_spacing;      // of the format at 1, in units of a float32's last bit: for rule even
+  std::uint32_t half_spacing;      // of the mantissa that `even` rounds to, in units of a float32's last bit
   float at_first, at_254, at_nan;  // e8m0_inverse() of the codes 0, 254 and 255
 };
-/// What a rule of Block needs beside an amax.
+/// The same for scales of float32.
 struct BlockConstants {
-  BlockRule rule;
-  bool power_of_two;
+  Quotient quotient;
+  ScaleRounding rounding;
+  bool divides;
+  bool special_is_one;  // an amax of zero, infinity or NaN makes a scale of 1
   float largest, inverse_largest;
-  float least_amax;  // what smaller amaxes count as
-  float beyond;      // rule te: the scale in place of infinity
-  float at_least;    // rule torchao: the scale of least_amax and below
+  float least_amax;  // smaller amaxes have the quotient at_least
+  float at_least;
+  float scale_limit;  // the scale in place of infinity
 };
-
-/// What NvFp4 needs beside an amax.
+/// The same for scales of E4M3 under a tensor's.
 struct NvFp4Constants {
   float factor;        // of an amax, before it is encoded
   float decode_scale;  // of what that decodes to

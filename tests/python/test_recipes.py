@@ -199,3 +199,33 @@ def test_transformer_engines_reference_for_nvfp4_gives_the_same_bits(name, optio
             codes, expected = fp8lab.unpack_pairs(q.codes), fp8lab.unpack_pairs(data.numpy())
             different = np.flatnonzero(codes != expected)  # the kernels keep -0, the reference makes 0 of it
             assert np.all(codes.flat[different] == 8) and np.all(expected.flat[different] == 0)
+
+
+@pytest.mark.parametrize("name", ["torchao_float8_tensor", "torchao_float8_row"])
+def test_torchaos_float8_tensors_give_the_same_bits(name):
+    primitives = package("torchao.quantization.quant_primitives")
+    parts = [rows(32), rows(32).to(torch.bfloat16), rows(32, wild=True)]
+    if name == "torchao_float8_tensor":  # one scale: a few amaxes, each alone
+        parts = [part[i : i + 1].contiguous() for part in parts for i in range(0, part.shape[0], 41)]
+    for x in parts:
+        block = list(x.shape) if name == "torchao_float8_tensor" else [1, x.shape[1]]
+        scale = primitives._choose_scale_float8(x, block, torch.float8_e4m3fn)
+        codes = primitives._quantize_affine_float8(x, scale, torch.float8_e4m3fn)
+        q = fp8lab.quantize(x, name)
+        assert_same_floats(q.scale_inv, scale.float().numpy())
+        assert_same_codes(q.codes, codes_of(codes))
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_torchaos_nvfp4_gives_the_same_bits(levels):
+    nvfp4 = package("torchao.prototype.mx_formats.nvfp4_tensor")
+    for x in (rows(64)[::8], rows(64)[::8].to(torch.bfloat16)):
+        x = x[torch.isfinite(x.float()).all(dim=1)]
+        spread = x.float().abs().amax(dim=1)
+        for near in (1.0, 2.0**-40, 2.0**90):  # rows whose amaxes one tensor has beside another
+            part = x[(spread > near / 64) & (spread < near * 64)].contiguous()
+            per_tensor = nvfp4.per_tensor_amax_to_scale(part.float().abs().max()) if levels == 2 else None
+            scales, codes = nvfp4.nvfp4_quantize(part, 16, per_tensor)
+            q = fp8lab.quantize(part, "torchao_nvfp4" if levels == 2 else "torchao_nvfp4_one_level")
+            assert np.array_equal(q.scale_codes, codes_of(scales))
+            assert np.array_equal(q.codes, codes_of(codes))

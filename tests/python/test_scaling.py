@@ -122,7 +122,7 @@ def test_columnwise_is_rowwise_of_the_transpose():
     x = tensor(128, 256)
     turned = np.ascontiguousarray(x.T)
     for one in fp8lab.recipes():
-        if isinstance(one.recipe, NvFp4) and one.recipe.with_rht:
+        if one.recipe.transform != "none":
             continue
         q = fp8lab.quantize(x, one, direction="columnwise")
         rowwise = fp8lab.quantize(turned, one.recipe)
@@ -255,10 +255,59 @@ def test_recipes_are_records_that_explain_themselves():
     assert by_name["te_block_1x128"] == Block() and by_name["te_nvfp4"] == NvFp4()
     assert by_name["te_nvfp4_rht"] == NvFp4(with_rht=True)
     assert by_name["given_scale"] == GivenScale()
-    assert str(MxBlock()) == "e4m3, an E8M0 scale for 1 x 32: amax * fl(1 / largest), rounded up to a power of two"
+    assert str(MxBlock()) == (
+        "e4m3, an E8M0 scale for 1 x 32: scale_inv = amax * fl(1 / largest), rounded up to a power of two"
+    )
     assert "amax / largest, rounded up to a power of two by its float32 log2" in str(by_name["torchao_0_18_mxfp8_rceil"])
-    assert str(NvFp4(with_rht=True)).endswith("turned by a Hadamard matrix where columnwise and rounded to bfloat16")
-    assert str(NvFp4(with_rht=True, round_rht=False)).endswith("turned by a Hadamard matrix where columnwise")
+    assert str(NvFp4(with_rht=True)).startswith("e2m1, turned by a Hadamard matrix where columnwise and rounded to bfloat16, ")
+    assert str(NvFp4(with_rht=True, round_rht=False)).startswith("e2m1, turned by a Hadamard matrix where columnwise, ")
+
+
+def test_a_recipe_is_built_from_its_parts_and_shows_them():
+    te = fp8lab.Recipe(
+        tile_across=1, tile_along=32, whole_tiles=True, quotient="amax_times_inverse", rounding="up", scale_type="e8m0",
+        transposed_columnwise=False,
+    )  # fmt: skip
+    assert te == MxBlock() and hash(te) == hash(MxBlock())
+    assert eval(repr(te), {"Recipe": fp8lab.Recipe}) == te
+    assert (te.tile_across, te.tile_along, te.quotient, te.format, te.cast) == (1, 32, "amax_times_inverse", "e4m3", "cuda_satfinite")
+    even = dataclasses.replace(te, quotient="amax_over_power", rounding="even", even_mantissa_bits=1)
+    assert fp8lab.quantize(np.full((1, 32), 1.75, "f4"), even).scale_codes[0, 0] == 127 + 1 - 8  # the threshold of E2M1
+    assert fp8lab.quantize(np.full((1, 32), 1.75, "f4"), MxBlock(rule="even")).scale_codes[0, 0] == 127 - 8
+    assert NvFp4(stochastic_rounding=True).cast.rounding == "stochastic"
+    assert {field.name for field in dataclasses.fields(te)} >= set(fp8lab._core.recipe_choices())
+    for field, choices in fp8lab._core.recipe_choices().items():
+        assert f"{field} : {', '.join(choices)}" in fp8lab.Recipe.__doc__
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [(dict(rule=rule), rule) for rule in ("deepgemm_cpu", "deepgemm_cuda")]
+    + [(dict(rule="deepseek_2024"), "deepseek_v3_2024"), (dict(rule="deepseek_2025"), "deepseek_v3_2025"),
+       (dict(rule="torchao"), "torchao_blockwise"), (dict(), "te_block_1x128")],
+)  # fmt: skip
+def test_defaults_of_a_rule_are_the_named_recipes(rule, name):
+    by_name = {one.name: one.recipe for one in fp8lab.recipes()}
+    assert Block(**rule) == by_name[name]
+    assert JustInTime(rule="torchao", axis="row") == by_name["torchao_rowwise"]
+    for mode in ("ceil", "even", "rceil"):
+        assert MxBlock(rule=mode) == by_name[f"torchao_mxfp8_{mode}"]
+
+
+def test_a_recipe_tells_its_tiles_and_scales():
+    block = Block(rows=128)
+    assert block.tile_shape((256, 512)) == (128, 128) and MxBlock().tile_shape((64, 32), direction="columnwise") == (32, 1)
+    assert JustInTime().tile_shape((3, 5)) == (3, 5) and JustInTime(axis="row").tile_shape((3, 5)) == (1, 5)
+    assert [one.scale_format for one in (JustInTime(), MxBlock(), NvFp4())] == ["float32", "e8m0", "ue4m3"]
+    assert JustInTime().tile_scale(2.0) == (224, 1 / np.float32(224), 0)
+    assert MxBlock().tile_scale(448 * 2.0**-3) == (8, 2.0**-3, 127 - 3)
+    assert Block(rule="deepseek_2024").tile_scale(2.0).factor == np.float32(2) / np.float32(448)
+    assert NvFp4().tile_scale(6.0, tensor_amax=2688.0) == (1, 1, 0x38)
+    assert Block(force_pow_2_scales=False).tile_scale(1e-45, input_type="bfloat16").factor == 2.0**127 * (2 - 2.0**-7)
+    with pytest.raises(ValueError, match="amax must not be negative, and is -1"):
+        JustInTime().tile_scale(-1)
+    with pytest.raises(ValueError, match="columns must be a multiple of 32"):
+        MxBlock().tile_shape((1, 33))
 
 
 @pytest.mark.parametrize(
@@ -282,7 +331,11 @@ def test_recipes_are_records_that_explain_themselves():
      (lambda: GivenScale(format="e9m9"), ValueError, "unknown format 'e9m9'"),
      (lambda: GivenScale(format="e8m0"), ValueError, "format must have a sign"),
      (lambda: Block(rows=0), ValueError, "rows must be from 1"),
-     (lambda: Block(rows=2), ValueError, "rows of a block must be 1 or as its columns, 128, not 2"),
+     (lambda: Block(rows=2), ValueError, r"tile_across \(rows of a block\) must be 0, 1 or as tile_along, 128, not 2"),
+     (lambda: fp8lab.Recipe(quotient="up"), ValueError, "unknown quotient 'up'; known: given_scale"),
+     (lambda: fp8lab.Recipe(tile_along="x"), TypeError, "tile_along must be an int"),
+     (lambda: fp8lab.Recipe(rounding="even"), ValueError, "rounding even is for scale_type e8m0"),
+     (lambda: fp8lab.Recipe(scale_type="e8m0"), ValueError, "scale_type e8m0 needs a rounding to a power of two"),
      (lambda: fp8lab.quantize(np.ones((4, 40), "f4"), "te_mxfp8"), ValueError, "columns must be a multiple of 32.*nearest: 32 or 64"),
      (lambda: fp8lab.quantize(np.ones((4, 32), "f4"), "te_mxfp8", direction="columnwise"), ValueError, "rows must be a multiple of 32"),
      (lambda: fp8lab.quantize(np.ones((0, 32), "f4"), "te_mxfp8"), ValueError, "x must not be empty: it is 0 x 32"),

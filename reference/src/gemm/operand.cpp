@@ -8,10 +8,7 @@
 namespace fp8lab {
 namespace {
 
-bool has_row_scales(const Recipe& recipe) {
-  const auto* one = std::get_if<JustInTime>(&recipe);
-  return one != nullptr && one->axis == Axis::row;
-}
+bool has_row_scales(const Recipe& recipe) { return recipe.tile_across == 1 && recipe.tile_along == 0; }
 
 }  // namespace
 

@@ -57,8 +57,7 @@ std::string text_of(const Quantized& q, const Operand& operand) {
 
 /// Whether a Hadamard matrix turned the tensor along K.
 bool is_turned(const Quantized& q) {
-  const auto* nvfp4 = std::get_if<NvFp4>(&q.recipe);
-  return nvfp4 != nullptr && nvfp4->with_rht && q.direction == Direction::columnwise;
+  return q.recipe.transform != Transform::none && q.direction == Direction::columnwise;
 }
 
 void check_pair(const Quantized& a, const Operand& left, const Quantized& b, const Operand& right) {

@@ -51,7 +51,7 @@ void check_sizes(const Quantized& q, const QuantizePlan& plan) {
 /// Codes of 4 bits fill their bytes.
 void check_widths(const Quantized& q, int threads) {
   if (q.format.bits() != 4) check_codes(q.format, q.codes, "codes", threads);
-  if (has_tensor_scale(q.recipe)) check_codes(ue4m3, q.scale_codes, "scale_codes");
+  if (q.recipe.scale_type == ScaleType::e4m3_code) check_codes(ue4m3, q.scale_codes, "scale_codes");
 }
 
 /// Codes from `first` on, as they lie in memory, a byte each.

@@ -41,13 +41,21 @@ TileShape tile_shape(const Recipe& recipe, Direction direction, std::size_t rows
 TileShape tile_shape(const Quantized& q) { return ScaleGrid(q).tile; }
 
 Format scale_format_of(const Recipe& recipe) {
-  if (std::holds_alternative<MxBlock>(recipe)) return e8m0;
-  return std::holds_alternative<NvFp4>(recipe) ? ue4m3 : binary32;
+  switch (recipe.scale_type) {
+    case ScaleType::float32: break;
+    case ScaleType::e8m0_code: return e8m0;
+    case ScaleType::e4m3_code: return ue4m3;
+  }
+  return binary32;
 }
 
-bool is_stochastic(const Recipe& recipe) { return policy_of(recipe).rounding == Rounding::stochastic; }
+bool is_given(const Recipe& recipe) {
+  return recipe.quotient == Quotient::given_scale || recipe.quotient == Quotient::given_scale_inv;
+}
 
-bool has_tensor_scale(const Recipe& recipe) { return std::holds_alternative<NvFp4>(recipe); }
+bool is_stochastic(const Recipe& recipe) { return recipe.cast.rounding == Rounding::stochastic; }
+
+bool has_tensor_scale(const Recipe& recipe) { return recipe.tensor_scale != TensorScaleRule::none; }
 
 std::vector<float> tile_scales_inv(const Quantized& q) {
   const DefaultEnvironment environment;

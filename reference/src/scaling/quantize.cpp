@@ -237,10 +237,9 @@ void check_options(const Recipe& recipe, std::size_t codes, const QuantizeOption
   const bool stochastic = is_stochastic(recipe);
   if (stochastic && !options.random) throw std::invalid_argument("stochastic_rounding needs random bits");
   if (!stochastic && options.random) throw std::invalid_argument("random bits are for stochastic_rounding only");
-  if (options.random) check_random(e2m1, *options.random, codes);
-  const auto* current = std::get_if<JustInTime>(&recipe);
-  if (options.amax_before_rounding && (current == nullptr || current->axis != Axis::tensor || !options.input_type)) {
-    throw std::invalid_argument("amax_before_rounding is for JustInTime with axis 'tensor' and an input_type");
+  if (options.random) check_random(recipe.format, *options.random, codes);
+  if (options.amax_before_rounding && (recipe.tile_across != 0 || is_given(recipe) || !options.input_type)) {
+    throw std::invalid_argument("amax_before_rounding is for one scale of the tensor's amax, and an input_type");
   }
   check_threads(options.threads);
 }
@@ -366,8 +365,9 @@ template <typename Source>
 void quantize_planned(const Matrix<Source>& given, const Recipe& recipe, std::span<const QuantizePlan> plans,
                       std::optional<TensorAmax> amax, std::span<const Request> requests,
                       const QuantizeOptions& options) {
-  constexpr Format own =
-      std::is_same_v<Source, BFloat16> ? bfloat16 : binary32;  // no scale reaches the limit of a half
+  constexpr Format own = std::is_same_v<Source, BFloat16> ? bfloat16
+                         : std::is_same_v<Source, Half>   ? binary16
+                                                          : binary32;
   const auto [values, rows, columns] = given;
   const Matrix<Source> x = is_flat(plans, columns) ? Matrix<Source>{values, 1, values.size()} : given;
   const Cells cells(plans, x.rows, x.columns, sizeof(Source));
@@ -447,15 +447,15 @@ void quantize_requests(const Matrix<Source>& x, const Recipe& recipe, std::span<
     return quantize_values(Matrix<float>{rounded, x.rows, x.columns}, recipe, amax, requests, options);
   }
   // 2. Columnwise copies may be turned, and have the amax of that; all others are of the values as they are.
-  const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
-  if (nvfp4 == nullptr || !nvfp4->with_rht) return quantize_values(x, recipe, {}, requests, options);
+  if (recipe.transform == Transform::none) return quantize_values(x, recipe, {}, requests, options);
   for (const Request& one : requests) {
     const std::span<const Request> alone(&one, 1);
     if (one.direction == Direction::rowwise) {
       quantize_values(x, recipe, {}, alone, options);
     } else {
       const MatrixView view(x.values, x.rows, x.columns);
-      const Buffer<float> turned = hadamard_columns(view, nvfp4->round_rht, options.threads);
+      const bool rounds = recipe.transform == Transform::hadamard_columnwise_bfloat16;
+      const Buffer<float> turned = hadamard_columns(view, rounds, options.threads);
       quantize_values(Matrix<float>{turned, x.rows, x.columns}, recipe, {}, alone, options);
     }
   }
@@ -484,11 +484,8 @@ void cast_delayed(const Matrix<Source>& x, const DelayedState& state, std::vecto
   AmaxHistory history = state.history;
   record_amax(state.recipe, state.pass, history, amax.value);
   // 2. The cast with the scale, whatever it is.
-  for (QuantizePlan& plan : plans) {
-    plan.tensor_amax = true;
-    if (state.recipe.version.history == HistoryRule::torchao) plan.policy = find_profile("clamp_then_cast").policy;
-  }
-  const GivenScale given{plans[0].format, history.scale};
+  for (QuantizePlan& plan : plans) plan.tensor_amax = true;
+  const Recipe given = cast_recipe(state.recipe, state.pass, history.scale);
   quantize_planned(x, given, plans, amax, requests, options);
   state.history = std::move(history);  // not before all is done: the cast may be interrupted
 }
@@ -496,7 +493,7 @@ void cast_delayed(const Matrix<Source>& x, const DelayedState& state, std::vecto
 void quantize_delayed(const MatrixView& x, const DelayedState& state, std::span<const Request> requests,
                       const QuantizeOptions& options) {
   const DefaultEnvironment environment;
-  const GivenScale any{.format = format_of(state.recipe, state.pass)};
+  const Recipe any = cast_recipe(state.recipe, state.pass, 1);
   check(state.recipe);
   check_not_empty(x);
   check_options(any, x.size(), options);
@@ -538,6 +535,12 @@ Quantized quantize(const MatrixView& x, const Recipe& recipe, Direction directio
 void quantize_both(const MatrixView& x, const Recipe& recipe, Quantized& rowwise, Quantized& columnwise,
                    const QuantizeOptions& options) {
   quantize_all(x, recipe, both(rowwise, columnwise), options);
+}
+
+Recipe cast_recipe(const Delayed& recipe, Pass pass, float scale) {
+  Recipe given = GivenScale{format_of(recipe, pass), scale};
+  if (recipe.version.history == HistoryRule::torchao) given.cast = find_profile("clamp_then_cast").policy;
+  return given;
 }
 
 void quantize(const MatrixView& x, const Delayed& recipe, Pass pass, AmaxHistory& history, Direction direction,

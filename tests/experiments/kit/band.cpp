@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fp8lab/reference/measure/distributions.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -31,7 +32,7 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_CASE("the bands of a quantized tensor are the tensor, by every recipe, in both directions") {
   for (const NamedRecipe& named : recipes()) {
-    if (const auto* nvfp4 = std::get_if<NvFp4>(&named.recipe); nvfp4 != nullptr && nvfp4->stochastic_rounding) continue;
+    if (is_stochastic(named.recipe)) continue;
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
       const std::size_t rows = 384;  // three tiles of 128
       const std::size_t columns = 256;

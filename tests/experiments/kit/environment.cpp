@@ -38,6 +38,7 @@
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/exact_sqnr.hpp"
 #include "fp8lab/reference/measure/random.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/representable.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
@@ -409,8 +410,7 @@ std::string quantized() {
   constexpr std::size_t side = Inputs::side;
   std::string all;
   for (const NamedRecipe& named : recipes()) {
-    const auto* nvfp4 = std::get_if<NvFp4>(&named.recipe);
-    if (nvfp4 != nullptr && nvfp4->stochastic_rounding) continue;
+    if (is_stochastic(named.recipe)) continue;
     Quantized rowwise;
     Quantized columnwise;
     quantize_both({std::span<const float>(in().matrix), side, side}, named.recipe, rowwise, columnwise, {.threads = 2});
@@ -445,7 +445,7 @@ std::string scales() {
         tile_scales(named.recipe, amaxes, {.amax = std::abs(in().near[7])}, {factors, inverses, codes});
     all += bytes(largest, factors);
   }
-  const MxBlock mx{};
+  constexpr E8m0Edges mx = E8m0Edges::specified;
   for (int code = 0; code < 256; ++code) {
     all += bytes(e8m0_value(mx, static_cast<std::uint8_t>(code)), e8m0_inverse(mx, static_cast<std::uint8_t>(code)));
   }

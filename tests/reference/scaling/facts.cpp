@@ -88,7 +88,7 @@ TEST_CASE("facts: every element comes back as its code's value times its tile's 
   }
 }
 
-TEST_CASE("facts: where the tensor has one factor, codes are those of x times it, cast by the policy") {
+TEST_CASE("facts: where the tensor has one factor, codes are those of x times or over it, cast by the policy") {
   const std::vector<float> x = some_values();
   std::size_t with_factor = 0;
   for (const NamedRecipe& named : recipes()) {
@@ -102,7 +102,8 @@ TEST_CASE("facts: where the tensor has one factor, codes are those of x times it
     ++with_factor;
     std::size_t different = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      different += encode(q.format, policy_of(named.recipe), x[i] * *factor) == q.codes[i] ? 0 : 1;
+      const float scaled = named.recipe.operation == TileOperation::divide ? x[i] / *factor : x[i] * *factor;
+      different += encode(q.format, named.recipe.cast, scaled) == q.codes[i] ? 0 : 1;
     }
     CHECK(different == 0);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "fp8lab/formats/targets.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "support.hpp"
 
@@ -56,7 +57,7 @@ void check_many(const Recipe& recipe, const std::vector<std::uint32_t>& amaxes, 
   std::vector<float> scale_inv(amaxes.size());
   std::vector<std::uint8_t> codes(amaxes.size());
   const std::uint32_t most = tile_scales(recipe, amaxes, tensor, {factors, scale_inv, codes});
-  const bool has_codes = std::holds_alternative<MxBlock>(recipe) || std::holds_alternative<NvFp4>(recipe);
+  const bool has_codes = recipe.scale_type != ScaleType::float32;
   Mismatches wrong;
   std::uint32_t expected = 0;
   for (std::size_t i = 0; i < amaxes.size(); ++i) {
@@ -79,9 +80,9 @@ TEST_CASE("scales of many tiles are those of each, on every target") {
   for (const std::string_view target : targets()) {
     force_target(target);
     for (const Recipe& recipe : recipes_of_tiles()) {
-      CAPTURE(target, recipe.index());
+      CAPTURE(target, describe(recipe));
       for (const float tensor : {0.0F, 0x1p-140F, 3.0F, 0x1.8p100F, inf}) {
-        if (tensor != 3 && !std::holds_alternative<NvFp4>(recipe)) continue;
+        if (tensor != 3 && recipe.tensor_scale == TensorScaleRule::none) continue;
         check_many(recipe, amaxes, {.amax = tensor, .input_type = bfloat16});
       }
     }

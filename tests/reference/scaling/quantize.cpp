@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 
 #include <cfenv>
 #include <chrono>
@@ -51,25 +52,7 @@ float value_of(BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} <
 struct Shape {
   std::size_t across, along;
 };
-Shape shape_of(const Recipe& recipe) {
-  if (std::holds_alternative<GivenScale>(recipe)) return {0, 0};
-  if (const auto* one = std::get_if<JustInTime>(&recipe)) return {one->axis == Axis::row ? 1U : 0U, 0};
-  if (const auto* one = std::get_if<MxBlock>(&recipe)) return {one->enable_2d_quantization ? 32U : 1U, 32};
-  if (const auto* one = std::get_if<Block>(&recipe)) return {one->rows, one->columns};
-  return {std::get<NvFp4>(recipe).with_2d_quantization ? 16U : 1U, 16};
-}
-
-NanInAmax nan_of(const Recipe& recipe) {
-  if (const auto* one = std::get_if<MxBlock>(&recipe)) return one->nan;
-  if (const auto* one = std::get_if<NvFp4>(&recipe)) return one->nan;
-  const auto* block = std::get_if<Block>(&recipe);
-  const auto* current = std::get_if<JustInTime>(&recipe);
-  const bool torch =
-      (block != nullptr && (block->rule == BlockRule::torchao || block->rule == BlockRule::deepgemm_cpu ||
-                            block->rule == BlockRule::deepgemm_cuda)) ||
-      (current != nullptr && current->rule == JustInTimeRule::torchao);
-  return torch ? NanInAmax::counted : NanInAmax::dropped;
-}
+Shape shape_of(const Recipe& recipe) { return {recipe.tile_across, recipe.tile_along}; }
 
 /// The plain model: an element's code and its scale, from the formulas, one element at a time.
 template <typename Source>
@@ -93,31 +76,20 @@ class Plain {
   [[nodiscard]] std::uint32_t code(std::size_t row, std::size_t column) const {
     const float x = value_of(x_[row * columns_ + column]);
     const float factor = scale(row, column).factor;
-    const auto* block = std::get_if<Block>(&recipe_);
-    const auto* mx = std::get_if<MxBlock>(&recipe_);
-    const bool divides =
-        block != nullptr && (block->rule == BlockRule::deepseek_2024 || block->rule == BlockRule::deepseek_2025);
-    float scaled = divides ? x / factor : x * factor;
-    if (mx != nullptr && mx->drop_negative_zero) scaled = std::fma(x, factor, 0.0F);
+    float scaled = recipe_.operation == TileOperation::divide ? x / factor : x * factor;
+    if (recipe_.operation == TileOperation::multiply_add_zero) scaled = std::fma(x, factor, 0.0F);
     if (std::isnan(scaled)) scaled = std::isnan(x) ? x : std::bit_cast<float>(0x7FC00000U);
-    const bool torch =
-        block != nullptr && (block->rule == BlockRule::deepgemm_cpu || block->rule == BlockRule::deepgemm_cuda);
-    const bool clamps = nan_of(recipe_) == NanInAmax::counted && mx == nullptr && block_or_current();
-    const char* profile = torch ? "torch_2_13" : clamps ? "clamp_then_cast" : "cuda_satfinite";
-    return encode(format_of(recipe_), find_profile(profile).policy, scaled);
+    return encode(recipe_.format, recipe_.cast, scaled);
   }
 
  private:
-  [[nodiscard]] bool block_or_current() const {
-    return std::holds_alternative<Block>(recipe_) || std::holds_alternative<JustInTime>(recipe_);
-  }
   [[nodiscard]] float amax(std::size_t top, std::size_t bottom, std::size_t left, std::size_t right) const {
     float most = 0;
     for (std::size_t r = top; r < bottom; ++r) {
       for (std::size_t c = left; c < right; ++c) {
         const float x = std::fabs(value_of(x_[r * columns_ + c]));
         if (std::isnan(x)) {
-          if (nan_of(recipe_) == NanInAmax::counted) return x;
+          if (recipe_.nan_in_amax == NanInAmax::counted) return x;
         } else if (x > most) {
           most = x;
         }
@@ -143,10 +115,9 @@ std::uint32_t code_at(const Quantized& q, std::size_t row, std::size_t column) {
 /// The number of an element's scale.
 std::size_t scale_index(const Quantized& q, std::size_t row, std::size_t column) {
   const Shape shape = shape_of(q.recipe);
-  const bool block = std::holds_alternative<Block>(q.recipe);
   if (q.scale_rows * q.scale_columns == 1) return 0;
   const bool rowwise = q.direction == Direction::rowwise;
-  const std::size_t across = (rowwise ? row : column) / (block ? shape.across : 1);
+  const std::size_t across = (rowwise ? row : column) / (q.recipe.scale_for_each_row ? 1 : shape.across);
   const std::size_t along = shape.along == 0 ? 0 : (rowwise ? column : row) / shape.along;
   const bool stands = rowwise || q.transposed;  // rows of scales are rows of K
   return stands ? across * q.scale_columns + along : along * q.scale_columns + across;
@@ -157,14 +128,10 @@ struct Sizes {
 };
 /// Odd sizes, where the recipe allows them; the last is longer than a thread's piece of a row.
 std::vector<Sizes> all_sizes_of(const Recipe& recipe) {
-  if (std::holds_alternative<MxBlock>(recipe)) return {{32, 32}, {32, 288}, {96, 64}, {64, 4128}};
-  if (std::holds_alternative<NvFp4>(recipe)) return {{16, 16}, {48, 80}, {16, 4112}};
-  const auto* block = std::get_if<Block>(&recipe);
-  const bool whole = block != nullptr && block->rule != BlockRule::te && block->rule != BlockRule::deepgemm_cpu &&
-                     block->rule != BlockRule::deepgemm_cuda;
-  if (whole) return {{128, 128}, {256, 384}};
-  const auto* current = std::get_if<JustInTime>(&recipe);
-  if (current != nullptr && current->axis == Axis::row) return {{3, 5}, {130, 67}, {600, 1001}};  // columns in pieces
+  if (recipe.whole_tiles && recipe.tile_along == 32) return {{32, 32}, {32, 288}, {96, 64}, {64, 4128}};
+  if (recipe.whole_tiles && recipe.tile_along == 16) return {{16, 16}, {48, 80}, {16, 4112}};
+  if (recipe.whole_tiles) return {{128, 128}, {256, 384}};
+  if (recipe.tile_across == 1 && recipe.tile_along == 0) return {{3, 5}, {130, 67}, {600, 1001}};  // columns in pieces
   return {{1, 1}, {3, 5}, {130, 67}, {129, 257}, {2, 8209}};
 }
 
@@ -178,8 +145,7 @@ std::vector<Sizes> sizes_of(const Recipe& recipe) {
 std::vector<Recipe> many_recipes() {
   std::vector<Recipe> all;
   for (const NamedRecipe& one : recipes()) {
-    const auto* nvfp4 = std::get_if<NvFp4>(&one.recipe);
-    if (nvfp4 == nullptr || !nvfp4->with_rht) all.push_back(one.recipe);
+    if (one.recipe.transform == Transform::none) all.push_back(one.recipe);
   }
   all.emplace_back(GivenScale{.format = e5m2, .scale = 0.3F});
   all.emplace_back(JustInTime{.format = e3m2, .axis = Axis::row, .amax_epsilon = 1});
@@ -289,29 +255,28 @@ struct Place {
   double low, high;
 };
 Place place_of(const Recipe& recipe, double largest) {
-  const auto exactly_or_power = [&](bool power) { return Place{power ? largest / 2 : largest, largest}; };
-  if (const auto* one = std::get_if<JustInTime>(&recipe)) return exactly_or_power(one->force_pow_2_scales);
-  if (const auto* one = std::get_if<Block>(&recipe)) return exactly_or_power(one->force_pow_2_scales);
-  if (const auto* one = std::get_if<MxBlock>(&recipe)) {
-    const double power = std::exp2(std::ilogb(largest));
-    switch (one->rule) {
-      case MxRule::te:
-      case MxRule::rceil: return {largest / 2, largest};
-      case MxRule::floor: return {power, 2 * power};
-      case MxRule::ceil: return {power / 2, power};
-      case MxRule::even: return {power * (1 - std::ldexp(0.25, -one->format.mantissa_bits)), 2 * power};
-    }
-  }
+  if (is_given(recipe)) return {0, inf};
   // The scale of NVFP4 is rounded to E4M3: by a sixteenth at most.
-  if (std::holds_alternative<NvFp4>(recipe)) return {largest * 16 / 17, largest * 16 / 15};
-  return {0, inf};
+  if (recipe.scale_type == ScaleType::e4m3_code) return {largest * 16 / 17, largest * 16 / 15};
+  const bool over_power = recipe.quotient == Quotient::amax_over_power;
+  const double power = over_power ? std::exp2(std::ilogb(largest)) : largest;
+  switch (recipe.rounding) {
+    case ScaleRounding::none: return {largest, largest};
+    case ScaleRounding::up: return {power / 2, power};
+    case ScaleRounding::even: return {power * (1 - std::ldexp(0.25, -recipe.format.mantissa_bits)), 2 * power};
+    case ScaleRounding::down: break;
+    case ScaleRounding::down_by_log2: break;
+    case ScaleRounding::up_by_log2: return {power / 2, power};
+  }
+  return over_power ? Place{power, 2 * power} : Place{power / 2, power};
 }
 
 /// An element's scale, exactly.
 double scale_at(const Quantized& q, std::size_t row, std::size_t column) {
   const std::size_t at = scale_index(q, row, column);
-  if (std::holds_alternative<MxBlock>(q.recipe)) return decode(e8m0, q.scale_codes[at]);
-  if (std::holds_alternative<NvFp4>(q.recipe)) return double{decode(e4m3, q.scale_codes[at])} * q.amax / 2688;
+  if (q.recipe.scale_type == ScaleType::e8m0_code) return decode(e8m0, q.scale_codes[at]);
+  if (has_tensor_scale(q.recipe)) return double{decode(e4m3, q.scale_codes[at])} * q.amax / 2688;
+  if (q.recipe.scale_type == ScaleType::e4m3_code) return decode(e4m3, q.scale_codes[at]);
   return q.scale_inv[at];
 }
 
@@ -346,8 +311,7 @@ Fate fate_of(const std::vector<float>& x, const Quantized& q) {
   const Place place = place_of(q.recipe, largest);
   // The roundings of the scale, its inverse and the products are at most eight of 2^-24.
   constexpr double slack = 0x1p-21;
-  const auto* current = std::get_if<JustInTime>(&q.recipe);
-  const bool fp4 = std::holds_alternative<NvFp4>(q.recipe);
+  const bool fp4 = has_tensor_scale(q.recipe);
   Fate fate;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double scale = scale_at(q, i / q.columns, i % q.columns);
@@ -372,7 +336,7 @@ Fate fate_of(const std::vector<float>& x, const Quantized& q) {
     }
     if (!(std::fabs(got - wanted) <= bound + size * slack)) ++fate.beyond;
     const double amax = amaxes[i] / scale;
-    const bool has_floor = current != nullptr && amaxes[i] < current->amax_epsilon;
+    const bool has_floor = double{amaxes[i]} < q.recipe.least_amax || scale <= double{q.recipe.least_scale_inv};
     const bool tiny = fp4 && scale < 0x1.1p-6 * q.amax / 2688;  // a subnormal scale, or rounded from one
     if (!has_floor && !tiny && !(amax >= place.low * (1 - slack) && amax <= place.high * (1 + slack))) ++fate.misplaced;
   }
@@ -387,7 +351,7 @@ TEST_CASE("quantize is the plain formula for each element, by every recipe, dire
       const std::vector<float> x = values(size.rows * size.columns, size.rows + 31 * size.columns);
       const std::vector<BFloat16> narrow = as_bfloats(x);
       for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
-        if (format_of(recipe).bits() == 4 && (size.rows % 2 != 0 || size.columns % 2 != 0)) continue;
+        if (recipe.format.bits() == 4 && (size.rows % 2 != 0 || size.columns % 2 != 0)) continue;
         compare_with_plain(x, size, recipe, quantize({x, size.rows, size.columns}, recipe, direction));
         compare_with_plain(narrow, size, recipe, quantize({narrow, size.rows, size.columns}, recipe, direction));
       }
@@ -405,11 +369,13 @@ TEST_CASE("halves are quantized as the floats that they are, and doubles by nobo
       }
       std::vector<float> floats(halves.size());
       std::ranges::transform(halves, floats.begin(), [](Half x) { return decode(binary16, x.bits); });
+      QuantizeOptions as_floats;  // of a scale that is rounded to the type of the tensor, the type too
+      if (recipe.arithmetic == ScaleArithmetic::input_type) as_floats.input_type = binary16;
       for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
-        if (format_of(recipe).bits() == 4 && (size.rows % 2 != 0 || size.columns % 2 != 0)) continue;
+        if (recipe.format.bits() == 4 && (size.rows % 2 != 0 || size.columns % 2 != 0)) continue;
         INFO(describe(recipe) << ", " << size.rows << " x " << size.columns);
         require_same(quantize({halves, size.rows, size.columns}, recipe, direction, {.threads = 2}),
-                     quantize({floats, size.rows, size.columns}, recipe, direction));
+                     quantize({floats, size.rows, size.columns}, recipe, direction, as_floats));
       }
     }
   }
@@ -464,15 +430,14 @@ TEST_CASE("what comes back is within the format's bound, or saturated, or underf
   for (const Recipe& recipe : all) {
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
       INFO(describe(recipe) << (direction == Direction::rowwise ? " rowwise" : " columnwise"));
-      const auto* nvfp4 = std::get_if<NvFp4>(&recipe);
-      const bool turns = nvfp4 != nullptr && nvfp4->with_rht && direction == Direction::columnwise;
+      const bool turns = recipe.transform != Transform::none && direction == Direction::columnwise;
       const Fate fate = fate_of(turns ? turned : x, quantize({x, size.rows, size.columns}, recipe, direction));
       CHECK(fate.beyond == 0);
       CHECK(fate.misplaced == 0);
       CHECK(fate.rounded + fate.underflowed + fate.saturated == x.size());
       CHECK(fate.rounded > x.size() / 8);
       // A scale that reaches beyond the amax saturates nothing.
-      const double largest = decode(format_of(recipe), static_cast<std::uint32_t>(format_of(recipe).max_code()));
+      const double largest = decode(recipe.format, static_cast<std::uint32_t>(recipe.format.max_code()));
       if (place_of(recipe, largest).high < largest) CHECK(fate.saturated == 0);
     }
   }
@@ -626,7 +591,7 @@ TEST_CASE("an amax from before the rounding to the input's type makes another sc
   CHECK(quantize({x, 1, 2}, JustInTime{}, Direction::rowwise, after).amax == 1);
   CHECK(quantize({x, 1, 2}, JustInTime{}).amax == 1.00390625F);
   CHECK_THROWS_WITH(quantize({x, 1, 2}, Block{}, Direction::rowwise, before),
-                    ContainsSubstring("amax_before_rounding is for JustInTime"));
+                    ContainsSubstring("amax_before_rounding is for one scale of the tensor"));
 }
 
 TEST_CASE("NVFP4 rounds stochastically with the word of each code, in the order of the codes") {
@@ -668,7 +633,7 @@ TEST_CASE("the Hadamard option turns columns alone, by Sylvester's matrix with T
   require_same(rowwise, quantize({x, 32, 16}, NvFp4{}));
   require_same(columnwise, quantize({turned, 32, 16}, NvFp4{}, Direction::columnwise));
   const NvFp4 rounds{.with_rht = true};
-  CHECK(find_recipe("te_nvfp4_rht").recipe == Recipe{rounds});
+  CHECK(find_recipe("te_nvfp4_rht").recipe == Recipe(rounds));
   require_same(quantize({x, 32, 16}, rounds, Direction::columnwise),
                quantize({turned, 32, 16}, NvFp4{}, Direction::columnwise, {.input_type = bfloat16}));
 }
@@ -701,7 +666,7 @@ TEST_CASE("delayed scaling casts with the history's scale and leaves its amax th
     Quantized rowwise;
     Quantized columnwise;
     quantize_both({x, 6, 10}, recipe, Pass::backward, history, rowwise, columnwise);
-    CHECK(rowwise.recipe == Recipe{given});
+    CHECK(rowwise.recipe == Recipe(given));
     CHECK(rowwise.codes == quantize({x, 6, 10}, given).codes);
     CHECK(columnwise.codes == quantize({x, 6, 10}, given, Direction::columnwise).codes);
     CHECK(bits(rowwise.scale_inv[0]) == bits(1 / plain.scale));
@@ -766,7 +731,8 @@ TEST_CASE("what delayed scaling cannot cast leaves the history as it was") {
   refused(2, recipe, {}, "x must have 2 x 4 elements, not 12");
   refused(3, recipe, {.threads = 0}, "threads must be from 1 to 1024");
   refused(3, recipe, {.input_type = e4m3}, "input_type must be float32, float16 or bfloat16");
-  refused(3, recipe, {.input_type = bfloat16, .amax_before_rounding = true}, "amax_before_rounding is for JustInTime");
+  refused(3, recipe, {.input_type = bfloat16, .amax_before_rounding = true},
+          "amax_before_rounding is for one scale of the tensor");
   refused(3, Delayed{}, {}, "the history has 2 amaxes, and the recipe's amax_history_len is 1024");
   Delayed none = recipe;
   none.amax_history_len = 0;
@@ -781,9 +747,9 @@ TEST_CASE("codes of large tensors, which go past the caches, are those of their 
   for (const std::size_t columns : {std::size_t{2048}, std::size_t{2080}}) {
     const std::size_t rows = (streaming_bytes / columns / height + 1) * height;
     const std::vector<float> x = values(rows * columns, 77);
-    for (const Recipe& recipe : {Recipe{MxBlock{}}, Recipe{Block{}}}) {
+    for (const Recipe& recipe : {Recipe(MxBlock{}), Recipe(Block{})}) {
       for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
-        CAPTURE(columns, recipe.index(), static_cast<int>(direction));
+        CAPTURE(columns, describe(recipe), static_cast<int>(direction));
         const Quantized whole = quantize({x, rows, columns}, recipe, direction, {.threads = 3});
         REQUIRE(whole.codes.size() >= streaming_bytes);
         Mismatches wrong;
@@ -866,9 +832,10 @@ TEST_CASE("what cannot be quantized is refused with the sizes that can") {
   refused(GivenScale{.scale = -1}, Direction::rowwise, "scale must be positive and finite, not -1");
   refused(GivenScale{.scale = NAN}, Direction::rowwise, "scale must be positive and finite, not nan");
   refused(GivenScale{.scale = std::numeric_limits<float>::infinity()}, Direction::rowwise, "not inf");
-  refused(JustInTime{.amax_epsilon = -1}, Direction::rowwise, "amax_epsilon must be 0 or more");
+  refused(JustInTime{.amax_epsilon = -1}, Direction::rowwise, "least_amax (amax_epsilon) must be 0 or more");
   refused(JustInTime{.format = e8m0}, Direction::rowwise, "format must have a sign");
-  refused(Block{.rows = 3}, Direction::rowwise, "rows of a block must be 1 or as its columns, 128, not 3");
+  refused(Block{.rows = 3}, Direction::rowwise,
+          "tile_across (rows of a block) must be 0, 1 or as tile_along, 128, not 3");
   CHECK_THROWS_WITH(quantize({x, 33, 41}, JustInTime{}), ContainsSubstring("33 x 41 elements, not 1320"));
   CHECK_THROWS_WITH(quantize({std::span(x).first(0), 0, 5}, JustInTime{}), ContainsSubstring("empty: it is 0 x 5"));
   CHECK_THROWS_WITH(quantize({x, 33, 40}, JustInTime{}, Direction::rowwise, {.threads = 0}),
@@ -906,7 +873,7 @@ TEST_CASE("a cast that is interrupted leaves the history as it was, and one that
 }
 
 TEST_CASE("recipes are found by name and explain themselves") {
-  CHECK(find_recipe("te_mxfp8").recipe == Recipe{MxBlock{}});
+  CHECK(find_recipe("te_mxfp8").recipe == Recipe(MxBlock{}));
   CHECK_THROWS_WITH(find_recipe("fp7"), ContainsSubstring("unknown recipe 'fp7'; known: te_mxfp8, "));
   for (const NamedRecipe& one : recipes()) {
     CHECK(!one.source.empty());
@@ -914,8 +881,8 @@ TEST_CASE("recipes are found by name and explain themselves") {
     CHECK_NOTHROW(check_recipe(one.recipe));
   }
   CHECK(describe(Block{}) ==
-        "e4m3, a float32 scale for 1 x 128: scale = largest / amax, or 1 where the amax is 0 or "
-        "infinite, a power of two");
+        "e4m3, a float32 scale for 1 x 128: scale = largest / amax, at most the largest of the tensor's type, rounded "
+        "down to a power of two; 1 where the amax is 0, infinite or NaN");
 }
 
 }  // namespace fp8lab::tests

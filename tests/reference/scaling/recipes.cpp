@@ -1,59 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recipes against what the systems that they are named after gave: words recorded from their own functions.
-#include <charconv>
 #include <cmath>
 #include <string>
 
-#include "fp8lab/reference/scaling/quantize.hpp"
+#include "reference/scaling/words.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
-namespace {
-
-constexpr std::uint32_t open = 0xFFFFFFFF;  // what no package promises
-
-/// Numbers in hexadecimal, ".." for open ones.
-std::vector<std::uint32_t> hex(const std::string& words) {
-  std::vector<std::uint32_t> result;
-  for (std::size_t first = 0; first < words.size();) {
-    const std::size_t end = std::min(words.find(' ', first), words.size());
-    std::uint32_t word = open;
-    if (words[first] != '.') std::from_chars(words.data() + first, words.data() + end, word, 16);
-    result.push_back(word);
-    first = end + 1;
-  }
-  return result;
-}
-
-/// A row of `columns` that begins with the words and goes on with zeros.
-std::vector<BFloat16> bfloats(const std::string& words, std::size_t columns) {
-  std::vector<BFloat16> x(columns);
-  std::size_t i = 0;
-  for (const std::uint32_t word : hex(words)) x[i++] = {static_cast<std::uint16_t>(word)};
-  return x;
-}
-std::vector<float> floats(const std::string& words, std::size_t columns) {
-  std::vector<float> x(columns);
-  std::size_t i = 0;
-  for (const std::uint32_t word : hex(words)) x[i++] = std::bit_cast<float>(word);
-  return x;
-}
-
-/// The first codes, those of FP4 one by one.
-void check_codes(const Quantized& q, const std::string& expected) {
-  const bool pairs = q.format.bits() == 4;
-  std::size_t i = 0;
-  for (const std::uint32_t code : hex(expected)) {
-    const std::uint32_t byte = q.codes[pairs ? i / 2 : i];
-    const std::uint32_t actual = pairs ? byte >> (i % 2 * 4) & 0xFU : byte;
-    INFO("code " << i);
-    if (code != open) CHECK(actual == code);
-    ++i;
-  }
-}
-
-}  // namespace
-
 TEST_CASE("FP8 tensors, rows and tiles are those of torchao's and DeepGEMM's own functions") {
   // On PyTorch 2.13.0 (CPU): torchao 0.18.0 tensor_to_scale and to_fp8_saturated, without and with powers of two, and
   // torch_blockwise_scale_act_quant_lhs; DeepGEMM 54e2261 per_token_cast_to_fp8, without and with use_ue8m0. Torchao's
@@ -139,7 +92,7 @@ TEST_CASE("MX blocks are those of torchao's own to_mx, of 0.18 and after") {
   for (const auto& [format, rule, released, words] : rows) {
     const std::string name =
         std::string(released ? "torchao_0_18_mxfp8_" : "torchao_mxfp8_") + std::string(name_of(rule));
-    auto recipe = std::get<MxBlock>(find_recipe(name).recipe);
+    Recipe recipe = find_recipe(name).recipe;
     recipe.format = format;
     for (std::size_t i = 0; i < std::size(blocks); ++i) {
       INFO(describe(recipe) << " of " << blocks[i]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scales against numbers from elsewhere: NVIDIA's header and kernels, torchao's tests, and whole numbers.
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
 
 #include <bit>
 #include <cmath>
@@ -122,12 +123,12 @@ TEST_CASE("current scales of Transformer Engine and their powers of two") {
   for (const auto& one : vectors) {
     INFO(std::hex << one.amax);
     const float amax = from_bits(one.amax);
-    for (const Recipe& recipe : {Recipe{JustInTime{}}, Recipe{Block{.force_pow_2_scales = false}}}) {
+    for (const Recipe& recipe : {Recipe(JustInTime{}), Recipe(Block{.force_pow_2_scales = false})}) {
       CHECK(bits(tile_scale(recipe, amax).factor) == one.scale);
       CHECK(bits(tile_scale(recipe, amax).scale_inv) == one.scale_inv);
     }
     CHECK(bits(tile_scale(JustInTime{.format = e5m2}, amax).factor) == one.scale_e5m2);
-    for (const Recipe& recipe : {Recipe{JustInTime{.force_pow_2_scales = true}}, Recipe{Block{}}}) {
+    for (const Recipe& recipe : {Recipe(JustInTime{.force_pow_2_scales = true}), Recipe(Block{})}) {
       CHECK(bits(tile_scale(recipe, amax).factor) == one.power);
       CHECK(bits(tile_scale(recipe, amax).scale_inv) == one.power_inv);
     }
@@ -253,8 +254,8 @@ TEST_CASE("MX scales round up as encode to E8M0 does, for any amax") {
 }
 
 TEST_CASE("UE8M0 of DeepGEMM is exact for every mantissa, divided or multiplied") {
-  const Block divided{.rule = BlockRule::deepgemm_cpu};
-  const Block multiplied{.rule = BlockRule::deepgemm_cuda};
+  const Block divided{.rule = BlockRule::deepgemm_cpu, .force_pow_2_scales = true};
+  const Block multiplied{.rule = BlockRule::deepgemm_cuda, .force_pow_2_scales = true};
   Block plain_divided = divided;
   Block plain_multiplied = multiplied;
   plain_divided.force_pow_2_scales = plain_multiplied.force_pow_2_scales = false;
@@ -287,10 +288,10 @@ TEST_CASE("tiles that are zero or tiny, by every rule of DeepSeek's and torchao'
 
 TEST_CASE("E8M0 at its edges, by version of Transformer Engine and torchao") {
   const auto e8m0_value = [](std::uint8_t code, E8m0Edges edges = E8m0Edges::specified) {
-    return fp8lab::e8m0_value(MxBlock{.edges = edges}, code);
+    return fp8lab::e8m0_value(edges, code);
   };
   const auto e8m0_inverse = [](std::uint8_t code, E8m0Edges edges = E8m0Edges::specified, MxRule rule = MxRule::te) {
-    return fp8lab::e8m0_inverse(MxBlock{.rule = rule, .edges = edges}, code);
+    return fp8lab::e8m0_inverse(Recipe(MxBlock{.rule = rule, .edges = edges}).edges, code);
   };
   CHECK(e8m0_value(0) == 0x1p-127F);
   CHECK(e8m0_value(127) == 1);

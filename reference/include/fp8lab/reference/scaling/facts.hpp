@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "fp8lab/formats/format.hpp"
-#include "fp8lab/formats/policy.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 
@@ -25,16 +24,16 @@ struct TileShape {
 [[nodiscard]] TileShape tile_shape(const Recipe& recipe, Direction direction, std::size_t rows, std::size_t columns);
 [[nodiscard]] TileShape tile_shape(const Quantized& q);
 
-/// How a scaled element becomes a code.
-[[nodiscard]] CastPolicy policy_of(const Recipe& recipe);
-
-/// The type that scales are stored in: binary32, e8m0, or for NVFP4 ue4m3.
+/// The type that scales are stored in: binary32, e8m0, or ue4m3.
 [[nodiscard]] Format scale_format_of(const Recipe& recipe);
+
+/// Whether the scale is a number of the caller's.
+[[nodiscard]] bool is_given(const Recipe& recipe);
 
 /// Whether codes depend on random bits.
 [[nodiscard]] bool is_stochastic(const Recipe& recipe);
 
-/// Whether there is a second scale for the whole tensor, over those of the tiles: NVFP4.
+/// Whether there is a second scale for the whole tensor, over those of the tiles, as NVFP4 has.
 [[nodiscard]] bool has_tensor_scale(const Recipe& recipe);
 
 /// What dequantize() multiplies the codes of a tile with: scale_inv, the value of the scale's code, or for NVFP4 that
@@ -45,7 +44,8 @@ struct TileShape {
 /// The same for the element in that row and column of the tensor. Throws std::invalid_argument where it has none.
 [[nodiscard]] float scale_inv_at(const Quantized& q, std::size_t row, std::size_t column);
 
-/// What the elements were multiplied with, where the whole tensor has one scale; otherwise none.
+/// What the elements were multiplied with (or divided by, where the recipe divides), where the whole tensor has one
+/// scale; otherwise none.
 [[nodiscard]] std::optional<float> tensor_factor(const Quantized& q);
 
 }  // namespace fp8lab

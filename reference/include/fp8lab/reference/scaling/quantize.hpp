@@ -13,6 +13,7 @@
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 
 namespace fp8lab {
@@ -27,11 +28,12 @@ enum class Direction : std::uint8_t {
 
 /// How quantize() goes about it.
 struct QuantizeOptions {
-  /// What the values are rounded to (nearest even) before they are quantized, and the type that Block's limit is of: of
-  /// an activation computed in float32, the type of the model. Left out: as they come, and their own type.
+  /// What the values are rounded to (nearest even) before they are quantized, and the type that a recipe's limit and
+  /// arithmetic may be of: of an activation computed in float32, the type of the model. Left out: as they come, and
+  /// their own type.
   std::optional<Format> input_type = {};
   /// The amax is that of the values before that rounding, as in Transformer Engine's current scaling of activations:
-  /// for JustInTime with axis tensor.
+  /// for recipes with one scale for the tensor.
   bool amax_before_rounding = false;
   std::optional<RandomSource> random = {};  ///< for stochastic rounding: a word for each code, in the codes' order
   int threads = 1;
@@ -52,21 +54,21 @@ struct Quantized {
   std::size_t scale_rows = 0;
   std::size_t scale_columns = 0;
   std::vector<float> scale_inv;           ///< what multiplies on dequantize; empty where scales have codes
-  std::vector<std::uint8_t> scale_codes;  ///< E8M0 of MxBlock, E4M3 of NvFp4
-  float amax = 0;  ///< of the tensor, where its scales depend on it, now or later: JustInTime, NvFp4, Delayed
+  std::vector<std::uint8_t> scale_codes;  ///< E8M0 or E4M3
+  float amax =
+      0;  ///< of the tensor, where its scales depend on it, now or later: one scale for all, a tensor_scale, Delayed
 
   /// Rows of codes, and codes a row.
   [[nodiscard]] std::size_t code_rows() const { return transposed ? columns : rows; }
   [[nodiscard]] std::size_t code_columns() const { return transposed ? rows : columns; }
 };
 
-/// Quantizes x, of float, Half or BFloat16; halves as the floats that they are. The result depends neither on threads
+/// Quantizes x, of float, Half or BFloat16, exactly. The result depends neither on threads
 /// nor on the processor or the caller's rounding mode. `out` may have served before: its memory is used again.
 ///
 /// Throws std::invalid_argument where x is empty or of double, which no kernel reads, the recipe has a field that is
-/// out of range, rows or columns break a rule of its blocks (MxBlock: 32 along K; NvFp4: 16 along K; with 2-D blocks
-/// across it, too; formats of 4 bits: 2 along K), random words are missing or not wanted, x or they overlap an array of
-/// `out`, or threads < 1.
+/// out of range, rows or columns are no multiples of its tiles where it has whole_tiles, or of 2 along K for formats of
+/// 4 bits, random words are missing or not wanted, x or they overlap an array of `out`, or threads < 1.
 void quantize(const MatrixView& x, const Recipe& recipe, Direction direction, Quantized& out,
               const QuantizeOptions& options = {});
 [[nodiscard]] Quantized quantize(const MatrixView& x, const Recipe& recipe, Direction direction = Direction::rowwise,
@@ -77,9 +79,13 @@ void quantize(const MatrixView& x, const Recipe& recipe, Direction direction, Qu
 void quantize_both(const MatrixView& x, const Recipe& recipe, Quantized& rowwise, Quantized& columnwise,
                    const QuantizeOptions& options = {});
 
+/// The recipe of one cast by delayed scaling with that scale, which may be infinite, 0 or NaN: check_recipe() refuses
+/// such.
+[[nodiscard]] Recipe cast_recipe(const Delayed& recipe, Pass pass, float scale);
+
 /// Delayed scaling, in one direction or both: the amax of x goes into the history, as record_amax() has it, and
-/// history.scale, which the cast uses, is the GivenScale of the result, whose amax is that of x. (update_scale() ends
-/// the step.) That scale may be infinite, 0 or NaN, by the versions that make such scales.
+/// history.scale, which the cast uses, is the given scale of the result's recipe, whose amax is that of x.
+/// (update_scale() ends the step.) That scale may be infinite, 0 or NaN, by the versions that make such scales.
 ///
 /// Throws as above, as check() and record_amax() do, and where x overlaps the history; the history is then as it was.
 /// It is changed without a lock: threads that share one need their own.

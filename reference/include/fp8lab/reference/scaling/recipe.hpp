@@ -3,166 +3,204 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <limits>
 #include <string>
-#include <string_view>
-#include <variant>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/tiles.hpp"
 
 namespace fp8lab {
 
-// A recipe says which elements share a scale, how the largest of them makes it, and what they are cast to. Fields that
-// Transformer Engine has carry its names and defaults. The largest magnitude is the amax; NaN is not counted unless a
-// field says so. fl() rounds to float32, nearest even. Formats have a sign, subnormals and at most 8 bits.
+// The amax is the largest magnitude of the elements that share a scale. The scale multiplies on quantize, scale_inv
+// multiplies on dequantize. `largest` is the largest value of the format. fl() rounds to float32, nearest even.
 
-/// One scale for the whole tensor, which comes from outside: delayed scaling, a calibration, or just a number.
-/// Codes are those of fl(x * scale), scale_inv = fl(1 / scale).
-struct GivenScale {
-  Format format = e4m3;
-  float scale = 1;  ///< positive and finite
-
-  friend bool operator==(const GivenScale&, const GivenScale&) = default;
+/// What is done to the tensor before its amax is taken.
+enum class Transform : std::uint8_t {
+  none,
+  hadamard_columnwise,           ///< columnwise, every 16 elements along K are turned by a random Hadamard matrix
+  hadamard_columnwise_bfloat16,  ///< the same, and rounded to bfloat16
 };
 
-/// Which elements share a just-in-time scale.
-enum class Axis : std::uint8_t {
-  tensor,  ///< all
-  row,     ///< a row; columnwise, a column ("rowwise" or "axiswise" scaling)
+/// How the amax makes the scale, or scale_inv. The other of the two is the rounded inverse. PyTorch divides a number by
+/// a tensor by way of the tensor's rounded inverse, and on a GPU a tensor by a number by way of the number's.
+enum class Quotient : std::uint8_t {
+  given_scale,            ///< the scale is given_scale
+  given_scale_inv,        ///< scale_inv is given_scale
+  largest_over_amax,      ///< scale = fl(largest / amax)
+  largest_times_inverse,  ///< scale = fl(largest * fl(1 / amax))
+  amax_over_largest,      ///< scale_inv = fl(amax / largest)
+  amax_times_inverse,     ///< scale_inv = fl(amax * fl(1 / largest))
+  amax_over_power,        ///< scale_inv = amax / 2^emax, emax the exponent of largest: for powers of two only
 };
 
-/// Who makes the just-in-time scale. Torchao's powers of two go by log2 in float32, as PyTorch computes it on a CPU: at
-/// most 44 of the 2^23 scales of a binade, next below a power of two, have a logarithm that rounds to that power's, and
-/// become that power. No amax of bfloat16 comes so close.
-enum class JustInTimeRule : std::uint8_t {
-  te,       ///< Transformer Engine: fl(largest / max(amax, amax_epsilon)), at most FLT_MAX; 1 for an amax of 0 or inf
-  torchao,  ///< fl(largest / max(amax, 1e-12)); a NaN makes all NaN; codes are clamped, then cast
+/// The type in which the quotient is rounded.
+enum class ScaleArithmetic : std::uint8_t {
+  float32,
+  input_type,  ///< that of the tensor: bfloat16 and float16 have a coarser scale
 };
 
-/// Current scaling: the scale is made of the amax of the very tensor. Codes are those of fl(x * scale),
-/// scale_inv = fl(1 / scale).
-struct JustInTime {
-  Format format = e4m3;
-  JustInTimeRule rule = JustInTimeRule::te;
-  Axis axis = Axis::tensor;
-  float amax_epsilon = 0;           ///< of rule te: what smaller amaxes count as
-  bool force_pow_2_scales = false;  ///< te: the scale's mantissa is cleared; torchao: 2^floor(log2(scale)), as below
-
-  friend bool operator==(const JustInTime&, const JustInTime&) = default;
+/// How the scale, or scale_inv, is rounded to a power of two. By log2: 2^floor(log2(x)) or 2^ceil(log2(x)) in float32,
+/// as PyTorch computes it on a CPU: a value next to a power of two may become that power (at most 44 of the 2^23 values
+/// of a binade, none that an amax of bfloat16 makes).
+enum class ScaleRounding : std::uint8_t {
+  none,
+  down,          ///< the mantissa is cleared
+  up,            ///< to the next power of two that is not below; as float32 from 2^-126 to 2^127, which NaN becomes too
+  even,          ///< down, after rounding to even_mantissa_bits bits of mantissa, ties up
+  down_by_log2,  ///< 2^floor(log2(x))
+  up_by_log2,    ///< 2^ceil(log2(x))
 };
 
-/// How a block's amax becomes its E8M0 scale. emax is the exponent of the format's largest value. Scales are limited to
-/// 2^-127 and 2^127; what is not finite gives NaN, but for te.
-enum class MxRule : std::uint8_t {
-  te,     ///< Transformer Engine: p = fl(amax * fl(1 / largest)), rounded up to a power of two; an infinite amax is 254
-  floor,  ///< 2^(floor(log2 amax) - emax), as OCP MX has it: the largest element may saturate
-  ceil,   ///< 2^(ceil(log2 amax) - emax)
-  even,   ///< 2^(e - emax), e the exponent of the amax rounded to the format's mantissa, ties up
-  rceil,  ///< torchao after 0.18: as te, but an infinite amax, and p above 2^127, is NaN
+/// What a scale that overflows float32 becomes.
+enum class ScaleLimit : std::uint8_t {
+  none,        ///< infinite
+  float32,     ///< the largest float32
+  input_type,  ///< the largest value of the tensor's type
+};
+
+/// What an amax of zero, infinity or NaN makes.
+enum class SpecialScale : std::uint8_t {
+  computed,  ///< what the formula gives
+  one,       ///< a scale of 1
+  nan,       ///< for E8M0: NaN; where infinity makes that, so does a scale_inv above 2^127
+  smallest,  ///< for E8M0: 2^-127
+  epsilon,   ///< for float32: a scale_inv of 2^-23
+};
+
+/// The type in which scales are stored.
+enum class ScaleType : std::uint8_t {
+  float32,
+  e8m0_code,  ///< "e8m0": a power of two from 2^-127 to 2^127
+  e4m3_code,  ///< "e4m3": unsigned, nearest even, at most 448
 };
 
 /// What codes of E8M0 at the ends of its range mean, as multiplier of a quantization (q) and of a dequantization (d).
 enum class E8m0Edges : std::uint8_t {
-  specified,       ///< q: 0 is 2^127, 254 is 2^-127, 255 is NaN; d: 0 is 2^-127, 255 is NaN
-  te_before_2_19,  ///< Transformer Engine 2.13 to 2.18. q: as specified; d: 0 is 0, 255 is infinite
-  te_before_2_13,  ///< Transformer Engine 2.9 to 2.12. q: 0 is 1, 254 is 0, 255 is -infinity; d: as before 2.19
-  torchao_0_18,    ///< torchao 0.18. q: 0 is 2^126 and 255 is 0, but of rceil 1 and NaN; d: as specified. And of amaxes
-                   ///< NaN alone makes the scale NaN: infinity is 2^128, of rceil it gives 254. And rceil is
-                   ///< 2^ceil(log2(fl(amax / largest))), with log2 in float32 as PyTorch computes it on a CPU: at most
-                   ///< 43 amaxes next above largest * 2^k have its scale, none of bfloat16
+  specified,           ///< q: 0 is 2^127, 254 is 2^-127, 255 is NaN; d: 0 is 2^-127, 255 is NaN
+  te_before_2_19,      ///< Transformer Engine 2.13 to 2.18. q: as specified; d: 0 is 0, 255 is infinite
+  te_before_2_13,      ///< Transformer Engine 2.9 to 2.12. q: 0 is 1, 254 is 0, 255 is -infinity; d: as before 2.19
+  torchao_0_18,        ///< torchao 0.18. q: 0 is 2^126 and 255 is 0; d: as specified
+  torchao_0_18_rceil,  ///< the same by its rule rceil. q: 0 is 1, 255 is NaN; d: as specified
+  zero_at_0,           ///< FlashInfer, vLLM. q: 0 is 0, else as specified; d: as specified
 };
 
-/// MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it. What
-/// a NaN becomes in a format without NaN is of no system: where NaN is counted, the scale says that the block is NaN.
-struct MxBlock {
-  Format format = e4m3;
-  MxRule rule = MxRule::te;
-  bool enable_2d_quantization = false;  ///< blocks of 32 x 32, which both directions share
-  NanInAmax nan = NanInAmax::dropped;   ///< counted: a NaN makes its block's scale, and all of the block, NaN
-  bool drop_negative_zero = false;      ///< -0 is quantized to +0, as kernels do whose multiply is an fma with +0
+/// The float32 scale of the whole tensor over E4M3 scales of its tiles. G is the amax of the tensor, L = 448 * largest.
+/// E multiplies on quantize, D on dequantize.
+enum class TensorScaleRule : std::uint8_t {
+  none,
+  largest_over_amax,      ///< E = min(fl(L / G), FLT_MAX), or 1 where that is 0 or G is; D = fl(1 / E). Dequantized:
+                          ///< fl(code * fl(fl(d * G) * fl(1 / L))) for a tile's scale d
+  largest_times_inverse,  ///< E = fl(L * fl(1 / G)), or 1 where that is not finite; D = fl(1 / E). Dequantized:
+                          ///< fl(code * fl(d / E))
+  amax_over_largest,      ///< D = fl(G / L), E = fl(1 / D). Dequantized: fl(code * fl(d * D))
+};
+
+/// What is rounded to E4M3 as a tile's scale under a tensor's; A is the tile's amax.
+enum class BlockProduct : std::uint8_t {
+  amax_times_scale,       ///< fl(A * fl(E * fl(1 / largest)))
+  scale_times_amax,       ///< fl(E * fl(A * fl(1 / largest)))
+  scale_times_quotient,   ///< fl(E * fl(A / largest))
+  quotient_over_inverse,  ///< fl(fl(A / largest) / D)
+  amax_over_inverse,      ///< fl(A / fl(largest * D))
+};
+
+/// How the elements' factor is made of a tile's E4M3 scale d under a tensor's.
+enum class BlockFactor : std::uint8_t {
+  inverse_of_product,          ///< min(fl(1 / fl(d * D)), FLT_MAX)
+  inverse_of_product_or_zero,  ///< fl(1 / fl(d * D)), or 0 where d is
+  scale_over_block,            ///< fl(E / d)
+  product,                     ///< fl(d * D), to divide by
+  block_over_scale,            ///< fl(d / E), to divide by
+};
+
+/// How the elements' factor is made of the stored scale.
+enum class FactorRule : std::uint8_t {
+  of_scale,           ///< the scale, fl(1 / scale_inv), or scale_inv where elements are divided
+  largest_over_amax,  ///< fl(largest / amax): rounded independently of the stored scale_inv
+};
+
+/// How one tensor is cast, as a function of the tensor alone: a record of facts, from which all else follows. Real
+/// systems are entries of a table, and Transformer Engine's names make records (named_recipes.hpp). Delayed
+/// (delayed_scaling.hpp) is a recipe of a run: each of its casts has a given scale.
+struct Recipe {
+  // 1. Which elements share a scale.
+  std::size_t tile_across = 0;  ///< elements of a tile across K; 0: all
+  std::size_t tile_along = 0;   ///< elements of a tile along K; 0: all
+  bool whole_tiles = false;     ///< rows and columns must be multiples of the tile's; otherwise the last may be shorter
+  // 2. Their amax.
+  Transform transform = Transform::none;
+  NanInAmax nan_in_amax = NanInAmax::dropped;
+  double least_amax = 0;                                          ///< smaller amaxes count as it
+  double largest_amax = std::numeric_limits<double>::infinity();  ///< larger amaxes count as it
+  // 3. The scale.
+  Quotient quotient = Quotient::largest_over_amax;
+  float given_scale = 1;  ///< positive and finite, and its inverse finite
+  ScaleArithmetic arithmetic = ScaleArithmetic::float32;
+  float least_scale_inv = 0;  ///< a smaller scale_inv becomes it, before it is rounded
+  ScaleRounding rounding = ScaleRounding::none;
+  int even_mantissa_bits = 0;  ///< for ScaleRounding::even; 0: as many as the format has
+  ScaleLimit limit = ScaleLimit::none;
+  SpecialScale zero_amax = SpecialScale::computed;
+  SpecialScale infinite_amax = SpecialScale::computed;
+  SpecialScale nan_amax = SpecialScale::computed;
+  ScaleType scale_type = ScaleType::float32;
   E8m0Edges edges = E8m0Edges::specified;
-
-  friend bool operator==(const MxBlock&, const MxBlock&) = default;
-};
-
-/// Who makes the scale of a tile; s is scale_inv, which multiplies on dequantize. In DeepGEMM and torchao, whose
-/// maximum is PyTorch's, a NaN makes its tile's s NaN (DeepGEMM's power of two: 2^127, which leaves the others 0).
-enum class BlockRule : std::uint8_t {
-  te,             ///< Transformer Engine: as JustInTime's, at most the largest value of the input's type
-  deepseek_2024,  ///< s = fl(amax / largest), codes of fl(x / s): a tile of zeros is NaN
-  deepseek_2025,  ///< the same with an amax of at least 1e-4
-  deepgemm_cpu,   ///< an amax of at least 1e-4, s = fl(amax / largest), codes of fl(x * fl(1 / s))
-  deepgemm_cuda,  ///< the same with s = fl(amax * fl(1 / largest)), as PyTorch divides by a number on a GPU
-  torchao,        ///< scale = fl(largest / max(amax, 1e-12)), s = fl(1 / scale), codes of fl(x * scale)
-};
-
-/// Tiles of 1 x 128 or 128 x 128 elements with a float32 scale each, as DeepSeek-V3 has them.
-struct Block {
+  // 4. The tensor's scale over those of tiles.
+  TensorScaleRule tensor_scale = TensorScaleRule::none;
+  BlockProduct block_product = BlockProduct::amax_times_scale;
+  BlockFactor block_factor = BlockFactor::inverse_of_product;
+  // 5. How an element meets its scale, and becomes a code.
+  FactorRule factor = FactorRule::of_scale;
+  TileOperation operation = TileOperation::multiply;
   Format format = e4m3;
-  BlockRule rule = BlockRule::te;
-  std::size_t rows = 1;            ///< across K: 1, or `columns`
-  std::size_t columns = 128;       ///< along K
-  float amax_epsilon = 0;          ///< of rule te: what smaller amaxes count as
-  bool force_pow_2_scales = true;  ///< te, torchao: the scale as JustInTime's; others: s is rounded up to a power of
-                                   ///< two, from 2^-126 to 2^127
+  CastPolicy cast = {};
+  // 6. What is stored.
+  bool transposed_columnwise =
+      true;                         ///< columnwise codes and scales are those of the transpose; codes of 4 bits always
+  bool scale_for_each_row = false;  ///< a square tile's scale stands in each of its rows (columnwise: columns)
 
-  friend bool operator==(const Block&, const Block&) = default;
+  friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 
-/// NVFP4: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale of the tensor, as Transformer
-/// Engine has it. With G the amax of the tensor and A that of a block, S = min(fl(2688 / G), FLT_MAX), or 1 where that
-/// is 0 or G is; d = E4M3(fl(A * fl(S * fl(1 / 6)))); codes of fl(x * min(fl(1 / fl(d * fl(1 / S))), FLT_MAX)).
-/// Dequantized: fl(code * fl(fl(d * G) * fl(1 / 2688))).
-struct NvFp4 {
-  bool with_2d_quantization = false;  ///< blocks of 16 x 16, which both directions share
-  bool stochastic_rounding = false;   ///< with the caller's random bits
-  bool with_rht = false;  ///< columnwise, every 16 elements along K are turned by a random Hadamard matrix first
-  /// With with_rht, what the matrix gives is rounded to bfloat16 before its amax is taken, as by all kernels since 2.8;
-  /// false: not rounded, as by the fused ones with NVTE_USE_FAST_MATH=1 (from 2.12).
-  bool round_rht = true;
-  NanInAmax nan = NanInAmax::dropped;  ///< counted: a NaN makes its block's scale NaN
+/// Calls f(name, field) for each field of a Recipe, in order.
+template <typename AnyRecipe, typename Function>
+void for_fields(AnyRecipe& recipe, const Function& f) {
+  f("tile_across", recipe.tile_across);
+  f("tile_along", recipe.tile_along);
+  f("whole_tiles", recipe.whole_tiles);
+  f("transform", recipe.transform);
+  f("nan_in_amax", recipe.nan_in_amax);
+  f("least_amax", recipe.least_amax);
+  f("largest_amax", recipe.largest_amax);
+  f("quotient", recipe.quotient);
+  f("given_scale", recipe.given_scale);
+  f("arithmetic", recipe.arithmetic);
+  f("least_scale_inv", recipe.least_scale_inv);
+  f("rounding", recipe.rounding);
+  f("even_mantissa_bits", recipe.even_mantissa_bits);
+  f("limit", recipe.limit);
+  f("zero_amax", recipe.zero_amax);
+  f("infinite_amax", recipe.infinite_amax);
+  f("nan_amax", recipe.nan_amax);
+  f("scale_type", recipe.scale_type);
+  f("edges", recipe.edges);
+  f("tensor_scale", recipe.tensor_scale);
+  f("block_product", recipe.block_product);
+  f("block_factor", recipe.block_factor);
+  f("factor", recipe.factor);
+  f("operation", recipe.operation);
+  f("format", recipe.format);
+  f("cast", recipe.cast);
+  f("transposed_columnwise", recipe.transposed_columnwise);
+  f("scale_for_each_row", recipe.scale_for_each_row);
+}
 
-  friend bool operator==(const NvFp4&, const NvFp4&) = default;
-};
-
-/// How one tensor is cast, as a function of the tensor alone. Delayed (delayed_scaling.hpp) is a recipe of a run: it
-/// has formats for both passes, a state, perhaps a function of the caller's; each of its casts is a GivenScale, which
-/// quantize() makes of the recipe and its history.
-using Recipe = std::variant<GivenScale, JustInTime, MxBlock, Block, NvFp4>;
-
-/// A recipe with the name users call it by and the source that defines it.
-struct NamedRecipe {
-  std::string_view name;
-  Recipe recipe;
-  std::string_view source;
-};
-
-/// The recipes of real systems.
-[[nodiscard]] std::span<const NamedRecipe> recipes();
-
-/// The recipe called `name`, or the rule. All throw std::invalid_argument that lists the known names.
-[[nodiscard]] const NamedRecipe& find_recipe(std::string_view name);
-[[nodiscard]] Axis find_axis(std::string_view name);
-[[nodiscard]] JustInTimeRule find_just_in_time_rule(std::string_view name);
-[[nodiscard]] MxRule find_mx_rule(std::string_view name);
-[[nodiscard]] BlockRule find_block_rule(std::string_view name);
-[[nodiscard]] E8m0Edges find_e8m0_edges(std::string_view name);
-[[nodiscard]] NanInAmax find_nan_in_amax(std::string_view name);
-[[nodiscard]] std::string_view name_of(Axis axis);
-[[nodiscard]] std::string_view name_of(JustInTimeRule rule);
-[[nodiscard]] std::string_view name_of(MxRule rule);
-[[nodiscard]] std::string_view name_of(BlockRule rule);
-[[nodiscard]] std::string_view name_of(E8m0Edges edges);
-[[nodiscard]] std::string_view name_of(NanInAmax nan);
-
-/// In words: what shares a scale, who makes it, and what is cast how.
+/// In words: which elements share a scale, how it is made, and what is cast how.
 [[nodiscard]] std::string describe(const Recipe& recipe);
 
-/// The format of the codes.
-[[nodiscard]] Format format_of(const Recipe& recipe);
-
-/// Throws std::invalid_argument for a field that is out of range; the message says what is allowed.
+/// Throws std::invalid_argument for a field that is out of range or does not go with another; the message names the
+/// field and says what is allowed.
 void check_recipe(const Recipe& recipe);
 
 }  // namespace fp8lab

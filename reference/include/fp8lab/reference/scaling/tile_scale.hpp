@@ -5,29 +5,13 @@
 #include <span>
 
 #include "fp8lab/reference/scaling/recipe.hpp"
+#include "fp8lab/reference/scaling/scale_rule.hpp"
 
 namespace fp8lab {
 
-/// What the amax of elements that share a scale makes.
-struct TileScale {
-  float factor;           ///< x is multiplied with it, or divided by it where the recipe divides
-  float scale_inv;        ///< multiplies on dequantize; of NvFp4, the value of the block's scale alone
-  std::uint8_t code = 0;  ///< of the scale: E8M0 of MxBlock, E4M3 of NvFp4
-};
-
-/// What the scales of a tensor's tiles depend on beside their own amax.
-struct TensorFacts {
-  float amax = 0;                ///< of the tensor: for NvFp4
-  Format input_type = binary32;  ///< whose largest value limits the scales of Block with rule te
-};
-
-/// The scale of a tile with that amax, as the recipe's fields say. Total for recipes that check_recipe() takes.
+/// The scale of a tile with that amax, as the recipe's fields say, in the default floating-point environment. Total for
+/// recipes that check_recipe() takes.
 [[nodiscard]] TileScale tile_scale(const Recipe& recipe, float amax, const TensorFacts& tensor = {});
-
-/// What a scale's code multiplies with on dequantize: its value, but for the edges.
-[[nodiscard]] float e8m0_value(const MxBlock& recipe, std::uint8_t code);
-/// What it multiplies with on quantize: the inverse, but for the edges.
-[[nodiscard]] float e8m0_inverse(const MxBlock& recipe, std::uint8_t code);
 
 /// Room for tile scales, one array a member.
 struct TileScaleArrays {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "fp8lab/formats/host_device.hpp"
+
 namespace fp8lab {
 
 // Powers of two as code on PyTorch makes them: exp2(floor(log2(x))) and exp2(ceil(log2(x))) in float32. Next to a power
@@ -17,7 +19,7 @@ struct Binary {
   int exponent;
   std::uint32_t fraction;
 };
-constexpr Binary binary_of(std::uint32_t bits) {
+FP8LAB_HD constexpr Binary binary_of(std::uint32_t bits) {
   if (bits >= 0x00800000U) return {static_cast<int>(bits >> 23) - 127, bits & 0x7FFFFFU};
   const int shift = std::countl_zero(bits) - 8;
   return {-126 - shift, (bits << shift) & 0x7FFFFFU};
@@ -27,29 +29,36 @@ constexpr Binary binary_of(std::uint32_t bits) {
 /// spaced 2^(j - 23), where 2^j is the power of two at or below their magnitude, and half a spacing is ln(2) * 2^j
 /// floats: for j to 7 that is 11/16 * 2^j, rounded down. Next above 2^exponent, where floats are twice as far apart,
 /// half as many have a logarithm that rounds to exponent.
-constexpr std::uint32_t log2_slack(int exponent) {
+FP8LAB_HD constexpr std::uint32_t log2_slack(int exponent) {
   const auto below = static_cast<std::uint32_t>(exponent < 0 ? ~exponent : exponent);
   return 11 * std::bit_floor(below) >> 4;
 }
 
 /// floor(fl(log2 x)) and ceil(fl(log2 x)), for the bits of an x > 0, and finite.
-constexpr int floor_log2(std::uint32_t bits) {
+FP8LAB_HD constexpr int floor_log2(std::uint32_t bits) {
   const auto [exponent, fraction] = binary_of(bits);
   return exponent + (fraction + log2_slack(exponent) > 0x7FFFFFU ? 1 : 0);
 }
-constexpr int ceil_log2(std::uint32_t bits) {
+FP8LAB_HD constexpr int ceil_log2(std::uint32_t bits) {
   const auto [exponent, fraction] = binary_of(bits);
   return exponent + (fraction > log2_slack(exponent) / 2 ? 1 : 0);
 }
 
-/// 2^floor(fl(log2 x)) for x >= 0 or NaN; 0, infinity and NaN stay.
-constexpr float power_by_log2(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (!(x > 0) || bits == 0x7F800000U) return x;
-  const int power = floor_log2(bits);
+/// 2^power as float32. Precondition: power is -149 or more.
+FP8LAB_HD constexpr float power_of_two(int power) {
   if (power > 127) return std::numeric_limits<float>::infinity();
   const auto field = static_cast<std::uint32_t>(power + 127) << 23;
   return std::bit_cast<float>(power < -126 ? std::uint32_t{1} << (power + 149) : field);
+}
+
+/// 2^floor(fl(log2 x)) and 2^ceil(fl(log2 x)) for x >= 0 or NaN; 0, infinity and NaN stay.
+FP8LAB_HD constexpr float power_by_log2(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return x > 0 && bits != 0x7F800000U ? power_of_two(floor_log2(bits)) : x;
+}
+FP8LAB_HD constexpr float upper_power_by_log2(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return x > 0 && bits != 0x7F800000U ? power_of_two(ceil_log2(bits)) : x;
 }
 
 }  // namespace fp8lab

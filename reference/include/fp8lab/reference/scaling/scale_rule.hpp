@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an amax makes a scale: the rule of a recipe's record, for hosts and devices.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/host_device.hpp"
+#include "fp8lab/reference/scaling/recipe.hpp"
+#include "fp8lab/reference/scaling/torch_log2.hpp"
+
+namespace fp8lab {
+
+/// What the amax of elements that share a scale makes.
+struct TileScale {
+  float factor;           ///< x is multiplied with it, or divided by it where the recipe divides
+  float scale_inv;        ///< multiplies on dequantize; under a tensor's scale, the value of the tile's alone
+  std::uint8_t code = 0;  ///< of the scale, where it is E8M0 or E4M3
+};
+
+/// What the scales of a tensor's tiles depend on beside their own amax.
+struct TensorFacts {
+  float amax = 0;                ///< of the tensor: for a tensor's scale over those of tiles
+  Format input_type = binary32;  ///< binary32, binary16 or bfloat16
+};
+
+/// What the scales of all tiles of a tensor have in common.
+struct ScaleConstants {
+  Format input_type;
+  float largest;               ///< of the format
+  float inverse_largest;       ///< fl(1 / largest)
+  int largest_exponent;        ///< of largest
+  std::uint32_t half_spacing;  ///< of the mantissa that rounding `even` rounds to, in units of a float32's last bit
+  float scale_limit;           ///< what an infinite scale becomes
+  float tensor_scale;          ///< E
+  float tensor_scale_inv;      ///< D
+};
+
+/// The largest value of a format. Precondition: binary32, or one that decode() to float32 takes.
+FP8LAB_HD constexpr float largest_of(const Format& format) {
+  if (format == binary32) return std::numeric_limits<float>::max();
+  return decode(format, static_cast<std::uint32_t>(format.max_code()));
+}
+
+/// Whether the quotient makes scale_inv. Otherwise it makes the scale.
+FP8LAB_HD constexpr bool makes_scale_inv(const Recipe& recipe) {
+  switch (recipe.quotient) {
+    case Quotient::given_scale:
+    case Quotient::largest_over_amax:
+    case Quotient::largest_times_inverse: return false;
+    case Quotient::given_scale_inv:
+    case Quotient::amax_over_largest:
+    case Quotient::amax_times_inverse:
+    case Quotient::amax_over_power: break;
+  }
+  return true;
+}
+
+/// The scale of a tensor over those of tiles; 1 where there is none.
+FP8LAB_HD inline float tensor_scale_of(const Recipe& recipe, float largest, float tensor_amax) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float most = std::numeric_limits<float>::max();
+  const float top = 448.0F * largest;
+  switch (recipe.tensor_scale) {
+    case TensorScaleRule::none: break;
+    case TensorScaleRule::largest_over_amax: {
+      const float quotient = top / tensor_amax;
+      const float limited = quotient < most ? quotient : most;  // of NaN, too
+      return tensor_amax == 0 || limited == 0 ? 1 : limited;
+    }
+    case TensorScaleRule::largest_times_inverse: {
+      const float product = (1 / tensor_amax) * top;
+      return product < infinity ? product : 1;
+    }
+    case TensorScaleRule::amax_over_largest: return 1 / (tensor_amax / top);
+  }
+  return 1;
+}
+
+FP8LAB_HD inline ScaleConstants scale_constants(const Recipe& recipe, const TensorFacts& tensor) {
+  const float largest = largest_of(recipe.format);
+  const int even_bits = recipe.even_mantissa_bits == 0 ? recipe.format.mantissa_bits : recipe.even_mantissa_bits;
+  const float scale = tensor_scale_of(recipe, largest, tensor.amax);
+  const float limit = recipe.limit == ScaleLimit::none      ? std::numeric_limits<float>::infinity()
+                      : recipe.limit == ScaleLimit::float32 ? std::numeric_limits<float>::max()
+                                                            : largest_of(tensor.input_type);
+  const bool makes_inverse = recipe.tensor_scale == TensorScaleRule::amax_over_largest;
+  return {.input_type = tensor.input_type,
+          .largest = largest,
+          .inverse_largest = 1 / largest,
+          .largest_exponent = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127,
+          .half_spacing = even_bits > 22 ? 0 : std::uint32_t{1} << (22 - even_bits),
+          .scale_limit = limit,
+          .tensor_scale = scale,
+          .tensor_scale_inv = makes_inverse ? tensor.amax / (448.0F * largest) : 1 / scale};
+}
+
+/// What a scale's code multiplies with on dequantize: its value, but for the edges.
+FP8LAB_HD constexpr float e8m0_value(E8m0Edges edges, std::uint8_t code) {
+  if (edges == E8m0Edges::te_before_2_19 || edges == E8m0Edges::te_before_2_13) {
+    return std::bit_cast<float>(std::uint32_t{code} << 23);
+  }
+  return decode(e8m0, code);
+}
+
+/// What it multiplies with on quantize: the inverse, but for the edges.
+FP8LAB_HD constexpr float e8m0_inverse(E8m0Edges edges, std::uint8_t code) {
+  if (code != 0 && code < 254) return std::bit_cast<float>((254U - code) << 23);
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  struct Ends {
+    float at_0, at_254, at_255;
+  };
+  Ends ends{0x1p127F, 0x1p-127F, nan};
+  switch (edges) {
+    case E8m0Edges::specified:
+    case E8m0Edges::te_before_2_19: break;
+    case E8m0Edges::te_before_2_13: ends = {1, 0, -std::numeric_limits<float>::infinity()}; break;
+    case E8m0Edges::torchao_0_18: ends = {0x1p126F, 0x1p-127F, 0}; break;  // it divides by 2^-126 or more, or infinity
+    case E8m0Edges::torchao_0_18_rceil: ends = {1, 0x1p-127F, nan}; break;
+    case E8m0Edges::zero_at_0: ends = {0, 0x1p-127F, nan}; break;
+  }
+  if (code == 0) return ends.at_0;
+  return code == 254 ? ends.at_254 : ends.at_255;
+}
+
+/// fl(x) in the type of the recipe's arithmetic.
+FP8LAB_HD inline float in_arithmetic(const Recipe& recipe, const ScaleConstants& constants, float x) {
+  if (recipe.arithmetic == ScaleArithmetic::float32 || constants.input_type == binary32) return x;
+  constexpr CastPolicy ieee{
+      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
+  return decode(constants.input_type, static_cast<std::uint32_t>(encode(constants.input_type, ieee, x)));
+}
+
+/// The quotient of an amax, which is a float or a limit in double.
+template <typename Real>
+FP8LAB_HD float quotient_of(const Recipe& recipe, const ScaleConstants& constants, Real amax) {
+  const auto rounded = [&](float x) { return in_arithmetic(recipe, constants, x); };
+  switch (recipe.quotient) {
+    case Quotient::given_scale:
+    case Quotient::given_scale_inv: return recipe.given_scale;
+    case Quotient::largest_over_amax: return rounded(static_cast<float>(static_cast<Real>(constants.largest) / amax));
+    case Quotient::largest_times_inverse: return rounded(rounded(1 / static_cast<float>(amax)) * constants.largest);
+    case Quotient::amax_over_largest: return rounded(static_cast<float>(amax / static_cast<Real>(constants.largest)));
+    case Quotient::amax_times_inverse:
+      return rounded(static_cast<float>(amax * static_cast<Real>(constants.inverse_largest)));
+    case Quotient::amax_over_power: break;
+  }
+  return static_cast<float>(amax);
+}
+
+/// An amax within the recipe's limits. What lies outside counts as the limit, in double.
+FP8LAB_HD inline float limited_quotient(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+  const auto wide = static_cast<double>(amax);
+  if (wide < recipe.least_amax) return quotient_of(recipe, constants, recipe.least_amax);
+  if (wide > recipe.largest_amax) return quotient_of(recipe, constants, recipe.largest_amax);
+  return quotient_of(recipe, constants, amax);
+}
+
+/// Which special case an amax is, after its limits.
+FP8LAB_HD inline SpecialScale special_of(const Recipe& recipe, float amax) {
+  const auto wide = static_cast<double>(amax);
+  if (amax != amax) return recipe.nan_amax;
+  if (wide < recipe.least_amax || wide > recipe.largest_amax) return SpecialScale::computed;
+  if (amax == 0) return recipe.zero_amax;
+  return amax == std::numeric_limits<float>::infinity() ? recipe.infinite_amax : SpecialScale::computed;
+}
+
+/// The exponent field after rounding, for the bits of an x >= 0 or infinite.
+FP8LAB_HD constexpr std::uint32_t rounded_field(ScaleRounding rounding, std::uint32_t bits,
+                                                std::uint32_t half_spacing) {
+  switch (rounding) {
+    case ScaleRounding::none:
+    case ScaleRounding::down: break;
+    case ScaleRounding::up: return (bits + 0x7FFFFFU) >> 23;
+    case ScaleRounding::even: return (bits + half_spacing) >> 23;
+    case ScaleRounding::down_by_log2:
+    case ScaleRounding::up_by_log2: {
+      if (bits == 0 || bits >= 0x7F800000U) return bits >> 23;
+      const int power = rounding == ScaleRounding::up_by_log2 ? ceil_log2(bits) : floor_log2(bits);
+      return static_cast<std::uint32_t>(std::max(power, -127) + 127);
+    }
+  }
+  return bits >> 23;
+}
+
+/// The E8M0 code of a scale_inv, for the bits of an x >= 0, infinite or NaN, that is still to be divided by 2^shift.
+FP8LAB_HD inline std::uint8_t e8m0_code_of(const Recipe& recipe, const ScaleConstants& constants, std::uint32_t bits) {
+  if (bits > 0x7F800000U) return 255;
+  const bool infinity_is_nan = recipe.infinite_amax == SpecialScale::nan;
+  const std::uint32_t field = rounded_field(recipe.rounding, bits, constants.half_spacing);
+  if (recipe.quotient == Quotient::amax_over_power) {
+    const bool overflows = recipe.rounding == ScaleRounding::even ? field > 254 : bits > 0x7F7FFFFFU;
+    if (overflows && infinity_is_nan) return 255;
+    return static_cast<std::uint8_t>(std::clamp(static_cast<int>(field) - constants.largest_exponent, 0, 255));
+  }
+  if (bits > 0x7F000000U) {  // above 2^127
+    const bool above = recipe.rounding == ScaleRounding::up || field > 254;
+    return above && infinity_is_nan ? 255 : 254;
+  }
+  // Below 2^-126, where only the smallest code lies, by what is above its value.
+  if (recipe.rounding == ScaleRounding::up && bits < 0x00800000U) return bits > 0x00400000U ? 1 : 0;
+  return static_cast<std::uint8_t>(std::min(field, 254U));
+}
+
+/// A float32 scale, or scale_inv, rounded to a power of two where the recipe does that.
+FP8LAB_HD inline float rounded_scale(ScaleRounding rounding, float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  switch (rounding) {
+    case ScaleRounding::none:
+    case ScaleRounding::even: return x;
+    case ScaleRounding::down: return x != x ? x : std::bit_cast<float>(bits & 0x7F800000U);
+    case ScaleRounding::up: {
+      // DeepGEMM's ceil_to_ue8m0; the power of two by log2 in DeepSeek's Triton kernels is meant to be the same.
+      const std::uint32_t field = (bits >> 23 & 0xFFU) + ((bits & 0x7FFFFFU) != 0 ? 1 : 0);
+      return std::bit_cast<float>(std::clamp(field, 1U, 254U) << 23);
+    }
+    case ScaleRounding::down_by_log2: return power_by_log2(x);
+    case ScaleRounding::up_by_log2: break;
+  }
+  return upper_power_by_log2(x);
+}
+
+/// The scale of a tile under a tensor's.
+FP8LAB_HD inline TileScale scale_under_tensors(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+  const float scale = constants.tensor_scale;
+  const float inverse = constants.tensor_scale_inv;
+  const float product = [&] {
+    switch (recipe.block_product) {
+      case BlockProduct::amax_times_scale: break;
+      case BlockProduct::scale_times_amax: return scale * (amax * constants.inverse_largest);
+      case BlockProduct::scale_times_quotient: return scale * (amax / constants.largest);
+      case BlockProduct::quotient_over_inverse: return (amax / constants.largest) / inverse;
+      case BlockProduct::amax_over_inverse: return amax / (constants.largest * inverse);
+    }
+    return amax * (scale * constants.inverse_largest);
+  }();
+  const float limited = product < recipe.least_scale_inv ? recipe.least_scale_inv : product;
+  const auto code = static_cast<std::uint8_t>(encode(ue4m3, CastPolicy{}, limited));
+  const float d = decode(ue4m3, code);
+  const float factor = [&] {
+    constexpr float most = std::numeric_limits<float>::max();
+    switch (recipe.block_factor) {
+      case BlockFactor::inverse_of_product: break;
+      case BlockFactor::inverse_of_product_or_zero: return d == 0 ? 0.0F : 1 / (d * inverse);
+      case BlockFactor::scale_over_block: return scale / d;
+      case BlockFactor::product: return d * inverse;
+      case BlockFactor::block_over_scale: return d / scale;
+    }
+    const float quotient = 1 / (d * inverse);
+    return quotient < most ? quotient : most;  // of NaN, too
+  }();
+  return {factor, d, code};
+}
+
+/// The scale that an amax makes by the recipe's fields. Total for recipes that check_recipe() takes and amaxes that are
+/// 0, positive, infinite or NaN.
+FP8LAB_HD inline TileScale scale_of_amax(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+  if (recipe.tensor_scale != TensorScaleRule::none) return scale_under_tensors(recipe, constants, amax);
+  // 1. The quotient, or what a special amax makes.
+  const SpecialScale special = special_of(recipe, amax);
+  if (special == SpecialScale::one && recipe.scale_type == ScaleType::float32) return {1, 1};
+  float x = limited_quotient(recipe, constants, amax);
+  if (x == std::numeric_limits<float>::infinity() && recipe.limit != ScaleLimit::none) x = constants.scale_limit;
+  if (x < recipe.least_scale_inv) x = recipe.least_scale_inv;
+  if (special == SpecialScale::one) x = 1;
+  if (special == SpecialScale::epsilon) x = makes_scale_inv(recipe) ? 0x1p-23F : 0x1p23F;
+  // 2. Its rounding and its code.
+  if (recipe.scale_type == ScaleType::e8m0_code) {
+    std::uint8_t code = 127;
+    if (special == SpecialScale::computed) {
+      code = e8m0_code_of(recipe, constants, std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU);
+    } else if (special != SpecialScale::one) {
+      code = special == SpecialScale::nan ? 255 : 0;
+    }
+    return {e8m0_inverse(recipe.edges, code), e8m0_value(recipe.edges, code), code};
+  }
+  std::uint8_t code = 0;
+  if (recipe.scale_type == ScaleType::e4m3_code) {
+    code = static_cast<std::uint8_t>(encode(ue4m3, CastPolicy{}, x));
+    x = decode(ue4m3, code);
+  } else {
+    x = rounded_scale(recipe.rounding, x);
+  }
+  // 3. The scale, its inverse, and the elements' factor.
+  const bool inverse = makes_scale_inv(recipe);
+  const float scale_inv = inverse ? x : 1 / x;
+  if (recipe.operation == TileOperation::divide) return {scale_inv, scale_inv, code};
+  if (!inverse) return {x, scale_inv, code};
+  if (recipe.factor == FactorRule::of_scale) return {1 / x, x, code};
+  const double least = recipe.least_amax;
+  const float limited = static_cast<double>(amax) < least ? static_cast<float>(least) : amax;
+  return {constants.largest / limited, x, code};
+}
+
+}  // namespace fp8lab
