@@ -91,8 +91,8 @@ struct AccumulateResult {
 /// memory for the codes and at most two thirds of a gigabyte besides. Throws as curves_of() does.
 [[nodiscard]] AccumulateResult run_accumulate(const AccumulateArguments& arguments, const Progress& progress = {});
 
-/// Table `points` with a row for each curve and K, tables and curves of the errors of each distribution against K, and a
-/// histogram for each point.
+/// Table `points` with a row for each curve and K, tables and curves of the errors of each distribution against K, and
+/// a histogram for each point.
 [[nodiscard]] Document document_of(const AccumulateResult& result);
 
 }  // namespace fp8lab::experiments

@@ -8,9 +8,9 @@
 namespace fp8lab::experiments {
 
 std::string Experiment::identifier() const {
-  std::string result = name;
-  std::ranges::replace_if(result, [](char c) { return c == '-' || c == ' '; }, '_');
-  return result;
+  std::string text = name;
+  std::ranges::replace_if(text, [](char c) { return c == '-' || c == ' '; }, '_');
+  return text;
 }
 
 const Experiment& find_experiment(std::string_view identifier) {

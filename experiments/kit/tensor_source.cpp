@@ -424,7 +424,7 @@ Tensor TensorStream::whole_for_blocks(std::size_t i) const {
   Tensor whole;
   const bool is_stored = std::holds_alternative<StoredTensors>(source_);
   if (!is_stored || is_row_major(stored_[i].second) || facts.shape.size() == 2) return whole;
-  // Of three and more dimensions in Fortran order no rows lie together.
+  // In Fortran order, the elements of a row of three or more dimensions do not lie together.
   load(i, whole);
   return whole;
 }

@@ -113,7 +113,7 @@ class TensorStream {
   [[nodiscard]] std::size_t count() const { return facts_.size(); }
   [[nodiscard]] const SourceTensor& facts(std::size_t i) const { return facts_[i]; }
   [[nodiscard]] const std::vector<SourceTensor>& all_facts() const { return facts_; }
-  /// Of all tensors together.
+  /// The number of elements of all tensors.
   [[nodiscard]] double elements() const;
   /// What the source is, in words and one line.
   [[nodiscard]] const std::string& description() const { return description_; }

@@ -16,7 +16,8 @@ namespace fp8lab {
 [[nodiscard]] std::string one_line(std::string_view message);
 
 /// Throws std::invalid_argument: `name` is none of the known ones, of which the message lists as many as fit, the most
-/// similar first where not all do, and names the one that is meant most likely. `kind` says what kind of thing was looked up.
+/// similar first where not all do, and names the one that is meant most likely. `kind` says what kind of thing was
+/// looked up.
 [[noreturn]] void refuse_name(std::string_view kind, std::string_view name, std::span<const std::string_view> known);
 
 }  // namespace fp8lab
