@@ -17,7 +17,6 @@
 #include "kit/render.hpp"
 #include "module.hpp"
 #include "scaling/scaling.hpp"
-#include "transpose/transpose.hpp"
 
 namespace fp8lab::bindings {
 namespace {
@@ -179,8 +178,23 @@ void bind_cast(py::module_& module) {
 
 // What is registered.
 
-/// A value of the package's, checked there.
+/// A pair: (array, type of its elements), (name, recipe) or (count, factor).
+Entry entry_of_pair(const py::tuple& pair) {
+  if (py::isinstance<py::array>(pair[0])) {
+    const auto x = pair[0].cast<py::array>();
+    HeldTensor tensor{{std::span<const float>(), 0, 0}};
+    with_source(x, pair[1].cast<std::string>(), [&](auto values) { tensor = held(values, x); });
+    return tensor;
+  }
+  if (py::isinstance<Recipe>(pair[1])) {
+    return ChosenRecipe{pair[0].cast<std::string>(), pair[1].cast<const Recipe&>()};
+  }
+  return OutlierLines{pair[0].cast<long long>(), pair[1].cast<double>()};
+}
+
+/// A value of the package's, checked there. Arrays must outlive the entry.
 Entry entry_of(const py::handle& value) {
+  if (py::isinstance<py::tuple>(value)) return entry_of_pair(value.cast<py::tuple>());
   if (py::isinstance<NamedOrOwnFormat>(value)) {
     const auto& format = value.cast<const NamedOrOwnFormat&>();
     return ChosenFormat{format.name, format.format};
@@ -390,63 +404,6 @@ void bind_scaling_experiment(py::module_& module) {
       py::arg("arguments"), py::arg("arrays"), py::arg("out"));
 }
 
-Report transpose(const TransposeArguments& arguments, const Out& out) {
-  return report(out, file_names_of(arguments), [&](const Progress& progress) {
-    return reading([&] { return run_transpose(arguments, progress); });  // a tensor's file
-  });
-}
-
-/// What quantizes, the matrix left out.
-TransposeArguments transpose_arguments(const std::vector<std::pair<std::string, Recipe>>& recipes, int threads) {
-  TransposeArguments arguments{.recipes = {}, .threads = threads};
-  for (const auto& [name, recipe] : recipes) arguments.recipes.push_back({name, recipe});
-  return arguments;
-}
-
-void bind_transpose(py::module_& module) {
-  using Recipes = std::vector<std::pair<std::string, Recipe>>;
-  module.def(
-      "transpose_array",
-      [](const Recipes& recipes, const py::array& x, const std::string& source, int threads, const Out& out) {
-        TransposeArguments arguments = transpose_arguments(recipes, threads);
-        Report result;
-        with_source(x, source, [&](auto values) {
-          arguments.source = HeldTensors{held(values, x)};
-          result = transpose(arguments, out);
-        });
-        return result;
-      },
-      py::arg("recipes"), py::arg("x"), py::arg("source"), py::arg("threads"), py::arg("out"));
-  module.def(
-      "transpose_draws",
-      [](const Recipes& recipes, const Distribution& distribution, std::uint64_t seed, long long rows,
-         long long columns, std::pair<long long, double> outlier_rows, std::pair<long long, double> outlier_columns,
-         int threads, const Out& out) {
-        TransposeArguments arguments = transpose_arguments(recipes, threads);
-        arguments.source = Draws{.distribution = distribution,
-                                 .seed = seed,
-                                 .rows = rows,
-                                 .columns = columns,
-                                 .outlier_rows = {outlier_rows.first, outlier_rows.second},
-                                 .outlier_columns = {outlier_columns.first, outlier_columns.second}};
-        return transpose(arguments, out);
-      },
-      py::arg("recipes"), py::arg("distribution"), py::arg("seed"), py::arg("rows"), py::arg("columns"),
-      py::arg("outlier_rows"), py::arg("outlier_columns"), py::arg("threads"), py::arg("out"));
-  module.def(
-      "transpose_file",
-      [](const Recipes& recipes, const std::vector<std::string>& files, const std::vector<std::string>& tensors,
-         int threads, const Out& out) {
-        TransposeArguments arguments = transpose_arguments(recipes, threads);
-        arguments.source = StoredTensors{{files.begin(), files.end()}, tensors};
-        return transpose(arguments, out);
-      },
-      py::arg("recipes"), py::arg("files"), py::arg("tensors"), py::arg("threads"), py::arg("out"));
-  module.def("transpose_recipes", [] {
-    return std::vector<std::string>(default_transpose_recipes.begin(), default_transpose_recipes.end());
-  });
-}
-
 }  // namespace
 
 void bind_experiments(py::module_& module) {
@@ -454,7 +411,6 @@ void bind_experiments(py::module_& module) {
   bind_registered(module);
   bind_delayed_experiment(module);
   bind_scaling_experiment(module);
-  bind_transpose(module);
 }
 
 }  // namespace fp8lab::bindings

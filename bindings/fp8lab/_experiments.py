@@ -13,6 +13,7 @@ from typing import Any
 
 from fp8lab import _core
 from fp8lab._arrays import (
+    as_floats,
     as_format,
     as_profile,
     check_bool,
@@ -27,12 +28,26 @@ from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import as_version
 from fp8lab._distributions import as_distribution
 from fp8lab._document import Document
+from fp8lab._recipes import NamedRecipe, as_named_recipe
 
 Facts = dict[str, Any]
 
 
 def _as_model(value: Any, argument: str) -> Any:
     return value if isinstance(value, MmaModel) else check_name(value, argument, " or an MmaModel")
+
+
+def _as_recipe(value: Any, argument: str) -> Any:
+    if isinstance(value, str):
+        return check_name(value, argument)
+    name, recipe = as_named_recipe(value, argument)
+    return name, recipe._core()
+
+
+def _as_outliers(value: Any, argument: str) -> tuple[int, float]:
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(f"{argument} must be a tuple of two numbers, (count, factor)")
+    return check_int(value[0], argument, 0, 2**40), check_real(value[1], argument)
 
 
 #: What checks an entry of a kind, and what such an entry is called in signatures.
@@ -46,8 +61,17 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "model": (_as_model, "str | MmaModel"),
     "distribution": (as_distribution, "str | Distribution"),
     "version": (as_version, "str | DelayedVersion"),
+    "recipe": (_as_recipe, "str | NamedRecipe | Recipe"),
+    "tensor": (as_floats, "Any"),
+    "outliers": (_as_outliers, "tuple[int, float]"),
 }
-_SINGLE = (DelayedVersion, Distribution, Format, MmaModel, Profile, os.PathLike)
+_SINGLE = (DelayedVersion, Distribution, Format, MmaModel, NamedRecipe, Profile, os.PathLike)
+#: What a docstring calls some of them.
+_WORDS = {
+    "Any": "array_like of float32, float64, float16 or bfloat16",
+    "tuple[int, float]": "(int, float)",
+    "str | NamedRecipe | Recipe": "str, NamedRecipe or recipe",
+}
 
 
 def _entries(value: Any, argument: Facts) -> list[Any]:
@@ -106,7 +130,8 @@ def _docstring(facts: Facts) -> str:
     lines += [*textwrap.wrap(facts["description"], 110), ""] if facts["description"] else []
     lines += ["Parameters", "----------"]
     for argument in facts["arguments"]:
-        kind = "int" if argument["kind"] == "integer" else _KINDS[argument["kind"]][1].replace("os.PathLike[str]", "path").replace(" | ", " or ")
+        kind = "int" if argument["kind"] == "integer" else _KINDS[argument["kind"]][1]
+        kind = _WORDS.get(kind, kind.replace("os.PathLike[str]", "path").replace(" | ", " or "))
         optional = ", optional" if _default(argument) is None else ""
         lines += [f"{argument['name']} : {'sequence of ' if argument['is_list'] else ''}{kind}{optional}"]
         sentence = _described(argument)
@@ -117,10 +142,15 @@ def _docstring(facts: Facts) -> str:
     return "\n".join([*lines, "    Where a file cannot be read or ``out`` cannot be written; nothing is left half-written."])
 
 
+def _place(argument: Facts) -> Any:
+    """An array may come without its name."""
+    return inspect.Parameter.POSITIONAL_OR_KEYWORD if argument["kind"] == "tensor" else inspect.Parameter.KEYWORD_ONLY
+
+
 def _signature(facts: Facts) -> inspect.Signature:
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter(argument["name"], kind, default=_default(argument), annotation=_annotation(argument))
+        inspect.Parameter(argument["name"], _place(argument), default=_default(argument), annotation=_annotation(argument))
         for argument in facts["arguments"]
     ]
     parameters.append(inspect.Parameter("out", kind, default=None, annotation="str | os.PathLike[str] | None"))
@@ -163,14 +193,18 @@ def stub() -> str:
         "# What fp8lab._experiments.stub() gives; a test compares.",
         "import os",
         "from collections.abc import Sequence",
+        "from typing import Any",
         "",
         "from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile",
         "from fp8lab._document import Document",
+        "from fp8lab._recipes import NamedRecipe, Recipe",
     ]
     for name, facts in registered().items():
         if facts["is_public"]:
-            lines += ["", f"def {name}(", "    *,"]
-            lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in facts["arguments"]]
+            places: dict[bool, list[str]] = {False: [], True: []}  # by whether a name is needed
+            for one in facts["arguments"]:
+                places[one["kind"] != "tensor"].append(f"    {one['name']}: {_annotation(one)} = {_default(one)!r},")
+            lines += ["", f"def {name}(", *places[False], "    *,", *places[True]]
             lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
     return "\n".join(lines) + "\n"
 

@@ -2,9 +2,11 @@
 # What fp8lab._experiments.stub() gives; a test compares.
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._document import Document
+from fp8lab._recipes import NamedRecipe, Recipe
 
 def primer(
     *,
@@ -51,6 +53,22 @@ def double_rounding(
     uniform: float | Sequence[float] | None = None,
     size: int | None = None,
     seed: int | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def transpose(
+    x: Any | None = None,
+    *,
+    recipes: str | NamedRecipe | Recipe | Sequence[str | NamedRecipe | Recipe] = ('te_mxfp8', 'ocp_mxfp8_e4m3', 'ocp_mxfp8_e5m2', 'ocp_mxfp4', 'te_nvfp4', 'te_block_1x128', 'te_block_1x128_fp32', 'te_block_128x128', 'te_current_scaling', 'te_current_scaling_pow2'),
+    distribution: str | Distribution | None = None,
+    seed: int | None = None,
+    rows: int | None = None,
+    columns: int | None = None,
+    outlier_rows: tuple[int, float] | None = None,
+    outlier_columns: tuple[int, float] | None = None,
+    file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    tensor: str | Sequence[str] | None = None,
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...

@@ -43,6 +43,7 @@ from fp8lab._registered import (
     double_rounding,
     harmonic,
     primer,
+    transpose,
     verify_casts,
     verify_tensor_cores,
 )
@@ -483,111 +484,3 @@ def scaling(
         for name, values in recipe["steps"].items():
             recipe["steps"][name] = np.array([np.nan if value is None else value for value in values])
     return result
-
-
-def _outliers(value: Any, argument: str) -> tuple[int, float]:
-    if value is None:
-        return 0, 1.0
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise TypeError(f"{argument} must be a tuple of two numbers, (count, factor)")
-    return check_int(value[0], argument, 0, 2**40), check_real(value[1], argument)
-
-
-def transpose(
-    x: Any = None,
-    *,
-    recipes: Sequence[str | NamedRecipe | Recipe] | None = None,
-    distribution: str | Distribution | None = None,
-    seed: int | None = None,
-    rows: int | None = None,
-    columns: int | None = None,
-    outlier_rows: tuple[int, float] | None = None,
-    outlier_columns: tuple[int, float] | None = None,
-    file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    tensor: str | Sequence[str] | None = None,
-    threads: int = 1,
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Measure what it costs to make a matrix's columnwise copy from its rowwise one; Ctrl-C stops it.
-
-    Training needs a tensor along its rows (fprop) and along its columns (wgrad). ``original`` is ``quantize(x,
-    direction="columnwise")``; ``requantized`` is the same of what ``dequantize(quantize(x))`` gives back: quantized twice, as
-    by who keeps the rowwise copy alone. Copies are compared dequantized, in float32.
-
-    Parameters
-    ----------
-    x : array_like of float32, float64, float16 or bfloat16, (rows, columns), optional
-        The values: bfloat16 is quantized as such, float16 as float32, float64 is rounded to float32. Without them, and without file, they are drawn.
-    recipes : sequence of str or recipes, optional
-        Of ``recipes()``, or records; ten of them if left out: blocks with scales that are powers of two and that are not, 2-D
-        blocks, one scale for the tensor. No stochastic rounding, no Hadamard transform.
-    distribution : str or Distribution, optional
-        One of ``distributions()``, ``normal`` if left out; ``sample`` draws the values.
-    seed : int, optional
-        Of these draws; 1 if left out.
-    rows, columns : int, optional
-        Of these draws; 1024 if left out.
-    outlier_rows, outlier_columns : (int, float), optional
-        So many rows, or columns, spread evenly, are multiplied by the factor: the i-th of n is number i * rows // n.
-    file : path or sequence of path, optional
-        .npy or .safetensors files.
-    tensor : str or sequence of str, optional
-        Which tensors of the files: names, or patterns such as ``layers.*.weight``. Each has two dimensions and is measured
-        apart.
-    threads : int
-        Changes nothing but the time.
-    out : path, optional
-        Directory for ``transpose.json``, ``summary.csv`` with a row a recipe, and one CSV a histogram.
-
-    Returns
-    -------
-    Result
-        ``experiment``, ``provenance``, ``source``, ``type``, ``rows``, ``columns`` and ``recipes``: a list with ``name``,
-        ``description``, ``format``, ``sqnr_rowwise_db``, ``sqnr_original_db``, ``sqnr_requantized_db`` (of each copy against
-        x), ``loss_db`` (original less requantized), ``relative_rms_difference`` (of requantized from original, over the rms
-        of x), ``widest_scale_factor`` (the larger over the smaller of an element's requantized and original scale, neither
-        0), ``compared`` and ``not_finite`` elements, ``counts`` and ``histograms`` (error_original, error_requantized,
-        relative_error_original, relative_error_requantized, difference_ulps). Counts are of elements: ``transposed_differ``
-        (the rowwise value is not the original's), ``values_differ``, ``codes_differ`` and ``scales_differ`` (the requantized
-        one is not the original's), ``underflows_original``, ``underflows_requantized``, ``extra_underflows``,
-        ``saturated_rowwise``, ``saturated_original``, ``saturated_requantized``. An infinite number, and one that there is
-        not, is None.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments, sizes that break a recipe's blocks, and other than two dimensions; the message says the rule.
-    OSError
-        Where the file cannot be read or ``out`` cannot be written; nothing is left half-written.
-    """
-    if recipes is None:
-        recipes = _core.transpose_recipes()
-    chosen = check_list(recipes, "recipes", as_named_recipe, (NamedRecipe,))
-    named = [(name, recipe._core()) for name, recipe in chosen]
-    workers = check_threads(threads)
-    drawn = [distribution, seed, rows, columns, outlier_rows, outlier_columns]
-    if sum([x is not None, any(value is not None for value in drawn), file is not None]) > 1:
-        raise ValueError("values come from one of x, file and a distribution (with seed, rows, columns, outlier_rows, outlier_columns)")
-    if tensor is not None and file is None:
-        raise ValueError("tensor needs file")
-    where = _path(out, "out")
-    if x is not None:
-        array, source = as_floats(x, "x")
-        if array.ndim != 2:
-            raise ValueError(f"x must have two dimensions, not shape {array.shape}")
-        content, report = _core.transpose_array(named, array, source, workers, where)
-    elif file is not None:
-        content, report = _core.transpose_file(named, _paths(file, "file"), _names(tensor), workers, where)
-    else:
-        content, report = _core.transpose_draws(
-            named,
-            as_distribution("normal" if distribution is None else distribution, "distribution"),
-            check_int(1 if seed is None else seed, "seed", 0, _LONG),
-            check_int(1024 if rows is None else rows, "rows", 1, 2**40),
-            check_int(1024 if columns is None else columns, "columns", 1, 2**40),
-            _outliers(outlier_rows, "outlier_rows"),
-            _outliers(outlier_columns, "outlier_columns"),
-            workers,
-            where,
-        )
-    return Result(json.loads(content), report)

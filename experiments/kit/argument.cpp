@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text.hpp"
 
 namespace fp8lab::experiments {
@@ -47,8 +48,9 @@ T parse_whole(const std::string& text) {
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 10> names{"flag",   "integer", "number", "name",         "path",
-                                                   "format", "profile", "model",  "distribution", "version"};
+  constexpr std::array<std::string_view, 13> names{"flag",   "integer", "number",  "name",         "path",
+                                                   "format", "profile", "model",   "distribution", "version",
+                                                   "recipe", "tensor",  "outliers"};
   return names.at(static_cast<std::size_t>(kind));
 }
 
@@ -60,6 +62,12 @@ double parse_real(const std::string& text) {
   if (error == std::errc{}) return value;
   throw std::invalid_argument(in_quotes(text) +
                               (error == std::errc::result_out_of_range ? " is out of range" : " is no number"));
+}
+
+OutlierLines parse_outliers(const std::string& text) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string::npos) refuse(in_quotes(text), " is not two numbers, COUNT,FACTOR");
+  return {parse_integer(text.substr(0, comma)), parse_real(text.substr(comma + 1))};
 }
 
 std::string Argument::option() const {

@@ -23,15 +23,30 @@
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/chosen.hpp"
 #include "kit/json.hpp"
+#include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
 
 /// A value as the command line (a text) or Python (a number, a name or a record) gives it.
 using Entry = std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile,
-                           MmaModel, Distribution, DelayedVersion>;
+                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, HeldTensor, OutlierLines>;
 
 /// What an entry is. Python checks its type by this.
-enum class Kind : std::uint8_t { flag, integer, number, name, path, format, profile, model, distribution, version };
+enum class Kind : std::uint8_t {
+  flag,
+  integer,
+  number,
+  name,
+  path,
+  format,
+  profile,
+  model,
+  distribution,
+  version,
+  recipe,
+  tensor,   ///< an array; Python alone gives one
+  outliers  ///< COUNT,FACTOR
+};
 [[nodiscard]] std::string_view name_of(Kind kind);
 
 /// A number that is written in `text` and nothing else; whole numbers also as 1e6 and 1.5e3. Throws
@@ -39,6 +54,8 @@ enum class Kind : std::uint8_t { flag, integer, number, name, path, format, prof
 [[nodiscard]] std::int64_t parse_integer(const std::string& text);
 [[nodiscard]] std::uint64_t parse_unsigned(const std::string& text);
 [[nodiscard]] double parse_real(const std::string& text);
+/// COUNT,FACTOR, two such numbers.
+[[nodiscard]] OutlierLines parse_outliers(const std::string& text);
 
 /// How a value of type T is made of an entry, and told in a document. Others may be added beside these.
 template <typename T>
@@ -129,6 +146,27 @@ template <>
 struct ArgumentType<Distribution> : NamedArgument<Distribution, Kind::distribution, find_distribution> {};
 template <>
 struct ArgumentType<DelayedVersion> : NamedArgument<DelayedVersion, Kind::version, find_delayed_version> {};
+template <>
+struct ArgumentType<ChosenRecipe> : NamedArgument<ChosenRecipe, Kind::recipe, choose_recipe> {};
+template <>
+struct ArgumentType<HeldTensor> {
+  static constexpr Kind kind = Kind::tensor;
+  static HeldTensor from(const Entry& entry) { return std::get<HeldTensor>(entry); }
+  static Json json(const HeldTensor& value) {
+    return {{"type", name_of(Tensor(value.values).type())},
+            {"rows", value.values.rows()},
+            {"columns", value.values.columns()}};
+  }
+};
+template <>
+struct ArgumentType<OutlierLines> {
+  static constexpr Kind kind = Kind::outliers;
+  static OutlierLines from(const Entry& entry) {
+    const auto* text = std::get_if<std::string>(&entry);
+    return text != nullptr ? parse_outliers(*text) : std::get<OutlierLines>(entry);
+  }
+  static Json json(const OutlierLines& value) { return {{"count", value.count}, {"factor", value.factor}}; }
+};
 
 /// One argument: what it is called, what it takes, and where its value goes.
 struct Argument {
@@ -142,6 +180,8 @@ struct Argument {
   std::vector<std::string> excludes = {};  ///< arguments that may not be given with it
   std::vector<std::string> needs = {};     ///< arguments without which it may not be given
   bool repeats = false;                    ///< a list may have an entry twice
+  bool words = false;                      ///< a list's entries are words at the command line, not separated by commas
+  std::string other_option = {};           ///< a second name of the command line's option, or empty
   std::int64_t least = 0;                  ///< of integers: what the type has
   std::uint64_t most = 0;
   bool python = true, command_line = true;  ///< who offers it
@@ -157,6 +197,8 @@ struct Argument {
   }
   Argument& called(std::string text) { return metavar = std::move(text), *this; }
   Argument& by_default(std::string text) { return otherwise = std::move(text), *this; }
+  Argument& as_words() { return words = true, *this; }
+  Argument& also_called(std::string option) { return other_option = std::move(option), *this; }
   Argument& with_repeats() { return repeats = true, *this; }
   Argument& only_python() { return command_line = false, *this; }
   Argument& only_command_line() { return python = false, *this; }

@@ -43,7 +43,9 @@ CLI::App& check_command(const CLI::App& app, const std::string& command) {
 /// Throws where an option is none of the app's: CLI11 would say only that it did not expect it.
 void check_options(const CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) names.push_back("--" + option->get_lnames().front());
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
   for (const std::string& word : words) {
     const std::string name = word.substr(0, word.find('='));
     if (!name.starts_with("--") || std::ranges::find(names, name) != names.end()) continue;
@@ -79,7 +81,10 @@ std::string metavar_of(const Argument& argument) {
     case Kind::profile:
     case Kind::model:
     case Kind::distribution:
-    case Kind::version: break;
+    case Kind::version:
+    case Kind::recipe:
+    case Kind::tensor: break;
+    case Kind::outliers: return "COUNT,FACTOR";
   }
   return "NAME";
 }
@@ -110,7 +115,7 @@ void add_option(CLI::App& app, Argument& argument, Options& options) {
   if (argument.kind == Kind::flag) {
     option = app.add_flag_callback(name, [&argument] { argument.set({Entry(true)}); }, argument.help);
   } else {
-    const bool takes_many = argument.is_list && argument.kind == Kind::path;
+    const bool takes_many = argument.is_list && (argument.kind == Kind::path || argument.words);
     CLI::callback_t take = [&argument, name, takes_many](const CLI::results_t& given) {
       std::vector<std::string> texts = given;
       if (argument.is_list && !takes_many) texts = split_list(name, given.front(), argument.repeats);
@@ -121,7 +126,8 @@ void add_option(CLI::App& app, Argument& argument, Options& options) {
       }
       return true;
     };
-    option = app.add_option(name, std::move(take), argument.help)->type_name(metavar_of(argument));
+    const std::string names = argument.other_option.empty() ? name : name + "," + argument.other_option;
+    option = app.add_option(names, std::move(take), argument.help)->type_name(metavar_of(argument));
     if (takes_many) option->expected(1, 1 << 16);
     const std::string shown = default_of(argument);
     if (!shown.empty()) option->default_str(shown);
@@ -245,7 +251,6 @@ Command command_of(int argc, const char* const* argv) {
   add_cast(*app, chosen);
   add_scaling(*app, chosen);
   add_delayed(*app, chosen);
-  add_transpose(*app, chosen);
   refuse_options_as_values(*app);
   std::vector<std::string> words = words_of(argc, argv);
   try {

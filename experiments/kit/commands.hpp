@@ -29,7 +29,6 @@ namespace fp8lab::experiments {
 void add_cast(CLI::App& app, Command& chosen);
 void add_scaling(CLI::App& app, Command& chosen);
 void add_delayed(CLI::App& app, Command& chosen);
-void add_transpose(CLI::App& app, Command& chosen);
 
 /// What the terminal on stdout can show.
 [[nodiscard]] TextStyle style_of_terminal();

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "kit/chosen.hpp"
+#include "kit/document.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
 #include "kit/tensor_source.hpp"
@@ -118,16 +118,7 @@ struct TransposeResult {
 /// back.
 [[nodiscard]] TransposeResult run_transpose(const TransposeArguments& arguments, const Progress& progress = {});
 
-/// The result as JSON: experiment, schema, provenance, source, type, rows, columns, recipes.
-[[nodiscard]] std::string to_json(const TransposeResult& result);
-
-/// The names of the files that files_of() will give: transpose.json, summary.csv with a row a recipe, a CSV a
-/// histogram.
-[[nodiscard]] std::vector<std::string> file_names_of(const TransposeArguments& arguments);
-/// (file name, content)
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const TransposeResult& result);
-
-/// Tables with a row a recipe, both copies' errors side by side and how to read them, for a terminal.
-[[nodiscard]] std::string report_of(const TransposeResult& result, const TextStyle& style);
+/// Tables with a row for each recipe, both copies' errors side by side, all histograms, and how to read them.
+[[nodiscard]] Document document_of(const TransposeResult& result);
 
 }  // namespace fp8lab::experiments

@@ -28,6 +28,7 @@ CALLS = {
     "verify_casts": {"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1},
     "verify_tensor_cores": {"models": ["hopper_wgmma_fp8"], "dots": 10},
     **{name: {} for name in ("formats", "profiles", "models", "recipes", "delayed_versions", "distributions", "targets")},
+    "transpose": {"rows": 64, "columns": 64, "recipes": ["te_mxfp8", "te_nvfp4"], "outlier_rows": (2, 8.0)},
     "dot": {"a": "387e3c", "b": "40df38", "scale_a": None, "got": "3f800000"},
     "double_rounding": {"high": 1.001},
 }

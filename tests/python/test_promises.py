@@ -90,7 +90,6 @@ def runs():
     yield run.cast(size=64, amax=[4], exact=True)
     yield run.delayed({"t": np.float32([1, 2, 3, 4])}, history=[2])
     yield run.scaling([x, x], recipes=["te_mxfp8"], delayed=["max:2"])
-    yield run.transpose(x, recipes=["te_mxfp8"])
 
 
 def test_json_keeps_the_keys_of_its_schema():

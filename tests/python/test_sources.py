@@ -44,7 +44,7 @@ def told(**source: Any) -> list[float]:
     source = {"x": source["x"][0]} if "x" in source else {"file": source["files"], "tensor": source.get("tensor")}
     cast = experiments.cast(formats="e4m3", scales=[scale], **source)
     transpose = experiments.transpose(recipes="te_current_scaling", **source)
-    return [scaling["recipes"][0]["sqnr_db"], cast["casts"][0]["sqnr_db"], transpose["recipes"][0]["sqnr_rowwise_db"]]
+    return [scaling["recipes"][0]["sqnr_db"], cast["casts"][0]["sqnr_db"], transpose.tables["recipes"]["sqnr_rowwise_db"][0]]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -93,8 +93,8 @@ def test_patterns_choose_tensors_and_each_is_measured_apart(tmp_path: Path) -> N
     for i, name in enumerate(names):
         alone = experiments.cast(tensors[name], formats="e4m3", scales=[3.0])["casts"][0]
         assert cast["casts"][i] == {**alone, "tensor": i}
-        alone = experiments.transpose(tensors[name], recipes=["te_mxfp8"])["recipes"][0]
-        assert transpose["recipes"][i] == {**alone, "tensor": i}
+        [alone_too] = experiments.transpose(tensors[name], recipes=["te_mxfp8"]).tables["recipes"].rows
+        assert transpose.tables["recipes"].rows[i] == {**alone_too, "tensor": i}
     with pytest.raises(ValueError, match='it has no tensor "layers.w"; it holds 4 tensors: "layers.1.weight"'):
         experiments.cast(file=arguments["file"], tensor="layers.w")
     with pytest.raises(ValueError, match='none of the 1 files has a tensor "head"'):

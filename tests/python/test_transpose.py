@@ -2,7 +2,6 @@
 """What the columnwise copy costs that is made of the rowwise one: recomputed with NumPy and ml_dtypes."""
 
 import csv
-import json
 
 import ml_dtypes
 import numpy as np
@@ -12,8 +11,20 @@ import fp8lab
 from conftest import interrupted_after
 
 F = np.float32
+HISTOGRAMS = ("error_original", "error_requantized", "relative_error_original", "relative_error_requantized", "difference_ulps")
 E4M3, E5M2, E2M1 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn
 LARGEST = {E4M3: F(448), E5M2: F(57344), E2M1: F(6)}
+
+
+def recipes_of(document):
+    """The row of each recipe."""
+    return document.tables["recipes"].rows
+
+
+def told(document):
+    """All tables but that of the tensors, and all histograms: the same for the same values, wherever they come from."""
+    tables = {name: table.rows for name, table in document.tables.items() if name != "tensors"}
+    return tables, {name: {key: np.asarray(value).tolist() for key, value in counts.items()} for name, counts in document.histograms.items()}
 
 
 def cast(x, dtype):
@@ -127,45 +138,56 @@ def matrix():
 
 def test_every_recipe_is_as_numpy_and_ml_dtypes_compute_it(matrix):
     result = fp8lab.experiments.transpose(matrix, recipes=list(RECIPES))
-    assert [one["name"] for one in result["recipes"]] == list(RECIPES)
-    assert (result["rows"], result["columns"], result["type"]) == (256, 384, "float32")
-    for one in result["recipes"]:
-        counts, measures, (original, requantized) = expected(matrix, RECIPES[one["name"]])
-        assert {name: one["counts"][name] for name in counts} == counts, one["name"]
+    rows = recipes_of(result)
+    assert [one["recipe"] for one in rows] == list(RECIPES)
+    assert result.tables["tensors"].rows == [{"name": "", "type": "float32", "shape": "(256, 384)", "rows": 256, "columns": 384}]
+    for i, one in enumerate(rows):
+        counts, measures, (original, requantized) = expected(matrix, RECIPES[one["recipe"]])
+        assert {name: one[name] for name in counts} == counts, one["recipe"]
+        for table, share, count in (
+            ("differences", "transposed_share", "transposed_differ"),
+            ("differences", "values_share", "values_differ"),
+            ("differences", "codes_share", "codes_differ"),
+            ("differences", "scales_share", "scales_differ"),
+            ("fates", "underflows_original_share", "underflows_original"),
+            ("fates", "underflows_requantized_share", "underflows_requantized"),
+            ("fates", "extra_underflows_share", "extra_underflows"),
+        ):
+            assert result.tables[table][share][i] == counts[count] / matrix.size
         for name, value in measures.items():
-            assert one[name] == pytest.approx(value, rel=1e-9, abs=1e-9), (one["name"], name)
+            assert one[name] == pytest.approx(value, rel=1e-9, abs=1e-9), (one["recipe"], name)
         for name, copy in (("original", original), ("requantized", requantized)):
-            histogram = one["histograms"][f"relative_error_{name}"]
+            histogram = result.histograms[f"{i + 1:02}_{one['recipe']}_relative_error_{name}"]
             with np.errstate(divide="ignore", invalid="ignore"):
                 errors = np.abs((copy.astype(np.float64) - matrix) / np.abs(matrix))
             assert histogram["zeros"] == np.count_nonzero(errors == 0)
-            assert histogram["counts"] == np.histogram(errors[errors > 0], histogram["edges"])[0].tolist()
-            binades = one["histograms"][f"error_{name}"]
+            assert histogram["counts"].tolist() == np.histogram(errors[errors > 0], histogram["edges"])[0].tolist()
+            binades = result.histograms[f"{i + 1:02}_{one['recipe']}_error_{name}"]
             sizes = np.abs(copy.astype(np.float64) - matrix)
-            assert binades["counts"] == np.histogram(sizes[sizes > 0], binades["edges"])[0].tolist()
+            assert binades["counts"].tolist() == np.histogram(sizes[sizes > 0], binades["edges"])[0].tolist()
 
 
 def test_differences_in_units_in_the_last_place(matrix):
-    [one] = fp8lab.experiments.transpose(matrix, recipes="ocp_mxfp8_e4m3")["recipes"]
+    result = fp8lab.experiments.transpose(matrix, recipes="ocp_mxfp8_e4m3")
     copy = columnwise(RECIPES["ocp_mxfp8_e4m3"], matrix)
     again = columnwise(RECIPES["ocp_mxfp8_e4m3"], RECIPES["ocp_mxfp8_e4m3"](matrix)[0])
     units = np.exp2(np.maximum(np.frexp(copy[1])[1] - 1, -6) - 3.0) * copy[2]
     differences = (again[0].astype(np.float64) - copy[0]) / units
-    histogram = one["histograms"]["difference_ulps"]
+    histogram = result.histograms["01_ocp_mxfp8_e4m3_difference_ulps"]
     assert histogram["zeros"] == np.count_nonzero(differences == 0) > 0
-    assert histogram["counts"] == np.histogram(differences[differences != 0], histogram["edges"])[0].tolist()
+    assert histogram["counts"].tolist() == np.histogram(differences[differences != 0], histogram["edges"])[0].tolist()
 
 
 def test_power_of_two_scales_lose_less_than_float_scales():
     result = fp8lab.experiments.transpose(recipes=["te_block_1x128", "te_block_1x128_fp32"])
-    power_of_two, floats = result["recipes"]
-    assert abs(power_of_two["loss_db"]) < 1e-6
-    assert 2.9 < floats["loss_db"] < 3.1
+    power_of_two, floats = result.tables["recipes"]["loss_db"]
+    assert abs(power_of_two) < 1e-6
+    assert 2.9 < floats < 3.1
 
 
 def test_outlier_rows_turn_the_loss_as_the_readme_says():
     result = fp8lab.experiments.transpose(outlier_rows=(8, 64), threads=2)
-    loss = {one["name"]: one["loss_db"] for one in result["recipes"]}
+    loss = {one["recipe"]: one["loss_db"] for one in recipes_of(result)}
     assert max(loss["ocp_mxfp8_e4m3"], loss["ocp_mxfp8_e5m2"], loss["ocp_mxfp4"]) < -0.5
     assert f"{loss['te_block_1x128_fp32']:.0f}" == "15"
     assert abs(loss["te_mxfp8"]) < 1e-6 and abs(loss["te_block_1x128"]) < 1e-6
@@ -194,11 +216,12 @@ def test_draws_arrays_and_files_give_the_same(tmp_path):
     x = fp8lab.sample("laplace", 64 * 96, seed=3).reshape(64, 96)
     x[[0, 21, 42]] *= 32
     x[:, [0, 48]] *= F(0.5)
-    from_array = fp8lab.experiments.transpose(x, recipes=["te_mxfp8"])
-    assert drawn["recipes"] == from_array["recipes"]
+    assert told(fp8lab.experiments.transpose(x, recipes=["te_mxfp8"])) == told(drawn)
     np.save(tmp_path / "x.npy", np.asfortranarray(x))
-    assert fp8lab.experiments.transpose(file=tmp_path / "x.npy", recipes="te_mxfp8")["recipes"] == drawn["recipes"]
-    assert fp8lab.experiments.transpose(np.asfortranarray(x), recipes="te_mxfp8", threads=3)["recipes"] == drawn["recipes"]
+    assert told(fp8lab.experiments.transpose(file=tmp_path / "x.npy", recipes="te_mxfp8")) == told(drawn)
+    assert told(fp8lab.experiments.transpose(np.asfortranarray(x), recipes="te_mxfp8", threads=3)) == told(drawn)
+    assert fp8lab.experiments.transpose(x, recipes="te_mxfp8").arguments["x"] == {"type": "float32", "rows": 64, "columns": 96}
+    assert drawn.arguments["outlier_rows"] == {"count": 3, "factor": 32} and drawn.arguments["x"] is None
 
 
 def test_bfloat16_and_halves_come_as_they_are():
@@ -206,31 +229,32 @@ def test_bfloat16_and_halves_come_as_they_are():
     for dtype in (np.float16, ml_dtypes.bfloat16):
         narrow = x.astype(dtype)
         result = fp8lab.experiments.transpose(narrow, recipes=["te_mxfp8", "te_current_scaling"])
-        assert result["type"] == np.dtype(dtype).name
+        assert result.tables["tensors"]["type"] == np.dtype(dtype).name
         wide = fp8lab.experiments.transpose(narrow.astype(np.float32), recipes=["te_mxfp8", "te_current_scaling"])
-        assert result["recipes"] == wide["recipes"]
+        assert told(result) == told(wide)
 
 
 def test_recipes_of_ones_own_have_the_names_of_their_fields():
     own = [fp8lab.MxBlock(rule="ceil"), fp8lab.MxBlock(format="e5m2", rule="even"), fp8lab.Block(), "te_mxfp8"]
     result = fp8lab.experiments.transpose(rows=128, columns=128, recipes=own)
     names = ["torchao_mxfp8_ceil", repr(own[1]), "te_block_1x128", "te_mxfp8"]
-    assert [one["name"] for one in result["recipes"]] == names
-    assert result["recipes"][1]["format"] == "e5m2"
+    assert [one["recipe"] for one in recipes_of(result)] == names
+    assert recipes_of(result)[1]["format"] == "e5m2"
     one = fp8lab.recipes()[7]
-    assert fp8lab.experiments.transpose(rows=64, columns=64, recipes=one)["recipes"][0]["name"] == one.name
+    assert fp8lab.experiments.transpose(rows=64, columns=64, recipes=one).tables["recipes"]["recipe"] == one.name
 
 
 def test_files(tmp_path):
     result = fp8lab.experiments.transpose(rows=128, columns=128, out=tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert len(names) == 2 + 5 * 10 and {"transpose.json", "summary.csv", "01_te_mxfp8_difference_ulps.csv"} < names
-    assert json.loads((tmp_path / "out" / "transpose.json").read_text())["recipes"] == result["recipes"]
-    with (tmp_path / "out" / "summary.csv").open() as file:
+    assert names == {"transpose.json", *(f"{table}.csv" for table in ("recipes", "differences", "fates", "tensors")),
+                     *(f"{i + 1:02}_{one['recipe']}_{histogram}.csv" for i, one in enumerate(recipes_of(result)) for histogram in HISTOGRAMS)}  # fmt: skip
+    assert (tmp_path / "out" / "transpose.json").read_text() == result.to_json()
+    with (tmp_path / "out" / "recipes.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["recipe"] for row in rows] == [one["name"] for one in result["recipes"]]
-    assert [float(row["loss_db"]) for row in rows] == [one["loss_db"] for one in result["recipes"]]
-    assert [int(row["codes_differ"]) for row in rows] == [one["counts"]["codes_differ"] for one in result["recipes"]]
+    assert [row["recipe"] for row in rows] == [one["recipe"] for one in recipes_of(result)]
+    assert [float(row["loss_db"]) for row in rows] == [one["loss_db"] for one in recipes_of(result)]
+    assert [int(row["codes_differ"]) for row in rows] == [one["codes_differ"] for one in recipes_of(result)]
     assert "te_mxfp8" in str(result)
 
 
@@ -250,14 +274,14 @@ def test_wrong_arguments_are_named(tmp_path):
         ({"recipes": "te_nvfp4_rht"}, ValueError, "te_nvfp4_rht turns columnwise values"),
         ({"recipes": [fp8lab.NvFp4(stochastic_rounding=True)]}, ValueError, "needs random bits"),
         ({"distribution": "gauss"}, ValueError, "unknown distribution 'gauss'"),
-        ({"rows": 0}, ValueError, "rows must be from 1"),
+        ({"rows": 0}, ValueError, "rows and columns must be 1 or more, not 0 and 1024"),
         ({"rows": 1.5}, TypeError, "rows must be an int"),
         ({"rows": 2**30}, ValueError, "rows \\* columns must be at most 2\\^27, not 1073741824 \\* 1024"),
         ({"outlier_rows": 3}, TypeError, r"outlier_rows must be a tuple of two numbers, \(count, factor\)"),
         ({"outlier_rows": (2000, 2.0)}, ValueError, "outlier_rows must be from 0 to 1024 of them, not 2000"),
         ({"outlier_columns": (1, 0.0)}, ValueError, "the factor of outlier_columns must be positive"),
-        ({"tensor": "w"}, ValueError, "tensor needs file"),
-        ({"x": np.ones((32, 32), F), "seed": 1}, ValueError, "values come from one of"),
+        ({"tensor": "w"}, ValueError, "tensor requires file"),
+        ({"x": np.ones((32, 32), F), "seed": 1}, ValueError, "seed excludes x"),
         ({"file": tmp_path / "none.npy"}, OSError, "cannot read"),
         ({"threads": 0}, ValueError, "threads must be from 1"),
     ]:  # fmt: skip

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-import json
-
 import pytest
 from command import (
+    column,
     files_in,
     keeps_the_old_result,
     leaves_nothing_when_stopped,
@@ -19,14 +18,15 @@ SMALL = "transpose --rows 64 --columns 64"
 @pytest.mark.parametrize("side", [pytest.param(1024, marks=takes_long), 128])
 def test_it_measures_all_recipes_and_writes_a_file_per_histogram(tmp_path, side):
     title = f"{side} x {side} float32 values drawn with seed 1 from normal\n"
-    shown = rf"{title}.* 8 te_block_128x128 +0 +0 .*#5 original    #5 requant."
+    shown = rf"{title}.*h te_block_128x128 +0 +0 .*e original +e requant."
     prints(f"transpose --rows {side} --columns {side} --out {tmp_path}/transpose", shown)
-    assert len(files_in(tmp_path / "transpose")) == 52
-    written = json.loads((tmp_path / "transpose" / "transpose.json").read_text())
-    assert written["recipes"][9]["counts"]["values_differ"] == 0
+    assert len(files_in(tmp_path / "transpose")) == 55
+    written = tmp_path / "transpose" / "transpose.json"
+    assert column(written, "recipes", "values_differ")[9] == 0
     if side == 1024:  # smaller matrices lose something else
-        assert abs(written["recipes"][5]["loss_db"]) < 1e-9
-        assert 2.9 <= written["recipes"][6]["loss_db"] < 3.1
+        loss = column(written, "recipes", "loss_db")
+        assert abs(loss[5]) < 1e-9
+        assert 2.9 <= loss[6] < 3.1
 
 
 def test_quiet_prints_nothing():
@@ -35,7 +35,7 @@ def test_quiet_prints_nothing():
 
 def test_outliers_are_told_in_the_title():
     line = f"{SMALL} --distribution laplace --outlier-rows 4,64 --outlier-columns 1,0.5 --recipes te_nvfp4"
-    prints(line, r"from laplace, 4 rows times 64, 1 columns times 0.5\n")
+    prints(line, r"from\s+laplace,\s+4\s+rows\s+times\s+64,\s+1\s+columns\s+times\s+0.5\n")
 
 
 REFUSED = {
@@ -51,7 +51,7 @@ REFUSED = {
     "--rows 64 --columns 64 --outlier-rows 65,2": "outlier_rows must be from 0 to 64 of them, not 65",
     "--outlier-columns 1,inf": "the factor of outlier_columns must be positive and finite in float32, not inf",
     "--file no-such-file": "cannot read .*",
-    "--file x --rows 3": "--file excludes --rows.*",
+    "--file x --rows 3": "--rows excludes --file",
     "--tensor x": "--tensor.*--file.*",
 }
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kit/tensor_arguments.hpp"
+
+namespace fp8lab::experiments {
+
+void TensorArguments::add_array(ArgumentList& list) {
+  list.add("x", array, "the values: bfloat16 as such, float16 as float32, float64 rounded to float32")
+      .by_default("drawn, or read from `file`,")
+      .only_python();
+}
+
+void TensorArguments::add_files(ArgumentList& list) {
+  list.add("file", files, "tensors of .npy or .safetensors files instead of draws")
+      .called("PATH ...")
+      .also_called("--files")
+      .excluding({"x"});
+  list.add("tensor", names, "which tensors of the files: names, or patterns such as 'layers.*.weight'")
+      .called("NAME ...")
+      .as_words()
+      .needing({"file"});
+}
+
+void TensorArguments::add_draws(ArgumentList& list) {
+  list.add("distribution", draws.distribution, "draw the values (fp8lab distributions lists them)")
+      .excluding({"x", "file"});
+  list.add("seed", draws.seed, "which draws").excluding({"x", "file"});
+}
+
+void TensorArguments::add_shape(ArgumentList& list) {
+  list.add("rows", draws.rows, "of the draws").excluding({"x", "file"});
+  list.add("columns", draws.columns, "of the draws").excluding({"x", "file"});
+}
+
+void TensorArguments::add_outliers(ArgumentList& list) {
+  list.add("outlier_rows", draws.outlier_rows,
+           "so many rows, spread evenly, times the factor: tokens; the i-th of n is number i * rows / n")
+      .by_default("none")
+      .excluding({"x", "file"});
+  list.add("outlier_columns", draws.outlier_columns, "the same of columns: channels")
+      .by_default("none")
+      .excluding({"x", "file"});
+}
+
+TensorSource TensorArguments::source() const {
+  if (array) return HeldTensors{*array};
+  if (!files.empty()) return StoredTensors{files, names};
+  return draws;
+}
+
+Table tensors_table(const std::vector<SourceTensor>& tensors) {
+  return tabulate(tensors, {.name = "tensors", .detail = true})
+      .column({"name"}, &SourceTensor::name)
+      .column({"type"}, [](const SourceTensor& one) { return name_of(one.type); })
+      .column({"shape"}, [](const SourceTensor& one) { return shape_text(one.shape); })
+      .column({"rows"}, &SourceTensor::rows)
+      .column({"columns"}, &SourceTensor::columns);
+}
+
+}  // namespace fp8lab::experiments
