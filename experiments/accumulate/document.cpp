@@ -259,19 +259,19 @@ Document document_of(const AccumulateResult& result) {
 
 Document document_of(const HarmonicResult& result) {
   const DefaultEnvironment environment;
-  const Table sums =
+  Table sums =
       tabulate(result.sums, {.name = "sums"})
           .column({"format"}, [](const HarmonicSum& sum) { return sum.format.name; })
           .column({.name = "sum", .title = "stops at", .digits = 10}, [](const HarmonicSum& sum) { return sum.sum; })
           .column({"terms", "after terms"}, [](const HarmonicSum& sum) { return sum.terms; });
   return {
-      .sections = {
+      .sections = sections_of(
           Text{"intro", "", {"The harmonic series 1 + 1/2 + 1/3 + ..., rounded to nearest even after every operation"}},
-          sums,
+          std::move(sums),
           Text{"reading",
                "",
                {"The sum grows without bound. Rounded, it stops at the first term that is too small to move it: why "
-                "products of small formats are not summed in small formats."}}}};
+                "products of small formats are not summed in small formats."}})};
 }
 
 std::vector<Experiment> accumulate_experiments() { return {accumulate_experiment(), harmonic_experiment()}; }

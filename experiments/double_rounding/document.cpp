@@ -91,19 +91,20 @@ Document run(const DoubleRoundingArguments& arguments, const Context& context) {
 
 Document document_of(const DoubleRoundingResult& result) {
   const DefaultEnvironment environment;
-  const Text intro{"inputs",
-                   "",
-                   {fmt::format("Rounding twice: {} inputs, {}", result.size, result.inputs),
-                    "Each is cast directly, and by way of a wider format first: how many codes differ?"}};
-  const Table inputs = tabulate(std::vector{result.size}, {.name = "summary", .detail = true})
-                           .column({"inputs"}, [&](std::uint64_t) { return result.inputs; })
-                           .column({"size"}, [](std::uint64_t size) { return size; });
-  const Text reading{"reading",
-                     "How to read it",
-                     {"The first rounding takes an input onto a tie of the second, or across it. Rounding to odd "
-                      "instead does not. \"Toward zero\" counts the results that are too small in magnitude: where "
-                      "all are, the chain is biased."}};
-  return {.sections = {intro, inputs, chains_table(result), first_examples(result), examples_table(result), reading}};
+  Text intro{"inputs",
+             "",
+             {fmt::format("Rounding twice: {} inputs, {}", result.size, result.inputs),
+              "Each is cast directly, and by way of a wider format first: how many codes differ?"}};
+  Table inputs = tabulate(std::vector{result.size}, {.name = "summary", .detail = true})
+                     .column({"inputs"}, [&](std::uint64_t) { return result.inputs; })
+                     .column({"size"}, [](std::uint64_t size) { return size; });
+  Text reading{"reading",
+               "How to read it",
+               {"The first rounding takes an input onto a tie of the second, or across it. Rounding to odd "
+                "instead does not. \"Toward zero\" counts the results that are too small in magnitude: where "
+                "all are, the chain is biased."}};
+  return {.sections = sections_of(std::move(intro), std::move(inputs), chains_table(result), first_examples(result),
+                                  examples_table(result), std::move(reading))};
 }
 
 std::vector<Experiment> double_rounding_experiments() {

@@ -132,6 +132,15 @@ struct Document {
   std::vector<Section> sections = {};
 };
 
+/// Sections in order. Temporary ones are moved: an initializer list would copy them.
+template <typename... Sections>
+std::vector<Section> sections_of(Sections&&... sections) {
+  std::vector<Section> all;
+  all.reserve(sizeof...(sections));
+  (all.emplace_back(std::forward<Sections>(sections)), ...);
+  return all;
+}
+
 /// Makes a table of a list: every column has its head and a member of an entry of the list, or a function of it.
 template <typename Rows>
 class Tabulated {

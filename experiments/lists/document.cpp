@@ -92,9 +92,10 @@ void describe(NoArguments& /*none*/, ArgumentList& /*list*/) {}
 
 template <Table (*table)()>
 Experiment list(const char* name, const char* summary) {
-  return experiment<NoArguments>(
-      {.name = name, .summary = summary, .python = false}, describe,
-      [](const NoArguments& /*none*/, const Context& /*context*/) { return Document{.sections = {table()}}; });
+  return experiment<NoArguments>({.name = name, .summary = summary, .python = false}, describe,
+                                 [](const NoArguments& /*none*/, const Context& /*context*/) {
+                                   return Document{.sections = sections_of(table())};
+                                 });
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ Document run(const TransposeOptions& options, const Context& context) {
 Document document_of(const TransposeResult& result) {
   const DefaultEnvironment environment;
   Document document;
-  document.sections = {
+  document.sections = sections_of(
       Text{"intro", "", {"Quantized in both directions: " + result.source}}, recipes_table(result),
       shares_table(result, "differences",
                    "Elements that are not as in the original copy (codes, scales: those of the requantized one)",
@@ -207,7 +207,7 @@ Document document_of(const TransposeResult& result) {
                     {"extra_underflows_share", "extra", &TransposeCounts::extra_underflows},
                     {"saturated_original_share", "saturated", &TransposeCounts::saturated_original},
                     {"saturated_requantized_share", "requantized", &TransposeCounts::saturated_requantized}}),
-      costs(result)};
+      costs(result));
   add_histograms(result, document.sections);
   document.sections.emplace_back(tensors_table(result.tensors));
   document.sections.emplace_back(reading());

@@ -329,8 +329,8 @@ Document document_of(const VerifyCastsResult& result) {
                                  : fmt::format("{} x 2^20 floats (seed {})", arguments.chunks, arguments.seed);
   const auto checks = checks_of<EncoderCheck>(result.rows);
   Document document{.passed = result.passed()};
-  document.sections = {Text{"intro", "", {"Casts from float32: " + floats + " a combination"}}, rows_table(result),
-                       checks_table(checks), totals_table(result)};
+  document.sections = sections_of(Text{"intro", "", {"Casts from float32: " + floats + " a combination"}},
+                                  rows_table(result), checks_table(checks), totals_table(result));
   const Text wrong = wrong_casts(checks);
   if (!wrong.paragraphs.empty()) document.sections.push_back(wrong);
   document.sections.push_back(summary_of(result));
@@ -341,7 +341,8 @@ Document document_of(const VerifyTensorCoresResult& result) {
   const DefaultEnvironment environment;
   const auto checks = checks_of<ProductCheck>(result.rows);
   Document document{.passed = result.passed()};
-  document.sections = {intro_of(result.arguments), rows_table(result), checks_table(checks), totals_table(result)};
+  document.sections =
+      sections_of(intro_of(result.arguments), rows_table(result), checks_table(checks), totals_table(result));
   const Text wrong = wrong_products(checks);
   if (!wrong.paragraphs.empty()) document.sections.push_back(wrong);
   document.sections.push_back(kinds_table(result));

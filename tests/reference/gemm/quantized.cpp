@@ -97,7 +97,10 @@ bool fits(const MmaModel& model, const Plain& p) {
   if (p.kind == Kind::mx) {
     return model.name == "blackwell_mxf8" || (model.name == "blackwell_mxf4" && p.format == e2m1);
   }
-  const auto is_power = [](float x) { return std::isnan(x) || std::ldexp(0.5F, std::ilogb(x) + 1) == x; };
+  const auto is_power = [](float x) {
+    int exponent = 0;
+    return std::isnan(x) || x == 0 || std::frexp(x, &exponent) == 0.5F;
+  };
   if (model.name == "blackwell_mxf8") return p.kind == Kind::tile && std::ranges::all_of(p.scales, is_power);
   return fp8.contains(model.name) || fp8_f16.contains(model.name);
 }

@@ -45,7 +45,7 @@ FP8LAB_HD constexpr int ceil_log2(std::uint32_t bits) {
 }
 
 /// 2^power as float32. Precondition: power is -149 or more.
-FP8LAB_HD constexpr float power_of_two(int power) {
+FP8LAB_HD constexpr float float32_power(int power) {
   if (power > 127) return std::numeric_limits<float>::infinity();
   const auto field = static_cast<std::uint32_t>(power + 127) << 23;
   return std::bit_cast<float>(power < -126 ? std::uint32_t{1} << (power + 149) : field);
@@ -54,11 +54,11 @@ FP8LAB_HD constexpr float power_of_two(int power) {
 /// 2^floor(fl(log2 x)) and 2^ceil(fl(log2 x)) for x >= 0 or NaN; 0, infinity and NaN stay.
 FP8LAB_HD constexpr float power_by_log2(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  return x > 0 && bits != 0x7F800000U ? power_of_two(floor_log2(bits)) : x;
+  return x > 0 && bits != 0x7F800000U ? float32_power(floor_log2(bits)) : x;
 }
 FP8LAB_HD constexpr float upper_power_by_log2(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  return x > 0 && bits != 0x7F800000U ? power_of_two(ceil_log2(bits)) : x;
+  return x > 0 && bits != 0x7F800000U ? float32_power(ceil_log2(bits)) : x;
 }
 
 }  // namespace fp8lab
