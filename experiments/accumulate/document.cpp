@@ -233,21 +233,21 @@ Document document_of(const AccumulateResult& result) {
   const AccumulateArguments& arguments = result.arguments;
   const auto dots = static_cast<std::uint64_t>(arguments.rows * arguments.columns);
   Document document;
-  document.sections.push_back(
+  document.sections.emplace_back(
       Text{"intro",
            "",
            {fmt::format("The accumulator's error: {} x {} dot products of drawn rows, seed {}", arguments.rows,
                         arguments.columns, arguments.seed),
             "Factors are cast to E4M3 unless a line says otherwise; exact are the dot products of what is cast."}});
-  document.sections.push_back(
+  document.sections.emplace_back(
       Table(tabulate(std::array{dots}, {.name = "summary", .detail = true}).column({"dots"}, [](std::uint64_t count) {
         return count;
       })));
   for (const CurveGroup& curves : by_distribution(result)) add_distribution(curves, dots, document.sections);
   const std::vector<PointOfCurve> points = points_of(result);
-  document.sections.push_back(points_table(points));
-  document.sections.push_back(histograms_of(points));
-  document.sections.push_back(Text{
+  document.sections.emplace_back(points_table(points));
+  document.sections.emplace_back(histograms_of(points));
+  document.sections.emplace_back(Text{
       "reading",
       "How to read it",
       {"A tensor core cuts every term to a few bits below the largest: where the sum is large, small products "

@@ -183,7 +183,7 @@ class Tabulated {
     table_.columns.push_back({std::move(head), std::move(values)});
   }
   template <typename Values, typename T>
-  static typename Values::value_type entry(const T& value) {
+  static Values::value_type entry(const T& value) {
     if constexpr (std::same_as<Values, Integers>) {
       return static_cast<std::int64_t>(value);
     } else if constexpr (std::same_as<Values, Numbers>) {
@@ -195,7 +195,7 @@ class Tabulated {
     }
   }
   template <typename Values>
-  static typename Values::value_type none() {
+  static Values::value_type none() {
     if constexpr (std::same_as<Values, Numbers>) {
       return std::numeric_limits<double>::quiet_NaN();
     } else {

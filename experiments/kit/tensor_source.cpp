@@ -362,7 +362,7 @@ void TensorStream::draw(const Draws& draws, std::size_t step, std::uint64_t firs
       const std::span<float> part = some.subspan(from, to - from);
       sample(draws.distribution, draws.seed, step * size + at, part);
       if (factor != 1) {
-        for (std::size_t i = static_cast<std::size_t>((every - at % every) % every); i < part.size(); i += every) {
+        for (auto i = static_cast<std::size_t>((every - at % every) % every); i < part.size(); i += every) {
           part[i] *= factor;
         }
       }

@@ -144,7 +144,7 @@ Document document_of(const PrimerResult& result) {
   const PrimerArguments& arguments = result.arguments;
   Document document;
   if (result.judged) document.passed = result.passed;
-  document.sections.push_back(Text{
+  document.sections.emplace_back(Text{
       "intro",
       "",
       {fmt::format("Transformer Engine's FP8 primer: {} x {} inputs, {} outputs, seed {}, {} SMs, {}", arguments.rows,
@@ -152,12 +152,12 @@ Document document_of(const PrimerResult& result) {
        "The corners below are computed here, as PyTorch prints them. Where a row differs from what NVIDIA's "
        "documentation prints (H100), the other row follows as expected. Source: Transformer Engine documentation, "
        "Using FP8 with Transformer Engine (fp8_primer.ipynb)."}});
-  for (const PrimerTable& table : result.tables) document.sections.push_back(corner_table(table, arguments));
-  document.sections.push_back(matches_table(result));
-  document.sections.push_back(causes_table(result));
-  for (Histograms& section : histograms_of(result)) document.sections.push_back(std::move(section));
-  document.sections.push_back(reading(result));
-  document.sections.push_back(verdict(result));
+  for (const PrimerTable& table : result.tables) document.sections.emplace_back(corner_table(table, arguments));
+  document.sections.emplace_back(matches_table(result));
+  document.sections.emplace_back(causes_table(result));
+  for (Histograms& section : histograms_of(result)) document.sections.emplace_back(std::move(section));
+  document.sections.emplace_back(reading(result));
+  document.sections.emplace_back(verdict(result));
   return document;
 }
 

@@ -332,8 +332,8 @@ Document document_of(const VerifyCastsResult& result) {
   document.sections = sections_of(Text{"intro", "", {"Casts from float32: " + floats + " a combination"}},
                                   rows_table(result), checks_table(checks), totals_table(result));
   const Text wrong = wrong_casts(checks);
-  if (!wrong.paragraphs.empty()) document.sections.push_back(wrong);
-  document.sections.push_back(summary_of(result));
+  if (!wrong.paragraphs.empty()) document.sections.emplace_back(wrong);
+  document.sections.emplace_back(summary_of(result));
   return document;
 }
 
@@ -344,9 +344,9 @@ Document document_of(const VerifyTensorCoresResult& result) {
   document.sections =
       sections_of(intro_of(result.arguments), rows_table(result), checks_table(checks), totals_table(result));
   const Text wrong = wrong_products(checks);
-  if (!wrong.paragraphs.empty()) document.sections.push_back(wrong);
-  document.sections.push_back(kinds_table(result));
-  document.sections.push_back(verdict_of(result));
+  if (!wrong.paragraphs.empty()) document.sections.emplace_back(wrong);
+  document.sections.emplace_back(kinds_table(result));
+  document.sections.emplace_back(verdict_of(result));
   return document;
 }
 

@@ -151,9 +151,8 @@ FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRu
   check_format_of(model, operand, name);
   check_elements(operand, name);
   check_scales(model, operand, name);
-  if (const auto* codes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) {
-    if (!operand.packed) check_codes(operand.format, *codes, name);
-  }
+  const auto* codes = std::get_if<std::span<const std::uint8_t>>(&operand.elements);
+  if (codes != nullptr && !operand.packed) check_codes(operand.format, *codes, name);
   if (format_.bits() > 8) return;
   for (std::uint32_t code = 0; code < of_byte_.size(); ++code) of_byte_[code] = converted(code);
 }

@@ -22,7 +22,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 template <typename Holds>
 double least_magnitude(const Holds& holds) {
   std::uint64_t low = 0;
-  std::uint64_t high = std::bit_cast<std::uint64_t>(infinity);
+  auto high = std::bit_cast<std::uint64_t>(infinity);
   while (low < high) {
     const std::uint64_t middle = low + (high - low) / 2;
     if (holds(std::bit_cast<double>(middle))) {
