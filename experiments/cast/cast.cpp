@@ -222,15 +222,15 @@ template <typename Use>
 void for_each_block(const TensorStream& stream, std::size_t tensor, OutDtype out_dtype, const Use& use) {
   Buffer<float> room;
   stream.for_each_block(tensor, [&]<typename T>(std::span<const T> values) {
-    if constexpr (std::is_floating_point_v<T>) {
-      use(values);
-    } else if (out_dtype == OutDtype::source) {
-      use(values);
-    } else {
-      room.resize(values.size());
-      std::ranges::transform(values, room.begin(), [](T x) { return as_float32(x); });
-      use(std::span<const float>(room));
+    if constexpr (!std::is_floating_point_v<T>) {
+      if (out_dtype != OutDtype::source) {
+        room.resize(values.size());
+        std::ranges::transform(values, room.begin(), [](T x) { return as_float32(x); });
+        use(std::span<const float>(room));
+        return;
+      }
     }
+    use(values);
   });
 }
 

@@ -321,9 +321,11 @@ std::string report_of(const CastResult& result, const TextStyle& style) {
   }
   const bool has_float64 = std::ranges::count(result.tensors, ElementType::float64, &SourceTensor::type) != 0;
   text += "What comes back: decode(encode(x * scale)) * (1 / scale), in ";
-  text += result.arguments.out_dtype == OutDtype::source ? "the values' own type.\n"
-          : has_float64                                  ? "float64 where values are, or float32.\n"
-                                                         : "float32.\n";
+  if (result.arguments.out_dtype == OutDtype::source) {
+    text += "the values' own type.\n";
+  } else {
+    text += has_float64 ? "float64 where values are, or float32.\n" : "float32.\n";
+  }
   if (!labels.common.empty()) text += "All casts: " + labels.common + "\n";
   text += errors_text(result, labels, style) + counts_text(result, labels, style);
   return text + picture_text(result, style) + reading_text(result, labels);

@@ -237,7 +237,7 @@ Tabulated<std::vector<Row>>& place_columns(Tabulated<std::vector<Row>>& table, c
 
 Table steps_table(const std::vector<StepOf>& steps, const Format& word) {
   auto table = tabulate(steps, {.name = "steps", .detail = true});
-  place_columns(table, [](const StepOf& of) -> const StepOf& { return of; });
+  place_columns(table, std::identity());
   table.column({"before"}, [&](const StepOf& of) { return hex(of.step.before, word); })
       .column({"exponent"}, [](const StepOf& of) { return of.step.exponent; })
       .column({"unit"}, [](const StepOf& of) { return of.step.unit; })
@@ -318,7 +318,8 @@ void add_tables(const DotResult& result, std::vector<Section>& sections) {
   std::vector<ProductOf> scales;
   for (const TermOf& term : terms) {
     for (const TraceProduct& product : term.term.products) products.push_back({term, product});
-    if (term.term.scales) scales.push_back({term, *term.term.scales});
+    const std::optional<TraceProduct>& own = term.term.scales;
+    if (own) scales.push_back({term, *own});
   }
   const DotArguments& arguments = result.arguments;
   const Format scale = format_of_scales(arguments.model);

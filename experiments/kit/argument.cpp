@@ -84,7 +84,8 @@ Argument& ArgumentList::find(std::string_view name) {
   const auto found = std::ranges::find(all_, name, &Argument::name);
   if (found != all_.end()) return *found;
   std::vector<std::string_view> names;
-  for (const Argument& argument : all_) names.push_back(argument.name);
+  std::ranges::transform(all_, std::back_inserter(names),
+                         [](const Argument& one) { return std::string_view(one.name); });
   refuse_name("argument", name, names);
 }
 

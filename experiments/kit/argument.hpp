@@ -265,9 +265,15 @@ class ArgumentList {
   template <typename Find>
   static auto by_name(Find choose) {
     return [choose](const Entry& entry) {
-      if (const auto* model = std::get_if<MmaModel>(&entry)) return choose(std::string(model->name));
-      if (const auto* distribution = std::get_if<Distribution>(&entry)) return choose(std::string(distribution->name));
-      return choose(std::get<std::string>(entry));
+      std::string name;
+      if (const auto* model = std::get_if<MmaModel>(&entry)) {
+        name = model->name;
+      } else if (const auto* distribution = std::get_if<Distribution>(&entry)) {
+        name = distribution->name;
+      } else {
+        name = std::get<std::string>(entry);
+      }
+      return choose(name);
     };
   }
   template <typename T, typename From, typename ToJson>

@@ -231,6 +231,8 @@ std::string draw_binades(const std::vector<std::string>& titles, const std::vect
                          const TextStyle& style, double least) {
   std::vector<Counts> all;
   std::vector<const Counts*> columns;
+  all.reserve(titles.size());
+  columns.reserve(titles.size());
   for (std::size_t i = 0; i < titles.size(); ++i) all.push_back(counts_of(*histograms[i], titles[i], ""));
   for (const Counts& one : all) columns.push_back(&one);
   return draw_binades(columns, style, least);

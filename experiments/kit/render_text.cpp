@@ -17,7 +17,7 @@ std::size_t width_of(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-std::string blanks(std::size_t count) { return std::string(count, ' '); }
+std::string blanks(std::size_t count) { return fmt::format("{:{}}", "", count); }
 
 // 1. Values.
 
@@ -40,7 +40,10 @@ std::string shown(const Head& /*head*/, const std::optional<std::string>& text) 
 std::string shown(const Head& /*head*/, const std::optional<std::int64_t>& value) {
   return value ? std::to_string(*value) : "-";
 }
-std::string shown(const Head& /*head*/, const std::optional<bool>& flag) { return !flag ? "-" : *flag ? "yes" : "no"; }
+std::string shown(const Head& /*head*/, const std::optional<bool>& flag) {
+  if (!flag) return "-";
+  return *flag ? "yes" : "no";
+}
 
 std::string shown(const Column& column, std::size_t row) {
   return std::visit([&](const auto& values) { return shown(column.head, values[row]); }, column.values);

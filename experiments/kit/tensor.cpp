@@ -13,23 +13,23 @@
 namespace fp8lab::experiments {
 
 ElementType Tensor::type() const {
-  return view_->visit([]<typename T>(std::span<const T> /*values*/) { return element_type<T>; });
+  return view_.visit([]<typename T>(std::span<const T> /*values*/) { return element_type<T>; });
 }
 
 std::span<const float> Tensor::floats(std::size_t first, std::size_t count, Buffer<float>& room) const {
-  if (const auto* floats = std::get_if<std::span<const float>>(&view_->values())) return floats->subspan(first, count);
+  if (const auto* floats = std::get_if<std::span<const float>>(&view_.values())) return floats->subspan(first, count);
   room.resize(count);
   widen(first, room);
   return room;
 }
 
 MatrixView Tensor::view(std::size_t first, std::size_t count) const {
-  return view_->visit(
+  return view_.visit(
       [&](auto all) { return MatrixView(all.subspan(first * columns(), count * columns()), count, columns()); });
 }
 
 void Tensor::widen(std::size_t first, std::span<float> out) const {
-  view_->visit([&]<typename T>(std::span<const T> all) {
+  view_.visit([&]<typename T>(std::span<const T> all) {
     std::ranges::transform(all.subspan(first, out.size()), out.begin(), [](T x) { return as_float32(x); });
   });
 }

@@ -34,7 +34,7 @@ class Tensor {
  public:
   Tensor() = default;
   /// A view of the caller's values.
-  explicit Tensor(const MatrixView& held) : view_(held) {}
+  explicit Tensor(const MatrixView& held) : view_(held), has_values_(true) {}
   Tensor(Tensor&&) = default;
   Tensor& operator=(Tensor&&) = default;
   Tensor(const Tensor&) = delete;
@@ -47,18 +47,19 @@ class Tensor {
     if (!std::holds_alternative<Buffer<T>>(own_)) own_.emplace<Buffer<T>>();
     auto& room = std::get<Buffer<T>>(own_);
     room.resize(rows * columns);
-    view_.emplace(std::span<const T>(room), rows, columns);
+    view_ = MatrixView(std::span<const T>(room), rows, columns);
+    has_values_ = true;
     return room;
   }
 
-  /// Whether it has been given values; a precondition of all below.
-  [[nodiscard]] bool has_values() const { return view_.has_value(); }
-  [[nodiscard]] const MatrixView& view() const { return *view_; }
+  /// Whether it has been given values, if only none. Before, it is a matrix without rows.
+  [[nodiscard]] bool has_values() const { return has_values_; }
+  [[nodiscard]] const MatrixView& view() const { return view_; }
   /// Rows [first, first + count).
   [[nodiscard]] MatrixView view(std::size_t first, std::size_t count) const;
-  [[nodiscard]] std::size_t rows() const { return view_->rows(); }
-  [[nodiscard]] std::size_t columns() const { return view_->columns(); }
-  [[nodiscard]] std::size_t size() const { return view_->size(); }
+  [[nodiscard]] std::size_t rows() const { return view_.rows(); }
+  [[nodiscard]] std::size_t columns() const { return view_.columns(); }
+  [[nodiscard]] std::size_t size() const { return view_.size(); }
   [[nodiscard]] ElementType type() const;
 
   /// Elements [first, first + count) in float32, to which float64 is rounded (to nearest even); the other types lose
@@ -70,7 +71,8 @@ class Tensor {
 
  private:
   std::variant<Buffer<float>, Buffer<double>, Buffer<Half>, Buffer<BFloat16>> own_;
-  std::optional<MatrixView> view_;
+  MatrixView view_{std::span<const float>(), 0, 0};
+  bool has_values_ = false;
 };
 
 /// An element in float32: float64 is rounded to nearest even, the other types lose nothing.

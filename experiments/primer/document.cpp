@@ -113,9 +113,8 @@ Text verdict(const PrimerResult& result) {
   for (const PrimerTable& table : result.tables) {
     counts += fmt::format("{}{} {}/36", counts.empty() ? "" : ", ", table.name, table.matches);
   }
-  const char* judgement = !result.judged  ? " (not judged: the published tables belong to the default arguments)"
-                          : result.passed ? ": reproduced"
-                                          : ": NOT reproduced";
+  const char* judgement = result.passed ? ": reproduced" : ": NOT reproduced";
+  if (!result.judged) judgement = " (not judged: the published tables belong to the default arguments)";
   return {"verdict", "", {"Matches: " + counts + judgement}};
 }
 

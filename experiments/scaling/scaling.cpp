@@ -174,8 +174,7 @@ float amax_of(const Tensor& x) {
   for (std::size_t first = 0; first < x.size(); first += most) {
     checkpoint();
     for (const float value : x.floats(first, std::min(most, x.size() - first), room)) {
-      const float magnitude = std::fabs(value);
-      if (magnitude > amax) amax = magnitude;
+      amax = std::max(amax, std::fabs(value));  // a NaN is not counted
     }
   }
   return amax;

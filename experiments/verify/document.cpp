@@ -83,9 +83,10 @@ Text wrong_casts(const std::vector<CastCheck>& checks) {
     if (check.mismatches == 0 || !row.same_as.empty()) continue;
     std::string sentence =
         fmt::format("{} {} {}, {}: {} wrong", row.format, row.profile, row.rounding, check.name, check.mismatches);
-    if (check.first) {
-      sentence += fmt::format("; first float {:08x} gives {:08x}, exact is {:08x}", check.first->input,
-                              check.first->got, check.first->expected);
+    const std::optional<CastMismatch>& first = check.first;
+    if (first) {
+      sentence +=
+          fmt::format("; first float {:08x} gives {:08x}, exact is {:08x}", first->input, first->got, first->expected);
     }
     text.paragraphs.push_back(std::move(sentence));
   }
@@ -160,10 +161,10 @@ Table checks_table(const std::vector<CoreCheck>& checks) {
 Text wrong_products(const std::vector<CoreCheck>& checks) {
   Text text{.name = "wrong", .title = "What is wrong"};
   for (const auto& [row, check] : checks) {
-    if (!check.first) continue;
+    const std::optional<ProductMismatch>& first = check.first;
+    if (!first) continue;
     text.paragraphs.push_back(fmt::format("{}: {} wrong; first dot product {} gives {:08x}, expected {:08x}",
-                                          check.name, check.mismatches, check.first->index, check.first->got,
-                                          check.first->expected));
+                                          check.name, check.mismatches, first->index, first->got, first->expected));
   }
   return text;
 }

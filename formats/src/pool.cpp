@@ -79,10 +79,10 @@ class Pool {
   /// False where the system starts no thread.
   [[nodiscard]] bool start(Task& task, std::size_t part) {
     try {
-      std::unique_ptr<Worker> worker(new Worker{.task = &task, .part = part});
+      auto worker = std::make_unique<Worker>(&task, part);
       const SignalsBlocked of_thread;
       worker->thread = std::thread(&Pool::work, this, worker.get());
-      static_cast<void>(worker.release());  // its thread's
+      worker.release();  // its thread's NOLINT(bugprone-unused-return-value)
       return true;
     } catch (const std::bad_alloc&) {
       return false;

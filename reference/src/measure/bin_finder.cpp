@@ -101,7 +101,7 @@ bool BinFinder::make_linear(const LinearBins& bins) {
 }
 
 void BinFinder::count(std::span<const double> values, std::span<std::uint64_t> counts) const {
-  linear_ ? count_linear(values, counts) : count_by_table(values, counts);
+  linear_ ? count_linear(*linear_, values, counts) : count_by_table(values, counts);
 }
 
 void BinFinder::count_by_table(std::span<const double> values, std::span<std::uint64_t> counts) const {
@@ -122,13 +122,14 @@ void BinFinder::correct(std::span<const double> values, std::span<std::int32_t> 
   }
 }
 
-void BinFinder::count_linear(std::span<const double> values, std::span<std::uint64_t> counts) const {
+void BinFinder::count_linear(const LinearConstants& bins, std::span<const double> values,
+                             std::span<std::uint64_t> counts) const {
   constexpr std::size_t most = 4096;
   std::array<std::int32_t, most> slots;
   const auto find = vector_code_allowed() ? &linear_slots_vector : &linear_slots_scalar;
   for (std::size_t first = 0; first < values.size(); first += most) {
     const std::span<const double> some = values.subspan(first, std::min(most, values.size() - first));
-    find(*linear_, some.data(), some.size(), slots.data());
+    find(bins, some.data(), some.size(), slots.data());
     if (!is_exact_) correct(some, std::span(slots).first(some.size()));
     count_slots(some.size(), counts, [&](std::size_t i) { return static_cast<std::size_t>(slots[i]); });
   }

@@ -60,7 +60,7 @@ class BinFinder {
   /// The slot by the definition.
   [[nodiscard]] std::size_t slot_of(double x) const;
   void count_by_table(std::span<const double> values, std::span<std::uint64_t> counts) const;
-  void count_linear(std::span<const double> values, std::span<std::uint64_t> counts) const;
+  void count_linear(const LinearConstants& bins, std::span<const double> values, std::span<std::uint64_t> counts) const;
   void correct(std::span<const double> values, std::span<std::int32_t> slots) const;
 
   std::size_t bins_;

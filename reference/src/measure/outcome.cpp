@@ -92,7 +92,8 @@ void cast_outcome(const Format& format, Rounding rounding, std::span<const doubl
     const OutcomeBounds& own = std::signbit(x[i]) ? bounds.negative : bounds.positive;
     const double magnitude = std::abs(x[i]);
     const bool is_underflow = magnitude != 0 && magnitude <= own.underflow;
-    out[i] = is_underflow ? Outcome::underflow : magnitude >= own.saturated ? Outcome::saturated : Outcome::rounded;
+    out[i] = magnitude >= own.saturated ? Outcome::saturated : Outcome::rounded;
+    if (is_underflow) out[i] = Outcome::underflow;
   }
 }
 

@@ -33,6 +33,13 @@
 namespace fp8lab {
 namespace {
 
+template <typename Source>
+constexpr Format format_of_elements = binary32;
+template <>
+constexpr Format format_of_elements<Half> = binary16;
+template <>
+constexpr Format format_of_elements<BFloat16> = bfloat16;
+
 /// What is known of a tensor before it is quantized.
 struct Facts {
   TensorFacts tensor;
@@ -365,9 +372,6 @@ template <typename Source>
 void quantize_planned(const Matrix<Source>& given, const Recipe& recipe, std::span<const QuantizePlan> plans,
                       std::optional<TensorAmax> amax, std::span<const Request> requests,
                       const QuantizeOptions& options) {
-  constexpr Format own = std::is_same_v<Source, BFloat16> ? bfloat16
-                         : std::is_same_v<Source, Half>   ? binary16
-                                                          : binary32;
   const auto [values, rows, columns] = given;
   const Matrix<Source> x = is_flat(plans, columns) ? Matrix<Source>{values, 1, values.size()} : given;
   const Cells cells(plans, x.rows, x.columns, sizeof(Source));
@@ -379,8 +383,9 @@ void quantize_planned(const Matrix<Source>& given, const Recipe& recipe, std::sp
     amax = plans[0].uniform ? amax_of(values, plans[0].nan, options.threads)
                             : amaxes_of_tiles(cells, std::span<const Tiling<Source>>(tilings), amaxes, options.threads);
   }
-  const Facts facts{{.amax = amax ? amax->value : 0, .input_type = options.input_type.value_or(own)},
-                    amax && amax->finite};
+  const Facts facts{
+      {.amax = amax ? amax->value : 0, .input_type = options.input_type.value_or(format_of_elements<Source>)},
+      amax && amax->finite};
   // 2. Scales and codes.
   std::vector<Quantizer<Source>> quantizers;
   for (std::size_t i = 0; i < requests.size(); ++i) {

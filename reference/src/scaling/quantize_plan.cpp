@@ -25,7 +25,8 @@ QuantizePlan quantize_plan(const Recipe& recipe, Direction direction, std::size_
   check_recipe(recipe);
   const bool rowwise = direction == Direction::rowwise;
   const bool is_pairs = recipe.format.bits() == 4;
-  const std::size_t along = recipe.tile_along != 0 ? recipe.tile_along : rowwise ? columns : rows;
+  const std::size_t length = rowwise ? columns : rows;
+  const std::size_t along = recipe.tile_along != 0 ? recipe.tile_along : length;
   const bool uniform = recipe.tile_across == 0;
   QuantizePlan plan{.format = recipe.format,
                     .policy = recipe.cast,

@@ -86,9 +86,10 @@ FP8LAB_HD inline ScaleConstants scale_constants(const Recipe& recipe, const Tens
   const float largest = largest_of(recipe.format);
   const int even_bits = recipe.even_mantissa_bits == 0 ? recipe.format.mantissa_bits : recipe.even_mantissa_bits;
   const float scale = tensor_scale_of(recipe, largest, tensor.amax);
-  const float limit = recipe.limit == ScaleLimit::none      ? std::numeric_limits<float>::infinity()
-                      : recipe.limit == ScaleLimit::float32 ? std::numeric_limits<float>::max()
-                                                            : largest_of(tensor.input_type);
+  float limit = std::numeric_limits<float>::infinity();
+  if (recipe.limit != ScaleLimit::none) {
+    limit = recipe.limit == ScaleLimit::float32 ? std::numeric_limits<float>::max() : largest_of(tensor.input_type);
+  }
   const bool makes_inverse = recipe.tensor_scale == TensorScaleRule::amax_over_largest;
   return {.input_type = tensor.input_type,
           .largest = largest,
@@ -133,7 +134,7 @@ FP8LAB_HD inline float in_arithmetic(const Recipe& recipe, const ScaleConstants&
   if (recipe.arithmetic == ScaleArithmetic::float32 || constants.input_type == binary32) return x;
   constexpr CastPolicy ieee{
       .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
-  return decode(constants.input_type, static_cast<std::uint32_t>(encode(constants.input_type, ieee, x)));
+  return decode(constants.input_type, encode(constants.input_type, ieee, x));
 }
 
 /// The quotient of an amax, which is a float or a limit in double.
@@ -266,7 +267,7 @@ FP8LAB_HD inline TileScale scale_of_amax(const Recipe& recipe, const ScaleConsta
   if (special == SpecialScale::one && recipe.scale_type == ScaleType::float32) return {1, 1};
   float x = limited_quotient(recipe, constants, amax);
   if (x == std::numeric_limits<float>::infinity() && recipe.limit != ScaleLimit::none) x = constants.scale_limit;
-  if (x < recipe.least_scale_inv) x = recipe.least_scale_inv;
+  x = x < recipe.least_scale_inv ? recipe.least_scale_inv : x;  // a NaN stays
   if (special == SpecialScale::one) x = 1;
   if (special == SpecialScale::epsilon) x = makes_scale_inv(recipe) ? 0x1p-23F : 0x1p23F;
   // 2. Its rounding and its code.
