@@ -2,12 +2,12 @@
 #include <bit>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <type_traits>
 #include <variant>
 
 #include "cast/cast.hpp"
-#include "delayed/delayed.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/text.hpp"
@@ -206,6 +206,7 @@ Entry entry_of(const py::handle& value) {
   if (py::isinstance<MmaModel>(value)) return value.cast<MmaModel>();
   if (py::isinstance<Distribution>(value)) return value.cast<Distribution>();
   if (py::isinstance<DelayedVersion>(value)) return value.cast<DelayedVersion>();
+  if (py::isinstance<AmaxTrace>(value)) return value.cast<AmaxTrace>();
   if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
   if (py::isinstance<py::float_>(value)) return value.cast<double>();
   if (!py::isinstance<py::int_>(value)) return value.cast<std::string>();  // bytes, too: a path
@@ -257,11 +258,11 @@ py::dict facts_of(const Experiment& experiment) {
   for (const Argument& argument : call->arguments.all()) {
     if (!argument.python) continue;
     using namespace py::literals;
-    arguments.append(py::dict("name"_a = argument.name, "kind"_a = std::string(name_of(argument.kind)),
-                              "is_list"_a = argument.is_list, "is_optional"_a = argument.is_optional,
-                              "help"_a = argument.help, "default"_a = argument.value().text(),
-                              "otherwise"_a = argument.otherwise, "excludes"_a = argument.excludes,
-                              "needs"_a = argument.needs, "least"_a = argument.least, "most"_a = argument.most));
+    arguments.append(py::dict(
+        "name"_a = argument.name, "kind"_a = std::string(name_of(argument.kind)), "is_list"_a = argument.is_list,
+        "is_optional"_a = argument.is_optional, "help"_a = argument.help, "default"_a = argument.value().text(),
+        "otherwise"_a = argument.otherwise, "excludes"_a = argument.excludes, "needs"_a = argument.needs,
+        "least"_a = argument.least, "most"_a = argument.most, "is_positional"_a = argument.is_positional));
   }
   using namespace py::literals;
   return py::dict("name"_a = experiment.identifier(), "summary"_a = experiment.summary,
@@ -269,7 +270,20 @@ py::dict facts_of(const Experiment& experiment) {
                   "is_public"_a = experiment.python, "arguments"_a = arguments);
 }
 
+/// The amaxes of arrays, one a step, by their names.
+AmaxTrace trace_of_arrays(const std::vector<std::string>& names, const std::vector<Array<float>>& columns) {
+  std::vector<std::vector<float>> amaxes;
+  for (const Array<float>& column : columns) {
+    const auto values = view(column);
+    amaxes.emplace_back(values.begin(), values.end());
+  }
+  std::vector<std::uint64_t> steps(amaxes.empty() ? 0 : amaxes.front().size());
+  std::iota(steps.begin(), steps.end(), 1);
+  return trace_of_columns("arrays", steps, names, amaxes);
+}
+
 void bind_registered(py::module_& module) {
+  py::class_<AmaxTrace>(module, "AmaxTrace").def(py::init(&trace_of_arrays), py::arg("names"), py::arg("columns"));
   module.def("experiments", [] {
     py::list all;
     for (const Experiment& experiment : fp8lab::experiments::experiments()) all.append(facts_of(experiment));
@@ -290,47 +304,6 @@ void bind_registered(py::module_& module) {
         writing([&] { write_files(out, files, [] { checkpoint(); }); });
       },
       py::arg("json"), py::arg("out"));
-}
-
-template <typename T, typename Choose>
-std::vector<T> chosen(const std::vector<std::string>& names, const Choose& choose) {
-  std::vector<T> list;
-  for (const std::string& name : names) list.push_back(choose(name));
-  return list;
-}
-/// A trace of a file, or of columns, or the example where there is neither.
-AmaxTrace trace_of(const std::optional<std::string>& file, const std::vector<std::string>& names,
-                   const std::vector<Array<float>>& columns) {
-  if (file) return reading([&] { return read_amax_trace(*file); });
-  if (names.empty()) return example_amax_trace();
-  std::vector<std::vector<float>> amaxes;
-  for (const Array<float>& column : columns) {
-    const auto values = view(column);
-    amaxes.emplace_back(values.begin(), values.end());
-  }
-  std::vector<std::uint64_t> steps;
-  for (std::uint64_t step = 1; step <= amaxes.front().size(); ++step) steps.push_back(step);
-  return trace_of_columns("arrays", steps, names, amaxes);
-}
-
-void bind_delayed_experiment(py::module_& module) {
-  module.def(
-      "delayed",
-      [](const std::optional<std::string>& file, const std::vector<std::string>& names,
-         const std::vector<Array<float>>& columns, const std::vector<NamedOrOwnFormat>& formats,
-         const std::vector<std::string>& versions, const std::vector<std::string>& algorithms,
-         const std::vector<long long>& history, int margin, bool reduce_amax, const Out& out) {
-        const DelayedArguments arguments{trace_of(file, names, columns),
-                                         chosen(formats),
-                                         chosen<DelayedVersion>(versions, find_delayed_version),
-                                         chosen<AmaxComputeAlgo>(algorithms, find_amax_compute_algo),
-                                         history,
-                                         margin,
-                                         reduce_amax};
-        return report(out, delayed_files(), [&](const Progress& progress) { return run_delayed(arguments, progress); });
-      },
-      py::arg("file"), py::arg("names"), py::arg("columns"), py::arg("formats"), py::arg("versions"),
-      py::arg("algorithms"), py::arg("history"), py::arg("margin"), py::arg("reduce_amax"), py::arg("out"));
 }
 
 /// What to quantize by, the source left out; an empty recipe is one of that name.
@@ -409,7 +382,6 @@ void bind_scaling_experiment(py::module_& module) {
 void bind_experiments(py::module_& module) {
   bind_cast(module);
   bind_registered(module);
-  bind_delayed_experiment(module);
   bind_scaling_experiment(module);
 }
 

@@ -8,11 +8,12 @@ import inspect
 import json
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fp8lab import _core
 from fp8lab._arrays import (
+    as_float32,
     as_floats,
     as_format,
     as_profile,
@@ -23,6 +24,7 @@ from fp8lab._arrays import (
     check_path,
     check_real,
     check_threads,
+    short,
 )
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import as_version
@@ -50,6 +52,22 @@ def _as_outliers(value: Any, argument: str) -> tuple[int, float]:
     return check_int(value[0], argument, 0, 2**40), check_real(value[1], argument)
 
 
+def _as_trace(value: Any, argument: str) -> Any:
+    """A path, or the amaxes of a mapping."""
+    if not isinstance(value, Mapping):
+        return check_path(value, argument)
+    columns = []
+    for name, amaxes in value.items():
+        check_name(name, f"a tensor's name in {argument}")
+        column = as_float32(amaxes, f"{argument}['{short(name)}']")
+        if column.ndim != 1:
+            raise ValueError(f"{argument}['{short(name)}'] must have one dimension, not {column.ndim}")
+        columns.append(column)
+    if not columns:
+        raise ValueError(f"a {argument} must have at least one tensor")
+    return _core.AmaxTrace(list(value), columns)
+
+
 #: What checks an entry of a kind, and what such an entry is called in signatures.
 _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "flag": (check_bool, "bool"),
@@ -64,6 +82,7 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "recipe": (_as_recipe, "str | NamedRecipe | Recipe"),
     "tensor": (as_floats, "Any"),
     "outliers": (_as_outliers, "tuple[int, float]"),
+    "trace": (_as_trace, "str | os.PathLike[str] | Mapping[str, Any]"),
 }
 _SINGLE = (DelayedVersion, Distribution, Format, MmaModel, NamedRecipe, Profile, os.PathLike)
 #: What a docstring calls some of them.
@@ -143,8 +162,8 @@ def _docstring(facts: Facts) -> str:
 
 
 def _place(argument: Facts) -> Any:
-    """An array may come without its name."""
-    return inspect.Parameter.POSITIONAL_OR_KEYWORD if argument["kind"] == "tensor" else inspect.Parameter.KEYWORD_ONLY
+    """Whether an argument may be given without its name."""
+    return inspect.Parameter.POSITIONAL_OR_KEYWORD if argument["is_positional"] else inspect.Parameter.KEYWORD_ONLY
 
 
 def _signature(facts: Facts) -> inspect.Signature:
@@ -192,7 +211,7 @@ def stub() -> str:
         "# SPDX-License-Identifier: Apache-2.0",
         "# What fp8lab._experiments.stub() gives; a test compares.",
         "import os",
-        "from collections.abc import Sequence",
+        "from collections.abc import Mapping, Sequence",
         "from typing import Any",
         "",
         "from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile",
@@ -201,10 +220,11 @@ def stub() -> str:
     ]
     for name, facts in registered().items():
         if facts["is_public"]:
-            places: dict[bool, list[str]] = {False: [], True: []}  # by whether a name is needed
-            for one in facts["arguments"]:
-                places[one["kind"] != "tensor"].append(f"    {one['name']}: {_annotation(one)} = {_default(one)!r},")
-            lines += ["", f"def {name}(", *places[False], "    *,", *places[True]]
+            lines += ["", f"def {name}("]
+            for is_positional in (True, False):
+                lines += [] if is_positional else ["    *,"]
+                those = [one for one in facts["arguments"] if one["is_positional"] is is_positional]
+                lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in those]
             lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
     return "\n".join(lines) + "\n"
 

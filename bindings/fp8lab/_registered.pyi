@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What fp8lab._experiments.stub() gives; a test compares.
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
@@ -70,6 +70,18 @@ def transpose(
     file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     tensor: str | Sequence[str] | None = None,
     threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def delayed(
+    trace: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    formats: str | Format | Sequence[str | Format] = ('e4m3',),
+    versions: str | DelayedVersion | Sequence[str | DelayedVersion] = ('te_current', 'te_current_unfused', 'te_1_6', 'te_0_1', 'ms_amp', 'torchao'),
+    algorithms: str | Sequence[str] = ('max', 'most_recent'),
+    history: int | Sequence[int] = (1024, 16),
+    margin: int = 0,
+    reduce_amax: bool = True,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 

@@ -6,17 +6,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fp8lab import _core
 from fp8lab._arrays import (
-    Array,
-    as_array,
-    as_doubles,
-    as_float32,
     as_floats,
     as_format,
     as_profile,
@@ -29,17 +25,14 @@ from fp8lab._arrays import (
     check_real,
     check_threads,
     check_unread,
-    copied,
-    kind_of,
-    named,
-    short,
 )
-from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
-from fp8lab._delayed import Delayed, as_version
+from fp8lab._core import Distribution, Format, Profile
+from fp8lab._delayed import Delayed
 from fp8lab._distributions import as_distribution
 from fp8lab._document import Document
 from fp8lab._registered import (
     accumulate,
+    delayed,
     double_rounding,
     harmonic,
     primer,
@@ -111,7 +104,7 @@ def _names(tensor: Any) -> list[str]:
 
 def _list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
     """A list of checked entries, at least one; a single name, format, profile or number is a list of one."""
-    entries = check_list(values, argument, entry, (DelayedVersion, Format, MmaModel, Profile))
+    entries = check_list(values, argument, entry, (Format, Profile))
     if not entries:
         raise ValueError(f"{argument} must have at least one entry; leave it out for its default")
     return entries
@@ -125,11 +118,6 @@ def _optional_list(values: Any, argument: str, entry: Callable[[Any, str], _Entr
 def _rounding(value: Any, argument: str) -> str:
     """A rounding that needs no random bits."""
     return check_choice(value, argument, [name for name in _core.roundings() if name != "stochastic"])
-
-
-def _model(value: Any, argument: str) -> str:
-    """The name of a model."""
-    return named(argument, _core.find_model, check_name(value, argument)).name
 
 
 def cast(
@@ -245,94 +233,6 @@ def cast(
         key = check_int(1 if seed is None else seed, "seed", 0, _LONG)
         content, report = _core.cast_draws(arguments, values, key, number, where)
     return Result(json.loads(content), report)
-
-
-def delayed(
-    trace: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    *,
-    formats: Sequence[str | Format] = ("e4m3",),
-    versions: Sequence[str | DelayedVersion] = ("te_current", "te_current_unfused", "te_1_6", "te_0_1", "ms_amp", "torchao"),
-    algorithms: Sequence[str] = ("max", "most_recent"),
-    history: Sequence[int] = (1024, 16),
-    margin: int = 0,
-    reduce_amax: bool = True,
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Replay the scales of delayed scaling from a run's amaxes, every version side by side; Ctrl-C stops it.
-
-    The scales of a run depend on its amaxes alone. One cast of every tensor a step is replayed with every combination of
-    format, version, algorithm and history length. ``most_recent`` depends on no length and is replayed once a version;
-    ``ms_amp`` and ``torchao`` take the maximum whatever is asked for, and have no margin.
-
-    Parameters
-    ----------
-    trace : path or mapping, optional
-        A CSV with a header ``step,tensor,...`` and a line a step, or a float32 array of amaxes, one a step, for each
-        tensor's name. Several ranks' columns are called ``tensor@rank``. A built-in example if left out.
-    formats : sequence of str
-        What the scales are for: ``e4m3``, ``e5m2``.
-    versions : sequence of str or DelayedVersion
-        Of ``delayed_versions()``.
-    algorithms : sequence of str
-        ``max`` and ``most_recent``.
-    history : sequence of int
-        Lengths of the window, ``amax_history_len``.
-    margin : int
-        Scales are divided by ``2**margin``.
-    reduce_amax : bool
-        Ranks share their largest amax; otherwise each has scales of its own.
-    out : path, optional
-        Directory for ``delayed.json``, ``scales.csv`` with a row a step and tensor, and ``summary.csv``.
-
-    Returns
-    -------
-    Result
-        ``experiment``, ``provenance``, the array ``steps``, ``variants`` (``name``, ``version``, ``format``,
-        ``amax_history_len``, ``amax_compute_algo``, ``margin``) and ``tensors``: a list with ``name``, the array ``amaxes``
-        and ``replayed``, for each variant the array ``scales`` (float32: that of each step's cast, and of the one after the
-        last), ``clipped`` (steps whose amax is out of the format's range), ``unused_binades`` (how far below it, on
-        average) and ``parting`` from the format's first variant: None, or the index ``first`` of the first step with
-        another scale, the ``factor`` there, their ``count``, and ``widest`` and ``widest_factor``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments or a wrong trace; the message says the rule, and the line.
-    OSError
-        Where the trace cannot be read or ``out`` cannot be written; nothing is left half-written.
-    """
-    columns: dict[str, Any] = {}
-    if isinstance(trace, Mapping):
-        for name, amaxes in trace.items():
-            check_name(name, "a tensor's name in trace")
-            column = as_float32(amaxes, f"trace['{short(str(name))}']")
-            if column.ndim != 1:
-                raise ValueError(f"trace['{short(name)}'] must have one dimension, not {column.ndim}")
-            columns[name] = column
-        if not columns:
-            raise ValueError("a trace must have at least one tensor")
-    content, report = _core.delayed(
-        None if columns else _path(trace, "trace"),
-        list(columns),
-        list(columns.values()),
-        _list(formats, "formats", as_format),
-        _list(versions, "versions", as_version),
-        _list(algorithms, "algorithms", lambda value, argument: check_choice(value, argument, ("max", "most_recent"))),
-        _list(history, "history", lambda value, argument: check_int(value, argument, 1, 2**20)),
-        check_int(margin, "margin", -_MOST, _MOST),
-        check_bool(reduce_amax, "reduce_amax"),
-        _path(out, "out"),
-    )
-    result = Result(json.loads(content), report)
-    result["steps"] = np.array(result["steps"])
-    for tensor in result["tensors"]:
-        tensor["amaxes"] = np.array([float(amax) for amax in tensor["amaxes"]], np.float32)
-        for replayed in tensor["replayed"]:
-            replayed["scales"] = np.array([float(scale) for scale in replayed["scales"]], np.float32)
-            if replayed["parting"]:
-                for factor in ("factor", "widest_factor"):
-                    replayed["parting"][factor] = float(replayed["parting"][factor])
-    return result
 
 
 def _named_recipes(values: Any) -> list[tuple[str, _core.Recipe | None]]:

@@ -152,6 +152,10 @@ std::vector<DelayedVariant> variants_of(const DelayedArguments& arguments) {
     const Pass pass = pass_of(format);
     for (const DelayedVersion& version : arguments.versions) add_variants(arguments, version, pass, variants);
   }
+  constexpr auto last_step = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!arguments.trace.steps.empty() && arguments.trace.steps.back() > last_step) {
+    refuse("a step must be at most ", last_step, ", not ", arguments.trace.steps.back());
+  }
   std::size_t columns = 0;
   for (const TracedTensor& tensor : arguments.trace.tensors) {
     columns += arguments.reduce_amax ? 1 : std::max<std::size_t>(1, tensor.ranks.size());

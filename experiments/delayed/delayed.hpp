@@ -4,13 +4,12 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "files/amax_trace.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "kit/chosen.hpp"
-#include "kit/picture.hpp"
+#include "kit/document.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
@@ -70,24 +69,14 @@ struct DelayedResult {
 /// for.
 ///
 /// Throws std::invalid_argument for lists that are empty or have an entry twice, other formats, what check() refuses of
-/// a recipe, and more than 2^24 scales.
+/// a recipe, steps above 2^63 - 1, and more than 2^24 scales.
 [[nodiscard]] std::vector<DelayedVariant> variants_of(const DelayedArguments& arguments);
 
 /// Replays a run from its amaxes alone, one cast of every tensor a step. Throws as variants_of() does.
 [[nodiscard]] DelayedResult run_delayed(const DelayedArguments& arguments, const Progress& progress = {});
 
-/// The names of the files that files_of() gives: delayed.json, scales.csv with a row a step and tensor and a column a
-/// variant, and summary.csv with a row a tensor and variant.
-[[nodiscard]] std::vector<std::string> delayed_files();
-/// (file name, content)
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const DelayedResult& result);
-
-/// The result as JSON: experiment, schema, provenance, steps, variants, tensors. A scale that is no number is "inf" or
-/// "nan".
-[[nodiscard]] std::string to_json(const DelayedResult& result);
-
-/// For each tensor the variants with the same scales together, where they part, their scales side by side and a picture
-/// of scale against step, for a terminal; of the first 8 tensors.
-[[nodiscard]] std::string report_of(const DelayedResult& result, const TextStyle& style);
+/// The tables `variants`, `summary` and `scales`, and for each of the first 8 tensors the variants with the same scales
+/// together, where they part, their scales side by side, and curves of scale against step.
+[[nodiscard]] Document document_of(const DelayedResult& result);
 
 }  // namespace fp8lab::experiments

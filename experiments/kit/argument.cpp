@@ -48,9 +48,9 @@ T parse_whole(const std::string& text) {
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 13> names{"flag",   "integer", "number",  "name",         "path",
-                                                   "format", "profile", "model",   "distribution", "version",
-                                                   "recipe", "tensor",  "outliers"};
+  constexpr std::array<std::string_view, 14> names{"flag",   "integer", "number",   "name",         "path",
+                                                   "format", "profile", "model",    "distribution", "version",
+                                                   "recipe", "tensor",  "outliers", "trace"};
   return names.at(static_cast<std::size_t>(kind));
 }
 
@@ -71,6 +71,7 @@ OutlierLines parse_outliers(const std::string& text) {
 }
 
 std::string Argument::option() const {
+  if (!spelling.empty()) return spelling;
   std::string option = "--" + name;
   std::ranges::replace(option, '_', '-');
   return option;

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "files/amax_trace.hpp"
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
@@ -29,7 +30,7 @@ namespace fp8lab::experiments {
 
 /// A value as the command line (a text) or Python (a number, a name or a record) gives it.
 using Entry = std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile,
-                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, HeldTensor, OutlierLines>;
+                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, HeldTensor, OutlierLines, AmaxTrace>;
 
 /// What an entry is. Python checks its type by this.
 enum class Kind : std::uint8_t {
@@ -44,8 +45,9 @@ enum class Kind : std::uint8_t {
   distribution,
   version,
   recipe,
-  tensor,   ///< an array; Python alone gives one
-  outliers  ///< COUNT,FACTOR
+  tensor,    ///< an array; Python alone gives one
+  outliers,  ///< COUNT,FACTOR
+  trace      ///< amaxes: a path, or in Python a mapping, too
 };
 [[nodiscard]] std::string_view name_of(Kind kind);
 
@@ -185,6 +187,10 @@ struct Argument {
   std::int64_t least = 0;                  ///< of integers: what the type has
   std::uint64_t most = 0;
   bool python = true, command_line = true;  ///< who offers it
+  std::string spelling = {};                ///< the option, where it is not the name with dashes
+  std::string option_help = {};             ///< what the option does, where it is not `help`
+  bool sets = true;                         ///< what the option of a flag sets it to
+  bool is_positional = false;               ///< Python takes it without its name, too
   std::function<void(const std::vector<Entry>&)> set = {};
   std::function<Json()> value = {};
 
@@ -202,6 +208,19 @@ struct Argument {
   Argument& with_repeats() { return repeats = true, *this; }
   Argument& only_python() { return command_line = false, *this; }
   Argument& only_command_line() { return python = false, *this; }
+
+  /// An option of another name, and what it does where that is not `help`.
+  Argument& spelled(std::string option, std::string text = {}) {
+    spelling = std::move(option);
+    option_help = std::move(text);
+    return *this;
+  }
+  /// Of a flag that is on: an option that sets it off, and what that does.
+  Argument& switched_off_by(std::string option, std::string text) {
+    sets = false;
+    return spelled(std::move(option), std::move(text));
+  }
+  Argument& positional() { return is_positional = true, *this; }
 
   /// The option of the command line, such as "--via-roundings".
   [[nodiscard]] std::string option() const;

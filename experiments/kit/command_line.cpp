@@ -75,7 +75,8 @@ std::string metavar_of(const Argument& argument) {
     case Kind::flag: return "";
     case Kind::integer: return "INT";
     case Kind::number: return "FLOAT";
-    case Kind::path: return "PATH";
+    case Kind::path:
+    case Kind::trace: return "PATH";
     case Kind::name:
     case Kind::format:
     case Kind::profile:
@@ -111,9 +112,10 @@ struct Options {
 
 void add_option(CLI::App& app, Argument& argument, Options& options) {
   const std::string name = argument.option();
+  const std::string& help = argument.option_help.empty() ? argument.help : argument.option_help;
   CLI::Option* option = nullptr;
   if (argument.kind == Kind::flag) {
-    option = app.add_flag_callback(name, [&argument] { argument.set({Entry(true)}); }, argument.help);
+    option = app.add_flag_callback(name, [&argument] { argument.set({Entry(argument.sets)}); }, help);
   } else {
     const bool takes_many = argument.is_list && (argument.kind == Kind::path || argument.words);
     CLI::callback_t take = [&argument, name, takes_many](const CLI::results_t& given) {
@@ -127,7 +129,7 @@ void add_option(CLI::App& app, Argument& argument, Options& options) {
       return true;
     };
     const std::string names = argument.other_option.empty() ? name : name + "," + argument.other_option;
-    option = app.add_option(names, std::move(take), argument.help)->type_name(metavar_of(argument));
+    option = app.add_option(names, std::move(take), help)->type_name(metavar_of(argument));
     if (takes_many) option->expected(1, 1 << 16);
     const std::string shown = default_of(argument);
     if (!shown.empty()) option->default_str(shown);
@@ -250,7 +252,6 @@ Command command_of(int argc, const char* const* argv) {
   for (const Experiment& experiment : experiments()) add_experiment(*app, experiment, chosen);
   add_cast(*app, chosen);
   add_scaling(*app, chosen);
-  add_delayed(*app, chosen);
   refuse_options_as_values(*app);
   std::vector<std::string> words = words_of(argc, argv);
   try {

@@ -28,7 +28,6 @@ namespace fp8lab::experiments {
 // Each adds its subcommand to `app`; where the user calls it, `chosen` becomes what it does.
 void add_cast(CLI::App& app, Command& chosen);
 void add_scaling(CLI::App& app, Command& chosen);
-void add_delayed(CLI::App& app, Command& chosen);
 
 /// What the terminal on stdout can show.
 [[nodiscard]] TextStyle style_of_terminal();

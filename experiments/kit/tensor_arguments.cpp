@@ -6,6 +6,7 @@ namespace fp8lab::experiments {
 void TensorArguments::add_array(ArgumentList& list) {
   list.add("x", array, "the values: bfloat16 as such, float16 as float32, float64 rounded to float32")
       .by_default("drawn, or read from `file`,")
+      .positional()
       .only_python();
 }
 

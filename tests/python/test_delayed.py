@@ -3,7 +3,6 @@
 
 import csv
 import dataclasses
-import json
 import math
 
 import numpy as np
@@ -26,6 +25,19 @@ def trace(floats) -> dict[str, np.ndarray]:
     return {"near": near, "anywhere": anywhere, "strange": strange}
 
 
+def column(result, tensor, name):
+    """A column of the table of scales, for one tensor."""
+    table = result.tables["scales"]
+    return table[name][table["tensor"] == tensor]
+
+
+def scales_of(result, tensor, variant):
+    """The scales of a tensor's casts by a variant, and the one after the last; float64 of float32."""
+    summary = result.tables["summary"]
+    after = summary["next_scale"][(summary["tensor"] == tensor) & (summary["variant"] == variant)]
+    return np.append(column(result, tensor, variant.replace(" ", "_")), after)
+
+
 @pytest.mark.parametrize("margin", [0, 3, -2])
 def test_every_scale_is_that_of_float32_operations(trace, floats, margin):
     # Within 2 ulps of 2^k, 1.5 * 2^k and 1.75 * 2^k, where quotients and logarithms round to another side.
@@ -36,45 +48,46 @@ def test_every_scale_is_that_of_float32_operations(trace, floats, margin):
     result = fp8lab.experiments.delayed(
         trace, versions=versions, history=[1, 16], formats=["e4m3", "e5m2"], margin=margin
     )
-    assert len(result["variants"]) == 2 * (12 * 3 + 6 * 2)
-    for tensor in result["tensors"]:
-        assert tensor["amaxes"].tobytes() == trace[tensor["name"]].tobytes()
-        for variant, replayed in zip(result["variants"], tensor["replayed"], strict=True):
+    variants = result.tables["variants"].rows
+    assert len(variants) == 2 * (12 * 3 + 6 * 2)
+    for name, amaxes in trace.items():
+        assert np.array_equal(column(result, name, "amax"), amaxes, equal_nan=True)
+        for variant in variants:
             fp8_max = {"e4m3": 448, "e5m2": 57344}[variant["format"]]
             scales = expected(
-                variant["version"], tensor["amaxes"], variant["amax_history_len"], variant["amax_compute_algo"],
+                variant["version"], amaxes, variant["amax_history_len"], variant["amax_compute_algo"],
                 variant["margin"], fp8_max,
             )  # fmt: skip
-            same = (replayed["scales"] == scales) | (np.isnan(scales) & np.isnan(replayed["scales"]))
-            assert same.all(), (tensor["name"], variant["name"], np.flatnonzero(~same)[:4])
+            replayed = scales_of(result, name, variant["name"])
+            same = (replayed == scales) | (np.isnan(scales) & np.isnan(replayed))
+            assert same.all(), (name, variant["name"], np.flatnonzero(~same)[:4])
 
 
 def test_partings_are_where_the_scales_differ(trace):
     result = fp8lab.experiments.delayed({"strange": trace["strange"]}, versions=["te_1_6", "te_1_6_unfused", "te_1_7"], history=16)
-    [tensor] = result["tensors"]
-    first = tensor["replayed"][0]["scales"][:-1].astype(np.float64)
-    for replayed in tensor["replayed"]:
-        scales = replayed["scales"][:-1].astype(np.float64)
+    first = scales_of(result, "strange", "te_1_6 max 16")[:-1]
+    for row in result.tables["summary"].rows:
+        scales = scales_of(result, "strange", row["variant"])[:-1]
         apart = np.flatnonzero(scales != first)
-        parting = replayed["parting"]
+        assert row["steps_apart"] == apart.size
         if not apart.size:
-            assert parting is None
+            assert row["parts_at_step"] is row["widest_index"] is None and np.isnan(row["factor"])
             continue
         factors = scales[apart] / first[apart]
         widths = np.maximum(factors, 1 / factors)
-        assert (parting["first"], parting["count"]) == (apart[0], apart.size)
-        assert parting["factor"] == factors[0]
-        assert parting["widest"] == apart[np.argmax(widths)]
-        assert parting["widest_factor"] == factors[np.argmax(widths)]
-    assert any(replayed["parting"] for replayed in tensor["replayed"])
+        assert (row["parts_at_index"], row["parts_at_step"]) == (apart[0], apart[0] + 1)
+        assert row["factor"] == factors[0]
+        assert (row["widest_index"], row["widest_step"]) == (apart[np.argmax(widths)], apart[np.argmax(widths)] + 1)
+        assert row["widest_factor"] == factors[np.argmax(widths)]
+    assert result.tables["summary"]["steps_apart"].any()
 
 
 def test_clipped_steps_and_unused_binades(trace):
-    [tensor] = fp8lab.experiments.delayed({"near": trace["near"]}, versions="te_current", algorithms="most_recent")["tensors"]
-    [replayed] = tensor["replayed"]
-    scaled = tensor["amaxes"].astype(np.float64) * replayed["scales"][:-1]
-    assert replayed["clipped"] == np.count_nonzero(scaled > 464)  # half a unit above 448
-    assert replayed["unused_binades"] == pytest.approx(np.mean(np.log2(448 / scaled)), abs=1e-12)
+    result = fp8lab.experiments.delayed({"near": trace["near"]}, versions="te_current", algorithms="most_recent")
+    [row] = result.tables["summary"].rows
+    scaled = trace["near"].astype(np.float64) * scales_of(result, "near", "te_current most_recent")[:-1]
+    assert row["clipped_steps"] == np.count_nonzero(scaled > 464)  # half a unit above 448
+    assert row["unused_binades"] == pytest.approx(np.mean(np.log2(448 / scaled)), abs=1e-12)
 
 
 def test_a_history_gives_the_replay_step_by_step(trace):
@@ -86,7 +99,7 @@ def test_a_history_gives_the_replay_step_by_step(trace):
         assert history.scale_inv == np.float32(1) / np.float32(history.scale)
         history.update_scale()
     result = fp8lab.experiments.delayed(trace, versions="ms_amp", history=16, formats="e5m2")
-    assert result["tensors"][2]["replayed"][0]["scales"].tolist() == [*used, history.scale]
+    assert scales_of(result, "strange", "ms_amp max 16 e5m2").tolist() == [*used, history.scale]
 
 
 def test_golden_trace_of_both_updates():
@@ -230,10 +243,10 @@ def test_ranks():
         fp8lab.reduced_amax(np.float32([]))
     trace = {"a@0": np.float32([1, 4]), "a@1": np.float32([2, 2])}
     shared = fp8lab.experiments.delayed(trace, versions="te_current", algorithms="most_recent")
-    assert shared["tensors"][0]["replayed"][0]["scales"].tolist() == [1, 224, 112]
+    assert scales_of(shared, "a", "te_current most_recent").tolist() == [1, 224, 112]
     own = fp8lab.experiments.delayed(trace, versions="te_current", algorithms="most_recent", reduce_amax=False)
-    assert [tensor["name"] for tensor in own["tensors"]] == ["a@0", "a@1"]
-    assert own["tensors"][1]["replayed"][0]["scales"].tolist() == [1, 224, 224]
+    assert own.tables["summary"]["tensor"].tolist() == ["a@0", "a@1"]
+    assert scales_of(own, "a@1", "te_current most_recent").tolist() == [1, 224, 224]
 
 
 def test_a_file_gives_what_arrays_give_and_files_are_written(tmp_path, trace):
@@ -244,19 +257,17 @@ def test_a_file_gives_what_arrays_give_and_files_are_written(tmp_path, trace):
         writer.writerows([i + 1, *(repr(float(trace[name][i])) for name in trace)] for i in range(steps))
     result = fp8lab.experiments.delayed(tmp_path / "trace.csv", out=tmp_path / "new")
     same = fp8lab.experiments.delayed(trace)
-    for tensor, other in zip(result["tensors"], same["tensors"], strict=True):
-        for replayed, again in zip(tensor["replayed"], other["replayed"], strict=True):
-            assert replayed["scales"].tobytes() == again["scales"].tobytes()
-    assert result["steps"].tolist() == list(range(1, steps + 1))
-    assert json.loads((tmp_path / "new" / "delayed.json").read_text())["variants"] == result["variants"]
+    for name in ("variants", "summary", "scales"):
+        assert str(result.tables[name].rows) == str(same.tables[name].rows)
+    assert column(result, "near", "step").tolist() == list(range(1, steps + 1))
+    assert fp8lab.experiments.Document((tmp_path / "new" / "delayed.json").read_text()) == result
     with (tmp_path / "new" / "scales.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 * steps
-    column = np.array([float(row["te_1_6 max 16"]) for row in rows[2 * steps :]], np.float32)
-    index = [variant["name"] for variant in result["variants"]].index("te_1_6 max 16")
-    assert column.tobytes() == result["tensors"][2]["replayed"][index]["scales"][:-1].tobytes()
+    written = [float(row["te_1_6_max_16"] or "nan") for row in rows[2 * steps :]]
+    assert np.array_equal(written, scales_of(result, "strange", "te_1_6 max 16")[:-1], equal_nan=True)
     with (tmp_path / "new" / "summary.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == 3 * len(result["variants"])
+        assert len(list(csv.DictReader(file))) == 3 * len(result.tables["variants"].rows)
     assert "How to read it" in str(result)
 
 

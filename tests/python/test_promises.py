@@ -88,7 +88,6 @@ def runs():
     x = np.linspace(-4, 4, 64 * 64, dtype=np.float32).reshape(64, 64)
     run = fp8lab.experiments
     yield run.cast(size=64, amax=[4], exact=True)
-    yield run.delayed({"t": np.float32([1, 2, 3, 4])}, history=[2])
     yield run.scaling([x, x], recipes=["te_mxfp8"], delayed=["max:2"])
 
 

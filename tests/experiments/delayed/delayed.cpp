@@ -5,9 +5,9 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "experiments/documents.hpp"
 #include "scratch.hpp"
 #include "support.hpp"
 
@@ -15,7 +15,6 @@ namespace fp8lab::tests {
 namespace {
 
 using namespace fp8lab::experiments;
-using nlohmann::json;
 using Floats = std::vector<float>;
 
 AmaxTrace parsed(const std::string& text) {
@@ -39,6 +38,14 @@ std::vector<std::string> names_of(const std::vector<DelayedVariant>& variants) {
   std::vector<std::string> names;
   for (const DelayedVariant& variant : variants) names.push_back(variant.name());
   return names;
+}
+
+/// The file of this name that a document makes.
+std::string content_of(const Document& document, std::string_view file) {
+  for (const auto& [name, content] : files_of(document)) {
+    if (name == file) return content;
+  }
+  throw std::out_of_range("no file " + std::string(file));
 }
 
 }  // namespace
@@ -131,30 +138,29 @@ TEST_CASE("the scales are those of the casts, and the step where they part is to
   CHECK(variants[1].parting->widest == 5);
   CHECK(variants[1].parting->widest_factor == 4);
   SECTION("in the report and the files") {
-    const std::string report = report_of(result, {.unicode = false, .width = 100});
-    CHECK(report.find("  a te_current max 3, te_1_7 max 3\n  b te_current_unfused max 3\n") != std::string::npos);
-    CHECK(report.find("  b             50   4           4       50            2") != std::string::npos);
+    const Document document = document_of(result);
+    const std::string report = text_of(document, {.unicode = false, .width = 100});
+    CHECK(report.find("  a te_current max 3, te_1_7 max 3\n") != std::string::npos);
+    CHECK(report.find("  b te_current_unfused max 3\n") != std::string::npos);
     // Marks are where a scale changes.
     CHECK(report.find("1e2      |            .*.......................................b.........................a\n") !=
           std::string::npos);
     CHECK(report.find("  50       1      112      448\n") != std::string::npos);
-    const auto files = files_of(result);
-    std::vector<std::string> names;
-    for (const auto& [name, content] : files) names.push_back(name);
-    CHECK(names == delayed_files());
-    const json whole = json::parse(files[0].second);
-    CHECK(whole["steps"][6] == 60);
-    CHECK(whole["variants"][1]["version"] == "te_current_unfused");
-    CHECK(whole["tensors"][0]["replayed"][1]["scales"] == json({1, 112, 112, 112, 112, 448, 448, 448}));
-    CHECK(whole["tensors"][0]["replayed"][1]["parting"]["first"] == 5);
-    CHECK(whole["tensors"][0]["replayed"][0]["parting"].is_null());
-    CHECK(whole["provenance"]["arguments"]["history"] == json({3}));
-    CHECK(
-        files[1].second.starts_with("tensor,step,amax,te_current max 3,te_current_unfused max 3,te_1_7 max 3\n"
-                                    "x,0,4,1,1,1\n"));
-    CHECK(files[1].second.find("\nx,50,1,112,448,112\n") != std::string::npos);
-    CHECK(files[2].second.find("\nx,te_current_unfused max 3,50,4,2,50,4,0,") != std::string::npos);
-    CHECK(files[2].second.find("\nx,te_1_7 max 3,,,0,,,0,") != std::string::npos);
+    CHECK(column_of<Integers>(document, "tensor1_variants", "parts_at_step") == Integers{std::nullopt, 50});
+    CHECK(column_of<Texts>(document, "variants", "version")[1] == "te_current_unfused");
+    CHECK(column_of<Integers>(document, "scales", "step").back() == 60);
+    CHECK(column_of<Numbers>(document, "scales", "te_current_unfused_max_3") ==
+          Numbers{1, 112, 112, 112, 112, 448, 448});
+    CHECK(column_of<Numbers>(document, "summary", "next_scale") == Numbers{448, 448, 448});
+    CHECK(column_of<Integers>(document, "summary", "parts_at_index") == Integers{std::nullopt, 5, std::nullopt});
+    CHECK(column_of<Integers>(document, "summary", "widest_index") == Integers{std::nullopt, 5, std::nullopt});
+    CHECK(column_of<Integers>(document, "summary", "steps_apart") == Integers{0, 2, 0});
+    CHECK(content_of(document, "scales.csv")
+              .starts_with("tensor,step,amax,te_current_max_3,te_current_unfused_max_3,te_1_7_max_3\n"
+                           "x,0,4,1,1,1\n"));
+    CHECK(content_of(document, "scales.csv").find("\nx,50,1,112,448,112\n") != std::string::npos);
+    CHECK(content_of(document, "summary.csv").find("\nx,te_current_unfused max 3,50,4,4,50,2,0,") != std::string::npos);
+    CHECK(content_of(document, "summary.csv").find("\nx,te_1_7 max 3,,,,,0,0,") != std::string::npos);
   }
 }
 
@@ -198,22 +204,23 @@ TEST_CASE("clipped steps and unused binades are those of amax times scale") {
 
 TEST_CASE("scales that are no numbers are told apart, and part infinitely") {
   const DelayedResult result = run_delayed(small({1, inf, 1, 1}, {te_current, torchao_delayed, te_0_1}));
-  const json whole = json::parse(to_json(result));
-  const json& replayed = whole["tensors"][0]["replayed"];
-  CHECK(whole["tensors"][0]["amaxes"][1] == "inf");
-  CHECK(replayed[1]["scales"] == json({448, 448, 0, 448, 448}));
-  CHECK(replayed[1]["parting"]["widest"] == 2);
-  CHECK(replayed[1]["parting"]["widest_factor"] == 0);
-  CHECK(replayed[2]["scales"] == json({1, 256, 1.0 / 256, 256, 1.0 / 256}));  // inverted while inf is in the window
+  const Document document = document_of(result);
+  CHECK(column_of<Numbers>(document, "scales", "amax")[1] == inf);
+  CHECK(column_of<Numbers>(document, "scales", "torchao_max_3") == Numbers{448, 448, 0, 448});
+  CHECK(column_of<Integers>(document, "summary", "widest_index")[1] == 2);
+  CHECK(column_of<Numbers>(document, "summary", "widest_factor")[1] == 0);
+  // Inverted while inf is in the window.
+  CHECK(column_of<Numbers>(document, "scales", "te_0_1_max_3") == Numbers{1, 256, 1.0 / 256, 256});
+  CHECK(column_of<Numbers>(document, "summary", "next_scale") == Numbers{448, 448, 1.0 / 256});
   DelayedArguments not_numbers = small({1, std::nanf(""), 1}, {torchao_delayed});
   not_numbers.histories = {3, 2};
-  const DelayedResult same = run_delayed(not_numbers);
-  CHECK(json::parse(to_json(same))["tensors"][0]["replayed"][0]["scales"] == json({448, 448, "nan", 448}));
-  CHECK(report_of(same, {}).find("  a torchao max 3, torchao max 2\n") != std::string::npos);
+  const Document same = document_of(run_delayed(not_numbers));
+  CHECK(content_of(same, "scales.csv").find("\nx,20,1,,\n") != std::string::npos);
+  CHECK(column_of<Texts>(same, "tensor1_variants", "variants") == Texts{"torchao max 3, torchao max 2"});
   const DelayedResult tiny = run_delayed(small({1, 1e-40F, 1e-40F, 1e-40F, 1e-40F}, {te_current, te_1_6}));
-  CHECK(json::parse(to_json(tiny))["tensors"][0]["replayed"][1]["scales"][4] == "inf");
+  CHECK(column_of<Numbers>(document_of(tiny), "scales", "te_1_6_max_3")[4] == inf);
   CHECK(tiny.tensors[0].variants[1].parting->widest_factor == inf);
-  CHECK(files_of(tiny)[1].second.find(",inf\n") != std::string::npos);
+  CHECK(content_of(document_of(tiny), "scales.csv").find(",inf\n") != std::string::npos);
 }
 
 TEST_CASE("every combination is a variant, but those that would be the same") {
@@ -267,12 +274,12 @@ TEST_CASE("the example parts the variants, and its report keeps to its width") {
   CHECK(clipped(0, "te_current max 16") < 5);
   CHECK(clipped(3, "te_current max 16") == 1 + clipped(0, "te_current max 16"));
   for (const int width : {60, 80, 120}) {
-    const std::string report = report_of(result, {.unicode = false, .width = width});
+    const std::string report = text_of(document_of(result), {.unicode = false, .width = width});
     CHECK(std::ranges::all_of(report, [](unsigned char c) { return c < 0x80; }));
     std::istringstream lines(report);
     for (std::string line; std::getline(lines, line);) {
       INFO(line);
-      CHECK(line.size() <= static_cast<std::size_t>(std::max(width, 100)));  // the sentences are not wrapped anew
+      CHECK(line.size() <= static_cast<std::size_t>(width));
     }
   }
 }
@@ -282,10 +289,12 @@ TEST_CASE("a report shows eight tensors, and says so where there are more") {
   std::vector<std::string> names;
   for (int i = 1; i <= 9; ++i) names.push_back(std::string("tensor").append(std::to_string(i)));
   arguments.trace = trace_of_columns("test", {1}, names, std::vector<Floats>(9, {1}));
-  const std::string report = report_of(run_delayed(arguments), {});
+  const Document document = document_of(run_delayed(arguments));
+  const std::string report = text_of(document);
   CHECK(report.find("tensor8, variants") != std::string::npos);
   CHECK(report.find("tensor9") == std::string::npos);
-  CHECK(report.find("These are the first 8 tensors; --out writes all.") != std::string::npos);
+  CHECK(report.find("These are the first 8 tensors; summary and scales have all.") != std::string::npos);
+  CHECK(column_of<Texts>(document, "summary", "tensor").back() == "tensor9");
 }
 
 TEST_CASE("a replay's progress rises to 1, and an exception from it stops the run") {
@@ -320,6 +329,8 @@ TEST_CASE("a replay's arguments are checked, with the rule in the message") {
                     ContainsSubstring("history must be from 1 to 1048576, not 0"));
   CHECK_THROWS_WITH(run([](A& a) { a.histories = {1, (1 << 20) + 1}; }), ContainsSubstring("not 1048577"));
   CHECK_THROWS_WITH(run([](A& a) { a.histories = {1, 1}; }), ContainsSubstring("history must have each entry once"));
+  CHECK_THROWS_WITH(run([](A& a) { a.trace.steps.back() = std::uint64_t{1} << 63; }),
+                    ContainsSubstring("a step must be at most 9223372036854775807, not 9223372036854775808"));
   CHECK_THROWS_WITH(run([](A& a) { a.margin = 100; }), ContainsSubstring("margin must be from -62 to 62, not 100"));
   CHECK_THROWS_WITH(run([](A& a) { a = small(Floats(1 << 23, 1), {te_current, te_1_6, te_0_1}); }),
                     ContainsSubstring("steps * tensors * variants must be at most 16777216, not 25165824"));
