@@ -3,10 +3,23 @@
 
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "scaling/quantize_plan.hpp"
 
 namespace fp8lab {
 namespace {
+
+/// The tensor's scale, by the numbers with which its system undoes it.
+TensorScale tensor_scale_of(const Quantized& q) {
+  const ScaleConstants constants = scale_constants(q.recipe, {.amax = q.amax});
+  switch (q.recipe.tensor_scale) {
+    case TensorScaleRule::none: break;
+    case TensorScaleRule::largest_over_amax: return {q.amax, 6 * 448};
+    case TensorScaleRule::largest_times_inverse: return {1, constants.tensor_scale};
+    case TensorScaleRule::amax_over_largest: return {constants.tensor_scale_inv, 1};
+  }
+  return {};
+}
 
 bool has_row_scales(const Recipe& recipe) { return recipe.tile_across == 1 && recipe.tile_along == 0; }
 
@@ -24,7 +37,7 @@ Operand operand_of(const Quantized& q) {
   const std::size_t along = rowwise ? tile.columns : tile.rows;
   if (!q.scale_codes.empty()) {
     result.scales = {.codes = q.scale_codes, .type = BlockScales{scale_format_of(q.recipe), static_cast<int>(along)}};
-    if (has_tensor_scale(q.recipe)) result.tensor_scale = {q.amax, 6 * 448};
+    result.tensor_scale = tensor_scale_of(q);
   } else if (plan_of(q).uniform) {
     result.tensor_scale = {q.scale_inv.front()};
   } else if (has_row_scales(q.recipe)) {

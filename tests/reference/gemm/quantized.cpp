@@ -35,7 +35,7 @@ struct Plain {
   std::size_t block = 1;
   std::vector<float> scales;  // of tensor, rows or tiles: (rows, depth)
   float amax = 0;
-  bool has_amax = false;  // in the scale
+  TensorScaleRule tensor_scale = TensorScaleRule::none;
 };
 
 Kind kind_of(const Recipe& recipe) {
@@ -52,7 +52,7 @@ Plain taken_apart(const Quantized& q) {
   p.rows = rowwise ? q.rows : q.columns;
   p.depth = rowwise ? q.columns : q.rows;
   p.amax = q.amax;
-  p.has_amax = has_tensor_scale(q.recipe);
+  p.tensor_scale = q.recipe.tensor_scale;
   p.kind = kind_of(q.recipe);
   const bool along_rows = rowwise != q.transposed;  // whether a stored row lies along K
   const auto place = [&](std::size_t row, std::size_t k) { return along_rows ? row * p.depth + k : k * p.rows + row; };
@@ -169,8 +169,14 @@ float composed(const MmaModel& model, const Plain& a, std::size_t row, const Pla
   }
   if (!tiles) sum = accumulator;
   sum = sum * scale(a, row, 0, Kind::row) * scale(b, column, 0, Kind::row);
-  if (a.kind == Kind::nvfp4 && !a.has_amax) return quiet(sum);
-  if (a.kind == Kind::nvfp4 || b.kind == Kind::nvfp4) return quiet(sum * (a.amax * b.amax * (1.0F / 7225344.0F)));
+  switch (a.tensor_scale) {
+    case TensorScaleRule::largest_over_amax: return quiet(sum * (a.amax * b.amax * (1.0F / 7225344.0F)));
+    case TensorScaleRule::amax_over_largest: return quiet(sum * (a.amax / 2688.0F * (b.amax / 2688.0F)));
+    case TensorScaleRule::largest_times_inverse:
+      return quiet(sum * (1 / (1 / a.amax * 2688.0F * (1 / b.amax * 2688.0F))));
+    case TensorScaleRule::none: break;
+  }
+  if (a.kind == Kind::nvfp4) return quiet(sum);
   return quiet(sum * (scale(a, row, 0, Kind::tensor) * scale(b, column, 0, Kind::tensor)));
 }
 

@@ -38,8 +38,10 @@ struct TileScales {
 /// The scale of a whole tensor, factor / divisor, which multiplies on dequantize. The epilogue folds those of both
 /// operands into one float32 number, alpha = fl(fl(factor_a * factor_b) * fl(1 / (divisor_a * divisor_b))).
 ///
-/// The divisor is 1, but for NVFP4: there the factor is the amax of the tensor, and the divisor 6 * 448. Source:
-/// transformer_engine/common/recipe/nvfp4.cu, compute_nvfp4_per_tensor_scale_kernel, whose result is cuBLASLt's alpha.
+/// Both are 1 for most recipes. Systems of NVFP4 make alpha in three ways: of the amaxes, with the divisors 6 * 448
+/// (transformer_engine/common/recipe/nvfp4.cu, compute_nvfp4_per_tensor_scale_kernel); as the inverse of the scales'
+/// product (flashinfer/gemm/gemm_base.py, mm_fp4); or as the product of the inverse scales (torchao 0.18,
+/// prototype/mx_formats/nvfp4_tensor.py, _addmm_nvfp4_dispatch). operand_of() does as the recipe's system does.
 struct TensorScale {
   float factor = 1;
   float divisor = 1;
