@@ -7,7 +7,6 @@
 #include <type_traits>
 #include <variant>
 
-#include "cast/cast.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/text.hpp"
@@ -73,22 +72,6 @@ auto choose_for(const char* argument, const std::string& text, const Choose& cho
   }
 }
 
-std::vector<ChosenFormat> chosen(const std::vector<NamedOrOwnFormat>& formats) {
-  std::vector<ChosenFormat> list;
-  for (const NamedOrOwnFormat& format : formats) list.push_back({format.name, format.format});
-  return list;
-}
-std::vector<ChosenProfile> chosen(const std::vector<NamedOrOwnProfile>& profiles) {
-  std::vector<ChosenProfile> list;
-  for (const NamedOrOwnProfile& profile : profiles) list.push_back({profile.name, profile.policy});
-  return list;
-}
-std::vector<Rounding> chosen(const std::vector<std::string>& roundings) {
-  std::vector<Rounding> list;
-  for (const std::string& rounding : roundings) list.push_back(choose_rounding(rounding));
-  return list;
-}
-
 /// Turns failures to read, in a run without the GIL, into OSError.
 template <typename Run>
 auto reading(const Run& run) {
@@ -108,72 +91,6 @@ HeldTensor held(std::span<const T> values, const py::array& x) {
   for (py::ssize_t i = 0; i < x.ndim(); ++i) shape.push_back(static_cast<std::uint64_t>(x.shape(i)));
   const std::size_t columns = shape.empty() ? 1 : static_cast<std::size_t>(shape.back());
   return {MatrixView(values, columns == 0 ? 0 : values.size() / columns, columns), shape};
-}
-
-Report cast(const CastArguments& arguments, const Out& out) {
-  std::vector<std::string> names;
-  if (out) names = file_names_of(casts_of(arguments));
-  return report(out, names, [&](const Progress& progress) {
-    return reading([&] { return run_cast(arguments, progress); });  // a tensor's file
-  });
-}
-
-/// What to cast and how, the source left out.
-CastArguments arguments_of(const std::vector<NamedOrOwnFormat>& formats, const std::vector<NamedOrOwnProfile>& profiles,
-                           const std::vector<std::string>& roundings, const std::vector<double>& scales,
-                           const std::vector<double>& amaxes, bool exact, bool best_scale, const std::string& out_dtype,
-                           int threads) {
-  CastArguments arguments;
-  arguments.formats = chosen(formats);
-  arguments.profiles = chosen(profiles);
-  arguments.roundings = chosen(roundings);
-  arguments.scales = scales;
-  arguments.amaxes = amaxes;
-  arguments.exact = exact;
-  arguments.best_scale = best_scale;
-  arguments.out_dtype = find_out_dtype(out_dtype);
-  arguments.threads = threads;
-  return arguments;
-}
-
-void bind_cast(py::module_& module) {
-  py::class_<CastArguments>(module, "CastArguments")
-      .def(py::init(&arguments_of), py::arg("formats"), py::arg("profiles"), py::arg("roundings"), py::arg("scales"),
-           py::arg("amaxes"), py::arg("exact"), py::arg("best_scale"), py::arg("out_dtype"), py::arg("threads"));
-  module.def(
-      "cast_array",
-      [](CastArguments arguments, const py::array& x, const std::string& source, const Out& out) {
-        Report result;
-        with_source(x, source, [&](auto values) {
-          arguments.source = HeldTensors{held(values, x)};
-          result = cast(arguments, out);
-        });
-        return result;
-      },
-      py::arg("arguments"), py::arg("x"), py::arg("source"), py::arg("out"));
-  module.def(
-      "cast_draws",
-      [](CastArguments arguments, const Distribution& distribution, std::uint64_t seed, long long size,
-         const Out& out) {
-        arguments.source = Draws{.distribution = distribution, .seed = seed, .columns = size};
-        return cast(arguments, out);
-      },
-      py::arg("arguments"), py::arg("distribution"), py::arg("seed"), py::arg("size"), py::arg("out"));
-  module.def(
-      "cast_grid",
-      [](CastArguments arguments, long long size, const Out& out) {
-        arguments.source = Grid{1, size};
-        return cast(arguments, out);
-      },
-      py::arg("arguments"), py::arg("size"), py::arg("out"));
-  module.def(
-      "cast_file",
-      [](CastArguments arguments, const std::vector<std::string>& files, const std::vector<std::string>& tensors,
-         const Out& out) {
-        arguments.source = StoredTensors{{files.begin(), files.end()}, tensors};
-        return cast(arguments, out);
-      },
-      py::arg("arguments"), py::arg("files"), py::arg("tensors"), py::arg("out"));
 }
 
 // What is registered.
@@ -218,14 +135,16 @@ Entry entry_of(const py::handle& value) {
 void set_arguments(ArgumentList& list, const py::dict& arguments) {
   std::vector<std::string> given;
   for (const auto& [key, values] : arguments) {
-    given.push_back(key.cast<std::string>());
+    const auto name = key.cast<std::string>();
     std::vector<Entry> entries;
     for (const py::handle& value : values) entries.push_back(entry_of(value));
     try {
-      list.find(given.back()).set(entries);
+      list.find(name).set(entries);
     } catch (const std::invalid_argument& error) {
-      throw std::invalid_argument(given.back() + ": " + error.what());
+      throw std::invalid_argument(name + ": " + error.what());
     }
+    const auto* flag = entries.empty() ? nullptr : std::get_if<bool>(&entries.front());
+    if (flag == nullptr || *flag) given.push_back(name);  // an option that is a flag cannot be given as false
   }
   list.check_given(given, [](const std::string& name) { return name; });
 }
@@ -380,7 +299,6 @@ void bind_scaling_experiment(py::module_& module) {
 }  // namespace
 
 void bind_experiments(py::module_& module) {
-  bind_cast(module);
   bind_registered(module);
   bind_scaling_experiment(module);
 }

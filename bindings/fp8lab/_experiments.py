@@ -123,9 +123,9 @@ def run(name: str, given: dict[str, Any], out: Any = None) -> Document:
 
 
 def _default(argument: Facts) -> Any:
-    if argument["is_optional"] or argument["excludes"] or argument["needs"]:
-        return None
     value = json.loads(argument["default"])
+    if argument["kind"] != "flag" and (argument["is_optional"] or argument["excludes"] or argument["needs"]):
+        return None
     return tuple(value) or None if argument["is_list"] else value
 
 

@@ -22,6 +22,27 @@ def primer(
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
+def cast(
+    x: Any | None = None,
+    *,
+    distribution: str | Distribution | None = None,
+    seed: int | None = None,
+    size: int | None = None,
+    grid: bool = False,
+    file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    tensor: str | Sequence[str] | None = None,
+    formats: str | Format | Sequence[str | Format] = ('e4m3', 'e5m2'),
+    profiles: str | Profile | Sequence[str | Profile] = ('cuda_satfinite',),
+    roundings: str | Sequence[str] | None = None,
+    scales: float | Sequence[float] | None = None,
+    amax: float | Sequence[float] | None = None,
+    best_scale: bool = False,
+    exact: bool = False,
+    out_dtype: str = 'float32',
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
 def accumulate(
     *,
     models: str | MmaModel | Sequence[str | MmaModel] = ('hopper_wgmma_fp8', 'blackwell_tcgen05_fp8'),

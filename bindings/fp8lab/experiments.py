@@ -6,32 +6,30 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from fp8lab import _core
 from fp8lab._arrays import (
     as_floats,
-    as_format,
-    as_profile,
     check_bool,
     check_choice,
     check_int,
     check_list,
     check_name,
     check_path,
-    check_real,
     check_threads,
     check_unread,
 )
-from fp8lab._core import Distribution, Format, Profile
+from fp8lab._core import Distribution
 from fp8lab._delayed import Delayed
 from fp8lab._distributions import as_distribution
 from fp8lab._document import Document
 from fp8lab._registered import (
     accumulate,
+    cast,
     delayed,
     double_rounding,
     harmonic,
@@ -60,7 +58,6 @@ __all__ = [
 
 _MOST = 2**31 - 1
 _LONG = 2**64 - 1
-_Entry = TypeVar("_Entry")
 
 
 class Result(dict[str, Any]):
@@ -100,139 +97,6 @@ def _paths(value: Any, argument: str) -> list[bytes]:
 def _names(tensor: Any) -> list[str]:
     """The argument ``tensor``: names or patterns."""
     return [] if tensor is None else check_list(tensor, "tensor", check_name)
-
-
-def _list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
-    """A list of checked entries, at least one; a single name, format, profile or number is a list of one."""
-    entries = check_list(values, argument, entry, (Format, Profile))
-    if not entries:
-        raise ValueError(f"{argument} must have at least one entry; leave it out for its default")
-    return entries
-
-
-def _optional_list(values: Any, argument: str, entry: Callable[[Any, str], _Entry]) -> list[_Entry]:
-    """The same of an argument that is left out as None or (), and is then an empty list."""
-    return [] if values is None or isinstance(values, tuple) and not values else _list(values, argument, entry)
-
-
-def _rounding(value: Any, argument: str) -> str:
-    """A rounding that needs no random bits."""
-    return check_choice(value, argument, [name for name in _core.roundings() if name != "stochastic"])
-
-
-def cast(
-    x: Any = None,
-    *,
-    distribution: str | Distribution | None = None,
-    seed: int | None = None,
-    size: int | None = None,
-    grid: bool = False,
-    file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    tensor: str | Sequence[str] | None = None,
-    formats: Sequence[str | Format] = ("e4m3", "e5m2"),
-    profiles: Sequence[str | Profile] = ("cuda_satfinite",),
-    roundings: Sequence[str] = (),
-    scales: Sequence[float] = (),
-    amax: Sequence[float] = (),
-    exact: bool = False,
-    best_scale: bool = False,
-    out_dtype: str = "float32",
-    threads: int = 1,
-    out: str | os.PathLike[str] | None = None,
-) -> Result:
-    """Measure what casts do to values: SQNR, errors, underflow, saturation, histograms; Ctrl-C stops it.
-
-    Every combination of format, profile, rounding and scale is measured. What comes back of a value is
-    ``cast_to_representable`` of it, in float32 (of float64 in float64); its error is measured in float64 against the value
-    itself.
-
-    Parameters
-    ----------
-    x : array_like of float32, float64, float16 or bfloat16, optional
-        The values, cast directly and not by way of float32. Without them, and without grid and file, they are drawn.
-    distribution : str or Distribution, optional
-        One of ``distributions()``, ``normal`` if left out; ``sample`` draws the values.
-    seed : int, optional
-        Of these draws; 1 if left out.
-    size : int, optional
-        How many draws, or values of the grid; 2^20 if left out.
-    grid : bool
-        ``normal_grid`` instead of draws.
-    file : path or sequence of path, optional
-        .npy or .safetensors files of any size, read piece by piece.
-    tensor : str or sequence of str, optional
-        Which tensors of the files: names, or patterns such as ``layers.*.weight``. Each is measured apart.
-    formats : sequence of str or Format
-        What to cast to.
-    profiles : sequence of str or Profile
-        What overflow, infinities and NaN become.
-    roundings : sequence of str
-        All but ``stochastic``; each profile's own if left out.
-    scales : sequence of float
-        Factors before the cast, divided out afterwards; 1 if there are neither scales nor amax nor best_scale.
-    amax : sequence of float
-        Magnitudes that become the format's largest value: the scale is ``largest / amax``.
-    exact : bool
-        Also ``exact_sqnr_db`` of each saturating cast to nearest; for distributions and the grid.
-    best_scale : bool
-        Also the scale that ``best_scale`` gives for each format; for distributions and the grid.
-    out_dtype : str
-        What comes back is compared in ``float32`` (in float64 where values of float64 are cast), or rounded to the type of
-        the values first: ``source``.
-    threads : int
-        Changes nothing but the time.
-    out : path, optional
-        Directory for ``cast.json``, ``summary.csv`` with a row a cast, and one CSV a histogram.
-
-    Returns
-    -------
-    Result
-        ``experiment``, ``provenance``, ``source``, ``type``, ``size`` and ``casts``: a list with ``format``, ``profile``,
-        ``rounding``, ``scale``, ``amax``, ``is_best_scale``, ``sqnr_db``, ``exact_sqnr_db``, ``rms_error``, ``mean_error``,
-        ``mean_absolute_error``, ``max_absolute_error``, ``max_relative_error``, ``compared`` (finite pairs), ``not_finite``
-        (the others), ``counts`` and ``histograms`` (error, relative_error, ulp_error, codes). A number that there is not,
-        and an infinite one, is None.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For wrong arguments; the message says the rule.
-    OSError
-        Where the file cannot be read or ``out`` cannot be written; nothing is left half-written.
-    """
-    arguments = _core.CastArguments(
-        _list(formats, "formats", as_format),
-        _list(profiles, "profiles", as_profile),
-        _optional_list(roundings, "roundings", _rounding),
-        _optional_list(scales, "scales", check_real),
-        _optional_list(amax, "amax", check_real),
-        check_bool(exact, "exact"),
-        check_bool(best_scale, "best_scale"),
-        check_choice(out_dtype, "out_dtype", ("float32", "source")),
-        check_threads(threads),
-    )
-    drawn = distribution is not None or seed is not None
-    given = [x is not None, drawn, check_bool(grid, "grid"), file is not None]
-    if sum(given) > 1:
-        raise ValueError("values come from one of x, distribution (with seed), grid and file")
-    if size is not None and (x is not None or file is not None):
-        raise ValueError("size belongs to a distribution or the grid")
-    if tensor is not None and file is None:
-        raise ValueError("tensor needs file")
-    where = _path(out, "out")
-    number = 2**20 if size is None else check_int(size, "size", 1, 2**40)
-    if x is not None:
-        array, source = as_floats(x, "x")
-        content, report = _core.cast_array(arguments, array, source, where)
-    elif file is not None:
-        content, report = _core.cast_file(arguments, _paths(file, "file"), _names(tensor), where)
-    elif grid:
-        content, report = _core.cast_grid(arguments, number, where)
-    else:
-        values = as_distribution("normal" if distribution is None else distribution, "distribution")
-        key = check_int(1 if seed is None else seed, "seed", 0, _LONG)
-        content, report = _core.cast_draws(arguments, values, key, number, where)
-    return Result(json.loads(content), report)
 
 
 def _named_recipes(values: Any) -> list[tuple[str, _core.Recipe | None]]:

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "kit/chosen.hpp"
+#include "kit/document.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
 #include "kit/tensor_source.hpp"
@@ -91,7 +91,7 @@ struct MeasuredCast {
   std::optional<double> exact_sqnr_db;
 
   void merge(const MeasuredCast& other);
-  /// The four, with the names of their files.
+  /// The four, with their names.
   [[nodiscard]] std::vector<NamedHistogram> histograms() const;
 };
 
@@ -116,15 +116,7 @@ struct CastResult {
 /// TensorFile throws.
 [[nodiscard]] CastResult run_cast(const CastArguments& arguments, const Progress& progress = {});
 
-/// The result as JSON: experiment, schema, provenance, source, size, casts.
-[[nodiscard]] std::string to_json(const CastResult& result);
-
-/// The names of the files that files_of() will give: cast.json, summary.csv with a row a cast, a CSV a histogram.
-[[nodiscard]] std::vector<std::string> file_names_of(const std::vector<Cast>& casts);
-/// (file name, content)
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const CastResult& result);
-
-/// Tables with a row a cast, a picture of the errors and how to read them, for a terminal.
-[[nodiscard]] std::string report_of(const CastResult& result, const TextStyle& style);
+/// Tables with a row for each cast, histograms, the tensors and how to read them.
+[[nodiscard]] Document document_of(const CastResult& result);
 
 }  // namespace fp8lab::experiments

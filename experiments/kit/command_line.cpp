@@ -250,7 +250,6 @@ Command command_of(int argc, const char* const* argv) {
   app->footer("fp8lab help COMMAND explains a command.");
   Command chosen;
   for (const Experiment& experiment : experiments()) add_experiment(*app, experiment, chosen);
-  add_cast(*app, chosen);
   add_scaling(*app, chosen);
   refuse_options_as_values(*app);
   std::vector<std::string> words = words_of(argc, argv);

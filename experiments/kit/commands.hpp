@@ -26,7 +26,6 @@
 namespace fp8lab::experiments {
 
 // Each adds its subcommand to `app`; where the user calls it, `chosen` becomes what it does.
-void add_cast(CLI::App& app, Command& chosen);
 void add_scaling(CLI::App& app, Command& chosen);
 
 /// What the terminal on stdout can show.

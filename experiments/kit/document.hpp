@@ -91,6 +91,11 @@ struct Counts {
 };
 [[nodiscard]] Counts counts_of(const Histogram& histogram, std::string name, std::string title, std::string label = {});
 
+/// The name of a histogram of the table row `row`, which is about `subject`: "02_e4m3_error". In `subject`, which a
+/// user may have named, everything but letters, digits, '.' and '-' becomes '_', and no more than 40 characters are
+/// kept.
+[[nodiscard]] std::string histogram_name(std::size_t row, std::string_view subject, std::string_view histogram);
+
 /// Histograms with the same bins where they are drawn: those of binades, side by side.
 struct Histograms {
   std::string name;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kit/tensor_arguments.hpp"
 
+#include "fp8lab/formats/refuse.hpp"
+
 namespace fp8lab::experiments {
 
-void TensorArguments::add_array(ArgumentList& list) {
-  list.add("x", array, "the values: bfloat16 as such, float16 as float32, float64 rounded to float32")
-      .by_default("drawn, or read from `file`,")
-      .positional()
-      .only_python();
+void TensorArguments::add_array(ArgumentList& list, const std::string& taken) {
+  list.add("x", array, "the values: " + taken).by_default("drawn, or read from `file`,").positional().only_python();
 }
 
 void TensorArguments::add_files(ArgumentList& list) {
@@ -32,6 +31,16 @@ void TensorArguments::add_shape(ArgumentList& list) {
   list.add("columns", draws.columns, "of the draws").excluding({"x", "file"});
 }
 
+void TensorArguments::add_size(ArgumentList& list) {
+  is_flat = true;
+  list.add("size", draws.columns, "how many values are drawn, or in the grid").excluding({"x", "file"});
+}
+
+void TensorArguments::add_grid(ArgumentList& list) {
+  list.add("grid", grid, "the quantiles of N(0, 1) instead of draws: the same values every time, free of chance")
+      .excluding({"x", "file", "distribution", "seed"});
+}
+
 void TensorArguments::add_outliers(ArgumentList& list) {
   list.add("outlier_rows", draws.outlier_rows,
            "so many rows, spread evenly, times the factor: tokens; the i-th of n is number i * rows / n")
@@ -45,6 +54,11 @@ void TensorArguments::add_outliers(ArgumentList& list) {
 TensorSource TensorArguments::source() const {
   if (array) return HeldTensors{*array};
   if (!files.empty()) return StoredTensors{files, names};
+  const int log2_most = grid ? 26 : 40;
+  if (is_flat && (draws.columns < 1 || draws.columns > 1LL << log2_most)) {
+    refuse("size must be from 1 to 2^", log2_most, ", not ", draws.columns);
+  }
+  if (grid) return Grid{draws.rows, draws.columns};
   return draws;
 }
 

@@ -14,25 +14,39 @@
 
 namespace fp8lab::experiments {
 
-/// Tensors as a user gives them: an array (Python alone), files, or draws.
+template <>
+struct ArgumentType<OutDtype> {
+  static constexpr Kind kind = Kind::name;
+  static OutDtype from(const Entry& entry) { return find_out_dtype(std::get<std::string>(entry)); }
+  static Json json(OutDtype value) { return name_of(value); }
+};
+
+/// Tensors as a user gives them: an array (Python alone), files, the normal grid, or draws.
 struct TensorArguments {
   Draws draws = {};
+  bool is_flat = false;  ///< draws and the grid have a size instead of rows and columns
+  bool grid = false;     ///< the normal grid instead of draws
   std::vector<std::filesystem::path> files = {};
   std::vector<std::string> names = {};  ///< which tensors of the files: names or patterns
   std::optional<HeldTensor> array = {};
 
-  /// Adds `x`, without which tensors are read or drawn. It comes first: Python takes it without its name, too.
-  void add_array(ArgumentList& list);
+  /// Adds `x`, without which tensors are read or drawn. It comes first: Python takes it without its name, too. `taken`
+  /// tells how the element types are taken.
+  void add_array(ArgumentList& list, const std::string& taken);
   /// Adds `file` and `tensor`.
   void add_files(ArgumentList& list);
   /// Adds `distribution` and `seed`.
   void add_draws(ArgumentList& list);
   /// Adds `rows` and `columns` of draws.
   void add_shape(ArgumentList& list);
+  /// Adds `size` of draws and of the grid.
+  void add_size(ArgumentList& list);
+  /// Adds `grid`.
+  void add_grid(ArgumentList& list);
   /// Adds `outlier_rows` and `outlier_columns` of draws.
   void add_outliers(ArgumentList& list);
 
-  /// What they mean.
+  /// The tensors that the arguments name. Throws std::invalid_argument for a size out of range.
   [[nodiscard]] TensorSource source() const;
 };
 

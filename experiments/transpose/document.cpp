@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -117,14 +116,6 @@ std::vector<std::size_t> drawn_rows(const TransposeResult& result) {
   return order;
 }
 
-/// A name for a histogram, and its file. A recipe may be a record of the user's own, whose name has any characters.
-std::string histogram_name(std::size_t row, const ChosenRecipe& recipe, const std::string& histogram) {
-  std::string name = recipe.name.substr(0, 40);
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return c >= 0x80 || (std::isalnum(c) == 0 && c != '.' && c != '-'); }, '_');
-  return fmt::format("{:02}_{}_{}", row + 1, name, histogram);
-}
-
 /// Adds the histograms of all rows: those that are drawn, and the others.
 void add_histograms(const TransposeResult& result, std::vector<Section>& sections) {
   const std::vector<std::size_t> drawn = drawn_rows(result);
@@ -141,8 +132,8 @@ void add_histograms(const TransposeResult& result, std::vector<Section>& section
       const bool is_drawn = is_pair && std::ranges::find(drawn, row) != drawn.end();
       const std::string label = fmt::format("{} {}", mark_of(row), is_original ? "original" : "requant.");
       (is_drawn ? pairs : others)
-          .histograms.push_back(counts_of(entry.histogram, histogram_name(row, one.recipe, entry.name), entry.title,
-                                          is_pair ? label : ""));
+          .histograms.push_back(counts_of(entry.histogram, histogram_name(row, one.recipe.name, entry.name),
+                                          entry.title, is_pair ? label : ""));
     }
   }
   sections.emplace_back(std::move(pairs));
@@ -170,7 +161,7 @@ struct TransposeOptions {
 };
 
 void describe(TransposeOptions& options, ArgumentList& list) {
-  options.matrix.add_array(list);
+  options.matrix.add_array(list, "bfloat16 as such, float16 as float32, float64 rounded to float32");
   list.add("recipes", options.arguments.recipes, "what quantizes (fp8lab recipes lists them)");
   options.matrix.add_draws(list);
   options.matrix.add_shape(list);

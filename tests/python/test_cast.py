@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiments on casts: every number recomputed with NumPy and ml_dtypes, which share no code with fp8lab."""
 
-import csv
-import json
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -25,6 +22,17 @@ def values() -> np.ndarray:
     return x[np.abs(x) < 120]
 
 
+def rows_of(document):
+    """The row of each cast: its errors and its counts."""
+    return [{**errors, **fates} for errors, fates in zip(document.tables["casts"].rows, document.tables["fates"].rows, strict=True)]
+
+
+def told(document):
+    """The rows and histograms, the same for the same values, wherever they come from; NaN compares as its text."""
+    counts = {name: {key: np.asarray(value).tolist() for key, value in one.items()} for name, one in document.histograms.items()}
+    return repr((rows_of(document), counts))
+
+
 def binned(values: np.ndarray, histogram: dict) -> list[int]:
     """What np.histogram counts in the histogram's bins, whose last one it closes: values on that edge go."""
     edges = np.array(histogram["edges"])
@@ -35,7 +43,8 @@ def binned(values: np.ndarray, histogram: dict) -> list[int]:
 @pytest.mark.parametrize("scale", [1.0, 3.7])
 @pytest.mark.parametrize("format", FP8)
 def test_a_seeded_array_gives_what_numpy_and_ml_dtypes_compute(values, format, scale):
-    [cast] = fp8lab.experiments.cast(values, formats=[format], scales=[scale])["casts"]
+    document = fp8lab.experiments.cast(values, formats=[format], scales=[scale])
+    [cast] = rows_of(document)
     scaled = values * np.float32(scale)
     cast_values = scaled.astype(FP8[format])
     back = cast_values.astype(np.float32) * (np.float32(1) / np.float32(scale))
@@ -49,31 +58,34 @@ def test_a_seeded_array_gives_what_numpy_and_ml_dtypes_compute(values, format, s
     assert cast["compared"] == values.size and cast["not_finite"] == 0
 
     decoded = np.abs(cast_values.astype(np.float64))
-    assert cast["counts"] == {
+    counts = {
         "zeros": np.count_nonzero(x == 0),
         "underflows": np.count_nonzero((x != 0) & (decoded == 0)),
         "subnormals": np.count_nonzero((decoded > 0) & (decoded < SMALLEST_NORMAL[format])),
         "saturated": 0, "infinities_in": 0, "infinities_out": 0, "nans_in": 0, "nans_out": 0,
     }  # fmt: skip
+    assert {name: cast[name] for name in counts} == counts
+    for name in ("zeros", "underflows", "subnormals", "saturated"):
+        assert cast[f"{name}_share"] == counts[name] / values.size
 
-    histograms = cast["histograms"]
+    histograms = {name: document.histograms[f"01_{format}_{name}"] for name in ("error", "relative_error", "ulp_error", "codes")}
     codes = np.bincount(cast_values.view(np.uint8), minlength=256)
-    assert histograms["codes"]["counts"] == codes.tolist()
+    assert histograms["codes"]["counts"].tolist() == codes.tolist()
     wrong = np.abs(error[error != 0])
-    assert histograms["error"]["counts"] == binned(wrong, histograms["error"])
+    assert histograms["error"]["counts"].tolist() == binned(wrong, histograms["error"])
     assert histograms["error"]["zeros"] == np.count_nonzero(error == 0)
     relative = (np.abs(error[x != 0] / np.abs(x[x != 0])))[error[x != 0] != 0]
-    assert histograms["relative_error"]["counts"] == binned(relative, histograms["relative_error"])
+    assert histograms["relative_error"]["counts"].tolist() == binned(relative, histograms["relative_error"])
     mantissa = {"e4m3": 3, "e5m2": 2}[format]
     ulp = 2.0 ** (np.maximum(np.floor(np.log2(np.abs(scaled[x != 0].astype(float)))), np.log2(SMALLEST_NORMAL[format])) - mantissa)
     in_ulps = (cast_values.astype(np.float64)[x != 0] - scaled[x != 0].astype(float)) / ulp
-    assert histograms["ulp_error"]["counts"] == binned(in_ulps[in_ulps != 0], histograms["ulp_error"])
+    assert histograms["ulp_error"]["counts"].tolist() == binned(in_ulps[in_ulps != 0], histograms["ulp_error"])
     assert np.abs(in_ulps).max() <= 0.5
 
 
 def test_doubles_and_halves_are_cast_directly():
     above_the_tie = np.array([1.0625 + 2.0**-40])
-    [cast] = fp8lab.experiments.cast(above_the_tie, formats="e4m3")["casts"]
+    [cast] = rows_of(fp8lab.experiments.cast(above_the_tie, formats="e4m3"))
     assert cast["mean_error"] == 1.125 - above_the_tie[0]
     for dtype in (np.float16, ml_dtypes.bfloat16):
         x = splitmix(9, 4096).astype(np.uint16).view(dtype)
@@ -81,29 +93,31 @@ def test_doubles_and_halves_are_cast_directly():
             x = x[np.isfinite(x)]
         result = fp8lab.experiments.cast(x, formats=["e4m3"], profiles=["cuda_satfinite"])
         error = fp8lab.cast_to_representable(x, "e4m3").astype(np.float64) - x.astype(np.float64)
-        assert result["type"] == np.dtype(dtype).name
-        assert result["casts"][0]["max_absolute_error"] == np.abs(error).max()
-        assert result["casts"][0]["mean_absolute_error"] == pytest.approx(np.abs(error).mean(), rel=1e-12)
+        [cast] = rows_of(result)
+        assert result.tables["tensors"]["type"] == [np.dtype(dtype).name]
+        assert cast["max_absolute_error"] == np.abs(error).max()
+        assert cast["mean_absolute_error"] == pytest.approx(np.abs(error).mean(), rel=1e-12)
 
 
 def test_draws_the_grid_and_files_are_what_the_library_draws_and_reads(tmp_path):
     def casts(*arguments, **named):
-        return fp8lab.experiments.cast(*arguments, formats=["e5m2"], amax=[4], **named)["casts"]
+        return told(fp8lab.experiments.cast(*arguments, formats=["e5m2"], amax=[4], **named))
 
     drawn = fp8lab.sample("laplace", 5000, seed=3)
     np.save(tmp_path / "x.npy", drawn)
     assert casts(distribution="laplace", seed=3, size=5000) == casts(drawn) == casts(file=tmp_path / "x.npy")
-    assert casts(grid=True, size=999) == casts(fp8lab.normal_grid(999))
+    assert casts(grid=True, size=999) == casts(fp8lab.normal_grid(999), grid=False)
     assert casts(drawn, threads=3) == casts(drawn)
 
 
 def test_the_exact_sqnr_and_the_best_scale():
     result = fp8lab.experiments.cast(grid=True, formats=["e4m3", "e8m0"], scales=[1, 2], exact=True)
-    exact = [cast["exact_sqnr_db"] for cast in result["casts"]]
-    assert exact == [fp8lab.exact_sqnr_db("e4m3", "normal"), fp8lab.exact_sqnr_db("e4m3", "normal", scale=2), None, None]
+    exact = result.tables["casts"]["exact_sqnr_db"]
+    assert exact.tolist()[:2] == [fp8lab.exact_sqnr_db("e4m3", "normal"), fp8lab.exact_sqnr_db("e4m3", "normal", scale=2)]
+    assert np.isnan(exact[2:]).all()
     assert exact[0] == pytest.approx(31.5211, abs=0.51e-4)  # four decimals of a 40-digit computation
     best = fp8lab.best_scale("e5m2", "normal")
-    [cast] = fp8lab.experiments.cast(size=10, formats="e5m2", best_scale=True)["casts"]
+    [cast] = rows_of(fp8lab.experiments.cast(size=10, formats="e5m2", best_scale=True))
     assert cast["scale"] == best.scale and cast["is_best_scale"]
     assert best.sqnr_db == pytest.approx(25.5821, abs=1e-3) and best.sqnr_db >= fp8lab.exact_sqnr_db("e5m2", "normal", scale=12.34)
 
@@ -112,22 +126,19 @@ def test_formats_and_profiles_of_ones_own():
     own = fp8lab.Format(4, 2, 7, name="mine\u2026 /")
     profile = fp8lab.Profile(name="odd", rounding="to_odd")
     result = fp8lab.experiments.cast(size=100, formats=[own, "float16"], profiles=[profile])
-    assert [cast["format"] for cast in result["casts"]] == ["mine\u2026 /", "float16"]
-    assert [cast["rounding"] for cast in result["casts"]] == ["to_odd"] * 2
+    assert result.tables["casts"]["format"].tolist() == ["mine\u2026 /", "float16"]
+    assert result.tables["casts"]["rounding"].tolist() == ["to_odd"] * 2
+    assert "01_mine______error" in result.histograms
     assert "mine\u2026 /" in str(result)
 
 
 def test_files_are_written_all_of_them(tmp_path):
     result = fp8lab.experiments.cast(size=1000, roundings=["nearest_even", "upward"], out=tmp_path / "new")
-    assert json.loads((tmp_path / "new" / "cast.json").read_text()) == result
-    with (tmp_path / "new" / "summary.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["sqnr_db"]) for row in rows] == [cast["sqnr_db"] for cast in result["casts"]]
-    assert [int(row["underflows"]) for row in rows] == [cast["counts"]["underflows"] for cast in result["casts"]]
-    names = {f"{row:02}_{format}_{histogram}.csv"
+    assert (tmp_path / "new" / "cast.json").read_text() == result.to_json()
+    names = {f"{row:02}_{format}_{histogram}"
              for row, format in [(1, "e4m3"), (2, "e4m3"), (3, "e5m2"), (4, "e5m2")]
              for histogram in ("error", "relative_error", "ulp_error", "codes")}  # fmt: skip
-    assert {path.name for path in (tmp_path / "new").iterdir()} == names | {"cast.json", "summary.csv"}
+    assert {path.stem for path in (tmp_path / "new").glob("*.csv")} == names | {"casts", "fates", "tensors"}
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="is not a directory"):
         fp8lab.experiments.cast(size=10, out=tmp_path / "file")
@@ -138,7 +149,8 @@ def test_files_are_written_all_of_them(tmp_path):
 @pytest.mark.parametrize("x", [np.float32([]), np.float32([np.nan, np.nan]), np.float32([np.inf])])
 def test_without_a_finite_value_there_is_no_sqnr(x):
     result = fp8lab.experiments.cast(x)
-    assert result["size"] == x.size and result["casts"][0]["sqnr_db"] is None
+    assert result.tables["tensors"].rows[0]["shape"] == f"({x.size},)"
+    assert np.isnan(result.tables["casts"]["sqnr_db"]).all() and np.isnan(result.tables["casts"]["max_absolute_error"]).all()
     assert "How to read it" in str(result)
 
 
@@ -152,8 +164,9 @@ def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
     ("arguments", "error", "message"),
     [
         ({"x": np.int32([1])}, TypeError, "x must be float32, float64, float16 or bfloat16, not int32"),
-        ({"x": np.float32([1]), "grid": True}, ValueError, "one of x, distribution"),
-        ({"x": np.float32([1]), "size": 3}, ValueError, "size belongs to"),
+        ({"x": np.float32([1]), "grid": True}, ValueError, "grid excludes x"),
+        ({"file": "x", "distribution": "normal"}, ValueError, "distribution excludes file"),
+        ({"x": np.float32([1]), "size": 3}, ValueError, "size excludes x"),
         ({"x": np.float32([1]), "exact": True}, ValueError, "not a tensor"),
         ({"formats": []}, ValueError, "formats must have at least one entry"),
         ({"formats": ["e4m4"]}, ValueError, "unknown format 'e4m4'; known: e4m3"),
@@ -167,9 +180,11 @@ def test_ctrl_c_stops_it_and_leaves_nothing(tmp_path):
         ({"amax": [float("nan")]}, ValueError, "amax must be positive and finite"),
         ({"distribution": "gauss"}, ValueError, "unknown distribution 'gauss'; known: normal"),
         ({"distribution": 1}, TypeError, "distribution must be a name"),
-        ({"size": 0}, ValueError, "size must be from 1"),
+        ({"size": 0}, ValueError, "size must be from 1 to 2.40, not 0"),
+        ({"size": 2**27, "grid": True}, ValueError, "size must be from 1 to 2.26, not 134217728"),
+        ({"out_dtype": "float16"}, ValueError, "out_dtype: unknown out_dtype 'float16'; known: float32, source"),
         ({"grid": 1}, TypeError, "grid must be a bool"),
-        ({"tensor": "w"}, ValueError, "tensor needs file"),
+        ({"tensor": "w"}, ValueError, "tensor requires file"),
         ({"file": 3}, TypeError, "file must be a path"),
         ({"out": "a\0b"}, ValueError, "without NUL"),
         ({"formats": "e8m0", "best_scale": True}, ValueError, "best_scale of 'e8m0'"),

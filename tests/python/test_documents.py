@@ -23,6 +23,10 @@ REGISTERED = _experiments.registered()
 #: A small call of each.
 CALLS = {
     "primer": {"in_features": 32, "out_features": 48, "rows": 32},
+    "cast": {
+        "size": 1000, "formats": ["e4m3", "e2m1", "e4m3fnuz"], "roundings": ["nearest_even", "toward_zero"], "scales": [1, 12345.678],
+        "amax": [4], "exact": True, "best_scale": True,
+    },
     "accumulate": {"models": ["hopper_wgmma_fp8", "exact"], "k": [32, 100], "rows": 4, "columns": 4},
     "harmonic": {},
     "verify_casts": {"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1},

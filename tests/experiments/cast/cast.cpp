@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "../documents.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "scratch.hpp"
 #include "support.hpp"
@@ -26,8 +27,14 @@ CastArguments casting(const std::vector<T>& values, const std::vector<std::strin
   return arguments;
 }
 
-/// All that was measured, without where and when.
-json measured(const CastResult& result) { return json::parse(to_json(result))["casts"]; }
+/// The tables and histograms, without what tells where the values come from.
+json measured(const CastResult& result) {
+  json all = json::array();
+  for (json& section : json::parse(json_of(document_of(result)))["sections"]) {
+    if (section["kind"] != "text" && section["name"] != "tensors") all.push_back(std::move(section));
+  }
+  return all;
+}
 
 void write_npy(const std::filesystem::path& path, const std::vector<float>& values) {
   std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(values.size()) + ",), }";
@@ -161,56 +168,29 @@ TEST_CASE("an exact SQNR is there for saturating casts to nearest with a sign, a
 
 TEST_CASE("an empty tensor, and one of NaN alone, have a report and files, though no SQNR") {
   for (const std::vector<float>& values : {std::vector<float>{}, std::vector<float>{nan, nan}, std::vector<float>{0}}) {
-    const CastResult result = run_cast(casting(values, {"e4m3", "e5m2"}));
-    const std::string report = report_of(result, {.unicode = false, .width = 80});
+    const Document document = document_of(run_cast(casting(values, {"e4m3", "e5m2"})));
+    const std::string report = text_of(document, {.unicode = false, .width = 80});
     CHECK(report.find("Errors of what comes back") != std::string::npos);
-    CHECK(report.find("nan") == std::string::npos);
-    const json first = measured(result)[0];
-    CHECK(first["sqnr_db"].is_null());
-    CHECK(first["counts"]["nans_in"] == (values.size() == 2 ? 2 : 0));
-    CHECK(files_of(result).size() == 2 + 2 * 4);
+    CHECK(report.find(" nan ") == std::string::npos);
+    const double sqnr = column_of<Numbers>(document, "casts", "sqnr_db")[0];
+    CHECK((values == std::vector<float>{0} ? sqnr == HUGE_VAL : std::isnan(sqnr)));  // a zero has no error
+    CHECK(column_of<Integers>(document, "fates", "nans_in")[0] == (values.size() == 2 ? 2 : 0));
+    CHECK(column_of<Numbers>(document, "fates", "underflows_share")[0] == 0);
   }
 }
 
-TEST_CASE("the files are those announced, and the summary has a row a cast") {
+TEST_CASE("a cast has four histograms, whose names follow from its number and its format") {
   CastArguments arguments;
   arguments.source = Draws{.columns = 1000};
   arguments.formats = {choose_format("e4m3"), {"my \"own\", é/x", e5m2}};
-  arguments.exact = true;
-  const CastResult result = run_cast(arguments);
-  const auto files = files_of(result);
-  std::vector<std::string> names;
-  for (const auto& [name, content] : files) names.push_back(name);
-  CHECK(names == file_names_of(casts_of(arguments)));
-  CHECK(names[2] == "01_e4m3_error.csv");
-  CHECK(names[6] == "02_my__own______x_error.csv");
-  const std::string& summary = files[1].second;
-  CHECK(std::ranges::count(summary, '\n') == 3);
-  CHECK(summary.find("\n2,\"my \"\"own\"\", é/x\",cuda_satfinite,nearest_even,1,,0,") != std::string::npos);
-  const json whole = json::parse(files[0].second);
-  for (const char* key : {"experiment", "provenance", "source", "type", "size", "casts"}) CHECK(whole.contains(key));
-  CHECK(whole["provenance"]["arguments"]["distribution"] == "normal");
-  CHECK(whole["casts"][0]["histograms"]["codes"]["total"] == 1000);
-}
-
-TEST_CASE("the report keeps to its width and says what was not drawn") {
-  CastArguments arguments;
-  arguments.source = Draws{.columns = 1000};
-  arguments.formats = {choose_format("e4m3"), choose_format("e4m3fnuz"), choose_format("e2m1")};
-  arguments.roundings = {Rounding::nearest_even, Rounding::toward_zero, Rounding::nearest_away};
-  arguments.scales = {1, 12345.678};
-  arguments.exact = true;
-  const CastResult result = run_cast(arguments);
-  for (const int width : {60, 80, 120}) {
-    const std::string report = report_of(result, {.unicode = false, .width = width});
-    CHECK(std::ranges::all_of(report, [](unsigned char c) { return c < 0x80; }));
-    CHECK(report.find("Not drawn for want of width: #") != std::string::npos);
-    std::istringstream lines(report);
-    for (std::string line; std::getline(lines, line);) {
-      INFO(line);
-      CHECK(line.size() <= static_cast<std::size_t>(std::max(width, 84)));  // the sentences are not wrapped anew
-    }
-  }
+  const Document document = document_of(run_cast(arguments));
+  CHECK(names_of(files_of(document)) ==
+        std::vector<std::string>{".json", "casts.csv", "fates.csv", "01_e4m3_error.csv", "02_my__own______x_error.csv",
+                                 "01_e4m3_relative_error.csv", "01_e4m3_ulp_error.csv", "01_e4m3_codes.csv",
+                                 "02_my__own______x_relative_error.csv", "02_my__own______x_ulp_error.csv",
+                                 "02_my__own______x_codes.csv", "tensors.csv"});
+  CHECK(counts_named(document, "01_e4m3_codes").total == 1000);
+  CHECK(column_of<Texts>(document, "casts", "format")[1] == "my \"own\", é/x");
 }
 
 TEST_CASE("a cast that turns its largest errors into NaN is not called the best") {
@@ -221,7 +201,7 @@ TEST_CASE("a cast that turns its largest errors into NaN is not called the best"
   arguments.amaxes = {1};
   const CastResult result = run_cast(arguments);
   CHECK(result.casts[0].totals.sqnr_db() > result.casts[1].totals.sqnr_db());
-  CHECK(report_of(result, {}).find("Highest SQNR: #2 e4m3, cuda_satfinite") != std::string::npos);
+  CHECK(section_of<Text>(document_of(result), "best").paragraphs[0].starts_with("Highest SQNR: #2 e4m3, "));
 }
 
 TEST_CASE("cast arguments are checked, with the rule in the message") {
