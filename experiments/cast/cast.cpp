@@ -37,7 +37,7 @@ void check_lists(const CastArguments& arguments) {
   for (const ChosenFormat& format : arguments.formats) check_format(format.format);
 }
 
-/// What values are drawn from, where that is all they are.
+/// The distribution of the values; null where they are not simply draws of one.
 const Distribution* distribution_of(const TensorSource& source) {
   if (const auto* draws = std::get_if<Draws>(&source)) {
     const bool is_plain = draws->steps == 1 && draws->outlier_rows.count == 0 && draws->outlier_columns.count == 0;
@@ -47,7 +47,7 @@ const Distribution* distribution_of(const TensorSource& source) {
   return nullptr;
 }
 
-/// A format's casts have these scales.
+/// A scale of casts to a format, and where it comes from.
 struct Scale {
   double scale;
   std::optional<double> amax = {};
@@ -72,7 +72,7 @@ std::vector<Scale> scales_of(const CastArguments& arguments, const ChosenFormat&
   return scales;
 }
 
-/// In the arithmetic of the values' type a scale has to have an inverse.
+/// Throws where the scale or its inverse is not positive and finite in the type that values are scaled in.
 template <typename Arithmetic>
 void check_scale(const Cast& cast) {
   const auto used = static_cast<Arithmetic>(cast.scale);
@@ -89,7 +89,7 @@ bool has_exact_sqnr(const Cast& cast) {
   return to_nearest && cast.profile.policy.overflow == Overflow::saturate && format.is_signed && format.bits() <= 8;
 }
 
-/// The values as doubles: themselves, or in `room`.
+/// The values as doubles. float64 is viewed where it lies, and the others are widened into `room`.
 std::span<const double> doubles_of(std::span<const double> values, std::vector<double>& /*room*/) { return values; }
 template <typename T>
 std::span<const double> doubles_of(std::span<const T> values, std::vector<double>& room) {
@@ -103,9 +103,9 @@ template <typename T>
 class CastMeter {
  public:
   explicit CastMeter(MeasuredCast& into) : into_(into), bounds_(cast_bounds(format(), into.cast.rounding)) {}
-  /// Adds the values, their errors to `totals`.
+  /// Measures some values, and adds their errors to `totals`.
   void add(std::span<const T> values, ErrorTotals& totals) {
-    // 1. The values in front of the cast, their codes, and what comes back.
+    // 1. The scaled values, their codes, and what comes back.
     const std::span<const double> x = doubles_of(values, x_);
     const std::span<const Arithmetic> unscaled = arithmetic_of(values);
     scaled_.resize(values.size());
@@ -129,7 +129,7 @@ class CastMeter {
     into_.ulp_error.add(std::span<const double>(errors));
     count_outcomes(bounds_, x, scaled, decoded, ScaledRange::all, outcomes_);
   }
-  /// Adds the counts of the values; those of codes are in the histogram of codes.
+  /// Adds the counts of values. The counts of codes follow from their histogram.
   void finish() {
     into_.counts.zeros += outcomes_.zeros;
     into_.counts.infinities_in += outcomes_.infinities;
@@ -142,7 +142,7 @@ class CastMeter {
   using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
   [[nodiscard]] const Format& format() const { return into_.cast.format.format; }
-  /// The values in the type that they are scaled in: themselves, or halves as floats.
+  /// The values in the type that they are scaled in, to which halves are widened.
   std::span<const Arithmetic> arithmetic_of(std::span<const T> values) {
     if constexpr (std::is_same_v<T, Arithmetic>) {
       return values;
@@ -179,7 +179,7 @@ class CastMeter {
   std::vector<double> x_, scaled_room_, decoded_room_, back_room_, errors_;
 };
 
-/// Measures `values` on threads. Counts do not depend on an order; the totals of blocks are merged in theirs.
+/// Measures `values` on threads. The totals of blocks are merged in the order of blocks; counts need no order.
 template <typename T>
 void measure(std::span<const T> values, int threads, MeasuredCast& into) {
   std::vector<ErrorTotals> totals((values.size() + error_block - 1) / error_block);
@@ -199,7 +199,7 @@ void measure(std::span<const T> values, int threads, MeasuredCast& into) {
   for (const ErrorTotals& block : totals) into.totals.merge(block);
 }
 
-/// Counts what kinds of codes there are, from the histogram of all codes.
+/// Counts the subnormal, infinite and NaN codes, from the histogram of all codes.
 void count_codes(MeasuredCast& measured) {
   const Format& format = measured.cast.format.format;
   const std::vector<std::uint64_t>& codes = measured.codes.counts();
@@ -217,7 +217,7 @@ void count_codes(MeasuredCast& measured) {
   }
 }
 
-/// Calls use(values) for every block of a tensor, in the type that what comes back is to have.
+/// Calls use(values) for every block of a tensor, in the type that what comes back has.
 template <typename Use>
 void for_each_block(const TensorStream& stream, std::size_t tensor, OutDtype out_dtype, const Use& use) {
   Buffer<float> room;

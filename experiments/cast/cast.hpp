@@ -32,31 +32,31 @@ struct CastArguments {
   int threads = 1;                         ///< changes nothing but the time
 };
 
-/// One of the combinations.
+/// One combination.
 struct Cast {
   ChosenFormat format;
   ChosenProfile profile;
   Rounding rounding;
   double scale;
-  std::optional<double> amax;  ///< that gave the scale
+  std::optional<double> amax;  ///< the magnitude that gave the scale, where one did
   bool is_best_scale;
 
   [[nodiscard]] CastPolicy policy() const;
 };
 
-/// What became of the values. A value is a NaN, an infinity, a zero or one that can underflow or saturate.
+/// Counts of values and of codes. Each value is a NaN, an infinity, a zero, or one that can underflow or saturate.
 struct CastCounts {
   std::uint64_t zeros = 0;           ///< values that are zero
   std::uint64_t underflows = 0;      ///< finite nonzero values whose code is a zero
   std::uint64_t subnormals = 0;      ///< codes below the format's smallest normal value, zero excluded
   std::uint64_t saturated = 0;       ///< finite values beyond the format's largest after rounding, whatever they became
-  std::uint64_t infinities_in = 0;   ///< values
-  std::uint64_t infinities_out = 0;  ///< codes
-  std::uint64_t nans_in = 0;         ///< values
-  std::uint64_t nans_out = 0;        ///< codes
+  std::uint64_t infinities_in = 0;   ///< values that are infinite
+  std::uint64_t infinities_out = 0;  ///< codes of an infinity
+  std::uint64_t nans_in = 0;         ///< values that are NaN
+  std::uint64_t nans_out = 0;        ///< codes of a NaN
 };
 
-/// A count with the name that reports give it.
+/// A count with its name in documents.
 struct NamedCount {
   const char* name;
   std::uint64_t CastCounts::* count;
@@ -74,20 +74,21 @@ inline constexpr std::array cast_counts{
 
 /// A cast, measured on every value.
 ///
-/// What comes back of a value x is cast_to_representable(x), computed and told in float32 (of float64 in float64), or
-/// rounded to x's own type where that is asked for; errors are what comes back minus x, in double. Codes are those of
-/// encode(fl(x * scale)), as within cast_to_representable(): fl() rounds to x's type, to float for halves.
+/// What comes back of a value x is cast_to_representable(x), computed in float32, or in float64 for float64 values;
+/// with OutDtype::source it is rounded to the type of x. An error is what comes back minus x, in double. Codes are
+/// those of encode(fl(x * scale)), as within cast_to_representable(); fl() rounds to float64 for float64 values, and to
+/// float32 for all others.
 struct MeasuredCast {
   explicit MeasuredCast(Cast what);
 
   Cast cast;
-  std::size_t tensor = 0;  ///< which of CastResult::tensors
-  ErrorTotals totals;      ///< of what comes back
+  std::size_t tensor = 0;  ///< the index in CastResult::tensors
+  ErrorTotals totals;      ///< the errors of what comes back
   CastCounts counts;
   Histogram error;           ///< |error| by binade
   Histogram relative_error;  ///< |error / x|, 8 bins a decade
   Histogram ulp_error;       ///< decode(code) - fl(x * scale) in units in the last place of the format, 64 bins
-  Histogram codes;           ///< every code as it comes out, zeros and NaNs too
+  Histogram codes;           ///< all codes, also those of zeros and NaN
   std::optional<double> exact_sqnr_db;
 
   void merge(const MeasuredCast& other);
@@ -97,23 +98,24 @@ struct MeasuredCast {
 
 struct CastResult {
   CastArguments arguments;
-  std::string source;  ///< in words, one line
+  std::string source;  ///< one line that says what was cast
   std::vector<SourceTensor> tensors;
-  std::vector<MeasuredCast> casts;  ///< of the first tensor, then of the next
+  std::vector<MeasuredCast> casts;  ///< all casts of the first tensor, then those of the next one
 };
 
-/// The casts that the arguments ask for: formats, then profiles, then roundings, then scales, amaxes, the best scale.
+/// The casts that the arguments ask for: for each format, each profile and each rounding those with the scales, then
+/// those with the scales of the amaxes, then that with the best scale.
 ///
 /// Throws std::invalid_argument for lists that are empty or have an entry twice, formats that cast_to_representable()
 /// does not take, stochastic rounding, scales and amaxes that are not positive and finite, more than 4096 casts, and a
-/// best scale where there is none: of a tensor, and of formats that exact_sqnr_db() does not take.
+/// best scale where there is none: for a tensor, and for formats that exact_sqnr_db() does not take.
 [[nodiscard]] std::vector<Cast> casts_of(const CastArguments& arguments);
 
-/// Measures every cast on every value of each tensor; a tensor of any size in constant memory.
+/// Measures every cast on every value of each tensor, in memory that does not grow with the tensors.
 ///
-/// An exact SQNR is there for casts to nearest that saturate, to formats that exact_sqnr_db() takes.
-/// Throws as casts_of() does, std::invalid_argument for sizes out of range and an exact SQNR of a tensor, and what
-/// TensorFile throws.
+/// Casts to nearest that saturate have an exact SQNR, in formats that exact_sqnr_db() takes.
+/// Throws what casts_of() throws, std::invalid_argument for sizes out of range and where the exact SQNR of a tensor is
+/// asked for, and what TensorFile throws.
 [[nodiscard]] CastResult run_cast(const CastArguments& arguments, const Progress& progress = {});
 
 /// Tables with a row for each cast, histograms, the tensors and how to read them.

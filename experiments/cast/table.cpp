@@ -20,7 +20,7 @@ std::uint32_t first_pattern(double bound, bool above) {
   return pattern;
 }
 
-/// Magnitude of a code; one past the largest finite code it is what the next value would be.
+/// The magnitude of a code; one past the largest finite code, that of the value that would come next.
 double magnitude_of(const Format& format, std::uint64_t code) {
   const auto fraction = static_cast<double>(code & ((std::uint64_t{1} << format.mantissa_bits) - 1));
   const auto field = static_cast<int>(code >> format.mantissa_bits);
@@ -28,7 +28,7 @@ double magnitude_of(const Format& format, std::uint64_t code) {
   return std::ldexp(fraction + std::ldexp(1.0, format.mantissa_bits), field - format.bias - format.mantissa_bits);
 }
 
-/// The first float, by its pattern, whose code is code + 1 or more.
+/// The bit pattern of the first float whose code is code + 1 or more.
 std::uint32_t beginning_of_next(const Format& format, const CastPolicy& policy, std::uint64_t code, bool negative) {
   const bool like_zero = code == 0 && !format.has_subnormals && policy.smallest == SmallestCode::zero;
   const double value = like_zero ? 0 : magnitude_of(format, code);
@@ -48,13 +48,13 @@ std::uint32_t beginning_of_next(const Format& format, const CastPolicy& policy, 
   return 0;
 }
 
-/// Whether finite values beyond the largest one become it, whatever the policy: the modes that never round outwards.
+/// Whether finite values beyond the largest one become it under every policy, as the rounding goes toward zero there.
 bool stops(Rounding rounding, bool negative) {
   return rounding == Rounding::toward_zero || rounding == Rounding::to_odd ||
          (rounding == Rounding::upward && negative) || (rounding == Rounding::downward && !negative);
 }
 
-/// The code that stands for everything too large.
+/// The code of values that are too large.
 std::uint32_t beyond(const Format& format, Overflow overflow, std::uint32_t sign) {
   const auto largest = static_cast<std::uint32_t>(format.max_code());
   const bool infinite = format.specials == Specials::ieee;

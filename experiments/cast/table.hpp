@@ -10,12 +10,12 @@
 
 namespace fp8lab::experiments {
 
-/// The codes of all 2^32 floats as runs of equal codes, in the order of their bit patterns: where each code begins is
-/// found from the exact values of the format, not by rounding anything. A second opinion on encode(), as fast as
+/// The codes of all 2^32 floats as runs of equal codes, in the order of bit patterns. A second opinion on encode(): the
+/// first float of each run follows from the exact values of the format, and nothing is rounded. It is as fast as
 /// memory.
 ///
-/// Every value of a format here, and every midpoint between two, is a double. Precondition: at most 16 bits, and a
-/// rounding that needs no random bits.
+/// Every value of such a format, and every midpoint between two values, is a double. Precondition: at most 16 bits, and
+/// a rounding that needs no random bits.
 class CastTable {
  public:
   CastTable(const Format& format, const CastPolicy& policy);
@@ -24,7 +24,7 @@ class CastTable {
   template <typename Code>
   void fill(std::uint32_t first, std::span<Code> out) const;
 
-  /// One run for every change of the code.
+  /// The number of runs.
   [[nodiscard]] std::size_t size() const { return runs_.size(); }
 
  private:

@@ -41,7 +41,7 @@ class Tensor {
   Tensor& operator=(const Tensor&) = delete;
   ~Tensor() = default;
 
-  /// Makes it a tensor of own values, which are not yet written. Memory that it has of that type is used again.
+  /// Makes it a tensor that owns its values, which are not initialised. Memory that it has for this type is used again.
   template <typename T>
   std::span<T> allocate(std::size_t rows, std::size_t columns) {
     if (!std::holds_alternative<Buffer<T>>(own_)) own_.emplace<Buffer<T>>();
@@ -52,7 +52,7 @@ class Tensor {
     return room;
   }
 
-  /// Whether it has been given values, if only none. Before, it is a matrix without rows.
+  /// Whether it has values, or is known to have none. A tensor by default has not, and has no rows.
   [[nodiscard]] bool has_values() const { return has_values_; }
   [[nodiscard]] const MatrixView& view() const { return view_; }
   /// Rows [first, first + count).
@@ -88,7 +88,7 @@ template <typename T>
 /// Rounds float32 values to the type (to nearest even) and back; float32 and float64 leave them as they are.
 void round_to(ElementType type, std::span<float> values);
 
-/// What a dequantized value is rounded to before it is compared with the value that was cast.
+/// The type that a dequantized value is rounded to before it is compared with the value that was cast.
 enum class OutDtype : std::uint8_t {
   float32,  ///< float32, as a tensor core sees it; float64 where the cast is computed in float64
   source,   ///< the type of the source, as a module of that type gets it

@@ -1,102 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kit/tensor_source.hpp"
 
-#include <array>
 #include <cmath>
-#include <optional>
 #include <type_traits>
 
-#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
-#include "kit/lists.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
-constexpr long long most_steps = 1 << 16;
-constexpr long long most_drawn = 1LL << 40;  // elements of all tensors
 constexpr long long most_of_a_grid = 1LL << 26;
-constexpr float jump_factor = 32;
-constexpr float outlier_factor = 256;
-constexpr std::size_t outlier_spacing = 4096;
 
-constexpr std::array stream_kinds{
-    Named{"stationary", StreamKind::stationary, "no tensor differs from the others but by chance"},
-    Named{"drift", StreamKind::drift, "step t is multiplied by 2^(t / 8)"},
-    Named{"outliers", StreamKind::outliers, "in steps 4, 12, 20, ... one element of 4096 is multiplied by 256"},
-    Named{"jump", StreamKind::jump, "the middle third of the steps is multiplied by 32"}};
-
-/// Throws where rows * columns is not from 1 to `most`, which may overflow nothing.
+/// Throws where rows * columns, which may overflow, is not from 1 to `most`.
 void check_dimensions(long long rows, long long columns, long long most) {
   if (rows < 1 || columns < 1) refuse("rows and columns must be 1 or more, not ", rows, " and ", columns);
   if (rows <= most && columns <= most / rows) return;
   refuse("rows * columns must be at most 2^", std::ilogb(static_cast<double>(most)), ", not ", rows, " * ", columns);
-}
-
-/// Throws where they are more than there are rows or columns, or their factor is no float32.
-void check_outliers(const char* what, const OutlierLines& outliers, long long lines) {
-  constexpr long long most_lines = 1LL << 31;  // so that a product of two of them is one of 64 bits
-  if (outliers.count < 0 || outliers.count > std::min(lines, most_lines)) {
-    refuse(what, " must be from 0 to ", std::min(lines, most_lines), " of them, not ", outliers.count);
-  }
-  if (outliers.count > 0 && lines > most_lines) refuse(what, " must be of at most 2^31, not of ", lines);
-  const auto factor = static_cast<float>(outliers.factor);
-  if (factor > 0 && std::isfinite(factor)) return;
-  refuse("the factor of ", what, " must be positive and finite in float32, not ", outliers.factor);
-}
-
-/// Calls use(line) for the outliers among lines [first, last) of `lines`, in order.
-template <typename Use>
-void for_each_outlier(const OutlierLines& outliers, std::uint64_t lines, std::uint64_t first, std::uint64_t last,
-                      const Use& use) {
-  const auto count = static_cast<std::uint64_t>(outliers.count);
-  for (std::uint64_t i = first * count / lines; i < count && i * lines / count < last; ++i) {
-    if (i * lines / count >= first) use(i * lines / count);
-  }
-}
-
-/// Multiplies the outliers among elements [first, first + out.size()) of a tensor of `rows` x `columns`.
-void multiply_outliers(const Draws& draws, std::uint64_t first, std::span<float> out) {
-  const auto rows = static_cast<std::uint64_t>(draws.rows);
-  const auto columns = static_cast<std::uint64_t>(draws.columns);
-  const std::uint64_t end = first + out.size();
-  const auto row_factor = static_cast<float>(draws.outlier_rows.factor);
-  for_each_outlier(draws.outlier_rows, rows, first / columns, (end + columns - 1) / columns, [&](std::uint64_t row) {
-    const std::uint64_t begin = std::max(first, row * columns);
-    for (std::uint64_t i = begin; i < std::min(end, (row + 1) * columns); ++i) {
-      checkpoint(i);
-      out[i - first] *= row_factor;
-    }
-  });
-  const auto column_factor = static_cast<float>(draws.outlier_columns.factor);
-  for_each_outlier(draws.outlier_columns, columns, 0, columns, [&](std::uint64_t column) {
-    checkpoint();
-    for (std::uint64_t i = first + (column + columns - first % columns) % columns; i < end; i += columns) {
-      out[i - first] *= column_factor;
-    }
-  });
-}
-
-/// What the kind of a stream multiplies each `every`-th element of a step by, from the first on.
-struct StepFactor {
-  float factor = 1;
-  std::size_t every = 1;
-};
-StepFactor factor_of(const Draws& draws, std::size_t step) {
-  const auto steps = static_cast<std::size_t>(draws.steps);
-  switch (draws.kind) {
-    case StreamKind::stationary: break;
-    case StreamKind::drift: return {static_cast<float>(std::exp2(static_cast<double>(step) / 8))};
-    case StreamKind::outliers:
-      if (step % 8 == 4) return {outlier_factor, outlier_spacing};
-      break;
-    case StreamKind::jump:
-      if (step >= steps / 3 && step < steps - steps / 3) return {jump_factor};
-      break;
-  }
-  return {};
 }
 
 std::string count_text(std::size_t count, const std::string& what) {
@@ -112,7 +33,7 @@ std::string values_text(const std::vector<std::uint64_t>& shape, ElementType typ
   return text + " " + std::string(name_of(type)) + (is_one ? " value" : " values");
 }
 
-/// Without a first dimension of 1: a row is a list of values.
+/// The shape of draws: one dimension where there is one row.
 std::vector<std::uint64_t> drawn_shape(long long rows, long long columns) {
   if (rows == 1) return {static_cast<std::uint64_t>(columns)};
   return {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)};
@@ -125,7 +46,8 @@ std::string outliers_text(const OutlierLines& outliers, const char* lines) {
   return text.str();
 }
 
-/// Rows of C's order of a tensor that is stored in Fortran's: counts through the rows as they are stored.
+/// The rows of a tensor that is stored in Fortran order. Goes through the elements of a column as they are stored, and
+/// tells which row in C order each one belongs to.
 class FortranRows {
  public:
   /// `shape` has at least one dimension.
@@ -213,7 +135,7 @@ void read_fortran_range(TensorFile& file, const SourceTensor& facts, std::uint64
   }
 }
 
-/// Calls use(T{}) with the type of the elements; codes are none.
+/// Calls use(T{}), T the type of the elements. Precondition: they are no codes.
 template <typename Use>
 void with_type(ElementType type, const Use& use) {
   switch (type) {
@@ -230,20 +152,12 @@ bool is_row_major(const TensorHeader& header) {
   return !header.fortran_order || std::ranges::count_if(header.shape, [](std::uint64_t n) { return n != 1; }) < 2;
 }
 
-/// What messages and results call a tensor of a file.
+/// The name of a tensor of a file in messages and results.
 std::string called_of(const std::filesystem::path& path, const std::string& tensor) {
   return printable(path.native()) + (tensor.empty() ? "" : ", tensor " + printable(tensor));
 }
 
 }  // namespace
-
-StreamKind find_stream_kind(std::string_view name) { return find_named(stream_kinds, "stream", name).value; }
-std::string_view name_of(StreamKind kind) {
-  return std::ranges::find(stream_kinds, kind, &Named<StreamKind>::value)->name;
-}
-std::string_view describe(StreamKind kind) {
-  return std::ranges::find(stream_kinds, kind, &Named<StreamKind>::value)->words;
-}
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
   std::string text = "(";
@@ -285,17 +199,8 @@ void TensorStream::add(SourceTensor facts) {
 }
 
 void TensorStream::open(const Draws& draws) {
-  // 1. Sizes.
-  if (draws.steps < 1 || draws.steps > most_steps) {
-    refuse("steps must be from 1 to ", most_steps, ", not ", draws.steps);
-  }
   check_dimensions(draws.rows, draws.columns, 1LL << options_.log2_most_elements);
-  if (draws.rows * draws.columns > most_drawn / draws.steps) {
-    refuse("steps * rows * columns must be at most 2^40, not ", draws.steps, " * ", draws.rows, " * ", draws.columns);
-  }
-  check_outliers("outlier_rows", draws.outlier_rows, draws.rows);
-  check_outliers("outlier_columns", draws.outlier_columns, draws.columns);
-  // 2. Facts.
+  check_draws(draws);
   SourceTensor facts{.name = "", .type = ElementType::float32, .shape = drawn_shape(draws.rows, draws.columns)};
   const std::string values = values_text(facts.shape, facts.type);
   for (long long step = 0; step < draws.steps; ++step) add(facts);
@@ -352,21 +257,11 @@ void TensorStream::open(const HeldTensors& held) {
   description_ = count() == 1 ? values_text(first.shape, first.type) + " of an array" : count_text(count(), "array");
 }
 
-void TensorStream::draw(const Draws& draws, std::size_t step, std::uint64_t first, std::span<float> out) const {
-  const auto size = static_cast<std::uint64_t>(draws.rows * draws.columns);
-  const auto [factor, every] = factor_of(draws, step);
+void TensorStream::draw_on_threads(const Draws& draws, std::size_t i, std::uint64_t first, std::span<float> out) const {
   for (std::size_t done = 0; done < out.size(); done += piece) {
     const std::span<float> some = out.subspan(done, std::min(piece, out.size() - done));
-    parallel_for(some.size(), options_.threads, [&, factor = factor, every = every](std::size_t from, std::size_t to) {
-      const std::uint64_t at = first + done + from;
-      const std::span<float> part = some.subspan(from, to - from);
-      sample(draws.distribution, draws.seed, step * size + at, part);
-      if (factor != 1) {
-        for (auto i = static_cast<std::size_t>((every - at % every) % every); i < part.size(); i += every) {
-          part[i] *= factor;
-        }
-      }
-      multiply_outliers(draws, at, part);
+    parallel_for(some.size(), options_.threads, [&](std::size_t from, std::size_t to) {
+      draw(draws, i, first + done + from, some.subspan(from, to - from));
     });
     checkpoint();
     if (options_.progress != nullptr && *options_.progress) (*options_.progress)(0);
@@ -376,7 +271,7 @@ void TensorStream::draw(const Draws& draws, std::size_t step, std::uint64_t firs
 void TensorStream::load(std::size_t i, Tensor& into) const {
   const SourceTensor& facts = facts_[i];
   if (const auto* draws = std::get_if<Draws>(&source_)) {
-    return draw(*draws, i, 0, into.allocate<float>(facts.rows, facts.columns));
+    return draw_on_threads(*draws, i, 0, into.allocate<float>(facts.rows, facts.columns));
   }
   if (std::holds_alternative<StoredTensors>(source_)) {
     const auto& [path, header] = stored_[i];
@@ -430,7 +325,8 @@ Tensor TensorStream::whole_for_blocks(std::size_t i) const {
 }
 
 void TensorStream::read_range(std::size_t i, std::uint64_t first, std::size_t count, Tensor& into) const {
-  if (const auto* draws = std::get_if<Draws>(&source_)) return draw(*draws, i, first, into.allocate<float>(1, count));
+  if (const auto* draws = std::get_if<Draws>(&source_))
+    return draw_on_threads(*draws, i, first, into.allocate<float>(1, count));
   const auto& [path, header] = stored_[i];
   TensorFile file(std::get<StoredTensors>(source_).paths[path], header);
   with_type(facts_[i].type, [&]<typename T>(T /*type*/) {

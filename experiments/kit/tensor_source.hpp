@@ -16,44 +16,12 @@
 #include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
-#include "fp8lab/reference/measure/distributions.hpp"
+#include "kit/draws.hpp"
 #include "kit/progress.hpp"
 #include "kit/tensor.hpp"
 
 namespace fp8lab::experiments {
 
-/// How the drawn tensors of a stream change from step to step; step 0 is the first.
-enum class StreamKind : std::uint8_t {
-  stationary,  ///< not at all: draws of one distribution
-  drift,       ///< step t is multiplied by 2^(t / 8)
-  outliers,    ///< in steps 4, 12, 20, ... one element of 4096 is multiplied by 256
-  jump,        ///< the middle third of the steps is multiplied by 32
-};
-/// Throws std::invalid_argument that lists the known names.
-[[nodiscard]] StreamKind find_stream_kind(std::string_view name);
-[[nodiscard]] std::string_view name_of(StreamKind kind);
-/// In words, such as "the middle third of the steps is multiplied by 32".
-[[nodiscard]] std::string_view describe(StreamKind kind);
-
-/// Rows, or columns, that are larger than the others: the i-th of `count` is number i * n / count of n, and multiplied
-/// by `factor` in float32.
-struct OutlierLines {
-  long long count = 0;
-  double factor = 1;  ///< positive and finite in float32
-};
-
-/// float32 draws of sample(), row-major: `steps` tensors (at most 2^16) of rows x columns, each tensor's draws after
-/// those of the one before. All together they have at most 2^40 elements.
-struct Draws {
-  Distribution distribution = distributions.front();
-  std::uint64_t seed = 1;
-  long long rows = 1;
-  long long columns = 1 << 20;
-  long long steps = 1;
-  StreamKind kind = StreamKind::stationary;
-  OutlierLines outlier_rows = {};     ///< tokens, where rows are tokens
-  OutlierLines outlier_columns = {};  ///< channels
-};
 /// One tensor of normal_grid(), row-major: quantiles of N(0, 1), without chance; at most 2^26 elements.
 struct Grid {
   long long rows = 1;
@@ -75,7 +43,7 @@ using TensorSource = std::variant<Draws, Grid, StoredTensors, HeldTensors>;
 
 /// What is known of a tensor before it is read.
 struct SourceTensor {
-  std::string name;                  ///< of the file and of the tensor in it, printable; empty where it has none
+  std::string name;                  ///< the path of the file and the name in it, printable; empty where it has none
   ElementType type;                  ///< of the source
   std::vector<std::uint64_t> shape;  ///< empty for a single number
   std::size_t rows = 1;              ///< all dimensions but the last one together
@@ -93,21 +61,21 @@ enum class Loads : std::uint8_t {
   float32,      ///< float32: float64 is rounded to it, and float16 and bfloat16 lose nothing
 };
 
-/// What an experiment can take, and how.
+/// Which tensors an experiment takes, and how they are loaded.
 struct StreamOptions {
   int log2_most_elements = 40;         ///< of a tensor
-  bool takes_empty = false;            ///< tensors without elements, too
-  Loads loads = Loads::as_stored;      ///< what load() makes of them
+  bool takes_empty = false;            ///< whether tensors without elements are taken
+  Loads loads = Loads::as_stored;      ///< the element type that load() gives
   int threads = 1;                     ///< changes nothing but the time
   const Progress* progress = nullptr;  ///< called with 0 between pieces of draws
 };
 
-/// The tensors of a source, in order. No more of them is in memory than was asked for, but the grid, which has to be
-/// sorted, and what the caller holds anyway.
+/// The tensors of a source, in order. Only what is asked for is read into memory. The grid is an exception: it is made
+/// whole, as it has to be sorted.
 class TensorStream {
  public:
-  /// Reads the headers of all files. Throws std::invalid_argument for sizes out
-  /// of range, no tensors, codes (uint8), and what find_tensors() throws.
+  /// Reads the headers of all files. Throws std::invalid_argument for sizes out of range, a source without tensors and
+  /// codes (uint8), and what find_tensors() throws.
   explicit TensorStream(TensorSource source, const StreamOptions& options = {});
 
   [[nodiscard]] std::size_t count() const { return facts_.size(); }
@@ -115,14 +83,14 @@ class TensorStream {
   [[nodiscard]] const std::vector<SourceTensor>& all_facts() const { return facts_; }
   /// The number of elements of all tensors.
   [[nodiscard]] double elements() const;
-  /// What the source is, in words and one line.
+  /// One line that says what the source is.
   [[nodiscard]] const std::string& description() const { return description_; }
-  /// What a message begins with that is about tensor i: its name, or which array it is; empty for draws.
+  /// How a message about tensor i begins: with its name, or with the index of the array; empty for draws.
   [[nodiscard]] std::string called(std::size_t i) const;
 
-  /// Reads tensor i. `into` may have served before.
+  /// Reads tensor i. Memory that `into` has is used again.
   void load(std::size_t i, Tensor& into) const;
-  /// Row `row` of tensor i, alone, in its own type.
+  /// Reads row `row` of tensor i, in the type of the source.
   void load_row(std::size_t i, std::size_t row, Tensor& into) const;
 
   /// Calls use(values) for every block of tensor i, of at most 2^20 elements, in the order of rows; values are a span
@@ -154,14 +122,16 @@ class TensorStream {
   [[nodiscard]] bool is_read_as_float32(ElementType type) const;
   /// A tensor that lies in memory already, or that cannot be read in blocks; otherwise one without values.
   [[nodiscard]] Tensor whole_for_blocks(std::size_t i) const;
-  /// Elements [first, first + count), in the order of rows, as one row. Not of a tensor that has to be read whole.
+  /// Reads elements [first, first + count), in the order of rows, as one row. Precondition: whole_for_blocks() gives no
+  /// values.
   void read_range(std::size_t i, std::uint64_t first, std::size_t count, Tensor& into) const;
-  void draw(const Draws& draws, std::size_t step, std::uint64_t first, std::span<float> out) const;
+  /// draw() on threads; reports progress between pieces.
+  void draw_on_threads(const Draws& draws, std::size_t i, std::uint64_t first, std::span<float> out) const;
 
   TensorSource source_;
   StreamOptions options_;
   std::vector<SourceTensor> facts_;
-  std::vector<std::pair<std::size_t, TensorHeader>> stored_;  ///< which path, and what the file says of the tensor
+  std::vector<std::pair<std::size_t, TensorHeader>> stored_;  ///< the index of the path, and the header
   Buffer<float> grid_;
   std::string description_;
 };
