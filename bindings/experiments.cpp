@@ -180,8 +180,11 @@ py::dict facts_of(const Experiment& experiment) {
     arguments.append(py::dict(
         "name"_a = argument.name, "kind"_a = std::string(name_of(argument.kind)), "is_list"_a = argument.is_list,
         "is_optional"_a = argument.is_optional, "help"_a = argument.help, "default"_a = argument.value().text(),
-        "otherwise"_a = argument.otherwise, "excludes"_a = argument.excludes, "needs"_a = argument.needs,
-        "least"_a = argument.least, "most"_a = argument.most, "is_positional"_a = argument.is_positional));
+        "otherwise"_a = argument.otherwise,
+        "conditions"_a =
+            call->arguments.conditions(argument, [](const Argument& other) { return other.python ? other.name : ""; }),
+        "excludes"_a = argument.excludes, "needs"_a = argument.needs, "least"_a = argument.least,
+        "most"_a = argument.most, "is_positional"_a = argument.is_positional));
   }
   using namespace py::literals;
   return py::dict("name"_a = experiment.identifier(), "summary"_a = experiment.summary,

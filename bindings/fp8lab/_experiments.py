@@ -84,10 +84,12 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "outliers": (_as_outliers, "tuple[int, float]"),
     "trace": (_as_trace, "str | os.PathLike[str] | Mapping[str, Any]"),
 }
+#: What the name of a file ends in that is given as a text in the place of an array.
+SUFFIXES = (".npy", ".safetensors")
 _SINGLE = (DelayedVersion, Distribution, Format, MmaModel, NamedRecipe, Profile, os.PathLike)
 #: What a docstring calls some of them.
 _WORDS = {
-    "Any": "array_like of float32, float64, float16 or bfloat16",
+    "Any": "array_like of float32, float64, float16 or bfloat16, or path",
     "tuple[int, float]": "(int, float)",
     "str | NamedRecipe | Recipe": "str, NamedRecipe or recipe",
 }
@@ -111,9 +113,34 @@ def _entries(value: Any, argument: Facts) -> list[Any]:
     return entries
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _with_files(facts: Facts, given: dict[str, Any]) -> dict[str, Any]:
+    """The same with tensors that are given as paths as the argument ``file``, which means the same."""
+    names = {argument["name"] for argument in facts["arguments"]}
+    for argument in facts["arguments"]:
+        name = argument["name"]
+        value = given.get(name)
+        paths = list(value) if argument["is_list"] and isinstance(value, (list, tuple)) else [value]
+        if argument["kind"] != "tensor" or "file" not in names or not any(map(_is_path, paths)):
+            continue
+        for path in paths:
+            if not _is_path(path):
+                raise TypeError(f"{name} must have arrays or paths, not both")
+            if isinstance(path, str) and not path.lower().endswith(SUFFIXES):
+                raise ValueError(f"{name} must be an array, or the path of a .npy or .safetensors file, not {short(path)!r}")
+        if given.get("file") is not None:
+            raise ValueError(f"{name} excludes file")
+        given = {**given, name: None, "file": value}
+    return given
+
+
 def run(name: str, given: dict[str, Any], out: Any = None) -> Document:
     """Runs an experiment with the arguments that are given, of which None counts as left out."""
     facts = registered()[name]
+    given = _with_files(facts, given)
     arguments = {
         argument["name"]: _entries(given[argument["name"]], argument)
         for argument in facts["arguments"]
@@ -136,12 +163,12 @@ def _type(argument: Facts) -> str:
 
 def _described(argument: Facts) -> str:
     """The default in words, where the signature has none."""
-    text = argument["help"]
+    text = "; ".join(part for part in (argument["help"], argument["conditions"]) if part)
     if argument["otherwise"]:
         return f"{text}; {argument['otherwise']} if left out"
     if _default(argument) is None and json.loads(argument["default"]) not in (None, []):
         return f"{text}; {argument['default']} if left out"
-    return str(text)
+    return text
 
 
 def _docstring(facts: Facts) -> str:

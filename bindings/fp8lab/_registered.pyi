@@ -78,6 +78,36 @@ def double_rounding(
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
+def dot(
+    *,
+    model: str | MmaModel = 'hopper_wgmma_fp8',
+    a: str | None = None,
+    values_a: float | Sequence[float] | None = None,
+    file_a: str | os.PathLike[str] | None = None,
+    tensor_a: str | Sequence[str] | None = None,
+    row: int | None = None,
+    distribution_a: str | Distribution | None = None,
+    seed_a: int | None = None,
+    format_a: str | Format | None = None,
+    scale_a: str | None = None,
+    b: str | None = None,
+    values_b: float | Sequence[float] | None = None,
+    file_b: str | os.PathLike[str] | None = None,
+    tensor_b: str | Sequence[str] | None = None,
+    column: int | None = None,
+    distribution_b: str | Distribution | None = None,
+    seed_b: int | None = None,
+    format_b: str | Format | None = None,
+    scale_b: str | None = None,
+    k: int | None = None,
+    c: str | None = None,
+    promote_k: int = 0,
+    zero_rule: str = 'skip',
+    got: str | None = None,
+    at: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
 def transpose(
     x: Any | None = None,
     *,

@@ -142,9 +142,10 @@ DotOperand operand_of_tensor(const Format& format, const TensorSource& source, s
   check_row(name, is_made ? std::vector<std::uint64_t>{facts.rows, facts.columns} : facts.shape, row);
   Tensor values;
   stream.load_row(0, row, values);
-  const std::string what = row_text + name + ": " + std::to_string(values.size()) + " numbers of ";
-  return values.view().visit(
-      [&](auto elements) { return rounded_operand(format, elements, what + std::string(name_of(facts.type))); });
+  std::string what = row_text + name + ": " + std::to_string(values.size()) + " numbers of ";
+  what += name_of(facts.type);
+  if (is_made && facts.rows == 1) what = name;  // it tells their number and type
+  return values.view().visit([&](auto elements) { return rounded_operand(format, elements, what); });
 }
 
 }  // namespace fp8lab::experiments

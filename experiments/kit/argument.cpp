@@ -98,6 +98,21 @@ Json ArgumentList::json() const {
   return json;
 }
 
+std::string ArgumentList::conditions(const Argument& argument,
+                                     const std::function<std::string(const Argument&)>& spelled) const {
+  const auto listed = [&](const std::string& before, const std::vector<std::string>& names) {
+    std::string text;
+    for (const Argument& other : all_) {
+      if (std::ranges::find(names, other.name) == names.end() || spelled(other).empty()) continue;
+      text += (text.empty() ? before : ", ") + spelled(other);
+    }
+    return text;
+  };
+  const std::string excluded = listed("not with ", argument.excludes);
+  const std::string needed = listed("only with ", argument.needs);
+  return excluded + (excluded.empty() || needed.empty() ? "" : "; ") + needed;
+}
+
 void ArgumentList::check_given(const std::vector<std::string>& given,
                                const std::function<std::string(const std::string&)>& spelled) const {
   const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };

@@ -267,6 +267,10 @@ class ArgumentList {
   [[nodiscard]] Argument& find(std::string_view name);
   /// The values as an object; without `threads`, which changes no result.
   [[nodiscard]] Json json() const;
+  /// What an argument excludes and needs, such as "not with --grid; only with --file"; `spelled` gives the name that
+  /// the user knows, or an empty text for an argument that this user is not offered.
+  [[nodiscard]] std::string conditions(const Argument& argument,
+                                       const std::function<std::string(const Argument&)>& spelled) const;
   /// Throws std::invalid_argument where one of the arguments of these names excludes or needs another; `spelled` gives
   /// the name that the user knows.
   void check_given(const std::vector<std::string>& given,

@@ -112,7 +112,10 @@ struct Options {
 
 void add_option(CLI::App& app, Argument& argument, Options& options) {
   const std::string name = argument.option();
-  const std::string& help = argument.option_help.empty() ? argument.help : argument.option_help;
+  std::string help = argument.option_help.empty() ? argument.help : argument.option_help;
+  const std::string conditions = options.call->arguments.conditions(
+      argument, [](const Argument& other) { return other.command_line ? other.option() : ""; });
+  if (!conditions.empty()) help += "; " + conditions;
   CLI::Option* option = nullptr;
   if (argument.kind == Kind::flag) {
     option = app.add_flag_callback(name, [&argument] { argument.set({Entry(argument.sets)}); }, help);

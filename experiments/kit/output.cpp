@@ -79,6 +79,13 @@ fs::path beside(const fs::path& target) {
 }
 fs::path inside(const fs::path& target) { return target / ".fp8lab-writing"; }
 
+/// Throws where a file cannot be replaced.
+void check_file(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) cannot_write(path, "it is a directory");
+  if (fs::exists(path, error) && !mode_allows_writing(path)) cannot_write(path, "the file is read-only");
+}
+
 /// Throws where these cannot be written, whoever else writes there.
 void check_files(const fs::path& directory, const std::vector<std::string>& names) {
   if (directory.empty()) cannot_write("''", "a directory's name is not empty");
@@ -87,11 +94,7 @@ void check_files(const fs::path& directory, const std::vector<std::string>& name
   if (!fs::exists(nearest, error)) cannot_write(directory, nearest.string() + " is a link that leads nowhere");
   if (!fs::is_directory(nearest, error)) cannot_write(directory, nearest.string() + " is not a directory");
   if (!mode_allows_writing(nearest)) cannot_write(directory, "the directory " + nearest.string() + " is not writable");
-  for (const std::string& name : names) {
-    const fs::path path = directory / name;
-    if (fs::is_directory(path, error)) cannot_write(path, "it is a directory");
-    if (fs::exists(path, error) && !mode_allows_writing(path)) cannot_write(path, "the file is read-only");
-  }
+  for (const std::string& name : names) check_file(directory / name);
 }
 
 }  // namespace
@@ -99,6 +102,12 @@ void check_files(const fs::path& directory, const std::vector<std::string>& name
 void check_writable(const fs::path& directory, const std::vector<std::string>& names) {
   check_files(directory, names);
   const fs::path target = real_path(directory);
+  // The names of the tables depend on the result: any CSV that is there may have to be replaced.
+  std::error_code error;
+  for (fs::directory_iterator entry(target, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    if (entry->path().extension() == ".csv") check_file(entry->path());
+  }
   Staging::check(beside(target));
   Staging::check(inside(target));
 }

@@ -14,7 +14,8 @@ using Files = std::vector<std::pair<std::string, std::string>>;
 
 /// Throws std::runtime_error with a one-line reason where `names` could not be written into `directory`: it, or the
 /// nearest parent that exists, is no directory or is not writable, a file of that name is a directory or read-only, or
-/// something that is not this user's lies where the files are prepared.
+/// something that is not this user's lies where the files are prepared. The names of a document's CSV files are known
+/// only after the run, so that every .csv in `directory` is checked, too.
 void check_writable(const std::filesystem::path& directory, const std::vector<std::string>& names);
 
 /// Writes a result, all files of it, into `directory`, creating it. Other files in there stay.

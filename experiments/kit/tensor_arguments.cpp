@@ -6,7 +6,10 @@
 namespace fp8lab::experiments {
 
 void TensorArguments::add_array(ArgumentList& list, const std::string& taken) {
-  list.add("x", array, "the values: " + taken).by_default("drawn, or read from `file`,").positional().only_python();
+  list.add("x", array, "the values: " + taken + "; or the path of a .npy or .safetensors file, which means `file`")
+      .by_default("drawn, or read from `file`,")
+      .positional()
+      .only_python();
 }
 
 void TensorArguments::add_files(ArgumentList& list) {

@@ -263,6 +263,12 @@ CALLS = {
     ),
     "harmonic": (experiments.harmonic, {}),
     "delayed": (experiments.delayed, {"trace": {"t": np.float32([1, 2, 3])}, "history": [4]}),
+    "dot": (experiments.dot, {"a": "38", "b": "3c", "c": "0", "at": 0}),
+    "dot of files": (experiments.dot, {"file_a": files(2, 32), "row": 1, "file_b": files(2, 32), "column": 0, "promote_k": 32}),
+    "dot, drawn": (
+        experiments.dot,
+        {"distribution_a": "normal", "seed_a": 3, "values_b": [1.0, 2.0], "k": 2, "model": "ada_mma_fp8", "format_a": "e5m2"},
+    ),
     "scaling": (experiments.scaling, {**TINY, "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of files": (experiments.scaling, {"files": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),

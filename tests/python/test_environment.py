@@ -282,6 +282,7 @@ CASES = {
     "experiments.cast": _out(
         experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),
     "experiments.delayed": _out(experiments.delayed, history=[4], margin=1),
+    "experiments.dot": _out(experiments.dot, distribution_a="normal", values_b=[0.1, 1e-40, SCALE], promote_k=32),
     "experiments.double_rounding": _out(experiments.double_rounding, uniform=(0.1, 0.9), size=3000),
     "experiments.harmonic": _out(experiments.harmonic, formats=["e4m3", "e5m2", "bfloat16"]),
     "experiments.primer": _out(experiments.primer, in_features=32, out_features=32, rows=32, scale_x=SCALE),

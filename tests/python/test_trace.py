@@ -118,3 +118,14 @@ def test_ctrl_c_stops_a_search():
     a, b = rows(1, 1 << 15)
     with interrupted_after(0.5):
         fp8lab.trace_dot(a, b, got=np.float32(12345.678), **DOT)
+
+
+def test_the_experiment_draws_what_distribution_seed_and_k_name():
+    drawn = fp8lab.experiments.dot(distribution_a="normal", distribution_b="uniform", seed_b=7, k=40)
+    a, b = (fp8lab.sample(name, 40, seed=seed) for name, seed in (("normal", 1), ("uniform", 7)))
+    assert drawn.passed is None
+    codes = [fp8lab.encode(x, "e4m3") for x in (a, b)]
+    assert drawn.tables["result"]["word"] == fp8lab.trace_dot(*codes, model="hopper_wgmma_fp8").tables["result"]["word"]
+    products = drawn.tables["products"]
+    for name, side in zip(("code_a", "code_b"), codes):
+        assert [products[name][list(products["k"]).index(k)] for k in (3, 39)] == [f"{side[k]:02x}" for k in (3, 39)]

@@ -258,6 +258,15 @@ def test_files(tmp_path):
     assert "te_mxfp8" in str(result)
 
 
+def test_a_path_in_the_place_of_the_array_means_file(tmp_path):
+    rng = np.random.default_rng(3)
+    np.save(tmp_path / "x.NPY", rng.standard_normal((32, 64)).astype(F))
+    (tmp_path / "x.NPY.npy").rename(tmp_path / "x.NPY")
+    by_file = fp8lab.experiments.transpose(file=tmp_path / "x.NPY", recipes="te_mxfp8")
+    for x in (tmp_path / "x.NPY", str(tmp_path / "x.NPY")):
+        assert fp8lab.experiments.transpose(x, recipes="te_mxfp8").to_json() == by_file.to_json()
+
+
 def test_wrong_arguments_are_named(tmp_path):
     transpose = fp8lab.experiments.transpose
     for arguments, error, message in [
@@ -283,6 +292,11 @@ def test_wrong_arguments_are_named(tmp_path):
         ({"tensor": "w"}, ValueError, "tensor requires file"),
         ({"x": np.ones((32, 32), F), "seed": 1}, ValueError, "seed excludes x"),
         ({"file": tmp_path / "none.npy"}, OSError, "cannot read"),
+        ({"x": tmp_path / "none"}, OSError, "cannot read .*none: there is no such file"),
+        ({"x": "none.npy"}, OSError, "cannot read none.npy: there is no such file"),
+        ({"x": "normal"}, ValueError, "x must be an array, or the path of a .npy or .safetensors file, not 'normal'"),
+        ({"x": "a.npy", "file": "b.npy"}, ValueError, "x excludes file"),
+        ({"x": "a.npy", "seed": 2}, ValueError, "seed excludes file"),
         ({"threads": 0}, ValueError, "threads must be from 1"),
     ]:  # fmt: skip
         with pytest.raises(error, match=message):

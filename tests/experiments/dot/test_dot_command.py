@@ -30,8 +30,19 @@ def test_c_is_read_in_the_type_of_the_accumulator():
     prints(f"{CANCELS} --model ada_mma_fp8_f16 --c 7c00", "7c00 = inf")
 
 
+def test_a_drawn_operand_is_as_long_as_the_other():
+    prints("dot --distribution-a normal --values-b 1,2,3", "a: e4m3, 3 float32 values drawn with seed 1 from normal, . of them changed")
+    pattern = r"a: e4m3, 32 float32 values drawn with seed 1 from normal.*\n.*b: e4m3, 32 float32 values drawn with seed 2 from normal"
+    prints("dot --distribution-a normal --distribution-b normal", pattern)
+
+
 REFUSED = {
-    "--a 38": "one of b, values_b and file_b is needed",
+    "--a 38": "one of b, values_b, file_b and distribution_b is needed",
+    "--a 38 --b 38 --k 2": "k needs distribution_a or distribution_b.*",
+    "--a 38 --distribution-b normal --k 2": "a and b must have the same K, not 1 and 2",
+    "--distribution-a normal --distribution-b normal --k 0": "k must be from 1 to 262144, not 0",
+    "--distribution-a norm --b 38": "--distribution-a: .*norm.*",
+    "--a 38 --b 38 --seed-a 2": "--seed-a requires --distribution-a",
     "--a 3g --b 38": 'a: "3g" is no hexadecimal code of e4m3, which has 8 bits',
     "--a 38 --b 38,38": "a and b must have the same K, not 1 and 2",
     "--a 38 --b 38 --got 3f8000001": "got: .*",

@@ -131,6 +131,22 @@ TEST_CASE("a link to a result directory stays a link") {
   CHECK(entries(scratch.path) + entries(scratch.path / "far") == 3);
 }
 
+TEST_CASE("a CSV that cannot be replaced is found before the work, whatever its name") {
+  const Scratch scratch;
+  const fs::path directory = scratch.path / "result";
+  write_files(directory, {{"x.json", "old"}, {"table.csv", "old"}, {"notes.txt", "old"}});
+  fs::permissions(directory / "notes.txt", fs::perms::owner_read);
+  CHECK_NOTHROW(check_writable(directory, {"x.json"}));
+  SECTION("for it is read-only") {
+    fs::permissions(directory / "table.csv", fs::perms::owner_read);
+    CHECK_THROWS_WITH(check_writable(directory, {"x.json"}), ContainsSubstring("table.csv: the file is read-only"));
+  }
+  SECTION("for it is a directory") {
+    fs::create_directory(directory / "more.csv");
+    CHECK_THROWS_WITH(check_writable(directory, {"x.json"}), ContainsSubstring("more.csv: it is a directory"));
+  }
+}
+
 TEST_CASE("planted links are not followed") {
   const Scratch scratch;
   const fs::path directory = scratch.path / "result", victim = scratch.path / "victim";
