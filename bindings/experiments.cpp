@@ -88,6 +88,7 @@ auto reading(const Run& run) {
 template <typename T>
 HeldTensor held(std::span<const T> values, const py::array& x) {
   std::vector<std::uint64_t> shape;
+  shape.reserve(static_cast<std::size_t>(x.ndim()));
   for (py::ssize_t i = 0; i < x.ndim(); ++i) shape.push_back(static_cast<std::uint64_t>(x.shape(i)));
   const std::size_t columns = shape.empty() ? 1 : static_cast<std::size_t>(shape.back());
   return {MatrixView(values, columns == 0 ? 0 : values.size() / columns, columns), shape};

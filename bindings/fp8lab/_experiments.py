@@ -132,7 +132,7 @@ def _with_files(facts: Facts, given: dict[str, Any]) -> dict[str, Any]:
             if isinstance(path, str) and not path.lower().endswith(SUFFIXES):
                 raise ValueError(f"{name} must be an array, or the path of a .npy or .safetensors file, not {short(path)!r}")
         if given.get("file") is not None:
-            raise ValueError(f"{name} excludes file")
+            raise ValueError(f"{name} cannot be given with file")
         given = {**given, name: None, "file": value}
     return given
 

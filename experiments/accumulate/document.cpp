@@ -95,7 +95,7 @@ std::vector<std::string> left_out(const CurveGroup& curves, std::uint64_t dots) 
     }
   }
   if (count == 0) return {};
-  return {fmt::format("No finite relative error, and left out: {} of {} dot products", count, all)};
+  return {fmt::format("{} of {} dot products have no finite relative error and are left out", count, all)};
 }
 
 void add_distribution(const CurveGroup& curves, std::uint64_t dots, std::vector<Section>& sections) {
@@ -166,28 +166,32 @@ Histograms histograms_of(const std::vector<PointOfCurve>& points) {
 }
 
 void describe(AccumulateArguments& arguments, ArgumentList& list) {
-  list.add("models", arguments.models, "tensor cores (fp8lab models lists them) with factors of at most 16 bits");
+  list.add("models", arguments.models, "tensor cores with operands of at most 16 bits (fp8lab models lists them)");
   list.add_named(
       "distributions", arguments.distributions,
-      "what factors are drawn from (fp8lab distributions lists them); abs_NAME: magnitudes, so that abs_uniform is "
+      "distributions of the operands (fp8lab distributions lists them); abs_NAME takes the magnitudes: abs_uniform is "
       "U(0, 1)",
       choose_factor_draws, [](const FactorDraws& draws) { return draws.name(); });
-  list.add("k", arguments.ks, "lengths of the dot products, 1 to 2^20; a longer one goes on where a shorter one ends");
-  list.add("promote_k", arguments.promote_ks,
-           "elements of K after which the sum is added to a float32 one; 0: never. `exact` is measured once, without");
+  list.add("k", arguments.ks,
+           "lengths of the dot products, 1 to 2^20; a longer one begins with the elements of a shorter one");
+  list.add(
+      "promote_k", arguments.promote_ks,
+      "after so many elements of K, add the sum to a float32 sum and begin a new one; 0: never. `exact` is measured "
+      "without promotion only");
   for (const auto& [name, format] :
        {std::pair{"format_a", &arguments.format_a}, std::pair{"format_b", &arguments.format_b}}) {
-    list.add(name, *format, "what these factors are cast to, by cuda_satfinite")
-        .by_default("e4m3, or what the model takes");
+    list.add(name, *format, "the format that this operand is cast to, with profile cuda_satfinite")
+        .by_default("e4m3, or the format that the model takes");
   }
-  list.add("rows", arguments.rows, "rows of A, 1 to 4096; each with each row of B makes a dot product");
+  list.add("rows", arguments.rows, "rows of A, 1 to 4096; each makes a dot product with each row of B");
   list.add("columns", arguments.columns, "rows of B, 1 to 4096");
-  list.add("seed", arguments.seed, "which draws");
+  list.add("seed", arguments.seed, "the seed of the draws");
   list.add_threads(arguments.threads);
 }
 
 void describe(HarmonicArguments& arguments, ArgumentList& list) {
-  list.add("formats", arguments.formats, "with a sign, at most 16 bits and a largest value of at least 2");
+  list.add("formats", arguments.formats,
+           "formats to sum in: with a sign, at most 16 bits and a largest value of at least 2");
 }
 
 Document run(const AccumulateArguments& arguments, const Context& context) {
@@ -202,10 +206,10 @@ Experiment accumulate_experiment() {
       {.name = "accumulate",
        .summary = "Measure how the error of a tensor core's dot products grows with K",
        .description =
-           "Every combination of distribution, model, promotion and K is measured on rows * columns dot products: "
-           "those "
-           "of a matrix product, so that every row takes part in several. Errors are against the exact dot product of "
-           "the cast factors: what the accumulator does, and nothing else. Block scales are 1.",
+           "Every combination of distribution, model, promotion and K is measured on rows * columns dot products, "
+           "which are those of one matrix product: each row takes part in several. Errors are the differences from "
+           "the exact dot product of the cast operands, so that they come from the accumulator alone. Block scales "
+           "are 1.",
        .result = "table `points` with a row for each curve and K, the tables and curves of each distribution's errors "
                  "against K, and a histogram of the relative error's magnitude for each point",
        .examples = {{"accumulate", "Hopper and Blackwell on U(0, 1) and N(0, 1)"},
@@ -233,12 +237,13 @@ Document document_of(const AccumulateResult& result) {
   const AccumulateArguments& arguments = result.arguments;
   const auto dots = static_cast<std::uint64_t>(arguments.rows * arguments.columns);
   Document document;
-  document.sections.emplace_back(
-      Text{"intro",
-           "",
-           {fmt::format("The accumulator's error: {} x {} dot products of drawn rows, seed {}", arguments.rows,
-                        arguments.columns, arguments.seed),
-            "Factors are cast to E4M3 unless a line says otherwise; exact are the dot products of what is cast."}});
+  document.sections.emplace_back(Text{
+      "intro",
+      "",
+      {fmt::format("The accumulator's error: {} x {} dot products of drawn rows, seed {}", arguments.rows,
+                   arguments.columns, arguments.seed),
+       "Operands are cast to E4M3 unless a line says otherwise. Errors are against the exact dot products of the cast "
+       "operands."}});
   document.sections.emplace_back(
       Table(tabulate(std::array{dots}, {.name = "summary", .detail = true}).column({"dots"}, [](std::uint64_t count) {
         return count;
@@ -251,9 +256,9 @@ Document document_of(const AccumulateResult& result) {
       "reading",
       "How to read it",
       {"A tensor core cuts every term to a few bits below the largest: where the sum is large, small products "
-       "vanish, and all errors go toward zero. Without promotion that grows with K. Promote: every so many "
-       "elements the sum is added to a float32 one and starts anew. The bias is the mean of signed errors; sums of "
-       "one sign have it, and others hardly."}});
+       "vanish, and all errors go toward zero. Without promotion that grows with K. Promote n: after n "
+       "elements the sum is added to a float32 sum, and a new one begins. The bias is the mean of signed errors: it is "
+       "large where all products have one sign, and small elsewhere."}});
   return document;
 }
 

@@ -137,8 +137,8 @@ std::vector<std::size_t> steps_to_show(const ReplayedTensor& tensor, const std::
 Table steps_table(const DelayedResult& result, const ReplayedTensor& tensor, const std::vector<Group>& groups,
                   const std::string& name) {
   const std::vector<std::size_t> steps = steps_to_show(tensor, groups);
-  auto table =
-      tabulate(steps, {.name = name + "_steps", .title = tensor.name + ", the first steps and those around partings"});
+  auto table = tabulate(steps, {.name = name + "_steps",
+                                .title = tensor.name + ", the first steps, and those where scales begin to differ"});
   table.column({"step"}, [&](std::size_t step) { return result.arguments.trace.steps[step]; })
       .column({"amax"}, [&](std::size_t step) { return tensor.amaxes[step]; });
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -272,20 +272,22 @@ struct DelayedOptions {
 void describe(DelayedOptions& options, ArgumentList& list) {
   DelayedArguments& arguments = options.arguments;
   list.add("trace", options.trace,
-           "the amaxes: a CSV with a header step,tensor,... and a line a step. Of several ranks the columns are called "
-           "tensor@rank. Python also takes a mapping of tensors' names to float32 arrays, an amax a step")
-      .spelled("--amax", "the trace")
+           "the amaxes: a CSV file with the header step,tensor,... and one line per step. With several ranks, columns "
+           "are "
+           "called tensor@rank. Python also takes a mapping from names of tensors to float32 arrays, one amax per step")
+      .spelled("--amax", "the trace: a CSV file of amaxes, as described below")
       .called("CSV")
       .by_default("a built-in one")
       .positional();
-  list.add("formats", arguments.formats, "what the scales are for: e4m3, e5m2");
-  list.add("versions", arguments.versions, "whose rules (fp8lab delayed-versions lists them)");
+  list.add("formats", arguments.formats, "formats that are scaled for: e4m3, e5m2");
+  list.add("versions", arguments.versions, "versions whose rules are replayed (fp8lab delayed-versions lists them)");
   list.add("algorithms", arguments.algorithms,
-           "which amax of the history makes the scale: max, most_recent; ms_amp and torchao have max alone");
-  list.add("history", arguments.histories, "lengths of the history in steps");
-  list.add("margin", arguments.margin, "divide scales by 2^margin, where the version has a margin");
-  list.add("reduce_amax", arguments.reduce_amax, "ranks share their largest amax; otherwise each has scales of its own")
-      .switched_off_by("--no-reduce", "every rank has scales of its own: reduce_amax off");
+           "which amax of the history makes the scale: max, most_recent; ms_amp and torchao have only max");
+  list.add("history", arguments.histories, "lengths of the amax history in steps");
+  list.add("margin", arguments.margin, "divide scales by 2^margin, in versions that have a margin");
+  list.add("reduce_amax", arguments.reduce_amax,
+           "all ranks use their largest amax; otherwise each rank has its own scales")
+      .switched_off_by("--no-reduce", "give each rank its own scales (reduce_amax off)");
 }
 
 Document run(const DelayedOptions& options, const Context& context) {
@@ -322,13 +324,14 @@ Document document_of(const DelayedResult& result) {
     sections.emplace_back(
         Text{"more", "", {fmt::format("These are the first {} tensors; summary and scales have all.", most_told)}});
   }
-  sections.emplace_back(
-      Text{"reading",
-           "How to read it",
-           {"A scale is that of the step's cast, made of earlier steps' amaxes; \"max 16\" is the largest of 16.",
-            "Partings are from a, or from the first of the same format: this scale over that one.",
-            "Clipped: amax * scale rounds to more than the format's largest value. Unused: how far below it the "
-            "largest value lies, in powers of two, on average over the steps."}});
+  sections.emplace_back(Text{
+      "reading",
+      "How to read it",
+      {"A scale is that of the step's cast, made of earlier steps' amaxes; \"max 16\" is the largest of 16.",
+       "Parts at step: the first step whose scale differs from that of variant a, or of the first variant of the same "
+       "format; by: this scale over that one, there; at most by: the largest such factor, either way.",
+       "Clipped: amax * scale rounds to more than the format's largest value. Unused: how far below it the "
+       "largest value lies, in powers of two, on average over the steps."}});
   for (Table& table : std::array{variants_table(result), summary_table(result), scales_table(result)}) {
     sections.emplace_back(std::move(table));
   }
@@ -340,12 +343,12 @@ std::vector<Experiment> delayed_experiments() {
       {.name = "delayed",
        .summary = "Replay the scales of delayed scaling from a run's amaxes, every version side by side",
        .description =
-           "The scales of a run depend on its amaxes alone, so that a log of them is enough to see what another "
-           "version, history or algorithm would have done. One cast of every tensor a step is replayed with every "
-           "combination of format, version, algorithm and history length. most_recent depends on no length and is "
-           "replayed once a version; ms_amp and torchao take the maximum whatever is asked for, and have no margin. "
-           "The trace is a CSV with a header, step,layer1,layer2 or, of several ranks, step,layer1@0,layer1@1, and a "
-           "line a step, such as 1,3.5,0.25.",
+           "The scales of a run depend on its amaxes alone. A log of them is therefore enough to see what another "
+           "version, history length or algorithm would have done. One cast per tensor and step is replayed for every "
+           "combination of format, version, algorithm and history length. most_recent does not depend on the length "
+           "and is replayed once per version. ms_amp and torchao always take the maximum, and have no margin. The "
+           "trace is a CSV file with the header step,layer1,layer2 or, with several ranks, step,layer1@0,layer1@1, "
+           "and one line per step, such as 1,3.5,0.25.",
        .result = "tables `variants`, `summary` (a row for each tensor and variant: where its scales part from the "
                  "format's first variant, what is clipped, the scale after the last step) and `scales` (a row for each "
                  "tensor and step, a column for each variant), and for each of the first 8 tensors the tables "

@@ -156,18 +156,19 @@ void describe_side(SideOptions& side, const std::string& name, const std::string
 }
 
 void describe(DotOptions& options, ArgumentList& list) {
-  list.add("model", options.model, "tensor core, one of fp8lab models").called("MODEL");
+  list.add("model", options.model, "the tensor core (fp8lab models lists them)").called("MODEL");
   describe_side(options.a, "a", "row", list);
   options.b.seed = 2;  // so that the draws of a and b differ also where no seed is given
   describe_side(options.b, "b", "column", list);
-  list.add("k", options.k, "the number of elements to draw")
-      .by_default("as many as the other operand has, or 32 where both are drawn,");
-  list.add("c", options.c, "the word that the first instruction adds to").called("HEX");
-  list.add("promote_k", options.promote_k, "add to a float32 sum every so many of K; 0: never");
-  list.add_named("zero_rule", options.zero_rule, "skip, skip_empty_groups, skip_zero_groups, mma_sim", find_zero_rule,
-                 [](ZeroRule rule) { return name_of(rule); });
-  list.add("got", options.got, "the word that a kernel gave").called("HEX");
-  list.add("at", options.at, "show the instruction of this k in full");
+  list.add("k", options.k, "the number of elements to draw").by_default("as many as the other operand has, or 32");
+  list.add("c", options.c, "the word of the accumulator before the first instruction").called("HEX");
+  list.add("promote_k", options.promote_k, "after so many elements of K, add the sum to a float32 sum; 0: never");
+  list.add_named(
+      "zero_rule", options.zero_rule,
+      "what zero products count for in the largest exponent: skip, skip_empty_groups, skip_zero_groups, mma_sim",
+      find_zero_rule, [](ZeroRule rule) { return name_of(rule); });
+  list.add("got", options.got, "the word that a kernel computed, to compare with the model's").called("HEX");
+  list.add("at", options.at, "the k whose instruction is shown in full");
 }
 
 }  // namespace
@@ -176,15 +177,16 @@ std::vector<Experiment> dot_experiments() {
   return {experiment<DotOptions>(
       {
           .name = "dot",
-          .summary = "Tell one dot product of a tensor core step by step",
+          .summary = "Show one dot product of a tensor core step by step",
           .description =
-              "For a kernel's one wrong element: every product with its exponent, what aligning it cut off, the sum, "
+              "Shows why one element of a kernel's result is what it is: every product with its exponent, the bits "
+              "that "
+              "its alignment cuts off, the sum, and the bits of the accumulator after each step. K may be any number: "
+              "zeros fill up the last instruction. With more than four instructions, each gets one line, and the one "
+              "that has the k `at` is shown in full. FP4 codes are given as one byte each: 02,0a,... or 020a... Where "
+              "`got` differs from the model's word, all models that take the operands are tried with all zero rules "
               "and "
-              "the accumulator's bits after each step. K may be any: zeros fill up the last instruction. Of more than "
-              "four instructions a line each is shown, and the one of --at in full. FP4 codes come one a byte: "
-              "02,0a,... or "
-              "020a... Where --got is another word, all models that take the operands are tried, all zero rules and "
-              "promotions.",
+              "promotions, and those that give it are listed.",
           .result = "tables `result`, `instructions`, `steps`, `terms`, `products`, `scales` and `candidates`",
           .not_passed = "--got is not the model's word",
           .examples = {{"dot --values-a 1.5,0.25,100 --values-b 2,3,0.01", ""},

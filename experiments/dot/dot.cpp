@@ -104,7 +104,7 @@ DotResult run_dot(const DotArguments& arguments, const Progress& progress) {
   const DefaultEnvironment environment;
   for (const DotOperand* operand : {&arguments.a, &arguments.b}) {
     const std::size_t depth = operand->codes.size();
-    if (depth > most_depth) refuse("a dot product may have at most ", most_depth, " elements a side, not ", depth);
+    if (depth > most_depth) refuse("an operand may have at most ", most_depth, " elements, not ", depth);
   }
   const Sides sides(arguments);
   DotResult result{arguments, sides.trace(arguments.model, arguments.options), {}, {}};
@@ -113,7 +113,7 @@ DotResult run_dot(const DotArguments& arguments, const Progress& progress) {
     refuse("got must be a word of ", format_name(format), ", the result's format, of ", format.bits(), " bits");
   }
   if (arguments.at && *arguments.at >= result.trace.depth) {
-    refuse("at must be one of k 0 to ", result.trace.depth - 1, ", not ", *arguments.at);
+    refuse("at must be from 0 to ", result.trace.depth - 1, ", not ", *arguments.at);
   }
   if (takes(exact, arguments)) {
     if (const auto c = c_for(exact, arguments)) result.exact = sides.trace(exact, {.c = *c}).value();

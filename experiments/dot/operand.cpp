@@ -27,7 +27,8 @@ std::uint32_t parse_code(const Format& format, std::string_view text) {
   std::uint32_t code = 0;
   const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
   if (error != std::errc() || end != hex.data() + hex.size() || (std::uint64_t{code} >> format.bits()) != 0) {
-    refuse(printable(text), " is no hexadecimal code of ", format_name(format), ", which has ", format.bits(), " bits");
+    refuse(printable(text), " is not a hexadecimal code of ", format_name(format), ", which has ", format.bits(),
+           " bits");
   }
   return code;
 }
@@ -64,7 +65,7 @@ DotOperand rounded_operand(const Format& format, std::span<const T> values, cons
 /// Row `row` of the codes in a file, which has that row.
 DotOperand operand_of_codes(const Format& format, TensorFile& file, std::uint64_t row, const std::string& what) {
   if (format.bits() > 8) {
-    refuse(what, " holds uint8 codes; those of ", format_name(format), " have ", format.bits(), " bits");
+    refuse(what, " holds uint8 codes, and a code of ", format_name(format), " has ", format.bits(), " bits");
   }
   const std::uint64_t rows = file.shape()[0];
   std::vector<std::uint8_t> codes(file.shape()[1]);
@@ -79,7 +80,7 @@ DotOperand operand_of_codes(const Format& format, TensorFile& file, std::uint64_
 /// Throws where a matrix of that shape has no such row, or one that is too long.
 void check_row(const std::string& name, const std::vector<std::uint64_t>& shape, std::uint64_t row) {
   if (shape.size() != 2) refuse(name, " must hold a matrix, not ", shape.size(), " dimensions");
-  if (row >= shape[0]) refuse(name, " has ", shape[0], " rows, from 0 on, and no row ", row);
+  if (row >= shape[0]) refuse(name, " has rows 0 to ", shape[0] - 1, ", and no row ", row);
   if (shape[1] <= most_depth) return;
   refuse(name, " has rows of ", shape[1], " elements; a dot product may have at most ", most_depth);
 }
@@ -102,8 +103,9 @@ Codes parse_codes(const Format& format, std::string_view text) {
   const std::size_t digits = digits_of(format);
   if (text.find(',') == std::string_view::npos && text.size() > digits) {
     if (text.size() % digits != 0) {
-      refuse("codes of ", format_name(format), " have ", digits, " hexadecimal digits each without commas; ",
-             text.size(), " digits are no whole number of them");
+      refuse("codes of ", format_name(format), " have ", digits,
+             " hexadecimal digits each where no commas separate them; ", text.size(),
+             " digits are not a multiple of that");
     }
     for (std::size_t i = 0; i < text.size(); i += digits) codes.push_back(parse_code(format, text.substr(i, digits)));
     return codes;

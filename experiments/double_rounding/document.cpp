@@ -32,7 +32,7 @@ Text first_examples(const DoubleRoundingResult& result) {
     };
     for (std::size_t i = 0; i < std::min(most, chain.first.size()); ++i) {
       const auto& [input, direct, via] = chain.first[i];
-      text.paragraphs.push_back(fmt::format("{}: {:.9g} ({:08X}) -> {}, that way {}", chain_name(chain), input,
+      text.paragraphs.push_back(fmt::format("{}: {:.9g} ({:08X}) -> {}, chained {}", chain_name(chain), input,
                                             std::bit_cast<std::uint32_t>(input), value(direct), value(via)));
     }
   }
@@ -68,18 +68,18 @@ Table examples_table(const DoubleRoundingResult& result) {
 }
 
 void describe(DoubleRoundingArguments& arguments, ArgumentList& list) {
-  list.add("formats", arguments.formats, "what to cast to, of at most 8 bits");
-  list.add("via", arguments.vias, "formats in between");
+  list.add("formats", arguments.formats, "formats to cast to, of at most 8 bits (fp8lab formats lists them)");
+  list.add("via", arguments.vias, "formats that values are rounded to first");
   list.add("via_roundings", arguments.via_roundings,
-           "roundings to them: nearest_even, nearest_away, toward_zero, upward, downward, to_odd");
-  list.add("low", arguments.low, "take every float32 from here");
-  list.add("high", arguments.high, "up to, and not including, this");
-  list.add("uniform", arguments.uniform, "draw the inputs from between these two numbers instead")
+           "roundings to those formats: nearest_even, nearest_away, toward_zero, upward, downward, to_odd");
+  list.add("low", arguments.low, "cast every float32 from this number on");
+  list.add("high", arguments.high, "up to this number, which is not cast itself");
+  list.add("uniform", arguments.uniform, "draw the inputs uniformly between these two numbers instead")
       .called("LOW,HIGH")
       .excluding({"low", "high"})
       .with_repeats();
-  list.add("size", arguments.size, "how many draws").needing({"uniform"});
-  list.add("seed", arguments.seed, "which draws").needing({"uniform"});
+  list.add("size", arguments.size, "the number of draws").needing({"uniform"});
+  list.add("seed", arguments.seed, "the seed of the draws").needing({"uniform"});
   list.add_threads(arguments.threads);
 }
 
@@ -94,13 +94,13 @@ Document document_of(const DoubleRoundingResult& result) {
   Text intro{"inputs",
              "",
              {fmt::format("Rounding twice: {} inputs, {}", result.size, result.inputs),
-              "Each is cast directly, and by way of a wider format first: how many codes differ?"}};
+              "Each input is cast directly, and by way of a wider format: how many codes differ?"}};
   Table inputs = tabulate(std::vector{result.size}, {.name = "summary", .detail = true})
                      .column({"inputs"}, [&](std::uint64_t) { return result.inputs; })
                      .column({"size"}, [](std::uint64_t size) { return size; });
   Text reading{"reading",
                "How to read it",
-               {"The first rounding takes an input onto a tie of the second, or across it. Rounding to odd "
+               {"The first rounding moves an input onto a tie of the second rounding, or across it. Rounding to odd "
                 "instead does not. \"Toward zero\" counts the results that are too small in magnitude: where "
                 "all are, the chain is biased."}};
   return {.sections = sections_of(std::move(intro), std::move(inputs), chains_table(result), first_examples(result),
@@ -112,14 +112,14 @@ std::vector<Experiment> double_rounding_experiments() {
       {.name = "double-rounding",
        .summary = "Count the codes that change where a cast goes by way of float16 or bfloat16",
        .description =
-           "Software that has no direct conversion from float32 converts to half or bfloat16 first, and so rounds "
-           "twice. This counts the inputs whose code is another one then, for the casts of IEEE 754 to the format in "
-           "between and of cuda_satfinite to the last.",
+           "Software without a direct conversion from float32 converts to float16 or bfloat16 first, and so rounds "
+           "twice. This counts the inputs whose code changes by that. The first cast follows IEEE 754, the second "
+           "one profile cuda_satfinite.",
        .result =
            "tables `chains` (a row for each chain) and `examples` (up to 8 inputs of each chain, with both codes)",
        .examples = {{"double-rounding", "every float32 of [1, 2) to E4M3"},
                     {"double-rounding --uniform -448,448", "draws over E4M3's whole range"},
-                    {"double-rounding --formats e5m2 --via-roundings to_odd", "the rounding that may come first"}}},
+                    {"double-rounding --formats e5m2 --via-roundings to_odd", "round to odd first: no code changes"}}},
       describe, run)};
 }
 

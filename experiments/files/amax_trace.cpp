@@ -108,7 +108,7 @@ Layout layout_of(const std::vector<std::string>& names) {
     if (is_new) layout.tensors.push_back({split.tensor, {}, {}});
     TracedTensor& tensor = layout.tensors[place->second];
     const bool is_twice = (!is_new && !split.rank) || !seen.insert({place->second, split.rank.value_or(-1)}).second;
-    if (is_twice) refuse("column '", name, "' is there twice");
+    if (is_twice) refuse("two columns are called '", name, "'");
     if (!is_new && tensor.ranks.empty()) {
       refuse("either every column or none has a rank: ", split.tensor, " has both");
     }
@@ -191,13 +191,13 @@ class Reader {
     const std::vector<std::string_view> fields = fields_of(line_, count);
     const auto step = number_in<std::uint64_t>(fields.front());
     if (!step) fail("step must be a whole number, not '", fields.front(), "'");
-    if (!steps.empty() && *step <= steps.back()) fail("step ", *step, " must come after ", steps.back());
+    if (!steps.empty() && *step <= steps.back()) fail("steps must increase, and ", *step, " follows ", steps.back());
     if ((steps.size() + 1) * names.size() > most_amaxes) fail("there are more than ", most_amaxes, " amaxes");
     steps.push_back(*step);
     for (std::size_t column = 0; column < names.size(); ++column) {
       const std::string_view field = fields[column + 1];
       const auto amax = number_in<float>(field);
-      if (!amax) fail("column ", names[column], ": '", field, "' is no number that float32 holds");
+      if (!amax) fail("column ", names[column], ": '", field, "' is not a number that float32 holds");
       if (*amax < 0) fail("column ", names[column], ": an amax must not be negative, and is ", field);
       columns[column].push_back(*amax);
     }
@@ -216,7 +216,7 @@ AmaxTrace trace_of_columns(const std::string& source, const std::vector<std::uin
   const DefaultEnvironment environment;
   Layout layout = layout_of(names);
   if (steps.empty()) refuse("a trace must have at least one step");
-  if (!std::ranges::is_sorted(steps, std::ranges::less_equal())) refuse("steps must ascend");
+  if (!std::ranges::is_sorted(steps, std::ranges::less_equal())) refuse("steps must increase");
   if (columns.size() != names.size()) refuse("there are ", columns.size(), " columns and ", names.size(), " names");
   for (std::size_t i = 0; i < columns.size(); ++i) {
     if (columns[i].size() != steps.size()) {

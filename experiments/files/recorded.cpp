@@ -71,7 +71,7 @@ class Unpacked final : public std::streambuf {
     if (error == Z_MEM_ERROR) throw std::bad_alloc();
     if (error == Z_ERRNO) throw std::runtime_error(std::strerror(errno));
     if (error == Z_BUF_ERROR) throw std::runtime_error("it ends too early");
-    if (error != Z_OK) throw std::runtime_error("it is no whole gzip file (" + reason + ")");
+    if (error != Z_OK) throw std::runtime_error("it is not a complete gzip file (" + reason + ")");
   }
 
   struct Close {
@@ -204,7 +204,7 @@ class RowsListener final : public nlohmann::json::json_sax_t {
   bool binary(nlohmann::json::binary_t& /*bytes*/) override { return value(); }
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const nlohmann::detail::exception& /*error*/) override {
-    throw std::runtime_error("it is no JSON, or not all of it");
+    throw std::runtime_error("it is not JSON, or a part of it is missing");
   }
 
  private:
@@ -288,7 +288,7 @@ std::uint32_t word_of(std::string_view hex, int bits) {
   std::uint32_t word = 0;
   const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), word, 16);
   if (error != std::errc() || end != hex.data() + hex.size() || (std::uint64_t{word} >> bits) != 0) {
-    throw std::invalid_argument(printable(hex) + " is no hexadecimal word of " + std::to_string(bits) + " bits");
+    throw std::invalid_argument(printable(hex) + " is not a hexadecimal word of " + std::to_string(bits) + " bits");
   }
   return word;
 }

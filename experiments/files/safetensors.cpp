@@ -197,9 +197,10 @@ void check_names(const Bytes& bytes, std::vector<Extent>& tensors, std::span<con
   const auto twice = std::ranges::adjacent_find(tensors, {}, &Extent::name);
   if (twice != tensors.end()) bytes.fail("tensor " + printable(twice->name) + " comes twice");
   if (tensors.empty()) bytes.fail("it holds no tensors");
-  if (names.empty() && tensors.size() > 1) bytes.refuse("which tensor? " + list(tensors));
+  if (names.empty() && tensors.size() > 1) bytes.refuse("one tensor must be named: " + list(tensors));
   if (has_any) return;
-  const std::string others = names.size() > 1 ? " or any other of those " + std::to_string(names.size()) : "";
+  const std::string others =
+      names.size() > 1 ? ", nor any other of the " + std::to_string(names.size()) + " names" : "";
   bytes.refuse("it has no tensor " + printable(names.front()) + others + "; " + list(tensors));
 }
 

@@ -26,7 +26,7 @@ std::vector<TensorHeader> read_headers(Bytes bytes, std::span<const std::string>
   const std::string begin = bytes.text(0, std::min<std::uint64_t>(bytes.size(), 9));
   if (begin.starts_with(npy)) {
     if (!names.empty()) {
-      bytes.refuse("a .npy file's one tensor has no name, so " + printable(names.front()) + " is none of it");
+      bytes.refuse("the tensor of a .npy file has no name, so that " + printable(names.front()) + " cannot be chosen");
     }
     return {read_npy_header(bytes)};
   }
@@ -125,13 +125,13 @@ Bytes::Bytes(std::istream& content, std::string_view called) : content_(&content
   content.clear();
   content.seekg(0, std::ios::end);
   const std::streamoff end = content.tellg();
-  if (!content || end < 0) fail("its size cannot be found out");
+  if (!content || end < 0) fail("its size is not known");
   size_ = static_cast<std::uint64_t>(end);
 }
 
 void Bytes::read(std::uint64_t at, std::span<std::byte> out) {
   if (at > size_ || out.size() > size_ - at) {
-    fail("it ends at byte " + std::to_string(size_) + ", before the end of what its header announces");
+    fail("it ends at byte " + std::to_string(size_) + ", and its header describes more");
   }
   content_->clear();
   content_->seekg(static_cast<std::streamoff>(at));

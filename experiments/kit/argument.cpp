@@ -40,9 +40,10 @@ T parse_whole(const std::string& text) {
     constexpr int bits = std::numeric_limits<T>::digits;
     constexpr bool is_signed = std::is_signed_v<T>;
     throw std::invalid_argument(in_quotes(text) + " is not from " + (is_signed ? "-2^" + std::to_string(bits) : "0") +
-                                " to 2^" + std::to_string(bits) + " - 1, or from 2^53 on not written in digits alone");
+                                " to 2^" + std::to_string(bits) +
+                                " - 1; from 2^53 on, write all digits, without an exponent");
   }
-  throw std::invalid_argument(in_quotes(text) + " is no whole number, such as 1000 or 1e6");
+  throw std::invalid_argument(in_quotes(text) + " is not a whole number, such as 1000 or 1e6");
 }
 
 }  // namespace
@@ -61,12 +62,12 @@ double parse_real(const std::string& text) {
   const std::errc error = read(text, value);
   if (error == std::errc{}) return value;
   throw std::invalid_argument(in_quotes(text) +
-                              (error == std::errc::result_out_of_range ? " is out of range" : " is no number"));
+                              (error == std::errc::result_out_of_range ? " is out of range" : " is not a number"));
 }
 
 OutlierLines parse_outliers(const std::string& text) {
   const std::size_t comma = text.find(',');
-  if (comma == std::string::npos) refuse(in_quotes(text), " is not two numbers, COUNT,FACTOR");
+  if (comma == std::string::npos) refuse(in_quotes(text), " must be two numbers, COUNT,FACTOR");
   return {parse_integer(text.substr(0, comma)), parse_real(text.substr(comma + 1))};
 }
 
@@ -119,10 +120,12 @@ void ArgumentList::check_given(const std::vector<std::string>& given,
   for (const Argument& argument : all_) {
     if (!is_given(argument.name)) continue;
     for (const std::string& other : argument.excludes) {
-      if (is_given(other)) throw std::invalid_argument(spelled(argument.name) + " excludes " + spelled(other));
+      if (is_given(other))
+        throw std::invalid_argument(spelled(argument.name) + " cannot be given with " + spelled(other));
     }
     for (const std::string& other : argument.needs) {
-      if (!is_given(other)) throw std::invalid_argument(spelled(argument.name) + " requires " + spelled(other));
+      if (!is_given(other))
+        throw std::invalid_argument(spelled(argument.name) + " can be given only with " + spelled(other));
     }
   }
 }

@@ -57,7 +57,7 @@ void check_options(const CLI::App& app, const std::vector<std::string>& words) {
 void refuse_options_as_values(CLI::App& app) {
   const auto check = [](const std::string& value) -> std::string {
     if (!value.starts_with("--")) return {};
-    return "a value must follow, and " + in_quotes(value) + " is an option (a path may begin with ./)";
+    return "its value is missing, and " + in_quotes(value) + " is an option (a path of that name is written ./--name)";
   };
   for (CLI::Option* option :
        app.get_options([](const CLI::Option* one) { return one->get_items_expected_max() > 0; })) {
@@ -143,7 +143,8 @@ void add_option(CLI::App& app, Argument& argument, Options& options) {
 /// Wrapped to lines that any terminal has.
 std::string footer_of(const Experiment& experiment) {
   constexpr std::size_t width = 100;
-  std::string text = wrapped(experiment.description, width) + "\n\nExit status: 0 done; 2 bad input or unwritable DIR";
+  std::string text = experiment.description.empty() ? "" : wrapped(experiment.description, width) + "\n\n";
+  text += "Exit status: 0 done; 2 bad input or unwritable DIR";
   text += experiment.not_passed.empty() ? "." : "; 3 " + experiment.not_passed + ".";
   if (experiment.examples.empty()) return text;
   std::size_t longest = 0;

@@ -53,7 +53,7 @@ void print(const std::string& text) {
 
 void add_output(CLI::App& app, OutputOptions& options, const std::string& files) {
   app.add_option("--out", options.out, "write " + files + " into DIR")->type_name("DIR");
-  app.add_flag("--quiet", options.quiet, "print nothing; the exit status tells");
+  app.add_flag("--quiet", options.quiet, "print nothing; the exit status tells the result");
 }
 
 void check_output(const OutputOptions& options, const std::vector<std::string>& names) {

@@ -86,10 +86,10 @@ template <typename T>
     if (error == std::errc::result_out_of_range) {
       throw std::invalid_argument(in_quotes(text) + " is not from " + (is_signed ? "-2^" + std::to_string(bits) : "0") +
                                   " to 2^" + std::to_string(bits) +
-                                  " - 1, or from 2^53 on not written in digits alone");
+                                  " - 1; from 2^53 on, write all digits, without an exponent");
     }
   }
-  const std::string number = std::is_integral_v<T> ? " is no whole number, such as 1000 or 1e6" : " is no number";
+  const std::string number = std::is_integral_v<T> ? " is not a whole number, such as 1000 or 1e6" : " is not a number";
   throw std::invalid_argument(in_quotes(text) +
                               (error == std::errc::result_out_of_range ? " is out of range" : number));
 }

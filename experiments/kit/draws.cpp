@@ -28,9 +28,10 @@ constexpr std::array stream_kinds{
 void check_outliers(const char* what, const OutlierLines& outliers, long long lines) {
   constexpr long long most_lines = 1LL << 31;  // so that the product of two line numbers fits in 64 bits
   if (outliers.count < 0 || outliers.count > std::min(lines, most_lines)) {
-    refuse(what, " must be from 0 to ", std::min(lines, most_lines), " of them, not ", outliers.count);
+    refuse("the count of ", what, " must be from 0 to ", std::min(lines, most_lines), ", not ", outliers.count);
   }
-  if (outliers.count > 0 && lines > most_lines) refuse(what, " must be of at most 2^31, not of ", lines);
+  if (outliers.count > 0 && lines > most_lines)
+    refuse(what, " can be chosen from at most 2^31 lines, not from ", lines);
   const auto factor = static_cast<float>(outliers.factor);
   if (factor > 0 && std::isfinite(factor)) return;
   refuse("the factor of ", what, " must be positive and finite in float32, not ", outliers.factor);

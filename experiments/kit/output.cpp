@@ -88,7 +88,7 @@ void check_file(const fs::path& path) {
 
 /// Throws where these cannot be written, whoever else writes there.
 void check_files(const fs::path& directory, const std::vector<std::string>& names) {
-  if (directory.empty()) cannot_write("''", "a directory's name is not empty");
+  if (directory.empty()) cannot_write("''", "the name of the directory is empty");
   std::error_code error;
   const fs::path nearest = nearest_existing(directory);
   if (!fs::exists(nearest, error)) cannot_write(directory, nearest.string() + " is a link that leads nowhere");

@@ -305,7 +305,7 @@ std::string text_of(const Document& document, const TextStyle& style) {
   }
   if (details.empty()) return text;
   return text + '\n' +
-         wrapped("In JSON and CSV besides: " + details + ".", static_cast<std::size_t>(std::min(style.width, 100)), 2) +
+         wrapped("Also in JSON and CSV: " + details + ".", static_cast<std::size_t>(std::min(style.width, 100)), 2) +
          '\n';
 }
 

@@ -194,13 +194,14 @@ Descriptor::~Descriptor() {
 bool Staging::is_free(const fs::path& place) {
   const auto facts = facts_of(place);
   if (!facts) return true;
-  if (!S_ISDIR(facts->st_mode)) cannot_write(place, "a directory is made here while files are written; remove this");
+  if (!S_ISDIR(facts->st_mode))
+    cannot_write(place, "fp8lab makes a directory of this name while it writes; remove what is there");
   if ((facts->st_mode & (S_IWGRP | S_IWOTH)) != 0) cannot_write(place, "others may write into it; remove it");
   return facts->st_uid == ::geteuid();
 }
 
 void Staging::check(const fs::path& place) {
-  if (!is_free(place)) cannot_write(place, "another user is writing here; if that is over, remove this directory");
+  if (!is_free(place)) cannot_write(place, "another user is writing here; if nobody is, remove this directory");
 }
 
 Staging::Staging(fs::path place, fs::path target, const std::function<void()>& waiting)

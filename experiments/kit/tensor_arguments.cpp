@@ -13,43 +13,43 @@ void TensorArguments::add_array(ArgumentList& list, const std::string& taken) {
 }
 
 void TensorArguments::add_files(ArgumentList& list) {
-  list.add("file", files, "tensors of .npy or .safetensors files instead of draws")
+  list.add("file", files, "read tensors of .npy or .safetensors files")
       .called("PATH ...")
       .also_called("--files")
       .excluding({"x"});
-  list.add("tensor", names, "which tensors of the files: names, or patterns such as 'layers.*.weight'")
+  list.add("tensor", names, "names of the tensors to read, or patterns such as 'layers.*.weight'")
       .called("NAME ...")
       .as_words()
       .needing({"file"});
 }
 
 void TensorArguments::add_draws(ArgumentList& list) {
-  list.add("distribution", draws.distribution, "draw the values (fp8lab distributions lists them)")
+  list.add("distribution", draws.distribution, "the distribution of drawn values (fp8lab distributions lists them)")
       .excluding({"x", "file"});
-  list.add("seed", draws.seed, "which draws").excluding({"x", "file"});
+  list.add("seed", draws.seed, "the seed of the draws").excluding({"x", "file"});
 }
 
 void TensorArguments::add_shape(ArgumentList& list) {
-  list.add("rows", draws.rows, "of the draws").excluding({"x", "file"});
-  list.add("columns", draws.columns, "of the draws").excluding({"x", "file"});
+  list.add("rows", draws.rows, "rows of a drawn tensor").excluding({"x", "file"});
+  list.add("columns", draws.columns, "columns of a drawn tensor").excluding({"x", "file"});
 }
 
 void TensorArguments::add_size(ArgumentList& list) {
   is_flat = true;
-  list.add("size", draws.columns, "how many values are drawn, or in the grid").excluding({"x", "file"});
+  list.add("size", draws.columns, "the number of values that are drawn, or in the grid").excluding({"x", "file"});
 }
 
 void TensorArguments::add_grid(ArgumentList& list) {
-  list.add("grid", grid, "the quantiles of N(0, 1) instead of draws: the same values every time, free of chance")
+  list.add("grid", grid, "take the quantiles of N(0, 1) instead of draws: always the same values, without chance")
       .excluding({"x", "file", "distribution", "seed"});
 }
 
 void TensorArguments::add_outliers(ArgumentList& list) {
   list.add("outlier_rows", draws.outlier_rows,
-           "so many rows, spread evenly, times the factor: tokens; the i-th of n is number i * rows / n")
+           "multiply COUNT rows by FACTOR, as outlier tokens: rows i * rows / COUNT for i from 0 to COUNT - 1")
       .by_default("none")
       .excluding({"x", "file"});
-  list.add("outlier_columns", draws.outlier_columns, "the same of columns: channels")
+  list.add("outlier_columns", draws.outlier_columns, "the same for columns, as outlier channels")
       .by_default("none")
       .excluding({"x", "file"});
 }

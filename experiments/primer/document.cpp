@@ -119,16 +119,17 @@ Text verdict(const PrimerResult& result) {
 }
 
 void describe(PrimerArguments& arguments, ArgumentList& list) {
-  list.add("seed", arguments.seed, "torch.manual_seed");
-  list.add("sms", arguments.sms, "SMs of the device that draws the weight (H100 PCIe: 114, SXM: 132)");
-  list.add_named("mma", arguments.mma, "tensor core of the FP8 product: " + primer_model_names(), find_primer_model,
+  list.add("seed", arguments.seed, "the seed of torch.manual_seed");
+  list.add("sms", arguments.sms,
+           "streaming multiprocessors (SMs) of the GPU that drew the weight (H100 PCIe: 114, SXM: 132)");
+  list.add_named("mma", arguments.mma, "the tensor core of the FP8 product: " + primer_model_names(), find_primer_model,
                  [](const MmaModel& model) { return model.name; })
       .called("MODEL");
   list.add("in_features", arguments.in_features, "K, a multiple of 16 from 16 to 65536");
   list.add("out_features", arguments.out_features, "N, a multiple of 16 from 16 to 65536");
   list.add("rows", arguments.rows, "M, a multiple of 16 from 16 to 65536");
-  list.add("scale_x", arguments.scale_x, "factor on x before the cast, divided out afterwards");
-  list.add("scale_w", arguments.scale_w, "factor on w before the cast, divided out afterwards");
+  list.add("scale_x", arguments.scale_x, "x is multiplied by this before the cast, and the result is divided by it");
+  list.add("scale_w", arguments.scale_w, "w is multiplied by this before the cast, and the result is divided by it");
   list.add_threads(arguments.threads);
 }
 
@@ -165,10 +166,12 @@ std::vector<Experiment> primer_experiments() {
       {.name = "primer",
        .summary = "Reproduce the H100 tables of Transformer Engine's FP8 primer, and explain them",
        .description =
-           "A Linear layer in FP8, in TF32, and in TF32 with inputs that E4M3 can represent: the corners that NVIDIA's "
-           "documentation prints, computed here from PyTorch's random streams, the E4M3 cast and a bit-exact model of "
-           "the tensor core; then what each step contributes to the difference between FP8 and FP32. With other "
-           "arguments than the default ones the counts of matches are shown but not judged.",
+           "A Linear layer in FP8, in TF32, and in TF32 with inputs that E4M3 can represent: the corners of the "
+           "outputs that "
+           "NVIDIA's documentation prints are computed here from PyTorch's random streams, the E4M3 cast and a "
+           "bit-exact model of "
+           "the tensor core. Then it is shown what each step contributes to the difference between FP8 and FP32. With "
+           "arguments other than the default ones, the counts of matches are shown but not judged.",
        .result =
            "tables `out_fp8`, `out_fp32`, `out_fp8_representable` and `difference` (texts, as PyTorch prints them), "
            "`matches` and `causes`, and histograms of the errors and of the codes; `passed` is None unless the "
@@ -176,7 +179,7 @@ std::vector<Experiment> primer_experiments() {
        .not_passed = "the default arguments did not reproduce the tables",
        .examples = {{"primer --out results/primer", "tables, causes, histograms; also as JSON and CSV"},
                     {"primer --mma exact", "the same without the tensor core's error"},
-                    {"primer --scale-w 16", "the weight lifted out of E4M3's subnormals"}}},
+                    {"primer --scale-w 16", "a scale that lifts the weight out of E4M3's subnormals"}}},
       describe, run)};
 }
 

@@ -150,7 +150,7 @@ Text reading() {
            "between an element's requantized scale and its original one, either way.",
            "Codes transposed: the rowwise codes and scales are used for the columns as they are, which hardware can do "
            "where both directions share scales.",
-           "Underflow: not zero, and became zero. Extra: in the requantized copy, and not in the original. Saturated: "
+           "Underflow: a value that is not zero became zero. Extra: only in the requantized copy it did. Saturated: "
            "beyond the format's largest value once scaled; requantized: what rowwise gave back."}};
 }
 
@@ -162,7 +162,7 @@ struct TransposeOptions {
 
 void describe(TransposeOptions& options, ArgumentList& list) {
   options.matrix.add_array(list, "bfloat16 as such, float16 as float32, float64 rounded to float32");
-  list.add("recipes", options.arguments.recipes, "what quantizes (fp8lab recipes lists them)");
+  list.add("recipes", options.arguments.recipes, "scaling recipes to measure (fp8lab recipes lists them)");
   options.matrix.add_draws(list);
   options.matrix.add_shape(list);
   options.matrix.add_outliers(list);
@@ -210,10 +210,11 @@ std::vector<Experiment> transpose_experiments() {
       {.name = "transpose",
        .summary = "Measure what it costs to make the columnwise copy from the rowwise one",
        .description =
-           "Training needs a tensor along its rows (fprop) and along its columns (wgrad). Quantized from the original "
-           "values, both copies are as good as the format; made of the rowwise copy, the columnwise one is quantized "
-           "twice. Where both directions share scales, the transposed codes serve, and cost nothing. Copies are "
-           "compared dequantized, in float32. Tensors have two dimensions, and each is measured apart.",
+           "Training needs a tensor along its rows (fprop) and along its columns (wgrad). When both copies are "
+           "quantized from the original values, both are as good as the format allows. When the columnwise copy is "
+           "made from the rowwise copy, its values are quantized twice. Where both directions share scales, the "
+           "transposed codes already are the columnwise copy, and nothing is lost. Copies are dequantized to float32 "
+           "and then compared. Each tensor has two dimensions and is measured separately.",
        .result = "tables `recipes` (SQNR of the rowwise copy, of the columnwise one made of the values, the original, "
                  "and of the one made of the rowwise copy, requantized; counts of elements), `differences` and `fates` "
                  "(counts as shares), `tensors`, and five histograms for each recipe: error_original, "

@@ -32,7 +32,7 @@ void check_recipes(const std::vector<ChosenRecipe>& recipes) {
     check_recipe(one.recipe);
     if (is_stochastic(one.recipe)) refuse(one.name, " needs random bits, which this experiment does not draw");
     if (one.recipe.transform != Transform::none) {
-      refuse(one.name, " turns columnwise values, which then compare with nothing");
+      refuse(one.name, " transforms only the columnwise values, so that the copies cannot be compared");
     }
   }
 }
@@ -42,8 +42,7 @@ void check_dimensions(const TensorSource& source, const std::vector<SourceTensor
   if (std::holds_alternative<Draws>(source) || std::holds_alternative<Grid>(source)) return;
   for (const SourceTensor& facts : tensors) {
     if (facts.shape.size() == 2) continue;
-    refuse(facts.name.empty() ? "x" : facts.name, " must have two dimensions, and this one has shape ",
-           shape_text(facts.shape));
+    refuse(facts.name.empty() ? "x" : facts.name, " must have two dimensions, not shape ", shape_text(facts.shape));
   }
 }
 

@@ -226,7 +226,8 @@ std::vector<Combination> combinations_of(const VerifyCastsArguments& arguments) 
       }
     }
   }
-  if (list.empty()) throw std::invalid_argument("the lists leave nothing to verify: e8m0_ profiles are for e8m0 alone");
+  if (list.empty())
+    throw std::invalid_argument("no combination of these lists can be verified: e8m0_ profiles are for e8m0 alone");
   return list;
 }
 

@@ -109,9 +109,9 @@ Text summary_of(const VerifyCastsResult& result) {
   Text text{
       "verdict",
       "",
-      {fmt::format("Each of {} was held, float by float, against codes found from the exact values of the format: "
-                   "where between two neighbours each code begins. (cuda header: NVIDIA's, where it has the "
-                   "combination. Where a cast has no vector code, every target runs scalar.)",
+      {fmt::format("Each of {} was compared, float by float, with codes that follow from the exact values of the "
+                   "format. (cuda header: NVIDIA's header, for the combinations that it has. Where a cast has no "
+                   "vector code, every target runs scalar code.)",
                    names),
        fmt::format("Combinations: {}, run: {}; the others mean the same for their format.", result.rows.size(), own)}};
   if (result.arguments.all) {
@@ -248,24 +248,24 @@ void describe(VerifyCastsArguments& arguments, ArgumentList& list) {
   list.add_named("profiles", arguments.profiles, "profiles to verify", found_name<find_profile>, own_name)
       .by_default("all");
   list.add_named("roundings", arguments.roundings, "rounding modes to verify", found_name<find_rounding>, own_name)
-      .by_default("each profile's own, and every one for cuda_satfinite");
-  list.add("all", arguments.all, "all 2^32 floats a combination, and the digest of their codes");
-  list.add("chunks", arguments.chunks, "so many seeded chunks of 2^20 floats a combination, 1 to 4096")
+      .by_default("the rounding of each profile, and all of them for cuda_satfinite");
+  list.add("all", arguments.all, "cast all 2^32 floats for each combination, and check the digest of the codes");
+  list.add("chunks", arguments.chunks, "the number of random chunks of 2^20 floats for each combination, 1 to 4096")
       .excluding({"all"});
-  list.add("seed", arguments.seed, "which chunks").excluding({"all"});
+  list.add("seed", arguments.seed, "the seed that chooses the chunks").excluding({"all"});
   list.add_threads(arguments.threads);
 }
 
 void describe(VerifyTensorCoresArguments& arguments, ArgumentList& list) {
   list.add_named("models", arguments.models, "models to verify", found_name<find_model>, own_name).by_default("all");
-  list.add("dots", arguments.dots, "dot products a model on every instruction set, or a few more");
-  list.add("seed", arguments.seed, "which ones");
+  list.add("dots", arguments.dots, "the least number of dot products for each model and instruction set");
+  list.add("seed", arguments.seed, "the seed of the operands");
   list.add("vectors", arguments.vectors,
-           "also vectors and chains recorded in this file, as tests/vectors/mma_sim.json");
-  list.add(
-      "rows", arguments.rows,
-      "also rows measured on GPUs, in this file: JSON with `source` and `groups`, each with `gpu`, `model`, `fmt`, "
-      "`cd` and `cases`, plain or gzipped");
+           "also check the vectors and chains recorded in this file, such as tests/vectors/mma_sim.json");
+  list.add("rows", arguments.rows,
+           "also check the rows measured on GPUs in this file: JSON, plain or gzipped, with `source` and `groups`, "
+           "each with "
+           "`gpu`, `model`, `fmt`, `cd` and `cases`");
   list.add_threads(arguments.threads);
 }
 
@@ -286,12 +286,12 @@ Document run(const VerifyTensorCoresArguments& arguments, const Context& context
 Experiment casts_experiment() {
   return experiment<VerifyCastsArguments>(
       {.name = "verify casts",
-       .summary = "Hold every cast from float32 against the exact values of its format, on every instruction set",
+       .summary = "Check every cast from float32 against the exact values of its format, on every instruction set",
        .description =
-           "Each combination of format, profile and rounding is held against the exact values of the format, float by "
-           "float: where between two neighbours each code begins. What is checked: the vector code of every "
-           "instruction "
-           "set, the scalar code, and NVIDIA's host header where fp8lab was built beside the CUDA toolkit.",
+           "For each combination of format, profile and rounding, the code of every float is compared with the one "
+           "that follows from the exact values of the format: from the points between two neighbours at which each "
+           "code begins. Checked are the vector code of every instruction set, the scalar code, and NVIDIA's host "
+           "header where fp8lab was built beside the CUDA toolkit.",
        .result = "tables `rows` (a row for each combination) and `checks` (a row for each way to encode it); `passed` "
                  "tells whether all are exact",
        .not_passed = "something is not exact",
@@ -304,13 +304,13 @@ Experiment casts_experiment() {
 Experiment tensor_cores_experiment() {
   return experiment<VerifyTensorCoresArguments>(
       {.name = "verify tensor-cores",
-       .summary = "Hold every tensor core's vector code against its scalar code, and that against recorded words",
+       .summary =
+           "Check every tensor core's vector code against its scalar code, and the scalar code against recorded words",
        .description =
-           "For each model the vector code of every instruction set is held against the scalar code, in GEMMs of "
-           "operands that are hard: all formats, carries, cancellation, subnormals, zeros, NaN, K of one instruction "
-           "and of several, with promotion and without. Files of recorded words, JSON or gzipped JSON, are held "
-           "against "
-           "the scalar code. The word of every dot product must be equal.",
+           "For each model, the vector code of every instruction set is compared with the scalar code, in GEMMs of "
+           "difficult operands: all formats, carries, cancellation, subnormals, zeros, NaN, K of one instruction and "
+           "of several, with and without promotion. The scalar code is compared with files of recorded words, JSON "
+           "or gzipped JSON. The word of every dot product must be equal.",
        .result = "tables `rows` (a row for each model and kind), `checks` (a row for each set of dot products) and "
                  "`kinds`; `passed` tells whether all are equal",
        .not_passed = "something is not equal",

@@ -138,7 +138,7 @@ def test_codes_beyond_their_width_are_refused_by_every_function():
             function(a=bad, b=good, **options)
         with pytest.raises(ValueError, match=wide.format("b")):
             function(a=good, b=bad, **options)
-    with pytest.raises(ValueError, match='b: "40" is no hexadecimal code of e2m3, which has 6 bits'):
+    with pytest.raises(ValueError, match='b: "40" is not a hexadecimal code of e2m3, which has 6 bits'):
         fp8lab.trace_dot(good[1], bad[1], **options)
     with pytest.raises(ValueError, match="element 2 of codes is 40 .hexadecimal.; codes of e2m1 have 4 bits: 0 to F"):
         fp8lab.pack_pairs(np.uint8([1, 0xF, 0x40, 0x41]))
@@ -195,16 +195,16 @@ EXPERIMENTS = fp8lab.experiments
         (lambda: EXPERIMENTS.verify_casts(formats=[]), ValueError, "formats must have at least one entry; leave it out for its default"),
         (lambda: EXPERIMENTS.verify_casts(profiles=[]), ValueError, "profiles must have at least one entry"),
         (lambda: EXPERIMENTS.verify_casts(roundings=()), ValueError, "roundings must have at least one entry"),
-        (lambda: EXPERIMENTS.verify_casts(all=True, chunks=3), ValueError, "chunks excludes all"),
+        (lambda: EXPERIMENTS.verify_casts(all=True, chunks=3), ValueError, "chunks cannot be given with all"),
         (lambda: EXPERIMENTS.verify_tensor_cores(models=[]), ValueError, "models must have at least one entry"),
         (lambda: EXPERIMENTS.cast(formats=[]), ValueError, "formats must have at least one entry"),
         (lambda: EXPERIMENTS.cast(profiles=[]), ValueError, "profiles must have at least one entry"),
         (lambda: EXPERIMENTS.cast(scales=[]), ValueError, "scales must have at least one entry"),
-        (lambda: EXPERIMENTS.cast(X, seed=1), ValueError, "seed excludes x"),
+        (lambda: EXPERIMENTS.cast(X, seed=1), ValueError, "seed cannot be given with x"),
         (lambda: EXPERIMENTS.cast(X, exact=True), ValueError, "exact"),
         (lambda: EXPERIMENTS.cast(X, best_scale=True), ValueError, "best"),
         (lambda: EXPERIMENTS.double_rounding(via=[]), ValueError, "via must have at least one entry"),
-        (lambda: EXPERIMENTS.double_rounding(size=8), ValueError, "size requires uniform"),
+        (lambda: EXPERIMENTS.double_rounding(size=8), ValueError, "size can be given only with uniform"),
         (lambda: EXPERIMENTS.accumulate(k=[]), ValueError, "k must have at least one entry"),
         (lambda: EXPERIMENTS.harmonic(formats=[]), ValueError, "formats must have at least one entry"),
         (lambda: EXPERIMENTS.delayed(versions=[]), ValueError, "versions must have at least one entry"),

@@ -348,5 +348,5 @@ def test_bad_arguments_are_named(arguments, error, message):
 
 def test_bad_files_are_named_with_the_line(tmp_path):
     (tmp_path / "trace.csv").write_text("step,x\n1,2\n2,two\n")
-    with pytest.raises(ValueError, match=r"trace.csv, line 3: column x: 'two' is no number that float32 holds"):
+    with pytest.raises(ValueError, match=r"trace.csv, line 3: column x: 'two' is not a number that float32 holds"):
         fp8lab.experiments.delayed(tmp_path / "trace.csv")

@@ -101,7 +101,7 @@ BAD_CALLS = [
     (lambda: fp8lab.trace_dot(A, A, c="1", **DOT), TypeError, "c must be a number, not str"),
     (lambda: fp8lab.trace_dot(A, A, got=1e39, **DOT), ValueError, "got must be a number of float32, not 1e\\+39"),
     (lambda: fp8lab.trace_dot(A, A, c=0.1, **DOT), ValueError, "c must be a number of float32, not 0.1"),
-    (lambda: fp8lab.trace_dot(A, A, at=32, **DOT), ValueError, "at must be one of k 0 to 31, not 32"),
+    (lambda: fp8lab.trace_dot(A, A, at=32, **DOT), ValueError, "at must be from 0 to 31, not 32"),
     (lambda: fp8lab.trace_dot(A, A, scale_a=S, **DOT), ValueError, "scale_a must be left out: the model hopper_wgmma_fp8 has no"),
     (lambda: fp8lab.trace_dot(A, A, model="blackwell_mxf8", scale_a=S), ValueError, "scale_b must have 1 \\* 1 codes"),
     (lambda: fp8lab.trace_dot(A, A, model="blackwell_mxf8", scale_a=S[None], scale_b=S), ValueError, "scale_a must have one dim"),

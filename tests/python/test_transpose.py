@@ -280,29 +280,29 @@ def test_wrong_arguments_are_named(tmp_path):
         ({"recipes": []}, ValueError, "recipes must have at least one entry"),
         ({"recipes": ["te_mxfp8", "te_mxfp8"]}, ValueError, "has te_mxfp8 twice"),
         ({"recipes": [3]}, TypeError, "recipes must be a name .str. or a Recipe"),
-        ({"recipes": "te_nvfp4_rht"}, ValueError, "te_nvfp4_rht turns columnwise values"),
+        ({"recipes": "te_nvfp4_rht"}, ValueError, "te_nvfp4_rht transforms only the columnwise values"),
         ({"recipes": [fp8lab.NvFp4(stochastic_rounding=True)]}, ValueError, "needs random bits"),
         ({"distribution": "gauss"}, ValueError, "unknown distribution 'gauss'"),
         ({"rows": 0}, ValueError, "rows and columns must be 1 or more, not 0 and 1024"),
         ({"rows": 1.5}, TypeError, "rows must be an int"),
         ({"rows": 2**30}, ValueError, "rows \\* columns must be at most 2\\^27, not 1073741824 \\* 1024"),
         ({"outlier_rows": 3}, TypeError, r"outlier_rows must be a tuple of two numbers, \(count, factor\)"),
-        ({"outlier_rows": (2000, 2.0)}, ValueError, "outlier_rows must be from 0 to 1024 of them, not 2000"),
+        ({"outlier_rows": (2000, 2.0)}, ValueError, "the count of outlier_rows must be from 0 to 1024, not 2000"),
         ({"outlier_columns": (1, 0.0)}, ValueError, "the factor of outlier_columns must be positive"),
-        ({"tensor": "w"}, ValueError, "tensor requires file"),
-        ({"x": np.ones((32, 32), F), "seed": 1}, ValueError, "seed excludes x"),
+        ({"tensor": "w"}, ValueError, "tensor can be given only with file"),
+        ({"x": np.ones((32, 32), F), "seed": 1}, ValueError, "seed cannot be given with x"),
         ({"file": tmp_path / "none.npy"}, OSError, "cannot read"),
         ({"x": tmp_path / "none"}, OSError, "cannot read .*none: there is no such file"),
         ({"x": "none.npy"}, OSError, "cannot read none.npy: there is no such file"),
         ({"x": "normal"}, ValueError, "x must be an array, or the path of a .npy or .safetensors file, not 'normal'"),
-        ({"x": "a.npy", "file": "b.npy"}, ValueError, "x excludes file"),
-        ({"x": "a.npy", "seed": 2}, ValueError, "seed excludes file"),
+        ({"x": "a.npy", "file": "b.npy"}, ValueError, "x cannot be given with file"),
+        ({"x": "a.npy", "seed": 2}, ValueError, "seed cannot be given with file"),
         ({"threads": 0}, ValueError, "threads must be from 1"),
     ]:  # fmt: skip
         with pytest.raises(error, match=message):
             transpose(**arguments)
     np.save(tmp_path / "one.npy", np.ones(64, F))
-    with pytest.raises(ValueError, match=r"must have two dimensions, and this one has shape \(64,\)"):
+    with pytest.raises(ValueError, match=r"must have two dimensions, not shape \(64,\)"):
         transpose(file=tmp_path / "one.npy")
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="not a directory"):

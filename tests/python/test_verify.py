@@ -118,7 +118,7 @@ def test_wrong_arguments_of_verify_tensor_cores_are_named(tmp_path):
         (lambda: verify(dots=0), ValueError, "dots must be from 1 to"),
         (lambda: verify(vectors=3), TypeError, "vectors must be a path"),
         (lambda: verify(vectors=tmp_path / "none"), OSError, "there is no such file"),
-        (lambda: verify(vectors=tmp_path / "cut.json"), OSError, "it is no JSON, or not all of it"),
+        (lambda: verify(vectors=tmp_path / "cut.json"), OSError, "it is not JSON, or a part of it is missing"),
         (lambda: verify(rows=VECTORS), OSError, "does not have the form of rows measured on GPUs"),
     ]:
         with pytest.raises(error, match=message):

@@ -44,7 +44,7 @@ REFUSED = {
     "--format-a e2m1": "a is e2m1; hopper_wgmma_fp8 takes e4m3, e5m2",
     "--promote-k 100": "promote_k must be a multiple of 32.*not 100",
     "--k 0": "k must be from 1 to 1048576, not 0",
-    "--k 1e3x": "--k: '1e3x' is no whole number.*",
+    "--k 1e3x": "--k: '1e3x' is not a whole number.*",
 }
 
 

@@ -76,7 +76,7 @@ REFUSED = {
     "--scales 1e40": "scale must be positive and finite, and so must its inverse, in float32, not 1e.40",
     "--size 0": "size must be from 1 to 2.40, not 0",
     "--size -3": "size must be from 1 to 2.40, not -3",
-    "--file x --grid": "--(file|grid) excludes --(file|grid).*",
+    "--file x --grid": "--(file|grid) cannot be given with --(file|grid).*",
     "--tensor x": "--tensor.*--file.*",
     "--file no-such-file": "cannot read .*",
     **{f"--scales {scale}": f"scales must be positive and finite, not {scale}" for scale in ("0", "-1", "inf", "nan")},

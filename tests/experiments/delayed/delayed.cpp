@@ -87,24 +87,24 @@ TEST_CASE("a wrong trace is refused with its place") {
       {"step,a,\n1,2,3\n", "line 1: a column must have a name, tensor or tensor@rank, not ''"},
       {"step,@1\n1,2\n", "line 1: a column must have a name, tensor or tensor@rank, not '@1'"},
       {"step,a\x1b[2J\n1,2\n", "line 1: a column's name must be printable"},
-      {"step,a,b,a\n1,2,3,4\n", "line 1: column 'a' is there twice"},
-      {"step,a@1,a@1\n1,2,3\n", "line 1: column 'a@1' is there twice"},
+      {"step,a,b,a\n1,2,3,4\n", "line 1: two columns are called 'a'"},
+      {"step,a@1,a@1\n1,2,3\n", "line 1: two columns are called 'a@1'"},
       {"step,a@x\n1,2\n", "line 1: the rank after the '@' of column 'a@x' must be a whole number"},
       {"step,a@-1\n1,2\n", "line 1: the rank after the '@' of column 'a@-1' must be a whole number"},
-      {"step,a@0,a\n1,2,3\n", "line 1: column 'a' is there twice"},
+      {"step,a@0,a\n1,2,3\n", "line 1: two columns are called 'a'"},
       {"step,a,a@0\n1,2,3\n", "line 1: either every column or none has a rank: a has both"},
       {"step,a@0,b\n1,2,3\n", "line 1: either every column or none has a rank: b and a differ"},
       {"step,a@0,a@1,b@0\n1,2,3,4\n", "line 1: column 'b@1' is missing: a has that rank"},
       {"step,a@0,b@0,b@1\n1,2,3,4\n", "line 1: column 'a@1' is missing: b has that rank"},
-      {"step,a\n1,2\n2,x\n", "line 3: column a: 'x' is no number that float32 holds"},
-      {"step,a,b\n1,2,\n", "line 2: column b: '' is no number that float32 holds"},
-      {"step,a\n1,1e39\n", "line 2: column a: '1e39' is no number that float32 holds"},
-      {"step,a\n1,1e-60\n", "line 2: column a: '1e-60' is no number"},
-      {"step,a\n1,2 3\n", "line 2: column a: '2 3' is no number"},
+      {"step,a\n1,2\n2,x\n", "line 3: column a: 'x' is not a number that float32 holds"},
+      {"step,a,b\n1,2,\n", "line 2: column b: '' is not a number that float32 holds"},
+      {"step,a\n1,1e39\n", "line 2: column a: '1e39' is not a number that float32 holds"},
+      {"step,a\n1,1e-60\n", "line 2: column a: '1e-60' is not a number"},
+      {"step,a\n1,2 3\n", "line 2: column a: '2 3' is not a number"},
       {"step,a\n1,-2\n", "line 2: column a: an amax must not be negative, and is -2"},
       {"step,a\n1,-inf\n", "line 2: column a: an amax must not be negative, and is -inf"},
       {"step,a\n1.5,2\n", "line 2: step must be a whole number, not '1.5'"},
-      {"step,a\n5,2\n5,2\n", "line 3: step 5 must come after 5"},
+      {"step,a\n5,2\n5,2\n", "line 3: steps must increase, and 5 follows 5"},
       {"step,a\n1,2,3\n", "line 2: it has 3 fields, and the header has 2"},
       {"step,a,b\n1,2\n", "line 2: it has 2 fields, and the header has 3"},
       {"step,a\n1,2\n\n3,4\n", "line 3: it is empty"},
@@ -114,7 +114,7 @@ TEST_CASE("a wrong trace is refused with its place") {
     CHECK_THROWS_AS(parsed(text), std::invalid_argument);
     CHECK_THROWS_WITH(parsed(text), ContainsSubstring("trace.csv, line ") && ContainsSubstring(message));
   }
-  CHECK_THROWS_WITH(trace_of_columns("", {1, 1}, {"a"}, {{1, 2}}), ContainsSubstring("steps must ascend"));
+  CHECK_THROWS_WITH(trace_of_columns("", {1, 1}, {"a"}, {{1, 2}}), ContainsSubstring("steps must increase"));
   CHECK_THROWS_WITH(trace_of_columns("", {}, {"a"}, {{}}), ContainsSubstring("at least one step"));
   CHECK_THROWS_WITH(trace_of_columns("", {1, 2}, {"a"}, {{1}}), ContainsSubstring("column a has 1 amaxes"));
   CHECK_THROWS_WITH(trace_of_columns("", {1}, {"a"}, {{-1}}), ContainsSubstring("negative, and is -1"));

@@ -50,13 +50,13 @@ def test_it_refuses(options):
 
 
 WRONG_TRACES = {
-    "step,x\n1,abc": "line 2: column x: 'abc' is no number",
+    "step,x\n1,abc": "line 2: column x: 'abc' is not a number",
     "step,x,y\n1,2": "line 2: it has 2 fields, and the header has 3",
     "step,x\n1,2,3": "line 2: it has 3 fields",
     "": "line 1: it is empty",
     "step,x": "line 1: there is no step",
     "x,y\n1,2": "line 1: the first column must be called step",
-    "step,x\n2,1\n1,1": "line 3: step 1 must come after 2",
+    "step,x\n2,1\n1,1": "line 3: steps must increase, and 1 follows 2",
 }
 
 

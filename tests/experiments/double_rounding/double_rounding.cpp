@@ -41,7 +41,7 @@ TEST_CASE("float32 from 1 to below 2, to E4M3: the known counts of codes that a 
     Document document = document_of(result);
     document.experiment = "double_rounding";
     const std::string report = text_of(document, {.unicode = false, .width = 100});
-    CHECK(report.find("1.06250012 (3F880001) -> 1.125 (code 39), that way 1 (code 38)") != std::string::npos);
+    CHECK(report.find("1.06250012 (3F880001) -> 1.125 (code 39), chained 1 (code 38)") != std::string::npos);
     const auto files = files_of(document);
     std::vector<std::string> names;
     for (const auto& [name, content] : files) names.push_back(name);

@@ -24,7 +24,7 @@ REFUSED = {
     "--low 2 --high 1": "low and high must be finite, and low less than high, not 2 and 1",
     "--uniform 1": "uniform must be two numbers.*not 1",
     "--uniform 3,1": "a uniform distribution needs low < high.*not 3 and 1",
-    "--uniform 3,4 --low 1": "--(uniform|low) excludes --(uniform|low).*",
+    "--uniform 3,4 --low 1": "--(uniform|low) cannot be given with --(uniform|low).*",
     "--size 5": "--size.*--uniform.*",
     "--formats float16": "formats must have at most 8 bits, and float16 has 16",
 }

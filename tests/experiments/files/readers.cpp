@@ -113,7 +113,7 @@ TEST_CASE("a dot product of a file has at most 2^18 elements") {
       ContainsSubstring("wide.npy\" has rows of 4294967296 elements; a dot product may have at most 262144"));
   const DotOperand long_one{.format = e4m3, .codes = Codes(most_depth + 1)};
   CHECK_THROWS_WITH(run_dot({hopper_wgmma_fp8, long_one, long_one}),
-                    "a dot product may have at most 262144 elements a side, not 262145");
+                    "an operand may have at most 262144 elements, not 262145");
 }
 
 }  // namespace fp8lab::tests

@@ -165,8 +165,8 @@ TEST_CASE("planted links are not followed") {
       fs::create_directory(scratch.path / "elsewhere");
       fs::create_directory_symlink(scratch.path / "elsewhere", place);
       CHECK_THROWS_WITH(check_writable(directory, {}),
-                        ContainsSubstring(place.string() + ": a directory is made here"));
-      CHECK_THROWS_WITH(write_files(directory, {{"x.json", "new"}}), ContainsSubstring("remove this"));
+                        ContainsSubstring(place.string() + ": fp8lab makes a directory of this name"));
+      CHECK_THROWS_WITH(write_files(directory, {{"x.json", "new"}}), ContainsSubstring("remove what is there"));
       CHECK(entries(scratch.path / "elsewhere") == 0);
       fs::remove(scratch.path / "elsewhere");
       fs::remove(place);
@@ -261,7 +261,7 @@ TEST_CASE("what cannot be written says why, and leaves what was there") {
   SECTION("a link that leads nowhere, and no name at all") {
     fs::create_symlink(scratch.path / "nothing", scratch.path / "link");
     CHECK_THROWS_WITH(write_files(scratch.path / "link", {{"a.csv", "1"}}), ContainsSubstring("leads nowhere"));
-    CHECK_THROWS_WITH(write_files("", {{"a.csv", "1"}}), ContainsSubstring("is not empty"));
+    CHECK_THROWS_WITH(write_files("", {{"a.csv", "1"}}), ContainsSubstring("the name of the directory is empty"));
   }
   SECTION("directories made for nothing are removed again") {
     CHECK_THROWS(write_files(scratch.path / "new" / std::string(300, 'x'), {{"a.csv", "1"}}));

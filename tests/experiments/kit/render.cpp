@@ -47,7 +47,7 @@ TEST_CASE("a document as text: units, missing numbers, marks, and what is left t
         "  b two                  -      -\n"
         "  c three              inf     -3\n"
         "\n"
-        "In JSON and CSV besides: casts with flag.\n");
+        "Also in JSON and CSV: casts with flag.\n");
 }
 
 TEST_CASE("a narrow terminal gets wrapped words, and labels above their rows") {
@@ -66,8 +66,8 @@ TEST_CASE("a narrow terminal gets wrapped words, and labels above their rows") {
         "  c three\n"
         "         inf     -3\n"
         "\n"
-        "In JSON and CSV besides:\n"
-        "  casts with flag.\n");
+        "Also in JSON and CSV: casts\n"
+        "  with flag.\n");
 }
 
 TEST_CASE("a document comes back from its JSON, and its CSV has all digits") {
@@ -115,13 +115,13 @@ TEST_CASE("arguments are made of texts and of values, and say what they exclude 
   list.find("format").set({Entry("e5m2")});
   CHECK(format->format == e5m2);
   CHECK(list.find("scales").option() == "--scales");
-  CHECK_THROWS_WITH(list.find("size").set({Entry("1.5")}), "'1.5' is no whole number, such as 1000 or 1e6");
+  CHECK_THROWS_WITH(list.find("size").set({Entry("1.5")}), "'1.5' is not a whole number, such as 1000 or 1e6");
   CHECK_THROWS_WITH(
       list.find("sizes"),
       ContainsSubstring("unknown argument 'sizes'; known: size, seed, scales, format; did you mean size?"));
   const auto spelled = [](const std::string& name) { return "--" + name; };
-  CHECK_THROWS_WITH(list.check_given({"seed"}, spelled), "--seed requires --size");
-  CHECK_THROWS_WITH(list.check_given({"scales", "size"}, spelled), "--scales excludes --size");
+  CHECK_THROWS_WITH(list.check_given({"seed"}, spelled), "--seed can be given only with --size");
+  CHECK_THROWS_WITH(list.check_given({"scales", "size"}, spelled), "--scales cannot be given with --size");
   CHECK_NOTHROW(list.check_given({"seed", "size"}, spelled));
 }
 

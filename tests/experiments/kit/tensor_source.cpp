@@ -237,7 +237,7 @@ TEST_CASE("tensors: names and patterns choose tensors of files, in their order")
                        "\"layers.2.b\", \"layers.2.w\""));
   CHECK(refusal(StoredTensors{{first, second}, {"head"}}).find("2: it has no tensor \"head\"") != std::string::npos);
   CHECK(refusal(StoredTensors{{first, second}, {"*.w", "tail*"}}) == "none of the 2 files has a tensor \"tail*\"");
-  CHECK(refusal(StoredTensors{{first}}).find("which tensor? it holds 5 tensors") != std::string::npos);
+  CHECK(refusal(StoredTensors{{first}}).find("one tensor must be named: it holds 5 tensors") != std::string::npos);
   struct Match {
     const char* pattern;
     const char* name;
@@ -331,7 +331,7 @@ TEST_CASE("tensors: sizes and types that make no sense are refused by name") {
         "rows * columns must be at most 2^40, not 2147483648 * 2147483648");
   CHECK(refusal(Draws{.columns = 1LL << 40, .steps = 2}) ==
         "steps * rows * columns must be at most 2^40, not 2 * 1 * 1099511627776");
-  CHECK(refusal(Draws{.rows = 4, .outlier_rows = {5, 2}}) == "outlier_rows must be from 0 to 4 of them, not 5");
+  CHECK(refusal(Draws{.rows = 4, .outlier_rows = {5, 2}}) == "the count of outlier_rows must be from 0 to 4, not 5");
   CHECK(refusal(Draws{.outlier_columns = {1, 0}}) ==
         "the factor of outlier_columns must be positive and finite in float32, not 0");
   CHECK(refusal(Grid{1, (1LL << 26) + 1}) == "rows * columns must be at most 2^26, not 1 * 67108865");

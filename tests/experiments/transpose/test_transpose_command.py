@@ -41,17 +41,17 @@ def test_outliers_are_told_in_the_title():
 REFUSED = {
     "--recipes te_nvfp4,mxfp8": "unknown recipe 'mxfp8'; known: te_mxfp8, .*",
     "--recipes te_mxfp8,te_mxfp8": "--recipes must have each entry once, and has 'te_mxfp8' twice",
-    "--recipes te_nvfp4_rht": "te_nvfp4_rht turns columnwise values.*",
+    "--recipes te_nvfp4_rht": "te_nvfp4_rht transforms only the columnwise values.*",
     "--columns 100": "te_mxfp8: columns must be a multiple of 32, .*not 100 .nearest: 96 or 128.",
     "--rows 100": "te_mxfp8: rows must be a multiple of 32, .*not 100 .nearest: 96 or 128.",
     "--rows 0": "rows and columns must be 1 or more, not 0 and 1024",
     "--rows 1048576": r"rows \* columns must be at most 2\^27, not 1048576 \* 1024",
     "--rows 1e3": "rows must be a multiple of 32.*not 1000.*",
-    "--outlier-rows 4": "--outlier-rows: '4' is not two numbers, COUNT,FACTOR",
-    "--rows 64 --columns 64 --outlier-rows 65,2": "outlier_rows must be from 0 to 64 of them, not 65",
+    "--outlier-rows 4": "--outlier-rows: '4' must be two numbers, COUNT,FACTOR",
+    "--rows 64 --columns 64 --outlier-rows 65,2": "the count of outlier_rows must be from 0 to 64, not 65",
     "--outlier-columns 1,inf": "the factor of outlier_columns must be positive and finite in float32, not inf",
     "--file no-such-file": "cannot read .*",
-    "--file x --rows 3": "--rows excludes --file",
+    "--file x --rows 3": "--rows cannot be given with --file",
     "--tensor x": "--tensor.*--file.*",
 }
 

@@ -319,7 +319,7 @@ TEST_CASE("transpose: arrays and files give the same, whatever the type that hol
   SECTION("what is refused") {
     write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (2048,), }", values);
     CHECK_THROWS_WITH(run_source(StoredTensors{{path}}),
-                      ContainsSubstring("must have two dimensions, and this one has shape (2048,)"));
+                      ContainsSubstring("must have two dimensions, not shape (2048,)"));
     write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 32, 32), }", values);
     CHECK_THROWS_WITH(run_source(StoredTensors{{path}}), ContainsSubstring("shape (2, 32, 32)"));
     write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 64), }", std::vector<float>{});
@@ -348,7 +348,8 @@ TEST_CASE("transpose: wrong arguments are refused with the rule") {
   }
   SECTION("outliers") {
     draws.outlier_rows = {65, 2};
-    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("outlier_rows must be from 0 to 64 of them, not 65"));
+    CHECK_THROWS_WITH(run_transpose(arguments),
+                      ContainsSubstring("the count of outlier_rows must be from 0 to 64, not 65"));
     draws.outlier_rows = {-1, 2};
     CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("not -1"));
     draws.outlier_rows = {};
@@ -364,7 +365,8 @@ TEST_CASE("transpose: wrong arguments are refused with the rule") {
     arguments.recipes.clear();
     CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("recipes must have at least one entry"));
     arguments.recipes = {choose_recipe("te_nvfp4_rht")};
-    CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("te_nvfp4_rht turns columnwise values"));
+    CHECK_THROWS_WITH(run_transpose(arguments),
+                      ContainsSubstring("te_nvfp4_rht transforms only the columnwise values"));
     arguments.recipes = {{"sr", NvFp4{.stochastic_rounding = true}}};
     CHECK_THROWS_WITH(run_transpose(arguments), ContainsSubstring("sr needs random bits"));
     arguments.recipes = {{"half", GivenScale{.format = binary16}}};

@@ -174,8 +174,8 @@ TEST_CASE("files of recorded words that are cut off, foreign or wrong are one cl
     return rows.dump();
   };
   const std::string form = "its JSON does not have the form of rows measured on GPUs";
-  CHECK(fault("") == "it is no JSON, or not all of it");
-  CHECK(fault(gpu_rows().dump().substr(0, 300)) == "it is no JSON, or not all of it");
+  CHECK(fault("") == "it is not JSON, or a part of it is missing");
+  CHECK(fault(gpu_rows().dump().substr(0, 300)) == "it is not JSON, or a part of it is missing");
   CHECK(fault("{}") == form);
   CHECK(fault("[1, 2]") == form);
   CHECK(fault(R"({"source": "x", "groups": []})") == "it has no rows");
@@ -184,11 +184,11 @@ TEST_CASE("files of recorded words that are cut off, foreign or wrong are one cl
   CHECK(fault(with([](auto& g) { g["cases"][0].push_back("0"); })) == "a row has 5 fields, not 4");
   CHECK(fault(with([](auto& g) { g["cases"][0][1] = "3838"; })) == "\"3838\" has 4 digits, not 64");
   CHECK(fault(with([](auto& g) { g["cases"][0][1] = std::string(64, 'x'); })) ==
-        "\"xx\" is no hexadecimal word of 8 bits");
-  CHECK(fault(with([](auto& g) { g["cases"][0][3] = ""; })) == "\"\" is no hexadecimal word of 32 bits");
+        "\"xx\" is not a hexadecimal word of 8 bits");
+  CHECK(fault(with([](auto& g) { g["cases"][0][3] = ""; })) == "\"\" is not a hexadecimal word of 32 bits");
   CHECK(fault(with([](auto& g) { g["cases"][0][3] = "1ffffffff"; })) ==
-        "\"1ffffffff\" is no hexadecimal word of 32 bits");
-  CHECK(fault(with([](auto& g) { g["cd"] = "f16"; })) == "\"3f800000\" is no hexadecimal word of 16 bits");
+        "\"1ffffffff\" is not a hexadecimal word of 32 bits");
+  CHECK(fault(with([](auto& g) { g["cd"] = "f16"; })) == "\"3f800000\" is not a hexadecimal word of 16 bits");
   CHECK(fault(with([](auto& g) { g["cd"] = "f64"; })) == "unknown cd 'f64'; known: f32, f16");
   CHECK(fault(with([](auto& g) { g["fmt"] = "e2m1"; })) == "ada_mma_fp8 does not take e2m1");
   CHECK_THAT(fault(with([](auto& g) { g["model"] = "sm70"; })),
@@ -200,7 +200,7 @@ TEST_CASE("files of recorded words that are cut off, foreign or wrong are one cl
   CHECK(fault(packed.str().substr(0, packed.str().size() / 2)) == "it ends too early");
   std::string damaged = packed.str();
   damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // of the checksum
-  CHECK_THAT(fault(damaged), ContainsSubstring("it is no whole gzip file"));
+  CHECK_THAT(fault(damaged), ContainsSubstring("it is not a complete gzip file"));
   CHECK_THROWS_WITH(read_vectors(scratch.path / "none"), ContainsSubstring("/none: there is no such file"));
   CHECK_THROWS_WITH(read_vectors(scratch.path), ContainsSubstring(": it is a directory"));
   write(path, gpu_rows().dump());

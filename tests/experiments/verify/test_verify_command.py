@@ -43,7 +43,7 @@ def test_quiet_tells_a_wrong_word_by_the_status_alone(wrong_word):
 
 def test_json_that_is_cut_off_is_refused(tmp_path):
     (tmp_path / "cut.json").write_text(VECTORS.read_text()[:100000])
-    refuses(f"verify tensor-cores --vectors {tmp_path}/cut.json", "cut.json: it is no JSON, or not all of it")
+    refuses(f"verify tensor-cores --vectors {tmp_path}/cut.json", "cut.json: it is not JSON, or a part of it is missing")
 
 
 def test_vectors_are_no_rows():
