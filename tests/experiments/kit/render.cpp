@@ -20,13 +20,13 @@ struct Row {
   std::optional<int> count;
   bool flag;
 };
-const std::vector<Row> rows{{"one, \"quoted\"", 31.5, 7, true},
-                            {"two", std::nan(""), std::nullopt, false},
-                            {"three", std::numeric_limits<double>::infinity(), -3, true}};
+const std::vector<Row> sample_rows{{"one, \"quoted\"", 31.5, 7, true},
+                                   {"two", std::nan(""), std::nullopt, false},
+                                   {"three", std::numeric_limits<double>::infinity(), -3, true}};
 
 Document made_by_hand() {
   const Table table =
-      tabulate(rows, {.name = "casts", .title = "Errors", .marked = true})
+      tabulate(sample_rows, {.name = "casts", .title = "Errors", .marked = true})
           .column({"name"}, &Row::name)
           .column({.name = "db", .title = "SQNR", .unit = "dB", .notation = Notation::fixed, .digits = 2}, &Row::db)
           .column({"count"}, &Row::count)
@@ -83,7 +83,7 @@ TEST_CASE("a document comes back from its JSON, and its CSV has all digits") {
 }
 
 TEST_CASE("what differs from what is expected is marked, and followed by it") {
-  auto table = tabulate(rows, {.name = "corner"});
+  auto table = tabulate(sample_rows, {.name = "corner"});
   table.column({"row"}, [](const Row& row) { return row.flag; });
   table.column({.name = "value", .right = true}, [](const Row& row) { return row.name.substr(0, 3); });
   table.expected({"one", "twa", "thr"});
