@@ -2,12 +2,10 @@
 #include "cast/cast.hpp"
 
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
-#include "../documents.hpp"
+#include "experiments/documents.hpp"
+#include "experiments/npy.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "scratch.hpp"
 #include "support.hpp"
@@ -34,14 +32,6 @@ json measured(const CastResult& result) {
     if (section["kind"] != "text" && section["name"] != "tensors") all.push_back(std::move(section));
   }
   return all;
-}
-
-void write_npy(const std::filesystem::path& path, const std::vector<float>& values) {
-  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(values.size()) + ",), }";
-  header.resize(118, ' ');
-  std::ofstream file(path, std::ios::binary);
-  file << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << header;
-  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * values.size()));
 }
 
 }  // namespace
@@ -131,7 +121,7 @@ TEST_CASE("a file, the same values in memory, and any number of threads give the
   arguments.threads = 3;
   CHECK(measured(run_cast(arguments)) == expected);
   const Scratch scratch;
-  write_npy(scratch.path / "x.npy", values);
+  write_npy(scratch.path / "x.npy", "<f4", "(" + std::to_string(values.size()) + ",)", values);
   arguments.source = StoredTensors{{scratch.path / "x.npy"}};
   CHECK(measured(run_cast(arguments)) == expected);
   arguments.source = Draws{find_distribution("student_t"), 7, 1, static_cast<long long>(values.size())};

@@ -2,11 +2,11 @@
 #include "dot/dot.hpp"
 
 #include <cmath>
-#include <fstream>
 
 #include "cast/cast.hpp"
 #include "catch.hpp"
 #include "experiments/documents.hpp"
+#include "experiments/npy.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
@@ -35,19 +35,6 @@ bool names(const std::vector<DotCandidate>& candidates, std::string_view model, 
   return std::ranges::any_of(candidates, [&](const DotCandidate& candidate) {
     return candidate.model == model && candidate.promote_k == promote_k;
   });
-}
-
-void write_npy(const std::filesystem::path& path, const std::string& descr, bool fortran_order,
-               const std::string& shape, const std::string& data) {
-  const std::string header = "{'descr': '" + descr + "', 'fortran_order': " + (fortran_order ? "True" : "False") +
-                             ", 'shape': " + shape + ", }\n";
-  std::ofstream file(path, std::ios::binary);
-  file << "\x93NUMPY" << '\1' << '\0' << static_cast<char>(header.size()) << '\0' << header << data;
-}
-
-template <typename T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
 }  // namespace
@@ -229,25 +216,25 @@ TEST_CASE("dot: rows of .npy files, in either order of memory") {
   const tests::Scratch scratch;
   const std::string path = scratch.path / "x.npy";
   const std::vector<std::uint8_t> codes{1, 2, 3, 4, 5, 6};
-  write_npy(path, "|u1", false, "(2, 3)", bytes_of(codes));
+  tests::write_npy(path, "|u1", "(2, 3)", codes);
   CHECK(operand_of_tensor(e5m2, StoredTensors{{path}}, 1).codes == Codes{4, 5, 6});
   CHECK_THAT(operand_of_tensor(e5m2, StoredTensors{{path}}, 1).source,
              ContainsSubstring("row 1 of \"") && ContainsSubstring(": 3 codes"));
-  write_npy(path, "|u1", true, "(2, 3)", bytes_of(codes));
+  tests::write_npy(path, "|u1", "(2, 3)", codes, true);
   CHECK(operand_of_tensor(e5m2, StoredTensors{{path}}, 1).codes == Codes{2, 4, 6});
   CHECK_THROWS_WITH(operand_of_tensor(binary16, StoredTensors{{path}}, 0),
                     ContainsSubstring("holds uint8 codes, and a code of float16 has 16"));
   CHECK_THROWS_WITH(operand_of_tensor(e4m3, StoredTensors{{path}}, 2),
                     ContainsSubstring("x.npy\" has rows 0 to 1, and no row 2"));
-  write_npy(path, "<f4", false, "(2, 2)", bytes_of(std::vector<float>{1, 2, 3, 4.1F}));
+  tests::write_npy(path, "<f4", "(2, 2)", std::vector<float>{1, 2, 3, 4.1F});
   const DotOperand rounded = operand_of_tensor(e4m3, StoredTensors{{path}}, 1);
   CHECK(rounded.codes == Codes{0x44, 0x48});
   CHECK_THAT(rounded.source, ContainsSubstring("2 numbers of float32, 1 of them changed by rounding to e4m3"));
-  write_npy(path, "<f8", true, "(2, 2)", bytes_of(std::vector<double>{1, 2, 0.5, 4}));
+  tests::write_npy(path, "<f8", "(2, 2)", std::vector<double>{1, 2, 0.5, 4}, true);
   CHECK(operand_of_tensor(e4m3, StoredTensors{{path}}, 0).codes == Codes{0x38, 0x30});
-  write_npy(path, "<f2", false, "(1, 2)", bytes_of(std::vector<std::uint16_t>{0x3C00, 0xBC00}));
+  tests::write_npy(path, "<f2", "(1, 2)", std::vector<std::uint16_t>{0x3C00, 0xBC00});
   CHECK(operand_of_tensor(binary16, StoredTensors{{path}}, 0).codes == Codes{0x3C00, 0xBC00});
-  write_npy(path, "|u1", false, "(6,)", bytes_of(codes));
+  tests::write_npy(path, "|u1", "(6,)", codes);
   CHECK_THROWS_WITH(operand_of_tensor(e4m3, StoredTensors{{path}}, 0),
                     ContainsSubstring("must hold a matrix, not 1 dimensions"));
   CastArguments cast;

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "cast/cast.hpp"
+#include "experiments/npy.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "scaling/scaling.hpp"
 #include "scratch.hpp"
@@ -20,17 +21,6 @@ namespace {
 
 using namespace fp8lab::experiments;
 namespace fs = std::filesystem;
-
-template <typename T>
-void write_npy(const fs::path& path, const std::string& descr, const std::string& shape, bool fortran_order,
-               const std::vector<T>& values) {
-  std::string header = "{'descr': '" + descr + "', 'fortran_order': " + (fortran_order ? "True" : "False") +
-                       ", 'shape': " + shape + ", }";
-  header.resize(118, ' ');
-  std::ofstream file(path, std::ios::binary);
-  file << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << header;
-  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(sizeof(T) * values.size()));
-}
 
 /// Tensors of two bytes an element, all of the same shape and data.
 template <typename T>
@@ -141,14 +131,14 @@ TEST_CASE("tensors: a file is read right in either order of memory, in blocks, r
     INFO(text);
     const std::vector<float> values = some_values(std::accumulate(shape.begin(), shape.end(), std::size_t{1},
                                                                   [](std::size_t a, std::size_t b) { return a * b; }));
-    write_npy(path, "<f4", text, false, values);
+    write_npy(path, "<f4", text, values);
     require_values(StoredTensors{{path}}, values, ElementType::float32);
-    write_npy(path, "<f4", text, true, in_fortran_order(values, shape));
+    write_npy(path, "<f4", text, in_fortran_order(values, shape), true);
     require_values(StoredTensors{{path}}, values, ElementType::float32);
     const std::vector<double> doubles(values.begin(), values.end());
-    write_npy(path, "<f8", text, true, in_fortran_order(doubles, shape));
+    write_npy(path, "<f8", text, in_fortran_order(doubles, shape), true);
     require_values(StoredTensors{{path}}, values, ElementType::float64);
-    write_npy(path, "<f2", text, true, in_fortran_order(words_of<Half>(binary16, values), shape));
+    write_npy(path, "<f2", text, in_fortran_order(words_of<Half>(binary16, values), shape), true);
     require_values(StoredTensors{{path}}, values, ElementType::float16);
     require_values(HeldTensors{{MatrixView(doubles, values.size() / shape.back(), shape.back())}}, values,
                    ElementType::float64);
@@ -162,7 +152,7 @@ TEST_CASE("tensors: what a recipe quantizes is float32 or bfloat16") {
   const std::vector<double> doubles{1 + 0x1p-30, 1e-300, 1e300};
   const TensorSource source = HeldTensors{{MatrixView(doubles, 1, 3)}};
   const Scratch scratch;
-  write_npy(scratch.path / "x.npy", "<f8", "(3,)", true, doubles);
+  write_npy(scratch.path / "x.npy", "<f8", "(3,)", doubles, true);
   for (const TensorSource& one : {source, TensorSource(StoredTensors{{scratch.path / "x.npy"}})}) {
     Tensor tensor;
     TensorStream(one, {.loads = Loads::quantizable}).load(0, tensor);
@@ -259,7 +249,7 @@ TEST_CASE("tensors: every tensor of several is measured as it is alone") {
     std::vector<float> values = some_values(64 * 64);
     for (float& x : values) x *= factor;
     paths.push_back(scratch.path / (std::to_string(paths.size()) + ".npy"));
-    write_npy(paths.back(), "<f4", "(64, 64)", false, values);
+    write_npy(paths.back(), "<f4", "(64, 64)", values);
   }
   CastArguments cast;
   TransposeArguments transpose;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "experiments/npy.hpp"
 #include "experiments/transpose/plain.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "kit/render.hpp"
@@ -101,15 +102,6 @@ const nlohmann::json& column_of(const nlohmann::json& sections, const std::strin
     }
   }
   throw std::out_of_range(table + ", " + column);
-}
-
-template <typename Header, typename T>
-void write_tensor(const std::filesystem::path& path, const Header& dict, const std::vector<T>& values) {
-  std::string header = dict;
-  header.resize(118, ' ');
-  std::ofstream file(path, std::ios::binary);
-  file << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << header;
-  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(sizeof(T) * values.size()));
 }
 
 }  // namespace
@@ -297,13 +289,13 @@ TEST_CASE("transpose: arrays and files give the same, whatever the type that hol
     CHECK(recipes_json(from_bfloats) == expected);
   }
   SECTION(".npy, in either order of memory") {
-    write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (32, 64), }", values);
+    write_npy(path, "<f4", "(32, 64)", values);
     const TransposeResult result = run_source(StoredTensors{{path}});
     CHECK(result.source == "32 x 64 float32 values of " + printable(path));
     CHECK(recipes_json(result) == expected);
     std::vector<Half> columns_first;
     for (std::size_t k = 0; k < halves.size(); ++k) columns_first.push_back(halves[k % 32 * 64 + k / 32]);
-    write_tensor(path, "{'descr': '<f2', 'fortran_order': True, 'shape': (32, 64), }", columns_first);
+    write_npy(path, "<f2", "(32, 64)", columns_first, true);
     CHECK(recipes_json(run_source(StoredTensors{{path}})) == expected);
   }
   SECTION(".safetensors") {
@@ -317,12 +309,12 @@ TEST_CASE("transpose: arrays and files give the same, whatever the type that hol
     CHECK(recipes_json(result) == expected);
   }
   SECTION("what is refused") {
-    write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (2048,), }", values);
+    write_npy(path, "<f4", "(2048,)", values);
     CHECK_THROWS_WITH(run_source(StoredTensors{{path}}),
                       ContainsSubstring("must have two dimensions, not shape (2048,)"));
-    write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 32, 32), }", values);
+    write_npy(path, "<f4", "(2, 32, 32)", values);
     CHECK_THROWS_WITH(run_source(StoredTensors{{path}}), ContainsSubstring("shape (2, 32, 32)"));
-    write_tensor(path, "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 64), }", std::vector<float>{});
+    write_npy(path, "<f4", "(0, 64)", std::vector<float>{});
     CHECK_THROWS_WITH(run_source(StoredTensors{{path}}),
                       ContainsSubstring("from 1 to 2^27 elements, not 0 (shape (0, 64))"));
     CHECK_THROWS_WITH(run_source(HeldTensors{{MatrixView(std::span<const float>(values), 3, 3)}}),
