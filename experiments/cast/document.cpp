@@ -187,24 +187,26 @@ std::string largest_values(const std::vector<ChosenFormat>& formats) {
 }
 
 Text reading(const CastResult& result) {
-  Text text{"reading",
-            "How to read it",
-            {"An error is what comes back minus the value. Mean: the bias of the cast. Left out (of the errors, where "
-             "there are any): values that are, or became, NaN or infinite.",
-             "SQNR: 10 log10(sum of value^2 / sum of error^2); 6 dB more is half the error."}};
+  Text text{
+      "reading",
+      "How to read it",
+      {"An error is what comes back minus the value. Mean: the mean error, which is the bias of the cast. Left out: "
+       "the number of values that have no error, as they are, or became, NaN or infinite.",
+       "SQNR: 10 log10(sum of value^2 / sum of error^2); 6 dB more is half the error."}};
   if (result.arguments.exact) {
     text.paragraphs.emplace_back(
-        "Exact: the SQNR over the whole distribution, by quadrature; for saturating casts to nearest. What differs "
-        "from it is the chance of these values.");
+        "Exact: the SQNR over the whole distribution, by quadrature; for saturating casts to nearest. The measured "
+        "SQNR "
+        "differs from it by the chance of the draws.");
   }
   text.paragraphs.push_back(
-      "Underflow: not zero, and became zero. Subnormal: so small that the format has fewer bits for it. Saturated: "
-      "beyond the format's largest value (" +
+      "Underflow: values that are not zero and became zero. Subnormal: values so small that the format has fewer bits "
+      "for them. Saturated: values beyond the largest one of the format (" +
       largest_values(result.arguments.formats) + ").");
   return text;
 }
 
-/// What a user gives.
+/// What a user chooses.
 struct CastOptions {
   CastArguments arguments;
   TensorArguments tensors;
@@ -229,7 +231,8 @@ void describe(CastOptions& options, ArgumentList& list) {
   list.add("best_scale", arguments.best_scale, "also cast with the scale that has the highest exact SQNR");
   list.add("exact", arguments.exact, "also compute the exact SQNR of the distribution, which is free of chance");
   list.add("out_dtype", arguments.out_dtype,
-           "the type of what comes back: float32 (float64 of float64 values), or source, that of the values");
+           "the type of what comes back: float32 (float64 where the values are float64), or source, the type of the "
+           "values");
   list.add_threads(arguments.threads);
 }
 
