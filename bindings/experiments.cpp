@@ -15,7 +15,6 @@
 #include "kit/progress.hpp"
 #include "kit/render.hpp"
 #include "module.hpp"
-#include "scaling/scaling.hpp"
 
 namespace fp8lab::bindings {
 namespace {
@@ -33,44 +32,8 @@ void writing(const Write& write) {
   }
 }
 
-/// (JSON, terminal report)
-using Report = std::pair<std::string, std::string>;
 /// A directory, where files are wanted.
 using Out = std::optional<std::string>;
-
-/// What run(progress) gives, reported, and written where that is wanted; `names` are the files that this will write.
-template <typename Run>
-Report report(const Out& out, const std::vector<std::string>& names, const Run& run) {
-  if (out) writing([&] { check_writable(*out, names); });
-  Report told;
-  Files files;
-  {
-    const py::gil_scoped_release release;
-    ProgressBar bar;  // as the command line draws it
-    const auto result = run([&](double share) { bar(share); });
-    bar.clear();
-    if (out) files = files_of(result);
-    // The first file is the JSON: what is returned is what is written, to the second of its date.
-    told = {out ? files.front().second : to_json(result), report_of(result, {})};
-  }
-  if (out) {
-    writing([&] {
-      const py::gil_scoped_release release;
-      write_files(*out, files, [] { checkpoint(); });
-    });
-  }
-  return told;
-}
-
-/// What choose(text) gives, or its message after the name of the argument.
-template <typename Choose>
-auto choose_for(const char* argument, const std::string& text, const Choose& choose) {
-  try {
-    return choose(text);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(std::string(argument) + ": " + error.what());
-  }
-}
 
 /// Turns failures to read, in a run without the GIL, into OSError.
 template <typename Run>
@@ -125,6 +88,7 @@ Entry entry_of(const py::handle& value) {
   if (py::isinstance<Distribution>(value)) return value.cast<Distribution>();
   if (py::isinstance<DelayedVersion>(value)) return value.cast<DelayedVersion>();
   if (py::isinstance<AmaxTrace>(value)) return value.cast<AmaxTrace>();
+  if (py::isinstance<Delayed>(value)) return value.cast<const Delayed&>();
   if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
   if (py::isinstance<py::float_>(value)) return value.cast<double>();
   if (!py::isinstance<py::int_>(value)) return value.cast<std::string>();  // bytes, too: a path
@@ -181,7 +145,7 @@ py::dict facts_of(const Experiment& experiment) {
     arguments.append(py::dict(
         "name"_a = argument.name, "kind"_a = std::string(name_of(argument.kind)), "is_list"_a = argument.is_list,
         "is_optional"_a = argument.is_optional, "help"_a = argument.help, "default"_a = argument.value().text(),
-        "otherwise"_a = argument.otherwise,
+        "takes_none"_a = argument.takes_none, "otherwise"_a = argument.otherwise,
         "conditions"_a =
             call->arguments.conditions(argument, [](const Argument& other) { return other.python ? other.name : ""; }),
         "excludes"_a = argument.excludes, "needs"_a = argument.needs, "least"_a = argument.least,
@@ -205,7 +169,9 @@ AmaxTrace trace_of_arrays(const std::vector<std::string>& names, const std::vect
   return trace_of_columns("arrays", steps, names, amaxes);
 }
 
-void bind_registered(py::module_& module) {
+}  // namespace
+
+void bind_experiments(py::module_& module) {
   py::class_<AmaxTrace>(module, "AmaxTrace").def(py::init(&trace_of_arrays), py::arg("names"), py::arg("columns"));
   module.def("experiments", [] {
     py::list all;
@@ -227,84 +193,6 @@ void bind_registered(py::module_& module) {
         writing([&] { write_files(out, files, [] { checkpoint(); }); });
       },
       py::arg("json"), py::arg("out"));
-}
-
-/// What to quantize by, the source left out; an empty recipe is one of that name.
-ScalingArguments scaling_arguments(const std::vector<std::pair<std::string, std::optional<Recipe>>>& recipes,
-                                   const std::vector<std::variant<std::string, Delayed>>& delayed, bool backward,
-                                   bool bfloat16, const std::string& out_dtype, int threads) {
-  ScalingArguments arguments;
-  arguments.recipes.clear();
-  for (const auto& [name, own] : recipes) {
-    arguments.recipes.push_back(own ? ChosenRecipe{name, *own} : choose_for("recipes", name, choose_recipe));
-  }
-  arguments.delayed.clear();
-  for (const auto& entry : delayed) {
-    const auto* text = std::get_if<std::string>(&entry);
-    arguments.delayed.push_back(text != nullptr ? choose_for("delayed", *text, choose_delayed)
-                                                : std::get<Delayed>(entry));
-  }
-  arguments.pass = backward ? Pass::backward : Pass::forward;
-  arguments.bfloat16 = bfloat16;
-  arguments.out_dtype = find_out_dtype(out_dtype);
-  arguments.threads = threads;
-  return arguments;
-}
-
-Report scaling(const ScalingArguments& arguments, const Out& out) {
-  return report(out, file_names_of(arguments), [&](const Progress& progress) {
-    return reading([&] { return run_scaling(arguments, progress); });  // tensors' files
-  });
-}
-
-void bind_scaling_experiment(py::module_& module) {
-  py::class_<ScalingArguments>(module, "ScalingArguments")
-      .def(py::init(&scaling_arguments), py::arg("recipes"), py::arg("delayed"), py::arg("backward"),
-           py::arg("bfloat16"), py::arg("out_dtype"), py::arg("threads"));
-  module.def(
-      "scaling_draws",
-      [](ScalingArguments arguments, const std::string& stream, const Distribution& distribution, std::uint64_t seed,
-         long long steps, long long rows, long long columns, const Out& out) {
-        if (stream == "grid") {
-          arguments.source = Grid{rows, columns};
-        } else {
-          arguments.source = Draws{.distribution = distribution,
-                                   .seed = seed,
-                                   .rows = rows,
-                                   .columns = columns,
-                                   .steps = steps,
-                                   .kind = find_stream_kind(stream)};
-        }
-        return scaling(arguments, out);
-      },
-      py::arg("arguments"), py::arg("stream"), py::arg("distribution"), py::arg("seed"), py::arg("steps"),
-      py::arg("rows"), py::arg("columns"), py::arg("out"));
-  module.def(
-      "scaling_files",
-      [](ScalingArguments arguments, const std::vector<std::string>& files, const std::vector<std::string>& tensors,
-         const Out& out) {
-        arguments.source = StoredTensors{{files.begin(), files.end()}, tensors};
-        return scaling(arguments, out);
-      },
-      py::arg("arguments"), py::arg("files"), py::arg("tensors"), py::arg("out"));
-  module.def(
-      "scaling_arrays",
-      [](ScalingArguments arguments, const std::vector<std::pair<py::array, std::string>>& arrays, const Out& out) {
-        HeldTensors tensors;
-        for (const auto& [array, type] : arrays) {
-          with_source(array, type, [&](auto values) { tensors.push_back(held(values, array)); });
-        }
-        arguments.source = std::move(tensors);
-        return scaling(arguments, out);
-      },
-      py::arg("arguments"), py::arg("arrays"), py::arg("out"));
-}
-
-}  // namespace
-
-void bind_experiments(py::module_& module) {
-  bind_registered(module);
-  bind_scaling_experiment(module);
 }
 
 }  // namespace fp8lab::bindings

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 import os
 import textwrap
@@ -27,10 +28,10 @@ from fp8lab._arrays import (
     short,
 )
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
-from fp8lab._delayed import as_version
+from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
 from fp8lab._document import Document
-from fp8lab._recipes import NamedRecipe, as_named_recipe
+from fp8lab._recipes import NamedRecipe, as_named_recipe, as_recipe
 
 Facts = dict[str, Any]
 
@@ -40,10 +41,24 @@ def _as_model(value: Any, argument: str) -> Any:
 
 
 def _as_recipe(value: Any, argument: str) -> Any:
+    if isinstance(value, tuple) and len(value) == 2:
+        return check_name(value[0], f"a name in {argument}"), as_recipe(value[1], argument)._core()
     if isinstance(value, str):
         return check_name(value, argument)
     name, recipe = as_named_recipe(value, argument)
     return name, recipe._core()
+
+
+def _as_delayed(value: Any, argument: str) -> Any:
+    return value._recipe() if isinstance(value, Delayed) else check_name(value, argument, " or a Delayed")
+
+
+def _as_tensors(value: Any, argument: str) -> list[Any]:
+    """The arrays of one array or of several."""
+    if hasattr(type(value), "__array__"):
+        return [as_floats(value, argument)]
+    place = itertools.count()
+    return check_list(value, argument, lambda entry, name: as_floats(entry, f"{name}[{next(place)}]"))
 
 
 def _as_outliers(value: Any, argument: str) -> tuple[int, float]:
@@ -79,19 +94,20 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "model": (_as_model, "str | MmaModel"),
     "distribution": (as_distribution, "str | Distribution"),
     "version": (as_version, "str | DelayedVersion"),
-    "recipe": (_as_recipe, "str | NamedRecipe | Recipe"),
+    "recipe": (_as_recipe, "str | NamedRecipe | Recipe | tuple[str, Recipe]"),
+    "delayed": (_as_delayed, "str | Delayed"),
     "tensor": (as_floats, "Any"),
     "outliers": (_as_outliers, "tuple[int, float]"),
     "trace": (_as_trace, "str | os.PathLike[str] | Mapping[str, Any]"),
 }
 #: What the name of a file ends in that is given as a text in the place of an array.
 SUFFIXES = (".npy", ".safetensors")
-_SINGLE = (DelayedVersion, Distribution, Format, MmaModel, NamedRecipe, Profile, os.PathLike)
+_SINGLE = (Delayed, DelayedVersion, Distribution, Format, MmaModel, NamedRecipe, Profile, os.PathLike)
 #: What a docstring calls some of them.
 _WORDS = {
     "Any": "array_like of float32, float64, float16 or bfloat16, or path",
     "tuple[int, float]": "(int, float)",
-    "str | NamedRecipe | Recipe": "str, NamedRecipe or recipe",
+    "str | NamedRecipe | Recipe | tuple[str, Recipe]": "str, NamedRecipe, recipe or (str, recipe)",
 }
 
 
@@ -107,8 +123,12 @@ def _entries(value: Any, argument: Facts) -> list[Any]:
         check = _KINDS[argument["kind"]][0]
     if not argument["is_list"]:
         return [check(value, name)]
-    entries = check_list(value, name, check, _SINGLE)
-    if not entries:
+    if argument["kind"] == "tensor":
+        entries = _as_tensors(value, name)
+    else:
+        # A mapping of names to recipes is a list of pairs.
+        entries = check_list(value.items() if isinstance(value, Mapping) else value, name, check, _SINGLE)
+    if not entries and not argument["takes_none"]:
         raise ValueError(f"{name} must have at least one entry; leave it out for its default")
     return entries
 
@@ -158,7 +178,8 @@ def _default(argument: Facts) -> Any:
 
 def _type(argument: Facts) -> str:
     kind = "int" if argument["kind"] == "integer" else _KINDS[argument["kind"]][1]
-    return f"{kind} | Sequence[{kind}]" if argument["is_list"] else kind
+    names = " | Mapping[str, Recipe]" if argument["kind"] == "recipe" else ""
+    return f"{kind} | Sequence[{kind}]{names}" if argument["is_list"] else kind
 
 
 def _described(argument: Facts) -> str:
@@ -242,6 +263,7 @@ def stub() -> str:
         "from typing import Any",
         "",
         "from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile",
+        "from fp8lab._delayed import Delayed",
         "from fp8lab._document import Document",
         "from fp8lab._recipes import NamedRecipe, Recipe",
     ]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
+from fp8lab._delayed import Delayed
 from fp8lab._document import Document
 from fp8lab._recipes import NamedRecipe, Recipe
 
@@ -108,10 +109,33 @@ def dot(
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
+def scaling(
+    x: Any | Sequence[Any] | None = None,
+    *,
+    recipes: str | NamedRecipe | Recipe | tuple[str, Recipe] | Sequence[str | NamedRecipe | Recipe | tuple[str, Recipe]] | Mapping[str, Recipe] = ('te_current_scaling', 'te_mxfp8', 'te_block_1x128', 'te_nvfp4'),
+    delayed: str | Delayed | Sequence[str | Delayed] = ('max:1024', 'max:8', 'most_recent:1'),
+    version: str | DelayedVersion = 'te_current',
+    margin: int = 0,
+    backward: bool = False,
+    stream: str | None = None,
+    steps: int | None = None,
+    distribution: str | Distribution | None = None,
+    seed: int | None = None,
+    rows: int | None = None,
+    columns: int | None = None,
+    grid: bool = False,
+    file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    tensor: str | Sequence[str] | None = None,
+    bfloat16: bool = False,
+    out_dtype: str = 'float32',
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
 def transpose(
     x: Any | None = None,
     *,
-    recipes: str | NamedRecipe | Recipe | Sequence[str | NamedRecipe | Recipe] = ('te_mxfp8', 'ocp_mxfp8_e4m3', 'ocp_mxfp8_e5m2', 'ocp_mxfp4', 'te_nvfp4', 'te_block_1x128', 'te_block_1x128_fp32', 'te_block_128x128', 'te_current_scaling', 'te_current_scaling_pow2'),
+    recipes: str | NamedRecipe | Recipe | tuple[str, Recipe] | Sequence[str | NamedRecipe | Recipe | tuple[str, Recipe]] | Mapping[str, Recipe] = ('te_mxfp8', 'ocp_mxfp8_e4m3', 'ocp_mxfp8_e5m2', 'ocp_mxfp4', 'te_nvfp4', 'te_block_1x128', 'te_block_1x128_fp32', 'te_block_128x128', 'te_current_scaling', 'te_current_scaling_pow2'),
     distribution: str | Distribution | None = None,
     seed: int | None = None,
     rows: int | None = None,

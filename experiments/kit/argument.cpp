@@ -49,9 +49,9 @@ T parse_whole(const std::string& text) {
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 14> names{"flag",   "integer", "number",   "name",         "path",
-                                                   "format", "profile", "model",    "distribution", "version",
-                                                   "recipe", "tensor",  "outliers", "trace"};
+  constexpr std::array<std::string_view, 15> names{"flag",   "integer", "number", "name",         "path",
+                                                   "format", "profile", "model",  "distribution", "version",
+                                                   "recipe", "delayed", "tensor", "outliers",     "trace"};
   return names.at(static_cast<std::size_t>(kind));
 }
 
@@ -76,6 +76,15 @@ std::string Argument::option() const {
   std::string option = "--" + name;
   std::ranges::replace(option, '_', '-');
   return option;
+}
+
+Argument& Argument::or_none() {
+  takes_none = true;
+  set = [set = std::move(set)](const std::vector<Entry>& entries) {
+    const auto* text = entries.size() == 1 ? std::get_if<std::string>(entries.data()) : nullptr;
+    set(text != nullptr && *text == "none" ? std::vector<Entry>{} : entries);
+  };
+  return *this;
 }
 
 void ArgumentList::add_threads(int& threads) {

@@ -29,8 +29,9 @@
 namespace fp8lab::experiments {
 
 /// A value as the command line (a text) or Python (a number, a name or a record) gives it.
-using Entry = std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile,
-                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, HeldTensor, OutlierLines, AmaxTrace>;
+using Entry =
+    std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile, MmaModel,
+                 Distribution, DelayedVersion, ChosenRecipe, Delayed, HeldTensor, OutlierLines, AmaxTrace>;
 
 /// What an entry is. Python checks its type by this.
 enum class Kind : std::uint8_t {
@@ -45,6 +46,7 @@ enum class Kind : std::uint8_t {
   distribution,
   version,
   recipe,
+  delayed,   ///< ALGORITHM:LENGTH
   tensor,    ///< an array; Python alone gives one
   outliers,  ///< COUNT,FACTOR
   trace      ///< amaxes: a path, or in Python a mapping, too
@@ -128,6 +130,12 @@ struct ArgumentType<AmaxComputeAlgo> {
   static AmaxComputeAlgo from(const Entry& entry) { return find_amax_compute_algo(std::get<std::string>(entry)); }
   static Json json(AmaxComputeAlgo value) { return fp8lab::name_of(value); }
 };
+template <>
+struct ArgumentType<StreamKind> {
+  static constexpr Kind kind = Kind::name;
+  static StreamKind from(const Entry& entry) { return find_stream_kind(std::get<std::string>(entry)); }
+  static Json json(StreamKind value) { return name_of(value); }
+};
 /// A record with a name, found by it, or given as it is.
 template <typename T, Kind its_kind, auto find>
 struct NamedArgument {
@@ -150,6 +158,15 @@ template <>
 struct ArgumentType<DelayedVersion> : NamedArgument<DelayedVersion, Kind::version, find_delayed_version> {};
 template <>
 struct ArgumentType<ChosenRecipe> : NamedArgument<ChosenRecipe, Kind::recipe, choose_recipe> {};
+template <>
+struct ArgumentType<ChosenDelayed> {
+  static constexpr Kind kind = Kind::delayed;
+  static ChosenDelayed from(const Entry& entry) {
+    if (const auto* text = std::get_if<std::string>(&entry)) return {*text, choose_delayed(*text)};
+    return {"", std::get<Delayed>(entry)};
+  }
+  static Json json(const ChosenDelayed& value) { return value.text.empty() ? describe(value.recipe) : value.text; }
+};
 template <>
 struct ArgumentType<HeldTensor> {
   static constexpr Kind kind = Kind::tensor;
@@ -182,6 +199,7 @@ struct Argument {
   std::vector<std::string> excludes = {};  ///< arguments that may not be given with it
   std::vector<std::string> needs = {};     ///< arguments without which it may not be given
   bool repeats = false;                    ///< a list may have an entry twice
+  bool takes_none = false;                 ///< a list may be empty: the text "none"
   bool words = false;                      ///< a list's entries are words at the command line, not separated by commas
   std::string other_option = {};           ///< a second name of the command line's option, or empty
   std::int64_t least = 0;                  ///< of integers: what the type has
@@ -206,6 +224,7 @@ struct Argument {
   Argument& as_words() { return words = true, *this; }
   Argument& also_called(std::string option) { return other_option = std::move(option), *this; }
   Argument& with_repeats() { return repeats = true, *this; }
+  Argument& or_none();
   Argument& only_python() { return command_line = false, *this; }
   Argument& only_command_line() { return python = false, *this; }
 

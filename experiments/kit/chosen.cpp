@@ -2,11 +2,15 @@
 #include "kit/chosen.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text.hpp"
 
 namespace fp8lab::experiments {
@@ -54,6 +58,20 @@ ChosenRecipe choose_recipe(std::string_view text) {
   }
   const NamedRecipe& named = find_recipe(text);
   return {std::string(named.name), named.recipe};
+}
+
+Delayed choose_delayed(std::string_view text) {
+  const DefaultEnvironment environment;
+  const std::size_t colon = text.find(':');
+  Delayed recipe;
+  recipe.amax_compute_algo = find_amax_compute_algo(text.substr(0, colon));
+  const std::string_view length = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), recipe.amax_history_len);
+  if (error != std::errc{} || end != length.data() + length.size()) {
+    refuse(in_quotes(text), " is no ALGORITHM:LENGTH, such as max:1024 or most_recent:1");
+  }
+  check(recipe);
+  return recipe;
 }
 
 }  // namespace fp8lab::experiments

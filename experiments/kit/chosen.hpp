@@ -6,6 +6,7 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 
 namespace fp8lab::experiments {
@@ -39,5 +40,14 @@ struct ChosenRecipe {
 /// A recipe of recipes(), or "mx:FORMAT:RULE": MX blocks of those elements and that rule. Throws std::invalid_argument
 /// that lists the known names.
 [[nodiscard]] ChosenRecipe choose_recipe(std::string_view text);
+
+/// Delayed scaling as it was given: by a text, which leaves its version and margin open, or as a record.
+struct ChosenDelayed {
+  std::string text;  ///< empty for a record
+  Delayed recipe;
+};
+/// "ALGORITHM:LENGTH", such as "max:1024" or "most_recent:1": Delayed with that amax_compute_algo and amax_history_len.
+/// Throws std::invalid_argument where the text is none.
+[[nodiscard]] Delayed choose_delayed(std::string_view text);
 
 }  // namespace fp8lab::experiments

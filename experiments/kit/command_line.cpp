@@ -8,14 +8,19 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
-#include "kit/commands.hpp"
 #include "kit/experiment.hpp"
+#include "kit/output.hpp"
 #include "kit/provenance.hpp"
 #include "kit/render.hpp"
+#include "kit/terminal.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -66,6 +71,28 @@ void refuse_options_as_values(CLI::App& app) {
   for (CLI::App* sub : subcommands_of(app)) refuse_options_as_values(*sub);
 }
 
+/// The threads that an experiment takes: what the machine has.
+int threads_of_machine() {
+  return static_cast<int>(std::clamp<unsigned>(std::thread::hardware_concurrency(), 1, most_threads));
+}
+
+/// The entries of the comma-separated list that option `name` got. Throws where there is none, an empty one, or, unless
+/// it may repeat, one twice.
+std::vector<std::string> split_list(const std::string& name, const std::string& text, bool repeats) {
+  std::vector<std::string> entries;
+  std::size_t first = 0;
+  for (std::size_t end = 0; end != std::string::npos; first = end + 1) {
+    end = text.find(',', first);
+    const std::string entry = text.substr(first, end - first);
+    if (entry.empty()) refuse(name, " must be a list without empty entries, such as a,b,c, not ", in_quotes(text));
+    if (!repeats && std::ranges::find(entries, entry) != entries.end()) {
+      refuse(name, " must have each entry once, and has ", in_quotes(entry), " twice");
+    }
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
 // The options of an experiment.
 
 std::string metavar_of(const Argument& argument) {
@@ -84,6 +111,7 @@ std::string metavar_of(const Argument& argument) {
     case Kind::distribution:
     case Kind::version:
     case Kind::recipe:
+    case Kind::delayed:
     case Kind::tensor: break;
     case Kind::outliers: return "COUNT,FACTOR";
   }
@@ -105,7 +133,8 @@ std::string default_of(const Argument& argument) {
 /// What an experiment's options were, and what is done with its document.
 struct Options {
   std::unique_ptr<Call> call;
-  OutputOptions output;
+  std::optional<std::string> out = {};  ///< the directory for files
+  bool quiet = false;
   bool json = false;
   std::vector<std::pair<const Argument*, CLI::Option*>> options = {};
 };
@@ -170,8 +199,8 @@ int run(const Experiment& experiment, Options& options) {
   for (const Argument& argument : arguments.all()) {
     if (argument.name == "threads") argument.set({Entry(std::int64_t{threads_of_machine()})});
   }
-  check_output(options.output, {experiment.identifier() + ".json"});
-  const bool quiet = options.output.quiet;
+  if (options.out) check_writable(*options.out, {experiment.identifier() + ".json"});
+  const bool quiet = options.quiet;
   ProgressBar bar;
   Context context;
   if (!quiet) {
@@ -180,12 +209,12 @@ int run(const Experiment& experiment, Options& options) {
   }
   const Document document = options.call->run(context);
   bar.clear();
-  if (options.output.out) write_files(*options.output.out, files_of(document));
+  if (options.out) write_files(*options.out, files_of(document));
   if (!quiet && options.json) {
     print(json_of(document));
   } else if (!quiet) {
     print(text_of(document, style_of_terminal()));
-    if (options.output.out) print("Results: " + *options.output.out + "/" + json_file(document) + " and CSV\n");
+    if (options.out) print("Results: " + *options.out + "/" + json_file(document) + " and CSV\n");
   }
   return document.passed.value_or(true) ? 0 : not_reproduced;
 }
@@ -204,14 +233,18 @@ CLI::App& parent_of(CLI::App& app, const std::string& name) {
 }
 
 void add_experiment(CLI::App& app, const Experiment& experiment, Command& chosen) {
-  const auto options = std::make_shared<Options>(Options{.call = experiment.prepare(), .output = {}});
+  const auto options = std::make_shared<Options>(Options{.call = experiment.prepare()});
   const std::string word = experiment.name.substr(experiment.name.find(' ') + 1);
   CLI::App* command = parent_of(app, experiment.name).add_subcommand(word, experiment.summary);
   command->footer(footer_of(experiment));
   for (Argument& argument : options->call->arguments.all()) {
     if (argument.command_line) add_option(*command, argument, *options);
   }
-  add_output(*command, options->output, experiment.identifier() + ".json and a CSV for each table and histogram");
+  command
+      ->add_option("--out", options->out,
+                   "write " + experiment.identifier() + ".json and a CSV for each table and histogram into DIR")
+      ->type_name("DIR");
+  command->add_flag("--quiet", options->quiet, "print nothing; the exit status tells the result");
   command->add_flag("--json", options->json, "print JSON instead of text");
   command->callback(
       [&experiment, options, &chosen] { chosen = [&experiment, options] { return run(experiment, *options); }; });
@@ -254,7 +287,6 @@ Command command_of(int argc, const char* const* argv) {
   app->footer("fp8lab help COMMAND explains a command.");
   Command chosen;
   for (const Experiment& experiment : experiments()) add_experiment(*app, experiment, chosen);
-  add_scaling(*app, chosen);
   refuse_options_as_values(*app);
   std::vector<std::string> words = words_of(argc, argv);
   try {

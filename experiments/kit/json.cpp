@@ -61,10 +61,6 @@ void Json::push_back(Json value) {
   std::get<std::unique_ptr<Array>>(value_)->push_back(std::move(value));
 }
 
-void Json::update(const Json& other) {
-  for (const auto& [key, value] : *std::get<std::unique_ptr<Object>>(other.value_)) (*this)[key] = value;
-}
-
 std::string Json::text() const {
   std::string out;
   append_to(out, 0);

@@ -69,8 +69,6 @@ class Json {
   Json& operator[](std::string_view key);
   /// Appends to an array, or to nothing yet.
   void push_back(Json value);
-  /// Sets all keys of another object.
-  void update(const Json& other);
 
   /// A value a line, indented by a blank a level. What is not UTF-8 is replaced; what is no number becomes null.
   [[nodiscard]] std::string text() const;

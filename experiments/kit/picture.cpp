@@ -27,16 +27,6 @@ std::string binade_label(double edge) {
   return text;
 }
 
-/// A row of a table: cells from `first` on, each as wide as its column, all but the table's first to the right.
-std::string table_row(const std::vector<std::string>& row, const std::vector<std::size_t>& widths, std::size_t first) {
-  std::string line = first == 0 ? "" : "   ";
-  for (std::size_t column = first; column < row.size(); ++column) {
-    const std::string gap(widths[column] - row[column].size(), ' ');
-    line += "  " + (column == 0 ? row[column] + gap : gap + row[column]);
-  }
-  return trimmed(line) + '\n';
-}
-
 bool is_drawable(double value) { return value > 0 && std::isfinite(value); }
 
 /// The points that the axes can show.
@@ -156,22 +146,6 @@ std::string bar(double value, double largest, int width, const TextStyle& style)
   return text + std::string(static_cast<std::size_t>(width - used), ' ');
 }
 
-std::string draw_table(const std::vector<std::vector<std::string>>& rows, const TextStyle& style) {
-  std::vector<std::size_t> widths(rows.front().size(), 0);
-  std::size_t total = 0;
-  for (std::size_t column = 0; column < widths.size(); ++column) {
-    for (const auto& row : rows) widths[column] = std::max(widths[column], row[column].size());
-    total += 2 + widths[column];
-  }
-  const bool fits = std::cmp_less_equal(total, style.width);
-  std::string text;
-  for (const auto& row : rows) {
-    if (!fits) text += trimmed("  " + row.front()) + '\n';
-    text += table_row(row, widths, fits ? 0 : 1);
-  }
-  return text;
-}
-
 std::size_t columns_that_fit(const TextStyle& style) {
   return static_cast<std::size_t>(std::max(1, (style.width - label_width) / (static_cast<int>(least_column) + 2)));
 }
@@ -225,17 +199,6 @@ std::string draw_binades(const std::vector<const Counts*>& columns, const TextSt
     row(label, [field = field](const Counts& one) { return one.*field; });
   }
   return text;
-}
-
-std::string draw_binades(const std::vector<std::string>& titles, const std::vector<const Histogram*>& histograms,
-                         const TextStyle& style, double least) {
-  std::vector<Counts> all;
-  std::vector<const Counts*> columns;
-  all.reserve(titles.size());
-  columns.reserve(titles.size());
-  for (std::size_t i = 0; i < titles.size(); ++i) all.push_back(counts_of(*histograms[i], titles[i], ""));
-  for (const Counts& one : all) columns.push_back(&one);
-  return draw_binades(columns, style, least);
 }
 
 std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, AxisOfX axis) {

@@ -30,10 +30,6 @@ struct TextStyle {
 /// A bar of `width` cells, filled to value / largest; any nonzero value shows.
 [[nodiscard]] std::string bar(double value, double largest, int width, const TextStyle& style);
 
-/// Rows of cells as columns, the first of them to the left, the others to the right; the first row is the heading.
-/// Where that is wider than the terminal, every first cell gets a line of its own, above the rest of its row.
-[[nodiscard]] std::string draw_table(const std::vector<std::vector<std::string>>& rows, const TextStyle& style);
-
 /// The columns of draw_binades() are at least as wide: a bar still tells something, and a short title has room.
 inline constexpr std::size_t least_column = 12;
 /// How many histograms draw_binades() can put side by side.
@@ -43,9 +39,6 @@ inline constexpr std::size_t least_column = 12;
 /// used to the lowest, each with its own full scale. The lowest lines, as long as each of their counts is below `least`
 /// of its column's largest, become one, which says how many they count.
 [[nodiscard]] std::string draw_binades(const std::vector<const Counts*>& columns, const TextStyle& style,
-                                       double least = 0);
-[[nodiscard]] std::string draw_binades(const std::vector<std::string>& titles,
-                                       const std::vector<const Histogram*>& histograms, const TextStyle& style,
                                        double least = 0);
 
 /// A line of draw_lines(): points (x, y) in the order of x, each drawn as `mark`.

@@ -12,6 +12,13 @@ void TensorArguments::add_array(ArgumentList& list, const std::string& taken) {
       .only_python();
 }
 
+void TensorArguments::add_arrays(ArgumentList& list, const std::string& taken) {
+  list.add("x", arrays, "the tensors in order, or one array alone: " + taken + "; or paths, which mean `file`")
+      .by_default("drawn, or read from `file`,")
+      .positional()
+      .only_python();
+}
+
 void TensorArguments::add_files(ArgumentList& list) {
   list.add("file", files, "read tensors of .npy or .safetensors files")
       .called("PATH ...")
@@ -44,6 +51,12 @@ void TensorArguments::add_grid(ArgumentList& list) {
       .excluding({"x", "file", "distribution", "seed"});
 }
 
+void TensorArguments::add_stream(ArgumentList& list) {
+  list.add("stream", draws.kind, "how drawn tensors change from step to step: stationary, drift, outliers, jump")
+      .excluding({"x", "file", "grid"});
+  list.add("steps", draws.steps, "the number of tensors that are drawn").excluding({"x", "file", "grid"});
+}
+
 void TensorArguments::add_outliers(ArgumentList& list) {
   list.add("outlier_rows", draws.outlier_rows,
            "multiply COUNT rows by FACTOR, as outlier tokens: rows i * rows / COUNT for i from 0 to COUNT - 1")
@@ -56,6 +69,7 @@ void TensorArguments::add_outliers(ArgumentList& list) {
 
 TensorSource TensorArguments::source() const {
   if (array) return HeldTensors{*array};
+  if (!arrays.empty()) return arrays;
   if (!files.empty()) return StoredTensors{files, names};
   const int log2_most = grid ? 26 : 40;
   if (is_flat && (draws.columns < 1 || draws.columns > 1LL << log2_most)) {

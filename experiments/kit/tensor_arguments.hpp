@@ -29,10 +29,13 @@ struct TensorArguments {
   std::vector<std::filesystem::path> files = {};
   std::vector<std::string> names = {};  ///< which tensors of the files: names or patterns
   std::optional<HeldTensor> array = {};
+  HeldTensors arrays = {};
 
   /// Adds `x`, without which tensors are read or drawn. It comes first: Python takes it without its name, too. `taken`
   /// tells how the element types are taken.
   void add_array(ArgumentList& list, const std::string& taken);
+  /// Adds `x` that is an array or several, in order.
+  void add_arrays(ArgumentList& list, const std::string& taken);
   /// Adds `file` and `tensor`.
   void add_files(ArgumentList& list);
   /// Adds `distribution` and `seed`.
@@ -43,6 +46,8 @@ struct TensorArguments {
   void add_size(ArgumentList& list);
   /// Adds `grid`.
   void add_grid(ArgumentList& list);
+  /// Adds `stream` and `steps`: how many tensors are drawn, and how they differ.
+  void add_stream(ArgumentList& list);
   /// Adds `outlier_rows` and `outlier_columns` of draws.
   void add_outliers(ArgumentList& list);
 

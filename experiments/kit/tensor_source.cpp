@@ -178,12 +178,21 @@ double TensorStream::elements() const {
 
 std::string TensorStream::called(std::size_t i) const {
   if (!facts_[i].name.empty()) return facts_[i].name + ": ";
-  return std::holds_alternative<HeldTensors>(source_) && count() > 1 ? "x[" + std::to_string(i) + "]: " : "";
+  const std::string array = array_name(i);
+  return array.empty() ? "" : array + ": ";
+}
+
+/// What messages call an array that has no name; empty where the source holds none.
+std::string TensorStream::array_name(std::size_t i) const {
+  const auto* held = std::get_if<HeldTensors>(&source_);
+  if (held == nullptr) return "";
+  return held->size() == 1 ? "x" : "x[" + std::to_string(i) + "]";
 }
 
 /// Computes rows and columns, and checks what the experiment can take.
 void TensorStream::add(SourceTensor facts) {
-  const std::string what = facts.name.empty() ? "a tensor" : facts.name;
+  std::string what = facts.name.empty() ? array_name(count()) : facts.name;
+  if (what.empty()) what = "a tensor";
   if (facts.type == ElementType::uint8) {
     refuse(what, " holds uint8, which are codes; float32, float64, float16 and bfloat16 are read");
   }

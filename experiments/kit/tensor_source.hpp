@@ -119,6 +119,7 @@ class TensorStream {
   void open(const StoredTensors& stored);
   void open(const HeldTensors& held);
   void add(SourceTensor facts);
+  [[nodiscard]] std::string array_name(std::size_t i) const;
   [[nodiscard]] bool is_read_as_float32(ElementType type) const;
   /// A tensor that lies in memory already, or that cannot be read in blocks; otherwise one without values.
   [[nodiscard]] Tensor whole_for_blocks(std::size_t i) const;

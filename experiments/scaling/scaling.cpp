@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -19,7 +17,6 @@
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text.hpp"
-#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/measure/outcome.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
@@ -296,20 +293,6 @@ std::vector<NamedHistogram> MeasuredScaling::histograms() const {
           {"ulp_error", "error of the scaled value in units in the last place of the format", ulp_error}};
 }
 
-Delayed choose_delayed(std::string_view text) {
-  const DefaultEnvironment environment;
-  const std::size_t colon = text.find(':');
-  Delayed recipe;
-  recipe.amax_compute_algo = find_amax_compute_algo(text.substr(0, colon));
-  const std::string_view length = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), recipe.amax_history_len);
-  if (error != std::errc{} || end != length.data() + length.size()) {
-    refuse(in_quotes(text), " is no ALGORITHM:LENGTH, such as max:1024 or most_recent:1");
-  }
-  check(recipe);
-  return recipe;
-}
-
 ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& progress) {
   const DefaultEnvironment environment;
   std::vector<Runner> runners = runners_of(arguments);
@@ -341,22 +324,6 @@ ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& pro
   }
   for (Runner& runner : runners) result.measured.push_back(std::move(runner.result()));
   return result;
-}
-
-std::vector<std::string> file_names_of(const ScalingArguments& arguments) {
-  std::vector<std::string> files{"scaling.json", "summary.csv", "steps.csv"};
-  std::size_t row = 0;
-  for (std::string name : names_of(arguments)) {
-    std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-'; }, '_');
-    name.resize(std::min<std::size_t>(name.size(), 80));  // of a record of one's own
-    ++row;
-    for (const char* histogram : {"relative_error", "ulp_error"}) {
-      TextStream file;
-      file << (row < 10 ? "0" : "") << row << '_' << name << '_' << histogram << ".csv";
-      files.push_back(file.str());
-    }
-  }
-  return files;
 }
 
 }  // namespace fp8lab::experiments

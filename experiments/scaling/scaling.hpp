@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "fp8lab/reference/measure/errors.hpp"
@@ -14,14 +13,12 @@
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "kit/chosen.hpp"
+#include "kit/document.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
 #include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
-
-/// "ALGORITHM:LENGTH", such as "max:1024" or "most_recent:1": Delayed with that amax_compute_algo and amax_history_len.
-[[nodiscard]] Delayed choose_delayed(std::string_view text);
 
 /// What to quantize, and how: every recipe sees the same tensors in the same order.
 struct ScalingArguments {
@@ -83,16 +80,7 @@ struct ScalingResult {
 /// break a recipe's blocks, and what TensorFile throws.
 [[nodiscard]] ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& progress = {});
 
-/// The result as JSON: experiment, schema, provenance, source, steps, amax, recipes with their series.
-[[nodiscard]] std::string to_json(const ScalingResult& result);
-
-/// The names of the files that files_of() will give: scaling.json, summary.csv with a row a recipe, steps.csv with a
-/// row a step and recipe, and CSVs of histograms.
-[[nodiscard]] std::vector<std::string> file_names_of(const ScalingArguments& arguments);
-/// (file name, content)
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> files_of(const ScalingResult& result);
-
-/// A table with a row a recipe, SQNRs by step, pictures of error against step and of the errors, for a terminal.
-[[nodiscard]] std::string report_of(const ScalingResult& result, const TextStyle& style);
+/// The result in tables, curves and histograms.
+[[nodiscard]] Document document_of(const ScalingResult& result);
 
 }  // namespace fp8lab::experiments

@@ -145,15 +145,9 @@ std::string bytes_of(const Values& values) {
 /// A result as JSON, CSV and report, without the time, which is another every second.
 template <typename Result>
 std::string all_of(const Result& result) {
-  std::string text;
-  if constexpr (requires { document_of(result); }) {
-    const Document document = document_of(result);
-    text = text_of(document);
-    for (const auto& [name, content] : files_of(document)) text += name + content;
-  } else {
-    text = to_json(result) + report_of(result, {});
-    for (const auto& [name, content] : files_of(result)) text += name + content;
-  }
+  const Document document = document_of(result);
+  std::string text = text_of(document);
+  for (const auto& [name, content] : files_of(document)) text += name + content;
   constexpr std::string_view date = "\"date\": \"2026-11-22T00:00:00Z\"";
   for (std::size_t at = text.find("\"date\""); at != std::string::npos; at = text.find("\"date\"", at)) {
     text.erase(at, date.size());

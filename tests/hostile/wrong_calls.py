@@ -271,7 +271,7 @@ CALLS = {
     ),
     "scaling": (experiments.scaling, {**TINY, "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
-    "scaling of files": (experiments.scaling, {"files": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "scaling of files": (experiments.scaling, {"file": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "transpose": (experiments.transpose, {"x": WIDE, "recipes": ["te_mxfp8"]}),
     "transpose, drawn": (experiments.transpose, {"rows": 32, "columns": 32, "recipes": ["te_mxfp8"], "outlier_rows": (1, 2.0)}),
     "transpose of a file": (experiments.transpose, {"file": files(32, 32), "recipes": ["te_mxfp8"]}),
@@ -281,7 +281,6 @@ CALLS = {
     ),
     "verify_tensor_cores": (experiments.verify_tensor_cores, {"models": ["hopper_wgmma_fp8"], "dots": 8}),
     "Document": (experiments.Document, {"text": experiments.harmonic(formats=["e5m2"]).to_json()}),
-    "Result": (experiments.Result, None),
 }  # fmt: skip
 #: No experiment and no cast is asked for work that takes its time.
 SKIPPED = {("double_rounding", "low"), ("verify_tensor_cores", "models"), ("verify_casts", "all"), ("verify_casts", "formats"), ("verify_casts", "profiles"), ("transpose", "recipes"), ("transpose, drawn", "recipes"), ("transpose of a file", "recipes")}

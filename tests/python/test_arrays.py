@@ -209,13 +209,13 @@ EXPERIMENTS = fp8lab.experiments
         (lambda: EXPERIMENTS.harmonic(formats=[]), ValueError, "formats must have at least one entry"),
         (lambda: EXPERIMENTS.delayed(versions=[]), ValueError, "versions must have at least one entry"),
         (lambda: EXPERIMENTS.transpose(recipes=[]), ValueError, "recipes must have at least one entry"),
-        (lambda: EXPERIMENTS.scaling([X], seed=1, stream="jump"), ValueError, "stream and seed go with drawn tensors"),
-        (lambda: EXPERIMENTS.scaling([X], tensor="w"), ValueError, "tensor goes with files"),
-        (lambda: EXPERIMENTS.scaling(stream="grid", steps=3), ValueError, "steps goes with draws, which the grid has none of"),
+        (lambda: EXPERIMENTS.scaling([X], seed=1, stream="jump"), ValueError, "stream cannot be given with x"),
+        (lambda: EXPERIMENTS.scaling([X], tensor="w"), ValueError, "tensor can be given only with file"),
+        (lambda: EXPERIMENTS.scaling(grid=True, steps=3), ValueError, "steps cannot be given with grid"),
         (lambda: EXPERIMENTS.scaling([X], delayed=[], backward=True), ValueError, "backward goes with delayed scaling"),
         (lambda: EXPERIMENTS.scaling([X], recipes=[], delayed=[]), ValueError, "recipe"),
-        (lambda: EXPERIMENTS.scaling([]), ValueError, "at least one tensor"),
-        (lambda: EXPERIMENTS.scaling(files=[]), ValueError, "files must have at least one entry"),
+        (lambda: EXPERIMENTS.scaling([]), ValueError, "x must have at least one entry"),
+        (lambda: EXPERIMENTS.scaling(file=[]), ValueError, "file must have at least one entry"),
     ],
 )  # fmt: skip
 def test_nothing_is_ignored_silently(call, error, message):

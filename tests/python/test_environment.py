@@ -277,7 +277,6 @@ CASES = {
     "experiments.Document.save": lambda directory: experiments.Document(DOCUMENT).save(directory),
     "experiments.Document.text": lambda _: experiments.Document(DOCUMENT).text(width=40, unicode=False),
     "experiments.Document.to_json": lambda _: experiments.Document(DOCUMENT).to_json(),
-    "experiments.Result": lambda _: experiments.Result({"a": 0.1}, "a report"),
     "experiments.accumulate": _out(experiments.accumulate, k=[32, 64], rows=4, columns=4),
     "experiments.cast": _out(
         experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),

@@ -94,7 +94,7 @@ def test_a_tensor_that_breaks_a_rule_is_named(tmp_path):
     np.save(tmp_path / "step1.npy", MATRIX)
     np.save(tmp_path / "step2.npy", MATRIX[:, :7])
     with pytest.raises(ValueError, match=r"step2\.npy.*: columns must be a multiple of 32"):
-        experiments.scaling(files=[tmp_path / "step1.npy", tmp_path / "step2.npy"], recipes=["te_mxfp8"])
+        experiments.scaling(file=[tmp_path / "step1.npy", tmp_path / "step2.npy"], recipes=["te_mxfp8"])
     with pytest.raises(ValueError, match=r"^x\[1\]: columns must be a multiple of 32"):
         experiments.scaling([MATRIX, MATRIX[:, :7]], recipes=["te_mxfp8"])
 

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/promises.md: each promise names a test that is there. And those promises that no other file tests."""
 
-import json
 import pathlib
 import re
 import subprocess
 import sys
-
-import numpy as np
-
-import fp8lab
-from fp8lab import _experiments
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "promises.md"
@@ -66,38 +60,3 @@ def test_import_into_a_free_threaded_python_is_refused():
     program = "import sysconfig; sysconfig.get_config_var = {'Py_GIL_DISABLED': 1}.get; import fp8lab"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "the free-threaded build is not supported" in told.stderr
-
-
-#: What is keyed by data of the machine: the instruction sets that it has.
-DATA = {".rows[].mismatches", ".rows[].first"}
-
-
-def keys_of(value, at=""):
-    """The paths of all keys; a histogram, and what is keyed by data, is one."""
-    if isinstance(value, list):
-        return {path for entry in value for path in keys_of(entry, at + "[]")}
-    if not isinstance(value, dict) or at in DATA:
-        return set()
-    if {"edges", "counts"} <= set(value):
-        return {at + ".<histogram " + ",".join(sorted(value)) + ">"}
-    return {f"{at}.{key}" for key in value} | {path for key, entry in value.items() for path in keys_of(entry, f"{at}.{key}")}
-
-
-def runs():
-    """A small run of every experiment."""
-    x = np.linspace(-4, 4, 64 * 64, dtype=np.float32).reshape(64, 64)
-    run = fp8lab.experiments
-    yield run.scaling([x, x], recipes=["te_mxfp8"], delayed=["max:2"])
-
-
-def test_json_keeps_the_keys_of_its_schema():
-    recorded = json.loads((ROOT / "tests" / "vectors" / "json_schema.json").read_text())
-    results = {result["experiment"]: result for result in runs()}
-    others = {"Document", "Result", *_experiments.registered()}  # those have a schema in the package
-    assert set(fp8lab.experiments.__all__) - others == {name.replace(" ", "_").replace("-", "_") for name in results}
-    for name, result in results.items():
-        assert result["schema"] == recorded["schema"]
-        lost = set(recorded["keys"][name]) - keys_of(dict(result))
-        assert not lost, f"{name} lost keys: restore them, or raise json_schema and record them anew: {sorted(lost)}"
-        added = keys_of(dict(result)) - set(recorded["keys"][name])
-        assert not added, f"{name} has new keys, to be recorded in json_schema.json: {sorted(added)}"

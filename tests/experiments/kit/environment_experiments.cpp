@@ -39,24 +39,14 @@ std::string timeless(const std::string& text) {
   }
   return kept;
 }
-/// A result as JSON, files and reports.
+/// A result's files and reports.
 template <typename Result>
-  requires requires(const Result& result) { document_of(result); }
 std::string bytes_of(const Result& result) {
   const Document document = document_of(result);
   std::string all;
   for (const auto& [name, content] : files_of(document)) all += name + ": " + timeless(content);
   for (const bool unicode : {true, false}) {
     all += text_of(document, {.unicode = unicode}) + text_of(document, {.unicode = unicode, .width = 40});
-  }
-  return all;
-}
-template <typename Result>
-std::string bytes_of(const Result& result) {
-  std::string all = timeless(to_json(result));
-  for (const auto& [name, content] : files_of(result)) all += name + ": " + timeless(content);
-  for (const bool unicode : {true, false}) {
-    all += report_of(result, {.unicode = unicode});
   }
   return all;
 }

@@ -330,7 +330,7 @@ TEST_CASE("tensors: sizes and types that make no sense are refused by name") {
   CHECK(refusal(HeldTensors{{.values = MatrixView(values, 2, 3), .name = "w"}}, {.log2_most_elements = 2}) ==
         "\"w\" must have from 1 to 2^2 elements, not 6 (shape (2, 3))");
   CHECK(refusal(HeldTensors{{MatrixView(std::span<const float>(), 0, 3)}}) ==
-        "a tensor must have from 1 to 2^40 elements, not 0 (shape (0, 3))");
+        "x must have from 1 to 2^40 elements, not 0 (shape (0, 3))");
   CHECK(refusal(HeldTensors{{MatrixView(std::span<const float>(), 0, 3)}}, {.takes_empty = true}).empty());
   CHECK(refusal_of([] {
           (void)find_out_dtype("float16");

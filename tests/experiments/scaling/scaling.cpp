@@ -12,6 +12,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
+#include "kit/render.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -212,7 +213,7 @@ TEST_CASE("scaling: histograms and counts have every element once, whatever the 
   ScalingArguments arguments{.source = Draws{.rows = 32, .columns = 128, .steps = 6, .kind = StreamKind::outliers}};
   arguments.recipes = {choose_recipe("te_mxfp8"), choose_recipe("te_block_128x128"), choose_recipe("te_nvfp4_2d"),
                        choose_recipe("torchao_rowwise")};
-  const std::string alone = to_json(run_scaling(arguments));
+  const std::string alone = json_of(document_of(run_scaling(arguments)));
   arguments.threads = 3;
   const ScalingResult result = run_scaling(arguments);
   const auto without_date = [](const std::string& text) {
@@ -220,7 +221,7 @@ TEST_CASE("scaling: histograms and counts have every element once, whatever the 
     json.erase("provenance");
     return json;
   };
-  CHECK(without_date(alone) == without_date(to_json(result)));
+  CHECK(without_date(alone) == without_date(json_of(document_of(result))));
   const std::uint64_t blocks[] = {6 * 32 * 4, 6, 6 * 2 * 8, 6 * 32};
   for (std::size_t i = 0; i < result.measured.size(); ++i) {
     const MeasuredScaling& m = result.measured[i];
@@ -230,7 +231,8 @@ TEST_CASE("scaling: histograms and counts have every element once, whatever the 
     if (i < 4) CHECK(m.blocks == blocks[i]);
   }
   CHECK(result.measured.size() == 7);
-  CHECK(files_of(result).size() == file_names_of(arguments).size());
+  // The JSON, the tables recipes, changes, steps and tensors, the curves, and two histograms for each recipe.
+  CHECK(files_of(document_of(result)).size() == 1 + 4 + 1 + 2 * 7);
 }
 
 TEST_CASE("scaling: the streams change as they say") {
