@@ -126,6 +126,16 @@ def test_one_array_is_one_tensor() -> None:
     assert set(several.curves["errors_by_step"]) == {"te_mxfp8"}
 
 
+def test_paths_in_the_place_of_the_arrays_mean_file(tmp_path):
+    paths = [tmp_path / f"{i}.npy" for i in range(2)]
+    for i, path in enumerate(paths):
+        np.save(path, np.random.default_rng(i).standard_normal((2, 64)).astype(np.float32))
+    by_file = experiments.scaling(file=paths, recipes="te_mxfp8", delayed=[])
+    assert experiments.scaling([paths[0], str(paths[1])], recipes="te_mxfp8", delayed=[]).to_json() == by_file.to_json()
+    alone = experiments.scaling(file=paths[0], recipes="te_mxfp8", delayed=[])
+    assert experiments.scaling(paths[0], recipes="te_mxfp8", delayed=[]).to_json() == alone.to_json()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
@@ -136,6 +146,8 @@ def test_one_array_is_one_tensor() -> None:
         ({"x": [np.zeros((2, 32), complex)]}, TypeError, r"x\[0\] must be float32, float64, float16 or bfloat16, not complex128"),
         ({"x": [np.zeros((2, 33), np.float32)]}, ValueError, "columns must be a multiple of 32"),
         ({"x": np.ones(32), "file": ["a.npy"]}, ValueError, "file cannot be given with x"),
+        ({"x": ["a.npy", np.ones(32)]}, TypeError, "x must have arrays or paths, not both"),
+        ({"x": ["a.npy", "max"]}, ValueError, "x must be an array, or the path of a .npy or .safetensors file, not 'max'"),
         ({"x": np.ones(32), "steps": 3}, ValueError, "steps cannot be given with x"),
         ({"grid": True, "stream": "drift"}, ValueError, "stream cannot be given with grid"),
         ({"tensor": "w"}, ValueError, "tensor can be given only with file"),
