@@ -189,7 +189,7 @@ std::string TensorStream::array_name(std::size_t i) const {
   return held->size() == 1 ? "x" : "x[" + std::to_string(i) + "]";
 }
 
-/// Computes rows and columns, and checks what the experiment can take.
+/// Computes rows and columns. Throws where the experiment does not take such a tensor.
 void TensorStream::add(SourceTensor facts) {
   std::string what = facts.name.empty() ? array_name(count()) : facts.name;
   if (what.empty()) what = "a tensor";

@@ -121,7 +121,7 @@ class TensorStream {
   void add(SourceTensor facts);
   [[nodiscard]] std::string array_name(std::size_t i) const;
   [[nodiscard]] bool is_read_as_float32(ElementType type) const;
-  /// A tensor that lies in memory already, or that cannot be read in blocks; otherwise one without values.
+  /// Tensor i, where it is in memory already or cannot be read in blocks; otherwise a tensor without values.
   [[nodiscard]] Tensor whole_for_blocks(std::size_t i) const;
   /// Reads elements [first, first + count), in the order of rows, as one row. Precondition: whole_for_blocks() gives no
   /// values.

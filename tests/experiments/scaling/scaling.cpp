@@ -6,10 +6,10 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "experiments/npy.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "kit/render.hpp"
@@ -257,20 +257,13 @@ TEST_CASE("scaling: the streams change as they say") {
 TEST_CASE("scaling: files in order, each with a shape of its own") {
   const std::filesystem::path directory = std::filesystem::temp_directory_path() / "fp8lab_scaling_test";
   std::filesystem::create_directories(directory);
-  const auto write = [&](const std::string& name, const std::string& descr, const std::string& rest,
-                         const std::string& data) {
-    std::string header = "{'descr': '" + descr + "', 'fortran_order': " + rest + ", }\n";
-    std::ofstream file(directory / name, std::ios::binary);
-    file << "\x93NUMPY" << '\1' << '\0' << static_cast<char>(header.size()) << '\0' << header << data;
+  const auto write = [&](const std::string& name, const std::string& descr, const std::string& shape,
+                         const auto& values) {
+    write_npy(directory / name, descr, shape, values);
     return directory / name;
   };
-  const auto floats = [](std::size_t count, float value) {
-    std::string data;
-    for (std::size_t i = 0; i < count; ++i) data.append(reinterpret_cast<const char*>(&value), sizeof value);
-    return data;
-  };
-  const StoredTensors stream{{write("1.npy", "<f4", "False, 'shape': (2, 3, 32)", floats(192, 2)),
-                              write("2.npy", "<f4", "False, 'shape': (32,)", floats(32, 0.5F))}};
+  const StoredTensors stream{{write("1.npy", "<f4", "(2, 3, 32)", std::vector<float>(192, 2)),
+                              write("2.npy", "<f4", "(32,)", std::vector<float>(32, 0.5F))}};
   ScalingArguments arguments{.source = stream, .recipes = {choose_recipe("te_mxfp8")}, .delayed = {}};
   const ScalingResult result = run_scaling(arguments);
   CHECK(result.amaxes == std::vector<double>{2, 0.5});
@@ -280,13 +273,11 @@ TEST_CASE("scaling: files in order, each with a shape of its own") {
     arguments.source = StoredTensors{{path}};
     return message_of(arguments);
   };
-  CHECK(refused(write("4.npy", "<f4", "False, 'shape': (0, 32)", ""))
+  CHECK(refused(write("4.npy", "<f4", "(0, 32)", std::vector<float>()))
             .find("must have from 1 to 2^28 elements, not 0 (shape (0, 32))") != std::string::npos);
-  CHECK(refused(write("5.npy", "<f4", "False, 'shape': ()", floats(1, 1))).find("a single number") !=
-        std::string::npos);
-  CHECK(refused(write("6.npy", "|u1", "False, 'shape': (32,)", std::string(32, 'x'))).find("are codes") !=
-        std::string::npos);
-  CHECK(refused(write("7.npy", "<f4", "False, 'shape': (2, 33)", floats(66, 1))).find("multiple of 32") !=
+  CHECK(refused(write("5.npy", "<f4", "()", std::vector<float>{1})).find("a single number") != std::string::npos);
+  CHECK(refused(write("6.npy", "|u1", "(32,)", std::string(32, 'x'))).find("are codes") != std::string::npos);
+  CHECK(refused(write("7.npy", "<f4", "(2, 33)", std::vector<float>(66, 1))).find("multiple of 32") !=
         std::string::npos);
   std::filesystem::remove_all(directory);
 }
