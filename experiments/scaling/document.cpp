@@ -192,7 +192,9 @@ void describe(ScalingOptions& options, ArgumentList& list) {
   list.add("recipes", arguments.recipes,
            "recipes without memory (fp8lab recipes lists them), or mx:FORMAT:RULE, or none")
       .or_none();
-  list.add("delayed", options.delayed, "delayed scaling, ALGORITHM:LENGTH each, or none").or_none();
+  list.add("delayed", options.delayed,
+           "delayed scaling, each as ALGORITHM:LENGTH (max or most_recent, and the history's steps), or none")
+      .or_none();
   list.add("version", options.version, "whose rules delayed scaling follows (fp8lab delayed-versions lists them)");
   list.add("margin", options.margin, "divide the scales of delayed scaling by 2^margin");
   list.add("backward", options.backward, "delayed scaling casts to E5M2, as gradients are");
@@ -202,7 +204,8 @@ void describe(ScalingOptions& options, ArgumentList& list) {
   tensors.add_grid(list);
   tensors.add_files(list);
   list.add("bfloat16", arguments.bfloat16, "round values to bfloat16 first");
-  list.add("out_dtype", arguments.out_dtype, "the type of what comes back: float32, source");
+  list.add("out_dtype", arguments.out_dtype,
+           "the type of the dequantized values: float32, or source, that of the values");
   list.add_threads(arguments.threads);
 }
 
@@ -248,7 +251,8 @@ std::vector<Experiment> scaling_experiments() {
        .description =
            "All recipes see the same tensors in the same order, rows along K. Delayed scaling casts with the scale of "
            "the steps before, the first one with 1, as Transformer Engine does. Version and margin are those of "
-           "delayed scaling that is given as ALGORITHM:LENGTH; a record has its own. The stream drift multiplies step "
+           "delayed scaling that is given as ALGORITHM:LENGTH; a Delayed of Python has its own. The stream drift "
+           "multiplies step "
            "t by 2^(t / 8), outliers one element of 4096 by 256 in every eighth step, jump the middle third of the "
            "steps by 32.",
        .result = "tables `recipes` (SQNR over all steps and at the worst one, shares and counts of elements and "

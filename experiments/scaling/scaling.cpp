@@ -29,10 +29,10 @@ namespace {
 
 constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
-/// What the codes of each tile are multiplied with on dequantize.
+/// The factor by which dequantize multiplies the codes of each tile.
 struct TileScales {
   TileShape tile;
-  std::size_t across;  // tiles
+  std::size_t across;  // tiles side by side in a row
   std::vector<float> values;
 
   explicit TileScales(const Quantized& q)
@@ -47,13 +47,14 @@ bool is_power_of_two(double x) {
   return std::frexp(x, &exponent) == 0.5;
 }
 
-/// Above the format's largest value before rounding. A scale that is no power of two is rounded, and so is its inverse:
-/// then the amax that made it may lie 2^-23 above, which is nothing to clip.
+/// Whether a scaled element, before rounding, is above the format's largest value. A scale that is not a power of two
+/// is rounded, and so is its inverse: the amax that made it may then lie 2^-23 above the largest value, and is not
+/// clipped.
 bool is_clipped(double scaled, double scale_inv, double largest) {
   return std::abs(scaled) > (is_power_of_two(scale_inv) ? largest : largest * (1 + 0x1p-22));
 }
 
-/// A step of one recipe, still to be added up.
+/// The measures of one step of one recipe, before they are added to the totals.
 struct Measured {
   ErrorTotals totals;
   ScalingStep step{no_number, no_number, no_number};
@@ -89,7 +90,7 @@ class ScalingMeter {
                 row * band.columns + first, band.columns);
     }
   }
-  /// Adds what is known at the end of the tensor.
+  /// Adds the counts that are complete at the end of the tensor.
   void finish() {
     measured_.step.underflows += outcomes_.underflows;
     measured_.step.saturated += outcomes_.saturated;
@@ -103,7 +104,7 @@ class ScalingMeter {
                  std::size_t first, std::size_t columns) {
     const std::size_t size = x.size();
     const auto room = [size](std::array<double, error_block>& all) { return std::span(all).first(size); };
-    // 1. In double.
+    // 1. Widen to double.
     widen(x, room(x_));
     widen(back, room(result_));
     decode(into_.format, codes, std::span(decoded_).first(size));
@@ -136,7 +137,7 @@ class ScalingMeter {
   }
 
   TileScales scales_;
-  ElementType out_type_;  // of what comes back
+  ElementType out_type_;  // the type of the dequantized values
   double largest_;
   CastBounds bounds_;
   OutcomeCounts outcomes_;
@@ -163,7 +164,7 @@ void measure(const Quantized& q, const Tensor& x, ElementType out_type, Measured
   meter->finish();
 }
 
-/// The amax as kernels take it: NaN does not count.
+/// The amax as kernels compute it: NaN does not count.
 float amax_of(const Tensor& x) {
   constexpr std::size_t most = std::size_t{1} << 16;
   float amax = 0;
@@ -231,7 +232,7 @@ class Runner {
     into_.underflows += measured.step.underflows;
     into_.totals.merge(totals);
     into_.steps.push_back(measured.step);
-    // A step with no number at all is the worst there is.
+    // A step without a finite value has NaN as SQNR, and counts as the worst.
     const double worst = into_.steps[into_.worst].sqnr_db;
     if (!(measured.step.sqnr_db >= worst) && !std::isnan(worst)) into_.worst = into_.steps.size() - 1;
   }

@@ -26,16 +26,16 @@ struct ScalingArguments {
   std::vector<ChosenRecipe> recipes = {choose_recipe("te_current_scaling"), choose_recipe("te_mxfp8"),
                                        choose_recipe("te_block_1x128"), choose_recipe("te_nvfp4")};
   std::vector<Delayed> delayed = {choose_delayed("max:1024"), choose_delayed("max:8"), choose_delayed("most_recent:1")};
-  Pass pass = Pass::forward;               ///< whose format delayed scaling casts to
+  Pass pass = Pass::forward;               ///< delayed scaling casts to the format of this pass
   bool bfloat16 = false;                   ///< values are rounded to bfloat16 first, as activations are
-  OutDtype out_dtype = OutDtype::float32;  ///< of what comes back
-  int threads = 1;                         ///< changes nothing but the time
+  OutDtype out_dtype = OutDtype::float32;  ///< the type of the dequantized values
+  int threads = 1;                         ///< no result depends on it
 };
 
 /// One step of one recipe. Elements are those of the tensor.
 struct ScalingStep {
-  double scale;                  ///< that the tensor was multiplied with; NaN where it has more than one
-  double sqnr_db;                ///< infinite without error; NaN where nothing finite is to be compared
+  double scale;                  ///< multiplied the tensor; NaN where it has several scales
+  double sqnr_db;                ///< infinite without error; NaN where no value is finite
   double rms;                    ///< sqrt(sum of squared errors / sum of squares)
   std::uint64_t saturated = 0;   ///< finite elements beyond the format's largest value after scaling and rounding
   std::uint64_t underflows = 0;  ///< finite nonzero elements that came back as zero
@@ -48,15 +48,15 @@ struct ScalingStep {
 struct MeasuredScaling {
   std::string name;
   std::string description;
-  std::string source;  ///< what defines it, where that is known
-  Format format;       ///< of the codes
+  std::string source;  ///< the software or paper that defines it, where that is known
+  Format format;       ///< the format of the codes
   std::vector<ScalingStep> steps;
   ErrorTotals totals;
   std::uint64_t elements = 0;
   std::uint64_t saturated = 0;
   std::uint64_t underflows = 0;
   std::uint64_t blocks = 0;          ///< groups of elements with a scale
-  std::uint64_t clipped_blocks = 0;  ///< with an element above the format's largest value after scaling
+  std::uint64_t clipped_blocks = 0;  ///< those with an element above the format's largest value after scaling
   std::size_t worst = 0;             ///< the step of the lowest SQNR
   Histogram relative_error;          ///< |error / x| by binade
   Histogram ulp_error;               ///< 64 bins from -1 to 1
@@ -66,15 +66,15 @@ struct MeasuredScaling {
 
 struct ScalingResult {
   ScalingArguments arguments;
-  std::string source;                 ///< in words, one line
+  std::string source;                 ///< the source of the tensors in words, one line
   std::vector<SourceTensor> tensors;  ///< one for each step
-  std::vector<double> amaxes;         ///< a step, before any scaling; NaN is not counted
+  std::vector<double> amaxes;         ///< the amax of each step, before any scaling; NaN is not counted
   std::vector<MeasuredScaling> measured;
 };
 
-/// Measures every recipe on every tensor, one tensor in memory at a time: its own bytes (of float64 four an element),
-/// two more an element where it is rounded to bfloat16, and one for the codes of each thread, whose scales come to
-/// this; beside that, about 14 bytes a thread for each of 2^18 elements, or of 32 rows where these have more.
+/// Measures every recipe on every tensor. One tensor is in memory at a time. An element takes its own bytes (float64:
+/// four), two bytes more where it is rounded to bfloat16, and one byte for the code of each thread. Scales come on top,
+/// and about 14 bytes a thread for each of 2^18 elements, or for each of 32 rows where that is more.
 ///
 /// Throws std::invalid_argument for no or repeated recipes, stochastic rounding, no tensors, sizes out of range or that
 /// break a recipe's blocks, and what TensorFile throws.
