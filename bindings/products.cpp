@@ -98,8 +98,10 @@ void bind_gemm(py::module_& module) {
 }
 
 /// The model with other answers to what is unverified.
-MmaModel replaced(MmaModel model, std::optional<int> fraction_bits, std::optional<bool> keeps_sign) {
+MmaModel replaced(MmaModel model, std::optional<int> fraction_bits, std::optional<int> zero_exponent,
+                  std::optional<bool> keeps_sign) {
   if (fraction_bits) model.fraction_bits = *fraction_bits;
+  if (zero_exponent) model.zero_exponent = *zero_exponent;
   if (keeps_sign) model.underflow = *keeps_sign ? UnderflowSign::kept : UnderflowSign::positive;
   return model;
 }
@@ -124,6 +126,10 @@ void bind_products(py::module_& module) {
       .def("set_tiles", &set_tiles, py::arg("scales").noconvert(), py::arg("rows"), py::arg("depth"),
            py::keep_alive<1, 2>())
       .def("set_rows", &set_rows, py::arg("scales").noconvert(), py::keep_alive<1, 2>())
+      .def(
+          "set_tf32_rounding",
+          [](Operand& operand, const std::string& name) { operand.tf32_rounding = find_rounding(name); },
+          py::arg("name"))
       .def("set_tensor", [](Operand& operand, float scale) { operand.tensor_scale = {scale}; }, py::arg("scale"));
   py::class_<GemmOptions>(module, "GemmOptions", "How a GEMM is composed, with its arrays, which must outlive it.")
       .def(py::init(&gemm_options), py::arg("scale_out"), py::arg("promote_k"), py::arg("scale_order"),
@@ -138,8 +144,13 @@ void bind_products(py::module_& module) {
       .def_property_readonly("k", [](const MmaModel& m) { return m.k() == 0 ? std::nullopt : std::optional(m.k()); })
       .def_readonly("products_per_step", &MmaModel::products_per_step)
       .def_readonly("fraction_bits", &MmaModel::fraction_bits)
+      .def_property_readonly("zero_exponent",
+                             [](const MmaModel& m) {
+                               return m.zero_exponent == no_zero_exponent ? std::nullopt
+                                                                          : std::optional(m.zero_exponent);
+                             })
       .def_property_readonly("keeps_sign", [](const MmaModel& m) { return m.underflow == UnderflowSign::kept; })
-      .def("_replace", &replaced, py::arg("fraction_bits"), py::arg("keeps_sign"))
+      .def("_replace", &replaced, py::arg("fraction_bits"), py::arg("zero_exponent"), py::arg("keeps_sign"))
       .def_property_readonly("accumulator", [](const MmaModel& m) { return format_name(m.accumulator()); })
       .def_property_readonly("operands", &operand_names)
       .def_property_readonly("scale_format", &scale_format)
@@ -155,7 +166,8 @@ void bind_products(py::module_& module) {
       .def(
           "__eq__",
           [](const MmaModel& m, const MmaModel& n) {
-            return m.name == n.name && m.fraction_bits == n.fraction_bits && m.underflow == n.underflow;
+            return m.name == n.name && m.fraction_bits == n.fraction_bits && m.zero_exponent == n.zero_exponent &&
+                   m.underflow == n.underflow;
           },
           py::is_operator())
       .def("__hash__", [](const MmaModel& m) { return py::hash(py::make_tuple(m.name, m.fraction_bits)); })

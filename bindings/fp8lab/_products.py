@@ -41,7 +41,9 @@ def as_model(model: str | MmaModel) -> MmaModel:
     return model if isinstance(model, MmaModel) else named("model", _core.find_model, check_name(model, "model", " or an MmaModel"))
 
 
-def model_with(model: str | MmaModel, *, fraction_bits: int | None = None, keeps_sign: bool | None = None) -> MmaModel:
+def model_with(
+    model: str | MmaModel, *, fraction_bits: int | None = None, zero_exponent: int | None = None, keeps_sign: bool | None = None
+) -> MmaModel:
     """A model with other answers to what no device has decided, for ``mma`` and ``gemm``.
 
     Parameters
@@ -50,6 +52,9 @@ def model_with(model: str | MmaModel, *, fraction_bits: int | None = None, keeps
     fraction_bits : int, optional
         Bits kept below the largest exponent, 1 to 40: 25 instead of 35 is what a probe of an RTX 5090 is said to have
         read for FP4.
+    zero_exponent : int, optional
+        The exponent of a term that is zero, which bounds the alignment from below, -1000 to 127: MMA-Sim 2.1.1 and
+        Khattak and Mikaitis give the chips' from the bits of results, and no device's rows decide them.
     keeps_sign : bool, optional
         Whether a negative sum that underflows becomes -0 (Khattak and Mikaitis, arXiv 2512.07004) instead of +0
         (Xie et al., MMA-Sim, arXiv 2511.10909).
@@ -57,14 +62,16 @@ def model_with(model: str | MmaModel, *, fraction_bits: int | None = None, keeps
     Raises
     ------
     ValueError
-        For an unknown name, ``exact``, or fraction bits out of range.
+        For an unknown name, ``exact``, or fraction bits or a zero exponent out of range.
     """
     core = as_model(model)
     if core.k is None:
         raise ValueError("exact has nothing to replace")
     if fraction_bits is not None:
         fraction_bits = check_int(fraction_bits, "fraction_bits", 1, 40)
-    return core._replace(fraction_bits, None if keeps_sign is None else check_bool(keeps_sign, "keeps_sign"))
+    if zero_exponent is not None:
+        zero_exponent = check_int(zero_exponent, "zero_exponent", -1000, 127)
+    return core._replace(fraction_bits, zero_exponent, None if keeps_sign is None else check_bool(keeps_sign, "keeps_sign"))
 
 
 def takes(model: str | MmaModel, q: Quantized) -> bool:
@@ -177,7 +184,8 @@ def mma(
     format_b: str | Format | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
-    zero_rule: str = "skip",
+    zero_rule: str = "floor",
+    tf32_rounding: str = "toward_zero",
 ) -> Array:
     """A batch of dot products of one tensor-core instruction, bit for bit.
 
@@ -196,9 +204,14 @@ def mma(
     scale_a, scale_b : array_like of uint8 (or float8), (n, K / block), optional
         Codes of the block scales, for models that have them, which need both.
     zero_rule : str
-        What zero terms contribute to the alignment: ``skip`` (nothing) or ``mma_sim`` (as MMA-Sim has it). No measured
-        row tells them apart. Groups of FP4 products count with their scales even where they are zero, but for
-        ``skip_empty_groups`` (not if all products are zero) and ``skip_zero_groups`` (not if their sum is).
+        What terms that are zero contribute to the alignment: ``floor``, the model's ``zero_exponent``, which a group of
+        FP4 products has, too, where all of them or a scale are zero (MMA-Sim 2.1.1; Khattak and Mikaitis, August 2026).
+        Other opinions, of earlier simulators: ``skip_terms`` (nothing; FP4's groups count with their scales),
+        ``skip_empty_groups`` (FP4's not if all products are zero), ``skip_zero_groups`` (not if their sum is),
+        ``count_zero_factors`` (a zero factor counts as 2^-126). No row measured on a device tells them apart.
+    tf32_rounding : str
+        How float32 becomes TF32 for models that take it: ``toward_zero``, as instructions cut it, or ``nearest_away``, as
+        cuBLAS and PyTorch round it before.
 
     Returns
     -------
@@ -215,6 +228,8 @@ def mma(
     core = as_model(model)
     left, right = matrix_of(a, "a", format_a), matrix_of(b, "b", format_b)
     x, y = left.operand(), right.operand()
+    for operand in (x, y):
+        operand.set_tf32_rounding(check_name(tf32_rounding, "tf32_rounding"))
     set_codes(x, scale_a, "scale_a", core, left)
     set_codes(y, scale_b, "scale_b", core, right)
     dtype = np.dtype(core.accumulator)
@@ -319,7 +334,8 @@ def gemm(
     scale_out: float = 1.0,
     out_dtype: str = "float32",
     out_profile: str | Profile | None = None,
-    zero_rule: str = "skip",
+    zero_rule: str = "floor",
+    tf32_rounding: str = "nearest_away",
     threads: int = 1,
 ) -> Array:
     """``a @ b.T`` as a tensor core computes it, bit for bit; Ctrl-C stops it.
@@ -381,6 +397,8 @@ def gemm(
         float16 and bfloat16 if left out. float32 is not rounded, and has none.
     zero_rule : str
         As for ``mma``.
+    tf32_rounding : str
+        As for ``mma``, but that a library rounds.
     threads : int
 
     Returns
@@ -399,6 +417,9 @@ def gemm(
     left, right, shape = _operands(
         a, b, core, layout, scale_layout, format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b
     )  # fmt: skip
+    for operand in (left, right):
+        if isinstance(operand, _core.Operand):
+            operand.set_tf32_rounding(check_name(tf32_rounding, "tf32_rounding"))
     options = _core.GemmOptions(
         check_real(scale_out, "scale_out"),
         0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),

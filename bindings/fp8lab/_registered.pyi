@@ -103,7 +103,7 @@ def dot(
     k: int | None = None,
     c: str | None = None,
     promote_k: int = 0,
-    zero_rule: str = 'skip',
+    zero_rule: str = 'floor',
     got: str | None = None,
     at: int | None = None,
     out: str | os.PathLike[str] | None = None,

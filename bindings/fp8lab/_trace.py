@@ -61,7 +61,7 @@ def trace_dot(
     scale_a: Any = None,
     scale_b: Any = None,
     promote_k: int | None = None,
-    zero_rule: str = "skip",
+    zero_rule: str = "floor",
     got: Any = None,
     at: int | None = None,
 ) -> Document:

@@ -123,14 +123,15 @@ def _profile(**fields: Any) -> Profile:
     return named(own, _core.profiles())  # type: ignore[no-any-return]
 
 
-@restorer("MmaModel", "name", "fraction_bits", "keeps_sign")
-def _model(*, name: str, fraction_bits: int, keeps_sign: bool) -> MmaModel:
+@restorer("MmaModel", "name", "fraction_bits", "zero_exponent", "keeps_sign")
+def _model(*, name: str, fraction_bits: int, zero_exponent: int | None, keeps_sign: bool) -> MmaModel:
     known = _core.find_model(check_name(name, "model"))
     bits = check_int(fraction_bits, "fraction_bits", 0, 40)
+    zero = None if zero_exponent is None else check_int(zero_exponent, "zero_exponent", -1000, 127)
     sign = check_bool(keeps_sign, "keeps_sign")
-    if known.k is None and (bits, sign) != (known.fraction_bits, known.keeps_sign):
-        raise ValueError(f"fraction_bits and keeps_sign of {known.name} must be {known.fraction_bits} and {known.keeps_sign}")
-    return known._replace(bits, sign)
+    if known.k is None and (bits, zero, sign) != (known.fraction_bits, known.zero_exponent, known.keeps_sign):
+        raise ValueError(f"fraction_bits, zero_exponent and keeps_sign of {known.name} must be what they are: it has none to replace")
+    return known._replace(bits, zero, sign)
 
 
 @restorer("DelayedVersion", "name")
@@ -179,7 +180,7 @@ def _reduce_with(kind: str, *names: str) -> Callable[[Any], State]:
 
 copyreg.pickle(Format, _reduce_with("Format", *_FORMAT_FIELDS))
 copyreg.pickle(Profile, _reduce_with("Profile", *_PROFILE_FIELDS))
-copyreg.pickle(MmaModel, _reduce_with("MmaModel", "name", "fraction_bits", "keeps_sign"))
+copyreg.pickle(MmaModel, _reduce_with("MmaModel", "name", "fraction_bits", "zero_exponent", "keeps_sign"))
 copyreg.pickle(DelayedVersion, _reduce_with("DelayedVersion", "name"))
 copyreg.pickle(Distribution, _reduce_with("Distribution", "name"))
 copyreg.pickle(Histogram, lambda value: state("Histogram", **value._state()))

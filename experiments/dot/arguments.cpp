@@ -43,7 +43,7 @@ struct DotOptions {
   std::optional<std::uint64_t> k;
   std::optional<std::string> c, got;
   int promote_k = 0;
-  ZeroRule zero_rule = ZeroRule::skip;
+  ZeroRule zero_rule = ZeroRule::floor;
   std::optional<std::uint64_t> at;
 };
 
@@ -163,10 +163,10 @@ void describe(DotOptions& options, ArgumentList& list) {
   list.add("k", options.k, "the number of elements to draw").by_default("as many as the other operand has, or 32");
   list.add("c", options.c, "the word of the accumulator before the first instruction").called("HEX");
   list.add("promote_k", options.promote_k, "after so many elements of K, add the sum to a float32 sum; 0: never");
-  list.add_named(
-      "zero_rule", options.zero_rule,
-      "what zero products count for in the largest exponent: skip, skip_empty_groups, skip_zero_groups, mma_sim",
-      find_zero_rule, [](ZeroRule rule) { return name_of(rule); });
+  list.add_named("zero_rule", options.zero_rule,
+                 "what terms that are zero count for in the largest exponent: floor, skip_terms, skip_empty_groups, "
+                 "skip_zero_groups, count_zero_factors",
+                 find_zero_rule, [](ZeroRule rule) { return name_of(rule); });
   list.add("got", options.got, "the word that a kernel computed, to compare with the model's").called("HEX");
   list.add("at", options.at, "the k whose instruction is shown in full");
 }

@@ -405,6 +405,7 @@ Text outcome(const DotResult& result) {
 
 Table candidates_table(const DotResult& result) {
   const auto rules = [](const DotCandidate& candidate) {
+    if (candidate.every_zero_rule) return std::string("all");
     std::string text;
     for (const ZeroRule rule : candidate.zero_rules) text += (text.empty() ? "" : ", ") + std::string(name_of(rule));
     return text;
@@ -413,8 +414,6 @@ Table candidates_table(const DotResult& result) {
                   {.name = "candidates", .title = "What would give it", .detail = result.candidates.empty()})
       .column({"model"}, [](const DotCandidate& candidate) { return candidate.model; })
       .column({"promote_k", "promoted every"}, [](const DotCandidate& candidate) { return candidate.promote_k; })
-      .column({"every_zero_rule", "under every zero rule"},
-              [](const DotCandidate& candidate) { return candidate.every_zero_rule; })
       .column({"zero_rules", "zero rules"}, rules);
 }
 

@@ -16,8 +16,8 @@
 namespace fp8lab::experiments {
 namespace {
 
-constexpr std::array every_rule{ZeroRule::skip, ZeroRule::mma_sim, ZeroRule::skip_empty_groups,
-                                ZeroRule::skip_zero_groups};
+constexpr std::array every_rule{ZeroRule::floor, ZeroRule::skip_terms, ZeroRule::count_zero_factors,
+                                ZeroRule::skip_empty_groups, ZeroRule::skip_zero_groups};
 
 /// The operands, viewed as the library takes them.
 class Sides {
@@ -86,7 +86,7 @@ void add_candidates(std::vector<DotCandidate>& candidates, const Sides& sides, c
   if (!takes(model, arguments) || !c) return;
   for (const int promote_k : promotions_of(model, arguments)) {
     DotCandidate candidate{std::string(model.name), promote_k, {}, false};
-    const auto rules = std::span(every_rule).first(model.group > 1 ? every_rule.size() : 2);
+    const auto rules = std::span(every_rule).first(model.group > 1 ? every_rule.size() : 3);
     for (const ZeroRule rule : rules) {
       const float value = sides.trace(model, {*c, rule, promote_k}).value();
       if (std::bit_cast<std::uint32_t>(value) == std::bit_cast<std::uint32_t>(wanted)) {

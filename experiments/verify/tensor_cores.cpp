@@ -136,12 +136,12 @@ std::vector<VerifyTensorCoresRow> rows_of(const MmaModel& model, const std::opti
   std::vector<VerifyTensorCoresRow> rows;
   if (vectors) {
     add_row(rows, model, "vectors", vectors->sets,
-            [](const RecordedDots& set) { return verify_recorded(set, ZeroRule::mma_sim); });
+            [](const RecordedDots& set) { return verify_recorded(set, ZeroRule::count_zero_factors); });
     add_row(rows, model, "chains", vectors->chains, [](const RecordedChains& set) { return verify_chains(set); });
   }
   if (measured) {
     add_row(rows, model, "GPU rows", measured->sets,
-            [](const RecordedDots& set) { return verify_recorded(set, ZeroRule::skip); });
+            [](const RecordedDots& set) { return verify_recorded(set, ZeroRule::floor); });
   }
   return rows;
 }

@@ -82,7 +82,7 @@ HWY_INLINE hn::Vec<D> AlignmentPower(D d, const FuseShape& shape, hn::Vec<D> acc
   // The power of an infinite accumulator would make units so small that scales could turn them to zero.
   if constexpr (sizeof(hn::TFromD<D>) == sizeof(double)) own = hn::Min(own, Power(d, 128));
   const auto counts = hn::IfThenZeroElse(hn::Eq(accumulator, hn::Zero(d)), own);
-  return hn::Max(hn::Max(counts, products), Power(d, least_exponent<D>));
+  return hn::Max(hn::Max(counts, products), Power(d, std::max(shape.least_exponent, least_exponent<D>)));
 }
 
 /// x rounded to binary16, nearest even: adding 1.5 * 2^(52 or 23) times the last place that is kept rounds there.
@@ -158,6 +158,19 @@ HWY_INLINE void AddExponents(std::int16_t a, const std::int16_t* b, std::int16_t
   }
 }
 
+/// Takes the exponents of groups without a product that is not zero away, column by column: `a` and `b` tell by a bit a
+/// factor which are not.
+HWY_INLINE void DropEmptyGroups(std::uint16_t a, const std::uint16_t* b, std::int16_t* exponents) {
+  const hn::CappedTag<std::int16_t, tile_columns> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
+    const auto products = hn::BitCast(d, hn::And(hn::LoadU(du, b + column), hn::Set(du, a)));
+    const auto own = hn::LoadU(d, exponents + column);
+    const auto least = hn::Set(d, least_exponent<Doubles>);
+    hn::StoreU(hn::IfThenElse(hn::Eq(products, hn::Zero(d)), least, own), d, exponents + column);
+  }
+}
+
 /// Four vectors: 2 rows x 2 vectors of columns. Independent sums hide the latency of one.
 template <class D>
 using Quad = hn::Vec<D>[tile_rows][2];
@@ -202,8 +215,8 @@ HWY_INLINE FactorsOf<Value, Exponent> At(const FuseShape& shape, const FactorsOf
                                          std::size_t width) {
   const std::size_t k = step * shape.products;
   const std::size_t block = shape.block == 0 ? 0 : k / shape.block;
-  return {x.values + k * width, x.exponents + k * width, x.grids + step * width, x.scales + block * width,
-          x.scale_exponents + block * width};
+  return {x.values + k * width,     x.exponents + k * width,           x.grids + step * width,
+          x.scales + block * width, x.scale_exponents + block * width, x.nonzero};
 }
 
 /// A row's largest exponents of products, and the grids of products times 2^fraction_bits, with their scales'.
@@ -343,6 +356,9 @@ HWY_INLINE void AddGroups(const FuseShape& shape, const NarrowFactors& a, const 
   for (std::size_t group = 0; group < shape.groups; ++group) {
     const std::size_t block = group * group_products / shape.block;
     AddExponents(a.scale_exponents[block], b.scale_exponents + block * tile_columns, exponents[group]);
+    if (!shape.empty_groups_count) {
+      DropEmptyGroups(a.nonzero[group], b.nonzero + group * tile_columns, exponents[group]);
+    }
   }
   for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
     const auto accumulator = LoadFloats(d, accumulators + column);

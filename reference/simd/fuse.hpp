@@ -18,7 +18,9 @@ struct FuseShape {
   std::size_t groups;    ///< of products that are summed exactly before they are aligned, a step; 0: none
   std::size_t block;     ///< products that share a scale; 0: there are no scales
   int fraction_bits;
-  int output_bits;  ///< mantissa bits of the accumulator
+  int least_exponent;       ///< a floor of the alignment exponent
+  bool empty_groups_count;  ///< groups of products that are all zero contribute their scales' exponents
+  int output_bits;          ///< mantissa bits of the accumulator
   bool half;        ///< the accumulator is binary16, to which results are rounded; else binary32, to which they are cut
   bool keeps_sign;  ///< of negative sums that underflow; otherwise zero is +0
   bool adds_c_last;  ///< the steps start from zero, and the accumulator is added at the end, as IEEE 754 adds
@@ -33,6 +35,7 @@ struct FactorsOf {
   const std::int16_t* grids;            ///< one a step: all its values are multiples of 2^grid
   const double* scales;                 ///< one a block
   const std::int16_t* scale_exponents;  ///< likewise
+  const std::uint16_t* nonzero;         ///< one a group: bit k is set where its k-th factor is not zero
 };
 /// For sums below 2^24, without scales.
 using NarrowFactors = FactorsOf<float, std::int8_t>;

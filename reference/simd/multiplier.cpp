@@ -20,12 +20,14 @@ constexpr std::int16_t no_grid = 300;  // above all others, also with another on
 
 std::size_t count(int x) { return static_cast<std::size_t>(x); }
 
-FuseShape shape_of(const MmaModel& model) {
+FuseShape shape_of(const MmaModel& model, ZeroRule zero_rule) {
   return {.steps = count(model.steps),
           .products = count(model.products_per_step),
           .groups = model.group == 1 ? 0 : count(model.products_per_step / model.group),
           .block = model.scales ? count(model.scales->block) : 0,
           .fraction_bits = model.fraction_bits,
+          .least_exponent = zero_rule == ZeroRule::floor ? model.zero_exponent : no_zero_exponent,
+          .empty_groups_count = zero_rule == ZeroRule::skip_terms,
           .output_bits = model.output.mantissa_bits,
           .half = model.accumulator() == binary16,
           .keeps_sign = model.underflow == UnderflowSign::kept,
@@ -101,7 +103,10 @@ class Packed {
         exponents_(tiles * depth_ * width, absent_exponent_of<Exponent>),
         grids_(tiles * steps_ * width, no_grid),
         scales_(tiles * blocks_ * width),
-        scale_exponents_(tiles * blocks_ * width, absent_exponent_of<std::int16_t>) {
+        scale_exponents_(tiles * blocks_ * width, absent_exponent_of<std::int16_t>),
+        group_(count(operand.model().group)),
+        groups_(group_ == 1 ? 0 : depth_ / group_),
+        nonzero_(tiles * groups_ * width) {
     for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k));
     if (operand.has_byte_table()) {
       for (std::size_t code = 0; code < 256; ++code) of_byte_[code] = Element<Value, Exponent>(operand.of_byte(code));
@@ -113,6 +118,7 @@ class Packed {
     const std::size_t depth = operand_.operand().depth;
     std::fill_n(&values_[tile * depth_ * width_], depth_ * width_, Value{0});
     std::fill_n(&exponents_[tile * depth_ * width_], depth_ * width_, absent_exponent_of<Exponent>);
+    if (groups_ != 0) std::fill_n(&nonzero_[tile * groups_ * width_], groups_ * width_, std::uint16_t{0});
     for (std::size_t k0 = 0; k0 < depth; k0 += k_) {
       checkpoint();
       for (std::size_t i = 0; i < count; ++i) {
@@ -137,8 +143,9 @@ class Packed {
     const std::size_t element = (tile * depth_ + instruction * k_) * width_;
     const std::size_t step = (tile * steps_ + instruction * count(model.steps)) * width_;
     const std::size_t block = blocks_ == 0 ? 0 : (tile * blocks_ + instruction * k_ / block_) * width_;
-    return {values_.data() + element, exponents_.data() + element, grids_.data() + step, scales_.data() + block,
-            scale_exponents_.data() + block};
+    const std::size_t group = groups_ == 0 ? 0 : (tile * groups_ + instruction * k_ / group_) * width_;
+    return {values_.data() + element, exponents_.data() + element,     grids_.data() + step,
+            scales_.data() + block,   scale_exponents_.data() + block, nonzero_.data() + group};
   }
 
  private:
@@ -146,6 +153,10 @@ class Packed {
     const std::size_t at = (tile * depth_ + k0 + position) * width_ + i;
     values_[at] = x.value;
     exponents_[at] = x.exponent;
+    if (groups_ != 0 && x.value != 0) {
+      std::uint16_t& group = nonzero_[(tile * groups_ + (k0 + position) / group_) * width_ + i];
+      group = static_cast<std::uint16_t>(group | 1U << position % group_);
+    }
     if constexpr (sizeof(Exponent) == 2) {  // narrow lanes have no use for it
       const std::size_t step = (k0 + position) / count(operand_.model().products_per_step);
       std::int16_t& grid = grids_[(tile * steps_ + step) * width_ + i];
@@ -171,6 +182,8 @@ class Packed {
   std::vector<std::int16_t> grids_;
   std::vector<double> scales_;
   std::vector<std::int16_t> scale_exponents_;
+  std::size_t group_, groups_;          // of products
+  std::vector<std::uint16_t> nonzero_;  // one a group: bit k is set where its k-th factor is not zero
   std::vector<std::size_t> positions_;  // indexed by the instruction's k
   std::array<Element<Value, Exponent>, 256> of_byte_;
 };
@@ -178,8 +191,9 @@ class Packed {
 template <typename Value, typename Exponent>
 class VectorRows final : public RowBlock {
  public:
-  VectorRows(const FactorReader& a, const Packed<Value, Exponent>& b, std::size_t first, std::size_t count)
-      : shape_(shape_of(a.model())), a_(a, count, 1), b_(b), count_(count) {
+  VectorRows(const FactorReader& a, const Packed<Value, Exponent>& b, ZeroRule zero_rule, std::size_t first,
+             std::size_t count)
+      : shape_(shape_of(a.model(), zero_rule)), a_(a, count, 1), b_(b), count_(count) {
     for (std::size_t row = 0; row < count; ++row) a_.pack(row, first + row, 1);
   }
   void advance(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators0,
@@ -203,8 +217,8 @@ class VectorRows final : public RowBlock {
 template <typename Value, typename Exponent>
 class VectorMultiplier final : public Multiplier {
  public:
-  VectorMultiplier(const FactorReader& a, const FactorReader& b, int threads)
-      : a_(a), b_(b, tiles_of(b), tile_columns) {
+  VectorMultiplier(const FactorReader& a, const FactorReader& b, ZeroRule zero_rule, int threads)
+      : a_(a), b_(b, tiles_of(b), tile_columns), zero_rule_(zero_rule) {
     const std::size_t columns = b.operand().rows;
     parallel_for(tiles_of(b), threads, [&](std::size_t first, std::size_t last) {
       for (std::size_t tile = first; tile < last; ++tile) {
@@ -213,7 +227,7 @@ class VectorMultiplier final : public Multiplier {
     });
   }
   [[nodiscard]] std::unique_ptr<RowBlock> rows(std::size_t first, std::size_t count) const override {
-    return std::make_unique<VectorRows<Value, Exponent>>(a_, b_, first, count);
+    return std::make_unique<VectorRows<Value, Exponent>>(a_, b_, zero_rule_, first, count);
   }
 
  private:
@@ -221,6 +235,7 @@ class VectorMultiplier final : public Multiplier {
 
   const FactorReader& a_;
   Packed<Value, Exponent> b_;
+  ZeroRule zero_rule_;
 };
 
 }  // namespace
@@ -230,21 +245,24 @@ bool has_vector_multiplier(const MmaModel& model, ZeroRule zero_rule) {
   const bool modest = !model.scales && std::ranges::all_of(model.operands, [](const Format& f) {
     return f.exponent_bits <= binary16.exponent_bits;
   });
-  const bool rule = zero_rule == ZeroRule::skip || model.group == 1 ? zero_rule != ZeroRule::mma_sim || modest : false;
+  bool rule = zero_rule != ZeroRule::count_zero_factors || modest;
+  if (model.group > 1) rule = zero_rule == ZeroRule::floor || zero_rule == ZeroRule::skip_terms;
   return vector_code_allowed() && rule && largest_sum(model) <= 0x1p53 &&
-         (model.group == 1 || (model.steps == 1 && count(model.products_per_step / model.group) <= most_groups));
+         (model.group == 1 ||
+          (model.steps == 1 && model.group <= 16 && count(model.products_per_step / model.group) <= most_groups));
 }
 
 float least_vector_accumulator(const MmaModel& model, ZeroRule zero_rule) {
   // Float lanes have no room for the units of smaller ones, and MMA-Sim's zeros could outweigh them.
-  return is_narrow(model) || zero_rule == ZeroRule::mma_sim ? 0x1p-80F : 0;
+  return is_narrow(model) || zero_rule == ZeroRule::count_zero_factors ? 0x1p-80F : 0;
 }
 
-std::unique_ptr<Multiplier> vector_multiplier(const FactorReader& a, const FactorReader& b, int threads) {
+std::unique_ptr<Multiplier> vector_multiplier(const FactorReader& a, const FactorReader& b, ZeroRule zero_rule,
+                                              int threads) {
   if (a.model().group > 1 || is_narrow(a.model())) {
-    return std::make_unique<VectorMultiplier<float, std::int8_t>>(a, b, threads);
+    return std::make_unique<VectorMultiplier<float, std::int8_t>>(a, b, zero_rule, threads);
   }
-  return std::make_unique<VectorMultiplier<double, std::int16_t>>(a, b, threads);
+  return std::make_unique<VectorMultiplier<double, std::int16_t>>(a, b, zero_rule, threads);
 }
 
 }  // namespace fp8lab

@@ -52,8 +52,8 @@ TEST_CASE("docs: an added tensor core computes what the slow oracle computes") {
   }
   MmaModel defective = model;
   --defective.fraction_bits;
-  CHECK(differences(mma_words(defective, dots, ZeroRule::skip), slow_words(slow_model_of(model), dots, ZeroRule::skip),
-                    "")
+  CHECK(differences(mma_words(defective, dots, ZeroRule::skip_terms),
+                    slow_words(slow_model_of(model), dots, ZeroRule::skip_terms), "")
             .count() > 0);
 }
 
@@ -66,14 +66,15 @@ TEST_CASE("docs: an added tensor core multiplies matrices by chains of its instr
   const Dots sides = hard_dots(whole, e4m2, e4m2, 1, 3);
   const Elements a(sides.a, e4m2), b(sides.b, e4m2);
   float out = 0;
-  gemm(model, a.operand(1, depth), b.operand(1, depth), std::span(&out, 1), {.zero_rule = ZeroRule::mma_sim});
+  gemm(model, a.operand(1, depth), b.operand(1, depth), std::span(&out, 1),
+       {.zero_rule = ZeroRule::count_zero_factors});
   Dots dots{.format_a = e4m2, .format_b = e4m2, .k = 16, .c = {0}};
   for (std::size_t k = 0; k < depth; k += dots.k) {
     dots.a.assign(sides.a.begin() + static_cast<std::ptrdiff_t>(k),
                   sides.a.begin() + static_cast<std::ptrdiff_t>(k + 16));
     dots.b.assign(sides.b.begin() + static_cast<std::ptrdiff_t>(k),
                   sides.b.begin() + static_cast<std::ptrdiff_t>(k + 16));
-    dots.c = slow_words(slow_model_of(model), dots, ZeroRule::mma_sim);
+    dots.c = slow_words(slow_model_of(model), dots, ZeroRule::count_zero_factors);
   }
   CHECK(word_of(out) == word_of(from_bits(dots.c.front())));
 }

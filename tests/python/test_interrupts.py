@@ -85,7 +85,7 @@ LONG = {
         zeros("uint8", 2**13, 2**13), zeros("uint8", 2**13, 2**13), model="hopper_wgmma_fp8", threads=2
     ),
     "gemm scalar": lambda: fp8lab.gemm(
-        zeros("uint8", 64, 2**18), zeros("uint8", 64, 2**18), model="ada_mma_fp8_f16", promote_k=64, zero_rule="mma_sim"
+        zeros("uint8", 64, 2**18), zeros("uint8", 64, 2**18), model="ada_mma_fp8_f16", promote_k=64, zero_rule="count_zero_factors"
     ),
     "gemm, exact and wide": lambda: fp8lab.gemm(zeros("uint8", 2**14, 2**10), zeros("uint8", 2**14, 2**10), model="exact"),
     "gemm of halves": lambda: fp8lab.gemm(

@@ -47,7 +47,7 @@ def test_mma_gives_mma_sims_words():
         scale_a, scale_b = map(codes, scales) if scales else (None, None)
         out = fp8lab.mma(
             model, operand(a, format_a), operand(b, format_b), words(c, accumulator(model)),
-            format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b, zero_rule="mma_sim",
+            format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b, zero_rule="count_zero_factors",
         )  # fmt: skip
         assert_same_words(out, words(d, accumulator(model)))
         checked += len(out)
@@ -119,9 +119,9 @@ def test_zero_rules_part_where_a_group_of_fp4_is_zero():
     both = {"format_a": "e2m1", "format_b": "e2m1", "scale_a": scales, "scale_b": scales}
     results = {
         rule: fp8lab.mma("blackwell_mxf4", zeros, zeros, np.float32([1]), zero_rule=rule, **both)[0]
-        for rule in ("skip", "mma_sim", "skip_empty_groups", "skip_zero_groups")
+        for rule in ("floor", "skip_terms", "count_zero_factors", "skip_empty_groups", "skip_zero_groups")
     }
-    assert list(results.values()) == [0, 0, 1, 1]
+    assert list(results.values()) == [1, 0, 0, 1, 1]
 
 
 def test_models_tell_what_they_take():
@@ -317,7 +317,7 @@ BAD_CALLS = [
     (lambda: fp8lab.gemm(A, A, scale_out="1", **GEMM), TypeError, "scale_out must be a number"),
     (lambda: fp8lab.gemm(A, A, out_dtype="float16", out_profile="none", **GEMM), ValueError, "unknown profile 'none'"),
     (lambda: fp8lab.gemm(A, A, scale_a=float("inf"), **GEMM), ValueError, "must be finite"),
-    (lambda: fp8lab.gemm(A, A, zero_rule="none", **GEMM), ValueError, "unknown zero_rule 'none'; known: skip, skip_empty"),
+    (lambda: fp8lab.gemm(A, A, zero_rule="none", **GEMM), ValueError, "unknown zero_rule 'none'; known: floor, skip_terms"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8", A[:, :16], A[:, :16]), ValueError, "K must be 32, one instruction of hopper_wgmma_fp8"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A, np.zeros(3, np.float32)), ValueError, r"c must have shape \(2,\)"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8_f16", A, A, np.zeros(2, np.float32)), TypeError, "c must be float16, not float32"),

@@ -77,7 +77,7 @@ void ExactGemm::rows(std::size_t first, std::size_t count, std::span<float> out)
         result = computed == 0 ? 0.0F : below;
       } else {
         checkpoint();
-        result = accumulator_value(exact, mma_instruction(exact, a_.row(row), b_.row(column), 0, ZeroRule::skip));
+        result = accumulator_value(exact, mma_instruction(exact, a_.row(row), b_.row(column), 0, ZeroRule::skip_terms));
       }
     }
   }

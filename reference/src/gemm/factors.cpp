@@ -146,8 +146,19 @@ bool takes(const MmaModel& model, const Operand& operand) {
   return misfit_of_format(model, operand).empty() && misfit_of_scales(model, operand).empty();
 }
 
-FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRule zero_rule, const std::string& name)
-    : model_(model), operand_(operand), format_(format_for(model, operand)), zero_rule_(zero_rule) {
+FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRule zero_rule, const std::string& name,
+                           Rounding tf32_rounding)
+    : model_(model),
+      operand_(operand),
+      format_(format_for(model, operand)),
+      tf32_rounding_(operand.tf32_rounding.value_or(tf32_rounding)),
+      zero_rule_(zero_rule) {
+  if (tf32_rounding_ != Rounding::toward_zero && tf32_rounding_ != Rounding::nearest_away) {
+    throw std::invalid_argument(
+        "tf32_rounding must be toward_zero, as instructions cut float32 to TF32, or nearest_away, "
+        "as libraries round it, not " +
+        std::string(name_of(tf32_rounding_)));
+  }
   check_format_of(model, operand, name);
   check_elements(operand, name);
   check_scales(model, operand, name);
@@ -172,7 +183,10 @@ Factor FactorReader::of_wide(std::size_t i) const {
   if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand_.elements))
     return converted((*words)[i]);
   const float x = std::get<std::span<const float>>(operand_.elements)[i];
-  return converted(format_ == tf32 ? encode(tf32, tf32_policy, x) : std::bit_cast<std::uint32_t>(x));
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (format_ != tf32) return converted(bits);
+  // An instruction drops the low bits, whatever they are: a NaN that has no others becomes an infinity.
+  return converted(tf32_rounding_ == Rounding::toward_zero ? bits >> 13 : encode(tf32, tf32_policy, x));
 }
 
 std::uint8_t FactorReader::scale_code(std::size_t row, std::size_t block) const {
@@ -187,7 +201,8 @@ std::uint8_t FactorReader::scale_code(std::size_t row, std::size_t block) const 
 }
 
 Factor FactorReader::scale(std::size_t row, std::size_t block) const {
-  return factor(model_.scales ? model_.scales->format : e8m0, scale_code(row, block));
+  // A scale that is zero has no exponent of its own, whatever zeros among the factors have.
+  return factor(model_.scales ? model_.scales->format : e8m0, scale_code(row, block), ZeroRule::floor);
 }
 
 Factors FactorReader::rows(std::size_t first, std::size_t count) const {

@@ -51,10 +51,11 @@ inline constexpr int least_special_exponent = 10000;  // the exponent of a sum w
   Factor result = factor(format, code);
   if (result.kind != Kind::zero) return result;
   switch (zero_rule) {
-    case ZeroRule::skip:
+    case ZeroRule::floor:
+    case ZeroRule::skip_terms:
     case ZeroRule::skip_empty_groups:
     case ZeroRule::skip_zero_groups: result.exponent = absent_exponent; break;
-    case ZeroRule::mma_sim: result.exponent = zero_exponent_of_mma_sim; break;
+    case ZeroRule::count_zero_factors: result.exponent = zero_exponent_of_mma_sim; break;
   }
   return result;
 }
@@ -125,7 +126,9 @@ class FactorReader {
  public:
   /// Throws std::invalid_argument where the numbers of elements or scales do not fit, or where the model does not take
   /// the format (the message names what it takes). `name` is the operand's name in messages.
-  FactorReader(const MmaModel& model, const Operand& operand, ZeroRule zero_rule, const std::string& name);
+  /// `tf32_rounding` is for operands that leave theirs out.
+  FactorReader(const MmaModel& model, const Operand& operand, ZeroRule zero_rule, const std::string& name,
+               Rounding tf32_rounding = Rounding::nearest_away);
   /// Rows [first, first + count).
   [[nodiscard]] Factors rows(std::size_t first, std::size_t count) const;
   /// Calls f(k, factor) for the elements [k0, k1) of a row.
@@ -171,6 +174,7 @@ class FactorReader {
   MmaModel model_;
   Operand operand_;
   Format format_;  // how the model reads the elements: binary32 or tf32 for floats
+  Rounding tf32_rounding_;
   ZeroRule zero_rule_;
   std::array<Factor, 256> of_byte_{};  // where the codes are bytes
 };

@@ -44,6 +44,7 @@ class Multiplier {
 [[nodiscard]] bool has_vector_multiplier(const MmaModel& model, ZeroRule zero_rule);
 [[nodiscard]] float least_vector_accumulator(const MmaModel& model, ZeroRule zero_rule);
 /// Multiplies by vector code. Packs b, on `threads` threads. Precondition: has_vector_multiplier().
-[[nodiscard]] std::unique_ptr<Multiplier> vector_multiplier(const FactorReader& a, const FactorReader& b, int threads);
+[[nodiscard]] std::unique_ptr<Multiplier> vector_multiplier(const FactorReader& a, const FactorReader& b,
+                                                            ZeroRule zero_rule, int threads);
 
 }  // namespace fp8lab

@@ -74,7 +74,9 @@ TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOpt
     std::iota(order_.begin(), order_.end(), std::size_t{0});
   }
   least_start_ = least_vector_accumulator(model_, options.zero_rule);
-  if (has_vector_multiplier(model_, options.zero_rule)) vector_ = vector_multiplier(a, b, options.threads);
+  if (has_vector_multiplier(model_, options.zero_rule)) {
+    vector_ = vector_multiplier(a, b, options.zero_rule, options.threads);
+  }
 }
 
 std::vector<TiledGemm::Range> TiledGemm::ranges_of(const GemmOptions& options) const {

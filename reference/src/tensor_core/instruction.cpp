@@ -56,8 +56,9 @@ Term group_term(std::span<const Factor> a, std::span<const Factor> b, const Term
   const double value = sum * scale.value;
   bool counts = true;
   switch (zero_rule) {
-    case ZeroRule::skip:
-    case ZeroRule::mma_sim: break;
+    case ZeroRule::skip_terms:
+    case ZeroRule::count_zero_factors: break;
+    case ZeroRule::floor:
     case ZeroRule::skip_empty_groups: counts = any_product; break;
     case ZeroRule::skip_zero_groups: counts = value != 0; break;
   }
@@ -150,7 +151,7 @@ std::uint32_t fused_step(const MmaModel& model, int step, const FactorSpan& a, c
   // 1. The terms and the alignment exponent.
   std::array<double, 33> terms;  // 32 products and the accumulator; no step has more
   std::size_t count = 0;
-  int top = 4 * absent_exponent;
+  int top = zero_rule == ZeroRule::floor ? model.zero_exponent : 4 * absent_exponent;
   const auto add = [&](const Term& term) {
     terms[count++] = term.value;
     top = std::max(top, term.exponent);

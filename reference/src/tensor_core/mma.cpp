@@ -55,8 +55,8 @@ void mma_batch(const MmaModel& model, const Operand& a, const Operand& b, std::s
   check_apart_operand("b", b, out);
   check_apart_or_same("c", c, "out", out);
   const DefaultEnvironment environment;
-  const FactorReader left(model, a, zero_rule, "a");
-  const FactorReader right(model, b, zero_rule, "b");
+  const FactorReader left(model, a, zero_rule, "a", Rounding::toward_zero);
+  const FactorReader right(model, b, zero_rule, "b", Rounding::toward_zero);
   const std::size_t some = 1 + 2048 / std::max<std::size_t>(a.depth, 1);  // rows whose factors stay in the cache
   for (std::size_t first = 0; first < a.rows; first += some) {
     checkpoint();

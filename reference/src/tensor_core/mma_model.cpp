@@ -13,9 +13,11 @@ struct NamedZeroRule {
   std::string_view name;
   ZeroRule rule;
 };
-constexpr std::array zero_rules{
-    NamedZeroRule{"skip", ZeroRule::skip}, NamedZeroRule{"skip_empty_groups", ZeroRule::skip_empty_groups},
-    NamedZeroRule{"skip_zero_groups", ZeroRule::skip_zero_groups}, NamedZeroRule{"mma_sim", ZeroRule::mma_sim}};
+constexpr std::array zero_rules{NamedZeroRule{"floor", ZeroRule::floor},
+                                NamedZeroRule{"skip_terms", ZeroRule::skip_terms},
+                                NamedZeroRule{"skip_empty_groups", ZeroRule::skip_empty_groups},
+                                NamedZeroRule{"skip_zero_groups", ZeroRule::skip_zero_groups},
+                                NamedZeroRule{"count_zero_factors", ZeroRule::count_zero_factors}};
 
 }  // namespace
 
@@ -33,8 +35,11 @@ std::string describe(const MmaModel& model) {
       if (model.steps > 1) text += " in " + std::to_string(model.steps) + " steps";
       if (model.order == StepOrder::pairs) text += " (of every four k the first two, then the last two)";
       if (model.group > 1) text += ", summed exactly in groups of " + std::to_string(model.group);
-      text += ", " + std::to_string(model.fraction_bits) + " fraction bits kept, results of " +
-              std::to_string(model.output.mantissa_bits) + " bits";
+      text += ", " + std::to_string(model.fraction_bits) + " fraction bits kept" +
+              (model.zero_exponent == no_zero_exponent
+                   ? ""
+                   : " (zero counts as 2^" + std::to_string(model.zero_exponent) + ")") +
+              ", results of " + std::to_string(model.output.mantissa_bits) + " bits";
       if (model.lowering == Lowering::fp16_add) text += ", c added at the end";
       break;
     case Arithmetic::exact: break;

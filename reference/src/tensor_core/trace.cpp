@@ -89,8 +89,9 @@ class Rows {
   /// Whether the scales of a group of products take part in the maximum.
   [[nodiscard]] bool group_counts(bool any_product, double value) const {
     switch (zero_rule_) {
-      case ZeroRule::skip:
-      case ZeroRule::mma_sim: break;
+      case ZeroRule::skip_terms:
+      case ZeroRule::count_zero_factors: break;
+      case ZeroRule::floor:
       case ZeroRule::skip_empty_groups: return any_product;
       case ZeroRule::skip_zero_groups: return value != 0;
     }
@@ -122,7 +123,7 @@ TraceTerm accumulator_term(const MmaModel& model, std::uint32_t word, ZeroRule z
 }
 
 /// Aligns the terms, where they are numbers; `exact` keeps all of them whole.
-void align(const MmaModel& model, TraceStep& step) {
+void align(const MmaModel& model, ZeroRule zero_rule, TraceStep& step) {
   std::vector<TraceTerm*> terms{&step.accumulator};
   for (TraceTerm& term : step.terms) terms.push_back(&term);
   if (std::ranges::any_of(terms, [](const TraceTerm* term) { return term->is_special(); })) return;
@@ -132,6 +133,7 @@ void align(const MmaModel& model, TraceStep& step) {
   }
   // 1. The largest exponent; an optional without a value is less than any with one.
   for (const TraceTerm* term : terms) step.exponent = std::max(step.exponent, term->exponent);
+  if (step.exponent && zero_rule == ZeroRule::floor) step.exponent = std::max(*step.exponent, model.zero_exponent);
   if (!step.exponent) return;
   step.unit = *step.exponent - model.fraction_bits;
   // 2. Scaling by a power of two is exact, and so is the difference of a number and its leading bits.
@@ -156,7 +158,7 @@ TraceStep traced_step(const MmaModel& model, int index, const Rows& rows, const 
     TraceTerm term = rows.term(instruction.k + k, group);
     if (term.value != 0 || term.exponent) step.terms.push_back(std::move(term));
   }
-  align(model, step);
+  align(model, zero_rule, step);
   step.after = mma_step(model, index, rows.left(instruction.k, instruction.products),
                         rows.right(instruction.k, instruction.products), before, zero_rule);
   return step;

@@ -50,7 +50,7 @@ TEST_CASE("dot: a report worked out by hand") {
   CHECK(result.exact == 200702.0F);
   const std::string report = text_of(document_of(result), {.unicode = false});
   const std::string told =
-      "K = 3, filled up with 29 zeros; zero rule skip; c 41500000 = 13\n"
+      "K = 3, filled up with 29 zeros; zero rule floor; c 41500000 = 13\n"
       "\n"
       "k 0 to 2\n"
       "largest exponent E = 16 (k 0): multiples of 2^3 are kept\n"
@@ -154,6 +154,7 @@ TEST_CASE("dot: zero rules that give a word are named") {
   DotArguments arguments = of_codes(blackwell_mxf4, Codes(64, 0), Codes(64, 2));
   arguments.a.scales = arguments.b.scales = Scales(2, 127 + 20);
   arguments.options.c = 0x3F800000;
+  arguments.options.zero_rule = ZeroRule::skip_terms;
   arguments.got = 0x3F800000;
   const DotResult result = run_dot(arguments);
   REQUIRE(result.candidates.size() > 0);
@@ -161,7 +162,8 @@ TEST_CASE("dot: zero rules that give a word are named") {
   REQUIRE(names(result.candidates, "blackwell_mxf4", 0));
   for (const DotCandidate& candidate : result.candidates) {
     if (candidate.model != "blackwell_mxf4") continue;
-    CHECK(candidate.zero_rules == std::vector{ZeroRule::skip_empty_groups, ZeroRule::skip_zero_groups});
+    CHECK(candidate.zero_rules ==
+          std::vector{ZeroRule::floor, ZeroRule::skip_empty_groups, ZeroRule::skip_zero_groups});
   }
   CHECK_FALSE(result.exact);
 }

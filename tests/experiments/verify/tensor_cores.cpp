@@ -107,13 +107,13 @@ TEST_CASE("verify tensor-cores catches a wrong model, and a wrong word, of what 
   for (const char* name : {"hopper_wgmma_fp8", "ada_mma_fp8_f16", "hopper_mma_sync_fp8", "blackwell_nvf4"}) {
     RecordedDots set = first_set_of(name);
     INFO(name);
-    CHECK(verify_recorded(set, ZeroRule::mma_sim).mismatches == 0);
+    CHECK(verify_recorded(set, ZeroRule::count_zero_factors).mismatches == 0);
     --set.model.fraction_bits;
-    CHECK(verify_recorded(set, ZeroRule::mma_sim).mismatches > 0);
+    CHECK(verify_recorded(set, ZeroRule::count_zero_factors).mismatches > 0);
   }
   RecordedDots set = first_set_of("hopper_wgmma_fp8");
   set.d[7] ^= 0x400;
-  const ProductCheck check = verify_recorded(set, ZeroRule::mma_sim);
+  const ProductCheck check = verify_recorded(set, ZeroRule::count_zero_factors);
   CHECK(check.mismatches == 1);
   REQUIRE(check.first);
   CHECK((check.first->index == 7 && check.first->expected == set.d[7] && check.first->got == (set.d[7] ^ 0x400)));

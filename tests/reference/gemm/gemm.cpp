@@ -20,12 +20,14 @@ TEST_CASE("a GEMM's element is its chain of instructions, for every model, with 
   for (const MmaModel& model : models) {
     if (model.arithmetic == Arithmetic::exact) continue;
     const GemmProblem p = hard_problem(model, 2, 3);
-    for (const bool promotes : {false, true}) {
-      std::vector<float> out(6);
-      gemm(model, p.a(), p.b(), out, {.promote_k = promotes ? 2 * model.k() : 0, .zero_rule = ZeroRule::mma_sim});
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        INFO(model.name << " promotes " << promotes << " element " << i);
-        CHECK(bits(out[i]) == bits(p.slow(i / 3, i % 3, promotes ? 2 : 0)));
+    for (const ZeroRule rule : {ZeroRule::floor, ZeroRule::count_zero_factors}) {
+      for (const bool promotes : {false, true}) {
+        std::vector<float> out(6);
+        gemm(model, p.a(), p.b(), out, {.promote_k = promotes ? 2 * model.k() : 0, .zero_rule = rule});
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          INFO(model.name << " " << name_of(rule) << " promotes " << promotes << " element " << i);
+          CHECK(bits(out[i]) == bits(p.slow(i / 3, i % 3, promotes ? 2 : 0, rule)));
+        }
       }
     }
   }
@@ -37,15 +39,17 @@ TEST_CASE("an accumulator may start from c, also from a tiny one, which zeros co
     const GemmProblem p = hard_problem(model, 16, 3);
     const std::size_t all = (p.depth + static_cast<std::size_t>(model.k()) - 1) / static_cast<std::size_t>(model.k());
     Random random(5);
-    for (const bool tiny : {false, true}) {
+    for (const int i : {0, 1, 2, 3}) {
+      const bool tiny = i % 2 != 0;
+      const ZeroRule rule = i < 2 ? ZeroRule::floor : ZeroRule::count_zero_factors;
       std::vector<float> c;
       for (std::size_t i = 0; i < 48; ++i) c.push_back(p.value(accumulator_of(random, model.accumulator())));
       if (tiny) c[5] = 0x1.234p-140F;
       std::vector<float> out(48);
-      gemm(model, p.a(), p.b(), out, {.c = c, .c_enters = CEntry::accumulator, .zero_rule = ZeroRule::mma_sim});
+      gemm(model, p.a(), p.b(), out, {.c = c, .c_enters = CEntry::accumulator, .zero_rule = rule});
       for (std::size_t i = 0; i < out.size(); ++i) {
-        INFO(model.name << " tiny " << tiny << " element " << i);
-        REQUIRE(bits(out[i]) == bits(p.instructions(i / 3, i % 3, 0, all, c[i])));
+        INFO(model.name << " " << name_of(rule) << " tiny " << tiny << " element " << i);
+        REQUIRE(bits(out[i]) == bits(p.instructions(i / 3, i % 3, 0, all, c[i], rule)));
       }
     }
   }
@@ -65,6 +69,53 @@ TEST_CASE("an infinite accumulator stays infinite beside an infinite product, ho
         gemm(blackwell_mxf8, Operand::codes(codes, e5m2, 1, 32, scales), Operand::codes(ones, e5m2, 1, 32, scales),
              std::span(&out, 1), {.c = std::span(&c, 1), .c_enters = CEntry::accumulator});
         CHECK(bits(out) == (c > 0 ? 0x7F800000U : 0x7FFFFFFFU));
+      }
+    }
+  }
+}
+
+TEST_CASE("groups of FP4 products that are empty, or have a scale of zero, leave a tiny accumulator alone") {
+  const UnforceTarget guard;
+  Random random(7);
+  for (const MmaModel& model : {blackwell_nvf4, blackwell_mxf4, blackwell_mxf4_block16}) {
+    constexpr std::size_t rows = 9, columns = 70, depth = 64;
+    const std::size_t blocks = depth / static_cast<std::size_t>(model.scales->block);
+    const auto sparse = [&](std::size_t count) {
+      Codes codes(count);
+      for (auto& code : codes) code = random.one_in(12) ? static_cast<std::uint32_t>(random.between(0, 15)) : 0;
+      return codes;
+    };
+    const auto scales = [&](std::size_t count) {
+      Scales codes(count);
+      for (auto& code : codes) code = static_cast<std::uint8_t>(random.one_in(3) ? 0 : random.between(0, 126));
+      return codes;
+    };
+    const Codes a = sparse(rows * depth), b = sparse(columns * depth);
+    const Scales scale_a = scales(rows * blocks), scale_b = scales(columns * blocks);
+    std::vector<float> c(rows * columns), out(rows * columns);
+    for (float& x : c) x = std::ldexp(1 + static_cast<float>(random.between(0, 255)) / 256, random.between(-149, 0));
+    const Elements left(a, e2m1), right(b, e2m1);
+    for (const ZeroRule rule : {ZeroRule::floor, ZeroRule::skip_terms}) {
+      for (const std::string_view target : targets()) {
+        force_target(target);
+        gemm(model, left.operand(rows, depth, scale_a), right.operand(columns, depth, scale_b), out,
+             {.c = c, .c_enters = CEntry::accumulator, .zero_rule = rule});
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          const auto part = [&](const auto& all, std::size_t row, std::size_t width) {
+            const auto first = all.begin() + static_cast<std::ptrdiff_t>(row * width);
+            return std::remove_cvref_t<decltype(all)>(first, first + static_cast<std::ptrdiff_t>(width));
+          };
+          const Dots dots{e2m1,
+                          e2m1,
+                          depth,
+                          part(a, i / columns, depth),
+                          part(b, i % columns, depth),
+                          part(scale_a, i / columns, blocks),
+                          part(scale_b, i % columns, blocks),
+                          {bits(c[i])}};
+          INFO(model.name << " " << name_of(rule) << " " << target << " element " << i);
+          REQUIRE(bits(out[i]) == slow_words(slow_model_of(model), dots, rule).front());
+        }
       }
     }
   }

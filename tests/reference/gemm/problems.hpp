@@ -69,7 +69,7 @@ struct GemmProblem {
   /// The oracle's accumulator after instructions [first, last) of one element, the tail filled with codes and scales of
   /// 0.
   [[nodiscard]] float instructions(std::size_t row, std::size_t column, std::size_t first, std::size_t last,
-                                   float start = 0) const {
+                                   float start = 0, ZeroRule rule = ZeroRule::floor) const {
     const auto step = static_cast<std::size_t>(model.k());
     const std::size_t block = model.scales ? static_cast<std::size_t>(model.scales->block) : depth;
     const auto part = [](const auto& all, std::size_t width, std::size_t i, std::size_t from, std::size_t count) {
@@ -85,17 +85,18 @@ struct GemmProblem {
         dots.scale_a = part(scale_left, depth / block, row, k / block, step / block);
         dots.scale_b = part(scale_right, depth / block, column, k / block, step / block);
       }
-      dots.c = slow_words(slow_model_of(model), dots, ZeroRule::mma_sim);
+      dots.c = slow_words(slow_model_of(model), dots, rule);
     }
     return value(dots.c.front());
   }
   /// One element, promoted every so many instructions (0: never).
-  [[nodiscard]] float slow(std::size_t row, std::size_t column, std::size_t every) const {
+  [[nodiscard]] float slow(std::size_t row, std::size_t column, std::size_t every,
+                           ZeroRule rule = ZeroRule::floor) const {
     const std::size_t all = (depth + static_cast<std::size_t>(model.k()) - 1) / static_cast<std::size_t>(model.k());
-    if (every == 0) return instructions(row, column, 0, all);
+    if (every == 0) return instructions(row, column, 0, all, 0, rule);
     float sum = 0;
     for (std::size_t first = 0; first < all; first += every) {
-      sum += instructions(row, column, first, std::min(all, first + every));
+      sum += instructions(row, column, first, std::min(all, first + every), 0, rule);
     }
     return quiet(sum);
   }

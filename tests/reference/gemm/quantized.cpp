@@ -124,7 +124,7 @@ std::vector<std::uint8_t> scales_of_row(const Plain& p, std::size_t row) {
 
 /// One instruction, from k on; what is beyond K is zero.
 float instruction(const MmaModel& model, const Plain& a, std::size_t row, const Plain& b, std::size_t column,
-                  std::size_t k, float c, ZeroRule rule) {
+                  std::size_t k, float c) {
   const auto width = static_cast<std::size_t>(model.k());
   const auto side = [&](const Plain& p, std::size_t i, std::vector<std::uint8_t>& codes,
                         std::vector<std::uint8_t>& scales) {
@@ -144,16 +144,15 @@ float instruction(const MmaModel& model, const Plain& a, std::size_t row, const 
   if (model.accumulator() == binary16) {
     constexpr CastPolicy ieee{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
     Half word{static_cast<std::uint16_t>(encode(binary16, ieee, c))};
-    mma(model, left, right, std::span<const Half>(&word, 1), std::span<Half>(&word, 1), rule);
+    mma(model, left, right, std::span<const Half>(&word, 1), std::span<Half>(&word, 1));
     return quiet(decode(binary16, word.bits));
   }
-  mma(model, left, right, std::span<const float>(&c, 1), std::span<float>(&c, 1), rule);
+  mma(model, left, right, std::span<const float>(&c, 1), std::span<float>(&c, 1));
   return c;
 }
 
 /// One element, scale by scale where each belongs.
-float composed(const MmaModel& model, const Plain& a, std::size_t row, const Plain& b, std::size_t column,
-               ZeroRule rule) {
+float composed(const MmaModel& model, const Plain& a, std::size_t row, const Plain& b, std::size_t column) {
   const bool tiles = !model.scales && (a.kind == Kind::tile || b.kind == Kind::tile);
   const auto scale = [&](const Plain& p, std::size_t i, std::size_t k, Kind kind) {
     return p.kind == kind ? p.scales[i * p.depth + k] : 1.0F;
@@ -161,7 +160,7 @@ float composed(const MmaModel& model, const Plain& a, std::size_t row, const Pla
   float accumulator = 0;
   float sum = 0;
   for (std::size_t k = 0; k < a.depth; k += static_cast<std::size_t>(model.k())) {
-    accumulator = instruction(model, a, row, b, column, k, accumulator, rule);
+    accumulator = instruction(model, a, row, b, column, k, accumulator);
     const std::size_t next = k + static_cast<std::size_t>(model.k());
     if (!tiles || (next % 128 != 0 && next < a.depth)) continue;
     sum = std::fma(scale(a, row, k, Kind::tile) * scale(b, column, k, Kind::tile), accumulator, sum);
@@ -256,12 +255,6 @@ Layer layer_for(const Recipe& recipe) {
   throw std::logic_error("no layer fits the recipe");
 }
 
-ZeroRule rule_for(const MmaModel& model, std::size_t depth) {
-  // What fills up a group of FP4 products counts with its scales by the default rule, and there are none to fill up
-  // with.
-  return depth % 64 != 0 && model.group > 1 ? ZeroRule::skip_empty_groups : ZeroRule::skip;
-}
-
 /// Compares some elements of one product on all models; returns how many models took it.
 std::size_t compare_product(const Quantized& a, std::string_view name_a, const Quantized& b, std::string_view name_b,
                             const std::string& what) {
@@ -278,18 +271,16 @@ std::size_t compare_product(const Quantized& a, std::string_view name_a, const Q
     REQUIRE(takes(model, a) == fits(model, left));
     REQUIRE(takes(model, b) == fits(model, right));
     std::vector<float> out(left.rows * right.rows);
-    const ZeroRule rule = rule_for(model, left.depth);
     if (!both) {
       REQUIRE_THROWS_AS(gemm(model, a, b, out), std::invalid_argument);
       continue;
     }
     if (model.scales && left.depth % static_cast<std::size_t>(model.scales->block) != 0) continue;
     ++taken;
-    gemm(model, a, b, out, {.zero_rule = rule});
+    gemm(model, a, b, out);
     const bool is_exact = model.arithmetic == Arithmetic::exact;
     for (const auto& [row, column] : places(left.rows, right.rows, is_exact ? 6 : 7)) {
-      const float expected =
-          is_exact ? exact_dot(a, x, row, b, y, column) : composed(model, left, row, right, column, rule);
+      const float expected = is_exact ? exact_dot(a, x, row, b, y, column) : composed(model, left, row, right, column);
       INFO(row << ", " << column << ": " << out[row * right.rows + column] << " " << expected);
       REQUIRE(bits(out[row * right.rows + column]) == bits(expected));
     }

@@ -23,22 +23,37 @@ using experiments::hard_dots;
 using experiments::mma_words;
 using experiments::Random;
 
-inline constexpr std::array every_rule{ZeroRule::skip, ZeroRule::mma_sim, ZeroRule::skip_empty_groups,
-                                       ZeroRule::skip_zero_groups};
+inline constexpr std::array every_rule{ZeroRule::floor, ZeroRule::skip_terms, ZeroRule::count_zero_factors,
+                                       ZeroRule::skip_empty_groups, ZeroRule::skip_zero_groups};
 /// The zero rules that a model tells apart.
 inline std::span<const ZeroRule> rules_of(const MmaModel& model) {
-  return std::span(every_rule).first(model.group > 1 ? every_rule.size() : 2);
+  return std::span(every_rule).first(model.group > 1 ? every_rule.size() : 3);
+}
+
+/// A zero rule of the library's, as the oracle has it: which groups count, and what zeros do.
+inline SlowZeroRule slow_rule(ZeroRule rule) {
+  switch (rule) {
+    case ZeroRule::floor: return SlowZeroRule::floor_of_zero_terms;
+    case ZeroRule::skip_terms:
+    case ZeroRule::skip_empty_groups:
+    case ZeroRule::skip_zero_groups: break;
+    case ZeroRule::count_zero_factors: return SlowZeroRule::count_zero_factors;
+  }
+  return SlowZeroRule::skip_terms;
+}
+inline SlowModel under(SlowModel model, ZeroRule rule) {
+  switch (rule) {
+    case ZeroRule::skip_terms: model.groups = model.group > 1 ? SlowGroups::all : SlowGroups::nonzero_sum; break;
+    case ZeroRule::floor:
+    case ZeroRule::skip_empty_groups: model.groups = SlowGroups::nonzero_product; break;
+    case ZeroRule::skip_zero_groups: model.groups = SlowGroups::nonzero_sum; break;
+    case ZeroRule::count_zero_factors: break;
+  }
+  return model;
 }
 
 /// The oracle's words for what mma_words() takes.
-inline Codes slow_words(SlowModel model, const Dots& dots, ZeroRule rule) {
-  SlowZeroRule zero = SlowZeroRule::skip;
-  switch (rule) {
-    case ZeroRule::skip: model.groups = model.group > 1 ? SlowGroups::all : SlowGroups::nonzero_sum; break;
-    case ZeroRule::skip_empty_groups: model.groups = SlowGroups::nonzero_product; break;
-    case ZeroRule::skip_zero_groups: model.groups = SlowGroups::nonzero_sum; break;
-    case ZeroRule::mma_sim: zero = SlowZeroRule::mma_sim; break;
-  }
+inline Codes slow_words(const SlowModel& model, const Dots& dots, SlowZeroRule zero) {
   Codes words;
   const std::size_t blocks = dots.scale_a.size() / std::max<std::size_t>(dots.count(), 1);
   for (std::size_t i = 0; i < dots.count(); ++i) {
@@ -47,6 +62,9 @@ inline Codes slow_words(SlowModel model, const Dots& dots, ZeroRule rule) {
                              {row(dots.b, dots.k), dots.format_b, row(dots.scale_b, blocks)}, dots.c[i], zero));
   }
   return words;
+}
+inline Codes slow_words(const SlowModel& model, const Dots& dots, ZeroRule rule) {
+  return slow_words(under(model, rule), dots, slow_rule(rule));
 }
 
 /// Compares word for word.

@@ -2,6 +2,7 @@
 // The library's tensor cores are the slow oracle's, which was written from the specification alone, and MMA-Sim's.
 #include "fp8lab/reference/tensor_core/mma.hpp"
 
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -45,7 +46,7 @@ void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
 
 /// Whether a model with a defect differs from the oracle; dots are of the model without.
 bool shows(const MmaModel& defective, const Dots& dots, const Codes& expected) {
-  return differences(mma_words(defective, dots, ZeroRule::skip), expected, "").count() > 0;
+  return differences(mma_words(defective, dots, ZeroRule::floor), expected, "").count() > 0;
 }
 
 /// A change to a model; it says whether the model could be changed so.
@@ -53,6 +54,57 @@ struct Defect {
   const char* what;
   std::function<bool(MmaModel&)> change;
 };
+
+/// Codes of two numbers whose product is 2^exponent, of least exponent fields.
+std::optional<std::pair<std::uint32_t, std::uint32_t>> product_of(const Format& format, int exponent) {
+  const auto code_of = [&](int power) -> std::optional<std::uint32_t> {
+    const std::uint32_t code = encode(format, CastPolicy{}, std::ldexp(1.0, power));
+    return decode(format, code) == std::ldexp(1.0, power) ? std::optional(code) : std::nullopt;
+  };
+  std::optional<std::pair<std::uint32_t, std::uint32_t>> found;
+  int least = INT_MAX;
+  for (int x = -150; x <= 16; ++x) {
+    const auto a = code_of(x);
+    const auto b = code_of(exponent - x);
+    const int fields = std::max(x, format.min_exponent()) + std::max(exponent - x, format.min_exponent());
+    if (a && b && fields < least) found.emplace(*a, *b), least = fields;
+  }
+  return found;
+}
+
+/// c = 0, and two products: one that a last place of the result hangs on, and 2^exponent that may tip it.
+std::optional<Dots> dots_at_the_floor(const MmaModel& model, int exponent) {
+  const bool half = model.accumulator() == binary16;
+  const Format& format = model.operands.front();
+  const auto k = static_cast<std::size_t>(model.k());
+  // Half the least float16, which is a tie, and what is above it; or the least float32, and what is below it.
+  const int deciding = half ? -25 : -149;
+  Dots dots{format, format, k, Codes(k, 0), Codes(k, 0), {}, {}, {0}};
+  std::size_t other = 1;
+  std::array<int, 2> scales{};
+  if (model.scales) {
+    const std::size_t blocks = k / static_cast<std::size_t>(model.scales->block);
+    if (model.scales->format != e8m0) return std::nullopt;
+    scales = {-140, blocks > 1 ? exponent : -140};
+    dots.scale_a = Scales(blocks, 127);
+    dots.scale_b = Scales(blocks, 127);
+    for (std::size_t i = 0; i < std::min<std::size_t>(blocks, 2); ++i) {
+      dots.scale_a[i] = static_cast<std::uint8_t>(127 + scales.at(i) / 2);
+      dots.scale_b[i] = static_cast<std::uint8_t>(127 + scales.at(i) - scales.at(i) / 2);
+    }
+    if (blocks > 1) {
+      other = static_cast<std::size_t>(model.scales->block);
+      dots.scale_a[0] = 127 - 74, dots.scale_b[0] = 127 - 75, scales[0] = -149;
+    }
+  }
+  const auto first = product_of(format, deciding - scales[0]);
+  const auto second = product_of(format, exponent - scales[1]);
+  if (!first || !second) return std::nullopt;
+  dots.a[0] = first->first, dots.b[0] = first->second;
+  dots.a[other] = second->first, dots.b[other] = second->second;
+  if (!half) dots.a[other] |= static_cast<std::uint32_t>(format.sign_mask());
+  return dots;
+}
 
 /// Makes every change to every model that it can be made to, and requires that the oracle notices.
 void every_defect_shows(const std::vector<Defect>& defects) {
@@ -62,7 +114,7 @@ void every_defect_shows(const std::vector<Defect>& defects) {
     if (model.arithmetic == Arithmetic::exact) continue;
     const Format format = model.operands.front();
     const Dots dots = hard_dots(model, format, format, model.group > 1 ? 40000 : 4000, 77);
-    const Codes expected = slow_words(slow_model_of(model), dots, ZeroRule::skip);
+    const Codes expected = slow_words(slow_model_of(model), dots, ZeroRule::floor);
     CHECK_FALSE(shows(model, dots, expected));
     for (std::size_t i = 0; i < defects.size(); ++i) {
       MmaModel defective = model;
@@ -94,7 +146,7 @@ bool is_narrow(const MmaModel& model) { return model.operands.front().bits() <= 
 TEST_CASE("mma: every vector of MMA-Sim, under its own zero rule") {
   std::size_t vectors = 0;
   for (const RecordedDots& set : recorded().sets) {
-    REQUIRE_NO(differences(mma_words(set.model, set.dots, ZeroRule::mma_sim), set.d, set.name.c_str()));
+    REQUIRE_NO(differences(mma_words(set.model, set.dots, ZeroRule::count_zero_factors), set.d, set.name.c_str()));
     vectors += set.d.size();
   }
   CHECK(vectors == 5282);
@@ -187,7 +239,7 @@ TEST_CASE("mma: the order of the halves of Hopper's mma.sync shows") {
        {"hopper_mma_sync_fp8", "hopper_mma_sync_fp8_f16", "hopper_mma_sync_fp8_k16", "hopper_mma_sync_fp8_k16_f16"}) {
     const MmaModel& model = find_model(name);
     const Dots dots = hard_dots(model, e4m3, e5m2, 4000, 78);
-    const Codes expected = slow_words(find_slow_model(name), dots, ZeroRule::skip);
+    const Codes expected = slow_words(find_slow_model(name), dots, ZeroRule::floor);
     INFO(name << " with the last two of every four k first");
     CHECK(shows(model, exchanged_halves(dots), expected));
     CHECK_FALSE(shows(model, exchanged_halves(exchanged_halves(dots)), expected));
@@ -209,11 +261,27 @@ TEST_CASE("mma: TF32 rounds its operands to nearest, ties away from zero") {
     }
   }
   rounded.c.assign(rows, 0);
+  Dots cut = rounded;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    cut.a[i] = std::bit_cast<std::uint32_t>(a[i]) >> 13;
+    cut.b[i] = std::bit_cast<std::uint32_t>(b[i]) >> 13;
+  }
   std::vector<float> out(rows);
-  mma(hopper_tf32, Operand::floats(a, rows, k), Operand::floats(b, rows, k), {}, std::span(out));
-  Codes words;
-  for (const float x : out) words.push_back(bits(x));
-  REQUIRE_NO(differences(words, slow_words(find_slow_model("hopper_tf32"), rounded, ZeroRule::skip), "tf32"));
+  const auto words = [&](std::optional<Rounding> rounding) {
+    Operand left = Operand::floats(a, rows, k);
+    Operand right = Operand::floats(b, rows, k);
+    left.tf32_rounding = right.tf32_rounding = rounding;
+    mma(hopper_tf32, left, right, {}, std::span(out));
+    Codes result;
+    for (const float x : out) result.push_back(bits(x));
+    return result;
+  };
+  const SlowModel& slow = find_slow_model("hopper_tf32");
+  REQUIRE_NO(differences(words(Rounding::nearest_away), slow_words(slow, rounded, ZeroRule::floor), "rounded"));
+  REQUIRE_NO(differences(words(Rounding::toward_zero), slow_words(slow, cut, ZeroRule::floor), "cut"));
+  REQUIRE(words({}) == words(Rounding::toward_zero));
+  REQUIRE(words({}) != words(Rounding::nearest_away));
+  CHECK_THROWS_WITH(words(Rounding::nearest_even), ContainsSubstring("tf32_rounding must be toward_zero"));
 }
 
 TEST_CASE("mma: the zero rules part where a group of FP4 products is zero") {
@@ -227,13 +295,77 @@ TEST_CASE("mma: the zero rules part where a group of FP4 products is zero") {
   const Codes zeros(64, 0);
   Codes cancels(64, 0);
   cancels[0] = 2, cancels[1] = 10;  // 1 - 1
-  CHECK(word(zeros, ZeroRule::skip) == 0);
-  CHECK(word(zeros, ZeroRule::mma_sim) == 0);
+  CHECK(word(zeros, ZeroRule::skip_terms) == 0);
+  CHECK(word(zeros, ZeroRule::count_zero_factors) == 0);
   CHECK(word(zeros, ZeroRule::skip_empty_groups) == 0x3F800000);
   CHECK(word(zeros, ZeroRule::skip_zero_groups) == 0x3F800000);
-  CHECK(word(cancels, ZeroRule::skip) == 0);
+  CHECK(word(zeros, ZeroRule::floor) == 0x3F800000);
+  CHECK(word(cancels, ZeroRule::floor) == 0);
+  CHECK(word(cancels, ZeroRule::skip_terms) == 0);
   CHECK(word(cancels, ZeroRule::skip_empty_groups) == 0);
   CHECK(word(cancels, ZeroRule::skip_zero_groups) == 0x3F800000);
+}
+
+TEST_CASE("mma: a scale that is zero has no exponent, under any zero rule, and leaves c alone") {
+  // MMA-Sim 2.1.1 gives c. Two code 2 in the first byte make a product; scale_b is zero, with bit 7 set or not.
+  Codes a(64, 0);
+  a[0] = 2;
+  for (const std::uint8_t zero : {0x00, 0x80}) {
+    const Dots dots{e2m1, e2m1, 64, a, a, Scales(4, 0x7E), Scales(4, zero), {0x2B800001}};
+    for (const ZeroRule rule : every_rule) {
+      INFO(name_of(rule));
+      CHECK(mma_words(blackwell_nvf4, dots, rule).front() == 0x2B800001);
+      const Elements side(a, e2m1);
+      float out = 0;
+      const float c = std::bit_cast<float>(0x2B800001U);
+      gemm(blackwell_nvf4, side.operand(1, 64, dots.scale_a), side.operand(1, 64, dots.scale_b), std::span(&out, 1),
+           {.c = std::span(&c, 1), .c_enters = CEntry::accumulator, .zero_rule = rule});
+      CHECK(bits(out) == 0x2B800001);
+    }
+  }
+}
+
+TEST_CASE("mma: terms that are zero bound the alignment from below") {
+  // 5 * 2^-25 and 2^-47 in float16, whose unit is 2^-24: the floor of 2^-21 keeps no bit of the second, so that a tie
+  // goes to even.
+  Dots dots{binary16, binary16, 16, Codes(16, 0), Codes(16, 0), {}, {}, {0}};
+  dots.a[0] = encode(binary16, ieee_policy, 0x5p-11F), dots.a[1] = encode(binary16, ieee_policy, 0x1p-23F);
+  dots.b[0] = encode(binary16, ieee_policy, 0x1p-14F), dots.b[1] = encode(binary16, ieee_policy, 0x1p-24F);
+  CHECK(mma_words(hopper_fp16_f16, dots, ZeroRule::floor).front() == 2);
+  CHECK(mma_words(hopper_fp16_f16, dots, ZeroRule::skip_terms).front() == 3);
+}
+
+TEST_CASE("mma: the exponent of zero shows where it is one higher or lower, if the operands reach it") {
+  int reached = 0;
+  for (const MmaModel& model : models) {
+    if (model.arithmetic == Arithmetic::exact) continue;
+    const int least = model.zero_exponent - model.fraction_bits;
+    const std::optional<Dots> kept = dots_at_the_floor(model, least);
+    const std::optional<Dots> cut = dots_at_the_floor(model, least - 1);
+    if (!kept || !cut) continue;
+    INFO(model.name);
+    const auto equals = [&](const MmaModel& changed, const Dots& dots) {
+      return mma_words(changed, dots, ZeroRule::floor) == slow_words(slow_model_of(model), dots, ZeroRule::floor);
+    };
+    MmaModel higher = model, lower = model;
+    ++higher.zero_exponent, --lower.zero_exponent;
+    CHECK((equals(model, *kept) && equals(model, *cut)));
+    CHECK((!equals(higher, *kept) && !equals(lower, *cut)));
+    ++reached;
+  }
+  CHECK(reached == 16);
+}
+
+TEST_CASE("mma: a floor of zero terms and a floor of all are one, for an accumulator that is not zero lies above") {
+  for (const MmaModel& model : models) {
+    if (model.arithmetic == Arithmetic::exact) continue;
+    const SlowModel slow = under(slow_model_of(model), ZeroRule::floor);
+    for (const Format& format : model.operands) {
+      const Dots dots = hard_dots(model, format, format, 300, 11);
+      REQUIRE_NO(differences(slow_words(slow, dots, SlowZeroRule::floor_of_zero_terms),
+                             slow_words(slow, dots, SlowZeroRule::floor_always), model.name.data()));
+    }
+  }
 }
 
 TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
@@ -243,7 +375,7 @@ TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
     MmaModel any = model;
     if (k == 48) any.products_per_step = 48;
     Dots dots = hard_dots(any, format, format, 700, 3);
-    const Codes all = mma_words(model, dots, ZeroRule::skip);
+    const Codes all = mma_words(model, dots, ZeroRule::skip_terms);
     for (const std::size_t row : {0U, 63U, 64U, 699U}) {
       const auto part = [&](const auto& codes) {
         const auto width = static_cast<std::ptrdiff_t>(codes.size() / dots.count());
@@ -253,7 +385,7 @@ TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
       const Dots one{format,       format, k, part(dots.a), part(dots.b), part(dots.scale_a), part(dots.scale_b),
                      {dots.c[row]}};
       INFO(model.name << " row " << row);
-      CHECK(mma_words(model, one, ZeroRule::skip).front() == all[row]);
+      CHECK(mma_words(model, one, ZeroRule::skip_terms).front() == all[row]);
     }
   }
   const std::vector<std::uint8_t> ones(64, 0x38);
@@ -310,16 +442,17 @@ TEST_CASE("mma: bad arguments are named") {
   CHECK_THROWS_WITH(mma(ada_mma_fp8, two, two, {}, std::span(halves)),
                     "c and out must be float32, the accumulator of ada_mma_fp8, not float16");
   CHECK_THROWS_WITH(find_model("h100"), ContainsSubstring("known: "));
-  CHECK_THROWS_WITH(find_zero_rule("x"),
-                    ContainsSubstring("known: skip, skip_empty_groups, skip_zero_groups, mma_sim"));
+  CHECK_THROWS_WITH(
+      find_zero_rule("x"),
+      ContainsSubstring("known: floor, skip_terms, skip_empty_groups, skip_zero_groups, count_zero_factors"));
 }
 
 TEST_CASE("mma: a model explains itself") {
-  CHECK(
-      describe(hopper_mma_sync_fp8) ==
-      "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float32 accumulator: FP16 instructions; "
-      "K 32 in 2 steps (of every four k the first two, then the last two), 25 fraction bits kept, results of 23 bits, "
-      "c added at the end; takes e4m3, e5m2");
+  CHECK(describe(hopper_mma_sync_fp8) ==
+        "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float32 accumulator: FP16 instructions; "
+        "K 32 in 2 steps (of every four k the first two, then the last two), 25 fraction bits kept (zero counts as "
+        "2^-133), results of 23 bits, "
+        "c added at the end; takes e4m3, e5m2");
   CHECK_THAT(describe(blackwell_nvf4), ContainsSubstring("summed exactly in groups of 16") &&
                                            ContainsSubstring("takes e2m1 with scales ue4m3, one for 16"));
   for (const MmaModel& model : models) CHECK_FALSE((model.source.empty() || model.evidence.empty()));

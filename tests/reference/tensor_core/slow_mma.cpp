@@ -55,13 +55,13 @@ void check(const Example& example) {
   a.resize(static_cast<std::size_t>(model.k()), 0);
   b.resize(static_cast<std::size_t>(model.k()), 0);
   const Scales scale_b(example.scales.size(), unit_scale(model));
-  for (const SlowZeroRule zero : {SlowZeroRule::mma_sim, SlowZeroRule::skip}) {
+  for (const SlowZeroRule zero : {SlowZeroRule::count_zero_factors, SlowZeroRule::skip_terms}) {
     INFO(example.model << " c " << std::hex << example.c << " zero rule " << static_cast<int>(zero));
     CHECK(slow_mma(model, a, example.format, b, example.format_b, example.c, example.scales, scale_b, zero) ==
           example.d);
   }
   const Dots dots{example.format, example.format_b, a.size(), a, b, example.scales, scale_b, {example.c}};
-  for (const ZeroRule zero : {ZeroRule::mma_sim, ZeroRule::skip}) {
+  for (const ZeroRule zero : {ZeroRule::count_zero_factors, ZeroRule::skip_terms}) {
     INFO(example.model << " of the library, c " << std::hex << example.c << " zero rule " << static_cast<int>(zero));
     CHECK(mma_words(find_model(example.model), dots, zero).front() == example.d);
   }
@@ -81,7 +81,7 @@ std::map<std::string_view, std::uint64_t> changed_differences(const std::functio
   std::map<std::string_view, std::uint64_t> count;
   for (const RecordedDots& set : recorded().sets) {
     SlowModel model = find_slow_model(set.model.name);
-    if (change(model)) count[set.model.name] += count_of_differences(model, set, ZeroRule::mma_sim);
+    if (change(model)) count[set.model.name] += count_of_differences(model, set, ZeroRule::count_zero_factors);
   }
   return count;
 }
@@ -256,7 +256,7 @@ TEST_CASE("slow oracle: an accumulator that grew swallows its products") {
 TEST_CASE("slow oracle: every vector of MMA-Sim") {
   std::size_t vectors = 0;
   for (const RecordedDots& set : recorded().sets) {
-    const Codes words = slow_words(find_slow_model(set.model.name), set.dots, ZeroRule::mma_sim);
+    const Codes words = slow_words(find_slow_model(set.model.name), set.dots, ZeroRule::count_zero_factors);
     REQUIRE_NO(differences(words, set.d, set.name.c_str()));
     vectors += words.size();
   }
@@ -324,7 +324,7 @@ TEST_CASE("slow oracle: the vectors tell other parameters") {
 TEST_CASE("slow oracle: the zero rules differ only in binary32 steps") {
   for (const RecordedDots& set : recorded().sets) {
     const SlowModel& model = find_slow_model(set.model.name);
-    const std::uint64_t different = count_of_differences(model, set, ZeroRule::skip);
+    const std::uint64_t different = count_of_differences(model, set, ZeroRule::skip_terms);
     INFO(set.name);
     CHECK(different <= set.d.size() / 10);
     if (model.output == SlowOutput::binary16 || model.lowered) CHECK(different == 0);

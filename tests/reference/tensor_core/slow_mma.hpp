@@ -26,8 +26,10 @@ using boost::multiprecision::cpp_int;
 
 /// Which terms take part in the maximum exponent that all terms are aligned to.
 enum class SlowZeroRule : std::uint8_t {
-  skip,     ///< terms that are not zero (Khattak and Mikaitis, but for their lower bound of -132 or -133)
-  mma_sim,  ///< all terms, a zero operand or accumulator as if its exponent were -126 (MMA-Sim)
+  floor_of_zero_terms,  ///< all terms; one that is zero has the chip's exponent of zero (MMA-Sim 2.1.1)
+  floor_always,         ///< the chip's exponent of zero bounds the maximum (Khattak and Mikaitis, August 2026)
+  skip_terms,           ///< terms that are not zero (Khattak and Mikaitis before, but for bounds of float16 sums)
+  count_zero_factors,   ///< all terms, a zero operand or accumulator as if its exponent were -126 (MMA-Sim before)
 };
 /// What the sum is converted to: truncated binary32, binary32 truncated to 13 fraction bits, or nearest-even binary16.
 enum class SlowOutput : std::uint8_t { binary32, e8m13, binary16 };
@@ -36,11 +38,11 @@ enum class SlowAlignment : std::uint8_t { toward_zero, floor, nearest_even };
 /// Which k a step takes: consecutive ones, or of every four the first two and then the last two (and the reverse).
 enum class SlowOrder : std::uint8_t { ascending, pairs, pairs_reversed };
 enum class SlowScale : std::uint8_t { none, ue8m0, ue4m3 };
-/// Which groups of products take part in the maximum exponent under `skip`: no row measured on a device decides.
+/// Which groups of products take part in the maximum exponent where zeros do not: no row measured on a device decides.
 enum class SlowGroups : std::uint8_t {
   nonzero_sum,
   nonzero_product,  ///< a group that cancels does (later versions of MMA-Sim)
-  all,              ///< as under `mma_sim`
+  all,              ///< as under `count_zero_factors`
 };
 
 /// One instruction: `steps` fused sums, each of the accumulator and `step_products` products.
@@ -63,6 +65,17 @@ struct SlowModel {
   [[nodiscard]] constexpr int k() const { return step_products * steps; }
 };
 
+/// The exponent of a term that is zero, as MMA-Sim 2.1.1 lists it by chip and accumulator.
+inline int slow_floor(const SlowModel& model) {
+  if (model.group > 1) return -139;
+  const bool half = model.output == SlowOutput::binary16;
+  if (model.name.starts_with("volta")) return half ? -19 : -131;
+  for (const std::string_view chip : {"turing", "ampere", "ada"}) {
+    if (model.name.starts_with(chip)) return half ? -20 : -132;
+  }
+  return half ? -21 : -133;
+}
+
 /// A number as the tensor core holds it, not normalised: (-1)^negative * significand * 2^(exponent - width).
 struct SlowTerm {
   enum class Kind : std::uint8_t { finite, infinite, not_a_number };
@@ -71,7 +84,8 @@ struct SlowTerm {
   cpp_int significand = 0;
   int exponent = 0;
   int width = 0;
-  bool counts_as_zero = true;  ///< left out of the maximum by `skip` where it is zero
+  bool counts_as_zero = true;      ///< left out of the maximum where it is zero, or has the chip's exponent of zero
+  bool is_scaled_by_zero = false;  ///< left out of it always, for its scale has no exponent
 
   [[nodiscard]] bool is_nan() const { return kind == Kind::not_a_number; }
   [[nodiscard]] bool is_infinite() const { return kind == Kind::infinite; }
@@ -280,13 +294,19 @@ inline std::uint32_t slow_fuse(const SlowModel& model, std::span<const SlowTerm>
   if (const auto special = slow_special(terms, slow_word(model.output))) return *special;
 
   // 2. The largest exponent.
-  bool any = false;
-  int leading = 0;
+  std::vector<int> exponents;
+  if (zero == SlowZeroRule::floor_always) exponents.push_back(slow_floor(model));
   for (const SlowTerm& term : terms) {
-    if (zero == SlowZeroRule::skip && term.is_zero() && term.counts_as_zero) continue;
-    leading = any ? std::max(leading, term.exponent) : term.exponent;
-    any = true;
+    const bool is_nothing = term.is_scaled_by_zero || (term.is_zero() && term.counts_as_zero);
+    if (zero == SlowZeroRule::count_zero_factors) {
+      if (!term.is_scaled_by_zero) exponents.push_back(term.exponent);
+    } else if (!is_nothing) {
+      exponents.push_back(term.exponent);
+    } else if (zero == SlowZeroRule::floor_of_zero_terms) {
+      exponents.push_back(slow_floor(model));
+    }
   }
+  const int leading = exponents.empty() ? 0 : *std::ranges::max_element(exponents);
 
   // 3. Align, truncate, add.
   cpp_int sum = 0;
@@ -348,6 +368,11 @@ inline std::vector<SlowTerm> slow_terms(const SlowModel& model, const SlowOperan
       term = slow_product(term, slow_scale(model.scale, a.scales[block]));
       term = slow_product(term, slow_scale(model.scale, b.scales[block]));
     }
+    if (model.scale != SlowScale::none) {
+      const std::size_t block = slow_index(model, step, i) / static_cast<std::size_t>(model.scale_block);
+      term.is_scaled_by_zero =
+          slow_scale(model.scale, a.scales[block]).is_zero() || slow_scale(model.scale, b.scales[block]).is_zero();
+    }
     term.counts_as_zero = slow_counts_as_zero(model.groups, products);
     terms.push_back(term);
   }
@@ -392,7 +417,7 @@ inline std::uint32_t slow_mma(const SlowModel& model, const SlowOperand& a, cons
 inline std::uint32_t slow_mma(const SlowModel& model, std::span<const std::uint32_t> a_codes, const Format& format_a,
                               std::span<const std::uint32_t> b_codes, const Format& format_b, std::uint32_t c_word,
                               std::span<const std::uint8_t> scale_a = {}, std::span<const std::uint8_t> scale_b = {},
-                              SlowZeroRule zero = SlowZeroRule::mma_sim) {
+                              SlowZeroRule zero = SlowZeroRule::count_zero_factors) {
   return slow_mma(model, {a_codes, format_a, scale_a}, {b_codes, format_b, scale_b}, c_word, zero);
 }
 

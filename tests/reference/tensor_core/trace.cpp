@@ -13,17 +13,6 @@
 namespace fp8lab::tests {
 namespace {
 
-/// The oracle's model under a zero rule of the library's.
-SlowModel under(SlowModel model, ZeroRule rule) {
-  switch (rule) {
-    case ZeroRule::skip: model.groups = model.group > 1 ? SlowGroups::all : SlowGroups::nonzero_sum; break;
-    case ZeroRule::skip_empty_groups: model.groups = SlowGroups::nonzero_product; break;
-    case ZeroRule::skip_zero_groups: model.groups = SlowGroups::nonzero_sum; break;
-    case ZeroRule::mma_sim: break;
-  }
-  return model;
-}
-
 /// One dot product of a batch, ready for both.
 struct One {
   const MmaModel& model;
@@ -88,7 +77,8 @@ void check_step(const SlowModel& slow, SlowZeroRule zero, const One& one, int in
   std::vector<std::pair<const TraceTerm*, const SlowTerm*>> pairs;
   std::optional<int> leading;
   for (const SlowTerm& term : terms) {
-    const bool counts = zero == SlowZeroRule::mma_sim || !term.is_zero() || !term.counts_as_zero;
+    const bool counts = !term.is_scaled_by_zero &&
+                        (zero == SlowZeroRule::count_zero_factors || !term.is_zero() || !term.counts_as_zero);
     if (term.kind == SlowTerm::Kind::finite && counts) leading = std::max(leading, std::optional(term.exponent));
     const bool is_accumulator = &term == &terms.back();
     if (!is_accumulator && term.is_zero() && !counts) continue;
@@ -97,6 +87,7 @@ void check_step(const SlowModel& slow, SlowZeroRule zero, const One& one, int in
     pairs.emplace_back(traced[next++], &term);
   }
   check(next == traced.size(), "the number of terms");
+  if (leading && zero == SlowZeroRule::floor_of_zero_terms) leading = std::max(*leading, slow_floor(slow));
   for (const TraceTerm* term : traced) {
     for (const TraceProduct& product : term->products) {
       check(is_given(one, product), "a product's factors");
@@ -128,7 +119,7 @@ void check_step(const SlowModel& slow, SlowZeroRule zero, const One& one, int in
 /// Checks all steps of a trace of one instruction, and how they follow from one another.
 void check_trace(const SlowModel& slow, ZeroRule rule, const One& one, const DotTrace& trace,
                  std::vector<std::string>& wrong) {
-  const SlowZeroRule zero = rule == ZeroRule::mma_sim ? SlowZeroRule::mma_sim : SlowZeroRule::skip;
+  const SlowZeroRule zero = slow_rule(rule);
   const std::uint32_t c = one.dots.c[one.i];
   const TraceInstruction& instruction = trace.instructions.front();
   const auto check = [&](bool holds, const char* what) {
@@ -197,7 +188,7 @@ TEST_CASE("trace: the result is gemm's, of any K, fast and promoted, for every m
     Mismatches wrong;
     for (std::size_t i = 0; i < dots.count(); ++i) {
       const One one(model, dots, i);
-      for (const ZeroRule rule : {ZeroRule::skip, ZeroRule::mma_sim}) {
+      for (const ZeroRule rule : {ZeroRule::skip_terms, ZeroRule::count_zero_factors}) {
         for (const int promote_k : {0, model.k(), 2 * model.k()}) {
           const TraceOptions options{.zero_rule = rule, .promote_k = promote_k};
           const DotTrace trace = one.trace(options);

@@ -52,7 +52,7 @@ struct GemmOptions {
   std::span<const float> c = {};              ///< M * N elements, or empty
   CEntry c_enters = CEntry::epilogue;
   std::span<const float> bias = {};  ///< N elements, or empty
-  ZeroRule zero_rule = ZeroRule::skip;
+  ZeroRule zero_rule = ZeroRule::floor;
   int threads = 1;
   /// Is called on the calling thread with the share that is done; an exception from it cancels the GEMM.
   std::function<void(double)> progress = {};

@@ -18,9 +18,9 @@ namespace fp8lab {
 /// what is allowed. It throws too for a code with bits beyond its format's width (bit 7 of a UE4M3 scale is ignored, as
 /// by the instruction), and where out overlaps an input; only c may be out itself.
 void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const float> c, std::span<float> out,
-         ZeroRule zero_rule = ZeroRule::skip);
+         ZeroRule zero_rule = ZeroRule::floor);
 /// The same for models with a float16 accumulator.
 void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const Half> c, std::span<Half> out,
-         ZeroRule zero_rule = ZeroRule::skip);
+         ZeroRule zero_rule = ZeroRule::floor);
 
 }  // namespace fp8lab

@@ -30,15 +30,18 @@ enum class Lowering : std::uint8_t {
 
 /// What terms that are zero contribute to the alignment exponent of a fused step.
 ///
-/// No row measured on a device tells the rules apart. With FP8 and FP16 and no scales they agree wherever a product is
-/// not zero or c is at least 2^-110; with BF16, TF32 and scales, a zero times something large weighs more under
-/// mma_sim. MMA-Sim counts the scales of an FP4 group whatever its products are, and so does `skip`; later versions of
-/// MMA-Sim do as skip_empty_groups does.
+/// MMA-Sim 2.1.1 gives a term that is zero the chip's `zero_exponent`; Khattak and Mikaitis (their code of August 2026)
+/// bound E by it always. Both say the same: where no term is zero, the accumulator is not, and its exponent lies above.
+/// The other rules are those of earlier simulators. They differ from `floor` only where terms are far below 1: in FP8
+/// and FP16 products with float16 accumulators near 2^-14, in BF16, TF32 and scaled products near 2^-126, and where
+/// groups of FP4 products are zero. No row measured on a device tells the rules apart.
 enum class ZeroRule : std::uint8_t {
-  skip,               ///< nothing (Khattak and Mikaitis); but every group of FP4 products counts with its scales
+  floor,              ///< the model's zero_exponent, which a group of FP4 products contributes, too, where all are zero
+  skip_terms,         ///< nothing; but every group of FP4 products counts with its scales
   skip_empty_groups,  ///< nothing, nor do groups of FP4 products that are all zero
   skip_zero_groups,   ///< nothing, nor do groups of FP4 products whose scaled sum is zero
-  mma_sim,            ///< a zero factor, and a zero accumulator, counts as 2^-126 (MMA-Sim, commit c785138)
+  count_zero_factors,  ///< a zero factor, and a zero accumulator, counts as 2^-126 (MMA-Sim, commit c785138); every
+                       ///< group of FP4 products counts with its scales
 };
 
 /// The sign of the zero that a negative sum becomes when it is too small for the accumulator. No measured row decides.
@@ -55,14 +58,18 @@ struct BlockScales {
   friend constexpr bool operator==(const BlockScales&, const BlockScales&) = default;
 };
 
+/// The zero exponent of a model whose zeros contribute nothing.
+inline constexpr int no_zero_exponent = -1000;
+
 /// The accumulator word of Ada's and Hopper's FP8 path: a float32 whose low ten bits stay zero.
 inline constexpr Format e8m13{8, 13, 127};
 
 /// A tensor core as data. An instruction is one step or several, each of which adds products_per_step products to the
 /// accumulator that the step before left:
-/// 1. E = the largest exponent among the nonzero products and the accumulator. A product's exponent is the sum of its
-///    factors' exponent fields (unbiased; subnormals have that of the smallest normal): products are not normalised.
-///    Its scales' exponents are added to it. A group of products, summed exactly, has its scales' exponents alone.
+/// 1. E = the largest exponent among the nonzero products and the accumulator, but at least zero_exponent. A product's
+///    exponent is the sum of its factors' exponent fields (unbiased; subnormals have that of the smallest normal):
+///    products are not normalised. Its scales' exponents are added to it. A group of products, summed exactly, has its
+///    scales' exponents alone, unless all its products, or a scale, are zero. (ZeroRule has other opinions.)
 /// 2. Every term is cut, toward zero, to a multiple of 2^(E - fraction_bits), and the terms are summed exactly.
 /// 3. The sum is cut, toward zero, to `output`; to float16 it is rounded, nearest even. Zero is +0, but see
 /// `underflow`.
@@ -73,6 +80,7 @@ struct MmaModel {
   int products_per_step = 0;              ///< 0 for exact: any
   int steps = 1;                          ///< steps of one instruction
   int fraction_bits = 0;                  ///< bits kept below 2^E
+  int zero_exponent = no_zero_exponent;   ///< the exponent of a term that is zero: a floor of E
   Format output = binary32;               ///< result of every step: binary32, e8m13 (held in a float32) or binary16
   std::span<const Format> operands = {};  ///< what the factors may be, in any combination; float32 inputs are rounded
                                           ///< (nearest, ties away) to tf32 where it is tf32

@@ -13,7 +13,7 @@ namespace fp8lab {
 /// How a dot product is composed of instructions.
 struct TraceOptions {
   std::uint32_t c = 0;  ///< what the first instruction adds to: a word of the model's accumulator
-  ZeroRule zero_rule = ZeroRule::skip;
+  ZeroRule zero_rule = ZeroRule::floor;
   int promote_k = 0;  ///< as GemmOptions has it
 };
 
