@@ -16,19 +16,6 @@
 namespace fp8lab::tests {
 namespace {
 
-/// Whether an earlier model has the same arithmetic.
-bool is_repeated(const MmaModel& model) {
-  const auto same = [&](const MmaModel& other) {
-    return other.products_per_step == model.products_per_step && other.steps == model.steps &&
-           other.fraction_bits == model.fraction_bits && other.output == model.output &&
-           other.operands.data() == model.operands.data() && other.scales.has_value() == model.scales.has_value() &&
-           (!model.scales ||
-            (other.scales->block == model.scales->block && other.scales->format == model.scales->format)) &&
-           other.lowering == model.lowering;
-  };
-  return &*std::ranges::find_if(models, same) != &find_model(model.name);
-}
-
 /// Compares about 10^7 dot products a model, each of one instruction and from an accumulator of its own.
 void vector_equals_scalar(const std::function<bool(const MmaModel&)>& which) {
   const UnforceTarget guard;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/dots.hpp"
 #include "reference/tensor_core/mma_vectors.hpp"
 #include "reference/tensor_core/slow_models.hpp"
@@ -28,6 +29,19 @@ inline constexpr std::array every_rule{ZeroRule::floor, ZeroRule::skip_terms, Ze
 /// The zero rules that a model tells apart.
 inline std::span<const ZeroRule> rules_of(const MmaModel& model) {
   return std::span(every_rule).first(model.group > 1 ? every_rule.size() : 3);
+}
+
+/// Whether an earlier model has the same arithmetic.
+inline bool is_repeated(const MmaModel& model) {
+  const auto same = [&](const MmaModel& other) {
+    return other.products_per_step == model.products_per_step && other.steps == model.steps &&
+           other.fraction_bits == model.fraction_bits && other.output == model.output &&
+           other.operands.data() == model.operands.data() && other.scales.has_value() == model.scales.has_value() &&
+           (!model.scales ||
+            (other.scales->block == model.scales->block && other.scales->format == model.scales->format)) &&
+           other.order == model.order && other.lowering == model.lowering && other.zero_exponent == model.zero_exponent;
+  };
+  return &*std::ranges::find_if(models, same) != &find_model(model.name);
 }
 
 /// A zero rule of the library's, as the oracle has it: which groups count, and what zeros do.

@@ -76,6 +76,23 @@ inline constexpr std::array slow_models{
     SlowModel{"blackwell_fp16_f16", slow_fp16, 16, 1, 25, SlowOutput::binary16},
     SlowModel{"blackwell_bf16", slow_bf16, 16, 1, 25, SlowOutput::binary32},
     SlowModel{"blackwell_tf32", slow_tf32, 8, 1, 25, SlowOutput::binary32},
+    // The small shapes of mma.sync (m16n8k8, and m16n8k4 of TF32): one step of that many products.
+    SlowModel{"ampere_fp16_k8", slow_fp16, 8, 1, 24, SlowOutput::binary32},
+    SlowModel{"ampere_fp16_k8_f16", slow_fp16, 8, 1, 24, SlowOutput::binary16},
+    SlowModel{"ampere_bf16_k8", slow_bf16, 8, 1, 24, SlowOutput::binary32},
+    SlowModel{"ampere_tf32_k4", slow_tf32, 4, 1, 24, SlowOutput::binary32},
+    SlowModel{"ada_fp16_k8", slow_fp16, 8, 1, 24, SlowOutput::binary32},
+    SlowModel{"ada_fp16_k8_f16", slow_fp16, 8, 1, 24, SlowOutput::binary16},
+    SlowModel{"ada_bf16_k8", slow_bf16, 8, 1, 24, SlowOutput::binary32},
+    SlowModel{"ada_tf32_k4", slow_tf32, 4, 1, 24, SlowOutput::binary32},
+    SlowModel{"hopper_fp16_k8", slow_fp16, 8, 1, 25, SlowOutput::binary32},
+    SlowModel{"hopper_fp16_k8_f16", slow_fp16, 8, 1, 25, SlowOutput::binary16},
+    SlowModel{"hopper_bf16_k8", slow_bf16, 8, 1, 25, SlowOutput::binary32},
+    SlowModel{"hopper_tf32_k4", slow_tf32, 4, 1, 25, SlowOutput::binary32},
+    SlowModel{"blackwell_fp16_k8", slow_fp16, 8, 1, 25, SlowOutput::binary32},
+    SlowModel{"blackwell_fp16_k8_f16", slow_fp16, 8, 1, 25, SlowOutput::binary16},
+    SlowModel{"blackwell_bf16_k8", slow_bf16, 8, 1, 25, SlowOutput::binary32},
+    SlowModel{"blackwell_tf32_k4", slow_tf32, 4, 1, 25, SlowOutput::binary32},
 };
 
 /// The record called `name`. Throws std::invalid_argument that lists the known names.

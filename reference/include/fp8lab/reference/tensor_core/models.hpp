@@ -28,6 +28,13 @@ inline constexpr std::string_view published_by_both =
   model.description = description;
   return model;
 }
+/// The same instruction in a smaller shape of K = k: fewer steps, or one of fewer products.
+[[nodiscard]] constexpr MmaModel with_k(MmaModel model, int k, std::string_view name, std::string_view description) {
+  model = same_as(model, name, description);
+  model.products_per_step = k < model.products_per_step ? k : model.products_per_step;
+  model.steps = k / model.products_per_step;
+  return model;
+}
 /// The same instruction with a float16 accumulator.
 [[nodiscard]] constexpr MmaModel with_float16(MmaModel model, std::string_view name, std::string_view description,
                                               std::string_view evidence) {
@@ -300,15 +307,59 @@ inline constexpr MmaModel hopper_tf32{
     .description = "Hopper wgmma or mma.sync with K = 8, TF32 operands, float32 accumulator",
     .source = published_by_both,
     .evidence = "published model"};
-inline constexpr MmaModel blackwell_fp16 = same_as(
-    hopper_fp16, "blackwell_fp16", "Blackwell tcgen05.mma or mma.sync with K = 16, FP16 operands, float32 accumulator");
-inline constexpr MmaModel blackwell_fp16_f16 = with_float16(
-    blackwell_fp16, "blackwell_fp16_f16",
-    "Blackwell tcgen05.mma or mma.sync with K = 16, FP16 operands, float16 accumulator", "published model");
-inline constexpr MmaModel blackwell_bf16 = same_as(
-    hopper_bf16, "blackwell_bf16", "Blackwell tcgen05.mma or mma.sync with K = 16, BF16 operands, float32 accumulator");
-inline constexpr MmaModel blackwell_tf32 = same_as(
-    hopper_tf32, "blackwell_tf32", "Blackwell tcgen05.mma or mma.sync with K = 8, TF32 operands, float32 accumulator");
+inline constexpr MmaModel blackwell_fp16 =
+    same_as(hopper_fp16, "blackwell_fp16",
+            "Blackwell tcgen05.mma, or mma.sync of any Blackwell, with K = 16, FP16 operands, float32 accumulator");
+inline constexpr MmaModel blackwell_fp16_f16 =
+    with_float16(blackwell_fp16, "blackwell_fp16_f16",
+                 "Blackwell tcgen05.mma, or mma.sync of any Blackwell, with K = 16, FP16 operands, float16 accumulator",
+                 "published model");
+inline constexpr MmaModel blackwell_bf16 =
+    same_as(hopper_bf16, "blackwell_bf16",
+            "Blackwell tcgen05.mma, or mma.sync of any Blackwell, with K = 16, BF16 operands, float32 accumulator");
+inline constexpr MmaModel blackwell_tf32 =
+    same_as(hopper_tf32, "blackwell_tf32",
+            "Blackwell tcgen05.mma, or mma.sync of any Blackwell, with K = 8, TF32 operands, float32 accumulator");
+
+// The small shapes of mma.sync: one step of as many products as they have.
+inline constexpr MmaModel ampere_fp16_k8 =
+    with_k(ampere_fp16, 8, "ampere_fp16_k8", "Ampere mma.sync m16n8k8, FP16 operands, float32 accumulator");
+inline constexpr MmaModel ampere_fp16_k8_f16 =
+    with_float16(ampere_fp16_k8, "ampere_fp16_k8_f16", "Ampere mma.sync m16n8k8, FP16 operands, float16 accumulator",
+                 "published model");
+inline constexpr MmaModel ampere_bf16_k8 =
+    with_k(ampere_bf16, 8, "ampere_bf16_k8", "Ampere mma.sync m16n8k8, BF16 operands, float32 accumulator");
+inline constexpr MmaModel ampere_tf32_k4 =
+    with_k(ampere_tf32, 4, "ampere_tf32_k4", "Ampere mma.sync m16n8k4, TF32 operands, float32 accumulator");
+inline constexpr MmaModel ada_fp16_k8 =
+    with_k(ada_fp16, 8, "ada_fp16_k8", "Ada mma.sync m16n8k8, FP16 operands, float32 accumulator");
+inline constexpr MmaModel ada_fp16_k8_f16 = with_float16(
+    ada_fp16_k8, "ada_fp16_k8_f16", "Ada mma.sync m16n8k8, FP16 operands, float16 accumulator", "published model");
+inline constexpr MmaModel ada_bf16_k8 =
+    with_k(ada_bf16, 8, "ada_bf16_k8", "Ada mma.sync m16n8k8, BF16 operands, float32 accumulator");
+inline constexpr MmaModel ada_tf32_k4 =
+    with_k(ada_tf32, 4, "ada_tf32_k4", "Ada mma.sync m16n8k4, TF32 operands, float32 accumulator");
+inline constexpr MmaModel hopper_fp16_k8 =
+    with_k(hopper_fp16, 8, "hopper_fp16_k8", "Hopper mma.sync m16n8k8, FP16 operands, float32 accumulator");
+inline constexpr MmaModel hopper_fp16_k8_f16 =
+    with_float16(hopper_fp16_k8, "hopper_fp16_k8_f16", "Hopper mma.sync m16n8k8, FP16 operands, float16 accumulator",
+                 "published model");
+inline constexpr MmaModel hopper_bf16_k8 =
+    with_k(hopper_bf16, 8, "hopper_bf16_k8", "Hopper mma.sync m16n8k8, BF16 operands, float32 accumulator");
+inline constexpr MmaModel hopper_tf32_k4 =
+    with_k(hopper_tf32, 4, "hopper_tf32_k4", "Hopper mma.sync m16n8k4, TF32 operands, float32 accumulator");
+inline constexpr MmaModel blackwell_fp16_k8 =
+    with_k(blackwell_fp16, 8, "blackwell_fp16_k8",
+           "Blackwell and RTX Blackwell mma.sync m16n8k8, FP16 operands, float32 accumulator");
+inline constexpr MmaModel blackwell_fp16_k8_f16 =
+    with_float16(blackwell_fp16_k8, "blackwell_fp16_k8_f16",
+                 "Blackwell and RTX Blackwell mma.sync m16n8k8, FP16 operands, float16 accumulator", "published model");
+inline constexpr MmaModel blackwell_bf16_k8 =
+    with_k(blackwell_bf16, 8, "blackwell_bf16_k8",
+           "Blackwell and RTX Blackwell mma.sync m16n8k8, BF16 operands, float32 accumulator");
+inline constexpr MmaModel blackwell_tf32_k4 =
+    with_k(blackwell_tf32, 4, "blackwell_tf32_k4",
+           "Blackwell and RTX Blackwell mma.sync m16n8k4, TF32 operands, float32 accumulator");
 
 // The real sum.
 inline constexpr MmaModel exact{.name = "exact",
@@ -358,6 +409,22 @@ inline constexpr std::array models{hopper_wgmma_fp8,
                                    blackwell_fp16_f16,
                                    blackwell_bf16,
                                    blackwell_tf32,
+                                   ampere_fp16_k8,
+                                   ampere_fp16_k8_f16,
+                                   ampere_bf16_k8,
+                                   ampere_tf32_k4,
+                                   ada_fp16_k8,
+                                   ada_fp16_k8_f16,
+                                   ada_bf16_k8,
+                                   ada_tf32_k4,
+                                   hopper_fp16_k8,
+                                   hopper_fp16_k8_f16,
+                                   hopper_bf16_k8,
+                                   hopper_tf32_k4,
+                                   blackwell_fp16_k8,
+                                   blackwell_fp16_k8_f16,
+                                   blackwell_bf16_k8,
+                                   blackwell_tf32_k4,
                                    exact};
 
 /// The model called `name`. Throws std::invalid_argument that lists the known names.
