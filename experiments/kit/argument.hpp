@@ -234,7 +234,7 @@ struct Argument {
     option_help = std::move(text);
     return *this;
   }
-  /// Of a flag that is on: an option that sets it off, and what that does.
+  /// A flag that is on by default has an option that sets it off: its name, and what it does.
   Argument& switched_off_by(std::string option, std::string text) {
     sets = false;
     return spelled(std::move(option), std::move(text));

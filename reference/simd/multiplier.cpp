@@ -87,15 +87,23 @@ struct Element {
         grid(grid_of(x)) {}
 };
 
-/// Rows of an operand as the vector code takes them, `width` rows side by side: [tile][k][width]. The rest is zeros.
+/// Above it, an operand is packed window by window where it is needed: K x tile_columns factors would need much memory.
+constexpr std::size_t most_whole_depth = 8192;
+/// Elements of K of a window.
+constexpr std::size_t window_depth = 2048;
+
+std::size_t rounded_up(std::size_t x, std::size_t unit) { return (x + unit - 1) / unit * unit; }
+
+/// Rows of an operand as the vector code takes them, `width` rows side by side: [tile][k][width]. The rest is zeros. It
+/// holds `depth` elements of K, a multiple of the instruction's.
 template <typename Value, typename Exponent>
 class Packed {
  public:
-  Packed(const FactorReader& operand, std::size_t tiles, std::size_t width)
+  Packed(const FactorReader& operand, std::size_t tiles, std::size_t width, std::size_t depth)
       : operand_(operand),
         k_(count(operand.model().k())),
         width_(width),
-        depth_((operand.operand().depth + k_ - 1) / k_ * k_),
+        depth_(depth),
         steps_(depth_ / count(operand.model().products_per_step)),
         block_(operand.block()),
         blocks_(block_ == 0 ? 0 : depth_ / block_),
@@ -113,28 +121,26 @@ class Packed {
     }
   }
 
-  /// Makes a tile of rows [first, first + count), count <= width.
-  void pack(std::size_t tile, std::size_t first, std::size_t count) {
-    const std::size_t depth = operand_.operand().depth;
-    std::fill_n(&values_[tile * depth_ * width_], depth_ * width_, Value{0});
-    std::fill_n(&exponents_[tile * depth_ * width_], depth_ * width_, absent_exponent_of<Exponent>);
-    if (groups_ != 0) std::fill_n(&nonzero_[tile * groups_ * width_], groups_ * width_, std::uint16_t{0});
-    for (std::size_t k0 = 0; k0 < depth; k0 += k_) {
+  /// Makes a tile of rows [first, first + count), count <= width, and of K from `from`, where an instruction begins.
+  void pack(std::size_t tile, std::size_t first, std::size_t count, std::size_t from = 0) {
+    const std::size_t end = std::min(operand_.operand().depth, from + depth_);
+    clear(tile);
+    for (std::size_t k0 = from; k0 < end; k0 += k_) {
       checkpoint();
       for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t k1 = std::min(depth, k0 + k_);
+        const std::size_t k1 = std::min(end, k0 + k_);
+        const Place place = place_of(tile, k0 - from, i);
         if (operand_.has_byte_table()) {
-          operand_.for_codes(first + i, k0, k1, [&](std::size_t k, std::uint8_t code) {
-            put(tile, k0, positions_[k - k0], i, of_byte_[code]);
-          });
+          operand_.for_codes(first + i, k0, k1,
+                             [&](std::size_t k, std::uint8_t code) { put(place, positions_[k - k0], of_byte_[code]); });
         } else {
           operand_.for_row(first + i, k0, k1, [&](std::size_t k, const Factor& x) {
-            put(tile, k0, positions_[k - k0], i, Element<Value, Exponent>(x));
+            put(place, positions_[k - k0], Element<Value, Exponent>(x));
           });
         }
       }
     }
-    if (blocks_ != 0) pack_scales(tile, first, count);
+    if (blocks_ != 0) pack_scales(tile, first, count, from / block_, end / block_);
   }
 
   /// What instruction number `instruction` takes of a tile.
@@ -149,26 +155,47 @@ class Packed {
   }
 
  private:
-  void put(std::size_t tile, std::size_t k0, std::size_t position, std::size_t i, const Element<Value, Exponent>& x) {
-    const std::size_t at = (tile * depth_ + k0 + position) * width_ + i;
-    values_[at] = x.value;
-    exponents_[at] = x.exponent;
-    if (groups_ != 0 && x.value != 0) {
-      std::uint16_t& group = nonzero_[(tile * groups_ + (k0 + position) / group_) * width_ + i];
+  void clear(std::size_t tile) {
+    const auto fill = [&](auto& all, std::size_t count, auto value) {
+      if (count != 0) std::fill_n(&all[tile * count * width_], count * width_, value);
+    };
+    fill(values_, depth_, Value{0});
+    fill(exponents_, depth_, absent_exponent_of<Exponent>);
+    fill(grids_, steps_, no_grid);
+    fill(scales_, blocks_, 0.0);
+    fill(scale_exponents_, blocks_, absent_exponent_of<std::int16_t>);
+    fill(nonzero_, groups_, std::uint16_t{0});
+  }
+  /// Where one row of an instruction goes.
+  struct Place {
+    Value* values;
+    Exponent* exponents;
+    std::int16_t* grids;
+    std::uint16_t* nonzero;
+  };
+  Place place_of(std::size_t tile, std::size_t k, std::size_t i) {
+    const std::size_t at = (tile * depth_ + k) * width_ + i;
+    const std::size_t step = k / count(operand_.model().products_per_step);
+    return {values_.data() + at, exponents_.data() + at, grids_.data() + (tile * steps_ + step) * width_ + i,
+            groups_ == 0 ? nullptr : nonzero_.data() + (tile * groups_ + k / group_) * width_ + i};
+  }
+  void put(const Place& place, std::size_t position, const Element<Value, Exponent>& x) {
+    place.values[position * width_] = x.value;
+    place.exponents[position * width_] = x.exponent;
+    if (place.nonzero != nullptr && x.value != 0) {
+      std::uint16_t& group = place.nonzero[position / group_ * width_];
       group = static_cast<std::uint16_t>(group | 1U << position % group_);
     }
     if constexpr (sizeof(Exponent) == 2) {  // narrow lanes have no use for it
-      const std::size_t step = (k0 + position) / count(operand_.model().products_per_step);
-      std::int16_t& grid = grids_[(tile * steps_ + step) * width_ + i];
+      std::int16_t& grid = place.grids[position / count(operand_.model().products_per_step) * width_];
       grid = std::min(grid, x.grid);
     }
   }
-  void pack_scales(std::size_t tile, std::size_t first, std::size_t count) {
-    const std::size_t blocks = operand_.operand().depth / block_;
-    for (std::size_t block = 0; block < blocks; ++block) {
+  void pack_scales(std::size_t tile, std::size_t first, std::size_t count, std::size_t from, std::size_t end) {
+    for (std::size_t block = from; block < end; ++block) {
       for (std::size_t i = 0; i < count; ++i) {
         const Factor x = operand_.scale(first + i, block);
-        const std::size_t at = (tile * blocks_ + block) * width_ + i;
+        const std::size_t at = (tile * blocks_ + block - from) * width_ + i;
         scales_[at] = static_cast<double>(float_of(x));
         scale_exponents_[at] = x.kind == Kind::nan ? std::int16_t{0} : x.exponent;
       }
@@ -188,19 +215,36 @@ class Packed {
   std::array<Element<Value, Exponent>, 256> of_byte_;
 };
 
+std::size_t depth_of(const FactorReader& operand) {
+  return rounded_up(operand.operand().depth, count(operand.model().k()));
+}
+
+/// Some rows of a, and what they are multiplied with: a whole b that is packed, or where b is deep a window of one
+/// tile.
 template <typename Value, typename Exponent>
 class VectorRows final : public RowBlock {
  public:
-  VectorRows(const FactorReader& a, const Packed<Value, Exponent>& b, ZeroRule zero_rule, std::size_t first,
+  using Pack = Packed<Value, Exponent>;
+
+  /// `whole_b` is null where b is deep.
+  VectorRows(const FactorReader& a, const FactorReader& b, const Pack* whole_b, ZeroRule zero_rule, std::size_t first,
              std::size_t count)
-      : shape_(shape_of(a.model(), zero_rule)), a_(a, count, 1), b_(b), count_(count) {
-    for (std::size_t row = 0; row < count; ++row) a_.pack(row, first + row, 1);
+      : shape_(shape_of(a.model(), zero_rule)),
+        k_(static_cast<std::size_t>(a.model().k())),
+        columns_(b.operand().rows),
+        first_(first),
+        count_(count),
+        whole_b_(whole_b),
+        a_(a, count, 1, whole_b == nullptr ? window_size() : depth_of(a)),
+        b_(b, whole_b == nullptr ? 1 : 0, tile_columns, whole_b == nullptr ? window_size() : 0) {
+    if (whole_b != nullptr) pack_rows(0);
   }
   void advance(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators0,
                float* accumulators1) override {
-    const auto a0 = a_.at(row, instruction);
-    const auto a1 = a_.at(std::min(row + 1, count_ - 1), instruction);
-    const auto b = b_.at(tile, instruction);
+    if (whole_b_ == nullptr && (tile != tile_ || instruction < begin_ || instruction >= end_)) load(tile, instruction);
+    const auto a0 = a_.at(row, instruction - begin_);
+    const auto a1 = a_.at(std::min(row + 1, count_ - 1), instruction - begin_);
+    const auto b = whole_b_ == nullptr ? b_.at(0, instruction - begin_) : whole_b_->at(tile, instruction);
     if constexpr (std::is_same_v<Value, float>) {
       if (shape_.groups != 0) return fuse_groups(shape_, a0, a1, b, accumulators0, accumulators1);
     }
@@ -208,33 +252,50 @@ class VectorRows final : public RowBlock {
   }
 
  private:
+  [[nodiscard]] std::size_t window_size() const { return rounded_up(window_depth, k_); }
+  void pack_rows(std::size_t from) {
+    for (std::size_t row = 0; row < count_; ++row) a_.pack(row, first_ + row, 1, from);
+  }
+  void load(std::size_t tile, std::size_t instruction) {
+    pack_rows(instruction * k_);
+    b_.pack(0, tile * tile_columns, std::min(tile_columns, columns_ - tile * tile_columns), instruction * k_);
+    tile_ = tile;
+    begin_ = instruction;
+    end_ = instruction + window_size() / k_;
+  }
+
   FuseShape shape_;
-  Packed<Value, Exponent> a_;
-  const Packed<Value, Exponent>& b_;
-  std::size_t count_;
+  std::size_t k_, columns_, first_, count_;
+  const Pack* whole_b_;
+  Pack a_, b_;
+  std::size_t tile_ = 0, begin_ = 0, end_ = 0;  // the window: instructions [begin, end) of a tile
 };
 
 template <typename Value, typename Exponent>
 class VectorMultiplier final : public Multiplier {
  public:
   VectorMultiplier(const FactorReader& a, const FactorReader& b, ZeroRule zero_rule, int threads)
-      : a_(a), b_(b, tiles_of(b), tile_columns), zero_rule_(zero_rule) {
+      : a_(a), b_(b), whole_b_(b, is_deep() ? 0 : tiles(), tile_columns, depth_of(b)), zero_rule_(zero_rule) {
+    if (is_deep()) return;
     const std::size_t columns = b.operand().rows;
-    parallel_for(tiles_of(b), threads, [&](std::size_t first, std::size_t last) {
+    parallel_for(tiles(), threads, [&](std::size_t first, std::size_t last) {
       for (std::size_t tile = first; tile < last; ++tile) {
-        b_.pack(tile, tile * tile_columns, std::min(tile_columns, columns - tile * tile_columns));
+        whole_b_.pack(tile, tile * tile_columns, std::min(tile_columns, columns - tile * tile_columns));
       }
     });
   }
   [[nodiscard]] std::unique_ptr<RowBlock> rows(std::size_t first, std::size_t count) const override {
-    return std::make_unique<VectorRows<Value, Exponent>>(a_, b_, zero_rule_, first, count);
+    return std::make_unique<VectorRows<Value, Exponent>>(a_, b_, is_deep() ? nullptr : &whole_b_, zero_rule_, first,
+                                                         count);
   }
 
  private:
-  static std::size_t tiles_of(const FactorReader& b) { return (b.operand().rows + tile_columns - 1) / tile_columns; }
+  [[nodiscard]] std::size_t tiles() const { return (b_.operand().rows + tile_columns - 1) / tile_columns; }
+  [[nodiscard]] bool is_deep() const { return depth_of(b_) > most_whole_depth; }
 
   const FactorReader& a_;
-  Packed<Value, Exponent> b_;
+  const FactorReader& b_;
+  Packed<Value, Exponent> whole_b_;
   ZeroRule zero_rule_;
 };
 

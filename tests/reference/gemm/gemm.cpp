@@ -121,6 +121,38 @@ TEST_CASE("groups of FP4 products that are empty, or have a scale of zero, leave
   }
 }
 
+TEST_CASE("a deep product, which is packed by windows of K, is the chain of its instructions") {
+  for (const MmaModel& model :
+       {hopper_wgmma_fp8, hopper_mma_sync_fp8, blackwell_nvf4, blackwell_mxf8, hopper_fp16_f16}) {
+    constexpr std::size_t rows = 3, columns = 70, depth = 8192 + 2 * 2048 + 128;
+    GemmProblem p = plain_problem(model, rows, columns, depth);
+    if (model.scales) {
+      Random random(3);
+      const std::size_t blocks = depth / static_cast<std::size_t>(model.scales->block);
+      const int one = model.scales->format.bias << model.scales->format.mantissa_bits;
+      for (std::size_t i = 0; i < rows * blocks; ++i)
+        p.scale_left.push_back(static_cast<std::uint8_t>(random.between(one - 9, one + 9)));
+      for (std::size_t i = 0; i < columns * blocks; ++i)
+        p.scale_right.push_back(static_cast<std::uint8_t>(random.between(one - 9, one + 9)));
+    }
+    const std::vector<std::size_t> split{33 * 128, depth - 33 * 128};
+    for (const bool splits : {false, true}) {
+      std::vector<float> out(rows * columns), threaded(rows * columns), scalar(rows * columns);
+      GemmOptions options{.promote_k = splits ? 128 : 0};
+      if (splits) options.split_k = split;
+      gemm(model, p.a(), p.b(), out, options);
+      options.threads = 3;
+      gemm(model, p.a(), p.b(), threaded, options);
+      CHECK(out == threaded);
+      const UnforceTarget guard;
+      force_target("scalar");
+      gemm(model, p.a(), p.b(), scalar, options);
+      INFO(model.name << " splits " << splits);
+      CHECK(out == scalar);
+    }
+  }
+}
+
 TEST_CASE("ranges of K are computed apart and added in the order given") {
   const GemmProblem p = plain_problem(blackwell_tcgen05_fp8, 3, 70, 32 * 7 + 5);
   std::vector<float> c(3 * 70, 1.5F);

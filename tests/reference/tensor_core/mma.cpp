@@ -311,7 +311,7 @@ TEST_CASE("mma: a scale that is zero has no exponent, under any zero rule, and l
   // MMA-Sim 2.1.1 gives c. Two code 2 in the first byte make a product; scale_b is zero, with bit 7 set or not.
   Codes a(64, 0);
   a[0] = 2;
-  for (const std::uint8_t zero : {0x00, 0x80}) {
+  for (const std::uint8_t zero : {std::uint8_t{0x00}, std::uint8_t{0x80}}) {
     const Dots dots{e2m1, e2m1, 64, a, a, Scales(4, 0x7E), Scales(4, zero), {0x2B800001}};
     for (const ZeroRule rule : every_rule) {
       INFO(name_of(rule));
