@@ -140,10 +140,19 @@ void bind_products(py::module_& module) {
       .def_property_readonly("name", [](const MmaModel& m) { return std::string(m.name); })
       .def_property_readonly("description", [](const MmaModel& m) { return describe(m); })
       .def_property_readonly("source", [](const MmaModel& m) { return std::string(m.source); })
-      .def_property_readonly("evidence", [](const MmaModel& m) { return std::string(m.evidence); })
+      .def_property_readonly("maker", [](const MmaModel& m) { return std::string(m.chip.maker); })
+      .def_property_readonly("chip", [](const MmaModel& m) { return std::string(m.chip.name); })
+      .def_property_readonly("instruction", [](const MmaModel& m) { return std::string(m.instruction); })
+      .def_property_readonly("evidence", [](const MmaModel& m) { return std::string(name_of(m.evidence)); })
+      .def_property_readonly("evidence_note", [](const MmaModel& m) { return std::string(m.evidence_note); })
       .def_property_readonly("k", [](const MmaModel& m) { return m.k() == 0 ? std::nullopt : std::optional(m.k()); })
       .def_readonly("products_per_step", &MmaModel::products_per_step)
+      .def_readonly("steps", &MmaModel::steps)
       .def_readonly("fraction_bits", &MmaModel::fraction_bits)
+      .def_readonly("group", &MmaModel::group)
+      .def_property_readonly("order", [](const MmaModel& m) { return std::string(name_of(m.order)); })
+      .def_property_readonly("lowering", [](const MmaModel& m) { return std::string(name_of(m.lowering)); })
+      .def_property_readonly("result_bits", [](const MmaModel& m) { return m.output.mantissa_bits; })
       .def_property_readonly("zero_exponent",
                              [](const MmaModel& m) {
                                return m.zero_exponent == no_zero_exponent ? std::nullopt
@@ -160,8 +169,8 @@ void bind_products(py::module_& module) {
                              [](const MmaModel& m) { return m.scales ? std::optional(m.scales->block) : std::nullopt; })
       .def("__str__",
            [](const MmaModel& m) {
-             return std::string(m.name) + ": " + describe(m) + " [" + std::string(m.source) + "; " +
-                    std::string(m.evidence) + "]";
+             return std::string(m.name) + ": " + describe(m) + " [" + std::string(m.source) + "; " + evidence_of(m) +
+                    "]";
            })
       .def(
           "__eq__",

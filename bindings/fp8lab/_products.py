@@ -90,8 +90,12 @@ def takes(model: str | MmaModel, q: Quantized) -> bool:
 def models() -> list[MmaModel]:
     """The tensor cores that are modelled; ``str()`` of each explains it, with its source and its evidence.
 
-    Each tells its instruction's ``k`` (None: any), the formats of its ``operands``, the type of its ``accumulator``, and
-    ``scale_format`` and ``scale_block`` where it takes block scales (else None).
+    Each tells its ``maker``, ``chip`` and ``instruction``; the instruction's ``k`` (None: any), which it adds in ``steps`` of
+    ``products_per_step``; the formats of its ``operands`` and the type of its ``accumulator``; ``fraction_bits`` kept below the
+    largest exponent, ``zero_exponent`` (of a term that is zero; None: it has none) and ``result_bits`` (mantissa bits of a step's
+    result); ``group`` (products added exactly, as one term), ``order`` of the steps and ``lowering`` (what the compiler makes of it);
+    ``scale_format`` and ``scale_block`` where it takes block scales (else None). ``evidence`` is measured, published, inferred,
+    by_definition or assumed; ``evidence_note`` names the devices, and what none has decided; ``source`` who published it.
     """
     return _core.models()
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What there is: each list with an explanation and a source for every entry.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
@@ -41,12 +44,94 @@ Table profiles_table() {
       .column({"source", "Source"}, [](const Profile& profile) { return profile.source; });
 }
 
+std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
+
+std::string operands_of(const MmaModel& model) {
+  std::vector<std::string> names;
+  for (const Format& format : model.operands) names.push_back(format_name(format));
+  return joined(names);
+}
+
+/// What the fused step has, and others do not.
+std::optional<int> of_step(const MmaModel& model, int value) {
+  return model.k() == 0 ? std::nullopt : std::optional(value);
+}
+
 Table models_table() {
-  return tabulate(models, {.name = "models", .layout = TableLayout::records})
+  const auto number = [](const char* name, const char* title, int MmaModel::* member) {
+    return std::pair{Head{.name = name, .title = title},
+                     [member](const MmaModel& model) { return of_step(model, model.*member); }};
+  };
+  const auto [products, products_of] = number("products_per_step", "products", &MmaModel::products_per_step);
+  const auto [steps, steps_of] = number("steps", "steps", &MmaModel::steps);
+  const auto [fraction, fraction_of] = number("fraction_bits", "fraction", &MmaModel::fraction_bits);
+  const auto [group, group_of] = number("group", "group", &MmaModel::group);
+  return tabulate(models, {.name = "models"})
       .column({"name"}, [](const MmaModel& model) { return model.name; })
-      .column({"description"}, [](const MmaModel& model) { return model.description; })
-      .column({"source", "Source"}, [](const MmaModel& model) { return model.source; })
-      .column({"evidence", "Evidence"}, [](const MmaModel& model) { return model.evidence; });
+      .column({.name = "maker", .detail = true}, [](const MmaModel& model) { return model.chip.maker; })
+      .column({"chip"}, [](const MmaModel& model) { return model.chip.name; })
+      .column({"instruction"}, [](const MmaModel& model) { return model.instruction; })
+      .column({"operands"}, operands_of)
+      .column({"accumulator"}, [](const MmaModel& model) { return format_name(model.accumulator()); })
+      .column({"k", "K"}, [](const MmaModel& model) { return of_step(model, model.k()); })
+      .column(products, products_of)
+      .column(steps, steps_of)
+      .column(fraction, fraction_of)
+      .column({"zero_exponent", "zero"},
+              [](const MmaModel& model) {
+                return model.zero_exponent == no_zero_exponent ? std::nullopt : std::optional(model.zero_exponent);
+              })
+      .column({"result_bits", "result"}, [](const MmaModel& model) { return model.output.mantissa_bits; })
+      .column(group, group_of)
+      .column({"scale_format", "scales"},
+              [](const MmaModel& model) {
+                return model.scales ? std::optional(format_name(model.scales->format)) : std::nullopt;
+              })
+      .column({"scale_block", "block"},
+              [](const MmaModel& model) { return model.scales ? std::optional(model.scales->block) : std::nullopt; })
+      .column({"order"}, [](const MmaModel& model) { return name_of(model.order); })
+      .column({"lowering"}, [](const MmaModel& model) { return name_of(model.lowering); })
+      .column({"evidence"}, [](const MmaModel& model) { return name_of(model.evidence); })
+      .column({.name = "evidence_note", .detail = true}, [](const MmaModel& model) { return model.evidence_note; })
+      .column({.name = "source", .detail = true}, [](const MmaModel& model) { return model.source; })
+      .column({.name = "description", .detail = true}, [](const MmaModel& model) { return fp8lab::describe(model); });
+}
+
+Text columns_text() {
+  return {
+      .name = "columns",
+      .title = "Columns",
+      .paragraphs = {
+          "products, steps: an instruction adds K products in so many steps, each with so many products. Every step "
+          "aligns its products and the accumulator to the largest exponent among them, cuts them, and adds them "
+          "exactly.",
+          "fraction: bits that are kept below that exponent. zero: the exponent of a term that is zero, which bounds "
+          "it from below. result: mantissa bits of the result of every step.",
+          "group: products that are added exactly before they are aligned. scales, block: the format of block "
+          "scales, and how many of K share one. order pairs: of every four k the first two, then the last two. "
+          "lowering fp16_add: the compiler makes FP16 instructions of it, and c is added at the end.",
+          "zero comes from MMA-Sim 2.1.1, which counts it where a term is zero, and, without block scales, from "
+          "Khattak and Mikaitis "
+          "(code of August 2026), who always count it. No row measured on a device decides it."}};
+}
+
+/// What a long text of models is, once, with the models that share it: they would not fit into the table.
+template <typename TextOf>
+Table shared_by(const char* name, const char* title, const TextOf& text_of) {
+  struct Shared {
+    std::string text;
+    std::vector<std::string> names;
+  };
+  std::vector<Shared> all;
+  for (const MmaModel& model : models) {
+    const std::string text(text_of(model));
+    auto found = std::ranges::find(all, text, &Shared::text);
+    if (found == all.end()) found = all.insert(found, {text, {}});
+    found->names.emplace_back(model.name);
+  }
+  return tabulate(all, {.name = name, .title = title, .layout = TableLayout::records})
+      .column({"text"}, [](const Shared& shared) { return shared.text; })
+      .column({"models"}, [](const Shared& shared) { return joined(shared.names); });
 }
 
 Table recipes_table() {
@@ -90,26 +175,35 @@ Table targets_table() {
 
 void describe(NoArguments& /*none*/, ArgumentList& /*list*/) {}
 
+std::vector<Section> models_sections() {
+  return sections_of(models_table(), columns_text(), shared_by("evidence", "Evidence", evidence_of),
+                     shared_by("sources", "Sources", [](const MmaModel& model) { return model.source; }));
+}
+
 template <Table (*table)()>
+std::vector<Section> only() {
+  return sections_of(table());
+}
+
+template <std::vector<Section> (*sections)()>
 Experiment list(const char* name, const char* summary) {
-  return experiment<NoArguments>({.name = name, .summary = summary, .python = false}, describe,
-                                 [](const NoArguments& /*none*/, const Context& /*context*/) {
-                                   return Document{.sections = sections_of(table())};
-                                 });
+  return experiment<NoArguments>(
+      {.name = name, .summary = summary, .python = false}, describe,
+      [](const NoArguments& /*none*/, const Context& /*context*/) { return Document{.sections = sections()}; });
 }
 
 }  // namespace
 
 std::vector<Experiment> lists_experiments() {
-  return {
-      list<formats_table>("formats", "List the formats"),
-      list<profiles_table>("profiles", "List the profiles: what casts do with overflow, infinity, NaN, zero and sign"),
-      list<models_table>("models", "List the tensor cores that are modelled, with their evidence"),
-      list<recipes_table>("recipes", "List the scaling recipes: what shares a scale, and who makes it"),
-      list<delayed_versions_table>("delayed-versions",
-                                   "List the versions of delayed scaling: whose rules make a scale of an amax history"),
-      list<distributions_table>("distributions", "List the distributions that can be drawn from"),
-      list<targets_table>("targets", "List the vector instruction sets of this machine, best first")};
+  return {list<only<formats_table>>("formats", "List the formats"),
+          list<only<profiles_table>>("profiles",
+                                     "List the profiles: what casts do with overflow, infinity, NaN, zero and sign"),
+          list<models_sections>("models", "List the tensor cores that are modelled, with their evidence"),
+          list<only<recipes_table>>("recipes", "List the scaling recipes: what shares a scale, and who makes it"),
+          list<only<delayed_versions_table>>(
+              "delayed-versions", "List the versions of delayed scaling: whose rules make a scale of an amax history"),
+          list<only<distributions_table>>("distributions", "List the distributions that can be drawn from"),
+          list<only<targets_table>>("targets", "List the vector instruction sets of this machine, best first")};
 }
 
 }  // namespace fp8lab::experiments

@@ -39,7 +39,7 @@ TEST_CASE("docs: an added format rounds as the table of its values says, alone a
 TEST_CASE("docs: an added tensor core is found by its name and explains itself") {
   const MmaModel& model = find_model("example_e4m2");
   CHECK(describe(model) ==
-        "example with K = 16, E4M2 operands, float32 accumulator; K 16 in 2 steps, 20 fraction bits kept, results of "
+        "Example mma with K = 16, float32 accumulator; K 16 in 2 steps, 20 fraction bits kept, results of "
         "23 bits; "
         "takes e4m2");
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """README.md and docs/: the commands print what the pages show, the programs run, the links lead somewhere."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 from command import PROGRAM, ROOT, prints, run
+from tensor_cores import page_with, tables
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
@@ -125,3 +127,11 @@ def test_commands_that_pages_name_are_there():
     for page in PAGES:
         named = re.findall(r"`(?:\$ )?fp8lab ([a-z-]+)", page.read_text())
         assert set(named) <= known, page
+
+
+def test_the_tables_of_tensor_cores_are_those_of_the_models():
+    text = (ROOT / "docs" / "tensor_cores.md").read_text()
+    document = json.loads(prints("models --json"))
+    assert text == page_with(text, tables(document)), "python tests/docs/tensor_cores.py writes them"
+    document["sections"][0]["columns"][0]["values"][0] = "another"
+    assert text != page_with(text, tables(document))

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include "fp8lab/formats/named.hpp"
 
@@ -27,8 +28,41 @@ std::string_view name_of(ZeroRule zero_rule) {
   return std::ranges::find(zero_rules, zero_rule, &NamedZeroRule::rule)->name;
 }
 
+std::string_view name_of(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::measured: return "measured";
+    case Evidence::published: return "published";
+    case Evidence::inferred: return "inferred";
+    case Evidence::by_definition: return "by_definition";
+    case Evidence::assumed: return "assumed";
+  }
+  throw std::invalid_argument("unknown Evidence");
+}
+
+std::string_view name_of(StepOrder order) {
+  switch (order) {
+    case StepOrder::ascending: return "ascending";
+    case StepOrder::pairs: return "pairs";
+  }
+  throw std::invalid_argument("unknown StepOrder");
+}
+
+std::string_view name_of(Lowering lowering) {
+  switch (lowering) {
+    case Lowering::native: return "native";
+    case Lowering::fp16_add: return "fp16_add";
+  }
+  throw std::invalid_argument("unknown Lowering");
+}
+
+std::string evidence_of(const MmaModel& model) {
+  return std::string(name_of(model.evidence)) +
+         (model.evidence_note.empty() ? "" : ": " + std::string(model.evidence_note));
+}
+
 std::string describe(const MmaModel& model) {
-  std::string text(model.description);
+  std::string text(model.chip == Chip{} ? "" : std::string(model.chip.name) + " ");
+  text += std::string(model.instruction) + ", " + format_name(model.accumulator()) + " accumulator";
   switch (model.arithmetic) {
     case Arithmetic::fused:
       text += "; K " + std::to_string(model.k());
@@ -40,7 +74,7 @@ std::string describe(const MmaModel& model) {
                    ? ""
                    : " (zero counts as 2^" + std::to_string(model.zero_exponent) + ")") +
               ", results of " + std::to_string(model.output.mantissa_bits) + " bits";
-      if (model.lowering == Lowering::fp16_add) text += ", c added at the end";
+      if (model.lowering == Lowering::fp16_add) text += ", made of FP16 instructions, c added at the end";
       break;
     case Arithmetic::exact: break;
   }

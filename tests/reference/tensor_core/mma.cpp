@@ -192,7 +192,7 @@ TEST_CASE("mma: BF16 and TF32 equal the oracle") {
 TEST_CASE("mma: the library has the oracle's models, with its K and its operands") {
   for (const MmaModel& model : models) {
     INFO(model.name << " needs a record in slow_models.hpp, or the evidence \"assumed\"");
-    CHECK((has_slow_model(model.name) || model.arithmetic == Arithmetic::exact || model.evidence == "assumed"));
+    CHECK((has_slow_model(model.name) || model.arithmetic == Arithmetic::exact || model.evidence == Evidence::assumed));
   }
   for (const SlowModel& slow : slow_models) {
     const MmaModel& model = find_model(slow.name);
@@ -450,13 +450,15 @@ TEST_CASE("mma: bad arguments are named") {
 
 TEST_CASE("mma: a model explains itself") {
   CHECK(describe(hopper_mma_sync_fp8) ==
-        "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float32 accumulator: FP16 instructions; "
+        "Hopper, Blackwell mma.sync m16n8k32, float32 accumulator; "
         "K 32 in 2 steps (of every four k the first two, then the last two), 25 fraction bits kept (zero counts as "
         "2^-133), results of 23 bits, "
-        "c added at the end; takes e4m3, e5m2");
+        "made of FP16 instructions, c added at the end; takes e4m3, e5m2");
+  CHECK(evidence_of(hopper_mma_sync_fp8_f16) == "measured: H100, H200 and B200");
+  CHECK(evidence_of(turing_fp16) == "published");
   CHECK_THAT(describe(blackwell_nvf4), ContainsSubstring("summed exactly in groups of 16") &&
                                            ContainsSubstring("takes e2m1 with scales ue4m3, one for 16"));
-  for (const MmaModel& model : models) CHECK_FALSE((model.source.empty() || model.evidence.empty()));
+  for (const MmaModel& model : models) CHECK_FALSE((model.source.empty() || model.instruction.empty()));
 }
 
 }  // namespace fp8lab::tests

@@ -50,6 +50,23 @@ enum class UnderflowSign : std::uint8_t {
   kept,      ///< -0 (Khattak and Mikaitis, for float16)
 };
 
+/// What supports the numbers of a model.
+enum class Evidence : std::uint8_t {
+  measured,       ///< rows measured on devices, which the model reproduces without a mismatch; evidence_note names them
+  published,      ///< others published the model; no measured row was compared with it
+  inferred,       ///< follows from other models and from what compilers emit
+  by_definition,  ///< the model is what it is said to be; there is no device to differ from
+  assumed,        ///< nothing
+};
+
+/// Whose matrix unit an instruction belongs to.
+struct Chip {
+  std::string_view maker = "any";
+  std::string_view name = "any";  ///< of the architecture
+
+  friend constexpr bool operator==(const Chip&, const Chip&) = default;
+};
+
 /// The scales that an instruction multiplies blocks of a row's products with.
 struct BlockScales {
   Format format;  ///< e8m0 or ue4m3; bit 7 of a ue4m3 code is ignored
@@ -76,6 +93,8 @@ inline constexpr Format e8m13{8, 13, 127};
 ///    A sum that reaches the power of two above the largest value is infinite; any NaN is 7FFFFFFF, or 7FFF.
 struct MmaModel {
   std::string_view name;
+  Chip chip = {};
+  std::string_view instruction = {};  ///< its maker's name for it, with its shape
   Arithmetic arithmetic = Arithmetic::fused;
   int products_per_step = 0;              ///< 0 for exact: any
   int steps = 1;                          ///< steps of one instruction
@@ -89,9 +108,9 @@ struct MmaModel {
   StepOrder order = StepOrder::ascending;
   Lowering lowering = Lowering::native;
   UnderflowSign underflow = UnderflowSign::positive;
-  std::string_view description = {};
-  std::string_view source = {};
-  std::string_view evidence = {};  ///< measured, published by others, or inferred
+  std::string_view source = {};  ///< who published the numbers
+  Evidence evidence = Evidence::assumed;
+  std::string_view evidence_note = {};  ///< on which devices, from what, and what no device has decided
 
   /// The instruction's K; 0 for exact: any.
   [[nodiscard]] constexpr int k() const { return products_per_step * steps; }
@@ -105,6 +124,14 @@ struct MmaModel {
 [[nodiscard]] ZeroRule find_zero_rule(std::string_view name);
 /// The name of the zero rule.
 [[nodiscard]] std::string_view name_of(ZeroRule zero_rule);
+
+/// The name, as the enumerator is.
+[[nodiscard]] std::string_view name_of(Evidence evidence);
+[[nodiscard]] std::string_view name_of(StepOrder order);
+[[nodiscard]] std::string_view name_of(Lowering lowering);
+
+/// The evidence and its note: "measured: A100 and A2".
+[[nodiscard]] std::string evidence_of(const MmaModel& model);
 
 /// In words: what the instruction is, its parameters and formats.
 [[nodiscard]] std::string describe(const MmaModel& model);

@@ -22,73 +22,110 @@ inline constexpr std::string_view published_by_mma_sim = "Xie et al., MMA-Sim, a
 inline constexpr std::string_view published_by_both =
     "Xie et al., MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004";
 
-/// An instruction of the same arithmetic, of another chip.
-[[nodiscard]] constexpr MmaModel same_as(MmaModel model, std::string_view name, std::string_view description) {
+// The devices whose rows Khattak and Mikaitis publish (model_validation of their MATLAB-tensor-core, 5,000 rows for
+// each device, format and accumulator), as far as they cover a model: wmma and mma.sync of one K, |x| <= 4, no infinity
+// or NaN. None of the rows decides zero_exponent.
+inline constexpr std::string_view on_ampere = "A100 and A2";
+inline constexpr std::string_view on_ada = "Ada and L40S";
+inline constexpr std::string_view on_hopper = "H100 and H200 by mma.sync; wgmma is published";
+inline constexpr std::string_view on_blackwell = "B200 by mma.sync; tcgen05.mma and RTX Blackwell are published";
+
+/// The chips whose instructions are modelled. A name with a comma stands for several that are alike.
+namespace chips {
+inline constexpr Chip volta{"NVIDIA", "Volta"}, turing{"NVIDIA", "Turing"}, ampere{"NVIDIA", "Ampere"},
+    ada{"NVIDIA", "Ada"}, hopper{"NVIDIA", "Hopper"}, blackwell{"NVIDIA", "Blackwell"},
+    rtx_blackwell{"NVIDIA", "RTX Blackwell"}, hopper_and_blackwell{"NVIDIA", "Hopper, Blackwell"},
+    any_blackwell{"NVIDIA", "Blackwell, RTX Blackwell"};
+}  // namespace chips
+
+/// The model, measured on the devices that `note` names, in rows that its source publishes.
+[[nodiscard]] constexpr MmaModel measured(MmaModel model, std::string_view note) {
+  model.evidence = Evidence::measured;
+  model.evidence_note = note;
+  return model;
+}
+/// The model, inferred from what `note` names.
+[[nodiscard]] constexpr MmaModel inferred(MmaModel model, std::string_view note) {
+  model.evidence = Evidence::inferred;
+  model.evidence_note = note;
+  return model;
+}
+/// The arithmetic of `model` under another name. The evidence of a device does not pass on: the result is published.
+[[nodiscard]] constexpr MmaModel same_as(MmaModel model, std::string_view name) {
   model.name = name;
-  model.description = description;
+  model.evidence = Evidence::published;
+  model.evidence_note = {};
+  return model;
+}
+/// An instruction of the same arithmetic, of another chip.
+[[nodiscard]] constexpr MmaModel same_as(MmaModel model, std::string_view name, Chip chip,
+                                         std::string_view instruction) {
+  model = same_as(model, name);
+  model.chip = chip;
+  model.instruction = instruction;
   return model;
 }
 /// The same instruction in a smaller shape of K = k: fewer steps, or one of fewer products.
-[[nodiscard]] constexpr MmaModel with_k(MmaModel model, int k, std::string_view name, std::string_view description) {
-  model = same_as(model, name, description);
+[[nodiscard]] constexpr MmaModel with_k(MmaModel model, int k, std::string_view name, std::string_view instruction) {
+  model = same_as(model, name, model.chip, instruction);
   model.products_per_step = k < model.products_per_step ? k : model.products_per_step;
   model.steps = k / model.products_per_step;
   return model;
 }
 /// The same instruction with a float16 accumulator.
-[[nodiscard]] constexpr MmaModel with_float16(MmaModel model, std::string_view name, std::string_view description,
-                                              std::string_view evidence) {
-  model = same_as(model, name, description);
+[[nodiscard]] constexpr MmaModel with_float16(MmaModel model, std::string_view name) {
+  model = same_as(model, name);
   model.output = binary16;
   model.zero_exponent += binary32.bias - binary16.bias;
-  model.evidence = evidence;
   return model;
 }
 
 // FP8 by wgmma on Hopper, and by mma.sync on Ada, whose accumulator is cut after each of two steps.
 inline constexpr MmaModel hopper_wgmma_fp8{
     .name = "hopper_wgmma_fp8",
+    .chip = chips::hopper,
+    .instruction = "wgmma m64nNk32",
     .products_per_step = 32,
     .fraction_bits = 13,
     .zero_exponent = -133,
     .output = e8m13,
     .operands = fp8_operands,
-    .description = "Hopper wgmma m64nNk32, FP8 operands, float32 accumulator",
     .source = published_by_both,
-    .evidence =
-        "measured on H100 and H200 (c = 0); reproduces the H100 outputs that Transformer Engine's FP8 primer prints"};
-inline constexpr MmaModel hopper_wgmma_fp8_f16 =
-    with_float16(hopper_wgmma_fp8, "hopper_wgmma_fp8_f16", "Hopper wgmma m64nNk32, FP8 operands, float16 accumulator",
-                 "published model");
+    .evidence = Evidence::measured,
+    .evidence_note =
+        "H100 and H200 with c = 0; it also reproduces the H100 outputs that Transformer Engine's FP8 primer prints"};
+inline constexpr MmaModel hopper_wgmma_fp8_f16 = with_float16(hopper_wgmma_fp8, "hopper_wgmma_fp8_f16");
 inline constexpr MmaModel ada_mma_fp8{.name = "ada_mma_fp8",
+                                      .chip = chips::ada,
+                                      .instruction = "mma.sync m16n8k32",
                                       .products_per_step = 16,
                                       .steps = 2,
                                       .fraction_bits = 13,
                                       .zero_exponent = -132,
                                       .output = e8m13,
                                       .operands = fp8_operands,
-                                      .description = "Ada mma.sync m16n8k32, FP8 operands, float32 accumulator",
                                       .source = published_by_both,
-                                      .evidence = "measured on Ada and L40S"};
-inline constexpr MmaModel ada_mma_fp8_f16 = with_float16(
-    ada_mma_fp8, "ada_mma_fp8_f16", "Ada mma.sync m16n8k32, FP8 operands, float16 accumulator", "measured on Ada");
+                                      .evidence = Evidence::measured,
+                                      .evidence_note = on_ada};
+inline constexpr MmaModel ada_mma_fp8_f16 = measured(with_float16(ada_mma_fp8, "ada_mma_fp8_f16"), "Ada");
 inline constexpr MmaModel ada_mma_fp8_k16{.name = "ada_mma_fp8_k16",
+                                          .chip = chips::ada,
+                                          .instruction = "mma.sync m16n8k16",
                                           .products_per_step = 16,
                                           .fraction_bits = 13,
                                           .zero_exponent = -132,
                                           .output = e8m13,
                                           .operands = fp8_operands,
-                                          .description = "Ada mma.sync m16n8k16, FP8 operands, float32 accumulator",
                                           .source = published_by_mma_sim,
-                                          .evidence = "published model"};
-inline constexpr MmaModel ada_mma_fp8_k16_f16 =
-    with_float16(ada_mma_fp8_k16, "ada_mma_fp8_k16_f16", "Ada mma.sync m16n8k16, FP8 operands, float16 accumulator",
-                 "published model");
+                                          .evidence = Evidence::published};
+inline constexpr MmaModel ada_mma_fp8_k16_f16 = with_float16(ada_mma_fp8_k16, "ada_mma_fp8_k16_f16");
 
 // FP8 by mma.sync on Hopper and the data-centre Blackwell (sm_90, sm_100, sm_103), which have no such instruction:
 // ptxas 13.0 emits F2FP, two HMMA, the second with the k whose bit 1 is set, and FADD or HADD2.
 inline constexpr MmaModel hopper_mma_sync_fp8{
     .name = "hopper_mma_sync_fp8",
+    .chip = chips::hopper_and_blackwell,
+    .instruction = "mma.sync m16n8k32",
     .products_per_step = 16,
     .steps = 2,
     .fraction_bits = 25,
@@ -97,18 +134,17 @@ inline constexpr MmaModel hopper_mma_sync_fp8{
     .operands = fp8_operands,
     .order = StepOrder::pairs,
     .lowering = Lowering::fp16_add,
-    .description =
-        "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float32 accumulator: FP16 instructions",
     .source =
         "machine code of ptxas 13.0; FP16 steps as hopper_fp16 has them; rows of Khattak and Mikaitis, arXiv "
         "2512.07004",
-    .evidence = "measured on B200; the order of the steps is that of the machine code, which the float16 rows confirm"};
-inline constexpr MmaModel hopper_mma_sync_fp8_f16 = with_float16(
-    hopper_mma_sync_fp8, "hopper_mma_sync_fp8_f16",
-    "Hopper and data-centre Blackwell mma.sync m16n8k32, FP8 operands, float16 accumulator: FP16 instructions",
-    "measured on H100, H200 and B200");
+    .evidence = Evidence::measured,
+    .evidence_note = "B200; the order of the steps is that of the machine code, which the float16 rows confirm"};
+inline constexpr MmaModel hopper_mma_sync_fp8_f16 =
+    measured(with_float16(hopper_mma_sync_fp8, "hopper_mma_sync_fp8_f16"), "H100, H200 and B200");
 inline constexpr MmaModel hopper_mma_sync_fp8_k16{
     .name = "hopper_mma_sync_fp8_k16",
+    .chip = chips::hopper_and_blackwell,
+    .instruction = "mma.sync m16n8k16",
     .products_per_step = 8,
     .steps = 2,
     .fraction_bits = 25,
@@ -117,63 +153,58 @@ inline constexpr MmaModel hopper_mma_sync_fp8_k16{
     .operands = fp8_operands,
     .order = StepOrder::pairs,
     .lowering = Lowering::fp16_add,
-    .description =
-        "Hopper and data-centre Blackwell mma.sync m16n8k16, FP8 operands, float32 accumulator: FP16 instructions",
     .source = "machine code of ptxas 13.0; FP16 steps as hopper_fp16 has them",
-    .evidence = "inferred from the machine code and from m16n8k32"};
-inline constexpr MmaModel hopper_mma_sync_fp8_k16_f16 = with_float16(
-    hopper_mma_sync_fp8_k16, "hopper_mma_sync_fp8_k16_f16",
-    "Hopper and data-centre Blackwell mma.sync m16n8k16, FP8 operands, float16 accumulator: FP16 instructions",
-    "inferred from the machine code and from m16n8k32");
+    .evidence = Evidence::inferred,
+    .evidence_note = "from the machine code and from m16n8k32"};
+inline constexpr MmaModel hopper_mma_sync_fp8_k16_f16 = inferred(
+    with_float16(hopper_mma_sync_fp8_k16, "hopper_mma_sync_fp8_k16_f16"), hopper_mma_sync_fp8_k16.evidence_note);
 
 // FP8, FP6 and FP4 on Blackwell, one step of 25 fraction bits.
-inline constexpr MmaModel blackwell_tcgen05_fp8{
-    .name = "blackwell_tcgen05_fp8",
-    .products_per_step = 32,
-    .fraction_bits = 25,
-    .zero_exponent = -133,
-    .output = binary32,
-    .operands = fp8_fp6_fp4_operands,
-    .description = "Blackwell tcgen05.mma kind::f8f6f4, float32 accumulator",
-    .source = published_by_mma_sim,
-    .evidence = "published model"};
-inline constexpr MmaModel blackwell_tcgen05_fp8_f16 =
-    with_float16(blackwell_tcgen05_fp8, "blackwell_tcgen05_fp8_f16",
-                 "Blackwell tcgen05.mma kind::f8f6f4, float16 accumulator", "published model");
+inline constexpr MmaModel blackwell_tcgen05_fp8{.name = "blackwell_tcgen05_fp8",
+                                                .chip = chips::blackwell,
+                                                .instruction = "tcgen05.mma kind::f8f6f4",
+                                                .products_per_step = 32,
+                                                .fraction_bits = 25,
+                                                .zero_exponent = -133,
+                                                .output = binary32,
+                                                .operands = fp8_fp6_fp4_operands,
+                                                .source = published_by_mma_sim,
+                                                .evidence = Evidence::published};
+inline constexpr MmaModel blackwell_tcgen05_fp8_f16 = with_float16(blackwell_tcgen05_fp8, "blackwell_tcgen05_fp8_f16");
 inline constexpr MmaModel rtx_blackwell_mma_fp8 =
-    same_as(blackwell_tcgen05_fp8, "rtx_blackwell_mma_fp8",
-            "RTX Blackwell (sm_120) mma.sync m16n8k32, with or without kind::f8f6f4, float32 accumulator");
-inline constexpr MmaModel rtx_blackwell_mma_fp8_f16 = with_float16(
-    rtx_blackwell_mma_fp8, "rtx_blackwell_mma_fp8_f16",
-    "RTX Blackwell (sm_120) mma.sync m16n8k32, with or without kind::f8f6f4, float16 accumulator", "published model");
-inline constexpr MmaModel rtx_blackwell_mma_fp8_k16{
-    .name = "rtx_blackwell_mma_fp8_k16",
-    .products_per_step = 16,
-    .fraction_bits = 25,
-    .zero_exponent = -133,
-    .output = binary32,
-    .operands = fp8_operands,
-    .description = "RTX Blackwell (sm_120) mma.sync m16n8k16, FP8 operands, float32 accumulator",
-    .source = published_by_mma_sim,
-    .evidence = "published model"};
+    same_as(blackwell_tcgen05_fp8, "rtx_blackwell_mma_fp8", chips::rtx_blackwell,
+            "mma.sync m16n8k32, with or without kind::f8f6f4");
+inline constexpr MmaModel rtx_blackwell_mma_fp8_f16 = with_float16(rtx_blackwell_mma_fp8, "rtx_blackwell_mma_fp8_f16");
+inline constexpr MmaModel rtx_blackwell_mma_fp8_k16{.name = "rtx_blackwell_mma_fp8_k16",
+                                                    .chip = chips::rtx_blackwell,
+                                                    .instruction = "mma.sync m16n8k16",
+                                                    .products_per_step = 16,
+                                                    .fraction_bits = 25,
+                                                    .zero_exponent = -133,
+                                                    .output = binary32,
+                                                    .operands = fp8_operands,
+                                                    .source = published_by_mma_sim,
+                                                    .evidence = Evidence::published};
 inline constexpr MmaModel rtx_blackwell_mma_fp8_k16_f16 =
-    with_float16(rtx_blackwell_mma_fp8_k16, "rtx_blackwell_mma_fp8_k16_f16",
-                 "RTX Blackwell (sm_120) mma.sync m16n8k16, FP8 operands, float16 accumulator", "published model");
+    with_float16(rtx_blackwell_mma_fp8_k16, "rtx_blackwell_mma_fp8_k16_f16");
 
 // With block scales. FP4 with K = 64 is four groups of 16 and the accumulator, whichever block the scales have.
-inline constexpr MmaModel blackwell_mxf8{
-    .name = "blackwell_mxf8",
-    .products_per_step = 32,
-    .fraction_bits = 25,
-    .zero_exponent = -133,
-    .output = binary32,
-    .operands = fp8_fp6_fp4_operands,
-    .scales = BlockScales{e8m0, 32},
-    .description = "Blackwell kind::mxf8f6f4, a scale for every 32 of K, float32 accumulator",
-    .source = published_by_mma_sim,
-    .evidence = "published model; no device has decided how zeros count"};
+inline constexpr MmaModel blackwell_mxf8{.name = "blackwell_mxf8",
+                                         .chip = chips::any_blackwell,
+                                         .instruction = "kind::mxf8f6f4",
+                                         .products_per_step = 32,
+                                         .fraction_bits = 25,
+                                         .zero_exponent = -133,
+                                         .output = binary32,
+                                         .operands = fp8_fp6_fp4_operands,
+                                         .scales = BlockScales{e8m0, 32},
+                                         .source = published_by_mma_sim,
+                                         .evidence = Evidence::published,
+                                         .evidence_note = "no device has decided how zeros count"};
 inline constexpr MmaModel blackwell_mxf4{
     .name = "blackwell_mxf4",
+    .chip = chips::any_blackwell,
+    .instruction = "kind::mxf4",
     .products_per_step = 64,
     .fraction_bits = 35,
     .zero_exponent = -139,
@@ -181,193 +212,176 @@ inline constexpr MmaModel blackwell_mxf4{
     .operands = fp4_operands,
     .scales = BlockScales{e8m0, 32},
     .group = 16,
-    .description = "Blackwell kind::mxf4, a scale for every 32 of K, float32 accumulator",
     .source = published_by_mma_sim,
-    .evidence =
-        "published model; no device has decided the fraction bits (a probe of an RTX 5090 is said to have read 25), "
-        "how groups of zeros count, and that an infinite c stays infinite"};
-inline constexpr MmaModel blackwell_mxf4_block16{
-    .name = "blackwell_mxf4_block16",
-    .products_per_step = 64,
-    .fraction_bits = 35,
-    .zero_exponent = -139,
-    .output = binary32,
-    .operands = fp4_operands,
-    .scales = BlockScales{e8m0, 16},
-    .group = 16,
-    .description = "Blackwell kind::mxf4nvf4, an E8M0 scale for every 16 of K, float32 accumulator",
-    .source = published_by_mma_sim,
-    .evidence = blackwell_mxf4.evidence};
-inline constexpr MmaModel blackwell_nvf4{
-    .name = "blackwell_nvf4",
-    .products_per_step = 64,
-    .fraction_bits = 35,
-    .zero_exponent = -139,
-    .output = binary32,
-    .operands = fp4_operands,
-    .scales = BlockScales{ue4m3, 16},
-    .group = 16,
-    .description = "Blackwell kind::mxf4nvf4, a UE4M3 scale for every 16 of K, float32 accumulator",
-    .source = published_by_mma_sim,
-    .evidence = blackwell_mxf4.evidence};
+    .evidence = Evidence::published,
+    .evidence_note =
+        "no device has decided the fraction bits (a probe of an RTX 5090 is said to have read 25), how groups of zeros "
+        "count, and that an infinite c stays infinite"};
+inline constexpr MmaModel blackwell_mxf4_block16{.name = "blackwell_mxf4_block16",
+                                                 .chip = chips::any_blackwell,
+                                                 .instruction = "kind::mxf4nvf4",
+                                                 .products_per_step = 64,
+                                                 .fraction_bits = 35,
+                                                 .zero_exponent = -139,
+                                                 .output = binary32,
+                                                 .operands = fp4_operands,
+                                                 .scales = BlockScales{e8m0, 16},
+                                                 .group = 16,
+                                                 .source = published_by_mma_sim,
+                                                 .evidence = Evidence::published,
+                                                 .evidence_note = blackwell_mxf4.evidence_note};
+inline constexpr MmaModel blackwell_nvf4{.name = "blackwell_nvf4",
+                                         .chip = chips::any_blackwell,
+                                         .instruction = "kind::mxf4nvf4",
+                                         .products_per_step = 64,
+                                         .fraction_bits = 35,
+                                         .zero_exponent = -139,
+                                         .output = binary32,
+                                         .operands = fp4_operands,
+                                         .scales = BlockScales{ue4m3, 16},
+                                         .group = 16,
+                                         .source = published_by_mma_sim,
+                                         .evidence = Evidence::published,
+                                         .evidence_note = blackwell_mxf4.evidence_note};
 
 // FP16, BF16 and TF32, of which a step takes 8 bytes of a row on Volta, 16 from Turing to Ada, 32 since Hopper.
 inline constexpr MmaModel volta_fp16{.name = "volta_fp16",
+                                     .chip = chips::volta,
+                                     .instruction = "mma.sync m8n8k4",
                                      .products_per_step = 4,
                                      .fraction_bits = 23,
                                      .zero_exponent = -131,
                                      .output = binary32,
                                      .operands = fp16_operands,
-                                     .description = "Volta mma.sync m8n8k4, FP16 operands, float32 accumulator",
                                      .source = published_by_both,
-                                     .evidence = "published model"};
-inline constexpr MmaModel volta_fp16_f16 = with_float16(
-    volta_fp16, "volta_fp16_f16", "Volta mma.sync m8n8k4, FP16 operands, float16 accumulator", "published model");
+                                     .evidence = Evidence::measured,
+                                     .evidence_note = "V100"};
+inline constexpr MmaModel volta_fp16_f16 = measured(with_float16(volta_fp16, "volta_fp16_f16"), "V100");
 inline constexpr MmaModel turing_fp16{.name = "turing_fp16",
+                                      .chip = chips::turing,
+                                      .instruction = "mma.sync m16n8k8",
                                       .products_per_step = 8,
                                       .fraction_bits = 24,
                                       .zero_exponent = -132,
                                       .output = binary32,
                                       .operands = fp16_operands,
-                                      .description = "Turing mma.sync m16n8k8, FP16 operands, float32 accumulator",
                                       .source = published_by_both,
-                                      .evidence = "published model"};
-inline constexpr MmaModel turing_fp16_f16 = with_float16(
-    turing_fp16, "turing_fp16_f16", "Turing mma.sync m16n8k8, FP16 operands, float16 accumulator", "published model");
+                                      .evidence = Evidence::published};
+inline constexpr MmaModel turing_fp16_f16 = with_float16(turing_fp16, "turing_fp16_f16");
 inline constexpr MmaModel ampere_fp16{.name = "ampere_fp16",
+                                      .chip = chips::ampere,
+                                      .instruction = "mma.sync m16n8k16",
                                       .products_per_step = 8,
                                       .steps = 2,
                                       .fraction_bits = 24,
                                       .zero_exponent = -132,
                                       .output = binary32,
                                       .operands = fp16_operands,
-                                      .description = "Ampere mma.sync m16n8k16, FP16 operands, float32 accumulator",
                                       .source = published_by_both,
-                                      .evidence = "published model"};
-inline constexpr MmaModel ampere_fp16_f16 = with_float16(
-    ampere_fp16, "ampere_fp16_f16", "Ampere mma.sync m16n8k16, FP16 operands, float16 accumulator", "published model");
+                                      .evidence = Evidence::measured,
+                                      .evidence_note = on_ampere};
+inline constexpr MmaModel ampere_fp16_f16 = measured(with_float16(ampere_fp16, "ampere_fp16_f16"), on_ampere);
 inline constexpr MmaModel ampere_bf16{.name = "ampere_bf16",
+                                      .chip = chips::ampere,
+                                      .instruction = "mma.sync m16n8k16",
                                       .products_per_step = 8,
                                       .steps = 2,
                                       .fraction_bits = 24,
                                       .zero_exponent = -132,
                                       .output = binary32,
                                       .operands = bf16_operands,
-                                      .description = "Ampere mma.sync m16n8k16, BF16 operands, float32 accumulator",
                                       .source = published_by_both,
-                                      .evidence = "published model"};
+                                      .evidence = Evidence::measured,
+                                      .evidence_note = on_ampere};
 inline constexpr MmaModel ampere_tf32{.name = "ampere_tf32",
+                                      .chip = chips::ampere,
+                                      .instruction = "mma.sync m16n8k8",
                                       .products_per_step = 4,
                                       .steps = 2,
                                       .fraction_bits = 24,
                                       .zero_exponent = -132,
                                       .output = binary32,
                                       .operands = tf32_operands,
-                                      .description = "Ampere mma.sync m16n8k8, TF32 operands, float32 accumulator",
                                       .source = published_by_both,
-                                      .evidence = "published model"};
+                                      .evidence = Evidence::measured,
+                                      .evidence_note = on_ampere};
 inline constexpr MmaModel ada_fp16 =
-    same_as(ampere_fp16, "ada_fp16", "Ada mma.sync m16n8k16, FP16 operands, float32 accumulator");
-inline constexpr MmaModel ada_fp16_f16 = with_float16(
-    ada_fp16, "ada_fp16_f16", "Ada mma.sync m16n8k16, FP16 operands, float16 accumulator", "published model");
+    measured(same_as(ampere_fp16, "ada_fp16", chips::ada, "mma.sync m16n8k16"), on_ada);
+inline constexpr MmaModel ada_fp16_f16 = measured(with_float16(ada_fp16, "ada_fp16_f16"), on_ada);
 inline constexpr MmaModel ada_bf16 =
-    same_as(ampere_bf16, "ada_bf16", "Ada mma.sync m16n8k16, BF16 operands, float32 accumulator");
-inline constexpr MmaModel ada_tf32 =
-    same_as(ampere_tf32, "ada_tf32", "Ada mma.sync m16n8k8, TF32 operands, float32 accumulator");
-inline constexpr MmaModel hopper_fp16{
-    .name = "hopper_fp16",
-    .products_per_step = 16,
-    .fraction_bits = 25,
-    .zero_exponent = -133,
-    .output = binary32,
-    .operands = fp16_operands,
-    .description = "Hopper wgmma or mma.sync with K = 16, FP16 operands, float32 accumulator",
-    .source = published_by_both,
-    .evidence = "published model"};
-inline constexpr MmaModel hopper_fp16_f16 =
-    with_float16(hopper_fp16, "hopper_fp16_f16",
-                 "Hopper wgmma or mma.sync with K = 16, FP16 operands, float16 accumulator", "published model");
-inline constexpr MmaModel hopper_bf16{
-    .name = "hopper_bf16",
-    .products_per_step = 16,
-    .fraction_bits = 25,
-    .zero_exponent = -133,
-    .output = binary32,
-    .operands = bf16_operands,
-    .description = "Hopper wgmma or mma.sync with K = 16, BF16 operands, float32 accumulator",
-    .source = published_by_both,
-    .evidence = "published model"};
-inline constexpr MmaModel hopper_tf32{
-    .name = "hopper_tf32",
-    .products_per_step = 8,
-    .fraction_bits = 25,
-    .zero_exponent = -133,
-    .output = binary32,
-    .operands = tf32_operands,
-    .description = "Hopper wgmma or mma.sync with K = 8, TF32 operands, float32 accumulator",
-    .source = published_by_both,
-    .evidence = "published model"};
-inline constexpr MmaModel blackwell_fp16 =
-    same_as(hopper_fp16, "blackwell_fp16",
-            "Blackwell tcgen05.mma, or mma.sync of any Blackwell, with K = 16, FP16 operands, float32 accumulator");
+    measured(same_as(ampere_bf16, "ada_bf16", chips::ada, "mma.sync m16n8k16"), on_ada);
+inline constexpr MmaModel ada_tf32 = measured(same_as(ampere_tf32, "ada_tf32", chips::ada, "mma.sync m16n8k8"), on_ada);
+inline constexpr MmaModel hopper_fp16{.name = "hopper_fp16",
+                                      .chip = chips::hopper,
+                                      .instruction = "wgmma or mma.sync with K = 16",
+                                      .products_per_step = 16,
+                                      .fraction_bits = 25,
+                                      .zero_exponent = -133,
+                                      .output = binary32,
+                                      .operands = fp16_operands,
+                                      .source = published_by_both,
+                                      .evidence = Evidence::measured,
+                                      .evidence_note = on_hopper};
+inline constexpr MmaModel hopper_fp16_f16 = measured(with_float16(hopper_fp16, "hopper_fp16_f16"), on_hopper);
+inline constexpr MmaModel hopper_bf16{.name = "hopper_bf16",
+                                      .chip = chips::hopper,
+                                      .instruction = "wgmma or mma.sync with K = 16",
+                                      .products_per_step = 16,
+                                      .fraction_bits = 25,
+                                      .zero_exponent = -133,
+                                      .output = binary32,
+                                      .operands = bf16_operands,
+                                      .source = published_by_both,
+                                      .evidence = Evidence::measured,
+                                      .evidence_note = on_hopper};
+inline constexpr MmaModel hopper_tf32{.name = "hopper_tf32",
+                                      .chip = chips::hopper,
+                                      .instruction = "wgmma or mma.sync with K = 8",
+                                      .products_per_step = 8,
+                                      .fraction_bits = 25,
+                                      .zero_exponent = -133,
+                                      .output = binary32,
+                                      .operands = tf32_operands,
+                                      .source = published_by_both,
+                                      .evidence = Evidence::measured,
+                                      .evidence_note = on_hopper};
+inline constexpr MmaModel blackwell_fp16 = measured(
+    same_as(hopper_fp16, "blackwell_fp16", chips::any_blackwell, "tcgen05.mma (not RTX) or mma.sync with K = 16"),
+    on_blackwell);
 inline constexpr MmaModel blackwell_fp16_f16 =
-    with_float16(blackwell_fp16, "blackwell_fp16_f16",
-                 "Blackwell tcgen05.mma, or mma.sync of any Blackwell, with K = 16, FP16 operands, float16 accumulator",
-                 "published model");
-inline constexpr MmaModel blackwell_bf16 =
-    same_as(hopper_bf16, "blackwell_bf16",
-            "Blackwell tcgen05.mma, or mma.sync of any Blackwell, with K = 16, BF16 operands, float32 accumulator");
-inline constexpr MmaModel blackwell_tf32 =
-    same_as(hopper_tf32, "blackwell_tf32",
-            "Blackwell tcgen05.mma, or mma.sync of any Blackwell, with K = 8, TF32 operands, float32 accumulator");
+    measured(with_float16(blackwell_fp16, "blackwell_fp16_f16"), on_blackwell);
+inline constexpr MmaModel blackwell_bf16 = measured(
+    same_as(hopper_bf16, "blackwell_bf16", chips::any_blackwell, "tcgen05.mma (not RTX) or mma.sync with K = 16"),
+    on_blackwell);
+inline constexpr MmaModel blackwell_tf32 = measured(
+    same_as(hopper_tf32, "blackwell_tf32", chips::any_blackwell, "tcgen05.mma (not RTX) or mma.sync with K = 8"),
+    on_blackwell);
 
 // The small shapes of mma.sync: one step of as many products as they have.
-inline constexpr MmaModel ampere_fp16_k8 =
-    with_k(ampere_fp16, 8, "ampere_fp16_k8", "Ampere mma.sync m16n8k8, FP16 operands, float32 accumulator");
-inline constexpr MmaModel ampere_fp16_k8_f16 =
-    with_float16(ampere_fp16_k8, "ampere_fp16_k8_f16", "Ampere mma.sync m16n8k8, FP16 operands, float16 accumulator",
-                 "published model");
-inline constexpr MmaModel ampere_bf16_k8 =
-    with_k(ampere_bf16, 8, "ampere_bf16_k8", "Ampere mma.sync m16n8k8, BF16 operands, float32 accumulator");
-inline constexpr MmaModel ampere_tf32_k4 =
-    with_k(ampere_tf32, 4, "ampere_tf32_k4", "Ampere mma.sync m16n8k4, TF32 operands, float32 accumulator");
-inline constexpr MmaModel ada_fp16_k8 =
-    with_k(ada_fp16, 8, "ada_fp16_k8", "Ada mma.sync m16n8k8, FP16 operands, float32 accumulator");
-inline constexpr MmaModel ada_fp16_k8_f16 = with_float16(
-    ada_fp16_k8, "ada_fp16_k8_f16", "Ada mma.sync m16n8k8, FP16 operands, float16 accumulator", "published model");
-inline constexpr MmaModel ada_bf16_k8 =
-    with_k(ada_bf16, 8, "ada_bf16_k8", "Ada mma.sync m16n8k8, BF16 operands, float32 accumulator");
-inline constexpr MmaModel ada_tf32_k4 =
-    with_k(ada_tf32, 4, "ada_tf32_k4", "Ada mma.sync m16n8k4, TF32 operands, float32 accumulator");
-inline constexpr MmaModel hopper_fp16_k8 =
-    with_k(hopper_fp16, 8, "hopper_fp16_k8", "Hopper mma.sync m16n8k8, FP16 operands, float32 accumulator");
-inline constexpr MmaModel hopper_fp16_k8_f16 =
-    with_float16(hopper_fp16_k8, "hopper_fp16_k8_f16", "Hopper mma.sync m16n8k8, FP16 operands, float16 accumulator",
-                 "published model");
-inline constexpr MmaModel hopper_bf16_k8 =
-    with_k(hopper_bf16, 8, "hopper_bf16_k8", "Hopper mma.sync m16n8k8, BF16 operands, float32 accumulator");
-inline constexpr MmaModel hopper_tf32_k4 =
-    with_k(hopper_tf32, 4, "hopper_tf32_k4", "Hopper mma.sync m16n8k4, TF32 operands, float32 accumulator");
-inline constexpr MmaModel blackwell_fp16_k8 =
-    with_k(blackwell_fp16, 8, "blackwell_fp16_k8",
-           "Blackwell and RTX Blackwell mma.sync m16n8k8, FP16 operands, float32 accumulator");
-inline constexpr MmaModel blackwell_fp16_k8_f16 =
-    with_float16(blackwell_fp16_k8, "blackwell_fp16_k8_f16",
-                 "Blackwell and RTX Blackwell mma.sync m16n8k8, FP16 operands, float16 accumulator", "published model");
-inline constexpr MmaModel blackwell_bf16_k8 =
-    with_k(blackwell_bf16, 8, "blackwell_bf16_k8",
-           "Blackwell and RTX Blackwell mma.sync m16n8k8, BF16 operands, float32 accumulator");
-inline constexpr MmaModel blackwell_tf32_k4 =
-    with_k(blackwell_tf32, 4, "blackwell_tf32_k4",
-           "Blackwell and RTX Blackwell mma.sync m16n8k4, TF32 operands, float32 accumulator");
+inline constexpr MmaModel ampere_fp16_k8 = with_k(ampere_fp16, 8, "ampere_fp16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel ampere_fp16_k8_f16 = with_float16(ampere_fp16_k8, "ampere_fp16_k8_f16");
+inline constexpr MmaModel ampere_bf16_k8 = with_k(ampere_bf16, 8, "ampere_bf16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel ampere_tf32_k4 = with_k(ampere_tf32, 4, "ampere_tf32_k4", "mma.sync m16n8k4");
+inline constexpr MmaModel ada_fp16_k8 = with_k(ada_fp16, 8, "ada_fp16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel ada_fp16_k8_f16 = with_float16(ada_fp16_k8, "ada_fp16_k8_f16");
+inline constexpr MmaModel ada_bf16_k8 = with_k(ada_bf16, 8, "ada_bf16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel ada_tf32_k4 = with_k(ada_tf32, 4, "ada_tf32_k4", "mma.sync m16n8k4");
+inline constexpr MmaModel hopper_fp16_k8 = with_k(hopper_fp16, 8, "hopper_fp16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel hopper_fp16_k8_f16 = with_float16(hopper_fp16_k8, "hopper_fp16_k8_f16");
+inline constexpr MmaModel hopper_bf16_k8 = with_k(hopper_bf16, 8, "hopper_bf16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel hopper_tf32_k4 = with_k(hopper_tf32, 4, "hopper_tf32_k4", "mma.sync m16n8k4");
+inline constexpr MmaModel blackwell_fp16_k8 = with_k(blackwell_fp16, 8, "blackwell_fp16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel blackwell_fp16_k8_f16 = with_float16(blackwell_fp16_k8, "blackwell_fp16_k8_f16");
+inline constexpr MmaModel blackwell_bf16_k8 = with_k(blackwell_bf16, 8, "blackwell_bf16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel blackwell_tf32_k4 = with_k(blackwell_tf32, 4, "blackwell_tf32_k4", "mma.sync m16n8k4");
 
 // The real sum.
 inline constexpr MmaModel exact{.name = "exact",
+                                .instruction = "real dot product, rounded once, nearest even",
                                 .arithmetic = Arithmetic::exact,
                                 .operands = exact_operands,
-                                .description = "the real dot product, rounded once to float32 (nearest even)",
                                 .source = "definition",
-                                .evidence = "proven by construction"};
+                                .evidence = Evidence::by_definition};
 
 inline constexpr std::array models{hopper_wgmma_fp8,
                                    hopper_wgmma_fp8_f16,
