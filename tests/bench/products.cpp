@@ -86,6 +86,7 @@ bool first_row_is_right(const MmaModel& model, const Operand& a, const Operand& 
           const auto y = part(right, depth, k, step, false);
           Operand one{.elements = std::span(x), .format = a.format, .rows = columns, .depth = step};
           Operand other{.elements = std::span(y), .format = b.format, .rows = columns, .depth = step};
+          one.tf32_rounding = other.tf32_rounding = Rounding::nearest_away;  // as gemm() has it
           const std::size_t block = model.scales ? static_cast<std::size_t>(model.scales->block) : 1;
           const auto scale_x = part(a.scales.codes, depth / block, k / block, step / block, true);
           const auto scale_y = part(b.scales.codes, depth / block, k / block, step / block, false);
