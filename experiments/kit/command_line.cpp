@@ -169,9 +169,45 @@ void add_option(CLI::App& app, Argument& argument, Options& options) {
   options.options.emplace_back(&argument, option);
 }
 
-/// Wrapped to lines that any terminal has.
+/// The columns of the terminal, or 100 where there is none. Long lines are hard to read: paragraphs have 100 at most.
+std::size_t help_width() { return static_cast<std::size_t>(std::max(style_of_terminal().width, 60)); }
+
+/// Where the second column of a line of CLI11's help, or of an example, begins; 0 where the line has one column.
+std::size_t second_column(std::string_view line) {
+  constexpr std::size_t options = 30;  // CLI11's width of the first column
+  const std::size_t lead = std::min(line.find_first_not_of(' '), line.size());
+  if (lead >= options) return lead;
+  if (!line.starts_with("  fp8lab ") && line.size() > options && line[options - 1] == ' ') return options;
+  const std::size_t gap = line.find("   ", lead);
+  return gap == std::string_view::npos ? 0 : line.find_first_not_of(' ', gap);
+}
+
+/// The help with its lines wrapped; what goes on stands below its own column.
+std::string fitted(std::string_view help, std::size_t width) {
+  std::string text;
+  while (!help.empty()) {
+    const std::string_view line = help.substr(0, help.find('\n'));
+    help.remove_prefix(std::min(line.size() + 1, help.size()));
+    const std::size_t column = second_column(line);
+    if (line.size() <= width || (column == 0 && line.starts_with(' '))) {  // or a command, which stays whole
+      text += line;
+    } else if (column == 0) {
+      text += wrapped(line, width);
+    } else if (column > width / 2) {  // an example, and below it what it means
+      text += line.substr(0, line.find_last_not_of(' ', column - 1) + 1);
+      text += '\n' + wrapped(std::string(6, ' ').append(line.substr(column)), width, 6);
+    } else {
+      text += line.substr(0, column);
+      text += wrapped(std::string(column, ' ').append(line.substr(column)), width, column).substr(column);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+/// What follows the options: what the command does, its exit status and examples.
 std::string footer_of(const Experiment& experiment) {
-  constexpr std::size_t width = 100;
+  const std::size_t width = std::min<std::size_t>(help_width(), 100);
   std::string text = experiment.description.empty() ? "" : wrapped(experiment.description, width) + "\n\n";
   text += "Exit status: 0 done; 2 bad input or unwritable DIR";
   text += experiment.not_passed.empty() ? "." : "; 3 " + experiment.not_passed + ".";
@@ -297,7 +333,7 @@ Command command_of(int argc, const char* const* argv) {
     if (error.get_exit_code() != 0) throw std::invalid_argument(std::string(error.what()) + " (see fp8lab --help)");
     TextStream text;  // help, or the version
     app->exit(error, text, text);
-    return [shown = text.str()] {
+    return [shown = fitted(text.str(), help_width())] {
       print(shown);
       return 0;
     };
