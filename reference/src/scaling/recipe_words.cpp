@@ -97,7 +97,7 @@ std::string describe(const Recipe& recipe) {
   text << ", " << entry_of(recipe.scale_type).words << " for " << tile_words(recipe) << ": ";
   put_scale(text, recipe);
   put_special(text, recipe);
-  if (recipe.nan_in_amax == NanInAmax::counted) text << "; a NaN is the amax";
+  if (recipe.nan_in_amax == NanInAmax::counted) text << "; a NaN makes the amax NaN";
   put_elements(text, recipe);
   return text.str();
 }
