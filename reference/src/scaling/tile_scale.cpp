@@ -74,7 +74,10 @@ bool block_constants(const Recipe& r, const ScaleConstants& constants, BlockCons
   const bool divides = r.operation == TileOperation::divide;
   switch (r.quotient) {
     case Quotient::largest_over_amax:
-      if (divides || r.rounding == ScaleRounding::up || r.rounding == ScaleRounding::up_by_log2) return false;
+      if (divides || (r.rounding != ScaleRounding::none && r.rounding != ScaleRounding::down &&
+                      r.rounding != ScaleRounding::down_by_log2)) {
+        return false;
+      }
       break;
     case Quotient::amax_over_largest:
     case Quotient::amax_times_inverse:

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "reference/rational.hpp"
+#include "reference/tensor_core/slow_models.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -69,16 +69,16 @@ Plain taken_apart(const Quantized& q) {
     return all[along_rows ? row * scale_depth + k : k * scale_rows + row];
   };
   if (p.kind == Kind::mx || p.kind == Kind::nvfp4) {
-    p.block = p.kind == Kind::mx ? 32 : 16;
+    p.block = q.recipe.tile_along;
     for (std::size_t row = 0; row < p.rows; ++row) {
       for (std::size_t k = 0; k < p.depth / p.block; ++k) p.block_scales.push_back(scale(q.scale_codes, row, k));
     }
     return p;
   }
   for (std::size_t row = 0; row < p.rows; ++row) {
-    const std::size_t i = scale_rows == 1 ? 0 : scale_rows == p.rows ? row : row / 128;
+    const std::size_t i = scale_rows == 1 ? 0 : scale_rows == p.rows ? row : row / q.recipe.tile_across;
     for (std::size_t k = 0; k < p.depth; ++k) {
-      p.scales.push_back(scale(q.scale_inv, i, scale_depth == 1 ? 0 : k / 128));
+      p.scales.push_back(scale(q.scale_inv, i, scale_depth == 1 ? 0 : k / q.recipe.tile_along));
     }
   }
   return p;
@@ -86,15 +86,10 @@ Plain taken_apart(const Quantized& q) {
 
 /// Whether an instruction of the model can have the operand. (`exact` multiplies values.)
 bool fits(const MmaModel& model, const Plain& p) {
-  const std::set<std::string_view> fp8{"hopper_wgmma_fp8",      "hopper_wgmma_fp8_f16",    "ada_mma_fp8",
-                                       "ada_mma_fp8_f16",       "ada_mma_fp8_k16",         "ada_mma_fp8_k16_f16",
-                                       "hopper_mma_sync_fp8",   "hopper_mma_sync_fp8_f16", "hopper_mma_sync_fp8_k16",
-                                       "blackwell_tcgen05_fp8", "rtx_blackwell_mma_fp8",   "rtx_blackwell_mma_fp8_k16"};
-  const std::set<std::string_view> fp8_f16{"hopper_mma_sync_fp8_k16_f16", "blackwell_tcgen05_fp8_f16",
-                                           "rtx_blackwell_mma_fp8_f16", "rtx_blackwell_mma_fp8_k16_f16"};
   if (model.name == "exact") return true;
-  if (p.kind == Kind::nvfp4) return model.name == "blackwell_nvf4";
+  if (p.kind == Kind::nvfp4) return model.name == "blackwell_nvf4" && p.block == 16;
   if (p.kind == Kind::mx) {
+    if (p.block != 32) return false;
     return model.name == "blackwell_mxf8" || (model.name == "blackwell_mxf4" && p.format == e2m1);
   }
   const auto is_power = [](float x) {
@@ -102,7 +97,8 @@ bool fits(const MmaModel& model, const Plain& p) {
     return std::isnan(x) || x == 0 || std::frexp(x, &exponent) == 0.5F;
   };
   if (model.name == "blackwell_mxf8") return p.kind == Kind::tile && std::ranges::all_of(p.scales, is_power);
-  return fp8.contains(model.name) || fp8_f16.contains(model.name);
+  const SlowModel slow = slow_model_of(model);
+  return slow.scale == SlowScale::none && slow_takes(slow.operands, p.format, p.format);
 }
 
 /// An NVIDIA GPU's NaN for every NaN.
@@ -320,10 +316,15 @@ TEST_CASE("the two of a product may have recipes that differ, where a model take
     CHECK(compare_product(x.columnwise, left, w.columnwise, right, "dw = dy^T x") == models_that_take);
     CHECK(compare_product(x.rowwise, left, w.columnwise, right, "dx = dy w") == models_that_take);
   };
-  compare("te_current_scaling", "te_current_scaling_e5m2", 17);
-  compare("torchao_rowwise", "te_current_scaling", 17);
-  compare("te_block_1x128", "te_block_128x128", 18, 256);
-  compare("deepseek_v3_2024", "torchao_rowwise", 17, 256);
+  const auto takes_fp8 = [](const MmaModel& model) {
+    const SlowModel slow = slow_model_of(model);
+    return slow.scale == SlowScale::none && slow_takes(slow.operands, e4m3, e5m2);
+  };
+  const auto fp8 = static_cast<std::size_t>(std::ranges::count_if(models, takes_fp8));
+  compare("te_current_scaling", "te_current_scaling_e5m2", fp8);
+  compare("torchao_rowwise", "te_current_scaling", fp8);
+  compare("te_block_1x128", "te_block_128x128", fp8 + 1, 256);
+  compare("deepseek_v3_2024", "torchao_rowwise", fp8, 256);
   compare("te_mxfp8", "ocp_mxfp4", 2);
   compare("te_mxfp8", "deepgemm_ue8m0", 2);
   compare("te_nvfp4", "te_nvfp4_2d", 2);
