@@ -39,9 +39,9 @@ TEST_CASE("an accumulator may start from c, also from a tiny one, which zeros co
     const GemmProblem p = hard_problem(model, 16, 3);
     const std::size_t all = (p.depth + static_cast<std::size_t>(model.k()) - 1) / static_cast<std::size_t>(model.k());
     Random random(5);
-    for (const int i : {0, 1, 2, 3}) {
-      const bool tiny = i % 2 != 0;
-      const ZeroRule rule = i < 2 ? ZeroRule::floor : ZeroRule::count_zero_factors;
+    for (const int round : {0, 1, 2, 3}) {
+      const bool tiny = round % 2 != 0;
+      const ZeroRule rule = round < 2 ? ZeroRule::floor : ZeroRule::count_zero_factors;
       std::vector<float> c;
       for (std::size_t i = 0; i < 48; ++i) c.push_back(p.value(accumulator_of(random, model.accumulator())));
       if (tiny) c[5] = 0x1.234p-140F;
