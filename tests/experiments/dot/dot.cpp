@@ -105,7 +105,7 @@ TEST_CASE("dot: of many instructions a line each, and one in full") {
 
 TEST_CASE("dot: what else gives a word is found") {
   // Codes whose models all differ: large ones that cancel, and small ones.
-  const Dots dots = hard_dots(same_as(hopper_wgmma_fp8, "", ""), e4m3, e4m3, 64, 11);
+  const Dots dots = hard_dots(same_as(hopper_wgmma_fp8, ""), e4m3, e4m3, 64, 11);
   int found = 0;
   for (const auto& [name, promote_k] :
        {std::pair{"ada_mma_fp8", 0}, std::pair{"blackwell_tcgen05_fp8", 0}, std::pair{"hopper_wgmma_fp8", 32},
