@@ -146,6 +146,7 @@ void bind_products(py::module_& module) {
       .def_property_readonly("evidence", [](const MmaModel& m) { return std::string(name_of(m.evidence)); })
       .def_property_readonly("evidence_note", [](const MmaModel& m) { return std::string(m.evidence_note); })
       .def_property_readonly("k", [](const MmaModel& m) { return m.k() == 0 ? std::nullopt : std::optional(m.k()); })
+      .def_property_readonly("arithmetic", [](const MmaModel& m) { return std::string(name_of(m.arithmetic)); })
       .def_readonly("products_per_step", &MmaModel::products_per_step)
       .def_readonly("steps", &MmaModel::steps)
       .def_readonly("fraction_bits", &MmaModel::fraction_bits)

@@ -62,11 +62,12 @@ def model_with(
     Raises
     ------
     ValueError
-        For an unknown name, ``exact``, or fraction bits or a zero exponent out of range.
+        For an unknown name, a model whose ``arithmetic`` is not ``fused`` (``exact``, AMD's), or fraction bits or a zero
+        exponent out of range.
     """
     core = as_model(model)
-    if core.k is None:
-        raise ValueError("exact has nothing to replace")
+    if core.arithmetic != "fused":
+        raise ValueError(f"{core.name} has nothing to replace")
     if fraction_bits is not None:
         fraction_bits = check_int(fraction_bits, "fraction_bits", 1, 40)
     if zero_exponent is not None:
@@ -90,7 +91,8 @@ def takes(model: str | MmaModel, q: Quantized) -> bool:
 def models() -> list[MmaModel]:
     """The tensor cores that are modelled; ``str()`` of each explains it, with its source and its evidence.
 
-    Each tells its ``maker``, ``chip`` and ``instruction``; the instruction's ``k`` (None: any), which it adds in ``steps`` of
+    Each tells its ``maker``, ``chip`` and ``instruction``; its ``arithmetic`` (``fused``; ``exact``; AMD's ``products_first``,
+    ``flushed_pairs`` and ``fma_chain``); the instruction's ``k`` (None: any), which it adds in ``steps`` of
     ``products_per_step``; the formats of its ``operands`` and the type of its ``accumulator``; ``fraction_bits`` kept below the
     largest exponent, ``zero_exponent`` (of a term that is zero; None: it has none) and ``result_bits`` (mantissa bits of a step's
     result); ``group`` (products added exactly, as one term), ``order`` of the steps and ``lowering`` (what the compiler makes of it);

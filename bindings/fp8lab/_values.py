@@ -129,7 +129,7 @@ def _model(*, name: str, fraction_bits: int, zero_exponent: int | None, keeps_si
     bits = check_int(fraction_bits, "fraction_bits", 0, 40)
     zero = None if zero_exponent is None else check_int(zero_exponent, "zero_exponent", -1000, 127)
     sign = check_bool(keeps_sign, "keeps_sign")
-    if known.k is None and (bits, zero, sign) != (known.fraction_bits, known.zero_exponent, known.keeps_sign):
+    if known.arithmetic != "fused" and (bits, zero, sign) != (known.fraction_bits, known.zero_exponent, known.keeps_sign):
         raise ValueError(f"fraction_bits, zero_exponent and keeps_sign of {known.name} must be what they are: it has none to replace")
     return known._replace(bits, zero, sign)
 

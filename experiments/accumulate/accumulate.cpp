@@ -329,7 +329,7 @@ std::vector<AccumulateCurve> curves_of(const AccumulateArguments& arguments) {
       const ChosenFormat a = format_for(model, arguments.format_a);
       const ChosenFormat b = format_for(model, arguments.format_b);
       std::vector<long long> promote_ks = arguments.promote_ks;
-      if (model.arithmetic == Arithmetic::exact) promote_ks = {0};
+      if (model.k() == 0) promote_ks = {0};
       for (const long long promote_k : promote_ks) {
         curves.push_back({draws, model, a, b, static_cast<int>(promote_k), {}});
         if (curves.size() * arguments.ks.size() > most_points) {

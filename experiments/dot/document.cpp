@@ -161,8 +161,14 @@ std::string exponent_text(const TraceStep& step, const MmaModel& model) {
       from += fmt::format("{}{} is {}", from.empty() ? "" : ", ", name_of_term(*term, model), term->value);
     }
     if (!from.empty()) return "NaN or infinity decides: " + from;
-    return model.arithmetic == Arithmetic::exact ? "every product is kept whole"
-                                                 : "nothing to align: all terms are zero";
+    switch (model.arithmetic) {
+      case Arithmetic::exact: return "every product is kept whole";
+      case Arithmetic::products_first:
+      case Arithmetic::flushed_pairs:
+      case Arithmetic::fma_chain: return "what is cut off is not told for this arithmetic, but the words are";
+      case Arithmetic::fused: break;
+    }
+    return "nothing to align: all terms are zero";
   }
   for (const TraceTerm* term : terms_of(step)) {
     if (term->exponent == step.exponent && from.size() < 40)

@@ -113,7 +113,9 @@ std::uint32_t code_between(Random& random, const Format& format, int low, int hi
   const std::uint64_t fraction = random.bits() & ((std::uint64_t{1} << format.mantissa_bits) - 1);
   std::uint64_t code = (field << format.mantissa_bits) | fraction;
   if (!specials) code = std::min(code, format.max_code());
-  return static_cast<std::uint32_t>(code | (random.bits() & format.sign_mask()));
+  const std::uint64_t sign = random.bits() & format.sign_mask();
+  const bool has_sign = specials || code != 0 || format.specials != Specials::nan_at_negative_zero;
+  return static_cast<std::uint32_t>(code | (has_sign ? sign : 0));
 }
 
 std::uint32_t accumulator_of(Random& random, const Format& word) {

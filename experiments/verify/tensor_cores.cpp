@@ -79,7 +79,7 @@ struct Shape {
   int depth, promote_k;
 };
 std::vector<Shape> shapes_of(const MmaModel& model) {
-  if (model.arithmetic == Arithmetic::exact) return {{32, 0}, {112, 0}};
+  if (model.k() == 0) return {{32, 0}, {112, 0}};
   const int k = model.k();
   const int deep = 3 * k + (model.scales ? model.scales->block : k / 2 + 1);
   return {{k, 0}, {deep, 0}, {deep, 2 * k}};

@@ -46,15 +46,7 @@ bool is_narrow(const MmaModel& model) {
   return bytes && !model.scales && model.lowering == Lowering::native && largest_sum(model) <= 0x1p24;
 }
 
-float float_of(const Factor& x) {
-  switch (x.kind) {
-    case Kind::nan: return std::numeric_limits<float>::quiet_NaN();
-    case Kind::infinite: return std::copysign(std::numeric_limits<float>::infinity(), static_cast<float>(x.value));
-    case Kind::zero:
-    case Kind::finite: break;
-  }
-  return static_cast<float>(x.value);
-}
+float float_of(const Factor& x) { return static_cast<float>(real_value(x)); }
 
 /// The position of the k-th product of an instruction in the order of the steps.
 std::size_t position(const MmaModel& model, std::size_t k) {
@@ -302,6 +294,7 @@ class VectorMultiplier final : public Multiplier {
 }  // namespace
 
 bool has_vector_multiplier(const MmaModel& model, ZeroRule zero_rule) {
+  if (model.arithmetic != Arithmetic::fused) return false;
   // A zero that MMA-Sim counts as 2^-126 stays below all other terms, unless scales or wide exponents take part.
   const bool modest = !model.scales && std::ranges::all_of(model.operands, [](const Format& f) {
     return f.exponent_bits <= binary16.exponent_bits;

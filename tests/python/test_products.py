@@ -126,7 +126,7 @@ def test_zero_rules_part_where_a_group_of_fp4_is_zero():
 
 def test_models_tell_what_they_take():
     by_name = {model.name: model for model in fp8lab.models()}
-    assert len(by_name) == 57
+    assert len(by_name) == 69
     nvf4 = by_name["blackwell_nvf4"]
     assert (nvf4.k, nvf4.operands, nvf4.scale_format, nvf4.scale_block) == (64, ["e2m1"], "ue4m3", 16)
     assert (by_name["exact"].k, by_name["exact"].scale_block) == (None, None)

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +60,17 @@ inline constexpr int least_special_exponent = 10000;  // the exponent of a sum w
     case ZeroRule::count_zero_factors: result.exponent = zero_exponent_of_mma_sim; break;
   }
   return result;
+}
+
+/// The number that a factor is: finite, infinite or NaN.
+[[nodiscard]] inline double real_value(const Factor& x) {
+  switch (x.kind) {
+    case Kind::nan: return std::numeric_limits<double>::quiet_NaN();
+    case Kind::infinite: return std::copysign(std::numeric_limits<double>::infinity(), x.value);
+    case Kind::zero:
+    case Kind::finite: break;
+  }
+  return x.value;
 }
 
 /// The i-th of codes that are packed two a byte.

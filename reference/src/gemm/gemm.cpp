@@ -146,7 +146,7 @@ void check_gemm(const MmaModel& model, const Operand& a, const Operand& b, std::
   check_apart_operand("b", b, out);
   check_apart_or_same("c", options.c, "out", out);
   check_apart("bias", options.bias, "out", out);
-  if (model.arithmetic == Arithmetic::exact) {
+  if (model.k() == 0) {
     check_exact(a, b, options);
   } else {
     check_promotion(model, options.promote_k);
@@ -155,7 +155,7 @@ void check_gemm(const MmaModel& model, const Operand& a, const Operand& b, std::
   }
   check_scale_counts(a, "a");
   check_scale_counts(b, "b");
-  if (model.arithmetic == Arithmetic::exact) return;
+  if (model.k() == 0) return;
   if (promotes_tiles(model, a) && promotes_tiles(model, b) && a.tile_scales.depth != b.tile_scales.depth) {
     throw std::invalid_argument("tile scales of a and b must be of the same depth, not " + text(a.tile_scales.depth) +
                                 " and " + text(b.tile_scales.depth));
@@ -242,13 +242,11 @@ void multiply_and_deliver(const MmaModel& model, const Operand& a, const Operand
         a, b, block_rows, options,
         [&](std::size_t first, std::size_t count, std::span<float> out) { product.rows(first, count, out); }, deliver);
   };
-  switch (model.arithmetic) {
-    case Arithmetic::exact: run(ExactGemm(left, right), 64); break;
-    case Arithmetic::fused: {
-      const TiledGemm product(left, right, options);
-      run(product, product.block_rows());
-      break;
-    }
+  if (model.k() == 0) {
+    run(ExactGemm(left, right), 64);
+  } else {
+    const TiledGemm product(left, right, options);
+    run(product, product.block_rows());
   }
 }
 

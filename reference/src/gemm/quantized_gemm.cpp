@@ -15,7 +15,7 @@ namespace {
 class Side {
  public:
   Side(const MmaModel& model, const Quantized& q, const std::string& name, int threads) : operand_(operand_of(q)) {
-    if (model.arithmetic == Arithmetic::exact) {
+    if (model.k() == 0) {
       values_.resize(q.rows * q.columns);
       dequantize(q, values_, threads);
       operand_ = Operand::floats(values_, operand_.rows, operand_.depth);
@@ -36,7 +36,7 @@ class Side {
     wrong = wrong.empty() ? "scale_" + name + " " + misfit_of_scales(model, operand_) : name + " " + wrong;
     std::string fitting;
     for (const MmaModel& other : models) {
-      if (other.arithmetic == Arithmetic::exact || takes(other, operand_)) {
+      if (other.k() == 0 || takes(other, operand_)) {
         fitting += (fitting.empty() ? "" : ", ") + std::string(other.name);
       }
     }
@@ -83,9 +83,7 @@ void multiply(const MmaModel& model, const Quantized& a, const Quantized& b, con
 
 }  // namespace
 
-bool takes(const MmaModel& model, const Quantized& q) {
-  return model.arithmetic == Arithmetic::exact || takes(model, operand_of(q));
-}
+bool takes(const MmaModel& model, const Quantized& q) { return model.k() == 0 || takes(model, operand_of(q)); }
 
 void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, std::span<float> out,
           const GemmOptions& options) {

@@ -10,6 +10,8 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/reference/gemm/exact_sum.hpp"
+#include "tensor_core/amd_steps.hpp"
+#include "tensor_core/special_sum.hpp"
 
 namespace fp8lab {
 namespace {
@@ -84,31 +86,6 @@ void for_scaled_terms(const MmaModel& model, const BlockScales& scales, const Fa
     }
   }
 }
-
-/// The sum of terms among which is a NaN or an infinity.
-class SpecialSum {
- public:
-  void add(const Factor& x) {
-    nan_ = nan_ || x.kind == Kind::nan;
-    if (x.kind == Kind::infinite) (x.value < 0 ? below_ : above_) = true;
-  }
-  void add_product(const Factor& a, const Factor& b) {
-    const bool nan = a.kind == Kind::nan || b.kind == Kind::nan;
-    const bool infinite = a.kind == Kind::infinite || b.kind == Kind::infinite;
-    const bool zero = a.kind == Kind::zero || b.kind == Kind::zero;
-    nan_ = nan_ || nan || (infinite && zero);
-    if (infinite && !nan && !zero) ((a.value < 0) != (b.value < 0) ? below_ : above_) = true;
-  }
-  [[nodiscard]] bool any() const { return nan_ || above_ || below_; }
-  /// Precondition: any().
-  [[nodiscard]] std::uint32_t word(const Format& format) const {
-    if (nan_ || (above_ && below_)) return static_cast<std::uint32_t>(format.magnitude_mask());
-    return static_cast<std::uint32_t>(format.infinity_code() | (below_ ? format.sign_mask() : 0));
-  }
-
- private:
-  bool nan_ = false, above_ = false, below_ = false;
-};
 
 std::uint32_t special_step(const MmaModel& model, int step, const FactorSpan& a, const FactorSpan& b, const Factor& c) {
   SpecialSum sum;
@@ -203,8 +180,17 @@ std::uint32_t ieee_sum(const MmaModel& model, std::uint32_t x, std::uint32_t y) 
 
 std::uint32_t mma_step(const MmaModel& model, int step, const FactorSpan& a, const FactorSpan& b, std::uint32_t c,
                        ZeroRule zero_rule) {
+  const auto of_step = [&](const FactorSpan& side) {
+    if (model.k() == 0) return side;
+    const auto products = static_cast<std::size_t>(model.products_per_step);
+    const std::size_t first = std::min(side.factors.size(), static_cast<std::size_t>(step) * products);
+    return FactorSpan{side.factors.subspan(first, std::min(products, side.factors.size() - first))};
+  };
   switch (model.arithmetic) {
-    case Arithmetic::exact: return exact_dot(a, b, c);
+    case Arithmetic::exact: return exact_dot(of_step(a), of_step(b), c);
+    case Arithmetic::products_first: return products_first_step(model, of_step(a), of_step(b), c);
+    case Arithmetic::flushed_pairs: return flushed_pairs_step(model, of_step(a), of_step(b), c, step == 0);
+    case Arithmetic::fma_chain: return fma_chain_step(model, of_step(a), of_step(b), c);
     case Arithmetic::fused: break;
   }
   return fused_step(model, step, a, b, c, zero_rule);

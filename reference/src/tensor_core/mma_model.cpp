@@ -20,12 +20,29 @@ constexpr std::array zero_rules{NamedZeroRule{"floor", ZeroRule::floor},
                                 NamedZeroRule{"skip_zero_groups", ZeroRule::skip_zero_groups},
                                 NamedZeroRule{"count_zero_factors", ZeroRule::count_zero_factors}};
 
+/// "; K 32 in 2 steps of 16".
+std::string of_steps(const MmaModel& model) {
+  return "; K " + std::to_string(model.k()) + " in " + std::to_string(model.steps) + " steps of " +
+         std::to_string(model.products_per_step);
+}
+
 }  // namespace
 
 ZeroRule find_zero_rule(std::string_view name) { return find_named(zero_rules, "zero_rule", name).rule; }
 
 std::string_view name_of(ZeroRule zero_rule) {
   return std::ranges::find(zero_rules, zero_rule, &NamedZeroRule::rule)->name;
+}
+
+std::string_view name_of(Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::fused: return "fused";
+    case Arithmetic::exact: return "exact";
+    case Arithmetic::products_first: return "products_first";
+    case Arithmetic::flushed_pairs: return "flushed_pairs";
+    case Arithmetic::fma_chain: return "fma_chain";
+  }
+  throw std::invalid_argument("unknown Arithmetic");
 }
 
 std::string_view name_of(Evidence evidence) {
@@ -76,7 +93,18 @@ std::string describe(const MmaModel& model) {
               ", results of " + std::to_string(model.output.mantissa_bits) + " bits";
       if (model.lowering == Lowering::fp16_add) text += ", made of FP16 instructions, c added at the end";
       break;
-    case Arithmetic::exact: break;
+    case Arithmetic::exact:
+      if (model.k() != 0) text += of_steps(model) + ", each the exact sum with c, rounded once";
+      break;
+    case Arithmetic::products_first:
+      text += of_steps(model) + ", products cut toward zero with " + std::to_string(model.fraction_bits) +
+              " fraction bits kept" + (model.sums == 2 ? ", those of even and of odd k apart" : "") +
+              ", then added to c, both cut downward, and rounded to nearest";
+      break;
+    case Arithmetic::flushed_pairs:
+      text += of_steps(model) + ", float32 sums of pairs, subnormal numbers flushed to zero";
+      break;
+    case Arithmetic::fma_chain: text += "; K " + std::to_string(model.k()) + ", one fused multiply-add each"; break;
   }
   std::string formats;
   for (const Format& format : model.operands) formats += (formats.empty() ? "" : ", ") + format_name(format);

@@ -18,16 +18,6 @@
 namespace fp8lab {
 namespace {
 
-double value_of(const Factor& x) {
-  switch (x.kind) {
-    case Kind::nan: return std::numeric_limits<double>::quiet_NaN();
-    case Kind::infinite: return std::copysign(std::numeric_limits<double>::infinity(), x.value);
-    case Kind::zero:
-    case Kind::finite: break;
-  }
-  return x.value;
-}
-
 /// The sum of the factors' exponents; empty where it does not count.
 std::optional<int> counting(int exponent) {
   if (exponent < absent_exponent / 2 || exponent > least_special_exponent) return std::nullopt;
@@ -65,20 +55,20 @@ class Rows {
     for (std::size_t i = k; i < k + count; ++i) {
       const Factor& x = left_.elements[i];
       const Factor& y = right_.elements[i];
-      const double product = value_of(x) * value_of(y);
+      const double product = real_value(x) * real_value(y);
       term.value += product;
       any = any || product != 0;
       if (count == 1) exponent = x.exponent + y.exponent;
       if (count == 1 || product != 0) {
-        term.products.push_back({i, code_of(a_.operand(), i), code_of(b_.operand(), i), value_of(x), value_of(y)});
+        term.products.push_back({i, code_of(a_.operand(), i), code_of(b_.operand(), i), real_value(x), real_value(y)});
       }
     }
     if (model_.scales) {
       const std::size_t block = k / left_.block;
       const Factor& x = left_.scales[block];
       const Factor& y = right_.scales[block];
-      term.scales = {block, a_.scale_code(0, block), b_.scale_code(0, block), value_of(x), value_of(y)};
-      term.value *= value_of(x) * value_of(y);
+      term.scales = {block, a_.scale_code(0, block), b_.scale_code(0, block), real_value(x), real_value(y)};
+      term.value *= real_value(x) * real_value(y);
       exponent += x.exponent + y.exponent;
     }
     if (count == 1 || group_counts(any, term.value)) term.exponent = counting(exponent);
@@ -110,26 +100,33 @@ bool is_of_step(const MmaModel& model, int step, std::size_t k) {
     case StepOrder::ascending: break;
     case StepOrder::pairs: return std::cmp_equal(k / 2 % 2, step);
   }
-  return model.arithmetic == Arithmetic::exact ||
-         std::cmp_equal(k / static_cast<std::size_t>(model.products_per_step), step);
+  return model.k() == 0 || std::cmp_equal(k / static_cast<std::size_t>(model.products_per_step), step);
 }
 
 TraceTerm accumulator_term(const MmaModel& model, std::uint32_t word, ZeroRule zero_rule) {
   const Factor c = factor(model.accumulator(), word, zero_rule);
   TraceTerm term{};
-  term.value = value_of(c);
+  term.value = real_value(c);
   term.exponent = counting(c.exponent);
   return term;
 }
 
-/// Aligns the terms, where they are numbers; `exact` keeps all of them whole.
+/// Aligns the terms, where they are numbers; `exact` keeps all of them whole, and other arithmetic is told by its
+/// words.
 void align(const MmaModel& model, ZeroRule zero_rule, TraceStep& step) {
   std::vector<TraceTerm*> terms{&step.accumulator};
   for (TraceTerm& term : step.terms) terms.push_back(&term);
   if (std::ranges::any_of(terms, [](const TraceTerm* term) { return term->is_special(); })) return;
-  if (model.arithmetic == Arithmetic::exact) {
-    for (TraceTerm* term : terms) term->kept = term->value;
-    return;
+  switch (model.arithmetic) {
+    case Arithmetic::fused: break;
+    case Arithmetic::exact:
+      for (TraceTerm* term : terms) term->kept = term->value;
+      return;
+    case Arithmetic::products_first:
+    case Arithmetic::flushed_pairs:
+    case Arithmetic::fma_chain:
+      for (TraceTerm* term : terms) term->kept = term->cut = std::numeric_limits<double>::quiet_NaN();
+      return;
   }
   // 1. The largest exponent; an optional without a value is less than any with one.
   for (const TraceTerm* term : terms) step.exponent = std::max(step.exponent, term->exponent);

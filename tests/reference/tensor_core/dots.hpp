@@ -34,7 +34,8 @@ inline std::span<const ZeroRule> rules_of(const MmaModel& model) {
 /// Whether an earlier model has the same arithmetic.
 inline bool is_repeated(const MmaModel& model) {
   const auto same = [&](const MmaModel& other) {
-    return other.products_per_step == model.products_per_step && other.steps == model.steps &&
+    return other.arithmetic == model.arithmetic && other.sums == model.sums &&
+           other.products_per_step == model.products_per_step && other.steps == model.steps &&
            other.fraction_bits == model.fraction_bits && other.output == model.output &&
            other.operands.data() == model.operands.data() && other.scales.has_value() == model.scales.has_value() &&
            (!model.scales ||

@@ -18,6 +18,8 @@
 namespace fp8lab::tests {
 namespace {
 
+bool is_amd(const MmaModel& model) { return model.name.starts_with("cdna"); }
+
 /// Compares about `count` dot products of the model with the oracle, over all pairs of formats and all zero rules.
 void compare_with_oracle(const MmaModel& model, std::size_t count, std::uint64_t seed) {
   const SlowModel slow = slow_model_of(model);
@@ -39,8 +41,8 @@ void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
   // With FP8LAB_EXHAUSTIVE, 10^7 dot products a model: half an hour.
   const std::uint64_t rounds = !sanitized && std::getenv("FP8LAB_EXHAUSTIVE") != nullptr ? 100 : 1;
   for (const MmaModel& model : models) {
-    if (model.arithmetic != Arithmetic::fused || !which(model)) continue;
-    const std::size_t count = is_repeated(model) ? 10000 : 100000;
+    if (model.k() == 0 || !which(model)) continue;
+    const std::size_t count = is_repeated(model) || is_amd(model) ? 10000 : 100000;  // the oracle is slower there
     for (std::uint64_t i = 0; i < rounds; ++i) compare_with_oracle(model, sanitized ? 1000 : count, 1 + 1000 * i);
   }
 }
@@ -112,7 +114,7 @@ void every_defect_shows(const std::vector<Defect>& defects) {
   if (sanitized) return;  // it takes many dot products, and shows nothing new there
   std::vector<int> changed(defects.size());
   for (const MmaModel& model : models) {
-    if (model.arithmetic == Arithmetic::exact) continue;
+    if (model.k() == 0) continue;
     const Format format = model.operands.front();
     const Dots dots = hard_dots(model, format, format, model.group > 1 ? 40000 : 4000, 77);
     const Codes expected = slow_words(slow_model_of(model), dots, ZeroRule::floor);
@@ -177,22 +179,75 @@ TEST_CASE("mma: FP8 with a float16 accumulator equals the oracle") {
   compare_with_oracle([](const MmaModel& m) { return is_fp8(m) && m.accumulator() == binary16; });
 }
 TEST_CASE("mma: FP8, FP6 and FP4 without scales equal the oracle") {
-  compare_with_oracle([](const MmaModel& m) { return is_narrow(m) && !is_fp8(m) && !m.scales; });
+  compare_with_oracle([](const MmaModel& m) { return is_narrow(m) && !is_fp8(m) && !is_amd(m) && !m.scales; });
 }
 TEST_CASE("mma: block-scaled FP8, FP6 and FP4 equal the oracle") {
   compare_with_oracle([](const MmaModel& m) { return m.scales.has_value(); });
 }
 TEST_CASE("mma: FP16 equals the oracle") {
-  compare_with_oracle([](const MmaModel& m) { return m.operands.front() == binary16; });
+  compare_with_oracle([](const MmaModel& m) { return m.operands.front() == binary16 && !is_amd(m); });
 }
 TEST_CASE("mma: BF16 and TF32 equal the oracle") {
-  compare_with_oracle([](const MmaModel& m) { return !is_narrow(m) && m.operands.front() != binary16; });
+  compare_with_oracle([](const MmaModel& m) { return !is_narrow(m) && !is_amd(m) && m.operands.front() != binary16; });
+}
+TEST_CASE("mma: AMD's matrix cores equal the oracle") { compare_with_oracle(is_amd); }
+
+TEST_CASE("mma: a wrong turn of the oracle in AMD's steps shows") {
+  struct Turn {
+    SlowDefect defect;
+    std::vector<std::string_view> models;
+  };
+  const std::vector<std::string_view> cdna3{"cdna3_fp16", "cdna3_bf16", "cdna3_xf32", "cdna3_fp8"};
+  for (const Turn& turn : {Turn{SlowDefect::halves_toward_zero, {"cdna3_fp8"}},
+                           Turn{SlowDefect::keeps_small_c, {"cdna3_fp8"}}, Turn{SlowDefect::dot_toward_zero, cdna3},
+                           Turn{SlowDefect::c_toward_zero, cdna3}, Turn{SlowDefect::sum_toward_zero, cdna3},
+                           Turn{SlowDefect::no_flush, {"cdna2_fp16", "cdna2_bf16", "cdna2_bf16_1k"}},
+                           Turn{SlowDefect::other_pairs, {"cdna2_fp16", "cdna2_bf16_1k"}}}) {
+    for (const std::string_view name : turn.models) {
+      const MmaModel& model = find_model(name);
+      const Format& format = model.operands.back();
+      const Dots dots = hard_dots(model, format, format, turn.defect == SlowDefect::sum_toward_zero ? 20000 : 4000, 7);
+      SlowModel wrong = find_slow_model(name);
+      wrong.defect = turn.defect;
+      INFO(name << " with turn " << static_cast<int>(turn.defect));
+      CHECK(shows(model, dots, slow_words(wrong, dots, ZeroRule::floor)));
+    }
+  }
+}
+
+TEST_CASE("mma: CDNA3 keeps 31 fraction bits of a sum before it is rounded") {
+  // 1 + 2^-24, half-way between two results, and 2^-31, which counts, or 2^-32, which is cut off.
+  for (const std::string_view name : {"cdna3_fp16", "cdna3_bf16", "cdna3_xf32", "cdna3_fp8"}) {
+    const MmaModel& model = find_model(name);
+    const Format& format = model.operands.back();
+    const auto k = static_cast<std::size_t>(model.k());
+    const auto word_of = [&](const MmaModel& changed, double least) {
+      Dots dots{format, format, k, Codes(k, 0), Codes(k, 0), {}, {}, {0x3F800000}};
+      dots.a[0] = dots.b[0] = encode(format, ieee_policy, 0x1p-12);
+      dots.a[2] = encode(format, ieee_policy, 0x1p-16), dots.b[2] = encode(format, ieee_policy, least * 0x1p16);
+      CHECK(slow_words(find_slow_model(name), dots, ZeroRule::floor).front() ==
+            (least == 0x1p-31 ? 0x3F800001 : 0x3F800000));
+      return mma_words(changed, dots, ZeroRule::floor).front();
+    };
+    MmaModel less = model, more = model;
+    --less.sum_bits, ++more.sum_bits;
+    INFO(name);
+    CHECK((word_of(model, 0x1p-31) == 0x3F800001 && word_of(model, 0x1p-32) == 0x3F800000));
+    CHECK((word_of(less, 0x1p-31) == 0x3F800000 && word_of(more, 0x1p-32) == 0x3F800001));
+  }
+}
+
+TEST_CASE("mma: an infinite or NaN c of CDNA3's FP8 stays so beside the largest products") {
+  Dots dots{e5m2fnuz, e5m2fnuz, 32, Codes(32, 0x7F), Codes(32, 0x7F), {}, {}, {0xFF800000}};
+  CHECK(mma_words(cdna3_fp8, dots, ZeroRule::floor).front() == 0xFF800000);
+  dots.c = {0x7FC00000};
+  CHECK(mma_words(cdna3_fp8, dots, ZeroRule::floor).front() == 0x7FFFFFFF);
 }
 
 TEST_CASE("mma: the library has the oracle's models, with its K and its operands") {
   for (const MmaModel& model : models) {
     INFO(model.name << " needs a record in slow_models.hpp, or the evidence \"assumed\"");
-    CHECK((has_slow_model(model.name) || model.arithmetic == Arithmetic::exact || model.evidence == Evidence::assumed));
+    CHECK((has_slow_model(model.name) || model.k() == 0 || model.evidence == Evidence::assumed));
   }
   for (const SlowModel& slow : slow_models) {
     const MmaModel& model = find_model(slow.name);
@@ -206,11 +261,13 @@ TEST_CASE("mma: the library has the oracle's models, with its K and its operands
 
 TEST_CASE("mma: a model with a defect differs from the oracle") {
   every_defect_shows({
-      {"a fraction bit less", [](MmaModel& m) { return --m.fraction_bits, true; }},
-      {"a fraction bit more", [](MmaModel& m) { return ++m.fraction_bits, true; }},
+      {"a fraction bit less", [](MmaModel& m) { return m.fraction_bits-- > 0; }},
+      {"a fraction bit more", [](MmaModel& m) { return m.fraction_bits++ > 0; }},
+      {"the products of even and odd k in one sum", [](MmaModel& m) { return std::exchange(m.sums, 1) > 1; }},
+      {"a small c kept", [](MmaModel& m) { return std::exchange(m.drops_small_c, false); }},
       {"another width of the result",
        [](MmaModel& m) {
-         const bool has_another = m.accumulator() == binary32;
+         const bool has_another = m.accumulator() == binary32 && m.arithmetic == Arithmetic::fused;
          m.output = m.output == e8m13 ? binary32 : e8m13;
          return has_another;
        }},
@@ -219,19 +276,20 @@ TEST_CASE("mma: a model with a defect differs from the oracle") {
          // A sum is a multiple of 2^(E - fraction_bits), and may be too small to need that bit.
          const double factor = 2 - std::ldexp(1.0, -m.operands.front().mantissa_bits);
          const double largest = std::ldexp(factor * factor * m.products_per_step + 2, m.fraction_bits);
-         return largest >= std::ldexp(1.0, m.output.mantissa_bits) && (--m.output.mantissa_bits, true);
+         return m.arithmetic == Arithmetic::fused && largest >= std::ldexp(1.0, m.output.mantissa_bits) &&
+                (--m.output.mantissa_bits, true);
        }},
       {"one step for two",
        [](MmaModel& m) {
          m.products_per_step *= m.steps;
          m.order = StepOrder::ascending;
-         return std::exchange(m.steps, 1) > 1;
+         return std::exchange(m.steps, 1) > 1 && m.arithmetic == Arithmetic::fused;
        }},
       {"two steps for one",
        [](MmaModel& m) {
          m.products_per_step /= 2;
          m.steps *= 2;
-         return m.steps == 2 && !m.scales;
+         return m.steps == 2 && !m.scales && m.arithmetic == Arithmetic::fused;
        }},
       {"smaller groups", [](MmaModel& m) { return (m.group /= 2) > 0; }},
       {"the first half of k before the second, by mma.sync on Hopper",
@@ -345,7 +403,7 @@ TEST_CASE("mma: terms that are zero bound the alignment from below") {
 TEST_CASE("mma: the exponent of zero shows where it is one higher or lower, if the operands reach it") {
   int reached = 0;
   for (const MmaModel& model : models) {
-    if (model.arithmetic == Arithmetic::exact) continue;
+    if (model.arithmetic != Arithmetic::fused) continue;
     const int least = model.zero_exponent - model.fraction_bits;
     const std::optional<Dots> kept = dots_at_the_floor(model, least);
     const std::optional<Dots> cut = dots_at_the_floor(model, least - 1);
@@ -365,7 +423,7 @@ TEST_CASE("mma: the exponent of zero shows where it is one higher or lower, if t
 
 TEST_CASE("mma: a floor of zero terms and a floor of all are one, for an accumulator that is not zero lies above") {
   for (const MmaModel& model : models) {
-    if (model.arithmetic == Arithmetic::exact) continue;
+    if (model.arithmetic != Arithmetic::fused) continue;
     const SlowModel slow = under(slow_model_of(model), ZeroRule::floor);
     for (const Format& format : model.operands) {
       const Dots dots = hard_dots(model, format, format, 300, 11);
@@ -377,7 +435,7 @@ TEST_CASE("mma: a floor of zero terms and a floor of all are one, for an accumul
 
 TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {
   for (const MmaModel& model : models) {
-    const std::size_t k = model.arithmetic == Arithmetic::exact ? 48 : static_cast<std::size_t>(model.k());
+    const std::size_t k = model.k() == 0 ? 48 : static_cast<std::size_t>(model.k());
     const Format format = model.operands.front();
     MmaModel any = model;
     if (k == 48) any.products_per_step = 48;

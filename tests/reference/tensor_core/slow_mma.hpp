@@ -45,6 +45,20 @@ enum class SlowGroups : std::uint8_t {
   all,              ///< as under `count_zero_factors`
 };
 
+/// How a step sums: as NVIDIA's cores do, or as AMD's (slow_amd.hpp).
+enum class SlowSum : std::uint8_t { fused, exact, products_first, flushed_pairs, fma_chain };
+/// A wrong turn in a step of AMD's, so that a test can show that its vectors tell.
+enum class SlowDefect : std::uint8_t {
+  none,
+  halves_toward_zero,  ///< not downward, where even and odd k meet
+  dot_toward_zero,     ///< the products' sum beside c
+  c_toward_zero,
+  keeps_small_c,
+  sum_toward_zero,  ///< the normalised sum
+  no_flush,
+  other_pairs,  ///< (p0 + p2) + (p1 + p3)
+};
+
 /// One instruction: `steps` fused sums, each of the accumulator and `step_products` products.
 struct SlowModel {
   std::string_view name;
@@ -61,6 +75,9 @@ struct SlowModel {
   bool lowered = false;
   SlowOrder order = SlowOrder::ascending;
   SlowAlignment alignment = SlowAlignment::toward_zero;
+  SlowSum sum = SlowSum::fused;
+  bool has_two_sums = false;  ///< of even and of odd k
+  SlowDefect defect = SlowDefect::none;
 
   [[nodiscard]] constexpr int k() const { return step_products * steps; }
 };
@@ -107,6 +124,8 @@ inline SlowTerm slow_decode(std::uint32_t code, const Format& format) {
   if (format.specials == Specials::ieee && field == top) {
     term.kind = fraction == 0 ? SlowTerm::Kind::infinite : SlowTerm::Kind::not_a_number;
   } else if (format.specials == Specials::nan_at_all_ones && field == top && fraction == all_fraction) {
+    term.kind = SlowTerm::Kind::not_a_number;
+  } else if (format.specials == Specials::nan_at_negative_zero && term.negative && field == 0 && fraction == 0) {
     term.kind = SlowTerm::Kind::not_a_number;
   } else if (field == 0 && format.has_subnormals) {
     term.significand = fraction;
@@ -399,6 +418,20 @@ inline void slow_check(const SlowModel& model, const SlowOperand& a, const SlowO
                               std::to_string(b.scales.size()) + ", or formats it does not take");
 }
 
+/// A step of AMD's matrix cores; slow_amd.hpp has it.
+inline std::uint32_t slow_amd_step(const SlowModel& model, std::span<const SlowTerm> x, std::span<const SlowTerm> y,
+                                   std::uint32_t word, bool first);
+inline std::uint32_t slow_amd_step(const SlowModel& model, const SlowOperand& a, const SlowOperand& b, int step,
+                                   std::uint32_t word) {
+  std::vector<SlowTerm> x, y;
+  for (int i = 0; i < model.step_products; ++i) {
+    const auto k = static_cast<std::size_t>(step * model.step_products + i);
+    x.push_back(slow_decode(a.codes[k], a.format));
+    y.push_back(slow_decode(b.codes[k], b.format));
+  }
+  return slow_amd_step(model, x, y, word, step == 0);
+}
+
 /// One element of the instruction's result, c + sum of a_k * b_k, as a word of its accumulator: binary32, or binary16
 /// in the low half. Throws std::invalid_argument on wrong sizes or formats.
 inline std::uint32_t slow_mma(const SlowModel& model, const SlowOperand& a, const SlowOperand& b, std::uint32_t c_word,
@@ -406,6 +439,10 @@ inline std::uint32_t slow_mma(const SlowModel& model, const SlowOperand& a, cons
   slow_check(model, a, b);
   std::uint32_t accumulator = model.lowered ? 0 : c_word;
   for (int step = 0; step < model.steps; ++step) {
+    if (model.sum != SlowSum::fused) {
+      accumulator = slow_amd_step(model, a, b, step, accumulator);
+      continue;
+    }
     std::vector<SlowTerm> terms = slow_terms(model, a, b, step);
     terms.push_back(slow_accumulator(model, accumulator));
     accumulator = slow_fuse(model, terms, zero);
@@ -422,3 +459,5 @@ inline std::uint32_t slow_mma(const SlowModel& model, std::span<const std::uint3
 }
 
 }  // namespace fp8lab::tests
+
+#include "reference/tensor_core/slow_amd.hpp"

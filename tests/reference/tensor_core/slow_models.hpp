@@ -28,6 +28,21 @@ constexpr SlowModel slow_lowered(SlowModel model) {
   return model;
 }
 
+inline constexpr std::array slow_fnuz{e4m3fnuz, e5m2fnuz};
+inline constexpr std::array slow_fp32{binary32};
+
+/// An AMD matrix core: name, operands, products a step, steps.
+constexpr SlowModel slow_amd(SlowSum sum, std::string_view name, std::span<const Format> operands, int products,
+                             int steps) {
+  SlowModel model{name, operands, products, steps, 24, SlowOutput::binary32};
+  model.sum = sum;
+  return model;
+}
+constexpr SlowModel slow_two_sums(SlowModel model) {
+  model.has_two_sums = true;
+  return model;
+}
+
 /// Every instruction by name: operands, products per step, steps, fraction bits, result, and of scaled ones the scales'
 /// format, their block, and the group of products summed before alignment. K is the largest the PTX instruction has.
 inline constexpr std::array slow_models{
@@ -93,6 +108,19 @@ inline constexpr std::array slow_models{
     SlowModel{"blackwell_fp16_k8_f16", slow_fp16, 8, 1, 25, SlowOutput::binary16},
     SlowModel{"blackwell_bf16_k8", slow_bf16, 8, 1, 25, SlowOutput::binary32},
     SlowModel{"blackwell_tf32_k4", slow_tf32, 4, 1, 25, SlowOutput::binary32},
+    // AMD's MFMA, of each type the largest K (MMA-Sim 2.1.1 lists the shapes).
+    slow_amd(SlowSum::exact, "cdna1_fp16", slow_fp16, 4, 4),
+    slow_amd(SlowSum::exact, "cdna1_bf16", slow_bf16, 2, 4),
+    slow_amd(SlowSum::fma_chain, "cdna1_fp32", slow_fp32, 1, 4),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_fp16", slow_fp16, 4, 4),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_bf16", slow_bf16, 2, 4),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_bf16_1k", slow_bf16, 4, 4),
+    slow_amd(SlowSum::fma_chain, "cdna2_fp32", slow_fp32, 1, 4),
+    slow_amd(SlowSum::products_first, "cdna3_fp16", slow_fp16, 8, 2),
+    slow_amd(SlowSum::products_first, "cdna3_bf16", slow_bf16, 8, 2),
+    slow_amd(SlowSum::products_first, "cdna3_xf32", slow_tf32, 4, 2),
+    slow_two_sums(slow_amd(SlowSum::products_first, "cdna3_fp8", slow_fnuz, 16, 2)),
+    slow_amd(SlowSum::fma_chain, "cdna3_fp32", slow_fp32, 1, 4),
 };
 
 /// The record called `name`. Throws std::invalid_argument that lists the known names.

@@ -12,8 +12,11 @@
 namespace fp8lab {
 
 enum class Arithmetic : std::uint8_t {
-  fused,  ///< multi-term addition: all products and the accumulator aligned, truncated, summed in one step
-  exact,  ///< the real sum, rounded once to the nearest float32
+  fused,           ///< multi-term addition: all products and the accumulator aligned, truncated, summed in one step
+  exact,           ///< the real sum of a step's products and the accumulator, rounded once to the nearest float32
+  products_first,  ///< AMD CDNA3: the fused sum of the products alone, then the accumulator; rounded to nearest
+  flushed_pairs,  ///< AMD CDNA2: float32 products and sums, added in pairs, with every subnormal number flushed to zero
+  fma_chain,      ///< one float32 fused multiply-add after the other, of ascending k
 };
 
 /// Which products an instruction of several steps takes first.
@@ -28,7 +31,7 @@ enum class Lowering : std::uint8_t {
   fp16_add,  ///< FP16 instructions on widened factors, starting from zero; then c is added, as IEEE 754 adds
 };
 
-/// What terms that are zero contribute to the alignment exponent of a fused step.
+/// What terms that are zero contribute to the alignment exponent of a fused step. Models of other arithmetic ignore it.
 ///
 /// MMA-Sim 2.1.1 gives a term that is zero the chip's `zero_exponent`; Khattak and Mikaitis (their code of August 2026)
 /// bound E by it always. Both say the same: where no term is zero, the accumulator is not, and its exponent lies above.
@@ -91,14 +94,31 @@ inline constexpr Format e8m13{8, 13, 127};
 /// 3. The sum is cut, toward zero, to `output`; to float16 it is rounded, nearest even. Zero is +0, but see
 /// `underflow`.
 ///    A sum that reaches the power of two above the largest value is infinite; any NaN is 7FFFFFFF, or 7FFF.
+///
+/// That is Arithmetic::fused. The matrix cores of AMD differ (MMA-Sim 2.1.1); no zero rule matters to them:
+/// - products_first: 1. The products k = i, i + sums, ... of a step are fused as above, for each i below `sums`,
+/// without
+///   the accumulator, and zero products have no exponent. A product of 2^128 or more is infinite. The sums are aligned
+///   to their largest exponent, cut downward (floor) and added. 2. With E the largest exponent of that sum and c (whose
+///   zero has -126), the sum is cut downward to a multiple of 2^(E - sum_bits - 1), c to one of 2^(E - fraction_bits),
+///   or left out if the model drops a small c. 3. Their sum is normalised, but not below 2^-126, cut downward to
+///   sum_bits fraction bits, and rounded to the nearest float32, ties to even.
+/// - flushed_pairs: Subnormal factors, and a subnormal c of an instruction, are +0. Products and sums are rounded to
+/// the
+///   nearest float32, and subnormal ones are zeros of their sign. A step of four adds (p0 + p1) + (p2 + p3) to c, one
+///   of two p0 + p1.
+/// - fma_chain: c = fma(a, b, c) for every product.
 struct MmaModel {
   std::string_view name;
   Chip chip = {};
   std::string_view instruction = {};  ///< its maker's name for it, with its shape
   Arithmetic arithmetic = Arithmetic::fused;
-  int products_per_step = 0;              ///< 0 for exact: any
-  int steps = 1;                          ///< steps of one instruction
-  int fraction_bits = 0;                  ///< bits kept below 2^E
+  int products_per_step = 0;   ///< 0 for `exact`, the model: any
+  int steps = 1;               ///< steps of one instruction
+  int sums = 1;                ///< products_first: the sums that a step's products are dealt to
+  int sum_bits = 0;            ///< products_first: fraction bits of the sum before it is rounded
+  bool drops_small_c = false;  ///< products_first: c has no say if its exponent is below E - fraction_bits - 1
+  int fraction_bits = 0;       ///< bits kept below 2^E
   int zero_exponent = no_zero_exponent;   ///< the exponent of a term that is zero: a floor of E
   Format output = binary32;               ///< result of every step: binary32, e8m13 (held in a float32) or binary16
   std::span<const Format> operands = {};  ///< what the factors may be, in any combination; float32 inputs are rounded
@@ -120,6 +140,8 @@ struct MmaModel {
   }
 };
 
+/// The name of the arithmetic, as the enumerator is.
+[[nodiscard]] std::string_view name_of(Arithmetic arithmetic);
 /// The zero rule called `name`, as the enumerator is. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] ZeroRule find_zero_rule(std::string_view name);
 /// The name of the zero rule.

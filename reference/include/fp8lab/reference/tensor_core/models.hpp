@@ -16,7 +16,10 @@ inline constexpr std::array fp4_operands{e2m1};
 inline constexpr std::array fp16_operands{binary16};
 inline constexpr std::array bf16_operands{bfloat16};
 inline constexpr std::array tf32_operands{tf32};
-inline constexpr std::array exact_operands{e4m3, e5m2, e8m0, e2m3, e3m2, e2m1, binary16, bfloat16, binary32};
+inline constexpr std::array fp8_fnuz_operands{e4m3fnuz, e5m2fnuz};
+inline constexpr std::array fp32_operands{binary32};
+inline constexpr std::array exact_operands{e4m3,     e5m2,     e8m0,     e2m3,     e3m2,    e2m1,
+                                           binary16, bfloat16, binary32, e4m3fnuz, e5m2fnuz};
 
 inline constexpr std::string_view published_by_mma_sim = "Xie et al., MMA-Sim, arXiv 2511.10909";
 inline constexpr std::string_view published_by_both =
@@ -35,7 +38,8 @@ namespace chips {
 inline constexpr Chip volta{"NVIDIA", "Volta"}, turing{"NVIDIA", "Turing"}, ampere{"NVIDIA", "Ampere"},
     ada{"NVIDIA", "Ada"}, hopper{"NVIDIA", "Hopper"}, blackwell{"NVIDIA", "Blackwell"},
     rtx_blackwell{"NVIDIA", "RTX Blackwell"}, hopper_and_blackwell{"NVIDIA", "Hopper, Blackwell"},
-    any_blackwell{"NVIDIA", "Blackwell, RTX Blackwell"};
+    any_blackwell{"NVIDIA", "Blackwell, RTX Blackwell"}, cdna1{"AMD", "CDNA1"}, cdna2{"AMD", "CDNA2"},
+    cdna3{"AMD", "CDNA3"};
 }  // namespace chips
 
 /// The model, measured on the devices that `note` names, in rows that its source publishes.
@@ -375,6 +379,71 @@ inline constexpr MmaModel blackwell_fp16_k8_f16 = with_float16(blackwell_fp16_k8
 inline constexpr MmaModel blackwell_bf16_k8 = with_k(blackwell_bf16, 8, "blackwell_bf16_k8", "mma.sync m16n8k8");
 inline constexpr MmaModel blackwell_tf32_k4 = with_k(blackwell_tf32, 4, "blackwell_tf32_k4", "mma.sync m16n8k4");
 
+// AMD's matrix cores (MFMA), float32 accumulators. Each is the largest shape; others are the same with fewer steps.
+inline constexpr std::string_view published_by_mma_sim_2 = "Xie et al., MMA-Sim 2.1.1 (PyPI mmasim)";
+[[nodiscard]] constexpr MmaModel mfma(std::string_view name, Chip chip, std::string_view instruction,
+                                      Arithmetic arithmetic, int products, int steps,
+                                      std::span<const Format> operands) {
+  return {.name = name,
+          .chip = chip,
+          .instruction = instruction,
+          .arithmetic = arithmetic,
+          .products_per_step = products,
+          .steps = steps,
+          .output = binary32,
+          .operands = operands,
+          .underflow = UnderflowSign::kept,
+          .source = published_by_mma_sim_2,
+          .evidence = Evidence::published,
+          .evidence_note = "which word a NaN has is not known: 7FFFFFFF here"};
+}
+/// The same by CDNA3: 24 bits of products and of c are kept, 31 of their sum.
+[[nodiscard]] constexpr MmaModel with_bits(MmaModel model) {
+  model.fraction_bits = 24;
+  model.sum_bits = 31;
+  return model;
+}
+[[nodiscard]] constexpr MmaModel with_note(MmaModel model, std::string_view note) {
+  model.evidence_note = note;
+  return model;
+}
+[[nodiscard]] constexpr MmaModel with_two_sums(MmaModel model) {
+  model.sums = 2;
+  model.drops_small_c = true;
+  return model;
+}
+inline constexpr MmaModel cdna1_fp16 =
+    mfma("cdna1_fp16", chips::cdna1, "MFMA 16x16x16 (K 8 and 4: fewer steps)", Arithmetic::exact, 4, 4, fp16_operands);
+inline constexpr MmaModel cdna1_bf16 =
+    mfma("cdna1_bf16", chips::cdna1, "MFMA 16x16x8 (K 4 and 2: fewer steps)", Arithmetic::exact, 2, 4, bf16_operands);
+inline constexpr MmaModel cdna1_fp32 = mfma("cdna1_fp32", chips::cdna1, "MFMA 16x16x4 (K 2 and 1: fewer steps)",
+                                            Arithmetic::fma_chain, 1, 4, fp32_operands);
+inline constexpr MmaModel cdna2_fp16 = mfma("cdna2_fp16", chips::cdna2, "MFMA 16x16x16 (K 8 and 4: fewer steps)",
+                                            Arithmetic::flushed_pairs, 4, 4, fp16_operands);
+inline constexpr MmaModel cdna2_bf16 = mfma("cdna2_bf16", chips::cdna2, "MFMA 16x16x8 (K 4 and 2: fewer steps)",
+                                            Arithmetic::flushed_pairs, 2, 4, bf16_operands);
+inline constexpr MmaModel cdna2_bf16_1k =
+    mfma("cdna2_bf16_1k", chips::cdna2, "MFMA 16x16x16 _1k (K 8 and 4: fewer steps)", Arithmetic::flushed_pairs, 4, 4,
+         bf16_operands);
+inline constexpr MmaModel cdna2_fp32 = mfma("cdna2_fp32", chips::cdna2, "MFMA 16x16x4 (K 2 and 1: fewer steps)",
+                                            Arithmetic::fma_chain, 1, 4, fp32_operands);
+inline constexpr MmaModel cdna3_fp16 = with_bits(mfma("cdna3_fp16", chips::cdna3, "MFMA 16x16x16 (K 8 and 4: one step)",
+                                                      Arithmetic::products_first, 8, 2, fp16_operands));
+inline constexpr MmaModel cdna3_bf16 = with_bits(mfma("cdna3_bf16", chips::cdna3, "MFMA 16x16x16 (K 8 and 4: one step)",
+                                                      Arithmetic::products_first, 8, 2, bf16_operands));
+inline constexpr MmaModel cdna3_xf32 = with_note(
+    with_bits(mfma("cdna3_xf32", chips::cdna3, "MFMA 16x16x8 XF32 (K 4: one step)", Arithmetic::products_first, 4, 2,
+                   tf32_operands)),
+    "which word a NaN has is not known: 7FFFFFFF here; the instruction cuts float32, and whether a library rounds it "
+    "before is not known (tf32_rounding)");
+inline constexpr MmaModel cdna3_fp8 = with_note(
+    with_two_sums(with_bits(mfma("cdna3_fp8", chips::cdna3, "MFMA 16x16x32, FP8 and BF8 (K 16: one step)",
+                                 Arithmetic::products_first, 16, 2, fp8_fnuz_operands))),
+    "which word a NaN has is not known: 7FFFFFFF here; an infinite or NaN c stays so, which MMA-Sim 2.1.1 drops beside "
+    "products of 2^25 and more");
+inline constexpr MmaModel cdna3_fp32 = mfma("cdna3_fp32", chips::cdna3, "MFMA 16x16x4 (K 2 and 1: fewer steps)",
+                                            Arithmetic::fma_chain, 1, 4, fp32_operands);
+
 // The real sum.
 inline constexpr MmaModel exact{.name = "exact",
                                 .instruction = "real dot product, rounded once, nearest even",
@@ -439,6 +508,18 @@ inline constexpr std::array models{hopper_wgmma_fp8,
                                    blackwell_fp16_k8_f16,
                                    blackwell_bf16_k8,
                                    blackwell_tf32_k4,
+                                   cdna1_fp16,
+                                   cdna1_bf16,
+                                   cdna1_fp32,
+                                   cdna2_fp16,
+                                   cdna2_bf16,
+                                   cdna2_bf16_1k,
+                                   cdna2_fp32,
+                                   cdna3_fp16,
+                                   cdna3_bf16,
+                                   cdna3_xf32,
+                                   cdna3_fp8,
+                                   cdna3_fp32,
                                    exact};
 
 /// The model called `name`. Throws std::invalid_argument that lists the known names.

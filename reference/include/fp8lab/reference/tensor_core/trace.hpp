@@ -31,7 +31,8 @@ struct TraceTerm {
   std::optional<TraceProduct> scales;     ///< the scales of its block
   double value;                           ///< exact: the products' sum times the scales; infinite or NaN
   std::optional<int> exponent;            ///< what it contributes to the maximum; empty where it contributes nothing
-  double kept;                            ///< value cut toward zero to a multiple of 2^unit of the step
+  double kept;                            ///< value cut toward zero to a multiple of 2^unit of the step; NaN for models
+                                          ///< that are neither fused nor exact, whose words alone are told
   double cut;                             ///< value - kept, exact
   [[nodiscard]] bool is_special() const;  ///< infinite or NaN
 };
@@ -41,7 +42,7 @@ struct TraceStep {
   TraceTerm accumulator;            ///< the word before, as a term
   std::vector<TraceTerm> terms;     ///< in the order of k, without zeros that contribute no exponent
   std::optional<int> exponent;      ///< E, the largest; empty where no term has one, where NaN or infinity decides, and
-                                    ///< for `exact`, which aligns nothing
+                                    ///< for models that are not fused
   std::optional<int> unit;          ///< E - fraction_bits
   std::optional<std::int64_t> sum;  ///< the sum of the kept parts, in units of 2^unit
   std::uint32_t before, after;      ///< words of the accumulator
