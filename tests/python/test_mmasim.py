@@ -189,7 +189,7 @@ def set_floor(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], c: np.ndarray[An
     """Makes dot products of which the exponent of zero decides the last bit: a sum that is the least result, or half of it,
     and a product beside it at the end of what is kept, or below."""
     half = model.accumulator == "float16"
-    if one.a not in ("f16", "bf16", "tf32") or (one.a == "f16" and not half):
+    if model.zero_exponent is None or one.a not in ("f16", "bf16", "tf32") or (one.a == "f16" and not half):
         return
     deciding, sign = (-25, 0) if half else (-149, 1 << sum(fields(one.a)))
     for row, below in enumerate(range(-2, 4)):
