@@ -59,7 +59,9 @@ std::optional<int> of_step(const MmaModel& model, int value) {
 
 Table models_table() {
   const auto number = [](const char* name, const char* title, int MmaModel::* member) {
-    return std::pair{Head{.name = name, .title = title},
+    return std::pair{Head{.name = name,
+                          .title = title,
+                          .detail = std::string_view(name) == "group" || std::string_view(name) == "steps"},
                      [member](const MmaModel& model) { return of_step(model, model.*member); }};
   };
   const auto [products, products_of] = number("products_per_step", "products", &MmaModel::products_per_step);
@@ -69,10 +71,11 @@ Table models_table() {
   return tabulate(models, {.name = "models"})
       .column({"name"}, [](const MmaModel& model) { return model.name; })
       .column({.name = "maker", .detail = true}, [](const MmaModel& model) { return model.chip.maker; })
-      .column({"chip"}, [](const MmaModel& model) { return model.chip.name; })
-      .column({"instruction"}, [](const MmaModel& model) { return model.instruction; })
-      .column({"operands"}, operands_of)
-      .column({"accumulator"}, [](const MmaModel& model) { return format_name(model.accumulator()); })
+      .column({.name = "chip", .detail = true}, [](const MmaModel& model) { return model.chip.name; })
+      .column({.name = "instruction", .detail = true}, [](const MmaModel& model) { return model.instruction; })
+      .column({.name = "operands", .detail = true}, operands_of)
+      .column({.name = "accumulator", .detail = true},
+              [](const MmaModel& model) { return format_name(model.accumulator()); })
       .column({"k", "K"}, [](const MmaModel& model) { return of_step(model, model.k()); })
       .column(products, products_of)
       .column(steps, steps_of)
@@ -81,16 +84,18 @@ Table models_table() {
               [](const MmaModel& model) {
                 return model.zero_exponent == no_zero_exponent ? std::nullopt : std::optional(model.zero_exponent);
               })
-      .column({"result_bits", "result"}, [](const MmaModel& model) { return model.output.mantissa_bits; })
+      .column({.name = "result_bits", .title = "result", .detail = true},
+              [](const MmaModel& model) { return model.output.mantissa_bits; })
       .column(group, group_of)
-      .column({"scale_format", "scales"},
+      .column({.name = "scale_format", .title = "scales", .detail = true},
               [](const MmaModel& model) {
                 return model.scales ? std::optional(format_name(model.scales->format)) : std::nullopt;
               })
-      .column({"scale_block", "block"},
+      .column({.name = "scale_block", .title = "block", .detail = true},
               [](const MmaModel& model) { return model.scales ? std::optional(model.scales->block) : std::nullopt; })
-      .column({"order"}, [](const MmaModel& model) { return name_of(model.order); })
-      .column({"lowering"}, [](const MmaModel& model) { return name_of(model.lowering); })
+      .column({.name = "arithmetic", .detail = true}, [](const MmaModel& model) { return name_of(model.arithmetic); })
+      .column({.name = "order", .detail = true}, [](const MmaModel& model) { return name_of(model.order); })
+      .column({.name = "lowering", .detail = true}, [](const MmaModel& model) { return name_of(model.lowering); })
       .column({"evidence"}, [](const MmaModel& model) { return name_of(model.evidence); })
       .column({.name = "evidence_note", .detail = true}, [](const MmaModel& model) { return model.evidence_note; })
       .column({.name = "source", .detail = true}, [](const MmaModel& model) { return model.source; })
@@ -102,14 +107,10 @@ Text columns_text() {
       .name = "columns",
       .title = "Columns",
       .paragraphs = {
-          "products, steps: an instruction adds K products in so many steps, each with so many products. Every step "
-          "aligns its products and the accumulator to the largest exponent among them, cuts them, and adds them "
-          "exactly.",
+          "An instruction adds K products in steps, each of so many products. A fused step aligns its products and the "
+          "accumulator to the largest exponent among them, cuts them, and adds them exactly.",
           "fraction: bits that are kept below that exponent. zero: the exponent of a term that is zero, which bounds "
-          "it from below. result: mantissa bits of the result of every step.",
-          "group: products that are added exactly before they are aligned. scales, block: the format of block "
-          "scales, and how many of K share one. order pairs: of every four k the first two, then the last two. "
-          "lowering fp16_add: the compiler makes FP16 instructions of it, and c is added at the end.",
+          "it from below. evidence: who has seen it, see below.",
           "zero comes from MMA-Sim 2.1.1, which counts it where a term is zero, and, without block scales, from "
           "Khattak and Mikaitis "
           "(code of August 2026), who always count it. No row measured on a device decides it."}};

@@ -12,7 +12,7 @@ BEGIN, END = "<!-- The tables are generated: python tests/docs/tensor_cores.py -
 MAKERS = {"any": "No chip: what the others are compared with"}
 HEADS = [
     "model", "chip", "instruction", "operands", "accumulator", "K", "products", "steps", "fraction", "zero", "result", "group",
-    "scales", "order", "evidence", "source",
+    "arithmetic", "scales", "order", "evidence", "source",
 ]  # fmt: skip
 
 
@@ -22,7 +22,8 @@ def cells(model: dict[str, object]) -> list[object]:
     note = f"{model['evidence']}: {model['evidence_note']}" if model["evidence_note"] else model["evidence"]
     numbers = [model[name] for name in ("k", "products_per_step", "steps", "fraction_bits", "zero_exponent", "result_bits", "group")]
     return [
-        f"`{model['name']}`", model["chip"], model["instruction"], model["operands"], model["accumulator"], *numbers, scales, order, note,
+        f"`{model['name']}`", model["chip"], model["instruction"], model["operands"], model["accumulator"], *numbers, model["arithmetic"],
+        scales, order, note,
         model["source"],
     ]  # fmt: skip
 

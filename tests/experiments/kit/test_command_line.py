@@ -29,7 +29,7 @@ def test_quiet_prints_nothing():
 LISTS = {
     "formats": r"^e4m3\n[^\n]*largest 448[^\n]*\n    8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits\n",
     "profiles": r"e8m0_deepgemm\n    rounds upward; .*\n    Source: DeepGEMM",
-    "models": r"hopper_wgmma_fp8 .*Hopper\n.*\nmeasured: A100 and A2\n    ampere_fp16, .*Sources",
+    "models": r"hopper_wgmma_fp8 .*measured\n.*\nmeasured: A100 and A2\n    ampere_fp16, .*Sources",
     "delayed-versions": r"te_1_7\n    .*\n    Source: NVIDIA/TransformerEngine",
     "recipes": r"te_mxfp8\n    e4m3, an E8M0 scale for 1 x 32: .*\n    Source: ",
     "distributions": r"student_t\n",
