@@ -28,7 +28,8 @@ CastArguments casting(const std::vector<T>& values, const std::vector<std::strin
 /// The tables and histograms, without what tells where the values come from.
 json measured(const CastResult& result) {
   json all = json::array();
-  for (json& section : json::parse(json_of(document_of(result)))["sections"]) {
+  json document = json::parse(json_of(document_of(result)));
+  for (json& section : document["sections"]) {
     if (section["kind"] != "text" && section["name"] != "tensors") all.push_back(std::move(section));
   }
   return all;

@@ -130,7 +130,7 @@ void check_trace(const SlowModel& slow, ZeroRule rule, const One& one, const Dot
   std::uint32_t word = slow.lowered ? 0 : c;
   for (std::size_t i = 0; i < instruction.steps.size(); ++i) {
     check(instruction.steps[i].before == word, "the word before a step");
-if (slow.sum == SlowSum::fused) {
+    if (slow.sum == SlowSum::fused) {
       check_step(under(slow, rule), zero, one, static_cast<int>(i), instruction.steps[i], wrong);
     } else {
       const SlowOperand a{one.a, one.dots.format_a}, b{one.b, one.dots.format_b};

@@ -62,7 +62,7 @@ enum class Evidence : std::uint8_t {
   assumed,        ///< nothing
 };
 
-/// Whose matrix unit an instruction belongs to.
+/// The maker and the chip of an instruction.
 struct Chip {
   std::string_view maker = "any";
   std::string_view name = "any";  ///< of the architecture
