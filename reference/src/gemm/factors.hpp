@@ -73,6 +73,19 @@ inline constexpr int least_special_exponent = 10000;  // the exponent of a sum w
   return x.value;
 }
 
+/// Whether a group of products contributes its scales' exponents: `any_product` tells whether one is not zero, `value`
+/// is their scaled sum.
+[[nodiscard]] inline bool group_counts(ZeroRule zero_rule, bool any_product, double value) {
+  switch (zero_rule) {
+    case ZeroRule::skip_terms:
+    case ZeroRule::count_zero_factors: break;
+    case ZeroRule::floor:
+    case ZeroRule::skip_empty_groups: return any_product;
+    case ZeroRule::skip_zero_groups: return value != 0;
+  }
+  return true;
+}
+
 /// The i-th of codes that are packed two a byte.
 [[nodiscard]] inline std::uint8_t nibble(std::span<const std::uint8_t> codes, std::size_t i) {
   return static_cast<std::uint8_t>(codes[i / 2] >> (i % 2 * 4) & 0xF);

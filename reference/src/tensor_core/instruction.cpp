@@ -56,14 +56,7 @@ Term group_term(std::span<const Factor> a, std::span<const Factor> b, const Term
     any_product = any_product || product != 0;
   }
   const double value = sum * scale.value;
-  bool counts = true;
-  switch (zero_rule) {
-    case ZeroRule::skip_terms:
-    case ZeroRule::count_zero_factors: break;
-    case ZeroRule::floor:
-    case ZeroRule::skip_empty_groups: counts = any_product; break;
-    case ZeroRule::skip_zero_groups: counts = value != 0; break;
-  }
+  const bool counts = group_counts(zero_rule, any_product, value);
   return {value, scale.exponent + (counts ? 0 : absent_exponent)};
 }
 

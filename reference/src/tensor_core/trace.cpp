@@ -71,23 +71,11 @@ class Rows {
       term.value *= real_value(x) * real_value(y);
       exponent += x.exponent + y.exponent;
     }
-    if (count == 1 || group_counts(any, term.value)) term.exponent = counting(exponent);
+    if (count == 1 || group_counts(zero_rule_, any, term.value)) term.exponent = counting(exponent);
     return term;
   }
 
  private:
-  /// Whether the scales of a group of products take part in the maximum.
-  [[nodiscard]] bool group_counts(bool any_product, double value) const {
-    switch (zero_rule_) {
-      case ZeroRule::skip_terms:
-      case ZeroRule::count_zero_factors: break;
-      case ZeroRule::floor:
-      case ZeroRule::skip_empty_groups: return any_product;
-      case ZeroRule::skip_zero_groups: return value != 0;
-    }
-    return true;
-  }
-
   const MmaModel& model_;
   ZeroRule zero_rule_;
   FactorReader a_, b_;
