@@ -2,8 +2,6 @@
 // The library's tensor cores are the slow oracle's, which was written from the specification alone, and MMA-Sim's.
 #include "fp8lab/reference/tensor_core/mma.hpp"
 
-#include <climits>
-#include <cmath>
 #include <cstdlib>
 #include <functional>
 
@@ -45,100 +43,6 @@ void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
     const std::size_t count = is_repeated(model) || is_amd(model) ? 10000 : 100000;  // the oracle is slower there
     for (std::uint64_t i = 0; i < rounds; ++i) compare_with_oracle(model, sanitized ? 1000 : count, 1 + 1000 * i);
   }
-}
-
-/// Whether a model with a defect differs from the oracle; dots are of the model without.
-bool shows(const MmaModel& defective, const Dots& dots, const Codes& expected) {
-  return differences(mma_words(defective, dots, ZeroRule::floor), expected, "").count() > 0;
-}
-
-/// A change to a model; it says whether the model could be changed so.
-struct Defect {
-  const char* what;
-  std::function<bool(MmaModel&)> change;
-};
-
-/// Codes of two numbers whose product is 2^exponent, of least exponent fields.
-std::optional<std::pair<std::uint32_t, std::uint32_t>> product_of(const Format& format, int exponent) {
-  const auto code_of = [&](int power) -> std::optional<std::uint32_t> {
-    const std::uint32_t code = encode(format, CastPolicy{}, std::ldexp(1.0, power));
-    return decode(format, code) == std::ldexp(1.0, power) ? std::optional(code) : std::nullopt;
-  };
-  std::optional<std::pair<std::uint32_t, std::uint32_t>> found;
-  int least = INT_MAX;
-  for (int x = -150; x <= 16; ++x) {
-    const auto a = code_of(x);
-    const auto b = code_of(exponent - x);
-    const int fields = std::max(x, format.min_exponent()) + std::max(exponent - x, format.min_exponent());
-    if (a && b && fields < least) found.emplace(*a, *b), least = fields;
-  }
-  return found;
-}
-
-/// c = 0, and two products: one that a last place of the result hangs on, and 2^exponent that may tip it.
-std::optional<Dots> dots_at_the_floor(const MmaModel& model, int exponent) {
-  const bool half = model.accumulator() == binary16;
-  const Format& format = model.operands.front();
-  const auto k = static_cast<std::size_t>(model.k());
-  // Half the least float16, which is a tie, and what is above it; or the least float32, and what is below it.
-  const int deciding = half ? -25 : -149;
-  Dots dots{format, format, k, Codes(k, 0), Codes(k, 0), {}, {}, {0}};
-  std::size_t other = 1;
-  std::array<int, 2> scales{};
-  if (model.scales) {
-    const std::size_t blocks = k / static_cast<std::size_t>(model.scales->block);
-    if (model.scales->format != e8m0) return std::nullopt;
-    scales = {-140, blocks > 1 ? exponent : -140};
-    dots.scale_a = Scales(blocks, 127);
-    dots.scale_b = Scales(blocks, 127);
-    for (std::size_t i = 0; i < std::min<std::size_t>(blocks, 2); ++i) {
-      dots.scale_a[i] = static_cast<std::uint8_t>(127 + scales.at(i) / 2);
-      dots.scale_b[i] = static_cast<std::uint8_t>(127 + scales.at(i) - scales.at(i) / 2);
-    }
-    if (blocks > 1) {
-      other = static_cast<std::size_t>(model.scales->block);
-      dots.scale_a[0] = 127 - 74, dots.scale_b[0] = 127 - 75, scales[0] = -149;
-    }
-  }
-  const auto first = product_of(format, deciding - scales[0]);
-  const auto second = product_of(format, exponent - scales[1]);
-  if (!first || !second) return std::nullopt;
-  dots.a[0] = first->first, dots.b[0] = first->second;
-  dots.a[other] = second->first, dots.b[other] = second->second;
-  if (!half) dots.a[other] |= static_cast<std::uint32_t>(format.sign_mask());
-  return dots;
-}
-
-/// Makes every change to every model that it can be made to, and requires that the oracle notices.
-void every_defect_shows(const std::vector<Defect>& defects) {
-  if (sanitized) return;  // it takes many dot products, and shows nothing new there
-  std::vector<int> changed(defects.size());
-  for (const MmaModel& model : models) {
-    if (model.k() == 0) continue;
-    const Format format = model.operands.front();
-    const Dots dots = hard_dots(model, format, format, model.group > 1 ? 40000 : 4000, 77);
-    const Codes expected = slow_words(slow_model_of(model), dots, ZeroRule::floor);
-    CHECK_FALSE(shows(model, dots, expected));
-    for (std::size_t i = 0; i < defects.size(); ++i) {
-      MmaModel defective = model;
-      if (!defects[i].change(defective)) continue;
-      INFO(model.name << " with " << defects[i].what);
-      CHECK(shows(defective, dots, expected));
-      ++changed[i];
-    }
-  }
-  for (const int count : changed) CHECK(count > 0);
-}
-
-/// Dot products with the first and the last two of every four k exchanged.
-Dots exchanged_halves(Dots dots) {
-  for (Codes* codes : {&dots.a, &dots.b}) {
-    for (std::size_t k = 0; k < codes->size(); k += 4) {
-      std::swap((*codes)[k], (*codes)[k + 2]);
-      std::swap((*codes)[k + 1], (*codes)[k + 3]);
-    }
-  }
-  return dots;
 }
 
 bool is_fp8(const MmaModel& model) { return model.operands.data() == fp8_operands.data(); }
@@ -192,54 +96,6 @@ TEST_CASE("mma: BF16 and TF32 equal the oracle") {
 }
 TEST_CASE("mma: AMD's matrix cores equal the oracle") { compare_with_oracle(is_amd); }
 
-TEST_CASE("mma: a wrong turn of the oracle in AMD's steps shows") {
-  struct Turn {
-    SlowDefect defect;
-    std::vector<std::string_view> models;
-  };
-  const auto is_rare = [](SlowDefect defect) {
-    return defect == SlowDefect::sum_toward_zero || defect == SlowDefect::dot_toward_zero;
-  };
-  const std::vector<std::string_view> cdna3{"cdna3_fp16", "cdna3_bf16", "cdna3_xf32", "cdna3_fp8"};
-  for (const Turn& turn : {Turn{SlowDefect::halves_toward_zero, {"cdna3_fp8"}},
-                           Turn{SlowDefect::keeps_small_c, {"cdna3_fp8"}}, Turn{SlowDefect::dot_toward_zero, cdna3},
-                           Turn{SlowDefect::c_toward_zero, cdna3}, Turn{SlowDefect::sum_toward_zero, cdna3},
-                           Turn{SlowDefect::no_flush, {"cdna2_fp16", "cdna2_bf16", "cdna2_bf16_1k"}},
-                           Turn{SlowDefect::other_pairs, {"cdna2_fp16", "cdna2_bf16_1k"}}}) {
-    for (const std::string_view name : turn.models) {
-      const MmaModel& model = find_model(name);
-      const Format& format = model.operands.back();
-      const Dots dots = hard_dots(model, format, format, is_rare(turn.defect) ? 20000 : 4000, 7);
-      SlowModel wrong = find_slow_model(name);
-      wrong.defect = turn.defect;
-      INFO(name << " with turn " << static_cast<int>(turn.defect));
-      CHECK(shows(model, dots, slow_words(wrong, dots, ZeroRule::floor)));
-    }
-  }
-}
-
-TEST_CASE("mma: CDNA3 keeps 31 fraction bits of a sum before it is rounded") {
-  // 1 + 2^-24, half-way between two results, and 2^-31, which counts, or 2^-32, which is cut off.
-  for (const std::string_view name : {"cdna3_fp16", "cdna3_bf16", "cdna3_xf32", "cdna3_fp8"}) {
-    const MmaModel& model = find_model(name);
-    const Format& format = model.operands.back();
-    const auto k = static_cast<std::size_t>(model.k());
-    const auto word_of = [&](const MmaModel& changed, double least) {
-      Dots dots{format, format, k, Codes(k, 0), Codes(k, 0), {}, {}, {0x3F800000}};
-      dots.a[0] = dots.b[0] = encode(format, ieee_policy, 0x1p-12);
-      dots.a[2] = encode(format, ieee_policy, 0x1p-16), dots.b[2] = encode(format, ieee_policy, least * 0x1p16);
-      CHECK(slow_words(find_slow_model(name), dots, ZeroRule::floor).front() ==
-            (least == 0x1p-31 ? 0x3F800001 : 0x3F800000));
-      return mma_words(changed, dots, ZeroRule::floor).front();
-    };
-    MmaModel less = model, more = model;
-    --less.sum_bits, ++more.sum_bits;
-    INFO(name);
-    CHECK((word_of(model, 0x1p-31) == 0x3F800001 && word_of(model, 0x1p-32) == 0x3F800000));
-    CHECK((word_of(less, 0x1p-31) == 0x3F800000 && word_of(more, 0x1p-32) == 0x3F800001));
-  }
-}
-
 TEST_CASE("mma: an infinite or NaN c of CDNA3's FP8 stays so beside the largest products") {
   Dots dots{e5m2fnuz, e5m2fnuz, 32, Codes(32, 0x7F), Codes(32, 0x7F), {}, {}, {0xFF800000}};
   CHECK(mma_words(cdna3_fp8, dots, ZeroRule::floor).front() == 0xFF800000);
@@ -259,58 +115,6 @@ TEST_CASE("mma: the library has the oracle's models, with its K and its operands
       const bool takes = std::ranges::find(model.operands, a.format) != model.operands.end();
       CHECK(takes == slow_takes(slow.operands, a.format, a.format));
     }
-  }
-}
-
-TEST_CASE("mma: a model with a defect differs from the oracle") {
-  every_defect_shows({
-      {"a fraction bit less", [](MmaModel& m) { return m.fraction_bits-- > 0; }},
-      {"a fraction bit more", [](MmaModel& m) { return m.fraction_bits++ > 0; }},
-      {"the products of even and odd k in one sum", [](MmaModel& m) { return std::exchange(m.sums, 1) > 1; }},
-      {"a small c kept", [](MmaModel& m) { return std::exchange(m.drops_small_c, false); }},
-      {"another width of the result",
-       [](MmaModel& m) {
-         const bool has_another = m.accumulator() == binary32 && m.arithmetic == Arithmetic::fused;
-         m.output = m.output == e8m13 ? binary32 : e8m13;
-         return has_another;
-       }},
-      {"a result bit less",
-       [](MmaModel& m) {
-         // A sum is a multiple of 2^(E - fraction_bits), and may be too small to need that bit.
-         const double factor = 2 - std::ldexp(1.0, -m.operands.front().mantissa_bits);
-         const double largest = std::ldexp(factor * factor * m.products_per_step + 2, m.fraction_bits);
-         return m.arithmetic == Arithmetic::fused && largest >= std::ldexp(1.0, m.output.mantissa_bits) &&
-                (--m.output.mantissa_bits, true);
-       }},
-      {"one step for two",
-       [](MmaModel& m) {
-         m.products_per_step *= m.steps;
-         m.order = StepOrder::ascending;
-         return std::exchange(m.steps, 1) > 1 && m.arithmetic == Arithmetic::fused;
-       }},
-      {"two steps for one",
-       [](MmaModel& m) {
-         m.products_per_step /= 2;
-         m.steps *= 2;
-         return m.steps == 2 && !m.scales && m.arithmetic == Arithmetic::fused;
-       }},
-      {"smaller groups", [](MmaModel& m) { return (m.group /= 2) > 0; }},
-      {"the first half of k before the second, by mma.sync on Hopper",
-       [](MmaModel& m) { return std::exchange(m.order, StepOrder::ascending) == StepOrder::pairs; }},
-      {"FP8's exponents, and c in the first step, by mma.sync on Hopper",
-       [](MmaModel& m) { return std::exchange(m.lowering, Lowering::native) == Lowering::fp16_add; }},
-  });
-}
-
-TEST_CASE("mma: the order of the halves of Hopper's mma.sync shows") {
-  for (const char* name :
-       {"hopper_mma_sync_fp8", "hopper_mma_sync_fp8_f16", "hopper_mma_sync_fp8_k16", "hopper_mma_sync_fp8_k16_f16"}) {
-    const MmaModel& model = find_model(name);
-    const Dots dots = hard_dots(model, e4m3, e5m2, 4000, 78);
-    const Codes expected = slow_words(find_slow_model(name), dots, ZeroRule::floor);
-    INFO(name << " with the last two of every four k first");
-    CHECK(shows(model, exchanged_halves(dots), expected));
-    CHECK_FALSE(shows(model, exchanged_halves(exchanged_halves(dots)), expected));
   }
 }
 
@@ -350,90 +154,6 @@ TEST_CASE("mma: TF32 rounds its operands to nearest, ties away from zero") {
   REQUIRE(words({}) == words(Rounding::toward_zero));
   REQUIRE(words({}) != words(Rounding::nearest_away));
   CHECK_THROWS_WITH(words(Rounding::nearest_even), ContainsSubstring("tf32_rounding must be toward_zero"));
-}
-
-TEST_CASE("mma: the zero rules part where a group of FP4 products is zero") {
-  // c = 1 against groups of zeros with scales of 2^40: counted, they leave c no bit above 2^5.
-  const auto word = [](const Codes& a, ZeroRule rule) {
-    const Dots dots{e2m1, e2m1, 64, a, Codes(64, 2), Scales(2, 127 + 20), Scales(2, 127 + 20), {0x3F800000}};
-    const Codes result = mma_words(blackwell_mxf4, dots, rule);
-    CHECK(result == slow_words(find_slow_model("blackwell_mxf4"), dots, rule));
-    return result.front();
-  };
-  const Codes zeros(64, 0);
-  Codes cancels(64, 0);
-  cancels[0] = 2, cancels[1] = 10;  // 1 - 1
-  CHECK(word(zeros, ZeroRule::skip_terms) == 0);
-  CHECK(word(zeros, ZeroRule::count_zero_factors) == 0);
-  CHECK(word(zeros, ZeroRule::skip_empty_groups) == 0x3F800000);
-  CHECK(word(zeros, ZeroRule::skip_zero_groups) == 0x3F800000);
-  CHECK(word(zeros, ZeroRule::floor) == 0x3F800000);
-  CHECK(word(cancels, ZeroRule::floor) == 0);
-  CHECK(word(cancels, ZeroRule::skip_terms) == 0);
-  CHECK(word(cancels, ZeroRule::skip_empty_groups) == 0);
-  CHECK(word(cancels, ZeroRule::skip_zero_groups) == 0x3F800000);
-}
-
-TEST_CASE("mma: a scale that is zero has no exponent, under any zero rule, and leaves c alone") {
-  // MMA-Sim 2.1.1 gives c. Two code 2 in the first byte make a product; scale_b is zero, with bit 7 set or not.
-  Codes a(64, 0);
-  a[0] = 2;
-  for (const std::uint8_t zero : {std::uint8_t{0x00}, std::uint8_t{0x80}}) {
-    const Dots dots{e2m1, e2m1, 64, a, a, Scales(4, 0x7E), Scales(4, zero), {0x2B800001}};
-    for (const ZeroRule rule : every_rule) {
-      INFO(name_of(rule));
-      CHECK(mma_words(blackwell_nvf4, dots, rule).front() == 0x2B800001);
-      const Elements side(a, e2m1);
-      float out = 0;
-      const float c = std::bit_cast<float>(0x2B800001U);
-      gemm(blackwell_nvf4, side.operand(1, 64, dots.scale_a), side.operand(1, 64, dots.scale_b), std::span(&out, 1),
-           {.c = std::span(&c, 1), .c_enters = CEntry::accumulator, .zero_rule = rule});
-      CHECK(bits(out) == 0x2B800001);
-    }
-  }
-}
-
-TEST_CASE("mma: terms that are zero bound the alignment from below") {
-  // 5 * 2^-25 and 2^-47 in float16, whose unit is 2^-24: the floor of 2^-21 keeps no bit of the second, so that a tie
-  // goes to even.
-  Dots dots{binary16, binary16, 16, Codes(16, 0), Codes(16, 0), {}, {}, {0}};
-  dots.a[0] = encode(binary16, ieee_policy, 0x5p-11F), dots.a[1] = encode(binary16, ieee_policy, 0x1p-23F);
-  dots.b[0] = encode(binary16, ieee_policy, 0x1p-14F), dots.b[1] = encode(binary16, ieee_policy, 0x1p-24F);
-  CHECK(mma_words(hopper_fp16_f16, dots, ZeroRule::floor).front() == 2);
-  CHECK(mma_words(hopper_fp16_f16, dots, ZeroRule::skip_terms).front() == 3);
-}
-
-TEST_CASE("mma: the exponent of zero shows where it is one higher or lower, if the operands reach it") {
-  int reached = 0;
-  for (const MmaModel& model : models) {
-    if (model.arithmetic != Arithmetic::fused) continue;
-    const int least = model.zero_exponent - model.fraction_bits;
-    const std::optional<Dots> kept = dots_at_the_floor(model, least);
-    const std::optional<Dots> cut = dots_at_the_floor(model, least - 1);
-    if (!kept || !cut) continue;
-    INFO(model.name);
-    const auto equals = [&](const MmaModel& changed, const Dots& dots) {
-      return mma_words(changed, dots, ZeroRule::floor) == slow_words(slow_model_of(model), dots, ZeroRule::floor);
-    };
-    MmaModel higher = model, lower = model;
-    ++higher.zero_exponent, --lower.zero_exponent;
-    CHECK((equals(model, *kept) && equals(model, *cut)));
-    CHECK((!equals(higher, *kept) && !equals(lower, *cut)));
-    ++reached;
-  }
-  CHECK(reached == 28);
-}
-
-TEST_CASE("mma: a floor of zero terms and a floor of all are one, for an accumulator that is not zero lies above") {
-  for (const MmaModel& model : models) {
-    if (model.arithmetic != Arithmetic::fused) continue;
-    const SlowModel slow = under(slow_model_of(model), ZeroRule::floor);
-    for (const Format& format : model.operands) {
-      const Dots dots = hard_dots(model, format, format, 300, 11);
-      REQUIRE_NO(differences(slow_words(slow, dots, SlowZeroRule::floor_of_zero_terms),
-                             slow_words(slow, dots, SlowZeroRule::floor_always), model.name.data()));
-    }
-  }
 }
 
 TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second opinion on AMD's matrix cores, in whole multiples of 2^-400, of any size. Included by slow_mma.hpp. Source:
+// A second opinion on AMD's matrix cores, in whole multiples of 2^-400, of any size. Source:
 // the published model of MMA-Sim 2.1.1, by what its operations mean, not by its code.
 #pragma once
 
-#include "reference/tensor_core/slow_mma.hpp"
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "reference/tensor_core/slow_model.hpp"
+#include "reference/tensor_core/slow_term.hpp"
 
 namespace fp8lab::tests {
 

@@ -7,135 +7,18 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <boost/multiprecision/cpp_int.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "fp8lab/formats/format.hpp"
+#include "reference/tensor_core/slow_amd.hpp"
+#include "reference/tensor_core/slow_model.hpp"
+#include "reference/tensor_core/slow_term.hpp"
 
 namespace fp8lab::tests {
-
-using boost::multiprecision::cpp_int;
-
-/// Which terms take part in the maximum exponent that all terms are aligned to.
-enum class SlowZeroRule : std::uint8_t {
-  floor_of_zero_terms,  ///< all terms; one that is zero has the chip's exponent of zero (MMA-Sim 2.1.1)
-  floor_always,         ///< the chip's exponent of zero bounds the maximum (Khattak and Mikaitis, August 2026)
-  skip_terms,           ///< terms that are not zero (Khattak and Mikaitis before, but for bounds of float16 sums)
-  count_zero_factors,   ///< all terms, a zero operand or accumulator as if its exponent were -126 (MMA-Sim before)
-};
-/// What the sum is converted to: truncated binary32, binary32 truncated to 13 fraction bits, or nearest-even binary16.
-enum class SlowOutput : std::uint8_t { binary32, e8m13, binary16 };
-/// What becomes of the bits below the grid. Hardware truncates; the others let a test show that its vectors can tell.
-enum class SlowAlignment : std::uint8_t { toward_zero, floor, nearest_even };
-/// Which k a step takes: consecutive ones, or of every four the first two and then the last two (and the reverse).
-enum class SlowOrder : std::uint8_t { ascending, pairs, pairs_reversed };
-enum class SlowScale : std::uint8_t { none, ue8m0, ue4m3 };
-/// Which groups of products take part in the maximum exponent where zeros do not: no row measured on a device decides.
-enum class SlowGroups : std::uint8_t {
-  nonzero_sum,
-  nonzero_product,  ///< a group that cancels does (later versions of MMA-Sim)
-  all,              ///< as under `count_zero_factors`
-};
-
-/// How a step sums: as NVIDIA's cores do, or as AMD's (slow_amd.hpp).
-enum class SlowSum : std::uint8_t { fused, exact, products_first, flushed_pairs, fma_chain };
-/// A wrong turn in a step of AMD's, so that a test can show that its vectors tell.
-enum class SlowDefect : std::uint8_t {
-  none,
-  halves_toward_zero,  ///< not downward, where even and odd k meet
-  dot_toward_zero,     ///< the products' sum beside c
-  c_toward_zero,
-  keeps_small_c,
-  sum_toward_zero,  ///< the normalised sum
-  no_flush,
-  other_pairs,  ///< (p0 + p2) + (p1 + p3)
-};
-
-/// One instruction: `steps` fused sums, each of the accumulator and `step_products` products.
-struct SlowModel {
-  std::string_view name;
-  std::span<const Format> operands;  ///< what each factor may be
-  int step_products;
-  int steps;
-  int fraction_bits;  ///< kept below the leading exponent
-  SlowOutput output;
-  SlowScale scale = SlowScale::none;
-  int scale_block = 0;                          ///< products that share a scale
-  int group = 1;                                ///< products summed exactly before they are aligned as one term
-  SlowGroups groups = SlowGroups::nonzero_sum;  ///< matters where `group` is above 1
-  /// The compiler emits FP16 instructions that start from zero, and one IEEE addition of the accumulator.
-  bool lowered = false;
-  SlowOrder order = SlowOrder::ascending;
-  SlowAlignment alignment = SlowAlignment::toward_zero;
-  SlowSum sum = SlowSum::fused;
-  bool has_two_sums = false;  ///< of even and of odd k
-  SlowDefect defect = SlowDefect::none;
-
-  [[nodiscard]] constexpr int k() const { return step_products * steps; }
-};
-
-/// The exponent of a term that is zero, as MMA-Sim 2.1.1 lists it by chip and accumulator.
-inline int slow_floor(const SlowModel& model) {
-  if (model.group > 1) return -139;
-  const bool half = model.output == SlowOutput::binary16;
-  if (model.name.starts_with("volta")) return half ? -19 : -131;
-  for (const std::string_view chip : {"turing", "ampere", "ada"}) {
-    if (model.name.starts_with(chip)) return half ? -20 : -132;
-  }
-  return half ? -21 : -133;
-}
-
-/// A number as the tensor core holds it, not normalised: (-1)^negative * significand * 2^(exponent - width).
-struct SlowTerm {
-  enum class Kind : std::uint8_t { finite, infinite, not_a_number };
-  Kind kind = Kind::finite;
-  bool negative = false;
-  cpp_int significand = 0;
-  int exponent = 0;
-  int width = 0;
-  bool counts_as_zero = true;      ///< left out of the maximum where it is zero, or has the chip's exponent of zero
-  bool is_scaled_by_zero = false;  ///< left out of it always, for its scale has no exponent
-
-  [[nodiscard]] bool is_nan() const { return kind == Kind::not_a_number; }
-  [[nodiscard]] bool is_infinite() const { return kind == Kind::infinite; }
-  [[nodiscard]] bool is_zero() const { return kind == Kind::finite && significand == 0; }
-};
-
-/// A code's fields as a number. A subnormal keeps the exponent of the smallest normal.
-inline SlowTerm slow_decode(std::uint32_t code, const Format& format) {
-  const auto width = static_cast<unsigned>(format.mantissa_bits);
-  const auto exponent_bits = static_cast<unsigned>(format.exponent_bits);
-  const std::uint32_t all_fraction = (1U << width) - 1;
-  const std::uint32_t top = (1U << exponent_bits) - 1;
-  const std::uint32_t fraction = code & all_fraction;
-  const std::uint32_t field = (code >> width) & top;
-
-  SlowTerm term;
-  term.negative = format.is_signed && ((code >> (width + exponent_bits)) & 1U) != 0;
-  term.width = format.mantissa_bits;
-  if (format.specials == Specials::ieee && field == top) {
-    term.kind = fraction == 0 ? SlowTerm::Kind::infinite : SlowTerm::Kind::not_a_number;
-  } else if (format.specials == Specials::nan_at_all_ones && field == top && fraction == all_fraction) {
-    term.kind = SlowTerm::Kind::not_a_number;
-  } else if (format.specials == Specials::nan_at_negative_zero && term.negative && field == 0 && fraction == 0) {
-    term.kind = SlowTerm::Kind::not_a_number;
-  } else if (field == 0 && format.has_subnormals) {
-    term.significand = fraction;
-    term.exponent = 1 - format.bias;
-  } else {
-    term.significand = fraction + (1U << width);
-    term.exponent = static_cast<int>(field) - format.bias;
-  }
-  return term;
-}
 
 /// The exponent that MMA-Sim gives to zero, of whatever format.
 inline constexpr int slow_zero_exponent = -126;
@@ -157,22 +40,6 @@ inline SlowTerm slow_operand(const SlowModel& model, std::uint32_t code, const F
   return model.lowered ? slow_widened(term) : term;
 }
 
-/// The exact product: significands multiply, exponents add, and nothing is normalised.
-inline SlowTerm slow_product(const SlowTerm& a, const SlowTerm& b) {
-  SlowTerm product;
-  product.negative = a.negative != b.negative;
-  if (a.is_nan() || b.is_nan() || (a.is_infinite() && b.is_zero()) || (a.is_zero() && b.is_infinite())) {
-    product.kind = SlowTerm::Kind::not_a_number;
-  } else if (a.is_infinite() || b.is_infinite()) {
-    product.kind = SlowTerm::Kind::infinite;
-  } else {
-    product.significand = a.significand * b.significand;
-    product.exponent = a.exponent + b.exponent;
-    product.width = a.width + b.width;
-  }
-  return product;
-}
-
 /// A block's scale. UE4M3 ignores bit 7 (PTX ISA: its codes have seven bits).
 inline SlowTerm slow_scale(SlowScale scale, std::uint8_t code) {
   switch (scale) {
@@ -181,10 +48,6 @@ inline SlowTerm slow_scale(SlowScale scale, std::uint8_t code) {
     case SlowScale::ue4m3: return slow_decode(code & 0x7FU, e4m3);
   }
   throw std::invalid_argument("slow_scale: the model takes no scales");
-}
-
-inline cpp_int slow_signed(const SlowTerm& term) {
-  return term.negative ? cpp_int(-term.significand) : term.significand;
 }
 
 /// Whether `skip` leaves out a group's term where it is zero.
@@ -213,44 +76,6 @@ inline SlowTerm slow_group(std::span<const SlowTerm> products) {
   return term;
 }
 
-/// value * 2^exponent as a word of `format` of whose fraction `kept` bits are used, the others zero. Rounds to nearest
-/// even or toward zero, gradually below the smallest normal; what reaches the power of two above the largest finite
-/// value is infinite in both modes. Zero has no sign, whatever underflowed to it (MMA-Sim).
-inline std::uint32_t slow_pack(const cpp_int& value, int exponent, const Format& format, int kept, bool nearest_even) {
-  if (value == 0) return 0;
-  const auto sign = static_cast<std::uint32_t>(value < 0 ? format.sign_mask() : 0);
-  const cpp_int magnitude = abs(value);
-
-  // 1. The unit of the last kept place.
-  const int leading = static_cast<int>(msb(magnitude)) + exponent;
-  int unit = std::max(leading, format.min_exponent()) - kept;
-
-  // 2. Round to a multiple of it.
-  cpp_int quotient = magnitude;
-  if (unit > exponent) {
-    const auto shift = static_cast<unsigned>(unit - exponent);
-    const cpp_int half = cpp_int(1) << (shift - 1);
-    quotient = magnitude >> shift;
-    const cpp_int rest = magnitude - (quotient << shift);
-    if (nearest_even && (rest > half || (rest == half && (quotient & 1) != 0))) ++quotient;
-  } else {
-    quotient <<= static_cast<unsigned>(exponent - unit);
-  }
-  if (quotient == 0) return 0;
-
-  // 3. Fields. A subnormal has field 0; rounding may have carried into the next binade.
-  const cpp_int implicit = cpp_int(1) << static_cast<unsigned>(kept);
-  if (quotient == 2 * implicit) {
-    quotient = implicit;
-    ++unit;
-  }
-  const int field = quotient < implicit ? 0 : unit + kept + format.bias;
-  if (field >= (1 << format.exponent_bits) - 1) return sign | static_cast<std::uint32_t>(format.infinity_code());
-  const auto fraction = static_cast<std::uint32_t>(quotient < implicit ? quotient : cpp_int(quotient - implicit));
-  return sign | (static_cast<std::uint32_t>(field) << format.mantissa_bits) |
-         (fraction << (format.mantissa_bits - kept));
-}
-
 /// The format of the accumulator's words.
 inline const Format& slow_word(SlowOutput output) {
   switch (output) {
@@ -268,21 +93,6 @@ inline std::uint32_t slow_output(const cpp_int& value, int exponent, SlowOutput 
     case SlowOutput::binary16: return slow_pack(value, exponent, binary16, 10, true);
   }
   return slow_pack(value, exponent, binary32, 23, false);
-}
-
-/// The sum where NaN or infinity among the terms decides it. NaN is all ones but the sign.
-inline std::optional<std::uint32_t> slow_special(std::span<const SlowTerm> terms, const Format& format) {
-  bool is_nan = false, above = false, below = false;
-  for (const SlowTerm& term : terms) {
-    is_nan = is_nan || term.is_nan();
-    above = above || (term.is_infinite() && !term.negative);
-    below = below || (term.is_infinite() && term.negative);
-  }
-  const auto infinity = static_cast<std::uint32_t>(format.infinity_code());
-  if (is_nan || (above && below)) return static_cast<std::uint32_t>(format.magnitude_mask());
-  if (above) return infinity;
-  if (below) return infinity | static_cast<std::uint32_t>(format.sign_mask());
-  return std::nullopt;
 }
 
 /// A term as a whole number of units 2^(leading - fraction_bits).
@@ -335,18 +145,6 @@ inline std::uint32_t slow_fuse(const SlowModel& model, std::span<const SlowTerm>
 
   // 4. Convert.
   return slow_output(sum, leading - model.fraction_bits, model.output);
-}
-
-/// The IEEE 754 sum of two words, to nearest even: FADD of binary32, HADD2 of binary16, subnormals kept, NaN all ones.
-inline std::uint32_t slow_add(std::uint32_t x, std::uint32_t y, const Format& format) {
-  const std::array terms{slow_decode(x, format), slow_decode(y, format)};
-  if (const auto special = slow_special(terms, format)) return *special;
-  const int lowest = std::min(terms[0].exponent, terms[1].exponent);
-  cpp_int sum = 0;
-  for (const SlowTerm& term : terms) sum += slow_signed(term) << static_cast<unsigned>(term.exponent - lowest);
-  const bool negative_zero = terms[0].is_zero() && terms[1].is_zero() && terms[0].negative && terms[1].negative;
-  if (negative_zero) return static_cast<std::uint32_t>(format.sign_mask());
-  return slow_pack(sum, lowest - format.mantissa_bits, format, format.mantissa_bits, true);
 }
 
 inline bool slow_takes(std::span<const Format> operands, const Format& a, const Format& b) {
@@ -418,9 +216,7 @@ inline void slow_check(const SlowModel& model, const SlowOperand& a, const SlowO
                               std::to_string(b.scales.size()) + ", or formats it does not take");
 }
 
-/// A step of AMD's matrix cores; slow_amd.hpp has it.
-inline std::uint32_t slow_amd_step(const SlowModel& model, std::span<const SlowTerm> x, std::span<const SlowTerm> y,
-                                   std::uint32_t word, bool first);
+/// A step of AMD's matrix cores.
 inline std::uint32_t slow_amd_step(const SlowModel& model, const SlowOperand& a, const SlowOperand& b, int step,
                                    std::uint32_t word) {
   std::vector<SlowTerm> x, y;
@@ -459,5 +255,3 @@ inline std::uint32_t slow_mma(const SlowModel& model, std::span<const std::uint3
 }
 
 }  // namespace fp8lab::tests
-
-#include "reference/tensor_core/slow_amd.hpp"
