@@ -376,7 +376,6 @@ Table operands_table(const DotArguments& arguments) {
 Table result_table(const DotResult& result) {
   const DotTrace& trace = result.trace;
   const DotArguments& arguments = result.arguments;
-  const auto equal = arguments.got ? std::optional(result.passed()) : std::nullopt;
   const auto one = std::array{&result};
   return tabulate(one, {.name = "result", .detail = true})
       .column({"depth"}, [&](auto) { return trace.depth; })
@@ -386,7 +385,7 @@ Table result_table(const DotResult& result) {
       .column({"exact"}, [&](auto) { return result.exact; })
       .column({"c"}, [&](auto) { return hex(arguments.options.c, arguments.model.accumulator()); })
       .column({"got"}, [&](auto) { return hex(arguments.got, trace.format); })
-      .column({"equal"}, [&](auto) { return equal; });
+      .column({"equal"}, [&](auto) { return arguments.got ? std::optional(result.passed()) : std::nullopt; });
 }
 
 /// What came out, what the real sum is, and what was got.

@@ -75,7 +75,8 @@ fs::path real_path(const fs::path& directory) {
 
 // The staging directories of a result directory.
 fs::path beside(const fs::path& target) {
-  return target.parent_path() / ("." + target.filename().string() + ".fp8lab-writing");
+  std::string name = target.filename().string() + ".fp8lab-writing";
+  return target.parent_path() / name.insert(0, 1, '.');
 }
 fs::path inside(const fs::path& target) { return target / ".fp8lab-writing"; }
 

@@ -200,7 +200,8 @@ std::string body_of(const Histograms& section, const TextStyle& style) {
     for (std::size_t i = first; i < std::min(first + most, section.histograms.size()); ++i) {
       columns.push_back(&section.histograms[i]);
     }
-    text += (first == 0 ? "" : "\n") + draw_binades(columns, style, section.least);
+    if (first != 0) text += '\n';
+    text += draw_binades(columns, style, section.least);
   }
   return text;
 }

@@ -17,7 +17,8 @@ TEST_CASE("foreign text is quoted as printable ASCII, of what is long the ends")
   CHECK(in_quotes(huge).size() == 82);
   CHECK(in_quotes(huge).starts_with(R"('begin\x0a)"));
   CHECK(in_quotes(huge).ends_with(R"(\x0aend')"));
-  CHECK(in_quotes(std::string(80, 'x')) == "'" + std::string(80, 'x') + "'");
+  const std::string fits(80, 'x');
+  CHECK(in_quotes(fits) == std::string("'") + fits + "'");
 }
 
 TEST_CASE("a message is one line of at most 300 characters") {
