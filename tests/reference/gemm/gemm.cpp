@@ -204,37 +204,6 @@ TEST_CASE("scales of tiles multiply where accumulators are promoted, fused") {
   }
 }
 
-TEST_CASE("transposed operands, with their scales, are the same product") {
-  const auto transposed = [](const auto& rows, std::size_t count) {
-    auto result = rows;
-    const std::size_t width = rows.size() / count;
-    for (std::size_t i = 0; i < rows.size(); ++i) result[i % width * count + i / width] = rows[i];
-    return result;
-  };
-  for (const MmaModel& model : {hopper_wgmma_fp8, blackwell_mxf8, blackwell_nvf4, hopper_fp16, hopper_tf32, exact}) {
-    GemmProblem p = hard_problem(model.k() == 0 ? hopper_wgmma_fp8 : model, 3, 70);
-    const std::vector<float> tiles{2, 3, 4, 5, 6, 7, 8, 9, 10};
-    const bool has_tiles = model.name == hopper_wgmma_fp8.name;
-    Operand a = p.a();
-    if (has_tiles) a.tile_scales = {std::span(tiles).first(3 * ((p.depth + 31) / 32)), 1, 32};
-    std::vector<float> expected(3 * 70);
-    gemm(model, a, p.b(), expected);
-    const auto tiles_transposed = transposed(std::vector(a.tile_scales.values.begin(), a.tile_scales.values.end()), 3);
-    p.left_elements = Elements(transposed(p.left, 3), p.format);
-    p.right_elements = Elements(transposed(p.right, 70), p.format);
-    p.scale_left = transposed(p.scale_left, 3);
-    p.scale_right = transposed(p.scale_right, 70);
-    a = p.a();
-    Operand b = p.b();
-    a.transposed = b.transposed = true;
-    if (has_tiles) a.tile_scales = {tiles_transposed, 1, 32};
-    std::vector<float> out(3 * 70);
-    gemm(model, a, b, out);
-    INFO(model.name);
-    REQUIRE_NO(float_differences(out, expected));
-  }
-}
-
 TEST_CASE("exact is the real dot product, rounded once, on benign and on hostile floats") {
   for (const int spread : {4, 60, 254}) {
     constexpr std::size_t depth = 37;

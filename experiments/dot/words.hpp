@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words and numbers of a trace as texts.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dot/dot.hpp"
+#include "fp8lab/formats/decode.hpp"
+
+namespace fp8lab::experiments {
+
+inline std::string hex(std::uint32_t word, const Format& format) {
+  return fmt::format("{:0{}x}", word, std::max(2, (format.bits() + 3) / 4));
+}
+inline std::optional<std::string> hex(const std::optional<std::uint32_t>& word, const Format& format) {
+  return word ? std::optional(hex(*word, format)) : std::nullopt;
+}
+inline std::optional<std::string> hex(const std::optional<float>& value) {
+  return value ? std::optional(hex(std::bit_cast<std::uint32_t>(*value), binary32)) : std::nullopt;
+}
+inline std::string hex(const std::vector<std::uint32_t>& codes, const Format& format) {
+  std::string text;
+  for (const std::uint32_t code : codes) text += hex(code, format);
+  return text;
+}
+/// A word of binary16 or binary32 with its value.
+inline std::string word_text(std::uint32_t word, const Format& format) {
+  return fmt::format("{} = {:.9g}", hex(word, format), decode(format, word));
+}
+/// The same, and its sign, exponent and fraction bit by bit.
+inline std::string bits_text(std::uint32_t word, const Format& format) {
+  std::string bits;
+  for (int bit = format.bits() - 1; bit >= 0; --bit) {
+    bits += ((word >> bit) & 1U) != 0 ? '1' : '0';
+    if (bit == format.bits() - 1 || bit == format.mantissa_bits) bits += ' ';
+  }
+  return word_text(word, format) + ", bits " + bits;
+}
+inline Format format_of_scales(const MmaModel& model) { return model.scales ? model.scales->format : e8m0; }
+
+inline std::vector<const TraceTerm*> terms_of(const TraceStep& step) {
+  std::vector<const TraceTerm*> terms{&step.accumulator};
+  for (const TraceTerm& term : step.terms) terms.push_back(&term);
+  return terms;
+}
+
+inline double cut_off(const TraceStep& step) {
+  double cut = 0;
+  for (const TraceTerm* term : terms_of(step)) cut += term->cut;
+  return cut;
+}
+
+}  // namespace fp8lab::experiments
