@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <bit>
+#include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <variant>
 
@@ -96,8 +99,15 @@ Entry entry_of(const py::handle& value) {
   return is_large ? Entry(value.cast<std::uint64_t>()) : Entry(value.cast<std::int64_t>());
 }
 
+/// What the caller named arguments that have another name here.
+using Called = std::map<std::string, std::string, std::less<>>;
+
 /// Sets the arguments of a call: a list of entries for each name.
-void set_arguments(ArgumentList& list, const py::dict& arguments) {
+void set_arguments(ArgumentList& list, const py::dict& arguments, const Called& called) {
+  const auto spelled = [&](const std::string& name) {
+    const auto other = called.find(name);
+    return other == called.end() ? name : other->second;
+  };
   std::vector<std::string> given;
   for (const auto& [key, values] : arguments) {
     const auto name = key.cast<std::string>();
@@ -106,18 +116,18 @@ void set_arguments(ArgumentList& list, const py::dict& arguments) {
     try {
       list.find(name).set(entries);
     } catch (const std::invalid_argument& error) {
-      throw std::invalid_argument(name + ": " + error.what());
+      throw std::invalid_argument(spelled(name) + ": " + error.what());
     }
     const auto* flag = entries.empty() ? nullptr : std::get_if<bool>(&entries.front());
     if (flag == nullptr || *flag) given.push_back(name);  // an option that is a flag cannot be given as false
   }
-  list.check_given(given, [](const std::string& name) { return name; });
+  list.check_given(given, spelled);
 }
 
 /// Runs an experiment, writes its files where a directory is given, and gives its document as JSON.
-std::string run_experiment(const std::string& name, const py::dict& arguments, const Out& out) {
+std::string run_experiment(const std::string& name, const py::dict& arguments, const Out& out, const Called& called) {
   const std::unique_ptr<Call> call = find_experiment(name).prepare();
-  set_arguments(call->arguments, arguments);
+  set_arguments(call->arguments, arguments, called);
   if (out) writing([&] { check_writable(*out, {name + ".json"}); });
   const py::gil_scoped_release release;
   ProgressBar bar;  // as the command line draws it
@@ -178,7 +188,8 @@ void bind_experiments(py::module_& module) {
     for (const Experiment& experiment : fp8lab::experiments::experiments()) all.append(facts_of(experiment));
     return all;
   });
-  module.def("run_experiment", &run_experiment, py::arg("name"), py::arg("arguments"), py::arg("out"));
+  module.def("run_experiment", &run_experiment, py::arg("name"), py::arg("arguments"), py::arg("out"),
+             py::arg("called") = Called());
   module.def(
       "document_text",
       [](const std::string& json, int width, bool unicode) {

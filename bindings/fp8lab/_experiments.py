@@ -137,8 +137,9 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def _with_files(facts: Facts, given: dict[str, Any]) -> dict[str, Any]:
-    """The same with tensors that are given as paths as the argument ``file``, which means the same."""
+def _with_files(facts: Facts, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The same with tensors that are given as paths as the argument ``file``, which means the same; and what the caller named it."""
+    called: dict[str, str] = {}
     names = {argument["name"] for argument in facts["arguments"]}
     for argument in facts["arguments"]:
         name = argument["name"]
@@ -154,19 +155,21 @@ def _with_files(facts: Facts, given: dict[str, Any]) -> dict[str, Any]:
         if given.get("file") is not None:
             raise ValueError(f"{name} cannot be given with file")
         given = {**given, name: None, "file": value}
-    return given
+        called["file"] = name
+    return given, called
 
 
 def run(name: str, given: dict[str, Any], out: Any = None) -> Document:
     """Runs an experiment with the arguments that are given, of which None counts as left out."""
     facts = registered()[name]
-    given = _with_files(facts, given)
+    given, called = _with_files(facts, given)
     arguments = {
         argument["name"]: _entries(given[argument["name"]], argument)
         for argument in facts["arguments"]
         if given.get(argument["name"]) is not None
     }
-    return Document(_core.run_experiment(facts["name"], arguments, None if out is None else check_path(out, "out")))
+    path = None if out is None else check_path(out, "out")
+    return Document(_core.run_experiment(facts["name"], arguments, path, called))
 
 
 def _default(argument: Facts) -> Any:

@@ -201,6 +201,7 @@ EXPERIMENTS = fp8lab.experiments
         (lambda: EXPERIMENTS.cast(profiles=[]), ValueError, "profiles must have at least one entry"),
         (lambda: EXPERIMENTS.cast(scales=[]), ValueError, "scales must have at least one entry"),
         (lambda: EXPERIMENTS.cast(X, seed=1), ValueError, "seed cannot be given with x"),
+        (lambda: EXPERIMENTS.cast("a.npy", seed=1), ValueError, "seed cannot be given with x"),
         (lambda: EXPERIMENTS.cast(X, exact=True), ValueError, "exact"),
         (lambda: EXPERIMENTS.cast(X, best_scale=True), ValueError, "best"),
         (lambda: EXPERIMENTS.double_rounding(via=[]), ValueError, "via must have at least one entry"),
