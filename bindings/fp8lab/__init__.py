@@ -42,7 +42,8 @@ from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
-from fp8lab._products import gemm, mma, model_with, models, takes
+from fp8lab._models import model_with, models, takes
+from fp8lab._products import gemm, mma
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
 from fp8lab._recipes import Block, GivenScale, JustInTime, MxBlock, NamedRecipe, NvFp4, Recipe, TileScale, recipes
 from fp8lab._scaling import (

@@ -10,7 +10,8 @@ from fp8lab._arrays import Array, as_array, as_bytes, check_int, check_name, che
 from fp8lab._casts import unpack_pairs
 from fp8lab._core import Format, MmaModel
 from fp8lab._document import Document
-from fp8lab._products import Matrix, as_model, matrix_of, set_codes
+from fp8lab._models import as_model
+from fp8lab._products import Matrix, matrix_of, set_codes
 
 
 def _as_matrix(x: Any, argument: str) -> Any:
