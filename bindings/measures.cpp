@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -211,6 +212,30 @@ void bind_measures(py::module_& module) {
             [f](Doubles a, Doubles r, std::span<double> out) { ulp_error(a, r, f, out); });
       },
       py::arg("actual").noconvert(), py::arg("reference").noconvert(), py::arg("format"));
+  using Bounds = std::pair<double, double>;
+  module.def(
+      "cast_bounds",
+      [](const OwnFormat& format, const std::string& rounding) {
+        const CastBounds bounds = cast_bounds(format.format, find_rounding(rounding));
+        return std::pair(Bounds(bounds.positive.underflow, bounds.positive.saturated),
+                         Bounds(bounds.negative.underflow, bounds.negative.saturated));
+      },
+      py::arg("format"), py::arg("rounding"));
+  module.def(
+      "count_outcomes",
+      [](const Bounds& positive, const Bounds& negative, const Array<double>& x, const Array<double>& scaled,
+         const Array<double>& result, bool finite) {
+        const CastBounds bounds{{positive.first, positive.second}, {negative.first, negative.second}};
+        const std::array all{view(x), view(scaled), view(result)};
+        OutcomeCounts counts;
+        {
+          const py::gil_scoped_release release;
+          count_outcomes(bounds, all[0], all[1], all[2], finite ? ScaledRange::finite : ScaledRange::all, counts);
+        }
+        return std::tuple(counts.zeros, counts.infinities, counts.nans, counts.underflows, counts.saturated);
+      },
+      py::arg("positive"), py::arg("negative"), py::arg("x").noconvert(), py::arg("scaled").noconvert(),
+      py::arg("result").noconvert(), py::arg("finite"));
 }
 
 }  // namespace fp8lab::bindings

@@ -43,6 +43,7 @@ from fp8lab._distributions import BestScale, best_scale, distributions, exact_sq
 from fp8lab._entry import guard as _guard
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._models import model_with, models, takes
+from fp8lab._outcomes import CastBounds, OutcomeBounds, OutcomeCounts, cast_bounds, count_outcomes
 from fp8lab._products import gemm, mma
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
 from fp8lab._recipes import Block, GivenScale, JustInTime, MxBlock, NamedRecipe, NvFp4, Recipe, TileScale, recipes
@@ -62,6 +63,7 @@ __all__ = [
     "AmaxHistory",
     "BestScale",
     "Block",
+    "CastBounds",
     "ChainDifferences",
     "Delayed",
     "DelayedVersion",
@@ -75,6 +77,8 @@ __all__ = [
     "MxBlock",
     "NamedRecipe",
     "NvFp4",
+    "OutcomeBounds",
+    "OutcomeCounts",
     "Profile",
     "Quantized",
     "Recipe",
@@ -82,8 +86,10 @@ __all__ = [
     "__version__",
     "absolute_error",
     "best_scale",
+    "cast_bounds",
     "cast_to_representable",
     "chain_differences",
+    "count_outcomes",
     "decode",
     "delayed_versions",
     "dequantize",

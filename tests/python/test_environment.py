@@ -143,6 +143,12 @@ CASES = {
         fp8lab.encode(x, format, profile=profile, rounding=rounding)
         for x in (NEAR, TINY, ANY, TINY_DOUBLES, HALVES) for format in ("e5m2", "float16")
         for profile in ("cuda_satfinite", "ml_dtypes") for rounding in ("nearest_even", "upward")],
+    "CastBounds": lambda _: fp8lab.cast_bounds("e4m3"),
+    "OutcomeBounds": lambda _: fp8lab.cast_bounds("e5m2", rounding="upward").negative,
+    "OutcomeCounts": lambda _: fp8lab.OutcomeCounts(1, 2, 3),
+    "OutcomeCounts.merge": lambda _: _merged(fp8lab.OutcomeCounts(1, 2, 3), fp8lab.OutcomeCounts(3, 4, 5, 6, 7)),
+    "cast_bounds": lambda _: [fp8lab.cast_bounds(one, rounding="upward") for one in fp8lab.formats()],
+    "count_outcomes": lambda _: fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), TINY_DOUBLES, DOUBLES, TINY_DOUBLES),
     "errors": lambda _: [fp8lab.errors(NEAR[:512], TINY), fp8lab.errors(TINY, TINY[::-1])],
     "exact_sqnr_db": lambda _: [fp8lab.exact_sqnr_db("e4m3", one, scale=SCALE) for one in ("normal", "laplace")],
     "experiments.Document": lambda _: experiments.Document(DOCUMENT),

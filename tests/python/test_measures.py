@@ -39,6 +39,42 @@ def test_histograms_merge():
         a.merge(fp8lab.histogram([1.0], low=0, high=3))
 
 
+def test_bounds_of_casts_are_where_encode_changes():
+    for one in [f for f in fp8lab.formats() if f.bits <= 8 and f.is_signed and f.has_subnormals]:
+        for rounding in ("nearest_even", "nearest_away", "toward_zero", "upward", "downward"):
+            for sign, bounds in zip((1.0, -1.0), fp8lab.cast_bounds(one, rounding=rounding), strict=True):
+                kept = np.nextafter(bounds.underflow, np.inf)
+                x = sign * np.array([bounds.underflow, kept, np.nextafter(bounds.saturated, 0.0)])
+                code = fp8lab.decode(fp8lab.encode(x, one, rounding=rounding), one)
+                every = np.abs(fp8lab.decode(np.arange(1 << one.bits, dtype=np.uint8), one))
+                assert code[0] == 0 and code[1] != 0 and abs(code[2]) == every[np.isfinite(every)].max(), (one.name, rounding, bounds)
+    assert fp8lab.cast_bounds("e4m3").positive == (2.0**-10, np.nextafter(464.0, 500.0))  # ties go to 0 and to 448
+    assert fp8lab.cast_bounds("e5m2", rounding="toward_zero").negative.saturated == 65536.0
+    with pytest.raises(ValueError, match="unknown rounding 'stochastic'; known: nearest_even, "):
+        fp8lab.cast_bounds("e4m3", rounding="stochastic")
+
+
+def test_outcomes_are_counted_as_a_cast_with_a_scale_makes_them(floats):
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        x = np.concatenate([floats[: 1 << 16], np.float32([0, -0.0, np.inf, -np.inf, np.nan])]).astype(np.float64)
+    scaled = x * 2.0**30
+    result = fp8lab.decode(fp8lab.encode(scaled, "e4m3"), "e4m3")
+    counts = fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), x, scaled, result)
+    finite = np.isfinite(x) & (x != 0)
+    assert (counts.zeros, counts.nans, counts.infinities) == ((x == 0).sum(), np.isnan(x).sum(), np.isinf(x).sum())
+    assert counts.underflows == (finite & (np.abs(scaled) <= 2.0**-10)).sum() > 0  # half of the smallest subnormal, a tie to 0
+    assert counts.saturated == (finite & (np.abs(scaled) > 464)).sum() > 0  # 448 and half a unit, a tie to 448
+    scaled[0] = np.inf
+    assert fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), x[:1], scaled[:1], [448.0]).saturated == 1
+    assert fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), x[:1], scaled[:1], [448.0], scaled_range="finite").saturated == 0
+    counts.merge(counts)
+    assert counts.zeros == 2 * (x == 0).sum()
+    with pytest.raises(ValueError, match=r"scaled must have the shape of x, \(1,\), not \(2,\)"):
+        fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), [1.0], [1.0, 2.0], [1.0])
+    with pytest.raises(TypeError, match="bounds must be a CastBounds, not "):
+        fp8lab.count_outcomes((1, 2), [1.0], [1.0], [1.0])
+
+
 def test_error_measures():
     actual, reference = np.float32([1, 2, 4]), np.float32([1, 1, 5])
     totals = fp8lab.errors(actual, reference)

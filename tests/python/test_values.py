@@ -60,13 +60,13 @@ MUTABLE = [
     *histograms(), totals(), fp8lab.ErrorTotals(), *quantized(), history(), history(amax_compute_algo=second_largest),
     fp8lab.chain_differences(X, "e4m3", via="float16"), fp8lab.experiments.harmonic(),
     fp8lab.experiments.accumulate(models=["hopper_wgmma_fp8"], k=[32], rows=2, columns=2),
-    fp8lab.trace_dot(np.uint8([1, 2]), np.uint8([3, 4]), model="exact"),
+    fp8lab.trace_dot(np.uint8([1, 2]), np.uint8([3, 4]), model="exact"), fp8lab.OutcomeCounts(1, 2, 3, 4, 5),
 ]  # fmt: skip
 FIXED = [
     *fp8lab.formats(), OWN, fp8lab.Format(3, 2, 3, specials="none", name="mine"), *fp8lab.profiles(), fp8lab.Profile(name="mine", rounding="upward"), *fp8lab.models(),
     fp8lab.model_with("blackwell_nvf4", fraction_bits=25, keeps_sign=True), *fp8lab.distributions(), *fp8lab.delayed_versions(),
     *fp8lab.recipes(), *(one.recipe for one in fp8lab.recipes()), fp8lab.MxBlock(OWN), fp8lab.Delayed(margin=2),
-    fp8lab.Delayed(amax_compute_algo=second_largest), fp8lab.BestScale(2.0, 30.5),
+    fp8lab.Delayed(amax_compute_algo=second_largest), fp8lab.BestScale(2.0, 30.5), fp8lab.cast_bounds("e4m3"),
 ]  # fmt: skip
 
 

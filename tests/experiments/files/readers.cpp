@@ -11,6 +11,7 @@
 #include "files/amax_trace.hpp"
 #include "files/recorded.hpp"
 #include "files/tensor_file.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "scratch.hpp"
 #include "support.hpp"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "support.hpp"
 

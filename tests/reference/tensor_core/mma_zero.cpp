@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
