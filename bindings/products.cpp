@@ -13,13 +13,19 @@ namespace {
 using MaybeFormat = std::optional<NamedOrOwnFormat>;
 
 /// A (rows, depth) array, or (depth, rows) if transposed, of codes (uint8, or uint16 for formats of more than 8 bits)
-/// or of float32 values where there is no format. Of packed codes, two a byte, the array has half as many columns.
+/// or of float32 or float64 values where there is no format. Of packed codes, two a byte, the array has half as many
+/// columns.
 Operand operand_from(const py::array& array, const MaybeFormat& format, bool transposed, bool packed) {
   const auto high = static_cast<std::size_t>(array.shape(0));
   const auto wide = static_cast<std::size_t>(array.shape(1)) * (packed ? 2 : 1);
   Operand result = Operand::floats({}, transposed ? wide : high, transposed ? high : wide);
   result.transposed = transposed;
   result.packed = packed;
+  if (!format && array.dtype().kind() == 'f' && array.itemsize() == sizeof(double)) {
+    result.elements = view(py::cast<Array<double>>(array));
+    result.format = binary64;
+    return result;
+  }
   if (!format) {
     result.elements = view(py::cast<Array<float>>(array));
     return result;
@@ -33,16 +39,21 @@ Operand operand_from(const py::array& array, const MaybeFormat& format, bool tra
   return result;
 }
 
-void set_codes(Operand& operand, const Array<std::uint8_t>& codes, bool swizzled) {
+/// `format` and `block` tell what the codes are; left out: what the model takes.
+void set_codes(Operand& operand, const Array<std::uint8_t>& codes, bool swizzled,
+               const std::optional<std::string>& format, const std::optional<int>& block) {
   operand.scales = {.codes = view(codes), .layout = swizzled ? ScaleLayout::swizzled : ScaleLayout::compact};
+  if (format && block) operand.scales.type = BlockScales{find_format(*format).format, *block};
 }
 void set_tiles(Operand& operand, const Array<float>& scales, std::size_t rows, std::size_t depth) {
   operand.tile_scales = {view(scales), rows, depth};
 }
 void set_rows(Operand& operand, const Array<float>& scales) { operand.row_scales = view(scales); }
 
-void mma_array(const MmaModel& model, const Operand& left, const Operand& right, const Array<float>& c,
-               Array<float> out, const std::string& zero_rule) {
+/// `Value` is float or double.
+template <typename Value>
+void mma_array(const MmaModel& model, const Operand& left, const Operand& right, const Array<Value>& c,
+               Array<Value> out, const std::string& zero_rule) {
   const auto accumulators = view(c);
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
@@ -72,9 +83,9 @@ GemmOptions gemm_options(float scale_out, int promote_k, const std::optional<std
           .threads = threads};
 }
 
-/// Multiplies operands or quantized matrices: `Side` is Operand or Quantized.
-template <typename Side>
-void gemm_array(const MmaModel& model, const Side& left, const Side& right, Array<float> out,
+/// Multiplies operands or quantized matrices: `Side` is Operand or Quantized, `Value` float, or double of operands.
+template <typename Side, typename Value>
+void gemm_array(const MmaModel& model, const Side& left, const Side& right, Array<Value> out,
                 const GemmOptions& options) {
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
@@ -89,7 +100,7 @@ void encoded_gemm_array(const MmaModel& model, const Side& left, const Side& rig
 }
 template <typename Side>
 void bind_gemm(py::module_& module) {
-  module.def("gemm", &gemm_array<Side>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("out").noconvert(),
+  module.def("gemm", &gemm_array<Side, float>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("out").noconvert(),
              py::arg("options"));
   module.def("gemm_encoded", &encoded_gemm_array<Side, std::uint8_t>, py::arg("model"), py::arg("a"), py::arg("b"),
              py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
@@ -122,7 +133,8 @@ void bind_products(py::module_& module) {
   py::class_<Operand>(module, "Operand", "An operand's arrays, which must outlive it.")
       .def(py::init(&operand_from), py::arg("elements"), py::arg("format"), py::arg("transposed"), py::arg("packed"),
            py::keep_alive<1, 2>())
-      .def("set_codes", &set_codes, py::arg("codes").noconvert(), py::arg("swizzled"), py::keep_alive<1, 2>())
+      .def("set_codes", &set_codes, py::arg("codes").noconvert(), py::arg("swizzled"), py::arg("format"),
+           py::arg("block"), py::keep_alive<1, 2>())
       .def("set_tiles", &set_tiles, py::arg("scales").noconvert(), py::arg("rows"), py::arg("depth"),
            py::keep_alive<1, 2>())
       .def("set_rows", &set_rows, py::arg("scales").noconvert(), py::keep_alive<1, 2>())
@@ -184,11 +196,15 @@ void bind_products(py::module_& module) {
       .def("__repr__", [](const MmaModel& m) { return "<fp8lab.MmaModel " + std::string(m.name) + ">"; });
   module.def("models", [] { return std::vector<MmaModel>(models.begin(), models.end()); });
   module.def("find_model", [](const std::string& name) { return find_model(name); });
-  module.def("mma", &mma_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
+  module.def("mma", &mma_array<float>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
+             py::arg("out").noconvert(), py::arg("zero_rule"));
+  module.def("mma", &mma_array<double>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
              py::arg("out").noconvert(), py::arg("zero_rule"));
   module.def("mma", &mma_half_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
              py::arg("out").noconvert(), py::arg("zero_rule"));
   bind_gemm<Operand>(module);
+  module.def("gemm", &gemm_array<Operand, double>, py::arg("model"), py::arg("a"), py::arg("b"),
+             py::arg("out").noconvert(), py::arg("options"));
   bind_gemm<Quantized>(module);
   module.def("targets", [] {
     std::vector<std::string> names;

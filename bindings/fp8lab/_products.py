@@ -24,18 +24,19 @@ from fp8lab._arrays import (
     check_unread,
     code_dtype,
     kind_of,
+    short,
 )
 from fp8lab._core import Format, MmaModel, Profile
 from fp8lab._models import as_model
 from fp8lab._scaling import Quantized
 
-_OUT_DTYPES = ("float32", "float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
+_OUT_DTYPES = ("float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
 _E2M1 = _core.find_format("e2m1")
 _NONE = np.empty(0, np.float32)
 
 
 class Matrix(NamedTuple):
-    """A matrix of codes with its format, or of float32 values, without; packed codes of 4 bits are two a byte."""
+    """A matrix of codes with its format, or of float32 or float64 values, without; packed codes of 4 bits are two a byte."""
 
     array: Array
     format: Format | None
@@ -58,11 +59,9 @@ def matrix_of(x: Any, argument: str, format: str | Format | None) -> Matrix:
     own: Format | None = None
     packed = False
     format_argument = f"format_{argument}"
-    if name == "float32":
+    if name in ("float32", "float64"):
         check_unread(f"codes, and {argument} is {name}", **{format_argument: format})
-        result = as_float32(x, argument)
-    elif name == "float64":
-        raise TypeError(f"{argument} must be codes, halves or float32, not {name}")
+        result = as_floats_of(x, argument, name)
     elif name in ("float16", "bfloat16"):
         check_unread(f"codes, and {argument} is {name}", **{format_argument: format})
         result, own = as_codes(array.view(np.uint16), argument, name)
@@ -80,18 +79,17 @@ def set_codes(
     """Gives an operand the codes of its block scales, if there are any."""
     if x is None:
         return
-    if model.scale_format is None or model.scale_block is None:
-        raise ValueError(f"{argument} must be left out: the model {model.name} has no block scales")
     codes, carried = as_bytes(x, argument)
-    signed = {"ue4m3": "e4m3"}.get(model.scale_format)  # as float8 types have it
-    if carried is not None and carried.name not in (model.scale_format, signed):
-        raise ValueError(f"{argument} is {carried.name}; {model.name} takes {model.scale_format}")
+    format = None if carried is None else carried.name
+    if format == "e4m3" and model.scale_format == "ue4m3":  # as float8 types have it
+        format = "ue4m3"
     rows, depth = matrix.shape[::-1] if transposed else matrix.shape
-    wanted = (rows, -(-depth // model.scale_block))
-    wanted = wanted[::-1] if transposed else wanted
-    if not swizzled and codes.shape != wanted:
-        raise ValueError(f"{argument} must have shape {wanted}, one for every {model.scale_block} of K, not {codes.shape}")
-    operand.set_codes(codes, swizzled)
+    block = model.scale_block
+    if block is not None and depth % block == 0 and not swizzled:  # else the library says what is wrong
+        wanted = (depth // block, rows) if transposed else (rows, depth // block)
+        if codes.shape != wanted:
+            raise ValueError(f"{argument} must have shape {wanted}, one for every {block} of K, not {codes.shape}")
+    operand.set_codes(codes, swizzled, format, block)
 
 
 def _set_float_scales(operand: _core.Operand, x: Any, argument: str, shape: tuple[int, ...], transposed: bool) -> None:
@@ -133,7 +131,7 @@ def mma(
         One of ``models()``, or what ``model_with`` made of it.
     a, b : array_like, (n, K)
         What the model takes: codes (uint8, or an ml_dtypes or torch float8 type, which carries its format), float16 or
-        bfloat16 (also as uint16 codes), or float32. E2M1 as uint8 is packed, (n, K / 2), the first of a pair in the low
+        bfloat16 (also as uint16 codes), float32, or float64 for FP64 models alone. E2M1 as uint8 is packed, (n, K / 2), the first of a pair in the low
         nibble. K is the instruction's, any for ``exact``.
     c : array_like of the model's accumulator type, (n,), optional
         The accumulators; zeros if left out.
@@ -153,15 +151,15 @@ def mma(
 
     Returns
     -------
-    ndarray of the model's accumulator type, float32 or float16, (n,)
-        Result words are kept bit for bit; NaN is 7FFFFFFF or 7FFF.
+    ndarray of the model's accumulator type, float32, float16 or float64, (n,)
+        Result words are kept bit for bit; NaN has all bits set but the sign: 7FFFFFFF, 7FFF or 7FFFFFFFFFFFFFFF.
 
     Raises
     ------
     TypeError, ValueError
         For wrong element types, shapes, K, formats the model does not take, codes with bits beyond their format's width
         (of scales in UE4M3, bit 7 is ignored, as by the instruction), scales that are missing or not wanted, and unknown
-        names.
+        names. For a wrong format, K or kind of scales, the message names models that take them.
     """
     core = as_model(model)
     left, right = matrix_of(a, "a", format_a), matrix_of(b, "b", format_b)
@@ -171,7 +169,7 @@ def mma(
     set_codes(x, scale_a, "scale_a", core, left)
     set_codes(y, scale_b, "scale_b", core, right)
     dtype = np.dtype(core.accumulator)
-    word = np.dtype(np.uint16 if dtype.itemsize == 2 else np.float32)
+    word = np.dtype(np.uint16) if dtype.itemsize == 2 else dtype
     accumulators = np.empty(0, dtype) if c is None else as_floats_of(c, "c", core.accumulator, (left.shape[0],))
     out = np.empty(left.shape[0], dtype)
     _core.mma(
@@ -270,7 +268,7 @@ def gemm(
     c_enters: str = "epilogue",
     bias: Any = None,
     scale_out: float = 1.0,
-    out_dtype: str = "float32",
+    out_dtype: str | None = None,
     out_profile: str | Profile | None = None,
     zero_rule: str = "floor",
     tf32_rounding: str = "nearest_away",
@@ -327,8 +325,8 @@ def gemm(
         The epilogue is scale_out * (alpha * (scales of the row * accumulator) + c + bias), from left to right, every
         operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's Quantized
         fl(fl(amax_a * amax_b) * fl(1 / (6 * 6 * 448 * 448))), as Transformer Engine computes it for cuBLAS.
-    out_dtype : str
-        ``float32``, ``float16``, ``bfloat16`` (needs ml_dtypes), or a format of up to 8 bits, whose codes the result
+    out_dtype : str, optional
+        ``float32`` if left out, for FP64 models ``float64``, which nothing else is; ``float16``, ``bfloat16`` (needs ml_dtypes), or a format of up to 8 bits, whose codes the result
         has: rounded once.
     out_profile : str, optional
         One of ``profiles()``, for the rounding to the output; ``cuda_satfinite`` for codes, ``cuda_nosat`` for
@@ -358,6 +356,11 @@ def gemm(
     for operand in (left, right):
         if isinstance(operand, _core.Operand):
             operand.set_tf32_rounding(check_name(tf32_rounding, "tf32_rounding"))
+    wide = core.accumulator == "float64"
+    if wide:
+        for argument, value in (("c", c), ("bias", bias)):
+            if value is not None:
+                raise ValueError(f"{argument} does not apply to {core.name}, which has no epilogue and no scales")
     options = _core.GemmOptions(
         check_real(scale_out, "scale_out"),
         0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
@@ -370,9 +373,15 @@ def gemm(
         check_name(zero_rule, "zero_rule"),
         check_threads(threads),
     )
-    if check_choice(out_dtype, "out_dtype", _OUT_DTYPES) == "float32":
-        check_unread("an out_dtype of 16 bits or fewer, which the result is rounded to; float32 is not", out_profile=out_profile)
-        out = np.empty(shape, np.float32)
+    own = "float64" if wide else "float32"
+    if out_dtype is None:
+        out_dtype = own
+    elif wide and check_name(out_dtype, "out_dtype") != own:
+        raise ValueError(f"out_dtype must be float64, the accumulator of {core.name}, which nothing rounds, not {short(out_dtype)}")
+    if check_choice(out_dtype, "out_dtype", (own, *_OUT_DTYPES)) == own:
+        check_unread(f"an out_dtype of 16 bits or fewer, which the result is rounded to; {own} is not", out_profile=out_profile)
+        exact = wide and isinstance(left, _core.Operand)  # a Quantized is refused
+        out = np.empty(shape, np.float64 if exact else np.float32)
         _core.gemm(core, left, right, out, options)
         return out
     format = _core.find_format(out_dtype)

@@ -24,7 +24,7 @@ def _as_matrix(x: Any, argument: str) -> Any:
 
 def _word(value: Any, argument: str, dtype: np.dtype[Any]) -> int:
     """The word of a number of ``dtype``; that of a NumPy scalar of the same type bit for bit."""
-    word = np.uint16 if dtype.itemsize == 2 else np.uint32
+    word = {2: np.uint16, 4: np.uint32, 8: np.uint64}[dtype.itemsize]
     if isinstance(value, np.generic) and value.dtype == dtype:
         return int(value.view(word))
     number = check_real(value, argument)
@@ -36,7 +36,7 @@ def _word(value: Any, argument: str, dtype: np.dtype[Any]) -> int:
 
 
 def _hexadecimal(codes: Array) -> str:
-    """Codes of a format's whole width, one after the other; of float32 the bit patterns."""
+    """Codes of a format's whole width, one after the other; of float32 and float64 the bit patterns."""
     return codes.astype(codes.dtype.newbyteorder(">")).tobytes().hex()
 
 
@@ -85,8 +85,8 @@ def trace_dot(
     zero_rule : str
         As for ``mma``.
     got : number, optional
-        What a kernel gave, of the result's type: float16 for models with a float16 accumulator and no promotion, else
-        float32. A NumPy scalar of that type is taken bit for bit. Where it is another word, every model that takes the
+        What a kernel gave, of the result's type: float16 for models with a float16 accumulator and no promotion, float64
+        for FP64 models, else float32. A NumPy scalar of that type is taken bit for bit. Where it is another word, every model that takes the
         operands is tried, under every zero rule, promoted and not.
     at : int, optional
         ``str()`` tells of more than four instructions a line each; that of this k in full.
@@ -115,8 +115,8 @@ def trace_dot(
     accumulator = np.dtype(core.accumulator)
     result = np.dtype(np.float32) if promote_k is not None else accumulator
     arguments = {
-        "model": core, "a": _codes(left), "b": _codes(right), "format_a": left.format or "float32",
-        "format_b": right.format or "float32", "c": f"{_word(c, 'c', accumulator):x}", "zero_rule": check_name(zero_rule, "zero_rule"),
+        "model": core, "a": _codes(left), "b": _codes(right), "format_a": left.format or left.array.dtype.name,
+        "format_b": right.format or right.array.dtype.name, "c": f"{_word(c, 'c', accumulator):x}", "zero_rule": check_name(zero_rule, "zero_rule"),
         "at": None if at is None else check_int(at, "at", 0, 2**63 - 1),
         "promote_k": None if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
         "scale_a": _scales(scale_a, "scale_a", core, left), "scale_b": _scales(scale_b, "scale_b", core, right),

@@ -295,7 +295,7 @@ void ask_gemm(const AccumulateCurve& curve, const std::vector<long long>& ks) {
     };
     const Part a = none(curve.format_a.format);
     const Part b = none(curve.format_b.format);
-    gemm(curve.model, a.operand(), b.operand(), {}, {.promote_k = curve.promote_k});
+    gemm(curve.model, a.operand(), b.operand(), std::span<float>(), {.promote_k = curve.promote_k});
   }
 }
 

@@ -8,7 +8,7 @@
 
 namespace fp8lab::experiments {
 
-/// A format of operands: also float32, for TF32.
+/// A format of operands: also float32, for TF32, and float64.
 struct OperandFormat {
   Format format;
 };
@@ -81,7 +81,7 @@ DotOperand operand_of(const MmaModel& model, const SideOptions& side, const std:
     operand.source = std::to_string(operand.codes.size()) + " codes";
   }
   if (side.scales) {
-    for (const std::uint32_t code :
+    for (const std::uint64_t code :
          codes_of("scale_" + name, model.scales ? model.scales->format : e8m0, *side.scales)) {
       operand.scales.push_back(static_cast<std::uint8_t>(code));
     }
@@ -112,8 +112,8 @@ std::pair<DotOperand, DotOperand> operands_of(const DotOptions& options) {
   return {std::move(a), std::move(b)};
 }
 
-/// A word of binary16 or binary32, in hexadecimal.
-std::uint32_t word_of(const std::string& name, const Format& format, const std::string& text) {
+/// A word of an accumulator, in hexadecimal.
+std::uint64_t word_of(const std::string& name, const Format& format, const std::string& text) {
   const Codes words = codes_of(name, format, text);
   if (words.size() != 1) throw std::invalid_argument(name + " must be one word of " + format_name(format));
   return words.front();

@@ -9,7 +9,6 @@
 #include "dot/dot.hpp"
 #include "dot/told.hpp"
 #include "dot/words.hpp"
-#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "kit/document.hpp"
 
@@ -102,7 +101,8 @@ Table instructions_table(const DotResult& result) {
       .column({.name = "exponents", .title = "E", .right = true}, exponents)
       .column({.name = "cut_off", .title = "cut off", .digits = 3}, cut)
       .column({"result", "accumulator"}, [&](const TraceInstruction& one) { return hex(one.result, word); })
-      .column({.name = "value", .digits = 9}, [&](const TraceInstruction& one) { return decode(word, one.result); });
+      .column({.name = "value", .digits = word == binary64 ? 17 : 9},
+              [&](const TraceInstruction& one) { return number_of(word, one.result); });
   Head promoted{.name = "promoted", .detail = result.arguments.options.promote_k == 0};
   table.column(promoted, [](const TraceInstruction& one) { return hex(one.promoted); })
       .column(detail("k"), [](const TraceInstruction& one) { return one.k; })
@@ -199,9 +199,8 @@ Text outcome(const DotResult& result) {
                                           word_text(std::bit_cast<std::uint32_t>(*result.exact), binary32)));
   }
   if (!result.arguments.got) return text;
-  const std::uint32_t got = *result.arguments.got;
-  const double more =
-      static_cast<double>(decode(trace.format, got)) - static_cast<double>(decode(trace.format, trace.word));
+  const std::uint64_t got = *result.arguments.got;
+  const double more = number_of(trace.format, got) - number_of(trace.format, trace.word);
   text.paragraphs.push_back("Got: " + word_text(got, trace.format) +
                             (result.passed() ? ", equal" : fmt::format(", NOT equal: it differs by {:+.6g}", more)));
   if (!result.passed() && result.candidates.empty()) {

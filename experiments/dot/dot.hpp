@@ -23,21 +23,21 @@ inline constexpr std::size_t most_depth = std::size_t{1} << 18;
 /// One side of a dot product.
 struct DotOperand {
   Format format;
-  Codes codes = {};         ///< float32's bit patterns for binary32
+  Codes codes = {};         ///< bit patterns for binary32 and binary64
   Scales scales = {};       ///< of its blocks, for models that have them
   std::string source = {};  ///< where the codes came from, in words
 };
 
-/// The format called `name`, or binary32 for "float32", as TF32's operands are given. Throws std::invalid_argument that
-/// lists the known names.
+/// The format called `name`, or binary32 for "float32", as TF32's operands are given, or binary64. Throws
+/// std::invalid_argument that lists the known names.
 [[nodiscard]] Format operand_format(std::string_view name);
 
 /// Codes in hexadecimal, in the order of k: separated by commas, or all of the format's width and nothing in between.
 /// Throws std::invalid_argument where they are not.
 [[nodiscard]] Codes parse_codes(const Format& format, std::string_view text);
 
-/// Numbers as an operand: rounded as profile cuda_satfinite rounds, to float32 nearest even; `source` says how many
-/// were no numbers of the format.
+/// Numbers as an operand: rounded as profile cuda_satfinite rounds, to float32 nearest even, and to float64 not at all;
+/// `source` says how many were no numbers of the format.
 [[nodiscard]] DotOperand operand_of_values(const Format& format, std::span<const double> values);
 
 /// A row of one tensor, a matrix: uint8 of a file as codes of the format, which must be of at most 8 bits, any other as
@@ -50,7 +50,7 @@ struct DotArguments {
   MmaModel model;
   DotOperand a, b;
   TraceOptions options = {};
-  std::optional<std::uint32_t> got = {};  ///< the word that a kernel gave, in the format of the result
+  std::optional<std::uint64_t> got = {};  ///< the word that a kernel gave, in the format of the result
   std::optional<std::size_t> at = {};     ///< a k whose instruction the report shows where there are many
 };
 
@@ -65,7 +65,7 @@ struct DotCandidate {
 struct DotResult {
   DotArguments arguments;
   DotTrace trace;
-  std::optional<float> exact;            ///< the real sum of c and the products, rounded once; none with block scales
+  std::optional<float> exact;  ///< the real sum of c and the products, rounded once; none with block scales or in FP64
   std::vector<DotCandidate> candidates;  ///< where something else was got than the trace has
 
   /// Whether what was got, if anything, is the word of the trace.

@@ -21,12 +21,12 @@ std::size_t digits_of(const Format& format) {
   return format.bits() <= 8 ? 2 : static_cast<std::size_t>(format.bits()) / 4;
 }
 
-std::uint32_t parse_code(const Format& format, std::string_view text) {
+std::uint64_t parse_code(const Format& format, std::string_view text) {
   std::string_view hex = text;
   if (hex.starts_with("0x")) hex.remove_prefix(2);
-  std::uint32_t code = 0;
+  std::uint64_t code = 0;
   const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
-  if (error != std::errc() || end != hex.data() + hex.size() || (std::uint64_t{code} >> format.bits()) != 0) {
+  if (error != std::errc() || end != hex.data() + hex.size() || (format.bits() < 64 && code >> format.bits() != 0)) {
     refuse(printable(text), " is not a hexadecimal code of ", format_name(format), ", which has ", format.bits(),
            " bits");
   }
@@ -35,17 +35,18 @@ std::uint32_t parse_code(const Format& format, std::string_view text) {
 
 /// The code of one number, and whether it is that number.
 template <typename T>
-std::pair<std::uint32_t, bool> rounded(const Format& format, T x) {
-  CastPolicy policy = find_profile("cuda_satfinite").policy;
-  if (format == binary32) policy = {.overflow = Overflow::to_special, .infinity = Overflow::to_special};
-  const std::uint32_t code = encode(format, policy, x);
-  const double back = decode(format, code);
+std::pair<std::uint64_t, bool> rounded(const Format& format, T x) {
   double given = 0;
   if constexpr (std::is_floating_point_v<T>) {
     given = x;
   } else {
     given = decode(std::is_same_v<T, Half> ? binary16 : bfloat16, x.bits);
   }
+  if (format == binary64) return {std::bit_cast<std::uint64_t>(given), true};
+  CastPolicy policy = find_profile("cuda_satfinite").policy;
+  if (format == binary32) policy = {.overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  const std::uint32_t code = encode(format, policy, x);
+  const double back = decode(format, code);
   return {code, back == given || (std::isnan(back) && std::isnan(given))};
 }
 
@@ -89,12 +90,14 @@ void check_row(const std::string& name, const std::vector<std::uint64_t>& shape,
 
 Format operand_format(std::string_view name) {
   if (name == "float32") return binary32;
+  if (name == "float64") return binary64;
   const auto* const found = std::ranges::find(named_formats, name, &NamedFormat::name);
   if (found != named_formats.end()) return found->format;
   std::vector<std::string_view> known;
-  known.reserve(named_formats.size() + 1);
+  known.reserve(named_formats.size() + 2);
   for (const NamedFormat& named : named_formats) known.push_back(named.name);
   known.emplace_back("float32");
+  known.emplace_back("float64");
   refuse_name("format", name, known);
 }
 

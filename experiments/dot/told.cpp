@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "dot/words.hpp"
-#include "fp8lab/formats/decode.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -56,7 +55,7 @@ std::string name_of_term(const TraceTerm& term, const MmaModel& model) {
 
 /// The two factors of a term: each its code, where that is short, and its value; of a group how many are not zero.
 std::array<std::string, 2> factors_of(const TraceTerm& term, const DotArguments& arguments) {
-  const auto factor = [](std::uint32_t code, double value, const Format& format) {
+  const auto factor = [](std::uint64_t code, double value, const Format& format) {
     return (format.bits() <= 8 ? hex(code, format) + " " : "") + fmt::format("{:.6g}", value);
   };
   if (arguments.model.group > 1) {
@@ -139,7 +138,7 @@ std::vector<std::string> sum_told(const TraceStep& step, const MmaModel& model) 
     const double sum = std::ldexp(static_cast<double>(*step.sum), *step.unit);
     lines.push_back(fmt::format("sum of what is kept: {} * {} = {:.9g}; cut off in all: {:.3g}", *step.sum,
                                 power(*step.unit), sum, cut_off(step)));
-    const double more = static_cast<double>(decode(model.accumulator(), step.after)) - sum;
+    const double more = number_of(model.accumulator(), step.after) - sum;
     if (more != 0) changed = fmt::format(" (changed by {:.3g} as it is converted)", more);
   }
   lines.push_back("accumulator: " + bits_text(step.after, model.accumulator()) + changed);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <span>
 
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 
@@ -51,31 +52,50 @@ std::uint8_t scale_of(Random& random, const Format& format, int kind) {
 void cancel(const Format& format_a, Codes& a, Codes& b) {
   const std::size_t half = a.size() / 2;
   for (std::size_t k = half; k + 1 < a.size(); ++k) {
-    a[k] = a[k - half] ^ static_cast<std::uint32_t>(format_a.sign_mask());
+    a[k] = a[k - half] ^ format_a.sign_mask();
     b[k] = b[k - half];
   }
 }
 
 }  // namespace
 
+double number_of(const Format& format, std::uint64_t code) {
+  return format == binary64 ? std::bit_cast<double>(code) : decode(format, static_cast<std::uint32_t>(code));
+}
+
 Elements::Elements(const Codes& codes, const Format& format) : format_(format) {
-  for (const std::uint32_t code : codes) {
+  for (const std::uint64_t code : codes) {
     if (format.bits() <= 8) {
       bytes_.push_back(static_cast<std::uint8_t>(code));
     } else if (format.bits() <= 16) {
       words_.push_back(static_cast<std::uint16_t>(code));
+    } else if (format.bits() > 32) {
+      doubles_.push_back(std::bit_cast<double>(code));
     } else {
-      floats_.push_back(std::bit_cast<float>(code << (binary32.bits() - format.bits())));
+      floats_.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(code) << (binary32.bits() - format.bits())));
     }
   }
 }
 
 Operand Elements::operand(std::size_t rows, std::size_t depth, const Scales& scales) const {
   Operand result = Operand::floats(floats_, rows, depth);
+  if (format_ == binary64) result = Operand::doubles(doubles_, rows, depth);
   if (format_.bits() <= 8) result = Operand::codes(bytes_, format_, rows, depth);
   if (format_.bits() > 8 && format_.bits() <= 16) result = Operand::codes(words_, format_, rows, depth);
   result.scales.codes = scales;
   return result;
+}
+
+Codes gemm_words(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options) {
+  const auto words_of = [&]<typename Value, typename Word>(Value /*type*/, Word /*type*/) {
+    std::vector<Value> out(a.rows * b.rows);
+    gemm(model, a, b, std::span<Value>(out), options);
+    Codes words;
+    words.reserve(out.size());
+    for (const Value x : out) words.push_back(std::bit_cast<Word>(x));
+    return words;
+  };
+  return model.is_fp64() ? words_of(double{}, std::uint64_t{}) : words_of(float{}, std::uint32_t{});
 }
 
 Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule) {
@@ -83,21 +103,19 @@ Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule) {
   const Elements right(dots.b, dots.format_b);
   const Operand a = left.operand(dots.count(), dots.k, dots.scale_a);
   const Operand b = right.operand(dots.count(), dots.k, dots.scale_b);
-  Codes words;
-  if (model.accumulator() == binary16) {
-    std::vector<Half> c;
-    std::vector<Half> out(dots.count());
-    for (const std::uint32_t word : dots.c) c.push_back({static_cast<std::uint16_t>(word)});
-    mma(model, a, b, c, std::span<Half>(out), zero_rule);
-    for (const Half x : out) words.push_back(x.bits);
-  } else {
-    std::vector<float> c;
-    std::vector<float> out(dots.count());
-    for (const std::uint32_t word : dots.c) c.push_back(std::bit_cast<float>(word));
-    mma(model, a, b, c, std::span<float>(out), zero_rule);
-    for (const float x : out) words.push_back(std::bit_cast<std::uint32_t>(x));
-  }
-  return words;
+  const auto words_of = [&]<typename Value, typename Word>(Value /*type*/, Word /*type*/) {
+    std::vector<Value> c;
+    std::vector<Value> out(dots.count());
+    c.reserve(dots.count());
+    for (const std::uint64_t word : dots.c) c.push_back(std::bit_cast<Value>(static_cast<Word>(word)));
+    mma(model, a, b, std::span<const Value>(c), std::span<Value>(out), zero_rule);
+    Codes words;
+    words.reserve(out.size());
+    for (const Value x : out) words.push_back(std::bit_cast<Word>(x));
+    return words;
+  };
+  if (model.is_fp64()) return words_of(double{}, std::uint64_t{});
+  return model.accumulator() == binary16 ? words_of(Half{}, std::uint16_t{}) : words_of(float{}, std::uint32_t{});
 }
 
 std::uint64_t Random::bits() {  // Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014
@@ -107,7 +125,7 @@ std::uint64_t Random::bits() {  // Steele, Lea, Flood, "Fast splittable pseudora
   return z ^ (z >> 31);
 }
 
-std::uint32_t code_between(Random& random, const Format& format, int low, int high, bool specials) {
+std::uint64_t code_between(Random& random, const Format& format, int low, int high, bool specials) {
   const int top = (1 << format.exponent_bits) - 1;
   const auto field = static_cast<std::uint64_t>(random.between(std::clamp(low, 0, top), std::clamp(high, 0, top)));
   const std::uint64_t fraction = random.bits() & ((std::uint64_t{1} << format.mantissa_bits) - 1);
@@ -115,14 +133,14 @@ std::uint32_t code_between(Random& random, const Format& format, int low, int hi
   if (!specials) code = std::min(code, format.max_code());
   const std::uint64_t sign = random.bits() & format.sign_mask();
   const bool has_sign = specials || code != 0 || format.specials != Specials::nan_at_negative_zero;
-  return static_cast<std::uint32_t>(code | (has_sign ? sign : 0));
+  return code | (has_sign ? sign : 0);
 }
 
-std::uint32_t accumulator_of(Random& random, const Format& word) {
+std::uint64_t accumulator_of(Random& random, const Format& word) {
   const int middle = word.bias;
   switch (random.between(0, 7)) {
     case 0: return 0;
-    case 1: return static_cast<std::uint32_t>(word.sign_mask());
+    case 1: return word.sign_mask();
     case 2: return code_between(random, word, 0, 20, false);
     case 3: return code_between(random, word, 0, (1 << word.exponent_bits) - 1, true);
     case 4: return code_between(random, word, 2 * middle - 3, 2 * middle, false);

@@ -5,14 +5,18 @@
 #include <cstdint>
 #include <vector>
 
+#include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 
 namespace fp8lab::experiments {
 
 /// Codes of operands, one a word (TF32's 19 bits in the low end), or words of accumulators.
-using Codes = std::vector<std::uint32_t>;
+using Codes = std::vector<std::uint64_t>;
 /// Codes of block scales.
 using Scales = std::vector<std::uint8_t>;
+
+/// The number that a code of the format is, exactly.
+[[nodiscard]] double number_of(const Format& format, std::uint64_t code);
 
 /// An operand's codes in the element type that the library takes them in.
 class Elements {
@@ -26,6 +30,7 @@ class Elements {
   std::vector<std::uint8_t> bytes_;
   std::vector<std::uint16_t> words_;
   std::vector<float> floats_;
+  std::vector<double> doubles_;
 };
 
 /// Dot products of K products each: codes and scales row by row.
@@ -39,6 +44,9 @@ struct Dots {
   [[nodiscard]] std::size_t count() const { return c.size(); }
 };
 
+/// What gemm() makes of operands, as words: of float64 for FP64 models, else of float32.
+[[nodiscard]] Codes gemm_words(const MmaModel& model, const Operand& a, const Operand& b,
+                               const GemmOptions& options = {});
 /// What mma() makes of them, as words of the accumulator.
 [[nodiscard]] Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule);
 
@@ -56,10 +64,10 @@ class Random {
 };
 
 /// A random code whose exponent field lies in [low, high] as far as the format has it; specials only where they may be.
-[[nodiscard]] std::uint32_t code_between(Random& random, const Format& format, int low, int high, bool specials);
+[[nodiscard]] std::uint64_t code_between(Random& random, const Format& format, int low, int high, bool specials);
 
 /// A word that is added: zeros of both signs, what products are about as large as, tiny and huge numbers, any word.
-[[nodiscard]] std::uint32_t accumulator_of(Random& random, const Format& word);
+[[nodiscard]] std::uint64_t accumulator_of(Random& random, const Format& word);
 
 /// `count` dot products of one instruction that are hard on it, in accumulators and scales too, of eight kinds in turn:
 /// any codes at all; sums that carry; moderate exponents; subnormals; mostly zeros; and three of a few large elements

@@ -15,9 +15,9 @@
 namespace fp8lab::experiments {
 namespace {
 
-std::string hex(std::uint32_t word) { return fmt::format("{:08x}", word); }
-template <typename T>
-std::optional<std::string> hex(const std::optional<T>& found, std::uint32_t T::* word) {
+std::string hex(std::uint64_t word) { return fmt::format("{:08x}", word); }
+template <typename T, typename Word>
+std::optional<std::string> hex(const std::optional<T>& found, Word T::* word) {
   return found ? std::optional(hex((*found).*word)) : std::nullopt;
 }
 std::optional<std::string> hex(const std::optional<std::uint32_t>& word) {

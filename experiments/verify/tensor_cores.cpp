@@ -49,18 +49,16 @@ Problem problem_of(const MmaModel& model, const Format& a, const Format& b, std:
   return problem;
 }
 
-std::vector<float> product_of(const MmaModel& model, const NamedGemm& multiply, const Problem& problem, int threads,
-                              const Progress& progress) {
+Codes product_of(const MmaModel& model, const NamedGemm& multiply, const Problem& problem, int threads,
+                 const Progress& progress) {
   const Elements left(problem.left.a, problem.left.format_a);
   const Elements right(problem.right.b, problem.right.format_b);
-  std::vector<float> out(problem.rows * columns);
-  multiply.run(model, left.operand(problem.rows, problem.depth, problem.left.scale_a),
-               right.operand(columns, problem.depth, problem.right.scale_b), out,
-               {.promote_k = problem.promote_k, .threads = threads, .progress = progress});
-  return out;
+  return multiply.run(model, left.operand(problem.rows, problem.depth, problem.left.scale_a),
+                      right.operand(columns, problem.depth, problem.right.scale_b),
+                      {.promote_k = problem.promote_k, .threads = threads, .progress = progress});
 }
 
-void compare(ProductCheck& check, std::uint32_t got, std::uint32_t expected) {
+void compare(ProductCheck& check, std::uint64_t got, std::uint64_t expected) {
   if (got != expected) {
     if (!check.first) check.first = {check.compared, got, expected};
     ++check.mismatches;
@@ -68,10 +66,8 @@ void compare(ProductCheck& check, std::uint32_t got, std::uint32_t expected) {
   ++check.compared;
 }
 
-void compare(ProductCheck& check, std::span<const float> got, std::span<const float> expected) {
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    compare(check, std::bit_cast<std::uint32_t>(got[i]), std::bit_cast<std::uint32_t>(expected[i]));
-  }
+void compare(ProductCheck& check, const Codes& got, const Codes& expected) {
+  for (std::size_t i = 0; i < got.size(); ++i) compare(check, got[i], expected[i]);
 }
 
 /// K of one instruction; of several and a part; the same, promoted after every second one.
@@ -82,15 +78,16 @@ std::vector<Shape> shapes_of(const MmaModel& model) {
   if (model.k() == 0) return {{32, 0}, {112, 0}};
   const int k = model.k();
   const int deep = 3 * k + (model.scales ? model.scales->block : k / 2 + 1);
+  if (model.is_fp64()) return {{k, 0}, {deep, 0}};
   return {{k, 0}, {deep, 0}, {deep, 2 * k}};
 }
 
 /// gemm() on a target, which stays forced.
 NamedGemm gemm_on(std::string_view target) {
-  return {std::string(target), [target](const MmaModel& model, const Operand& a, const Operand& b, std::span<float> out,
-                                        const GemmOptions& options) {
+  return {std::string(target),
+          [target](const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options) {
             force_target(target);
-            gemm(model, a, b, out, options);
+            return gemm_words(model, a, b, options);
           }};
 }
 
@@ -186,7 +183,7 @@ VerifyTensorCoresRow verify_gemms(const MmaModel& model, const NamedGemm& expect
     for (const Format& b : model.operands) {
       for (const Shape& shape : shapes) {
         const Problem problem = problem_of(model, a, b, rows, shape.depth, shape.promote_k, seed * 10'007 + done);
-        const std::vector<float> wanted = product_of(model, expected, problem, threads, report);
+        const Codes wanted = product_of(model, expected, problem, threads, report);
         for (std::size_t i = 0; i < others.size(); ++i) {
           compare(row.checks[i], product_of(model, others[i], problem, threads, report), wanted);
         }

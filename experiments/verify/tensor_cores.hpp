@@ -30,8 +30,8 @@ struct VerifyTensorCoresArguments {
 /// One dot product that is wrong.
 struct ProductMismatch {
   std::uint64_t index;  ///< of the dot product in its set
-  std::uint32_t got;    ///< words of the accumulator; of GEMMs, of float32
-  std::uint32_t expected;
+  std::uint64_t got;    ///< words of the accumulator; of GEMMs, of float32 or float64
+  std::uint64_t expected;
 };
 
 /// One set of dot products: of a vector target against the scalar code, or recorded under one name.
@@ -61,10 +61,10 @@ struct VerifyTensorCoresResult {
   [[nodiscard]] bool passed() const { return mismatches() == 0; }
 };
 
-/// Something that multiplies as gemm() does, by the name it is reported under.
+/// Something that multiplies as gemm_words() does, by the name it is reported under.
 struct NamedGemm {
   std::string name;
-  std::function<void(const MmaModel&, const Operand&, const Operand&, std::span<float>, const GemmOptions&)> run;
+  std::function<Codes(const MmaModel&, const Operand&, const Operand&, const GemmOptions&)> run;
 };
 
 /// Holds every one of `others` against what `expected` gives, in GEMMs of seeded hard operands: all formats, K of one

@@ -77,6 +77,7 @@ std::string format_name(const Format& format) {
   for (const NamedFormat& named : named_formats) {
     if (named.format == format) return std::string(named.name);
   }
+  if (format == binary64) return "float64";
   if (format == tf32 || format == binary32) return "float32";  // tensor cores read TF32 from float32
   return std::string("E") + std::to_string(format.exponent_bits) + "M" + std::to_string(format.mantissa_bits) +
          " with bias " + std::to_string(format.bias);

@@ -76,7 +76,7 @@ TEST_CASE("docs: an added tensor core multiplies matrices by chains of its instr
                   sides.b.begin() + static_cast<std::ptrdiff_t>(k + 16));
     dots.c = slow_words(slow_model_of(model), dots, ZeroRule::count_zero_factors);
   }
-  CHECK(word_of(out) == word_of(from_bits(dots.c.front())));
+  CHECK(word_of(out) == word_of(from_bits(static_cast<std::uint32_t>(dots.c.front()))));
 }
 
 }  // namespace fp8lab::tests

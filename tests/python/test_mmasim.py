@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A second opinion on the tensor cores, asked live: MMA-Sim (Xie et al., arXiv 2511.10909), the package `mmasim` of version 2.
 
-Each of its instructions that fp8lab models is compared on dot products of many kinds, word for word, under the zero rule
-`floor`, which is MMA-Sim's. AMD's NaN words are open in MMA-Sim: there any NaN is one.
+Each of its instructions, but one, is compared on dot products of many kinds, word for word, under the zero rule `floor`,
+which is MMA-Sim's. NaN words of AMD and of FP64 are open in MMA-Sim: there any NaN is one.
 """
 
 from __future__ import annotations
@@ -57,15 +57,19 @@ def nvidia_model(chip: str, name: str, k: int) -> str:
     if a in ("f16", "bf16", "tf32"):
         own = "volta" if name.startswith("m8n8k4.") else CHIPS[chip]
         base = f"{own}_{'fp16' if a == 'f16' else a}"
-        whole = BY_NAME[base].k
-        return base + (f"_k{k}" if k < whole else "") + half
+        return with_k(base, k) + half
     if a == "f64":
-        return f"{CHIPS[chip]}_fp64"
+        return with_k(f"{CHIPS[chip]}_fp64", k)
     short = "_k16" if k == 16 else ""
     return {"Ada Lovelace": "ada_mma_fp8", "RTX Blackwell": "rtx_blackwell_mma_fp8"}[chip] + short + half
 
 
 BY_NAME = {model.name: model for model in fp8lab.models()}
+
+
+def with_k(model: str, k: int) -> str:
+    """The model in its shape of that K: the largest has no suffix."""
+    return model + (f"_k{k}" if k < BY_NAME[model].k else "")
 
 
 def k_of(name: str) -> int:
@@ -115,7 +119,7 @@ def instructions() -> list[Instruction]:
             a, b = (re.findall(r"xf32|bf16|f16|fp8|bf8|f32|f64", name)[1:] * 2)[:2]
             own = {"f16": "fp16", "f32": "fp32", "xf32": "xf32", "f64": "fp64", "fp8": "fp8", "bf8": "fp8"}.get(a, a)
             model = f"{chip.lower()}_{own}" + ("_1k" if name.endswith("_1k") else "")
-            found.append(Instruction(MFMA, chip, name, model, a, b, instruction.k))
+            found.append(Instruction(MFMA, chip, name, with_k(model, instruction.k), a, b, instruction.k))
     return found
 
 
@@ -128,6 +132,8 @@ TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3
 @functools.cache
 def fields(type: str) -> tuple[int, int]:
     """Exponent and mantissa bits of a type."""
+    if type == "f64":
+        return 11, 52
     if type in ("tf32", "xf32", "f32"):
         return 8, 23
     known = {format.name: format for format in fp8lab.formats()}
@@ -139,7 +145,7 @@ def words(type: str, shape: tuple[int, ...], kind: str, random: np.random.Genera
     """Codes of a kind, as 64-bit integers."""
     exponent_bits, mantissa_bits = fields(type)
     bits = exponent_bits + mantissa_bits
-    sign = random.integers(0, 2, shape) << bits
+    sign = random.integers(0, 2, shape) << bits  # float64's makes a negative integer
     mantissa = random.integers(0, 1 << mantissa_bits, shape) & -(1 << int(random.integers(0, mantissa_bits + 1)))
     top, one = (1 << exponent_bits) - 1, (1 << exponent_bits - 1) - 1
     if kind == "bits":
@@ -166,7 +172,7 @@ def operands(a: str, b: str, k: int, random: np.random.Generator) -> tuple[np.nd
         shape = (ROWS // len(kinds), k)
         if kind == "cancel":
             x, y = words(a, shape, "near", random), words(b, shape, "near", random)
-            x[:, k // 2 : k // 2 * 2] = x[:, : k // 2] ^ 1 << sum(fields(a))
+            x[:, k // 2 : k // 2 * 2] = x[:, : k // 2] ^ np.int64(1) << sum(fields(a))
             y[:, k // 2 : k // 2 * 2] = y[:, : k // 2]
         elif kind == "mixed":
             x, y = words(a, shape, "subnormal", random), words(b, shape, "subnormal", random)
@@ -203,7 +209,7 @@ def accumulators(type: str, random: np.random.Generator) -> np.ndarray[Any, Any]
     exponent_bits, mantissa_bits = fields(type)
     infinity = ((1 << exponent_bits) - 1) << mantissa_bits
     kinds = [words(type, (ROWS,), kind, random) for kind in ("bits", "subnormal", "near", "wide", "high")]
-    kinds += [np.zeros(ROWS, np.int64), np.full(ROWS, 1 << exponent_bits + mantissa_bits), np.full(ROWS, infinity)]
+    kinds += [np.zeros(ROWS, np.int64), np.ones(ROWS, np.int64) << exponent_bits + mantissa_bits, np.full(ROWS, infinity)]
     return np.choose(random.choice(8, ROWS, p=[0.1, 0.15, 0.15, 0.2, 0.1, 0.2, 0.05, 0.05]), kinds)
 
 
@@ -216,6 +222,8 @@ def scales(type: str, blocks: int, random: np.random.Generator) -> np.ndarray[An
 
 def for_mmasim(codes: np.ndarray[Any, Any], type: str, pairs: bool) -> Any:
     """Codes as MMA-Sim takes them: FP6 in bits 5:0 and FP4 in bits 5:2 of a byte, or two FP4 a byte."""
+    if type == "f64":
+        return torch.from_numpy(codes).view(torch.float64)
     if type in ("tf32", "xf32", "f32"):
         return torch.from_numpy(codes.astype(np.uint32).view(np.int32)).view(torch.float32)
     if type in ("e3m2", "e2m3"):
@@ -228,6 +236,8 @@ def for_mmasim(codes: np.ndarray[Any, Any], type: str, pairs: bool) -> Any:
 
 
 def for_fp8lab(codes: np.ndarray[Any, Any], type: str) -> tuple[Any, dict[str, str]]:
+    if type == "f64":
+        return codes.view(np.float64), {}
     if type in ("tf32", "xf32", "f32"):
         return codes.astype(np.uint32).view(np.float32), {}
     if type == "e2m1":
@@ -240,43 +250,36 @@ def compare(one: Instruction) -> None:
     model = BY_NAME[one.model]
     assert model.k == one.k
     theirs = one.make(one.chip, one.name)
-    half = model.accumulator == "float16"
+    accumulator = {"float16": "f16", "float32": "f32", "float64": "f64"}[model.accumulator]
     a, b = operands(one.a, one.b, one.k, random)
-    c = accumulators("f16" if half else "f32", random)
-    word, signed = (np.uint16, np.int16) if half else (np.uint32, np.int32)
+    c = accumulators(accumulator, random)
+    word = np.dtype({"f16": np.uint16, "f32": np.uint32, "f64": np.uint64}[accumulator])
+    number, signed = np.dtype(model.accumulator), word.name[1:]
     set_floor(a, b, c, one, model)
     c = c.astype(word)
     x, format_a = for_fp8lab(a, one.a)
     y, format_b = for_fp8lab(b, one.b)
     given: dict[str, Any] = {f"{key}_a": value for key, value in format_a.items()} | {f"{key}_b": value for key, value in format_b.items()}
     arguments = [for_mmasim(codes, type, one.k == 64) for codes, type in ((a, one.a), (b, one.b))]
-    arguments.append(torch.from_numpy(c.view(signed)).view(torch.float16 if half else torch.float32))
+    arguments.append(torch.from_numpy(c.view(signed)).view(getattr(torch, model.accumulator)))
     if model.scale_block is not None:
         type = one.name.rpartition(".")[2]
         for side in "ab":
             codes = scales(type, one.k // model.scale_block, random).astype(np.uint8)
             given[f"scale_{side}"] = codes
             arguments.append(torch.from_numpy(codes).view(TORCH[type]))
-    expected = theirs.dpa(*arguments).view(torch.int16 if half else torch.int32).numpy().view(word)
-    got = fp8lab.mma(model, x, y, c.view(np.float16 if half else np.float32), **given).view(word)
+    expected = theirs.dpa(*arguments).view(getattr(torch, signed)).numpy().view(word)
+    got = fp8lab.mma(model, x, y, c.view(number), **given).view(word)
     differs = got != expected
-    if one.make is MFMA:  # which leaves NaN's word open
-        differs &= ~(np.isnan(got.view(np.float32)) & np.isnan(expected.view(np.float32)))
-    if model.name == "cdna3_fp8":  # MMA-Sim drops an accumulator that is infinite or NaN beside products of 2^25 and more
+    if one.make is MFMA or accumulator == "f64":  # which leave NaN's word open
+        differs &= ~(np.isnan(got.view(number)) & np.isnan(expected.view(number)))
+    if model.name.startswith("cdna3_fp8"):  # MMA-Sim drops an accumulator that is infinite or NaN beside products of 2^25 and more
         special = ~np.isfinite(c.view(np.float32)) | (a == 0x80).any(axis=1) | (b == 0x80).any(axis=1)
         differs &= ~special | np.isfinite(got.view(np.float32))
     wrong = np.flatnonzero(differs)
     assert wrong.size == 0, f"{wrong.size} of {ROWS} differ, first row {wrong[0]}: {got[wrong[0]]:x}, MMA-Sim {expected[wrong[0]]:x}"
 
 
-ALL = instructions()
-
-
-def is_modelled(one: Instruction) -> bool:
-    """AMD's smaller shapes are the models with fewer steps, so the largest alone is compared."""
-    return one.model in BY_NAME and (one.make is not MFMA or one.k == BY_NAME[one.model].k)
-
-
-@pytest.mark.parametrize("one", [one for one in ALL if is_modelled(one)], ids=str)
+@pytest.mark.parametrize("one", instructions(), ids=str)
 def test_an_instruction_is_mma_sims(one: Instruction) -> None:
     compare(one)

@@ -54,6 +54,32 @@ def test_mma_gives_mma_sims_words():
     assert checked == 5282
 
 
+def chained(a, b, c=0.0):
+    """c + a @ b, one fused multiply-add after the other: exact rationals, rounded by Python once for each."""
+    for x, y in zip(a, b, strict=True):
+        c = float(Fraction(float(x)) * Fraction(float(y)) + Fraction(c))
+    return c
+
+
+def test_fp64_is_a_chain_of_fused_multiply_adds():
+    random = np.random.default_rng(64)
+    a, b = (random.standard_normal((6, 19)) * 2.0 ** random.integers(-30, 30, (6, 19)) for _ in "ab")
+    expected = np.array([[chained(x, y) for y in b] for x in a])
+    for model in ("ampere_fp64", "hopper_fp64", "cdna2_fp64", "cdna3_fp64"):
+        assert_same_words(fp8lab.gemm(a, b, model=model), expected)
+        assert_same_words(fp8lab.gemm(np.asfortranarray(a.T), b.T, model=model, layout="tn", threads=2), expected)
+    parts = [np.array([[chained(x[i:j], y[i:j]) for y in b] for x in a]) for i, j in ((0, 8), (8, 19))]
+    assert_same_words(fp8lab.gemm(a, b, model="cdna3_fp64", split_k=[8, 11]), parts[0] + parts[1])
+    c = random.standard_normal(6)
+    out = fp8lab.mma("cdna3_fp64", a[:, :4], b[:, :4], c)
+    assert_same_words(out, np.array([chained(*row) for row in zip(a[:, :4], b[:, :4], c, strict=True)]))
+    assert_same_words(fp8lab.mma("hopper_fp64_k8", np.full((1, 8), np.nan), np.ones((1, 8))).view(np.uint64), np.array([2**63 - 1], np.uint64))
+    trace = fp8lab.trace_dot(a[0], b[0], model="hopper_fp64", got=np.float64(expected[0, 0]))
+    assert trace.passed and trace.tables["result"]["value"] == expected[0, 0] and len(trace.tables["steps"]["after"]) == 32
+    other = fp8lab.trace_dot(a[0], b[0], model="hopper_fp64", c=np.float64(3), got=np.nextafter(chained(a[0], b[0], 3.0), 99))
+    assert not other.passed and list(other.tables["candidates"]["model"]) == []
+
+
 def test_float16_and_bfloat16_operands():
     x = np.float32([[1, 2, 3, 4] * 4, [0.5, -0.5] * 8])
     halves, brains = x.astype(np.float16), x.astype(ml_dtypes.bfloat16)
@@ -126,7 +152,7 @@ def test_zero_rules_part_where_a_group_of_fp4_is_zero():
 
 def test_models_tell_what_they_take():
     by_name = {model.name: model for model in fp8lab.models()}
-    assert len(by_name) == 69
+    assert len(by_name) == 99
     nvf4 = by_name["blackwell_nvf4"]
     assert (nvf4.k, nvf4.operands, nvf4.scale_format, nvf4.scale_block) == (64, ["e2m1"], "ue4m3", 16)
     assert (by_name["exact"].k, by_name["exact"].scale_block) == (None, None)
@@ -289,6 +315,7 @@ def test_ctrl_c_stops_a_long_gemm():
 
 A = np.zeros((2, 32), np.uint8)
 F = np.zeros((2, 32), np.float32)
+D = np.zeros((2, 4))
 H = np.zeros((2, 16), np.float16)
 S = np.full((2, 1), 127, np.uint8)
 GEMM = {"model": "hopper_wgmma_fp8"}
@@ -296,7 +323,7 @@ BAD_CALLS = [
     (lambda: fp8lab.gemm(A, A, model="h100"), ValueError, "unknown model 'h100'; known: exact, "),
     (lambda: fp8lab.gemm(A, A[:, :16], **GEMM), ValueError, "a and b must have the same K, not 32 and 16"),
     (lambda: fp8lab.gemm(A[0], A, **GEMM), ValueError, "a must have two dimensions, not 1"),
-    (lambda: fp8lab.gemm(A, F.astype(np.float64), **GEMM), TypeError, "b must be codes, halves or float32, not float64"),
+    (lambda: fp8lab.gemm(A, F.astype(np.float64), **GEMM), ValueError, "b is float64; .* takes e4m3, e5m2. Models that take float64: ampere_fp64"),
     (lambda: fp8lab.gemm(A, A.astype(np.int32), **GEMM), TypeError, "b must be uint8 codes"),
     (lambda: fp8lab.gemm(F, A, **GEMM), ValueError, "a is float32; hopper_wgmma_fp8 takes e4m3, e5m2"),
     (lambda: fp8lab.gemm(A, A, format_b="e8m0", **GEMM), ValueError, "b is e8m0; hopper_wgmma_fp8 takes e4m3, e5m2"),
@@ -318,20 +345,30 @@ BAD_CALLS = [
     (lambda: fp8lab.gemm(A, A, out_dtype="float16", out_profile="none", **GEMM), ValueError, "unknown profile 'none'"),
     (lambda: fp8lab.gemm(A, A, scale_a=float("inf"), **GEMM), ValueError, "must be finite"),
     (lambda: fp8lab.gemm(A, A, zero_rule="none", **GEMM), ValueError, "unknown zero_rule 'none'; known: floor, skip_terms"),
-    (lambda: fp8lab.mma("hopper_wgmma_fp8", A[:, :16], A[:, :16]), ValueError, "K must be 32, one instruction of hopper_wgmma_fp8"),
+    (lambda: fp8lab.mma("hopper_wgmma_fp8", A[:, :16], A[:, :16]), ValueError, "K must be 32, one instruction of hopper_wgmma_fp8, not 16; gemm takes any K. Models with K = 16: ada_mma_fp8_k16"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A, np.zeros(3, np.float32)), ValueError, r"c must have shape \(2,\)"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8_f16", A, A, np.zeros(2, np.float32)), TypeError, "c must be float16, not float32"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A, np.zeros(2, np.float16)), TypeError, "c must be float32, not float16"),
-    (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A, scale_a=S), ValueError, "scale_a must be left out: the model hopper_wgmma_fp8 has no"),
+    (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A, scale_a=S), ValueError, "scale_a has 2 codes; hopper_wgmma_fp8 has no block scales. Models that .* such scales: blackwell_mxf8$"),
     (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S), ValueError, r"scale_b must have 2 \* 1 codes, one for every 32"),
     (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S, scale_b=S[:1]), ValueError, r"scale_b must have shape \(2, 1\)"),
     (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S, scale_b=S * 1.0), TypeError, "scale_b must be uint8 codes"),
-    (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S, scale_b=S.view(ml_dtypes.float8_e5m2)), ValueError, "takes e8m0"),
+    (lambda: fp8lab.mma("blackwell_mxf8", A, A, scale_a=S, scale_b=S.view(ml_dtypes.float8_e5m2)), ValueError, "scale_b is e5m2, .* takes e8m0, one for every 32 of K. No model takes e4m3 with such scales"),
     (lambda: fp8lab.mma("blackwell_nvf4", A, A, format_a="e2m1"), ValueError, "a and b must have the same shape"),
     (lambda: fp8lab.mma("hopper_fp16", H, A[:, :16]), ValueError, "b is e4m3; hopper_fp16 takes float16"),
     (lambda: fp8lab.mma("hopper_fp16", H, H.view(np.uint8), format_b="float16"), TypeError, "b must be uint16 codes"),
-    (lambda: fp8lab.gemm(A, A, scale_a=S, **GEMM), ValueError, "scale_a must be left out: the model hopper_wgmma_fp8 has no"),
-    (lambda: fp8lab.gemm(A[:, :20], A[:, :20], model="blackwell_mxf8"), ValueError, "K must be a multiple of 32, a block of"),
+    (lambda: fp8lab.gemm(A, A, scale_a=S, **GEMM), ValueError, "scale_a has 2 codes; hopper_wgmma_fp8 has no block scales. Models that .* such scales: blackwell_mxf8$"),
+    (lambda: fp8lab.gemm(A[:, :20], A[:, :20], model="blackwell_mxf8"), ValueError, r"K must be a multiple of 32, a block of blackwell_mxf8, not 20 \(nearest: 32\)"),
+    (lambda: fp8lab.gemm(A[:, :20], A[:, :20], scale_a=S, scale_b=S, model="blackwell_mxf8"), ValueError, r"not 20 \(nearest: 32\)"),
+    (lambda: fp8lab.gemm(D, D, scale_a=2.0, model="cdna3_fp64"), ValueError, "scale_a does not apply to cdna3_fp64, which has no epilogue"),
+    (lambda: fp8lab.gemm(D, D, c=np.zeros((2, 2)), model="cdna3_fp64"), ValueError, "c does not apply to cdna3_fp64, which has no epilogue"),
+    (lambda: fp8lab.gemm(D, D, promote_k=4, model="cdna3_fp64"), ValueError, "promote_k does not apply to cdna3_fp64"),
+    (lambda: fp8lab.gemm(D, D, out_dtype="float32", model="cdna3_fp64"), ValueError, "out_dtype must be float64, the accumulator of cdna3_fp64"),
+    (lambda: fp8lab.gemm(D, D, out_profile="ieee", model="cdna3_fp64"), ValueError, "out_profile goes with an out_dtype of 16 bits or fewer"),
+    (lambda: fp8lab.gemm(A, A, out_dtype="float64", **GEMM), ValueError, "unknown out_dtype 'float64'; known: float32, float16"),
+    (lambda: fp8lab.gemm(D.astype(np.float32), D, model="cdna3_fp64"), ValueError, "a is float32; cdna3_fp64 takes float64. Models that take float32: "),
+    (lambda: fp8lab.mma("cdna3_fp64", D, D, np.zeros(2, np.float32)), TypeError, "c must be float64, not float32"),
+    (lambda: fp8lab.mma("cdna3_fp64", D[:, :3], D[:, :3]), ValueError, "K must be 4, one instruction of cdna3_fp64, not 3; gemm takes any K$"),
     (lambda: fp8lab.mma("hopper_wgmma_fp8", A, A[:1]), ValueError, "a and b must have the same shape"),
 ]  # fmt: skip
 

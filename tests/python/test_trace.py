@@ -94,7 +94,7 @@ BAD_CALLS = [
     (lambda: fp8lab.trace_dot(A[None], A, **DOT), ValueError, "a must have one dimension, not 2"),
     (lambda: fp8lab.trace_dot(A, A[:3], **DOT), ValueError, "a and b must have the same K, not 32 and 3"),
     (lambda: fp8lab.trace_dot(A[:0], A[:0], **DOT), ValueError, "K must be at least 1, not 0"),
-    (lambda: fp8lab.trace_dot(A, A.astype(np.float64), **DOT), TypeError, "b must be codes, halves or float32"),
+    (lambda: fp8lab.trace_dot(A, A.astype(np.float64), **DOT), ValueError, "b is float64; hopper_wgmma_fp8 takes e4m3, e5m2. Models that take float64: ampere_fp64"),
     (lambda: fp8lab.trace_dot(A, A, model="h100"), ValueError, "unknown model 'h100'; known: "),
     (lambda: fp8lab.trace_dot(A, A, zero_rule="x", **DOT), ValueError, "unknown zero_rule 'x'"),
     (lambda: fp8lab.trace_dot(A, A, promote_k=33, **DOT), ValueError, "promote_k must be a multiple of 32"),
@@ -102,7 +102,7 @@ BAD_CALLS = [
     (lambda: fp8lab.trace_dot(A, A, got=1e39, **DOT), ValueError, "got must be a number of float32, not 1e\\+39"),
     (lambda: fp8lab.trace_dot(A, A, c=0.1, **DOT), ValueError, "c must be a number of float32, not 0.1"),
     (lambda: fp8lab.trace_dot(A, A, at=32, **DOT), ValueError, "at must be from 0 to 31, not 32"),
-    (lambda: fp8lab.trace_dot(A, A, scale_a=S, **DOT), ValueError, "scale_a must be left out: the model hopper_wgmma_fp8 has no"),
+    (lambda: fp8lab.trace_dot(A, A, scale_a=S, **DOT), ValueError, "scale_a has 1 code; hopper_wgmma_fp8 has no block scales. Models that take e4m3 with such scales: blackwell_mxf8$"),
     (lambda: fp8lab.trace_dot(A, A, model="blackwell_mxf8", scale_a=S), ValueError, "scale_b must have 1 \\* 1 codes"),
     (lambda: fp8lab.trace_dot(A, A, model="blackwell_mxf8", scale_a=S[None], scale_b=S), ValueError, "scale_a must have one dim"),
 ]  # fmt: skip

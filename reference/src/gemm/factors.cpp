@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <stdexcept>
@@ -15,6 +14,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
+#include "gemm/misfit.hpp"
 
 namespace fp8lab {
 namespace {
@@ -29,22 +29,15 @@ std::size_t element_count(const Operand& operand) {
 }
 
 std::size_t bytes_of(const Format& format) {
-  if (format.bits() > 16) return 4;
+  if (format.bits() > 16) return format == binary64 ? 8 : 4;
   return format.bits() > 8 ? 2 : 1;
-}
-
-/// How the model reads the elements: the format of codes, binary32 or tf32 for floats.
-Format format_for(const MmaModel& model, const Operand& operand) {
-  const bool floats = std::holds_alternative<std::span<const float>>(operand.elements);
-  if (!floats) return operand.format;
-  return std::ranges::find(model.operands, tf32) == model.operands.end() ? binary32 : tf32;
 }
 
 void check_format_of(const MmaModel& model, const Operand& operand, const std::string& name) {
   if (const std::string wrong = misfit_of_format(model, operand); !wrong.empty()) {
-    throw std::invalid_argument(name + " " + wrong);
+    throw std::invalid_argument(name + " " + wrong + models_that_take(operand));
   }
-  constexpr std::array<std::size_t, 3> sizes{1, 2, 4};  // indexed by the variant's alternative
+  constexpr std::array<std::size_t, 4> sizes{1, 2, 4, 8};  // indexed by the variant's alternative
   const Format format = format_for(model, operand);
   const std::size_t given = sizes[operand.elements.index()];
   if (given != bytes_of(format)) {
@@ -73,7 +66,8 @@ void check_scale_codes(const MmaModel& model, const BlockScales& scales, const O
   const auto block = static_cast<std::size_t>(scales.block);
   if (operand.depth % block != 0) {
     throw std::invalid_argument("K must be a multiple of " + std::to_string(block) + ", a block of " +
-                                std::string(model.name) + ", not " + std::to_string(operand.depth));
+                                std::string(model.name) + ", not " + std::to_string(operand.depth) +
+                                " (nearest: " + nearest_multiples(operand.depth, block) + ")");
   }
   if (operand.scales.codes.empty() && !operand.tile_scales.values.empty()) return;
   const std::size_t blocks = operand.depth / block;
@@ -92,59 +86,12 @@ void check_scales(const MmaModel& model, const Operand& operand, const std::stri
     return;
   }
   if (const std::string wrong = misfit_of_scales(model, operand); !wrong.empty()) {
-    throw std::invalid_argument("scale_" + name + " " + wrong);
+    throw std::invalid_argument("scale_" + name + " " + wrong + models_that_take(operand));
   }
   if (model.scales) check_scale_codes(model, *model.scales, operand, name);
 }
 
-/// Says why float32 scales of tiles cannot serve as such codes; empty where they can.
-std::string misfit_of_tiles(const MmaModel& model, const BlockScales& scales, const TileScales& tiles) {
-  if (scales.format != e8m0 || tiles.depth % static_cast<std::size_t>(scales.block) != 0) {
-    return "is of tiles; " + std::string(model.name) + " takes " + text_of(scales);
-  }
-  const auto is_code = [](float scale) { return std::isnan(scale) || scale == decode(e8m0, e8m0_of(scale)); };
-  const auto wrong = std::ranges::find_if_not(tiles.values, is_code);
-  if (wrong == tiles.values.end()) return "";
-  return "must be powers of two, of which " + std::string(model.name) + " gets the exponents as E8M0, not " +
-         text_of(*wrong);
-}
-
 }  // namespace
-
-std::string text_of(const BlockScales& scales) {
-  return format_name(scales.format) + ", one for every " + std::to_string(scales.block) + " of K";
-}
-
-std::string text_of(float x) {
-  std::array<char, 32> room{};
-  return {room.data(), std::to_chars(room.data(), room.data() + room.size(), x).ptr};
-}
-
-std::string misfit_of_format(const MmaModel& model, const Operand& operand) {
-  const Format format = format_for(model, operand);
-  if (std::ranges::find(model.operands, format) != model.operands.end()) return "";
-  std::string taken;
-  for (const Format& known : model.operands) taken += (taken.empty() ? "" : ", ") + format_name(known);
-  return "is " + format_name(format) + "; " + std::string(model.name) + " takes " + taken;
-}
-
-std::string misfit_of_scales(const MmaModel& model, const Operand& operand) {
-  const std::string name(model.name);
-  const std::span<const std::uint8_t> codes = operand.scales.codes;
-  const TileScales& tiles = operand.tile_scales;
-  if (!model.scales) {
-    return codes.empty() ? "" : "has " + std::to_string(codes.size()) + " codes; " + name + " has no block scales";
-  }
-  if (!codes.empty() && !tiles.values.empty()) return "is of blocks and of tiles; " + name + " takes one of them";
-  if (!tiles.values.empty()) return misfit_of_tiles(model, *model.scales, tiles);
-  if (codes.empty()) return "is left out; " + name + " takes " + text_of(*model.scales);
-  if (!operand.scales.type || *operand.scales.type == *model.scales) return "";
-  return "is " + text_of(*operand.scales.type) + "; " + name + " takes " + text_of(*model.scales);
-}
-
-bool takes(const MmaModel& model, const Operand& operand) {
-  return misfit_of_format(model, operand).empty() && misfit_of_scales(model, operand).empty();
-}
 
 FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRule zero_rule, const std::string& name,
                            Rounding tf32_rounding)
@@ -182,6 +129,7 @@ Factor FactorReader::converted(std::uint32_t code) const {
 Factor FactorReader::of_wide(std::size_t i) const {
   if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand_.elements))
     return converted((*words)[i]);
+  if (const auto* doubles = std::get_if<std::span<const double>>(&operand_.elements)) return factor((*doubles)[i]);
   const float x = std::get<std::span<const float>>(operand_.elements)[i];
   const auto bits = std::bit_cast<std::uint32_t>(x);
   if (format_ != tf32) return converted(bits);

@@ -20,7 +20,8 @@ namespace fp8lab {
 
 /// A factor, a scale or an accumulator as the adder sees it.
 ///
-/// Every one is a float32 number, so that a double holds it, and the product of two, exactly and far from its limits.
+/// Every one is a float32 number, so that a double holds it, and the product of two, exactly and far from its limits;
+/// those of FP64 are float64 numbers, whose products a fused multiply-add takes.
 /// The exponent is the unbiased exponent field, the smallest normal's for subnormals. So that one maximum over sums of
 /// exponents finds the alignment and every special case, zeros that do not count have absent_exponent, NaN and
 /// infinities special_exponent: far apart from all others in any sum of up to four of which two are absent.
@@ -46,6 +47,14 @@ inline constexpr int least_special_exponent = 10000;  // the exponent of a sum w
   const double magnitude = special ? 1 : static_cast<double>(x.significand) * power_of_two(x.exponent);
   const auto exponent = static_cast<std::int16_t>(x.exponent + format.mantissa_bits);
   return {x.negative ? -magnitude : magnitude, special ? special_exponent : exponent, x.kind};
+}
+
+/// A float64 number.
+[[nodiscard]] inline Factor factor(double x) {
+  const Unpacked parts = unpack(x);
+  const bool special = parts.kind == Kind::infinite || parts.kind == Kind::nan;
+  const auto exponent = static_cast<std::int16_t>(parts.exponent + binary64.mantissa_bits);
+  return {special ? std::copysign(1.0, x) : x, special ? special_exponent : exponent, parts.kind};
 }
 
 /// The same with the exponent that `zero_rule` gives to a zero.
@@ -121,17 +130,6 @@ void check_apart_operand(std::string_view name, const Operand& operand, std::spa
 [[nodiscard]] inline std::uint8_t e8m0_of(float scale) {
   return static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(scale) >> 23 & 0xFF);
 }
-
-/// Why the model does not take the operand's format, or its kind of scales: what follows the operand's name in a
-/// message; empty where it does.
-[[nodiscard]] std::string misfit_of_format(const MmaModel& model, const Operand& operand);
-[[nodiscard]] std::string misfit_of_scales(const MmaModel& model, const Operand& operand);
-
-[[nodiscard]] bool takes(const MmaModel& model, const Operand& operand);
-
-/// "e8m0, one for every 32 of K", and the shortest decimal number that is x.
-[[nodiscard]] std::string text_of(const BlockScales& scales);
-[[nodiscard]] std::string text_of(float x);
 
 /// All rows of an operand.
 struct Factors {

@@ -19,6 +19,8 @@
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "gemm/exact_gemm.hpp"
+#include "gemm/fp64_gemm.hpp"
+#include "gemm/misfit.hpp"
 #include "gemm/tiled_gemm.hpp"
 
 namespace fp8lab {
@@ -60,9 +62,10 @@ void check_promotion(const MmaModel& model, int promote_k) {
     throw std::invalid_argument("promote_k must be 0 (never) or positive, not " + std::to_string(promote_k));
   }
   if (promote_k % model.k() != 0) {
+    const auto nearest = nearest_multiples(static_cast<std::size_t>(promote_k), static_cast<std::size_t>(model.k()));
     throw std::invalid_argument("promote_k must be a multiple of " + std::to_string(model.k()) +
                                 ", one instruction of " + std::string(model.name) + ", not " +
-                                std::to_string(promote_k));
+                                std::to_string(promote_k) + " (nearest: " + nearest + ")");
   }
 }
 
@@ -140,6 +143,10 @@ void check_unread(const MmaModel& model, const Operand& a, const Operand& b, con
 template <typename Out>
 void check_gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<Out> out,
                 const GemmOptions& options) {
+  if (model.is_fp64()) {
+    throw std::invalid_argument("out must be float64, the accumulator of " + std::string(model.name) +
+                                ", which nothing rounds");
+  }
   check_shapes(a, b, out.size(), options);
   check_unread(model, a, b, options);
   check_apart_operand("a", a, out);
@@ -161,6 +168,35 @@ void check_gemm(const MmaModel& model, const Operand& a, const Operand& b, std::
                                 " and " + text(b.tile_scales.depth));
   }
   check_split(model, a.depth, promotion_depth(model, a, b, options.promote_k), options);
+}
+
+/// FP64 has no scales, no promotion and no epilogue.
+void check_fp64(const MmaModel& model, const Operand& a, const Operand& b, std::span<double> out,
+                const GemmOptions& options) {
+  const std::string name(model.name);
+  if (!model.is_fp64()) {
+    const std::string others = names_of_models([](const MmaModel& other) { return other.is_fp64(); });
+    throw std::invalid_argument("out of float64 is for models with a float64 accumulator, " + others + ", not " + name);
+  }
+  check_shapes(a, b, out.size(), options);
+  const auto refuse = [&](bool given, const std::string& what) {
+    if (given)
+      throw std::invalid_argument(what + " does not apply to " + name + ", which has no epilogue and no scales");
+  };
+  const GemmOptions none;
+  refuse(options.promote_k != 0, "promote_k");
+  refuse(options.scale_out != 1, "scale_out");
+  refuse(options.scale_order.has_value(), "scale_order");
+  refuse(!options.c.empty() || options.c_enters != none.c_enters, "c");
+  refuse(!options.bias.empty(), "bias");
+  for (const auto& [side, operand] : {std::pair{"scale_a", &a}, std::pair{"scale_b", &b}}) {
+    refuse(
+        !operand->tile_scales.values.empty() || !operand->row_scales.empty() || operand->tensor_scale != TensorScale{},
+        side);
+  }
+  check_apart_operand("a", a, out);
+  check_apart_operand("b", b, out);
+  check_split(model, a.depth, 0, options);
 }
 
 /// The scale of both tensors, as one number.
@@ -205,19 +241,18 @@ void epilogue(std::span<float> out, std::size_t first, const Operand& a, const O
 }
 
 /// Blocks of rows on threads; multiply(first, count, block of rows) computes, deliver(first, block of rows) gets them.
-template <typename Multiply, typename Deliver>
+template <typename Value, typename Multiply, typename Deliver>
 void for_blocks(const Operand& a, const Operand& b, std::size_t block_rows, const GemmOptions& options,
                 const Multiply& multiply, const Deliver& deliver) {
   const std::size_t rows = a.rows;
   const std::size_t columns = b.rows;
   std::atomic<bool> cancelled = false;
   parallel_for(rows, options.threads, [&](std::size_t first, std::size_t last) {
-    std::vector<float> block(std::min(block_rows, last - first) * columns);
+    std::vector<Value> block(std::min(block_rows, last - first) * columns);
     for (std::size_t row = first; row < last && !cancelled; row += block_rows) {
       const std::size_t count = std::min(block_rows, last - row);
       const auto out = std::span(block).first(count * columns);
       multiply(row, count, out);
-      epilogue(out, row, a, b, options);
       deliver(row, out);
       // The last piece is the calling thread's: it alone reports, and its exception stops the others.
       if (last != rows || !options.progress) continue;
@@ -238,9 +273,11 @@ void multiply_and_deliver(const MmaModel& model, const Operand& a, const Operand
   const FactorReader left(model, a, options.zero_rule, "a");
   const FactorReader right(model, b, options.zero_rule, "b");
   const auto run = [&](const auto& product, std::size_t block_rows) {
-    for_blocks(
-        a, b, block_rows, options,
-        [&](std::size_t first, std::size_t count, std::span<float> out) { product.rows(first, count, out); }, deliver);
+    const auto multiply = [&](std::size_t first, std::size_t count, std::span<float> out) {
+      product.rows(first, count, out);
+      epilogue(out, first, a, b, options);
+    };
+    for_blocks<float>(a, b, block_rows, options, multiply, deliver);
   };
   if (model.k() == 0) {
     run(ExactGemm(left, right), 64);
@@ -278,6 +315,20 @@ void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<f
   multiply_and_deliver(model, a, b, options, [&](std::size_t first, std::span<const float> block) {
     std::ranges::copy(block, out.begin() + static_cast<std::ptrdiff_t>(first * b.rows));
   });
+}
+void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<double> out,
+          const GemmOptions& options) {
+  check_fp64(model, a, b, out, options);
+  const DefaultEnvironment environment;
+  const FactorReader left(model, a, options.zero_rule, "a");  // which check the operands
+  const FactorReader right(model, b, options.zero_rule, "b");
+  const Fp64Gemm product(model, a, b, options);
+  for_blocks<double>(
+      a, b, Fp64Gemm::block_rows(), options,
+      [&](std::size_t first, std::size_t count, std::span<double> block) { product.rows(first, count, block); },
+      [&](std::size_t first, std::span<const double> block) {
+        std::ranges::copy(block, out.begin() + static_cast<std::ptrdiff_t>(first * b.rows));
+      });
 }
 void gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format, const CastPolicy& policy,
           std::span<std::uint8_t> out, const GemmOptions& options) {

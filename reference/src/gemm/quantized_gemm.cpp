@@ -5,8 +5,7 @@
 
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
-#include "fp8lab/reference/tensor_core/models.hpp"
-#include "gemm/factors.hpp"
+#include "gemm/misfit.hpp"
 
 namespace fp8lab {
 namespace {
@@ -34,15 +33,10 @@ class Side {
   [[noreturn]] void refuse(const MmaModel& model, const Quantized& q, const std::string& name) const {
     std::string wrong = misfit_of_format(model, operand_);
     wrong = wrong.empty() ? "scale_" + name + " " + misfit_of_scales(model, operand_) : name + " " + wrong;
-    std::string fitting;
-    for (const MmaModel& other : models) {
-      if (other.k() == 0 || takes(other, operand_)) {
-        fitting += (fitting.empty() ? "" : ", ") + std::string(other.name);
-      }
-    }
+    const auto fits = [&](const MmaModel& other) { return other.k() == 0 || takes(other, operand_); };
     throw std::invalid_argument(name + " was quantized by \"" + describe(q.recipe) + "\", which " +
                                 std::string(model.name) + " does not take: " + wrong +
-                                ". Models that take it: " + fitting);
+                                ". Models that take it: " + names_of_models(fits));
   }
 
   Operand operand_;

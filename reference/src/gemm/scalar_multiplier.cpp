@@ -36,8 +36,8 @@ class ScalarRows final : public RowBlock {
       for (std::size_t j = 0; j < width; ++j) {
         float& accumulator = accumulators[i][j];
         const FactorSpan right = columns_.part(j, k, products);
-        accumulator =
-            accumulator_value(model, mma_instruction(model, left, right, word_of(model, accumulator), zero_rule_));
+        const std::uint64_t word = mma_instruction(model, left, right, word_of(model, accumulator), zero_rule_);
+        accumulator = accumulator_value(model, word);
       }
     }
   }

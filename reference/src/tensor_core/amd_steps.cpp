@@ -73,6 +73,20 @@ float flushed_input(const Factor& x, const Format& format) {
 }
 
 std::uint32_t word_of(float x) { return std::isnan(x) ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(x); }
+std::uint64_t word_of(double x) { return std::isnan(x) ? binary64.magnitude_mask() : std::bit_cast<std::uint64_t>(x); }
+
+/// c + a[0] * b[0] + ..., one fused multiply-add after the other.
+template <typename Value, typename Word>
+Word chained(const MmaModel& model, const FactorSpan& a, const FactorSpan& b, Word c_word) {
+  auto c = std::bit_cast<Value>(c_word);
+  for (std::size_t k = 0; std::cmp_less(k, model.products_per_step); ++k) {
+    const bool given = k < a.factors.size();
+    const auto x = given ? static_cast<Value>(real_value(a.factors[k])) : Value{0};
+    const auto y = given ? static_cast<Value>(real_value(b.factors[k])) : Value{0};
+    c = std::fma(x, y, c);
+  }
+  return word_of(c);
+}
 
 }  // namespace
 
@@ -114,15 +128,8 @@ std::uint32_t flushed_pairs_step(const MmaModel& model, const FactorSpan& a, con
   return word_of(flushed(c + sum));
 }
 
-std::uint32_t fma_chain_step(const MmaModel& model, const FactorSpan& a, const FactorSpan& b, std::uint32_t c_word) {
-  auto c = std::bit_cast<float>(c_word);
-  for (std::size_t k = 0; std::cmp_less(k, model.products_per_step); ++k) {
-    const bool given = k < a.factors.size();
-    const auto x = given ? static_cast<float>(real_value(a.factors[k])) : 0.0F;
-    const auto y = given ? static_cast<float>(real_value(b.factors[k])) : 0.0F;
-    c = std::fma(x, y, c);
-  }
-  return word_of(c);
+std::uint64_t fma_chain_step(const MmaModel& model, const FactorSpan& a, const FactorSpan& b, std::uint64_t c) {
+  return model.is_fp64() ? chained<double>(model, a, b, c) : chained<float>(model, a, b, static_cast<std::uint32_t>(c));
 }
 
 }  // namespace fp8lab

@@ -160,7 +160,9 @@ std::uint32_t exact_dot(const FactorSpan& a, const FactorSpan& b, std::uint32_t 
 
 }  // namespace
 
-std::uint32_t ieee_sum(const MmaModel& model, std::uint32_t x, std::uint32_t y) {
+std::uint64_t ieee_sum(const MmaModel& model, std::uint64_t word_x, std::uint64_t word_y) {
+  const auto x = static_cast<std::uint32_t>(word_x);
+  const auto y = static_cast<std::uint32_t>(word_y);
   if (model.accumulator() == binary16) {  // a double holds the sum of two halves exactly
     constexpr CastPolicy ieee{.overflow = Overflow::to_special,
                               .infinity = Overflow::to_special,
@@ -171,7 +173,7 @@ std::uint32_t ieee_sum(const MmaModel& model, std::uint32_t x, std::uint32_t y) 
   return std::isnan(sum) ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(sum);
 }
 
-std::uint32_t mma_step(const MmaModel& model, int step, const FactorSpan& a, const FactorSpan& b, std::uint32_t c,
+std::uint64_t mma_step(const MmaModel& model, int step, const FactorSpan& a, const FactorSpan& b, std::uint64_t word,
                        ZeroRule zero_rule) {
   const auto of_step = [&](const FactorSpan& side) {
     if (model.k() == 0) return side;
@@ -179,19 +181,20 @@ std::uint32_t mma_step(const MmaModel& model, int step, const FactorSpan& a, con
     const std::size_t first = std::min(side.factors.size(), static_cast<std::size_t>(step) * products);
     return FactorSpan{side.factors.subspan(first, std::min(products, side.factors.size() - first))};
   };
+  const auto c = static_cast<std::uint32_t>(word);  // of binary32 or binary16, but in a chain of fma
   switch (model.arithmetic) {
     case Arithmetic::exact: return exact_dot(of_step(a), of_step(b), c);
     case Arithmetic::products_first: return products_first_step(model, of_step(a), of_step(b), c);
     case Arithmetic::flushed_pairs: return flushed_pairs_step(model, of_step(a), of_step(b), c, step == 0);
-    case Arithmetic::fma_chain: return fma_chain_step(model, of_step(a), of_step(b), c);
+    case Arithmetic::fma_chain: return fma_chain_step(model, of_step(a), of_step(b), word);
     case Arithmetic::fused: break;
   }
   return fused_step(model, step, a, b, c, zero_rule);
 }
 
-std::uint32_t mma_instruction(const MmaModel& model, const FactorSpan& a, const FactorSpan& b, std::uint32_t c,
+std::uint64_t mma_instruction(const MmaModel& model, const FactorSpan& a, const FactorSpan& b, std::uint64_t c,
                               ZeroRule zero_rule) {
-  std::uint32_t accumulator = c;
+  std::uint64_t accumulator = c;
   switch (model.lowering) {
     case Lowering::native: break;
     case Lowering::fp16_add: accumulator = 0; break;
@@ -204,8 +207,8 @@ std::uint32_t mma_instruction(const MmaModel& model, const FactorSpan& a, const 
   return accumulator;
 }
 
-float accumulator_value(const MmaModel& model, std::uint32_t word) {
-  const float value = decode(model.accumulator(), word);
+float accumulator_value(const MmaModel& model, std::uint64_t word) {
+  const float value = decode(model.accumulator(), static_cast<std::uint32_t>(word));
   return std::isnan(value) ? std::bit_cast<float>(0x7FFFFFFFU) : value;
 }
 

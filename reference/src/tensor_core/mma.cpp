@@ -10,6 +10,7 @@
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "gemm/misfit.hpp"
 #include "tensor_core/instruction.hpp"
 
 namespace fp8lab {
@@ -40,17 +41,27 @@ void check_batch(const MmaModel& model, const Operand& a, const Operand& b, std:
     throw std::invalid_argument("out must have " + text(a.rows) + " elements, one a row, not " + text(out));
   }
   if (model.k() != 0 && !std::cmp_equal(a.depth, model.k())) {
+    const std::string others = names_of_models([&](const MmaModel& other) {
+      return (other.k() == 0 || std::cmp_equal(a.depth, other.k())) && takes(other, a) && takes(other, b);
+    });
     throw std::invalid_argument("K must be " + std::to_string(model.k()) + ", one instruction of " +
-                                std::string(model.name) + ", not " + text(a.depth));
+                                std::string(model.name) + ", not " + text(a.depth) + "; gemm takes any K" +
+                                (others.empty() ? "" : ". Models with K = " + text(a.depth) + ": " + others));
   }
 }
 
 template <typename Value>
+using WordOf = std::conditional_t<sizeof(Value) == 2, std::uint16_t,
+                                  std::conditional_t<sizeof(Value) == 4, std::uint32_t, std::uint64_t>>;
+const Format& own_format(Half /*x*/) { return binary16; }
+const Format& own_format(float /*x*/) { return binary32; }
+const Format& own_format(double /*x*/) { return binary64; }
+
+template <typename Value>
 void mma_batch(const MmaModel& model, const Operand& a, const Operand& b, std::span<const Value> c,
                std::span<Value> out, ZeroRule zero_rule) {
-  constexpr bool half = std::is_same_v<Value, Half>;
-  using Word = std::conditional_t<half, std::uint16_t, std::uint32_t>;
-  check_batch(model, a, b, c.size(), out.size(), half ? binary16 : binary32);
+  using Word = WordOf<Value>;
+  check_batch(model, a, b, c.size(), out.size(), own_format(Value{}));
   check_apart_operand("a", a, out);
   check_apart_operand("b", b, out);
   check_apart_or_same("c", c, "out", out);
@@ -65,7 +76,7 @@ void mma_batch(const MmaModel& model, const Operand& a, const Operand& b, std::s
     const Factors y = right.rows(first, count);
     for (std::size_t i = 0; i < count; ++i) {
       const Word accumulator = c.empty() ? Word{0} : std::bit_cast<Word>(c[first + i]);
-      const std::uint32_t word = mma_instruction(model, x.row(i), y.row(i), accumulator, zero_rule);
+      const std::uint64_t word = mma_instruction(model, x.row(i), y.row(i), accumulator, zero_rule);
       out[first + i] = std::bit_cast<Value>(static_cast<Word>(word));
     }
   }
@@ -78,6 +89,10 @@ void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<co
   mma_batch(model, a, b, c, out, zero_rule);
 }
 void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const Half> c, std::span<Half> out,
+         ZeroRule zero_rule) {
+  mma_batch(model, a, b, c, out, zero_rule);
+}
+void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const double> c, std::span<double> out,
          ZeroRule zero_rule) {
   mma_batch(model, a, b, c, out, zero_rule);
 }

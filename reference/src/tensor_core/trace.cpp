@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
@@ -24,11 +25,14 @@ std::optional<int> counting(int exponent) {
   return exponent;
 }
 
-std::uint32_t code_of(const Operand& operand, std::size_t k) {
+std::uint64_t code_of(const Operand& operand, std::size_t k) {
   if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) {
     return operand.packed ? nibble(*bytes, k) : (*bytes)[k];
   }
   if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand.elements)) return (*words)[k];
+  if (const auto* doubles = std::get_if<std::span<const double>>(&operand.elements)) {
+    return std::bit_cast<std::uint64_t>((*doubles)[k]);
+  }
   return std::bit_cast<std::uint32_t>(std::get<std::span<const float>>(operand.elements)[k]);
 }
 
@@ -91,8 +95,9 @@ bool is_of_step(const MmaModel& model, int step, std::size_t k) {
   return model.k() == 0 || std::cmp_equal(k / static_cast<std::size_t>(model.products_per_step), step);
 }
 
-TraceTerm accumulator_term(const MmaModel& model, std::uint32_t word, ZeroRule zero_rule) {
-  const Factor c = factor(model.accumulator(), word, zero_rule);
+TraceTerm accumulator_term(const MmaModel& model, std::uint64_t word, ZeroRule zero_rule) {
+  const Factor c = model.is_fp64() ? factor(std::bit_cast<double>(word))
+                                   : factor(model.accumulator(), static_cast<std::uint32_t>(word), zero_rule);
   TraceTerm term{};
   term.value = real_value(c);
   term.exponent = counting(c.exponent);
@@ -132,7 +137,7 @@ void align(const MmaModel& model, ZeroRule zero_rule, TraceStep& step) {
 }
 
 TraceStep traced_step(const MmaModel& model, int index, const Rows& rows, const TraceInstruction& instruction,
-                      std::uint32_t before, ZeroRule zero_rule) {
+                      std::uint64_t before, ZeroRule zero_rule) {
   TraceStep step{};
   step.before = before;
   step.accumulator = accumulator_term(model, before, zero_rule);
@@ -150,11 +155,11 @@ TraceStep traced_step(const MmaModel& model, int index, const Rows& rows, const 
 }
 
 TraceInstruction traced_instruction(const MmaModel& model, const Rows& rows, std::size_t k, std::size_t products,
-                                    std::uint32_t c, ZeroRule zero_rule) {
+                                    std::uint64_t c, ZeroRule zero_rule) {
   TraceInstruction instruction{};
   instruction.k = k;
   instruction.products = products;
-  std::uint32_t accumulator = c;
+  std::uint64_t accumulator = c;
   switch (model.lowering) {
     case Lowering::native: break;
     case Lowering::fp16_add:
@@ -181,19 +186,27 @@ void check(const MmaModel& model, const Operand& a, const Operand& b, const Trac
     }
   }
   if (a.depth == 0 && b.depth == 0) throw std::invalid_argument("K must be at least 1, not 0");
-  if (model.accumulator() == binary16 && options.c > 0xFFFF) {
-    throw std::invalid_argument("c must be a word of float16, the accumulator of " + std::string(model.name));
+  const Format& word = model.accumulator();
+  if ((options.c & ~(word.sign_mask() | word.magnitude_mask())) != 0) {
+    throw std::invalid_argument("c must be a word of " + format_name(word) + ", the accumulator of " +
+                                std::string(model.name));
   }
-  float out = 0;  // gemm checks the rest
-  gemm(model, a, b, std::span(&out, 1), {.promote_k = options.promote_k, .zero_rule = options.zero_rule});
+  const GemmOptions checked{.promote_k = options.promote_k, .zero_rule = options.zero_rule};  // gemm checks the rest
+  float out = 0;
+  double wide = 0;
+  if (model.is_fp64()) {
+    gemm(model, a, b, std::span(&wide, 1), checked);
+  } else {
+    gemm(model, a, b, std::span(&out, 1), checked);
+  }
 }
 
 }  // namespace
 
 bool TraceTerm::is_special() const { return !std::isfinite(value); }
 
-float DotTrace::value() const {
-  return options.promote_k > 0 ? std::bit_cast<float>(word) : accumulator_value(model, word);
+double DotTrace::value() const {
+  return format == binary64 ? std::bit_cast<double>(word) : decode(format, static_cast<std::uint32_t>(word));
 }
 
 DotTrace trace_dot(const MmaModel& model, const Operand& a, const Operand& b, const TraceOptions& options) {

@@ -49,7 +49,14 @@ REFUSED = {
     "--a 38 --values-a 1 --b 38": "--values-a cannot be given with --a",
     "--a 38 --b 38 --row 1": "--row can be given only with --file-a.*",
     "--file-a none --b 38": "cannot read none: there is no such file",
-    "--a 38 --b 38 --scale-a 7f": "scale_a has 1 codes; hopper_wgmma_fp8 has no block scales",
+    "--a 38 --b 38 --scale-a 7f": "scale_a has 1 code; hopper_wgmma_fp8 has no block scales. Models that take e4m3 with such "
+    "scales: blackwell_mxf8",
+    "--a 38 --b 38 --format-a e3m4": "a is e3m4; hopper_wgmma_fp8 takes e4m3, e5m2. No model takes e3m4",
+    "--a 38 --b 38 --format-a e2m3": "a is e2m3; .* Models that take e2m3: blackwell_tcgen05_fp8, .*, blackwell_mxf8, exact",
+    "--model blackwell_mxf8 --a 38,38 --b 38,38": r"K must be a multiple of 32, a block of blackwell_mxf8, not 2 \(nearest: 32\)",
+    "--model hopper_fp64 --values-a 1 --values-b 2 --promote-k 16": "promote_k does not apply to hopper_fp64, .*",
+    "--model hopper_fp64 --values-a 1 --values-b 2 --format-b float32": "b is float32; hopper_fp64 takes float64. Models that take "
+    "float32: ampere_tf32, .* lists all\\)",
 }
 
 

@@ -256,7 +256,15 @@ std::string products() {
                                      {.c = bits(in().near[3]), .promote_k = model.k() == 0 ? 0 : 32});
     all += bytes(dots, trace.word, trace.value());
   }
-  return all;
+  const std::span<const double> doubles = std::span(in().tiny_doubles).first(64);
+  const Operand rows = Operand::doubles(doubles, 8, 8);
+  std::vector<double> wide(64);
+  gemm(hopper_fp64, rows, rows, std::span<double>(wide));
+  all += bytes(wide);
+  const Operand fours = Operand::doubles(doubles, 16, 4);
+  mma(cdna3_fp64, fours, fours, doubles.first(16), std::span<double>(wide).first(16));
+  return all +
+         bytes(wide, trace_dot(ampere_fp64, Operand::doubles(doubles, 1, 64), Operand::doubles(doubles, 1, 64)).word);
 }
 
 std::string distributed() {

@@ -105,7 +105,9 @@ struct GemmProblem {
   }
   /// An NVIDIA GPU's NaN for every NaN.
   static float quiet(float x) { return std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x; }
-  [[nodiscard]] float value(std::uint32_t word) const { return quiet(decode(model.accumulator(), word)); }
+  [[nodiscard]] float value(std::uint64_t word) const {
+    return quiet(decode(model.accumulator(), static_cast<std::uint32_t>(word)));
+  }
 };
 
 inline GemmProblem hard_problem(const MmaModel& model, std::size_t rows, std::size_t columns) {

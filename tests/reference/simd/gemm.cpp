@@ -32,7 +32,7 @@ void vector_equals_scalar(const std::function<bool(const MmaModel&)>& which) {
       Random random(seed);
       std::vector<float> c(side * side);
       for (float& x : c) {
-        x = decode(model.accumulator(), accumulator_of(random, model.accumulator()));
+        x = decode(model.accumulator(), static_cast<std::uint32_t>(accumulator_of(random, model.accumulator())));
         if (std::abs(x) < 0x1p-80F && model.output == e8m13) x = 0;  // vector code leaves them to the scalar step
       }
       const auto run = [&](std::string_view target) {
@@ -75,6 +75,7 @@ TEST_CASE("vector code equals the scalar step on every target, any shape, promot
 TEST_CASE("vector code equals the scalar step for every model that it serves") {
   const UnforceTarget guard;
   for (const MmaModel& model : models) {
+    if (model.is_fp64()) continue;  // which has no vector code
     const GemmProblem p = hard_problem(model.k() == 0 ? hopper_wgmma_fp8 : model, 5, 70);
     const auto run = [&](std::string_view target) {
       force_target(target);

@@ -20,6 +20,7 @@ using experiments::accumulator_of;
 using experiments::code_between;
 using experiments::Dots;
 using experiments::Elements;
+using experiments::gemm_words;
 using experiments::hard_dots;
 using experiments::mma_words;
 using experiments::Random;

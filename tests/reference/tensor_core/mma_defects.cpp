@@ -58,7 +58,7 @@ Dots exchanged_halves(Dots dots) {
 
 }  // namespace
 
-TEST_CASE("mma: a wrong turn of the oracle in AMD's steps shows") {
+TEST_CASE("mma: a wrong turn of the oracle in AMD's steps, and in FP64's, shows") {
   struct Turn {
     SlowDefect defect;
     std::vector<std::string_view> models;
@@ -71,7 +71,9 @@ TEST_CASE("mma: a wrong turn of the oracle in AMD's steps shows") {
                            Turn{SlowDefect::keeps_small_c, {"cdna3_fp8"}}, Turn{SlowDefect::dot_toward_zero, cdna3},
                            Turn{SlowDefect::c_toward_zero, cdna3}, Turn{SlowDefect::sum_toward_zero, cdna3},
                            Turn{SlowDefect::no_flush, {"cdna2_fp16", "cdna2_bf16", "cdna2_bf16_1k"}},
-                           Turn{SlowDefect::other_pairs, {"cdna2_fp16", "cdna2_bf16_1k"}}}) {
+                           Turn{SlowDefect::other_pairs, {"cdna2_fp16", "cdna2_bf16_1k"}},
+                           Turn{SlowDefect::descending, {"hopper_fp64", "cdna3_fp64", "cdna3_fp32"}},
+                           Turn{SlowDefect::c_last, {"hopper_fp64", "cdna3_fp64", "cdna3_fp32"}}}) {
     for (const std::string_view name : turn.models) {
       const MmaModel& model = find_model(name);
       const Format& format = model.operands.back();

@@ -17,12 +17,12 @@ namespace fp8lab::tests {
 namespace {
 
 /// Codes of two numbers whose product is 2^exponent, of least exponent fields.
-std::optional<std::pair<std::uint32_t, std::uint32_t>> product_of(const Format& format, int exponent) {
+std::optional<std::pair<std::uint64_t, std::uint64_t>> product_of(const Format& format, int exponent) {
   const auto code_of = [&](int power) -> std::optional<std::uint32_t> {
     const std::uint32_t code = encode(format, CastPolicy{}, std::ldexp(1.0, power));
     return decode(format, code) == std::ldexp(1.0, power) ? std::optional(code) : std::nullopt;
   };
-  std::optional<std::pair<std::uint32_t, std::uint32_t>> found;
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> found;
   int least = INT_MAX;
   for (int x = -150; x <= 16; ++x) {
     const auto a = code_of(x);
@@ -63,7 +63,7 @@ std::optional<Dots> dots_at_the_floor(const MmaModel& model, int exponent) {
   if (!first || !second) return std::nullopt;
   dots.a[0] = first->first, dots.b[0] = first->second;
   dots.a[other] = second->first, dots.b[other] = second->second;
-  if (!half) dots.a[other] |= static_cast<std::uint32_t>(format.sign_mask());
+  if (!half) dots.a[other] |= format.sign_mask();
   return dots;
 }
 

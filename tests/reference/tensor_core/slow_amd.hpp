@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second opinion on AMD's matrix cores, in whole multiples of 2^-400, of any size. Source:
-// the published model of MMA-Sim 2.1.1, by what its operations mean, not by its code.
+// A second opinion on AMD's matrix cores, and on FP64, in whole multiples of 2^-400 (FP64: 2^-2300), of any size.
+// Source: the published model of MMA-Sim 2.1.1, by what its operations mean, not by its code.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,12 @@
 
 namespace fp8lab::tests {
 
-inline constexpr int slow_point = 400;  // products of float32 subnormals are multiples of 2^-298
+inline constexpr int slow_point = 400;        // products of float32 subnormals are multiples of 2^-298
+inline constexpr int slow_wide_point = 2300;  // of float64 subnormals, of 2^-2148
 
-/// The term's number, in units of 2^-slow_point.
-inline cpp_int slow_fixed(const SlowTerm& term) {
-  return slow_signed(term) << static_cast<unsigned>(slow_point + term.exponent - term.width);
+/// The term's number, in units of 2^-point.
+inline cpp_int slow_fixed(const SlowTerm& term, int point = slow_point) {
+  return slow_signed(term) << static_cast<unsigned>(point + term.exponent - term.width);
 }
 
 /// x as a multiple of 2^exponent, cut toward zero or downward.
@@ -31,15 +32,16 @@ inline cpp_int slow_cut(const cpp_int& x, int exponent, bool downward) {
   return x - rest - (downward && rest < 0 ? unit : cpp_int(0));
 }
 
-/// x rounded to float32, to nearest even; `negative_zero` is the sign of a zero.
-inline std::uint32_t slow_rounded(const cpp_int& x, bool negative_zero) {
+/// x, in units of 2^-point, rounded to nearest even; `negative_zero` is the sign of a zero.
+inline std::uint64_t slow_rounded(const cpp_int& x, bool negative_zero, const Format& format = binary32,
+                                  int point = slow_point) {
   const bool negative = x == 0 ? negative_zero : x < 0;
-  const std::uint32_t word = slow_pack(x, -slow_point, binary32, 23, true);
-  return word == 0 && negative ? 0x80000000U : word;
+  const std::uint64_t word = slow_pack(x, -point, format, format.mantissa_bits, true);
+  return word == 0 && negative ? format.sign_mask() : word;
 }
 
 /// A subnormal float32 as zero.
-inline std::uint32_t slow_flushed(std::uint32_t word, bool keeps_sign) {
+inline std::uint64_t slow_flushed(std::uint64_t word, bool keeps_sign) {
   const bool subnormal = (word & 0x7F800000U) == 0;
   return subnormal ? word & (keeps_sign ? 0x80000000U : 0U) : word;
 }
@@ -61,7 +63,7 @@ inline SlowDot slow_dot(const SlowModel& model, std::span<const SlowTerm> produc
 }
 
 /// CDNA3.
-inline std::uint32_t slow_products_first(const SlowModel& model, std::span<const SlowTerm> products,
+inline std::uint64_t slow_products_first(const SlowModel& model, std::span<const SlowTerm> products,
                                          const SlowTerm& c) {
   // 1. Products, even k and odd k apart where there are two sums.
   SlowDot dot;
@@ -91,13 +93,13 @@ inline std::uint32_t slow_products_first(const SlowModel& model, std::span<const
 }
 
 /// CDNA2: words of float32 from here on.
-inline std::uint32_t slow_flushed_pairs(const SlowModel& model, std::span<const SlowTerm> x,
-                                        std::span<const SlowTerm> y, std::uint32_t c, bool first) {
+inline std::uint64_t slow_flushed_pairs(const SlowModel& model, std::span<const SlowTerm> x,
+                                        std::span<const SlowTerm> y, std::uint64_t c, bool first) {
   const bool flushes = model.defect != SlowDefect::no_flush;
-  const auto flushed = [&](std::uint32_t word, bool keeps_sign) {
+  const auto flushed = [&](std::uint64_t word, bool keeps_sign) {
     return flushes ? slow_flushed(word, keeps_sign) : word;
   };
-  std::vector<std::uint32_t> sums;
+  std::vector<std::uint64_t> sums;
   for (std::size_t k = 0; k < x.size(); ++k) {
     std::array factors{x[k], y[k]};
     for (SlowTerm& f : factors) {
@@ -108,9 +110,9 @@ inline std::uint32_t slow_flushed_pairs(const SlowModel& model, std::span<const 
     const auto special = slow_special(product, binary32);
     sums.push_back(special ? *special : flushed(slow_rounded(slow_fixed(product[0]), product[0].negative), true));
   }
-  const auto add = [&](std::uint32_t p, std::uint32_t q) { return flushed(slow_add(p, q, binary32), true); };
+  const auto add = [&](std::uint64_t p, std::uint64_t q) { return flushed(slow_add(p, q, binary32), true); };
   while (sums.size() > 1) {
-    std::vector<std::uint32_t> next;
+    std::vector<std::uint64_t> next;
     const std::size_t apart = model.defect == SlowDefect::other_pairs ? sums.size() / 2 : 1;
     for (std::size_t i = 0; i < sums.size() / 2; ++i) {
       const std::size_t at = apart == 1 ? 2 * i : i;
@@ -122,38 +124,43 @@ inline std::uint32_t slow_flushed_pairs(const SlowModel& model, std::span<const 
 }
 
 /// One rounding of c and all products: a step of CDNA1, and with one product a fused multiply-add.
-inline std::uint32_t slow_exact(std::span<const SlowTerm> products, const SlowTerm& c, bool has_ieee_zero) {
-  cpp_int sum = slow_fixed(c);
+inline std::uint64_t slow_exact(std::span<const SlowTerm> products, const SlowTerm& c, bool has_ieee_zero,
+                                const Format& word) {
+  const int point = word == binary64 ? slow_wide_point : slow_point;
+  cpp_int sum = slow_fixed(c, point);
   bool negative = c.negative;
   for (const SlowTerm& p : products) {
-    sum += slow_fixed(p);
+    sum += slow_fixed(p, point);
     negative = negative && p.negative;
   }
-  return slow_rounded(sum, has_ieee_zero && negative);
+  return slow_rounded(sum, has_ieee_zero && negative, word, point);
 }
 
 /// A step of any of them.
-inline std::uint32_t slow_amd_step(const SlowModel& model, std::span<const SlowTerm> x, std::span<const SlowTerm> y,
-                                   std::uint32_t word, bool first) {
+inline std::uint64_t slow_amd_step(const SlowModel& model, std::span<const SlowTerm> x, std::span<const SlowTerm> y,
+                                   std::uint64_t word, bool first) {
   if (model.sum == SlowSum::flushed_pairs) return slow_flushed_pairs(model, x, y, word, first);
-  const SlowTerm c = slow_decode(word, binary32);
+  const Format& format = slow_word(model.output);
+  const SlowTerm c = slow_decode(word, format);
   std::vector<SlowTerm> terms{c};
   for (std::size_t k = 0; k < x.size(); ++k) {
     SlowTerm p = slow_product(x[k], y[k]);
-    const bool vast = p.kind == SlowTerm::Kind::finite && abs(slow_fixed(p)) >= (cpp_int(1) << (slow_point + 128));
-    if (model.sum == SlowSum::products_first && vast) p.kind = SlowTerm::Kind::infinite;
+    if (model.sum == SlowSum::products_first && p.kind == SlowTerm::Kind::finite) {
+      const bool vast = abs(slow_fixed(p)) >= (cpp_int(1) << (slow_point + 128));
+      if (vast) p.kind = SlowTerm::Kind::infinite;
+    }
     terms.push_back(p);
   }
-  if (const auto special = slow_special(terms, binary32)) return *special;
+  if (const auto special = slow_special(terms, format)) return *special;
   const auto products = std::span<const SlowTerm>(terms).subspan(1);
   switch (model.sum) {
     case SlowSum::products_first: return slow_products_first(model, products, c);
-    case SlowSum::fma_chain: return slow_exact(products, c, true);
+    case SlowSum::fma_chain: return slow_exact(products, c, true, format);
     case SlowSum::exact:
     case SlowSum::fused:
     case SlowSum::flushed_pairs: break;
   }
-  return slow_exact(products, c, false);
+  return slow_exact(products, c, false, format);
 }
 
 }  // namespace fp8lab::tests

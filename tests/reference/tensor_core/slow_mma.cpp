@@ -244,7 +244,7 @@ TEST_CASE("slow oracle: an accumulator that grew swallows its products") {
   // Every step adds 1/8 until 64, where the grid of 2^-7 is coarser than the products' 2^-8.
   const SlowModel& model = find_slow_model("hopper_wgmma_fp8");
   const Codes sixteenths(32, code_of(e4m3, two_to(-4)));
-  std::uint32_t word = 0;
+  std::uint64_t word = 0;
   for (int step = 0; step < 511; ++step) word = slow_mma(model, sixteenths, e4m3, sixteenths, e4m3, word);
   CHECK(word == 0x427F8000);
   for (int step = 511; step < 520; ++step) {
@@ -269,7 +269,7 @@ TEST_CASE("slow oracle: every chain of MMA-Sim, also promoted to binary32 every 
     const Dots& v = recorded_chain.dot;
     const SlowModel& model = find_slow_model(set.model.name);
     mismatches.compare(v.k, set.name, chain(model, v.a, v.format_a, v.b, v.format_b).back(), recorded_chain.fast);
-    std::uint32_t promoted = 0;
+    std::uint64_t promoted = 0;
     for (std::size_t i = 0; i < v.k; i += 128) {
       const auto from = static_cast<std::ptrdiff_t>(i), to = static_cast<std::ptrdiff_t>(std::min(i + 128, v.k));
       const Codes part_a(v.a.begin() + from, v.a.begin() + to), part_b(v.b.begin() + from, v.b.begin() + to);

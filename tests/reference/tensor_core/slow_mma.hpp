@@ -34,7 +34,7 @@ inline SlowTerm slow_widened(SlowTerm term) {
   return term;
 }
 
-inline SlowTerm slow_operand(const SlowModel& model, std::uint32_t code, const Format& format) {
+inline SlowTerm slow_operand(const SlowModel& model, std::uint64_t code, const Format& format) {
   SlowTerm term = slow_decode(code, format);
   if (term.is_zero()) term.exponent = slow_zero_exponent;
   return model.lowered ? slow_widened(term) : term;
@@ -76,21 +76,12 @@ inline SlowTerm slow_group(std::span<const SlowTerm> products) {
   return term;
 }
 
-/// The format of the accumulator's words.
-inline const Format& slow_word(SlowOutput output) {
-  switch (output) {
-    case SlowOutput::binary32:
-    case SlowOutput::e8m13: break;
-    case SlowOutput::binary16: return binary16;
-  }
-  return binary32;
-}
-
-inline std::uint32_t slow_output(const cpp_int& value, int exponent, SlowOutput output) {
+inline std::uint64_t slow_output(const cpp_int& value, int exponent, SlowOutput output) {
   switch (output) {
     case SlowOutput::binary32: break;
     case SlowOutput::e8m13: return slow_pack(value, exponent, binary32, 13, false);
     case SlowOutput::binary16: return slow_pack(value, exponent, binary16, 10, true);
+    case SlowOutput::binary64: return slow_pack(value, exponent, binary64, 52, true);
   }
   return slow_pack(value, exponent, binary32, 23, false);
 }
@@ -118,7 +109,7 @@ inline cpp_int slow_aligned(const SlowTerm& term, int leading, const SlowModel& 
 
 /// One fused sum: `terms`, the accumulator among them, aligned to their largest exponent, truncated, added exactly and
 /// converted once.
-inline std::uint32_t slow_fuse(const SlowModel& model, std::span<const SlowTerm> terms, SlowZeroRule zero) {
+inline std::uint64_t slow_fuse(const SlowModel& model, std::span<const SlowTerm> terms, SlowZeroRule zero) {
   // 1. NaN and infinity.
   if (const auto special = slow_special(terms, slow_word(model.output))) return *special;
 
@@ -164,7 +155,7 @@ inline std::size_t slow_index(const SlowModel& model, int step, int i) {
 /// The operands of one dot product: codes in k order, one a word (E2M1 unpacked; TF32's 19 bits in the low end), and a
 /// scale code a block.
 struct SlowOperand {
-  std::span<const std::uint32_t> codes;
+  std::span<const std::uint64_t> codes;
   Format format;
   std::span<const std::uint8_t> scales = {};
 };
@@ -197,7 +188,7 @@ inline std::vector<SlowTerm> slow_terms(const SlowModel& model, const SlowOperan
 }
 
 /// The accumulator as a term.
-inline SlowTerm slow_accumulator(const SlowModel& model, std::uint32_t word) {
+inline SlowTerm slow_accumulator(const SlowModel& model, std::uint64_t word) {
   SlowTerm term = slow_decode(word, slow_word(model.output));
   if (term.is_zero()) term.exponent = slow_zero_exponent;
   return term;
@@ -217,8 +208,8 @@ inline void slow_check(const SlowModel& model, const SlowOperand& a, const SlowO
 }
 
 /// A step of AMD's matrix cores.
-inline std::uint32_t slow_amd_step(const SlowModel& model, const SlowOperand& a, const SlowOperand& b, int step,
-                                   std::uint32_t word) {
+inline std::uint64_t slow_amd_step(const SlowModel& model, const SlowOperand& a, const SlowOperand& b, int step,
+                                   std::uint64_t word) {
   std::vector<SlowTerm> x, y;
   for (int i = 0; i < model.step_products; ++i) {
     const auto k = static_cast<std::size_t>(step * model.step_products + i);
@@ -228,27 +219,29 @@ inline std::uint32_t slow_amd_step(const SlowModel& model, const SlowOperand& a,
   return slow_amd_step(model, x, y, word, step == 0);
 }
 
-/// One element of the instruction's result, c + sum of a_k * b_k, as a word of its accumulator: binary32, or binary16
-/// in the low half. Throws std::invalid_argument on wrong sizes or formats.
-inline std::uint32_t slow_mma(const SlowModel& model, const SlowOperand& a, const SlowOperand& b, std::uint32_t c_word,
+/// One element of the instruction's result, c + sum of a_k * b_k, as a word of its accumulator: binary64, or binary32
+/// or binary16 in the low end. Throws std::invalid_argument on wrong sizes or formats.
+inline std::uint64_t slow_mma(const SlowModel& model, const SlowOperand& a, const SlowOperand& b, std::uint64_t c_word,
                               SlowZeroRule zero) {
   slow_check(model, a, b);
-  std::uint32_t accumulator = model.lowered ? 0 : c_word;
+  const bool adds_c_last = model.lowered || model.defect == SlowDefect::c_last;
+  std::uint64_t accumulator = adds_c_last ? 0 : c_word;
   for (int step = 0; step < model.steps; ++step) {
     if (model.sum != SlowSum::fused) {
-      accumulator = slow_amd_step(model, a, b, step, accumulator);
+      const bool descends = model.defect == SlowDefect::descending;
+      accumulator = slow_amd_step(model, a, b, descends ? model.steps - 1 - step : step, accumulator);
       continue;
     }
     std::vector<SlowTerm> terms = slow_terms(model, a, b, step);
     terms.push_back(slow_accumulator(model, accumulator));
     accumulator = slow_fuse(model, terms, zero);
   }
-  return model.lowered ? slow_add(accumulator, c_word, slow_word(model.output)) : accumulator;
+  return adds_c_last ? slow_add(accumulator, c_word, slow_word(model.output)) : accumulator;
 }
 
 /// The same with every argument by itself.
-inline std::uint32_t slow_mma(const SlowModel& model, std::span<const std::uint32_t> a_codes, const Format& format_a,
-                              std::span<const std::uint32_t> b_codes, const Format& format_b, std::uint32_t c_word,
+inline std::uint64_t slow_mma(const SlowModel& model, std::span<const std::uint64_t> a_codes, const Format& format_a,
+                              std::span<const std::uint64_t> b_codes, const Format& format_b, std::uint64_t c_word,
                               std::span<const std::uint8_t> scale_a = {}, std::span<const std::uint8_t> scale_b = {},
                               SlowZeroRule zero = SlowZeroRule::count_zero_factors) {
   return slow_mma(model, {a_codes, format_a, scale_a}, {b_codes, format_b, scale_b}, c_word, zero);

@@ -18,8 +18,9 @@ enum class SlowZeroRule : std::uint8_t {
   skip_terms,           ///< terms that are not zero (Khattak and Mikaitis before, but for bounds of float16 sums)
   count_zero_factors,   ///< all terms, a zero operand or accumulator as if its exponent were -126 (MMA-Sim before)
 };
-/// What the sum is converted to: truncated binary32, binary32 truncated to 13 fraction bits, or nearest-even binary16.
-enum class SlowOutput : std::uint8_t { binary32, e8m13, binary16 };
+/// What the sum is converted to: truncated binary32, binary32 truncated to 13 fraction bits, or nearest-even binary16
+/// or binary64.
+enum class SlowOutput : std::uint8_t { binary32, e8m13, binary16, binary64 };
 /// What becomes of the bits below the grid. Hardware truncates; the others let a test show that its vectors can tell.
 enum class SlowAlignment : std::uint8_t { toward_zero, floor, nearest_even };
 /// Which k a step takes: consecutive ones, or of every four the first two and then the last two (and the reverse).
@@ -44,6 +45,8 @@ enum class SlowDefect : std::uint8_t {
   sum_toward_zero,  ///< the normalised sum
   no_flush,
   other_pairs,  ///< (p0 + p2) + (p1 + p3)
+  descending,   ///< the last product first
+  c_last,       ///< the products' sum, from zero, and then c
 };
 
 /// One instruction: `steps` fused sums, each of the accumulator and `step_products` products.
@@ -68,6 +71,17 @@ struct SlowModel {
 
   [[nodiscard]] constexpr int k() const { return step_products * steps; }
 };
+
+/// The format of the accumulator's words.
+inline const Format& slow_word(SlowOutput output) {
+  switch (output) {
+    case SlowOutput::binary32:
+    case SlowOutput::e8m13: break;
+    case SlowOutput::binary16: return binary16;
+    case SlowOutput::binary64: return binary64;
+  }
+  return binary32;
+}
 
 /// The exponent of a term that is zero, as MMA-Sim 2.1.1 lists it by chip and accumulator.
 inline int slow_floor(const SlowModel& model) {

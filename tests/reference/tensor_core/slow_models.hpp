@@ -30,12 +30,19 @@ constexpr SlowModel slow_lowered(SlowModel model) {
 
 inline constexpr std::array slow_fnuz{e4m3fnuz, e5m2fnuz};
 inline constexpr std::array slow_fp32{binary32};
+inline constexpr std::array slow_fp64{binary64};
 
 /// An AMD matrix core: name, operands, products a step, steps.
 constexpr SlowModel slow_amd(SlowSum sum, std::string_view name, std::span<const Format> operands, int products,
                              int steps) {
   SlowModel model{name, operands, products, steps, 24, SlowOutput::binary32};
   model.sum = sum;
+  return model;
+}
+/// FP64: K fused multiply-adds.
+constexpr SlowModel slow_chain(std::string_view name, int k) {
+  SlowModel model{name, slow_fp64, 1, k, 0, SlowOutput::binary64};
+  model.sum = SlowSum::fma_chain;
   return model;
 }
 constexpr SlowModel slow_two_sums(SlowModel model) {
@@ -121,6 +128,38 @@ inline constexpr std::array slow_models{
     slow_amd(SlowSum::products_first, "cdna3_xf32", slow_tf32, 4, 2),
     slow_two_sums(slow_amd(SlowSum::products_first, "cdna3_fp8", slow_fnuz, 16, 2)),
     slow_amd(SlowSum::fma_chain, "cdna3_fp32", slow_fp32, 1, 4),
+    // The smaller shapes.
+    slow_amd(SlowSum::exact, "cdna1_fp16_k8", slow_fp16, 4, 2),
+    slow_amd(SlowSum::exact, "cdna1_fp16_k4", slow_fp16, 4, 1),
+    slow_amd(SlowSum::exact, "cdna1_bf16_k4", slow_bf16, 2, 2),
+    slow_amd(SlowSum::exact, "cdna1_bf16_k2", slow_bf16, 2, 1),
+    slow_amd(SlowSum::fma_chain, "cdna1_fp32_k2", slow_fp32, 1, 2),
+    slow_amd(SlowSum::fma_chain, "cdna1_fp32_k1", slow_fp32, 1, 1),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_fp16_k8", slow_fp16, 4, 2),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_fp16_k4", slow_fp16, 4, 1),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_bf16_k4", slow_bf16, 2, 2),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_bf16_k2", slow_bf16, 2, 1),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_bf16_1k_k8", slow_bf16, 4, 2),
+    slow_amd(SlowSum::flushed_pairs, "cdna2_bf16_1k_k4", slow_bf16, 4, 1),
+    slow_amd(SlowSum::fma_chain, "cdna2_fp32_k2", slow_fp32, 1, 2),
+    slow_amd(SlowSum::fma_chain, "cdna2_fp32_k1", slow_fp32, 1, 1),
+    slow_amd(SlowSum::products_first, "cdna3_fp16_k8", slow_fp16, 8, 1),
+    slow_amd(SlowSum::products_first, "cdna3_fp16_k4", slow_fp16, 4, 1),
+    slow_amd(SlowSum::products_first, "cdna3_bf16_k8", slow_bf16, 8, 1),
+    slow_amd(SlowSum::products_first, "cdna3_bf16_k4", slow_bf16, 4, 1),
+    slow_amd(SlowSum::products_first, "cdna3_xf32_k4", slow_tf32, 4, 1),
+    slow_two_sums(slow_amd(SlowSum::products_first, "cdna3_fp8_k16", slow_fnuz, 16, 1)),
+    slow_amd(SlowSum::fma_chain, "cdna3_fp32_k2", slow_fp32, 1, 2),
+    slow_amd(SlowSum::fma_chain, "cdna3_fp32_k1", slow_fp32, 1, 1),
+    // FP64, as MMA-Sim 2.1.1 lists it by chip.
+    slow_chain("ampere_fp64", 4),
+    slow_chain("ada_fp64", 4),
+    slow_chain("hopper_fp64", 16),
+    slow_chain("hopper_fp64_k8", 8),
+    slow_chain("hopper_fp64_k4", 4),
+    slow_chain("blackwell_fp64", 4),
+    slow_chain("cdna2_fp64", 4),
+    slow_chain("cdna3_fp64", 4),
 };
 
 /// The record called `name`. Throws std::invalid_argument that lists the known names.

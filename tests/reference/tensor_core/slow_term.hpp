@@ -33,13 +33,13 @@ struct SlowTerm {
 };
 
 /// A code's fields as a number. A subnormal keeps the exponent of the smallest normal.
-inline SlowTerm slow_decode(std::uint32_t code, const Format& format) {
+inline SlowTerm slow_decode(std::uint64_t code, const Format& format) {
   const auto width = static_cast<unsigned>(format.mantissa_bits);
   const auto exponent_bits = static_cast<unsigned>(format.exponent_bits);
-  const std::uint32_t all_fraction = (1U << width) - 1;
-  const std::uint32_t top = (1U << exponent_bits) - 1;
-  const std::uint32_t fraction = code & all_fraction;
-  const std::uint32_t field = (code >> width) & top;
+  const std::uint64_t all_fraction = (std::uint64_t{1} << width) - 1;
+  const std::uint64_t top = (std::uint64_t{1} << exponent_bits) - 1;
+  const std::uint64_t fraction = code & all_fraction;
+  const std::uint64_t field = (code >> width) & top;
 
   SlowTerm term;
   term.negative = format.is_signed && ((code >> (width + exponent_bits)) & 1U) != 0;
@@ -54,7 +54,7 @@ inline SlowTerm slow_decode(std::uint32_t code, const Format& format) {
     term.significand = fraction;
     term.exponent = 1 - format.bias;
   } else {
-    term.significand = fraction + (1U << width);
+    term.significand = fraction + (std::uint64_t{1} << width);
     term.exponent = static_cast<int>(field) - format.bias;
   }
   return term;
@@ -83,9 +83,9 @@ inline cpp_int slow_signed(const SlowTerm& term) {
 /// value * 2^exponent as a word of `format` of whose fraction `kept` bits are used, the others zero. Rounds to nearest
 /// even or toward zero, gradually below the smallest normal; what reaches the power of two above the largest finite
 /// value is infinite in both modes. Zero has no sign, whatever underflowed to it (MMA-Sim).
-inline std::uint32_t slow_pack(const cpp_int& value, int exponent, const Format& format, int kept, bool nearest_even) {
+inline std::uint64_t slow_pack(const cpp_int& value, int exponent, const Format& format, int kept, bool nearest_even) {
   if (value == 0) return 0;
-  const auto sign = static_cast<std::uint32_t>(value < 0 ? format.sign_mask() : 0);
+  const std::uint64_t sign = value < 0 ? format.sign_mask() : 0;
   const cpp_int magnitude = abs(value);
 
   // 1. The unit of the last kept place.
@@ -112,36 +112,36 @@ inline std::uint32_t slow_pack(const cpp_int& value, int exponent, const Format&
     ++unit;
   }
   const int field = quotient < implicit ? 0 : unit + kept + format.bias;
-  if (field >= (1 << format.exponent_bits) - 1) return sign | static_cast<std::uint32_t>(format.infinity_code());
-  const auto fraction = static_cast<std::uint32_t>(quotient < implicit ? quotient : cpp_int(quotient - implicit));
-  return sign | (static_cast<std::uint32_t>(field) << format.mantissa_bits) |
+  if (field >= (1 << format.exponent_bits) - 1) return sign | format.infinity_code();
+  const auto fraction = static_cast<std::uint64_t>(quotient < implicit ? quotient : cpp_int(quotient - implicit));
+  return sign | (static_cast<std::uint64_t>(field) << format.mantissa_bits) |
          (fraction << (format.mantissa_bits - kept));
 }
 
 /// The sum where NaN or infinity among the terms decides it. NaN is all ones but the sign.
-inline std::optional<std::uint32_t> slow_special(std::span<const SlowTerm> terms, const Format& format) {
+inline std::optional<std::uint64_t> slow_special(std::span<const SlowTerm> terms, const Format& format) {
   bool is_nan = false, above = false, below = false;
   for (const SlowTerm& term : terms) {
     is_nan = is_nan || term.is_nan();
     above = above || (term.is_infinite() && !term.negative);
     below = below || (term.is_infinite() && term.negative);
   }
-  const auto infinity = static_cast<std::uint32_t>(format.infinity_code());
-  if (is_nan || (above && below)) return static_cast<std::uint32_t>(format.magnitude_mask());
+  const std::uint64_t infinity = format.infinity_code();
+  if (is_nan || (above && below)) return format.magnitude_mask();
   if (above) return infinity;
-  if (below) return infinity | static_cast<std::uint32_t>(format.sign_mask());
+  if (below) return infinity | format.sign_mask();
   return std::nullopt;
 }
 
 /// The IEEE 754 sum of two words, to nearest even: FADD of binary32, HADD2 of binary16, subnormals kept, NaN all ones.
-inline std::uint32_t slow_add(std::uint32_t x, std::uint32_t y, const Format& format) {
+inline std::uint64_t slow_add(std::uint64_t x, std::uint64_t y, const Format& format) {
   const std::array terms{slow_decode(x, format), slow_decode(y, format)};
   if (const auto special = slow_special(terms, format)) return *special;
   const int lowest = std::min(terms[0].exponent, terms[1].exponent);
   cpp_int sum = 0;
   for (const SlowTerm& term : terms) sum += slow_signed(term) << static_cast<unsigned>(term.exponent - lowest);
   const bool negative_zero = terms[0].is_zero() && terms[1].is_zero() && terms[0].negative && terms[1].negative;
-  if (negative_zero) return static_cast<std::uint32_t>(format.sign_mask());
+  if (negative_zero) return format.sign_mask();
   return slow_pack(sum, lowest - format.mantissa_bits, format, format.mantissa_bits, true);
 }
 

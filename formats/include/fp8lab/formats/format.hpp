@@ -114,7 +114,8 @@ inline constexpr std::array named_formats{
 /// The format called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const NamedFormat& find_format(std::string_view name);
 
-/// The name of `format`; TF32's is float32; where it has none, "E<exponent bits>M<mantissa bits> with bias <bias>".
+/// The name of `format`; TF32's is float32, binary64's float64; where it has none, "E<exponent bits>M<mantissa bits>
+/// with bias <bias>".
 [[nodiscard]] std::string format_name(const Format& format);
 
 /// Checks a record that a user made up: 1 to 8 exponent bits, at most 16 bits in all, every value a float32, and a NaN

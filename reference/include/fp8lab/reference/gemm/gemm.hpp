@@ -75,6 +75,12 @@ struct GemmOptions {
 void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<float> out,
           const GemmOptions& options = {});
 
+/// The same for models with a float64 accumulator, and for these alone. There are no scales, no promotion and no
+/// epilogue: of the options, split_k, split_order (ranges are added in float64), threads and progress apply. A NaN is
+/// 7FFFFFFFFFFFFFFF.
+void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<double> out,
+          const GemmOptions& options = {});
+
 /// The same, and the result encoded: a format of up to 8 bits, or of 9 to 16.
 void gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format, const CastPolicy& policy,
           std::span<std::uint8_t> out, const GemmOptions& options = {});

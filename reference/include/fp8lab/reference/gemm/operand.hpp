@@ -53,9 +53,11 @@ struct TensorScale {
 /// A matrix of dot-product operands with all of its scales: each row is one dot product's factors, so a GEMM's B is
 /// given as (N, K). It views its arrays, which must outlive it.
 struct Operand {
-  /// Codes of formats of up to 8 bits, of 9 to 16, or float32.
-  std::variant<std::span<const std::uint8_t>, std::span<const std::uint16_t>, std::span<const float>> elements;
-  Format format;  ///< of the codes; binary32 for float32 values
+  /// Codes of formats of up to 8 bits, of 9 to 16, float32 values, or float64 values for the models that multiply them.
+  std::variant<std::span<const std::uint8_t>, std::span<const std::uint16_t>, std::span<const float>,
+               std::span<const double>>
+      elements;
+  Format format;  ///< of the codes; binary32 for float32 values, binary64 for float64 values
   std::size_t rows;
   std::size_t depth;                       ///< K
   bool transposed = false;                 ///< the elements are stored as (K, rows)
@@ -78,6 +80,9 @@ struct Operand {
   }
   [[nodiscard]] static Operand floats(std::span<const float> values, std::size_t rows, std::size_t depth) {
     return {.elements = values, .format = binary32, .rows = rows, .depth = depth};
+  }
+  [[nodiscard]] static Operand doubles(std::span<const double> values, std::size_t rows, std::size_t depth) {
+    return {.elements = values, .format = binary64, .rows = rows, .depth = depth};
   }
 };
 

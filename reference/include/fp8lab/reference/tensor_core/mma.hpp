@@ -22,5 +22,8 @@ void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<co
 /// The same for models with a float16 accumulator.
 void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const Half> c, std::span<Half> out,
          ZeroRule zero_rule = ZeroRule::floor);
+/// The same for models with a float64 accumulator.
+void mma(const MmaModel& model, const Operand& a, const Operand& b, std::span<const double> c, std::span<double> out,
+         ZeroRule zero_rule = ZeroRule::floor);
 
 }  // namespace fp8lab

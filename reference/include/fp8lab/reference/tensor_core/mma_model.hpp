@@ -16,7 +16,7 @@ enum class Arithmetic : std::uint8_t {
   exact,           ///< the real sum of a step's products and the accumulator, rounded once to the nearest float32
   products_first,  ///< AMD CDNA3: the fused sum of the products alone, then the accumulator; rounded to nearest
   flushed_pairs,  ///< AMD CDNA2: float32 products and sums, added in pairs, with every subnormal number flushed to zero
-  fma_chain,      ///< one float32 fused multiply-add after the other, of ascending k
+  fma_chain,      ///< one IEEE 754 fused multiply-add after the other, of ascending k, in the accumulator's format
 };
 
 /// Which products an instruction of several steps takes first.
@@ -107,7 +107,8 @@ inline constexpr Format e8m13{8, 13, 127};
 /// the
 ///   nearest float32, and subnormal ones are zeros of their sign. A step of four adds (p0 + p1) + (p2 + p3) to c, one
 ///   of two p0 + p1.
-/// - fma_chain: c = fma(a, b, c) for every product.
+/// - fma_chain: c = fma(a, b, c) for every product, in float32, or in float64 where the operands are (AMD's, and
+///   NVIDIA's FP64). A NaN has all bits set but the sign.
 struct MmaModel {
   std::string_view name;
   Chip chip = {};
@@ -120,7 +121,8 @@ struct MmaModel {
   bool drops_small_c = false;  ///< products_first: c has no say if its exponent is below E - fraction_bits - 1
   int fraction_bits = 0;       ///< bits kept below 2^E
   int zero_exponent = no_zero_exponent;   ///< the exponent of a term that is zero: a floor of E
-  Format output = binary32;               ///< result of every step: binary32, e8m13 (held in a float32) or binary16
+  Format output = binary32;               ///< result of every step: binary32, e8m13 (held in a float32), binary16, or
+                                          ///< binary64, whose operands are binary64, too
   std::span<const Format> operands = {};  ///< what the factors may be, in any combination; float32 inputs are rounded
                                           ///< (nearest, ties away) to tf32 where it is tf32
   std::optional<BlockScales> scales = {};
@@ -134,10 +136,13 @@ struct MmaModel {
 
   /// The instruction's K; 0 for exact: any.
   [[nodiscard]] constexpr int k() const { return products_per_step * steps; }
-  /// What c and the result are: binary32 or binary16.
+  /// What c and the result are: binary32, binary16 or binary64.
   [[nodiscard]] constexpr const Format& accumulator() const {
+    if (is_fp64()) return binary64;
     return output.exponent_bits == binary16.exponent_bits ? binary16 : binary32;
   }
+  /// Whether operands and accumulator are float64 numbers.
+  [[nodiscard]] constexpr bool is_fp64() const { return output.exponent_bits == binary64.exponent_bits; }
 };
 
 /// The name of the arithmetic, as the enumerator is.

@@ -18,6 +18,7 @@ inline constexpr std::array bf16_operands{bfloat16};
 inline constexpr std::array tf32_operands{tf32};
 inline constexpr std::array fp8_fnuz_operands{e4m3fnuz, e5m2fnuz};
 inline constexpr std::array fp32_operands{binary32};
+inline constexpr std::array fp64_operands{binary64};
 inline constexpr std::array exact_operands{e4m3,     e5m2,     e8m0,     e2m3,     e3m2,    e2m1,
                                            binary16, bfloat16, binary32, e4m3fnuz, e5m2fnuz};
 
@@ -379,7 +380,7 @@ inline constexpr MmaModel blackwell_fp16_k8_f16 = with_float16(blackwell_fp16_k8
 inline constexpr MmaModel blackwell_bf16_k8 = with_k(blackwell_bf16, 8, "blackwell_bf16_k8", "mma.sync m16n8k8");
 inline constexpr MmaModel blackwell_tf32_k4 = with_k(blackwell_tf32, 4, "blackwell_tf32_k4", "mma.sync m16n8k4");
 
-// AMD's matrix cores (MFMA), float32 accumulators. Each is the largest shape; others are the same with fewer steps.
+// AMD's matrix cores (MFMA). The largest K has no suffix; smaller shapes have fewer steps, or one of fewer products.
 inline constexpr std::string_view published_by_mma_sim_2 = "Xie et al., MMA-Sim 2.1.1 (PyPI mmasim)";
 [[nodiscard]] constexpr MmaModel mfma(std::string_view name, Chip chip, std::string_view instruction,
                                       Arithmetic arithmetic, int products, int steps,
@@ -412,37 +413,83 @@ inline constexpr std::string_view published_by_mma_sim_2 = "Xie et al., MMA-Sim 
   model.drops_small_c = true;
   return model;
 }
+/// FP64 by NVIDIA or AMD: a chain of K fused multiply-adds.
+[[nodiscard]] constexpr MmaModel fp64_chain(std::string_view name, Chip chip, std::string_view instruction, int k) {
+  MmaModel model = mfma(name, chip, instruction, Arithmetic::fma_chain, 1, k, fp64_operands);
+  model.output = binary64;
+  model.evidence_note = "which word a NaN has is not known: 7FFFFFFFFFFFFFFF here";
+  return model;
+}
+inline constexpr MmaModel ampere_fp64 = fp64_chain("ampere_fp64", chips::ampere, "mma.sync m8n8k4 (DMMA)", 4);
+inline constexpr MmaModel ada_fp64 = fp64_chain("ada_fp64", chips::ada, "mma.sync m8n8k4 (DMMA)", 4);
+inline constexpr MmaModel hopper_fp64 = fp64_chain("hopper_fp64", chips::hopper, "mma.sync m16n8k16 (DMMA)", 16);
+inline constexpr MmaModel hopper_fp64_k8 = fp64_chain("hopper_fp64_k8", chips::hopper, "mma.sync m16n8k8 (DMMA)", 8);
+inline constexpr MmaModel hopper_fp64_k4 =
+    fp64_chain("hopper_fp64_k4", chips::hopper, "mma.sync m16n8k4 or m8n8k4 (DMMA)", 4);
+inline constexpr MmaModel blackwell_fp64 =
+    fp64_chain("blackwell_fp64", chips::any_blackwell, "mma.sync m8n8k4 (DMMA)", 4);
+
 inline constexpr MmaModel cdna1_fp16 =
-    mfma("cdna1_fp16", chips::cdna1, "MFMA 16x16x16 (K 8 and 4: fewer steps)", Arithmetic::exact, 4, 4, fp16_operands);
+    mfma("cdna1_fp16", chips::cdna1, "MFMA 16x16x16", Arithmetic::exact, 4, 4, fp16_operands);
 inline constexpr MmaModel cdna1_bf16 =
-    mfma("cdna1_bf16", chips::cdna1, "MFMA 16x16x8 (K 4 and 2: fewer steps)", Arithmetic::exact, 2, 4, bf16_operands);
-inline constexpr MmaModel cdna1_fp32 = mfma("cdna1_fp32", chips::cdna1, "MFMA 16x16x4 (K 2 and 1: fewer steps)",
-                                            Arithmetic::fma_chain, 1, 4, fp32_operands);
-inline constexpr MmaModel cdna2_fp16 = mfma("cdna2_fp16", chips::cdna2, "MFMA 16x16x16 (K 8 and 4: fewer steps)",
-                                            Arithmetic::flushed_pairs, 4, 4, fp16_operands);
-inline constexpr MmaModel cdna2_bf16 = mfma("cdna2_bf16", chips::cdna2, "MFMA 16x16x8 (K 4 and 2: fewer steps)",
-                                            Arithmetic::flushed_pairs, 2, 4, bf16_operands);
+    mfma("cdna1_bf16", chips::cdna1, "MFMA 16x16x8", Arithmetic::exact, 2, 4, bf16_operands);
+inline constexpr MmaModel cdna1_fp32 =
+    mfma("cdna1_fp32", chips::cdna1, "MFMA 16x16x4", Arithmetic::fma_chain, 1, 4, fp32_operands);
+inline constexpr MmaModel cdna2_fp16 =
+    mfma("cdna2_fp16", chips::cdna2, "MFMA 16x16x16", Arithmetic::flushed_pairs, 4, 4, fp16_operands);
+inline constexpr MmaModel cdna2_bf16 =
+    mfma("cdna2_bf16", chips::cdna2, "MFMA 16x16x8", Arithmetic::flushed_pairs, 2, 4, bf16_operands);
 inline constexpr MmaModel cdna2_bf16_1k =
-    mfma("cdna2_bf16_1k", chips::cdna2, "MFMA 16x16x16 _1k (K 8 and 4: fewer steps)", Arithmetic::flushed_pairs, 4, 4,
-         bf16_operands);
-inline constexpr MmaModel cdna2_fp32 = mfma("cdna2_fp32", chips::cdna2, "MFMA 16x16x4 (K 2 and 1: fewer steps)",
-                                            Arithmetic::fma_chain, 1, 4, fp32_operands);
-inline constexpr MmaModel cdna3_fp16 = with_bits(mfma("cdna3_fp16", chips::cdna3, "MFMA 16x16x16 (K 8 and 4: one step)",
-                                                      Arithmetic::products_first, 8, 2, fp16_operands));
-inline constexpr MmaModel cdna3_bf16 = with_bits(mfma("cdna3_bf16", chips::cdna3, "MFMA 16x16x16 (K 8 and 4: one step)",
-                                                      Arithmetic::products_first, 8, 2, bf16_operands));
+    mfma("cdna2_bf16_1k", chips::cdna2, "MFMA 16x16x16 _1k", Arithmetic::flushed_pairs, 4, 4, bf16_operands);
+inline constexpr MmaModel cdna2_fp32 =
+    mfma("cdna2_fp32", chips::cdna2, "MFMA 16x16x4", Arithmetic::fma_chain, 1, 4, fp32_operands);
+inline constexpr MmaModel cdna3_fp16 =
+    with_bits(mfma("cdna3_fp16", chips::cdna3, "MFMA 16x16x16", Arithmetic::products_first, 8, 2, fp16_operands));
+inline constexpr MmaModel cdna3_bf16 =
+    with_bits(mfma("cdna3_bf16", chips::cdna3, "MFMA 16x16x16", Arithmetic::products_first, 8, 2, bf16_operands));
 inline constexpr MmaModel cdna3_xf32 = with_note(
-    with_bits(mfma("cdna3_xf32", chips::cdna3, "MFMA 16x16x8 XF32 (K 4: one step)", Arithmetic::products_first, 4, 2,
-                   tf32_operands)),
+    with_bits(mfma("cdna3_xf32", chips::cdna3, "MFMA 16x16x8 XF32", Arithmetic::products_first, 4, 2, tf32_operands)),
     "which word a NaN has is not known: 7FFFFFFF here; the instruction cuts float32, and whether a library rounds it "
     "before is not known (tf32_rounding)");
 inline constexpr MmaModel cdna3_fp8 = with_note(
-    with_two_sums(with_bits(mfma("cdna3_fp8", chips::cdna3, "MFMA 16x16x32, FP8 and BF8 (K 16: one step)",
-                                 Arithmetic::products_first, 16, 2, fp8_fnuz_operands))),
+    with_two_sums(with_bits(mfma("cdna3_fp8", chips::cdna3, "MFMA 16x16x32, FP8 and BF8", Arithmetic::products_first,
+                                 16, 2, fp8_fnuz_operands))),
     "which word a NaN has is not known: 7FFFFFFF here; an infinite or NaN c stays so, which MMA-Sim 2.1.1 drops beside "
     "products of 2^25 and more");
-inline constexpr MmaModel cdna3_fp32 = mfma("cdna3_fp32", chips::cdna3, "MFMA 16x16x4 (K 2 and 1: fewer steps)",
-                                            Arithmetic::fma_chain, 1, 4, fp32_operands);
+inline constexpr MmaModel cdna3_fp32 =
+    mfma("cdna3_fp32", chips::cdna3, "MFMA 16x16x4", Arithmetic::fma_chain, 1, 4, fp32_operands);
+
+/// A smaller shape of an AMD instruction, about which the same is not known.
+[[nodiscard]] constexpr MmaModel small_mfma(const MmaModel& model, int k, std::string_view name,
+                                            std::string_view instruction) {
+  return with_note(with_k(model, k, name, instruction), model.evidence_note);
+}
+inline constexpr MmaModel cdna1_fp16_k8 = small_mfma(cdna1_fp16, 8, "cdna1_fp16_k8", "MFMA 32x32x8");
+inline constexpr MmaModel cdna1_fp16_k4 = small_mfma(cdna1_fp16, 4, "cdna1_fp16_k4", "MFMA 32x32x4, 16x16x4 and 4x4x4");
+inline constexpr MmaModel cdna1_bf16_k4 = small_mfma(cdna1_bf16, 4, "cdna1_bf16_k4", "MFMA 32x32x4");
+inline constexpr MmaModel cdna1_bf16_k2 = small_mfma(cdna1_bf16, 2, "cdna1_bf16_k2", "MFMA 32x32x2, 16x16x2 and 4x4x2");
+inline constexpr MmaModel cdna1_fp32_k2 = small_mfma(cdna1_fp32, 2, "cdna1_fp32_k2", "MFMA 32x32x2");
+inline constexpr MmaModel cdna1_fp32_k1 = small_mfma(cdna1_fp32, 1, "cdna1_fp32_k1", "MFMA 32x32x1, 16x16x1 and 4x4x1");
+inline constexpr MmaModel cdna2_fp16_k8 = small_mfma(cdna2_fp16, 8, "cdna2_fp16_k8", "MFMA 32x32x8");
+inline constexpr MmaModel cdna2_fp16_k4 = small_mfma(cdna2_fp16, 4, "cdna2_fp16_k4", "MFMA 32x32x4, 16x16x4 and 4x4x4");
+inline constexpr MmaModel cdna2_bf16_k4 = small_mfma(cdna2_bf16, 4, "cdna2_bf16_k4", "MFMA 32x32x4");
+inline constexpr MmaModel cdna2_bf16_k2 = small_mfma(cdna2_bf16, 2, "cdna2_bf16_k2", "MFMA 32x32x2, 16x16x2 and 4x4x2");
+inline constexpr MmaModel cdna2_bf16_1k_k8 = small_mfma(cdna2_bf16_1k, 8, "cdna2_bf16_1k_k8", "MFMA 32x32x8 _1k");
+inline constexpr MmaModel cdna2_bf16_1k_k4 =
+    small_mfma(cdna2_bf16_1k, 4, "cdna2_bf16_1k_k4", "MFMA 32x32x4, 16x16x4 and 4x4x4 _1k");
+inline constexpr MmaModel cdna2_fp32_k2 = small_mfma(cdna2_fp32, 2, "cdna2_fp32_k2", "MFMA 32x32x2");
+inline constexpr MmaModel cdna2_fp32_k1 = small_mfma(cdna2_fp32, 1, "cdna2_fp32_k1", "MFMA 32x32x1, 16x16x1 and 4x4x1");
+inline constexpr MmaModel cdna3_fp16_k8 = small_mfma(cdna3_fp16, 8, "cdna3_fp16_k8", "MFMA 32x32x8");
+inline constexpr MmaModel cdna3_fp16_k4 = small_mfma(cdna3_fp16, 4, "cdna3_fp16_k4", "MFMA 32x32x4, 16x16x4 and 4x4x4");
+inline constexpr MmaModel cdna3_bf16_k8 = small_mfma(cdna3_bf16, 8, "cdna3_bf16_k8", "MFMA 32x32x8");
+inline constexpr MmaModel cdna3_bf16_k4 = small_mfma(cdna3_bf16, 4, "cdna3_bf16_k4", "MFMA 32x32x4, 16x16x4 and 4x4x4");
+inline constexpr MmaModel cdna3_xf32_k4 = small_mfma(cdna3_xf32, 4, "cdna3_xf32_k4", "MFMA 32x32x4 XF32");
+inline constexpr MmaModel cdna3_fp8_k16 = small_mfma(cdna3_fp8, 16, "cdna3_fp8_k16", "MFMA 32x32x16, FP8 and BF8");
+inline constexpr MmaModel cdna3_fp32_k2 = small_mfma(cdna3_fp32, 2, "cdna3_fp32_k2", "MFMA 32x32x2");
+inline constexpr MmaModel cdna3_fp32_k1 = small_mfma(cdna3_fp32, 1, "cdna3_fp32_k1", "MFMA 32x32x1, 16x16x1 and 4x4x1");
+
+inline constexpr MmaModel cdna2_fp64 = fp64_chain("cdna2_fp64", chips::cdna2, "MFMA 16x16x4 and 4x4x4", 4);
+inline constexpr MmaModel cdna3_fp64 = fp64_chain("cdna3_fp64", chips::cdna3, "MFMA 16x16x4 and 4x4x4", 4);
 
 // The real sum.
 inline constexpr MmaModel exact{.name = "exact",
@@ -508,18 +555,48 @@ inline constexpr std::array models{hopper_wgmma_fp8,
                                    blackwell_fp16_k8_f16,
                                    blackwell_bf16_k8,
                                    blackwell_tf32_k4,
+                                   ampere_fp64,
+                                   ada_fp64,
+                                   hopper_fp64,
+                                   hopper_fp64_k8,
+                                   hopper_fp64_k4,
+                                   blackwell_fp64,
                                    cdna1_fp16,
+                                   cdna1_fp16_k8,
+                                   cdna1_fp16_k4,
                                    cdna1_bf16,
+                                   cdna1_bf16_k4,
+                                   cdna1_bf16_k2,
                                    cdna1_fp32,
+                                   cdna1_fp32_k2,
+                                   cdna1_fp32_k1,
                                    cdna2_fp16,
+                                   cdna2_fp16_k8,
+                                   cdna2_fp16_k4,
                                    cdna2_bf16,
+                                   cdna2_bf16_k4,
+                                   cdna2_bf16_k2,
                                    cdna2_bf16_1k,
+                                   cdna2_bf16_1k_k8,
+                                   cdna2_bf16_1k_k4,
                                    cdna2_fp32,
+                                   cdna2_fp32_k2,
+                                   cdna2_fp32_k1,
                                    cdna3_fp16,
+                                   cdna3_fp16_k8,
+                                   cdna3_fp16_k4,
                                    cdna3_bf16,
+                                   cdna3_bf16_k8,
+                                   cdna3_bf16_k4,
                                    cdna3_xf32,
+                                   cdna3_xf32_k4,
                                    cdna3_fp8,
+                                   cdna3_fp8_k16,
                                    cdna3_fp32,
+                                   cdna3_fp32_k2,
+                                   cdna3_fp32_k1,
+                                   cdna2_fp64,
+                                   cdna3_fp64,
                                    exact};
 
 /// The model called `name`. Throws std::invalid_argument that lists the known names.

@@ -12,7 +12,7 @@ namespace fp8lab {
 
 /// How a dot product is composed of instructions.
 struct TraceOptions {
-  std::uint32_t c = 0;  ///< what the first instruction adds to: a word of the model's accumulator
+  std::uint64_t c = 0;  ///< what the first instruction adds to: a word of the model's accumulator
   ZeroRule zero_rule = ZeroRule::floor;
   int promote_k = 0;  ///< as GemmOptions has it
 };
@@ -20,7 +20,7 @@ struct TraceOptions {
 /// Two numbers that are multiplied: the factors of a product, or the scales of a block.
 struct TraceProduct {
   std::size_t k;                 ///< the product's index in K, or the number of the scales' block
-  std::uint32_t code_a, code_b;  ///< as given; float32's bit pattern for float32 values
+  std::uint64_t code_a, code_b;  ///< as given; the bit pattern of float32 and float64 values
   double a, b;                   ///< what the model multiplies: exact, infinite or NaN
 };
 
@@ -29,7 +29,8 @@ struct TraceTerm {
   std::size_t k;  ///< index in K of the product, or of the group's first one; 0 for the accumulator
   std::vector<TraceProduct> products;     ///< one product, the nonzero ones of a group, or none for the accumulator
   std::optional<TraceProduct> scales;     ///< the scales of its block
-  double value;                           ///< exact: the products' sum times the scales; infinite or NaN
+  double value;                           ///< exact: the products' sum times the scales; infinite or NaN; of FP64
+                                          ///< models the product rounded to float64
   std::optional<int> exponent;            ///< what it contributes to the maximum; empty where it contributes nothing
   double kept;                            ///< value cut toward zero to a multiple of 2^unit of the step; NaN for models
                                           ///< that are neither fused nor exact, whose words alone are told
@@ -45,16 +46,16 @@ struct TraceStep {
                                     ///< for models that are not fused
   std::optional<int> unit;          ///< E - fraction_bits
   std::optional<std::int64_t> sum;  ///< the sum of the kept parts, in units of 2^unit
-  std::uint32_t before, after;      ///< words of the accumulator
+  std::uint64_t before, after;      ///< words of the accumulator
 };
 
 /// One instruction.
 struct TraceInstruction {
   std::size_t k, products;  ///< its first k, and how many products the operands fill; the others are zero
   std::vector<TraceStep> steps;
-  std::optional<std::uint32_t> added;  ///< models of Lowering::fp16_add start their steps at zero; this is the c that a
+  std::optional<std::uint64_t> added;  ///< models of Lowering::fp16_add start their steps at zero; this is the c that a
                                        ///< last IEEE 754 addition adds
-  std::uint32_t result;                ///< the accumulator's word
+  std::uint64_t result;                ///< the accumulator's word
   std::optional<float> promoted;       ///< the float32 accumulator, where the result was added to it
 };
 
@@ -64,11 +65,11 @@ struct DotTrace {
   TraceOptions options;
   std::size_t depth;  ///< K as given
   std::vector<TraceInstruction> instructions;
-  std::uint32_t word;  ///< the result
+  std::uint64_t word;  ///< the result
   Format format;       ///< what the result is: the model's accumulator, or binary32 with promotion
 
-  /// The result as gemm() has it: a float32 number, any NaN of the accumulator 7FFFFFFF.
-  [[nodiscard]] float value() const;
+  /// The result as a number, exactly.
+  [[nodiscard]] double value() const;
 };
 
 /// Shows how `model` computes the dot product of one row of `a` and one of `b`, of any K, instruction

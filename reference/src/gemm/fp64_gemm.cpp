@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/fp64_gemm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/unpack.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr std::size_t width = 32;   // columns at a time
+constexpr std::size_t depth = 128;  // of K at a time: their factors of b stay in the first-level cache
+
+double element(const Operand& operand, std::size_t row, std::size_t k) {
+  const auto values = std::get<std::span<const double>>(operand.elements);
+  return values[operand.transposed ? k * operand.rows + row : row * operand.depth + k];
+}
+
+}  // namespace
+
+Fp64Gemm::Fp64Gemm(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options)
+    : a_(a),
+      b_(b),
+      k_(static_cast<std::size_t>(model.k())),
+      split_k_(options.split_k),
+      split_order_(options.split_order) {}
+
+void Fp64Gemm::chains(std::size_t first, std::size_t from, std::size_t to, std::span<double> sums) const {
+  const std::size_t columns = b_.rows;
+  std::vector<std::array<double, width>> panel(depth);
+  for (std::size_t column = 0; column < columns; column += width) {
+    const std::size_t count = std::min(width, columns - column);
+    for (std::size_t k0 = from; k0 < to; k0 += depth) {
+      checkpoint();
+      const std::size_t products = std::min(depth, to - k0);
+      for (std::size_t k = 0; k < products; ++k) {
+        for (std::size_t j = 0; j < count; ++j) panel[k][j] = element(b_, column + j, k0 + k);
+      }
+      for (std::size_t row = 0; row * columns < sums.size(); ++row) {
+        double* const sum = &sums[row * columns + column];
+        for (std::size_t k = 0; k < products; ++k) {
+          const double factor = element(a_, first + row, k0 + k);
+          for (std::size_t j = 0; j < count; ++j) sum[j] = std::fma(factor, panel[k][j], sum[j]);
+        }
+      }
+    }
+  }
+  // The zeros that fill up the last instruction: they make +0 of -0, which a product becomes that is too small.
+  if ((to - from) % k_ != 0) std::ranges::for_each(sums, [](double& x) { x += 0.0; });
+}
+
+void Fp64Gemm::rows(std::size_t first, std::size_t count, std::span<double> out) const {
+  const std::size_t ranges = std::max<std::size_t>(1, split_k_.size());
+  std::vector<std::vector<double>> sums(ranges, std::vector<double>(count * b_.rows));
+  for (std::size_t r = 0, from = 0; r < ranges; ++r) {
+    const std::size_t to = split_k_.empty() ? a_.depth : from + split_k_[r];
+    chains(first, from, to, sums[r]);
+    from = to;
+  }
+  const auto in_order = [&](std::size_t i) -> const auto& { return sums[split_order_.empty() ? i : split_order_[i]]; };
+  std::ranges::copy(in_order(0), out.begin());
+  for (std::size_t i = 1; i < ranges; ++i) std::ranges::transform(out, in_order(i), out.begin(), std::plus<>());
+  const auto nan = std::bit_cast<double>(binary64.magnitude_mask());
+  std::ranges::for_each(out, [&](double& x) { x = std::isnan(x) ? nan : x; });
+}
+
+}  // namespace fp8lab
