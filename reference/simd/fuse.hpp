@@ -11,51 +11,89 @@ namespace fp8lab {
 
 inline constexpr std::size_t most_groups = 4;  // of products, an instruction
 
+/// What holds a step's sum, in units of 2^-fraction_bits of the power that its terms are aligned to.
+enum class StepSum : std::uint8_t {
+  floats,     ///< a float32, where the sum stays below 2^24 units
+  ints,       ///< an int32, where it stays below 2^31 units
+  int_pairs,  ///< two of them, one for each half of the products
+};
+
 /// The facts of an instruction that the vector code needs.
 struct FuseShape {
+  Arithmetic arithmetic;
   std::size_t steps;
   std::size_t products;  ///< a step
   std::size_t groups;    ///< of products that are summed exactly before they are aligned, a step; 0: none
   std::size_t block;     ///< products that share a scale; 0: there are no scales
+  StepSum sum;           ///< of fuse()
   int fraction_bits;
   int least_exponent;       ///< a floor of the alignment exponent
   bool empty_groups_count;  ///< groups of products that are all zero contribute their scales' exponents
   int output_bits;          ///< mantissa bits of the accumulator
   bool half;        ///< the accumulator is binary16, to which results are rounded; else binary32, to which they are cut
   bool keeps_sign;  ///< of negative sums that underflow; otherwise zero is +0
-  bool adds_c_last;  ///< the steps start from zero, and the accumulator is added at the end, as IEEE 754 adds
+  bool adds_c_last;    ///< the steps start from zero, and the accumulator is added at the end, as IEEE 754 adds
+  std::size_t sums;    ///< products_first: the sums of a step's products, which lie together
+  int sum_bits;        ///< products_first: fraction bits of the sum before it is rounded
+  bool drops_small_c;  ///< products_first, as MmaModel has it
 };
 
 /// Factors as vector code takes them: a row's, one after the other, or a tile's, as [k][tile_columns], in the order in
-/// which the steps take them. Infinities and NaN are what they are; their exponents, and those of zeros, are absent.
-template <typename Value, typename Exponent>
+/// which the steps take them. Infinities and NaN are what they are, also those that a scale makes; their exponents, and
+/// those of zeros, are absent.
+template <typename Exponent>
 struct FactorsOf {
-  const Value* values;
+  const float* values;
   const Exponent* exponents;
-  const std::int16_t* grids;            ///< one a step: all its values are multiples of 2^grid
   const double* scales;                 ///< one a block
   const std::int16_t* scale_exponents;  ///< likewise
   const std::uint16_t* nonzero;         ///< one a group: bit k is set where its k-th factor is not zero
+  bool special;                         ///< there may be an infinity or a NaN among the values
 };
-/// For sums below 2^24, without scales.
-using NarrowFactors = FactorsOf<float, std::int8_t>;
-/// For sums below 2^53.
-using WideFactors = FactorsOf<double, std::int16_t>;
 
+/// The factors of consecutive rows.
+template <typename Exponent>
+struct RowsOf {
+  FactorsOf<Exponent> first;
+  const std::uint8_t* special;  ///< of each row
+  std::size_t count;
+  std::size_t elements, blocks, groups, specials;  ///< from a row to the next
+
+  [[nodiscard]] FactorsOf<Exponent> operator[](std::size_t row) const {
+    return {first.values + row * elements,        first.exponents + row * elements, first.scales + row * blocks,
+            first.scale_exponents + row * blocks, first.nonzero + row * groups,     special[row * specials] != 0};
+  }
+};
+
+/// Whose exponents are in [-31, 31]; without scales.
+using NarrowFactors = FactorsOf<std::int8_t>;
+using NarrowRows = RowsOf<std::int8_t>;
+using WideFactors = FactorsOf<std::int16_t>;
+using WideRows = RowsOf<std::int16_t>;
+
+/// The exponent of what has none: apart from all others, also in a sum of two, or of four of which two are scales'.
 template <typename Exponent>
 inline constexpr Exponent absent_exponent_of = -128;
 template <>
 inline constexpr std::int16_t absent_exponent_of<std::int16_t> = -2000;
 
-/// accumulators = what the instruction makes of them: tile_columns float32 numbers a row, NaN as it comes.
-///
-/// Precondition of NarrowFactors: exponents of factors in [-31, 31]; accumulators are zero or at least 2^-80.
-void fuse(const FuseShape& shape, const NarrowFactors& a0, const NarrowFactors& a1, const NarrowFactors& b,
-          float* accumulators0, float* accumulators1);
-void fuse(const FuseShape& shape, const WideFactors& a0, const WideFactors& a1, const WideFactors& b,
-          float* accumulators0, float* accumulators1);
-/// The same in groups: values are floats, so that 16 products are added exactly; exponents are not looked at.
-void fuse_groups(const FuseShape& shape, const NarrowFactors& a0, const NarrowFactors& a1, const NarrowFactors& b,
-                 float* accumulators0, float* accumulators1);
+/// Products and scales, all in all, that fuse() takes have exponents in [-limit, limit].
+inline constexpr int fuse_exponent_limit = 100;
+
+/// accumulators = what the instruction makes of them: tile_columns float32 numbers a row, NaN as it comes; of an odd
+/// count of rows, one row more may change. They must not be tiny, but for those that instructions made of such that
+/// were not.
+void fuse(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators);
+void fuse(const FuseShape& shape, const WideRows& a, const WideFactors& b, float* accumulators);
+/// The same for numbers of any size, where sums stay below 2^53 units. Slower.
+void fuse_wide(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators);
+void fuse_wide(const FuseShape& shape, const WideRows& a, const WideFactors& b, float* accumulators);
+/// The same of AMD's arithmetic: products_first, flushed_pairs, fma_chain. Accumulators are of any size, and so are
+/// exponents unless they are `within_limits`: those of fuse().
+void fuse_amd(const FuseShape& shape, bool within_limits, const NarrowRows& a, const NarrowFactors& b,
+              float* accumulators);
+void fuse_amd(const FuseShape& shape, bool within_limits, const WideRows& a, const WideFactors& b, float* accumulators);
+/// The same in groups of at most 16 products, which floats add exactly; exponents are not looked at.
+void fuse_groups(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators);
 
 }  // namespace fp8lab

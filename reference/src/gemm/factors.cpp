@@ -137,6 +137,15 @@ Factor FactorReader::of_wide(std::size_t i) const {
   return converted(tf32_rounding_ == Rounding::toward_zero ? bits >> 13 : encode(tf32, tf32_policy, x));
 }
 
+float FactorReader::wide_value(std::size_t i) const {
+  if (const auto* floats = std::get_if<std::span<const float>>(&operand_.elements)) {
+    return format_ == tf32 ? tf32_value((*floats)[i], tf32_rounding_) : (*floats)[i];
+  }
+  const std::uint16_t word = std::get<std::span<const std::uint16_t>>(operand_.elements)[i];
+  if (format_ == bfloat16) return std::bit_cast<float>(static_cast<std::uint32_t>(word) << 16);
+  return format_ == binary16 ? half_value(word) : decode(format_, word);
+}
+
 std::uint8_t FactorReader::scale_code(std::size_t row, std::size_t block) const {
   const std::span<const std::uint8_t> codes = operand_.scales.codes;
   if (codes.empty()) return e8m0_of(tile_scale(operand_, row, block * this->block()));

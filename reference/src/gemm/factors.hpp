@@ -145,6 +145,22 @@ struct Factors {
   [[nodiscard]] FactorSpan row(std::size_t i) const { return part(i, 0, depth); }
 };
 
+/// The value of a binary16; NaN of any payload.
+[[nodiscard]] inline float half_value(std::uint16_t code) {
+  const float magnitude = std::bit_cast<float>((code & 0x7FFFU) << 13) * 0x1p112F;  // rebiased, also subnormals
+  const bool special = (code & 0x7C00U) == 0x7C00U;
+  const std::uint32_t bits = special ? 0x7F800000U | (code & 0x3FFU) << 13 : std::bit_cast<std::uint32_t>(magnitude);
+  return std::bit_cast<float>((code & 0x8000U) << 16 | bits);
+}
+
+/// x rounded to tf32, to nearest with ties away from zero, or cut; NaN of any payload.
+[[nodiscard]] inline float tf32_value(float x, Rounding rounding) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const bool special = (bits & 0x7F800000U) == 0x7F800000U;
+  if (rounding == Rounding::toward_zero) return std::bit_cast<float>(bits & ~0x1FFFU);
+  return special ? x : std::bit_cast<float>((bits + 0x1000U) & ~0x1FFFU);
+}
+
 /// Makes factors of an operand's elements, after the conversion by which the model reads them.
 class FactorReader {
  public:
@@ -176,10 +192,17 @@ class FactorReader {
       for (std::size_t k = k0; k < k1; ++k) f(k, codes[start + k * stride]);
     }
   }
+  /// Calls f(k, value) for elements of 16 or 32 bits: infinities and NaN as such, of any payload.
+  template <typename Function>
+  void for_values(std::size_t row, std::size_t k0, std::size_t k1, const Function& f) const {
+    for (std::size_t k = k0; k < k1; ++k) f(k, wide_value(place(row, k)));
+  }
   [[nodiscard]] bool has_byte_table() const { return operand_.elements.index() == 0; }
   [[nodiscard]] const Factor& of_byte(std::size_t code) const { return of_byte_[code]; }
   /// Elements of K that share a scale; 0: there are no scales.
   [[nodiscard]] std::size_t block() const { return model_.scales ? static_cast<std::size_t>(model_.scales->block) : 0; }
+  /// How the model reads the elements: the format of codes, binary32 or tf32 for floats.
+  [[nodiscard]] const Format& format() const { return format_; }
   /// The scale of a row's block, and its code. Precondition: block() != 0.
   [[nodiscard]] Factor scale(std::size_t row, std::size_t block) const;
   [[nodiscard]] std::uint8_t scale_code(std::size_t row, std::size_t block) const;
@@ -194,6 +217,7 @@ class FactorReader {
     return operand_.transposed ? k * operand_.rows + row : row * operand_.depth + k;
   }
   [[nodiscard]] Factor of_wide(std::size_t i) const;
+  [[nodiscard]] float wide_value(std::size_t i) const;
 
   MmaModel model_;
   Operand operand_;

@@ -19,8 +19,7 @@ class ScalarRows final : public RowBlock {
   ScalarRows(Factors rows, const FactorReader& b, ZeroRule zero_rule, std::size_t count)
       : rows_(std::move(rows)), b_(b), zero_rule_(zero_rule), count_(count) {}
 
-  void advance(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators0,
-               float* accumulators1) override {
+  void advance(std::size_t tile, std::size_t instruction, float* accumulators) override {
     const MmaModel& model = b_.model();
     const std::size_t first = tile * tile_columns;
     const std::size_t width = std::min(tile_columns, b_.operand().rows - first);
@@ -30,11 +29,10 @@ class ScalarRows final : public RowBlock {
     }
     const std::size_t k = instruction * static_cast<std::size_t>(model.k());
     const std::size_t products = std::min(static_cast<std::size_t>(model.k()), rows_.depth - k);
-    float* const accumulators[tile_rows] = {accumulators0, accumulators1};
-    for (std::size_t i = 0; i < std::min(tile_rows, count_ - row); ++i) {
-      const FactorSpan left = rows_.part(row + i, k, products);
+    for (std::size_t row = 0; row < count_; ++row) {
+      const FactorSpan left = rows_.part(row, k, products);
       for (std::size_t j = 0; j < width; ++j) {
-        float& accumulator = accumulators[i][j];
+        float& accumulator = accumulators[row * tile_columns + j];
         const FactorSpan right = columns_.part(j, k, products);
         const std::uint64_t word = mma_instruction(model, left, right, word_of(model, accumulator), zero_rule_);
         accumulator = accumulator_value(model, word);
@@ -55,7 +53,7 @@ class ScalarMultiplier final : public Multiplier {
  public:
   ScalarMultiplier(const FactorReader& a, const FactorReader& b, ZeroRule zero_rule)
       : a_(a), b_(b), zero_rule_(zero_rule) {}
-  [[nodiscard]] std::unique_ptr<RowBlock> rows(std::size_t first, std::size_t count) const override {
+  [[nodiscard]] std::unique_ptr<RowBlock> rows(std::size_t first, std::size_t count, bool /*tiny*/) const override {
     return std::make_unique<ScalarRows>(a_.rows(first, count), b_, zero_rule_, count);
   }
 

@@ -13,10 +13,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t most_rows = 32;        // rows of a block: a tile's factors are read once for all of them
 constexpr std::size_t most_rows_scalar = 8;  // where a block takes long, and reading its factors costs little
-constexpr std::size_t most_depth =
-    64;  // bytes of a tile's factors at a time, so that they stay in the first-level cache
 
 /// The scale that a promotion multiplies with for element (row, k); 1 where there is none.
 float scale_at(const Operand& operand, std::size_t row, std::size_t k) {
@@ -44,13 +41,13 @@ std::size_t promotion_depth(const MmaModel& model, const Operand& a, const Opera
 /// The accumulators of a block's rows in one tile of columns.
 class TiledGemm::Tile {
  public:
-  float* accumulators(std::size_t row) { return accumulators_[row]; }
+  float* accumulators(std::size_t row = 0) { return accumulators_[row]; }
   float* promoted(std::size_t row) { return promoted_[row]; }
   void clear() { *this = {}; }
 
  private:
-  alignas(64) float accumulators_[most_rows + 1][tile_columns] = {};  // the last for rows that come in pairs but do not
-  alignas(64) float promoted_[most_rows + 1][tile_columns] = {};
+  alignas(64) float accumulators_[most_block_rows][tile_columns] = {};
+  alignas(64) float promoted_[most_block_rows][tile_columns] = {};
 };
 
 TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOptions& options)
@@ -73,7 +70,7 @@ TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOpt
     order_.resize(ranges_.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
   }
-  least_start_ = least_vector_accumulator(model_, options.zero_rule);
+  scalar_if_tiny_ = model_.arithmetic == Arithmetic::fused && options.zero_rule == ZeroRule::count_zero_factors;
   if (has_vector_multiplier(model_, options.zero_rule)) {
     vector_ = vector_multiplier(a, b, options.zero_rule, options.threads);
   }
@@ -92,7 +89,7 @@ std::vector<TiledGemm::Range> TiledGemm::ranges_of(const GemmOptions& options) c
   return ranges;
 }
 
-std::size_t TiledGemm::block_rows() const { return vector_ ? most_rows : most_rows_scalar; }
+std::size_t TiledGemm::block_rows() const { return vector_ ? most_block_rows : most_rows_scalar; }
 
 void TiledGemm::promote(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators,
                         float* sums) const {
@@ -119,20 +116,14 @@ void TiledGemm::promote(std::size_t row, std::size_t tile, std::size_t instructi
 void TiledGemm::accumulate(const Range& range, std::size_t first, std::size_t count, std::size_t tile, RowBlock& block,
                            Tile& state) const {
   const auto step = static_cast<std::size_t>(model_.k());
-  const std::size_t chunk = std::max<std::size_t>(1, most_depth / step);
-  for (std::size_t begin = range.first; begin < range.last; begin += chunk) {
+  for (std::size_t i = range.first; i < range.last; ++i) {
     checkpoint();
-    const std::size_t end = std::min(range.last, begin + chunk);
-    for (std::size_t row = 0; row < count; row += tile_rows) {
-      for (std::size_t i = begin; i < end; ++i) {
-        block.advance(row, tile, i, state.accumulators(row), state.accumulators(row + 1));
-        if (promote_k_ == 0) continue;
-        const bool full = (i + 1 - range.first) * step % promote_k_ == 0;
-        if (!full && i + 1 != range.last) continue;
-        for (std::size_t r = row; r < std::min(row + tile_rows, count); ++r) {
-          promote(first + r, tile, i, state.accumulators(r), state.promoted(r));
-        }
-      }
+    block.advance(tile, i, state.accumulators());
+    if (promote_k_ == 0) continue;
+    const bool full = (i + 1 - range.first) * step % promote_k_ == 0;
+    if (!full && i + 1 != range.last) continue;
+    for (std::size_t row = 0; row < count; ++row) {
+      promote(first + row, tile, i, state.accumulators(row), state.promoted(row));
     }
   }
 }
@@ -154,9 +145,9 @@ void TiledGemm::start(std::span<const float> c, std::size_t tile, Tile& state) c
 void TiledGemm::rows(std::size_t first, std::size_t count, std::span<float> out) const {
   const std::size_t columns = b_.rows;
   const auto c = c_.empty() ? c_ : c_.subspan(first * columns, count * columns);
-  const auto is_tiny = [&](float x) { return x != 0 && std::abs(x) < least_start_; };
-  const bool scalar = !vector_ || std::ranges::any_of(c, is_tiny);
-  const std::unique_ptr<RowBlock> block = (scalar ? scalar_ : vector_)->rows(first, count);
+  const bool tiny = std::ranges::any_of(c, [](float x) { return x != 0 && std::abs(x) < tiny_accumulator; });
+  const bool scalar = !vector_ || (tiny && scalar_if_tiny_);
+  const std::unique_ptr<RowBlock> block = (scalar ? scalar_ : vector_)->rows(first, count, tiny);
   std::vector<Tile> ranges(ranges_.size());
   for (std::size_t tile = 0; tile * tile_columns < columns; ++tile) {
     for (std::size_t r = 0; r < ranges.size(); ++r) {

@@ -51,7 +51,7 @@ class TiledGemm {
   ScaleOrder scale_order_;
   std::vector<float> right_scales_;  // of the rows of b, promotion by promotion; empty without tile scales
   std::span<const float> c_;         // where the accumulation starts from c
-  float least_start_;                // the least nonzero accumulator that vector code takes
+  bool scalar_if_tiny_;              // vector code does not take tiny accumulators
   std::vector<Range> ranges_;
   std::vector<std::size_t> order_;  // the order in which the ranges' sums are added
   std::unique_ptr<Multiplier> scalar_, vector_;
