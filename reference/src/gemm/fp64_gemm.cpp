@@ -14,8 +14,8 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t width = 32;   // columns at a time
-constexpr std::size_t depth = 128;  // of K at a time: their factors of b stay in the first-level cache
+constexpr std::size_t panel_columns = 32;  // columns at a time
+constexpr std::size_t panel_depth = 128;   // of K at a time: their factors of b stay in the first-level cache
 
 double element(const Operand& operand, std::size_t row, std::size_t k) {
   const auto values = std::get<std::span<const double>>(operand.elements);
@@ -33,12 +33,12 @@ Fp64Gemm::Fp64Gemm(const MmaModel& model, const Operand& a, const Operand& b, co
 
 void Fp64Gemm::chains(std::size_t first, std::size_t from, std::size_t to, std::span<double> sums) const {
   const std::size_t columns = b_.rows;
-  std::vector<std::array<double, width>> panel(depth);
-  for (std::size_t column = 0; column < columns; column += width) {
-    const std::size_t count = std::min(width, columns - column);
-    for (std::size_t k0 = from; k0 < to; k0 += depth) {
+  std::vector<std::array<double, panel_columns>> panel(panel_depth);
+  for (std::size_t column = 0; column < columns; column += panel_columns) {
+    const std::size_t count = std::min(panel_columns, columns - column);
+    for (std::size_t k0 = from; k0 < to; k0 += panel_depth) {
       checkpoint();
-      const std::size_t products = std::min(depth, to - k0);
+      const std::size_t products = std::min(panel_depth, to - k0);
       for (std::size_t k = 0; k < products; ++k) {
         for (std::size_t j = 0; j < count; ++j) panel[k][j] = element(b_, column + j, k0 + k);
       }

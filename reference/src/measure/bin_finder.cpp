@@ -12,7 +12,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t most_bins = 4096;
+constexpr std::size_t most_found_bins = 4096;
 constexpr std::uint64_t infinity_bits = std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
 
 std::uint64_t magnitude_bits(double x) { return std::bit_cast<std::uint64_t>(x) & (~std::uint64_t{0} >> 1); }
@@ -31,7 +31,7 @@ void linear_slots_scalar(const LinearConstants& bins, const double* values, std:
 }  // namespace
 
 std::shared_ptr<const BinFinder> BinFinder::make(const Bins& bins, const std::vector<double>& edges) {
-  if (std::holds_alternative<CodeBins>(bins) || edges.size() > most_bins + 1) return nullptr;
+  if (std::holds_alternative<CodeBins>(bins) || edges.size() > most_found_bins + 1) return nullptr;
   if (!std::ranges::is_sorted(edges)) return nullptr;
   const auto finder = std::shared_ptr<BinFinder>(new BinFinder(edges));
   if (const auto* linear = std::get_if<LinearBins>(&bins)) return finder->make_linear(*linear) ? finder : nullptr;

@@ -11,7 +11,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::string_view te_current =
+constexpr std::string_view te_current_source =
     "NVIDIA/TransformerEngine, Float8CurrentScaling, common/recipe/recipe_common.cuh";
 constexpr std::string_view te_mx =
     "NVIDIA/TransformerEngine after 2.18 (d0067d0), MXFP8BlockScaling, common/cast/mxfp8/quantize_mxfp8.cuh";
@@ -34,9 +34,9 @@ Recipe torchao_mx_block(MxRule rule, E8m0Edges edges = E8m0Edges::specified) {
 std::vector<NamedRecipe> training_recipes() {
   return {
       {"given_scale", GivenScale{}, "a number; delayed scaling gives one every step"},
-      {"te_current_scaling", JustInTime{}, te_current},
-      {"te_current_scaling_pow2", JustInTime{.force_pow_2_scales = true}, te_current},
-      {"te_current_scaling_e5m2", JustInTime{.format = e5m2}, te_current},
+      {"te_current_scaling", JustInTime{}, te_current_source},
+      {"te_current_scaling_pow2", JustInTime{.force_pow_2_scales = true}, te_current_source},
+      {"te_current_scaling_e5m2", JustInTime{.format = e5m2}, te_current_source},
       {"torchao_tensorwise", JustInTime{.rule = JustInTimeRule::torchao}, torchao_float8},
       {"torchao_rowwise", JustInTime{.rule = JustInTimeRule::torchao, .axis = Axis::row}, torchao_float8},
       {"te_mxfp8", MxBlock{}, te_mx},
