@@ -116,8 +116,9 @@ std::string exponent_text(const TraceStep& step, const MmaModel& model) {
     switch (model.arithmetic) {
       case Arithmetic::exact: return "every product is kept whole";
       case Arithmetic::products_first:
-      case Arithmetic::flushed_pairs:
-      case Arithmetic::fma_chain: return "what is cut off is not told for this arithmetic, but the words are";
+        return "products are cut beside the largest exponent of their sum, and c, downward, beside the largest of all";
+      case Arithmetic::flushed_pairs: return "products are rounded to float32, and subnormal numbers are zero";
+      case Arithmetic::fma_chain: return "the product is added whole, and the sum rounded once";
       case Arithmetic::fused: break;
     }
     return "nothing to align: all terms are zero";

@@ -77,7 +77,8 @@ void check_scale_codes(const MmaModel& model, const BlockScales& scales, const O
   throw std::invalid_argument("scale_" + name + " must have " + shape_text(operand.rows, blocks) +
                               " codes, one for every " + std::to_string(block) + " of K" +
                               (swizzled ? ", swizzled to " + std::to_string(wanted) : "") + ", not " +
-                              std::to_string(operand.scales.codes.size()));
+                              std::to_string(operand.scales.codes.size()) +
+                              (operand.scales.codes.empty() ? models_without_scales(operand) : ""));
 }
 
 void check_scales(const MmaModel& model, const Operand& operand, const std::string& name) {

@@ -94,6 +94,12 @@ std::string models_that_take(const Operand& operand) {
   return names.empty() ? ". No model takes " + what : ". Models that take " + what + ": " + names;
 }
 
+std::string models_without_scales(const Operand& operand) {
+  const std::string names =
+      names_of_models([&](const MmaModel& model) { return !model.scales && misfit_of_format(model, operand).empty(); });
+  return names.empty() ? "" : ". Models that take " + format_name(operand.format) + " without block scales: " + names;
+}
+
 std::string nearest_multiples(std::size_t x, std::size_t unit) {
   const std::size_t below = x / unit * unit;
   return (below == 0 ? "" : std::to_string(below) + " or ") + std::to_string(below + unit);

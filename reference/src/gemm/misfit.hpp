@@ -26,6 +26,8 @@ namespace fp8lab {
 
 /// The end of a message about a misfit: ". Models that take e4m3 with such scales: a, b".
 [[nodiscard]] std::string models_that_take(const Operand& operand);
+/// The same of an operand that has no scales: ". Models that take e4m3 without block scales: a, b".
+[[nodiscard]] std::string models_without_scales(const Operand& operand);
 
 /// The multiples of `unit` beside x: "32 or 64", and "32" where x is below 32.
 [[nodiscard]] std::string nearest_multiples(std::size_t x, std::size_t unit);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -104,35 +103,82 @@ TraceTerm accumulator_term(const MmaModel& model, std::uint64_t word, ZeroRule z
   return term;
 }
 
-/// Aligns the terms, where they are numbers; `exact` keeps all of them whole, and other arithmetic is told by its
-/// words.
-void align(const MmaModel& model, ZeroRule zero_rule, TraceStep& step) {
+/// Keeps what `cut`, std::trunc or std::floor, leaves of the term in multiples of 2^unit. Scaling by a power of two is
+/// exact, and so is the difference of a number and its leading bits.
+template <typename Cut>
+void keep(TraceTerm& term, int unit, const Cut& cut) {
+  term.kept = std::ldexp(cut(std::ldexp(term.value, -unit)) + 0.0, unit);  // without -0
+  term.cut = term.value - term.kept;
+}
+
+/// Arithmetic::products_first: products beside the largest exponent of their sum, c beside that of all.
+void align_products_first(const MmaModel& model, TraceStep& step) {
+  const auto is_vast = [](const TraceTerm& term) { return std::abs(term.value) >= 0x1p128; };  // it counts as infinite
+  if (std::ranges::any_of(step.terms, is_vast)) return;
+  const auto sums = static_cast<std::size_t>(model.sums);
+  std::optional<int> top;
+  for (std::size_t i = 0; i < sums; ++i) {
+    std::optional<int> leading;
+    for (const TraceTerm& term : step.terms) {
+      if (term.k % sums == i && term.value != 0) leading = std::max(leading, term.exponent);
+    }
+    for (TraceTerm& term : step.terms) {
+      if (term.k % sums == i && leading)
+        keep(term, *leading - model.fraction_bits, [](double x) { return std::trunc(x); });
+    }
+    top = std::max(top, leading);
+  }
+  TraceTerm& c = step.accumulator;
+  const int exponent = c.value == 0 ? binary32.min_exponent() : c.exponent.value_or(0);
+  const int all = std::max(top.value_or(exponent), exponent);
+  if (model.drops_small_c && exponent < all - model.fraction_bits - 1) {
+    c.cut = c.value;
+  } else {
+    keep(c, all - model.fraction_bits, [](double x) { return std::floor(x); });
+  }
+}
+
+/// Arithmetic::flushed_pairs: factors, products and an instruction's c, subnormal ones as zeros.
+void align_flushed(const MmaModel& model, bool is_first, TraceStep& step) {
+  const auto flushed = [](double x, const Format& format) {
+    return std::abs(x) < std::ldexp(1.0, format.min_exponent()) ? 0.0 : x;
+  };
+  const Format& format = model.operands.front();
+  for (TraceTerm& term : step.terms) {
+    const TraceProduct& product = term.products.front();
+    const auto rounded = static_cast<float>(flushed(product.a, format) * flushed(product.b, format));
+    term.kept = flushed(rounded, binary32);
+    term.cut = term.value - term.kept;
+  }
+  TraceTerm& c = step.accumulator;
+  c.kept = is_first ? flushed(c.value, binary32) : c.value;
+  c.cut = c.value - c.kept;
+}
+
+/// Aligns the terms of step `index`, where they are numbers; `exact` and a chain of fma keep all of them whole.
+void align(const MmaModel& model, int index, ZeroRule zero_rule, TraceStep& step) {
   std::vector<TraceTerm*> terms{&step.accumulator};
   for (TraceTerm& term : step.terms) terms.push_back(&term);
   if (std::ranges::any_of(terms, [](const TraceTerm* term) { return term->is_special(); })) return;
   switch (model.arithmetic) {
     case Arithmetic::fused: break;
     case Arithmetic::exact:
+    case Arithmetic::fma_chain:
       for (TraceTerm* term : terms) term->kept = term->value;
       return;
-    case Arithmetic::products_first:
-    case Arithmetic::flushed_pairs:
-    case Arithmetic::fma_chain:
-      for (TraceTerm* term : terms) term->kept = term->cut = std::numeric_limits<double>::quiet_NaN();
-      return;
+    case Arithmetic::products_first: return align_products_first(model, step);
+    case Arithmetic::flushed_pairs: return align_flushed(model, index == 0, step);
   }
   // 1. The largest exponent; an optional without a value is less than any with one.
   for (const TraceTerm* term : terms) step.exponent = std::max(step.exponent, term->exponent);
   if (step.exponent && zero_rule == ZeroRule::floor) step.exponent = std::max(*step.exponent, model.zero_exponent);
   if (!step.exponent) return;
   step.unit = *step.exponent - model.fraction_bits;
-  // 2. Scaling by a power of two is exact, and so is the difference of a number and its leading bits.
+  // 2. What is kept, and its sum.
   step.sum = 0;
   for (TraceTerm* term : terms) {
-    const double units = std::trunc(std::ldexp(term->value, -*step.unit)) + 0.0;  // without -0
-    term->kept = std::ldexp(units, *step.unit);
-    term->cut = term->value - term->kept;
-    *step.sum += static_cast<std::int64_t>(units);
+    keep(*term, *step.unit, [](double x) { return std::trunc(x); });
+    *step.sum += static_cast<std::int64_t>(std::ldexp(term->kept, -*step.unit));
   }
 }
 
@@ -148,7 +194,7 @@ TraceStep traced_step(const MmaModel& model, int index, const Rows& rows, const 
     TraceTerm term = rows.term(instruction.k + k, group);
     if (term.value != 0 || term.exponent) step.terms.push_back(std::move(term));
   }
-  align(model, zero_rule, step);
+  align(model, index, zero_rule, step);
   step.after = mma_step(model, index, rows.left(instruction.k, instruction.products),
                         rows.right(instruction.k, instruction.products), before, zero_rule);
   return step;

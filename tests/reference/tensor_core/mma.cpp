@@ -233,8 +233,12 @@ TEST_CASE("mma: bad arguments are named") {
                     "a has elements of 2 bytes; those of float32 have 4");
   CHECK_THROWS_WITH(run(hopper_wgmma_fp8, Operand::codes(a, e4m3, 1, 32), Operand::codes(a, e4m3, 1, 32), 0, 1),
                     "a has 128 elements, not 1 * 32");
-  CHECK_THROWS_WITH(run(blackwell_mxf8, two, codes(e4m3, 2, 32, 2), 0, 2),
-                    "scale_a must have 2 * 1 codes, one for every 32 of K, not 0");
+  CHECK_THROWS_WITH(
+      run(blackwell_mxf8, two, codes(e4m3, 2, 32, 2), 0, 2),
+      "scale_a must have 2 * 1 codes, one for every 32 of K, not 0. Models that take e4m3 without block scales: "
+      "hopper_wgmma_fp8, hopper_wgmma_fp8_f16, ada_mma_fp8, ada_mma_fp8_f16, ada_mma_fp8_k16, "
+      "ada_mma_fp8_k16_f16, hopper_mma_sync_fp8, hopper_mma_sync_fp8_f16 and 9 more (fp8lab models lists "
+      "all)");
   CHECK_THROWS_WITH(run(blackwell_nvf4, codes(e2m1, 2, 64, 8), codes(e2m1, 2, 64, 4), 0, 2),
                     "scale_b must have 2 * 4 codes, one for every 16 of K, not 4");
   CHECK_THROWS_WITH(

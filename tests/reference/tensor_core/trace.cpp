@@ -117,6 +117,56 @@ void check_step(const SlowModel& slow, SlowZeroRule zero, const One& one, int in
   check(step.after == slow_output(sum, unit, slow.output), "the word");
 }
 
+/// What AMD's arithmetic, and FP64's, adds of a term of a step: by the oracle's functions, in exact numbers. `products`
+/// are the step's; `c` is the accumulator.
+Rational kept_of(const SlowModel& slow, std::span<const SlowTerm> products, const SlowTerm& c, bool is_accumulator,
+                 std::size_t i, bool is_first) {
+  const auto fixed = [](const cpp_int& x) { return Rational(x) * power_of_two(-slow_point); };
+  if (slow.sum == SlowSum::products_first) {
+    std::array<std::vector<SlowTerm>, 2> halves;
+    for (std::size_t k = 0; k < products.size(); ++k) halves.at(slow.has_two_sums ? k % 2 : 0).push_back(products[k]);
+    const std::optional<int> even = slow_dot(slow, halves[0]).exponent, odd = slow_dot(slow, halves[1]).exponent;
+    if (!is_accumulator) {
+      const std::optional<int> own = slow.has_two_sums && i % 2 == 1 ? odd : even;
+      return own ? fixed(slow_cut(slow_fixed(products[i]), *own - 24, false)) : Rational(0);
+    }
+    const int top = std::max(std::max(even, odd).value_or(c.exponent), c.exponent);
+    const bool drops = slow.has_two_sums && c.exponent < top - 25;
+    return drops ? Rational(0) : fixed(slow_cut(slow_fixed(c), top - 24, true));
+  }
+  const SlowTerm& term = is_accumulator ? c : products[i];
+  if (slow.sum != SlowSum::flushed_pairs || (is_accumulator && !is_first)) return value_of(term);
+  const bool subnormal = abs(value_of(term)) < power_of_two(-126);
+  return subnormal ? Rational(0) : value_of(term);
+}
+
+/// Checks what a step keeps of its terms, where they are numbers and no product is beyond float32.
+void check_kept(const SlowModel& slow, const One& one, int index, const TraceStep& step,
+                std::vector<std::string>& wrong) {
+  if (slow.output == SlowOutput::binary64) return;  // whose products no double holds
+  std::vector<SlowTerm> products;
+  for (int i = 0; i < slow.step_products; ++i) {
+    const auto k = static_cast<std::size_t>(index * slow.step_products + i);
+    std::array factors{slow_decode(one.a[k], one.dots.format_a), slow_decode(one.b[k], one.dots.format_b)};
+    for (SlowTerm& x : factors) {
+      const bool subnormal = x.significand < (cpp_int(1) << static_cast<unsigned>(x.width));
+      if (slow.sum == SlowSum::flushed_pairs && subnormal) x.significand = 0;
+    }
+    products.push_back(slow_product(factors[0], factors[1]));
+    if (products.back().kind != SlowTerm::Kind::finite || abs(value_of(products.back())) >= power_of_two(127)) return;
+  }
+  const SlowTerm c = slow_decode(step.before, binary32);
+  if (c.kind != SlowTerm::Kind::finite) return;
+  const auto check = [&](const TraceTerm& term, bool is_accumulator) {
+    const std::size_t i = term.k % static_cast<std::size_t>(slow.step_products);
+    const Rational kept = kept_of(slow, products, c, is_accumulator, i, index == 0);
+    const bool holds = rational(term.kept) == kept && term.cut == term.value - term.kept;
+    if (!holds) wrong.push_back(std::string(slow.name) + " dot " + std::to_string(one.i) + ": what is kept");
+  };
+  for (const TraceTerm& term : step.terms) check(term, false);
+  check(step.accumulator, true);
+}
+
 /// Checks all steps of a trace of one instruction, and how they follow from one another.
 void check_trace(const SlowModel& slow, ZeroRule rule, const One& one, const DotTrace& trace,
                  std::vector<std::string>& wrong) {
@@ -137,6 +187,7 @@ void check_trace(const SlowModel& slow, ZeroRule rule, const One& one, const Dot
       const SlowOperand a{one.a, one.dots.format_a}, b{one.b, one.dots.format_b};
       const std::uint64_t after = slow_amd_step(slow, a, b, static_cast<int>(i), word);
       check(instruction.steps[i].after == after, "the word after a step");
+      check_kept(slow, one, static_cast<int>(i), instruction.steps[i], wrong);
     }
     word = instruction.steps[i].after;
   }

@@ -27,14 +27,15 @@ struct TraceProduct {
 /// What the adder aligns: a product, an FP4 group of products, or the accumulator.
 struct TraceTerm {
   std::size_t k;  ///< index in K of the product, or of the group's first one; 0 for the accumulator
-  std::vector<TraceProduct> products;     ///< one product, the nonzero ones of a group, or none for the accumulator
-  std::optional<TraceProduct> scales;     ///< the scales of its block
-  double value;                           ///< exact: the products' sum times the scales; infinite or NaN; of FP64
-                                          ///< models the product rounded to float64
-  std::optional<int> exponent;            ///< what it contributes to the maximum; empty where it contributes nothing
-  double kept;                            ///< value cut toward zero to a multiple of 2^unit of the step; NaN for models
-                                          ///< that are neither fused nor exact, whose words alone are told
-  double cut;                             ///< value - kept, exact
+  std::vector<TraceProduct> products;  ///< one product, the nonzero ones of a group, or none for the accumulator
+  std::optional<TraceProduct> scales;  ///< the scales of its block
+  double value;                        ///< exact: the products' sum times the scales; infinite or NaN; of FP64
+                                       ///< models the product rounded to float64
+  std::optional<int> exponent;         ///< what it contributes to the maximum; empty where it contributes nothing
+  double kept;                         ///< value cut toward zero to a multiple of 2^unit of the step, or what other
+                                       ///< arithmetic makes of it before it is added: cut beside its own sum, flushed,
+                                       ///< or whole
+  double cut;                          ///< value - kept, exact
   [[nodiscard]] bool is_special() const;  ///< infinite or NaN
 };
 
