@@ -30,7 +30,14 @@ struct Row {
   return name == nullptr ? "" : name;
 }
 
-/// out = a * b^T by Eigen in float32, compiled for this machine; (rows, depth), (columns, depth) -> (rows, columns).
-void sgemm(const float* a, const float* b, float* out, std::size_t rows, std::size_t columns, std::size_t depth);
+/// out = a * b^T in float32 on one thread; (rows, depth), (columns, depth) -> (rows, columns).
+struct Sgemm {
+  std::string name;
+  std::function<void(const float* a, const float* b, float* out, std::size_t rows, std::size_t columns,
+                     std::size_t depth)>
+      multiply;
+};
+/// The faster of Eigen, compiled for this machine, and OpenBLAS, where it was found.
+[[nodiscard]] Sgemm fastest_sgemm();
 
 }  // namespace fp8lab::bench

@@ -26,15 +26,28 @@ constexpr std::size_t depth = 768;
 struct Side {
   std::vector<float> values;
   std::vector<std::uint8_t> e4m3_codes, e5m2_codes, e2m1_codes;
+  std::vector<std::uint8_t> fnuz_codes;
+  std::vector<std::uint16_t> fp16_codes, bf16_codes;
   std::vector<std::uint8_t> adversarial_codes;  // E5M2 of any exponent, with zeros, infinities and NaN
   std::vector<std::uint8_t> scales;             // of moderate size in E8M0 and in UE4M3 alike
 
   Side(std::size_t size, std::uint64_t seed)
-      : values(size), e4m3_codes(size), e5m2_codes(size), e2m1_codes(size), adversarial_codes(size), scales(size / 16) {
+      : values(size),
+        e4m3_codes(size),
+        e5m2_codes(size),
+        e2m1_codes(size),
+        fnuz_codes(size),
+        fp16_codes(size),
+        bf16_codes(size),
+        adversarial_codes(size),
+        scales(size / 16) {
     torch_cuda_normal(seed, 0, {}, 0, 1, values);
     encode(e4m3, {}, std::span<const float>(values), e4m3_codes);
     encode(e5m2, {}, std::span<const float>(values), e5m2_codes);
     encode(e2m1, {}, std::span<const float>(values), e2m1_codes);
+    encode(e4m3fnuz, {}, std::span<const float>(values), fnuz_codes);
+    encode(binary16, {}, std::span<const float>(values), fp16_codes);
+    encode(bfloat16, {}, std::span<const float>(values), bf16_codes);
     std::mt19937_64 random(seed);
     std::ranges::generate(adversarial_codes, [&] { return static_cast<std::uint8_t>(random()); });
     std::ranges::generate(scales, [&] { return static_cast<std::uint8_t>(120 - random() % 16); });
@@ -142,14 +155,15 @@ Row quantized_row(const std::string& recipe, const MmaModel& model, const std::s
 
 std::vector<Row> product_rows() {
   const auto data = std::make_shared<Data>();
-  const auto native = [data] {
-    sgemm(data->a.values.data(), data->b.values.data(), data->out.data(), rows, columns, depth);
+  const Sgemm sgemm = fastest_sgemm();
+  const auto native = [data, multiply = sgemm.multiply] {
+    multiply(data->a.values.data(), data->b.values.data(), data->out.data(), rows, columns, depth);
   };
   std::vector<Row> result;
   const auto add = [&](const std::string& name, const MmaModel& model, const Operand& a, const Operand& b,
                        int promote_k) {
     const auto work = [=] { gemm(model, a, b, data->out, {.promote_k = promote_k}); };
-    result.push_back({name + ", 1024x768x768", "Eigen sgemm", work, native, 1, [=] {
+    result.push_back({name + ", 1024x768x768", sgemm.name, work, native, 1, [=] {
                         work();
                         return first_row_is_right(model, a, b, data->out, static_cast<std::size_t>(promote_k));
                       }});
@@ -172,7 +186,15 @@ std::vector<Row> product_rows() {
   add("hopper_mma_sync_fp8", hopper_mma_sync_fp8, a, b, 0);
   add("blackwell_nvf4", blackwell_nvf4, data->a.scaled(data->a.e2m1_codes, e2m1, rows, 16),
       data->b.scaled(data->b.e2m1_codes, e2m1, columns, 16), 0);
+  add("hopper_fp16", hopper_fp16, Operand::codes(data->a.fp16_codes, binary16, rows, depth),
+      Operand::codes(data->b.fp16_codes, binary16, columns, depth), 0);
+  add("hopper_bf16", hopper_bf16, Operand::codes(data->a.bf16_codes, bfloat16, rows, depth),
+      Operand::codes(data->b.bf16_codes, bfloat16, columns, depth), 0);
+  add("cdna3_fp8", cdna3_fp8, Operand::codes(data->a.fnuz_codes, e4m3fnuz, rows, depth),
+      Operand::codes(data->b.fnuz_codes, e4m3fnuz, columns, depth), 0);
   add("hopper_tf32", hopper_tf32, Operand::floats(data->a.values, rows, depth),
+      Operand::floats(data->b.values, columns, depth), 0);
+  add("ampere_tf32", ampere_tf32, Operand::floats(data->a.values, rows, depth),
       Operand::floats(data->b.values, columns, depth), 0);
   add("exact", exact, Operand::floats(data->a.values, rows, depth), Operand::floats(data->b.values, columns, depth), 0);
   result.push_back(quantized_row("te_nvfp4", blackwell_nvf4, data));
