@@ -26,6 +26,8 @@ struct FuseShape {
   std::size_t groups;    ///< of products that are summed exactly before they are aligned, a step; 0: none
   std::size_t block;     ///< products that share a scale; 0: there are no scales
   StepSum sum;           ///< of fuse()
+  bool scaled_values;    ///< in groups: values have been multiplied with their scales
+  int group_bits;        ///< a group's scaled sum is a multiple of 2^(the exponents of its scales - group_bits)
   int fraction_bits;
   int least_exponent;       ///< a floor of the alignment exponent
   bool empty_groups_count;  ///< groups of products that are all zero contribute their scales' exponents
@@ -65,7 +67,7 @@ struct RowsOf {
   }
 };
 
-/// Whose exponents are in [-31, 31]; without scales.
+/// Their exponents are in [-31, 31], and they have no scales.
 using NarrowFactors = FactorsOf<std::int8_t>;
 using NarrowRows = RowsOf<std::int8_t>;
 using WideFactors = FactorsOf<std::int16_t>;

@@ -123,27 +123,6 @@ HWY_ATTR void FuseWide(const FuseShape& shape, const WideRows& a, const WideFact
   StepsOf(shape, a, b, accumulators);
 }
 
-/// Takes the exponents of groups without a product that is not zero away, column by column: `a` and `b` tell by a bit a
-/// factor which are not.
-HWY_INLINE void DropEmptyGroups(std::uint16_t a, const std::uint16_t* b, std::int16_t* exponents) {
-  const Shorts d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
-    const auto products = hn::BitCast(d, hn::And(hn::LoadU(du, b + column), hn::Set(du, a)));
-    const auto own = hn::LoadU(d, exponents + column);
-    const auto least = hn::Set(d, static_cast<std::int16_t>(least_exponent));
-    hn::StoreU(hn::IfThenElse(hn::Eq(products, hn::Zero(d)), least, own), d, exponents + column);
-  }
-}
-
-/// largest = max(largest, exponents), column by column.
-HWY_INLINE void KeepLargest(const std::int16_t* exponents, std::int16_t* largest) {
-  const Shorts d;
-  for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
-    hn::StoreU(hn::Max(hn::LoadU(d, largest + column), hn::LoadU(d, exponents + column)), d, largest + column);
-  }
-}
-
 /// The exact sums of a group's products.
 HWY_INLINE void SumGroup(std::size_t products, const float* a0, const float* a1, const float* b, float* out0,
                          float* out1) {
@@ -166,31 +145,69 @@ HWY_INLINE void SumGroup(std::size_t products, const float* a0, const float* a1,
   }
 }
 
+/// The power of two that groups and accumulators are aligned to, and what makes them a number of units.
+struct GroupAlignment {
+  alignas(64) std::int16_t fields[tile_columns];  // of the groups' power
+  alignas(64) std::int16_t whole[tile_columns];   // below this power's, no group loses bits
+};
+
+HWY_INLINE void AlignGroups(const FuseShape& shape, const NarrowFactors& a, const NarrowFactors& b,
+                            GroupAlignment& alignment) {
+  const Shorts d;
+  const std::size_t group_products = shape.products / shape.groups;
+  const auto least = hn::Set(d, static_cast<std::int16_t>(std::max(shape.least_exponent, least_exponent)));
+  const auto bias = hn::Set(d, static_cast<std::int16_t>(Bits<Doubles>::bias));
+  const auto bits = hn::Set(d, static_cast<std::int16_t>(shape.fraction_bits - shape.group_bits));
+  for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
+    auto largest = least;
+    auto smallest = hn::Set(d, std::int16_t{500});
+    for (std::size_t group = 0; group < shape.groups; ++group) {
+      const std::size_t block = group * group_products / shape.block;
+      const auto scales = hn::Add(hn::LoadU(d, b.scale_exponents + block * tile_columns + column),
+                                  hn::Set(d, a.scale_exponents[block]));
+      smallest = hn::Min(smallest, scales);
+      auto counted = scales;
+      if (!shape.empty_groups_count) {
+        const hn::RebindToUnsigned<Shorts> du;
+        const auto nonzero = hn::LoadU(du, b.nonzero + group * tile_columns + column);
+        const auto products = hn::BitCast(d, hn::And(nonzero, hn::Set(du, a.nonzero[group])));
+        counted = hn::IfThenElse(hn::Eq(products, hn::Zero(d)), least, scales);
+      }
+      largest = hn::Max(largest, counted);
+    }
+    hn::StoreU(hn::Add(largest, bias), d, alignment.fields + column);
+    const auto whole = hn::Max(hn::Add(smallest, bits), hn::Set(d, static_cast<std::int16_t>(least_exponent)));
+    hn::StoreU(hn::Add(whole, bias), d, alignment.whole + column);
+  }
+}
+
 /// Aligns a row's groups, with their scales, and the accumulators, and adds.
 HWY_INLINE void AddGroups(const FuseShape& shape, const NarrowFactors& a, const NarrowFactors& b,
                           const float (&sums)[most_groups][tile_columns], float* accumulators) {
   const Doubles d;
   const std::size_t group_products = shape.products / shape.groups;
-  alignas(64) std::int16_t fields[tile_columns];
-  alignas(64) std::int16_t exponents[tile_columns];
-  std::fill_n(fields, tile_columns, absent_exponent_of<std::int16_t>);
-  for (std::size_t group = 0; group < shape.groups; ++group) {
+  GroupAlignment alignment;
+  AlignGroups(shape, a, b, alignment);
+  const auto scaled = [&](std::size_t group, std::size_t column) HWY_ATTR {
+    const auto sum = LoadFloats(d, sums[group] + column);
+    if (shape.scaled_values) return sum;
     const std::size_t block = group * group_products / shape.block;
-    AddScaleExponents(a.scale_exponents[block], b.scale_exponents + block * tile_columns, exponents);
-    if (!shape.empty_groups_count) DropEmptyGroups(a.nonzero[group], b.nonzero + group * tile_columns, exponents);
-    KeepLargest(exponents, fields);
-  }
-  MakeFields(Bits<Doubles>::bias, std::max(shape.least_exponent, least_exponent), fields, nullptr, fields);
+    const auto right = hn::LoadU(d, b.scales + block * tile_columns + column);
+    return hn::Mul(sum, hn::Mul(hn::Set(d, a.scales[block]), right));
+  };
   for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
     const auto accumulator = LoadFloats(d, accumulators + column);
-    const auto power = AlignmentPower(shape, accumulator, Powers(d, fields + column));
+    const auto power = AlignmentPower(shape, accumulator, Powers(d, alignment.fields + column));
     const auto units = UnitsIn(d, shape, power);
     auto sum = hn::Trunc(hn::Mul(accumulator, units));
-    for (std::size_t group = 0; group < shape.groups; ++group) {
-      const std::size_t block = group * group_products / shape.block;
-      const auto scale = hn::Mul(hn::Set(d, a.scales[block]), hn::LoadU(d, b.scales + block * tile_columns + column));
-      const auto products_sum = LoadFloats(d, sums[group] + column);
-      sum = hn::Add(sum, hn::Trunc(hn::Mul(products_sum, hn::Mul(scale, units))));
+    if (hn::AllTrue(d, hn::Le(power, Powers(d, alignment.whole + column)))) {
+      auto groups = scaled(0, column);
+      for (std::size_t group = 1; group < shape.groups; ++group) groups = hn::Add(groups, scaled(group, column));
+      sum = hn::MulAdd(groups, units, sum);
+    } else {
+      for (std::size_t group = 0; group < shape.groups; ++group) {
+        sum = hn::Add(sum, hn::Trunc(hn::Mul(scaled(group, column), units)));
+      }
     }
     StoreFloats(Converted(shape, sum, power), accumulators + column);
   }

@@ -47,6 +47,17 @@ bool is_narrow(const MmaModel& model) {
          }));
 }
 
+/// Whether a value times its scale is a float32 in whose range 16 products of such remain: in groups, but for E8M0.
+bool scales_values(const MmaModel& model) { return model.group > 1 && model.scales && model.scales->format != e8m0; }
+
+/// A group's scaled sum is a multiple of 2^(the exponents of its scales - group_bits).
+int group_bits(const MmaModel& model) {
+  if (model.group == 1 || !model.scales) return 0;
+  int least = 0;  // of a factor's exponents
+  for (const Format& format : model.operands) least = std::min(least, format.min_exponent() - format.mantissa_bits);
+  return 2 * (model.scales->format.mantissa_bits - least);
+}
+
 FuseShape shape_of(const MmaModel& model, ZeroRule zero_rule) {
   return {.arithmetic = model.arithmetic,
           .steps = count(model.steps),
@@ -54,6 +65,8 @@ FuseShape shape_of(const MmaModel& model, ZeroRule zero_rule) {
           .groups = model.group == 1 ? 0 : count(model.products_per_step / model.group),
           .block = model.scales ? count(model.scales->block) : 0,
           .sum = sum_of(model),
+          .scaled_values = scales_values(model),
+          .group_bits = group_bits(model),
           .fraction_bits = model.fraction_bits,
           .least_exponent = zero_rule == ZeroRule::floor ? model.zero_exponent : no_zero_exponent,
           .empty_groups_count = zero_rule == ZeroRule::skip_terms,
@@ -131,6 +144,7 @@ class Packed {
         blocks_(block_ == 0 ? 0 : depth_ / block_),
         group_(count(operand.model().group)),
         groups_(group_ == 1 ? 0 : depth_ / group_),
+        scales_values_(scales_values(operand.model())),
         flushes_(operand.model().arithmetic == Arithmetic::flushed_pairs),
         values_(tiles * depth_ * width),
         exponents_(tiles * depth_ * width),
@@ -140,7 +154,7 @@ class Packed {
         special_(tiles * depth_ / k_),
         of_elements_(tiles),
         of_scales_(tiles) {
-    for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k));
+    for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k) * width);
     if (operand.has_byte_table()) {
       for (std::size_t code = 0; code < 256; ++code) of_byte_[code] = Element<Exponent>(operand.of_byte(code));
     }
@@ -165,6 +179,7 @@ class Packed {
             put(place, positions_[k - k0], Element<Exponent>(flushed ? 0.0F : x, least));
           });
         }
+        if (groups_ != 0) find_nonzero(place);
       }
     }
     if (blocks_ != 0) pack_scales(tile, first, count, from / block_, end / block_);
@@ -219,13 +234,20 @@ class Packed {
             groups_ == 0 ? nullptr : nonzero_.data() + (tile * groups_ + k / group_) * width_ + i,
             special_.data() + (tile * depth_ + k) / k_};
   }
+  /// `position`: where the element goes, from there on.
   void put(const Place& place, std::size_t position, const Element<Exponent>& x) {
-    place.values[position * width_] = x.value;
-    place.exponents[position * width_] = x.exponent;
+    place.values[position] = x.value;
+    place.exponents[position] = x.exponent;
     if (!std::isfinite(x.value)) *place.special = 1;
-    if (place.nonzero != nullptr && x.value != 0) {
-      std::uint16_t& group = place.nonzero[position / group_ * width_];
-      group = static_cast<std::uint16_t>(group | 1U << position % group_);
+  }
+  /// Finds which factors of an instruction's groups are not zero.
+  void find_nonzero(const Place& place) {
+    for (std::size_t group = 0; group < k_ / group_; ++group) {
+      unsigned bits = 0;
+      for (std::size_t k = 0; k < group_; ++k) {
+        bits |= static_cast<unsigned>(place.values[(group * group_ + k) * width_] != 0) << k;
+      }
+      place.nonzero[group * width_] = static_cast<std::uint16_t>(bits);
     }
   }
   void pack_scales(std::size_t tile, std::size_t first, std::size_t count, std::size_t from, std::size_t end) {
@@ -236,6 +258,7 @@ class Packed {
         scales_[at] = static_cast<double>(float_of(x));
         scale_exponents_[at] = x.kind == Kind::nan ? std::int16_t{0} : x.exponent;
         if (x.kind == Kind::nan && groups_ == 0) make_nan(tile, block - from, i);
+        if (scales_values_) scale_values(tile, block - from, i, float_of(x));
       }
     }
   }
@@ -245,6 +268,10 @@ class Packed {
     for (std::size_t k = block * block_ % k_; k < block * block_ % k_ + block_; ++k) {
       put(place, positions_[k], Element<Exponent>(std::numeric_limits<float>::quiet_NaN(), 0));
     }
+  }
+  void scale_values(std::size_t tile, std::size_t block, std::size_t i, float scale) {
+    float* const values = values_.data() + (tile * depth_ + block * block_) * width_ + i;
+    for (std::size_t k = 0; k < block_; ++k) values[k * width_] *= scale;
   }
   void find_range(std::size_t tile) {
     const auto range = [&](const auto& exponents, std::size_t count) {
@@ -260,7 +287,8 @@ class Packed {
 
   const FactorReader& operand_;
   std::size_t k_, width_, depth_, block_, blocks_, group_, groups_;  // a group is of products
-  bool flushes_;                                                     // subnormal elements to zero
+  bool scales_values_;
+  bool flushes_;  // subnormal elements to zero
   std::vector<float, LineAllocator<float>> values_;
   std::vector<Exponent, LineAllocator<Exponent>> exponents_;
   std::vector<double> scales_;
@@ -268,7 +296,7 @@ class Packed {
   std::vector<std::uint16_t> nonzero_;                  // one a group: bit k is set where its k-th factor is not zero
   std::vector<std::uint8_t> special_;                   // one an instruction: whether there is an infinity or a NaN
   std::vector<ExponentRange> of_elements_, of_scales_;  // one a tile
-  std::vector<std::size_t> positions_;                  // indexed by the instruction's k
+  std::vector<std::size_t> positions_;                  // indexed by the instruction's k; times the width
   std::array<Element<Exponent>, 256> of_byte_;
 };
 

@@ -138,7 +138,7 @@ TEST_CASE("vector code equals the scalar step about the limits of exponents, wit
       const Scales scales_a(scales.begin(), scales.begin() + static_cast<std::ptrdiff_t>(rows * blocks));
       std::vector<float> c(rows * columns);
       for (float& x : c) {
-        x = decode(model.accumulator(), accumulator_of(random, model.accumulator()));
+        x = decode(model.accumulator(), static_cast<std::uint32_t>(accumulator_of(random, model.accumulator())));
         if (spread % 3 != 0 && std::abs(x) < 0x1p-80F) x = 0;  // they keep float lanes out
       }
       const auto run = [&](std::string_view target, CEntry c_enters) {
