@@ -41,8 +41,8 @@ REFUSED = {
     "--models h100": "unknown model 'h100'; known: .*",
     "--distributions gauss": "unknown distribution 'gauss'; known: normal, .*abs_normal.*",
     "--format-a e4m4": "unknown format 'e4m4'; known: e4m3.*",
-    "--format-a e2m1": "a is e2m1; hopper_wgmma_fp8 takes e4m3, e5m2",
-    "--promote-k 100": "promote_k must be a multiple of 32.*not 100",
+    "--format-a e2m1": "a is e2m1; hopper_wgmma_fp8 takes e4m3, e5m2. Models that take e2m1: blackwell_tcgen05_fp8, .*",
+    "--promote-k 100": "promote_k must be a multiple of 32.*not 100 \\(nearest: 96 or 128\\)",
     "--k 0": "k must be from 1 to 1048576, not 0",
     "--k 1e3x": "--k: '1e3x' is not a whole number.*",
 }
