@@ -125,7 +125,8 @@ Rational kept_of(const SlowModel& slow, std::span<const SlowTerm> products, cons
   if (slow.sum == SlowSum::products_first) {
     std::array<std::vector<SlowTerm>, 2> halves;
     for (std::size_t k = 0; k < products.size(); ++k) halves.at(slow.has_two_sums ? k % 2 : 0).push_back(products[k]);
-    const std::optional<int> even = slow_dot(slow, halves[0]).exponent, odd = slow_dot(slow, halves[1]).exponent;
+    const std::optional<int> even = slow_dot(slow, halves[0]).exponent;
+    const std::optional<int> odd = slow_dot(slow, halves[1]).exponent;
     if (!is_accumulator) {
       const std::optional<int> own = slow.has_two_sums && i % 2 == 1 ? odd : even;
       return own ? fixed(slow_cut(slow_fixed(products[i]), *own - 24, false)) : Rational(0);
