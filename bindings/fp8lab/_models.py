@@ -62,8 +62,8 @@ def takes(model: str | MmaModel, q: Quantized) -> bool:
 def models() -> list[MmaModel]:
     """The tensor cores that are modelled; ``str()`` of each explains it, with its source and its evidence.
 
-    Each tells its ``maker``, ``chip`` and ``instruction``; its ``arithmetic`` (``fused``; ``exact``; AMD's ``products_first``,
-    ``flushed_pairs`` and ``fma_chain``); the instruction's ``k`` (None: any), which it adds in ``steps`` of
+    Each tells its ``maker``, ``chip`` and ``instruction``; its ``arithmetic`` (``fused``; ``exact``; AMD's ``products_first`` and
+    ``flushed_pairs``; ``fma_chain``, which FP64 has, too); the instruction's ``k`` (None: any), which it adds in ``steps`` of
     ``products_per_step``; the formats of its ``operands`` and the type of its ``accumulator``; ``fraction_bits`` kept below the
     largest exponent, ``zero_exponent`` (of a term that is zero; None: it has none) and ``result_bits`` (mantissa bits of a step's
     result); ``group`` (products added exactly, as one term), ``order`` of the steps and ``lowering`` (what the compiler makes of it);
