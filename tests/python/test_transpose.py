@@ -296,7 +296,7 @@ def test_wrong_arguments_are_named(tmp_path):
         ({"x": "none.npy"}, OSError, "cannot read none.npy: there is no such file"),
         ({"x": "normal"}, ValueError, "x must be an array, or the path of a .npy or .safetensors file, not 'normal'"),
         ({"x": "a.npy", "file": "b.npy"}, ValueError, "x cannot be given with file"),
-        ({"x": "a.npy", "seed": 2}, ValueError, "seed cannot be given with file"),
+        ({"x": "a.npy", "seed": 2}, ValueError, "seed cannot be given with x"),
         ({"threads": 0}, ValueError, "threads must be from 1"),
     ]:  # fmt: skip
         with pytest.raises(error, match=message):
