@@ -113,6 +113,7 @@ TEST_CASE("a product of quantized tensors is the slow composition, for every rec
     const Layer layer = layer_for(named.recipe);
     std::size_t taken = 0;
     for (const bool special : {false, true}) {
+      if (sanitized && !special) continue;
       const Tensor x = quantized(layer.tokens, layer.in, named.recipe, 2, special);
       const Tensor w = quantized(layer.out, layer.in, named.recipe, 3, false);
       const Tensor dy = quantized(layer.tokens, layer.out, named.recipe, 4, special);
@@ -122,7 +123,7 @@ TEST_CASE("a product of quantized tensors is the slow composition, for every rec
       taken += compare_product(dy.columnwise, name, x.columnwise, name, "dw = dy^T x");
     }
     INFO(named.name);
-    CHECK(taken >= 2 * 2 * 2);  // two data sets, two passes, `exact` and a tensor core
+    CHECK(taken >= (sanitized ? 1 : 2) * 2 * 2);  // data sets, two passes, `exact` and a tensor core
   }
 }
 
