@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands as the vector code of a product takes them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/memory.hpp"
+#include "gemm/factors.hpp"
+#include "simd/fuse.hpp"
+
+namespace fp8lab {
+
+inline std::size_t size_of(int x) { return static_cast<std::size_t>(x); }
+
+/// Whether a value times its scale is a float32 in whose range 16 products of such remain: in groups, but for E8M0.
+inline bool scales_values(const MmaModel& model) {
+  return model.group > 1 && model.scales && model.scales->format != e8m0;
+}
+
+inline float float_of(const Factor& x) { return static_cast<float>(real_value(x)); }
+
+/// The position of the k-th product of an instruction in the order of the steps, in each of which the products of a sum
+/// lie together.
+inline std::size_t position(const MmaModel& model, std::size_t k) {
+  if (model.sums > 1) {
+    const std::size_t in_step = k % size_of(model.products_per_step);
+    const std::size_t sum = in_step % size_of(model.sums);
+    return k - in_step + sum * size_of(model.products_per_step / model.sums) + in_step / size_of(model.sums);
+  }
+  switch (model.order) {
+    case StepOrder::ascending: break;
+    case StepOrder::pairs: return k / 4 * 2 + k % 2 + (k % 4 / 2) * size_of(model.products_per_step);
+  }
+  return k;
+}
+
+/// The parts of a factor that the vector code uses.
+template <typename Exponent>
+struct Element {
+  float value;
+  Exponent exponent;
+
+  Element() = default;
+  explicit Element(const Factor& x)
+      : value(float_of(x)),
+        exponent(x.kind == Kind::finite ? static_cast<Exponent>(x.exponent) : absent_exponent_of<Exponent>) {}
+  /// A value of a format whose least normal number has the exponent `least`.
+  Element(float x, int least) : value(x), exponent(absent_exponent_of<Exponent>) {
+    const int field = static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23 & 0xFF);
+    if (x != 0 && field != 0xFF) exponent = static_cast<Exponent>(std::max(field - 127, least));
+  }
+};
+
+/// The least and the largest of some exponents.
+struct ExponentRange {
+  int low = 0, high = 0;  // 0 among them harms no one
+
+  void add(int exponent) {
+    low = std::min(low, exponent);
+    high = std::max(high, exponent);
+  }
+};
+
+/// Rows of an operand as the vector code takes them, `width` rows side by side: [tile][k][width]. The rest is zeros. It
+/// holds `depth` elements of K, a multiple of the instruction's.
+template <typename Exponent>
+class Packed {
+ public:
+  Packed(const FactorReader& operand, std::size_t tiles, std::size_t width, std::size_t depth)
+      : operand_(operand),
+        k_(size_of(operand.model().k())),
+        width_(width),
+        depth_(depth),
+        block_(operand.block()),
+        blocks_(block_ == 0 ? 0 : depth_ / block_),
+        group_(size_of(operand.model().group)),
+        groups_(group_ == 1 ? 0 : depth_ / group_),
+        scales_values_(scales_values(operand.model())),
+        flushes_(operand.model().arithmetic == Arithmetic::flushed_pairs),
+        values_(tiles * depth_ * width),
+        exponents_(tiles * depth_ * width),
+        scales_(tiles * blocks_ * width),
+        scale_exponents_(tiles * blocks_ * width),
+        nonzero_(tiles * groups_ * width),
+        special_(tiles * depth_ / k_),
+        of_elements_(tiles),
+        of_scales_(tiles) {
+    for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k) * width);
+    if (operand.has_byte_table()) {
+      for (std::size_t code = 0; code < 256; ++code) of_byte_[code] = Element<Exponent>(operand.of_byte(code));
+    }
+  }
+
+  /// Makes a tile of rows [first, first + count), count <= width, and of K from `from`, where an instruction begins.
+  void pack(std::size_t tile, std::size_t first, std::size_t count, std::size_t from = 0) {
+    const std::size_t end = std::min(operand_.operand().depth, from + depth_);
+    clear(tile);
+    for (std::size_t k0 = from; k0 < end; k0 += k_) {
+      checkpoint();
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t k1 = std::min(end, k0 + k_);
+        const Place place = place_of(tile, k0 - from, i);
+        if (operand_.has_byte_table()) {
+          operand_.for_codes(first + i, k0, k1,
+                             [&](std::size_t k, std::uint8_t code) { put(place, positions_[k - k0], of_byte_[code]); });
+        } else {
+          const int least = operand_.format().min_exponent();
+          operand_.for_values(first + i, k0, k1, [&](std::size_t k, float x) {
+            const bool flushed = flushes_ && std::abs(x) < power_of_two(least);
+            put(place, positions_[k - k0], Element<Exponent>(flushed ? 0.0F : x, least));
+          });
+        }
+        if (groups_ != 0) find_nonzero(place);
+      }
+    }
+    if (blocks_ != 0) pack_scales(tile, first, count, from / block_, end / block_);
+    if constexpr (sizeof(Exponent) == 2) find_range(tile);
+  }
+
+  /// What instruction number `instruction` takes of a tile.
+  [[nodiscard]] FactorsOf<Exponent> at(std::size_t tile, std::size_t instruction) const {
+    const std::size_t element = (tile * depth_ + instruction * k_) * width_;
+    const std::size_t block = blocks_ == 0 ? 0 : (tile * blocks_ + instruction * k_ / block_) * width_;
+    const std::size_t group = groups_ == 0 ? 0 : (tile * groups_ + instruction * k_ / group_) * width_;
+    return {values_.data() + element, exponents_.data() + element,
+            scales_.data() + block,   scale_exponents_.data() + block,
+            nonzero_.data() + group,  special_[tile * depth_ / k_ + instruction] != 0};
+  }
+  /// The same of all tiles, which are of one row each.
+  [[nodiscard]] RowsOf<Exponent> rows_at(std::size_t instruction) const {
+    return {at(0, instruction), &special_[instruction], of_elements_.size(), depth_, blocks_, groups_, depth_ / k_};
+  }
+  /// Whether fuse() takes tile `own` and one of `other` with all their exponents.
+  [[nodiscard]] bool within_limits(std::size_t own, const Packed& other, std::size_t tile) const {
+    if constexpr (sizeof(Exponent) == 1) return true;
+    const int low = of_elements_[own].low + other.of_elements_[tile].low;
+    const int high = of_elements_[own].high + other.of_elements_[tile].high;
+    const int low_scale = of_scales_[own].low + other.of_scales_[tile].low;
+    const int high_scale = of_scales_[own].high + other.of_scales_[tile].high;
+    return low + low_scale >= -fuse_exponent_limit && high + high_scale <= fuse_exponent_limit;
+  }
+
+ private:
+  void clear(std::size_t tile) {
+    const auto fill = [&](auto& all, std::size_t count, auto value) {
+      if (count != 0) std::fill_n(&all[tile * count], count, value);
+    };
+    fill(values_, depth_ * width_, 0.0F);
+    fill(exponents_, depth_ * width_, absent_exponent_of<Exponent>);
+    fill(scales_, blocks_ * width_, 0.0);
+    fill(scale_exponents_, blocks_ * width_, groups_ == 0 ? std::int16_t{0} : absent_exponent_of<std::int16_t>);
+    fill(nonzero_, groups_ * width_, std::uint16_t{0});
+    fill(special_, depth_ / k_, std::uint8_t{0});
+  }
+  /// Where one row of an instruction goes.
+  struct Place {
+    float* values;
+    Exponent* exponents;
+    std::uint16_t* nonzero;
+    std::uint8_t* special;
+  };
+  Place place_of(std::size_t tile, std::size_t k, std::size_t i) {
+    const std::size_t at = (tile * depth_ + k) * width_ + i;
+    return {values_.data() + at, exponents_.data() + at,
+            groups_ == 0 ? nullptr : nonzero_.data() + (tile * groups_ + k / group_) * width_ + i,
+            special_.data() + (tile * depth_ + k) / k_};
+  }
+  /// `position`: where the element goes, from there on.
+  void put(const Place& place, std::size_t position, const Element<Exponent>& x) {
+    place.values[position] = x.value;
+    place.exponents[position] = x.exponent;
+    if (!std::isfinite(x.value)) *place.special = 1;
+  }
+  /// Finds which factors of an instruction's groups are not zero.
+  void find_nonzero(const Place& place) {
+    for (std::size_t group = 0; group < k_ / group_; ++group) {
+      unsigned bits = 0;
+      for (std::size_t k = 0; k < group_; ++k) {
+        bits |= static_cast<unsigned>(place.values[(group * group_ + k) * width_] != 0) << k;
+      }
+      place.nonzero[group * width_] = static_cast<std::uint16_t>(bits);
+    }
+  }
+  void pack_scales(std::size_t tile, std::size_t first, std::size_t count, std::size_t from, std::size_t end) {
+    for (std::size_t block = from; block < end; ++block) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const Factor x = operand_.scale(first + i, block);
+        const std::size_t at = (tile * blocks_ + block - from) * width_ + i;
+        scales_[at] = static_cast<double>(float_of(x));
+        scale_exponents_[at] = x.kind == Kind::nan ? std::int16_t{0} : x.exponent;
+        if (x.kind == Kind::nan && groups_ == 0) make_nan(tile, block - from, i);
+        if (scales_values_) scale_values(tile, block - from, i, float_of(x));
+      }
+    }
+  }
+  /// Makes what a NaN scales: NaN. The steps of a block are those of one instruction.
+  void make_nan(std::size_t tile, std::size_t block, std::size_t i) {
+    const Place place = place_of(tile, block * block_ / k_ * k_, i);
+    for (std::size_t k = block * block_ % k_; k < block * block_ % k_ + block_; ++k) {
+      put(place, positions_[k], Element<Exponent>(std::numeric_limits<float>::quiet_NaN(), 0));
+    }
+  }
+  void scale_values(std::size_t tile, std::size_t block, std::size_t i, float scale) {
+    float* const values = values_.data() + (tile * depth_ + block * block_) * width_ + i;
+    for (std::size_t k = 0; k < block_; ++k) values[k * width_] *= scale;
+  }
+  void find_range(std::size_t tile) {
+    const auto range = [&](const auto& exponents, std::size_t count) {
+      ExponentRange result;
+      for (const std::int16_t x : std::span(exponents).subspan(tile * count, count)) {
+        if (x != absent_exponent_of<std::int16_t>) result.add(x);
+      }
+      return result;
+    };
+    of_elements_[tile] = range(exponents_, depth_ * width_);
+    of_scales_[tile] = range(scale_exponents_, blocks_ * width_);
+  }
+
+  const FactorReader& operand_;
+  std::size_t k_, width_, depth_, block_, blocks_, group_, groups_;  // a group is of products
+  bool scales_values_;
+  bool flushes_;  // subnormal elements to zero
+  std::vector<float, LineAllocator<float>> values_;
+  std::vector<Exponent, LineAllocator<Exponent>> exponents_;
+  std::vector<double> scales_;
+  std::vector<std::int16_t> scale_exponents_;
+  std::vector<std::uint16_t> nonzero_;                  // one a group: bit k is set where its k-th factor is not zero
+  std::vector<std::uint8_t> special_;                   // one an instruction: whether there is an infinity or a NaN
+  std::vector<ExponentRange> of_elements_, of_scales_;  // one a tile
+  std::vector<std::size_t> positions_;                  // indexed by the instruction's k; times the width
+  std::array<Element<Exponent>, 256> of_byte_;
+};
+
+}  // namespace fp8lab
