@@ -90,8 +90,11 @@ void fuse(const FuseShape& shape, const WideRows& a, const WideFactors& b, float
 /// The same for numbers of any size, where sums stay below 2^53 units. Slower.
 void fuse_wide(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators);
 void fuse_wide(const FuseShape& shape, const WideRows& a, const WideFactors& b, float* accumulators);
-/// The same of AMD's arithmetic: products_first, flushed_pairs, fma_chain. Accumulators are of any size, and so are
-/// exponents unless they are `within_limits`: those of fuse().
+/// result = c + the products of a and b, whose elements are tile_columns apart, rounded once; unless there is an
+/// infinity or a NaN, which leave it as it is.
+void exact_step(std::size_t products, const float* a, const float* b, float c, float& result);
+/// The same of AMD's arithmetic: products_first, flushed_pairs, fma_chain, exact. Accumulators are of any size, and so
+/// are exponents unless they are `within_limits`: those of fuse().
 void fuse_amd(const FuseShape& shape, bool within_limits, const NarrowRows& a, const NarrowFactors& b,
               float* accumulators);
 void fuse_amd(const FuseShape& shape, bool within_limits, const WideRows& a, const WideFactors& b, float* accumulators);

@@ -4,8 +4,12 @@
 //   lanes, as the rest, of which no sum needs more than 53 bits; infinities and NaN are what doubles make of them. A
 //   product of 2^128 or more is infinite.
 // - flushed_pairs and fma_chain: as float32 does them.
+// - exact: Knuth's TwoSum gives the sum of doubles and what it lost. Where that is one double, too, the sum is rounded
+//   to odd, after which rounding it to float32 is rounding the real sum (Boldo and Melquiond, "Emulation of FMA and
+//   correctly rounded sums", 2008). Where it is not, which is rare, the lane is done again by ExactSum.
 #include <cmath>
 
+#include "fp8lab/reference/gemm/exact_sum.hpp"
 #include "simd/fuse.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -224,6 +228,62 @@ HWY_INLINE void FmaChainStep(const FuseShape& shape, const FactorsOf<Exponent> (
   }
 }
 
+/// x + y, rounded, and the rest.
+HWY_INLINE hn::Vec<Doubles> TwoSum(hn::Vec<Doubles> x, hn::Vec<Doubles> y, hn::Vec<Doubles>& rest) {
+  const auto sum = hn::Add(x, y);
+  const auto part = hn::Sub(sum, x);
+  rest = hn::Add(hn::Sub(x, hn::Sub(sum, part)), hn::Sub(y, part));
+  return sum;
+}
+
+/// high + low, of which high is the nearest double, rounded to odd.
+HWY_INLINE hn::Vec<Doubles> RoundToOdd(hn::Vec<Doubles> high, hn::Vec<Doubles> low) {
+  const Doubles d;
+  const hn::RebindToSigned<Doubles> di;
+  const auto bits = hn::BitCast(di, high);
+  const auto one = hn::Set(di, std::int64_t{1});
+  const auto even = hn::Eq(hn::And(bits, one), hn::Zero(di));
+  const auto apart = hn::Lt(hn::Xor(bits, hn::BitCast(di, low)), hn::Zero(di));  // of different signs
+  const auto odd = hn::IfThenElse(apart, hn::Sub(bits, one), hn::Add(bits, one));
+  const auto exact = hn::MaskFromVec(hn::BitCast(di, hn::VecFromMask(d, hn::Eq(low, hn::Zero(d)))));
+  return hn::BitCast(d, hn::IfThenElse(hn::And(even, hn::Not(exact)), odd, bits));
+}
+
+template <typename Exponent>
+HWY_INLINE void ExactStep(const FuseShape& shape, const FactorsOf<Exponent> (&a)[tile_rows],
+                          const FactorsOf<Exponent>& b, float* const (&accumulators)[tile_rows]) {
+  const Doubles d;
+  for (std::size_t row = 0; row < tile_rows; ++row) {
+    for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
+      float* const c = accumulators[row] + column;
+      auto sum = LoadFloats(d, c);
+      auto lost = hn::Zero(d);
+      auto rest = hn::Zero(d);  // not zero where `lost` lost something
+      for (std::size_t k = 0; k < shape.products; ++k) {
+        const auto x = hn::Set(d, static_cast<double>(a[row].values[k]));
+        hn::Vec<Doubles> error, more;
+        sum = TwoSum(sum, hn::Mul(x, LoadFloats(d, b.values + k * tile_columns + column)), error);
+        lost = TwoSum(lost, error, more);
+        rest = hn::Or(rest, more);
+      }
+      const auto finite = hn::IsFinite(sum);
+      hn::Vec<Doubles> low;
+      const auto high = TwoSum(sum, lost, low);
+      const auto result = hn::Add(hn::IfThenElse(finite, RoundToOdd(high, low), sum), hn::Zero(d));
+      if (hn::AllFalse(d, hn::And(finite, hn::Ne(rest, hn::Zero(d))))) {
+        StoreFloats(result, c);
+      } else {
+        alignas(64) float old[tile_columns];
+        std::copy_n(c, hn::Lanes(d), old);
+        StoreFloats(result, c);
+        for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+          exact_step(shape.products, a[row].values, b.values + column + i, old[i], c[i]);
+        }
+      }
+    }
+  }
+}
+
 /// accumulators = +0 where they are subnormal or zero.
 HWY_INLINE void FlushAccumulators(std::size_t count, float* accumulators) {
   const Floats d;
@@ -260,8 +320,11 @@ HWY_INLINE void FuseAmdOf(const FuseShape& given, bool within_limits, const Rows
       return Steps(shape, a, b, accumulators,
                    [&](const Rows& rows, const FactorsOf<Exponent>& right, const Sums& sums)
                        HWY_ATTR { FmaChainStep(shape, rows, right, sums); });
-    case Arithmetic::fused:
-    case Arithmetic::exact: break;
+    case Arithmetic::exact:
+      return Steps(shape, a, b, accumulators,
+                   [&](const Rows& rows, const FactorsOf<Exponent>& right, const Sums& sums)
+                       HWY_ATTR { ExactStep(shape, rows, right, sums); });
+    case Arithmetic::fused: break;
   }
 }
 
@@ -279,6 +342,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fp8lab {
+
+void exact_step(std::size_t products, const float* a, const float* b, float c, float& result) {
+  ExactSum sum;
+  bool finite = std::isfinite(c);
+  for (std::size_t k = 0; k < products; ++k)
+    finite = finite && std::isfinite(a[k]) && std::isfinite(b[k * tile_columns]);
+  if (!finite) return;
+  sum.add(c);
+  for (std::size_t k = 0; k < products; ++k) sum.add_product(a[k], b[k * tile_columns]);
+  result = sum.to_float();
+}
 
 HWY_EXPORT(FuseAmdNarrow);
 HWY_EXPORT(FuseAmd);

@@ -180,7 +180,7 @@ class VectorMultiplier final : public Multiplier {
 bool has_vector_multiplier(const MmaModel& model, ZeroRule zero_rule) {
   switch (model.arithmetic) {
     case Arithmetic::fused: break;
-    case Arithmetic::exact: return false;
+    case Arithmetic::exact: return vector_code_allowed() && model.k() != 0;
     case Arithmetic::products_first: return vector_code_allowed() && model.sums <= 2;
     case Arithmetic::flushed_pairs:
     case Arithmetic::fma_chain: return vector_code_allowed();  // no zero rule matters
