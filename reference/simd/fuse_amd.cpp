@@ -261,7 +261,8 @@ HWY_INLINE void ExactStep(const FuseShape& shape, const FactorsOf<Exponent> (&a)
       auto rest = hn::Zero(d);  // not zero where `lost` lost something
       for (std::size_t k = 0; k < shape.products; ++k) {
         const auto x = hn::Set(d, static_cast<double>(a[row].values[k]));
-        hn::Vec<Doubles> error, more;
+        hn::Vec<Doubles> error;
+        hn::Vec<Doubles> more;
         sum = TwoSum(sum, hn::Mul(x, LoadFloats(d, b.values + k * tile_columns + column)), error);
         lost = TwoSum(lost, error, more);
         rest = hn::Or(rest, more);
