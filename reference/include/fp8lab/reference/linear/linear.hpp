@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <variant>
+
+#include "fp8lab/formats/matrix_view.hpp"
+#include "fp8lab/formats/stochastic.hpp"
+#include "fp8lab/reference/linear/linear_recipe.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+
+namespace fp8lab {
+
+/// A tensor of a Linear layer: its values, of float, Half or BFloat16, which the layer's recipe casts; or what
+/// quantize() made of it by the recipe of that operand, in the direction of that pass. Where the recipe's scale is
+/// given, the Quantized may have another, as delayed scaling gives one every step.
+using LinearInput = std::variant<MatrixView, std::reference_wrapper<const Quantized>>;
+
+/// What goes beside the operands of a pass.
+struct LinearOptions {
+  std::span<const float> bias = {};  ///< for linear(): (out), or empty; rounded as bias_format_of() says
+  /// For linear_wgrad() with an output of binary32: the result is added to what out has, in float32, after the scales:
+  /// out is the main_grad of several microbatches (cuBLASLt's beta = 1).
+  bool accumulate = false;
+  std::optional<RandomSource> random = {};  ///< where dy is cast by stochastic rounding: as QuantizeOptions has it
+  ZeroRule zero_rule = ZeroRule::floor;
+  int threads = 1;
+};
+
+/// y = x w^T + bias, as the recipe's fprop computes it: both operands are cast rowwise and multiplied; then the bias is
+/// added in float32, and the sum is rounded once to the output's type.
+///
+/// The bits depend neither on threads nor on the processor or the caller's rounding mode.
+///
+/// @param x  (tokens, in)
+/// @param w  (out, in)
+/// @param out  tokens * out elements, row-major: float32 where the recipe's output is binary32; else its codes
+///
+/// Throws std::invalid_argument where shapes do not fit each other, the recipe or out; where the recipe has an output
+/// of another type, or a field that check_linear_recipe() refuses; where a Quantized is of another recipe or direction;
+/// where an option is given that nothing reads; and as quantize() and gemm() do. Messages name the pass and the tensor.
+void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, std::span<float> out,
+            const LinearOptions& options = {});
+void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, std::span<std::uint16_t> out,
+            const LinearOptions& options = {});
+
+/// dx = dy w, as the recipe's dgrad computes it, from dy rowwise and w columnwise. out has tokens * in elements.
+/// Otherwise as linear().
+void linear_dgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& w, std::span<float> out,
+                  const LinearOptions& options = {});
+void linear_dgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& w, std::span<std::uint16_t> out,
+                  const LinearOptions& options = {});
+
+/// dw = dy^T x, as the recipe's wgrad computes it, from dy and x columnwise: x is the input itself, not its rowwise
+/// codes. out has out * in elements. Otherwise as linear().
+void linear_wgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& x, std::span<float> out,
+                  const LinearOptions& options = {});
+void linear_wgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& x, std::span<std::uint16_t> out,
+                  const LinearOptions& options = {});
+
+}  // namespace fp8lab

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/linear/linear.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/memory.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+
+namespace fp8lab {
+namespace {
+
+/// Calls f(); an std::invalid_argument of it gets a message that begins with `name`.
+template <typename Function>
+auto with_name(const std::string& name, const Function& f) {
+  try {
+    return f();
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(name + ": " + error.what());
+  }
+}
+
+std::size_t input_rows(const LinearInput& input) {
+  if (const auto* x = std::get_if<MatrixView>(&input)) return x->rows();
+  return std::get<1>(input).get().rows;
+}
+std::size_t input_columns(const LinearInput& input) {
+  if (const auto* x = std::get_if<MatrixView>(&input)) return x->columns();
+  return std::get<1>(input).get().columns;
+}
+
+/// The recipe with a scale of 1, if it is one whose scale is given.
+Recipe without_scale(Recipe recipe) {
+  if (is_given(recipe)) recipe.given_scale = 1;
+  return recipe;
+}
+
+void check_quantized_as(const Quantized& q, const Recipe& recipe, Direction direction) {
+  if (q.direction != direction) {
+    const std::string wanted = direction == Direction::rowwise ? "rowwise" : "columnwise";
+    throw std::invalid_argument("must be quantized " + wanted + " for this pass");
+  }
+  if (without_scale(q.recipe) != without_scale(recipe)) {
+    throw std::invalid_argument("must be quantized by \"" + describe(recipe) +
+                                "\", the recipe of this operand, not by \"" + describe(q.recipe) + "\"");
+  }
+}
+
+/// A tensor as an operand that is not quantized, with the memory of its values.
+class HighPrecision {
+ public:
+  using Cast = Format;
+
+  HighPrecision(const LinearInput& input, const Format& format, const LinearFactor& factor,
+                const LinearOptions& /*options*/) {
+    const auto* x = std::get_if<MatrixView>(&input);
+    if (x == nullptr) {
+      throw std::invalid_argument("must not be quantized: the recipe leaves this operand in " + format_name(format));
+    }
+    x->visit([&](auto values) { set(values, format); });
+    const bool rowwise = factor.direction == Direction::rowwise;
+    operand_.rows = rowwise ? x->rows() : x->columns();
+    operand_.depth = rowwise ? x->columns() : x->rows();
+    operand_.transposed = !rowwise;
+  }
+  HighPrecision(const HighPrecision&) = delete;
+  HighPrecision& operator=(const HighPrecision&) = delete;
+  ~HighPrecision() = default;
+
+  [[nodiscard]] const Operand& get() const { return operand_; }
+
+ private:
+  static void set(std::span<const double> /*values*/, const Format& /*format*/) {
+    throw std::invalid_argument("must be of float32, float16 or bfloat16, not float64");
+  }
+  template <typename T>
+  void set(std::span<const T> values, const Format& format) {
+    operand_.format = format;
+    if (format.bits() == 16) {
+      codes_.resize(values.size());
+      encode(format, cuda_nosat_policy, values, codes_);
+      operand_.elements = std::span<const std::uint16_t>(codes_);
+    } else if constexpr (std::is_same_v<T, float>) {
+      operand_.elements = values;
+    } else {
+      floats_.resize(values.size());
+      const auto value = [](T x) { return decode(std::is_same_v<T, Half> ? binary16 : bfloat16, x.bits); };
+      std::ranges::transform(values, floats_.begin(), value);
+      operand_.elements = std::span<const float>(floats_);
+    }
+  }
+
+  Operand operand_ = Operand::floats({}, 0, 0);
+  Buffer<std::uint16_t> codes_;
+  Buffer<float> floats_;
+};
+
+/// A tensor as a Quantized: the caller's, or one that is made here.
+class QuantizedInput {
+ public:
+  using Cast = Recipe;
+
+  QuantizedInput(const LinearInput& input, const Recipe& recipe, const LinearFactor& factor,
+                 const LinearOptions& options) {
+    if (const auto* given = std::get_if<std::reference_wrapper<const Quantized>>(&input)) {
+      check_quantized_as(*given, recipe, factor.direction);
+      q_ = &given->get();
+      return;
+    }
+    QuantizeOptions how{.threads = options.threads};
+    if (factor.tensor == LinearTensor::dy) how.random = options.random;
+    quantize(std::get<MatrixView>(input), recipe, factor.direction, own_, how);
+    q_ = &own_;
+  }
+  QuantizedInput(const QuantizedInput&) = delete;
+  QuantizedInput& operator=(const QuantizedInput&) = delete;
+  ~QuantizedInput() = default;
+
+  [[nodiscard]] const Quantized& get() const { return *q_; }
+
+ private:
+  Quantized own_;
+  const Quantized* q_ = nullptr;
+};
+
+/// The dimension that a GEMM sums over, of one factor.
+std::size_t input_depth(const LinearInput& input, Direction direction) {
+  return direction == Direction::rowwise ? input_columns(input) : input_rows(input);
+}
+
+void check_depths(const LinearInput& a, const LinearInput& b, const LinearFactors& factors) {
+  const auto text = [](const LinearInput& input, const LinearFactor& factor) {
+    return std::string(name_of(factor.tensor)) + " has " + std::to_string(input_depth(input, factor.direction)) +
+           (factor.direction == Direction::rowwise ? " columns" : " rows");
+  };
+  if (input_depth(a, factors.a.direction) == input_depth(b, factors.b.direction)) return;
+  throw std::invalid_argument(text(a, factors.a) + " and " + text(b, factors.b) + "; they must be as many");
+}
+
+void check_linear_options(LinearPass pass, const LinearGemm& gemm, const LinearInput& a, const LinearOptions& options) {
+  if (!options.bias.empty() && pass != LinearPass::fprop) throw std::invalid_argument("bias is for fprop alone");
+  if (options.accumulate && (pass != LinearPass::wgrad || gemm.output != binary32)) {
+    throw std::invalid_argument("accumulate is for wgrad alone, with an output of float32");
+  }
+  if (!options.random) return;
+  const auto* recipe = std::get_if<Recipe>(&gemm.a);
+  const bool is_read =
+      pass != LinearPass::fprop && std::holds_alternative<MatrixView>(a) && recipe != nullptr && is_stochastic(*recipe);
+  if (!is_read) throw std::invalid_argument("random bits are for a dy that is cast here by stochastic rounding");
+}
+
+/// The values that the bias has after it is rounded.
+std::vector<float> rounded_bias(std::span<const float> bias, const Format& format) {
+  std::vector<float> result(bias.begin(), bias.end());
+  if (format == binary32) return result;
+  std::ranges::transform(bias, result.begin(),
+                         [&](float x) { return decode(format, encode(format, cuda_nosat_policy, x)); });
+  return result;
+}
+
+void multiply_factors(const LinearGemm& gemm, const auto& a, const auto& b, std::span<float> out,
+                      const GemmOptions& options) {
+  fp8lab::gemm(gemm.model, a, b, out, options);
+}
+void multiply_factors(const LinearGemm& gemm, const auto& a, const auto& b, std::span<std::uint16_t> out,
+                      const GemmOptions& options) {
+  fp8lab::gemm(gemm.model, a, b, gemm.output, cuda_nosat_policy, out, options);
+}
+
+template <typename Out>
+void check_linear_output(const LinearGemm& gemm, std::span<Out> /*out*/) {
+  constexpr bool floats = std::is_same_v<Out, float>;
+  if ((gemm.output == binary32) == floats) return;
+  throw std::invalid_argument(std::string("out must be ") + (floats ? "16-bit codes" : "float32") +
+                              ", for the recipe's output is " + format_name(gemm.output));
+}
+
+/// Casts both operands and multiplies them; `Factor` is HighPrecision or QuantizedInput.
+template <typename Factor, typename Out>
+void cast_and_multiply(LinearPass pass, const LinearGemm& gemm, const LinearInput& a, const LinearInput& b,
+                       std::span<Out> out, const LinearOptions& options, const GemmOptions& gemm_options) {
+  const auto cast = [&](const LinearInput& input, const LinearCast& how, const LinearFactor& factor) {
+    return with_name(std::string(name_of(factor.tensor)),
+                     [&] { return Factor(input, std::get<typename Factor::Cast>(how), factor, options); });
+  };
+  const LinearFactors factors = factors_of(pass);
+  const Factor left = cast(a, gemm.a, factors.a);
+  const Factor right = cast(b, gemm.b, factors.b);
+  multiply_factors(gemm, left.get(), right.get(), out, gemm_options);
+}
+
+template <typename Out>
+void run_pass(const LinearRecipe& recipe, LinearPass pass, const LinearInput& a, const LinearInput& b,
+              std::span<Out> out, const LinearOptions& options) {
+  const DefaultEnvironment environment;
+  check_linear_recipe(recipe);
+  const LinearGemm& gemm = gemm_of(recipe, pass);
+  with_name(std::string(name_of(pass)), [&] {
+    check_linear_output(gemm, out);
+    check_linear_options(pass, gemm, a, options);
+    check_depths(a, b, factors_of(pass));
+    const std::vector<float> bias = rounded_bias(options.bias, bias_format_of(gemm));
+    GemmOptions how{.promote_k = gemm.promote_k,
+                    .scale_order = gemm.scale_order,
+                    .bias = bias,
+                    .zero_rule = options.zero_rule,
+                    .threads = options.threads};
+    if constexpr (std::is_same_v<Out, float>) {
+      if (options.accumulate) how.c = out;
+    }
+    if (std::holds_alternative<Format>(gemm.a)) {
+      cast_and_multiply<HighPrecision>(pass, gemm, a, b, out, options, how);
+    } else {
+      cast_and_multiply<QuantizedInput>(pass, gemm, a, b, out, options, how);
+    }
+  });
+}
+
+}  // namespace
+
+void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, std::span<float> out,
+            const LinearOptions& options) {
+  run_pass(recipe, LinearPass::fprop, x, w, out, options);
+}
+void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, std::span<std::uint16_t> out,
+            const LinearOptions& options) {
+  run_pass(recipe, LinearPass::fprop, x, w, out, options);
+}
+void linear_dgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& w, std::span<float> out,
+                  const LinearOptions& options) {
+  run_pass(recipe, LinearPass::dgrad, dy, w, out, options);
+}
+void linear_dgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& w, std::span<std::uint16_t> out,
+                  const LinearOptions& options) {
+  run_pass(recipe, LinearPass::dgrad, dy, w, out, options);
+}
+void linear_wgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& x, std::span<float> out,
+                  const LinearOptions& options) {
+  run_pass(recipe, LinearPass::wgrad, dy, x, out, options);
+}
+void linear_wgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& x, std::span<std::uint16_t> out,
+                  const LinearOptions& options) {
+  run_pass(recipe, LinearPass::wgrad, dy, x, out, options);
+}
+
+}  // namespace fp8lab

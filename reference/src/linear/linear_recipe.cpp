@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/linear/linear_recipe.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+
+namespace fp8lab {
+namespace {
+
+bool is_high_precision(const Format& format) { return format == binary32 || format == binary16 || format == bfloat16; }
+
+void check_linear_gemm(const LinearGemm& gemm, const std::string& pass) {
+  const auto refuse = [&](const std::string& what) { throw std::invalid_argument(pass + ": " + what); };
+  for (const auto& [name, cast] : {std::pair{"a", &gemm.a}, std::pair{"b", &gemm.b}}) {
+    const auto* format = std::get_if<Format>(cast);
+    if (format != nullptr && !is_high_precision(*format)) {
+      refuse(std::string(name) + " must be a recipe, or float32, float16 or bfloat16, not " + format_name(*format));
+    }
+    if (const auto* recipe = std::get_if<Recipe>(cast)) check_recipe(*recipe);
+  }
+  if (gemm.a.index() != gemm.b.index()) refuse("a and b must both be recipes or both be formats");
+  if (!is_high_precision(gemm.output)) {
+    refuse("output must be float32, float16 or bfloat16, not " + format_name(gemm.output));
+  }
+  if (gemm.model.is_fp64()) {
+    refuse("model must have a float32 or float16 accumulator, which " + std::string(gemm.model.name) + " has not");
+  }
+}
+
+std::string words_of(const LinearCast& cast) {
+  if (const auto* format = std::get_if<Format>(&cast)) return format_name(*format);
+  std::string words = describe(std::get<Recipe>(cast));
+  return words.insert(0, 1, '"') + '"';
+}
+
+}  // namespace
+
+LinearFactors factors_of(LinearPass pass) {
+  switch (pass) {
+    case LinearPass::fprop: break;
+    case LinearPass::dgrad: return {{LinearTensor::dy, Direction::rowwise}, {LinearTensor::w, Direction::columnwise}};
+    case LinearPass::wgrad:
+      return {{LinearTensor::dy, Direction::columnwise}, {LinearTensor::x, Direction::columnwise}};
+  }
+  return {{LinearTensor::x, Direction::rowwise}, {LinearTensor::w, Direction::rowwise}};
+}
+
+const LinearGemm& gemm_of(const LinearRecipe& recipe, LinearPass pass) {
+  switch (pass) {
+    case LinearPass::fprop: break;
+    case LinearPass::dgrad: return recipe.dgrad;
+    case LinearPass::wgrad: return recipe.wgrad;
+  }
+  return recipe.fprop;
+}
+
+Format bias_format_of(const LinearGemm& gemm) {
+  const bool is_quantized = std::holds_alternative<Recipe>(gemm.a);
+  return is_quantized && gemm.output == binary32 ? bfloat16 : gemm.output;
+}
+
+LinearRecipe override_linear_precision(LinearRecipe recipe, const LinearPrecision& high_precision,
+                                       const LinearRecipe& other) {
+  const auto replace = [](bool replaced, LinearGemm& gemm, const LinearGemm& by) {
+    if (!replaced) return;
+    const Format output = gemm.output;
+    gemm = by;
+    gemm.output = output;
+  };
+  replace(high_precision.fprop, recipe.fprop, other.fprop);
+  replace(high_precision.dgrad, recipe.dgrad, other.dgrad);
+  replace(high_precision.wgrad, recipe.wgrad, other.wgrad);
+  return recipe;
+}
+
+void check_linear_recipe(const LinearRecipe& recipe) {
+  const DefaultEnvironment environment;
+  for (const LinearPass pass : {LinearPass::fprop, LinearPass::dgrad, LinearPass::wgrad}) {
+    check_linear_gemm(gemm_of(recipe, pass), std::string(name_of(pass)));
+  }
+}
+
+std::string describe(const LinearRecipe& recipe) {
+  const DefaultEnvironment environment;
+  std::string text;
+  for (const LinearPass pass : {LinearPass::fprop, LinearPass::dgrad, LinearPass::wgrad}) {
+    const LinearGemm& gemm = gemm_of(recipe, pass);
+    const LinearFactors factors = factors_of(pass);
+    text += (text.empty() ? "" : "; ") + std::string(name_of(pass)) + ": ";
+    text += std::string(name_of(factors.a.tensor)) + " " + words_of(gemm.a) + ", ";
+    text += std::string(name_of(factors.b.tensor)) + " " + words_of(gemm.b) + ", on " + std::string(gemm.model.name);
+    if (gemm.promote_k != 0) text += ", promoted every " + std::to_string(gemm.promote_k);
+    text += ", to " + format_name(gemm.output);
+  }
+  return text;
+}
+
+std::string_view name_of(LinearPass pass) {
+  switch (pass) {
+    case LinearPass::fprop: break;
+    case LinearPass::dgrad: return "dgrad";
+    case LinearPass::wgrad: return "wgrad";
+  }
+  return "fprop";
+}
+std::string_view name_of(LinearTensor tensor) {
+  switch (tensor) {
+    case LinearTensor::x: break;
+    case LinearTensor::w: return "w";
+    case LinearTensor::dy: return "dy";
+  }
+  return "x";
+}
+
+}  // namespace fp8lab
