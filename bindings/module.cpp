@@ -64,5 +64,6 @@ PYBIND11_MODULE(_core, module) {
   bind_measures(module);
   bind_recipes(module);
   bind_scaling(module);
+  bind_linear(module);
   bind_experiments(module);
 }

@@ -5,7 +5,7 @@
 >>> fp8lab.encode(np.float32([0.3, 448, 1e9]), "e4m3")
 array([ 42, 126, 126], dtype=uint8)
 
-``formats()``, ``profiles()``, ``models()``, ``recipes()``, ``distributions()`` and ``delayed_versions()`` list what there is; ``str()`` of each
+``formats()``, ``profiles()``, ``models()``, ``recipes()``, ``linear_recipes()``, ``distributions()`` and ``delayed_versions()`` list what there is; ``str()`` of each
 entry explains it. A whole number may be a float without a fraction, such as 1e6. Ctrl-C ends a call that takes long within half a second
 of work.
 """
@@ -41,6 +41,16 @@ from fp8lab._core import (
 from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
+from fp8lab._linear import (
+    LinearGemm,
+    LinearRecipe,
+    NamedLinearRecipe,
+    linear,
+    linear_dgrad,
+    linear_recipes,
+    linear_wgrad,
+    override_linear_precision,
+)
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._models import model_with, models, takes
 from fp8lab._outcomes import CastBounds, OutcomeBounds, OutcomeCounts, cast_bounds, count_outcomes
@@ -73,8 +83,11 @@ __all__ = [
     "GivenScale",
     "Histogram",
     "JustInTime",
+    "LinearGemm",
+    "LinearRecipe",
     "MmaModel",
     "MxBlock",
+    "NamedLinearRecipe",
     "NamedRecipe",
     "NvFp4",
     "OutcomeBounds",
@@ -102,10 +115,15 @@ __all__ = [
     "formats",
     "gemm",
     "histogram",
+    "linear",
+    "linear_dgrad",
+    "linear_recipes",
+    "linear_wgrad",
     "mma",
     "model_with",
     "models",
     "normal_grid",
+    "override_linear_precision",
     "pack_pairs",
     "pad_scales",
     "philox4x32",

@@ -147,6 +147,7 @@ def files(*shape):
     return path
 
 
+STOCHASTIC = fp8lab.LinearRecipe(*[fp8lab.LinearGemm("exact", fp8lab.NvFp4(stochastic_rounding=True), "te_nvfp4")] * 3)
 TINY = {"rows": 32, "columns": 32, "steps": 2}
 #: Functions with arguments that are right, all that are worth replacing; those of a signature are added.
 CALLS = {
@@ -257,6 +258,20 @@ CALLS = {
          "bias": np.float32([1, 2]), "scale_a": np.float32([[1], [1]]), "scale_b": np.float32([[1]]), "promote_k": None, "out_dtype": "e4m3"},
     ),
     "gemm, quantized": (fp8lab.gemm, {"a": quantized(), "b": quantized(), "model": "blackwell_mxf8"}),
+    "linear": (fp8lab.linear, {"x": WIDE, "w": WIDE, "bias": WIDE[0], "recipe": "exact"}),
+    "linear_dgrad": (
+        fp8lab.linear_dgrad,
+        {"dy": WIDE, "w": WIDE, "recipe": STOCHASTIC, "random_bits": np.zeros(1024, np.uint8)},
+    ),
+    "linear_wgrad": (fp8lab.linear_wgrad, {"dy": WIDE, "x": WIDE, "recipe": "te_mxfp8_blackwell", "main_grad": np.zeros((32, 32), np.float32)}),
+    "linear_recipes": (fp8lab.linear_recipes, {}),
+    "override_linear_precision": (
+        fp8lab.override_linear_precision,
+        {"recipe": "te_delayed_hopper", "other": "exact", "fprop": True, "dgrad": True, "wgrad": True},
+    ),
+    "LinearGemm": (fp8lab.LinearGemm, {"model": "exact", "a": "te_mxfp8", "b": "te_mxfp8"}),
+    "LinearRecipe": (fp8lab.LinearRecipe, dict.fromkeys(("fprop", "dgrad", "wgrad"), fp8lab.LinearGemm("exact"))),
+    "NamedLinearRecipe": (fp8lab.NamedLinearRecipe, None),
     "takes": (fp8lab.takes, {"model": "blackwell_mxf8", "q": quantized()}),
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
     "primer": (experiments.primer, {"in_features": 16, "out_features": 16, "rows": 16}),

@@ -37,6 +37,7 @@ HALVES = NEAR.astype(np.float16)
 AMAXES = np.abs(np.concatenate([NEAR[:96], TINY[:32], ANY[:32], np.float32([0, 1e-45, 3e38])]))
 RECORDED = (AMAXES.astype(np.float64) * (1 + 2**-30)).tolist()
 SCALE = 1 / 3 + 2**-26  # no float32, and nearer to the one below
+LINEAR = fp8lab.LinearRecipe(*[fp8lab.LinearGemm("hopper_wgmma_fp8", "te_current_scaling", "te_block_128x128")] * 3)
 
 
 def _replayed(version: str, algorithm: object = "max", margin: int = 0) -> list[object]:
@@ -115,8 +116,11 @@ CASES = {
     "Histogram.merge": lambda _: _merged(_histogram(), _histogram()),
     "Histogram.to_csv": lambda _: _histogram().to_csv(),
     "JustInTime": lambda _: [fp8lab.JustInTime(amax_epsilon=SCALE), _quantized(fp8lab.JustInTime(amax_epsilon=1e-3))],
+    "LinearGemm": lambda _: fp8lab.LinearGemm("hopper_wgmma_fp8", fp8lab.GivenScale(scale=SCALE), "te_current_scaling", 128),
+    "LinearRecipe": lambda _: fp8lab.LinearRecipe(*[fp8lab.LinearGemm("exact")] * 3),
     "MmaModel": lambda _: fp8lab.models(),
     "MxBlock": lambda _: [_quantized(fp8lab.MxBlock(rule=rule)) for rule in ("te", "floor", "ceil", "even", "rceil")],
+    "NamedLinearRecipe": lambda _: fp8lab.NamedLinearRecipe("own", fp8lab.linear_recipes()[0].recipe, "here"),
     "NamedRecipe": lambda _: fp8lab.NamedRecipe("own", fp8lab.NvFp4(), "here"),
     "NvFp4": lambda _: _quantized(fp8lab.NvFp4(with_rht=True), "columnwise"),
     "Profile": lambda _: [fp8lab.Profile(rounding="upward"), *fp8lab.profiles()],
@@ -180,10 +184,19 @@ CASES = {
     "histogram": lambda _: [
         _histogram(), fp8lab.histogram(ANY), fp8lab.histogram(NEAR, "linear", low=-0.1, high=0.7, count=13),
         fp8lab.histogram(TINY, "code", format="e4m3"), fp8lab.histogram(TINY, cast_input=TINY)],
+    "linear": lambda _: [
+        fp8lab.linear(MATRIX, NEAR.reshape(16, 128), TINY[:16], recipe=one) for one in (LINEAR, "tf32_hopper", "exact")],
+    "linear_dgrad": lambda _: [
+        fp8lab.linear_dgrad(MATRIX, NEAR.reshape(128, 16), recipe=one) for one in (LINEAR, "tf32_hopper")],
+    "linear_recipes": lambda _: fp8lab.linear_recipes(),
+    "linear_wgrad": lambda _: [
+        fp8lab.linear_wgrad(MATRIX, MATRIX, recipe=one, main_grad=NEAR.repeat(8).reshape(128, 128))
+        for one in ("te_mxfp8_blackwell", "te_delayed_hopper")],
     "mma": lambda _: _products(lambda model: fp8lab.mma(model.name, _of_k(model), _of_k(model))),
     "model_with": lambda _: fp8lab.model_with("hopper_wgmma_fp8", fraction_bits=20),
     "models": lambda _: fp8lab.models(),
     "normal_grid": lambda _: fp8lab.normal_grid(301),
+    "override_linear_precision": lambda _: fp8lab.override_linear_precision("te_delayed_hopper", "bf16_hopper", wgrad=True),
     "pack_pairs": lambda _: fp8lab.pack_pairs(CODES & 15),
     "pad_scales": lambda _: fp8lab.pad_scales(CODES),
     "philox4x32": lambda _: fp8lab.philox4x32([1, 2, 3, 4], [5, 6]),

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import (
+    Array,
+    as_floats,
+    check_bool,
+    check_choice,
+    check_int,
+    check_name,
+    check_threads,
+    copied,
+    empty,
+    fill,
+    kind_of,
+    named,
+    output as output_array,
+)
+from fp8lab._core import MmaModel
+from fp8lab._models import as_model
+from fp8lab._recipes import NamedRecipe, Recipe, _recipe, as_recipe
+from fp8lab._scaling import Quantized, _random_bits
+from fp8lab._values import Record, record
+
+_DTYPES = ("float32", "float16", "bfloat16")
+_NONE = np.empty(0, np.float32)
+
+
+def _as_cast(value: Any, argument: str) -> Recipe | str:
+    if isinstance(value, str) and value in _DTYPES:
+        return value
+    if not isinstance(value, (str, Recipe, NamedRecipe)):
+        raise TypeError(f"{argument} must be a recipe, its name, or {', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}, not {kind_of(value)}")
+    return as_recipe(value, argument)
+
+
+@record
+@dataclasses.dataclass(frozen=True)
+class LinearGemm(Record):
+    """One GEMM of a Linear layer: a record of facts, of which a ``LinearRecipe`` has three.
+
+    Parameters
+    ----------
+    model : str or MmaModel
+        The tensor core, one of ``models()``.
+    a, b : str or Recipe
+        How the tensors on the left (x in fprop, dy in dgrad and wgrad) and on the right (w in fprop and dgrad, x in wgrad) are
+        cast. A recipe, or the name of one of ``recipes()``, quantizes. ``float32``, ``float16`` and ``bfloat16`` leave a
+        tensor in high precision, rounded to that type; then both are such.
+    promote_k : int
+        As for ``gemm``. 0 is what Transformer Engine calls fast accumulation, 128 its split accumulator.
+    scale_order : str, optional
+        As for ``gemm``.
+    output : str
+        What the result is rounded to: ``float32``, ``float16`` or ``bfloat16``.
+    """
+
+    model: str | MmaModel
+    a: str | Recipe = "float32"
+    b: str | Recipe = "float32"
+    promote_k: int = 0
+    scale_order: str | None = None
+    output: str = "float32"
+
+    _made: ClassVar[Any] = None  # the record in C++, which each has
+
+    def __post_init__(self) -> None:
+        casts = {name: _as_cast(getattr(self, name), name) for name in ("a", "b")}
+        a, b = (cast if isinstance(cast, str) else cast._core() for cast in casts.values())
+        promote_k = check_int(self.promote_k, "promote_k", 0, 2**31 - 1)
+        order = None if self.scale_order is None else check_name(self.scale_order, "scale_order")
+        output = check_choice(self.output, "output", _DTYPES)
+        model = as_model(self.model)
+        object.__setattr__(self, "_made", _core.LinearGemm(model, a, b, promote_k, order, output))
+        for name, value in {"model": model, "promote_k": promote_k, **casts}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def bias_format(self) -> str:
+        """What the bias is rounded to: the output's type, but bfloat16 where operands are quantized and the output is float32."""
+        bias_format: str = self._made.bias_format
+        return bias_format
+
+
+@record
+@dataclasses.dataclass(frozen=True)
+class LinearRecipe(Record):
+    """How a Linear layer computes its three GEMMs; ``linear_recipes()`` lists those of real systems, ``str()`` explains it.
+
+    Parameters
+    ----------
+    fprop : LinearGemm
+        y = x @ w.T, from x and w rowwise.
+    dgrad : LinearGemm
+        dx = dy @ w, from dy rowwise and w columnwise.
+    wgrad : LinearGemm
+        dw = dy.T @ x, from dy and x columnwise. Both directions are made of the original tensor, never one of the other.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For fields that do not go together; the message names the pass.
+    """
+
+    fprop: LinearGemm
+    dgrad: LinearGemm
+    wgrad: LinearGemm
+
+    _made: ClassVar[Any] = None  # the record in C++, which each has
+
+    def __post_init__(self) -> None:
+        for name in ("fprop", "dgrad", "wgrad"):
+            gemm = getattr(self, name)
+            if not isinstance(gemm, LinearGemm):
+                raise TypeError(f"{name} must be a LinearGemm, not {kind_of(gemm)}")
+        core = _core.LinearRecipe(self.fprop._made, self.dgrad._made, self.wgrad._made)
+        object.__setattr__(self, "_made", core)
+
+    def __str__(self) -> str:
+        description: str = self._made.description
+        return description
+
+
+def _linear_recipe(core: _core.LinearRecipe) -> LinearRecipe:
+    def gemm(made: _core.LinearGemm) -> LinearGemm:
+        fields = dict(made.fields)
+        for name in ("a", "b"):
+            if isinstance(fields[name], _core.Recipe):
+                fields[name] = _recipe(fields[name])
+        return LinearGemm(**fields)
+
+    return LinearRecipe(gemm(core.fprop), gemm(core.dgrad), gemm(core.wgrad))
+
+
+class NamedLinearRecipe(NamedTuple):
+    """A linear recipe with the name users call it by and the source that defines it."""
+
+    name: str
+    recipe: LinearRecipe
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.recipe} [{self.source}]"
+
+
+def linear_recipes() -> list[NamedLinearRecipe]:
+    """The linear recipes of real systems on the tensor cores that they run on; ``str()`` of each explains it."""
+    return [NamedLinearRecipe(name, _linear_recipe(core), source) for name, core, source in _core.linear_recipes()]
+
+
+_LINEAR_RECIPES = {one.name: one.recipe for one in linear_recipes()}
+
+
+def _as_linear_recipe(value: Any, argument: str = "recipe") -> LinearRecipe:
+    if isinstance(value, NamedLinearRecipe):
+        return value.recipe
+    if isinstance(value, LinearRecipe):
+        return value
+    name = check_name(value, argument, " or a LinearRecipe")
+    return _LINEAR_RECIPES[named(argument, _core.find_linear_recipe, name)]
+
+
+def override_linear_precision(
+    recipe: str | NamedLinearRecipe | LinearRecipe,
+    other: str | NamedLinearRecipe | LinearRecipe,
+    *,
+    fprop: bool = False,
+    dgrad: bool = False,
+    wgrad: bool = False,
+) -> LinearRecipe:
+    """The recipe with the GEMMs that are marked taken from another, but for their output, which stays.
+
+    What Transformer Engine 0.1 to 1.13 called override_linear_precision; it took wgrad alone.
+
+    Parameters
+    ----------
+    recipe, other : str or LinearRecipe
+        ``other`` is one in high precision, such as ``bf16_hopper``.
+    fprop, dgrad, wgrad : bool
+    """
+    flags = (check_bool(fprop, "fprop"), check_bool(dgrad, "dgrad"), check_bool(wgrad, "wgrad"))
+    changed = _core.override_linear_precision(_as_linear_recipe(recipe)._made, *flags, _as_linear_recipe(other, "other")._made)
+    return _linear_recipe(changed)
+
+
+def _as_input(x: Any, argument: str) -> tuple[Any, tuple[int, int]]:
+    """What C++ takes, and rows and columns."""
+    if isinstance(x, Quantized):
+        return x._core, x.shape
+    values, source = as_floats(x, argument)
+    if source == "float64":
+        raise TypeError(f"{argument} must be float32, float16 or bfloat16, not float64: no kernel reads that")
+    if values.ndim != 2:
+        raise ValueError(f"{argument} must have two dimensions, not {values.ndim}")
+    return (values, source), values.shape
+
+
+def _as_bias(bias: Any, size: int) -> Array:
+    values, source = as_floats(bias, "bias")
+    if source == "float64":
+        raise TypeError("bias must be float32, float16 or bfloat16, not float64")
+    if values.shape != (size,):
+        raise ValueError(f"bias must have shape {(size,)}, not {values.shape}")
+    if source == "float32":
+        return values
+    widened = np.empty(size, np.float32)
+    _core.decode(values, widened, _core.find_format(source), 1)
+    return widened
+
+
+def _run(
+    pass_name: str,
+    recipe: Any,
+    a: Any,
+    b: Any,
+    shape: tuple[int, int],
+    options: tuple[Any, str, Any],
+    bias: Array = _NONE,
+    main_grad: Array | None = None,
+) -> Array:
+    random_bits, zero_rule, threads = options
+    core = _as_linear_recipe(recipe)
+    dtype = getattr(core, pass_name).output
+    out = copied(main_grad) if main_grad is not None else empty(shape, np.float32 if dtype == "float32" else np.uint16)
+    _core.linear_pass(
+        pass_name, core._made, a, b, out, bias, main_grad is not None,
+        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads),
+    )  # fmt: skip
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return out.view(ml_dtypes.bfloat16)
+    return out.view(dtype)
+
+
+def linear(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    recipe: str | NamedLinearRecipe | LinearRecipe,
+    zero_rule: str = "floor",
+    threads: int = 1,
+) -> Array:
+    """``x @ w.T + bias`` of a Linear layer, bit for bit as the recipe's system computes it; Ctrl-C stops it.
+
+    Both operands are cast rowwise and multiplied; then the bias is added in float32, and the sum is rounded once.
+
+    Parameters
+    ----------
+    x : array_like of float32, float16 or bfloat16, (tokens, in), or Quantized
+    w : array_like of float32, float16 or bfloat16, (out, in), or Quantized
+        A Quantized was made by the recipe of that operand, in the direction of the pass. Where the recipe's scale is given,
+        it may have another: a tensor under delayed scaling is ``quantize(x, history)``.
+    bias : array_like of float32, float16 or bfloat16, (out,), optional
+        Rounded to ``recipe.fprop.bias_format`` before it is added.
+    recipe : str or LinearRecipe
+        One of ``linear_recipes()``, or one's own.
+    zero_rule : str
+        As for ``mma``.
+    threads : int
+        The result does not depend on it.
+
+    Returns
+    -------
+    ndarray, (tokens, out)
+        Of ``recipe.fprop.output``; bfloat16 needs ml_dtypes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For shapes that do not fit each other or the recipe, a Quantized of another recipe or direction, and options that do
+        not fit or that nothing would read; the message names the pass and the tensor.
+    """
+    left, (tokens, _) = _as_input(x, "x")
+    right, (features, _) = _as_input(w, "w")
+    given = _NONE if bias is None else _as_bias(bias, features)
+    return _run("fprop", recipe, left, right, (tokens, features), (None, zero_rule, threads), given)
+
+
+def linear_dgrad(
+    dy: Any,
+    w: Any,
+    *,
+    recipe: str | NamedLinearRecipe | LinearRecipe,
+    random_bits: Any = None,
+    zero_rule: str = "floor",
+    threads: int = 1,
+) -> Array:
+    """``dy @ w``, the gradient of a Linear layer's input, bit for bit as the recipe's system computes it; Ctrl-C stops it.
+
+    dy is cast rowwise, w columnwise.
+
+    Parameters
+    ----------
+    dy : array_like of float32, float16 or bfloat16, (tokens, out), or Quantized
+    w : array_like of float32, float16 or bfloat16, (out, in), or Quantized
+    recipe : str or LinearRecipe
+    random_bits : array_like of uint8, optional
+        Where dy is rounded stochastically: one for each of its codes, in their order.
+    zero_rule, threads
+        As for ``linear``, as are the errors.
+
+    Returns
+    -------
+    ndarray of ``recipe.dgrad.output``, (tokens, in)
+    """
+    left, (tokens, _) = _as_input(dy, "dy")
+    right, (_, features) = _as_input(w, "w")
+    return _run("dgrad", recipe, left, right, (tokens, features), (random_bits, zero_rule, threads))
+
+
+def linear_wgrad(
+    dy: Any,
+    x: Any,
+    *,
+    recipe: str | NamedLinearRecipe | LinearRecipe,
+    main_grad: Array | None = None,
+    random_bits: Any = None,
+    zero_rule: str = "floor",
+    threads: int = 1,
+) -> Array:
+    """``dy.T @ x``, the gradient of a Linear layer's weight, bit for bit as the recipe's system computes it; Ctrl-C stops it.
+
+    Both are cast columnwise: x is the input itself, not its rowwise codes.
+
+    Parameters
+    ----------
+    dy : array_like of float32, float16 or bfloat16, (tokens, out), or Quantized
+    x : array_like of float32, float16 or bfloat16, (tokens, in), or Quantized
+    recipe : str or LinearRecipe
+    main_grad : ndarray of float32, (out, in), optional
+        Gets the sum of what it has and of the result, in float32; the recipe's output is float32. Where the call fails or is
+        interrupted, it stays as it was.
+    random_bits, zero_rule, threads
+        As for ``linear_dgrad``.
+
+    Returns
+    -------
+    ndarray of ``recipe.wgrad.output``, (out, in)
+        ``main_grad`` where that is given.
+    """
+    left, (_, rows) = _as_input(dy, "dy")
+    right, (_, columns) = _as_input(x, "x")
+    if main_grad is not None:
+        dtype = _as_linear_recipe(recipe).wgrad.output
+        if dtype != "float32":
+            raise ValueError(f"main_grad goes with a recipe whose wgrad has the output float32, not {dtype}")
+        main_grad = output_array(main_grad, (rows, columns), np.float32, "main_grad")
+    out = _run("wgrad", recipe, left, right, (rows, columns), (random_bits, zero_rule, threads), main_grad=main_grad)
+    if main_grad is None:
+        return out
+    fill(main_grad, out)
+    return main_grad
