@@ -55,6 +55,8 @@ LinearRecipe unquantized(const MmaModel& model, const Format& format, const Form
 std::vector<NamedLinearRecipe> all_linear_recipes() {
   const Casts current{JustInTime{}, JustInTime{}, JustInTime{.format = e5m2}};
   const Casts delayed{GivenScale{}, GivenScale{}, GivenScale{.format = e5m2}};
+  const Casts current_e4m3{JustInTime{}, JustInTime{}, JustInTime{}};
+  const Casts delayed_e4m3{GivenScale{}, GivenScale{}, GivenScale{}};
   const Casts mx{MxBlock{}, MxBlock{}, MxBlock{}};
   const Casts block{Block{}, Block{.rows = 128}, Block{}};
   const Casts nvfp4{NvFp4{.with_rht = true}, NvFp4{.with_2d_quantization = true},
@@ -65,8 +67,10 @@ std::vector<NamedLinearRecipe> all_linear_recipes() {
   const LinearRecipe deepseek_v3 = on_model(hopper_wgmma_fp8, deepseek);
   return {
       {"te_delayed_hopper", with_fast_fprop(delayed), te_linear},
+      {"te_delayed_hopper_e4m3", with_fast_fprop(delayed_e4m3), te_linear},
       {"te_delayed_blackwell", on_model(blackwell_tcgen05_fp8, delayed), te_linear},
       {"te_current_scaling_hopper", with_fast_fprop(current), te_linear},
+      {"te_current_scaling_hopper_e4m3", with_fast_fprop(current_e4m3), te_linear},
       {"te_current_scaling_blackwell", on_model(blackwell_tcgen05_fp8, current), te_linear},
       {"te_mxfp8_blackwell", on_model(blackwell_mxf8, mx), te_linear},
       {"te_block_hopper", with_scale_order(te_block, ScaleOrder::accumulator_first), te_linear},
@@ -76,6 +80,8 @@ std::vector<NamedLinearRecipe> all_linear_recipes() {
       {"bf16_hopper", unquantized(hopper_bf16, bfloat16, bfloat16), "cuBLAS in bfloat16, float32 accumulation"},
       {"bf16_blackwell", unquantized(blackwell_bf16, bfloat16, bfloat16), "cuBLAS in bfloat16, float32 accumulation"},
       {"tf32_hopper", unquantized(hopper_tf32, binary32, binary32), te_linear},
+      {"fp32_cdna3", unquantized(cdna3_fp32, binary32, binary32),
+       "float32 on AMD's CDNA3: one fused multiply-add after the other, of ascending k"},
       {"exact", unquantized(exact, binary32, binary32), "the real product, rounded once"},
   };
 }

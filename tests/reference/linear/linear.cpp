@@ -154,6 +154,15 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("the E4M3 variants of per-tensor recipes differ from HYBRID in the format of the gradients alone") {
+  for (const std::string name : {"te_delayed_hopper", "te_current_scaling_hopper"}) {
+    LinearRecipe expected = find_linear_recipe(name).recipe;
+    std::get<Recipe>(expected.dgrad.a).format = e4m3;
+    std::get<Recipe>(expected.wgrad.a).format = e4m3;
+    CHECK(describe(find_linear_recipe(name + "_e4m3").recipe) == describe(expected));
+  }
+}
+
 TEST_CASE("a block-scaled wgrad is of the original input, not of what its rowwise codes stand for") {
   for (const auto& name : {"te_mxfp8_blackwell", "te_block_hopper", "deepseek_v3_hopper"}) {
     const LinearRecipe& recipe = find_linear_recipe(name).recipe;

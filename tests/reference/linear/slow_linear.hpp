@@ -90,14 +90,14 @@ inline float slow_unquantized(const LinearGemm& gemm, const std::vector<float>& 
   }
   const auto width = static_cast<std::size_t>(gemm.model.k());
   const Format format = std::get<Format>(gemm.a);
+  const bool is_tf32 = gemm.model.operands.front() == tf32;
   float c = 0;
   for (std::size_t k = 0; k < a.size(); k += width) {
     const auto part = [&](const std::vector<float>& all) {
       std::vector<float> result(width, 0);
       for (std::size_t i = k; i < std::min(all.size(), k + width); ++i) {
         // cuBLAS rounds to TF32, nearest with ties away from zero; the instruction then cuts nothing.
-        result[i - k] =
-            format == binary32 ? decode(tf32, encode(tf32, {.rounding = Rounding::nearest_away}, all[i])) : all[i];
+        result[i - k] = is_tf32 ? decode(tf32, encode(tf32, {.rounding = Rounding::nearest_away}, all[i])) : all[i];
       }
       return result;
     };
