@@ -49,8 +49,9 @@ py::dict fields_of_gemm(const LinearGemm& gemm) {
   return fields;
 }
 
-LinearRecipe linear_recipe(const LinearGemm& fprop, const LinearGemm& dgrad, const LinearGemm& wgrad) {
-  const LinearRecipe recipe{fprop, dgrad, wgrad};
+LinearRecipe linear_recipe(const LinearGemm& fprop, const LinearGemm& dgrad, const LinearGemm& wgrad,
+                           const std::string& system) {
+  const LinearRecipe recipe{fprop, dgrad, wgrad, find_linear_system(system)};
   check_linear_recipe(recipe);
   return recipe;
 }
@@ -66,11 +67,15 @@ LinearInput input_of(const py::object& input) {
 template <typename Value>
 void linear_pass(const std::string& name, const LinearRecipe& recipe, const py::object& a, const py::object& b,
                  Array<Value> out, const Array<float>& bias, bool accumulate,
-                 const std::optional<Array<std::uint8_t>>& random_bits, const std::string& zero_rule, int threads) {
+                 const std::optional<Array<std::uint8_t>>& random_bits, const std::string& zero_rule, int threads,
+                 bool check_shapes) {
   const LinearInput left = input_of(a);
   const LinearInput right = input_of(b);
-  LinearOptions options{
-      .bias = view(bias), .accumulate = accumulate, .zero_rule = find_zero_rule(zero_rule), .threads = threads};
+  LinearOptions options{.bias = view(bias),
+                        .accumulate = accumulate,
+                        .zero_rule = find_zero_rule(zero_rule),
+                        .threads = threads,
+                        .check_shapes = check_shapes};
   if (random_bits) options.random = RandomSource{view(*random_bits), 8};
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
@@ -83,7 +88,7 @@ template <typename Value>
 void bind_pass(py::module_& module) {
   module.def("linear_pass", &linear_pass<Value>, py::arg("name"), py::arg("recipe"), py::arg("a"), py::arg("b"),
              py::arg("out").noconvert(), py::arg("bias").noconvert(), py::arg("accumulate"), py::arg("random_bits"),
-             py::arg("zero_rule"), py::arg("threads"));
+             py::arg("zero_rule"), py::arg("threads"), py::arg("check_shapes"));
 }
 
 }  // namespace
@@ -95,10 +100,11 @@ void bind_linear(py::module_& module) {
       .def_property_readonly("bias_format", [](const LinearGemm& gemm) { return format_name(bias_format_of(gemm)); })
       .def_property_readonly("fields", &fields_of_gemm);
   py::class_<LinearRecipe>(module, "LinearRecipe")
-      .def(py::init(&linear_recipe), py::arg("fprop"), py::arg("dgrad"), py::arg("wgrad"))
+      .def(py::init(&linear_recipe), py::arg("fprop"), py::arg("dgrad"), py::arg("wgrad"), py::arg("system"))
       .def_readonly("fprop", &LinearRecipe::fprop)
       .def_readonly("dgrad", &LinearRecipe::dgrad)
       .def_readonly("wgrad", &LinearRecipe::wgrad)
+      .def_property_readonly("system", [](const LinearRecipe& recipe) { return std::string(name_of(recipe.system)); })
       .def_property_readonly("description", [](const LinearRecipe& recipe) { return describe(recipe); });
   module.def(
       "override_linear_precision",

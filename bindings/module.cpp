@@ -65,5 +65,6 @@ PYBIND11_MODULE(_core, module) {
   bind_recipes(module);
   bind_scaling(module);
   bind_linear(module);
+  bind_parallel(module);
   bind_experiments(module);
 }

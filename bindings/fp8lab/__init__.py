@@ -54,6 +54,7 @@ from fp8lab._linear import (
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._models import model_with, models, takes
 from fp8lab._outcomes import CastBounds, OutcomeBounds, OutcomeCounts, cast_bounds, count_outcomes
+from fp8lab._parallel import ShapeFit, TensorParallel, shape_fits
 from fp8lab._products import gemm, mma
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
 from fp8lab._recipes import Block, GivenScale, JustInTime, MxBlock, NamedRecipe, NvFp4, Recipe, TileScale, recipes
@@ -95,6 +96,8 @@ __all__ = [
     "Profile",
     "Quantized",
     "Recipe",
+    "ShapeFit",
+    "TensorParallel",
     "TileScale",
     "__version__",
     "absolute_error",
@@ -135,6 +138,7 @@ __all__ = [
     "relative_error",
     "roundings",
     "sample",
+    "shape_fits",
     "swizzle_scales",
     "takes",
     "targets",

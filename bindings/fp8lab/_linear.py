@@ -29,6 +29,7 @@ from fp8lab._scaling import Quantized, _random_bits
 from fp8lab._values import Record, record
 
 _DTYPES = ("float32", "float16", "bfloat16")
+_SYSTEMS = ("none", "transformer_engine", "deepseek")
 _NONE = np.empty(0, np.float32)
 
 
@@ -101,6 +102,8 @@ class LinearRecipe(Record):
         dx = dy @ w, from dy rowwise and w columnwise.
     wgrad : LinearGemm
         dw = dy.T @ x, from dy and x columnwise. Both directions are made of the original tensor, never one of the other.
+    system : str
+        The system that computes the layer: ``transformer_engine`` or ``deepseek``, which refuse some sizes (``shape_fits``), or ``none``.
 
     Raises
     ------
@@ -111,15 +114,17 @@ class LinearRecipe(Record):
     fprop: LinearGemm
     dgrad: LinearGemm
     wgrad: LinearGemm
+    system: str = "none"
 
     _made: ClassVar[Any] = None  # the record in C++, which each has
 
     def __post_init__(self) -> None:
+        system = check_choice(self.system, "system", _SYSTEMS)
         for name in ("fprop", "dgrad", "wgrad"):
             gemm = getattr(self, name)
             if not isinstance(gemm, LinearGemm):
                 raise TypeError(f"{name} must be a LinearGemm, not {kind_of(gemm)}")
-        core = _core.LinearRecipe(self.fprop._made, self.dgrad._made, self.wgrad._made)
+        core = _core.LinearRecipe(self.fprop._made, self.dgrad._made, self.wgrad._made, system)
         object.__setattr__(self, "_made", core)
 
     def __str__(self) -> str:
@@ -135,7 +140,7 @@ def _linear_recipe(core: _core.LinearRecipe) -> LinearRecipe:
                 fields[name] = _recipe(fields[name])
         return LinearGemm(**fields)
 
-    return LinearRecipe(gemm(core.fprop), gemm(core.dgrad), gemm(core.wgrad))
+    return LinearRecipe(gemm(core.fprop), gemm(core.dgrad), gemm(core.wgrad), core.system)
 
 
 class NamedLinearRecipe(NamedTuple):
@@ -220,17 +225,17 @@ def _run(
     a: Any,
     b: Any,
     shape: tuple[int, int],
-    options: tuple[Any, str, Any],
+    options: tuple[Any, str, Any, Any],
     bias: Array = _NONE,
     main_grad: Array | None = None,
 ) -> Array:
-    random_bits, zero_rule, threads = options
+    random_bits, zero_rule, threads, check_shapes = options
     core = _as_linear_recipe(recipe)
     dtype = getattr(core, pass_name).output
     out = copied(main_grad) if main_grad is not None else empty(shape, np.float32 if dtype == "float32" else np.uint16)
     _core.linear_pass(
         pass_name, core._made, a, b, out, bias, main_grad is not None,
-        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads),
+        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads), check_bool(check_shapes, "check_shapes"),
     )  # fmt: skip
     if dtype == "bfloat16":
         import ml_dtypes
@@ -247,6 +252,7 @@ def linear(
     recipe: str | NamedLinearRecipe | LinearRecipe,
     zero_rule: str = "floor",
     threads: int = 1,
+    check_shapes: bool = True,
 ) -> Array:
     """``x @ w.T + bias`` of a Linear layer, bit for bit as the recipe's system computes it; Ctrl-C stops it.
 
@@ -266,6 +272,8 @@ def linear(
         As for ``mma``.
     threads : int
         The result does not depend on it.
+    check_shapes : bool
+        Sizes that the recipe's system refuses (``shape_fits`` tells them) are refused here, too.
 
     Returns
     -------
@@ -275,13 +283,13 @@ def linear(
     Raises
     ------
     TypeError, ValueError
-        For shapes that do not fit each other or the recipe, a Quantized of another recipe or direction, and options that do
+        For shapes that do not fit each other, the recipe or its system's rules, a Quantized of another recipe or direction, and options that do
         not fit or that nothing would read; the message names the pass and the tensor.
     """
     left, (tokens, _) = _as_input(x, "x")
     right, (features, _) = _as_input(w, "w")
     given = _NONE if bias is None else _as_bias(bias, features)
-    return _run("fprop", recipe, left, right, (tokens, features), (None, zero_rule, threads), given)
+    return _run("fprop", recipe, left, right, (tokens, features), (None, zero_rule, threads, check_shapes), given)
 
 
 def linear_dgrad(
@@ -292,6 +300,7 @@ def linear_dgrad(
     random_bits: Any = None,
     zero_rule: str = "floor",
     threads: int = 1,
+    check_shapes: bool = True,
 ) -> Array:
     """``dy @ w``, the gradient of a Linear layer's input, bit for bit as the recipe's system computes it; Ctrl-C stops it.
 
@@ -304,7 +313,7 @@ def linear_dgrad(
     recipe : str or LinearRecipe
     random_bits : array_like of uint8, optional
         Where dy is rounded stochastically: one for each of its codes, in their order.
-    zero_rule, threads
+    zero_rule, threads, check_shapes
         As for ``linear``, as are the errors.
 
     Returns
@@ -313,7 +322,7 @@ def linear_dgrad(
     """
     left, (tokens, _) = _as_input(dy, "dy")
     right, (_, features) = _as_input(w, "w")
-    return _run("dgrad", recipe, left, right, (tokens, features), (random_bits, zero_rule, threads))
+    return _run("dgrad", recipe, left, right, (tokens, features), (random_bits, zero_rule, threads, check_shapes))
 
 
 def linear_wgrad(
@@ -325,6 +334,7 @@ def linear_wgrad(
     random_bits: Any = None,
     zero_rule: str = "floor",
     threads: int = 1,
+    check_shapes: bool = True,
 ) -> Array:
     """``dy.T @ x``, the gradient of a Linear layer's weight, bit for bit as the recipe's system computes it; Ctrl-C stops it.
 
@@ -338,7 +348,7 @@ def linear_wgrad(
     main_grad : ndarray of float32, (out, in), optional
         Gets the sum of what it has and of the result, in float32; the recipe's output is float32. Where the call fails or is
         interrupted, it stays as it was.
-    random_bits, zero_rule, threads
+    random_bits, zero_rule, threads, check_shapes
         As for ``linear_dgrad``.
 
     Returns
@@ -353,7 +363,7 @@ def linear_wgrad(
         if dtype != "float32":
             raise ValueError(f"main_grad goes with a recipe whose wgrad has the output float32, not {dtype}")
         main_grad = output_array(main_grad, (rows, columns), np.float32, "main_grad")
-    out = _run("wgrad", recipe, left, right, (rows, columns), (random_bits, zero_rule, threads), main_grad=main_grad)
+    out = _run("wgrad", recipe, left, right, (rows, columns), (random_bits, zero_rule, threads, check_shapes), main_grad=main_grad)
     if main_grad is None:
         return out
     fill(main_grad, out)

@@ -160,6 +160,18 @@ def delayed(
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
+def shapes(
+    tokens: int | None = None,
+    in_features: int | None = None,
+    out_features: int | None = None,
+    *,
+    recipes: str | Sequence[str] | None = None,
+    parallel: str = 'none',
+    ranks: int | None = None,
+    sequence_parallel: bool = False,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
 def verify_casts(
     *,
     formats: str | Sequence[str] | None = None,

@@ -208,7 +208,7 @@ struct Argument {
   std::string spelling = {};                ///< the option, where it is not the name with dashes
   std::string option_help = {};             ///< what the option does, where it is not `help`
   bool sets = true;                         ///< what the option of a flag sets it to
-  bool is_positional = false;               ///< Python takes it without its name, too
+  bool is_positional = false;               ///< it may be given without its name: at the command line as its metavar
   std::function<void(const std::vector<Entry>&)> set = {};
   std::function<Json()> value = {};
 

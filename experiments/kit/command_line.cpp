@@ -160,7 +160,8 @@ void add_option(CLI::App& app, Argument& argument, Options& options) {
       }
       return true;
     };
-    const std::string names = argument.other_option.empty() ? name : name + "," + argument.other_option;
+    std::string names = argument.other_option.empty() ? name : name + "," + argument.other_option;
+    if (argument.is_positional) names.append(1, ',').append(metavar_of(argument));
     option = app.add_option(names, std::move(take), help)->type_name(metavar_of(argument));
     if (takes_many) option->expected(1, 1 << 16);
     const std::string shown = default_of(argument);

@@ -272,6 +272,12 @@ CALLS = {
     "LinearGemm": (fp8lab.LinearGemm, {"model": "exact", "a": "te_mxfp8", "b": "te_mxfp8"}),
     "LinearRecipe": (fp8lab.LinearRecipe, dict.fromkeys(("fprop", "dgrad", "wgrad"), fp8lab.LinearGemm("exact"))),
     "NamedLinearRecipe": (fp8lab.NamedLinearRecipe, None),
+    "shape_fits": (
+        fp8lab.shape_fits,
+        {"recipe": "te_mxfp8_blackwell", "tokens": 32, "in_features": 32, "out_features": 32, "parallel": fp8lab.TensorParallel("row", 2)},
+    ),
+    "ShapeFit": (fp8lab.ShapeFit, None),
+    "TensorParallel": (fp8lab.TensorParallel, {"mode": "column", "ranks": 2, "sequence_parallel": True}),
     "takes": (fp8lab.takes, {"model": "blackwell_mxf8", "q": quantized()}),
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
     "primer": (experiments.primer, {"in_features": 16, "out_features": 16, "rows": 16}),
@@ -296,6 +302,10 @@ CALLS = {
     "scaling": (experiments.scaling, {**TINY, "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of files": (experiments.scaling, {"file": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "shapes": (
+        experiments.shapes,
+        {"tokens": 32, "in_features": 32, "out_features": 32, "recipes": ["te_mxfp8_blackwell"], "parallel": "row", "ranks": 2, "sequence_parallel": True},
+    ),
     "transpose": (experiments.transpose, {"x": WIDE, "recipes": ["te_mxfp8"]}),
     "transpose, drawn": (experiments.transpose, {"rows": 32, "columns": 32, "recipes": ["te_mxfp8"], "outlier_rows": (1, 2.0)}),
     "transpose of a file": (experiments.transpose, {"file": files(32, 32), "recipes": ["te_mxfp8"]}),

@@ -36,6 +36,7 @@ CALLS = {
     "dot": {"a": "387e3c", "b": "40df38", "scale_a": None, "got": "3f800000"},
     "double_rounding": {"high": 1.001},
     "scaling": {"steps": 6, "rows": 32, "columns": 128, "recipes": ["te_mxfp8", "te_nvfp4"], "delayed": ["max:4", "most_recent:1"]},
+    "shapes": {"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]},
     "delayed": {"trace": {"x": np.float32([4, 0, 0, 0, 1, np.inf, 1]), "y": np.ones(7, np.float32)}, "history": [3]},
 }
 SCHEMA = json.loads((importlib.resources.files("fp8lab") / "document.schema.json").read_text())

@@ -124,6 +124,8 @@ CASES = {
     "NamedRecipe": lambda _: fp8lab.NamedRecipe("own", fp8lab.NvFp4(), "here"),
     "NvFp4": lambda _: _quantized(fp8lab.NvFp4(with_rht=True), "columnwise"),
     "Profile": lambda _: [fp8lab.Profile(rounding="upward"), *fp8lab.profiles()],
+    "ShapeFit": lambda _: fp8lab.ShapeFit("fprop", "x", "tokens", 8, 1, "module", "transformer_engine", "here", 8, 8, 8, "it fits"),
+    "TensorParallel": lambda _: fp8lab.TensorParallel("column", 2, True),
     "Quantized": lambda _: _quantized("te_nvfp4"),
     "Quantized.scale_inv_at": lambda _: [q.scale_inv_at(3, 17) for q in _all_recipes()],
     "Quantized.tile_scales_inv": lambda _: [(q.tile, q.scale_format, q.factor, q.tile_scales_inv()) for q in _all_recipes()],
@@ -169,6 +171,7 @@ CASES = {
     "experiments.primer": _out(experiments.primer, in_features=32, out_features=32, rows=32, scale_x=SCALE),
     "experiments.scaling": _out(
         experiments.scaling, steps=3, rows=32, columns=128, recipes=["te_mxfp8", "te_nvfp4", "te_block_1x128"]),
+    "experiments.shapes": _out(experiments.shapes, tokens=40, in_features=64, out_features=96, parallel="column", ranks=2),
     "experiments.transpose": _out(
         experiments.transpose, rows=128, columns=128, outlier_rows=(2, SCALE), recipes=["te_mxfp8", "te_block_1x128"]),
     "experiments.verify_casts": _out(experiments.verify_casts, formats=["e2m1"], roundings=["nearest_even"], chunks=1),
@@ -208,6 +211,7 @@ CASES = {
     "relative_error": lambda _: [fp8lab.relative_error(NEAR[:512], TINY), fp8lab.relative_error(TINY_DOUBLES[:512], NEAR[:512])],
     "roundings": lambda _: fp8lab.roundings(),
     "sample": lambda _: [fp8lab.sample(one, 300, seed=5) for one in fp8lab.distributions()],
+    "shape_fits": lambda _: fp8lab.shape_fits("te_mxfp8_blackwell", 1000, 4096, 4096, parallel=fp8lab.TensorParallel("row", 3)),
     "swizzle_scales": lambda _: fp8lab.swizzle_scales(CODES),
     "takes": lambda _, q=_quantized("te_nvfp4"): [fp8lab.takes(model, q) for model in fp8lab.models()],
     "targets": lambda _: fp8lab.targets(),

@@ -12,6 +12,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/memory.hpp"
+#include "fp8lab/reference/linear/shape_rules.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 
 namespace fp8lab {
@@ -144,6 +145,12 @@ void check_depths(const LinearInput& a, const LinearInput& b, const LinearFactor
   throw std::invalid_argument(text(a, factors.a) + " and " + text(b, factors.b) + "; they must be as many");
 }
 
+/// The layer's sizes, of the operands of a pass.
+LinearShape shape_of(LinearPass pass, const LinearInput& a, const LinearInput& b) {
+  if (pass == LinearPass::fprop) return {.tokens = input_rows(a), .in = input_columns(a), .out = input_rows(b)};
+  return {.tokens = input_rows(a), .in = input_columns(b), .out = input_columns(a)};
+}
+
 void check_linear_options(LinearPass pass, const LinearGemm& gemm, const LinearInput& a, const LinearOptions& options) {
   if (!options.bias.empty() && pass != LinearPass::fprop) throw std::invalid_argument("bias is for fprop alone");
   if (options.accumulate && (pass != LinearPass::wgrad || gemm.output != binary32)) {
@@ -206,6 +213,7 @@ void run_pass(const LinearRecipe& recipe, LinearPass pass, const LinearInput& a,
     check_linear_output(gemm, out);
     check_linear_options(pass, gemm, a, options);
     check_depths(a, b, factors_of(pass));
+    if (options.check_shapes) check_shape(recipe, pass, shape_of(pass, a, b));
     const std::vector<float> bias = rounded_bias(options.bias, bias_format_of(gemm));
     GemmOptions how{.promote_k = gemm.promote_k,
                     .scale_order = gemm.scale_order,

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/linear/linear_recipe.hpp"
 
+#include <array>
 #include <stdexcept>
 #include <utility>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 
 namespace fp8lab {
 namespace {
+
+constexpr std::array systems{Named{"none", LinearSystem::none},
+                             Named{"transformer_engine", LinearSystem::transformer_engine},
+                             Named{"deepseek", LinearSystem::deepseek}};
 
 bool is_high_precision(const Format& format) { return format == binary32 || format == binary16 || format == bfloat16; }
 
@@ -97,6 +103,9 @@ std::string describe(const LinearRecipe& recipe) {
   }
   return text;
 }
+
+LinearSystem find_linear_system(std::string_view name) { return find_named(systems, "system", name).value; }
+std::string_view name_of(LinearSystem system) { return entry_of(systems, system).name; }
 
 std::string_view name_of(LinearPass pass) {
   switch (pass) {

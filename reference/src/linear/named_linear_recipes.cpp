@@ -21,11 +21,13 @@ struct Casts {
   LinearCast x, w, dy;
 };
 
-/// All GEMMs on one model. y and dx are bfloat16; dw is binary32, as is the main_grad that it is added to.
+/// All GEMMs on one model, by Transformer Engine. y and dx are bfloat16; dw is binary32, as is the main_grad that it is
+/// added to.
 LinearRecipe on_model(const MmaModel& model, const Casts& casts) {
   return {.fprop = {.model = model, .a = casts.x, .b = casts.w, .output = bfloat16},
           .dgrad = {.model = model, .a = casts.dy, .b = casts.w, .output = bfloat16},
-          .wgrad = {.model = model, .a = casts.dy, .b = casts.x, .output = binary32}};
+          .wgrad = {.model = model, .a = casts.dy, .b = casts.x, .output = binary32},
+          .system = LinearSystem::transformer_engine};
 }
 
 /// On Hopper, with the accumulator of dgrad and wgrad promoted every 128. (The interval is CUTLASS's; that of cuBLAS is
@@ -44,11 +46,12 @@ LinearRecipe with_scale_order(LinearRecipe recipe, ScaleOrder order) {
   return recipe;
 }
 
-/// Operands that are not quantized.
+/// Operands that are not quantized: cuBLAS takes them in all sizes.
 LinearRecipe unquantized(const MmaModel& model, const Format& format, const Format& output) {
   LinearRecipe recipe = on_model(model, {format, format, format});
   recipe.fprop.output = output;
   recipe.dgrad.output = output;
+  recipe.system = LinearSystem::none;
   return recipe;
 }
 
@@ -64,7 +67,8 @@ std::vector<NamedLinearRecipe> all_linear_recipes() {
   const Casts deepseek{Block{.rule = BlockRule::deepseek_2025}, Block{.rule = BlockRule::deepseek_2025, .rows = 128},
                        Block{.rule = BlockRule::deepseek_2025}};
   const LinearRecipe te_block = on_model(hopper_wgmma_fp8, block);
-  const LinearRecipe deepseek_v3 = on_model(hopper_wgmma_fp8, deepseek);
+  LinearRecipe deepseek_v3 = on_model(hopper_wgmma_fp8, deepseek);
+  deepseek_v3.system = LinearSystem::deepseek;
   return {
       {"te_delayed_hopper", with_fast_fprop(delayed), te_linear},
       {"te_delayed_hopper_e4m3", with_fast_fprop(delayed_e4m3), te_linear},

@@ -28,6 +28,7 @@ struct LinearOptions {
   std::optional<RandomSource> random = {};  ///< where dy is cast by stochastic rounding: as QuantizeOptions has it
   ZeroRule zero_rule = ZeroRule::floor;
   int threads = 1;
+  bool check_shapes = true;  ///< sizes that the recipe's system refuses (shape_rules.hpp) are refused here, too
 };
 
 /// y = x w^T + bias, as the recipe's fprop computes it: both operands are cast rowwise and multiplied; then the bias is
@@ -39,9 +40,10 @@ struct LinearOptions {
 /// @param w  (out, in)
 /// @param out  tokens * out elements, row-major: float32 where the recipe's output is binary32; else its codes
 ///
-/// Throws std::invalid_argument where shapes do not fit each other, the recipe or out; where the recipe has an output
-/// of another type, or a field that check_linear_recipe() refuses; where a Quantized is of another recipe or direction;
-/// where an option is given that nothing reads; and as quantize() and gemm() do. Messages name the pass and the tensor.
+/// Throws std::invalid_argument where shapes do not fit each other, the recipe, its system's rules or out; where the
+/// recipe has an output of another type, or a field that check_linear_recipe() refuses; where a Quantized is of another
+/// recipe or direction; where an option is given that nothing reads; and as quantize() and gemm() do. Messages name the
+/// pass and the tensor.
 void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, std::span<float> out,
             const LinearOptions& options = {});
 void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, std::span<std::uint16_t> out,

@@ -58,6 +58,16 @@ struct LinearGemm {
   Format output = binary32;                    ///< what the result is rounded to: binary32, binary16 or bfloat16
 };
 
+/// The system that computes the layer. It decides which sizes are refused: see shape_rules.hpp.
+enum class LinearSystem : std::uint8_t {
+  none,                ///< no system: all sizes are computed
+  transformer_engine,  ///< te.Linear, with cuBLAS's GEMMs
+  deepseek,            ///< DeepSeek-V3's casts, with DeepGEMM's GEMMs
+};
+/// The enumerator called `name`. Throws std::invalid_argument that lists the known names.
+[[nodiscard]] LinearSystem find_linear_system(std::string_view name);
+[[nodiscard]] std::string_view name_of(LinearSystem system);
+
 /// How a Linear layer computes its three GEMMs. Real systems are entries of a table, linear_recipes().
 ///
 /// A recipe with a given scale is one of delayed scaling, too: linear() and its like take operands that
@@ -65,6 +75,7 @@ struct LinearGemm {
 /// which is 1 in the table, as in Transformer Engine's first iteration.
 struct LinearRecipe {
   LinearGemm fprop, dgrad, wgrad;
+  LinearSystem system = LinearSystem::none;
 };
 
 /// The GEMM of that pass.

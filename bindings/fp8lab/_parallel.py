@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from fp8lab import _core
+from fp8lab._arrays import check_bool, check_choice, check_int, kind_of
+from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_linear_recipe
+from fp8lab._values import Record, record
+
+
+@record
+@dataclasses.dataclass(frozen=True)
+class TensorParallel(Record):
+    """How a Linear layer is split over ranks, as Transformer Engine's te.Linear has it.
+
+    Parameters
+    ----------
+    mode : str
+        ``column`` splits the weight's out: every rank computes columns of y from all of x, and dx is summed over the ranks.
+        ``row`` splits its in: every rank has columns of x, and y is summed over the ranks. ``none`` splits nothing.
+    ranks : int
+    sequence_parallel : bool
+        Between layers, every rank has a part of the tokens: of x (column), or of y and dy (row). They are gathered before
+        they are multiplied, and sums are reduce-scattered.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a number of ranks out of range, or more than one of them where nothing is split.
+    """
+
+    mode: str
+    ranks: int = 1
+    sequence_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        mode, ranks = check_choice(self.mode, "mode", ("none", "column", "row")), check_int(self.ranks, "ranks", 1, 2**31 - 1)
+        sequence_parallel = check_bool(self.sequence_parallel, "sequence_parallel")
+        _core.check_tensor_parallel(mode, ranks, sequence_parallel)
+        for name, value in {"ranks": ranks, "sequence_parallel": sequence_parallel}.items():
+            object.__setattr__(self, name, value)
+
+
+_WHOLE = TensorParallel("none")
+
+
+def _as_parallel(value: Any) -> TensorParallel:
+    if not isinstance(value, TensorParallel):
+        raise TypeError(f"parallel must be a TensorParallel, not {kind_of(value)}")
+    return value
+
+
+class ShapeFit(NamedTuple):
+    """A size of a Linear layer, and what a rule of its recipe's system says about it; ``str()`` says it in words.
+
+    ``pass_name`` stops where ``dimension`` (tokens, in or out) of ``tensor`` (x, w or dy) is no multiple of ``multiple``, on each
+    of ``ranks`` that share the dimension. ``check`` is who checks: the split into ranks, the module, the quantizer or the gemm.
+    ``below`` and ``above`` are the nearest sizes that no rule of the recipe refuses; ``below`` is 0 where there is none.
+    """
+
+    pass_name: str
+    tensor: str
+    dimension: str
+    multiple: int
+    ranks: int
+    check: str
+    system: str
+    source: str
+    size: int
+    below: int
+    above: int
+    words: str
+
+    @property
+    def fits(self) -> bool:
+        return self.size % (self.multiple * self.ranks) == 0
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def shape_fits(
+    recipe: str | NamedLinearRecipe | LinearRecipe,
+    tokens: int,
+    in_features: int,
+    out_features: int,
+    *,
+    parallel: TensorParallel | None = None,
+) -> list[ShapeFit]:
+    """What the recipe's system checks of a Linear layer's sizes, pass by pass, in the order in which it does.
+
+    Parameters
+    ----------
+    recipe : str or LinearRecipe
+        The tensor core decides which layouts its GEMMs take: FP8 with a scale for the tensor wants K contiguous on Ada, Hopper
+        and RTX Blackwell, and takes all layouts on ``blackwell_tcgen05_fp8``.
+    tokens, in_features, out_features : int
+        x is (tokens, in), w (out, in), dy (tokens, out): the whole layer's, of all ranks.
+    parallel : TensorParallel, optional
+        Ranks each check what they have.
+
+    Returns
+    -------
+    list of ShapeFit
+        Empty where the recipe's system is ``none``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For sizes that are not from 1 to 2**40.
+    """
+    sizes = [
+        check_int(size, name, 1, 2**40)
+        for name, size in (("tokens", tokens), ("in_features", in_features), ("out_features", out_features))
+    ]
+    split = _WHOLE if parallel is None else _as_parallel(parallel)
+    core = _as_linear_recipe(recipe)._made
+    found = _core.shape_fits(core, sizes[0], sizes[1], sizes[2], split.mode, split.ranks, split.sequence_parallel)
+    return [ShapeFit(*fields) for fields in found]

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which sizes of a Linear layer a system computes, and which are the nearest ones that it does.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fp8lab/reference/linear/shape_rules.hpp"
+#include "kit/document.hpp"
+
+namespace fp8lab::experiments {
+
+struct ShapesArguments {
+  std::uint64_t tokens = 2048;
+  std::uint64_t in_features = 768;
+  std::uint64_t out_features = 768;
+  std::vector<NamedLinearRecipe> recipes = {};  ///< empty: all
+  TensorParallel parallel = {};
+};
+
+/// A recipe and all that it says about the sizes.
+struct RecipeFits {
+  NamedLinearRecipe recipe;
+  std::vector<ShapeFit> fits;
+
+  [[nodiscard]] bool passed() const;
+};
+
+struct ShapesResult {
+  ShapesArguments arguments;
+  std::vector<RecipeFits> recipes;
+
+  [[nodiscard]] bool passed() const;
+};
+
+/// Throws std::invalid_argument as shape_fits() does.
+[[nodiscard]] ShapesResult run_shapes(const ShapesArguments& arguments);
+
+[[nodiscard]] Document document_of(const ShapesResult& result);
+
+}  // namespace fp8lab::experiments

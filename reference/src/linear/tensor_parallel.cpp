@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/linear/tensor_parallel.hpp"
+
+#include <array>
+
+#include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/refuse.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr std::array modes{Named{"none", ParallelMode::none}, Named{"column", ParallelMode::column},
+                           Named{"row", ParallelMode::row}};
+
+}  // namespace
+
+ParallelMode find_parallel_mode(std::string_view name) { return find_named(modes, "parallel mode", name).value; }
+std::string_view name_of(ParallelMode mode) { return entry_of(modes, mode).name; }
+
+void check_tensor_parallel(const TensorParallel& parallel) {
+  if (parallel.ranks < 1 || parallel.ranks > most_ranks) {
+    refuse("ranks must be from 1 to ", most_ranks, ", not ", parallel.ranks);
+  }
+  if (parallel.mode != ParallelMode::none) return;
+  if (parallel.ranks != 1) refuse("ranks must be 1 where the parallel mode is none, not ", parallel.ranks);
+  if (parallel.sequence_parallel) refuse("sequence_parallel is for the parallel modes column and row");
+}
+
+}  // namespace fp8lab
