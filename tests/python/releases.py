@@ -6,10 +6,15 @@ their tags.
 """
 
 import ast
+import ctypes
+import functools
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +25,10 @@ from conftest import splitmix
 TENSORS = 32
 STEPS = 480 if "FP8LAB_EXHAUSTIVE" in os.environ else 40
 FP8_MAX = {False: 448.0, True: 57344.0}
+
+
+def number_of(tag: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in tag[1:].split("."))
 
 
 def source_of(variable: str, tag: str, path: str) -> str:
@@ -47,6 +56,64 @@ def module_of(folder, header: str, sources: list[tuple[str, set[str]]]):
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+KERNEL_HEADER = """
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+using std::isfinite; using std::isinf; using std::size_t;
+#define __global__
+#define __shared__ static
+#define __launch_bounds__(n)
+static void __syncthreads() {}
+struct Index { int x = 0; };
+static Index threadIdx, blockIdx;
+enum class AmaxComputeAlgo { INVALID, MOST_RECENT, MAX };
+"""
+
+
+@functools.cache
+def kernel_of(tag: str, kind: str):
+    """The kernel of Transformer Engine by tag as a host function of one tensor.
+
+    Its arguments: (reduced amax or None, history, scale, scale_inv, length, algorithm, scaled_max). The single kernel knows no reduced amax.
+    """
+    text = source_of("FP8LAB_TE_GIT", tag, "transformer_engine/common/recipe/delayed_scaling.cu")
+    kernels = text[text.index("namespace amax_and_scale_update_impl {") : text.index("}  // namespace amax_and_scale_update_impl")] + "}\n"
+    assert "constexpr size_t bsize = 256;" in kernels
+    structs = ""
+    if "struct AmaxParam {" in text:
+        structs = text[text.index("struct AmaxParam {") : text.index("};", text.index("struct AmaxParam {")) + 2]
+        structs += "\nstruct AmaxParams { AmaxParam param[1]; };\n"
+    has_inverse = "float* scale_inv" in structs or "scale_inv_ptr" in kernels
+    call = {
+        ("single", True): "kernel(history, scale, scale_inv, nullptr, history, scale, scale_inv, length, 1, a, scaled_max);",
+        ("single", False): "kernel(history, scale, history, scale, length, 1, a, scaled_max);",
+        ("bulk", True): "AmaxParams p; p.param[0] = {1, history, scale, scale_inv}; kernel_bulk(reduced, p, length, a, scaled_max);",
+        ("bulk", False): "AmaxParams p; p.param[0] = {1, history, scale}; kernel_bulk(reduced, p, length, a, scaled_max);",
+    }[kind, has_inverse]
+    return compiled(
+        KERNEL_HEADER + structs + kernels.replace("bsize = 256;", "bsize = 1;") + "using namespace amax_and_scale_update_impl;\n"
+        'extern "C" void update(float* reduced, float* history, float* scale, float* scale_inv, size_t length, int algo, float scaled_max) {\n'
+        f"  const auto a = static_cast<AmaxComputeAlgo>(algo);\n  {call}\n}}\n"
+    )
+
+
+@functools.cache
+def compiled(source: str):
+    """The function `update` of this C++ source, which releases with the same kernel share."""
+    compiler = shutil.which("g++") or shutil.which("clang++") or pytest.skip("no C++ compiler")
+    with tempfile.TemporaryDirectory() as folder:
+        code, library = Path(folder) / "kernel.cpp", Path(folder) / "kernel.so"
+        code.write_text(source)
+        subprocess.run([compiler, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-o", library, code], check=True)
+        update = ctypes.CDLL(str(library)).update
+    pointer, floats = ctypes.c_void_p, np.ctypeslib.ndpointer(np.float32, flags="C_CONTIGUOUS")
+    update.argtypes = [pointer, floats, floats, floats, ctypes.c_size_t, ctypes.c_int, ctypes.c_float]
+    update.restype = None
+    return update
 
 
 def amaxes_of(seed: int, steps: int = STEPS, tensors: int = TENSORS) -> np.ndarray:

@@ -4,16 +4,13 @@
 releases.py says where that code comes from. The kernels are compiled for the host, with blocks of one thread.
 """
 
-import ctypes
 import itertools
-import shutil
-import subprocess
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from releases import FP8_MAX, Replay, TENSORS, amaxes_of, module_of, source_of
+from releases import FP8_MAX, Replay, TENSORS, amaxes_of, kernel_of, module_of, number_of, source_of
 
 # --- Transformer Engine: PyTorch code -------------------------------------------------------------------------------
 
@@ -43,10 +40,6 @@ TE_UNFUSED = [
     ("te_current_unfused", ["v1.11", "v1.12", "v1.13", "v2.0", "v2.4", "v2.8", "v2.9", "v2.13", "v2.18"]),
 ]
 TE_TAGS = [(version, tag) for version, tags in TE_UNFUSED for tag in tags]
-
-
-def number_of(tag: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in tag[1:].split("."))
 
 
 class TransformerEngine:
@@ -134,20 +127,6 @@ def test_functions_that_return_views(tmp_path, version, tag):
 
 # --- Transformer Engine: kernels -------------------------------------------------------------------------------------
 
-KERNEL_HEADER = """
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-using std::isfinite; using std::isinf; using std::size_t;
-#define __global__
-#define __shared__ static
-#define __launch_bounds__(n)
-static void __syncthreads() {}
-struct Index { int x = 0; };
-static Index threadIdx, blockIdx;
-enum class AmaxComputeAlgo { INVALID, MOST_RECENT, MAX };
-"""
 # Version, which kernel, tags.
 TE_KERNELS = [
     ("te_1_4", "single", ["v1.4", "v1.5", "v1.6"]),
@@ -159,40 +138,9 @@ TE_KERNELS = [
 ]
 
 
-def kernel_of(folder, tag: str, kind: str):
-    """The kernel by tag as a host function: (history, scale, scale_inv, length, algorithm, scaled_max)."""
-    text = source_of("FP8LAB_TE_GIT", tag, "transformer_engine/common/recipe/delayed_scaling.cu")
-    compiler = shutil.which("g++") or shutil.which("clang++") or pytest.skip("no C++ compiler")
-    kernels = text[text.index("namespace amax_and_scale_update_impl {") : text.index("}  // namespace amax_and_scale_update_impl")] + "}\n"
-    assert "constexpr size_t bsize = 256;" in kernels
-    structs = ""
-    if "struct AmaxParam {" in text:
-        structs = text[text.index("struct AmaxParam {") : text.index("};", text.index("struct AmaxParam {")) + 2]
-        structs += "\nstruct AmaxParams { AmaxParam param[1]; };\n"
-    has_inverse = "float* scale_inv" in structs or "scale_inv_ptr" in kernels
-    call = {
-        ("single", True): "kernel(history, scale, scale_inv, nullptr, history, scale, scale_inv, length, 1, a, scaled_max);",
-        ("single", False): "kernel(history, scale, history, scale, length, 1, a, scaled_max);",
-        ("bulk", True): "AmaxParams p; p.param[0] = {1, history, scale, scale_inv}; kernel_bulk(nullptr, p, length, a, scaled_max);",
-        ("bulk", False): "AmaxParams p; p.param[0] = {1, history, scale}; kernel_bulk(nullptr, p, length, a, scaled_max);",
-    }[kind, has_inverse]
-    (folder / "kernel.cpp").write_text(
-        KERNEL_HEADER + structs + kernels.replace("bsize = 256;", "bsize = 1;") + "using namespace amax_and_scale_update_impl;\n"
-        'extern "C" void update(float* history, float* scale, float* scale_inv, size_t length, int algo, float scaled_max) {\n'
-        f"  const auto a = static_cast<AmaxComputeAlgo>(algo);\n  {call}\n}}\n"
-    )
-    library = folder / "kernel.so"
-    subprocess.run([compiler, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-o", library, folder / "kernel.cpp"], check=True)
-    update = ctypes.CDLL(str(library)).update
-    floats = np.ctypeslib.ndpointer(np.float32, flags="C_CONTIGUOUS")
-    update.argtypes = [floats, floats, floats, ctypes.c_size_t, ctypes.c_int, ctypes.c_float]
-    update.restype = None
-    return update
-
-
 @pytest.mark.parametrize(("version", "kind", "tag"), [(version, kind, tag) for version, kind, tags in TE_KERNELS for tag in tags])
-def test_updates_of_kernels(tmp_path, version, kind, tag):
-    update = kernel_of(tmp_path, tag, kind)
+def test_updates_of_kernels(version, kind, tag):
+    update = kernel_of(tag, kind)
     seed = 500
     for backward, length, margin in [(False, 1, 0), (True, 5, -4), (False, 16, 3)]:
         for algo, number in [("max", 2), ("most_recent", 1)]:
@@ -206,7 +154,7 @@ def test_updates_of_kernels(tmp_path, version, kind, tag):
                 history[:, 0] = amaxes
                 replay.update()
                 for i in range(TENSORS):
-                    update(history[i], scale[i], scale_inv[i], length, number, scaled_max)
+                    update(None, history[i], scale[i], scale_inv[i], length, number, scaled_max)
                 replay.compare("scale", scale[:, 0])
                 replay.compare("amaxes", history)
                 if number_of(tag) < (1, 11):
