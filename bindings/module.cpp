@@ -66,5 +66,6 @@ PYBIND11_MODULE(_core, module) {
   bind_scaling(module);
   bind_linear(module);
   bind_parallel(module);
+  bind_fp8_state(module);
   bind_experiments(module);
 }

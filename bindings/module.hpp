@@ -80,6 +80,7 @@ void bind_delayed(py::module_& module);
 void bind_distributions(py::module_& module);
 void bind_linear(py::module_& module);
 void bind_parallel(py::module_& module);
+void bind_fp8_state(py::module_& module);
 void bind_products(py::module_& module);
 void bind_measures(py::module_& module);
 void bind_recipes(py::module_& module);

@@ -68,6 +68,7 @@ from fp8lab._scaling import (
     unpad_scales,
     unswizzle_scales,
 )
+from fp8lab._state import Fp8State, LinearCall, LinearGrads, StateEvent, StateRules, reduce_and_update, state_rules
 from fp8lab._trace import trace_dot
 
 __all__ = [
@@ -81,10 +82,13 @@ __all__ = [
     "Distribution",
     "ErrorTotals",
     "Format",
+    "Fp8State",
     "GivenScale",
     "Histogram",
     "JustInTime",
+    "LinearCall",
     "LinearGemm",
+    "LinearGrads",
     "LinearRecipe",
     "MmaModel",
     "MxBlock",
@@ -98,6 +102,8 @@ __all__ = [
     "Recipe",
     "ShapeFit",
     "TensorParallel",
+    "StateEvent",
+    "StateRules",
     "TileScale",
     "__version__",
     "absolute_error",
@@ -134,11 +140,13 @@ __all__ = [
     "quantize",
     "quantize_both",
     "recipes",
+    "reduce_and_update",
     "reduced_amax",
     "relative_error",
     "roundings",
     "sample",
     "shape_fits",
+    "state_rules",
     "swizzle_scales",
     "takes",
     "targets",

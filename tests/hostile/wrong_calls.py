@@ -116,6 +116,15 @@ HOSTILE = [
 ]
 
 
+def called_backward(**arguments):
+    state = fp8lab.Fp8State()
+    return state.backward(state.forward(0, WIDE, WIDE), **arguments)
+
+
+def grad_setter(grad_enabled):
+    fp8lab.Fp8State().grad_enabled = grad_enabled
+
+
 def history():
     return fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=4))
 
@@ -278,6 +287,29 @@ CALLS = {
     ),
     "ShapeFit": (fp8lab.ShapeFit, None),
     "TensorParallel": (fp8lab.TensorParallel, {"mode": "column", "ranks": 2, "sequence_parallel": True}),
+    "Fp8State": (fp8lab.Fp8State, {"layers": 2, "rules": "te_1_6", "ranks": 2, "high_precision": "exact", "trace": True}),
+    "Fp8State.enter_autocast": (
+        method(fp8lab.Fp8State, "enter_autocast"),
+        {"recipe": "te_delayed_hopper", "delayed": fp8lab.Delayed(), "enabled": True, "group": "a"},
+    ),
+    "Fp8State.forward": (
+        method(fp8lab.Fp8State, "forward"),
+        {"layer": 0, "x": WIDE, "w": WIDE, "bias": WIDE[0], "is_first_microbatch": True, "training": True, "requires_grad": True,
+         "recompute": "none"},
+    ),
+    "Fp8State.backward": (called_backward, {"dy": WIDE, "dx": True, "dw": True}),
+    "Fp8State.write_weight": (
+        method(fp8lab.Fp8State, "write_weight"),
+        {"layer": 0, "w": WIDE, "recipe": "te_delayed_hopper", "delayed": fp8lab.Delayed()},
+    ),
+    "Fp8State.load_arrays": (method(fp8lab.Fp8State, "load_arrays"), {"arrays": {}, "delayed": fp8lab.Delayed()}),
+    "Fp8State.grad_enabled": (grad_setter, {"grad_enabled": True}),
+    "reduce_and_update": (fp8lab.reduce_and_update, {"states": [fp8lab.Fp8State()]}),
+    "state_rules": (fp8lab.state_rules, {}),
+    "StateRules": (fp8lab.StateRules, None),
+    "StateEvent": (fp8lab.StateEvent, None),
+    "LinearCall": (fp8lab.LinearCall, None),
+    "LinearGrads": (fp8lab.LinearGrads, None),
     "takes": (fp8lab.takes, {"model": "blackwell_mxf8", "q": quantized()}),
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
     "primer": (experiments.primer, {"in_features": 16, "out_features": 16, "rows": 16}),

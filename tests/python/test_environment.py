@@ -61,6 +61,36 @@ def _histogram() -> fp8lab.Histogram:
     return fp8lab.histogram(ANY, "log", low=1e-40, high=1.1e38, count=7)
 
 
+SMALL = NEAR.reshape(16, 128) * np.float32(SCALE)
+
+
+def _state_step(state: fp8lab.Fp8State) -> list[object]:
+    """A step of a layer under delayed scaling, with amaxes that no scale of 1 fits."""
+    with state.autocast("te_delayed_hopper", delayed=fp8lab.Delayed(amax_history_len=3)):
+        call = state.forward(0, NEAR.reshape(16, 128), SMALL, TINY[:16])
+    return [call.y, *state.backward(call, NEAR[:256].reshape(16, 16)), state.arrays()]
+
+
+def _steps() -> list[object]:
+    state = fp8lab.Fp8State(trace=True)
+    return [_state_step(state), _state_step(state), state.trace]
+
+
+def _written() -> fp8lab.Fp8State:
+    state = fp8lab.Fp8State()
+    state.write_weight(0, NEAR.reshape(16, 128), "te_delayed_hopper")
+    return state
+
+
+def _reduced() -> list[object]:
+    states = [fp8lab.Fp8State(ranks=2), fp8lab.Fp8State(ranks=2)]
+    for state in states:
+        with state.autocast("te_delayed_hopper"):
+            state.forward(0, NEAR.reshape(16, 128), NEAR.reshape(16, 128))
+    fp8lab.reduce_and_update(states)
+    return [state.arrays() for state in states]
+
+
 def _quantized(recipe: str, direction: str = "rowwise", **options: object) -> fp8lab.Quantized:
     x = np.where(np.abs(MATRIX) < 1e30, MATRIX, np.float32(3.3))
     return fp8lab.quantize(x.repeat(8, 0), recipe, direction=direction, **options)
@@ -111,12 +141,26 @@ CASES = {
     "ErrorTotals": lambda _: fp8lab.ErrorTotals(),
     "ErrorTotals.merge": lambda _: _merged(fp8lab.errors(NEAR[:100], NEAR[1:101]), fp8lab.errors(TINY, TINY[::-1])),
     "Format": lambda _: [fp8lab.Format(4, 3, 7), fp8lab.Format(8, 7, 127, name="own"), fp8lab.Format(4, 3, 7) == fp8lab.Format(4, 3, 8)],
+    "Fp8State": lambda _: _steps(),
+    "Fp8State.arrays": lambda _: _written().arrays(),
+    "Fp8State.autocast": lambda _: _steps(),
+    "Fp8State.backward": lambda _: _steps(),
+    "Fp8State.copy": lambda _: _written().copy().arrays(),
+    "Fp8State.enter_autocast": lambda _: fp8lab.Fp8State().enter_autocast("te_mxfp8_blackwell"),
+    "Fp8State.exit_autocast": lambda _: _steps(),
+    "Fp8State.forward": lambda _: _steps(),
+    "Fp8State.grad_enabled": lambda _: _steps(),
+    "Fp8State.load_arrays": lambda _: _written().load_arrays(_written().arrays()),
+    "Fp8State.no_grad": lambda _: _steps(),
+    "Fp8State.write_weight": lambda _: [_written().arrays(), _written().forward(0, MATRIX[:, :128]).y],
     "GivenScale": lambda _: [fp8lab.GivenScale(scale=SCALE), _quantized(fp8lab.GivenScale(scale=SCALE))],
     "Histogram": lambda _: fp8lab.Histogram("linear", -0.1, 0.7, 7, fp8lab.formats()[0]),
     "Histogram.merge": lambda _: _merged(_histogram(), _histogram()),
     "Histogram.to_csv": lambda _: _histogram().to_csv(),
     "JustInTime": lambda _: [fp8lab.JustInTime(amax_epsilon=SCALE), _quantized(fp8lab.JustInTime(amax_epsilon=1e-3))],
+    "LinearCall": lambda _: _steps(),
     "LinearGemm": lambda _: fp8lab.LinearGemm("hopper_wgmma_fp8", fp8lab.GivenScale(scale=SCALE), "te_current_scaling", 128),
+    "LinearGrads": lambda _: fp8lab.LinearGrads(None, None),
     "LinearRecipe": lambda _: fp8lab.LinearRecipe(*[fp8lab.LinearGemm("exact")] * 3),
     "MmaModel": lambda _: fp8lab.models(),
     "MxBlock": lambda _: [_quantized(fp8lab.MxBlock(rule=rule)) for rule in ("te", "floor", "ceil", "even", "rceil")],
@@ -199,6 +243,10 @@ CASES = {
     "model_with": lambda _: fp8lab.model_with("hopper_wgmma_fp8", fraction_bits=20),
     "models": lambda _: fp8lab.models(),
     "normal_grid": lambda _: fp8lab.normal_grid(301),
+    "StateEvent": lambda _: _steps(),
+    "StateRules": lambda _: fp8lab.state_rules(),
+    "reduce_and_update": lambda _: _reduced(),
+    "state_rules": lambda _: fp8lab.state_rules(),
     "override_linear_precision": lambda _: fp8lab.override_linear_precision("te_delayed_hopper", "bf16_hopper", wgrad=True),
     "pack_pairs": lambda _: fp8lab.pack_pairs(CODES & 15),
     "pad_scales": lambda _: fp8lab.pad_scales(CODES),

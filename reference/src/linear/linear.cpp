@@ -14,19 +14,10 @@
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/reference/linear/shape_rules.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "linear/with_name.hpp"
 
 namespace fp8lab {
 namespace {
-
-/// Calls f(); an std::invalid_argument of it gets a message that begins with `name`.
-template <typename Function>
-auto with_name(const std::string& name, const Function& f) {
-  try {
-    return f();
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(name + ": " + error.what());
-  }
-}
 
 std::size_t input_rows(const LinearInput& input) {
   if (const auto* x = std::get_if<MatrixView>(&input)) return x->rows();
