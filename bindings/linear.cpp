@@ -11,7 +11,7 @@
 namespace fp8lab::bindings {
 namespace {
 
-/// float32, float16 or bfloat16.
+/// The format of that name; binary32 is called float32.
 Format high_precision_of(const std::string& name) { return name == "float32" ? binary32 : find_format(name).format; }
 
 /// A Recipe, or the name of the type that is left unquantized.
@@ -84,6 +84,28 @@ void linear_pass(const std::string& name, const LinearRecipe& recipe, const py::
   linear_wgrad(recipe, left, right, results, options);
 }
 
+/// The same of fprop or dgrad into a Quantized.
+Quantized linear_pass_fp8(const std::string& name, const LinearRecipe& recipe, const py::object& a, const py::object& b,
+                          const Array<float>& bias, const std::optional<Array<std::uint8_t>>& random_bits,
+                          const std::string& zero_rule, int threads, bool check_shapes, float output_scale) {
+  const LinearInput left = input_of(a);
+  const LinearInput right = input_of(b);
+  LinearOptions options{.bias = view(bias),
+                        .zero_rule = find_zero_rule(zero_rule),
+                        .threads = threads,
+                        .output_scale = output_scale,
+                        .check_shapes = check_shapes};
+  if (random_bits) options.random = RandomSource{view(*random_bits), 8};
+  Quantized out;
+  const py::gil_scoped_release release;
+  if (name == "fprop") {
+    linear(recipe, left, right, out, options);
+  } else {
+    linear_dgrad(recipe, left, right, out, options);
+  }
+  return out;
+}
+
 template <typename Value>
 void bind_pass(py::module_& module) {
   module.def("linear_pass", &linear_pass<Value>, py::arg("name"), py::arg("recipe"), py::arg("a"), py::arg("b"),
@@ -118,6 +140,9 @@ void bind_linear(py::module_& module) {
     return all;
   });
   module.def("find_linear_recipe", [](const std::string& name) { return std::string(find_linear_recipe(name).name); });
+  module.def("linear_pass_fp8", &linear_pass_fp8, py::arg("name"), py::arg("recipe"), py::arg("a"), py::arg("b"),
+             py::arg("bias").noconvert(), py::arg("random_bits"), py::arg("zero_rule"), py::arg("threads"),
+             py::arg("check_shapes"), py::arg("output_scale"));
   bind_pass<float>(module);
   bind_pass<std::uint16_t>(module);
 }

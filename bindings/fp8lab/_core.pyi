@@ -446,6 +446,18 @@ def linear_pass(
     threads: int,
     check_shapes: bool,
 ) -> None: ...
+def linear_pass_fp8(
+    name: str,
+    recipe: LinearRecipe,
+    a: Quantized | tuple[NDArray[Any], str],
+    b: Quantized | tuple[NDArray[Any], str],
+    bias: NDArray[np.float32],
+    random_bits: NDArray[np.uint8] | None,
+    zero_rule: str,
+    threads: int,
+    check_shapes: bool,
+    output_scale: float,
+) -> Quantized: ...
 def shape_fits(
     recipe: LinearRecipe, tokens: int, in_features: int, out_features: int, mode: str, ranks: int, sequence_parallel: bool
 ) -> list[tuple[str, str, str, int, int, str, str, str, int, int, int, str]]: ...

@@ -23,12 +23,14 @@ from fp8lab._arrays import (
     output as output_array,
 )
 from fp8lab._core import MmaModel
+from fp8lab._delayed import AmaxHistory, as_amax
 from fp8lab._models import as_model
-from fp8lab._recipes import NamedRecipe, Recipe, _recipe, as_recipe
+from fp8lab._recipes import GivenScale, NamedRecipe, Recipe, _recipe, as_recipe
 from fp8lab._scaling import Quantized, _random_bits
 from fp8lab._values import Record, record
 
 _DTYPES = ("float32", "float16", "bfloat16")
+_FP8 = ("e4m3", "e5m2")
 _SYSTEMS = ("none", "transformer_engine", "deepseek")
 _NONE = np.empty(0, np.float32)
 
@@ -59,7 +61,8 @@ class LinearGemm(Record):
     scale_order : str, optional
         As for ``gemm``.
     output : str
-        What the result is rounded to: ``float32``, ``float16`` or ``bfloat16``.
+        What the result is rounded to: ``float32``, ``float16`` or ``bfloat16``; in fprop and dgrad under delayed scaling (both
+        casts are GivenScale) also ``e4m3`` or ``e5m2``, the GEMM's FP8 output.
     """
 
     model: str | MmaModel
@@ -76,7 +79,7 @@ class LinearGemm(Record):
         a, b = (cast if isinstance(cast, str) else cast._core() for cast in casts.values())
         promote_k = check_int(self.promote_k, "promote_k", 0, 2**31 - 1)
         order = None if self.scale_order is None else check_name(self.scale_order, "scale_order")
-        output = check_choice(self.output, "output", _DTYPES)
+        output = check_choice(self.output, "output", (*_DTYPES, *_FP8))
         model = as_model(self.model)
         object.__setattr__(self, "_made", _core.LinearGemm(model, a, b, promote_k, order, output))
         for name, value in {"model": model, "promote_k": promote_k, **casts}.items():
@@ -84,7 +87,7 @@ class LinearGemm(Record):
 
     @property
     def bias_format(self) -> str:
-        """What the bias is rounded to: the output's type, but bfloat16 where operands are quantized and the output is float32."""
+        """What the bias is rounded to: the output's type, but bfloat16 where operands are quantized and that is float32 or FP8."""
         bias_format: str = self._made.bias_format
         return bias_format
 
@@ -219,6 +222,34 @@ def _as_bias(bias: Any, size: int) -> Array:
     return widened
 
 
+def _scaled(
+    pass_name: str, recipe: LinearRecipe, a: Any, b: Any, options: tuple[Any, str, Any, Any], bias: Array, output_scale: Any
+) -> Quantized:
+    """An FP8 output: of a history it takes the scale, and records the amax."""
+    random_bits, zero_rule, threads, check_shapes = options
+    output = getattr(recipe, pass_name).output
+
+    def core_of(scale: float) -> _core.Quantized:
+        return _core.linear_pass_fp8(
+            pass_name, recipe._made, a, b, bias, _random_bits(random_bits), check_name(zero_rule, "zero_rule"),
+            check_threads(threads), check_bool(check_shapes, "check_shapes"), scale,
+        )  # fmt: skip
+
+    if not isinstance(output_scale, AmaxHistory):
+        scale = 1.0 if output_scale is None else as_amax(output_scale, "output_scale")
+        if not 0 < scale < float("inf"):
+            raise ValueError(f"output_scale must be positive and finite, not {scale}")
+        return Quantized(core_of(scale), GivenScale(output, scale), "rowwise")
+    with output_scale._lock:  # from reading the scale to recording the amax
+        delayed = output_scale.recipe
+        format = "e5m2" if output_scale._backward and delayed.fp8_format == "hybrid" else "e4m3"
+        if format != output:
+            raise ValueError(f"output_scale is the history of a tensor in {format}, and the recipe's output is {output}")
+        core = core_of(output_scale.scale)
+        output_scale.record_amax(core.amax)
+        return Quantized(core, delayed, "rowwise")
+
+
 def _run(
     pass_name: str,
     recipe: Any,
@@ -228,10 +259,15 @@ def _run(
     options: tuple[Any, str, Any, Any],
     bias: Array = _NONE,
     main_grad: Array | None = None,
-) -> Array:
+    output_scale: Any = None,
+) -> Any:
     random_bits, zero_rule, threads, check_shapes = options
     core = _as_linear_recipe(recipe)
     dtype = getattr(core, pass_name).output
+    if dtype in _FP8:
+        return _scaled(pass_name, core, a, b, options, bias, output_scale)
+    if output_scale is not None:
+        raise ValueError(f"output_scale is for a recipe whose {pass_name} has the output e4m3 or e5m2, not {dtype}")
     out = copied(main_grad) if main_grad is not None else empty(shape, np.float32 if dtype == "float32" else np.uint16)
     _core.linear_pass(
         pass_name, core._made, a, b, out, bias, main_grad is not None,
@@ -250,10 +286,11 @@ def linear(
     bias: Any = None,
     *,
     recipe: str | NamedLinearRecipe | LinearRecipe,
+    output_scale: float | AmaxHistory | None = None,
     zero_rule: str = "floor",
     threads: int = 1,
     check_shapes: bool = True,
-) -> Array:
+) -> Any:
     """``x @ w.T + bias`` of a Linear layer, bit for bit as the recipe's system computes it; Ctrl-C stops it.
 
     Both operands are cast rowwise and multiplied; then the bias is added in float32, and the sum is rounded once.
@@ -268,6 +305,9 @@ def linear(
         Rounded to ``recipe.fprop.bias_format`` before it is added.
     recipe : str or LinearRecipe
         One of ``linear_recipes()``, or one's own.
+    output_scale : float or AmaxHistory, optional
+        Where the recipe's output is FP8: what the result is multiplied with before it is cast (left out: 1). Of a history the
+        scale is taken, and the amax of the result before that is recorded; ``update_scale()`` of it ends the step.
     zero_rule : str
         As for ``mma``.
     threads : int
@@ -277,8 +317,9 @@ def linear(
 
     Returns
     -------
-    ndarray, (tokens, out)
-        Of ``recipe.fprop.output``; bfloat16 needs ml_dtypes.
+    ndarray, (tokens, out), or Quantized
+        Of ``recipe.fprop.output``; bfloat16 needs ml_dtypes. A Quantized, rowwise, where that is FP8: its ``amax`` is that of
+        the result before it is scaled.
 
     Raises
     ------
@@ -289,7 +330,7 @@ def linear(
     left, (tokens, _) = _as_input(x, "x")
     right, (features, _) = _as_input(w, "w")
     given = _NONE if bias is None else _as_bias(bias, features)
-    return _run("fprop", recipe, left, right, (tokens, features), (None, zero_rule, threads, check_shapes), given)
+    return _run("fprop", recipe, left, right, (tokens, features), (None, zero_rule, threads, check_shapes), given, output_scale=output_scale)
 
 
 def linear_dgrad(
@@ -297,11 +338,12 @@ def linear_dgrad(
     w: Any,
     *,
     recipe: str | NamedLinearRecipe | LinearRecipe,
+    output_scale: float | AmaxHistory | None = None,
     random_bits: Any = None,
     zero_rule: str = "floor",
     threads: int = 1,
     check_shapes: bool = True,
-) -> Array:
+) -> Any:
     """``dy @ w``, the gradient of a Linear layer's input, bit for bit as the recipe's system computes it; Ctrl-C stops it.
 
     dy is cast rowwise, w columnwise.
@@ -311,6 +353,8 @@ def linear_dgrad(
     dy : array_like of float32, float16 or bfloat16, (tokens, out), or Quantized
     w : array_like of float32, float16 or bfloat16, (out, in), or Quantized
     recipe : str or LinearRecipe
+    output_scale : float or AmaxHistory, optional
+        As for ``linear``.
     random_bits : array_like of uint8, optional
         Where dy is rounded stochastically: one for each of its codes, in their order.
     zero_rule, threads, check_shapes
@@ -318,11 +362,12 @@ def linear_dgrad(
 
     Returns
     -------
-    ndarray of ``recipe.dgrad.output``, (tokens, in)
+    ndarray of ``recipe.dgrad.output``, (tokens, in), or Quantized
     """
     left, (tokens, _) = _as_input(dy, "dy")
     right, (_, features) = _as_input(w, "w")
-    return _run("dgrad", recipe, left, right, (tokens, features), (random_bits, zero_rule, threads, check_shapes))
+    options = (random_bits, zero_rule, threads, check_shapes)
+    return _run("dgrad", recipe, left, right, (tokens, features), options, output_scale=output_scale)
 
 
 def linear_wgrad(
@@ -363,7 +408,7 @@ def linear_wgrad(
         if dtype != "float32":
             raise ValueError(f"main_grad goes with a recipe whose wgrad has the output float32, not {dtype}")
         main_grad = output_array(main_grad, (rows, columns), np.float32, "main_grad")
-    out = _run("wgrad", recipe, left, right, (rows, columns), (random_bits, zero_rule, threads, check_shapes), main_grad=main_grad)
+    out: Array = _run("wgrad", recipe, left, right, (rows, columns), (random_bits, zero_rule, threads, check_shapes), main_grad=main_grad)
     if main_grad is None:
         return out
     fill(main_grad, out)

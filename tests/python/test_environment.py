@@ -37,6 +37,9 @@ HALVES = NEAR.astype(np.float16)
 AMAXES = np.abs(np.concatenate([NEAR[:96], TINY[:32], ANY[:32], np.float32([0, 1e-45, 3e38])]))
 RECORDED = (AMAXES.astype(np.float64) * (1 + 2**-30)).tolist()
 SCALE = 1 / 3 + 2**-26  # no float32, and nearer to the one below
+LINEAR_FP8 = fp8lab.LinearRecipe(
+    *[fp8lab.LinearGemm("hopper_wgmma_fp8", *["given_scale"] * 2, output=output) for output in ("e4m3", "e5m2", "float32")]
+)
 LINEAR = fp8lab.LinearRecipe(*[fp8lab.LinearGemm("hopper_wgmma_fp8", "te_current_scaling", "te_block_128x128")] * 3)
 
 
@@ -232,9 +235,10 @@ CASES = {
         _histogram(), fp8lab.histogram(ANY), fp8lab.histogram(NEAR, "linear", low=-0.1, high=0.7, count=13),
         fp8lab.histogram(TINY, "code", format="e4m3"), fp8lab.histogram(TINY, cast_input=TINY)],
     "linear": lambda _: [
-        fp8lab.linear(MATRIX, NEAR.reshape(16, 128), TINY[:16], recipe=one) for one in (LINEAR, "tf32_hopper", "exact")],
+        *[fp8lab.linear(MATRIX, NEAR.reshape(16, 128), TINY[:16], recipe=one) for one in (LINEAR, "tf32_hopper", "exact")],
+        fp8lab.linear(MATRIX, NEAR.reshape(16, 128), recipe=LINEAR_FP8, output_scale=SCALE)],
     "linear_dgrad": lambda _: [
-        fp8lab.linear_dgrad(MATRIX, NEAR.reshape(128, 16), recipe=one) for one in (LINEAR, "tf32_hopper")],
+        fp8lab.linear_dgrad(MATRIX, NEAR.reshape(128, 16), recipe=one) for one in (LINEAR, LINEAR_FP8, "tf32_hopper")],
     "linear_recipes": lambda _: fp8lab.linear_recipes(),
     "linear_wgrad": lambda _: [
         fp8lab.linear_wgrad(MATRIX, MATRIX, recipe=one, main_grad=NEAR.repeat(8).reshape(128, 128))

@@ -108,6 +108,43 @@ def test_override_linear_precision():
     assert (mixed.fprop.model.name, mixed.fprop.output, mixed.wgrad.a) == ("hopper_tf32", "bfloat16", "float32")
 
 
+def with_fp8_output(forward="e4m3", backward="e5m2"):
+    recipe = RECIPES["te_delayed_hopper"]
+    fprop, dgrad = dataclasses.replace(recipe.fprop, output=forward), dataclasses.replace(recipe.dgrad, output=backward)
+    return dataclasses.replace(recipe, fprop=fprop, dgrad=dgrad)
+
+
+@pytest.mark.parametrize("output", ["e4m3", "e5m2"])
+def test_an_fp8_output_is_the_cast_of_the_scaled_float32_result(output):
+    recipe = with_fp8_output(output, output)
+    floats = dataclasses.replace(recipe, fprop=dataclasses.replace(recipe.fprop, output="float32"), dgrad=dataclasses.replace(recipe.dgrad, output="float32"))
+    for scale in (2.0**-9, 1.7):
+        for made, result in (
+            (fp8lab.linear(X, W, BIAS, recipe=recipe, output_scale=scale), fp8lab.linear(X, W, BIAS, recipe=floats)),
+            (fp8lab.linear_dgrad(DY, W, recipe=recipe, output_scale=scale), fp8lab.linear_dgrad(DY, W, recipe=floats)),
+        ):
+            assert_same(made.codes, fp8lab.encode(result * np.float32(scale), output))
+            assert (made.format, made.shape, made.recipe) == (output, result.shape, fp8lab.GivenScale(output, scale))
+            assert made.amax == np.abs(result).max() and made.scale_inv[0, 0] == np.float32(1) / np.float32(scale)
+    assert fp8lab.linear(X, W, recipe=recipe).recipe == fp8lab.GivenScale(output)
+
+
+def test_an_fp8_output_of_a_history_takes_its_scale_and_records_its_amax():
+    recipe = with_fp8_output()
+    history, gradients = fp8lab.AmaxHistory(fp8lab.Delayed()), fp8lab.AmaxHistory(fp8lab.Delayed(), backward=True)
+    history.scale = gradients.scale = 0.5
+    y = fp8lab.linear(X, W, recipe=recipe, output_scale=history)
+    dx = fp8lab.linear_dgrad(DY, W, recipe=recipe, output_scale=gradients)
+    assert y.codes.tobytes() == fp8lab.linear(X, W, recipe=recipe, output_scale=0.5).codes.tobytes()
+    assert (history.amaxes[0], gradients.amaxes[0]) == (y.amax, dx.amax)
+    history.update_scale()
+    assert history.scale == np.float32(448) / np.float32(y.amax)
+    assert fp8lab.linear(y, np.ascontiguousarray(W[:, :1].repeat(384, 1)), recipe=recipe).shape == (128, 384)
+    for wrong in (gradients, -1.0, 0.0, float("nan")):
+        with pytest.raises(ValueError, match="output_scale"):
+            fp8lab.linear(X, W, recipe=recipe, output_scale=wrong)
+
+
 def short_wgrad():
     return dataclasses.replace(RECIPES["exact"], wgrad=fp8lab.LinearGemm("exact", output="float16"))
 
@@ -133,7 +170,9 @@ def mixed_operands():
         (lambda: fp8lab.linear(X, fp8lab.quantize(W, "te_mxfp8"), recipe="exact"), ValueError, "fprop: w: must not be quantized"),
         (lambda: fp8lab.LinearGemm("exact", "e4m3"), ValueError, "a"),
         (lambda: fp8lab.LinearGemm("exact", 3), TypeError, "a must be a recipe"),
-        (lambda: fp8lab.LinearGemm("exact", output="e4m3"), ValueError, "output"),
+        (lambda: fp8lab.LinearGemm("exact", output="e3m2"), ValueError, "output"),
+        (lambda: dataclasses.replace(RECIPES["exact"], fprop=fp8lab.LinearGemm("exact", output="e4m3")), ValueError, "fprop: output must not be e4m3: GEMMs write FP8"),
+        (lambda: fp8lab.linear(X, W, recipe="exact", output_scale=2.0), ValueError, "output_scale is for a recipe whose fprop has the output e4m3"),
         (lambda: fp8lab.LinearRecipe(1, 2, 3), TypeError, "fprop must be a LinearGemm"),
         (mixed_operands, ValueError, "dgrad: a and b must both be recipes or both be formats"),
     ],

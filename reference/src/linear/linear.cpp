@@ -147,6 +147,9 @@ void check_linear_options(LinearPass pass, const LinearGemm& gemm, const LinearI
   if (options.accumulate && (pass != LinearPass::wgrad || gemm.output != binary32)) {
     throw std::invalid_argument("accumulate is for wgrad alone, with an output of float32");
   }
+  if (options.output_scale && gemm.output.bits() != 8) {
+    throw std::invalid_argument("output_scale is for an output of e4m3 or e5m2");
+  }
   if (!options.random) return;
   const auto* recipe = std::get_if<Recipe>(&gemm.a);
   const bool is_read =
@@ -174,10 +177,12 @@ void multiply_factors(const LinearGemm& gemm, const auto& a, const auto& b, std:
 
 template <typename Out>
 void check_linear_output(const LinearGemm& gemm, std::span<Out> /*out*/) {
-  constexpr bool floats = std::is_same_v<Out, float>;
-  if ((gemm.output == binary32) == floats) return;
-  throw std::invalid_argument(std::string("out must be ") + (floats ? "16-bit codes" : "float32") +
-                              ", for the recipe's output is " + format_name(gemm.output));
+  constexpr int bits = std::is_same_v<Out, float> ? 32 : 16;
+  if (gemm.output.bits() == bits) return;
+  std::string wanted = "16-bit codes";
+  if (gemm.output == binary32) wanted = "float32";
+  if (gemm.output.bits() == 8) wanted = "a Quantized";
+  throw std::invalid_argument("out must be " + wanted + ", for the recipe's output is " + format_name(gemm.output));
 }
 
 /// Casts both operands and multiplies them; `Factor` is HighPrecision or QuantizedInput.
@@ -222,7 +227,53 @@ void run_pass(const LinearRecipe& recipe, LinearPass pass, const LinearInput& a,
   });
 }
 
+/// The codes of fl(value * scale), and the amax of the values, as a cast of delayed scaling makes them.
+void quantize_output(const MatrixView& values, const Format& format, float scale, Quantized& out, int threads) {
+  const Delayed delayed{.fp8_format = Fp8Format::hybrid, .amax_history_len = 1};
+  AmaxHistory history = start_history(delayed);
+  history.scale = scale;
+  const Pass pass = format == e4m3 ? Pass::forward : Pass::backward;
+  quantize(values, delayed, pass, history, Direction::rowwise, out, {.threads = threads});
+}
+
+/// The pass with an FP8 output: the float32 result, which the GEMM keeps in registers, and its cast.
+void run_pass(LinearRecipe recipe, LinearPass pass, const LinearInput& a, const LinearInput& b, Quantized& out,
+              LinearOptions options) {
+  const DefaultEnvironment environment;
+  check_linear_recipe(recipe);
+  LinearGemm& gemm = pass == LinearPass::fprop ? recipe.fprop : recipe.dgrad;
+  const Format format = gemm.output;
+  const LinearShape shape = shape_of(pass, a, b);
+  const std::size_t columns = pass == LinearPass::fprop ? shape.out : shape.in;
+  with_name(std::string(name_of(pass)), [&] {
+    if (format.bits() != 8) {
+      throw std::invalid_argument("out must not be a Quantized, for the recipe's output is " + format_name(format));
+    }
+    if (options.output_scale.value_or(1) < 0) {
+      throw std::invalid_argument("output_scale must not be negative, as " + std::to_string(*options.output_scale));
+    }
+    check_depths(a, b, factors_of(pass));
+    if (options.check_shapes) check_shape(recipe, pass, shape);
+  });
+  const float scale = options.output_scale.value_or(1);
+  options.output_scale.reset();
+  options.check_shapes = false;
+  gemm.output = binary32;
+  Buffer<float> values(shape.tokens * columns);
+  run_pass(recipe, pass, a, b, std::span<float>(values), options);
+  quantize_output({std::span<const float>(values), shape.tokens, columns}, format, scale, out, options.threads);
+}
+
 }  // namespace
+
+void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, Quantized& out,
+            const LinearOptions& options) {
+  run_pass(recipe, LinearPass::fprop, x, w, out, options);
+}
+void linear_dgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& w, Quantized& out,
+                  const LinearOptions& options) {
+  run_pass(recipe, LinearPass::dgrad, dy, w, out, options);
+}
 
 void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, std::span<float> out,
             const LinearOptions& options) {

@@ -8,6 +8,7 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "linear/with_name.hpp"
 
 namespace fp8lab {
 namespace {
@@ -18,8 +19,32 @@ constexpr std::array systems{Named{"none", LinearSystem::none},
 
 bool is_high_precision(const Format& format) { return format == binary32 || format == binary16 || format == bfloat16; }
 
-void check_linear_gemm(const LinearGemm& gemm, const std::string& pass) {
-  const auto refuse = [&](const std::string& what) { throw std::invalid_argument(pass + ": " + what); };
+bool has_given_scale(const LinearCast& cast) {
+  const auto* recipe = std::get_if<Recipe>(&cast);
+  return recipe != nullptr && is_given(*recipe) && recipe->tile_across == 0;
+}
+
+/// Throws for an output that no GEMM of that pass writes.
+/// Source: NVIDIA/TransformerEngine, transformer_engine/pytorch/csrc/extensions/gemm.cpp (unfused_quantization_needed).
+void check_output(const LinearGemm& gemm, LinearPass pass) {
+  if (is_high_precision(gemm.output)) return;
+  const std::string name = format_name(gemm.output);
+  if (gemm.output != e4m3 && gemm.output != e5m2) {
+    throw std::invalid_argument(
+        "output must be float32, float16 or bfloat16, or e4m3 or e5m2 under delayed scaling, not " + name);
+  }
+  if (pass == LinearPass::wgrad)
+    throw std::invalid_argument("output must not be " + name + ": no system has dw in FP8");
+  if (!has_given_scale(gemm.a) || !has_given_scale(gemm.b)) {
+    throw std::invalid_argument(
+        "output must not be " + name +
+        ": GEMMs write FP8 under delayed scaling alone, whose operands have given scales; under "
+        "other recipes they write high precision, which a second kernel quantizes (quantize)");
+  }
+}
+
+void check_linear_gemm(const LinearGemm& gemm, LinearPass pass) {
+  const auto refuse = [](const std::string& what) { throw std::invalid_argument(what); };
   for (const auto& [name, cast] : {std::pair{"a", &gemm.a}, std::pair{"b", &gemm.b}}) {
     const auto* format = std::get_if<Format>(cast);
     if (format != nullptr && !is_high_precision(*format)) {
@@ -28,9 +53,7 @@ void check_linear_gemm(const LinearGemm& gemm, const std::string& pass) {
     if (const auto* recipe = std::get_if<Recipe>(cast)) check_recipe(*recipe);
   }
   if (gemm.a.index() != gemm.b.index()) refuse("a and b must both be recipes or both be formats");
-  if (!is_high_precision(gemm.output)) {
-    refuse("output must be float32, float16 or bfloat16, not " + format_name(gemm.output));
-  }
+  check_output(gemm, pass);
   if (gemm.model.is_fp64()) {
     refuse("model must have a float32 or float16 accumulator, which " + std::string(gemm.model.name) + " has not");
   }
@@ -65,7 +88,7 @@ const LinearGemm& gemm_of(const LinearRecipe& recipe, LinearPass pass) {
 
 Format bias_format_of(const LinearGemm& gemm) {
   const bool is_quantized = std::holds_alternative<Recipe>(gemm.a);
-  return is_quantized && gemm.output == binary32 ? bfloat16 : gemm.output;
+  return is_quantized && gemm.output != binary16 ? bfloat16 : gemm.output;
 }
 
 LinearRecipe override_linear_precision(LinearRecipe recipe, const LinearPrecision& high_precision,
@@ -85,7 +108,7 @@ LinearRecipe override_linear_precision(LinearRecipe recipe, const LinearPrecisio
 void check_linear_recipe(const LinearRecipe& recipe) {
   const DefaultEnvironment environment;
   for (const LinearPass pass : {LinearPass::fprop, LinearPass::dgrad, LinearPass::wgrad}) {
-    check_linear_gemm(gemm_of(recipe, pass), std::string(name_of(pass)));
+    with_name(std::string(name_of(pass)), [&] { check_linear_gemm(gemm_of(recipe, pass), pass); });
   }
 }
 

@@ -172,6 +172,7 @@ class RuleList {
           const LinearDimension row = takes_all_layouts ? dimensions_of(factor->tensor).columns : factor->k;
           add_row(*factor, row, 16, te_gemm);
         }
+        if (gemm.output.bits() == 8) add_row(b, b.outer, 16, cublas);
         break;
       case Blocks::tiles_of_128:
         if (gemm.model.scales) {  // an MXFP8 GEMM stands in

@@ -28,6 +28,8 @@ struct LinearOptions {
   std::optional<RandomSource> random = {};  ///< where dy is cast by stochastic rounding: as QuantizeOptions has it
   ZeroRule zero_rule = ZeroRule::floor;
   int threads = 1;
+  /// For an output of FP8: the scale that its values are multiplied with before they are cast; left out: 1.
+  std::optional<float> output_scale = {};
   bool check_shapes = true;  ///< sizes that the recipe's system refuses (shape_rules.hpp) are refused here, too
 };
 
@@ -49,11 +51,22 @@ void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput&
 void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, std::span<std::uint16_t> out,
             const LinearOptions& options = {});
 
+/// The same where the recipe's output is e4m3 or e5m2: out is the result quantized rowwise by delayed scaling, the
+/// codes of fl(value * output_scale), saturated, of the values before any rounding. Its amax is that of the values,
+/// which the caller records for the next scale (record_amax); NaN does not count. out may be x or w.
+///
+/// Source: cuBLASLt's amax and scale of D, as Transformer Engine's te.Linear(fp8_output=True) and fp8_grad set them.
+/// That the GEMM's amax skips NaN, as that of casts does, is assumed.
+void linear(const LinearRecipe& recipe, const LinearInput& x, const LinearInput& w, Quantized& out,
+            const LinearOptions& options = {});
+
 /// dx = dy w, as the recipe's dgrad computes it, from dy rowwise and w columnwise. out has tokens * in elements.
 /// Otherwise as linear().
 void linear_dgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& w, std::span<float> out,
                   const LinearOptions& options = {});
 void linear_dgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& w, std::span<std::uint16_t> out,
+                  const LinearOptions& options = {});
+void linear_dgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& w, Quantized& out,
                   const LinearOptions& options = {});
 
 /// dw = dy^T x, as the recipe's wgrad computes it, from dy and x columnwise: x is the input itself, not its rowwise

@@ -55,7 +55,9 @@ struct LinearGemm {
   /// As GemmOptions has it. 0 is what Transformer Engine calls fast accumulation, 128 its split accumulator.
   int promote_k = 0;
   std::optional<ScaleOrder> scale_order = {};  ///< as GemmOptions has it
-  Format output = binary32;                    ///< what the result is rounded to: binary32, binary16 or bfloat16
+  /// What the result is rounded to: binary32, binary16 or bfloat16. In fprop and dgrad it is e4m3 or e5m2, too, where
+  /// both operands have given scales: the GEMM's FP8 output, which is fused for delayed scaling alone.
+  Format output = binary32;
 };
 
 /// The system that computes the layer. It decides which sizes are refused: see shape_rules.hpp.
@@ -82,7 +84,7 @@ struct LinearRecipe {
 [[nodiscard]] const LinearGemm& gemm_of(const LinearRecipe& recipe, LinearPass pass);
 
 /// The type that the bias is rounded to before it is added in float32: the output's, but bfloat16 where the operands
-/// are quantized and the output is binary32.
+/// are quantized and the output is binary32, or FP8.
 /// Source: NVIDIA/TransformerEngine, transformer_engine/pytorch/module/linear.py (bias_dtype).
 [[nodiscard]] Format bias_format_of(const LinearGemm& gemm);
 
@@ -92,8 +94,8 @@ struct LinearRecipe {
                                                      const LinearRecipe& other);
 
 /// Throws std::invalid_argument where a GEMM casts one operand by a recipe and the other to a format, or to a format or
-/// an output that is not one of those above, or its model has a float64 accumulator; and as check_recipe() does. The
-/// message names the pass and the field.
+/// an output that is not one of those above, or has an FP8 output and operands whose scales are not given, or its model
+/// has a float64 accumulator; and as check_recipe() does. The message names the pass and the field.
 void check_linear_recipe(const LinearRecipe& recipe);
 
 /// In words: for each pass what its operands are cast to, the model, its promotion and the output.
