@@ -240,6 +240,14 @@ class Release:
         if self.tag >= (2,):
             self.float8_classes, self.storage_has_fake_dtype = self.tensor_classes()
         self.values += factories()
+        self.regions: list = []  # of autocast, the innermost last
+        atexit.register(self.leave_regions)
+
+    def leave_regions(self) -> None:
+        """Leaves the regions that a failed run left open: the collector of garbage would do it at any time."""
+        while self.regions:
+            with contextlib.suppress(Exception):
+                self.regions.pop().__exit__(None, None, None)
 
     def tensor_classes(self):
         tensor = self.load("pytorch.tensor.float8_tensor")
@@ -252,23 +260,31 @@ class Release:
     @contextlib.contextmanager
     def active(self):
         """Runs the release's code: its modules are the imported ones, and PyTorch answers as on an H100."""
-        others = {name: module for name, module in sys.modules.items() if name.split(".")[0] in self.roots}
-        for name in others:
-            del sys.modules[name]
-        sys.modules.update(self.modules)
         before = {name: os.environ.get(name) for name in ENVIRONMENT}
         os.environ.update(ENVIRONMENT)
         try:
-            with replaced(self.values):
+            with self.imported(), replaced(self.values):
                 yield
         finally:
-            mine = {name: module for name, module in sys.modules.items() if name.split(".")[0] in self.roots}
-            self.modules.update(mine)
-            for name in mine:
-                del sys.modules[name]
-            sys.modules.update(others)
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+    @contextlib.contextmanager
+    def imported(self):
+        """The modules of this release stand in sys.modules, for imports inside functions."""
+        others = self.taken_out()
+        sys.modules.update(self.modules)
+        try:
+            yield
+        finally:
+            self.modules.update(self.taken_out())
+            sys.modules.update(others)
+
+    def taken_out(self) -> dict[str, types.ModuleType]:
+        found = {name: module for name, module in sys.modules.items() if name.split(".")[0] in self.roots}
+        for name in found:
+            del sys.modules[name]
+        return found
 
     def load(self, name: str) -> types.ModuleType:
         with self.active():

@@ -47,6 +47,25 @@ def random_script(
     return writer.script
 
 
+def scripts_of_ranks(rng: random.Random, script: list[dict], world: int) -> list[list[dict]]:
+    """The same events with other values on each rank."""
+
+    def with_values(event: dict) -> dict:
+        return event | {name: event[name] * rng.choice([0, 0.25, 0.5, 1]) for name in ("x", "w", "dy") if name in event}
+
+    return [[with_values(event) for event in script] for _ in range(world)]
+
+
+def largest_of_ranks(scripts: list[list[dict]]) -> list[dict]:
+    """One script with the largest magnitudes of all ranks."""
+
+    def largest(events: tuple[dict, ...]) -> dict:
+        values = {name: [abs(event[name]) for event in events] for name in ("x", "w", "dy") if name in events[0]}
+        return events[0] | {name: float(np.fmax.reduce(magnitudes)) for name, magnitudes in values.items()}
+
+    return [largest(events) for events in zip(*scripts, strict=True)]
+
+
 @dataclass
 class Writer:
     rng: random.Random

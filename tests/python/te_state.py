@@ -11,6 +11,7 @@ te_extension.py for the compiled extension. A script is a list of events:
     {"do": "forward", "layer": 0, "x": 2.0, "w": 1.0, "requires_grad": True, "training": True,
      "first_microbatch": None, "recompute": 0, "call": 7}
     {"do": "backward", "call": 7, "dy": 3.0}
+    {"do": "write", "layer": 0, "w": 2.0}
 
 x, w and dy fill whole tensors. `recompute` is 1 in the first forward of a checkpointed region, 2 in the second.
 """
@@ -19,7 +20,6 @@ import contextlib
 import copy
 import functools
 import inspect
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +32,8 @@ TAGS = ["v0.6", "v1.3", "v1.5", "v1.6", "v1.7", "v1.8", "v1.12", "v1.13", "v2.0"
 
 
 @functools.cache
-def release_of(tag: str) -> tuple[Release, Extension]:
+def release_of(tag: str, rank: int) -> tuple[Release, Extension]:
+    """Each rank has modules of its own, and with them the release's global state."""
     number = number_of(tag)
     kernel = None if number < (1, 4) else kernel_of(tag, "single" if number < (1, 6) else "bulk")
     extension = Extension(number, kernel)
@@ -42,14 +43,14 @@ def release_of(tag: str) -> tuple[Release, Extension]:
 
 
 class RealState:
-    def __init__(self, tag: str, layers: int = 2, primary_weights_in_fp8: bool = False) -> None:
-        self.release, self.extension = release_of(tag)
+    def __init__(self, tag: str, layers: int = 2, primary_weights_in_fp8: bool = False, rank: int = 0) -> None:
+        self.release, self.extension = release_of(tag, rank)
         self.torch = self.release.torch
         self.tag = number_of(tag)
-        self.regions: list[Any] = []
         self.outputs: dict[int, tuple] = {}
         self.grad_enabled = True
         with self.release.active():
+            self.release.leave_regions()
             self.reset()
             self.layers = [self.linear(primary_weights_in_fp8) for _ in range(layers)]
 
@@ -84,9 +85,13 @@ class RealState:
         return [self.step(event) for event in script]
 
     def step(self, event: dict) -> dict:
+        with self.release.active():
+            return self.step_in_active_release(event)
+
+    def step_in_active_release(self, event: dict) -> dict:
         arguments = {key: value for key, value in event.items() if key != "do"}
         self.extension.trace.clear()
-        with self.release.active(), self.torch.set_grad_enabled(self.grad_enabled):
+        with self.torch.set_grad_enabled(self.grad_enabled):
             used = getattr(self, event["do"])(**arguments)
             return {"layers": [self.layer_state(layer) for layer in self.layers], "used": used}
 
@@ -101,10 +106,10 @@ class RealState:
         )
         region = self.release.autocast(**known_by(self.release.autocast, arguments, calibrating=False))
         region.__enter__()
-        self.regions.append(region)
+        self.release.regions.append(region)
 
     def exit(self) -> None:
-        self.regions.pop().__exit__(None, None, None)
+        self.release.regions.pop().__exit__(None, None, None)
 
     def grad(self, enabled: bool) -> None:
         self.grad_enabled = enabled
@@ -133,6 +138,14 @@ class RealState:
         if call is not None:
             self.outputs[call] = (module, output)
         return self.used_in_forward(module)
+
+    def write(self, layer, w) -> dict:
+        """What an optimizer does with a parameter; one that is kept in FP8 is quantized again."""
+        weight = self.layers[layer].weight
+        with self.torch.no_grad():
+            weight.copy_(self.torch.full((SIDE, SIDE), w))
+        casts, _ = self.trace()
+        return {"w": casts[0]["scale"] if casts else None}
 
     def backward(self, call, dy) -> dict:
         module, output = self.outputs.pop(call)

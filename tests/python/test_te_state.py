@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from releases import number_of
-from te_scripts import features_of, random_script
+from te_ranks import RealRanks
+from te_scripts import features_of, largest_of_ranks, random_script, scripts_of_ranks
 from te_state import TAGS, RealState
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the releases
 EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
 SINCE_1_6 = [tag for tag in TAGS if number_of(tag) >= (1, 6)]
 EXIT = {"do": "exit"}
@@ -107,6 +109,45 @@ def test_another_length_of_the_history_makes_the_next_update_fail(tag):
     assert histories(states[-1]) == [1, 0]  # the oldest are kept
     with pytest.raises(RuntimeError, match="Expected 2 elements, Found 3"):
         state.step(EXIT)
+
+
+@pytest.mark.parametrize("tag", SINCE_1_6)
+def test_the_first_module_that_needs_gradients_updates_the_backward_scales(tag):
+    """With a layer that needs none before it, and where two regions lie in one that is not enabled."""
+    frozen = [enter(), forward(2.0, requires_grad=False, call=None), forward(2.0, layer=1), EXIT, backward(4.0)]
+    assert RealState(tag).run(frozen)[-1]["layers"][1]["bwd_scale"] == 14336
+    siblings = [enter(), forward(2.0), EXIT, enter(), forward(2.0, layer=1, call=1), EXIT]
+    *_, first, second = RealState(tag).run(
+        [enter(enabled=False), *siblings, EXIT, backward(4.0, call=1), backward(2.0)]
+    )
+    assert [s["layers"][1]["bwd_scale"][0] for s in (first, second)] == [14336, 14336]
+    assert [s["layers"][0]["bwd_scale"][0] for s in (first, second)] == [1, 28672]
+    assert second["layers"][0]["fwd_scale"][0] == 1  # no enabled region was the outermost one
+
+
+@pytest.mark.parametrize("tag", [tag for tag in TAGS if number_of(tag) >= (1, 5)])
+def test_a_weight_kept_in_fp8_is_cast_when_it_is_written(tag):
+    state = RealState(tag, primary_weights_in_fp8=True)
+    *_, written, _, used, _, _ = state.run([*training_step(), {"do": "write", "layer": 0, "w": 2.0}, *training_step()])
+    first_amax_counts, at_once = number_of(tag) >= (2,), (1, 6) <= number_of(tag) < (1, 13)
+    made_with = 448 if first_amax_counts else 1
+    assert written["used"]["w"] == used["used"]["fprop"]["w"]["made_with"] == made_with
+    assert used["used"]["fprop"]["w"]["scale_inv"] == np.float32(1 / made_with)
+    # Layer 1 has an FP8 weight, too, but did not run: it is in no buffer, so nothing waits for it.
+    assert written["layers"][0]["fwd_scale"][1] == (224 if at_once else made_with)
+
+
+@pytest.mark.parametrize("tag", ["v1.6", "v1.13", "v2.18"])
+def test_ranks_have_the_scales_of_the_largest_amax(tag):
+    for seed in range(30 if EXHAUSTIVE else 1):
+        rng = random.Random(seed)
+        scripts = scripts_of_ranks(rng, random_script(rng, features_of(number_of(tag))), 2)
+        alone = RealState(tag).run(largest_of_ranks(scripts))
+        for states in RealRanks(tag, 2).run(scripts):
+            for state, expected in zip(states, alone, strict=True):
+                for layer, of_all in zip(state["layers"], expected["layers"], strict=True):
+                    for scale in ("fwd_scale", "bwd_scale"):
+                        assert layer is None or layer[scale].tolist() == of_all[scale].tolist()
 
 
 @pytest.mark.parametrize("tag", TAGS)
