@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "module.hpp"
+#include "parallel.hpp"
 
 namespace fp8lab::bindings {
 namespace {
@@ -68,13 +68,14 @@ template <typename Value>
 void linear_pass(const std::string& name, const LinearRecipe& recipe, const py::object& a, const py::object& b,
                  Array<Value> out, const Array<float>& bias, bool accumulate,
                  const std::optional<Array<std::uint8_t>>& random_bits, const std::string& zero_rule, int threads,
-                 bool check_shapes) {
+                 bool check_shapes, const ParallelFields& parallel) {
   const LinearInput left = input_of(a);
   const LinearInput right = input_of(b);
   LinearOptions options{.bias = view(bias),
                         .accumulate = accumulate,
                         .zero_rule = find_zero_rule(zero_rule),
                         .threads = threads,
+                        .parallel = parallel_of(parallel),
                         .check_shapes = check_shapes};
   if (random_bits) options.random = RandomSource{view(*random_bits), 8};
   const auto results = mutable_view(out);
@@ -110,7 +111,7 @@ template <typename Value>
 void bind_pass(py::module_& module) {
   module.def("linear_pass", &linear_pass<Value>, py::arg("name"), py::arg("recipe"), py::arg("a"), py::arg("b"),
              py::arg("out").noconvert(), py::arg("bias").noconvert(), py::arg("accumulate"), py::arg("random_bits"),
-             py::arg("zero_rule"), py::arg("threads"), py::arg("check_shapes"));
+             py::arg("zero_rule"), py::arg("threads"), py::arg("check_shapes"), py::arg("parallel"));
 }
 
 }  // namespace

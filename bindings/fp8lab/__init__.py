@@ -54,7 +54,6 @@ from fp8lab._linear import (
 from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
 from fp8lab._models import model_with, models, takes
 from fp8lab._outcomes import CastBounds, OutcomeBounds, OutcomeCounts, cast_bounds, count_outcomes
-from fp8lab._parallel import ShapeFit, TensorParallel, shape_fits
 from fp8lab._products import gemm, mma
 from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
 from fp8lab._recipes import Block, GivenScale, JustInTime, MxBlock, NamedRecipe, NvFp4, Recipe, TileScale, recipes
@@ -68,6 +67,8 @@ from fp8lab._scaling import (
     unpad_scales,
     unswizzle_scales,
 )
+from fp8lab._shapes import ShapeFit, shape_fits
+from fp8lab._tensor_parallel import Reduction, TensorParallel
 from fp8lab._state import Fp8State, LinearCall, LinearGrads, StateEvent, StateRules, reduce_and_update, state_rules
 from fp8lab._trace import trace_dot
 
@@ -100,6 +101,7 @@ __all__ = [
     "Profile",
     "Quantized",
     "Recipe",
+    "Reduction",
     "ShapeFit",
     "TensorParallel",
     "StateEvent",

@@ -445,6 +445,7 @@ def linear_pass(
     zero_rule: str,
     threads: int,
     check_shapes: bool,
+    parallel: tuple[str, int, bool, str, list[int], bool],
 ) -> None: ...
 def linear_pass_fp8(
     name: str,
@@ -459,9 +460,13 @@ def linear_pass_fp8(
     output_scale: float,
 ) -> Quantized: ...
 def shape_fits(
-    recipe: LinearRecipe, tokens: int, in_features: int, out_features: int, mode: str, ranks: int, sequence_parallel: bool
+    recipe: LinearRecipe,
+    tokens: int,
+    in_features: int,
+    out_features: int,
+    parallel: tuple[str, int, bool, str, list[int], bool],
 ) -> list[tuple[str, str, str, int, int, str, str, str, int, int, int, str]]: ...
-def check_tensor_parallel(mode: str, ranks: int, sequence_parallel: bool) -> None: ...
+def check_tensor_parallel(parallel: tuple[str, int, bool, str, list[int], bool]) -> None: ...
 
 class LinearCall:
     @property

@@ -27,6 +27,7 @@ from fp8lab._delayed import AmaxHistory, as_amax
 from fp8lab._models import as_model
 from fp8lab._recipes import GivenScale, NamedRecipe, Recipe, _recipe, as_recipe
 from fp8lab._scaling import Quantized, _random_bits
+from fp8lab._tensor_parallel import TensorParallel, as_parallel
 from fp8lab._values import Record, record
 
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -214,7 +215,7 @@ def _as_bias(bias: Any, size: int) -> Array:
     if source == "float64":
         raise TypeError("bias must be float32, float16 or bfloat16, not float64")
     if values.shape != (size,):
-        raise ValueError(f"bias must have shape {(size,)}, not {values.shape}")
+        raise ValueError(f"bias must have shape {(size,)}, one for each row of w, not {values.shape}")
     if source == "float32":
         return values
     widened = np.empty(size, np.float32)
@@ -223,10 +224,12 @@ def _as_bias(bias: Any, size: int) -> Array:
 
 
 def _scaled(
-    pass_name: str, recipe: LinearRecipe, a: Any, b: Any, options: tuple[Any, str, Any, Any], bias: Array, output_scale: Any
+    pass_name: str, recipe: LinearRecipe, a: Any, b: Any, options: tuple[Any, str, Any, Any, Any], bias: Array, output_scale: Any
 ) -> Quantized:
     """An FP8 output: of a history it takes the scale, and records the amax."""
-    random_bits, zero_rule, threads, check_shapes = options
+    random_bits, zero_rule, threads, check_shapes, parallel = options
+    if as_parallel(parallel).mode != "none":
+        raise ValueError("parallel is for an output in high precision: ranks add their results in it")
     output = getattr(recipe, pass_name).output
 
     def core_of(scale: float) -> _core.Quantized:
@@ -256,12 +259,12 @@ def _run(
     a: Any,
     b: Any,
     shape: tuple[int, int],
-    options: tuple[Any, str, Any, Any],
+    options: tuple[Any, str, Any, Any, Any],
     bias: Array = _NONE,
     main_grad: Array | None = None,
     output_scale: Any = None,
 ) -> Any:
-    random_bits, zero_rule, threads, check_shapes = options
+    random_bits, zero_rule, threads, check_shapes, parallel = options
     core = _as_linear_recipe(recipe)
     dtype = getattr(core, pass_name).output
     if dtype in _FP8:
@@ -272,6 +275,7 @@ def _run(
     _core.linear_pass(
         pass_name, core._made, a, b, out, bias, main_grad is not None,
         _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads), check_bool(check_shapes, "check_shapes"),
+        as_parallel(parallel)._core(),
     )  # fmt: skip
     if dtype == "bfloat16":
         import ml_dtypes
@@ -287,6 +291,7 @@ def linear(
     *,
     recipe: str | NamedLinearRecipe | LinearRecipe,
     output_scale: float | AmaxHistory | None = None,
+    parallel: TensorParallel | None = None,
     zero_rule: str = "floor",
     threads: int = 1,
     check_shapes: bool = True,
@@ -308,6 +313,13 @@ def linear(
     output_scale : float or AmaxHistory, optional
         Where the recipe's output is FP8: what the result is multiplied with before it is cast (left out: 1). Of a history the
         scale is taken, and the amax of the result before that is recorded; ``update_scale()`` of it ends the step.
+    parallel : TensorParallel, optional
+        How the layer is split over ranks, each of which computes its part; tensors and results are the whole layer's, and not
+        quantized. A rank quantizes its part of a weight, and, where the sequence is not split, of x (row) and dy (column), by the
+        amax of that part. A part of a split sequence has the amax of all parts where one scale is for the tensor, and is gathered
+        as codes; an x in tiles of 1 x 128 whose part is no multiple of 128 is quantized, dequantized, gathered and quantized again.
+        y (row) and dx (column) of every rank are rounded to the output's type, and then added as ``parallel.reduction`` says.
+        The bias of ``row`` is rounded to the output's type, and added after that in that type. Random bits are those of all of dy.
     zero_rule : str
         As for ``mma``.
     threads : int
@@ -330,7 +342,7 @@ def linear(
     left, (tokens, _) = _as_input(x, "x")
     right, (features, _) = _as_input(w, "w")
     given = _NONE if bias is None else _as_bias(bias, features)
-    return _run("fprop", recipe, left, right, (tokens, features), (None, zero_rule, threads, check_shapes), given, output_scale=output_scale)
+    return _run("fprop", recipe, left, right, (tokens, features), (None, zero_rule, threads, check_shapes, parallel), given, output_scale=output_scale)
 
 
 def linear_dgrad(
@@ -340,6 +352,7 @@ def linear_dgrad(
     recipe: str | NamedLinearRecipe | LinearRecipe,
     output_scale: float | AmaxHistory | None = None,
     random_bits: Any = None,
+    parallel: TensorParallel | None = None,
     zero_rule: str = "floor",
     threads: int = 1,
     check_shapes: bool = True,
@@ -357,7 +370,7 @@ def linear_dgrad(
         As for ``linear``.
     random_bits : array_like of uint8, optional
         Where dy is rounded stochastically: one for each of its codes, in their order.
-    zero_rule, threads, check_shapes
+    parallel, zero_rule, threads, check_shapes
         As for ``linear``, as are the errors.
 
     Returns
@@ -366,7 +379,7 @@ def linear_dgrad(
     """
     left, (tokens, _) = _as_input(dy, "dy")
     right, (_, features) = _as_input(w, "w")
-    options = (random_bits, zero_rule, threads, check_shapes)
+    options = (random_bits, zero_rule, threads, check_shapes, parallel)
     return _run("dgrad", recipe, left, right, (tokens, features), options, output_scale=output_scale)
 
 
@@ -377,6 +390,7 @@ def linear_wgrad(
     recipe: str | NamedLinearRecipe | LinearRecipe,
     main_grad: Array | None = None,
     random_bits: Any = None,
+    parallel: TensorParallel | None = None,
     zero_rule: str = "floor",
     threads: int = 1,
     check_shapes: bool = True,
@@ -393,7 +407,7 @@ def linear_wgrad(
     main_grad : ndarray of float32, (out, in), optional
         Gets the sum of what it has and of the result, in float32; the recipe's output is float32. Where the call fails or is
         interrupted, it stays as it was.
-    random_bits, zero_rule, threads, check_shapes
+    random_bits, parallel, zero_rule, threads, check_shapes
         As for ``linear_dgrad``.
 
     Returns
@@ -408,7 +422,7 @@ def linear_wgrad(
         if dtype != "float32":
             raise ValueError(f"main_grad goes with a recipe whose wgrad has the output float32, not {dtype}")
         main_grad = output_array(main_grad, (rows, columns), np.float32, "main_grad")
-    out: Array = _run("wgrad", recipe, left, right, (rows, columns), (random_bits, zero_rule, threads, check_shapes), main_grad=main_grad)
+    out: Array = _run("wgrad", recipe, left, right, (rows, columns), (random_bits, zero_rule, threads, check_shapes, parallel), main_grad=main_grad)
     if main_grad is None:
         return out
     fill(main_grad, out)

@@ -268,6 +268,10 @@ CALLS = {
     ),
     "gemm, quantized": (fp8lab.gemm, {"a": quantized(), "b": quantized(), "model": "blackwell_mxf8"}),
     "linear": (fp8lab.linear, {"x": WIDE, "w": WIDE, "bias": WIDE[0], "recipe": "exact"}),
+    "linear, split": (
+        fp8lab.linear,
+        {"x": WIDE, "w": WIDE, "bias": WIDE[0], "recipe": "exact", "parallel": fp8lab.TensorParallel("row", 2)},
+    ),
     "linear_dgrad": (
         fp8lab.linear_dgrad,
         {"dy": WIDE, "w": WIDE, "recipe": STOCHASTIC, "random_bits": np.zeros(1024, np.uint8)},
@@ -286,7 +290,8 @@ CALLS = {
         {"recipe": "te_mxfp8_blackwell", "tokens": 32, "in_features": 32, "out_features": 32, "parallel": fp8lab.TensorParallel("row", 2)},
     ),
     "ShapeFit": (fp8lab.ShapeFit, None),
-    "TensorParallel": (fp8lab.TensorParallel, {"mode": "column", "ranks": 2, "sequence_parallel": True}),
+    "Reduction": (fp8lab.Reduction, {"order": "ring", "ranks": (1, 0), "in_float32": True}),
+    "TensorParallel": (fp8lab.TensorParallel, {"mode": "column", "ranks": 2, "sequence_parallel": True, "reduction": fp8lab.Reduction()}),
     "Fp8State": (fp8lab.Fp8State, {"layers": 2, "rules": "te_1_6", "ranks": 2, "high_precision": "exact", "trace": True}),
     "Fp8State.enter_autocast": (
         method(fp8lab.Fp8State, "enter_autocast"),

@@ -171,6 +171,7 @@ CASES = {
     "NamedRecipe": lambda _: fp8lab.NamedRecipe("own", fp8lab.NvFp4(), "here"),
     "NvFp4": lambda _: _quantized(fp8lab.NvFp4(with_rht=True), "columnwise"),
     "Profile": lambda _: [fp8lab.Profile(rounding="upward"), *fp8lab.profiles()],
+    "Reduction": lambda _: fp8lab.Reduction("sequential", (1, 0), True),
     "ShapeFit": lambda _: fp8lab.ShapeFit("fprop", "x", "tokens", 8, 1, "module", "transformer_engine", "here", 8, 8, 8, "it fits"),
     "TensorParallel": lambda _: fp8lab.TensorParallel("column", 2, True),
     "Quantized": lambda _: _quantized("te_nvfp4"),
@@ -236,7 +237,8 @@ CASES = {
         fp8lab.histogram(TINY, "code", format="e4m3"), fp8lab.histogram(TINY, cast_input=TINY)],
     "linear": lambda _: [
         *[fp8lab.linear(MATRIX, NEAR.reshape(16, 128), TINY[:16], recipe=one) for one in (LINEAR, "tf32_hopper", "exact")],
-        fp8lab.linear(MATRIX, NEAR.reshape(16, 128), recipe=LINEAR_FP8, output_scale=SCALE)],
+        fp8lab.linear(MATRIX, NEAR.reshape(16, 128), recipe=LINEAR_FP8, output_scale=SCALE),
+        fp8lab.linear(MATRIX, NEAR.reshape(16, 128), TINY[:16], recipe=LINEAR, parallel=fp8lab.TensorParallel("row", 4))],
     "linear_dgrad": lambda _: [
         fp8lab.linear_dgrad(MATRIX, NEAR.reshape(128, 16), recipe=one) for one in (LINEAR, LINEAR_FP8, "tf32_hopper")],
     "linear_recipes": lambda _: fp8lab.linear_recipes(),

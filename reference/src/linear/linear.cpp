@@ -14,6 +14,7 @@
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/reference/linear/shape_rules.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "linear/linear_parallel.hpp"
 #include "linear/with_name.hpp"
 
 namespace fp8lab {
@@ -202,8 +203,10 @@ void cast_and_multiply(LinearPass pass, const LinearGemm& gemm, const LinearInpu
 template <typename Out>
 void run_pass(const LinearRecipe& recipe, LinearPass pass, const LinearInput& a, const LinearInput& b,
               std::span<Out> out, const LinearOptions& options) {
+  if (options.parallel.mode != ParallelMode::none) return run_parallel_pass(recipe, pass, a, b, out, options);
   const DefaultEnvironment environment;
   check_linear_recipe(recipe);
+  check_tensor_parallel(options.parallel);
   const LinearGemm& gemm = gemm_of(recipe, pass);
   with_name(std::string(name_of(pass)), [&] {
     check_linear_output(gemm, out);
@@ -248,6 +251,9 @@ void run_pass(LinearRecipe recipe, LinearPass pass, const LinearInput& a, const 
   with_name(std::string(name_of(pass)), [&] {
     if (format.bits() != 8) {
       throw std::invalid_argument("out must not be a Quantized, for the recipe's output is " + format_name(format));
+    }
+    if (options.parallel.mode != ParallelMode::none) {
+      throw std::invalid_argument("parallel is for an output in high precision: ranks add their results in it");
     }
     if (options.output_scale.value_or(1) < 0) {
       throw std::invalid_argument("output_scale must not be negative, as " + std::to_string(*options.output_scale));

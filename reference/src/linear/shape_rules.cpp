@@ -282,9 +282,10 @@ std::string describe(const ShapeFit& fit) {
   return text.str();
 }
 
-void check_shape(const LinearRecipe& recipe, LinearPass pass, const LinearShape& shape) {
+void check_shape(const LinearRecipe& recipe, LinearPass pass, const LinearShape& shape,
+                 const TensorParallel& parallel) {
   if (recipe.system == LinearSystem::none) return;
-  for (const ShapeFit& fit : shape_fits(recipe, shape)) {
+  for (const ShapeFit& fit : shape_fits(recipe, shape, parallel)) {
     if (fit.rule.pass == pass && !fit.fits()) {
       refuse(describe(fit), "; check_shapes = false computes what it refuses");
     }

@@ -110,8 +110,9 @@ void for_sizes(const Function& f) {
 
 TEST_CASE("the sizes that Transformer Engine refuses are those of its checks, pass by pass") {
   for (const auto& [mode, recipe] : te_cases()) {
+    const std::string words = describe(recipe);
     for_sizes([&](std::size_t tokens, std::size_t in, std::size_t out) {
-      INFO(describe(recipe) << ": " << tokens << ", " << in << ", " << out);
+      INFO(words << ": " << tokens << ", " << in << ", " << out);
       REQUIRE(rules_take(recipe, {tokens, in, out}, {}) == te_takes(mode, tokens, tokens, in, out));
     });
   }
@@ -120,6 +121,7 @@ TEST_CASE("the sizes that Transformer Engine refuses are those of its checks, pa
 TEST_CASE("a split layer is checked rank by rank, and what ranks share must be divisible by them") {
   constexpr std::size_t ranks = 4;
   for (const auto& [mode, recipe] : te_cases()) {
+    const std::string words = describe(recipe);
     for (const ParallelMode split : {ParallelMode::column, ParallelMode::row}) {
       for (const bool sequence : {false, true}) {
         const bool column = split == ParallelMode::column;
@@ -129,7 +131,7 @@ TEST_CASE("a split layer is checked rank by rank, and what ranks share must be d
               te_takes(mode, part(column && sequence, tokens), tokens, part(!column, in), part(column, out));
           if ((column ? out : in) % ranks != 0 || (sequence && tokens % ranks != 0)) expected[0] = false;
           const std::array<bool, 3> actual = rules_take(recipe, {tokens, in, out}, {split, ranks, sequence});
-          INFO(describe(recipe) << ": " << tokens << ", " << in << ", " << out << " " << name_of(split) << sequence);
+          INFO(words << ": " << tokens << ", " << in << ", " << out << " " << name_of(split) << sequence);
           // A dimension that cannot be split has no parts: the forward pass says so, and the others do not count.
           REQUIRE(actual[0] == expected[0]);
           if (actual[0]) REQUIRE(actual == expected);

@@ -10,6 +10,7 @@
 #include "fp8lab/formats/matrix_view.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
+#include "fp8lab/reference/linear/tensor_parallel.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 
 namespace fp8lab {
@@ -30,6 +31,18 @@ struct LinearOptions {
   int threads = 1;
   /// For an output of FP8: the scale that its values are multiplied with before they are cast; left out: 1.
   std::optional<float> output_scale = {};
+  /// Where a layer is split over ranks: x, w, dy, bias and the result are those of the whole layer, tensors are not
+  /// quantized, and every rank computes its part, as Transformer Engine's te.Linear has it:
+  /// - A rank quantizes its part of a weight, and, without sequence_parallel, of x (row) and dy (column), by the
+  ///   amax of that part.
+  /// - A part of a sequence, of x (column) or dy (row), has the amax of all parts where one scale is for the tensor,
+  /// and
+  ///   is gathered as codes. Tiles of 1 x 128 of an x whose part is no multiple of 128 are quantized, dequantized to
+  ///   x's type, gathered and quantized again; other parts whose blocks are not whole are gathered in high precision.
+  /// - y (row) and dx (column) of every rank are rounded to the output's type, and then added: see Reduction.
+  /// - The bias of row is rounded to the output's type and added after that, in that type; also on one rank.
+  /// Random bits are those of the whole dy.
+  TensorParallel parallel = {};
   bool check_shapes = true;  ///< sizes that the recipe's system refuses (shape_rules.hpp) are refused here, too
 };
 

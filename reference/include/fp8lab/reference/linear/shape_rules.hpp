@@ -74,6 +74,7 @@ inline constexpr std::size_t most_size = std::size_t{1} << 40;
 
 /// Throws std::invalid_argument where the recipe's system refuses this pass of such a layer, with describe() of the
 /// first rule that is broken.
-void check_shape(const LinearRecipe& recipe, LinearPass pass, const LinearShape& shape);
+void check_shape(const LinearRecipe& recipe, LinearPass pass, const LinearShape& shape,
+                 const TensorParallel& parallel = {});
 
 }  // namespace fp8lab

@@ -1,55 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fp8lab import _core
-from fp8lab._arrays import check_bool, check_choice, check_int, kind_of
+from fp8lab._arrays import check_int
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_linear_recipe
-from fp8lab._values import Record, record
-
-
-@record
-@dataclasses.dataclass(frozen=True)
-class TensorParallel(Record):
-    """How a Linear layer is split over ranks, as Transformer Engine's te.Linear has it.
-
-    Parameters
-    ----------
-    mode : str
-        ``column`` splits the weight's out: every rank computes columns of y from all of x, and dx is summed over the ranks.
-        ``row`` splits its in: every rank has columns of x, and y is summed over the ranks. ``none`` splits nothing.
-    ranks : int
-    sequence_parallel : bool
-        Between layers, every rank has a part of the tokens: of x (column), or of y and dy (row). They are gathered before
-        they are multiplied, and sums are reduce-scattered.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For a number of ranks out of range, or more than one of them where nothing is split.
-    """
-
-    mode: str
-    ranks: int = 1
-    sequence_parallel: bool = False
-
-    def __post_init__(self) -> None:
-        mode, ranks = check_choice(self.mode, "mode", ("none", "column", "row")), check_int(self.ranks, "ranks", 1, 2**31 - 1)
-        sequence_parallel = check_bool(self.sequence_parallel, "sequence_parallel")
-        _core.check_tensor_parallel(mode, ranks, sequence_parallel)
-        for name, value in {"ranks": ranks, "sequence_parallel": sequence_parallel}.items():
-            object.__setattr__(self, name, value)
-
-
-_WHOLE = TensorParallel("none")
-
-
-def _as_parallel(value: Any) -> TensorParallel:
-    if not isinstance(value, TensorParallel):
-        raise TypeError(f"parallel must be a TensorParallel, not {kind_of(value)}")
-    return value
+from fp8lab._tensor_parallel import TensorParallel, as_parallel
 
 
 class ShapeFit(NamedTuple):
@@ -115,7 +72,6 @@ def shape_fits(
         check_int(size, name, 1, 2**40)
         for name, size in (("tokens", tokens), ("in_features", in_features), ("out_features", out_features))
     ]
-    split = _WHOLE if parallel is None else _as_parallel(parallel)
-    core = _as_linear_recipe(recipe)._made
-    found = _core.shape_fits(core, sizes[0], sizes[1], sizes[2], split.mode, split.ranks, split.sequence_parallel)
+    split = as_parallel(parallel)._core()
+    found = _core.shape_fits(_as_linear_recipe(recipe)._made, sizes[0], sizes[1], sizes[2], split)
     return [ShapeFit(*fields) for fields in found]
