@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import fp8lab
 from conftest import splitmix
 from fp8lab import Reduction, TensorParallel
+from releases import module_of, source_of
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 RECIPES = {one.name: one.recipe for one in fp8lab.linear_recipes()}
@@ -105,18 +107,37 @@ def test_the_order_of_a_sum_is_an_argument():
     assert_same(fp8lab.linear(X, W, recipe="te_mxfp8_blackwell", parallel=pairs), added([added([a, b], (0, 1)), added([c, d], (0, 1))], (0, 1)))
 
 
-def test_an_x_in_ragged_tiles_is_quantized_twice_where_its_sequence_is_split():
+def once_and_twice(tokens, inputs):
+    """A split sequence of x in tiles of 128: dw of the layer, of x, and of x that its parts' codes stand for."""
     recipe = RECIPES["te_block_hopper"]
-    x = X[:96].astype(ml_dtypes.bfloat16)
-    x[48:] = (x[48:].astype(np.float32) * np.float32(2.0**-7)).astype(ml_dtypes.bfloat16)
-    halves = np.split(x, 2)
+    x = np.resize(X, (tokens, inputs)).astype(ml_dtypes.bfloat16)
+    x[tokens // 2 :] = (x[tokens // 2 :].astype(np.float32) * np.float32(2.0**-7)).astype(ml_dtypes.bfloat16)
     again = np.concatenate([
-        fp8lab.dequantize(fp8lab.quantize(half, recipe.wgrad.b, direction="columnwise")).astype(ml_dtypes.bfloat16) for half in halves
+        fp8lab.dequantize(fp8lab.quantize(half, recipe.wgrad.b, direction="columnwise")).astype(ml_dtypes.bfloat16)
+        for half in np.split(x, 2)
     ])  # fmt: skip
-    dy = DY[:96]
-    dw = fp8lab.linear_wgrad(dy, x, recipe=recipe, parallel=TensorParallel("column", 2, True))
-    assert_same(dw, fp8lab.linear_wgrad(dy, again, recipe=recipe, parallel=TensorParallel("column", 2)))
-    assert dw.tobytes() != fp8lab.linear_wgrad(dy, x, recipe=recipe, parallel=TensorParallel("column", 2)).tobytes()
+    dy = np.resize(DY, (tokens, 64))
+    whole = TensorParallel("column", 2)
+    found = fp8lab.linear_wgrad(dy, x, recipe=recipe, parallel=TensorParallel("column", 2, True))
+    return found, *(fp8lab.linear_wgrad(dy, one, recipe=recipe, parallel=whole) for one in (x, again))
+
+
+def test_an_x_in_ragged_tiles_is_quantized_twice_where_its_sequence_is_split():
+    found, once, twice = once_and_twice(96, 128)
+    assert_same(found, twice)
+    assert found.tobytes() != once.tobytes()
+    found, once, _ = once_and_twice(512, 128)
+    assert_same(found, once)
+
+
+def test_tiles_are_ragged_where_transformer_engine_says_so(tmp_path):
+    source = source_of("FP8LAB_TE_GIT", "v2.18", "transformer_engine/pytorch/tensor/float8_blockwise_tensor.py")
+    header = "import math\nfrom types import SimpleNamespace\ntorch = SimpleNamespace(Tensor=object)\n"
+    real = module_of(tmp_path, header, [(source, {"is_quantizable"})]).is_quantizable
+    for tokens, inputs in ((96, 128), (256, 128), (256, 192), (512, 256), (768, 64)):
+        part = SimpleNamespace(size=lambda shape=(tokens // 2, inputs): shape)
+        found, once, twice = once_and_twice(tokens, inputs)
+        assert_same(found, once if real(SimpleNamespace(block_len=128), part) else twice)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,23 @@ def test_te_linear_refuses_what_the_rules_of_its_module_do(tmp_path, tag):
             assert len(fits) == 4 and all(fits) == takes((tokens, inputs), (outputs, inputs))
 
 
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize(("name", "file"), [("te_mxfp8_blackwell", "mxfp8_tensor"), ("te_nvfp4_blackwell", "nvfp4_tensor")])
+def test_quantizers_refuse_what_their_rules_do(tmp_path, tag, name, file):
+    source = source_of("FP8LAB_TE_GIT", tag, f"transformer_engine/pytorch/tensor/{file}.py")
+    constants = "MXFP8_BLOCK_SCALING_SIZE, NVFP4_BLOCK_SCALING_SIZE = 32, 16"
+    header = f"import math\nfrom types import SimpleNamespace\ntorch = SimpleNamespace(Tensor=object)\n{constants}\n"
+    real = module_of(tmp_path, header, [(source, {"is_quantizable"})]).is_quantizable
+    for tokens, inputs in itertools.product(SIZES, repeat=2):
+        fits = [
+            fit.fits
+            for fit in fp8lab.shape_fits(name, tokens, inputs, 32)
+            if (fit.check, fit.pass_name, fit.tensor) == ("quantizer", "fprop", "x")
+        ]
+        x = SimpleNamespace(shape=(tokens, inputs), ndim=2)
+        assert len(fits) == 2 and all(fits) == real(SimpleNamespace(row_scaled_nvfp4=False), x)
+
+
 STUBS = r"""
 #include <cstddef>
 #include <stdexcept>

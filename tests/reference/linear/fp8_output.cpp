@@ -8,17 +8,9 @@
 #include "reference/linear/slow_linear.hpp"
 #include "support.hpp"
 
-namespace fp8lab::tests {
+// Files are compiled together: names that others have, too, are in a namespace of this one.
+namespace fp8lab::tests::fp8_output {
 namespace {
-
-LayerTensor drawn(std::size_t rows, std::size_t columns, std::uint64_t seed, int most) {
-  LayerTensor x{std::vector<float>(rows * columns), rows, columns};
-  for (std::size_t i = 0; i < x.values.size(); ++i) {
-    const auto word = static_cast<std::uint32_t>(random_bits(seed, i));
-    x.values[i] = std::ldexp(std::bit_cast<float>((word & 0x81FFFFFFU) + 0x3E000000U), most);
-  }
-  return x;
-}
 
 /// The recipe with given scales that are no powers of two, and FP8 outputs forward and backward.
 LinearRecipe with_fp8_output(const char* name, const Format& forward, const Format& backward) {
@@ -53,9 +45,9 @@ void require_slow_output(const Quantized& q, const SlowPass& slow, const Format&
 }  // namespace
 
 TEST_CASE("an FP8 output is the cast of the scaled float32 result, with the amax of what is not scaled or rounded") {
-  const LayerTensor x = drawn(32, 160, 1, 0);
-  const LayerTensor w = drawn(48, 160, 2, -3);
-  const LayerTensor dy = drawn(32, 48, 3, -9);
+  const LayerTensor x = drawn_tensor(32, 160, 1, 0);
+  const LayerTensor w = drawn_tensor(48, 160, 2, -3);
+  const LayerTensor dy = drawn_tensor(32, 48, 3, -9);
   std::vector<float> bias;
   for (int i = 0; i < 48; ++i) bias.push_back(1.0F / static_cast<float>(3 + i));
   for (const auto& name : {"te_delayed_hopper", "te_delayed_blackwell"}) {
@@ -98,8 +90,8 @@ TEST_CASE("an FP8 output has no bfloat16 on its way: a value that bfloat16 round
 
 TEST_CASE("an FP8 output is the next layer's input, and its amax makes the next scale") {
   const LinearRecipe recipe = with_fp8_output("te_delayed_hopper", e4m3, e5m2);
-  const LayerTensor x = drawn(32, 64, 1, 0);
-  const LayerTensor w = drawn(64, 64, 2, -3);
+  const LayerTensor x = drawn_tensor(32, 64, 1, 0);
+  const LayerTensor w = drawn_tensor(64, 64, 2, -3);
   const Delayed delayed;
   AmaxHistory history = start_history(delayed);
   Quantized y;
@@ -145,8 +137,8 @@ TEST_CASE("FP8 outputs are refused where no GEMM writes them") {
 TEST_CASE("a pass with an FP8 output takes a Quantized, and what it refuses leaves that as it was") {
   const LinearRecipe recipe = with_fp8_output("te_delayed_hopper", e4m3, e5m2);
   const LinearRecipe& plain = find_linear_recipe("te_delayed_hopper").recipe;
-  const LayerTensor x = drawn(32, 64, 1, 0);
-  const LayerTensor w = drawn(24, 64, 2, -3);
+  const LayerTensor x = drawn_tensor(32, 64, 1, 0);
+  const LayerTensor w = drawn_tensor(24, 64, 2, -3);
   std::vector<std::uint16_t> codes(32 * 24);
   Quantized y;
   CHECK_THROWS_WITH(linear(recipe, x.view(), w.view(), std::span(codes), {.check_shapes = false}),
@@ -165,4 +157,4 @@ TEST_CASE("a pass with an FP8 output takes a Quantized, and what it refuses leav
   CHECK(y.codes.size() == 32 * 24);
 }
 
-}  // namespace fp8lab::tests
+}  // namespace fp8lab::tests::fp8_output

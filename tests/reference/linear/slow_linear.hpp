@@ -3,6 +3,7 @@
 // the formulas, and dot products are made of one instruction after the other.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <map>
 #include <span>
@@ -26,6 +27,16 @@ struct LayerTensor {
 
   [[nodiscard]] MatrixView view() const { return {values, rows, columns}; }
 };
+
+/// Draws of eight binades and both signs, times 2^most.
+inline LayerTensor drawn_tensor(std::size_t rows, std::size_t columns, std::uint64_t seed, int most) {
+  LayerTensor x{std::vector<float>(rows * columns), rows, columns};
+  for (std::size_t i = 0; i < x.values.size(); ++i) {
+    const auto word = static_cast<std::uint32_t>(random_bits(seed, i));
+    x.values[i] = std::ldexp(std::bit_cast<float>((word & 0x83FFFFFFU) + 0x3C000000U), most);
+  }
+  return x;
+}
 
 /// The tensor in high precision, with its rows along K.
 inline std::vector<std::vector<float>> plain_values(const LayerTensor& x, const Format& format, Direction direction) {
