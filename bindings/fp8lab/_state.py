@@ -384,8 +384,10 @@ class Fp8State:
         if not isinstance(call, LinearCall):
             raise TypeError(f"call must be a LinearCall, which forward returns, not {kind_of(call)}")
         wants_dx, wants_dw = check_bool(dx, "dx"), check_bool(dw, "dw")
-        gradient, _ = _as_matrix(dy, "dy")
+        gradient, shape = _as_matrix(dy, "dy")
         (tokens, inputs), (features, _) = call._shapes
+        if shape != (tokens, features):
+            raise ValueError(f"dy must have shape {(tokens, features)}, which y has, not {shape}")
         dx_type, dw_type = _output_of(call._core.recipe.dgrad), _output_of(call._core.recipe.wgrad)
         if main_grad is not None:
             if not wants_dw:

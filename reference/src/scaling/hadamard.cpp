@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scaling/hadamard.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
+#include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
-#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
@@ -17,7 +19,7 @@ namespace fp8lab {
 namespace {
 
 constexpr std::size_t hadamard_size = 16;
-constexpr std::array signs{1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
+constexpr std::array<double, hadamard_size> signs{1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
 
 double value_of(double x) { return x; }
 template <typename Source>
@@ -25,26 +27,53 @@ double value_of(Source x) {
   return static_cast<double>(widened(x));
 }
 
-float rounded(float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); }
+constexpr std::size_t chunk = 64;  // columns that are turned together, so that the compiler uses vector registers
+using Chunk = std::array<double, chunk>;
+
+/// Row j of the matrix times 16 rows, each sum in the order of the rows.
+void turn(const std::array<Chunk, hadamard_size>& x, std::size_t j, std::array<float, chunk>& result) {
+  Chunk sum{};
+  for (std::size_t i = 0; i < hadamard_size; ++i) {
+    const double sign = std::popcount(i & j) % 2 == 0 ? signs[i] : -signs[i];
+    for (std::size_t c = 0; c < chunk; ++c) sum[c] += sign * x[i][c];
+  }
+  for (std::size_t c = 0; c < chunk; ++c) result[c] = static_cast<float>(sum[c] / 4);
+}
+
+/// Rounds to bfloat16, in place.
+void round_values(std::span<float> values, Buffer<std::uint16_t>& codes) {
+  codes.resize(values.size());
+  encode(bfloat16, ieee_policy, std::span<const float>(values), std::span(codes));
+  decode(bfloat16, std::span<const std::uint16_t>(codes), values);
+}
+
+/// Turns 16 rows that begin at x, `width` columns of them, at most a chunk.
+template <typename Source>
+void turn_chunk(const Source* x, std::size_t stride, std::size_t width, float* out) {
+  std::array<Chunk, hadamard_size> values{};
+  for (std::size_t i = 0; i < hadamard_size; ++i) {
+    std::ranges::transform(std::span(x + i * stride, width), values[i].begin(),
+                           [](Source value) { return value_of(value); });
+  }
+  std::array<float, chunk> result;
+  for (std::size_t j = 0; j < hadamard_size; ++j) {
+    turn(values, j, result);
+    std::copy_n(result.begin(), width, out + j * stride);
+  }
+}
 
 template <typename Source>
 Buffer<float> turned(std::span<const Source> x, std::size_t rows, std::size_t columns, bool rounds, int threads) {
   Buffer<float> out(x.size());
   parallel_for(rows / hadamard_size, threads, [&](std::size_t first, std::size_t last) {
+    Buffer<std::uint16_t> codes;
     for (std::size_t band = first; band < last; ++band) {
-      for (std::size_t column = 0; column < columns; ++column) {
-        checkpoint(column);
-        const std::size_t from = band * hadamard_size * columns + column;
-        for (std::size_t j = 0; j < hadamard_size; ++j) {
-          double sum = 0;
-          for (std::size_t i = 0; i < hadamard_size; ++i) {
-            const double x_i = signs[i] * value_of(x[from + i * columns]);
-            sum += std::popcount(i & j) % 2 == 0 ? x_i : -x_i;
-          }
-          const auto result = static_cast<float>(sum / 4);
-          out[from + j * columns] = rounds ? rounded(result) : result;
-        }
+      checkpoint();
+      const std::size_t from = band * hadamard_size * columns;
+      for (std::size_t column = 0; column < columns; column += chunk) {
+        turn_chunk(&x[from + column], columns, std::min(chunk, columns - column), &out[from + column]);
       }
+      if (rounds) round_values(std::span(out).subspan(from, hadamard_size * columns), codes);
     }
   });
   return out;

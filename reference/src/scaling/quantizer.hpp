@@ -158,22 +158,51 @@ class Quantizer {
     }
   }
 
-  void encode_stochastic(const Cell& cell, std::size_t r, const float* factors, bool pairs, Scratch& scratch,
-                         std::uint8_t* out) const {
-    const TileRows<Source> row = tiling_.rows_of(cell, r, r + 1);
-    scratch.scaled.resize(row.width);
-    scratch.random.resize(row.width);
-    scratch.column.resize(row.width);
-    scale_tiles(row.row(0), row.tile, plan_.operation, {factors, row.across()}, scratch.scaled);
-    for (std::size_t i = 0; i < row.width; ++i) {
+  /// The random bits of the codes of a row: the caller's words where they lie so, otherwise copies.
+  [[nodiscard]] RandomSource random_of(const Cell& cell, std::size_t r, std::size_t width, Scratch& scratch) const {
+    if (!plan_.transposed && random_->sharing == Sharing::none) {
+      const std::size_t from = r * x_.columns + cell.column;
+      return {std::visit([&](auto words) -> RandomWords { return words.subspan(from, width); }, random_->words),
+              random_->count};
+    }
+    scratch.random.resize(width);
+    if (random_->sharing == Sharing::none) {
+      std::visit(
+          [&](auto words) {
+            for (std::size_t i = 0; i < width; ++i) scratch.random[i] = words[(cell.column + i) * x_.rows + r];
+          },
+          random_->words);
+      return {std::span<const std::uint32_t>(scratch.random), random_->count};
+    }
+    for (std::size_t i = 0; i < width; ++i) {
       const std::size_t column = cell.column + i;
       const std::size_t code = plan_.transposed ? column * x_.rows + r : r * x_.columns + column;
       scratch.random[i] = random_bits_of(plan_.format, *random_, code).value;
     }
-    const RandomSource words{std::span<const std::uint32_t>(scratch.random), random_->count};
+    return {std::span<const std::uint32_t>(scratch.random), random_->count};
+  }
+
+  void encode_stochastic(const Cell& cell, std::size_t r, const float* factors, bool pairs, Scratch& scratch,
+                         std::uint8_t* out) const {
+    const TileRows<Source> row = tiling_.rows_of(cell, r, r + 1);
+    scratch.scaled.resize(row.width);
+    scratch.column.resize(row.width);
+    scale_tiles(row.row(0), row.tile, plan_.operation, {factors, row.across()}, scratch.scaled);
+    const RandomSource words = random_of(cell, r, row.width, scratch);
     const auto codes = pairs ? std::span(scratch.column) : std::span(out, row.width);
     fp8lab::encode(plan_.format, plan_.policy, std::span<const float>(scratch.scaled), words, codes);
     if (pairs) pack_pairs(codes, {out, row.width / 2});
+  }
+
+  /// out[i] = first[i] and, in the high bits, second[i].
+  static void pair_rows(const std::uint8_t* first, const std::uint8_t* second, std::size_t width, std::uint8_t* out) {
+    constexpr std::size_t some = 64;  // whose loop the compiler turns into vector code
+    const auto pair = [&](std::size_t i) { out[i] = static_cast<std::uint8_t>(first[i] | (second[i] << 4)); };
+    std::size_t from = 0;
+    for (; from + some <= width; from += some) {
+      for (std::size_t i = 0; i < some; ++i) pair(from + i);
+    }
+    for (; from < width; ++from) pair(from);
   }
 
   void store_transposed(const Cell& cell, Scratch& scratch) const {
@@ -184,12 +213,13 @@ class Quantizer {
     if (plan_.format.bits() != 4) {
       return transpose_bytes(codes, height, width, apart_stride(cell), &out_.codes[to], x_.rows, stream_);
     }
-    scratch.column.resize(width * height);
-    transpose_bytes(codes, height, width, apart_stride(cell), scratch.column.data(), height);
-    for (std::size_t i = 0; i < width; ++i) {
-      const auto column = std::span<const std::uint8_t>(scratch.column).subspan(i * height, height);
-      pack_pairs(column, std::span(out_.codes).subspan((to + i * x_.rows) / 2, height / 2));
+    // Pairs lie along K, which runs down the rows: two rows make one of pairs before it is transposed.
+    const std::size_t stride = apart_stride(cell);
+    scratch.column.resize(stride * height / 2);
+    for (std::size_t row = 0; row < height; row += 2) {
+      pair_rows(codes + row * stride, codes + (row + 1) * stride, width, scratch.column.data() + row / 2 * stride);
     }
+    transpose_bytes(scratch.column.data(), height / 2, width, stride, &out_.codes[to / 2], x_.rows / 2, stream_);
   }
 
   Tiling<Source> tiling_;
