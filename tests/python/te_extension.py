@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the compiled extension of Transformer Engine does to the FP8 state: casts, transposes, products, updates.
 
-A cast keeps only what the state needs. The amax slot takes the largest magnitude. The first four bytes of the payload
-are the scale that the cast used: a product can say with which scale its bytes were made. An update runs the kernel of
+A cast keeps only what the state needs. The amax slot takes the largest magnitude. The first eight bytes of the payload
+are the scale that the cast used and the first value; the next one is the format: a product can say how its bytes were
+made. An update runs the kernel of
 the release, compiled for the host.
 """
 
@@ -59,16 +60,16 @@ def largest(tensor) -> float:
     return torch.where(magnitudes.isnan(), 0.0, magnitudes).max().item()
 
 
-def made_with(payload) -> float:
-    """The scale that the cast of these bytes used; NaN where no cast wrote them."""
-    return struct.unpack("<f", bytes(payload.detach().view(-1)[:4].numpy().view(np.uint8)))[0]
+def header_of(payload) -> tuple[float, float, int]:
+    """The scale that the cast of these bytes used, its first value and the format; all bits set where no cast wrote."""
+    return struct.unpack("<ffB", bytes(payload.detach().view(-1)[:9].numpy().view(np.uint8)))
 
 
-def write_header(payload, scale: float) -> None:
+def write_header(payload, header: tuple[float, float, int]) -> None:
     import torch
 
     flat = payload.detach().view(-1)
-    flat[:4] = torch.from_numpy(np.frombuffer(struct.pack("<f", scale), np.uint8).copy()).view(flat.dtype)
+    flat[:9] = torch.from_numpy(np.frombuffer(struct.pack("<ffB", *header), np.uint8).copy()).view(flat.dtype)
 
 
 def sides(tensor) -> tuple[int, int]:
@@ -102,7 +103,7 @@ class Extension:
 
     # --- casts --------------------------------------------------------------------------------------------------------
 
-    def cast(self, source, scale, amax, scale_inv, payloads, noop=None) -> None:
+    def cast(self, source, scale, amax, scale_inv, dtype, payloads, noop=None) -> None:
         """One launch of a cast kernel; the other arguments are tensors of one element."""
         if noop is not None and noop.numel() and scalar(noop) == 1:
             return
@@ -110,36 +111,35 @@ class Extension:
         self.trace.append({"cast": source.data_ptr(), "scale": used})
         amax.detach().fill_(np.fmax(np.float32(scalar(amax)), np.float32(largest(source))).item())
         for payload in payloads:
-            write_header(payload, used)
+            write_header(payload, (used, scalar(source), int(dtype)))
         if self.writes_scale_inv:
             scale_inv.detach().fill_((np.float32(1) / np.float32(used)).item())
 
-    def cast_at(self, source, scale, history, scale_inv, index, payloads, noop=None) -> None:
+    def cast_at(self, source, scale, history, scale_inv, index, dtype, payloads) -> None:
         """The same with the tensors of a module and an index; a scale_inv of its own has one element."""
         inverse = scale_inv.view(-1)[index if scale_inv.numel() > index else 0]
-        self.cast(
-            source, scale[index], history[0][index] if history.dim() > 1 else history[index], inverse, payloads, noop
-        )
+        amax = history[0][index] if history.dim() > 1 else history[index]
+        self.cast(source, scale[index], amax, inverse, dtype, payloads)
 
-    def cast_to_fp8_ts(self, source, scale, history, scale_inv, index, _dtype):
+    def cast_to_fp8_ts(self, source, scale, history, scale_inv, index, dtype):
         payload = self.payload(source.shape)
-        self.cast_at(source, scale, history, scale_inv, int(index), [payload])
+        self.cast_at(source, scale, history, scale_inv, int(index), dtype, [payload])
         return payload
 
-    def cast_to_fp8_noalloc_ts(self, source, scale, out, history, scale_inv, index, _dtype):
-        self.cast_at(source, scale, history, scale_inv, int(index), [out])
+    def cast_to_fp8_noalloc_ts(self, source, scale, out, history, scale_inv, index, dtype):
+        self.cast_at(source, scale, history, scale_inv, int(index), dtype, [out])
         return out
 
-    def cast_to_fp8(self, source, scale, amax, scale_inv, _dtype):
+    def cast_to_fp8(self, source, scale, amax, scale_inv, dtype):
         payload = self.payload(source.shape)
-        self.cast(source, scale, amax, scale_inv, [payload])
+        self.cast(source, scale, amax, scale_inv, dtype, [payload])
         return payload
 
-    def cast_to_fp8_noalloc(self, source, scale, out, amax, scale_inv, _dtype) -> None:
-        self.cast(source, scale, amax, scale_inv, [out])
+    def cast_to_fp8_noalloc(self, source, scale, out, amax, scale_inv, dtype) -> None:
+        self.cast(source, scale, amax, scale_inv, dtype, [out])
 
-    def fused_cast_transpose(self, source, scale, amax, scale_inv, out, transpose, _dtype) -> None:
-        self.cast(source, scale, amax, scale_inv, [out, transpose])
+    def fused_cast_transpose(self, source, scale, amax, scale_inv, out, transpose, dtype) -> None:
+        self.cast(source, scale, amax, scale_inv, dtype, [out, transpose])
 
     def fused_cast_transpose_noop(
         self,
@@ -150,7 +150,7 @@ class Extension:
         scale_inv,
         out,
         transpose,
-        _dtype,
+        dtype,
         *,
         scale_offset=0,
         amax_offset=0,
@@ -161,6 +161,7 @@ class Extension:
             scale.view(-1)[scale_offset],
             amax.view(-1)[amax_offset],
             scale_inv.view(-1)[scale_inv_offset],
+            dtype,
             [out, transpose],
             noop,
         )
@@ -173,15 +174,15 @@ class Extension:
     def fp8_transpose(self, payload, _dtype, out=None):
         if out is None:
             out = self.payload((payload.shape[-1], payload.numel() // payload.shape[-1]))
-        write_header(out, made_with(payload))
+        write_header(out, header_of(payload))
         return out
 
     def fp8_transpose_noalloc(self, payload, out, _dtype) -> None:
-        write_header(out, made_with(payload))
+        write_header(out, header_of(payload))
 
     def fp8_transpose_noalloc_noop(self, payload, out, noop, _dtype) -> None:
         if scalar(noop) != 1:
-            write_header(out, made_with(payload))
+            write_header(out, header_of(payload))
 
     # --- quantizers of 2.x --------------------------------------------------------------------------------------------
 
@@ -211,7 +212,7 @@ class Extension:
         if out is None:
             out = self.create(quantizer, source.shape, source.dtype)
         payloads = [payload for payload in (out._data, out._transpose) if payload is not None]
-        self.cast(source, quantizer.scale, quantizer.amax, out._scale_inv, payloads, noop)
+        self.cast(source, quantizer.scale, quantizer.amax, out._scale_inv, quantizer.dtype, payloads, noop)
         if out._transpose is not None:
             out._transpose_invalid = False
         return out
@@ -221,15 +222,22 @@ class Extension:
     def multiplied(self, *operands) -> None:
         self.trace.append({"gemm": operands})
 
-    def te_gemm_ts(self, a, a_scale_inv, a_index, _a_dtype, _ta, b, b_scale_inv, b_index, _b_dtype, _tb, out, *_rest):
+    def te_gemm_ts(self, a, a_scale_inv, a_index, a_dtype, _ta, b, b_scale_inv, b_index, b_dtype, _tb, out, *_rest):
         import torch
 
         if a.dtype in (torch.uint8, torch.int8):
             self.multiplied(
-                (made_with(a), scalar(a_scale_inv, int(a_index))), (made_with(b), scalar(b_scale_inv, int(b_index)))
+                (*header_of(a), scalar(a_scale_inv, int(a_index)), int(a_dtype)),
+                (*header_of(b), scalar(b_scale_inv, int(b_index)), int(b_dtype)),
             )
         out.detach().zero_()
         return out
+
+    def te_gemm(self, a, a_scale_inv, a_dtype, ta, b, b_scale_inv, b_dtype, tb, out, *rest):
+        """That of 0.1 to 0.5, which is given the elements themselves."""
+        return self.te_gemm_ts(
+            a, a_scale_inv.view(-1), 0, a_dtype, ta, b, b_scale_inv.view(-1), 0, b_dtype, tb, out, *rest
+        )
 
     def generic_gemm(self, a, a_transposed, b, b_transposed, out, *_rest, **_overlap):
         import torch
@@ -250,7 +258,7 @@ class Extension:
             raise RuntimeError(
                 f"the product reads a {'rowwise' if rowwise else 'columnwise'} payload that the tensor lacks"
             )
-        return made_with(payload), scalar(tensor._scale_inv)
+        return *header_of(payload), scalar(tensor._scale_inv), int(tensor._fp8_dtype)
 
     # --- updates ------------------------------------------------------------------------------------------------------
 
@@ -304,7 +312,7 @@ def functions(extension: Extension) -> dict:
     names = [
         "cast_to_fp8", "cast_to_fp8_noalloc", "fused_cast_transpose", "fused_cast_transpose_noop", "fp8_transpose",
         "fp8_transpose_noalloc", "fp8_transpose_noalloc_noop", "create_empty_quantized_tensor", "quantize",
-        "generic_gemm", "fused_amax_and_scale_update", "fused_amax_and_scale_update_after_reduction",
+        "te_gemm", "generic_gemm", "fused_amax_and_scale_update", "fused_amax_and_scale_update_after_reduction",
     ]  # fmt: skip
     answers = {
         "get_cublasLt_version": lambda: 130000,

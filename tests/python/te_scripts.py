@@ -9,7 +9,9 @@ import numpy as np
 FEATURES = frozenset(
     {
         "nesting",  # regions in regions, side by side, enabled or not
-        "recipes",  # regions with other margins, formats, algorithms and groups
+        "recipes",  # regions with other margins, algorithms and groups
+        "formats",  # those recipes also have other formats
+        "reductions",  # and another reduce_amax
         "several calls",  # a layer may run more than once before its backward
         "no_grad",  # passes without gradients, inside a region and around one
         "evaluation",  # passes in evaluation mode
@@ -19,6 +21,7 @@ FEATURES = frozenset(
         "recompute",  # a pass without gradients is repeated before its backward
         "inside",  # a backward pass before the region ends
         "lengths",  # another length of the history
+        "written weights",  # an optimizer writes the weights, which exist in FP8 only
         "odd amaxes",  # zero, infinity, NaN, and so small or large that a scale leaves its range
     }
 )
@@ -26,10 +29,14 @@ ODD = [0.0, float("inf"), float("nan"), 1e-42, 1e-38, 3e-37, 1e30, 3.4e38]
 
 
 def features_of(tag: tuple[int, ...]) -> frozenset[str]:
-    """What works in a release since 0.3, given reduce_amax=False before 1.0."""
-    features = set(FEATURES)
+    """What works in a release: before 0.3 with one layer, from 0.3 to 0.13 with reduce_amax=False."""
+    if tag < (0, 3):
+        return frozenset({"no_grad", "odd amaxes"})
+    features = set(FEATURES) - {"written weights"}
     if tag < (1, 0) or (2,) <= tag < (2, 4):
         features.remove("refilled caches")  # PyTorch notices that a saved tensor changed
+    if tag < (0, 9):
+        features.remove("nesting")  # a layer that ran under FP8 goes on so outside of regions
     if tag < (1, 0):
         features.remove("several calls")  # the same with the weight of every call
     if tag >= (1, 6):
@@ -93,21 +100,29 @@ class Writer:
 
     def recipe(self) -> dict:
         if not self.recipes:
-            self.length = self.rng.choice([1, 2, 3, 5])
-            for _ in range(3):
-                self.recipes.append(
-                    {
-                        "margin": self.rng.choice([0, 1, -2]),
-                        "fp8_format": self.rng.choice(["hybrid", "e4m3"]),
-                        "amax_compute_algo": self.rng.choice(["max", "most_recent"]),
-                        "reduce_amax": self.reduce_amax,
-                        "group": self.rng.choice([0, 0, 1]),
-                    }  # fmt: skip
-                )
+            self.recipes, self.length = self.some_recipes(), self.rng.choice([1, 2, 3, 5])
         if self.chance("lengths", 0.15):
             self.length = self.rng.choice([1, 2, 3, 5])
         chosen = self.rng.randrange(3) if self.chance("recipes", 0.4) else 0
         return {**self.recipes[chosen], "amax_history_len": self.length}
+
+    def some_recipes(self) -> list[dict]:
+        """The second differs from the first in what the key of a buffer may leave out."""
+        algorithms = self.rng.sample(["max", "most_recent"], 2)
+        first = {
+            "margin": self.rng.choice([0, 1, -2]),
+            "fp8_format": "hybrid" if "written weights" in self.features else self.rng.choice(["hybrid", "e4m3"]),
+            "amax_compute_algo": algorithms[0],
+            "reduce_amax": self.reduce_amax,
+            "group": self.rng.choice([0, 1]),
+        }
+        second = first | {"amax_compute_algo": algorithms[1]}
+        if "reductions" in self.features:
+            second["reduce_amax"] = self.rng.choice([False, self.reduce_amax])
+        third = first | {"margin": self.rng.choice([0, 1, -2]), "group": self.rng.choice([0, 1])}
+        if "formats" in self.features:
+            third["fp8_format"] = self.rng.choice(["hybrid", "e4m3"])
+        return [first, second, third]
 
     def step(self) -> None:
         for _ in range(self.rng.choice([1, 1, 2])):
@@ -118,6 +133,9 @@ class Writer:
         while self.pending:
             self.backward()
         self.recompute()
+        for layer in range(self.layers):
+            if self.chance("written weights", 0.6):
+                self.script.append({"do": "write", "layer": layer, "w": self.value()})
 
     def region(self, depth: int = 0) -> None:
         enabled = not self.chance("nesting", 0.25)

@@ -25,8 +25,9 @@ import numpy as np
 
 from releases import kernel_of, number_of
 from te_environment import Release
-from te_extension import Extension
+from te_extension import DType, Extension
 
+FORMATS = {DType.kFloat8E4M3: "e4m3", DType.kFloat8E5M2: "e5m2"}
 SIDE = 16  # the smallest side that FP8 products accept
 TAGS = ["v0.6", "v1.3", "v1.5", "v1.6", "v1.7", "v1.8", "v1.12", "v1.13", "v2.0", "v2.4", "v2.9", "v2.18"]
 
@@ -77,6 +78,12 @@ class RealState:
             setattr(owner, name, copy.copy(value))
         if hasattr(owner, "reset"):
             owner.reset()
+        recompute = getattr(self.release.distributed, "activation_recompute_forward", None)
+        if hasattr(recompute, "_is_first_fp8_module"):
+            recompute._is_first_fp8_module.clear()
+        for name in ("transformer_engine.pytorch.float8_tensor", "transformer_engine.pytorch.tensor.float8_tensor"):
+            if written := getattr(self.release.modules.get(name), "updated_fp8_params", None):
+                written.clear()
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -195,6 +202,10 @@ def known_by(function, arguments: dict, **usual) -> dict:
     return {name: value for name, value in arguments.items() if name not in unknown}
 
 
-def operand(pair: tuple[float, float]) -> dict:
-    """The scale that made the bytes, and the scale_inv that the product applied."""
-    return {"made_with": np.float32(pair[0]), "scale_inv": np.float32(pair[1])}
+def operand(factor: tuple) -> dict:
+    """What made the bytes, and what the product took them for."""
+    scale, value, made_as, scale_inv, read_as = factor
+    return {
+        "made_with": np.float32(scale), "value": np.float32(value), "made_as": FORMATS.get(made_as),
+        "scale_inv": np.float32(scale_inv), "read_as": FORMATS[read_as],
+    }  # fmt: skip
