@@ -76,10 +76,10 @@ constexpr std::size_t most_whole_depth = 8192;
 /// Elements of K of a window.
 constexpr std::size_t window_depth = 2048;
 
-std::size_t rounded_up(std::size_t x, std::size_t unit) { return (x + unit - 1) / unit * unit; }
+std::size_t up_to_multiple(std::size_t x, std::size_t unit) { return (x + unit - 1) / unit * unit; }
 
 std::size_t depth_of(const FactorReader& operand) {
-  return rounded_up(operand.operand().depth, size_of(operand.model().k()));
+  return up_to_multiple(operand.operand().depth, size_of(operand.model().k()));
 }
 
 /// Some rows of a, and what they are multiplied with: a whole b that is packed, or where b is deep a window of one
@@ -117,7 +117,7 @@ class VectorRows final : public RowBlock {
   }
 
  private:
-  [[nodiscard]] std::size_t window_size() const { return rounded_up(window_depth, k_); }
+  [[nodiscard]] std::size_t window_size() const { return up_to_multiple(window_depth, k_); }
   void pack_rows(std::size_t from) {
     for (std::size_t row = 0; row < count_; ++row) a_.pack(row, first_ + row, 1, from);
   }

@@ -127,7 +127,7 @@ LinearShape shape_of(LinearPass pass, const MatrixView& a, const MatrixView& b) 
 }
 
 /// Throws where a dimension that ranks share is no multiple of them, whatever the recipe's system.
-void check_split(const TensorParallel& parallel, const LinearShape& shape) {
+void check_shares(const TensorParallel& parallel, const LinearShape& shape) {
   const auto ranks = static_cast<std::size_t>(parallel.ranks);
   const auto check = [&](bool is_shared, const char* name, std::size_t size) {
     if (!is_shared || size % ranks == 0) return;
@@ -193,7 +193,7 @@ class ParallelPass {
       refuse(name_of(factors_.a.tensor), " has ", depth_a, rowwise_a ? " columns" : " rows", " and ",
              name_of(factors_.b.tensor), " has ", depth_b, rowwise_b ? " columns" : " rows", "; they must be as many");
     }
-    check_split(parallel_, shape_);
+    check_shares(parallel_, shape_);
     if (options_.check_shapes) check_shape(recipe_, pass_, shape_, parallel_);
     if (pass_ == LinearPass::fprop && !options_.bias.empty() && options_.bias.size() != shape_.out) {
       refuse("bias must have ", shape_.out, " elements, not ", options_.bias.size());

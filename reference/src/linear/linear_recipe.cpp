@@ -13,9 +13,9 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::array systems{Named{"none", LinearSystem::none},
-                             Named{"transformer_engine", LinearSystem::transformer_engine},
-                             Named{"deepseek", LinearSystem::deepseek}};
+constexpr std::array linear_systems{Named{"none", LinearSystem::none},
+                                    Named{"transformer_engine", LinearSystem::transformer_engine},
+                                    Named{"deepseek", LinearSystem::deepseek}};
 
 bool is_high_precision(const Format& format) { return format == binary32 || format == binary16 || format == bfloat16; }
 
@@ -127,8 +127,8 @@ std::string describe(const LinearRecipe& recipe) {
   return text;
 }
 
-LinearSystem find_linear_system(std::string_view name) { return find_named(systems, "system", name).value; }
-std::string_view name_of(LinearSystem system) { return entry_of(systems, system).name; }
+LinearSystem find_linear_system(std::string_view name) { return find_named(linear_systems, "system", name).value; }
+std::string_view name_of(LinearSystem system) { return entry_of(linear_systems, system).name; }
 
 std::string_view name_of(LinearPass pass) {
   switch (pass) {

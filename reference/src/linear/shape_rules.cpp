@@ -16,8 +16,8 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::array checks{Named{"split", ShapeCheck::split}, Named{"module", ShapeCheck::module},
-                            Named{"quantizer", ShapeCheck::quantizer}, Named{"gemm", ShapeCheck::gemm}};
+constexpr std::array shape_checks{Named{"split", ShapeCheck::split}, Named{"module", ShapeCheck::module},
+                                  Named{"quantizer", ShapeCheck::quantizer}, Named{"gemm", ShapeCheck::gemm}};
 
 constexpr std::string_view te_split =
     "NVIDIA/TransformerEngine after 2.18 (d0067d0), transformer_engine/pytorch/utils.py (divide), "
@@ -44,7 +44,7 @@ constexpr std::string_view deepgemm_gemm =
 /// The blocks of a recipe, as far as sizes depend on them.
 enum class Blocks : std::uint8_t { tensor, tiles_of_128, mx, nvfp4, other };
 
-Blocks blocks_of(const Recipe& recipe) {
+Blocks kind_of_blocks(const Recipe& recipe) {
   if (recipe.tile_across == 0 && recipe.tile_along == 0) return Blocks::tensor;
   if (has_tensor_scale(recipe) && recipe.tile_along == 16) return Blocks::nvfp4;
   if (recipe.scale_type == ScaleType::e8m0_code && recipe.tile_along == 32) return Blocks::mx;
@@ -65,13 +65,13 @@ TensorDimensions dimensions_of(LinearTensor tensor) {
 }
 
 /// One factor of a GEMM: its tensor, how that is cast, the dimension that the GEMM sums over, and the other one.
-struct Factor {
+struct GemmFactor {
   LinearTensor tensor;
   const Recipe& recipe;
   LinearDimension k, outer;
   bool is_rowwise;
 
-  Factor(const LinearFactor& factor, const LinearCast& cast)
+  GemmFactor(const LinearFactor& factor, const LinearCast& cast)
       : tensor(factor.tensor), recipe(std::get<Recipe>(cast)), is_rowwise(factor.direction == Direction::rowwise) {
     const TensorDimensions dimensions = dimensions_of(tensor);
     k = is_rowwise ? dimensions.columns : dimensions.rows;
@@ -91,8 +91,8 @@ class RuleList {
       if (std::holds_alternative<Format>(gemm.a)) continue;
       pass_ = pass;
       const LinearFactors factors = factors_of(pass);
-      const Factor a(factors.a, gemm.a);
-      const Factor b(factors.b, gemm.b);
+      const GemmFactor a(factors.a, gemm.a);
+      const GemmFactor b(factors.b, gemm.b);
       if (recipe.system == LinearSystem::deepseek) {
         add_deepseek(gemm, a, b);
       } else {
@@ -147,8 +147,8 @@ class RuleList {
   }
 
   /// MXFP8 and NVFP4 want whole blocks in both directions, whichever is made.
-  void add_quantizer(const Factor& factor) {
-    const Blocks blocks = blocks_of(factor.recipe);
+  void add_quantizer(const GemmFactor& factor) {
+    const Blocks blocks = kind_of_blocks(factor.recipe);
     if (blocks != Blocks::mx && blocks != Blocks::nvfp4) return;
     const std::size_t block = blocks == Blocks::mx ? 32 : 16;
     const TensorDimensions dimensions = dimensions_of(factor.tensor);
@@ -157,16 +157,16 @@ class RuleList {
   }
 
   /// What cuBLAS, or Transformer Engine for it, wants. b is cuBLAS's A: its outer dimension is a row of the result.
-  void add_gemm(const LinearGemm& gemm, const Factor& a, const Factor& b) {
-    const auto add_row = [&](const Factor& factor, LinearDimension dimension, std::size_t multiple,
+  void add_gemm(const LinearGemm& gemm, const GemmFactor& a, const GemmFactor& b) {
+    const auto add_row = [&](const GemmFactor& factor, LinearDimension dimension, std::size_t multiple,
                              std::string_view source) {
       add(factor.tensor, dimension, multiple, ShapeCheck::gemm, source);
     };
-    switch (blocks_of(a.recipe)) {
+    switch (kind_of_blocks(a.recipe)) {
       case Blocks::other:
       case Blocks::mx: break;  // whole blocks are more than the GEMM wants
       case Blocks::tensor:
-        for (const Factor* factor : {&b, &a}) {
+        for (const GemmFactor* factor : {&b, &a}) {
           // Where all layouts are taken, an operand lies as its tensor does: a row of it has the tensor's columns.
           const bool takes_all_layouts = gemm.model.chip == blackwell_tcgen05_fp8.chip;
           const LinearDimension row = takes_all_layouts ? dimensions_of(factor->tensor).columns : factor->k;
@@ -195,8 +195,8 @@ class RuleList {
   }
 
   /// A weight is padded to whole tiles, and so are scales and, in the GEMM, the tail of K.
-  void add_deepseek(const LinearGemm& gemm, const Factor& a, const Factor& b) {
-    for (const Factor* factor : {&a, &b}) {
+  void add_deepseek(const LinearGemm& gemm, const GemmFactor& a, const GemmFactor& b) {
+    for (const GemmFactor* factor : {&a, &b}) {
       if (factor->recipe.tile_across != 1) continue;
       add(factor->tensor, factor->k, 128, ShapeCheck::quantizer, factor->is_rowwise ? deepseek_cast : deepgemm_cast);
     }
@@ -209,7 +209,7 @@ class RuleList {
   std::vector<ShapeRule> rules_;
 };
 
-std::size_t size_of(const LinearShape& shape, LinearDimension dimension) {
+std::size_t size_in(const LinearShape& shape, LinearDimension dimension) {
   switch (dimension) {
     case LinearDimension::tokens: break;
     case LinearDimension::in: return shape.in;
@@ -231,7 +231,7 @@ std::string_view words_of(LinearSystem system, ShapeCheck check) {
 
 }  // namespace
 
-std::string_view name_of(ShapeCheck check) { return entry_of(checks, check).name; }
+std::string_view name_of(ShapeCheck check) { return entry_of(shape_checks, check).name; }
 std::string_view name_of(LinearDimension dimension) {
   switch (dimension) {
     case LinearDimension::tokens: break;
@@ -246,7 +246,7 @@ std::vector<ShapeFit> shape_fits(const LinearRecipe& recipe, const LinearShape& 
   check_linear_recipe(recipe);
   check_tensor_parallel(parallel);
   for (const LinearDimension dimension : {LinearDimension::tokens, LinearDimension::in, LinearDimension::out}) {
-    const std::size_t size = size_of(shape, dimension);
+    const std::size_t size = size_in(shape, dimension);
     if (size < 1 || size > most_size) refuse(name_of(dimension), " must be from 1 to ", most_size, ", not ", size);
   }
   const RuleList list(recipe, parallel);
@@ -256,7 +256,7 @@ std::vector<ShapeFit> shape_fits(const LinearRecipe& recipe, const LinearShape& 
     for (const ShapeRule& other : list.rules()) {
       if (other.dimension == rule.dimension) wanted = std::lcm(wanted, other.multiple * other.ranks);
     }
-    const std::size_t size = size_of(shape, rule.dimension);
+    const std::size_t size = size_in(shape, rule.dimension);
     const std::size_t below = size / wanted * wanted;
     fits.push_back({rule, size, below, below == size ? size : below + wanted});
   }

@@ -11,18 +11,20 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::array modes{Named{"none", ParallelMode::none}, Named{"column", ParallelMode::column},
-                           Named{"row", ParallelMode::row}};
-constexpr std::array orders{Named{"sequential", ReductionOrder::sequential}, Named{"ring", ReductionOrder::ring},
-                            Named{"pairwise", ReductionOrder::pairwise}};
+constexpr std::array parallel_modes{Named{"none", ParallelMode::none}, Named{"column", ParallelMode::column},
+                                    Named{"row", ParallelMode::row}};
+constexpr std::array reduction_orders{Named{"sequential", ReductionOrder::sequential},
+                                      Named{"ring", ReductionOrder::ring}, Named{"pairwise", ReductionOrder::pairwise}};
 
 }  // namespace
 
-ParallelMode find_parallel_mode(std::string_view name) { return find_named(modes, "parallel mode", name).value; }
-std::string_view name_of(ParallelMode mode) { return entry_of(modes, mode).name; }
+ParallelMode find_parallel_mode(std::string_view name) {
+  return find_named(parallel_modes, "parallel mode", name).value;
+}
+std::string_view name_of(ParallelMode mode) { return entry_of(parallel_modes, mode).name; }
 
-ReductionOrder find_reduction_order(std::string_view name) { return find_named(orders, "order", name).value; }
-std::string_view name_of(ReductionOrder order) { return entry_of(orders, order).name; }
+ReductionOrder find_reduction_order(std::string_view name) { return find_named(reduction_orders, "order", name).value; }
+std::string_view name_of(ReductionOrder order) { return entry_of(reduction_orders, order).name; }
 
 void check_tensor_parallel(const TensorParallel& parallel) {
   if (parallel.ranks < 1 || parallel.ranks > most_ranks) {
