@@ -13,6 +13,7 @@
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/text.hpp"
+#include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "kit/experiment.hpp"
 #include "kit/output.hpp"
 #include "kit/progress.hpp"
@@ -62,7 +63,7 @@ HeldTensor held(std::span<const T> values, const py::array& x) {
 
 // What is registered.
 
-/// A pair: (array, type of its elements), (name, recipe) or (count, factor).
+/// A pair: (array, type of its elements), (name, recipe), (name, linear recipe) or (count, factor).
 Entry entry_of_pair(const py::tuple& pair) {
   if (py::isinstance<py::array>(pair[0])) {
     const auto x = pair[0].cast<py::array>();
@@ -72,6 +73,9 @@ Entry entry_of_pair(const py::tuple& pair) {
   }
   if (py::isinstance<Recipe>(pair[1])) {
     return ChosenRecipe{pair[0].cast<std::string>(), pair[1].cast<const Recipe&>()};
+  }
+  if (py::isinstance<LinearRecipe>(pair[1])) {
+    return ChosenLinearRecipe{pair[0].cast<std::string>(), pair[1].cast<const LinearRecipe&>()};
   }
   return OutlierLines{pair[0].cast<long long>(), pair[1].cast<double>()};
 }

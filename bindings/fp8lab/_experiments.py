@@ -31,6 +31,7 @@ from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
 from fp8lab._document import Document
+from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_linear_recipe as as_linear_recipe
 from fp8lab._recipes import NamedRecipe, as_named_recipe, as_recipe
 
 Facts = dict[str, Any]
@@ -47,6 +48,16 @@ def _as_recipe(value: Any, argument: str) -> Any:
         return check_name(value, argument)
     name, recipe = as_named_recipe(value, argument)
     return name, recipe._core()
+
+
+def _as_linear_recipe(value: Any, argument: str) -> Any:
+    if isinstance(value, NamedLinearRecipe):
+        return value.name, value.recipe._made
+    if isinstance(value, tuple) and len(value) == 2:
+        return check_name(value[0], f"a name in {argument}"), as_linear_recipe(value[1], argument)._made
+    if isinstance(value, LinearRecipe):
+        raise TypeError(f"{argument} has a LinearRecipe without a name; give (name, recipe)")
+    return check_name(value, argument, " or a linear recipe")
 
 
 def _as_delayed(value: Any, argument: str) -> Any:
@@ -95,6 +106,7 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "distribution": (as_distribution, "str | Distribution"),
     "version": (as_version, "str | DelayedVersion"),
     "recipe": (_as_recipe, "str | NamedRecipe | Recipe | tuple[str, Recipe]"),
+    "linear_recipe": (_as_linear_recipe, "str | NamedLinearRecipe | tuple[str, LinearRecipe]"),
     "delayed": (_as_delayed, "str | Delayed"),
     "tensor": (as_floats, "Any"),
     "outliers": (_as_outliers, "tuple[int, float]"),
@@ -102,11 +114,12 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
 }
 #: What the name of a file ends in that is given as a text in the place of an array.
 SUFFIXES = (".npy", ".safetensors")
-_SINGLE = (Delayed, DelayedVersion, Distribution, Format, MmaModel, NamedRecipe, Profile, os.PathLike)
+_SINGLE = (Delayed, DelayedVersion, Distribution, Format, LinearRecipe, MmaModel, NamedLinearRecipe, NamedRecipe, Profile, os.PathLike)
 #: What a docstring calls some of them.
 _WORDS = {
     "Any": "array_like of float32, float64, float16 or bfloat16, or path",
     "tuple[int, float]": "(int, float)",
+    "str | NamedLinearRecipe | tuple[str, LinearRecipe]": "str, NamedLinearRecipe or (str, LinearRecipe)",
     "str | NamedRecipe | Recipe | tuple[str, Recipe]": "str, NamedRecipe, recipe or (str, recipe)",
 }
 
@@ -138,24 +151,28 @@ def _is_path(value: Any) -> bool:
 
 
 def _with_files(facts: Facts, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The same with tensors that are given as paths as the argument ``file``, which means the same; and what the caller named it."""
+    """The same with tensors that are given as paths as the argument for their files, which means the same; and what the caller named it.
+
+    That argument of ``w`` is ``w_file``, or ``file`` where an experiment has one tensor.
+    """
     called: dict[str, str] = {}
     names = {argument["name"] for argument in facts["arguments"]}
     for argument in facts["arguments"]:
         name = argument["name"]
         value = given.get(name)
         paths = list(value) if argument["is_list"] and isinstance(value, (list, tuple)) else [value]
-        if argument["kind"] != "tensor" or "file" not in names or not any(map(_is_path, paths)):
+        file = f"{name}_file" if f"{name}_file" in names else "file"
+        if argument["kind"] != "tensor" or file not in names or not any(map(_is_path, paths)):
             continue
         for path in paths:
             if not _is_path(path):
                 raise TypeError(f"{name} must have arrays or paths, not both")
             if isinstance(path, str) and not path.lower().endswith(SUFFIXES):
                 raise ValueError(f"{name} must be an array, or the path of a .npy or .safetensors file, not {short(path)!r}")
-        if given.get("file") is not None:
-            raise ValueError(f"{name} cannot be given with file")
-        given = {**given, name: None, "file": value}
-        called["file"] = name
+        if given.get(file) is not None:
+            raise ValueError(f"{name} cannot be given with {file}")
+        given = {**given, name: None, file: value}
+        called[file] = name
     return given, called
 
 
@@ -181,7 +198,7 @@ def _default(argument: Facts) -> Any:
 
 def _type(argument: Facts) -> str:
     kind = "int" if argument["kind"] == "integer" else _KINDS[argument["kind"]][1]
-    names = " | Mapping[str, Recipe]" if argument["kind"] == "recipe" else ""
+    names = {"recipe": " | Mapping[str, Recipe]", "linear_recipe": " | Mapping[str, LinearRecipe]"}.get(argument["kind"], "")
     return f"{kind} | Sequence[{kind}]{names}" if argument["is_list"] else kind
 
 
@@ -268,6 +285,7 @@ def stub() -> str:
         "from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile",
         "from fp8lab._delayed import Delayed",
         "from fp8lab._document import Document",
+        "from fp8lab._linear import LinearRecipe, NamedLinearRecipe",
         "from fp8lab._recipes import NamedRecipe, Recipe",
     ]
     for name, facts in registered().items():

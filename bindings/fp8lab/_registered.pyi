@@ -7,6 +7,7 @@ from typing import Any
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed
 from fp8lab._document import Document
+from fp8lab._linear import LinearRecipe, NamedLinearRecipe
 from fp8lab._recipes import NamedRecipe, Recipe
 
 def primer(
@@ -128,6 +129,43 @@ def scaling(
     tensor: str | Sequence[str] | None = None,
     bfloat16: bool = False,
     out_dtype: str = 'float32',
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def linear(
+    x: Any | Sequence[Any] | None = None,
+    w: Any | Sequence[Any] | None = None,
+    *,
+    dy: Any | Sequence[Any] | None = None,
+    bias: Any | Sequence[Any] | None = None,
+    recipes: str | NamedLinearRecipe | tuple[str, LinearRecipe] | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]] | Mapping[str, LinearRecipe] = ('te_delayed_hopper', 'te_current_scaling_hopper', 'te_mxfp8_blackwell', 'te_nvfp4_blackwell', 'bf16_hopper', 'tf32_hopper'),
+    passes: str | Sequence[str] | None = None,
+    tokens: int | None = None,
+    in_features: int | None = None,
+    out_features: int | None = None,
+    steps: int | None = None,
+    stream: str | None = None,
+    distribution: str | Distribution | None = None,
+    seed: int | None = None,
+    x_factor: float | None = None,
+    w_factor: float | None = None,
+    dy_factor: float | None = None,
+    bias_factor: float | None = None,
+    x_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    x_tensor: str | Sequence[str] | None = None,
+    w_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    w_tensor: str | Sequence[str] | None = None,
+    dy_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    dy_tensor: str | Sequence[str] | None = None,
+    bias_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    bias_tensor: str | Sequence[str] | None = None,
+    amax_history_len: int = 1024,
+    margin: int = 0,
+    amax_compute_algo: str = 'max',
+    version: str | DelayedVersion = 'te_current',
+    check_shapes: bool = True,
+    rounding_seed: int = 1,
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...

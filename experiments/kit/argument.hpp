@@ -29,9 +29,9 @@
 namespace fp8lab::experiments {
 
 /// A value as the command line (a text) or Python (a number, a name or a record) gives it.
-using Entry =
-    std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile, MmaModel,
-                 Distribution, DelayedVersion, ChosenRecipe, Delayed, HeldTensor, OutlierLines, AmaxTrace>;
+using Entry = std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile,
+                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, ChosenLinearRecipe, Delayed,
+                           HeldTensor, OutlierLines, AmaxTrace>;
 
 /// What an entry is. Python checks its type by this.
 enum class Kind : std::uint8_t {
@@ -46,6 +46,7 @@ enum class Kind : std::uint8_t {
   distribution,
   version,
   recipe,
+  linear_recipe,
   delayed,   ///< ALGORITHM:LENGTH
   tensor,    ///< an array; Python alone gives one
   outliers,  ///< COUNT,FACTOR
@@ -158,6 +159,9 @@ template <>
 struct ArgumentType<DelayedVersion> : NamedArgument<DelayedVersion, Kind::version, find_delayed_version> {};
 template <>
 struct ArgumentType<ChosenRecipe> : NamedArgument<ChosenRecipe, Kind::recipe, choose_recipe> {};
+template <>
+struct ArgumentType<ChosenLinearRecipe> : NamedArgument<ChosenLinearRecipe, Kind::linear_recipe, choose_linear_recipe> {
+};
 template <>
 struct ArgumentType<ChosenDelayed> {
   static constexpr Kind kind = Kind::delayed;

@@ -60,6 +60,11 @@ ChosenRecipe choose_recipe(std::string_view text) {
   return {std::string(named.name), named.recipe};
 }
 
+ChosenLinearRecipe choose_linear_recipe(std::string_view name) {
+  const NamedLinearRecipe& named = find_linear_recipe(name);
+  return {std::string(named.name), named.recipe};
+}
+
 Delayed choose_delayed(std::string_view text) {
   const DefaultEnvironment environment;
   const std::size_t colon = text.find(':');

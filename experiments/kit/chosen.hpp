@@ -6,6 +6,7 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 
@@ -40,6 +41,14 @@ struct ChosenRecipe {
 /// A recipe of recipes(), or "mx:FORMAT:RULE": MX blocks of those elements and that rule. Throws std::invalid_argument
 /// that lists the known names.
 [[nodiscard]] ChosenRecipe choose_recipe(std::string_view text);
+
+/// A Linear layer's recipe, as it was named.
+struct ChosenLinearRecipe {
+  std::string name;
+  LinearRecipe recipe;
+};
+/// A recipe of linear_recipes(). Throws std::invalid_argument that lists the known names.
+[[nodiscard]] ChosenLinearRecipe choose_linear_recipe(std::string_view name);
 
 /// Delayed scaling as it was given: by a text, which leaves its version and margin open, or as a record.
 struct ChosenDelayed {

@@ -8,6 +8,7 @@
 
 #include "accumulate/accumulate.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "kit/chosen.hpp"
 
@@ -21,6 +22,7 @@ inline std::string_view key_of(const DelayedVersion& version) { return version.n
 inline std::string_view key_of(AmaxComputeAlgo algo) { return fp8lab::name_of(algo); }
 inline std::string_view key_of(const MmaModel& model) { return model.name; }
 inline std::string key_of(const FactorDraws& draws) { return draws.name(); }
+inline std::string_view key_of(LinearPass pass) { return fp8lab::name_of(pass); }
 inline double key_of(double value) { return value; }
 inline long long key_of(long long value) { return value; }
 inline std::string_view key_of(const std::string& name) { return name; }

@@ -8,6 +8,7 @@
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/targets.hpp"
+#include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
@@ -155,6 +156,32 @@ Table recipes_table() {
       .column({"source", "Source"}, [](const Entry& entry) { return entry.source; });
 }
 
+/// How a linear recipe casts a tensor: the name of the recipe with the codes' format, or the type it is rounded to.
+std::string words_of(const LinearCast& cast) {
+  if (const auto* format = std::get_if<Format>(&cast)) return format_name(*format);
+  const Recipe& recipe = std::get<Recipe>(cast);
+  for (const NamedRecipe& named : recipes()) {
+    Recipe same = named.recipe;
+    same.format = recipe.format;
+    if (same != recipe) continue;
+    const std::string name(named.name);
+    return named.recipe.format == recipe.format ? name : name + " in " + format_name(recipe.format);
+  }
+  return fp8lab::describe(recipe);
+}
+
+Table linear_recipes_table() {
+  using One = NamedLinearRecipe;
+  return tabulate(linear_recipes(), {.name = "linear_recipes"})
+      .column({"name"}, [](const One& one) { return one.name; })
+      .column({"model", "tensor core"}, [](const One& one) { return one.recipe.fprop.model.name; })
+      .column({"x"}, [](const One& one) { return words_of(one.recipe.fprop.a); })
+      .column({"w"}, [](const One& one) { return words_of(one.recipe.fprop.b); })
+      .column({"dy"}, [](const One& one) { return words_of(one.recipe.dgrad.a); })
+      .column({.name = "description", .detail = true}, [](const One& one) { return fp8lab::describe(one.recipe); })
+      .column({.name = "source", .detail = true}, [](const One& one) { return one.source; });
+}
+
 Table delayed_versions_table() {
   return tabulate(delayed_versions, {.name = "delayed_versions", .layout = TableLayout::records})
       .column({"name"}, [](const DelayedVersion& version) { return version.name; })
@@ -201,6 +228,8 @@ std::vector<Experiment> lists_experiments() {
                                      "List the profiles: what casts do with overflow, infinity, NaN, zero and sign"),
           list<models_sections>("models", "List the tensor cores that are modelled, with their evidence"),
           list<only<recipes_table>>("recipes", "List the scaling recipes: what shares a scale, and who makes it"),
+          list<only<linear_recipes_table>>(
+              "linear-recipes", "List the linear recipes: how a Linear layer casts and multiplies in each pass"),
           list<only<delayed_versions_table>>(
               "delayed-versions", "List the versions of delayed scaling: whose rules make a scale of an amax history"),
           list<only<distributions_table>>("distributions", "List the distributions that can be drawn from"),

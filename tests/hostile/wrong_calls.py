@@ -329,6 +329,12 @@ CALLS = {
         {"k": [32], "rows": 2, "columns": 2, "models": ["hopper_wgmma_fp8"], "distributions": ["normal"], "promote_k": [0]},
     ),
     "harmonic": (experiments.harmonic, {}),
+    "linear": (experiments.linear, {"x": WIDE, "w": WIDE, "dy": WIDE, "bias": np.ones(32), "recipes": ["te_delayed_hopper"]}),
+    "linear, drawn": (
+        experiments.linear,
+        {"tokens": 8, "in_features": 16, "out_features": 24, "steps": 2, "stream": "jump", "seed": 1, "recipes": ["bf16_hopper"]},
+    ),
+    "linear of files": (experiments.linear, {"x_file": files(32, 32), "w_file": [files(32, 32)], "margin": 1, "amax_history_len": 4}),
     "delayed": (experiments.delayed, {"trace": {"t": np.float32([1, 2, 3])}, "history": [4]}),
     "dot": (experiments.dot, {"a": "38", "b": "3c", "c": "0", "at": 0}),
     "dot of files": (experiments.dot, {"file_a": files(2, 32), "row": 1, "file_b": files(2, 32), "column": 0, "promote_k": 32}),

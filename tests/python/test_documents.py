@@ -31,12 +31,16 @@ CALLS = {
     "harmonic": {},
     "verify_casts": {"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1},
     "verify_tensor_cores": {"models": ["hopper_wgmma_fp8"], "dots": 10},
-    **{name: {} for name in ("formats", "profiles", "models", "recipes", "delayed_versions", "distributions", "targets")},
+    **{name: {} for name in ("formats", "profiles", "models", "recipes", "linear_recipes", "delayed_versions", "distributions", "targets")},
     "transpose": {"rows": 64, "columns": 64, "recipes": ["te_mxfp8", "te_nvfp4"], "outlier_rows": (2, 8.0)},
     "dot": {"a": "387e3c", "b": "40df38", "scale_a": None, "got": "3f800000"},
     "double_rounding": {"high": 1.001},
     "scaling": {"steps": 6, "rows": 32, "columns": 128, "recipes": ["te_mxfp8", "te_nvfp4"], "delayed": ["max:4", "most_recent:1"]},
     "shapes": {"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]},
+    "linear": {
+        "tokens": 32, "in_features": 32, "out_features": 64, "steps": 3,
+        "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell", ("mine", fp8lab.linear_recipes()[-1].recipe)],
+    },
     "delayed": {"trace": {"x": np.float32([4, 0, 0, 0, 1, np.inf, 1]), "y": np.ones(7, np.float32)}, "history": [3]},
 }
 SCHEMA = json.loads((importlib.resources.files("fp8lab") / "document.schema.json").read_text())

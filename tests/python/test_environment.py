@@ -216,6 +216,9 @@ CASES = {
     "experiments.dot": _out(experiments.dot, distribution_a="normal", values_b=[0.1, 1e-40, SCALE], promote_k=32),
     "experiments.double_rounding": _out(experiments.double_rounding, uniform=(0.1, 0.9), size=3000),
     "experiments.harmonic": _out(experiments.harmonic, formats=["e4m3", "e5m2", "bfloat16"]),
+    "experiments.linear": _out(
+        experiments.linear, tokens=32, in_features=32, out_features=32, steps=2, x_factor=SCALE,
+        recipes=["te_delayed_hopper", "te_nvfp4_blackwell", "tf32_hopper"]),
     "experiments.primer": _out(experiments.primer, in_features=32, out_features=32, rows=32, scale_x=SCALE),
     "experiments.scaling": _out(
         experiments.scaling, steps=3, rows=32, columns=128, recipes=["te_mxfp8", "te_nvfp4", "te_block_1x128"]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scaling/hadamard.hpp"
+#include "fp8lab/reference/scaling/hadamard.hpp"
 
 #include <algorithm>
 #include <array>

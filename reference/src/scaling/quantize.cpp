@@ -23,7 +23,7 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "scaling/cells.hpp"
-#include "scaling/hadamard.hpp"
+#include "fp8lab/reference/scaling/hadamard.hpp"
 #include "scaling/quantize_plan.hpp"
 #include "scaling/quantizer.hpp"
 

@@ -30,6 +30,7 @@ LISTS = {
     "formats": r"^e4m3\n[^\n]*largest 448[^\n]*\n    8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits\n",
     "profiles": r"e8m0_deepgemm\n    rounds upward; .*\n    Source: DeepGEMM",
     "models": r"hopper_wgmma_fp8 .*measured\n.*\nmeasured: A100 and A2\n    ampere_fp16, .*Sources",
+    "linear-recipes": r"te_mxfp8_blackwell\s+blackwell_mxf8 +te_mxfp8\s.*JSON and CSV: linear_recipes with description",
     "delayed-versions": r"te_1_7\n    .*\n    Source: NVIDIA/TransformerEngine",
     "recipes": r"te_mxfp8\n    e4m3, an E8M0 scale for 1 x 32: .*\n    Source: ",
     "distributions": r"student_t\n",
@@ -43,7 +44,7 @@ def test_a_list_explains_its_entries(command):
 
 
 def test_an_unknown_command_is_told_the_known_ones():
-    refuses("prime", "unknown command 'prime'; known: primer, .*double-rounding, .*; did you mean primer[?]")
+    refuses("prime", "unknown command 'prime'; known: primer, .*; did you mean primer[?]")
 
 
 MEANT = {
