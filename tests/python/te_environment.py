@@ -138,6 +138,7 @@ def answers() -> list[tuple[object, str, object]]:
         "stream": Range,
         "device": Range,
         "synchronize": nothing,
+        "get_rng_state": lambda *args: torch.zeros(1, dtype=torch.uint8),
         "is_current_stream_capturing": lambda: False,
         "nvtx": SimpleNamespace(range=Range, range_push=nothing, range_pop=nothing, mark=nothing),
     }
@@ -225,6 +226,9 @@ class Release:
         # 2. The file of the global state was renamed in 2.9.
         self.state = self.load("pytorch.quantization" if self.tag >= (2, 9) else "pytorch.fp8")
         self.distributed = self.load("pytorch.distributed")
+        for name in ("_get_cuda_rng_state", "_set_cuda_rng_state"):
+            setattr(self.distributed, name, ignored)
+        self.distributed.has_te_modules = lambda *args: True
         self.manager = getattr(self.state, "FP8GlobalStateManager", None)
         owner = self.manager or self.state
         kept = (bool, int, str, list, dict, type(None))

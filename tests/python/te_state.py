@@ -12,6 +12,7 @@ te_extension.py for the compiled extension. A script is a list of events:
      "first_microbatch": None, "recompute": 0, "call": 7}
     {"do": "backward", "call": 7, "dy": 3.0}
     {"do": "write", "layer": 0, "w": 2.0}
+    {"do": "checkpoint", "layers": [0, 1], "x": 2.0, "call": 8}
 
 x, w and dy fill whole tensors. `recompute` is 1 in the first forward of a checkpointed region, 2 in the second.
 """
@@ -145,6 +146,15 @@ class RealState:
         if call is not None:
             self.outputs[call] = (module, output)
         return self.used_in_forward(module)
+
+    def checkpoint(self, layers, x, call) -> None:
+        """te.checkpoint of 1.5 and later, over layers one after the other: a backward pass repeats their passes."""
+        modules = [self.layers[layer] for layer in layers]
+        for module in modules:
+            module.train()
+        value = self.torch.full((SIDE, SIDE), x).requires_grad_()
+        run = functools.partial(functools.reduce, lambda values, module: module(values), modules)
+        self.outputs[call] = (modules[-1], self.release.distributed.checkpoint(run, value))
 
     def write(self, layer, w) -> dict:
         """What an optimizer does with a parameter; one that is kept in FP8 is quantized again."""

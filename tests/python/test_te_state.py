@@ -126,6 +126,18 @@ def test_the_first_module_that_needs_gradients_updates_the_backward_scales(tag):
 
 
 @pytest.mark.parametrize("tag", [tag for tag in TAGS if number_of(tag) >= (1, 5)])
+def test_checkpointed_layers_whose_backward_pass_comes_after_the_region(tag):
+    """Their backward scales did not change at all from 1.6 to 1.11; 2.0 takes back the forward pass's update."""
+    both = [enter(), forward(2.0), forward(2.0, layer=1, call=1), EXIT, backward(1.0, call=1), backward(1.0)]
+    checkpointed = [enter(), {"do": "checkpoint", "layers": [0, 1], "x": 4.0, "call": 2}, EXIT, backward(8.0, call=2)]
+    last = RealState(tag).run([*both, *checkpointed])[-1]["layers"]
+    number = number_of(tag)
+    assert last[1]["bwd_scale"][0] == (57344 if number < (1, 12) else 7168)
+    assert last[1]["bwd_history"][0, 0] == (8 if number < (1, 12) else 0)
+    assert last[0]["fwd_scale"][0] == (224 if number in ((1, 5), (2, 0)) else 112)
+
+
+@pytest.mark.parametrize("tag", [tag for tag in TAGS if number_of(tag) >= (1, 5)])
 def test_a_weight_kept_in_fp8_is_cast_when_it_is_written(tag):
     state = RealState(tag, primary_weights_in_fp8=True)
     *_, written, _, used, _, _ = state.run([*training_step(), {"do": "write", "layer": 0, "w": 2.0}, *training_step()])
