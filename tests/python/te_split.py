@@ -6,7 +6,9 @@ CUDA. Here the compiled extension casts by fp8lab.encode and multiplies by fp8la
 tensors in ascending order, every sum rounded to their type.
 """
 
+import contextlib
 import functools
+import inspect
 import threading
 from types import SimpleNamespace
 
@@ -18,6 +20,7 @@ from te_extension import Extension
 
 FORMATS = {"kFloat8E4M3": "e4m3", "kFloat8E5M2": "e5m2"}
 MODEL = "hopper_wgmma_fp8"
+DONE = SimpleNamespace(wait=lambda: None)  # a collective that nobody waits for
 
 
 def array_of(tensor):
@@ -38,6 +41,8 @@ class ValueExtension(Extension):
     def quantize(self, source, quantizer, out=None, noop=None):
         import torch
 
+        if hasattr(quantizer, "block_scaling_dim"):
+            return self.quantize_tiles(source, quantizer, out)
         values = array_of(source)
         is_current = hasattr(quantizer, "with_amax_reduction")
         scale = self.scale_of(quantizer, np.abs(values).max()) if is_current else np.float32(quantizer.scale.item())
@@ -64,7 +69,48 @@ class ValueExtension(Extension):
         recipe = fp8lab.JustInTime(format=FORMATS[quantizer.dtype.name])
         return np.float32(recipe.tile_scale(float(amax)).factor)
 
+    def quantize_tiles(self, source, quantizer, out):
+        """Codes and scales of both usages, in the layouts of a Float8BlockwiseQTensor: scales transposed but for 2-D tiles."""
+        import torch
+
+        if out is None:
+            out = self.create(quantizer, source.shape, source.dtype)
+        rows = 128 if quantizer.block_scaling_dim == 2 else 1
+        recipe = fp8lab.Block(format=FORMATS[quantizer.dtype.name], rows=rows, force_pow_2_scales=quantizer.force_pow_2_scales)
+        for direction, codes, scales in (
+            ("rowwise", out._rowwise_data, out._rowwise_scale_inv),
+            ("columnwise", out._columnwise_data, out._columnwise_scale_inv),
+        ):
+            if codes is None:
+                continue
+            q = fp8lab.quantize(array_of(source), recipe, direction=direction, input_type="bfloat16")
+            codes.copy_(torch.from_numpy(q.codes))
+            stored = q.scale_inv if rows == 128 else q.scale_inv.T
+            scales.zero_()
+            scales[: stored.shape[0], : stored.shape[1]] = torch.from_numpy(np.ascontiguousarray(stored))
+        return out
+
+    def create_tiles(self, quantizer, shape, dtype):
+        import torch
+
+        fields = {"fp8_dtype": quantizer.dtype, "quantizer": quantizer, "is_2D_scaled": quantizer.block_scaling_dim == 2}
+        usages = {"rowwise": (False, quantizer.rowwise_usage), "columnwise": (True, quantizer.columnwise_usage)}
+        for name, (columnwise, used) in usages.items():
+            sides = quantizer.get_columnwise_shape(shape) if columnwise else tuple(shape)
+            scales = quantizer.get_scale_shape(shape, columnwise)
+            fields[f"{name}_data"] = self.payload(sides) if used else None
+            fields[f"{name}_scale_inv"] = torch.zeros(scales) if used else None
+        if "fake_dtype" in inspect.signature(self.release.tiled_storage.__new__).parameters:
+            fields["fake_dtype"] = dtype
+        return self.release.tiled_storage(**fields)
+
+    def swap_first_dims(self, source, out=None):
+        swapped = source.transpose(0, 1).contiguous()
+        return swapped if out is None else out.copy_(swapped)
+
     def create(self, quantizer, shape, dtype):
+        if hasattr(quantizer, "block_scaling_dim"):
+            return self.create_tiles(quantizer, shape, dtype)
         if not hasattr(quantizer, "scale"):  # that of current scaling in later releases: the cast writes scale_inv
             quantizer.scale = self.release.torch.ones(1)
         return super().create(quantizer, shape, dtype)
@@ -83,16 +129,31 @@ class ValueExtension(Extension):
         result = fp8lab.gemm(
             *(codes for codes, _, _ in sides), model=MODEL, format_a=sides[0][1], format_b=sides[1][1], scale_a=sides[0][2],
             scale_b=sides[1][2], promote_k=128 if use_split_accumulator else None,
+            scale_order=None if np.ndim(sides[0][2]) == 0 else "accumulator_first",
             bias=None if bias is None or rest[3] else array_of(bias), out_dtype=dtype,
         )  # fmt: skip
         values = torch.from_numpy(result.astype(np.float32)).to(getattr(torch, dtype))
         return values, None, None, None
 
     def side(self, tensor, *, rowwise):
+        """Codes with K contiguous, their format and scales."""
+        if hasattr(tensor, "_is_2D_scaled"):
+            return self.tiled_side(tensor, rowwise=rowwise)
         payload = tensor._data if rowwise else tensor._transpose
         if payload is None or (not rowwise and tensor._transpose_invalid):
             raise RuntimeError("the product reads a payload that the tensor lacks")
         return payload.numpy(), FORMATS[tensor._fp8_dtype.name], tensor._scale_inv.item()
+
+
+    def tiled_side(self, tensor, *, rowwise):
+        codes = tensor._rowwise_data if rowwise else tensor._columnwise_data
+        scales = tensor._rowwise_scale_inv if rowwise else tensor._columnwise_scale_inv
+        if codes is None:
+            raise RuntimeError("the product reads a payload that the tensor lacks")
+        codes, scales = codes.numpy(), scales.numpy()
+        rows, tiles = codes.shape[0], -(-codes.shape[1] // 128)
+        scales = scales[: -(-rows // 128), :tiles] if tensor._is_2D_scaled else scales[:tiles, :rows].T
+        return codes, FORMATS[tensor._fp8_dtype.name], np.ascontiguousarray(scales)
 
 
 class Collectives:
@@ -115,16 +176,16 @@ class Collectives:
         tensors = self.exchanged(tensor)
         add = self.torch.maximum if op == self.torch.distributed.ReduceOp.MAX else self.torch.add
         tensor.detach().copy_(functools.reduce(add, tensors))
-        return SimpleNamespace(wait=lambda: None)
+        return DONE
 
     def reduce_scatter_tensor(self, out, tensor, op=None, group=None, async_op=False):
         total = functools.reduce(self.torch.add, self.exchanged(tensor))
         out.detach().copy_(total.chunk(self.world)[self.local.rank])
-        return SimpleNamespace(wait=lambda: None)
+        return DONE
 
     def all_gather_into_tensor(self, out, tensor, group=None, async_op=False):
         out.detach().copy_(self.torch.cat(self.exchanged(tensor)).view(out.shape))
-        return SimpleNamespace(wait=lambda: None)
+        return DONE
 
     def replacements(self):
         distributed = self.torch.distributed
@@ -133,6 +194,8 @@ class Collectives:
             (distributed, "is_initialized", lambda: True),
             (distributed, "get_world_size", lambda group=None: self.world),
             (distributed, "get_rank", lambda group=None: self.local.rank),
+            (distributed, "_coalescing_manager", lambda **kwargs: contextlib.nullcontext(DONE)),
+            (self.torch.version, "cuda", "12.9"),  # from which on there is block scaling
             *((distributed, name, getattr(self, name)) for name in names),
         ]
 
@@ -140,8 +203,12 @@ class Collectives:
 @functools.cache
 def release_of(tag: str) -> Release:
     extension = ValueExtension(tuple(int(part) for part in tag[1:].split(".")), None)
-    extension.module.bgrad_quantize = extension.bgrad_quantize
+    for name in ("bgrad_quantize", "swap_first_dims"):
+        setattr(extension.module, name, getattr(extension, name))
     release = Release(tag, extension.module, extension.operators)
+    release.tiled_storage = release.load(
+        "pytorch.tensor.storage.float8_blockwise_tensor_storage"
+    ).Float8BlockwiseQTensorStorage
     extension.release = release
     return release
 
