@@ -9,6 +9,7 @@
 
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/linear/fp8_layer.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -182,11 +183,27 @@ void bind_fp8_state(py::module_& module) {
       .def_readonly("updates_backward", &LinearCall::updates_backward)
       .def_readonly("has_grad", &LinearCall::has_grad)
       .def_readonly("recipe", &LinearCall::recipe)
+      .def_property_readonly("wants_random_bits",
+                             [](const LinearCall& call) {
+                               const auto wants = [](const LinearCast& cast) {
+                                 const auto* recipe = std::get_if<Recipe>(&cast);
+                                 return recipe != nullptr && is_stochastic(*recipe);
+                               };
+                               return wants(call.recipe.dgrad.a) || wants(call.recipe.wgrad.a);
+                             })
       .def_property_readonly("weight_scale_inv", [](const LinearCall& call) -> std::optional<float> {
         if (call.weight == nullptr || call.weight->rowwise.scale_inv.size() != 1) return std::nullopt;
         return call.weight->rowwise.scale_inv.front();
       });
   bind_state(module);
+  module.def(
+      "linear_bias_gradient",
+      [](const py::object& dy, Array<float> out) { linear_bias_gradient(matrix_in(dy), mutable_view(out)); },
+      py::arg("dy"), py::arg("out").noconvert());
+  module.def(
+      "default_fp8_format",
+      [](const LinearRecipe& recipe) { return std::string(name_of(default_delayed(recipe).fp8_format)); },
+      py::arg("recipe"));
   module.def("reduce_and_update", &run_reduce_and_update, py::arg("states"));
   module.def("state_rules", [] {
     std::vector<std::tuple<std::string, std::string, std::string>> all;

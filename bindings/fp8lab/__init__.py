@@ -41,6 +41,7 @@ from fp8lab._core import (
 from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
+from fp8lab._layer import LayerGrads, Linear
 from fp8lab._linear import (
     LinearGemm,
     LinearRecipe,
@@ -69,7 +70,7 @@ from fp8lab._scaling import (
 )
 from fp8lab._shapes import ShapeFit, shape_fits
 from fp8lab._tensor_parallel import Reduction, TensorParallel
-from fp8lab._state import Fp8State, LinearCall, LinearGrads, StateEvent, StateRules, reduce_and_update, state_rules
+from fp8lab._state import Fp8State, LinearCall, LinearGrads, StateEvent, StateRules, linear_bias_gradient, reduce_and_update, state_rules
 from fp8lab._trace import trace_dot
 
 __all__ = [
@@ -87,6 +88,8 @@ __all__ = [
     "GivenScale",
     "Histogram",
     "JustInTime",
+    "LayerGrads",
+    "Linear",
     "LinearCall",
     "LinearGemm",
     "LinearGrads",
@@ -103,9 +106,9 @@ __all__ = [
     "Recipe",
     "Reduction",
     "ShapeFit",
-    "TensorParallel",
     "StateEvent",
     "StateRules",
+    "TensorParallel",
     "TileScale",
     "__version__",
     "absolute_error",
@@ -127,6 +130,7 @@ __all__ = [
     "gemm",
     "histogram",
     "linear",
+    "linear_bias_gradient",
     "linear_dgrad",
     "linear_recipes",
     "linear_wgrad",

@@ -101,6 +101,11 @@ class LinearCall:
         return self._core.updates_backward
 
     @property
+    def wants_random_bits(self) -> bool:
+        """Whether its backward casts dy by stochastic rounding."""
+        return self._core.wants_random_bits
+
+    @property
     def weight_scale_inv(self) -> float | None:
         """The scale_inv that the GEMMs take for w, where it has a single one."""
         return self._core.weight_scale_inv
@@ -135,9 +140,9 @@ def _output_of(gemm: _core.LinearGemm) -> str:
     return output
 
 
-def _as_delayed(delayed: Any) -> Delayed:
+def _as_delayed(delayed: Any, recipe: LinearRecipe | None = None) -> Delayed:
     if delayed is None:
-        return Delayed()
+        return Delayed() if recipe is None else Delayed(fp8_format=_core.default_fp8_format(recipe._made))
     if not isinstance(delayed, Delayed):
         raise TypeError(f"delayed must be a Delayed, not {kind_of(delayed)}")
     return delayed
@@ -243,8 +248,8 @@ class Fp8State:
         recipe : str or LinearRecipe
             How layers in it compute.
         delayed : Delayed, optional
-            For a recipe of delayed scaling: how scales are made of amaxes; Transformer Engine's defaults where left out. Its
-            amax_compute_algo must be a name.
+            For a recipe of delayed scaling: how scales are made of amaxes; Transformer Engine's defaults where left out, with the
+            fp8_format of the recipe. Its amax_compute_algo must be a name.
         enabled : bool
             Layers in a region that is not compute in ``high_precision``.
         group : str
@@ -255,8 +260,8 @@ class Fp8State:
         TypeError, ValueError
             For arguments that do not fit each other, such as an fp8_format that is not what the recipe casts to.
         """
-        made = _as_linear_recipe(recipe)._made
-        region = (made, _as_delayed(delayed)._recipe(), check_bool(enabled, "enabled"), check_name(group, "group"))
+        linear = _as_linear_recipe(recipe)
+        region = (linear._made, _as_delayed(delayed, linear)._recipe(), check_bool(enabled, "enabled"), check_name(group, "group"))
         with self._lock:
             self._core.enter_autocast(*region)
 
@@ -425,9 +430,9 @@ class Fp8State:
         """
         index = self._layer(layer)
         weight, _ = _as_matrix(w, "w")
-        made = _as_linear_recipe(recipe)._made
+        linear = _as_linear_recipe(recipe)
         with self._lock:
-            self._core.write_weight(index, weight, made, _as_delayed(delayed)._recipe(), check_threads(threads))
+            self._core.write_weight(index, weight, linear._made, _as_delayed(delayed, linear)._recipe(), check_threads(threads))
 
     def arrays(self) -> dict[str, Array]:
         """Histories and scales as float32 arrays, which ``numpy.savez`` takes: what Transformer Engine's checkpoints have of it.
@@ -527,3 +532,27 @@ def reduce_and_update(states: Sequence[Fp8State]) -> None:
     if len({id(one) for one in states}) != len(states):
         raise ValueError("states must be different ones")
     _core.reduce_and_update([one._core for one in states])
+
+
+def linear_bias_gradient(dy: Any) -> Array:
+    """The gradient of a bias: the sum of each column of dy in float32, rows ascending.
+
+    The order in which systems' kernels sum is not documented.
+
+    Parameters
+    ----------
+    dy : array_like of float32, float16 or bfloat16, (tokens, out)
+
+    Returns
+    -------
+    ndarray of float32, (out,)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For another type or number of dimensions.
+    """
+    gradient, shape = _as_matrix(dy, "dy")
+    out = empty((shape[1],), np.float32)
+    _core.linear_bias_gradient(gradient, out)
+    return out

@@ -58,6 +58,8 @@ def test_the_python_of_a_page_runs(page, monkeypatch, tmp_path, capsys):
     pytest.importorskip("fp8lab")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
+    if any("import torch" in block for block in blocks(page, "python")):
+        pytest.importorskip("torch")
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), names)
     assert capsys.readouterr().out

@@ -85,6 +85,11 @@ def _written() -> fp8lab.Fp8State:
     return state
 
 
+def _layer_step() -> list[object]:
+    layer = fp8lab.Linear(SMALL, TINY[:16], recipe="te_current_scaling_hopper")
+    return [layer.forward(NEAR.reshape(16, 128)), layer.backward(NEAR[:256].reshape(16, 16))]
+
+
 def _reduced() -> list[object]:
     states = [fp8lab.Fp8State(ranks=2), fp8lab.Fp8State(ranks=2)]
     for state in states:
@@ -161,6 +166,11 @@ CASES = {
     "Histogram.merge": lambda _: _merged(_histogram(), _histogram()),
     "Histogram.to_csv": lambda _: _histogram().to_csv(),
     "JustInTime": lambda _: [fp8lab.JustInTime(amax_epsilon=SCALE), _quantized(fp8lab.JustInTime(amax_epsilon=1e-3))],
+    "LayerGrads": lambda _: fp8lab.LayerGrads(None, None, None),
+    "Linear": lambda _: _layer_step(),
+    "Linear.backward": lambda _: _layer_step(),
+    "Linear.forward": lambda _: _layer_step(),
+    "linear_bias_gradient": lambda _: fp8lab.linear_bias_gradient(MATRIX),
     "LinearCall": lambda _: _steps(),
     "LinearGemm": lambda _: fp8lab.LinearGemm("hopper_wgmma_fp8", fp8lab.GivenScale(scale=SCALE), "te_current_scaling", 128),
     "LinearGrads": lambda _: fp8lab.LinearGrads(None, None),

@@ -176,6 +176,15 @@ Fp8State start_fp8_state(std::size_t layers, const StateRules& rules, int ranks)
   return state;
 }
 
+Delayed default_delayed(const LinearRecipe& recipe) {
+  Delayed delayed;
+  for_each_quantized(recipe, [&](LinearTensor tensor, const Recipe& one) {
+    const bool is_e4m3 = tensor == LinearTensor::dy && is_given(one) && one.format == e4m3;
+    if (is_e4m3) delayed.fp8_format = Fp8Format::e4m3_only;
+  });
+  return delayed;
+}
+
 void enter_autocast(Fp8State& state, const Autocast& region) {
   const DefaultEnvironment environment;
   StateChange change(state, "enter_autocast");

@@ -158,6 +158,9 @@ struct Fp8State {
 [[nodiscard]] Fp8State start_fp8_state(std::size_t layers, const StateRules& rules = current_state_rules(),
                                        int ranks = 1);
 
+/// Transformer Engine's defaults with the fp8_format that the linear recipe casts to.
+[[nodiscard]] Delayed default_delayed(const LinearRecipe& recipe);
+
 /// Enters an autocast region. Throws std::invalid_argument where the region's Delayed takes a function for the amax,
 /// is of another system than Transformer Engine, or casts to other formats than its linear recipe, and as
 /// check_linear_recipe() and check() do.

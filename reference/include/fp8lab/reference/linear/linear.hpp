@@ -89,4 +89,10 @@ void linear_wgrad(const LinearRecipe& recipe, const LinearInput& dy, const Linea
 void linear_wgrad(const LinearRecipe& recipe, const LinearInput& dy, const LinearInput& x, std::span<std::uint16_t> out,
                   const LinearOptions& options = {});
 
+/// db, the gradient of the bias: the sum of each column of dy in float32, rows ascending. (The order in which systems'
+/// kernels sum is not documented.)
+///
+/// Throws std::invalid_argument for a dy of double and where out has not an element for each column.
+void linear_bias_gradient(const MatrixView& dy, std::span<float> out);
+
 }  // namespace fp8lab
