@@ -19,6 +19,7 @@ FEATURES = frozenset(
         "caching",  # the weight is quantized in the first of some microbatches
         "refilled caches",  # also while a backward pass still needs the bytes that this overwrites
         "recompute",  # a pass without gradients is repeated before its backward
+        "recompute outside",  # of every region, where te.checkpoint of 2.1 and earlier does it
         "inside",  # a backward pass before the region ends
         "lengths",  # another length of the history
         "written weights",  # an optimizer writes the weights, which exist in FP8 only
@@ -219,12 +220,15 @@ class Writer:
     def recompute(self) -> None:
         """Runs the second passes in the order of the first ones: a release takes the oldest stash of a layer."""
         for event in self.stashed:
-            self.script.append({"do": "enter", "enabled": True, **self.recipe()})
+            in_region = not self.chance("recompute outside", 0.4)
+            if in_region:
+                self.script.append({"do": "enter", "enabled": True, **self.recipe()})
             self.call({**event, "recompute": 2}, True)
             inside = self.chance("inside", 0.5)
             if inside:
                 self.backward()
-            self.script.append({"do": "exit"})
+            if in_region:
+                self.script.append({"do": "exit"})
             if not inside:
                 self.backward()
         self.stashed.clear()
