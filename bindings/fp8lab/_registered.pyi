@@ -198,6 +198,36 @@ def delayed(
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
+def train(
+    *,
+    sizes: int | Sequence[int] = (64, 256, 256, 16),
+    recipes: str | NamedLinearRecipe | tuple[str, LinearRecipe] | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]] | Mapping[str, LinearRecipe] = ('bf16_hopper', 'te_delayed_hopper', 'te_delayed_hopper_e4m3', 'te_current_scaling_hopper', 'te_block_hopper', 'te_mxfp8_blackwell', 'te_nvfp4_blackwell'),
+    head: str = 'high_precision',
+    batch: int = 128,
+    steps: int = 1000,
+    loss: str = 'cross_entropy',
+    optimizer: str = 'adam',
+    learning_rate: float = 0.002,
+    momentum: float = 0.9,
+    clip: float = 1.0,
+    gradient_scale: float = 1.0,
+    amax_history_len: int = 1024,
+    amax_compute_algo: str = 'max',
+    margin: int = 0,
+    delayed_version: str | DelayedVersion = 'te_current',
+    jump_step: int | None = None,
+    jump_factor: float | None = None,
+    jump_of: str | None = None,
+    jump_length: int | None = None,
+    error_steps: int | Sequence[int] = (1, 10, 100, 1000),
+    divergence: float = 2.0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    seed: int = 1,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
 def shapes(
     tokens: int | None = None,
     in_features: int | None = None,

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -20,6 +21,7 @@
 #include "kit/output.hpp"
 #include "kit/provenance.hpp"
 #include "kit/render.hpp"
+#include "kit/stop_signals.hpp"
 #include "kit/terminal.hpp"
 
 namespace fp8lab::experiments {
@@ -227,6 +229,18 @@ std::string footer_of(const Experiment& experiment) {
   return text;
 }
 
+/// The run; where a signal ended it, the process ends by that signal.
+Document run_stoppable(const Experiment& experiment, const Call& call, const Context& context) {
+  if (!experiment.saves_when_stopped) return call.run(context);
+  try {
+    const StopSignals scope;
+    return call.run(context);
+  } catch (const Stopped& stopped) {
+    std::raise(stopped.signal);
+    throw;
+  }
+}
+
 int run(const Experiment& experiment, Options& options) {
   std::vector<std::string> given;
   for (const auto& [argument, option] : options.options) {
@@ -245,7 +259,7 @@ int run(const Experiment& experiment, Options& options) {
     context.progress = [&](double share) { bar(share); };
     context.note = [&](const std::string& line) { bar.note(line); };
   }
-  const Document document = options.call->run(context);
+  const Document document = run_stoppable(experiment, *options.call, context);
   bar.clear();
   if (options.out) write_files(*options.out, files_of(document));
   if (!quiet && options.json) {

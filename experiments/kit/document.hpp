@@ -108,6 +108,7 @@ struct Histograms {
 struct PlotAxis {
   std::string name;
   bool logarithmic = true;
+  int rows_a_decade = 3;  ///< lines of text, of a vertical axis; with more than 3, each has its label
 };
 struct Curve {
   std::string label;

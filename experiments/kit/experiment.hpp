@@ -41,6 +41,8 @@ struct Experiment {
   std::string not_passed = {};  ///< when the command exits with status 3; empty: never
   std::vector<Example> examples = {};
   bool python = true;  ///< fp8lab.experiments has it
+  /// SIGINT and SIGTERM end its run by an exception, so that it can save its state, and the process afterwards.
+  bool saves_when_stopped = false;
   std::function<std::unique_ptr<Call>()> prepare = {};
 
   /// The name in Python and in documents, such as "double_rounding".

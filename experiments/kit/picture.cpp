@@ -44,10 +44,10 @@ Line drawable_part(const Line& line, AxisOfX axis) {
 /// Where draw_lines() puts what: rows of characters, the highest first.
 class Plane {
  public:
-  static constexpr int rows_a_decade = 3;
-
   /// Precondition: finite points that the axes can show, at least one.
-  Plane(const std::vector<Line>& lines, int width, AxisOfX axis) : axis_(axis) {
+  Plane(const std::vector<Line>& lines, int width, AxisOfX axis, int rows_a_decade)
+      : axis_(axis), rows_a_decade_(rows_a_decade) {
+    const int ends_a_decade = has_all_labels() ? rows_a_decade : 1;  // where the axis may end
     constexpr double infinity = std::numeric_limits<double>::infinity();
     double lowest = infinity;
     double right = -infinity;
@@ -57,19 +57,25 @@ class Plane {
       for (std::size_t i = 0; i < line.x.size(); ++i) {
         left_ = std::min(left_, along(line.x[i]));
         right = std::max(right, along(line.x[i]));
-        lowest = std::min(lowest, std::floor(std::log10(line.y[i])));
-        top_ = std::max(top_, std::ceil(std::log10(line.y[i])));
+        lowest = std::min(lowest, std::floor(std::log10(line.y[i]) * ends_a_decade) / ends_a_decade);
+        top_ = std::max(top_, std::ceil(std::log10(line.y[i]) * ends_a_decade) / ends_a_decade);
       }
     }
     if (right > left_) cells_a_unit_ = (width - 1) / (right - left_);
-    rows_.assign(static_cast<std::size_t>((top_ - lowest) * rows_a_decade) + 1,
+    rows_.assign(static_cast<std::size_t>(std::lround((top_ - lowest) * rows_a_decade)) + 1,
                  std::string(static_cast<std::size_t>(width), ' '));
   }
 
   [[nodiscard]] const std::vector<std::string>& rows() const { return rows_; }
-  /// The exponent of 10 on line `row`, which is the line of a whole decade.
-  [[nodiscard]] int exponent(std::size_t row) const {
-    return static_cast<int>(top_) - static_cast<int>(row) / rows_a_decade;
+  /// What is written beside line `row`.
+  [[nodiscard]] std::string label(std::size_t row) const {
+    char text[32] = "";
+    if (has_all_labels()) {
+      std::snprintf(text, sizeof text, "%.2g", std::pow(10, top_ - static_cast<double>(row) / rows_a_decade_));
+    } else if (row % static_cast<std::size_t>(rows_a_decade_) == 0) {
+      std::snprintf(text, sizeof text, "1e%d", static_cast<int>(top_) - static_cast<int>(row) / rows_a_decade_);
+    }
+    return text;
   }
   [[nodiscard]] int column(double x) const { return static_cast<int>(std::lround((along(x) - left_) * cells_a_unit_)); }
   void mark(const Line& line, std::size_t i) {
@@ -96,13 +102,16 @@ class Plane {
     return x;
   }
   char& cell_of(int column, double log_y) {
-    return rows_[static_cast<std::size_t>(std::lround((top_ - log_y) * rows_a_decade))]
+    return rows_[static_cast<std::size_t>(std::lround((top_ - log_y) * rows_a_decade_))]
                 [static_cast<std::size_t>(column)];
   }
+
+  [[nodiscard]] bool has_all_labels() const { return rows_a_decade_ > 3; }
 
   double left_, top_;
   double cells_a_unit_ = 0;
   AxisOfX axis_;
+  int rows_a_decade_;
   std::vector<std::string> rows_;
 };
 
@@ -201,7 +210,7 @@ std::string draw_binades(const std::vector<const Counts*>& columns, const TextSt
   return text;
 }
 
-std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, AxisOfX axis) {
+std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, AxisOfX axis, int rows_a_decade) {
   const DefaultEnvironment environment;
   // 1. What can be drawn.
   std::vector<Line> drawable;
@@ -212,19 +221,18 @@ std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, A
   }
   if (ticks.empty()) return "";
   // 2. Lines first: a mark covers them.
-  Plane plane(drawable, std::clamp(style.width - label_width - 9, 20, 80), axis);  // 9: the last tick's label
+  Plane plane(drawable, std::clamp(style.width - label_width - 9, 20, 80), axis,
+              rows_a_decade);  // 9: the last tick's label
   for (const Line& line : drawable) {
     for (std::size_t i = 0; i + 1 < line.x.size(); ++i) plane.join(line, i);
   }
   for (const Line& line : drawable) {
     for (std::size_t i = 0; i < line.x.size(); ++i) plane.mark(line, i);
   }
-  // 3. Each decade has its label.
+  // 3. The rows with their labels.
   std::string text;
   for (std::size_t row = 0; row < plane.rows().size(); ++row) {
-    char label[32] = "";
-    if (row % Plane::rows_a_decade == 0) std::snprintf(label, sizeof label, "1e%d", plane.exponent(row));
-    text += padded(label, label_width);
+    text += padded(plane.label(row), label_width);
     text += style.unicode ? "│" : "|";
     for (const char c : trimmed(plane.rows()[row])) text += c == '.' && style.unicode ? "·" : std::string(1, c);
     text = trimmed(text) + '\n';

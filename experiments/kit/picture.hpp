@@ -50,10 +50,11 @@ struct Line {
 /// The scale of draw_lines()'s horizontal axis.
 enum class AxisOfX : std::uint8_t { logarithmic, linear };
 
-/// Lines in a plane with a logarithmic scale on both axes, or on the vertical one alone, three lines of text a decade.
-/// What is not finite, or not positive on a logarithmic axis, is left out; empty where nothing is left. Where marks
-/// meet, a '*' stands for all of them.
+/// Lines in a plane with a logarithmic scale on both axes, or on the vertical one alone: three lines of text a decade
+/// and whole decades, or more lines a decade, each with its label, as far as the points reach. What is not finite, or
+/// not positive on a logarithmic axis, is left out; empty where nothing is left. Where marks meet, a '*' stands for all
+/// of them.
 [[nodiscard]] std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style,
-                                     AxisOfX axis = AxisOfX::logarithmic);
+                                     AxisOfX axis = AxisOfX::logarithmic, int rows_a_decade = 3);
 
 }  // namespace fp8lab::experiments

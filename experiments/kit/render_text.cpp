@@ -217,7 +217,8 @@ std::string body_of(const Curves& curves, const TextStyle& style) {
           '\n';
     }
   }
-  const std::string picture = draw_lines(lines, style, curves.x.logarithmic ? AxisOfX::logarithmic : AxisOfX::linear);
+  const AxisOfX axis = curves.x.logarithmic ? AxisOfX::logarithmic : AxisOfX::linear;
+  const std::string picture = draw_lines(lines, style, axis, curves.y.rows_a_decade);
   return text + (picture.empty() ? "  no point that the axes can show\n" : picture);
 }
 

@@ -2,6 +2,7 @@
 """README.md and docs/: the commands print what the pages show, the programs run, the links lead somewhere."""
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -32,7 +33,12 @@ def missing_lines(shown: list[str], printed: list[str]) -> list[str]:
     return []
 
 
-SHOWN = [(page, block) for page in PAGES for block in blocks(page, "console")]
+#: Commands that take some ten seconds stand in blocks "console slow".
+slow = pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="tens of seconds: ./dev test --exhaustive")
+SHOWN = [
+    *((page, block) for page in PAGES for block in blocks(page, "console")),
+    *(pytest.param(page, block, marks=slow) for page in PAGES for block in blocks(page, "console slow")),
+]
 
 
 @pytest.mark.parametrize("page, block", SHOWN, ids=lambda value: value.name if isinstance(value, pathlib.Path) else value.split("\n")[0])

@@ -353,6 +353,7 @@ CALLS = {
         experiments.shapes,
         {"tokens": 32, "in_features": 32, "out_features": 32, "recipes": ["te_mxfp8_blackwell"], "parallel": "row", "ranks": 2, "sequence_parallel": True},
     ),
+    "train": (experiments.train, {"sizes": [4, 16, 2], "recipes": ["bf16_hopper"], "batch": 2, "steps": 2}),
     "transpose": (experiments.transpose, {"x": WIDE, "recipes": ["te_mxfp8"]}),
     "transpose, drawn": (experiments.transpose, {"rows": 32, "columns": 32, "recipes": ["te_mxfp8"], "outlier_rows": (1, 2.0)}),
     "transpose of a file": (experiments.transpose, {"file": files(32, 32), "recipes": ["te_mxfp8"]}),

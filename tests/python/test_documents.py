@@ -41,6 +41,10 @@ CALLS = {
         "tokens": 32, "in_features": 32, "out_features": 64, "steps": 3,
         "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell", ("mine", fp8lab.linear_recipes()[-1].recipe)],
     },
+    "train": {
+        "sizes": (64, 32, 16), "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell"], "batch": 32, "steps": 30, "jump_step": 25, "loss": "mse",
+        "error_steps": [1, 30],
+    },
     "delayed": {"trace": {"x": np.float32([4, 0, 0, 0, 1, np.inf, 1]), "y": np.ones(7, np.float32)}, "history": [3]},
 }
 SCHEMA = json.loads((importlib.resources.files("fp8lab") / "document.schema.json").read_text())

@@ -233,6 +233,8 @@ CASES = {
     "experiments.scaling": _out(
         experiments.scaling, steps=3, rows=32, columns=128, recipes=["te_mxfp8", "te_nvfp4", "te_block_1x128"]),
     "experiments.shapes": _out(experiments.shapes, tokens=40, in_features=64, out_features=96, parallel="column", ranks=2),
+    "experiments.train": _out(
+        experiments.train, sizes=[32, 32, 16], recipes=["te_delayed_hopper", "te_mxfp8_blackwell"], batch=32, steps=3),
     "experiments.transpose": _out(
         experiments.transpose, rows=128, columns=128, outlier_rows=(2, SCALE), recipes=["te_mxfp8", "te_block_1x128"]),
     "experiments.verify_casts": _out(experiments.verify_casts, formats=["e2m1"], roundings=["nearest_even"], chunks=1),

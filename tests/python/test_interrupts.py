@@ -107,6 +107,8 @@ LONG = {
     "delayed": lambda: experiments.delayed({"x": np.ones(2**20, np.float32)}, history=2**20),
     "scaling, drawn": lambda: experiments.scaling(rows=8192, columns=8192, threads=2),
     "scaling, delayed alone": lambda: experiments.scaling(rows=8192, columns=8192, recipes=["te_mxfp8"], bfloat16=True),
+    "train": lambda: experiments.train(sizes=[2**12, 2**12, 2], recipes=["te_delayed_hopper"], batch=2**10),
+    "train on threads": lambda: experiments.train(sizes=[512, 512, 16], batch=512, threads=2),
     "transpose": lambda: experiments.transpose(zeros("float32", 2**13, 2**14)),
     "transpose, drawn": lambda: experiments.transpose(rows=2**13, columns=2**13, threads=2),
     "verify_casts": lambda: experiments.verify_casts(all=True),

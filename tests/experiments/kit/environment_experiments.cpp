@@ -18,6 +18,7 @@
 #include "kit/render.hpp"
 #include "primer/primer.hpp"
 #include "scaling/scaling.hpp"
+#include "train/train.hpp"
 #include "transpose/transpose.hpp"
 #include "verify/casts.hpp"
 #include "verify/tensor_cores.hpp"
@@ -156,6 +157,15 @@ Calls experiment_calls() {
       {"harmonic", [] { return bytes_of(run_harmonic({.formats = {{"e5m2", e5m2}, {"bfloat16", bfloat16}}})); }},
       {"delayed", [] { return bytes_of(run_delayed({.margin = 1})); }},
       {"scaling", [] { return bytes_of(run_scaling({.source = Draws{.rows = 32, .columns = 128, .steps = 3}})); }},
+      {"train",
+       [] {
+         TrainArguments training;
+         training.sizes = {32, 32, 16};
+         training.batch = 32;
+         training.steps = 3;
+         training.jump = {.step = 2, .factor = 0.1};
+         return bytes_of(run_train(training));
+       }},
       {"transpose",
        [] {
          return bytes_of(run_transpose({.source = Draws{.rows = 128, .columns = 128},

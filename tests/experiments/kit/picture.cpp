@@ -31,6 +31,14 @@ TEST_CASE("lines are drawn where their points are") {
         "1e-1     |                 ...a\n"
         "         +---------------------\n"
         "          0                   1\n");
+  // Six lines a decade, each with its label, from the lowest point to the highest: column c lies
+  // in row 6 (1/2 - log10(3) + c / 20 log10(2)), rounded.
+  CHECK(draw_lines({{'a', {0, 1}, {3, 1.5}}}, {.unicode = false, .width = 39}, AxisOfX::linear, 6) ==
+        "3.2      |a....\n"
+        "2.2      |     ...........\n"
+        "1.5      |                ....a\n"
+        "         +---------------------\n"
+        "          0                   1\n");
   CHECK(draw_lines({{'a', {1}, {std::nan("")}}}, {}).empty());
   CHECK(draw_lines({{'a', {5}, {7}}}, {.unicode = false, .width = 39}).starts_with("1e1      |a\n         |\n"));
 }
