@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "fp8lab/reference/scaling/hadamard.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "history.hpp"
@@ -163,6 +164,15 @@ void bind_scaling(py::module_& module) {
         dequantize(q, values, threads);
       },
       py::arg("q"), py::arg("out").noconvert(), py::arg("threads"));
+  module.def(
+      "hadamard_columns",
+      [](const py::array& x, const std::string& source, bool rounds, Array<float> out, int threads) {
+        const MatrixView values = matrix_of(x, source);
+        const auto turned = mutable_view(out);
+        const py::gil_scoped_release release;
+        std::ranges::copy(hadamard_columns(values, rounds, threads), turned.begin());
+      },
+      py::arg("x"), py::arg("source"), py::arg("rounds"), py::arg("out").noconvert(), py::arg("threads"));
   const auto laid_out = [&](const char* name, auto function) {
     module.def(
         name,

@@ -383,3 +383,31 @@ def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> A
     core = _core.Quantized(q._core) if any(np.may_share_memory(array, values) for array in arrays) else q._core
     _core.dequantize(core, values, check_threads(threads))
     return values
+
+
+def hadamard_columns(x: Any, *, rounds: bool = True, threads: int = 1, out: Array | None = None) -> Array:
+    """Every 16 elements of a column times the 16 x 16 Hadamard matrix whose rows have the random signs of Transformer Engine, over 4.
+
+    It is what NVFP4 with ``with_rht`` does to a tensor that it quantizes columnwise. The product of two tensors turned so is that of
+    the tensors, but for roundings.
+
+    Parameters
+    ----------
+    x : array_like of float32, float64, float16 or bfloat16, (rows, columns)
+        rows is a multiple of 16.
+    rounds : bool
+        Round to bfloat16.
+    threads : int
+    out : ndarray of float32, optional
+        Takes the result.
+
+    Returns
+    -------
+    ndarray of float32, (rows, columns)
+    """
+    values, source = as_floats(x, "x")
+    if values.ndim != 2:
+        raise ValueError(f"x must have two dimensions, not {values.ndim}")
+    turned = output(out, values.shape, np.float32)
+    _core.hadamard_columns(values, source, check_bool(rounds, "rounds"), turned, check_threads(threads))
+    return turned

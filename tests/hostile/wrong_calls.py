@@ -247,6 +247,7 @@ CALLS = {
         {"x": WIDE, "recipe": fp8lab.NvFp4(stochastic_rounding=True), "random_bits": np.zeros(1024, np.uint8)},
     ),
     "quantize_both": (fp8lab.quantize_both, {"x": WIDE, "recipe": "te_current_scaling", "input_type": "bfloat16"}),
+    "hadamard_columns": (fp8lab.hadamard_columns, {"x": WIDE}),
     "dequantize": (fp8lab.dequantize, {"q": quantized()}),
     "Quantized": (fp8lab.Quantized, None),
     "Quantized.scales": (method(quantized, "scales"), {"layout": "padded"}),

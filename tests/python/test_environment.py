@@ -201,6 +201,7 @@ CASES = {
     "chain_differences": lambda _: fp8lab.chain_differences(DOUBLES, "e4m3", via="float16"),
     "decode": lambda _: [fp8lab.decode(np.arange(2**16).astype(np.uint16), "bfloat16"), fp8lab.decode(CODES, "e8m0")],
     "delayed_versions": lambda _: fp8lab.delayed_versions(),
+    "hadamard_columns": lambda _: [fp8lab.hadamard_columns(NEAR.reshape(16, 128), rounds=rounds) for rounds in (False, True)],
     "dequantize": lambda _: [fp8lab.dequantize(_quantized(name)) for name in ("te_nvfp4", "te_block_1x128", "te_mxfp8")],
     "distributions": lambda _: fp8lab.distributions(),
     "encode": lambda _: [

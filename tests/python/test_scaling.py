@@ -351,3 +351,20 @@ def test_a_recipe_tells_its_tiles_and_scales():
 def test_wrong_arguments_are_named(wrong, error, message):
     with pytest.raises(error, match=message):
         wrong()
+
+
+def test_hadamard_columns_is_sylvesters_matrix_with_transformer_engines_signs():
+    signs = np.array([1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1], np.float64)
+    matrix = np.array([[1.0]])
+    for _ in range(4):
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    matrix = signs[:, None] * matrix / 4
+    x = fp8lab.sample("normal", 32 * 5, seed=1).reshape(32, 5)
+    for dtype in (np.float32, np.float64, np.float16):
+        given = x.astype(dtype)
+        expected = np.concatenate([matrix.T @ part.astype(np.float64) for part in (given[:16], given[16:])])
+        turned = fp8lab.hadamard_columns(given, rounds=False)
+        assert np.allclose(turned, expected, rtol=2e-7, atol=1e-7)
+        assert np.array_equal(fp8lab.hadamard_columns(given), fp8lab.decode(fp8lab.encode(turned, "bfloat16"), "bfloat16"))
+    with pytest.raises(ValueError, match="rows in multiples of 16 and not be empty: it is 8 x 5"):
+        fp8lab.hadamard_columns(x[:8])

@@ -13,6 +13,7 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/widen.hpp"
 
 namespace fp8lab {
@@ -82,6 +83,11 @@ Buffer<float> turned(std::span<const Source> x, std::size_t rows, std::size_t co
 }  // namespace
 
 Buffer<float> hadamard_columns(const MatrixView& x, bool rounds, int threads) {
+  const DefaultEnvironment environment;
+  if (x.size() == 0 || x.rows() % hadamard_size != 0) {
+    refuse("x must have rows in multiples of ", hadamard_size, " and not be empty: it is ", x.rows(), " x ",
+           x.columns());
+  }
   return x.visit([&](auto values) { return turned(values, x.rows(), x.columns(), rounds, threads); });
 }
 

@@ -13,6 +13,7 @@
 #include "fp8lab/reference/linear/linear.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "reference/rational.hpp"
+#include "reference/scaling/plain_quantize.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -290,6 +291,31 @@ TEST_CASE("linear split: the output is the layer's, bit for bit, with a bias and
         REQUIRE(std::ranges::equal(split.output, expected));
       }
     }
+  }
+}
+
+TEST_CASE("linear split: factors that are not quantized are rounded as tensor cores get them") {
+  const TestLayer layer;
+  const SplitPass split(layer, find_linear_recipe("tf32_hopper").recipe, LinearPass::fprop, true);
+  std::uint64_t changed = 0;
+  for (std::size_t i = 0; i < layer.x.size(); ++i) {
+    // TF32 has 10 of 23 bits; ties away from zero.
+    REQUIRE(bits(split.split.a.fresh.values[i]) == ((bits(layer.x[i]) + 0x1000U) & 0xFFFFE000U));
+    changed += split.split.a.fresh.values[i] != layer.x[i] ? 1 : 0;
+  }
+  CHECK(changed > layer.x.size() / 2);
+  // NVFP4 turns both factors of wgrad, and rounds them to bfloat16.
+  const SplitPass turned(layer, find_linear_recipe("te_nvfp4_blackwell").recipe, LinearPass::wgrad, true);
+  const std::vector<float> expected = quantization::turned_columns(layer.x, tokens, in);
+  for (std::size_t i = 0; i < layer.x.size(); ++i) {
+    REQUIRE(turned.split.b.turned[i % in * tokens + i / in] ==
+            decode(bfloat16, encode(bfloat16, cuda_nosat_policy, expected[i])));
+  }
+  const SplitPass transposed(layer, find_linear_recipe("bf16_hopper").recipe, LinearPass::wgrad, true);
+  for (std::size_t i = 0; i < layer.x.size(); ++i) {
+    const float value = transposed.split.b.fresh.values[i % in * tokens + i / in];
+    REQUIRE(value == decode(bfloat16, encode(bfloat16, cuda_nosat_policy, layer.x[i])));
+    REQUIRE(transposed.split.b.given[i % in * tokens + i / in] == layer.x[i]);
   }
 }
 

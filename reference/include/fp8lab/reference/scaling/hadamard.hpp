@@ -8,10 +8,11 @@ namespace fp8lab {
 
 /// Every 16 elements of a column of x, (rows, columns), times a Hadamard matrix of 16 x 16 whose rows have random
 /// signs, over 4, which leaves lengths as they are: out(j) = 1/4 sum of i of sign(i) (-1)^(bits that i and j share)
-/// x(i). Where `rounds`, to bfloat16. Precondition: rows is a multiple of 16.
+/// x(i). Where `rounds`, to bfloat16. It is what a recipe's Transform does to a tensor that it quantizes columnwise.
 ///
 /// Source: NVIDIA/TransformerEngine, NVFP4Quantizer, whose signs these are. The order of its sums is not documented;
-/// here they are rounded once.
+/// here they are rounded once. Throws std::invalid_argument where x is empty or rows is no multiple of 16, and as
+/// parallel_for() does.
 [[nodiscard]] Buffer<float> hadamard_columns(const MatrixView& x, bool rounds, int threads);
 
 }  // namespace fp8lab
