@@ -233,7 +233,7 @@ def shapes(
     in_features: int | None = None,
     out_features: int | None = None,
     *,
-    recipes: str | Sequence[str] | None = None,
+    recipes: str | NamedLinearRecipe | tuple[str, LinearRecipe] | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]] | Mapping[str, LinearRecipe] | None = None,
     parallel: str = 'none',
     ranks: int | None = None,
     sequence_parallel: bool = False,

@@ -110,10 +110,7 @@ void describe(ShapesArguments& arguments, ArgumentList& list) {
       .called("N")
       .needing({"tokens", "in_features"})
       .positional();
-  list.add_named(
-          "recipes", arguments.recipes, "linear recipes (Python's linear_recipes() explains them)",
-          [](const std::string& name) { return find_linear_recipe(name); },
-          [](const NamedLinearRecipe& recipe) { return recipe.name; })
+  list.add("recipes", arguments.recipes, "linear recipes (fp8lab linear-recipes lists them)")
       .spelled("--recipe")
       .also_called("--recipes")
       .by_default("all");

@@ -2,6 +2,7 @@
 #include "shapes/shapes.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "fp8lab/formats/refuse.hpp"
@@ -18,11 +19,13 @@ ShapesResult run_shapes(const ShapesArguments& arguments) {
     if (size < 1 || size > most_size) refuse(name, " must be from 1 to ", most_size, ", not ", size);
   }
   ShapesResult result{.arguments = arguments, .recipes = {}};
-  std::vector<NamedLinearRecipe>& recipes = result.arguments.recipes;
-  if (recipes.empty()) recipes.assign(linear_recipes().begin(), linear_recipes().end());
+  std::vector<ChosenLinearRecipe>& recipes = result.arguments.recipes;
+  if (recipes.empty()) {
+    for (const NamedLinearRecipe& named : linear_recipes()) recipes.push_back({std::string(named.name), named.recipe});
+  }
   const LinearShape shape{arguments.tokens, arguments.in_features, arguments.out_features};
-  for (const NamedLinearRecipe& named : recipes) {
-    result.recipes.push_back({named, shape_fits(named.recipe, shape, arguments.parallel)});
+  for (const ChosenLinearRecipe& chosen : recipes) {
+    result.recipes.push_back({chosen, shape_fits(chosen.recipe, shape, arguments.parallel)});
   }
   return result;
 }

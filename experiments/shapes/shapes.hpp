@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fp8lab/reference/linear/shape_rules.hpp"
+#include "kit/chosen.hpp"
 #include "kit/document.hpp"
 
 namespace fp8lab::experiments {
@@ -14,13 +15,13 @@ struct ShapesArguments {
   std::uint64_t tokens = 2048;
   std::uint64_t in_features = 768;
   std::uint64_t out_features = 768;
-  std::vector<NamedLinearRecipe> recipes = {};  ///< empty: all
+  std::vector<ChosenLinearRecipe> recipes = {};  ///< empty: all
   TensorParallel parallel = {};
 };
 
 /// A recipe and all that it says about the sizes.
 struct RecipeFits {
-  NamedLinearRecipe recipe;
+  ChosenLinearRecipe recipe;
   std::vector<ShapeFit> fits;
 
   [[nodiscard]] bool passed() const;

@@ -164,6 +164,8 @@ def test_a_fit_says_in_words_what_it_says_in_numbers():
         RECIPES["te_delayed_blackwell"], wgrad=dataclasses.replace(RECIPES["te_delayed_blackwell"].wgrad, model="ada_mma_fp8")
     )
     assert [fit.pass_name for fit in fp8lab.shape_fits(ada, 40, 64, 64) if not fit.fits] == ["wgrad", "wgrad"]
+    document = fp8lab.experiments.shapes(40, 64, 64, recipes={"on Ada": ada})
+    assert not document.passed and list(document.tables["broken"]["operand"]) == ["x", "dy"]
 
 
 def test_a_layer_refuses_the_same_sizes_unless_it_is_told_not_to():

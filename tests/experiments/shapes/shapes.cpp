@@ -12,7 +12,7 @@ namespace {
 using namespace fp8lab::experiments;
 
 ShapesArguments arguments_for(const char* recipe, std::uint64_t tokens, std::uint64_t in, std::uint64_t out) {
-  return {.tokens = tokens, .in_features = in, .out_features = out, .recipes = {find_linear_recipe(recipe)}};
+  return {.tokens = tokens, .in_features = in, .out_features = out, .recipes = {choose_linear_recipe(recipe)}};
 }
 
 /// What the verdict says of the first recipe.
