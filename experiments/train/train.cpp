@@ -93,9 +93,16 @@ class Training {
   std::vector<Run> finish() {
     const auto last = static_cast<std::uint64_t>(arguments_.steps);
     const std::uint64_t round = steps_of_round(arguments_);
-    while (runs_.front().state.steps < last) {
-      advance(std::min(last, runs_.front().state.steps + round));
-      tell();
+    try {
+      while (runs_.front().state.steps < last) {
+        advance(std::min(last, runs_.front().state.steps + round));
+        tell();
+      }
+    } catch (const std::invalid_argument&) {
+      throw;  // a recipe does not take the sizes: there is nothing to save
+    } catch (...) {
+      save();
+      throw;
     }
     save();
     return std::move(runs_);
@@ -104,7 +111,7 @@ class Training {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// Trains all runs up to that step. What ends it leaves the runs as they were, and saved.
+  /// Trains all runs up to that step. What ends it leaves the runs as they were.
   void advance(std::uint64_t step) {
     std::vector<RunState> before(runs_.size());
     std::ranges::transform(runs_, before.begin(), &Run::state);
@@ -114,11 +121,8 @@ class Training {
           for (; runs_[i].state.steps < step; checkpoint()) train_step(arguments_, runs_[i]);
         }
       });
-    } catch (const std::invalid_argument&) {
-      throw;  // a recipe does not take the sizes: there is nothing to save
     } catch (...) {
       for (std::size_t i = 0; i < runs_.size(); ++i) runs_[i].state = std::move(before[i]);
-      save();
       throw;
     }
   }

@@ -52,14 +52,23 @@ void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// Runs until the n-th poll.
-void run_and_stop(const TrainArguments& arguments, int polls) {
-  const Interruptible scope(
-      [&] {
-        if (--polls == 0) throw PollEnded();
-      },
-      std::chrono::steady_clock::duration::zero());
-  CHECK_THROWS_AS(run_train(arguments), PollEnded);
+/// Runs until some polls after so many steps; gives how many steps are saved.
+std::uint64_t run_and_stop(const TrainArguments& arguments, double steps) {
+  double done = 0;
+  int polls = 0;
+  const auto poll = [&] {
+    if (done >= steps && ++polls > 100) throw PollEnded();
+  };
+  {
+    const Interruptible scope(poll, std::chrono::steady_clock::duration::zero());
+    const Progress progress = [&](double share) { done = share * static_cast<double>(arguments.steps); };
+    CHECK_THROWS_AS(run_train(arguments, {.progress = progress}), PollEnded);
+  }
+  std::vector<Run> runs{start_run(arguments, choose_linear_recipe(train_reference))};
+  for (const ChosenLinearRecipe& recipe : arguments.recipes) runs.push_back(start_run(arguments, recipe));
+  load_checkpoint(*arguments.checkpoint, arguments, runs);
+  for (const Run& run : runs) CHECK(run.state.steps == runs.front().state.steps);
+  return runs.front().state.steps;
 }
 
 }  // namespace
@@ -73,14 +82,32 @@ TEST_CASE("a training that is interrupted anywhere and resumed has the bits of o
     arguments.threads = threads;
     arguments.resume = false;
     std::filesystem::remove(*arguments.checkpoint);
-    run_and_stop(arguments, 3000);  // in the first steps
+    CHECK(run_and_stop(arguments, 0) == 0);  // saved after rounds of 20 steps
     arguments.resume = true;
-    run_and_stop(arguments, 20000);  // in the second or third round
+    CHECK(run_and_stop(arguments, 20) == 20);
+    CHECK(run_and_stop(arguments, 40) == 40);
     CHECK(text_of_result(run_train(arguments)) == expected);
     // What is complete is told again, without a step.
     CHECK(text_of_result(run_train(arguments)) == expected);
   }
   CHECK(!std::filesystem::exists(scratch.path / "state.fp8lab-writing"));
+}
+
+TEST_CASE("what a progress throws ends a training, which is saved") {
+  const Scratch scratch;
+  TrainArguments arguments = resumable_training();
+  arguments.recipes.clear();
+  const std::string expected = text_of_result(run_train(arguments));
+  arguments.checkpoint = scratch.path / "state";
+  const Progress progress = [](double share) {
+    if (share > 0.5) throw PollEnded();
+  };
+  CHECK_THROWS_AS(run_train(arguments, {.progress = progress}), PollEnded);
+  arguments.resume = true;
+  std::vector<Run> runs{start_run(arguments, choose_linear_recipe(train_reference))};
+  load_checkpoint(*arguments.checkpoint, arguments, runs);
+  CHECK(runs[0].state.steps == 40);
+  CHECK(text_of_result(run_train(arguments)) == expected);
 }
 
 TEST_CASE("a training goes on beyond its last step") {
