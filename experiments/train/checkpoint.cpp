@@ -139,8 +139,8 @@ void pass_error(Archive& archive, Error& error, auto& counts) {
   }
 }
 
-template <typename Archive, typename State, typename Errors>
-void pass_state(Archive& archive, State& state, const Errors& errors) {
+template <typename Archive, typename State, typename Log, typename Errors>
+void pass_run(Archive& archive, State& state, Log& log, const Errors& errors) {
   archive.number(state.steps);
   pass_network(archive, state.network);
   pass_network(archive, state.optimizer.first);
@@ -150,27 +150,28 @@ void pass_state(Archive& archive, State& state, const Errors& errors) {
   archive.list(state.histories, [&](auto& layer) {
     for (auto* history : {&layer.x, &layer.w, &layer.dy}) pass_history(archive, *history);
   });
-  archive.list(state.losses);
-  archive.list(state.tensors);
+  archive.list(log.losses);
+  archive.list(log.tensors);
   errors();
 }
 
-void write_state(StateWriter& writer, const RunState& state) {
-  pass_state(writer, state, [&] {
-    writer.list(state.errors, [&](const GradientError& error) { pass_error(writer, error, error.histogram.counts()); });
+void write_run(StateWriter& writer, const Run& run) {
+  pass_run(writer, run.state, run.log, [&] {
+    writer.list(run.log.errors,
+                [&](const GradientError& error) { pass_error(writer, error, error.histogram.counts()); });
   });
 }
 
-void read_state(StateReader& reader, RunState& state) {
-  pass_state(reader, state, [&] {
+void read_run(StateReader& reader, Run& run) {
+  pass_run(reader, run.state, run.log, [&] {
     std::uint64_t left = 0;
-    state.errors.clear();
+    run.log.errors.clear();
     for (reader.number(left); left > 0; --left) {
       GradientError error{.histogram = error_histogram()};
       std::vector<std::uint64_t> counts;
       pass_error(reader, error, counts);
       error.histogram.set_counts(counts);
-      state.errors.push_back(std::move(error));
+      run.log.errors.push_back(std::move(error));
     }
   });
 }
@@ -232,7 +233,7 @@ std::string configuration_of(const TrainArguments& arguments) {
 void save_checkpoint(const fs::path& file, const TrainArguments& arguments, const std::vector<Run>& runs) {
   StateWriter writer;
   writer.text() = header_of(arguments);
-  for (const Run& run : runs) write_state(writer, run.state);
+  for (const Run& run : runs) write_run(writer, run);
   writer.number(hash_of(writer.text()));
   const SignalsHeld held;
   fs::path beside = file;
@@ -260,7 +261,7 @@ void load_checkpoint(const fs::path& file, const TrainArguments& arguments, std:
   if (!content.starts_with(header)) refuse_other(file, content, header);
   StateReader reader(content.substr(header.size()));
   try {
-    for (Run& run : runs) read_state(reader, run.state);
+    for (Run& run : runs) read_run(reader, run);
   } catch (const std::length_error&) {
     stored.fail("it is cut or damaged");
   }

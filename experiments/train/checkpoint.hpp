@@ -17,9 +17,9 @@ namespace fp8lab::experiments {
 /// cannot be written.
 void save_checkpoint(const std::filesystem::path& file, const TrainArguments& arguments, const std::vector<Run>& runs);
 
-/// Sets the states of the runs, which have been started, to those of the file. Throws std::runtime_error where it
-/// cannot be read, is no checkpoint, is cut or damaged; std::invalid_argument where it is of another version of fp8lab,
-/// of other arguments (the message names the first), or of more steps.
+/// Sets the states and logs of the runs, which have been started, to those of the file. Throws std::runtime_error where
+/// it cannot be read, is no checkpoint, is cut or damaged; std::invalid_argument where it is of another version of
+/// fp8lab, of other arguments (the message names the first), or of more steps.
 void load_checkpoint(const std::filesystem::path& file, const TrainArguments& arguments, std::vector<Run>& runs);
 
 }  // namespace fp8lab::experiments

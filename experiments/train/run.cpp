@@ -74,10 +74,10 @@ NetworkPlan reference_plan(const TrainArguments& arguments) {
   return plan_of(arguments, find_linear_recipe(train_reference).recipe);
 }
 
-void compare_gradients(const TrainArguments& arguments, std::uint64_t step, const Network& gradients, RunState& state) {
+void compare_gradients(const TrainArguments& arguments, std::uint64_t step, const Network& gradients, Run& run) {
   const NetworkPlan plan = reference_plan(arguments);
   std::vector<LayerHistories> none(plan.layers.size());
-  const Network expected = gradients_of(arguments, plan, state.network, none, step).gradients;
+  const Network expected = gradients_of(arguments, plan, run.state.network, none, step).gradients;
   for (std::size_t layer = 0; layer < gradients.size(); ++layer) {
     const std::vector<float>& dw = gradients[layer].w;
     const std::vector<float>& reference = expected[layer].w;
@@ -90,7 +90,7 @@ void compare_gradients(const TrainArguments& arguments, std::uint64_t step, cons
       const double difference = static_cast<double>(dw[i]) - static_cast<double>(reference[i]);
       error.histogram.add(difference == 0 ? 0 : std::fabs(difference) / rms);
     }
-    state.errors.push_back(std::move(error));
+    run.log.errors.push_back(std::move(error));
   }
 }
 
@@ -100,7 +100,7 @@ Histogram error_histogram() { return Histogram(BinadeBins{-30, 20}); }
 
 Run start_run(const TrainArguments& arguments, const ChosenLinearRecipe& recipe) {
   try {
-    Run run{recipe, plan_of(arguments, recipe.recipe), {}};
+    Run run{recipe, plan_of(arguments, recipe.recipe), {}, {}};
     run.state.network = initial_network(run.plan.sizes, stream_seed(arguments.seed, RandomStream::weights));
     run.state.optimizer = start_optimizer(run.state.network);
     for (const LayerRecipe& layer : run.plan.layers) run.state.histories.push_back(start_histories(layer));
@@ -121,11 +121,19 @@ void train_step(const TrainArguments& arguments, Run& run) {
   }
   const auto& compared = arguments.error_steps;
   if (run.recipe.name != train_reference && std::ranges::find(compared, static_cast<long long>(step)) != compared.end())
-    compare_gradients(arguments, step, now.gradients, state);
+    compare_gradients(arguments, step, now.gradients, run);
   update_weights(arguments, now.gradients, state.optimizer, state.network);
-  state.losses.push_back(now.loss);
-  state.tensors.insert(state.tensors.end(), now.facts.begin(), now.facts.end());
+  run.log.losses.push_back(now.loss);
+  run.log.tensors.insert(run.log.tensors.end(), now.facts.begin(), now.facts.end());
   state.steps = step;
+}
+
+void go_back(Run& run, RunState&& state) {
+  run.state = std::move(state);
+  const std::uint64_t steps = run.state.steps;
+  run.log.losses.resize(std::min<std::size_t>(run.log.losses.size(), steps));
+  run.log.tensors.resize(run.log.losses.size() * 3 * run.plan.layers.size());
+  std::erase_if(run.log.errors, [=](const GradientError& error) { return error.step > steps; });
 }
 
 double test_loss_of(const TrainArguments& arguments, const Network& network) {

@@ -10,12 +10,15 @@
 
 namespace fp8lab::experiments {
 
-/// All that a run's next step depends on, and what its results are made of.
+/// All that a run's next step depends on.
 struct RunState {
   std::uint64_t steps = 0;  ///< done
   Network network;
   OptimizerState optimizer;
   std::vector<LayerHistories> histories;  ///< of each layer
+};
+/// What a run's results are made of, step by step.
+struct RunLog {
   std::vector<double> losses;
   std::vector<TensorFacts> tensors;
   std::vector<GradientError> errors;
@@ -26,6 +29,7 @@ struct Run {
   ChosenLinearRecipe recipe;
   NetworkPlan plan;
   RunState state;
+  RunLog log;
 };
 /// The run before its first step. Throws std::invalid_argument that names the recipe.
 [[nodiscard]] Run start_run(const TrainArguments& arguments, const ChosenLinearRecipe& recipe);
@@ -33,6 +37,9 @@ struct Run {
 /// One step of training: the batch's loss and gradients, and an update of the weights. Throws std::invalid_argument
 /// that names the recipe where it does not take the sizes; the state may then be changed in part.
 void train_step(const TrainArguments& arguments, Run& run);
+
+/// Goes back to an earlier state: what the log has of later steps is dropped.
+void go_back(Run& run, RunState&& state);
 
 /// The loss on examples that no run is trained on, computed in FP32.
 [[nodiscard]] double test_loss_of(const TrainArguments& arguments, const Network& network);

@@ -122,7 +122,7 @@ class Training {
         }
       });
     } catch (...) {
-      for (std::size_t i = 0; i < runs_.size(); ++i) runs_[i].state = std::move(before[i]);
+      for (std::size_t i = 0; i < runs_.size(); ++i) go_back(runs_[i], std::move(before[i]));
       throw;
     }
   }
@@ -136,7 +136,7 @@ class Training {
     told_ = now;
     TextStream line;
     line << "step " << step << " of " << arguments_.steps << ":";
-    for (const Run& run : runs_) line << ' ' << run.recipe.name << ' ' << run.state.losses.back();
+    for (const Run& run : runs_) line << ' ' << run.recipe.name << ' ' << run.log.losses.back();
     context_.note(line.str());
   }
 
@@ -167,12 +167,12 @@ TrainResult run_train(const TrainArguments& arguments, const Context& context) {
   for (Run& run : Training(arguments, context).finish()) {
     TrainedRun& trained = result.runs.emplace_back();
     trained.recipe = run.recipe;
-    trained.divergence = divergence_of(run.state.losses, run.state.tensors, result.layers(), arguments.divergence);
-    trained.final_loss = mean_of_last(run.state.losses);
+    trained.divergence = divergence_of(run.log.losses, run.log.tensors, result.layers(), arguments.divergence);
+    trained.final_loss = mean_of_last(run.log.losses);
     trained.test_loss = test_loss_of(arguments, run.state.network);
-    trained.losses = std::move(run.state.losses);
-    trained.tensors = std::move(run.state.tensors);
-    trained.errors = std::move(run.state.errors);
+    trained.losses = std::move(run.log.losses);
+    trained.tensors = std::move(run.log.tensors);
+    trained.errors = std::move(run.log.errors);
   }
   return result;
 }

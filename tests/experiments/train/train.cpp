@@ -95,7 +95,7 @@ TEST_CASE("FP32 training is that of plain loops, bit for bit") {
   PlainNetwork plain(12, 20, 5, 7, 3);
   for (std::size_t step = 0; step < 6; ++step) {
     train_step(arguments, run);
-    CHECK(run.state.losses.back() == plain.step(step, 0.0625F, 0.875F));
+    CHECK(run.log.losses.back() == plain.step(step, 0.0625F, 0.875F));
   }
   CHECK(run.state.network[0].w == plain.w1);
   CHECK(run.state.network[0].b == plain.b1);
@@ -151,7 +151,7 @@ TEST_CASE("the first layer's facts are those of its casts") {
   Run run = start_run(arguments, choose_linear_recipe("te_delayed_hopper"));
   const std::vector<float> w = run.state.network[0].w;  // scale 1
   train_step(arguments, run);
-  const TensorFacts& facts = run.state.tensors[1];
+  const TensorFacts& facts = run.log.tensors[1];
   float amax = 0;
   std::uint32_t flushed = 0;
   for (const float one : w) {
@@ -231,7 +231,7 @@ TEST_CASE("the best linear model stays at the loss of chance, which networks lea
   CHECK(run_train(arguments).runs[0].test_loss < 0.3);
 }
 
-TEST_CASE("HYBRID learns where a jump of the gradients makes those of E4M3 underflow") {
+TEST_CASE("HYBRID learns where a jump of the gradients makes those of E4M3 underflow", "[long]") {
   TrainArguments arguments = small_training(recipes_of({"te_delayed_hopper", "te_delayed_hopper_e4m3"}));
   arguments.loss = TrainLoss::mse;
   arguments.learning_rate = 0.005;
@@ -251,7 +251,8 @@ TEST_CASE("HYBRID learns where a jump of the gradients makes those of E4M3 under
   CHECK((lost(e4m3_only) > 0.99 && lost(hybrid) < 0.05));
 }
 
-TEST_CASE("delayed scaling diverges on a jump of the inputs that current scaling survives, and the report says why") {
+TEST_CASE("delayed scaling diverges on a jump of the inputs that current scaling survives, and the report says why",
+          "[long]") {
   TrainArguments arguments =
       small_training(recipes_of({"te_delayed_hopper", "te_current_scaling_hopper", "te_mxfp8_blackwell"}));
   arguments.loss = TrainLoss::mse;
