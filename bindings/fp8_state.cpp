@@ -163,11 +163,12 @@ void bind_state(py::module_& module) {
             return std::pair{weight->rowwise.rows, weight->rowwise.columns};
           },
           py::arg("layer"))
-      .def("recipe_here",
-           [](const Fp8State& state) {
-             const bool enabled = !state.regions.empty() && state.regions.back().enabled;
-             return enabled ? state.regions.back().recipe : state.high_precision;
-           })
+      .def(
+          "recipe_of_forward",
+          [](const Fp8State& state, std::size_t layer, const std::string& recompute) {
+            return recipe_of_forward(state, layer, find_named(recomputes, "recompute", recompute).value);
+          },
+          py::arg("layer"), py::arg("recompute"))
       .def("history", &history_parts, py::arg("layer"), py::arg("tensor"))
       .def("set_history", &set_history, py::arg("layer"), py::arg("tensor"), py::arg("amaxes").noconvert(),
            py::arg("scale"), py::arg("scale_inv"))

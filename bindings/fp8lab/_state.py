@@ -343,7 +343,7 @@ class Fp8State:
             weight_shape = kept if weights is None else weights[1]
             if weight_shape is None:
                 raise ValueError(f"w must be given: layer {index} has no weight of its own")
-            dtype = _output_of(self._core.recipe_here().fprop)
+            dtype = _output_of(self._core.recipe_of_forward(index, recompute).fprop)
             out = _words((shape[0], weight_shape[0]), dtype)
             core = self._core.forward(
                 index, inputs, None if weights is None else weights[0], out,

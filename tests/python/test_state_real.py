@@ -21,11 +21,13 @@ EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
 # Rules, version of the formulas, tags.
 RELEASES = [
     ("te_0_1", "te_0_1", ["v0.1", "v0.2"]),
-    ("te_0_4", "te_0_1", ["v0.3", "v0.4"]),
-    ("te_0_4", "te_0_5", ["v0.5", "v0.6"]),
+    ("te_0_3", "te_0_1", ["v0.3", "v0.4"]),
+    ("te_0_3", "te_0_5", ["v0.5", "v0.6"]),
     ("te_0_7", "te_0_5", ["v0.7", "v0.8", "v0.9", "v0.12"]),
-    ("te_0_7", "te_0_13", ["v0.13", "v1.0", "v1.3"]),
-    ("te_1_4", "te_1_4", ["v1.4", "v1.5"]),
+    ("te_0_7", "te_0_13", ["v0.13"]),
+    ("te_1_0", "te_0_13", ["v1.0", "v1.3"]),
+    ("te_1_0", "te_1_4", ["v1.4"]),
+    ("te_1_5", "te_1_4", ["v1.5"]),
     ("te_1_6", "te_1_6", ["v1.6"]),
     ("te_1_6", "te_1_7", ["v1.7"]),
     ("te_1_8", "te_1_7", ["v1.8"]),
@@ -35,7 +37,8 @@ RELEASES = [
     ("te_1_13", "te_current", ["v1.13"]),
     ("te_2_0", "te_current", ["v2.0", "v2.3"]),
     ("te_2_4", "te_current", ["v2.4", "v2.5"]),
-    ("te_2_6", "te_current", ["v2.6", "v2.7", "v2.8", "v2.9", "v2.15", "v2.18"]),
+    ("te_2_6", "te_current", ["v2.6", "v2.7"]),
+    ("te_2_8", "te_current", ["v2.8", "v2.9", "v2.15", "v2.18"]),
 ]
 CASES = [(rules, version, tag) for rules, version, tags in RELEASES for tag in (tags if EXHAUSTIVE else tags[-1:])]
 FP8_WEIGHTS = [case for case in CASES if number_of(case[2]) >= (1, 6) and case[2] not in ("v2.1", "v2.3")]

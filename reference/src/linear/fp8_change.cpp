@@ -10,7 +10,11 @@
 namespace fp8lab {
 
 StateChange::StateChange(Fp8State& state, std::string name)
-    : buffers(state.buffers), is_first_layer(state.is_first_layer), state_(state), name_(std::move(name)) {
+    : buffers(state.buffers),
+      is_first_layer(state.is_first_layer),
+      recomputed_first(state.recomputed_first),
+      state_(state),
+      name_(std::move(name)) {
   if (state.forward_is_due || state.backward_is_due) {
     throw std::logic_error("the scales of this rank wait for the other ranks: reduce_and_update() comes first");
   }
@@ -76,6 +80,7 @@ void StateChange::commit() {
   for (auto& [index, layer] : layers_) state_.layers[index] = std::move(layer);
   state_.buffers = std::move(buffers);
   state_.is_first_layer = is_first_layer;
+  state_.recomputed_first = std::move(recomputed_first);
   ++state_.calls;
 }
 

@@ -20,6 +20,7 @@ class StateChange {
 
   std::vector<AmaxBuffer> buffers;
   bool is_first_layer;
+  std::deque<bool> recomputed_first;
 
   [[nodiscard]] const Fp8State& state() const { return state_; }
   /// The layer as it will be. Throws std::invalid_argument for one that the state does not have.

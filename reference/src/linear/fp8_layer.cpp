@@ -25,6 +25,13 @@ const Recipe* wanted_recipe(const LinearCast& cast, bool wanted) {
   return wanted ? std::get_if<Recipe>(&cast) : nullptr;
 }
 
+/// The region that a forward runs in. The second one of a recomputed layer runs as its last one did: Transformer Engine
+/// does not ask again.
+const Autocast* region_of_forward(const Fp8State& state, const LayerState& layer, Recompute recompute) {
+  if (recompute == Recompute::second && layer.region) return &*layer.region;
+  return enabled_region(state);
+}
+
 /// How a tensor is quantized in each direction, and the history that its scale comes from.
 struct Casting {
   const Recipe* rowwise;
@@ -44,13 +51,15 @@ struct Directions {
 };
 
 void cast_with_history(const MatrixView& values, const Casting& how, Directions& out) {
+  Delayed recipe = *how.delayed;
+  recipe.amax_history_len = how.history->amaxes.size();  // of a stash, or of a call before the length was changed
   if (how.rowwise != nullptr && how.columnwise != nullptr) {
-    return quantize_both(values, *how.delayed, how.pass, *how.history, out.rowwise.emplace(), out.columnwise.emplace(),
+    return quantize_both(values, recipe, how.pass, *how.history, out.rowwise.emplace(), out.columnwise.emplace(),
                          how.options);
   }
   const Direction direction = how.rowwise != nullptr ? Direction::rowwise : Direction::columnwise;
   Quantized& one = (how.rowwise != nullptr ? out.rowwise : out.columnwise).emplace();
-  quantize(values, *how.delayed, how.pass, *how.history, direction, one, how.options);
+  quantize(values, recipe, how.pass, *how.history, direction, one, how.options);
 }
 
 /// The tensor in the directions that are wanted, each made of the values themselves.
@@ -79,6 +88,16 @@ std::shared_ptr<const QuantizedWeight> as_weight(Directions codes) {
   if (!codes.rowwise) throw std::logic_error("a weight must be quantized rowwise");
   return std::make_shared<const QuantizedWeight>(
       QuantizedWeight{std::move(*codes.rowwise), std::move(codes.columnwise)});
+}
+
+/// The same codes with another scale_inv.
+std::shared_ptr<const QuantizedWeight> with_inverse(const std::shared_ptr<const QuantizedWeight>& weight,
+                                                    float scale_inv) {
+  if (weight->rowwise.scale_inv == std::vector<float>{scale_inv}) return weight;
+  QuantizedWeight other = *weight;
+  other.rowwise.scale_inv.assign(1, scale_inv);
+  if (other.columnwise) other.columnwise->scale_inv.assign(1, scale_inv);
+  return std::make_shared<const QuantizedWeight>(std::move(other));
 }
 
 LinearInput input_of(const std::optional<Quantized>& quantized, const MatrixView& values) {
@@ -128,7 +147,7 @@ class Forward {
         index_(index),
         layer_(change_.layer(index)),
         options_(options),
-        region_(enabled_region(state)) {
+        region_(region_of_forward(state, layer_, options.recompute)) {
     call_.layer = index;
     call_.recipe = region_ != nullptr ? region_->recipe : state.high_precision;
     call_.has_grad = state.grad_enabled && options.requires_grad;
@@ -155,8 +174,15 @@ class Forward {
   /// 1. The scales and the amaxes that this forward begins with.
   void prepare() {
     const StateRules& rules = change_.state().rules;
+    remember_first_layer();
     if (is_second()) return take_stash();
-    if (call_.delayed) start_or_resize(layer_, *call_.delayed, rules.recipe_change_resets);
+    if (options_.recompute != Recompute::second) {
+      layer_.region = region_ != nullptr ? std::optional(*region_) : std::nullopt;
+    }
+    if (call_.delayed) {
+      check_format(*call_.delayed);
+      start_or_resize(layer_, *call_.delayed, rules.recipe_change_resets);
+    }
     if (rules.scale_update == ScaleUpdate::next_pass) {
       if (layer_.updates_next_forward && layer_.recipe) {
         change_.update_forward(index_, *layer_.recipe, options_.is_first_microbatch == false);
@@ -169,8 +195,26 @@ class Forward {
     if (options_.training && options_.recompute == Recompute::first) layer_.stashes.push_back(layer_.forward);
   }
 
+  /// The second forward of a recomputed layer sees the flag of its first one.
+  void remember_first_layer() {
+    if (!change_.state().rules.recompute_repeats_first_layer) return;
+    std::deque<bool>& flags = change_.recomputed_first;
+    if (options_.recompute == Recompute::first) flags.push_back(change_.is_first_layer);
+    if (options_.recompute != Recompute::second || flags.empty()) return;
+    change_.is_first_layer = flags.front();
+    flags.pop_front();
+  }
+
+  /// Releases keep the format of the first recipe for some tensors and take that of the newest for others.
+  void check_format(const Delayed& recipe) const {
+    if (!layer_.recipe || layer_.recipe->fp8_format == recipe.fp8_format) return;
+    if (change_.state().rules.recipe_change_resets) return;
+    refuse("layer ", index_, " has run with fp8_format ", name_of(layer_.recipe->fp8_format), ", which cannot become ",
+           name_of(recipe.fp8_format), " in the middle of a run");
+  }
+
   void take_stash() {
-    if (layer_.stashes.empty()) {
+    if (layer_.stashes.empty() || !layer_.region) {
       refuse("layer ", index_, " has no first forward under recomputation that a second one could repeat");
     }
     updated_ = std::exchange(layer_.forward, std::move(layer_.stashes.front()));
@@ -217,11 +261,20 @@ class Forward {
     if (how.rowwise == nullptr) return;
     if (options_.is_first_microbatch == false && layer_.cached != nullptr) {
       if (how.columnwise != nullptr && !layer_.cached->columnwise) repair_cache(how);
-      if (layer_.cached != nullptr) return reuse_weight(how);
     }
-    call_.weight = as_weight(cast("w", w, how));
-    if (how.reads_history()) change_.tell(index_, "w", "cast", layer_.forward.w);
-    if (options_.is_first_microbatch) layer_.cached = call_.weight;
+    if (options_.is_first_microbatch == false && layer_.cached != nullptr) {
+      call_.weight = call_.cache = layer_.cached;
+      if (how.reads_history()) change_.tell(index_, "w", "reuse", layer_.forward.w);
+    } else {
+      call_.weight = as_weight(cast("w", w, how));
+      if (how.reads_history()) change_.tell(index_, "w", "cast", layer_.forward.w);
+      const StateRules& rules = change_.state().rules;
+      const bool is_kept = options_.is_first_microbatch || (rules.every_cast_is_cached && change_.state().grad_enabled);
+      if (is_kept) layer_.cached = call_.cache = call_.weight;
+    }
+    if (how.reads_history() && change_.state().rules.weight_takes_inverse_of_history) {
+      call_.weight = with_inverse(call_.weight, layer_.forward.w.scale_inv);
+    }
   }
 
   /// The cache gets columnwise codes, or is emptied so that the weight is quantized anew.
@@ -239,17 +292,6 @@ class Forward {
     }
   }
 
-  void reuse_weight(const Casting& how) {
-    call_.weight = layer_.cached;
-    if (!how.reads_history()) return;
-    change_.tell(index_, "w", "reuse", layer_.forward.w);
-    if (!change_.state().rules.cached_weight_takes_new_inverse) return;
-    QuantizedWeight weight = *layer_.cached;
-    weight.rowwise.scale_inv.assign(1, layer_.forward.w.scale_inv);
-    if (weight.columnwise) weight.columnwise->scale_inv.assign(1, layer_.forward.w.scale_inv);
-    call_.weight = std::make_shared<const QuantizedWeight>(std::move(weight));
-  }
-
   void dequantize_weight(const Quantized& codes) {
     auto values = std::make_shared<std::vector<float>>(codes.rows * codes.columns);
     dequantize(codes, *values, options_.threads);
@@ -263,7 +305,7 @@ class Forward {
     if (is_second() && !rules.recompute_loses_updates) layer_.forward = std::move(updated_);
     if (!call_.has_grad || region_ == nullptr) return;
     call_.updates_backward = change_.is_first_layer && rules.scale_update == ScaleUpdate::end_of_region;
-    const bool keeps = options_.recompute == Recompute::second && rules.recompute_keeps_first_layer;
+    const bool keeps = options_.recompute == Recompute::second && rules.recompute_repeats_first_layer;
     if (!keeps) change_.is_first_layer = false;
   }
 
@@ -278,6 +320,20 @@ class Forward {
 
 bool is_wanted(const LinearOutput& out) {
   return std::visit([](auto span) { return !span.empty(); }, out);
+}
+
+/// The weight of a call: where its cache was filled again since, what is there now.
+std::shared_ptr<const QuantizedWeight> weight_of_backward(const LinearCall& call, const LayerState& layer,
+                                                          const StateRules& rules) {
+  if (call.cache == nullptr || layer.cached == call.cache || layer.cached == nullptr) return call.weight;
+  if (!rules.refilled_cache_reaches_calls) {
+    refuse("the cached weight of this call was filled again since, and by the rules ", rules.name,
+           " its backward fails");
+  }
+  if (!layer.cached->columnwise) return call.weight;
+  const std::vector<float>& inverse = call.weight->rowwise.scale_inv;
+  const bool keeps_inverse = rules.weight_takes_inverse_of_history && call.delayed && inverse.size() == 1;
+  return keeps_inverse ? with_inverse(layer.cached, inverse.front()) : layer.cached;
 }
 
 /// The weights that the optimizer writes make a scale once all of a buffer are written.
@@ -303,6 +359,12 @@ void update_written(StateChange& change, std::size_t index) {
 }
 
 }  // namespace
+
+const LinearRecipe& recipe_of_forward(const Fp8State& state, std::size_t layer, Recompute recompute) {
+  if (layer >= state.layers.size()) refuse("layer must be from 0 to ", state.layers.size() - 1, ", not ", layer);
+  const Autocast* region = region_of_forward(state, state.layers[layer], recompute);
+  return region != nullptr ? region->recipe : state.high_precision;
+}
 
 LinearCall forward(Fp8State& state, std::size_t layer, const MatrixView& x, const std::optional<MatrixView>& w,
                    LinearOutput y, const ForwardOptions& options) {
@@ -332,7 +394,8 @@ void backward(Fp8State& state, const LinearCall& call, const MatrixView& dy, Lin
   // 3. The products.
   LinearOptions product{.zero_rule = options.zero_rule, .threads = options.threads};
   if (is_wanted(dx)) {
-    const LinearInput w = call.weight != nullptr ? input_of(call.weight->columnwise, call.w) : LinearInput(call.w);
+    const auto weight = weight_of_backward(call, layer, state.rules);
+    const LinearInput w = weight != nullptr ? input_of(weight->columnwise, call.w) : LinearInput(call.w);
     std::visit([&](auto out) { linear_dgrad(call.recipe, input_of(gradient.rowwise, dy), w, out, product); }, dx);
   }
   product.accumulate = options.accumulate;
@@ -365,7 +428,8 @@ void write_weight(Fp8State& state, std::size_t layer, const MatrixView& w, const
   if (is_first && !state.rules.first_write_records && how.reads_history()) next.forward.w.amaxes.front() = 0;
   if (how.reads_history()) change.tell(layer, "w", "cast", next.forward.w);
   next.parameter = std::move(weight);
-  if (state.rules.writing_weights_updates) update_written(change, layer);
+  if (state.rules.write_effect == WriteEffect::update) update_written(change, layer);
+  if (state.rules.write_effect == WriteEffect::next && how.reads_history()) next.updates_next_forward = true;
   change.commit();
 }
 

@@ -106,6 +106,7 @@ bool same(const std::shared_ptr<const QuantizedWeight>& a, const std::shared_ptr
 bool same(const LayerState& a, const LayerState& b) {
   const auto equal = [](const auto& one, const auto& other) { return same(one, other); };
   return a.recipe.has_value() == b.recipe.has_value() && (!a.recipe || same(*a.recipe, *b.recipe)) &&
+         a.region.has_value() == b.region.has_value() && (!a.region || same(*a.region, *b.region)) &&
          same(a.forward, b.forward) && same(a.backward, b.backward) && a.buffer == b.buffer &&
          same(a.cached, b.cached) && same(a.parameter, b.parameter) && a.is_written == b.is_written &&
          a.updates_next_forward == b.updates_next_forward && std::ranges::equal(a.stashes, b.stashes, equal);
@@ -159,7 +160,8 @@ bool equal_states(const Fp8State& a, const Fp8State& b) {
          same(a.high_precision, b.high_precision) && std::ranges::equal(a.layers, b.layers, equal) &&
          std::ranges::equal(a.regions, b.regions, equal) && a.outer_flags == b.outer_flags &&
          std::ranges::equal(a.buffers, b.buffers, equal) && a.is_first_layer == b.is_first_layer &&
-         a.forward_is_due == b.forward_is_due && a.backward_is_due == b.backward_is_due;
+         a.recomputed_first == b.recomputed_first && a.forward_is_due == b.forward_is_due &&
+         a.backward_is_due == b.backward_is_due;
 }
 
 Fp8State start_fp8_state(std::size_t layers, const StateRules& rules, int ranks) {

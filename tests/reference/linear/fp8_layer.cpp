@@ -141,7 +141,7 @@ Microbatches run_microbatches(std::string_view rules, const DelayedVersion& vers
 TEST_CASE(
     "cached weights keep their scale_inv, but in 1.6 and 1.7 take that of the newest scale: an error of order 1") {
   // The weight is small for a scale of 1, so that right microbatches are coarse, too, but not off by a factor.
-  const Microbatches right = run_microbatches("te_2_6", te_current);
+  const Microbatches right = run_microbatches("te_2_8", te_current);
   CHECK(right.inverses == std::vector<float>{1, 1, 1});
   CHECK(right.worst < 0.3);
   const Microbatches cured = run_microbatches("te_1_8", te_1_7);
@@ -197,6 +197,46 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a cache that is filled again reaches the backward of earlier calls, or makes it fail") {
+  const Delayed delayed{.amax_history_len = 3};
+  const auto dx_after_refill = [&](const char* rules, const DelayedVersion& version) {
+    Fp8Run run(1, rules);
+    Delayed recipe = delayed;
+    recipe.version = version;
+    enter_autocast(run.state, delayed_region(recipe));
+    const LinearCall call = run.forward_amaxes(0, 1, 2, {.is_first_microbatch = true});
+    (void)run.forward_amaxes(0, 1, 4, {.is_first_microbatch = true});
+    exit_autocast(run.state);
+    std::vector<std::uint16_t> dx(256);
+    std::vector<float> dy(256, 1);
+    backward(run.state, call, square(dy), std::span(dx), std::span<float>());
+    return decode(bfloat16, dx[5]);
+  };
+  CHECK(dx_after_refill("te_2_8", te_current) == -4);
+  CHECK(dx_after_refill("te_1_6", te_1_7) == -4);
+  CHECK_THROWS_WITH(
+      dx_after_refill("te_2_0", te_current),
+      "the cached weight of this call was filled again since, and by the rules te_2_0 its backward fails");
+}
+
+TEST_CASE("before 1.0 a forward without is_first_microbatch fills the cache, and its update makes an older one wrong") {
+  const auto inverses = [](const char* rules, const DelayedVersion& version) {
+    Fp8Run run(1, rules);
+    std::vector<float> found;
+    for (const std::optional<bool> first : {std::optional(true), std::optional<bool>(), std::optional(false)}) {
+      enter_autocast(run.state, delayed_region({.amax_history_len = 3, .version = version}));
+      found.push_back(run.forward_amaxes(0, 1, 2, {.is_first_microbatch = first}).weight->rowwise.scale_inv.front());
+      exit_autocast(run.state);
+    }
+    found.push_back(run.state.layers[0].cached->rowwise.recipe.given_scale);
+    return found;
+  };
+  // The last number is the scale of the codes: of the second forward, or still of the first.
+  CHECK(inverses("te_0_7", te_0_13) == std::vector<float>{1, 1.0F / 224, 1.0F / 224, 224});
+  CHECK(inverses("te_1_0", te_1_4) == std::vector<float>{1, 1.0F / 224, 1.0F / 224, 1});
+  CHECK(inverses("te_1_8", te_1_7) == std::vector<float>{1, 1.0F / 224, 1, 1});
+}
+
 TEST_CASE("cached and fresh weights are the same bits where a recipe keeps no state") {
   const StepTensors tensors;
   for (const char* name : {"te_current_scaling_hopper", "te_mxfp8_blackwell", "te_block_hopper"}) {
@@ -225,7 +265,7 @@ TEST_CASE("a weight in FP8 only keeps its bytes until it is written, with the sc
     backward(state, call, square(with_amax(1)), std::span(dx), std::span(dw));
     return call.weight->rowwise.scale_inv.front();
   };
-  for (const char* rules : {"te_2_6", "te_1_8"}) {
+  for (const char* rules : {"te_2_8", "te_1_8"}) {
     Fp8State state = start_fp8_state(1, find_state_rules(rules));
     write_weight(state, 0, square(with_amax(2)), delayed_region(delayed));
     const bool is_old = std::string_view(rules) == "te_1_8";
@@ -292,6 +332,32 @@ TEST_CASE("a recomputed layer repeats the scales of its first forward, and its a
   }
 }
 
+TEST_CASE("a second forward outside of regions runs in FP8 as the first did, and is its region's first layer again") {
+  for (const char* rules : {"te_2_8", "te_1_8"}) {
+    Fp8Run run(2, rules);
+    enter_autocast(run.state, delayed_region({.amax_history_len = 3}));
+    run.state.grad_enabled = false;
+    (void)run.forward_amaxes(0, 2, 1, {.recompute = Recompute::first});
+    const std::vector<std::uint16_t> first = run.words;
+    run.state.grad_enabled = true;
+    (void)run.forward_amaxes(1, 2, 1);
+    exit_autocast(run.state);
+    const LinearCall call = run.forward_amaxes(0, 2, 1, {.recompute = Recompute::second});
+    CHECK(run.words == first);
+    CHECK(call.delayed.has_value());
+    CHECK(call.updates_backward == (std::string_view(rules) == "te_2_8"));
+  }
+}
+
+TEST_CASE("a layer's fp8_format cannot change in the middle of a run") {
+  Fp8Run run(1);
+  run.step({.amax_history_len = 3}, 2, 1, 1);
+  enter_autocast(run.state, {.recipe = find_linear_recipe("te_delayed_hopper_e4m3").recipe,
+                             .delayed = {.fp8_format = Fp8Format::e4m3_only, .amax_history_len = 3}});
+  CHECK_THROWS_WITH(run.forward_amaxes(0, 1, 1),
+                    "layer 0 has run with fp8_format hybrid, which cannot become e4m3 in the middle of a run");
+}
+
 TEST_CASE("another history length keeps the oldest amaxes; up to 0.6 any change of the recipe begins anew") {
   Fp8Run run(1);
   for (const float amax : {2.0F, 4.0F, 8.0F}) run.step({.amax_history_len = 4}, amax, 1, 1);
@@ -299,7 +365,7 @@ TEST_CASE("another history length keeps the oldest amaxes; up to 0.6 any change 
   CHECK(run.state.layers[0].forward.x.amaxes == std::vector<float>{0, 1});
   run.step({.amax_history_len = 3}, 16, 1, 1);
   CHECK(run.state.layers[0].forward.x.amaxes == std::vector<float>{0, 0, 16});
-  for (const char* rules : {"te_0_4", "te_0_7"}) {
+  for (const char* rules : {"te_0_3", "te_0_7"}) {
     Fp8Run old(1, rules);
     old.step({.amax_history_len = 3, .version = te_0_13}, 2, 1, 1);
     old.step({.margin = 1, .amax_history_len = 3, .version = te_0_13}, 2, 1, 1);

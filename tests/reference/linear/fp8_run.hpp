@@ -26,7 +26,7 @@ inline Autocast delayed_region(const Delayed& delayed, bool enabled = true) {
 struct Fp8Run {
   Fp8State state;
 
-  explicit Fp8Run(std::size_t layers, std::string_view rules = "te_2_6", int ranks = 1)
+  explicit Fp8Run(std::size_t layers, std::string_view rules = "te_2_8", int ranks = 1)
       : state(start_fp8_state(layers, find_state_rules(rules), ranks)) {}
 
   LinearCall forward_amaxes(std::size_t layer, float x, float w, const ForwardOptions& options = {}) {

@@ -40,10 +40,10 @@ TEST_CASE("the scales of published traces, an amax of 0 and an infinite one incl
   };
   constexpr float inf = std::numeric_limits<float>::infinity();
   for (const Published& one :
-       {Published{"te_2_6", te_current, {2, 0, 4, inf, 1, 1, 1}, {224, 224, 112, 112, 112, 112, 448}},
-        Published{"te_2_6", te_current_unfused, {2, 0, 4, inf, 1, 1, 1}, {224, 224, 112, 112, 112, 112, 448}},
-        Published{"te_2_6", te_current, {4, 0, 0, 0, 1, 1, 1}, {112, 112, 112, 112, 112, 112, 448}},
-        Published{"te_2_6", te_current_unfused, {4, 0, 0, 0, 1, 1, 1}, {112, 112, 112, 112, 448, 448, 448}}}) {
+       {Published{"te_2_8", te_current, {2, 0, 4, inf, 1, 1, 1}, {224, 224, 112, 112, 112, 112, 448}},
+        Published{"te_2_8", te_current_unfused, {2, 0, 4, inf, 1, 1, 1}, {224, 224, 112, 112, 112, 112, 448}},
+        Published{"te_2_8", te_current, {4, 0, 0, 0, 1, 1, 1}, {112, 112, 112, 112, 112, 112, 448}},
+        Published{"te_2_8", te_current_unfused, {4, 0, 0, 0, 1, 1, 1}, {112, 112, 112, 112, 448, 448, 448}}}) {
     Fp8Run run(1, one.rules);
     std::vector<float> scales;
     for (const float amax : one.amaxes) {
@@ -167,13 +167,13 @@ TEST_CASE("sibling regions inside of one each have a first layer, unless one ran
 }
 
 TEST_CASE("before 1.6 a layer's scales are made when it runs again, also after an evaluation since 0.4") {
-  Fp8Run run(1, "te_0_4");
+  Fp8Run run(1, "te_0_3");
   const Delayed old{.amax_history_len = 3, .version = te_1_4};
   run.step(old, 2, 1, 4);
   CHECK((run.x_scale() == 1 && run.dy_scale() == 1));
   run.step(old, 8, 1, 4);
   CHECK((run.x_scale() == 224 && run.dy_scale() == 14336));
-  for (const char* rules : {"te_0_1", "te_0_4"}) {
+  for (const char* rules : {"te_0_1", "te_0_3"}) {
     Fp8Run evaluated(1, rules);
     evaluated.state.grad_enabled = false;
     enter_autocast(evaluated.state, delayed_region(old));
@@ -191,7 +191,7 @@ TEST_CASE(
     std::vector<Fp8State> ranks;
     std::vector<LinearCall> calls;
     for (const float amax : amaxes) {
-      Fp8Run run(1, "te_2_6", static_cast<int>(amaxes.size()));
+      Fp8Run run(1, "te_2_8", static_cast<int>(amaxes.size()));
       enter_autocast(run.state, delayed_region(delayed));
       std::vector<float> x = with_amax(1);
       x[5] = amax;
@@ -211,7 +211,7 @@ TEST_CASE(
   CHECK(scales_of({8, 4, 2}, window_of_3) == std::vector<float>{56, 56, 56});
   CHECK(scales_of({2, 8, 4}, {.amax_history_len = 3, .reduce_amax = false}) == std::vector<float>{224, 56, 112});
   CHECK(scales_of({nan, 8}, window_of_3) == std::vector<float>{56, 56});
-  std::vector<Fp8State> apart{Fp8Run(1, "te_2_6", 2).state, Fp8Run(1, "te_2_6", 2).state};
+  std::vector<Fp8State> apart{Fp8Run(1, "te_2_8", 2).state, Fp8Run(1, "te_2_8", 2).state};
   apart[0].forward_is_due = true;
   CHECK_THROWS_WITH(reduce_and_update(apart),
                     "all ranks must wait for the same update; one of them has not come so far");
@@ -234,8 +234,8 @@ TEST_CASE("the recipes of another system, of a function and of other formats are
           "the linear recipe casts dy to e5m2, but fp8_format e4m3 to e4m3");
   CHECK_THROWS_AS(exit_autocast(state), std::logic_error);
   CHECK_THROWS_WITH(start_fp8_state(0), "layers must be at least 1, not 0");
-  CHECK_THROWS_WITH(start_fp8_state(1, find_state_rules("te_0_4"), 2),
-                    "the rules te_0_4 are modelled for one rank, not 2");
+  CHECK_THROWS_WITH(start_fp8_state(1, find_state_rules("te_0_3"), 2),
+                    "the rules te_0_3 are modelled for one rank, not 2");
   CHECK_THROWS(find_state_rules("te_9"));
 }
 

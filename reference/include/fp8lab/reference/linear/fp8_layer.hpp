@@ -48,7 +48,13 @@ struct LinearCall {
   std::shared_ptr<const std::vector<float>> dequantized;
   std::optional<Quantized> x_columnwise;
   std::shared_ptr<const QuantizedWeight> weight;
+  std::shared_ptr<const QuantizedWeight> cache;  ///< the layer's, where the weight came from it or went there
 };
+
+/// The recipe that forward() runs: that of the innermost region, or state.high_precision outside of enabled ones; of a
+/// second forward that of the layer's last one. Throws std::invalid_argument for a layer that the state does not have.
+[[nodiscard]] const LinearRecipe& recipe_of_forward(const Fp8State& state, std::size_t layer,
+                                                    Recompute recompute = Recompute::none);
 
 /// y = x w^T + bias in the innermost region of the state, or in state.high_precision outside of enabled ones.
 ///

@@ -41,6 +41,13 @@ enum class CacheRepair : std::uint8_t {
   none,       ///< the GEMM reads memory that nothing wrote
 };
 
+/// What happens when the optimizer writes a weight that exists in FP8 only.
+enum class WriteEffect : std::uint8_t {
+  none,    ///< its amax waits for the next update
+  next,    ///< the layer's next forward begins with an update
+  update,  ///< once all such weights of a buffer are written, their layers' forward scales are made
+};
+
 /// What a release of Transformer Engine does with the FP8 state of its modules, apart from the formulas of the scales,
 /// which are those of the recipe's DelayedVersion.
 struct StateRules {
@@ -48,20 +55,25 @@ struct StateRules {
   ScaleUpdate scale_update = ScaleUpdate::end_of_region;
   /// next_pass alone: a forward without grad mode is not followed by an update.
   bool update_needs_grad = false;
-  /// The GEMM takes the scale_inv that the update writes, also on cached codes that were made with an older scale.
-  bool cached_weight_takes_new_inverse = false;
-  /// Weights that exist in FP8 only also update their scale after the last of them is written, by the optimizer.
-  bool writing_weights_updates = false;
-  /// The second forward of a recomputed layer leaves the flag of the region's first layer as it was.
-  bool recompute_keeps_first_layer = true;
+  /// The GEMM takes the scale_inv of the weight's history, also for cached codes that were made with an older scale.
+  bool weight_takes_inverse_of_history = false;
+  /// A forward without is_first_microbatch fills the cache, too.
+  bool every_cast_is_cached = false;
+  CacheRepair cache_repair = CacheRepair::quantize;
+  /// A cache that is filled again replaces the codes of calls whose backward is to come; otherwise such a backward
+  /// fails.
+  bool refilled_cache_reaches_calls = true;
+  WriteEffect write_effect = WriteEffect::none;
+  /// The cast of a weight that is made in FP8 only records its amax.
+  bool first_write_records = true;
+  /// The second forward of a recomputed layer is the first of its region if the first one was, and leaves that so;
+  /// otherwise it is where no layer ran before it.
+  bool recompute_repeats_first_layer = true;
   /// After that second forward the histories stay what the first forward had put aside, with the second one's amax.
   bool recompute_loses_updates = false;
   BufferKey key = BufferKey::length;
   /// Another recipe than the one before begins a layer's histories anew.
   bool recipe_change_resets = false;
-  /// The cast of a weight that is made in FP8 only records its amax.
-  bool first_write_records = true;
-  CacheRepair cache_repair = CacheRepair::quantize;
   std::string_view description = {};
   std::string_view source = {};
 };
@@ -84,8 +96,17 @@ struct ForwardHistories {
   AmaxHistory x, w;
 };
 
+/// An autocast region.
+struct Autocast {
+  bool enabled = true;
+  LinearRecipe recipe = {};  ///< how the layers in it compute
+  Delayed delayed = {};      ///< for operands whose scale is given: the scale comes of their histories
+  std::string group = {};    ///< over which ranks share their amaxes, as part of the key of the buffer
+};
+
 /// One Linear layer's part of the state.
 struct LayerState {
+  std::optional<Autocast> region;     ///< of its last forward, where that was an enabled one
   std::optional<Delayed> recipe;      ///< the last one of delayed scaling that it ran under
   ForwardHistories forward;           ///< of x and w
   AmaxHistory backward;               ///< of dy
@@ -102,14 +123,6 @@ struct LayerState {
 struct AmaxBuffer {
   std::string key;
   Delayed recipe;
-};
-
-/// An autocast region.
-struct Autocast {
-  bool enabled = true;
-  LinearRecipe recipe = {};  ///< how the layers in it compute
-  Delayed delayed = {};      ///< for operands whose scale is given: the scale comes of their histories
-  std::string group = {};    ///< over which ranks share their amaxes, as part of the key of the buffer
 };
 
 /// One thing that a call read or wrote.
@@ -143,7 +156,8 @@ struct Fp8State {
   std::vector<Autocast> regions;  ///< the open ones, outermost first
   std::vector<bool> outer_flags;  ///< is_first_layer as it was before each of them
   std::vector<AmaxBuffer> buffers;
-  bool is_first_layer = false;  ///< no layer has run in the outermost region that a gradient will come back to
+  bool is_first_layer = false;        ///< no layer has run in the outermost region that a gradient will come back to
+  std::deque<bool> recomputed_first;  ///< is_first_layer at first forwards whose second ones are to come
   bool forward_is_due = false, backward_is_due = false;  ///< which updates wait for the other ranks
   std::uint64_t calls = 0;
   bool is_traced = false;         ///< whether calls add to the trace
