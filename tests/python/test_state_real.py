@@ -90,7 +90,9 @@ class ModelState:
     def backward(self, call, dy) -> dict:
         made = self.calls.pop(call)
         grads = self.state.backward(made, filled(dy))
-        return {"dy": self.casts().get("dy"), "w_scale_inv": made.weight_scale_inv, "dx": grads.dx, "dw": grads.dw}
+        read = [event.scale_inv for event in self.state.trace[self.seen :] if event.action == "read"]
+        inverse = read[0] if read else made.weight_scale_inv
+        return {"dy": self.casts().get("dy"), "w_scale_inv": inverse, "dx": grads.dx, "dw": grads.dw}
 
     def write(self, layer, w) -> dict:
         delayed = fp8lab.Delayed(version=self.version, amax_history_len=self.length)
@@ -172,18 +174,9 @@ def used_differently(ours: dict, real: dict) -> list[str]:
 
 def not_modelled(tag: tuple[int, ...]) -> set[str]:
     """What Fp8State does not do as the release does."""
-    features = {
-        "recompute outside",  # the layer goes on under FP8 as in its last pass
-        "refilled caches",  # the earlier pass's dgrad reads the bytes that are written over its own
-        "formats",  # a layer keeps the format of its first recipe (2.x), or casts dy to that of its latest one (before)
-    }
-    if tag < (1, 6):
-        features.add("caching")  # other passes in between give a cached weight another scale_inv, or other bytes
-        features.add("lengths")  # passes that began with the old length end with the new one
-    if tag >= (1, 12):
-        features.add("recompute")  # the second pass takes the flag of the first module as the first pass found it
-    if tag >= (2, 8):
-        features.add("reductions")  # reduce_amax is part of the key again
+    features = {"formats"}  # a layer keeps the format of its first recipe (2.x), or casts dy to that of its latest one (before)
+    if tag < (1, 0):
+        features.add("caching")  # which passes write over the cached bytes differs from one release to the next
     return features
 
 

@@ -246,7 +246,10 @@ class Forward {
     if (w && layer_.parameter != nullptr) {
       refuse("layer ", index_, " keeps its weight in FP8 only: w must not be given");
     }
-    const Casting how = casting(call_.recipe.fprop.b, call_.recipe.dgrad.b, layer_.forward.w);
+    Casting how = casting(call_.recipe.fprop.b, call_.recipe.dgrad.b, layer_.forward.w);
+    if (change_.state().rules.frozen_weight_is_columnwise) {
+      how.columnwise = wanted_recipe(call_.recipe.dgrad.b, change_.state().grad_enabled);
+    }
     if (w) return cast_weight(*w, how);
     if (layer_.parameter == nullptr) refuse("layer ", index_, " has no weight of its own: w must be given");
     if (how.rowwise != nullptr) {
@@ -269,7 +272,9 @@ class Forward {
       call_.weight = as_weight(cast("w", w, how));
       if (how.reads_history()) change_.tell(index_, "w", "cast", layer_.forward.w);
       const StateRules& rules = change_.state().rules;
-      const bool is_kept = options_.is_first_microbatch || (rules.every_cast_is_cached && change_.state().grad_enabled);
+      const bool is_kept = change_.state().grad_enabled
+                               ? options_.is_first_microbatch || rules.every_cast_is_cached
+                               : options_.is_first_microbatch && rules.cast_without_grad_is_cached;
       if (is_kept) layer_.cached = call_.cache = call_.weight;
     }
     if (how.reads_history() && change_.state().rules.weight_takes_inverse_of_history) {
@@ -336,6 +341,14 @@ std::shared_ptr<const QuantizedWeight> weight_of_backward(const LinearCall& call
   return keeps_inverse ? with_inverse(layer.cached, inverse.front()) : layer.cached;
 }
 
+/// Tells which scale_inv the product of a backward takes for the weight.
+void tell_read(StateChange& change, std::size_t layer, const QuantizedWeight& weight) {
+  if (!weight.columnwise || weight.columnwise->scale_inv.size() != 1) return;
+  AmaxHistory read = change.layer(layer).forward.w;
+  read.scale_inv = weight.columnwise->scale_inv.front();
+  change.tell(layer, "w", "read", read);
+}
+
 /// The weights that the optimizer writes make a scale once all of a buffer are written.
 void update_written(StateChange& change, std::size_t index) {
   LayerState& layer = change.layer(index);
@@ -395,6 +408,7 @@ void backward(Fp8State& state, const LinearCall& call, const MatrixView& dy, Lin
   LinearOptions product{.zero_rule = options.zero_rule, .threads = options.threads};
   if (is_wanted(dx)) {
     const auto weight = weight_of_backward(call, layer, state.rules);
+    if (call.delayed && weight != nullptr) tell_read(change, call.layer, *weight);
     const LinearInput w = weight != nullptr ? input_of(weight->columnwise, call.w) : LinearInput(call.w);
     std::visit([&](auto out) { linear_dgrad(call.recipe, input_of(gradient.rowwise, dy), w, out, product); }, dx);
   }

@@ -29,7 +29,8 @@ TEST_CASE("every scale of the first iteration is 1, forward scales change at the
   std::vector<std::string> told;
   for (const StateEvent& event : run.state.trace) told.push_back(event.name + " " + event.tensor + " " + event.action);
   CHECK(told == std::vector<std::string>{"forward x cast", "forward w cast", "exit_autocast x update",
-                                         "exit_autocast w update", "backward dy cast", "backward dy update"});
+                                         "exit_autocast w update", "backward dy cast", "backward w read",
+                                         "backward dy update"});
 }
 
 TEST_CASE("the scales of published traces, an amax of 0 and an infinite one included") {

@@ -59,6 +59,10 @@ struct StateRules {
   bool weight_takes_inverse_of_history = false;
   /// A forward without is_first_microbatch fills the cache, too.
   bool every_cast_is_cached = false;
+  /// A forward without grad mode fills it where is_first_microbatch is given; otherwise what was cached stays.
+  bool cast_without_grad_is_cached = true;
+  /// In grad mode a weight is cast columnwise, too, where no tensor requires a gradient.
+  bool frozen_weight_is_columnwise = false;
   CacheRepair cache_repair = CacheRepair::quantize;
   /// A cache that is filled again replaces the codes of calls whose backward is to come; otherwise such a backward
   /// fails.
