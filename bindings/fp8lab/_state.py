@@ -67,7 +67,8 @@ class StateEvent(NamedTuple):
     tensor: str
     """``x``, ``w`` or ``dy``."""
     action: str
-    """``cast``, ``reuse`` (of cached codes), ``read`` (of codes by a backward), ``update`` (of the scale) or ``take stash`` (of a recomputed layer)."""
+    """``cast``, ``reuse`` (of cached codes), ``read`` (of codes by a backward), ``update`` (of the scale), or ``take stash`` (of a
+    recomputed layer)."""
     amax: float
     """In row 0 of the history, afterwards."""
     scale: float
@@ -154,9 +155,9 @@ class Fp8State:
     """The FP8 state of Linear layers on one rank: what Transformer Engine's modules and its global state keep between calls.
 
     It holds the amax histories and scales of each layer's x, w and dy, the open autocast regions, cached weights, weights that
-    exist in FP8 only, and what recomputation puts aside. It is a value: ``copy()`` and pickle keep it, ``==`` compares every bit,
-    and the same calls on equal states give equal results. A call that raises leaves it as it was. Each call has it to itself;
-    other threads wait.
+    exist in FP8 only, and what recomputation puts aside. It is a value: ``copy()`` keeps it, ``==`` compares every bit, and the same
+    calls on equal states give equal results; ``arrays()`` is what a file keeps of it. A call that raises leaves it as it was. Each
+    call has it to itself; other threads wait.
 
     Parameters
     ----------
@@ -509,6 +510,9 @@ class Fp8State:
 
     def __eq__(self, other: object) -> bool:
         return self._core.equals(other._core) if isinstance(other, Fp8State) else NotImplemented
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an Fp8State is not pickled: arrays() gives its histories and scales, and copy() keeps all of it")
 
     def __repr__(self) -> str:
         return f"<fp8lab.Fp8State of {self.layers} layers, rules {self.rules}, {self.regions} regions open>"

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
-/// Of elements that are not zero.
+/// What share of the elements that are not zero a count is.
 double share_of(std::uint32_t count, const TensorFacts& facts) {
   return facts.nonzero == 0 ? 0 : static_cast<double>(count) / static_cast<double>(facts.nonzero);
 }

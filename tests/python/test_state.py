@@ -2,6 +2,7 @@
 """Fp8State: steps of Linear layers with their state, from Python."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -47,6 +48,8 @@ def test_states_are_values():
     assert np.array_equal(first[0].y.view(np.uint16), second[0].y.view(np.uint16)) and state == other
     step(state)
     assert state != other and state != 1
+    with pytest.raises(TypeError, match=r"arrays\(\) gives its histories and scales"):
+        pickle.dumps(state)
 
 
 def test_arrays_go_through_a_file_and_back(tmp_path):

@@ -15,11 +15,11 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/widen.hpp"
+#include "simd/hadamard.hpp"
 
 namespace fp8lab {
 namespace {
 
-constexpr std::size_t hadamard_size = 16;
 constexpr std::array<double, hadamard_size> signs{1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
 
 double value_of(double x) { return x; }
@@ -28,17 +28,15 @@ double value_of(Source x) {
   return static_cast<double>(widened(x));
 }
 
-constexpr std::size_t chunk = 64;  // columns that are turned together, so that the compiler uses vector registers
-using Chunk = std::array<double, chunk>;
-
-/// Row j of the matrix times 16 rows, each sum in the order of the rows.
-void turn(const std::array<Chunk, hadamard_size>& x, std::size_t j, std::array<float, chunk>& result) {
-  Chunk sum{};
-  for (std::size_t i = 0; i < hadamard_size; ++i) {
-    const double sign = std::popcount(i & j) % 2 == 0 ? signs[i] : -signs[i];
-    for (std::size_t c = 0; c < chunk; ++c) sum[c] += sign * x[i][c];
+/// The matrix: row j of Sylvester's construction, each column times its sign.
+HadamardSigns signs_of_rows() {
+  HadamardSigns rows{};
+  for (std::size_t j = 0; j < hadamard_size; ++j) {
+    for (std::size_t i = 0; i < hadamard_size; ++i) {
+      rows[j][i] = std::popcount(i & j) % 2 == 0 ? signs[i] : -signs[i];
+    }
   }
-  for (std::size_t c = 0; c < chunk; ++c) result[c] = static_cast<float>(sum[c] / 4);
+  return rows;
 }
 
 /// Rounds to bfloat16, in place.
@@ -51,16 +49,15 @@ void round_values(std::span<float> values, Buffer<std::uint16_t>& codes) {
 /// Turns 16 rows that begin at x, `width` columns of them, at most a chunk.
 template <typename Source>
 void turn_chunk(const Source* x, std::size_t stride, std::size_t width, float* out) {
-  std::array<Chunk, hadamard_size> values{};
+  static const HadamardSigns matrix = signs_of_rows();
+  HadamardRows values{};
   for (std::size_t i = 0; i < hadamard_size; ++i) {
     std::ranges::transform(std::span(x + i * stride, width), values[i].begin(),
                            [](Source value) { return value_of(value); });
   }
-  std::array<float, chunk> result;
-  for (std::size_t j = 0; j < hadamard_size; ++j) {
-    turn(values, j, result);
-    std::copy_n(result.begin(), width, out + j * stride);
-  }
+  std::array<std::array<float, hadamard_chunk>, hadamard_size> results;
+  turn_rows(matrix, values, results);
+  for (std::size_t j = 0; j < hadamard_size; ++j) std::copy_n(results[j].begin(), width, out + j * stride);
 }
 
 template <typename Source>
@@ -71,8 +68,8 @@ Buffer<float> turned(std::span<const Source> x, std::size_t rows, std::size_t co
     for (std::size_t band = first; band < last; ++band) {
       checkpoint();
       const std::size_t from = band * hadamard_size * columns;
-      for (std::size_t column = 0; column < columns; column += chunk) {
-        turn_chunk(&x[from + column], columns, std::min(chunk, columns - column), &out[from + column]);
+      for (std::size_t column = 0; column < columns; column += hadamard_chunk) {
+        turn_chunk(&x[from + column], columns, std::min(hadamard_chunk, columns - column), &out[from + column]);
       }
       if (rounds) round_values(std::span(out).subspan(from, hadamard_size * columns), codes);
     }

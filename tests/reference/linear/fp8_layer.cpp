@@ -153,7 +153,7 @@ TEST_CASE(
   CHECK(faulty.worst > 0.9);
 }
 
-TEST_CASE("a cached weight records no amax; None neither reads nor writes the cache") {
+TEST_CASE("a cached weight records no amax, and None neither reads nor writes the cache") {
   Fp8Run run(1);
   const Delayed delayed{.amax_history_len = 3};
   const auto amaxes = [&](std::optional<bool> first, float w) {
@@ -358,7 +358,7 @@ TEST_CASE("a layer's fp8_format cannot change in the middle of a run") {
                     "layer 0 has run with fp8_format hybrid, which cannot become e4m3 in the middle of a run");
 }
 
-TEST_CASE("another history length keeps the oldest amaxes; up to 0.6 any change of the recipe begins anew") {
+TEST_CASE("another history length keeps the oldest amaxes, but up to 0.6 any change of the recipe begins anew") {
   Fp8Run run(1);
   for (const float amax : {2.0F, 4.0F, 8.0F}) run.step({.amax_history_len = 4}, amax, 1, 1);
   run.step({.amax_history_len = 2}, 1, 1, 1);
