@@ -38,8 +38,8 @@ void bind_parallel(py::module_& module) {
   module.def("shape_fits", &fits_of, py::arg("recipe"), py::arg("tokens"), py::arg("in_features"),
              py::arg("out_features"), py::arg("parallel"));
   module.def(
-      "check_tensor_parallel",
-      [](const ParallelFields& parallel) { check_tensor_parallel(parallel_of(parallel)); }, py::arg("parallel"));
+      "check_tensor_parallel", [](const ParallelFields& parallel) { check_tensor_parallel(parallel_of(parallel)); },
+      py::arg("parallel"));
 }
 
 }  // namespace fp8lab::bindings

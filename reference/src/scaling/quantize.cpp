@@ -22,8 +22,8 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
-#include "scaling/cells.hpp"
 #include "fp8lab/reference/scaling/hadamard.hpp"
+#include "scaling/cells.hpp"
 #include "scaling/quantize_plan.hpp"
 #include "scaling/quantizer.hpp"
 
