@@ -159,7 +159,7 @@ Table recipes_table() {
 /// How a linear recipe casts a tensor: the name of the recipe with the codes' format, or the type it is rounded to.
 std::string words_of(const LinearCast& cast) {
   if (const auto* format = std::get_if<Format>(&cast)) return format_name(*format);
-  const Recipe& recipe = std::get<Recipe>(cast);
+  const auto& recipe = std::get<Recipe>(cast);
   for (const NamedRecipe& named : recipes()) {
     Recipe same = named.recipe;
     same.format = recipe.format;

@@ -14,7 +14,8 @@ namespace fp8lab::experiments {
   if (x < -700) return 0;
   if (!(x <= 0)) return std::numeric_limits<double>::quiet_NaN();
   // 1. x = k ln 2 + r with |r| <= ln(2) / 2. The first part of ln 2 has 32 bits, so that its product with k is exact.
-  constexpr double ln2_high = 0x1.62E42FEEp-1, ln2_low = 0x1.A39EF35793C76p-33;
+  constexpr double ln2_high = 0x1.62E42FEEp-1;  // NOLINT(modernize-use-std-numbers): its first part
+  constexpr double ln2_low = 0x1.A39EF35793C76p-33;
   const auto k = static_cast<std::int64_t>(x * std::numbers::log2e - 0.5);
   const double r = (x - static_cast<double>(k) * ln2_high) - static_cast<double>(k) * ln2_low;
   // 2. Taylor's series: the next term is below 2^-57 of the result.
@@ -31,7 +32,7 @@ namespace fp8lab::experiments {
   // 1. x = m 2^e with m from 0.70 to 1.41
   const auto bits = std::bit_cast<std::uint64_t>(x);
   auto e = static_cast<int>(bits >> 52) - 1023;
-  double m = std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFU) | 0x3FF0000000000000U);
+  auto m = std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFU) | 0x3FF0000000000000U);
   if (m > std::numbers::sqrt2) {
     m /= 2;
     ++e;

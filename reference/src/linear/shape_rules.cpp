@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 #include <variant>
 
 #include "fp8lab/formats/environment.hpp"
@@ -82,7 +83,7 @@ struct GemmFactor {
 /// The rules of a recipe, as they are collected.
 class RuleList {
  public:
-  RuleList(const LinearRecipe& recipe, const TensorParallel& parallel) : recipe_(recipe), parallel_(parallel) {
+  RuleList(const LinearRecipe& recipe, TensorParallel parallel) : recipe_(recipe), parallel_(std::move(parallel)) {
     if (recipe.system == LinearSystem::none) return;
     add_split();
     if (recipe.system == LinearSystem::transformer_engine) add_module();
