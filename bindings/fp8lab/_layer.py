@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from fp8lab._arrays import Array, kind_of
 from fp8lab._delayed import Delayed
-from fp8lab._linear import _as_bias, _as_linear_recipe
-from fp8lab._state import Fp8State, LinearCall, RecipeLike, _as_delayed, _as_matrix, linear_bias_gradient
+from fp8lab._linear import _as_bias, _as_linear_recipe, _as_matrix
+from fp8lab._state import Fp8State, LinearCall, RecipeLike, _as_delayed, linear_bias_gradient
 
 
 class LayerGrads(NamedTuple):

@@ -198,16 +198,28 @@ def override_linear_precision(
     return _linear_recipe(changed)
 
 
-def _as_input(x: Any, argument: str) -> tuple[Any, tuple[int, int]]:
-    """What C++ takes, and rows and columns."""
-    if isinstance(x, Quantized):
-        return x._core, x.shape
+def _as_matrix(x: Any, argument: str) -> tuple[tuple[Array, str], tuple[int, int]]:
+    """Values with the name of their type, and rows and columns."""
     values, source = as_floats(x, argument)
     if source == "float64":
         raise TypeError(f"{argument} must be float32, float16 or bfloat16, not float64: no kernel reads that")
     if values.ndim != 2:
         raise ValueError(f"{argument} must have two dimensions, not {values.ndim}")
     return (values, source), values.shape
+
+
+def _as_input(x: Any, argument: str) -> tuple[Any, tuple[int, int]]:
+    """What C++ takes, and rows and columns."""
+    return (x._core, x.shape) if isinstance(x, Quantized) else _as_matrix(x, argument)
+
+
+def _typed(out: Array, dtype: str) -> Array:
+    """Floats as they are, or 16-bit words as a view of their type."""
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return out.view(ml_dtypes.bfloat16)
+    return out if dtype == "float32" else out.view(dtype)
 
 
 def _as_bias(bias: Any, size: int) -> Array:
@@ -277,11 +289,7 @@ def _run(
         _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads), check_bool(check_shapes, "check_shapes"),
         as_parallel(parallel)._core(),
     )  # fmt: skip
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return out.view(ml_dtypes.bfloat16)
-    return out.view(dtype)
+    return _typed(out, dtype)
 
 
 def linear(

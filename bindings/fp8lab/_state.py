@@ -12,7 +12,6 @@ from fp8lab import _core
 from fp8lab._arrays import (
     Array,
     as_float32,
-    as_floats,
     check_bool,
     check_choice,
     check_int,
@@ -26,7 +25,7 @@ from fp8lab._arrays import (
     output as output_array,
 )
 from fp8lab._delayed import Delayed, as_amax
-from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_bias, _as_linear_recipe
+from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_bias, _as_linear_recipe, _as_matrix, _typed
 from fp8lab._scaling import _random_bits
 
 _TENSORS = ("x", "w", "dy")
@@ -117,25 +116,8 @@ class LinearCall:
         return f"<fp8lab.LinearCall of layer {self.layer}, y {self._shapes[0][0]} x {self._shapes[1][0]}>"
 
 
-def _as_matrix(x: Any, argument: str) -> tuple[tuple[Array, str], tuple[int, int]]:
-    values, source = as_floats(x, argument)
-    if source == "float64":
-        raise TypeError(f"{argument} must be float32, float16 or bfloat16, not float64: no kernel reads that")
-    if values.ndim != 2:
-        raise ValueError(f"{argument} must have two dimensions, not {values.ndim}")
-    return (values, source), values.shape
-
-
 def _words(shape: tuple[int, int], dtype: str) -> Array:
     return empty(shape, np.float32 if dtype == "float32" else np.uint16)
-
-
-def _typed(out: Array, dtype: str) -> Array:
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return out.view(ml_dtypes.bfloat16)
-    return out if dtype == "float32" else out.view(dtype)
 
 
 def _output_of(gemm: _core.LinearGemm) -> str:
