@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
+// Kernels on the device.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <source_location>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+
+#include "fp8lab/gpu/team.hpp"
 
 namespace fp8lab::gpu {
 
-/// Throws std::runtime_error with CUDA's reason and the place of the call.
+/// Throws std::runtime_error with CUDA's reason and the place of the call. The error is taken from the context, so that
+/// a later call does not report it again.
 inline void check(cudaError_t error, const std::source_location& where = std::source_location::current()) {
   if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
   throw std::runtime_error(std::string(where.function_name()) + ": CUDA: " + cudaGetErrorString(error));
 }
 
@@ -31,6 +39,7 @@ class DeviceArray {
     check(cudaMemcpy(get(), values.data(), values.size_bytes(), cudaMemcpyHostToDevice));
   }
   [[nodiscard]] T* get() const { return data_.get(); }
+  [[nodiscard]] std::size_t size() const { return count_; }
   void copy_to(std::span<T> values) const {
     check(cudaMemcpy(values.data(), get(), count_ * sizeof(T), cudaMemcpyDeviceToHost));
   }
@@ -43,25 +52,106 @@ class DeviceArray {
   std::unique_ptr<T, Free> data_;
 };
 
-/// One thread block.
-struct DeviceTeam {
+/// The team of a thread block.
+template <unsigned kThreads>
+class DeviceTeam {
+ public:
+  static constexpr bool on_device = true;
+  static_assert(kThreads % 32 == 0 && kThreads <= 1024);
+
+  /// A value of each thread, in its registers.
+  template <typename T>
+  class Each {
+   public:
+    [[nodiscard]] __device__ T& operator[](std::size_t /*thread*/) { return value_; }
+    [[nodiscard]] __device__ const T& operator[](std::size_t /*thread*/) const { return value_; }
+
+   private:
+    T value_{};
+  };
+
+  [[nodiscard]] static constexpr __device__ unsigned threads() { return kThreads; }
+
   template <typename Body>
   __device__ void for_each(std::size_t count, const Body& body) const {
-    for (std::size_t i = threadIdx.x; i < count; i += blockDim.x) body(i);
+    for (std::size_t i = threadIdx.x; i < count; i += kThreads) body(i);
     __syncthreads();
+  }
+  template <typename Body>
+  __device__ void for_each_thread(const Body& body) const {
+    body(std::size_t{threadIdx.x});
+    __syncthreads();
+  }
+  template <typename T>
+  [[nodiscard]] __device__ Each<T> each() const {
+    return {};
+  }
+  template <typename Integer>
+  [[nodiscard]] __device__ Integer max(const Each<Integer>& values) const {
+    return reduce<Integer>(values[0], [](Integer a, Integer b) { return a < b ? b : a; });
+  }
+  template <typename Integer>
+  [[nodiscard]] __device__ Integer sum(const Each<Integer>& values) const {
+    return reduce<Integer>(values[0], [](Integer a, Integer b) { return a + b; });
+  }
+  template <unsigned kLanes, typename Integer>
+  __device__ void max_of_lanes(Each<Integer>& values) const {
+    static_assert(std::is_unsigned_v<Integer> && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0);
+    Integer value = values[0];
+    for (unsigned distance = kLanes / 2; distance > 0; distance /= 2) {
+      const Integer other = __shfl_xor_sync(0xFFFFFFFFU, value, static_cast<int>(distance));
+      value = value < other ? other : value;
+    }
+    values[0] = value;
+  }
+
+ private:
+  /// Reduces the values of all threads by an operation that gives the same in every order.
+  template <typename Integer, typename Operation>
+  static __device__ Integer reduce(Integer value, const Operation& operation) {
+    static_assert(std::is_unsigned_v<Integer>);
+    __shared__ Integer of_warp[kThreads / 32];
+    for (int distance = 16; distance > 0; distance /= 2) {
+      value = operation(value, __shfl_xor_sync(0xFFFFFFFFU, value, distance));
+    }
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = of_warp[0];
+    for (unsigned warp = 1; warp < kThreads / 32; ++warp) value = operation(value, of_warp[warp]);
+    __syncthreads();
+    return value;
   }
 };
 
 template <typename Kernel>
-__global__ void run(Kernel kernel) {
-  kernel(DeviceTeam{}, blockIdx.x);
+__global__ void __launch_bounds__(Kernel::threads) run(const __grid_constant__ Kernel kernel) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  kernel(DeviceTeam<Kernel::threads>{}, blockIdx.x, *reinterpret_cast<typename Kernel::Shared*>(memory));
+}
+
+/// Starts `kernel` on the current device and does not wait for it.
+///
+/// Throws std::runtime_error where the device does not take it: more blocks than a launch has, or more shared memory
+/// than the chip has.
+template <typename Kernel>
+void start_on_device(const Kernel& kernel, cudaStream_t stream = nullptr) {
+  const std::size_t blocks = kernel.blocks();
+  if (blocks == 0) return;
+  if (blocks > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    throw std::runtime_error("a launch of " + std::to_string(blocks) + " blocks: CUDA allows 2^31 - 1");
+  }
+  constexpr std::size_t shared = std::is_empty_v<typename Kernel::Shared> ? 0 : sizeof(typename Kernel::Shared);
+  if constexpr (shared > 48U * 1024U) {
+    check(cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  }
+  run<<<static_cast<unsigned>(blocks), Kernel::threads, shared, stream>>>(kernel);
+  check(cudaGetLastError());
 }
 
 /// Runs `kernel` on the current device and waits for it.
 template <typename Kernel>
-void run_on_device(const Kernel& kernel, std::size_t blocks, unsigned threads = 256) {
-  run<<<static_cast<unsigned>(blocks), threads>>>(kernel);
-  check(cudaGetLastError());
+void run_on_device(const Kernel& kernel) {
+  start_on_device(kernel);
   check(cudaDeviceSynchronize());
 }
 

@@ -20,7 +20,7 @@ void encode_on_device(const Format& format, const CastPolicy& policy, std::span<
   const DeviceArray<float> input(in);
   const DeviceArray<std::uint8_t> output(out.size());
   const EncodeKernel kernel{format, policy, input.get(), output.get(), in.size()};
-  run_on_device(kernel, kernel.blocks());
+  run_on_device(kernel);
   output.copy_to(out);
 }
 

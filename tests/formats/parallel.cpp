@@ -184,7 +184,7 @@ TEST_CASE("a child of fork() starts threads of its own, also where other threads
     return std::ranges::all_of(seen, [](const auto& times) { return times == 1; });
   };
   REQUIRE(works());
-#ifndef __SANITIZE_ADDRESS__  // g++ before 14: its locks, held by another thread during the fork, stay held in the child
+#ifndef __SANITIZE_ADDRESS__  // of g++ before 14: its locks, held by a thread during the fork, stay held in the child
   std::jthread other([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) works();
   });

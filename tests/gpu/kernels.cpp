@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "fp8lab/gpu/encode_kernel.hpp"
-#include "fp8lab/gpu/team.hpp"
+#include "fp8lab/gpu/host_team.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -22,7 +22,7 @@ TEST_CASE("the encode kernel on the host team equals the model, odd sizes and sp
     for (const Format& format : {e4m3, e5m2, e8m0}) {
       std::vector<std::uint8_t> codes(size, 0xAA);
       const gpu::EncodeKernel kernel{format, {}, in.data(), codes.data(), size};
-      gpu::run_on_host(kernel, kernel.blocks());
+      gpu::run_on_host(kernel);
       Mismatches wrong;
       for (std::size_t i = 0; i < size; ++i) wrong.compare(i, bits(in[i]), codes[i], encode(format, {}, in[i]));
       REQUIRE_NO(wrong);

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels on the host.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/gpu/team.hpp"
+
+namespace fp8lab::gpu {
+
+/// In which order the host runs what the device runs at the same time: threads within a collective, and blocks. A
+/// kernel whose result depends on it has a race.
+struct HostOrder {
+  enum class Kind : std::uint8_t { ascending, descending, shuffled };
+  Kind kind = Kind::ascending;
+  std::uint64_t seed = 0;  ///< of the shuffled order
+  int threads = 1;         ///< host threads that share out each collective; blocks follow one another
+};
+
+/// The team of a block on the host: every collective is a loop over its threads.
+class HostTeam {
+ public:
+  static constexpr bool on_device = false;
+
+  HostTeam(unsigned threads, HostOrder order) : threads_(threads), order_(order), random_(order.seed) {}
+
+  /// A value of each thread.
+  template <typename T>
+  class Each {
+   public:
+    explicit Each(unsigned threads) : values_(threads) {}
+    [[nodiscard]] T& operator[](std::size_t thread) { return values_[thread]; }
+    [[nodiscard]] const T& operator[](std::size_t thread) const { return values_[thread]; }
+
+   private:
+    std::vector<T> values_;
+  };
+
+  [[nodiscard]] unsigned threads() const { return threads_; }
+  [[nodiscard]] const HostOrder& order() const { return order_; }
+
+  template <typename Body>
+  void for_each(std::size_t count, const Body& body) const {
+    const auto one = [&](std::size_t i) {
+      switch (order_.kind) {
+        case HostOrder::Kind::ascending: body(i); break;
+        case HostOrder::Kind::descending: body(count - 1 - i); break;
+        case HostOrder::Kind::shuffled: body(places_[i]); break;
+      }
+    };
+    if (order_.kind == HostOrder::Kind::shuffled) shuffle(count);
+    if (order_.threads == 1) {
+      for (std::size_t i = 0; i < count; ++i) one(i);
+      return;
+    }
+    parallel_for(count, order_.threads, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) one(i);
+    });
+  }
+  template <typename Body>
+  void for_each_thread(const Body& body) const {
+    for_each(threads_, body);
+  }
+  template <typename T>
+  [[nodiscard]] Each<T> each() const {
+    return Each<T>(threads_);
+  }
+  template <typename Integer>
+  [[nodiscard]] Integer max(const Each<Integer>& values) const {
+    static_assert(std::is_unsigned_v<Integer>);
+    Integer largest = 0;
+    for (unsigned thread = 0; thread < threads_; ++thread) largest = std::max(largest, values[thread]);
+    return largest;
+  }
+  template <typename Integer>
+  [[nodiscard]] Integer sum(const Each<Integer>& values) const {
+    static_assert(std::is_unsigned_v<Integer>);
+    Integer total = 0;
+    for (unsigned thread = 0; thread < threads_; ++thread) total += values[thread];
+    return total;
+  }
+  template <unsigned kLanes, typename Integer>
+  void max_of_lanes(Each<Integer>& values) const {
+    static_assert(std::is_unsigned_v<Integer> && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0);
+    for (unsigned first = 0; first < threads_; first += kLanes) {
+      Integer largest = 0;
+      for (unsigned lane = 0; lane < kLanes; ++lane) largest = std::max(largest, values[first + lane]);
+      for (unsigned lane = 0; lane < kLanes; ++lane) values[first + lane] = largest;
+    }
+  }
+
+ private:
+  void shuffle(std::size_t count) const {
+    places_.resize(count);
+    std::iota(places_.begin(), places_.end(), std::size_t{0});
+    std::shuffle(places_.begin(), places_.end(), random_);
+  }
+
+  unsigned threads_;
+  HostOrder order_;
+  mutable std::mt19937_64 random_;
+  mutable std::vector<std::size_t> places_;
+};
+
+/// Shared memory of a host team: aligned as bulk copies of the device want it, and full of what no kernel wrote.
+template <typename Shared>
+class HostShared {
+ public:
+  static constexpr std::align_val_t alignment{std::max<std::size_t>(1024, alignof(Shared))};
+
+  HostShared() : memory_(static_cast<Shared*>(::operator new(sizeof(Shared), alignment))) {}
+  HostShared(HostShared&&) = delete;  // and so no copies either
+  ~HostShared() { ::operator delete(memory_, alignment); }
+
+  /// The memory for the next block.
+  [[nodiscard]] Shared& poisoned() {
+    static_assert(std::is_trivially_copyable_v<Shared>);
+    std::memset(static_cast<void*>(memory_), 0xA5, sizeof(Shared));
+    return *memory_;
+  }
+
+ private:
+  Shared* memory_;
+};
+
+/// Runs `kernel` on the host, one block after the other in that order.
+template <typename Kernel>
+void run_on_host(const Kernel& kernel, HostOrder order = {}) {
+  const HostTeam blocks(1, {.kind = order.kind, .seed = order.seed});
+  HostShared<typename Kernel::Shared> shared;
+  blocks.for_each(kernel.blocks(), [&](std::size_t block) {
+    const HostTeam team(Kernel::threads, {order.kind, order.seed + block + 1, order.threads});
+    kernel(team, block, shared.poisoned());
+  });
+}
+
+}  // namespace fp8lab::gpu
