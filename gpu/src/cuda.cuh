@@ -14,27 +14,43 @@
 #include <string>
 #include <type_traits>
 
+#include "fp8lab/gpu/cuda_error.hpp"
 #include "fp8lab/gpu/team.hpp"
 
 namespace fp8lab::gpu {
 
-/// Throws std::runtime_error with CUDA's reason and the place of the call. The error is taken from the context, so that
-/// a later call does not report it again.
+/// An error as CUDA names it.
+[[nodiscard]] inline CudaResult result_of(cudaError_t error) {
+  return {static_cast<int>(error), cudaGetErrorName(error), cudaGetErrorString(error)};
+}
+/// Throws CudaError with CUDA's reason and the place of the call. The error is taken from the context, so that a later
+/// call does not report it again, unless CUDA itself does.
 inline void check(cudaError_t error, const std::source_location& where = std::source_location::current()) {
   if (error == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
-  throw std::runtime_error(std::string(where.function_name()) + ": CUDA: " + cudaGetErrorString(error));
+  throw CudaError(failure_message(where.function_name(), result_of(error)), static_cast<int>(error));
+}
+/// Device memory, which cudaFree() frees. Throws DeviceMemoryError where there is too little.
+[[nodiscard]] inline void* allocate_on_device(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  if (error != cudaErrorMemoryAllocation) {
+    check(error);
+    return data;
+  }
+  static_cast<void>(cudaGetLastError());
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total));
+  throw DeviceMemoryError(out_of_memory_message(bytes, {free, total}), static_cast<int>(error));
 }
 
 /// Device memory for `count` elements, freed at the end of its life.
 template <typename T>
 class DeviceArray {
  public:
-  explicit DeviceArray(std::size_t count) : count_(count) {
-    T* data = nullptr;
-    check(cudaMalloc(&data, count * sizeof(T)));
-    data_.reset(data);
-  }
+  explicit DeviceArray(std::size_t count)
+      : count_(count), data_(static_cast<T*>(allocate_on_device(count * sizeof(T)))) {}
   explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size()) {
     check(cudaMemcpy(get(), values.data(), values.size_bytes(), cudaMemcpyHostToDevice));
   }

@@ -1,13 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda.cuh"
+#include "cuda_codes.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/encode_kernel.hpp"
 
 namespace fp8lab::gpu {
+namespace {
 
-int device_count() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+static_assert(cuda_codes::memory_allocation == cudaErrorMemoryAllocation);
+static_assert(cuda_codes::insufficient_driver == cudaErrorInsufficientDriver);
+static_assert(cuda_codes::no_device == cudaErrorNoDevice);
+static_assert(cuda_codes::no_kernel_image == cudaErrorNoKernelImageForDevice);
+
+PointerFacts::Kind kind_of(cudaMemoryType type) {
+  switch (type) {
+    case cudaMemoryTypeUnregistered: return PointerFacts::Kind::unregistered;
+    case cudaMemoryTypeHost: return PointerFacts::Kind::host;
+    case cudaMemoryTypeDevice: return PointerFacts::Kind::device;
+    case cudaMemoryTypeManaged: return PointerFacts::Kind::managed;
+  }
+  return PointerFacts::Kind::unregistered;
+}
+
+}  // namespace
+
+DeviceStatus device_status() {
+  DeviceStatus status{.architectures = FP8LAB_CUDA_ARCHITECTURES};
+  const cudaError_t counted = cudaGetDeviceCount(&status.count);
+  if (counted != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    status.count = 0;
+  }
+  static_cast<void>(cudaDriverGetVersion(&status.versions.driver));
+  static_cast<void>(cudaRuntimeGetVersion(&status.versions.runtime));
+  status.why_none = why_no_device(result_of(counted), status.count, status.versions);
+  return status;
+}
+
+int device_count() { return device_status().count; }
+
+void require_device() {
+  const DeviceStatus status = device_status();
+  if (status.count == 0) throw NoDeviceError(status.why_none);
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<DeviceInfo> found;
+  for (int i = 0; i < device_count(); ++i) {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, i));
+    found.push_back({i, properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+                     properties.totalGlobalMem});
+  }
+  return found;
+}
+
+void check_device_buffer(const DeviceBuffer& buffer) {
+  require_device();
+  int device = 0;
+  check(cudaGetDevice(&device));
+  cudaPointerAttributes attributes{};
+  if (buffer.address != 0) {
+    check(cudaPointerGetAttributes(&attributes, reinterpret_cast<const void*>(buffer.address)));
+  }
+  check_device_buffer(buffer, {kind_of(attributes.type), attributes.device}, device);
 }
 
 void encode_on_device(const Format& format, const CastPolicy& policy, std::span<const float> in,
@@ -16,6 +72,7 @@ void encode_on_device(const Format& format, const CastPolicy& policy, std::span<
     throw std::invalid_argument("out has " + std::to_string(out.size()) + " elements, the input " +
                                 std::to_string(in.size()));
   }
+  require_device();
   if (in.empty()) return;
   const DeviceArray<float> input(in);
   const DeviceArray<std::uint8_t> output(out.size());

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The room where there is no CUDA compiler: kernels still run on the host team, and there is no device.
-#include <stdexcept>
-
 #include "fp8lab/gpu/device.hpp"
 
 namespace fp8lab::gpu {
 
+DeviceStatus device_status() { return {.why_none = why_no_device({}, 0, {})}; }
+
 int device_count() { return 0; }
+
+void require_device() { throw NoDeviceError(device_status().why_none); }
+
+std::vector<DeviceInfo> devices() { return {}; }
+
+void check_device_buffer(const DeviceBuffer& /*buffer*/) { require_device(); }
 
 void encode_on_device(const Format& /*format*/, const CastPolicy& /*policy*/, std::span<const float> /*in*/,
                       std::span<std::uint8_t> /*out*/) {
-  throw std::runtime_error("this fp8lab was built without a CUDA compiler");
+  require_device();
 }
 
 }  // namespace fp8lab::gpu
