@@ -26,12 +26,16 @@ struct HostOrder {
   int threads = 1;         ///< host threads that share out each collective; blocks follow one another
 };
 
+/// The chip whose matrix instructions the host computes, where one instruction differs from chip to chip.
+enum class HostChip : std::uint8_t { ampere, ada, hopper, blackwell, rtx_blackwell };
+
 /// The team of a block on the host: every collective is a loop over its threads.
 class HostTeam {
  public:
   static constexpr bool on_device = false;
 
-  HostTeam(unsigned threads, HostOrder order) : threads_(threads), order_(order), random_(order.seed) {}
+  HostTeam(unsigned threads, HostOrder order, HostChip chip = HostChip::hopper)
+      : threads_(threads), order_(order), chip_(chip), random_(order.seed) {}
 
   /// A value of each thread.
   template <typename T>
@@ -47,6 +51,7 @@ class HostTeam {
 
   [[nodiscard]] unsigned threads() const { return threads_; }
   [[nodiscard]] const HostOrder& order() const { return order_; }
+  [[nodiscard]] HostChip chip() const { return chip_; }
 
   template <typename Body>
   void for_each(std::size_t count, const Body& body) const {
@@ -107,6 +112,7 @@ class HostTeam {
 
   unsigned threads_;
   HostOrder order_;
+  HostChip chip_;
   mutable std::mt19937_64 random_;
   mutable std::vector<std::size_t> places_;
 };
@@ -132,13 +138,13 @@ class HostShared {
   Shared* memory_;
 };
 
-/// Runs `kernel` on the host, one block after the other in that order.
+/// Runs `kernel` on the host, one block after the other in that order, with the matrix instructions of `chip`.
 template <typename Kernel>
-void run_on_host(const Kernel& kernel, HostOrder order = {}) {
+void run_on_host(const Kernel& kernel, HostOrder order = {}, HostChip chip = HostChip::hopper) {
   const HostTeam blocks(1, {.kind = order.kind, .seed = order.seed});
   HostShared<typename Kernel::Shared> shared;
   blocks.for_each(kernel.blocks(), [&](std::size_t block) {
-    const HostTeam team(Kernel::threads, {order.kind, order.seed + block + 1, order.threads});
+    const HostTeam team(Kernel::threads, {order.kind, order.seed + block + 1, order.threads}, chip);
     kernel(team, block, shared.poisoned());
   });
 }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix instructions on the host: fp8lab's models of them, with the elements where the instruction has them.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "fp8lab/gpu/fragments.hpp"
+#include "fp8lab/gpu/host_team.hpp"
+#include "fp8lab/reference/tensor_core/mma.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+
+namespace fp8lab::gpu {
+
+/// Dot products of one instruction, to be computed at once: each has a row of a, a row of b and an accumulator.
+template <typename Element, typename Value>
+struct HostDots {
+  std::vector<Element> a, b;
+  std::vector<Value> d;
+
+  /// d += a * b^T, row by row, as `model` computes it.
+  void run(const MmaModel& model, const Format& format_a, const Format& format_b) {
+    const std::size_t depth = a.size() / d.size();
+    const Operand left{.elements = std::span<const Element>(a), .format = format_a, .rows = d.size(), .depth = depth};
+    const Operand right{.elements = std::span<const Element>(b), .format = format_b, .rows = d.size(), .depth = depth};
+    mma(model, left, right, std::span<const Value>(d), std::span<Value>(d));
+  }
+};
+
+/// The model of mma.sync m16n8kK on a chip. Throws std::invalid_argument where the chip has no such instruction.
+[[nodiscard]] inline const MmaModel& mma_sync_model(HostChip chip, MmaType type, MmaAccumulator accumulator,
+                                                    unsigned k) {
+  static constexpr std::array<std::string_view, 5> names{"ampere", "ada", "hopper", "blackwell", "blackwell"};
+  static constexpr std::array<std::string_view, 5> names_fp8{"", "ada_mma_fp8", "hopper_mma_sync_fp8",
+                                                             "hopper_mma_sync_fp8", "rtx_blackwell_mma_fp8"};
+  const bool is_fp8 = bytes_of(type) == 1;
+  if (is_fp8 && chip == HostChip::ampere) throw std::invalid_argument("mma.sync of FP8 is for sm_89 and later");
+  std::string name((is_fp8 ? names_fp8 : names)[static_cast<std::size_t>(chip)]);
+  if (type == MmaType::f16) name += "_fp16";
+  if (type == MmaType::bf16) name += "_bf16";
+  if (type == MmaType::tf32) name += "_tf32";
+  if (k * bytes_of(type) == 16) name += "_k" + std::to_string(k);  // the smaller of two shapes
+  if (accumulator == MmaAccumulator::float16) name += "_f16";
+  return find_model(name);
+}
+
+/// The `index`-th element of a register.
+template <typename Element>
+[[nodiscard]] Element element_of(std::uint32_t word, unsigned index) {
+  if constexpr (sizeof(Element) == 4)
+    return std::bit_cast<float>(word);
+  else
+    return static_cast<Element>(word >> (8 * sizeof(Element) * index));
+}
+
+/// What a factor of mma.sync is in memory.
+template <typename Mma>
+using MmaSyncElement =
+    std::conditional_t<Mma::elements == 4, std::uint8_t, std::conditional_t<Mma::elements == 2, std::uint16_t, float>>;
+template <typename Mma>
+using MmaSyncDots = HostDots<MmaSyncElement<Mma>, typename Mma::D::Value>;
+
+/// Puts what a lane holds of an instruction's a, b and d into the batch, whose dot products [first, first + 16 * 8) are
+/// the instruction's.
+template <typename Mma>
+void gather(MmaSyncDots<Mma>& dots, std::size_t first, unsigned lane, const typename Mma::A& a,
+            const typename Mma::B& b, const typename Mma::D& d) {
+  for (unsigned i = 0; i < Mma::registers_a * Mma::elements; ++i) {
+    const Place place = mma_sync_a(Mma::elements, lane, i / Mma::elements, i % Mma::elements);
+    const auto element = element_of<MmaSyncElement<Mma>>(a.words[i / Mma::elements], i % Mma::elements);
+    for (unsigned n = 0; n < Mma::n; ++n) dots.a[(first + place.row * Mma::n + n) * Mma::k + place.column] = element;
+  }
+  for (unsigned i = 0; i < Mma::registers_b * Mma::elements; ++i) {
+    const Place place = mma_sync_b(Mma::elements, lane, i / Mma::elements, i % Mma::elements);
+    const auto element = element_of<MmaSyncElement<Mma>>(b.words[i / Mma::elements], i % Mma::elements);
+    for (unsigned m = 0; m < Mma::m; ++m) dots.b[(first + m * Mma::n + place.row) * Mma::k + place.column] = element;
+  }
+  for (unsigned i = 0; i < 4; ++i) {
+    const Place place = mma_sync_d(lane, i);
+    dots.d[first + place.row * Mma::n + place.column] = d.get(i);
+  }
+}
+
+/// mma_sync() of mma_sync.hpp: tiles of all warps are gathered, by the fragment layout, into one batch of dot products.
+template <typename Tiles>
+void host_mma_sync(const HostTeam& team, Tiles& tiles) {
+  using Tile = std::remove_reference_t<decltype(tiles[0])>;
+  using Mma = Tile::Instruction;
+  constexpr std::size_t instruction = std::size_t{Mma::m} * Mma::n;
+  constexpr std::size_t of_warp = Tile::count_m * Tile::count_n;
+  const std::size_t count = team.threads() / 32 * of_warp * instruction;
+  MmaSyncDots<Mma> dots{.a = std::vector<MmaSyncElement<Mma>>(count * Mma::k),
+                        .b = std::vector<MmaSyncElement<Mma>>(count * Mma::k),
+                        .d = std::vector<typename Mma::D::Value>(count)};
+  const auto for_each_lane = [&](const auto& body) {  // body(tile, lane, i, j, first dot product)
+    for (unsigned i = 0; i < team.threads() * of_warp; ++i) {
+      const unsigned thread = i / of_warp;
+      body(tiles[thread], thread % 32, i / Tile::count_n % Tile::count_m, i % Tile::count_n,
+           (thread / 32 * of_warp + i % of_warp) * instruction);
+    }
+  };
+  for_each_lane([&](const Tile& tile, unsigned lane, unsigned i, unsigned j, std::size_t first) {
+    gather<Mma>(dots, first, lane, tile.a[i], tile.b[j], tile.d[i][j]);
+  });
+  dots.run(mma_sync_model(team.chip(), Mma::type_a, Mma::accumulator, Mma::k), format_of(Mma::type_a),
+           format_of(Mma::type_b));
+  for_each_lane([&](Tile& tile, unsigned lane, unsigned i, unsigned j, std::size_t first) {
+    for (unsigned r = 0; r < 4; ++r) {
+      const Place place = mma_sync_d(lane, r);
+      tile.d[i][j].set(r, dots.d[first + place.row * Mma::n + place.column]);
+    }
+  });
+}
+
+}  // namespace fp8lab::gpu

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// mma.sync: a warp multiplies tiles that lie in its registers. The host runs the model of the chip's instruction.
+#pragma once
+
+#include <type_traits>
+
+#include "fp8lab/gpu/fragments.hpp"
+#include "fp8lab/gpu/team.hpp"
+#ifndef __CUDACC__
+#include "fp8lab/gpu/ptx/host_mma.hpp"
+#endif
+
+namespace fp8lab::gpu {
+
+/// What a lane holds of its warp's tile of kM * kN instructions.
+template <typename Mma, unsigned kM = 1, unsigned kN = 1>
+struct WarpTile {
+  using Instruction = Mma;
+  static constexpr unsigned count_m = kM, count_n = kN;
+  Mma::A a[kM];      // NOLINT(modernize-avoid-c-arrays)
+  Mma::B b[kN];      // NOLINT(modernize-avoid-c-arrays)
+  Mma::D d[kM][kN];  // NOLINT(modernize-avoid-c-arrays)
+};
+
+#ifdef __CUDACC__
+/// PTX's names, as parts of an instruction.
+template <MmaType kType>
+struct MmaTypeName {
+  static constexpr char text[] = "e4m3";
+};
+template <>
+struct MmaTypeName<MmaType::e5m2> {
+  static constexpr char text[] = "e5m2";
+};
+template <>
+struct MmaTypeName<MmaType::f16> {
+  static constexpr char text[] = "f16";
+};
+template <>
+struct MmaTypeName<MmaType::bf16> {
+  static constexpr char text[] = "bf16";
+};
+template <>
+struct MmaTypeName<MmaType::tf32> {
+  static constexpr char text[] = "tf32";
+};
+
+/// d += a * b of one instruction.
+template <typename Mma>
+__device__ void mma_sync_ptx(typename Mma::D& d, const typename Mma::A& a, const typename Mma::B& b) {
+  using NameA = MmaTypeName<Mma::type_a>;
+  using NameB = MmaTypeName<Mma::type_b>;
+  if constexpr (Mma::accumulator == MmaAccumulator::float32 && Mma::registers_a == 4) {
+    asm("mma.sync.aligned.m16n8k%10.row.col.f32.%11.%12.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d.values[0]), "+f"(d.values[1]), "+f"(d.values[2]), "+f"(d.values[3])
+        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]), "r"(b.words[1]),
+          "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
+  } else if constexpr (Mma::accumulator == MmaAccumulator::float32) {
+    asm("mma.sync.aligned.m16n8k%7.row.col.f32.%8.%9.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(d.values[0]), "+f"(d.values[1]), "+f"(d.values[2]), "+f"(d.values[3])
+        : "r"(a.words[0]), "r"(a.words[1]), "r"(b.words[0]), "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
+  } else if constexpr (Mma::registers_a == 4) {
+    asm("mma.sync.aligned.m16n8k%8.row.col.f16.%9.%10.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
+        : "+r"(d.words[0]), "+r"(d.words[1])
+        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]), "r"(b.words[1]),
+          "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
+  } else {
+    asm("mma.sync.aligned.m16n8k%5.row.col.f16.%6.%7.f16 {%0, %1}, {%2, %3}, {%4}, {%0, %1};"
+        : "+r"(d.words[0]), "+r"(d.words[1])
+        : "r"(a.words[0]), "r"(a.words[1]), "r"(b.words[0]), "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
+  }
+}
+#endif
+
+/// d[i][j] += a[i] * b[j] in the tile of every warp of the team; all threads of it call this. `tiles` is an Each of
+/// WarpTile. FP8 is for sm_89 and up, the others for sm_80 and up.
+template <typename Team, typename Tiles>
+FP8LAB_HD void mma_sync([[maybe_unused]] const Team& team, Tiles& tiles) {
+#ifdef __CUDACC__
+  auto& tile = tiles[0];
+  using Tile = std::remove_reference_t<decltype(tile)>;
+#pragma unroll
+  for (unsigned i = 0; i < Tile::count_m; ++i) {
+#pragma unroll
+    for (unsigned j = 0; j < Tile::count_n; ++j) {
+      mma_sync_ptx<typename Tile::Instruction>(tile.d[i][j], tile.a[i], tile.b[j]);
+    }
+  }
+#else
+  host_mma_sync(team, tiles);
+#endif
+}
+
+}  // namespace fp8lab::gpu
