@@ -7,6 +7,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "reference/linear/fp8_run.hpp"
 
 namespace fp8lab::tests {
@@ -25,7 +27,7 @@ std::vector<float> drawn(std::size_t count, std::uint64_t seed, float factor = 1
 struct Sizes {
   std::size_t tokens, in, out;
 };
-constexpr Sizes sizes{128, 256, 128};
+constexpr Sizes layer_sizes{128, 256, 128};
 
 /// Results of a step: words of y and dx, bits of dw.
 struct StepBits {
@@ -37,16 +39,17 @@ struct StepBits {
 };
 
 struct StepTensors {
-  std::vector<float> x = drawn(sizes.tokens * sizes.in, 1, 3), w = drawn(sizes.out * sizes.in, 2, 0.05F),
-                     dy = drawn(sizes.tokens * sizes.out, 3, 1e-3F), bias = drawn(sizes.out, 4);
-  [[nodiscard]] MatrixView x_view() const { return {x, sizes.tokens, sizes.in}; }
-  [[nodiscard]] MatrixView w_view() const { return {w, sizes.out, sizes.in}; }
-  [[nodiscard]] MatrixView dy_view() const { return {dy, sizes.tokens, sizes.out}; }
+  std::vector<float> x = drawn(layer_sizes.tokens * layer_sizes.in, 1, 3),
+                     w = drawn(layer_sizes.out * layer_sizes.in, 2, 0.05F),
+                     dy = drawn(layer_sizes.tokens * layer_sizes.out, 3, 1e-3F), bias = drawn(layer_sizes.out, 4);
+  [[nodiscard]] MatrixView x_view() const { return {x, layer_sizes.tokens, layer_sizes.in}; }
+  [[nodiscard]] MatrixView w_view() const { return {w, layer_sizes.out, layer_sizes.in}; }
+  [[nodiscard]] MatrixView dy_view() const { return {dy, layer_sizes.tokens, layer_sizes.out}; }
 };
 
 StepBits step_of_state(Fp8State& state, const Autocast& region, const StepTensors& tensors,
                        const std::vector<std::uint8_t>& random, int threads) {
-  StepBits bits(sizes);
+  StepBits bits(layer_sizes);
   enter_autocast(state, region);
   const LinearCall call = forward(state, 0, tensors.x_view(), tensors.w_view(), std::span(bits.y),
                                   {.bias = tensors.bias, .threads = threads});
@@ -66,7 +69,7 @@ TEST_CASE("a step is linear(), linear_dgrad() and linear_wgrad() of the same ten
     std::vector<std::uint8_t> random;
     if (cast != nullptr && is_stochastic(*cast)) random.resize(tensors.dy.size(), 77);
     LinearOptions options{.threads = 2};
-    StepBits expected(sizes);
+    StepBits expected(layer_sizes);
     options.bias = tensors.bias;
     linear(recipe, tensors.x_view(), tensors.w_view(), std::span(expected.y), options);
     options.bias = {};
@@ -91,7 +94,7 @@ TEST_CASE("under delayed scaling a step multiplies what each history's scale mak
   for (std::uint64_t step = 0; step < 4; ++step) {
     StepTensors tensors;
     tensors.x = drawn(tensors.x.size(), 10 + step, step == 2 ? 9.0F : 1.5F);
-    StepBits expected(sizes);
+    StepBits expected(layer_sizes);
     Quantized x, x_columnwise, w, w_columnwise, dy, dy_columnwise;
     quantize_both(tensors.x_view(), delayed, Pass::forward, x_history, x, x_columnwise);
     quantize_both(tensors.w_view(), delayed, Pass::forward, w_history, w, w_columnwise);
@@ -115,7 +118,7 @@ struct Microbatches {
 };
 Microbatches run_microbatches(std::string_view rules, const DelayedVersion& version) {
   const StepTensors tensors;
-  std::vector<float> exact_y(sizes.tokens * sizes.out);
+  std::vector<float> exact_y(layer_sizes.tokens * layer_sizes.out);
   linear(find_linear_recipe("exact").recipe, tensors.x_view(), tensors.w_view(), std::span(exact_y));
   float largest = 0;
   for (const float y : exact_y) largest = std::max(largest, std::abs(y));
@@ -243,7 +246,7 @@ TEST_CASE("cached and fresh weights are the same bits where a recipe keeps no st
     Fp8State state = start_fp8_state(1);
     std::vector<std::vector<std::uint16_t>> results;
     for (const std::optional<bool> first : {std::optional<bool>(), std::optional(true), std::optional(false)}) {
-      std::vector<std::uint16_t> y(sizes.tokens * sizes.out);
+      std::vector<std::uint16_t> y(layer_sizes.tokens * layer_sizes.out);
       enter_autocast(state, {.recipe = find_linear_recipe(name).recipe});
       (void)forward(state, 0, tensors.x_view(), tensors.w_view(), std::span(y), {.is_first_microbatch = first});
       exit_autocast(state);
@@ -292,13 +295,14 @@ TEST_CASE("outside of FP8 a weight in FP8 only is dequantized and multiplied in 
   write_weight(state, 0, tensors.w_view(), {.recipe = find_linear_recipe("te_current_scaling_hopper").recipe});
   std::vector<float> w(tensors.w.size());
   dequantize(state.layers[0].parameter->rowwise, w);
-  std::vector<std::uint16_t> y(sizes.tokens * sizes.out), expected(y);
+  std::vector<std::uint16_t> y(layer_sizes.tokens * layer_sizes.out), expected(y);
   LinearCall call = forward(state, 0, tensors.x_view(), std::nullopt, std::span(y));
-  linear(state.high_precision, tensors.x_view(), MatrixView{w, sizes.out, sizes.in}, std::span(expected));
+  linear(state.high_precision, tensors.x_view(), MatrixView{w, layer_sizes.out, layer_sizes.in}, std::span(expected));
   CHECK(y == expected);
-  std::vector<std::uint16_t> dx(sizes.tokens * sizes.in), expected_dx(dx);
+  std::vector<std::uint16_t> dx(layer_sizes.tokens * layer_sizes.in), expected_dx(dx);
   backward(state, call, tensors.dy_view(), std::span(dx), std::span<float>());
-  linear_dgrad(state.high_precision, tensors.dy_view(), MatrixView{w, sizes.out, sizes.in}, std::span(expected_dx));
+  linear_dgrad(state.high_precision, tensors.dy_view(), MatrixView{w, layer_sizes.out, layer_sizes.in},
+               std::span(expected_dx));
   CHECK(dx == expected_dx);
 }
 

@@ -16,13 +16,13 @@ namespace fp8lab::tests {
 namespace {
 
 /// A row-major matrix as te.Linear has it.
-struct Sizes {
+struct ViewSizes {
   std::size_t rows, columns;
 };
 /// An operand of a GEMM, as Transformer Engine's general_gemm() gets it: (rows, columns) of the tensor, and whether the
 /// GEMM reads it transposed.
 struct TeOperand {
-  Sizes tensor;
+  ViewSizes tensor;
   bool transposed, is_1d;
 };
 
@@ -46,7 +46,7 @@ bool gemm_takes(TeMode mode, const TeOperand& a, const TeOperand& b) {
   return false;
 }
 
-bool quantizer_takes(TeMode mode, const Sizes& tensor) {
+bool quantizer_takes(TeMode mode, const ViewSizes& tensor) {
   std::size_t block = 1;
   if (mode == TeMode::mxfp8) block = 32;
   if (mode == TeMode::nvfp4) block = 16;
@@ -55,9 +55,9 @@ bool quantizer_takes(TeMode mode, const Sizes& tensor) {
 
 /// The passes that te.Linear computes, of what one rank has: x as its cast sees it, and all of its tokens.
 std::array<bool, 3> te_takes(TeMode mode, std::size_t own_tokens, std::size_t tokens, std::size_t in, std::size_t out) {
-  const Sizes own_x{own_tokens, in}, x{tokens, in}, w{out, in}, dy{tokens, out};
-  const auto module = [](const Sizes& tensor) { return tensor.rows % 8 == 0 && tensor.columns % 16 == 0; };
-  const auto cast = [&](const Sizes& tensor) { return quantizer_takes(mode, tensor); };
+  const ViewSizes own_x{own_tokens, in}, x{tokens, in}, w{out, in}, dy{tokens, out};
+  const auto module = [](const ViewSizes& tensor) { return tensor.rows % 8 == 0 && tensor.columns % 16 == 0; };
+  const auto cast = [&](const ViewSizes& tensor) { return quantizer_takes(mode, tensor); };
   return {module(own_x) && module(w) && cast(own_x) && cast(w) && gemm_takes(mode, {w, true, false}, {x, false, true}),
           cast(dy) && cast(w) && gemm_takes(mode, {w, false, false}, {dy, false, true}),
           cast(dy) && cast(own_x) && gemm_takes(mode, {x, false, true}, {dy, true, true})};

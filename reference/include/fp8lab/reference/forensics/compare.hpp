@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two arrays of codes or values that should be equal: how many elements differ, how far, and where.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fp8lab/formats/format.hpp"
+
+namespace fp8lab::forensics {
+
+/// What the bytes of an array are.
+struct ElementType {
+  Format format;  ///< at most 8 bits: a byte for each code; 9 to 16 bits: two; binary32 and binary64; little-endian
+  bool pairs = false;  ///< two codes of 4 bits in each byte, the element with the even index in the lower half
+
+  /// Throws std::invalid_argument for other formats, and for pairs of a format that has not 4 bits.
+  void check() const;
+  /// Bits of an element in memory.
+  [[nodiscard]] int bits() const;
+};
+
+/// An element that differs.
+struct Mismatch {
+  std::uint64_t index;
+  std::uint64_t a, b;  ///< the words
+
+  friend bool operator==(const Mismatch&, const Mismatch&) = default;
+};
+
+/// How far b is from a among the values of the format: its neighbour is at 1. Both zeros are one value, an infinity is
+/// the neighbour of the largest finite one. Entry i counts distances in [2^i, 2^(i + 1)).
+struct Distances {
+  std::array<std::uint64_t, 64> below{}, above{};  ///< b < a, b > a
+  std::uint64_t largest = 0;
+};
+
+/// How many differing elements each index of a dimension has.
+struct Places {
+  std::uint64_t length = 1;           ///< of the dimension
+  std::uint64_t indices_per_bin = 1;  ///< 1 up to most_bins indices; counts[i] is about [i, i + 1) times as many
+  std::vector<std::uint64_t> counts = {};
+  std::uint64_t first = 0, last = 0;  ///< of those that have one, where any has
+
+  static constexpr std::size_t most_bins = std::size_t{1} << 16;
+};
+
+/// What compare() finds.
+struct Comparison {
+  ElementType type;
+  std::uint64_t elements = 0;
+  std::uint64_t differing = 0;        ///< words that are not equal: the sum of the next five
+  std::uint64_t zero_signs = 0;       ///< both are zeros
+  std::uint64_t nan_words = 0;        ///< both are NaNs
+  std::uint64_t nan_in_a = 0;         ///< a alone is a NaN
+  std::uint64_t nan_in_b = 0;         ///< b alone is a NaN
+  std::uint64_t numbers = 0;          ///< two numbers that are not equal, infinities among them
+  std::uint64_t opposite_signs = 0;   ///< of these: one is above zero and one below
+  std::uint64_t opposite_values = 0;  ///< of these: b is -a
+  std::uint64_t became_zero = 0;      ///< of numbers: b alone is zero
+  std::uint64_t was_zero = 0;         ///< of numbers: a alone is zero
+  Distances distances;                ///< of numbers
+  Places rows, columns;
+  std::vector<Mismatch> first;  ///< those with the smallest indices
+
+  [[nodiscard]] bool equal() const { return differing == 0; }
+};
+
+/// How arrays are compared.
+struct CompareOptions {
+  std::uint64_t columns = 0;    ///< the last dimension; 0: one row
+  std::size_t most_shown = 10;  ///< of Comparison::first
+};
+
+/// Compares two arrays that come piece by piece, in order.
+class Comparer {
+ public:
+  /// Throws std::invalid_argument where `type` does not check, or `elements` are no multiple of the columns.
+  Comparer(const ElementType& type, std::uint64_t elements, const CompareOptions& options = {});
+
+  /// The next bytes of both. Throws std::invalid_argument where there are more than the elements have, their numbers
+  /// differ, they end within an element, or a differing element has bits beyond those of its format.
+  void add(std::span<const std::byte> a, std::span<const std::byte> b);
+
+  /// Throws std::logic_error before all elements were added.
+  [[nodiscard]] const Comparison& result() const;
+
+ private:
+  template <typename Word>
+  void add_words(std::span<const std::byte> a, std::span<const std::byte> b);
+  void add_pairs(std::span<const std::byte> a, std::span<const std::byte> b);
+  void differs(std::uint64_t index, std::uint64_t a, std::uint64_t b);
+  void count_numbers(std::uint64_t a, std::uint64_t b);
+
+  CompareOptions options_;
+  Comparison result_;
+  std::uint64_t next_ = 0;
+};
+
+/// Compares two whole arrays. Throws as Comparer does, and where the bytes are no whole number of elements.
+[[nodiscard]] Comparison compare(const ElementType& type, std::span<const std::byte> a, std::span<const std::byte> b,
+                                 const CompareOptions& options = {});
+
+/// What the differences have in common, a sentence each: where they lie, and of which kind all of them are. Empty where
+/// the arrays are equal.
+[[nodiscard]] std::vector<std::string> findings(const Comparison& comparison);
+
+/// The value of a word, in double.
+[[nodiscard]] double value_of(const ElementType& type, std::uint64_t word);
+
+}  // namespace fp8lab::forensics

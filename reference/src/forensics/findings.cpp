@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the differences of two arrays have in common.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/forensics/compare.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+template <typename... Parts>
+std::string text(const Parts&... parts) {
+  TextStream stream;
+  (stream << ... << parts);
+  return stream.str();
+}
+
+std::uint64_t touched(const Places& places) {
+  return static_cast<std::uint64_t>(std::ranges::count_if(places.counts, [](std::uint64_t n) { return n != 0; }));
+}
+
+/// The remainder that all touched indices have modulo `period`, if they have one.
+std::optional<std::uint64_t> common_remainder(const Places& places, std::uint64_t period) {
+  for (std::uint64_t i = places.first; i <= places.last; ++i) {
+    if (places.counts[i] != 0 && i % period != places.first % period) return std::nullopt;
+  }
+  return places.first % period;
+}
+
+/// Whether every index from the first touched one to the last is touched.
+bool is_one_range(const Places& places) { return touched(places) == places.last - places.first + 1; }
+
+/// "rows 3 to 5 of 8", where that says less than all of them.
+std::optional<std::string> range_of(const Places& places, std::string_view plural, std::string_view one) {
+  if (places.indices_per_bin != 1 || places.length == 1 || touched(places) == places.length) return std::nullopt;
+  const std::uint64_t count = touched(places);
+  if (count == 1) return text("All lie in ", one, " ", places.first, " of ", places.length, ".");
+  if (is_one_range(places)) {
+    const char* const end = places.last + 1 == places.length ? ", to the end." : ".";
+    return text("All lie in ", plural, " ", places.first, " to ", places.last, " of ", places.length, end);
+  }
+  for (const std::uint64_t period : {128, 64, 32, 16, 8, 4, 2}) {
+    if (const auto remainder = common_remainder(places, period); remainder && count > 2) {
+      return text("All lie in ", plural, " whose index modulo ", period, " is ", *remainder, ".");
+    }
+  }
+  return text("They lie in ", count, " of ", places.length, " ", plural, ", from ", places.first, " to ", places.last,
+              ".");
+}
+
+/// The incomplete tile at the end of the columns that has all differences: the shortest, of the largest tile.
+std::optional<std::string> tail_of(const Places& columns) {
+  if (columns.indices_per_bin != 1) return std::nullopt;
+  std::uint64_t shortest = columns.length;
+  std::uint64_t its_tile = 0;
+  for (const std::uint64_t tile : {4, 8, 16, 32, 64, 128, 256}) {
+    const std::uint64_t tail = columns.length % tile;
+    if (tail == 0 || tail > shortest || tail == columns.length || columns.first < columns.length - tail) continue;
+    shortest = tail;
+    its_tile = tile;
+  }
+  if (its_tile == 0) return std::nullopt;
+  return text("These are the last ", shortest, " columns, which no whole tile of ", its_tile, " has.");
+}
+
+/// What a share of the differing elements is, said where it is all of them.
+struct Kind {
+  std::uint64_t Comparison::* count;
+  std::string_view sentence;
+};
+constexpr std::array kinds{
+    Kind{&Comparison::zero_signs, "They differ in the sign of zero alone."},
+    Kind{&Comparison::nan_words, "They differ in the words of NaNs alone."},
+    Kind{&Comparison::nan_in_a, "Every one is a NaN in a and a number in b."},
+    Kind{&Comparison::nan_in_b, "Every one is a number in a and a NaN in b."},
+    Kind{&Comparison::opposite_values, "Every one has the opposite sign and the same magnitude."},
+    Kind{&Comparison::became_zero, "Every one is zero in b and not in a."},
+    Kind{&Comparison::was_zero, "Every one is zero in a and not in b."},
+};
+
+/// How far numbers are apart, where all of them have that in common.
+std::optional<std::string> distance_of(const Comparison& comparison) {
+  const Distances& distances = comparison.distances;
+  if (comparison.numbers != comparison.differing || comparison.opposite_signs != 0) return std::nullopt;
+  const auto sum = [](const auto& counts) {
+    std::uint64_t total = 0;
+    for (const std::uint64_t count : counts) total += count;
+    return total;
+  };
+  std::string which = "b lies above a or below it";
+  if (sum(distances.below) == 0) which = "b lies above a";
+  if (sum(distances.above) == 0) which = "b lies below a";
+  if (distances.largest != 1) return text("Every time ", which, ", by up to ", distances.largest, " values.");
+  return text("Every time ", which, ", by one value of the format.");
+}
+
+}  // namespace
+
+std::vector<std::string> findings(const Comparison& comparison) {
+  std::vector<std::string> all;
+  const auto add = [&](std::optional<std::string> sentence) {
+    if (sentence) all.push_back(std::move(*sentence));
+  };
+  if (comparison.equal()) return all;
+  const auto* const kind =
+      std::ranges::find_if(kinds, [&](const Kind& one) { return comparison.*one.count == comparison.differing; });
+  add(kind == kinds.end() ? distance_of(comparison) : std::optional(std::string(kind->sentence)));
+  add(range_of(comparison.rows, "rows", "row"));
+  add(range_of(comparison.columns, "columns", "column"));
+  add(tail_of(comparison.columns));
+  return all;
+}
+
+}  // namespace fp8lab::forensics
