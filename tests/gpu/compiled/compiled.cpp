@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the compiler made of the kernels: reads its reports, which the build leaves beside the machine code.
+#include "compiled.hpp"
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <regex>
+#include <set>
+#include <stdexcept>
+
+#include "catch.hpp"
+#include "fp8lab/gpu/encode_kernel.hpp"
+
+namespace fp8lab::tests {
+
+std::string demangled(const char* symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &status),
+                                                         &std::free);
+  return status == 0 ? name.get() : symbol;
+}
+
+namespace {
+
+/// The kernel of `void fp8lab::gpu::run<KERNEL>(KERNEL)`, or the symbol itself.
+std::string kernel_of(const std::string& symbol) {
+  std::string name = demangled(symbol.c_str());
+  const std::size_t first = name.find("run<");
+  if (first == std::string::npos) return name;
+  std::size_t last = name.rfind(">(");
+  while (name[last - 1] == ' ') --last;
+  return name.substr(first + 4, last - first - 4);
+}
+
+}  // namespace
+
+std::vector<Compiled> read_report(const std::filesystem::path& file) {
+  static const std::regex entry("Compiling entry function '(.*)' for '(.*)'");
+  static const std::regex stack(R"((\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads)");
+  static const std::regex used(R"(Used (\d+) registers(?:.* (\d+) bytes smem)?)");
+  std::ifstream in(file);
+  if (!in) throw std::runtime_error("no report " + file.string());
+  std::vector<Compiled> all;
+  bool is_serialized = false;
+  for (std::string line; std::getline(in, line);) {
+    std::smatch match;
+    if (line.find("Potential Performance Loss") != std::string::npos) is_serialized = true;
+    if (std::regex_search(line, match, entry)) {
+      all.push_back({.kernel = kernel_of(match[1]), .architecture = match[2]});
+    } else if (std::regex_search(line, match, stack) && !all.empty()) {
+      for (std::size_t i = 1; i <= 3; ++i) all.back().local += std::stoul(match[i]);
+    } else if (std::regex_search(line, match, used) && !all.empty()) {
+      all.back().registers = static_cast<unsigned>(std::stoul(match[1]));
+      all.back().shared = match[2].matched ? std::stoul(match[2]) : 0;
+    }
+  }
+  for (Compiled& one : all) one.is_serialized = is_serialized;
+  return all;
+}
+
+const Limit* find_limit(const std::vector<Limit>& limits, std::string_view kernel) {
+  const auto find = [&](const auto& matches) {
+    const auto found = std::find_if(limits.begin(), limits.end(), matches);
+    return found == limits.end() ? nullptr : &*found;
+  };
+  const Limit* own = find([&](const Limit& one) { return one.kernel == kernel; });
+  if (own != nullptr) return own;
+  const auto name = [](std::string_view type) { return type.substr(0, type.find('<')); };
+  return find([&](const Limit& one) { return name(one.kernel) == name(kernel); });
+}
+
+namespace {
+
+/// Every kernel with the registers that it may use.
+std::vector<Limit> limits() {
+  return {
+      limit<gpu::EncodeKernel>(64, 16),  // ptxas for sm_89 keeps two predicates on the stack, registers being free
+  };
+}
+
+const Multiprocessor& multiprocessor(std::string_view architecture) {
+  const auto* const found = std::find_if(multiprocessors.begin(), multiprocessors.end(),
+                                         [&](const Multiprocessor& sm) { return sm.architecture == architecture; });
+  REQUIRE(found != multiprocessors.end());
+  return *found;
+}
+
+void check_kernel(const Compiled& kernel, const std::vector<Limit>& all) {
+  const Limit* limit = find_limit(all, kernel.kernel);
+  INFO(kernel.kernel << " for " << kernel.architecture);
+  REQUIRE(limit != nullptr);  // write one for every new kernel
+  CHECK_FALSE(kernel.is_serialized);
+  CHECK(kernel.local <= limit->local);
+  CHECK(kernel.registers <= limit->registers);
+  const Multiprocessor& sm = multiprocessor(kernel.architecture);
+  const std::size_t shared = kernel.shared + limit->shared;
+  const Occupancy held = occupancy(sm, limit->threads, kernel.registers, shared);
+  CHECK(held.blocks > 0);
+  std::cout << std::left << std::setw(8) << kernel.architecture << std::right << std::setw(5) << limit->threads
+            << std::setw(11) << kernel.registers << std::setw(9) << shared << std::setw(8) << held.blocks
+            << std::setw(10) << 100 * held.blocks * ((limit->threads + 31) / 32) / sm.warps << " %  by " << std::left
+            << std::setw(14) << held.limited_by << kernel.kernel << "\n";
+}
+
+}  // namespace
+
+TEST_CASE("no kernel uses local memory, or more registers than its limit") {
+  std::cout << "        threads registers  shared  blocks  occupancy\n";
+  std::set<std::filesystem::path> reports;
+  for (const auto& file : std::filesystem::directory_iterator(FP8LAB_CUBINS)) {
+    if (file.path().extension() == ".txt") reports.insert(file.path());
+  }
+  REQUIRE_FALSE(reports.empty());
+  const std::vector<Limit> all = limits();
+  for (const auto& report : reports) {
+    for (const Compiled& kernel : read_report(report)) check_kernel(kernel, all);
+  }
+}
+
+TEST_CASE("an array in local memory is found") {
+  const auto all = read_report(std::filesystem::path(FP8LAB_CUBINS) / "planted/local_memory.sm_90a.cubin.txt");
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].kernel == "LocalMemoryKernel");
+  CHECK(all[0].local >= 32 * sizeof(unsigned));
+}
+
+TEST_CASE("occupancy is what NVIDIA's calculator says") {
+  // 256 threads of 32 registers fill a multiprocessor; one register more is rounded up to 40; 1 KiB of a block's shared
+  // memory goes to the system.
+  const Multiprocessor& hopper = multiprocessors[1];
+  const Multiprocessor& ada = multiprocessors[0];
+  CHECK(occupancy(hopper, 256, 32, 0).blocks == 8);
+  CHECK(occupancy(hopper, 256, 33, 0).blocks == 6);
+  CHECK(occupancy(hopper, 256, 33, 0).limited_by == "registers");
+  CHECK(occupancy(hopper, 384, 168, 227 * 1024).blocks == 1);
+  CHECK(occupancy(hopper, 384, 168, 227 * 1024 + 1).blocks == 0);
+  CHECK(occupancy(hopper, 128, 32, 113 * 1024).blocks == 2);
+  CHECK(occupancy(hopper, 128, 32, 113 * 1024 + 1).blocks == 1);
+  CHECK(occupancy(ada, 256, 32, 0).blocks == 6);
+  CHECK(occupancy(ada, 32, 32, 0).limited_by == "blocks");
+}
+
+}  // namespace fp8lab::tests
