@@ -88,11 +88,19 @@ def test_compare_recipes_reads_a_file(tmp_path):
     assert "te_mxfp8 " in done.stdout
 
 
-def test_the_cpp_that_a_page_shows_is_that_of_the_program():
-    page, program = ROOT / "docs" / "cpp.md", ROOT / "docs" / "examples" / "cpp"
-    assert all(block in (program / "main.cpp").read_text() for block in blocks(page, "cpp"))
-    assert all(block in (program / "CMakeLists.txt").read_text() for block in blocks(page, "cmake"))
-    assert blocks(page, "cpp") and blocks(page, "cmake")
+@pytest.mark.parametrize("page, program", [("cpp.md", "cpp"), ("validate_a_kernel.md", "validate_kernel")])
+def test_the_cpp_that_a_page_shows_is_that_of_the_program(page, program):
+    files = [path.read_text() for path in (ROOT / "docs" / "examples" / program).iterdir()]
+    shown = [*blocks(ROOT / "docs" / page, "cpp"), *blocks(ROOT / "docs" / page, "cmake")]
+    assert shown and all(any(block in text for text in files) for block in shown)
+
+
+def test_the_check_of_a_kernel_runs_and_finds_its_bug(tmp_path):
+    pytest.importorskip("fp8lab")
+    program = ROOT / "docs" / "examples" / "validate_kernel" / "test_kernel.py"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(program), "--rootdir", str(program.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0 and re.match(r"\.[s.]\.", done.stdout), done.stdout
 
 
 def links(page: pathlib.Path) -> list[str]:
