@@ -68,6 +68,40 @@ class DeviceArray {
   std::unique_ptr<T, Free> data_;
 };
 
+/// A value of each thread, in its registers.
+template <typename T>
+class DeviceEach {
+ public:
+  [[nodiscard]] __device__ T& operator[](std::size_t /*thread*/) { return value_; }
+  [[nodiscard]] __device__ const T& operator[](std::size_t /*thread*/) const { return value_; }
+
+ private:
+  T value_{};
+};
+
+/// A part of a thread block that runs at the same time as others.
+template <unsigned kThreads>
+class DeviceRole {
+ public:
+  static constexpr bool on_device = true;
+  template <typename T>
+  using Each = DeviceEach<T>;
+
+  [[nodiscard]] static constexpr __device__ unsigned threads() { return kThreads; }
+  template <typename T>
+  [[nodiscard]] __device__ Each<T> each() const {
+    return {};
+  }
+  template <typename Body>
+  __device__ void for_each_thread(const Body& body) const {
+    body(std::size_t{threadIdx.x % kThreads});
+  }
+  template <typename Body>
+  __device__ void once(const Body& body) const {
+    if (threadIdx.x % kThreads == 0) body();
+  }
+};
+
 /// The team of a thread block.
 template <unsigned kThreads>
 class DeviceTeam {
@@ -75,16 +109,8 @@ class DeviceTeam {
   static constexpr bool on_device = true;
   static_assert(kThreads % 32 == 0 && kThreads <= 1024);
 
-  /// A value of each thread, in its registers.
   template <typename T>
-  class Each {
-   public:
-    [[nodiscard]] __device__ T& operator[](std::size_t /*thread*/) { return value_; }
-    [[nodiscard]] __device__ const T& operator[](std::size_t /*thread*/) const { return value_; }
-
-   private:
-    T value_{};
-  };
+  using Each = DeviceEach<T>;
 
   [[nodiscard]] static constexpr __device__ unsigned threads() { return kThreads; }
 
@@ -120,8 +146,27 @@ class DeviceTeam {
     }
     values[0] = value;
   }
+  template <unsigned kGroups, typename Consume>
+  __device__ void roles(const Consume& consume) const {
+    static_assert(kThreads == kGroups * 128);
+    consume(DeviceRole<128>{}, group());
+    __syncthreads();
+  }
+  template <unsigned kGroups, typename Consume, typename Produce>
+  __device__ void roles(const Consume& consume, const Produce& produce) const {
+    static_assert(kThreads == kGroups * 128 + 32);
+    if (const unsigned own = group(); own < kGroups) {
+      consume(DeviceRole<128>{}, own);
+    } else {
+      produce(DeviceRole<32>{});
+    }
+    __syncthreads();
+  }
 
  private:
+  /// The group of 128 threads, in a way that the compiler sees to be the same in all threads of a warp.
+  static __device__ unsigned group() { return __shfl_sync(0xFFFFFFFFU, threadIdx.x / 128, 0); }
+
   /// Reduces the values of all threads by an operation that gives the same in every order.
   template <typename Integer, typename Operation>
   static __device__ Integer reduce(Integer value, const Operation& operation) {

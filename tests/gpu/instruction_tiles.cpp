@@ -47,13 +47,12 @@ Mismatches compare_with_mma(const Kernel& kernel, const MmaModel& model, Instruc
   return wrong;
 }
 
-template <typename Instruction>
-void check_mma_sync(HostChip chip, const MmaModel& model) {
-  using Element = std::conditional_t<Instruction::element_bytes == 1, std::uint8_t,
-                                     std::conditional_t<Instruction::element_bytes == 2, std::uint16_t, float>>;
-  using Kernel = gpu::MmaSyncTiles<Instruction>;
+template <typename Instruction, template <typename> typename Tiles>
+void check_tiles(HostChip chip, const MmaModel& model, std::size_t tiles) {
+  constexpr unsigned bytes = gpu::bytes_of(Instruction::type_a);
+  using Element = std::conditional_t<bytes == 1, std::uint8_t, std::conditional_t<bytes == 2, std::uint16_t, float>>;
+  using Kernel = Tiles<Instruction>;
   using Word = Kernel::Word;
-  constexpr std::size_t tiles = 5;
   const auto a = random_words(1, tiles * Kernel::bytes_a / 4);
   const auto b = random_words(2, tiles * Kernel::bytes_b / 4);
   std::vector<Word> c(tiles * Kernel::words_d);
@@ -67,6 +66,15 @@ void check_mma_sync(HostChip chip, const MmaModel& model) {
         kernel, model, Instruction{}, gpu::format_of(Instruction::type_a), gpu::format_of(Instruction::type_b));
     REQUIRE_NO(wrong);
   }
+}
+
+template <typename Instruction>
+void check_mma_sync(HostChip chip, const MmaModel& model) {
+  check_tiles<Instruction, gpu::MmaSyncTiles>(chip, model, 5);
+}
+template <MmaType kA, MmaType kB, MmaAccumulator kAccumulator, unsigned kN = 64>
+void check_wgmma(const MmaModel& model) {
+  check_tiles<gpu::Wgmma<kA, kB, kAccumulator, kN>, gpu::WgmmaTiles>(HostChip::hopper, model, 1);
 }
 
 template <MmaType kA, MmaType kB, MmaAccumulator kAccumulator, unsigned kK>
@@ -88,6 +96,19 @@ TEST_CASE("mma.sync of the host team is the chip's model, whatever lane an eleme
   check_mma_sync<Mma<bf16, bf16, float32, 8>>(HostChip::blackwell, blackwell_bf16_k8);
   check_mma_sync<Mma<tf32, tf32, float32, 8>>(HostChip::hopper, hopper_tf32);
   check_mma_sync<Mma<tf32, tf32, float32, 4>>(HostChip::ada, ada_tf32_k4);
+}
+
+TEST_CASE("wgmma of the host team is Hopper's model, read through swizzled shared memory and descriptors") {
+  using enum MmaType;
+  using enum MmaAccumulator;
+  check_wgmma<e4m3, e5m2, float32>(hopper_wgmma_fp8);
+  check_wgmma<e5m2, e4m3, float32, 128>(hopper_wgmma_fp8);
+  check_wgmma<e4m3, e4m3, float32, 256>(hopper_wgmma_fp8);
+  check_wgmma<e5m2, e5m2, float16>(hopper_wgmma_fp8_f16);
+  check_wgmma<f16, f16, float32>(hopper_fp16);
+  check_wgmma<f16, f16, float16>(hopper_fp16_f16);
+  check_wgmma<bf16, bf16, float32>(hopper_bf16);
+  check_wgmma<tf32, tf32, float32>(hopper_tf32);
 }
 
 TEST_CASE("mma.sync is refused for a chip that has no FP8") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where matrix instructions keep their elements: in the registers of threads. (PTX ISA 9.0, section 9.7.14, "Matrix
-// Fragments for mma" and "Register Fragments for wgmma".)
+// Where matrix instructions keep their elements: in registers of threads, and in shared memory. (PTX ISA 9.0, chapter
+// 9.7: "Matrix Fragments" of mma, "Register Fragments" and "Shared Memory Matrix Layout" of wgmma.)
 #pragma once
 
 #include <cstddef>
@@ -66,21 +66,40 @@ struct Place {
   return {thread / 32 * 16 + place.row, i / 4 * 8 + place.column};
 }
 
-/// Four accumulators of a lane.
-template <MmaAccumulator kAccumulator>
-struct MmaSyncD;
-template <>
-struct MmaSyncD<MmaAccumulator::float32> {
+/// Where the 128-byte swizzle keeps the byte of an address of shared memory: within 1024 bytes, the eight pieces of 16
+/// bytes of every 128 are permuted by the number of their 128.
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t swizzle_128b(std::uint32_t address) {
+  return address ^ (address >> 7 & 7) << 4;
+}
+/// wgmma's descriptor of a tile in shared memory: rows of 128 bytes with that swizzle, eight rows in every 1024 bytes.
+/// The tile begins at a multiple of 1024; `address` is that of the 32 bytes of K in its first row.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t wgmma_descriptor(std::uint32_t address) {
+  const std::uint64_t start = (address & 0x3FFFFU) >> 4;
+  const std::uint64_t leading = 1;          // unused with this swizzle
+  const std::uint64_t stride = 1024U >> 4;  // from eight rows to the next eight
+  const std::uint64_t mode = 1;             // the 128-byte swizzle
+  return start | leading << 16 | stride << 32 | mode << 62;
+}
+/// The address of a byte of a row that such a descriptor describes, byte < 32.
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t wgmma_address(std::uint64_t descriptor, unsigned row, unsigned byte) {
+  const auto start = static_cast<std::uint32_t>(descriptor & 0x3FFFU) << 4;
+  const auto stride = static_cast<std::uint32_t>(descriptor >> 32 & 0x3FFFU) << 4;
+  return swizzle_128b(start + row / 8 * stride + row % 8 * 128 + byte);
+}
+
+/// The accumulators of a thread.
+template <MmaAccumulator kAccumulator, unsigned kCount>
+struct Accumulators {
   using Value = float;
-  float values[4];  // NOLINT(modernize-avoid-c-arrays)
+  float values[kCount];  // NOLINT(modernize-avoid-c-arrays)
 
   [[nodiscard]] FP8LAB_HD float get(unsigned i) const { return values[i]; }
   FP8LAB_HD void set(unsigned i, float value) { values[i] = value; }
 };
-template <>
-struct MmaSyncD<MmaAccumulator::float16> {
+template <unsigned kCount>
+struct Accumulators<MmaAccumulator::float16, kCount> {
   using Value = Half;
-  std::uint32_t words[2];  // NOLINT(modernize-avoid-c-arrays)
+  std::uint32_t words[kCount / 2];  // NOLINT(modernize-avoid-c-arrays)
 
   [[nodiscard]] FP8LAB_HD Half get(unsigned i) const {
     return {static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16))};
@@ -110,7 +129,19 @@ struct MmaSync {
   struct B {
     std::uint32_t words[registers_b];  // NOLINT(modernize-avoid-c-arrays)
   };
-  using D = MmaSyncD<kAccumulator>;
+  using D = Accumulators<kAccumulator, 4>;
+};
+
+/// A wgmma instruction of shape m64nNkK, whose K is 32 bytes; its accumulators, of a thread.
+template <MmaType kA, MmaType kB, MmaAccumulator kAccumulator, unsigned kN>
+struct Wgmma {
+  static constexpr MmaType type_a = kA, type_b = kB;
+  static constexpr MmaAccumulator accumulator = kAccumulator;
+  static constexpr unsigned m = 64, n = kN, k = 32 / bytes_of(kA);
+  static_assert(bytes_of(kB) == bytes_of(kA) && (kA == kB || bytes_of(kA) == 1) && kN % 8 == 0 && kN <= 256);
+  static_assert(kAccumulator == MmaAccumulator::float32 || bytes_of(kA) == 1 || kA == MmaType::f16);
+
+  using D = Accumulators<kAccumulator, kN / 2>;
 };
 
 }  // namespace fp8lab::gpu

@@ -6,36 +6,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <numeric>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/gpu/host_roles.hpp"
 #include "fp8lab/gpu/team.hpp"
 
 namespace fp8lab::gpu {
 
-/// In which order the host runs what the device runs at the same time: threads within a collective, and blocks. A
-/// kernel whose result depends on it has a race.
-struct HostOrder {
-  enum class Kind : std::uint8_t { ascending, descending, shuffled };
-  Kind kind = Kind::ascending;
-  std::uint64_t seed = 0;  ///< of the shuffled order
-  int threads = 1;         ///< host threads that share out each collective; blocks follow one another
-};
-
 /// The chip whose matrix instructions the host computes, where one instruction differs from chip to chip.
 enum class HostChip : std::uint8_t { ampere, ada, hopper, blackwell, rtx_blackwell };
+
+class HostRole;
 
 /// The team of a block on the host: every collective is a loop over its threads.
 class HostTeam {
  public:
   static constexpr bool on_device = false;
 
-  HostTeam(unsigned threads, HostOrder order, HostChip chip = HostChip::hopper)
-      : threads_(threads), order_(order), chip_(chip), random_(order.seed) {}
+  /// `shared` is the beginning of the block's shared memory, whose addresses matrix instructions are given.
+  HostTeam(unsigned threads, HostOrder order, HostChip chip = HostChip::hopper, const void* shared = nullptr)
+      : threads_(threads), order_(order), chip_(chip), shared_(shared), random_(order.seed) {}
 
   /// A value of each thread.
   template <typename T>
@@ -52,6 +49,7 @@ class HostTeam {
   [[nodiscard]] unsigned threads() const { return threads_; }
   [[nodiscard]] const HostOrder& order() const { return order_; }
   [[nodiscard]] HostChip chip() const { return chip_; }
+  [[nodiscard]] const std::byte* shared() const { return static_cast<const std::byte*>(shared_); }
 
   template <typename Body>
   void for_each(std::size_t count, const Body& body) const {
@@ -102,6 +100,8 @@ class HostTeam {
       for (unsigned lane = 0; lane < kLanes; ++lane) values[first + lane] = largest;
     }
   }
+  template <unsigned kGroups, typename... Bodies>
+  void roles(const Bodies&... bodies) const;
 
  private:
   void shuffle(std::size_t count) const {
@@ -113,9 +113,70 @@ class HostTeam {
   unsigned threads_;
   HostOrder order_;
   HostChip chip_;
+  const void* shared_;
   mutable std::mt19937_64 random_;
   mutable std::vector<std::size_t> places_;
 };
+
+/// A part of a host team that runs at the same time as others.
+class HostRole {
+ public:
+  static constexpr bool on_device = false;
+  template <typename T>
+  using Each = HostTeam::Each<T>;
+
+  HostRole(const HostTeam& team, HostRoles& roles, std::size_t index, unsigned threads)
+      : team_(threads, {team.order().kind, team.order().seed + index}, team.chip(), team.shared()),
+        roles_(&roles),
+        index_(index) {}
+
+  [[nodiscard]] unsigned threads() const { return team_.threads(); }
+  template <typename T>
+  [[nodiscard]] Each<T> each() const {
+    return team_.each<T>();
+  }
+  template <typename Body>
+  void for_each_thread(const Body& body) const {
+    team_.for_each_thread(body);
+  }
+  template <typename Body>
+  void once(const Body& body) const {
+    body();
+  }
+
+  [[nodiscard]] const HostTeam& team() const { return team_; }
+  // What instructions of this role do.
+  void wait_until(std::function<bool()> ready) const { roles_->wait_until(index_, std::move(ready)); }
+  void pass() const { roles_->pass(index_); }
+  void copy(std::function<void()> work) const { roles_->copy(std::move(work)); }
+  void defer(std::function<void()> work) const { roles_->defer(index_, std::move(work)); }
+  void commit() const { roles_->commit(index_); }
+  void finish(std::size_t groups) const { roles_->finish(index_, groups); }
+
+ private:
+  HostTeam team_;
+  HostRoles* roles_;
+  std::size_t index_;
+};
+
+template <unsigned kGroups, typename... Bodies>
+void HostTeam::roles(const Bodies&... bodies) const {
+  static_assert(sizeof...(Bodies) == 1 || sizeof...(Bodies) == 2);
+  HostRoles roles(order_, kGroups + sizeof...(Bodies) - 1);
+  std::vector<std::function<void()>> parts;
+  const auto add = [&](const auto& body) {
+    using Body = std::remove_cvref_t<decltype(body)>;
+    if constexpr (std::is_invocable_v<Body, const HostRole&, unsigned>) {
+      for (unsigned i = 0; i < kGroups; ++i) {
+        parts.emplace_back([this, &roles, &body, i] { body(HostRole(*this, roles, i, 128), i); });
+      }
+    } else {
+      parts.emplace_back([this, &roles, &body] { body(HostRole(*this, roles, kGroups, 32)); });
+    }
+  };
+  (add(bodies), ...);
+  roles.run(parts);
+}
 
 /// Shared memory of a host team: aligned as bulk copies of the device want it, and full of what no kernel wrote.
 template <typename Shared>
@@ -144,8 +205,9 @@ void run_on_host(const Kernel& kernel, HostOrder order = {}, HostChip chip = Hos
   const HostTeam blocks(1, {.kind = order.kind, .seed = order.seed});
   HostShared<typename Kernel::Shared> shared;
   blocks.for_each(kernel.blocks(), [&](std::size_t block) {
-    const HostTeam team(Kernel::threads, {order.kind, order.seed + block + 1, order.threads}, chip);
-    kernel(team, block, shared.poisoned());
+    auto& memory = shared.poisoned();
+    const HostTeam team(Kernel::threads, {order.kind, order.seed + block + 1, order.threads}, chip, &memory);
+    kernel(team, block, memory);
   });
 }
 

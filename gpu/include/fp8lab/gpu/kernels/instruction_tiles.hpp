@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "fp8lab/gpu/ptx/mma_sync.hpp"
+#include "fp8lab/gpu/ptx/wgmma.hpp"
 #include "fp8lab/gpu/team.hpp"
 
 namespace fp8lab::gpu {
@@ -75,6 +76,74 @@ struct MmaSyncTiles {
   static FP8LAB_HD std::uint32_t word_at(const void* from, std::size_t tile, Place place) {
     const std::size_t byte = tile + (std::size_t{place.row} * Mma::k + place.column) * Mma::element_bytes;
     return static_cast<const std::uint32_t*>(from)[byte / 4];
+  }
+};
+
+/// The same of one wgmma instruction: a has (64, K) elements a tile, b (N, K), c and d (64, N), and K is 32 bytes; a
+/// and b are aligned to 4 bytes.
+///
+///   using Instruction = Wgmma<MmaType::e4m3, MmaType::e5m2, MmaAccumulator::float32, 64>;
+///   run_on_host(WgmmaTiles<Instruction>{a, b, c, d, tiles}, order);  // the device: sm_90a
+///
+/// Instructions: N = 64 of all types and accumulators; with a float32 accumulator N = 128 and 256, too.
+template <typename Instruction>
+struct WgmmaTiles {
+  static constexpr unsigned threads = 128;
+  struct alignas(1024) Shared {
+    std::uint8_t a[Instruction::m * 128];  // NOLINT(modernize-avoid-c-arrays): rows of which 32 bytes are used
+    std::uint8_t b[Instruction::n * 128];  // NOLINT(modernize-avoid-c-arrays)
+  };
+  using Word = std::conditional_t<Instruction::accumulator == MmaAccumulator::float32, std::uint32_t, std::uint16_t>;
+  static constexpr std::size_t bytes_a = std::size_t{Instruction::m} * 32;  ///< of a tile of a
+  static constexpr std::size_t bytes_b = std::size_t{Instruction::n} * 32;
+  static constexpr std::size_t words_d = std::size_t{Instruction::m} * Instruction::n;
+
+  const void* a;
+  const void* b;
+  const Word* c;
+  Word* d;
+  std::size_t tiles;
+
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return tiles; }
+
+  template <typename Team>
+  FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& shared) const {
+    load_tile(team, a, block * bytes_a, Instruction::m, shared.a);
+    load_tile(team, b, block * bytes_b, Instruction::n, shared.b);
+    team.for_each_thread([](std::size_t) { fence_shared(); });
+    team.template roles<1>([&](const auto& group, unsigned) { multiply(group, block, shared); });
+  }
+
+ private:
+  /// Stores a tile to shared memory as wgmma_descriptor() describes it.
+  template <typename Team>
+  static FP8LAB_HD void load_tile(const Team& team, const void* from, std::size_t first, unsigned rows,
+                                  std::uint8_t* to) {
+    team.for_each(std::size_t{rows} * 8, [&](std::size_t i) {
+      const auto place = swizzle_128b(static_cast<std::uint32_t>(i / 8 * 128 + i % 8 * 4));
+      *reinterpret_cast<std::uint32_t*>(to + place) = static_cast<const std::uint32_t*>(from)[first / 4 + i];
+    });
+  }
+  template <typename Group>
+  FP8LAB_HD void multiply(const Group& group, std::size_t block, Shared& shared) const {
+    using D = Instruction::D;
+    constexpr unsigned count = Instruction::n / 2;
+    auto own = group.template each<D>();
+    const auto index = [&](std::size_t thread, unsigned i) {
+      const Place place = wgmma_d(static_cast<unsigned>(thread), i);
+      return block * words_d + std::size_t{place.row} * Instruction::n + place.column;
+    };
+    group.for_each_thread([&](std::size_t thread) {
+      unrolled<count>([&](unsigned i) { own[thread].set(i, std::bit_cast<typename D::Value>(c[index(thread, i)])); });
+    });
+    wgmma_fence(group);
+    wgmma<Instruction>(group, own, wgmma_descriptor(shared_address(group, shared.a)),
+                       wgmma_descriptor(shared_address(group, shared.b)), true);
+    wgmma_commit(group);
+    wgmma_wait<0>(group, own);
+    group.for_each_thread([&](std::size_t thread) {
+      unrolled<count>([&](unsigned i) { d[index(thread, i)] = std::bit_cast<Word>(own[thread].get(i)); });
+    });
   }
 };
 

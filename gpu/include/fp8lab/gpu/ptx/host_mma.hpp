@@ -2,6 +2,7 @@
 // Matrix instructions on the host: fp8lab's models of them, with the elements where the instruction has them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -61,26 +62,26 @@ template <typename Element>
     return static_cast<Element>(word >> (8 * sizeof(Element) * index));
 }
 
-/// What a factor of mma.sync is in memory.
+/// What a factor of an instruction is in memory, and a batch of its dot products.
 template <typename Mma>
-using MmaSyncElement =
-    std::conditional_t<Mma::elements == 4, std::uint8_t, std::conditional_t<Mma::elements == 2, std::uint16_t, float>>;
+using MmaElement = std::conditional_t<bytes_of(Mma::type_a) == 1, std::uint8_t,
+                                      std::conditional_t<bytes_of(Mma::type_a) == 2, std::uint16_t, float>>;
 template <typename Mma>
-using MmaSyncDots = HostDots<MmaSyncElement<Mma>, typename Mma::D::Value>;
+using MmaDots = HostDots<MmaElement<Mma>, typename Mma::D::Value>;
 
 /// Puts what a lane holds of an instruction's a, b and d into the batch, whose dot products [first, first + 16 * 8) are
 /// the instruction's.
 template <typename Mma>
-void gather(MmaSyncDots<Mma>& dots, std::size_t first, unsigned lane, const typename Mma::A& a,
-            const typename Mma::B& b, const typename Mma::D& d) {
+void gather(MmaDots<Mma>& dots, std::size_t first, unsigned lane, const typename Mma::A& a, const typename Mma::B& b,
+            const typename Mma::D& d) {
   for (unsigned i = 0; i < Mma::registers_a * Mma::elements; ++i) {
     const Place place = mma_sync_a(Mma::elements, lane, i / Mma::elements, i % Mma::elements);
-    const auto element = element_of<MmaSyncElement<Mma>>(a.words[i / Mma::elements], i % Mma::elements);
+    const auto element = element_of<MmaElement<Mma>>(a.words[i / Mma::elements], i % Mma::elements);
     for (unsigned n = 0; n < Mma::n; ++n) dots.a[(first + place.row * Mma::n + n) * Mma::k + place.column] = element;
   }
   for (unsigned i = 0; i < Mma::registers_b * Mma::elements; ++i) {
     const Place place = mma_sync_b(Mma::elements, lane, i / Mma::elements, i % Mma::elements);
-    const auto element = element_of<MmaSyncElement<Mma>>(b.words[i / Mma::elements], i % Mma::elements);
+    const auto element = element_of<MmaElement<Mma>>(b.words[i / Mma::elements], i % Mma::elements);
     for (unsigned m = 0; m < Mma::m; ++m) dots.b[(first + m * Mma::n + place.row) * Mma::k + place.column] = element;
   }
   for (unsigned i = 0; i < 4; ++i) {
@@ -97,9 +98,9 @@ void host_mma_sync(const HostTeam& team, Tiles& tiles) {
   constexpr std::size_t instruction = std::size_t{Mma::m} * Mma::n;
   constexpr std::size_t of_warp = Tile::count_m * Tile::count_n;
   const std::size_t count = team.threads() / 32 * of_warp * instruction;
-  MmaSyncDots<Mma> dots{.a = std::vector<MmaSyncElement<Mma>>(count * Mma::k),
-                        .b = std::vector<MmaSyncElement<Mma>>(count * Mma::k),
-                        .d = std::vector<typename Mma::D::Value>(count)};
+  MmaDots<Mma> dots{.a = std::vector<MmaElement<Mma>>(count * Mma::k),
+                    .b = std::vector<MmaElement<Mma>>(count * Mma::k),
+                    .d = std::vector<typename Mma::D::Value>(count)};
   const auto for_each_lane = [&](const auto& body) {  // body(tile, lane, i, j, first dot product)
     for (unsigned i = 0; i < team.threads() * of_warp; ++i) {
       const unsigned thread = i / of_warp;
@@ -118,6 +119,55 @@ void host_mma_sync(const HostTeam& team, Tiles& tiles) {
       tile.d[i][j].set(r, dots.d[first + place.row * Mma::n + place.column]);
     }
   });
+}
+
+/// The model of wgmma.
+[[nodiscard]] inline const MmaModel& wgmma_model(MmaType type, MmaAccumulator accumulator) {
+  const bool is_float = accumulator == MmaAccumulator::float32;
+  switch (type) {
+    case MmaType::e4m3:
+    case MmaType::e5m2: return is_float ? hopper_wgmma_fp8 : hopper_wgmma_fp8_f16;
+    case MmaType::f16: return is_float ? hopper_fp16 : hopper_fp16_f16;
+    case MmaType::bf16: return hopper_bf16;
+    case MmaType::tf32: return hopper_tf32;
+  }
+  throw std::invalid_argument("wgmma: unknown type");
+}
+
+/// wgmma() of wgmma.hpp, on tiles in the team's shared memory.
+template <typename Instruction, typename Each>
+void host_wgmma(const HostTeam& team, Each& d, std::uint64_t a, std::uint64_t b, bool add) {
+  using Element = MmaElement<Instruction>;
+  constexpr std::size_t k = Instruction::k;
+  constexpr std::size_t count = std::size_t{Instruction::m} * Instruction::n;
+  MmaDots<Instruction> dots{.a = std::vector<Element>(count * k),
+                            .b = std::vector<Element>(count * k),
+                            .d = std::vector<typename Instruction::D::Value>(count)};
+  const auto read = [&](std::uint64_t descriptor, unsigned row, Element* to) {
+    for (unsigned byte = 0; byte < 32; ++byte) {
+      reinterpret_cast<std::byte*>(to)[byte] = team.shared()[wgmma_address(descriptor, row, byte)];
+    }
+  };
+  for (unsigned m = 0; m < Instruction::m; ++m) {
+    read(a, m, &dots.a[m * Instruction::n * k]);
+    for (unsigned n = 1; n < Instruction::n; ++n) {
+      std::copy_n(&dots.a[m * Instruction::n * k], k, &dots.a[(m * Instruction::n + n) * k]);
+    }
+  }
+  for (unsigned n = 0; n < Instruction::n; ++n) read(b, n, &dots.b[n * k]);
+  for (unsigned m = 1; m < Instruction::m; ++m) {
+    std::copy_n(dots.b.data(), Instruction::n * k, &dots.b[m * Instruction::n * k]);
+  }
+  const auto for_each_value = [&](const auto& body) {
+    for (unsigned i = 0; i < count; ++i) {
+      const Place place = wgmma_d(i / (Instruction::n / 2), i % (Instruction::n / 2));
+      body(d[i / (Instruction::n / 2)], i % (Instruction::n / 2), dots.d[place.row * Instruction::n + place.column]);
+    }
+  };
+  if (add) for_each_value([](const auto& own, unsigned i, auto& value) { value = own.get(i); });
+  dots.run(wgmma_model(Instruction::type_a, Instruction::accumulator), format_of(Instruction::type_a),
+           format_of(Instruction::type_b));
+  for_each_value([](auto& own, unsigned i, const auto& value) { own.set(i, value); });
 }
 
 }  // namespace fp8lab::gpu

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "fp8lab/gpu/fragments.hpp"
+#include "fp8lab/gpu/ptx/mma_names.hpp"
 #include "fp8lab/gpu/team.hpp"
 #ifndef __CUDACC__
 #include "fp8lab/gpu/ptx/host_mma.hpp"
@@ -23,28 +24,6 @@ struct WarpTile {
 };
 
 #ifdef __CUDACC__
-/// PTX's names, as parts of an instruction.
-template <MmaType kType>
-struct MmaTypeName {
-  static constexpr char text[] = "e4m3";
-};
-template <>
-struct MmaTypeName<MmaType::e5m2> {
-  static constexpr char text[] = "e5m2";
-};
-template <>
-struct MmaTypeName<MmaType::f16> {
-  static constexpr char text[] = "f16";
-};
-template <>
-struct MmaTypeName<MmaType::bf16> {
-  static constexpr char text[] = "bf16";
-};
-template <>
-struct MmaTypeName<MmaType::tf32> {
-  static constexpr char text[] = "tf32";
-};
-
 /// d += a * b of one instruction.
 template <typename Mma>
 __device__ void mma_sync_ptx(typename Mma::D& d, const typename Mma::A& a, const typename Mma::B& b) {
@@ -80,13 +59,11 @@ FP8LAB_HD void mma_sync([[maybe_unused]] const Team& team, Tiles& tiles) {
 #ifdef __CUDACC__
   auto& tile = tiles[0];
   using Tile = std::remove_reference_t<decltype(tile)>;
-#pragma unroll
-  for (unsigned i = 0; i < Tile::count_m; ++i) {
-#pragma unroll
-    for (unsigned j = 0; j < Tile::count_n; ++j) {
-      mma_sync_ptx<typename Tile::Instruction>(tile.d[i][j], tile.a[i], tile.b[j]);
-    }
-  }
+  unrolled<Tile::count_m * Tile::count_n>([&](unsigned i) {
+    const unsigned row = i / Tile::count_n;
+    const unsigned column = i % Tile::count_n;
+    mma_sync_ptx<typename Tile::Instruction>(tile.d[row][column], tile.a[row], tile.b[column]);
+  });
 #else
   host_mma_sync(team, tiles);
 #endif

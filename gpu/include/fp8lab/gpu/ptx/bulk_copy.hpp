@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bulk copies of boxes of a matrix from global to shared memory, by the tensor memory accelerator (sm_90).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "fp8lab/gpu/fragments.hpp"
+#include "fp8lab/gpu/ptx/mbarrier.hpp"
+
+namespace fp8lab::gpu {
+
+/// CUDA's description of a matrix (CUtensorMap), a part of a kernel's arguments; encode_tensor_map() of src makes it.
+struct alignas(64) DeviceTensorMap {
+  std::uint64_t words[16];  // NOLINT(modernize-avoid-c-arrays)
+};
+/// The same on the host: a matrix of bytes, row-major, that is copied in boxes of 128 bytes of box_rows rows. Bytes
+/// outside of the matrix are zero.
+struct HostTensorMap {
+  const std::uint8_t* data;
+  std::size_t rows, columns;
+  unsigned box_rows;
+};
+
+/// Bytes of a box.
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t box_bytes(unsigned rows) { return rows * 128; }
+
+#ifdef __CUDACC__
+/// One thread begins to copy the box at (row, column) to `to`, a multiple of 1024, with the 128-byte swizzle. The copy
+/// ends at the barrier, which counts its bytes.
+template <typename Role>
+__device__ void copy_box(const Role& role, const DeviceTensorMap& map, Mbarrier& barrier, void* to, std::size_t row,
+                         std::size_t column) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+          "r"(shared_address(role, to)),
+      "l"(&map), "r"(static_cast<std::int32_t>(column)), "r"(static_cast<std::int32_t>(row)),
+      "r"(shared_address(role, &barrier))
+      : "memory");
+}
+#else
+template <typename Role>
+void copy_box(const Role& role, const HostTensorMap& map, Mbarrier& barrier, void* to, std::size_t row,
+              std::size_t column) {
+  auto* const shared = const_cast<std::byte*>(role.team().shared());
+  role.copy([map, &barrier, shared, address = shared_address(role, to), row, column] {
+    for (std::uint32_t i = 0; i < box_bytes(map.box_rows); ++i) {
+      const std::size_t y = row + i / 128;
+      const std::size_t x = column + i % 128;
+      const bool inside = y < map.rows && x < map.columns;
+      shared[swizzle_128b(address + i)] = static_cast<std::byte>(inside ? map.data[y * map.columns + x] : 0);
+    }
+    change(barrier, 0, -static_cast<std::int64_t>(box_bytes(map.box_rows)));
+  });
+  role.pass();
+}
+#endif
+
+}  // namespace fp8lab::gpu
