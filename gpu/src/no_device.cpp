@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The room where there is no CUDA compiler: kernels still run on the host team, and there is no device.
 #include "fp8lab/gpu/device.hpp"
+#include "fp8lab/gpu/recorder/recorder.hpp"
 
 namespace fp8lab::gpu {
 
@@ -18,5 +19,7 @@ void encode_on_device(const Format& /*format*/, const CastPolicy& /*policy*/, st
                       std::span<std::uint8_t> /*out*/) {
   require_device();
 }
+
+std::unique_ptr<Recorder> device_recorder() { throw NoDeviceError(device_status().why_none); }
 
 }  // namespace fp8lab::gpu

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated operands of matrix instructions: every word follows from a seed and its place, on host and device alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/gpu/recorder/digest.hpp"
+#include "fp8lab/gpu/team.hpp"
+
+namespace fp8lab::gpu {
+
+/// How operands are drawn.
+enum class Draw : std::uint8_t {
+  random_bits,  ///< any code; infinities and NaN in one tile of eight alone
+  gaussian,     ///< sums of eight uniform integers, times a power of two of the tile
+  cancelling,   ///< gaussian, and of two products far apart one is the other's negative, or nearly so
+  subnormal,    ///< around the smallest normal value, with zeros, and rows of zeros
+  special,      ///< gaussian with NaN, infinities, the largest and smallest values, and zeros of both signs
+};
+inline constexpr int draws = 5;
+
+/// Tiles of one instruction: D = A B^T + C with A of rows x depth words, B of columns x depth, C of rows x columns.
+///
+/// C is zero in tiles of even number. TF32 operands are float32 words, whose low bits are not zero.
+struct TileSet {
+  Format a, b;         ///< of the words of A and B
+  Format accumulator;  ///< of the words of C and D: binary32 or binary16
+  unsigned rows, columns, depth;
+  Draw draw;
+  std::uint64_t seed;
+
+  [[nodiscard]] FP8LAB_HD std::size_t words_of_a() const { return std::size_t{rows} * depth; }
+  [[nodiscard]] FP8LAB_HD std::size_t words_of_b() const { return std::size_t{columns} * depth; }
+  [[nodiscard]] FP8LAB_HD std::size_t dots() const { return std::size_t{rows} * columns; }
+};
+
+/// The version of what the functions below draw. A ledger names it, and a change of any word makes it grow.
+inline constexpr int generator_version = 1;
+
+/// Bytes of a stored word.
+[[nodiscard]] FP8LAB_HD constexpr unsigned bytes_of(const Format& format) {
+  if (format.bits() <= 8) return 1;
+  return format.bits() <= 16 ? 2 : 4;
+}
+
+namespace generator {
+
+/// The normal numbers' share of what is drawn: a sum of eight uniform 16-bit integers, centred, times
+/// 2^(exponent - 16). Its standard deviation is 0.82 * 2^exponent.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t gaussian(const Format& format, std::uint64_t random, int exponent) {
+  std::int64_t sum = -8 * 32767 - 4;
+  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < 4; ++i) sum += static_cast<std::int64_t>(random >> (16 * i) & 0xFFFF);
+    random = mixed(random + 0x9E3779B97F4A7C15U);
+  }
+  const bool negative = sum < 0;
+  const auto magnitude = static_cast<std::uint64_t>(negative ? -sum : sum);
+  const Unpacked value{negative, magnitude == 0 ? Kind::zero : Kind::finite, exponent - 16, magnitude};
+  const CastPolicy policy{};
+  return encode(format, policy, value, policy.nan);
+}
+
+/// Any code; without infinities and NaN where `finite`: the top bit of the exponent falls.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t any_code(const Format& format, std::uint64_t random, bool finite) {
+  const std::uint64_t mask = format.sign_mask() | format.magnitude_mask();
+  const std::uint64_t code = random & mask;
+  const Kind kind = unpack(format, code).kind;
+  if (!finite || kind == Kind::zero || kind == Kind::finite) return code;
+  return code & ~(std::uint64_t{1} << (format.bits() - 2));
+}
+
+/// Zero, or a value below four times the smallest normal one.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t small(const Format& format, std::uint64_t random) {
+  const std::uint64_t sign = (random & 1) != 0 ? format.sign_mask() : 0;
+  if ((random >> 1 & 7) == 0) return sign;
+  return sign | (random >> 8 & ((std::uint64_t{4} << format.mantissa_bits) - 1));
+}
+
+/// A NaN, an infinity, an extreme value or a zero.
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t special(const Format& format, std::uint64_t random) {
+  const std::uint64_t sign = (random & 1) != 0 ? format.sign_mask() : 0;
+  const CastPolicy saturating{};
+  const CastPolicy special{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  const Unpacked infinity{sign != 0, Kind::infinite, 0, 0};
+  switch (random >> 1 & 7) {
+    case 0:
+    case 1: return encode(format, special, infinity, special.nan);  // NaN where there is no infinity
+    case 2: return sign | encode(format, special, {false, Kind::nan, 0, 0}, special.nan);
+    case 3: return encode(format, saturating, infinity, saturating.nan);
+    case 4: return sign | 1;  // the smallest subnormal value
+    case 5: return sign | std::uint64_t{1} << format.mantissa_bits;
+    default: return sign;
+  }
+}
+
+}  // namespace generator
+
+/// Word (row, k) of A, or word (column, k) of B, of tile `tile`.
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t operand_word(const TileSet& set, bool is_b, std::uint64_t tile,
+                                                             unsigned row, unsigned k) {
+  const Format format = is_b ? set.b : set.a;
+  const std::uint64_t own_row = (tile * 2 + (is_b ? 1 : 0)) * 512 + row;
+  const std::uint64_t random = random_word(set.seed, own_row * 128 + k);
+  const std::uint64_t of_tile = random_word(set.seed ^ 0x7469'6C65U, tile);
+  const int exponent = static_cast<int>(of_tile % 7) - 3;
+  std::uint64_t word = 0;
+  switch (set.draw) {
+    case Draw::random_bits: word = generator::any_code(format, random, tile % 8 != 3); break;
+    case Draw::gaussian: word = generator::gaussian(format, random, exponent); break;
+    case Draw::cancelling: {
+      unsigned levels = 1;  // of distances: 1, 2, ... K / 2
+      while ((2U << levels) <= set.depth) ++levels;
+      const unsigned distance = 1U << (of_tile >> 8) % levels;
+      const bool is_second = (k & distance) != 0;
+      word = generator::gaussian(format, random_word(set.seed, own_row * 128 + (k & ~distance)), exponent);
+      if (is_second && !is_b) word ^= format.sign_mask();
+      if (is_second && (random >> 16) % 16 == 0) word ^= 1;
+      break;
+    }
+    case Draw::subnormal:
+      word = is_b && (of_tile >> 8) % 2 == 0 ? generator::any_code(format, random, true)
+                                             : generator::small(format, random);
+      if (!is_b && random_word(set.seed ^ 0x726F'7773U, own_row) % 4 == 0) word &= format.sign_mask();
+      break;
+    case Draw::special:
+      word = (random >> 32) % 64 == 0 ? generator::special(format, mixed(random))
+                                      : generator::gaussian(format, random, exponent);
+      break;
+  }
+  return static_cast<std::uint32_t>(word);
+}
+
+/// Word (row, column) of C of tile `tile`.
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t accumulator_word(const TileSet& set, std::uint64_t tile, unsigned row,
+                                                                 unsigned column) {
+  if (tile % 2 == 0) return 0;
+  const Format format = set.accumulator;
+  const std::uint64_t place = (tile * 256 + row) * 512 + column;
+  const std::uint64_t random = random_word(set.seed ^ 0x6163'6375U, place);
+  const std::uint64_t other = mixed(random);
+  const int exponent = static_cast<int>(random_word(set.seed ^ 0x7469'6C65U, tile) % 7 * 2) - 4;
+  std::uint64_t word = 0;
+  switch (set.draw) {
+    case Draw::random_bits:
+      word = other % 2 == 0 ? generator::gaussian(format, random, static_cast<int>(other >> 8 & 31) - 16)
+                            : generator::any_code(format, random, tile % 8 != 3);
+      break;
+    case Draw::gaussian:
+    case Draw::cancelling: word = generator::gaussian(format, random, exponent); break;
+    case Draw::subnormal:
+      word = generator::small(format, random);
+      if (other % 4 == 0) word = generator::any_code(format, random, true) >> 1 & format.magnitude_mask();
+      break;
+    case Draw::special:
+      word = other % 8 == 0 ? generator::special(format, other >> 8) : generator::gaussian(format, random, exponent);
+      break;
+  }
+  return static_cast<std::uint32_t>(word);
+}
+
+/// Writes a word of a format where its bytes are.
+FP8LAB_HD inline void store_word(const Format& format, void* to, std::size_t i, std::uint32_t word) {
+  switch (bytes_of(format)) {
+    case 1: static_cast<std::uint8_t*>(to)[i] = static_cast<std::uint8_t>(word); break;
+    case 2: static_cast<std::uint16_t*>(to)[i] = static_cast<std::uint16_t>(word); break;
+    default: static_cast<std::uint32_t*>(to)[i] = word; break;
+  }
+}
+/// Reads it again.
+[[nodiscard]] FP8LAB_HD inline std::uint32_t load_word(const Format& format, const void* from, std::size_t i) {
+  switch (bytes_of(format)) {
+    case 1: return static_cast<const std::uint8_t*>(from)[i];
+    case 2: return static_cast<const std::uint16_t*>(from)[i];
+    default: return static_cast<const std::uint32_t*>(from)[i];
+  }
+}
+
+/// Writes the operands of tiles [first, first + tiles), one tile after the other, rows of K words; block i makes the
+/// i-th tile. D is filled with words that no instruction gives but by chance, so that what is not written shows.
+struct GenerateTiles {
+  static constexpr unsigned threads = 128;
+  struct Shared {};
+
+  TileSet set;
+  std::uint64_t first;
+  std::size_t tiles;
+  void* a;
+  void* b;
+  void* c;
+  void* d;
+
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return tiles; }
+
+  template <typename Team>
+  FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& /*shared*/) const {
+    const std::uint64_t tile = first + block;
+    team.for_each(set.words_of_a(), [&](std::size_t i) {
+      const auto row = static_cast<unsigned>(i / set.depth);
+      const auto k = static_cast<unsigned>(i % set.depth);
+      store_word(set.a, a, block * set.words_of_a() + i, operand_word(set, false, tile, row, k));
+    });
+    team.for_each(set.words_of_b(), [&](std::size_t i) {
+      const auto column = static_cast<unsigned>(i / set.depth);
+      const auto k = static_cast<unsigned>(i % set.depth);
+      store_word(set.b, b, block * set.words_of_b() + i, operand_word(set, true, tile, column, k));
+    });
+    team.for_each(set.dots(), [&](std::size_t i) {
+      const auto row = static_cast<unsigned>(i / set.columns);
+      const auto column = static_cast<unsigned>(i % set.columns);
+      store_word(set.accumulator, c, block * set.dots() + i, accumulator_word(set, tile, row, column));
+      store_word(set.accumulator, d, block * set.dots() + i, 0xA5A5'A5A5U);
+    });
+  }
+};
+
+/// Adds the digest terms of the words of `tiles` tiles to `digests`: tile i of all belongs to chunk i /
+/// tiles_per_chunk, the first one to digests[0]. The index of a word is its number among all words of all tiles of the
+/// set.
+struct DigestTiles {
+  static constexpr unsigned threads = 128;
+  struct Shared {};
+
+  Format format;
+  std::size_t dots;  ///< words of a tile
+  std::uint64_t first;
+  std::size_t tiles;
+  std::uint64_t tiles_per_chunk;
+  const void* words;
+  std::uint64_t* digests;
+
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return tiles; }
+
+  template <typename Team>
+  FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& /*shared*/) const {
+    auto own = team.template each<std::uint64_t>();
+    team.for_each_thread([&](std::size_t thread) {
+      for (std::size_t i = thread; i < dots; i += threads) {
+        own[thread] += digest_term((first + block) * dots + i, load_word(format, words, block * dots + i));
+      }
+    });
+    const std::uint64_t sum = team.sum(own);
+    team.for_each(1, [&](std::size_t) {
+      const std::uint64_t before = first / tiles_per_chunk * tiles_per_chunk;
+      atomic_add(digests + (first + block - before) / tiles_per_chunk, sum);
+    });
+  }
+};
+
+}  // namespace fp8lab::gpu

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the recorder as a list, and a Recorder that runs them on a machine: the device, or the host team.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "fp8lab/gpu/kernels/instruction_tiles.hpp"
+#include "fp8lab/gpu/recorder/recorder.hpp"
+
+namespace fp8lab::gpu::recorded {
+
+template <MmaType kA, MmaType kB, MmaAccumulator kAccumulator, unsigned kK>
+using Sync = MmaSyncTiles<MmaSync<kA, kB, kAccumulator, kK>>;
+
+template <MmaAccumulator kAccumulator, unsigned kK>
+using SyncFp8 = std::tuple<
+    Sync<MmaType::e4m3, MmaType::e4m3, kAccumulator, kK>, Sync<MmaType::e4m3, MmaType::e5m2, kAccumulator, kK>,
+    Sync<MmaType::e5m2, MmaType::e4m3, kAccumulator, kK>, Sync<MmaType::e5m2, MmaType::e5m2, kAccumulator, kK>>;
+using SyncWide = std::tuple<Sync<MmaType::f16, MmaType::f16, MmaAccumulator::float32, 16>,
+                            Sync<MmaType::f16, MmaType::f16, MmaAccumulator::float16, 16>,
+                            Sync<MmaType::bf16, MmaType::bf16, MmaAccumulator::float32, 16>,
+                            Sync<MmaType::tf32, MmaType::tf32, MmaAccumulator::float32, 8>,
+                            Sync<MmaType::f16, MmaType::f16, MmaAccumulator::float32, 8>,
+                            Sync<MmaType::f16, MmaType::f16, MmaAccumulator::float16, 8>,
+                            Sync<MmaType::bf16, MmaType::bf16, MmaAccumulator::float32, 8>,
+                            Sync<MmaType::tf32, MmaType::tf32, MmaAccumulator::float32, 4>>;
+
+/// Every kernel of single instructions.
+using All = decltype(std::tuple_cat(std::declval<SyncFp8<MmaAccumulator::float32, 32>>(),
+                                    std::declval<SyncFp8<MmaAccumulator::float16, 32>>(),
+                                    std::declval<SyncFp8<MmaAccumulator::float32, 16>>(),
+                                    std::declval<SyncFp8<MmaAccumulator::float16, 16>>(), std::declval<SyncWide>()));
+
+/// What a kernel of instructions runs.
+template <typename Kernel>
+struct FactsOf;
+template <typename Mma>
+struct FactsOf<MmaSyncTiles<Mma>> {
+  static constexpr Instruction value{
+      Instruction::Family::mma_sync, Mma::type_a, Mma::type_b, Mma::accumulator, Mma::m, Mma::n, Mma::k};
+};
+
+/// A type, as a value.
+template <typename T>
+struct Type {
+  using type = T;
+};
+
+/// visit(Type<T>{}) for the number-th type of a tuple.
+template <typename Tuple, typename Visit, std::size_t... kNumbers>
+void visit_type(std::size_t number, const Visit& visit, std::index_sequence<kNumbers...> /*numbers*/) {
+  const bool found =
+      ((number == kNumbers ? (visit(Type<std::tuple_element_t<kNumbers, Tuple>>{}), true) : false) || ...);
+  if (!found) throw std::invalid_argument("the recorder has no entry " + std::to_string(number));
+}
+template <typename Tuple, typename Visit>
+void visit_type(std::size_t number, const Visit& visit) {
+  visit_type<Tuple>(number, visit, std::make_index_sequence<std::tuple_size_v<Tuple>>());
+}
+
+/// A Recorder of a machine, which has
+///   template <typename T> class Array;  // of memory for kernels: Array(count), get(), copy_to(span), copy_from(span)
+///   template <typename Kernel> void run(const Kernel&);
+template <typename Machine>
+class RecorderOn final : public Recorder {
+ public:
+  explicit RecorderOn(Machine machine, RecordedDevice device)
+      : machine_(std::move(machine)), device_(std::move(device)) {}
+
+  [[nodiscard]] RecordedDevice device() const override { return device_; }
+
+  [[nodiscard]] std::vector<std::uint64_t> cast_digests(std::size_t sweep, std::uint64_t first, std::uint64_t count,
+                                                        std::uint64_t inputs_per_chunk) override {
+    const auto digests = zeros(ceil_div(count, inputs_per_chunk));
+    visit_type<casts::All>(sweep, [&](auto type) {
+      machine_.run(SweepCasts<typename decltype(type)::type>{first, count, inputs_per_chunk, digests.get(), nullptr});
+    });
+    return copy_of(digests);
+  }
+  [[nodiscard]] std::vector<std::uint32_t> cast_words(std::size_t sweep, std::uint64_t first,
+                                                      std::uint64_t count) override {
+    const Array<std::uint32_t> words(count);
+    words.copy_from(std::vector<std::uint32_t>(count, 0xA5A5'A5A5U));
+    visit_type<casts::All>(sweep, [&](auto type) {
+      machine_.run(
+          SweepCasts<typename decltype(type)::type>{first, count, std::uint64_t{1} << 40, nullptr, words.get()});
+    });
+    return copy_of(words);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> tile_digests(std::size_t instruction, const TileSet& set,
+                                                        std::uint64_t first, std::uint64_t chunks,
+                                                        std::uint64_t tiles_per_chunk) override {
+    const auto digests = zeros(chunks);
+    const Tiles tiles(set, tiles_per_chunk);
+    for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::uint64_t begin = first + chunk * tiles_per_chunk;
+      generate(set, begin, tiles);
+      multiply(instruction, tiles);
+      machine_.run(DigestTiles{set.accumulator, set.dots(), begin, tiles_per_chunk, tiles_per_chunk, tiles.d.get(),
+                               digests.get() + chunk});
+    }
+    return copy_of(digests);
+  }
+  [[nodiscard]] TileWords tile_words(std::size_t instruction, const TileSet& set, std::uint64_t first,
+                                     std::size_t count) override {
+    const Tiles tiles(set, count);
+    generate(set, first, tiles);
+    multiply(instruction, tiles);
+    return {copy_of(tiles.a), copy_of(tiles.b), copy_of(tiles.c), words_of(set, tiles)};
+  }
+  [[nodiscard]] std::vector<std::uint32_t> multiply(std::size_t instruction, std::span<const std::byte> a,
+                                                    std::span<const std::byte> b,
+                                                    std::span<const std::byte> c) override {
+    const TileSet set = instructions().at(instruction).tiles(Draw::random_bits, 0);
+    const Tiles tiles(set, c.size() / (set.dots() * bytes_of(set.accumulator)));
+    if (a.size() != tiles.a.size() || b.size() != tiles.b.size() || c.size() != tiles.c.size()) {
+      throw std::invalid_argument("a, b and c have to be those of whole tiles of " +
+                                  instructions()[instruction].name());
+    }
+    tiles.a.copy_from(a);
+    tiles.b.copy_from(b);
+    tiles.c.copy_from(c);
+    tiles.d.copy_from(std::vector<std::byte>(c.size(), std::byte{0xA5}));
+    multiply(instruction, tiles);
+    return words_of(set, tiles);
+  }
+
+ private:
+  template <typename T>
+  using Array = Machine::template Array<T>;
+
+  /// Memory of tiles of a set.
+  struct Tiles {
+    Tiles(const TileSet& set, std::size_t tiles)
+        : count(tiles),
+          a(count * set.words_of_a() * bytes_of(set.a)),
+          b(count * set.words_of_b() * bytes_of(set.b)),
+          c(count * set.dots() * bytes_of(set.accumulator)),
+          d(c.size()) {}
+    std::size_t count;
+    Array<std::byte> a, b, c, d;
+  };
+
+  void generate(const TileSet& set, std::uint64_t first, const Tiles& tiles) {
+    machine_.run(GenerateTiles{set, first, tiles.count, tiles.a.get(), tiles.b.get(), tiles.c.get(), tiles.d.get()});
+  }
+  void multiply(std::size_t instruction, const Tiles& tiles) {
+    visit_type<All>(instruction, [&](auto type) {
+      using Kernel = decltype(type)::type;
+      using Word = Kernel::Word;
+      machine_.run(Kernel{tiles.a.get(), tiles.b.get(), reinterpret_cast<const Word*>(tiles.c.get()),
+                          reinterpret_cast<Word*>(tiles.d.get()), tiles.count});
+    });
+  }
+  static Array<std::uint64_t> zeros(std::size_t count) {
+    Array<std::uint64_t> array(count);
+    array.copy_from(std::vector<std::uint64_t>(count));
+    return array;
+  }
+  template <typename T>
+  static std::vector<T> copy_of(const Array<T>& array) {
+    std::vector<T> values(array.size());
+    array.copy_to(values);
+    return values;
+  }
+  static std::vector<std::uint32_t> words_of(const TileSet& set, const Tiles& tiles) {
+    const auto bytes = copy_of(tiles.d);
+    std::vector<std::uint32_t> words(tiles.count * set.dots());
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_word(set.accumulator, bytes.data(), i);
+    return words;
+  }
+
+  Machine machine_;
+  RecordedDevice device_;
+};
+
+}  // namespace fp8lab::gpu::recorded

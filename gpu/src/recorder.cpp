@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/gpu/recorder/recorder.hpp"
+
+#include <algorithm>
+
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/gpu/ptx/host_mma.hpp"
+#include "recorded_kernels.hpp"
+
+namespace fp8lab::gpu {
+namespace {
+
+/// The host team as a machine.
+class HostMachine {
+ public:
+  template <typename T>
+  class Array {
+   public:
+    explicit Array(std::size_t count) : values_(std::make_unique<T[]>(count)), count_(count) {}
+    [[nodiscard]] T* get() const { return values_.get(); }
+    [[nodiscard]] std::size_t size() const { return count_; }
+    void copy_to(std::span<T> values) const { std::copy_n(get(), count_, values.begin()); }
+    void copy_from(std::span<const T> values) const { std::copy_n(values.begin(), count_, get()); }
+
+   private:
+    std::unique_ptr<T[]> values_;  // NOLINT(modernize-avoid-c-arrays)
+    std::size_t count_;
+  };
+
+  explicit HostMachine(HostChip chip) : chip_(chip) {}
+  template <typename Kernel>
+  void run(const Kernel& kernel) const {
+    run_on_host(kernel, {}, chip_);
+  }
+
+ private:
+  HostChip chip_;
+};
+
+constexpr std::array<std::string_view, draws> draw_names{"random_bits", "gaussian", "cancelling", "subnormal",
+                                                         "special"};
+
+std::string_view ptx_name(MmaType type) {
+  static constexpr std::array<std::string_view, 5> names{"e4m3", "e5m2", "f16", "bf16", "tf32"};
+  return names.at(static_cast<std::size_t>(type));
+}
+
+}  // namespace
+
+std::string Instruction::name() const {
+  std::string name = family == Family::mma_sync ? "mma.sync" : "wgmma";
+  name += ".m" + std::to_string(m) + "n" + std::to_string(n) + "k" + std::to_string(k);
+  name += accumulator == MmaAccumulator::float32 ? ".f32." : ".f16.";
+  return name.append(ptx_name(type_a)).append(".").append(ptx_name(type_b));
+}
+
+bool Instruction::is_for(int capability) const {
+  if (family == Family::wgmma) return capability == 90;
+  return capability >= (gpu::bytes_of(type_a) == 1 ? 89 : 80);
+}
+
+TileSet Instruction::tiles(Draw draw, std::uint64_t seed) const {
+  return {.a = format_of(type_a),
+          .b = format_of(type_b),
+          .accumulator = accumulator == MmaAccumulator::float32 ? binary32 : binary16,
+          .rows = m,
+          .columns = n,
+          .depth = k,
+          .draw = draw,
+          .seed = seed};
+}
+
+const std::vector<Instruction>& instructions() {
+  static const std::vector<Instruction> all = [] {
+    std::vector<Instruction> list;
+    for (std::size_t i = 0; i < std::tuple_size_v<recorded::All>; ++i) {
+      recorded::visit_type<recorded::All>(
+          i, [&](auto type) { list.push_back(recorded::FactsOf<typename decltype(type)::type>::value); });
+    }
+    return list;
+  }();
+  return all;
+}
+
+const std::vector<CastSweep>& cast_sweeps() {
+  static const std::vector<CastSweep> all = [] {
+    std::vector<CastSweep> list;
+    for (std::size_t i = 0; i < std::tuple_size_v<casts::All>; ++i) {
+      recorded::visit_type<casts::All>(i, [&](auto type) { list.push_back(decltype(type)::type::sweep); });
+    }
+    return list;
+  }();
+  return all;
+}
+
+std::string_view name_of(Draw draw) { return draw_names.at(static_cast<std::size_t>(draw)); }
+
+Draw find_draw(std::string_view name) {
+  for (int i = 0; i < draws; ++i) {
+    if (draw_names.at(static_cast<std::size_t>(i)) == name) return static_cast<Draw>(i);
+  }
+  refuse("unknown draw '", name, "'; known: random_bits, gaussian, cancelling, subnormal, special");
+}
+
+HostChip chip_of(int capability) {
+  if (capability == 80 || capability == 86 || capability == 87) return HostChip::ampere;
+  if (capability == 89) return HostChip::ada;
+  if (capability == 90) return HostChip::hopper;
+  if (capability == 100 || capability == 103) return HostChip::blackwell;
+  if (capability == 120 || capability == 121) return HostChip::rtx_blackwell;
+  refuse("fp8lab has no models of compute capability ", capability / 10, ".", capability % 10,
+         "; known: 8.0, 8.6, 8.7, 8.9, 9.0, 10.0, 10.3, 12.0, 12.1");
+}
+
+const MmaModel& model_of(const Instruction& instruction, int capability) {
+  const HostChip chip = chip_of(capability);
+  if (!instruction.is_for(capability)) {
+    refuse(instruction.name(), " is no instruction of compute capability ", capability / 10, ".", capability % 10);
+  }
+  return mma_sync_model(chip, instruction.type_a, instruction.accumulator, instruction.k);
+}
+
+std::unique_ptr<Recorder> host_recorder(int capability) {
+  return std::make_unique<recorded::RecorderOn<HostMachine>>(
+      HostMachine(chip_of(capability)),
+      RecordedDevice{
+          .name = "host team", .capability = capability, .driver = "none", .runtime = "none", .is_host_team = true});
+}
+
+}  // namespace fp8lab::gpu

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recorder on the host team: what its kernels digest is what the models give, and operands are drawn as they say.
+#include "fp8lab/gpu/recorder/recorder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+using gpu::Draw;
+
+const gpu::Instruction& instruction_named(std::string_view name) {
+  return *std::ranges::find(gpu::instructions(), name, &gpu::Instruction::name);
+}
+
+}  // namespace
+
+TEST_CASE("recorder: every instruction on the host team has the digests of its model, under each draw") {
+  const auto recorder = gpu::host_recorder();
+  for (std::size_t i = 0; i < gpu::instructions().size(); ++i) {
+    const gpu::Instruction& instruction = gpu::instructions()[i];
+    const MmaModel& model = gpu::model_of(instruction, 90);
+    for (int draw = 0; draw < gpu::draws; ++draw) {
+      const gpu::TileSet set = instruction.tiles(static_cast<Draw>(draw), 5);
+      INFO(instruction.name() << " " << gpu::name_of(set.draw));
+      CHECK(recorder->tile_digests(i, set, 2, 2, 2) == gpu::model_tile_digests(model, set, 2, 2, 2, 2));
+    }
+  }
+}
+
+TEST_CASE("recorder: the digests of another model, seed, tile or draw differ") {
+  const gpu::Instruction& instruction = instruction_named("mma.sync.m16n8k32.f32.e4m3.e4m3");
+  const gpu::TileSet set = instruction.tiles(Draw::gaussian, 1);
+  const MmaModel& model = gpu::model_of(instruction, 90);
+  MmaModel wrong = model;
+  wrong.fraction_bits = 12;
+  std::set<std::uint64_t> digests;
+  digests.insert(gpu::model_tile_digests(model, set, 0, 1, 4, 1)[0]);
+  digests.insert(gpu::model_tile_digests(wrong, set, 0, 1, 4, 1)[0]);
+  digests.insert(gpu::model_tile_digests(model, instruction.tiles(Draw::gaussian, 2), 0, 1, 4, 1)[0]);
+  digests.insert(gpu::model_tile_digests(model, instruction.tiles(Draw::cancelling, 1), 0, 1, 4, 1)[0]);
+  digests.insert(gpu::model_tile_digests(model, set, 4, 1, 4, 1)[0]);
+  CHECK(digests.size() == 5);
+}
+
+TEST_CASE("recorder: sweeps of casts on the host team have the digests and words of bulk encode") {
+  const auto recorder = gpu::host_recorder();
+  constexpr std::uint64_t chunk = 1U << 14;
+  for (std::size_t i = 0; i < gpu::cast_sweeps().size(); ++i) {
+    const gpu::CastSweep& sweep = gpu::cast_sweeps()[i];
+    INFO(sweep.name);
+    const std::uint64_t size = std::min(sweep.inputs(), chunk);
+    for (const std::uint64_t first : {std::uint64_t{0}, sweep.inputs() - size, sweep.inputs() / 2}) {
+      if (first % size != 0) continue;
+      CHECK(recorder->cast_digests(i, first, size, size) == gpu::model_cast_digests(sweep, first, size, size, 1));
+    }
+    const auto words = recorder->cast_words(i, 0, 64);
+    for (std::uint64_t j = 0; j < 64; ++j) {
+      CHECK(words[j] == encode(sweep.to, sweep.policy, unpack(sweep.from, j), sweep.policy.nan));
+    }
+  }
+  const auto two = recorder->cast_digests(0, 0x3F80'0000, 2 * chunk, chunk);
+  CHECK(two == gpu::model_cast_digests(gpu::cast_sweeps()[0], 0x3F80'0000, 2 * chunk, chunk, 2));
+}
+
+TEST_CASE("recorder: the words of generator 1 are these") {
+  // Made by tests/gpu/recorder_words.py, which draws them by Python's integers and fractions.
+  const gpu::TileSet set = instruction_named("mma.sync.m16n8k32.f32.e4m3.e5m2").tiles(Draw::gaussian, 7);
+  REQUIRE(gpu::generator_version == 1);
+  CHECK(gpu::random_word(7, 0) == 0xb8b4c2977eabce45U);
+  CHECK(gpu::digest_term(3, 5) == 0x87ac50134ea0d28aU);
+  std::vector<std::uint32_t> words;
+  for (unsigned k = 0; k < 8; ++k) words.push_back(gpu::operand_word(set, false, 3, 2, k));
+  for (unsigned k = 0; k < 8; ++k) words.push_back(gpu::operand_word(set, true, 3, 2, k));
+  for (unsigned n = 0; n < 4; ++n) words.push_back(gpu::accumulator_word(set, 3, 1, n));
+  CHECK(words == std::vector<std::uint32_t>{0x3e, 0x3a, 0xb2,       0xb0,       0x27,       0x93,      0xb3,
+                                            0x2b, 0xbb, 0xb7,       0x39,       0xb1,       0xac,      0xb7,
+                                            0xb3, 0x3b, 0x4001f100, 0xc0014b00, 0x404b9600, 0x40546c00});
+}
+
+TEST_CASE("recorder: draws have the values that they are named for") {
+  const gpu::Instruction& instruction = instruction_named("mma.sync.m16n8k32.f32.e5m2.e5m2");
+  for (int draw = 0; draw < gpu::draws; ++draw) {
+    const gpu::TileSet set = instruction.tiles(static_cast<Draw>(draw), 3);
+    std::map<Kind, int> kinds;
+    int subnormals = 0;
+    int cancelled = 0;
+    int zero_rows = 0;
+    std::set<std::uint32_t> accumulators;
+    for (std::uint64_t tile = 0; tile < 64; ++tile) {
+      for (unsigned row = 0; row < 16; ++row) {
+        double sum = 0;
+        bool is_zero = true;
+        for (unsigned k = 0; k < 32; ++k) {
+          const std::uint32_t a = gpu::operand_word(set, false, tile, row, k);
+          const std::uint32_t b = gpu::operand_word(set, true, tile, 0, k);
+          ++kinds[unpack(e5m2, a).kind];
+          subnormals += (a & 0x7C) == 0 && (a & 3) != 0 ? 1 : 0;
+          is_zero = is_zero && (a & 0x7F) == 0;
+          sum += decode(e5m2, a) * decode(e5m2, b);
+        }
+        zero_rows += is_zero ? 1 : 0;
+        cancelled += sum == 0 ? 1 : 0;
+      }
+      accumulators.insert(gpu::accumulator_word(set, tile, 0, 0));
+      if (tile % 2 == 0) CHECK(gpu::accumulator_word(set, tile, 3, 3) == 0);
+    }
+    INFO(gpu::name_of(set.draw) << " nan " << kinds[Kind::nan] << " inf " << kinds[Kind::infinite] << " zero "
+                                << kinds[Kind::zero] << " subnormal " << subnormals << " zero rows " << zero_rows
+                                << " cancelled " << cancelled);
+    const bool has_specials = set.draw == Draw::special || set.draw == Draw::random_bits;
+    CHECK((kinds[Kind::nan] > 0 && kinds[Kind::infinite] > 0) == has_specials);
+    CHECK((zero_rows > 100) == (set.draw == Draw::subnormal));
+    CHECK((subnormals > 3000) == (set.draw == Draw::subnormal));
+    CHECK((cancelled - zero_rows > 100) == (set.draw == Draw::cancelling));
+    CHECK(accumulators.size() > 28);
+  }
+}
+
+TEST_CASE("recorder: given operands are multiplied, and wrong sizes are refused") {
+  const auto recorder = gpu::host_recorder(89);
+  const auto& all = gpu::instructions();
+  const auto number = static_cast<std::size_t>(
+      std::ranges::find(all, std::string("mma.sync.m16n8k32.f16.e4m3.e5m2"), &gpu::Instruction::name) - all.begin());
+  const gpu::TileSet set = all[number].tiles(Draw::special, 9);
+  const gpu::TileWords words = recorder->tile_words(number, set, 1, 3);
+  CHECK(recorder->multiply(number, words.a, words.b, words.c) == words.result);
+  CHECK(gpu::model_words(ada_mma_fp8_f16, set, words.a, words.b, words.c) == words.result);
+  CHECK_THROWS_AS(recorder->multiply(number, words.a, words.b, std::span(words.c).first(256)), std::invalid_argument);
+}
+
+TEST_CASE("recorder: chips without models and instructions that a chip lacks are refused") {
+  CHECK_THROWS_AS(gpu::host_recorder(75), std::invalid_argument);
+  CHECK_THROWS_AS(gpu::model_of(instruction_named("mma.sync.m16n8k32.f32.e4m3.e4m3"), 80), std::invalid_argument);
+  CHECK_THROWS_AS(gpu::find_draw("uniform"), std::invalid_argument);
+}
+
+}  // namespace fp8lab::tests
