@@ -8,6 +8,7 @@
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/gpu/cuda_error.hpp"
 #include "kit/provenance.hpp"
 
 namespace fp8lab::bindings {
@@ -49,6 +50,8 @@ PYBIND11_MODULE(_core, module) {
     constexpr const char* out_of_memory = "fp8lab: out of memory; smaller or fewer arrays, or fewer threads, take less";
     try {
       if (error) std::rethrow_exception(error);
+    } catch (const fp8lab::gpu::DeviceMemoryError& failed) {
+      PyErr_SetString(PyExc_MemoryError, failed.what());
     } catch (const std::bad_alloc&) {
       PyErr_SetString(PyExc_MemoryError, out_of_memory);
     } catch (const std::length_error&) {  // sizes that no memory has
@@ -67,5 +70,6 @@ PYBIND11_MODULE(_core, module) {
   bind_linear(module);
   bind_parallel(module);
   bind_fp8_state(module);
+  bind_gpu(module);
   bind_experiments(module);
 }

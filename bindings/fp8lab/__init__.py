@@ -13,7 +13,7 @@ of work.
 import sys
 
 from fp8lab import _interpreter  # noqa: F401  # before anything that is compiled
-from fp8lab import experiments
+from fp8lab import experiments, gpu
 from fp8lab._casts import (
     ChainDifferences,
     cast_to_representable,
@@ -129,6 +129,7 @@ __all__ = [
     "force_target",
     "formats",
     "gemm",
+    "gpu",
     "hadamard_columns",
     "histogram",
     "linear",

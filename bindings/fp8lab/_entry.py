@@ -36,7 +36,7 @@ def _readable(error: Exception, function: str) -> Exception:
     """``error``, or one of its kind that says what was wrong in a line of at most 300 characters: the last net below all checks."""
     if not _is_own(error):
         return error
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) and not str(error).startswith("device memory: "):
         return MemoryError(f"{function} needs more memory than there is: smaller or fewer arrays, or fewer threads, take less")
     text = str(error)
     signature = re.search(r"incompatible (?:function|constructor) arguments.*?\n *1\. *([^\n]*)", text, re.DOTALL)

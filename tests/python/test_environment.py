@@ -201,6 +201,13 @@ CASES = {
     "chain_differences": lambda _: fp8lab.chain_differences(DOUBLES, "e4m3", via="float16"),
     "decode": lambda _: [fp8lab.decode(np.arange(2**16).astype(np.uint16), "bfloat16"), fp8lab.decode(CODES, "e8m0")],
     "delayed_versions": lambda _: fp8lab.delayed_versions(),
+    "gpu.Device": lambda _: fp8lab.gpu.devices(),
+    "gpu.Kernel": lambda _: fp8lab.gpu.kernels(),
+    "gpu.Status": lambda _: fp8lab.gpu.status(),
+    "gpu.device_count": lambda _: fp8lab.gpu.device_count(),
+    "gpu.devices": lambda _: fp8lab.gpu.devices(),
+    "gpu.kernels": lambda _: fp8lab.gpu.kernels(),
+    "gpu.status": lambda _: fp8lab.gpu.status(),
     "hadamard_columns": lambda _: [fp8lab.hadamard_columns(NEAR.reshape(16, 128), rounds=rounds) for rounds in (False, True)],
     "dequantize": lambda _: [fp8lab.dequantize(_quantized(name)) for name in ("te_nvfp4", "te_block_1x128", "te_mxfp8")],
     "distributions": lambda _: fp8lab.distributions(),
@@ -305,7 +312,7 @@ def _merged(one, other):
 def public() -> dict[str, object]:
     """Everything that a user can call or set, by name; what is only read is read from every result."""
     found = {}
-    for prefix, module in [("", fp8lab), ("experiments.", experiments)]:
+    for prefix, module in [("", fp8lab), ("experiments.", experiments), ("gpu.", fp8lab.gpu)]:
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.ismodule(value):
@@ -354,7 +361,7 @@ def results(directory: pathlib.Path) -> dict[str, bytes]:
     calls = {name: (lambda case=case, name=name: written(case(directory / name))) for name, case in CASES.items()}
     calls |= {f"refused {i}": (lambda call=call: _refused(call)) for i, call in enumerate(REFUSED)}
     for name, value in public().items():
-        if inspect.isfunction(value) and "." not in name.removeprefix("experiments."):
+        if inspect.isfunction(value) and "." not in name.removeprefix("experiments.").removeprefix("gpu."):
             calls[f"{name} of nothing"] = lambda value=value: _refused(lambda: value(*[object()] * 9))
     found = {}
     for name, call in calls.items():

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/gpu/kernel_list.hpp"
+
+#include <array>
+
+namespace fp8lab::gpu {
+
+std::span<const KernelInfo> kernels() {
+  static constexpr std::array all{
+      KernelInfo{"EncodeKernel", "encode_kernel.hpp", "all", "codes of any format of floats", "encode()"},
+      KernelInfo{"MmaSyncTiles", "kernels/instruction_tiles.hpp", "sm_80, FP8 from sm_89",
+                 "single mma.sync instructions on tiles in memory", "mma()"},
+  };
+  return all;
+}
+
+}  // namespace fp8lab::gpu
