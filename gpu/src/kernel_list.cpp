@@ -10,6 +10,8 @@ std::span<const KernelInfo> kernels() {
       KernelInfo{"EncodeKernel", "encode_kernel.hpp", "all", "codes of any format of floats", "encode()"},
       KernelInfo{"MmaSyncTiles", "kernels/instruction_tiles.hpp", "sm_80, FP8 from sm_89",
                  "single mma.sync instructions on tiles in memory", "mma()"},
+      KernelInfo{"WgmmaTiles", "kernels/instruction_tiles.hpp", "sm_90a",
+                 "single wgmma instructions on tiles in memory", "mma()"},
   };
   return all;
 }

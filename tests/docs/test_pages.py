@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 
+import kernels
 import pytest
 from command import PROGRAM, ROOT, prints, run
 from tensor_cores import page_with, tables
@@ -151,3 +152,10 @@ def test_the_tables_of_tensor_cores_are_those_of_the_models():
     assert text == page_with(text, tables(document)), "python tests/docs/tensor_cores.py writes them"
     document["sections"][0]["columns"][0]["values"][0] = "another"
     assert text != page_with(text, tables(document))
+
+
+def test_the_table_of_kernels_is_that_of_the_list():
+    pytest.importorskip("fp8lab")
+    text = (ROOT / "docs" / "kernels.md").read_text()
+    assert text == kernels.page_with(text, kernels.table()), "python tests/docs/kernels.py writes it"
+    assert text != kernels.page_with(text, kernels.table().replace("encode()", "decode()"))
