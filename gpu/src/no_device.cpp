@@ -5,7 +5,11 @@
 
 namespace fp8lab::gpu {
 
-DeviceStatus device_status() { return {.why_none = why_no_device({}, 0, {})}; }
+DeviceStatus device_status() {
+  DeviceStatus status;
+  status.why_none = why_no_device({}, 0, {});
+  return status;
+}
 
 int device_count() { return 0; }
 
