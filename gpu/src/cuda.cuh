@@ -87,6 +87,7 @@ class DeviceRole {
   template <typename T>
   using Each = DeviceEach<T>;
 
+  explicit __device__ DeviceRole(unsigned number) : number_(number) {}
   [[nodiscard]] static constexpr __device__ unsigned threads() { return kThreads; }
   template <typename T>
   [[nodiscard]] __device__ Each<T> each() const {
@@ -96,10 +97,16 @@ class DeviceRole {
   __device__ void for_each_thread(const Body& body) const {
     body(std::size_t{threadIdx.x % kThreads});
   }
+  __device__ void sync() const {
+    asm volatile("barrier.sync %0, %1;" ::"r"(number_ + 1), "n"(kThreads) : "memory");  // barrier 0 is the block's
+  }
   template <typename Body>
   __device__ void once(const Body& body) const {
     if (threadIdx.x % kThreads == 0) body();
   }
+
+ private:
+  unsigned number_;
 };
 
 /// The team of a thread block.
@@ -149,16 +156,16 @@ class DeviceTeam {
   template <unsigned kGroups, typename Consume>
   __device__ void roles(const Consume& consume) const {
     static_assert(kThreads == kGroups * 128);
-    consume(DeviceRole<128>{}, group());
+    consume(DeviceRole<128>(group()), group());
     __syncthreads();
   }
   template <unsigned kGroups, typename Consume, typename Produce>
   __device__ void roles(const Consume& consume, const Produce& produce) const {
-    static_assert(kThreads == kGroups * 128 + 32);
+    static_assert(kThreads == kGroups * 128 + 128);
     if (const unsigned own = group(); own < kGroups) {
-      consume(DeviceRole<128>{}, own);
+      consume(DeviceRole<128>(own), own);
     } else {
-      produce(DeviceRole<32>{});
+      produce(DeviceRole<128>(own));
     }
     __syncthreads();
   }

@@ -139,6 +139,7 @@ class HostRole {
   void for_each_thread(const Body& body) const {
     team_.for_each_thread(body);
   }
+  void sync() const {}  // for_each_thread() ends when all threads did
   template <typename Body>
   void once(const Body& body) const {
     body();
@@ -171,7 +172,7 @@ void HostTeam::roles(const Bodies&... bodies) const {
         parts.emplace_back([this, &roles, &body, i] { body(HostRole(*this, roles, i, 128), i); });
       }
     } else {
-      parts.emplace_back([this, &roles, &body] { body(HostRole(*this, roles, kGroups, 32)); });
+      parts.emplace_back([this, &roles, &body] { body(HostRole(*this, roles, kGroups, 128)); });
     }
   };
   (add(bodies), ...);

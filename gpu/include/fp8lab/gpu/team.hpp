@@ -31,12 +31,11 @@ namespace fp8lab::gpu {
 //   team.max(values), team.sum(...)   of the integers of all threads, known to all
 //   team.max_of_lanes<N>(values)      each thread's value becomes the largest of its N neighbours [t / N * N, ...)
 //
-//   team.roles<N>(consume, produce)   consume(group, i) by N groups of 128 threads, and produce(warp) by the 32 threads
+//   team.roles<N>(consume, produce)   consume(group, i) by N groups of 128 threads, and produce(group) by the 128
 //                                     after them, all at the same time; produce may be left out
 //
-// A role has each<T>() and for_each_thread(body), which ends in no barrier: a body touches its own thread's values and
-// global memory that no other thread reads. role.once(body) is by one thread. Roles meet at the barriers of
-// ptx/mbarrier.hpp alone.
+// A role has each<T>() and for_each_thread(body), which ends in no barrier: role.sync() is that of its threads.
+// role.once(body) is by one thread. Roles meet at the barriers of ptx/mbarrier.hpp alone.
 //
 // Integers only are reduced: the result depends on no order. The bits of floats >= 0 are ordered as these are, and a
 // NaN's are above infinity's, so amax_bits() of amax.hpp makes one integer of an amax.

@@ -140,7 +140,7 @@ struct WgmmaTiles {
     wgmma<Instruction>(group, own, wgmma_descriptor(shared_address(group, shared.a)),
                        wgmma_descriptor(shared_address(group, shared.b)), true);
     wgmma_commit(group);
-    wgmma_wait<0>(group, own);
+    wgmma_wait_all(group, own);
     group.for_each_thread([&](std::size_t thread) {
       unrolled<count>([&](unsigned i) { d[index(thread, i)] = std::bit_cast<Word>(own[thread].get(i)); });
     });

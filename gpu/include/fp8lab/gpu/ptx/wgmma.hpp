@@ -29,6 +29,20 @@ FP8LAB_HD inline void fence_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
+/// Gives registers of the group back, so that each of its threads has kCount, a multiple of 8.
+template <unsigned kCount, typename Group>
+FP8LAB_HD void give_registers([[maybe_unused]] const Group& group) {
+#ifdef __CUDACC__
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+#endif
+}
+/// Waits until there are kCount registers for each thread of the group.
+template <unsigned kCount, typename Group>
+FP8LAB_HD void take_registers([[maybe_unused]] const Group& group) {
+#ifdef __CUDACC__
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+#endif
+}
 /// Ends a group of instructions.
 template <typename Group>
 FP8LAB_HD void wgmma_commit([[maybe_unused]] const Group& group) {
@@ -49,15 +63,21 @@ __device__ void keep(Accumulators<MmaAccumulator::float16, kCount>& d) {
   unrolled<kCount / 2>([&](unsigned i) { asm volatile("" : "+r"(d.words[i])::"memory"); });
 }
 #endif
-/// Waits for all groups of instructions but the latest kPending. Until then nobody touches their accumulators, d, and
-/// nobody writes to their shared memory.
-template <unsigned kPending, typename Group, typename D>
-FP8LAB_HD void wgmma_wait([[maybe_unused]] const Group& group, [[maybe_unused]] D& d) {
+/// Waits for all groups of instructions but the latest kPending. Until then nobody writes to their shared memory.
+template <unsigned kPending, typename Group>
+FP8LAB_HD void wgmma_wait([[maybe_unused]] const Group& group) {
 #ifdef __CUDACC__
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-  keep(d[0]);
 #else
   group.finish(kPending);
+#endif
+}
+/// Waits for all instructions. Until then nobody reads or writes their accumulators, d.
+template <typename Group, typename D>
+FP8LAB_HD void wgmma_wait_all(const Group& group, [[maybe_unused]] D& d) {
+  wgmma_wait<0>(group);
+#ifdef __CUDACC__
+  keep(d[0]);
 #endif
 }
 
