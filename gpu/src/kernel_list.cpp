@@ -12,6 +12,11 @@ std::span<const KernelInfo> kernels() {
                  "single mma.sync instructions on tiles in memory", "mma()"},
       KernelInfo{"WgmmaTiles", "kernels/instruction_tiles.hpp", "sm_90a",
                  "single wgmma instructions on tiles in memory", "mma()"},
+      KernelInfo{"SweepCasts", "recorder/casts.hpp", "all", "digests of conversions of many inputs, for the recorder",
+                 "encode()"},
+      KernelInfo{"GenerateTiles", "recorder/tiles.hpp", "all",
+                 "seeded operands of matrix instructions, for the recorder", "operand_word()"},
+      KernelInfo{"DigestTiles", "recorder/tiles.hpp", "all", "digests of results, for the recorder", "digest_term()"},
   };
   return all;
 }

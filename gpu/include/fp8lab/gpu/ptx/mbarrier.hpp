@@ -19,8 +19,10 @@ struct alignas(8) Mbarrier {
 /// The address that instructions take. On the host it counts from the beginning of the block's shared memory.
 template <typename Role>
 [[nodiscard]] FP8LAB_HD std::uint32_t shared_address([[maybe_unused]] const Role& role, const void* place) {
-#ifdef __CUDACC__
+#ifdef __CUDA_ARCH__
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
+#elif defined(__CUDACC__)  // nvcc's own compilation for the host, which nobody calls
+  return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(place));
 #else
   return static_cast<std::uint32_t>(static_cast<const std::byte*>(place) - role.team().shared());
 #endif
