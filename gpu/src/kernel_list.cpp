@@ -12,6 +12,8 @@ std::span<const KernelInfo> kernels() {
                  "single mma.sync instructions on tiles in memory", "mma()"},
       KernelInfo{"WgmmaTiles", "kernels/instruction_tiles.hpp", "sm_90a",
                  "single wgmma instructions on tiles in memory", "mma()"},
+      KernelInfo{"WgmmaGemm", "kernels/gemm_wgmma.hpp", "sm_90a",
+                 "FP8 GEMM: fast accumulation, promotion, DeepGEMM's scaled promotion", "gemm()"},
       KernelInfo{"SweepCasts", "recorder/casts.hpp", "all", "digests of conversions of many inputs, for the recorder",
                  "encode()"},
       KernelInfo{"GenerateTiles", "recorder/tiles.hpp", "all",
