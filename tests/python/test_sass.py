@@ -54,7 +54,16 @@ def missing(code: list[str], wanted: list[str]) -> list[str]:
 
 # What kernels must have: (part of the symbol, architecture, beginnings of instructions).
 CAST = [r"F2FP\.SATFINITE\.E[45]M[32]\.F32\.PACK_AB", r"LDG\.E\.128"]
-EVIDENCE: list[tuple[str, str, list[str]]] = []
+EVIDENCE: list[tuple[str, str, list[str]]] = [
+    ("GemmSm120INS0_13MmaSyncScaledILNS0_10ScaledKindE0E", "sm_120a", [r"QMMA\.SF\.16832\.F32\.E[45]M[32]\.E[45]M[32]\.E8", r"LDSM\.16\.M88\.4", r"LDGSTS\.E\.BYPASS\.128"]),
+    ("GemmSm120INS0_13MmaSyncScaledILNS0_10ScaledKindE1E", "sm_120a", [r"OMMA\.SF\.16864\.F32\.E2M1\.E2M1\.E8", r"LDSM\.16\.M88\.4"]),
+    ("GemmSm120INS0_13MmaSyncScaledILNS0_10ScaledKindE3E", "sm_120a", [r"OMMA\.SF\.16864\.F32\.E2M1\.E2M1\.UE4M3\.4X", r"LDSM\.16\.M88\.4"]),
+    # One instruction of FP8 on Ada and RTX Blackwell; FP16's, on unpacked factors, on Hopper and Blackwell.
+    ("12MmaSyncTilesINS0_7MmaSyncILNS0_7MmaTypeE0ELS3_0E", "sm_89", [r"QMMA\.168(16|32)\.F(16|32)\.E4M3\.E4M3"]),
+    ("12MmaSyncTilesINS0_7MmaSyncILNS0_7MmaTypeE0ELS3_0E", "sm_120a", [r"QMMA\.168(16|32)\.F(16|32)\.E4M3\.E4M3"]),
+    ("12MmaSyncTilesINS0_7MmaSyncILNS0_7MmaTypeE0ELS3_0E", "sm_90a", [r"HMMA\.168(08|16)\.F(16|32)", r"F2FP\.F16\.E4M3\.UNPACK_B"]),
+    ("12MmaSyncTilesINS0_7MmaSyncILNS0_7MmaTypeE0ELS3_0E", "sm_100a", [r"HMMA\.168(08|16)\.F(16|32)", r"F2FP\.F16\.E4M3\.UNPACK_B"]),
+]  # fmt: skip
 # Kernels that may use local memory: EncodeKernel's format is known at run time only, so it has no instruction of its own.
 LOCAL = [("EncodeKernel", "sm_89")]
 

@@ -15,6 +15,10 @@
 
 #include "catch.hpp"
 #include "fp8lab/gpu/encode_kernel.hpp"
+#include "fp8lab/gpu/kernels/gemm_sm120.hpp"
+#include "fp8lab/gpu/kernels/instruction_tiles.hpp"
+#include "fp8lab/gpu/recorder/casts.hpp"
+#include "fp8lab/gpu/recorder/tiles.hpp"
 
 namespace fp8lab::tests {
 
@@ -78,8 +82,16 @@ namespace {
 
 /// Every kernel with the registers that it may use.
 std::vector<Limit> limits() {
+  using namespace gpu;
+  using Sync = MmaSync<MmaType::e4m3, MmaType::e4m3, MmaAccumulator::float32, 32>;
   return {
-      limit<gpu::EncodeKernel>(64, 16),  // ptxas for sm_89 keeps two predicates on the stack, registers being free
+      limit<EncodeKernel>(64, 16),  // ptxas for sm_89 keeps two predicates on the stack, registers being free
+      limit<GemmSm120<MmaSyncScaled<ScaledKind::mxf8f6f4>>>(128),
+      limit<GemmSm120<MmaSyncScaled<ScaledKind::mxf4nvf4>>>(128),
+      limit<MmaSyncTiles<Sync>>(32),
+      limit<SweepCasts<casts::E4m3FromF32>>(48),
+      limit<GenerateTiles>(72),
+      limit<DigestTiles>(48),
   };
 }
 
