@@ -33,12 +33,12 @@ struct ScaledSide {
   std::vector<std::uint8_t> scales;    ///< compact
   std::vector<std::uint8_t> swizzled;  ///< NaNs in its padding
 
-  ScaledSide(const MmaModel& model, const Format& elements, std::size_t row_count, std::size_t k, Contents contents,
+  ScaledSide(const BlockScales& type, const Format& elements, std::size_t row_count, std::size_t k, Contents contents,
              std::uint64_t seed)
       : format(elements),
         rows(row_count),
         codes(rows * k * (elements == e2m1 ? 1 : 2) / 2),
-        scales(rows * k / static_cast<std::size_t>(model.scales->block)) {
+        scales(rows * k / static_cast<std::size_t>(type.block)) {
     const auto is_rare = [&](std::size_t i) {
       return contents == Contents::specials && random_bits(seed + 1, i) % 900 == 0;
     };
@@ -49,10 +49,10 @@ struct ScaledSide {
     }
     for (std::size_t i = 0; i < scales.size(); ++i) {
       const std::uint64_t word = random_bits(seed + 2, i);
-      scales[i] = static_cast<std::uint8_t>(model.scales->format == e8m0 ? 120 + word % 16 : word % 0x7F);
+      scales[i] = static_cast<std::uint8_t>(type.format == e8m0 ? 120 + word % 16 : word % 0x7F);
       if (contents == Contents::specials && word >> 32 % 300 == 0) scales[i] = word >> 20 % 2 == 0 ? 0 : 0xFF;
     }
-    const std::size_t columns = rows == 0 ? 0 : scales.size() / rows;
+    const std::size_t columns = k / static_cast<std::size_t>(type.block);
     swizzled.assign(swizzled_size(rows, columns), 0xFF);
     for (std::size_t i = 0; i < scales.size(); ++i) {
       swizzled[swizzled_place(i / columns, i % columns, columns)] = scales[i];
@@ -78,8 +78,8 @@ struct ScaledProblem {
   ScaledProblem(const MmaModel& model, std::array<Format, 2> formats, std::array<std::size_t, 3> shape,
                 Contents contents = Contents::numbers, float factor = 1)
       : k(shape[2]),
-        a(model, formats[0], shape[0], k, contents, 10),
-        b(model, formats[1], shape[1], k, contents, 20),
+        a(model.scales.value(), formats[0], shape[0], k, contents, 10),
+        b(model.scales.value(), formats[1], shape[1], k, contents, 20),
         alpha(factor),
         expected(a.rows * b.rows) {
     Operand left = a.operand(k);

@@ -99,7 +99,7 @@ struct GemmSm120 {
   FP8LAB_HD void copy(AsyncCopies& copies, std::size_t thread, const ScaledMatrix& from, std::size_t tile_row,
                       std::size_t stage, Side& to) const {
     constexpr unsigned pieces = stage_bytes / 16;
-    for (std::size_t i = thread; i < tile * pieces; i += threads) {
+    for (std::size_t i = thread; i < std::size_t{tile} * pieces; i += threads) {
       const std::size_t row = tile_row * tile + i / pieces;
       const std::size_t byte = stage * stage_bytes + i % pieces * 16;
       const bool is_there = row < from.rows && byte < row_bytes();
@@ -107,7 +107,7 @@ struct GemmSm120 {
                    from.codes + (is_there ? row * row_bytes() + byte : 0), is_there);
     }
     const std::size_t tiles_k = ceil_div(columns(), 4);
-    for (std::size_t i = thread; i < scale_tiles * 32; i += threads) {
+    for (std::size_t i = thread; i < std::size_t{scale_tiles} * 32; i += threads) {
       const std::size_t tile_k = stage * scale_tiles + i / 32;
       const bool is_there = tile_k < tiles_k;
       copies.start(thread, to.scales + i * 16,
@@ -175,8 +175,8 @@ struct GemmSm120 {
       for (unsigned j = 0; j < WarpTile::count_n; ++j) {
         for (unsigned r = 0; r < 4; ++r) {
           const Place in_tile = mma_sync_d(thread % 32, r);
-          const std::size_t row = tile_m * tile + row_m(thread) + i * 16 + in_tile.row;
-          const std::size_t column = tile_n * tile + row_n(thread) + j * 8 + in_tile.column;
+          const std::size_t row = tile_m * tile + (row_m(thread) + i * 16 + in_tile.row);
+          const std::size_t column = tile_n * tile + (row_n(thread) + j * 8 + in_tile.column);
           if (row < a.rows && column < b.rows) d[row * b.rows + column] = alpha * own.d[i][j].values[r];
         }
       }

@@ -25,10 +25,10 @@ FP8LAB_HD void ldmatrix_x4([[maybe_unused]] const Team& team, const From& from, 
                : "memory");
 #elif !defined(__CUDACC__)
   for (std::size_t thread = 0; thread < team.threads(); ++thread) {
-    for (unsigned i = 0; i < 4; ++i) {
-      const std::size_t lane = thread % 32;
+    const std::size_t lane = thread % 32;
+    for (std::size_t i = 0; i < 4; ++i) {
       const auto* const row = static_cast<const std::uint8_t*>(from(thread - lane + 8 * i + lane / 4));
-      std::memcpy(&to(thread, i), row + lane % 4 * 4, 4);
+      std::memcpy(&to(thread, static_cast<unsigned>(i)), row + lane % 4 * 4, 4);
     }
   }
 #endif
