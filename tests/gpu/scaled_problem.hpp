@@ -78,8 +78,8 @@ struct ScaledProblem {
   ScaledProblem(const MmaModel& model, std::array<Format, 2> formats, std::array<std::size_t, 3> shape,
                 Contents contents = Contents::numbers, float factor = 1)
       : k(shape[2]),
-        a(model.scales.value(), formats[0], shape[0], k, contents, 10),
-        b(model.scales.value(), formats[1], shape[1], k, contents, 20),
+        a(model.scales.value_or(BlockScales{}), formats[0], shape[0], k, contents, 10),
+        b(model.scales.value_or(BlockScales{}), formats[1], shape[1], k, contents, 20),
         alpha(factor),
         expected(a.rows * b.rows) {
     Operand left = a.operand(k);
