@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -21,6 +22,9 @@ inline constexpr bool sanitized = true;
 #else
 inline constexpr bool sanitized = false;
 #endif
+
+/// Whether ./dev test --exhaustive runs the tests: larger samples.
+inline bool exhaustive() { return std::getenv("FP8LAB_EXHAUSTIVE") != nullptr; }
 
 inline constexpr float inf = std::numeric_limits<float>::infinity();
 inline constexpr float nan = std::numeric_limits<float>::quiet_NaN();

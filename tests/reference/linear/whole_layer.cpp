@@ -2,7 +2,6 @@
 // A layer of 256 tokens, 512 features in and 384 out under every named linear recipe, with the rules of its system: all
 // three passes against the composition of scalar models. FP8LAB_EXHAUSTIVE compares every element.
 #include <atomic>
-#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,7 +68,7 @@ Mismatches mismatches_of(const std::vector<std::uint32_t>& actual, const SlowPas
 TEST_CASE("a layer of 256 x 512 x 384 has the bits of the slow composition, pass by pass, under every linear recipe",
           "[long]") {
   // A prime sample of all elements.
-  const std::size_t step = std::getenv("FP8LAB_EXHAUSTIVE") != nullptr ? 1 : 2003;
+  const std::size_t step = exhaustive() ? 1 : 2003;
   const LayerTensor x = drawn_tensor(tokens, in, 1, 0);
   const LayerTensor w = drawn_tensor(out, in, 2, -4);
   const LayerTensor dy = drawn_tensor(tokens, out, 3, -11);

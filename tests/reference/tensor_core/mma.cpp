@@ -2,7 +2,6 @@
 // The library's tensor cores are the slow oracle's, which was written from the specification alone, and MMA-Sim's.
 #include "fp8lab/reference/tensor_core/mma.hpp"
 
-#include <cstdlib>
 #include <functional>
 
 #include "fp8lab/formats/encode.hpp"
@@ -37,7 +36,7 @@ void compare_with_oracle(const MmaModel& model, std::size_t count, std::uint64_t
 
 void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
   // With FP8LAB_EXHAUSTIVE, 10^7 dot products a model: half an hour.
-  const std::uint64_t rounds = !sanitized && std::getenv("FP8LAB_EXHAUSTIVE") != nullptr ? 100 : 1;
+  const std::uint64_t rounds = exhaustive() && !sanitized ? 100 : 1;
   for (const MmaModel& model : models) {
     if (model.k() == 0 || !which(model)) continue;
     const std::size_t count =
