@@ -14,6 +14,7 @@ std::span<const KernelInfo> kernels() {
                  "single wgmma instructions on tiles in memory", "mma()"},
       KernelInfo{"WgmmaGemm", "kernels/gemm_wgmma.hpp", "sm_90a",
                  "FP8 GEMM: fast accumulation, promotion, DeepGEMM's scaled promotion", "gemm()"},
+      KernelInfo{"GemmSm120", "kernels/gemm_sm120.hpp", "sm_120a", "block-scaled GEMM: MX formats and NVFP4", "gemm()"},
       KernelInfo{"SweepCasts", "recorder/casts.hpp", "all", "digests of conversions of many inputs, for the recorder",
                  "encode()"},
       KernelInfo{"GenerateTiles", "recorder/tiles.hpp", "all",
