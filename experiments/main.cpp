@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fp8lab command line. Exit status: 0 done; 2 bad input or unwritable output; 3 published numbers not reproduced.
+// The fp8lab command line. Exit status: 0 done; 2 bad input or unwritable output; 1 or 3 as the command says.
 #include <csignal>
 #include <cstdio>
 #include <new>

@@ -240,6 +240,20 @@ def shapes(
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
+def compare(
+    a: str | os.PathLike[str] = '',
+    b: str | os.PathLike[str] = '',
+    *,
+    format: str | None = None,
+    pairs: bool = False,
+    tensors: str | Sequence[str] | None = None,
+    input: str | os.PathLike[str] | None = None,
+    shown: int = 10,
+    raw: bool = False,
+    shape: int | Sequence[int] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
 def verify_casts(
     *,
     formats: str | Sequence[str] | None = None,

@@ -5,6 +5,7 @@ from fp8lab._document import Document
 from fp8lab._registered import (
     accumulate,
     cast,
+    compare,
     delayed,
     dot,
     double_rounding,
@@ -23,6 +24,7 @@ __all__ = [
     "Document",
     "accumulate",
     "cast",
+    "compare",
     "delayed",
     "dot",
     "double_rounding",

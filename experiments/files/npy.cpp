@@ -14,7 +14,7 @@
 namespace fp8lab::experiments {
 namespace {
 
-constexpr std::string_view allowed = "<f4, <f8, <f2 and |u1 are read";
+constexpr std::string_view allowed = "<f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read";
 
 /// Reads the few words of Python that NumPy writes into a header: a dict of texts, booleans and tuples of whole
 /// numbers.
@@ -89,7 +89,9 @@ ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr) {
   if (*descr == "<f4") return ElementType::float32;
   if (*descr == "<f8") return ElementType::float64;
   if (*descr == "<f2") return ElementType::float16;
-  if (*descr == "|u1") return ElementType::uint8;
+  for (const std::string_view codes : {"|u1", "|i1", "<f1", "|f1", "<V1", "|V1"}) {
+    if (*descr == codes) return ElementType::uint8;
+  }
   // What NumPy makes of an array of ml_dtypes' bfloat16: two bytes without a meaning.
   const std::string_view hint = *descr == "<V2" ? "; bfloat16 is read from .safetensors" : "";
   bytes.fail("its dtype is " + printable(*descr) + "; " + std::string(allowed).append(hint));
@@ -98,6 +100,7 @@ ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr) {
 /// The dict's three entries, in any order; where one of them is missing the number of entries is not three.
 TensorHeader parse(const Bytes& bytes, Literal dict) {
   std::optional<ElementType> type;
+  std::string_view format;
   std::optional<bool> fortran_order;
   std::optional<std::vector<std::uint64_t>> shape;
   dict.expect("{");
@@ -106,7 +109,9 @@ TensorHeader parse(const Bytes& bytes, Literal dict) {
     if (!key) dict.fail("a key");
     dict.expect(":");
     if (key == "descr" && !type) {
-      type = type_of(bytes, dict.text());
+      const std::optional<std::string_view> descr = dict.text();
+      type = type_of(bytes, descr);
+      if (descr.value_or("").ends_with("f1")) format = "e5m2";  // the only FP8 that ml_dtypes gives this letter
     } else if (key == "fortran_order" && !fortran_order) {
       fortran_order = dict.boolean();
     } else if (key == "shape" && !shape) {
@@ -128,7 +133,8 @@ TensorHeader parse(const Bytes& bytes, Literal dict) {
           .shape = std::move(*shape),
           .size = *size,
           .offset = 0,
-          .fortran_order = *fortran_order};
+          .fortran_order = *fortran_order,
+          .format = format};
 }
 
 }  // namespace

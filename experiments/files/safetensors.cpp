@@ -232,29 +232,41 @@ bool comes_before(std::string_view a, std::string_view b) {
 
 TensorHeader header_of(const Bytes& bytes, Description tensor) {
   // 1. The type.
-  constexpr std::array<std::pair<std::string_view, ElementType>, 4> types{{{"F32", ElementType::float32},
-                                                                           {"F64", ElementType::float64},
-                                                                           {"F16", ElementType::float16},
-                                                                           {"BF16", ElementType::bfloat16}}};
+  struct Type {
+    std::string_view dtype;
+    ElementType type;
+    std::string_view format = {};
+  };
+  constexpr std::array types{Type{"F32", ElementType::float32},
+                             Type{"F64", ElementType::float64},
+                             Type{"F16", ElementType::float16},
+                             Type{"BF16", ElementType::bfloat16},
+                             Type{"F8_E4M3", ElementType::uint8, "e4m3"},
+                             Type{"F8_E5M2", ElementType::uint8, "e5m2"},
+                             Type{"F8_E8M0", ElementType::uint8, "e8m0"},
+                             Type{"U8", ElementType::uint8},
+                             Type{"I8", ElementType::uint8}};
   const std::string about = "tensor " + printable(tensor.name);
-  const auto* const type = std::ranges::find(types, tensor.dtype, &std::pair<std::string_view, ElementType>::first);
+  const auto* const type = std::ranges::find(types, tensor.dtype, &Type::dtype);
   if (type == types.end()) {
-    bytes.fail(about + " has the dtype " + printable(tensor.dtype) + "; F32, F64, F16 and BF16 are read");
+    bytes.fail(about + " has the dtype " + printable(tensor.dtype) +
+               "; F32, F64, F16, BF16, and codes (F8_E4M3, F8_E5M2, F8_E8M0, U8, I8) are read");
   }
   // 2. As many bytes as its elements need.
-  const std::optional<std::uint64_t> size = elements_of(tensor.shape, type->second);
+  const std::optional<std::uint64_t> size = elements_of(tensor.shape, type->type);
   if (!size) bytes.fail(about + " has a shape of more elements than a file can hold");
-  const std::uint64_t wanted = *size * bytes_of(type->second);
+  const std::uint64_t wanted = *size * bytes_of(type->type);
   const std::uint64_t has = tensor.offsets[1] - tensor.offsets[0];
   if (has != wanted) {
     bytes.fail(about + " has " + std::to_string(has) + " bytes; its shape and dtype need " + std::to_string(wanted));
   }
   return {.name = std::move(tensor.name),
-          .type = type->second,
+          .type = type->type,
           .shape = std::move(tensor.shape),
           .size = *size,
           .offset = tensor.offsets[0],
-          .wanted = tensor.wanted};
+          .wanted = tensor.wanted,
+          .format = type->format};
 }
 
 }  // namespace

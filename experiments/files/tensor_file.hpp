@@ -15,11 +15,13 @@
 
 namespace fp8lab::experiments {
 
-/// The types of elements that a TensorFile reads.
+/// The types of elements that a TensorFile reads. Codes of one byte, of whatever format, are uint8.
 enum class ElementType : std::uint8_t { float32, float64, float16, bfloat16, uint8 };
 
 /// "float32", "float64", "float16", "bfloat16" or "uint8".
 [[nodiscard]] std::string_view name_of(ElementType type);
+/// Bytes of an element.
+[[nodiscard]] std::uint64_t bytes_of(ElementType type);
 
 /// Text of unknown origin as one clean line: printable ASCII in double quotes, the rest escaped as JSON escapes it,
 /// and of more than 80 bytes the beginning and the end.
@@ -34,6 +36,7 @@ struct TensorHeader {
   std::uint64_t offset;              ///< of the first element, in bytes from the file's begin
   bool fortran_order = false;        ///< the first index runs fastest
   std::size_t wanted = 0;            ///< the first of the names asked for that names it
+  std::string_view format = {};      ///< of codes, where the file tells it: "e4m3", "e5m2" or "e8m0"
 };
 
 /// Whether `pattern` names a tensor called `name`: it is that name, or becomes it where each '*' stands for any text
@@ -50,12 +53,13 @@ struct TensorHeader {
 
 /// One tensor of a .npy or .safetensors file, read piece by piece: only the header is ever held in memory.
 ///
-/// .npy, versions 1.0 to 3.0: dtypes <f4, <f8, <f2 and |u1. Elements come as they are stored: where the file says
+/// .npy, versions 1.0 to 3.0: dtypes <f4, <f8, <f2, and codes of one byte: |u1, |i1, and <f1 and <V1 as ml_dtypes
+/// writes E5M2 and other FP8. Elements come as they are stored: where the file says
 /// fortran_order, the first index runs fastest; the shape is the file's all the same. What follows the array is
 /// ignored. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 ///
-/// .safetensors: dtypes F32, F64, F16 and BF16. Other tensors of the file may have other dtypes.
-/// https://github.com/huggingface/safetensors#format
+/// .safetensors: dtypes F32, F64, F16, BF16, and codes: F8_E4M3, F8_E5M2, F8_E8M0, U8, I8. Other tensors of the file
+/// may have other dtypes. https://github.com/huggingface/safetensors#format
 ///
 /// The content tells which of both a file is; its name does not matter. Errors are one line that names the file.
 class TensorFile {
@@ -84,6 +88,8 @@ class TensorFile {
   void read(std::uint64_t first, std::span<Half> out);
   void read(std::uint64_t first, std::span<BFloat16> out);
   void read(std::uint64_t first, std::span<std::uint8_t> out);
+  /// The same of whatever type they are, as bytes: a whole number of elements.
+  void read_bytes(std::uint64_t first, std::span<std::byte> out) { read_as(header_.type, first, out); }
 
  private:
   void read_as(ElementType type, std::uint64_t first, std::span<std::byte> out);

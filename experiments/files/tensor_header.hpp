@@ -41,8 +41,6 @@ class Bytes {
   std::uint64_t size_ = 0;
 };
 
-[[nodiscard]] std::uint64_t bytes_of(ElementType type);
-
 /// The number of elements; none where all of them have no 64-bit number of bytes.
 [[nodiscard]] std::optional<std::uint64_t> elements_of(std::span<const std::uint64_t> shape, ElementType type);
 

@@ -214,7 +214,8 @@ std::string footer_of(const Experiment& experiment) {
   const std::size_t width = std::min<std::size_t>(help_width(), 100);
   std::string text = experiment.description.empty() ? "" : wrapped(experiment.description, width) + "\n\n";
   text += "Exit status: 0 done; 2 bad input or unwritable DIR";
-  text += experiment.not_passed.empty() ? "." : "; 3 " + experiment.not_passed + ".";
+  const std::string status = std::to_string(experiment.status_not_passed);
+  text += experiment.not_passed.empty() ? "." : "; " + status + " " + experiment.not_passed + ".";
   if (experiment.examples.empty()) return text;
   std::size_t longest = 0;
   for (const Example& example : experiment.examples) {
@@ -268,7 +269,7 @@ int run(const Experiment& experiment, Options& options) {
     print(text_of(document, style_of_terminal()));
     if (options.out) print("Results: " + *options.out + "/" + json_file(document) + " and CSV\n");
   }
-  return document.passed.value_or(true) ? 0 : not_reproduced;
+  return document.passed.value_or(true) ? 0 : experiment.status_not_passed;
 }
 
 /// The app that a command of one or two words goes below.

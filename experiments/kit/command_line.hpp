@@ -5,9 +5,8 @@
 
 namespace fp8lab::experiments {
 
-// Exit status; 0 is done.
+/// Exit status of bad input; 0 is done, and an experiment has its own where it did not pass.
 inline constexpr int bad_input = 2;
-inline constexpr int not_reproduced = 3;  // or not verified
 
 /// What a subcommand does once its options are parsed; gives the exit status.
 using Command = std::function<int()>;

@@ -38,7 +38,8 @@ struct Experiment {
   std::string summary;  ///< one sentence, without a full stop
   std::string description = {};
   std::string result = {};      ///< what its document has: the names of its tables, histograms and curves
-  std::string not_passed = {};  ///< when the command exits with status 3; empty: never
+  std::string not_passed = {};  ///< when the command exits with status_not_passed; empty: never
+  int status_not_passed = 3;
   std::vector<Example> examples = {};
   bool python = true;  ///< fp8lab.experiments has it
   /// SIGINT and SIGTERM end its run by an exception, so that it can save its state, and the process afterwards.

@@ -350,6 +350,7 @@ CALLS = {
     "scaling": (experiments.scaling, {**TINY, "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of files": (experiments.scaling, {"file": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "compare": (experiments.compare, {"a": files(2, 32), "b": files(2, 32), "input": files(2, 32), "shown": 3}),
     "shapes": (
         experiments.shapes,
         {"tokens": 32, "in_features": 32, "out_features": 32, "recipes": ["te_mxfp8_blackwell"], "parallel": "row", "ranks": 2, "sequence_parallel": True},

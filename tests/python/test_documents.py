@@ -10,6 +10,7 @@ import math
 import pathlib
 import pickle
 import re
+import tempfile
 
 import jsonschema
 import numpy as np
@@ -20,6 +21,15 @@ from fp8lab import _core, _experiments, experiments
 from fp8lab.experiments import Document
 
 REGISTERED = _experiments.registered()
+SCRATCH = tempfile.TemporaryDirectory()
+
+
+def _stored(name, values):
+    path = f"{SCRATCH.name}/{name}"
+    np.save(path, np.float32(values))
+    return path
+
+
 #: A small call of each.
 CALLS = {
     "primer": {"in_features": 32, "out_features": 48, "rows": 32},
@@ -36,6 +46,7 @@ CALLS = {
     "dot": {"a": "387e3c", "b": "40df38", "scale_a": None, "got": "3f800000"},
     "double_rounding": {"high": 1.001},
     "scaling": {"steps": 6, "rows": 32, "columns": 128, "recipes": ["te_mxfp8", "te_nvfp4"], "delayed": ["max:4", "most_recent:1"]},
+    "compare": {"a": _stored("a.npy", [0.5, -0.0, np.nan, 3]), "b": _stored("b.npy", [0.25, 0.0, 1, 3]), "input": _stored("x.npy", np.ones(4))},
     "shapes": {"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]},
     "linear": {
         "tokens": 32, "in_features": 32, "out_features": 64, "steps": 3,

@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -124,6 +125,15 @@ def _of_k(model: fp8lab.MmaModel) -> np.ndarray:
 DOCUMENT = experiments.harmonic(formats=["e5m2"]).to_json()
 
 
+STORED = tempfile.TemporaryDirectory()
+
+
+def _stored(factor):
+    path = f"{STORED.name}/{factor}.npy"
+    np.save(path, np.linspace(-3, 3, 64, dtype=np.float32) * np.float32(factor))
+    return path
+
+
 def _out(run, **arguments: object):
     """An experiment's result, and the files that it writes."""
     return lambda directory: [run(**arguments), run(**arguments, out=directory)]
@@ -228,6 +238,7 @@ CASES = {
     "experiments.Document.text": lambda _: experiments.Document(DOCUMENT).text(width=40, unicode=False),
     "experiments.Document.to_json": lambda _: experiments.Document(DOCUMENT).to_json(),
     "experiments.accumulate": _out(experiments.accumulate, k=[32, 64], rows=4, columns=4),
+    "experiments.compare": _out(experiments.compare, a=_stored(0.1), b=_stored(0.2)),
     "experiments.cast": _out(
         experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),
     "experiments.delayed": _out(experiments.delayed, history=[4], margin=1),

@@ -24,7 +24,7 @@ Places places_of(std::uint64_t length) {
 }
 
 void count_place(Places& places, std::uint64_t index, bool is_first) {
-  ++places.counts[index / places.indices_per_bin];
+  ++places.counts[index >> std::countr_zero(places.indices_per_bin)];
   places.first = is_first ? index : std::min(places.first, index);
   places.last = is_first ? index : std::max(places.last, index);
 }
@@ -33,6 +33,38 @@ void count_place(Places& places, std::uint64_t index, bool is_first) {
 std::int64_t order_of(const Format& format, std::uint64_t word) {
   const auto magnitude = static_cast<std::int64_t>(word & format.magnitude_mask());
   return (word & format.sign_mask()) != 0 ? -magnitude : magnitude;
+}
+
+/// Counts `times` elements that are a here and b there.
+void classify(Comparison& result, std::uint64_t a, std::uint64_t b, std::uint64_t times) {
+  const double value_a = value_of(result.type, a);
+  const double value_b = value_of(result.type, b);
+  const bool nan_a = value_a != value_a;
+  const bool nan_b = value_b != value_b;
+  // 1. What are no two numbers that differ.
+  if (nan_a || nan_b) {
+    std::uint64_t& of_one = nan_a ? result.nan_in_a : result.nan_in_b;
+    (nan_a && nan_b ? result.nan_words : of_one) += times;
+    return;
+  }
+  if (value_a == value_b) {
+    result.zero_signs += times;
+    return;
+  }
+  // 2. Numbers.
+  result.numbers += times;
+  if ((value_a < 0 && value_b > 0) || (value_a > 0 && value_b < 0)) result.opposite_signs += times;
+  if (value_a == -value_b) result.opposite_values += times;
+  if (value_b == 0) result.became_zero += times;
+  if (value_a == 0) result.was_zero += times;
+  // 3. How far apart they are. Of two float64 of opposite sign the difference may need 64 bits.
+  const auto place_a = static_cast<std::uint64_t>(order_of(result.type.format, a));
+  const auto place_b = static_cast<std::uint64_t>(order_of(result.type.format, b));
+  const bool is_above = value_b > value_a;
+  const std::uint64_t distance = is_above ? place_b - place_a : place_a - place_b;
+  Distances& distances = result.distances;
+  (is_above ? distances.above : distances.below)[static_cast<std::size_t>(std::bit_width(distance | 1)) - 1] += times;
+  distances.largest = std::max(distances.largest, distance);
 }
 
 }  // namespace
@@ -66,6 +98,7 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
   result_.elements = elements;
   result_.rows = places_of(elements / options_.columns);
   result_.columns = places_of(options_.columns);
+  if (type.bits() <= 8) pairs_.resize(std::size_t{1} << 16);
 }
 
 void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
@@ -123,43 +156,23 @@ void Comparer::differs(std::uint64_t index, std::uint64_t a, std::uint64_t b) {
   }
   const bool is_first = result_.differing++ == 0;
   if (result_.first.size() < options_.most_shown) result_.first.push_back({index, a, b});
-  count_place(result_.rows, index / options_.columns, is_first);
-  count_place(result_.columns, index % options_.columns, is_first);
-  const double value_a = value_of(result_.type, a);
-  const double value_b = value_of(result_.type, b);
-  if (value_a != value_a && value_b != value_b) {
-    ++result_.nan_words;
-  } else if (value_a != value_a) {
-    ++result_.nan_in_a;
-  } else if (value_b != value_b) {
-    ++result_.nan_in_b;
-  } else if (value_a == 0 && value_b == 0) {
-    ++result_.zero_signs;
+  const std::uint64_t row = index / options_.columns;
+  count_place(result_.rows, row, is_first);
+  count_place(result_.columns, index - row * options_.columns, is_first);
+  if (pairs_.empty()) {
+    classify(result_, a, b, 1);
   } else {
-    ++result_.numbers;
-    result_.opposite_signs += (value_a < 0 && value_b > 0) || (value_a > 0 && value_b < 0) ? 1 : 0;
-    result_.opposite_values += value_a == -value_b ? 1 : 0;
-    result_.became_zero += value_b == 0 ? 1 : 0;
-    result_.was_zero += value_a == 0 ? 1 : 0;
-    count_numbers(a, b);
+    ++pairs_[a << 8 | b];
   }
 }
 
-void Comparer::count_numbers(std::uint64_t a, std::uint64_t b) {
-  const std::int64_t place_a = order_of(result_.type.format, a);
-  const std::int64_t place_b = order_of(result_.type.format, b);
-  // Of two float64 of opposite sign the difference may need 64 bits.
-  const std::uint64_t distance = place_b > place_a
-                                     ? static_cast<std::uint64_t>(place_b) - static_cast<std::uint64_t>(place_a)
-                                     : static_cast<std::uint64_t>(place_a) - static_cast<std::uint64_t>(place_b);
-  Distances& distances = result_.distances;
-  ++(place_b > place_a ? distances.above : distances.below)[static_cast<std::size_t>(std::bit_width(distance | 1)) - 1];
-  distances.largest = std::max(distances.largest, distance);
-}
-
-const Comparison& Comparer::result() const {
+Comparison Comparer::result() const {
   if (next_ != result_.elements) throw std::logic_error("elements are missing");
-  return result_;
+  Comparison whole = result_;
+  for (std::uint64_t pair = 0; pair < pairs_.size(); ++pair) {
+    if (pairs_[pair] != 0) classify(whole, pair >> 8, pair & 0xFF, pairs_[pair]);
+  }
+  return whole;
 }
 
 Comparison compare(const ElementType& type, std::span<const std::byte> a, std::span<const std::byte> b,

@@ -54,14 +54,14 @@ std::optional<std::string> range_of(const Places& places, std::string_view plura
               ".");
 }
 
-/// The incomplete tile at the end of the columns that has all differences: the shortest, of the largest tile.
+/// The incomplete tile at the end of the columns where the differences begin: the shortest, of the largest tile.
 std::optional<std::string> tail_of(const Places& columns) {
   if (columns.indices_per_bin != 1) return std::nullopt;
   std::uint64_t shortest = columns.length;
   std::uint64_t its_tile = 0;
   for (const std::uint64_t tile : {4, 8, 16, 32, 64, 128, 256}) {
     const std::uint64_t tail = columns.length % tile;
-    if (tail == 0 || tail > shortest || tail == columns.length || columns.first < columns.length - tail) continue;
+    if (tail == 0 || tail > shortest || tail == columns.length || columns.first != columns.length - tail) continue;
     shortest = tail;
     its_tile = tile;
   }

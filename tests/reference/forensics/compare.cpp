@@ -129,7 +129,7 @@ TEST_CASE("compare gives the same of arrays that come in pieces") {
     const std::size_t size = std::min<std::size_t>(1002, a.size() * 2 - at);
     comparer.add(bytes_of(a).subspan(at, size), bytes_of(b).subspan(at, size));
   }
-  const Comparison& pieces = comparer.result();
+  const Comparison pieces = comparer.result();
   CHECK(pieces.differing == whole.differing);
   CHECK(pieces.first == whole.first);
   CHECK(pieces.rows.counts == whole.rows.counts);

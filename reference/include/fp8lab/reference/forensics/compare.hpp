@@ -87,18 +87,19 @@ class Comparer {
   void add(std::span<const std::byte> a, std::span<const std::byte> b);
 
   /// Throws std::logic_error before all elements were added.
-  [[nodiscard]] const Comparison& result() const;
+  [[nodiscard]] Comparison result() const;
 
  private:
   template <typename Word>
   void add_words(std::span<const std::byte> a, std::span<const std::byte> b);
   void add_pairs(std::span<const std::byte> a, std::span<const std::byte> b);
   void differs(std::uint64_t index, std::uint64_t a, std::uint64_t b);
-  void count_numbers(std::uint64_t a, std::uint64_t b);
 
   CompareOptions options_;
   Comparison result_;
   std::uint64_t next_ = 0;
+  /// How often codes a and b of at most 8 bits differ, at a * 256 + b: of which kind they are is found once for each.
+  std::vector<std::uint64_t> pairs_;
 };
 
 /// Compares two whole arrays. Throws as Comparer does, and where the bytes are no whole number of elements.

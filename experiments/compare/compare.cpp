@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compare/compare.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "files/stored_file.hpp"
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/memory.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/formats/text.hpp"
+#include "kit/tensor_source.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Bytes of each file that are in memory at a time: few enough to stay in the cache.
+constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 18;
+
+/// One tensor of a file.
+struct StoredTensor {
+  fs::path path;
+  TensorHeader header;
+};
+/// By the path below the folder and the name in the file.
+using Inventory = std::map<std::pair<std::string, std::string>, StoredTensor>;
+
+TensorHeader header_of_raw(const fs::path& path) {
+  const std::uint64_t bytes = fs::file_size(path);
+  return {.name = "", .type = ElementType::uint8, .shape = {bytes}, .size = bytes, .offset = 0};
+}
+
+void add_file(const CompareArguments& arguments, const fs::path& path, const std::string& below, Inventory& all) {
+  if (arguments.raw) {
+    all[{below, ""}] = {path, header_of_raw(path)};
+    return;
+  }
+  const std::vector<std::string> every{"*"};
+  const bool has_names = path.extension() != ".npy";
+  const auto& names = arguments.names.empty() && has_names ? every : arguments.names;
+  for (TensorHeader& header : find_tensors(path, names)) {
+    std::string name = header.name;
+    all[{below, std::move(name)}] = {path, std::move(header)};
+  }
+}
+
+/// What a path holds: of a folder all .npy and .safetensors files, or with `raw` all files.
+Inventory inventory_of(const CompareArguments& arguments, const fs::path& path) {
+  Inventory all;
+  if (!fs::is_directory(path)) {
+    add_file(arguments, path, "", all);
+    return all;
+  }
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+    const std::string extension = entry.path().extension().native();
+    const bool is_read = arguments.raw || extension == ".npy" || extension == ".safetensors";
+    if (is_read && entry.is_regular_file()) {
+      add_file(arguments, entry.path(), fs::relative(entry.path(), path).native(), all);
+    }
+  }
+  if (all.empty()) refuse(in_quotes(path.native()), " has no ", arguments.raw ? "" : ".npy and .safetensors ", "files");
+  return all;
+}
+
+std::string called(const std::pair<std::string, std::string>& key, const StoredTensor& tensor) {
+  const std::string path = key.first.empty() ? tensor.path.filename().native() : key.first;
+  return key.second.empty() ? printable(path) : printable(path) + " " + printable(key.second);
+}
+
+Format format_called(const std::string& name) {
+  if (name == "float32") return binary32;
+  if (name == "float64") return binary64;
+  return find_format(name).format;
+}
+
+/// The format that the file tells, or the user.
+forensics::ElementType type_of(const CompareArguments& arguments, const TensorHeader& header, const std::string& name) {
+  switch (header.type) {
+    case ElementType::float32: return {binary32};
+    case ElementType::float64: return {binary64};
+    case ElementType::float16: return {binary16};
+    case ElementType::bfloat16: return {bfloat16};
+    case ElementType::uint8: break;
+  }
+  if (!header.format.empty() && !arguments.format) return {find_format(header.format).format};
+  if (!arguments.format) {
+    refuse(name, " has bytes of a format that its file does not tell: name it (such as e4m3, e8m0 or e2m1)");
+  }
+  const forensics::ElementType type{format_called(*arguments.format), arguments.pairs};
+  type.check();
+  if (!arguments.raw && type.bits() > 8) {
+    refuse(name, " has elements of a byte, ", *arguments.format, " has ", type.bits(), " bits");
+  }
+  return type;
+}
+
+std::string type_name(const forensics::ElementType& type) {
+  return format_name(type.format) + (type.pairs ? ", pairs" : "");
+}
+
+/// The shape in elements.
+std::vector<std::uint64_t> shape_of(const CompareArguments& arguments, const TensorHeader& header,
+                                    const forensics::ElementType& type, const std::string& name) {
+  const auto bits = static_cast<std::uint64_t>(type.bits());
+  if (!arguments.raw) {
+    std::vector<std::uint64_t> shape = header.shape;
+    if (type.pairs && !shape.empty()) shape.back() *= 2;
+    return shape;
+  }
+  if (header.size * 8 % bits != 0) {
+    refuse(name, " has ", header.size, " bytes, which are no whole number of elements of ", bits / 8);
+  }
+  const std::uint64_t elements = header.size * 8 / bits;
+  if (arguments.shape.empty()) return {elements};
+  std::uint64_t wanted = 1;
+  for (const std::uint64_t length : arguments.shape) wanted *= length;
+  if (wanted != elements) {
+    refuse(name, " has ", elements, " elements, the shape ", shape_text(arguments.shape), " ", wanted);
+  }
+  return arguments.shape;
+}
+
+/// Elements of a float tensor, by index.
+std::vector<double> inputs_of(const fs::path& path, const ComparedTensor& tensor) {
+  TensorFile file(path);
+  if (file.type() == ElementType::uint8) refuse(printable(path.native()), " holds codes; an input is of floats");
+  if (file.size() != tensor.comparison.elements) {
+    refuse("the input has ", file.size(), " elements, ", tensor.name, " ", tensor.comparison.elements);
+  }
+  std::vector<double> values;
+  for (const forensics::Mismatch& mismatch : tensor.comparison.first) {
+    std::uint64_t word = 0;
+    file.read_bytes(mismatch.index, std::as_writable_bytes(std::span(&word, 1)).first(bytes_of(file.type())));
+    const std::map<ElementType, Format> formats{{ElementType::float32, binary32},
+                                                {ElementType::float64, binary64},
+                                                {ElementType::float16, binary16},
+                                                {ElementType::bfloat16, bfloat16}};
+    values.push_back(forensics::value_of({formats.at(file.type())}, word));
+  }
+  return values;
+}
+
+class PairReader {
+ public:
+  PairReader(const CompareArguments& arguments, double all_bytes, const Progress& progress)
+      : arguments_(arguments), all_bytes_(all_bytes), progress_(progress) {}
+
+  ComparedTensor compare(const std::string& name, const StoredTensor& a, const StoredTensor& b) {
+    const forensics::ElementType type = type_of(arguments_, a.header, name);
+    ComparedTensor tensor{.name = name, .type = type_name(type), .shape = shape_of(arguments_, a.header, type, name)};
+    const std::uint64_t element_bytes = bytes_of(a.header.type);
+    const std::uint64_t elements = a.header.size * element_bytes * 8 / static_cast<std::uint64_t>(type.bits());
+    const std::uint64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
+    forensics::Comparer comparer(type, elements, {.columns = columns, .most_shown = arguments_.most_shown});
+    TensorFile file_a(a.path, a.header);
+    TensorFile file_b(b.path, b.header);
+    for (std::uint64_t first = 0; first < a.header.size;) {
+      checkpoint();
+      const std::uint64_t count = std::min(piece_bytes / element_bytes, a.header.size - first);
+      bytes_a_.resize(static_cast<std::size_t>(count * element_bytes));
+      bytes_b_.resize(bytes_a_.size());
+      file_a.read_bytes(first, bytes_a_);
+      file_b.read_bytes(first, bytes_b_);
+      comparer.add(bytes_a_, bytes_b_);
+      first += count;
+      done_ += static_cast<double>(bytes_a_.size());
+      if (progress_) progress_(done_ / all_bytes_);
+    }
+    tensor.comparison = comparer.result();
+    if (arguments_.input) tensor.inputs = inputs_of(*arguments_.input, tensor);
+    return tensor;
+  }
+
+ private:
+  const CompareArguments& arguments_;
+  double all_bytes_;
+  const Progress& progress_;
+  double done_ = 0;
+  Buffer<std::byte> bytes_a_, bytes_b_;
+};
+
+/// Why two tensors cannot be compared, in words; empty where they can.
+std::string misfit_of(const TensorHeader& a, const TensorHeader& b) {
+  const auto text = [](const TensorHeader& header) {
+    return std::string(name_of(header.type)) + " of shape " + shape_text(header.shape);
+  };
+  if (a.type != b.type || a.shape != b.shape) return text(a) + " in a and " + text(b) + " in b";
+  if (!a.format.empty() && !b.format.empty() && a.format != b.format) {
+    return std::string(a.format) + " in a and " + std::string(b.format) + " in b";
+  }
+  if (a.fortran_order != b.fortran_order) return "one is in Fortran order and one in C order";
+  return "";
+}
+
+using Pairs = std::vector<std::array<const Inventory::value_type*, 2>>;
+
+/// Tensors that can be compared; the sentences about the others go into `unpaired`.
+Pairs paired(const Inventory& all_a, const Inventory& all_b, std::vector<std::string>& unpaired) {
+  Pairs pairs;
+  const bool single = all_a.size() == 1 && all_b.size() == 1;  // whatever the names
+  for (const auto& entry : all_a) {
+    const auto other = single ? all_b.begin() : all_b.find(entry.first);
+    std::string name = called(entry.first, entry.second);
+    if (other == all_b.end()) {
+      unpaired.push_back(name.append(" is in a alone."));
+    } else if (const std::string misfit = misfit_of(entry.second.header, other->second.header); !misfit.empty()) {
+      unpaired.push_back(name.append(" cannot be compared: ").append(misfit).append("."));
+    } else {
+      pairs.push_back({&entry, &*other});
+    }
+  }
+  for (const auto& entry : all_b) {
+    if (!single && !all_a.contains(entry.first)) {
+      unpaired.push_back(called(entry.first, entry.second).append(" is in b alone."));
+    }
+  }
+  return pairs;
+}
+
+void check(const CompareArguments& arguments) {
+  if (arguments.a.empty() || arguments.b.empty()) refuse("a and b must be given: two files, or two folders");
+  if (arguments.pairs && !arguments.format) refuse("pairs need a format of 4 bits, such as e2m1");
+  if (!arguments.shape.empty() && !arguments.raw) refuse("a shape is for files without a header: say raw, too");
+  if (arguments.raw && !arguments.format) refuse("files without a header need a format, such as e4m3 or float32");
+  const bool folders = fs::is_directory(arguments.a);
+  if (folders != fs::is_directory(arguments.b)) refuse("one of a and b is a folder and one is not");
+  if (folders && arguments.input) refuse("an input is for two files, not for folders");
+}
+
+}  // namespace
+
+bool CompareResult::equal() const {
+  return unpaired.empty() && std::ranges::all_of(tensors, [](const auto& one) { return one.comparison.equal(); });
+}
+
+CompareResult run_compare(const CompareArguments& arguments, const Progress& progress) {
+  const DefaultEnvironment environment;
+  check(arguments);
+  // 1. Pairs, and what has no partner.
+  const Inventory all_a = inventory_of(arguments, arguments.a);
+  const Inventory all_b = inventory_of(arguments, arguments.b);
+  CompareResult result;
+  const Pairs pairs = paired(all_a, all_b, result.unpaired);
+  if (pairs.empty()) refuse("nothing can be compared: ", result.unpaired.front());
+  if (pairs.size() > 1 && arguments.input) refuse("an input is for one tensor: name it");
+  double bytes = 0;
+  for (const auto& pair : pairs) {
+    const TensorHeader& header = pair[0]->second.header;
+    bytes += static_cast<double>(header.size * bytes_of(header.type));
+  }
+  // 2. One after the other.
+  PairReader reader(arguments, bytes, progress);
+  for (const auto& [a, b] : pairs) {
+    result.tensors.push_back(reader.compare(called(a->first, a->second), a->second, b->second));
+  }
+  return result;
+}
+
+}  // namespace fp8lab::experiments

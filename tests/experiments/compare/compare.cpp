@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files and folders that are compared: pairs, types, shapes, inputs; what cannot be compared.
+#include "compare/compare.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "experiments/files/tensor_bytes.hpp"
+#include "scratch.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using experiments::CompareArguments;
+using experiments::CompareResult;
+using experiments::run_compare;
+using tensor_bytes::dict;
+using tensor_bytes::npy;
+using tensor_bytes::object;
+using tensor_bytes::safetensors;
+using tensor_bytes::tensor;
+
+fs::path written(const fs::path& path, const std::string& bytes) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+std::string refused(const CompareArguments& arguments) {
+  try {
+    static_cast<void>(run_compare(arguments));
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+TEST_CASE("compare: files of codes that differ in one element tell it, with the input") {
+  const Scratch scratch;
+  const std::string codes(12, '\x38');
+  std::string other = codes;
+  other[7] = '\x39';
+  const CompareResult result = run_compare(
+      {.a = written(scratch.path / "a.npy", npy(dict("|u1", "(3, 4)"), codes)),
+       .b = written(scratch.path / "b.npy", npy(dict("|u1", "(3, 4)"), other)),
+       .format = "e4m3",
+       .input = written(
+           scratch.path / "x.npy",
+           npy(dict("<f4", "(12,)"),
+               tensor_bytes::data(std::vector<std::uint64_t>{0, 0, 0, 0, 0, 0, 0, 0x3F880000, 0, 0, 0, 0}, 4)))});
+  REQUIRE(result.tensors.size() == 1);
+  const auto& one = result.tensors.front();
+  CHECK_FALSE(result.equal());
+  CHECK(one.type == "e4m3");
+  CHECK(one.shape == std::vector<std::uint64_t>{3, 4});
+  CHECK(one.comparison.first == std::vector<forensics::Mismatch>{{7, 0x38, 0x39}});
+  CHECK(one.inputs == std::vector<double>{1.0625});
+}
+
+TEST_CASE("compare: tensors of .safetensors files and files of folders meet by their names") {
+  const Scratch scratch;
+  const std::string header = object(tensor("w", "F8_E4M3", "[2]", 0, 2) + "," + tensor("s", "F8_E8M0", "[1]", 2, 3) +
+                                    "," + tensor("left", "BF16", "[1]", 3, 5));
+  const std::string other = object(tensor("s", "F8_E8M0", "[1]", 0, 1) + "," + tensor("w", "F8_E4M3", "[2]", 1, 3));
+  const fs::path a = written(scratch.path / "a" / "sub" / "m.safetensors", safetensors(header, "12345")).parent_path();
+  const fs::path b = written(scratch.path / "b" / "sub" / "m.safetensors", safetensors(other, "312")).parent_path();
+  for (const bool folders : {false, true}) {
+    const CompareResult result = folders ? run_compare({.a = a.parent_path(), .b = b.parent_path()})
+                                         : run_compare({.a = a / "m.safetensors", .b = b / "m.safetensors"});
+    REQUIRE(result.tensors.size() == 2);
+    CHECK(result.tensors[0].type == "e8m0");
+    CHECK(result.tensors[1].comparison.equal());
+    REQUIRE(result.unpaired.size() == 1);
+    CHECK_THAT(result.unpaired.front(), ContainsSubstring("left") && ContainsSubstring("in a alone"));
+    CHECK_FALSE(result.equal());
+  }
+  CHECK(run_compare({.a = a / "m.safetensors", .b = b / "m.safetensors", .names = {"w"}}).equal());
+}
+
+TEST_CASE("compare: files without a header have the format and the shape that the user says") {
+  const Scratch scratch;
+  const fs::path a = written(scratch.path / "a.bin", std::string("\x21\x43", 2));
+  const fs::path b = written(scratch.path / "b.bin", std::string("\x21\x53", 2));
+  const CompareResult result =
+      run_compare({.a = a, .b = b, .format = "e2m1", .pairs = true, .shape = {2, 2}, .raw = true});
+  CHECK(result.tensors.front().comparison.first == std::vector<forensics::Mismatch>{{3, 4, 5}});
+  CHECK(run_compare({.a = a, .b = a, .format = "bfloat16", .raw = true}).equal());
+}
+
+TEST_CASE("compare: more than a piece of a file is compared") {
+  const Scratch scratch;
+  const std::size_t size = (std::size_t{1} << 18) * 2 + 77;
+  std::string bytes(size, '\x11');
+  const fs::path a = written(scratch.path / "a.bin", bytes);
+  for (const std::size_t at : {std::size_t{1} << 18, size - 1}) bytes[at] = '\x12';
+  const CompareResult result =
+      run_compare({.a = a, .b = written(scratch.path / "b.bin", bytes), .format = "e5m2", .raw = true});
+  CHECK(result.tensors.front().comparison.first ==
+        std::vector<forensics::Mismatch>{{std::size_t{1} << 18, 0x11, 0x12}, {size - 1, 0x11, 0x12}});
+}
+
+TEST_CASE("compare: what cannot be compared is refused in words") {
+  const Scratch scratch;
+  const fs::path codes = written(scratch.path / "codes.npy", npy(dict("|u1", "(4,)"), "1234"));
+  const fs::path floats = written(scratch.path / "floats.npy", npy(dict("<f4", "(1,)"), "1234"));
+  const fs::path folder = scratch.path / "folder";
+  fs::create_directories(folder);
+  CHECK_THAT(refused({.a = codes, .b = codes}), ContainsSubstring("of a format that its file does not tell"));
+  CHECK_THAT(refused({.a = codes, .b = floats, .format = "e4m3"}),
+             ContainsSubstring("uint8 of shape (4,) in a and float32 of shape (1,) in b"));
+  CHECK_THAT(refused({.a = codes, .b = folder}), ContainsSubstring("one of a and b is a folder"));
+  CHECK_THAT(refused({.a = folder, .b = folder}), ContainsSubstring("has no .npy and .safetensors files"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .format = "e9m9"}), ContainsSubstring("e9m9"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .format = "bfloat16"}), ContainsSubstring("bfloat16 has 16 bits"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .format = "e4m3", .pairs = true}),
+             ContainsSubstring("formats of 4 bits"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .format = "e4m3", .shape = {2, 2}}), ContainsSubstring("say raw"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .format = "e4m3", .shape = {5}, .raw = true}),
+             ContainsSubstring("the shape (5,) 5"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .raw = true}), ContainsSubstring("need a format"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .format = "e4m3", .input = floats}),
+             ContainsSubstring("the input has 1 elements"));
+  CHECK_THAT(refused({.a = scratch.path / "none.npy", .b = codes, .format = "e4m3"}), ContainsSubstring("none.npy"));
+}
+
+}  // namespace fp8lab::tests

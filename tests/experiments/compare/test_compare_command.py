@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+from command import column, prints, refuses, run
+
+
+@pytest.fixture
+def dumps(tmp_path):
+    a = np.full((8, 100), 0x38, np.uint8)
+    b = a.copy()
+    b[:, 96:] = 0
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    return f"{tmp_path}/a.npy {tmp_path}/b.npy --format e4m3"
+
+
+def test_it_ends_with_status_1_and_says_what_the_differences_share(dumps, tmp_path):
+    done = run(f"compare {dumps} --shown 2 --out {tmp_path}/out")
+    assert done.returncode == 1
+    assert "Different: 32 of 800 elements (4 %), in 1 of 1 tensor." in done.stdout
+    assert "Every one is zero in b and not in a. All lie in columns 96 to 99 of 100, to the end." in " ".join(done.stdout.split())
+    assert column(tmp_path / "out" / "compare.json", "mismatches", "index") == [96, 97]
+    assert column(tmp_path / "out" / "compare.json", "mismatches", "a") == ["38", "38"]
+
+
+def test_it_ends_with_status_0_where_all_is_equal(dumps):
+    a = dumps.split()[0]
+    prints(f"compare {a} {a} --format e4m3", "Equal: all 800 elements of 1 tensor, bit for bit")
+
+
+def test_it_reads_fp8_of_safetensors_that_torch_wrote(tmp_path):
+    torch = pytest.importorskip("torch")
+    safetensors = pytest.importorskip("safetensors.torch")
+    codes = torch.arange(-8, 8).to(torch.float8_e4m3fn)
+    safetensors.save_file({"w": codes, "b": torch.ones(3, dtype=torch.bfloat16)}, tmp_path / "a.safetensors")
+    codes.view(torch.uint8)[3] += 1
+    safetensors.save_file({"w": codes, "b": torch.ones(3, dtype=torch.bfloat16)}, tmp_path / "b.safetensors")
+    done = run(f"compare {tmp_path}/a.safetensors {tmp_path}/b.safetensors --out {tmp_path}/out")
+    assert done.returncode == 1
+    assert column(tmp_path / "out" / "compare.json", "tensors", "type") == ["bfloat16", "e4m3"]
+    assert column(tmp_path / "out" / "compare.json", "tensors", "differing") == [0, 1]
+
+
+REFUSED = {
+    "": "a and b must be given.*",
+    "no_such.npy no_such.npy": 'cannot read .*no_such.npy.*',
+    "{a} {b}": ".*a format that its file does not tell.*",
+    "{a} {b} --pairs": "--pairs can be given only with --format",
+    "{a} {b} --format e4m4": ".*e4m4.*",
+    "{a} {b} --format e4m3 --raw --shape 3,5": ".*the shape .3, 5. 15.*",
+    "{a} {b} --format e4m3 --tensors x": ".*has no name.*",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_it_refuses(options, dumps):
+    a, b = dumps.split()[:2]
+    refuses(f"compare {options.format(a=a, b=b)}", REFUSED[options])
