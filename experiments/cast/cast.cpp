@@ -206,13 +206,13 @@ void count_codes(MeasuredCast& measured) {
   for (std::size_t code = 0; code < codes.size(); ++code) {
     const Unpacked result = unpack(format, code);
     switch (result.kind) {
-      case Kind::nan: measured.counts.nans_out += codes[code]; break;
-      case Kind::infinite: measured.counts.infinities_out += codes[code]; break;
-      case Kind::finite:
+      case fp8lab::Kind::nan: measured.counts.nans_out += codes[code]; break;
+      case fp8lab::Kind::infinite: measured.counts.infinities_out += codes[code]; break;
+      case fp8lab::Kind::finite:
         // Only a subnormal lacks the implicit bit.
         if (result.significand >> format.mantissa_bits == 0) measured.counts.subnormals += codes[code];
         break;
-      case Kind::zero: break;
+      case fp8lab::Kind::zero: break;
     }
   }
 }

@@ -55,7 +55,7 @@ bool is_clipped(double scaled, double scale_inv, double largest) {
 }
 
 /// The measures of one step of one recipe, before they are added to the totals.
-struct Measured {
+struct MeasuredStep {
   ErrorTotals totals;
   ScalingStep step{no_number, no_number, no_number};
 };
@@ -63,7 +63,7 @@ struct Measured {
 /// Measures bands of a quantized tensor, error_block elements at a time.
 class ScalingMeter {
  public:
-  ScalingMeter(const Quantized& q, ElementType out_type, MeasuredScaling& into, Measured& measured)
+  ScalingMeter(const Quantized& q, ElementType out_type, MeasuredScaling& into, MeasuredStep& measured)
       : scales_(q),
         out_type_(out_type),
         largest_(max_value(q.format)),
@@ -143,14 +143,14 @@ class ScalingMeter {
   OutcomeCounts outcomes_;
   std::vector<bool> clipped_;
   MeasuredScaling& into_;
-  Measured& measured_;
+  MeasuredStep& measured_;
   std::vector<float> back_;
   std::vector<std::uint8_t> unpacked_;
   std::array<float, error_block> decoded_;
   std::array<double, error_block> x_, result_, value_of_code_, scaled_, errors_;
 };
 
-void measure(const Quantized& q, const Tensor& x, ElementType out_type, MeasuredScaling& into, Measured& measured) {
+void measure(const Quantized& q, const Tensor& x, ElementType out_type, MeasuredScaling& into, MeasuredStep& measured) {
   constexpr std::size_t elements_a_band = std::size_t{1} << 18;
   const auto meter = std::make_unique<ScalingMeter>(q, out_type, into, measured);
   const std::size_t most = rows_of_bands({&q}, elements_a_band);
@@ -203,7 +203,7 @@ class Runner {
     } else {
       quantize(x.view(), recipe_, Direction::rowwise, q);
     }
-    Measured measured;
+    MeasuredStep measured;
     if (const std::optional<float> scale = tensor_factor(q)) measured.step.scale = static_cast<double>(*scale);
     measure(q, x, out_type, into_, measured);
     finish(x.size(), measured);
@@ -221,7 +221,7 @@ class Runner {
             .relative_error = Histogram(BinadeBins{-40, 20}),
             .ulp_error = Histogram(LinearBins{-1, 1, 64})};
   }
-  void finish(std::size_t size, Measured& measured) {
+  void finish(std::size_t size, MeasuredStep& measured) {
     const ErrorTotals& totals = measured.totals;
     if (totals.count > 0) {
       measured.step.sqnr_db = totals.sqnr_db();

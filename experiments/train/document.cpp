@@ -168,7 +168,7 @@ Text reasons(const TrainResult& result) {
 
 // 3. What casts met, a row for each run, layer and tensor.
 
-struct TensorHistory {
+struct CastHistory {
   const TrainedRun& run;
   std::size_t layer;
   LinearTensor tensor;
@@ -185,13 +185,13 @@ struct TensorHistory {
   }
 };
 
-std::vector<TensorHistory> tensor_histories(const TrainResult& result) {
-  std::vector<TensorHistory> all;
+std::vector<CastHistory> tensor_histories(const TrainResult& result) {
+  std::vector<CastHistory> all;
   for (const TrainedRun& run : result.runs) {
     for (std::size_t i = 0; i < 3 * result.layers(); ++i) {
       checkpoint();
-      TensorHistory& history = all.emplace_back(
-          TensorHistory{run, i / 3 + 1, static_cast<LinearTensor>(static_cast<std::uint8_t>(i % 3)), {}});
+      CastHistory& history = all.emplace_back(
+          CastHistory{run, i / 3 + 1, static_cast<LinearTensor>(static_cast<std::uint8_t>(i % 3)), {}});
       for (std::size_t at = i; at < run.tensors.size(); at += 3 * result.layers()) {
         history.facts.push_back(run.tensors[at]);
       }
@@ -201,31 +201,31 @@ std::vector<TensorHistory> tensor_histories(const TrainResult& result) {
 }
 
 Table tensors_table(const TrainResult& result) {
-  const std::vector<TensorHistory> all = tensor_histories(result);
+  const std::vector<CastHistory> all = tensor_histories(result);
   auto table = tabulate(all, {.name = "tensors", .detail = true});
-  table.column({"recipe"}, [](const TensorHistory& one) { return one.run.recipe.name; })
-      .column({"layer"}, &TensorHistory::layer)
-      .column({"tensor"}, [](const TensorHistory& one) { return fp8lab::name_of(one.tensor); });
+  table.column({"recipe"}, [](const CastHistory& one) { return one.run.recipe.name; })
+      .column({"layer"}, &CastHistory::layer)
+      .column({"tensor"}, [](const CastHistory& one) { return fp8lab::name_of(one.tensor); });
   for (const auto& [name, count] :
        {std::pair{"saturated", &TensorFacts::saturated}, std::pair{"flushed", &TensorFacts::flushed},
         std::pair{"not_finite", &TensorFacts::not_finite}}) {
     table
         .column({fmt::format("{}_steps", name)},
-                [count = count](const TensorHistory& one) { return one.steps_with(count); })
+                [count = count](const CastHistory& one) { return one.steps_with(count); })
         .column({fmt::format("most_{}", name)},
-                [count = count](const TensorHistory& one) {
+                [count = count](const CastHistory& one) {
                   const TensorFacts& facts = one.facts[one.most(count)];
                   return share_of(facts.*count, facts);
                 })
         .column({fmt::format("most_{}_step", name)},
-                [count = count](const TensorHistory& one) { return one.most(count) + 1; });
+                [count = count](const CastHistory& one) { return one.most(count) + 1; });
   }
   const auto amax = [](const TensorFacts& facts) { return facts.amax; };
   table
       .column({"largest_amax"},
-              [=](const TensorHistory& one) { return std::ranges::max_element(one.facts, {}, amax)->amax; })
-      .column({"last_amax"}, [](const TensorHistory& one) { return one.facts.back().amax; })
-      .column({"last_scale"}, [](const TensorHistory& one) { return one.facts.back().scale; });
+              [=](const CastHistory& one) { return std::ranges::max_element(one.facts, {}, amax)->amax; })
+      .column({"last_amax"}, [](const CastHistory& one) { return one.facts.back().amax; })
+      .column({"last_scale"}, [](const CastHistory& one) { return one.facts.back().scale; });
   return table;
 }
 
@@ -339,7 +339,7 @@ Text intro(const TrainResult& result) {
   return {"intro", "", {text}};
 }
 
-Text reading() {
+Text reading_of_training() {
   return {"reading",
           "How to read it",
           {"All runs begin with the same weights and take the same examples in the same order. fp32_cdna3 is FP32: one "
@@ -377,7 +377,7 @@ Document document_of(const TrainResult& result) {
   for (Table& table : std::array{errors_table(errors), losses_table(result), tensors_table(result)}) {
     sections.emplace_back(std::move(table));
   }
-  sections.emplace_back(reading());
+  sections.emplace_back(reading_of_training());
   return document;
 }
 

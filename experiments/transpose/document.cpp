@@ -140,7 +140,7 @@ void add_histograms(const TransposeResult& result, std::vector<Section>& section
   sections.emplace_back(std::move(others));
 }
 
-Text reading() {
+Text reading_of_copies() {
   return {"reading",
           "How to read it",
           {"Rowwise, original: quantized from the values, along rows and along columns. Requantized: along columns, of "
@@ -201,7 +201,7 @@ Document document_of(const TransposeResult& result) {
       costs(result));
   add_histograms(result, document.sections);
   document.sections.emplace_back(tensors_table(result.tensors));
-  document.sections.emplace_back(reading());
+  document.sections.emplace_back(reading_of_copies());
   return document;
 }
 

@@ -101,7 +101,7 @@ class Plain {
   std::size_t rows_, columns_;
   Recipe recipe_;
   bool rowwise_;
-  TensorFacts facts_;
+  fp8lab::TensorFacts facts_;
 };
 
 /// The code of an element of x, in whatever layout.
