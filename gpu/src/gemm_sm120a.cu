@@ -6,10 +6,10 @@
 namespace fp8lab::gpu {
 
 using enum MmaType;
-template void start_on_device(const GemmSm120<MmaSyncScaled<ScaledKind::mxf8f6f4, e4m3, e4m3>>&, cudaStream_t);
-template void start_on_device(const GemmSm120<MmaSyncScaled<ScaledKind::mxf8f6f4, e4m3, e5m2>>&, cudaStream_t);
-template void start_on_device(const GemmSm120<MmaSyncScaled<ScaledKind::mxf8f6f4, e5m2, e4m3>>&, cudaStream_t);
-template void start_on_device(const GemmSm120<MmaSyncScaled<ScaledKind::mxf4>>&, cudaStream_t);
-template void start_on_device(const GemmSm120<MmaSyncScaled<ScaledKind::mxf4nvf4>>&, cudaStream_t);
+template void start_on_device(const GemmSm120<MmaSyncScaled<MmaKind::mxf8f6f4, e4m3, e4m3>>&, cudaStream_t);
+template void start_on_device(const GemmSm120<MmaSyncScaled<MmaKind::mxf8f6f4, e4m3, e5m2>>&, cudaStream_t);
+template void start_on_device(const GemmSm120<MmaSyncScaled<MmaKind::mxf8f6f4, e5m2, e4m3>>&, cudaStream_t);
+template void start_on_device(const GemmSm120<MmaSyncScaled<MmaKind::mxf4>>&, cudaStream_t);
+template void start_on_device(const GemmSm120<MmaSyncScaled<MmaKind::mxf4nvf4>>&, cudaStream_t);
 
 }  // namespace fp8lab::gpu

@@ -11,6 +11,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/gpu/block_scaled.hpp"
 #include "fp8lab/gpu/host_team.hpp"
+#include "fp8lab/gpu/kernels/gemm_epilogue.hpp"
 #include "fp8lab/gpu/ptx/host_mma_scaled.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
@@ -33,12 +34,12 @@ struct ScaledSide {
   std::vector<std::uint8_t> scales;    ///< compact
   std::vector<std::uint8_t> swizzled;  ///< NaNs in its padding
 
-  ScaledSide(const BlockScales& type, const Format& elements, std::size_t row_count, std::size_t k, Contents contents,
-             std::uint64_t seed)
+  ScaledSide(const std::optional<BlockScales>& scaling, const Format& elements, std::size_t row_count, std::size_t k,
+             Contents contents, std::uint64_t seed)
       : format(elements),
         rows(row_count),
         codes(rows * k * (elements == e2m1 ? 1 : 2) / 2),
-        scales(rows * k / static_cast<std::size_t>(type.block)) {
+        scales(scaling ? rows * k / static_cast<std::size_t>(scaling->block) : 0) {
     const auto is_rare = [&](std::size_t i) {
       return contents == Contents::specials && random_bits(seed + 1, i) % 900 == 0;
     };
@@ -47,12 +48,13 @@ struct ScaledSide {
       const bool is_number = format == e2m1 || std::abs(decode(format, codes[i])) < inf;
       if (!is_number && !is_rare(i)) codes[i] &= 0x3F;
     }
+    if (!scaling) return;
     for (std::size_t i = 0; i < scales.size(); ++i) {
       const std::uint64_t word = random_bits(seed + 2, i);
-      scales[i] = static_cast<std::uint8_t>(type.format == e8m0 ? 120 + word % 16 : word % 0x7F);
+      scales[i] = static_cast<std::uint8_t>(scaling->format == e8m0 ? 120 + word % 16 : word % 0x7F);
       if (contents == Contents::specials && word >> 32 % 300 == 0) scales[i] = word >> 20 % 2 == 0 ? 0 : 0xFF;
     }
-    const std::size_t columns = k / static_cast<std::size_t>(type.block);
+    const std::size_t columns = k / static_cast<std::size_t>(scaling->block);
     swizzled.assign(swizzled_size(rows, columns), 0xFF);
     for (std::size_t i = 0; i < scales.size(); ++i) {
       swizzled[swizzled_place(i / columns, i % columns, columns)] = scales[i];
@@ -78,13 +80,16 @@ struct ScaledProblem {
   ScaledProblem(const MmaModel& model, std::array<Format, 2> formats, std::array<std::size_t, 3> shape,
                 Contents contents = Contents::numbers, float factor = 1)
       : k(shape[2]),
-        a(model.scales.value_or(BlockScales{}), formats[0], shape[0], k, contents, 10),
-        b(model.scales.value_or(BlockScales{}), formats[1], shape[1], k, contents, 20),
+        a(model.scales, formats[0], shape[0], k, contents, 10),
+        b(model.scales, formats[1], shape[1], k, contents, 20),
         alpha(factor),
         expected(a.rows * b.rows) {
     Operand left = a.operand(k);
     left.tensor_scale.factor = factor;
     gemm(model, left, b.operand(k), expected);
+  }
+  [[nodiscard]] gpu::GemmEpilogue epilogue(std::vector<float>& d) const {
+    return {a.rows, b.rows, &alpha, nullptr, nullptr, d.data(), gpu::GemmOutput::float32};
   }
   /// How `d` differs.
   [[nodiscard]] Mismatches compare(const std::vector<float>& d) const {

@@ -57,9 +57,11 @@ COPY = [r"LDSM\.16\.M88\.4", r"LDGSTS\.E\.BYPASS\.128"]
 EVIDENCE = [
     ("recorder.sm_89", SYNC_FP8, FP8),
     ("recorder.sm_90a", SYNC_FP8, FP8_LOWERED),
-    ("gemm_sm120a.sm_120a", "ScaledKindE0E", [r"QMMA\.SF\.16832\.F32\.E[45]M[32]\.E[45]M[32]\.E8", *COPY]),
-    ("gemm_sm120a.sm_120a", "ScaledKindE1E", [r"OMMA\.SF\.16864\.F32\.E2M1\.E2M1\.E8", *COPY]),
-    ("gemm_sm120a.sm_120a", "ScaledKindE3E", [r"OMMA\.SF\.16864\.F32\.E2M1\.E2M1\.UE4M3\.4X", *COPY]),
+    ("gemm_sm100a.sm_100a", "MmaKind", ["UTC[QO]MMA", r"UTMALDG\.2D", r"LDTM\.x32", "UTCBAR"]),
+    ("gemm_sm100a.sm_100a", "MmaKindE[234]E", ["UTCOMMA", r"UTCCP\.T\.S\.4"]),
+    ("gemm_sm120a.sm_120a", "MmaKindE1E", [r"QMMA\.SF\.16832\.F32\.E[45]M[32]\.E[45]M[32]\.E8", *COPY]),
+    ("gemm_sm120a.sm_120a", "MmaKindE2E", [r"OMMA\.SF\.16864\.F32\.E2M1\.E2M1\.E8", *COPY]),
+    ("gemm_sm120a.sm_120a", "MmaKindE4E", [r"OMMA\.SF\.16864\.F32\.E2M1\.E2M1\.UE4M3\.4X", *COPY]),
 ]
 
 

@@ -15,6 +15,7 @@
 
 #include "catch.hpp"
 #include "fp8lab/gpu/encode_kernel.hpp"
+#include "fp8lab/gpu/kernels/gemm_sm100.hpp"
 #include "fp8lab/gpu/kernels/gemm_sm120.hpp"
 #include "fp8lab/gpu/kernels/instruction_tiles.hpp"
 #include "fp8lab/gpu/recorder/casts.hpp"
@@ -86,8 +87,8 @@ std::vector<Limit> limits() {
   using Sync = MmaSync<MmaType::e4m3, MmaType::e4m3, MmaAccumulator::float32, 32>;
   return {
       limit<EncodeKernel>(64, 16),  // ptxas for sm_89 keeps two predicates on the stack, registers being free
-      limit<GemmSm120<MmaSyncScaled<ScaledKind::mxf8f6f4>>>(128),
-      limit<GemmSm120<MmaSyncScaled<ScaledKind::mxf4nvf4>>>(128),
+      limit<GemmSm100<Tcgen05Mma<MmaKind::mxf4nvf4>, DeviceTensorMap>>(64),
+      limit<GemmSm120<MmaSyncScaled<MmaKind::mxf8f6f4>>>(136),
       limit<MmaSyncTiles<Sync>>(32),
       limit<SweepCasts<casts::E4m3FromF32>>(48),
       limit<GenerateTiles>(72),

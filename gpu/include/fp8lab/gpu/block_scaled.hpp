@@ -11,8 +11,9 @@
 
 namespace fp8lab::gpu {
 
-/// The kinds, each with one format of scales and one block.
-enum class ScaledKind : std::uint8_t {
+/// PTX's kinds of instructions, each with one format of scales and one block.
+enum class MmaKind : std::uint8_t {
+  f8f6f4,          ///< factors in bytes, without scales; tcgen05.mma alone
   mxf8f6f4,        ///< factors in bytes; E8M0 scales of 32
   mxf4,            ///< E2M1 in pairs; E8M0 scales of 32; mxf4nvf4 with scale_vec::2X is the same
   mxf4nvf4_ue8m0,  ///< E2M1 in pairs; E8M0 scales of 16; tcgen05.mma alone: ptxas 13.0 refuses it for mma.sync
@@ -20,15 +21,19 @@ enum class ScaledKind : std::uint8_t {
 };
 
 /// Whether factors are E2M1, two in a byte, the first in the low half.
-[[nodiscard]] FP8LAB_HD constexpr bool is_packed(ScaledKind kind) { return kind != ScaledKind::mxf8f6f4; }
+[[nodiscard]] FP8LAB_HD constexpr bool is_packed(MmaKind kind) {
+  return kind != MmaKind::f8f6f4 && kind != MmaKind::mxf8f6f4;
+}
 /// Elements of K that share a scale.
-[[nodiscard]] FP8LAB_HD constexpr unsigned block_of(ScaledKind kind) {
-  return kind == ScaledKind::mxf8f6f4 || kind == ScaledKind::mxf4 ? 32 : 16;
+[[nodiscard]] FP8LAB_HD constexpr unsigned block_of(MmaKind kind) {
+  return kind == MmaKind::mxf8f6f4 || kind == MmaKind::mxf4 ? 32 : 16;
 }
 /// The K of an instruction: 32 bytes of a row.
-[[nodiscard]] FP8LAB_HD constexpr unsigned k_of(ScaledKind kind) { return is_packed(kind) ? 64 : 32; }
+[[nodiscard]] FP8LAB_HD constexpr unsigned k_of(MmaKind kind) { return is_packed(kind) ? 64 : 32; }
 /// Scales of a row that an instruction takes: PTX's scale_vec.
-[[nodiscard]] FP8LAB_HD constexpr unsigned scales_of(ScaledKind kind) { return k_of(kind) / block_of(kind); }
+[[nodiscard]] FP8LAB_HD constexpr unsigned scales_of(MmaKind kind) {
+  return kind == MmaKind::f8f6f4 ? 0 : k_of(kind) / block_of(kind);
+}
 
 /// The lane that mma.sync takes the scales of a row of A (of 16) or B (of 8) from, its thread-id selectors being 0. All
 /// of that row's scales lie in the lane's word, in the bytes from byte-id on.
@@ -40,12 +45,12 @@ enum class ScaledKind : std::uint8_t {
 
 /// An mma.sync instruction with block scales, of shape m16n8kK. Its registers have the layout of bytes that MmaSync of
 /// FP8 with K = 32 has; E2M1 lies there in pairs. kA and kB are e4m3 or e5m2 for mxf8f6f4, else they have no meaning.
-template <ScaledKind kKind, MmaType kA = MmaType::e4m3, MmaType kB = MmaType::e4m3>
+template <MmaKind kKind, MmaType kA = MmaType::e4m3, MmaType kB = MmaType::e4m3>
 struct MmaSyncScaled {
-  static constexpr ScaledKind kind = kKind;
+  static constexpr MmaKind kind = kKind;
   static constexpr MmaType type_a = kA, type_b = kB;
   static constexpr unsigned m = 16, n = 8, k = k_of(kKind);
-  static_assert(kKind != ScaledKind::mxf4nvf4_ue8m0);
+  static_assert(kKind != MmaKind::f8f6f4 && kKind != MmaKind::mxf4nvf4_ue8m0);
 
   struct A {
     std::uint32_t words[4];  // NOLINT(modernize-avoid-c-arrays)

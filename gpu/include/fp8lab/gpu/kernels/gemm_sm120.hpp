@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fp8lab/gpu/kernels/gemm_epilogue.hpp"
 #include "fp8lab/gpu/ptx/async_copy.hpp"
 #include "fp8lab/gpu/ptx/ldmatrix.hpp"
 #include "fp8lab/gpu/ptx/mma_sync_scaled.hpp"
@@ -21,8 +22,8 @@ struct ScaledMatrix {
   std::size_t rows;
 };
 
-/// d = alpha * (a * b^T): gemm() with the model of the instruction, bit for bit. d has (a.rows, b.rows) elements,
-/// row-major; K is a multiple of 16 bytes of codes.
+/// out = a * b^T, K being a multiple of 16 bytes of codes. It equals gemm() of the reference with the instruction's
+/// model, model_of(kind), whose alpha the epilogue's two scales make.
 ///
 /// A team makes a tile of 128 x 128 of d, a warp 64 x 32 of it. Along K it goes in stages of 128 bytes of a row, which
 /// are four instructions; while one stage is multiplied, the next one is copied.
@@ -47,21 +48,19 @@ struct GemmSm120 {
   };
 
   ScaledMatrix a, b;
-  float* d;
   std::size_t k;
-  float alpha;
+  GemmEpilogue out;
 
-  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return ceil_div(a.rows, tile) * tiles_n(); }
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return tiles(a) * tiles(b); }
 
   template <typename Team>
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& shared) const {
-    const std::size_t tile_m = block / tiles_n();
-    const std::size_t tile_n = block % tiles_n();
+    const Place number = tile_of(block, tiles(a), tiles(b));
     AsyncCopies copies(team);
-    auto tiles = team.template each<WarpTile>();
+    auto own = team.template each<WarpTile>();
     const auto start = [&](std::size_t thread, std::size_t stage) {
-      copy(copies, thread, a, tile_m, stage, shared.stages[stage % 2].a);
-      copy(copies, thread, b, tile_n, stage, shared.stages[stage % 2].b);
+      copy(copies, thread, a, number.row, stage, shared.stages[stage % 2].a);
+      copy(copies, thread, b, number.column, stage, shared.stages[stage % 2].b);
       copies.commit(thread);
     };
     // 1. The first stage is on its way.
@@ -73,17 +72,18 @@ struct GemmSm120 {
         if (stage + 1 < stages()) start(thread, stage + 1);
       });
       // 3. Four instructions along K.
-      multiply<0>(team, shared.stages[stage % 2], stage, tiles);
-      multiply<1>(team, shared.stages[stage % 2], stage, tiles);
-      multiply<2>(team, shared.stages[stage % 2], stage, tiles);
-      multiply<3>(team, shared.stages[stage % 2], stage, tiles);
+      multiply<0>(team, shared.stages[stage % 2], stage, own);
+      multiply<1>(team, shared.stages[stage % 2], stage, own);
+      multiply<2>(team, shared.stages[stage % 2], stage, own);
+      multiply<3>(team, shared.stages[stage % 2], stage, own);
     }
     // 4. The epilogue.
-    team.for_each_thread([&](std::size_t thread) { write(thread, tile_m, tile_n, tiles[thread]); });
+    const float alpha = out.alpha();
+    team.for_each_thread([&](std::size_t thread) { write(thread, number, alpha, own[thread]); });
   }
 
  private:
-  [[nodiscard]] FP8LAB_HD std::size_t tiles_n() const { return ceil_div(b.rows, tile); }
+  [[nodiscard]] static FP8LAB_HD std::size_t tiles(const ScaledMatrix& side) { return ceil_div(side.rows, tile); }
   [[nodiscard]] FP8LAB_HD std::size_t row_bytes() const { return is_packed(Mma::kind) ? k / 2 : k; }
   [[nodiscard]] FP8LAB_HD std::size_t stages() const { return ceil_div(row_bytes(), stage_bytes); }
   /// Scales of a row.
@@ -170,17 +170,17 @@ struct GemmSm120 {
     return count >= 4 ? 0xFFFFFFFFU : (1U << (8 * count)) - 1;
   }
 
-  FP8LAB_HD void write(std::size_t thread, std::size_t tile_m, std::size_t tile_n, const WarpTile& own) const {
-    for (unsigned i = 0; i < WarpTile::count_m; ++i) {
-      for (unsigned j = 0; j < WarpTile::count_n; ++j) {
-        for (unsigned r = 0; r < 4; ++r) {
-          const Place in_tile = mma_sync_d(thread % 32, r);
-          const std::size_t row = tile_m * tile + (row_m(thread) + i * 16 + in_tile.row);
-          const std::size_t column = tile_n * tile + (row_n(thread) + j * 8 + in_tile.column);
-          if (row < a.rows && column < b.rows) d[row * b.rows + column] = alpha * own.d[i][j].values[r];
-        }
-      }
-    }
+  FP8LAB_HD void write(std::size_t thread, Place number, float alpha, const WarpTile& own) const {
+    const std::size_t first_row = std::size_t{number.row} * tile + row_m(thread);
+    const std::size_t first_column = std::size_t{number.column} * tile + row_n(thread);
+    unrolled<WarpTile::count_m * WarpTile::count_n * 2>([&](unsigned pair) {
+      const unsigned i = pair / 2 / WarpTile::count_n;
+      const unsigned j = pair / 2 % WarpTile::count_n;
+      const unsigned r = pair % 2 * 2;
+      const Place in_tile = mma_sync_d(thread % 32, r);
+      const auto& d = own.d[i][j].values;
+      out.store(first_row + i * 16 + in_tile.row, first_column + j * 8 + in_tile.column, d[r], d[r + 1], alpha);
+    });
   }
 };
 

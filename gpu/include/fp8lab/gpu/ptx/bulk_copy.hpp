@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "fp8lab/gpu/fragments.hpp"
 #include "fp8lab/gpu/ptx/mbarrier.hpp"
@@ -39,6 +40,15 @@ __device__ void copy_box(const Role& role, const DeviceTensorMap& map, Mbarrier&
       "r"(shared_address(role, &barrier))
       : "memory");
 }
+/// One thread begins to copy bytes, a multiple of 16 from one place aligned to 16 to another. The copy ends at the
+/// barrier, which counts them.
+template <typename Role>
+__device__ void copy_bytes(const Role& role, const void* from, Mbarrier& barrier, void* to, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(role, to)),
+               "l"(from), "r"(bytes), "r"(shared_address(role, &barrier))
+               : "memory");
+}
 #else
 template <typename Role>
 void copy_box(const Role& role, const HostTensorMap& map, Mbarrier& barrier, void* to, std::size_t row,
@@ -52,6 +62,14 @@ void copy_box(const Role& role, const HostTensorMap& map, Mbarrier& barrier, voi
       shared[swizzle_128b(address + i)] = static_cast<std::byte>(inside ? map.data[y * map.columns + x] : 0);
     }
     change(barrier, 0, -static_cast<std::int64_t>(box_bytes(map.box_rows)));
+  });
+  role.pass();
+}
+template <typename Role>
+void copy_bytes(const Role& role, const void* from, Mbarrier& barrier, void* to, std::uint32_t bytes) {
+  role.copy([from, &barrier, to, bytes] {
+    std::memcpy(to, from, bytes);
+    change(barrier, 0, -static_cast<std::int64_t>(bytes));
   });
   role.pass();
 }

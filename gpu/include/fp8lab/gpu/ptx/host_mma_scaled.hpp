@@ -17,14 +17,15 @@
 namespace fp8lab::gpu {
 
 /// The model of a kind, of mma.sync and tcgen05.mma alike.
-[[nodiscard]] inline const MmaModel& scaled_model(ScaledKind kind) {
+[[nodiscard]] inline const MmaModel& model_of(MmaKind kind) {
   switch (kind) {
-    case ScaledKind::mxf8f6f4: return blackwell_mxf8;
-    case ScaledKind::mxf4: return blackwell_mxf4;
-    case ScaledKind::mxf4nvf4_ue8m0: return blackwell_mxf4_block16;
-    case ScaledKind::mxf4nvf4: return blackwell_nvf4;
+    case MmaKind::f8f6f4: return blackwell_tcgen05_fp8;
+    case MmaKind::mxf8f6f4: return blackwell_mxf8;
+    case MmaKind::mxf4: return blackwell_mxf4;
+    case MmaKind::mxf4nvf4_ue8m0: return blackwell_mxf4_block16;
+    case MmaKind::mxf4nvf4: return blackwell_nvf4;
   }
-  throw std::invalid_argument("unknown kind of block-scaled instructions");
+  throw std::invalid_argument("unknown kind of instructions");
 }
 
 /// Rows of 32 bytes with their scales, as an instruction takes them: a batch of its dot products.
@@ -32,11 +33,11 @@ struct ScaledDots {
   std::vector<std::uint8_t> a, b, scale_a, scale_b;
   std::vector<float> d;
 
-  ScaledDots(ScaledKind kind, std::size_t count)
+  ScaledDots(MmaKind kind, std::size_t count)
       : a(count * 32), b(count * 32), scale_a(count * scales_of(kind)), scale_b(count * scales_of(kind)), d(count) {}
 
   /// d += a * b^T, row by row.
-  void run(ScaledKind kind, const Format& format_a, const Format& format_b) {
+  void run(MmaKind kind, const Format& format_a, const Format& format_b) {
     const auto operand = [&](std::span<const std::uint8_t> codes, std::span<const std::uint8_t> scales,
                              const Format& format) {
       return Operand{.elements = codes,
@@ -46,7 +47,7 @@ struct ScaledDots {
                      .packed = is_packed(kind),
                      .scales = {.codes = scales}};
     };
-    mma(scaled_model(kind), operand(a, scale_a, format_a), operand(b, scale_b, format_b), std::span<const float>(d),
+    mma(model_of(kind), operand(a, scale_a, format_a), operand(b, scale_b, format_b), std::span<const float>(d),
         std::span<float>(d));
   }
 };

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// tcgen05 instructions on the host: fp8lab's models of them, on shared and tensor memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/gpu/host_team.hpp"
+#include "fp8lab/gpu/ptx/host_mma_scaled.hpp"
+#include "fp8lab/gpu/tcgen05_layout.hpp"
+
+namespace fp8lab::gpu {
+
+/// The tensor memory of a block, and its instructions that have not ended: they end in order, at times that the host
+/// team's order chooses.
+class HostTensorMemory {
+ public:
+  explicit HostTensorMemory(unsigned columns)
+      : columns_(columns), words_(std::size_t{tensor_memory_lanes} * columns, 0xA5A5A5A5U) {
+    if (columns < 32 || columns > tensor_memory_columns || (columns & (columns - 1)) != 0) {
+      throw std::logic_error("tensor memory is given in powers of two from 32 to 512 columns");
+    }
+  }
+
+  [[nodiscard]] std::uint32_t& at(unsigned lane, unsigned column) {
+    if (lane >= tensor_memory_lanes || column >= columns_) throw std::logic_error("no such place in tensor memory");
+    return words_[std::size_t{lane} * columns_ + column];
+  }
+  /// Begins an instruction.
+  template <typename Role>
+  void start(const Role& role, std::function<void()> work) {
+    started_.push_back(std::move(work));
+    role.copy([this] {
+      const auto first = std::move(started_.front());
+      started_.pop_front();
+      first();
+    });
+    role.pass();
+  }
+
+ private:
+  unsigned columns_;
+  std::vector<std::uint32_t> words_;
+  std::deque<std::function<void()>> started_;
+};
+
+/// What an instruction descriptor says, read back.
+struct HostTcgen05Instruction {
+  std::uint32_t word;
+  [[nodiscard]] std::uint32_t bits(unsigned first, unsigned count) const { return word >> first & ((1U << count) - 1); }
+  [[nodiscard]] unsigned m() const { return bits(24, 5) * 16; }
+  [[nodiscard]] unsigned n() const { return bits(17, 6) * 8; }
+  [[nodiscard]] Format format_a() const { return bits(7, 3) == 0 ? e4m3 : e5m2; }
+  [[nodiscard]] Format format_b() const { return bits(10, 3) == 0 ? e4m3 : e5m2; }
+  [[nodiscard]] unsigned scale_a() const { return bits(29, 2); }
+  [[nodiscard]] unsigned scale_b() const { return bits(4, 2); }
+};
+
+/// tcgen05.mma: D, in tensor memory from column d on, of the tiles that descriptors describe.
+inline void host_tcgen05_mma(const HostTeam& team, HostTensorMemory& memory, MmaKind kind, unsigned d, std::uint64_t a,
+                             std::uint64_t b, std::uint32_t instruction, unsigned scale_a, unsigned scale_b, bool add) {
+  const HostTcgen05Instruction told{instruction};
+  if ((a >> 61) != 2 || (b >> 61) != 2) throw std::logic_error("tcgen05.mma: not the 128-byte swizzle");
+  const std::size_t n = told.n();
+  const std::size_t scales = scales_of(kind);
+  ScaledDots dots(kind, told.m() * n);
+  const auto bytes = [&](std::uint64_t descriptor, unsigned row, std::uint8_t* to) {
+    for (unsigned byte = 0; byte < 32; ++byte) {
+      to[byte] = static_cast<std::uint8_t>(team.shared()[wgmma_address(descriptor, row, byte)]);
+    }
+  };
+  const auto codes = [&](unsigned column, unsigned first, unsigned row, std::uint8_t* to) {
+    const Place place = tensor_memory_scales(row);
+    const std::uint32_t word = memory.at(place.row, column + place.column);
+    for (unsigned i = 0; i < scales; ++i) to[i] = static_cast<std::uint8_t>(word >> (8 * (first + i)));
+  };
+  for (unsigned row = 0; row < told.m(); ++row) {
+    const std::size_t first = row * n;
+    bytes(a, row, &dots.a[first * 32]);
+    if (scales != 0) codes(scale_a, told.scale_a(), row, &dots.scale_a[first * scales]);
+    for (unsigned column = 0; column < n; ++column) {
+      const std::size_t dot = first + column;
+      std::memcpy(&dots.a[dot * 32], &dots.a[first * 32], 32);
+      if (scales != 0) std::memcpy(&dots.scale_a[dot * scales], &dots.scale_a[first * scales], scales);
+      if (row == 0) {
+        bytes(b, column, &dots.b[dot * 32]);
+        if (scales != 0) codes(scale_b, told.scale_b(), column, &dots.scale_b[dot * scales]);
+      } else {
+        std::memcpy(&dots.b[dot * 32], &dots.b[column * 32], 32);
+        if (scales != 0) std::memcpy(&dots.scale_b[dot * scales], &dots.scale_b[column * scales], scales);
+      }
+      dots.d[dot] = add ? std::bit_cast<float>(memory.at(row, d + column)) : 0;
+    }
+  }
+  dots.run(kind, told.format_a(), told.format_b());
+  for (unsigned row = 0; row < told.m(); ++row) {
+    for (unsigned column = 0; column < n; ++column) {
+      memory.at(row, d + column) = std::bit_cast<std::uint32_t>(dots.d[row * n + column]);
+    }
+  }
+}
+
+/// tcgen05.cp.32x128b.warpx4: 32 rows of 16 bytes into four columns, for each 32 lanes.
+inline void host_tcgen05_copy(const HostTeam& team, HostTensorMemory& memory, unsigned column,
+                              std::uint64_t descriptor) {
+  for (unsigned lane = 0; lane < tensor_memory_lanes; ++lane) {
+    for (unsigned word = 0; word < 4; ++word) {
+      std::memcpy(&memory.at(lane, column + word),
+                  team.shared() + tcgen05_scale_address(descriptor, lane % 32, 4 * word), 4);
+    }
+  }
+}
+
+}  // namespace fp8lab::gpu
