@@ -186,10 +186,10 @@ struct GemmSm100 {
       memory.load(group, first, values);
       group.for_each_thread([&](std::size_t thread) {
         const auto& own = values[thread].values;
-        unrolled<16>([&](unsigned i) {
-          out.store(std::size_t{number.row} * tile + thread, std::size_t{number.column} * tile + first + 2 * i,
-                    own[2 * i], own[2 * i + 1], alpha);
-        });
+        const std::size_t row = std::size_t{number.row} * tile + thread;
+        const std::size_t column = std::size_t{number.column} * tile + first;
+        unrolled<16>(
+            [&](std::size_t pair) { out.store(row, column + 2 * pair, own[2 * pair], own[2 * pair + 1], alpha); });
       });
     }
     tcgen05_fence_before(group);

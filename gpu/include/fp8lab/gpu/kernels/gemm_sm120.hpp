@@ -174,8 +174,8 @@ struct GemmSm120 {
     const std::size_t first_row = std::size_t{number.row} * tile + row_m(thread);
     const std::size_t first_column = std::size_t{number.column} * tile + row_n(thread);
     unrolled<WarpTile::count_m * WarpTile::count_n * 2>([&](unsigned pair) {
-      const unsigned i = pair / 2 / WarpTile::count_n;
-      const unsigned j = pair / 2 % WarpTile::count_n;
+      const std::size_t i = pair / 2 / WarpTile::count_n;
+      const std::size_t j = pair / 2 % WarpTile::count_n;
       const unsigned r = pair % 2 * 2;
       const Place in_tile = mma_sync_d(thread % 32, r);
       const auto& d = own.d[i][j].values;

@@ -2,6 +2,8 @@
 // tcgen05 instructions on the host: fp8lab's models of them, on shared and tensor memory.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,12 +19,12 @@
 
 namespace fp8lab::gpu {
 
-/// The tensor memory of a block, and its instructions that have not ended: they end in order, at times that the host
-/// team's order chooses.
+/// The tensor memory of a block, full of NaNs at first, and its instructions that have not ended: they end in order, at
+/// times that the host team's order chooses.
 class HostTensorMemory {
  public:
   explicit HostTensorMemory(unsigned columns)
-      : columns_(columns), words_(std::size_t{tensor_memory_lanes} * columns, 0xA5A5A5A5U) {
+      : columns_(columns), words_(std::size_t{tensor_memory_lanes} * columns, 0xFFFFFFFFU) {
     if (columns < 32 || columns > tensor_memory_columns || (columns & (columns - 1)) != 0) {
       throw std::logic_error("tensor memory is given in powers of two from 32 to 512 columns");
     }
@@ -62,47 +64,48 @@ struct HostTcgen05Instruction {
   [[nodiscard]] unsigned scale_b() const { return bits(4, 2); }
 };
 
-/// tcgen05.mma: D, in tensor memory from column d on, of the tiles that descriptors describe.
+/// An operand of one tcgen05.mma: 32 bytes of each row, and the scales of these.
+struct HostTcgen05Operand {
+  std::vector<std::uint8_t> bytes, scales;
+
+  HostTcgen05Operand(const HostTeam& team, HostTensorMemory& memory, MmaKind kind, unsigned rows,
+                     std::uint64_t descriptor, unsigned scale_column, unsigned first_scale) {
+    if (descriptor >> 61 != 2) throw std::logic_error("tcgen05.mma: not the 128-byte swizzle");
+    for (unsigned row = 0; row < rows; ++row) {
+      for (unsigned byte = 0; byte < 32; ++byte) {
+        bytes.push_back(static_cast<std::uint8_t>(team.shared()[wgmma_address(descriptor, row, byte)]));
+      }
+      if (scales_of(kind) == 0) continue;
+      const Place place = tensor_memory_scales(row);
+      const std::uint32_t word = memory.at(place.row, scale_column + place.column) >> (8 * first_scale);
+      for (unsigned i = 0; i < scales_of(kind); ++i) scales.push_back(static_cast<std::uint8_t>(word >> (8 * i)));
+    }
+  }
+  /// Copies a row to a batch, whose arrays begin there.
+  void copy(std::size_t row, std::size_t scale_count, std::uint8_t* to_bytes, std::uint8_t* to_scales) const {
+    std::copy_n(bytes.data() + row * 32, 32, to_bytes);
+    std::copy_n(scales.data() + row * scale_count, scale_count, to_scales);
+  }
+};
+
+/// tcgen05.mma: the accumulators, in tensor memory from column d on, of the tiles that descriptors describe.
 inline void host_tcgen05_mma(const HostTeam& team, HostTensorMemory& memory, MmaKind kind, unsigned d, std::uint64_t a,
                              std::uint64_t b, std::uint32_t instruction, unsigned scale_a, unsigned scale_b, bool add) {
   const HostTcgen05Instruction told{instruction};
-  if ((a >> 61) != 2 || (b >> 61) != 2) throw std::logic_error("tcgen05.mma: not the 128-byte swizzle");
-  const std::size_t n = told.n();
+  const HostTcgen05Operand left(team, memory, kind, told.m(), a, scale_a, told.scale_a());
+  const HostTcgen05Operand right(team, memory, kind, told.n(), b, scale_b, told.scale_b());
   const std::size_t scales = scales_of(kind);
-  ScaledDots dots(kind, told.m() * n);
-  const auto bytes = [&](std::uint64_t descriptor, unsigned row, std::uint8_t* to) {
-    for (unsigned byte = 0; byte < 32; ++byte) {
-      to[byte] = static_cast<std::uint8_t>(team.shared()[wgmma_address(descriptor, row, byte)]);
-    }
-  };
-  const auto codes = [&](unsigned column, unsigned first, unsigned row, std::uint8_t* to) {
-    const Place place = tensor_memory_scales(row);
-    const std::uint32_t word = memory.at(place.row, column + place.column);
-    for (unsigned i = 0; i < scales; ++i) to[i] = static_cast<std::uint8_t>(word >> (8 * (first + i)));
-  };
-  for (unsigned row = 0; row < told.m(); ++row) {
-    const std::size_t first = row * n;
-    bytes(a, row, &dots.a[first * 32]);
-    if (scales != 0) codes(scale_a, told.scale_a(), row, &dots.scale_a[first * scales]);
-    for (unsigned column = 0; column < n; ++column) {
-      const std::size_t dot = first + column;
-      std::memcpy(&dots.a[dot * 32], &dots.a[first * 32], 32);
-      if (scales != 0) std::memcpy(&dots.scale_a[dot * scales], &dots.scale_a[first * scales], scales);
-      if (row == 0) {
-        bytes(b, column, &dots.b[dot * 32]);
-        if (scales != 0) codes(scale_b, told.scale_b(), column, &dots.scale_b[dot * scales]);
-      } else {
-        std::memcpy(&dots.b[dot * 32], &dots.b[column * 32], 32);
-        if (scales != 0) std::memcpy(&dots.scale_b[dot * scales], &dots.scale_b[column * scales], scales);
-      }
-      dots.d[dot] = add ? std::bit_cast<float>(memory.at(row, d + column)) : 0;
-    }
+  const unsigned n = told.n();
+  ScaledDots dots(kind, std::size_t{told.m()} * n);
+  for (unsigned i = 0; i < told.m() * n; ++i) {
+    const std::size_t dot = i;
+    left.copy(i / n, scales, dots.a.data() + dot * 32, dots.scale_a.data() + dot * scales);
+    right.copy(i % n, scales, dots.b.data() + dot * 32, dots.scale_b.data() + dot * scales);
+    dots.d[dot] = add ? std::bit_cast<float>(memory.at(i / n, d + i % n)) : 0;
   }
   dots.run(kind, told.format_a(), told.format_b());
-  for (unsigned row = 0; row < told.m(); ++row) {
-    for (unsigned column = 0; column < n; ++column) {
-      memory.at(row, d + column) = std::bit_cast<std::uint32_t>(dots.d[row * n + column]);
-    }
+  for (unsigned i = 0; i < told.m() * n; ++i) {
+    memory.at(i / n, d + i % n) = std::bit_cast<std::uint32_t>(dots.d[i]);
   }
 }
 
