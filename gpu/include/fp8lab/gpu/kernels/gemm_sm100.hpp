@@ -29,16 +29,17 @@ template <typename Mma, typename TensorMap>
 struct GemmSm100 {
   static constexpr unsigned threads = 2 * 128;
   static constexpr unsigned tile = 128, stage_bytes = 128, stages = 4;
-  static constexpr unsigned scale_tiles = scales_of(Mma::kind);  ///< of 128 x 4 scales, of a stage
-  static constexpr unsigned columns = 256;                       ///< of tensor memory: the accumulators, then scales
+  static constexpr unsigned scale_tiles = scales_of(Mma::kind);                      ///< of 128 x 4 scales, of a stage
+  static constexpr unsigned scale_room = scale_tiles == 0 ? 16 : scale_tiles * 512;  ///< bytes of them
+  static constexpr unsigned columns = 256;  ///< of tensor memory: the accumulators, then scales
   static_assert(tile + stages * 2 * scale_tiles * 4 <= columns);
 
   struct alignas(1024) Shared {
-    std::uint8_t a[stages][box_bytes(tile)];                 // NOLINT(modernize-avoid-c-arrays)
-    std::uint8_t b[stages][box_bytes(tile)];                 // NOLINT(modernize-avoid-c-arrays)
-    std::uint8_t scales[stages][2][scale_tiles * 512 + 16];  // NOLINT(modernize-avoid-c-arrays): of a and b
-    Mbarrier full[stages];                                   // NOLINT(modernize-avoid-c-arrays)
-    Mbarrier empty[stages];                                  // NOLINT(modernize-avoid-c-arrays)
+    std::uint8_t a[stages][box_bytes(tile)];     // NOLINT(modernize-avoid-c-arrays)
+    std::uint8_t b[stages][box_bytes(tile)];     // NOLINT(modernize-avoid-c-arrays)
+    std::uint8_t scales[stages][2][scale_room];  // NOLINT(modernize-avoid-c-arrays): of a and b
+    Mbarrier full[stages];                       // NOLINT(modernize-avoid-c-arrays)
+    Mbarrier empty[stages];                      // NOLINT(modernize-avoid-c-arrays)
     Mbarrier done;
     std::uint32_t tensor_memory;
   };
