@@ -88,7 +88,7 @@ std::vector<Limit> limits() {
   return {
       limit<EncodeKernel>(64, 16),  // ptxas for sm_89 keeps two predicates on the stack, registers being free
       limit<GemmSm100<Tcgen05Mma<MmaKind::mxf4nvf4>, DeviceTensorMap>>(64),
-      limit<GemmSm120<MmaSyncScaled<MmaKind::mxf8f6f4>>>(136),
+      limit<GemmSm120<MmaSyncScaled<MmaKind::mxf4nvf4>>>(136),
       limit<MmaSyncTiles<Sync>>(32),
       limit<SweepCasts<casts::E4m3FromF32>>(48),
       limit<GenerateTiles>(72),

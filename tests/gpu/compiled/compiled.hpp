@@ -30,7 +30,7 @@ struct Compiled {
 /// The type's name as demangled symbols have it.
 [[nodiscard]] std::string demangled(const char* symbol);
 
-/// What a kernel may use, and what a launch of it gives it. A template's kernels have one limit.
+/// What a kernel may use, and what a launch of it gives it. One of a template stands for all: that with the most memory.
 struct Limit {
   std::string kernel;
   unsigned registers;
