@@ -4,7 +4,7 @@
 
 #include "scaled_problem.hpp"
 
-namespace fp8lab::tests {
+namespace fp8lab::tests::sm100 {
 namespace {
 
 using gpu::MmaKind;
@@ -80,4 +80,4 @@ TEST_CASE("descriptors of tcgen05 have the bits that PTX gives them") {
   CHECK(gpu::tcgen05_instruction<Nvf4>() == 0x0820'0480);
 }
 
-}  // namespace fp8lab::tests
+}  // namespace fp8lab::tests::sm100

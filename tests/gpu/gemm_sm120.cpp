@@ -6,7 +6,7 @@
 
 #include "scaled_problem.hpp"
 
-namespace fp8lab::tests {
+namespace fp8lab::tests::sm120 {
 namespace {
 
 using gpu::MmaKind;
@@ -95,4 +95,4 @@ TEST_CASE("fragments of E2M1 in pairs lie where those of bytes do") {
   }
 }
 
-}  // namespace fp8lab::tests
+}  // namespace fp8lab::tests::sm120
