@@ -70,7 +70,7 @@ struct GemmSm100 {
     team.template roles<1>(
         [&](const auto& group, unsigned) {
           accumulate(group, shared, memory);
-          store(group, number, shared, memory);
+          store(group, number, memory);
         },
         [&](const auto& role) { role.once([&] { produce(role, number, shared); }); });
     memory.free(team);
@@ -122,12 +122,13 @@ struct GemmSm100 {
     }
   }
 
-  /// Has all of K multiplied into tensor memory, and waits for it.
+  /// Has all of K multiplied into tensor memory, and waits for it. One thread alone waits for stages: another could
+  /// come so late to a barrier that its parity is that of two phases later.
   template <typename Group>
   FP8LAB_HD void accumulate(const Group& group, Shared& shared, TensorMemory& memory) const {
     Turn turn;
     for (std::size_t block = 0; block < blocks_of_k(); ++block, turn.advance()) {
-      wait(group, shared.full[turn.stage], turn.parity);
+      group.once([&] { wait(group, shared.full[turn.stage], turn.parity); });
       if constexpr (scale_tiles != 0) {
         if (block + 1 == blocks_of_k()) clear_padding(group, block, shared.scales[turn.stage]);
       }
@@ -145,6 +146,7 @@ struct GemmSm100 {
   /// Clears the scales beyond K in the last stage: factors are zero there, but the product of zero and NaN is not.
   template <typename Group, typename Scales>
   FP8LAB_HD void clear_padding(const Group& group, std::size_t block, Scales& scales) const {
+    group.sync();  // the stage is there for all threads, since it is for one
     group.for_each_thread([&](std::size_t row) {
       for (unsigned t = 0; t != scale_tiles; ++t) {
         const std::size_t first = (block * scale_tiles + t) * 4;
@@ -180,7 +182,7 @@ struct GemmSm100 {
   }
 
   template <typename Group>
-  FP8LAB_HD void store(const Group& group, Place number, Shared& /*shared*/, TensorMemory& memory) const {
+  FP8LAB_HD void store(const Group& group, Place number, TensorMemory& memory) const {
     const float alpha = out.alpha();
     auto values = group.template each<Values>();
     for (unsigned first = 0; first < tile; first += 32) {

@@ -8,6 +8,7 @@
 #include "fp8lab/formats/host_device.hpp"
 #ifndef __CUDACC__
 #include <cstring>
+#include <utility>
 #include <vector>
 #endif
 

@@ -2,6 +2,7 @@
 // tcgen05 (sm_100a): one thread has tiles of shared memory multiplied into tensor memory. The host runs the models.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
