@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "fp8lab/gpu/cuda_error.hpp"
 #include "fp8lab/gpu/team.hpp"
@@ -29,6 +30,20 @@ inline void check(cudaError_t error, const std::source_location& where = std::so
   if (error == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
   throw CudaError(failure_message(where.function_name(), result_of(error)), static_cast<int>(error));
+}
+/// The current device and its compute capability: 90 is 9.0.
+[[nodiscard]] inline std::pair<int, int> current_capability() {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return {device, major * 10 + minor};
+}
+/// "9.0" for 90.
+[[nodiscard]] inline std::string capability_text(int capability) {
+  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
 }
 /// Device memory, which cudaFree() frees. Throws DeviceMemoryError where there is too little.
 [[nodiscard]] inline void* allocate_on_device(std::size_t bytes) {

@@ -14,6 +14,7 @@ std::span<const KernelInfo> kernels() {
                  "single wgmma instructions on tiles in memory", "mma()"},
       KernelInfo{"WgmmaGemm", "kernels/gemm_wgmma.hpp", "sm_90a",
                  "FP8 GEMM: fast accumulation, promotion, DeepGEMM's scaled promotion", "gemm()"},
+      KernelInfo{"MmaSyncGemm", "kernels/gemm_mma_sync.hpp", "sm_89 and later", "FP8 GEMM by mma.sync", "gemm()"},
       KernelInfo{"GemmSm100", "kernels/gemm_sm100.hpp", "sm_100a",
                  "FP8, MXFP8, MXFP4 and NVFP4 GEMM: tcgen05, scales in tensor memory", "gemm()"},
       KernelInfo{"GemmSm120", "kernels/gemm_sm120.hpp", "sm_120a",

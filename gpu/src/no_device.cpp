@@ -2,6 +2,7 @@
 // The room where there is no CUDA compiler: kernels still run on the host team, and there is no device.
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"
+#include "gemm_kernels.hpp"
 
 namespace fp8lab::gpu {
 
@@ -25,5 +26,10 @@ void encode_on_device(const Format& /*format*/, const CastPolicy& /*policy*/, st
 }
 
 std::unique_ptr<Recorder> device_recorder() { throw NoDeviceError(device_status().why_none); }
+
+void start_wgmma_gemm(GemmKernel /*kernel*/, const GemmArguments& /*arguments*/, void* /*stream*/) { require_device(); }
+void start_mma_sync_gemm(GemmKernel /*kernel*/, const GemmArguments& /*arguments*/, void* /*stream*/) {
+  require_device();
+}
 
 }  // namespace fp8lab::gpu

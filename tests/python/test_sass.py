@@ -57,6 +57,12 @@ COPY = [r"LDSM\.16\.M88\.4", r"LDGSTS\.E\.BYPASS\.128"]
 EVIDENCE = [
     ("recorder.sm_89", SYNC_FP8, FP8),
     ("recorder.sm_90a", SYNC_FP8, FP8_LOWERED),
+    ("gemm_sm89.sm_89", "MmaSyncGemm", [*FP8, r"LDG\.E\.128"]),
+    (
+        "gemm_sm90a.sm_90a",
+        "WgmmaGemm",
+        [r"QGMMA\.64x(128|256)x32\.F32\.E[45]M[32]\.E[45]M[32]", r"UTMALDG\.2D", r"SYNCS", r"USETMAXREG"],
+    ),
     ("gemm_sm100a.sm_100a", "MmaKind", ["UTC[QO]MMA", r"UTMALDG\.2D", r"LDTM\.x32", "UTCBAR"]),
     ("gemm_sm100a.sm_100a", "MmaKindE[234]E", ["UTCOMMA", r"UTCCP\.T\.S\.4"]),
     ("gemm_sm120a.sm_120a", "MmaKindE1E", [r"QMMA\.SF\.16832\.F32\.E[45]M[32]\.E[45]M[32]\.E8", *COPY]),

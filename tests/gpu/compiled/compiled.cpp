@@ -15,8 +15,10 @@
 
 #include "catch.hpp"
 #include "fp8lab/gpu/encode_kernel.hpp"
+#include "fp8lab/gpu/kernels/gemm_mma_sync.hpp"
 #include "fp8lab/gpu/kernels/gemm_sm100.hpp"
 #include "fp8lab/gpu/kernels/gemm_sm120.hpp"
+#include "fp8lab/gpu/kernels/gemm_wgmma.hpp"
 #include "fp8lab/gpu/kernels/instruction_tiles.hpp"
 #include "fp8lab/gpu/recorder/casts.hpp"
 #include "fp8lab/gpu/recorder/tiles.hpp"
@@ -89,7 +91,10 @@ std::vector<Limit> limits() {
       limit<EncodeKernel>(64, 16),  // ptxas for sm_89 keeps two predicates on the stack, registers being free
       limit<GemmSm100<Tcgen05Mma<MmaKind::mxf4nvf4>, DeviceTensorMap>>(64),
       limit<GemmSm120<MmaSyncScaled<MmaKind::mxf4nvf4>>>(136),
+      limit<MmaSyncGemm<MmaType::e4m3, MmaType::e4m3, MmaAccumulator::float32>>(168),
       limit<MmaSyncTiles<Sync>>(32),
+      limit<WgmmaGemm<MmaType::e4m3, MmaType::e4m3, NoPromotion, DeviceTensorMap>>(168),
+      limit<WgmmaGemm<MmaType::e4m3, MmaType::e4m3, PlainPromotion, DeviceTensorMap>>(168),
       limit<SweepCasts<casts::E4m3FromF32>>(48),
       limit<GenerateTiles>(72),
       limit<DigestTiles>(48),
