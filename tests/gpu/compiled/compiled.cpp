@@ -136,7 +136,10 @@ TEST_CASE("no kernel uses local memory, or more registers than its limit") {
   REQUIRE_FALSE(reports.empty());
   const std::vector<Limit> all = limits();
   for (const auto& report : reports) {
-    for (const Compiled& kernel : read_report(report)) check_kernel(kernel, all);
+    INFO(report);
+    const std::vector<Compiled> kernels = read_report(report);
+    CHECK_FALSE(kernels.empty());
+    for (const Compiled& kernel : kernels) check_kernel(kernel, all);
   }
 }
 
