@@ -16,14 +16,6 @@ int width_of(const RandomWords& words) {
 /// Elements that share a word, where PTX shares words.
 std::size_t elements_a_word(const Format& format) { return format.bits() <= 8 ? 4 : 2; }
 
-/// Where the random bits of the elements of a word begin: d = {a, b, e, f}, and f is the first in memory.
-int first_bit(const Format& format, std::size_t element) {
-  if (format.bits() > 8) return 16 * static_cast<int>(element % 2);
-  if (format.bits() > 4) return 16 * static_cast<int>(element % 4 / 2);
-  constexpr int first_bits[] = {0, 16, 8, 24};
-  return first_bits[element % 4];
-}
-
 }  // namespace
 
 RandomSource ptx_random(const Format& format, std::span<const std::uint32_t> words) {
@@ -40,7 +32,7 @@ RandomSource ptx_random(const Format& format, std::span<const std::uint32_t> wor
 RandomBits random_bits_of(const Format& format, const RandomSource& source, std::size_t i) {
   const std::size_t word = source.sharing == Sharing::ptx ? i / elements_a_word(format) : i;
   const auto value = std::visit([&](auto list) { return static_cast<std::uint32_t>(list[word]); }, source.words);
-  const int shift = source.sharing == Sharing::ptx ? first_bit(format, i) : 0;
+  const int shift = source.sharing == Sharing::ptx ? ptx_first_bit(format, i) : 0;
   const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << source.count) - 1);
   return {(value >> shift) & mask, source.count};
 }
@@ -54,7 +46,8 @@ void random_words_of(const Format& format, const RandomSource& source, std::size
           return;
         }
         const std::size_t elements = elements_a_word(format);
-        const int shifts[] = {first_bit(format, 0), first_bit(format, 1), first_bit(format, 2), first_bit(format, 3)};
+        const int shifts[] = {ptx_first_bit(format, 0), ptx_first_bit(format, 1), ptx_first_bit(format, 2),
+                              ptx_first_bit(format, 3)};
         for (std::size_t i = 0; i < out.size(); ++i) {
           out[i] = static_cast<std::uint32_t>(list[(first + i) / elements]) >> shifts[(first + i) % 4];
         }

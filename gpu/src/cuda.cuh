@@ -184,6 +184,15 @@ class DeviceTeam {
     }
     __syncthreads();
   }
+  template <unsigned kLanes, typename Integer, unsigned kCount>
+  __device__ void max_of_lanes(Each<Vector<Integer, kCount>>& values) const {
+    for (unsigned i = 0; i < kCount; ++i) {
+      Each<Integer> own;
+      own[0] = values[0][i];
+      max_of_lanes<kLanes>(own);
+      values[0][i] = own[0];
+    }
+  }
 
  private:
   /// The group of 128 threads, in a way that the compiler sees to be the same in all threads of a warp.

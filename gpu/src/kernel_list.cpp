@@ -8,6 +8,15 @@ namespace fp8lab::gpu {
 std::span<const KernelInfo> kernels() {
   static constexpr std::array all{
       KernelInfo{"EncodeKernel", "encode_kernel.hpp", "all", "codes of any format of floats", "encode()"},
+      KernelInfo{"Cast", "kernels/cast.hpp", "all", "casts by one scale, with the amax in the same pass", "quantize()"},
+      KernelInfo{"Amax", "kernels/cast.hpp", "all", "the amax of a tensor", "quantize()"},
+      KernelInfo{"QuantizeRows", "kernels/quantize_rows.hpp", "all",
+                 "MXFP8, 1 x 128 and NVFP4 rowwise, scales compact or swizzled", "quantize()"},
+      KernelInfo{"QuantizeTile", "kernels/quantize_tile.hpp", "all",
+                 "both directions of every recipe with tiles, or one, and casts with the transpose", "quantize_both()"},
+      KernelInfo{"Dequantize", "kernels/dequantize.hpp", "all", "the values of codes and scales", "dequantize()"},
+      KernelInfo{"UpdateScales", "kernels/delayed.hpp", "all", "delayed scaling's update of many tensors",
+                 "update_scale()"},
       KernelInfo{"MmaSyncTiles", "kernels/instruction_tiles.hpp", "sm_80, FP8 from sm_89",
                  "single mma.sync instructions on tiles in memory", "mma()"},
       KernelInfo{"WgmmaTiles", "kernels/instruction_tiles.hpp", "sm_90a",

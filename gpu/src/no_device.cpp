@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The room where there is no CUDA compiler: kernels still run on the host team, and there is no device.
 #include "fp8lab/gpu/device.hpp"
+#include "fp8lab/gpu/quantize.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"
 #include "gemm_kernels.hpp"
 
@@ -29,6 +30,16 @@ std::unique_ptr<Recorder> device_recorder() { throw NoDeviceError(device_status(
 
 void start_wgmma_gemm(GemmKernel /*kernel*/, const GemmArguments& /*arguments*/, void* /*stream*/) { require_device(); }
 void start_mma_sync_gemm(GemmKernel /*kernel*/, const GemmArguments& /*arguments*/, void* /*stream*/) {
+  require_device();
+}
+
+void quantize_on_device(const QuantizeCall& /*call*/, void* /*stream*/) { require_device(); }
+void amax_on_device(const ElementMatrix& /*x*/, NanInAmax /*nan*/, float* /*amax*/, void* /*stream*/) {
+  require_device();
+}
+void dequantize_on_device(const QuantizedView& /*q*/, std::span<float> /*out*/, void* /*stream*/) { require_device(); }
+void update_scales_on_device(const Delayed& /*recipe*/, Pass /*pass*/, const DelayedStates& /*states*/,
+                             void* /*stream*/) {
   require_device();
 }
 

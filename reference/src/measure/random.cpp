@@ -18,12 +18,6 @@ namespace {
 constexpr std::uint64_t threads_per_block = 256;
 constexpr std::uint64_t words_per_call = 4;
 
-/// (high, low) words of a 32 x 32 bit product.
-std::array<std::uint32_t, 2> multiply(std::uint32_t a, std::uint32_t b) {
-  const std::uint64_t product = std::uint64_t{a} * b;
-  return {static_cast<std::uint32_t>(product >> 32), static_cast<std::uint32_t>(product)};
-}
-
 /// Calls transform(four Philox words) -> four floats for every thread and iteration of PyTorch's grid-stride loop.
 template <typename Transform>
 void fill_as_cuda(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, std::span<float> out,
@@ -74,16 +68,6 @@ std::array<float, 2> box_muller(std::uint32_t x, std::uint32_t y) {
 }
 
 }  // namespace
-
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const auto [high0, low0] = multiply(0xD2511F53U, counter[0]);
-    const auto [high1, low1] = multiply(0xCD9E8D57U, counter[2]);
-    counter = {high1 ^ counter[1] ^ key[0], low1, high0 ^ counter[3] ^ key[1], low0};
-    key = {key[0] + 0x9E3779B9U, key[1] + 0xBB67AE85U};
-  }
-  return counter;
-}
 
 void torch_cpu_uniform(std::uint64_t seed, std::span<float> out) {
   const DefaultEnvironment environment;

@@ -12,6 +12,7 @@
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/scaling/delayed_rule.hpp"
 
 namespace fp8lab {
 namespace {
@@ -29,9 +30,6 @@ void check_length(std::size_t length) {
   }
 }
 
-/// Whether an amax makes a scale of its own.
-bool is_usable(float amax) { return std::isfinite(amax) && amax > 0; }
-
 /// PyTorch's quotient of a number and a tensor, in eager mode and TorchScript.
 template <typename Real>
 Real torch_quotient(Real number, Real tensor) {
@@ -45,7 +43,7 @@ float formula_power_of_two(float largest, int margin, float amax, float old_scal
   const float exponent =
       std::floor(static_cast<float>(std::log2(static_cast<double>(quotient)))) - static_cast<float>(margin);
   float scale = old_scale;
-  if (is_usable(amax)) {
+  if (is_usable_amax(amax)) {
     const float magnitude = std::abs(exponent);
     scale = magnitude < 128 ? std::ldexp(1.0F, static_cast<int>(magnitude)) : std::numeric_limits<float>::infinity();
   }
@@ -291,17 +289,17 @@ float scale_of(const Delayed& recipe, Pass pass, float amax, float old_scale) {
   switch (rules_of(recipe).formula) {
     case ScaleFormula::power_of_two: scale = formula_power_of_two(largest, recipe.margin, amax, old_scale); break;
     case ScaleFormula::margin_first:
-      if (is_usable(amax)) scale = largest * std::ldexp(1.0F, -recipe.margin) / amax;
+      scale = margin_first_scale(largest * std::ldexp(1.0F, -recipe.margin), amax, old_scale);
       break;
     case ScaleFormula::margin_last:
-      if (is_usable(amax)) scale = torch_quotient(largest, amax) / std::ldexp(1.0F, recipe.margin);
+      if (is_usable_amax(amax)) scale = torch_quotient(largest, amax) / std::ldexp(1.0F, recipe.margin);
       break;
     case ScaleFormula::clamped_quotient: scale = formula_clamped_quotient(largest, amax); break;
     case ScaleFormula::clamped_quotient_in_double:
       scale = formula_clamped_quotient(static_cast<double>(largest), static_cast<double>(amax));
       break;
   }
-  return std::min(scale, recipe.version.largest_scale);  // NaN stays
+  return limited_scale(scale, recipe.version.largest_scale);
 }
 
 void resize_history(AmaxHistory& history, std::size_t amax_history_len) {

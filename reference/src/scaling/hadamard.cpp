@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,20 +19,17 @@
 namespace fp8lab {
 namespace {
 
-constexpr std::array<double, hadamard_size> signs{1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
-
 double value_of(double x) { return x; }
 template <typename Source>
 double value_of(Source x) {
   return static_cast<double>(widened(x));
 }
 
-/// The matrix: row j of Sylvester's construction, each column times its sign.
 HadamardSigns signs_of_rows() {
   HadamardSigns rows{};
   for (std::size_t j = 0; j < hadamard_size; ++j) {
     for (std::size_t i = 0; i < hadamard_size; ++i) {
-      rows[j][i] = std::popcount(i & j) % 2 == 0 ? signs[i] : -signs[i];
+      rows[j][i] = hadamard_sign(static_cast<unsigned>(j), static_cast<unsigned>(i));
     }
   }
   return rows;

@@ -15,11 +15,17 @@
 
 #include "catch.hpp"
 #include "fp8lab/gpu/encode_kernel.hpp"
+#include "fp8lab/gpu/kernels/cast.hpp"
+#include "fp8lab/gpu/kernels/delayed.hpp"
+#include "fp8lab/gpu/kernels/dequantize.hpp"
+#include "fp8lab/gpu/kernels/fill.hpp"
 #include "fp8lab/gpu/kernels/gemm_mma_sync.hpp"
 #include "fp8lab/gpu/kernels/gemm_sm100.hpp"
 #include "fp8lab/gpu/kernels/gemm_sm120.hpp"
 #include "fp8lab/gpu/kernels/gemm_wgmma.hpp"
 #include "fp8lab/gpu/kernels/instruction_tiles.hpp"
+#include "fp8lab/gpu/kernels/quantize_rows.hpp"
+#include "fp8lab/gpu/kernels/quantize_tile.hpp"
 #include "fp8lab/gpu/recorder/casts.hpp"
 #include "fp8lab/gpu/recorder/tiles.hpp"
 
@@ -88,6 +94,19 @@ std::vector<Limit> limits() {
   using namespace gpu;
   using Sync = MmaSync<MmaType::e4m3, MmaType::e4m3, MmaAccumulator::float32, 32>;
   return {
+      limit<FillZero>(32),
+      limit<Amax<float>>(32),
+      limit<Cast<float>>(64),
+      limit<UpdateScales>(40),
+      limit<Dequantize>(64),
+      limit<QuantizeRows<float, TeMxRecipe>>(64),
+      limit<QuantizeTile<float, TeMxRecipe>>(64),
+      limit<QuantizeTile<float, TeNvFp4Recipe>>(80),
+      limit<QuantizeTile<Half, TeNvFp4Recipe>>(80),
+      limit<QuantizeTile<BFloat16, TeNvFp4Recipe>>(80),
+      limit<QuantizeTile<float, AnyRecipe>>(128),
+      limit<QuantizeTile<Half, AnyRecipe>>(128),
+      limit<QuantizeTile<BFloat16, AnyRecipe>>(128),
       limit<EncodeKernel>(64, 16),  // ptxas for sm_89 keeps two predicates on the stack, registers being free
       limit<GemmSm100<Tcgen05Mma<MmaKind::mxf4nvf4>, DeviceTensorMap>>(64),
       limit<GemmSm120<MmaSyncScaled<MmaKind::mxf4nvf4>>>(136),

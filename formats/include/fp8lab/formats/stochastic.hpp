@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <variant>
@@ -35,6 +36,19 @@ struct RandomSource {
 ///
 /// Source: PTX ISA 8.7 and later, cvt (.rs). Throws std::invalid_argument for formats that cvt.rs does not know.
 [[nodiscard]] RandomSource ptx_random(const Format& format, std::span<const std::uint32_t> words);
+
+/// The first of the bits that an element takes of the word that it shares by PTX: by its place in the word.
+[[nodiscard]] FP8LAB_HD constexpr int ptx_first_bit(const Format& format, std::size_t element) {
+  if (format.bits() > 8) return 16 * static_cast<int>(element % 2);
+  if (format.bits() > 4) return 16 * static_cast<int>(element % 4 / 2);
+  return static_cast<int>(element % 2 * 16 + element % 4 / 2 * 8);  // bytes 0, 2, 1, 3: d = {a, b, e, f}, f first
+}
+/// The bits that an element of a format of at most 8 bits takes of that word.
+[[nodiscard]] FP8LAB_HD constexpr RandomBits ptx_random_bits(const Format& format, std::uint32_t word,
+                                                             std::size_t element) {
+  const int count = format.bits() > 4 ? 16 : 8;
+  return {word >> ptx_first_bit(format, element) & ((1U << count) - 1), count};
+}
 
 /// The random bits of element `i`.
 [[nodiscard]] RandomBits random_bits_of(const Format& format, const RandomSource& source, std::size_t i);

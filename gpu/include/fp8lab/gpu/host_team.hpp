@@ -102,6 +102,15 @@ class HostTeam {
   }
   template <unsigned kGroups, typename... Bodies>
   void roles(const Bodies&... bodies) const;
+  template <unsigned kLanes, typename Integer, unsigned kCount>
+  void max_of_lanes(Each<Vector<Integer, kCount>>& values) const {
+    for (unsigned i = 0; i < kCount; ++i) {
+      Each<Integer> own(threads_);
+      for (unsigned thread = 0; thread < threads_; ++thread) own[thread] = values[thread][i];
+      max_of_lanes<kLanes>(own);
+      for (unsigned thread = 0; thread < threads_; ++thread) values[thread][i] = own[thread];
+    }
+  }
 
  private:
   void shuffle(std::size_t count) const {

@@ -29,7 +29,8 @@ namespace fp8lab::gpu {
 //   team.each<T>()                    a T of each thread, zero at first: values[thread], within for_each_thread. It
 //                                     lives in registers: indices into it must be known to the compiler.
 //   team.max(values), team.sum(...)   of the integers of all threads, known to all
-//   team.max_of_lanes<N>(values)      each thread's value becomes the largest of its N neighbours [t / N * N, ...)
+//   team.max_of_lanes<N>(values)      each thread's value becomes the largest of its N neighbours [t / N * N, ...);
+//                                     of a Vector of integers, each of them by itself
 //
 //   team.roles<N>(consume, produce)   consume(group, i) by N groups of 128 threads, and produce(group) by the 128
 //                                     after them, all at the same time; produce may be left out

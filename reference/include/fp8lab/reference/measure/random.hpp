@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "fp8lab/formats/host_device.hpp"
+
 namespace fp8lab {
 
 /// How PyTorch spreads a random CUDA kernel over a device: it fixes which Philox counter an element gets.
@@ -19,8 +21,17 @@ struct LaunchGeometry {
 /// The Philox4x32-10 bijection: four random words of a counter and a key.
 ///
 /// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-[[nodiscard]] std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                                      std::array<std::uint32_t, 2> key);
+[[nodiscard]] FP8LAB_HD constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                                                          std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t first = std::uint64_t{0xD2511F53U} * counter[0];
+    const std::uint64_t second = std::uint64_t{0xCD9E8D57U} * counter[2];
+    counter = {static_cast<std::uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(second),
+               static_cast<std::uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(first)};
+    key = {key[0] + 0x9E3779B9U, key[1] + 0xBB67AE85U};
+  }
+  return counter;
+}
 
 /// What `torch.manual_seed(seed); torch.rand(n)` draws on the CPU: float32 in [0, 1), multiples of 2^-24.
 ///

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "fp8lab/formats/host_device.hpp"
+
 namespace fp8lab {
 
 // Layouts of one-byte block scales of a matrix, (rows, columns): rows across K, a column for each block along K. (Of
@@ -27,10 +29,10 @@ namespace fp8lab {
 [[nodiscard]] std::vector<std::uint8_t> swizzle_scales(std::span<const std::uint8_t> scales, std::size_t rows,
                                                        std::size_t columns);
 /// How many bytes that are, and where that scale is.
-[[nodiscard]] constexpr std::size_t swizzled_size(std::size_t rows, std::size_t columns) {
+[[nodiscard]] FP8LAB_HD constexpr std::size_t swizzled_size(std::size_t rows, std::size_t columns) {
   return (rows + 127) / 128 * 128 * ((columns + 3) / 4 * 4);
 }
-[[nodiscard]] constexpr std::size_t swizzled_place(std::size_t row, std::size_t column, std::size_t columns) {
+[[nodiscard]] FP8LAB_HD constexpr std::size_t swizzled_place(std::size_t row, std::size_t column, std::size_t columns) {
   const std::size_t tile = row / 128 * ((columns + 3) / 4) + column / 4;
   return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + column % 4;
 }

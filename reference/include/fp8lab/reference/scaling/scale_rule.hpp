@@ -39,11 +39,13 @@ struct ScaleConstants {
   float scale_limit;           ///< what an infinite scale becomes
   float tensor_scale;          ///< E
   float tensor_scale_inv;      ///< D
+  float given_scale;           ///< of the recipe
 };
 
 /// The largest value of a format. Precondition: binary32, or one that decode() to float32 takes.
 FP8LAB_HD constexpr float largest_of(const Format& format) {
-  if (format == binary32) return std::numeric_limits<float>::max();
+  constexpr Format widest = binary32;
+  if (format == widest) return std::numeric_limits<float>::max();
   return decode(format, static_cast<std::uint32_t>(format.max_code()));
 }
 
@@ -98,7 +100,8 @@ FP8LAB_HD inline ScaleConstants scale_constants(const Recipe& recipe, const Tens
           .half_spacing = even_bits > 22 ? 0 : std::uint32_t{1} << (22 - even_bits),
           .scale_limit = limit,
           .tensor_scale = scale,
-          .tensor_scale_inv = makes_inverse ? tensor.amax / (448.0F * largest) : 1 / scale};
+          .tensor_scale_inv = makes_inverse ? tensor.amax / (448.0F * largest) : 1 / scale,
+          .given_scale = recipe.given_scale};
 }
 
 /// What a scale's code multiplies with on dequantize: its value, but for the edges.
@@ -106,7 +109,8 @@ FP8LAB_HD constexpr float e8m0_value(E8m0Edges edges, std::uint8_t code) {
   if (edges == E8m0Edges::te_before_2_19 || edges == E8m0Edges::te_before_2_13) {
     return std::bit_cast<float>(std::uint32_t{code} << 23);
   }
-  return decode(e8m0, code);
+  constexpr Format powers = e8m0;  // device code may use the value of a constant of namespace scope, not its address
+  return decode(powers, code);
 }
 
 /// What it multiplies with on quantize: the inverse, but for the edges.
@@ -129,9 +133,26 @@ FP8LAB_HD constexpr float e8m0_inverse(E8m0Edges edges, std::uint8_t code) {
   return code == 254 ? ends.at_254 : ends.at_255;
 }
 
+/// What a scale's code multiplies with on dequantize: of an E4M3 scale under a tensor's, with that. `tensor_amax` is
+/// the amax that the constants are of.
+FP8LAB_HD inline float value_of_scale_code(const Recipe& recipe, const ScaleConstants& constants, float tensor_amax,
+                                           std::uint8_t code) {
+  if (recipe.scale_type == ScaleType::e8m0_code) return e8m0_value(recipe.edges, code);
+  constexpr Format unsigned_e4m3 = ue4m3;
+  const float d = decode(unsigned_e4m3, code);
+  switch (recipe.tensor_scale) {
+    case TensorScaleRule::none: break;
+    case TensorScaleRule::largest_over_amax: return d * tensor_amax * (1 / (448.0F * constants.largest));
+    case TensorScaleRule::largest_times_inverse: return d / constants.tensor_scale;
+    case TensorScaleRule::amax_over_largest: return d * constants.tensor_scale_inv;
+  }
+  return d;
+}
+
 /// fl(x) in the type of the recipe's arithmetic.
 FP8LAB_HD inline float in_arithmetic(const Recipe& recipe, const ScaleConstants& constants, float x) {
-  if (recipe.arithmetic == ScaleArithmetic::float32 || constants.input_type == binary32) return x;
+  constexpr Format widest = binary32;
+  if (recipe.arithmetic == ScaleArithmetic::float32 || constants.input_type == widest) return x;
   constexpr CastPolicy ieee{
       .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
   return decode(constants.input_type, encode(constants.input_type, ieee, x));
@@ -143,7 +164,7 @@ FP8LAB_HD float quotient_of(const Recipe& recipe, const ScaleConstants& constant
   const auto rounded = [&](float x) { return in_arithmetic(recipe, constants, x); };
   switch (recipe.quotient) {
     case Quotient::given_scale:
-    case Quotient::given_scale_inv: return recipe.given_scale;
+    case Quotient::given_scale_inv: return constants.given_scale;
     case Quotient::largest_over_amax: return rounded(static_cast<float>(static_cast<Real>(constants.largest) / amax));
     case Quotient::largest_times_inverse: return rounded(rounded(1 / static_cast<float>(amax)) * constants.largest);
     case Quotient::amax_over_largest: return rounded(static_cast<float>(amax / static_cast<Real>(constants.largest)));
@@ -241,8 +262,9 @@ FP8LAB_HD inline TileScale scale_under_tensors(const Recipe& recipe, const Scale
     return amax * (scale * constants.inverse_largest);
   }();
   const float limited = product < recipe.least_scale_inv ? recipe.least_scale_inv : product;
-  const auto code = static_cast<std::uint8_t>(encode(ue4m3, CastPolicy{}, limited));
-  const float d = decode(ue4m3, code);
+  constexpr Format unsigned_e4m3 = ue4m3;
+  const auto code = static_cast<std::uint8_t>(encode(unsigned_e4m3, CastPolicy{}, limited));
+  const float d = decode(unsigned_e4m3, code);
   const float factor = [&] {
     constexpr float most = std::numeric_limits<float>::max();
     switch (recipe.block_factor) {
@@ -282,8 +304,9 @@ FP8LAB_HD inline TileScale scale_of_amax(const Recipe& recipe, const ScaleConsta
   }
   std::uint8_t code = 0;
   if (recipe.scale_type == ScaleType::e4m3_code) {
-    code = static_cast<std::uint8_t>(encode(ue4m3, CastPolicy{}, x));
-    x = decode(ue4m3, code);
+    constexpr Format unsigned_e4m3 = ue4m3;
+    code = static_cast<std::uint8_t>(encode(unsigned_e4m3, CastPolicy{}, x));
+    x = decode(unsigned_e4m3, code);
   } else {
     x = rounded_scale(recipe.rounding, x);
   }
