@@ -213,3 +213,13 @@ def stream_of(stream: Any, buffers: list[Buffer]) -> int:
 def overlaps(a: Buffer, b: Buffer) -> bool:
     """Whether two buffers share memory."""
     return a.address < b.address + b.size * b.itemsize and b.address < a.address + a.size * a.itemsize and a.size > 0 and b.size > 0
+
+
+def to_numpy(x: Any) -> Any:
+    """A copy of an array in the host's memory, or the array itself where it is one of NumPy."""
+    if isinstance(x, np.ndarray):
+        return x
+    if hasattr(x, "detach"):  # torch
+        array, _ = as_array(x, "x")
+        return array
+    return x.get()  # CuPy

@@ -1,13 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels: on arrays that lie on a CUDA device, in place, and the same source on the host where there is none."""
+"""The kernels: on arrays that lie on a CUDA device, in place, and the same source on the host where there is none.
+
+An array on a device is a torch tensor, or any with ``__cuda_array_interface__`` (CuPy) or, where it is only read, DLPack. It is neither
+copied nor moved: results are new arrays of the same library on the same device, or go to ``out``. The kernel runs on the caller's
+stream, torch's current one or that of the interface, and the call does not wait for it. The device must be the current one.
+
+Every function takes, for arrays on a device,
+
+    stream : int, or a stream of torch or CuPy, optional
+        The stream to run on, a handle or an object that has one.
+
+and for arrays on the host, where the same source runs for tests,
+
+    order : str, optional
+        In which order threads of a block run between barriers, and blocks: ``ascending``, ``descending`` or ``shuffled``. A kernel
+        whose result depends on it has a race.
+    seed : int, optional
+        Of the shuffled order.
+    threads : int, optional
+        Host threads that share out what a block does between two barriers.
+
+They raise TypeError and ValueError for arrays that a kernel cannot use, by name: of other element types or shapes, not C-contiguous,
+read-only, overlapping or elsewhere; and RuntimeError where an array lies on a device and fp8lab cannot use it, with the reason that
+``status()`` tells, or where CUDA fails.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from fp8lab import _core
+from fp8lab._arrays import check_bool, check_choice
+from fp8lab._core import Format
+from fp8lab._delayed import Delayed
+from fp8lab._kernels import QuantizedArrays, amax_array, cast_array, dequantize_arrays, quantize_arrays, update_scale_arrays
+from fp8lab._recipes import NamedRecipe, Recipe
+from fp8lab._scaling import Quantized
 
-__all__ = ["Device", "Kernel", "Status", "device_count", "devices", "kernels", "status"]
+__all__ = [
+    "Device",
+    "Kernel",
+    "QuantizedArrays",
+    "Status",
+    "amax",
+    "cast",
+    "dequantize",
+    "device_count",
+    "devices",
+    "kernels",
+    "quantize",
+    "quantize_both",
+    "recipes",
+    "status",
+    "update_scales",
+]
 
 
 @dataclass(frozen=True)
@@ -82,3 +129,190 @@ def devices() -> list[Device]:
 def kernels() -> list[Kernel]:
     """The kernels that there are, and which function of fp8lab each equals bit for bit."""
     return [Kernel(*one) for one in _core.gpu_kernels()]
+
+
+def recipes() -> list[str]:
+    """The names of those ``fp8lab.recipes()`` that have a kernel; records like them have one, too."""
+    return _core.gpu_recipes()
+
+
+def quantize(
+    x: Any,
+    recipe: str | NamedRecipe | Recipe,
+    *,
+    direction: str = "rowwise",
+    layout: str = "compact",
+    philox_seed: int | None = None,
+    philox_offset: int | None = None,
+    out: QuantizedArrays | None = None,
+    stream: Any = None,
+    order: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> QuantizedArrays:
+    """A matrix as codes and scales by the kernel of a recipe: the bits of ``fp8lab.quantize``.
+
+    Parameters
+    ----------
+    x : array of float32, float16 or bfloat16, (rows, columns)
+    recipe : str or a recipe
+        One of ``recipes()``, or a record like one of them.
+    direction : str
+        ``rowwise`` or ``columnwise``, as for ``fp8lab.quantize``.
+    layout : str
+        Of scales of one byte: ``compact``, or ``swizzled`` as ``fp8lab.swizzle_scales`` makes them.
+    philox_seed, philox_offset : int, optional
+        For stochastic rounding: where the Philox generator stands. Four codes share 32 bits, as PTX's ``cvt.rs`` shares them out; group
+        g of 16 codes takes the four words of ``philox4x32((offset, offset >> 32, g, g >> 32), (seed, seed >> 32))``, each taken modulo
+        2**32.
+    out : QuantizedArrays, optional
+        Its arrays take the result.
+    stream, order, seed, threads
+        As the module says.
+
+    Returns
+    -------
+    QuantizedArrays
+        With arrays of x's library; ``to_host()`` makes a ``Quantized`` of it.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As the module says, and as ``fp8lab.quantize`` does for recipes, sizes and directions.
+    """
+    way = check_choice(direction, "direction", ("rowwise", "columnwise"))
+    return quantize_arrays(x, recipe, (way,), layout, (out,), (philox_seed, philox_offset), (stream, order, seed, threads))[0]
+
+
+def quantize_both(
+    x: Any,
+    recipe: str | NamedRecipe | Recipe,
+    *,
+    layout: str = "compact",
+    philox_seed: int | None = None,
+    philox_offset: int | None = None,
+    out: tuple[QuantizedArrays, QuantizedArrays] | None = None,
+    stream: Any = None,
+    order: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> tuple[QuantizedArrays, QuantizedArrays]:
+    """Rowwise and columnwise in one launch, x read once; see ``quantize``. Both take the random words from the first on."""
+    if out is not None and (not isinstance(out, tuple) or len(out) != 2):
+        raise TypeError("out must be a tuple of two QuantizedArrays")
+    rowwise, columnwise = quantize_arrays(
+        x, recipe, ("rowwise", "columnwise"), layout, (None, None) if out is None else out, (philox_seed, philox_offset),
+        (stream, order, seed, threads),
+    )  # fmt: skip
+    return rowwise, columnwise
+
+
+def cast(
+    x: Any,
+    format: str | Format,
+    *,
+    scale: Any = 1.0,
+    out: QuantizedArrays | None = None,
+    stream: Any = None,
+    order: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> QuantizedArrays:
+    """The codes of x times a given scale, its inverse, and the amax of x in the same pass, as delayed scaling casts.
+
+    Parameters
+    ----------
+    x : array of float32, float16 or bfloat16, (rows, columns)
+    format : str or Format
+        ``e4m3`` or ``e5m2``.
+    scale : float, or an array of one float32 where x lies
+        Multiplies x.
+    out : QuantizedArrays, optional
+        Its arrays take the result; its amax is raised to that of x.
+    stream, order, seed, threads
+        As the module says.
+
+    Returns
+    -------
+    QuantizedArrays
+        Of the recipe ``GivenScale``; a scale that is an array is not in that record.
+    """
+    return cast_array(x, format, scale, out, (stream, order, seed, threads))
+
+
+def amax(
+    x: Any,
+    *,
+    nan: str = "dropped",
+    out: Any = None,
+    stream: Any = None,
+    order: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> Any:
+    """The largest magnitude of an array, as an array of one float32.
+
+    Parameters
+    ----------
+    x : array of float32, float16 or bfloat16, of any shape
+    nan : str
+        ``dropped``: NaN does not count, as by ``fmaxf``; ``counted``: it makes the amax NaN, as by PyTorch's ``amax``.
+    out : array of one float32, optional
+    stream, order, seed, threads
+        As the module says.
+    """
+    return amax_array(x, nan, out, (stream, order, seed, threads))
+
+
+def dequantize(
+    q: QuantizedArrays | Quantized,
+    *,
+    out: Any = None,
+    stream: Any = None,
+    order: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> Any:
+    """The values that codes and scales stand for: the bits of ``fp8lab.dequantize``.
+
+    Parameters
+    ----------
+    q : QuantizedArrays or Quantized
+    out : array of float32, (rows, columns), optional
+    stream, order, seed, threads
+        As the module says.
+
+    Returns
+    -------
+    array of float32, (rows, columns)
+    """
+    return dequantize_arrays(q, out, (stream, order, seed, threads))
+
+
+def update_scales(
+    recipe: Delayed,
+    amaxes: Any,
+    scale: Any,
+    scale_inv: Any,
+    *,
+    backward: bool = False,
+    stream: Any = None,
+    order: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> None:
+    """The end of a step of delayed scaling for many tensors in one launch, in place: ``AmaxHistory.update_scale`` of each.
+
+    Parameters
+    ----------
+    recipe : Delayed
+        Of version ``te_current`` with an algorithm that is a name.
+    amaxes : array of float32, (amax_history_len, tensors)
+        Row 0 is the running step's.
+    scale, scale_inv : array of float32, (tensors,)
+    backward : bool
+        The tensors are gradients, in the backward pass's format.
+    stream, order, seed, threads
+        As the module says.
+    """
+    update_scale_arrays(recipe, amaxes, scale, scale_inv, check_bool(backward, "backward"), (stream, order, seed, threads))

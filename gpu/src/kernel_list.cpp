@@ -17,6 +17,8 @@ std::span<const KernelInfo> kernels() {
       KernelInfo{"Dequantize", "kernels/dequantize.hpp", "all", "the values of codes and scales", "dequantize()"},
       KernelInfo{"UpdateScales", "kernels/delayed.hpp", "all", "delayed scaling's update of many tensors",
                  "update_scale()"},
+      KernelInfo{"FillZero", "kernels/fill.hpp", "all", "zeros, where amaxes are raised and scales padded",
+                 "std::fill()"},
       KernelInfo{"MmaSyncTiles", "kernels/instruction_tiles.hpp", "sm_80, FP8 from sm_89",
                  "single mma.sync instructions on tiles in memory", "mma()"},
       KernelInfo{"WgmmaTiles", "kernels/instruction_tiles.hpp", "sm_90a",

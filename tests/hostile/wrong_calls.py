@@ -320,6 +320,25 @@ CALLS = {
     "Linear": (fp8lab.Linear, {"w": WIDE, "bias": WIDE[0], "recipe": "te_delayed_hopper", "delayed": fp8lab.Delayed(), "layer": 0}),
     "Linear.forward": (method(lambda: fp8lab.Linear(WIDE, recipe="exact"), "forward"), {"x": WIDE}),
     "linear_bias_gradient": (fp8lab.linear_bias_gradient, {"dy": WIDE}),
+    "gpu.Device": (fp8lab.gpu.Device, None),
+    "gpu.Kernel": (fp8lab.gpu.Kernel, None),
+    "gpu.QuantizedArrays": (fp8lab.gpu.QuantizedArrays, None),
+    "gpu.Status": (fp8lab.gpu.Status, None),
+    "gpu.device_count": (fp8lab.gpu.device_count, {}),
+    "gpu.devices": (fp8lab.gpu.devices, {}),
+    "gpu.kernels": (fp8lab.gpu.kernels, {}),
+    "gpu.recipes": (fp8lab.gpu.recipes, {}),
+    "gpu.status": (fp8lab.gpu.status, {}),
+    "gpu.amax": (fp8lab.gpu.amax, {"x": X}),
+    "gpu.cast": (fp8lab.gpu.cast, {"x": X, "format": "e4m3", "scale": 2.0}),
+    "gpu.dequantize": (fp8lab.gpu.dequantize, {"q": fp8lab.gpu.quantize(WIDE, "te_mxfp8")}),
+    "gpu.quantize": (fp8lab.gpu.quantize, {"x": WIDE, "recipe": "te_mxfp8"}),
+    "gpu.quantize_both": (fp8lab.gpu.quantize_both, {"x": WIDE, "recipe": "te_current_scaling"}),
+    "gpu.update_scales": (
+        fp8lab.gpu.update_scales,
+        {"recipe": fp8lab.Delayed(amax_history_len=4), "amaxes": np.ones((4, 3), np.float32), "scale": np.ones(3, np.float32),
+         "scale_inv": np.ones(3, np.float32)},
+    ),
     "takes": (fp8lab.takes, {"model": "blackwell_mxf8", "q": quantized()}),
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
     "primer": (experiments.primer, {"in_features": 16, "out_features": 16, "rows": 16}),
@@ -420,8 +439,8 @@ def complaint(name, wrong):
 
 
 def public_names():
-    for module in (fp8lab, experiments):
-        yield from (name for name in module.__all__ if callable(getattr(module, name)))
+    for prefix, module in (("", fp8lab), ("", experiments), ("gpu.", fp8lab.gpu)):
+        yield from (prefix + name for name in module.__all__ if callable(getattr(module, name)))
 
 
 def main():

@@ -80,6 +80,12 @@ def _steps() -> list[object]:
     return [_state_step(state), _state_step(state), state.trace]
 
 
+def _updated() -> list[np.ndarray]:
+    arrays = [AMAXES[:12].reshape(4, 3).copy(), np.ones(3, np.float32), np.ones(3, np.float32)]
+    fp8lab.gpu.update_scales(fp8lab.Delayed(amax_history_len=4), *arrays)
+    return arrays
+
+
 def _written() -> fp8lab.Fp8State:
     state = fp8lab.Fp8State()
     state.write_weight(0, NEAR.reshape(16, 128), "te_delayed_hopper")
@@ -214,9 +220,18 @@ CASES = {
     "gpu.Device": lambda _: fp8lab.gpu.devices(),
     "gpu.Kernel": lambda _: fp8lab.gpu.kernels(),
     "gpu.Status": lambda _: fp8lab.gpu.status(),
+    "gpu.QuantizedArrays": lambda _: fp8lab.gpu.quantize(MATRIX, "te_mxfp8").to_host(),
+    "gpu.QuantizedArrays.to_host": lambda _: fp8lab.gpu.quantize(MATRIX, "te_nvfp4").to_host(),
+    "gpu.amax": lambda _: [fp8lab.gpu.amax(TINY), fp8lab.gpu.amax(NEAR)],
+    "gpu.cast": lambda _: [fp8lab.gpu.cast(x.reshape(16, -1), "e4m3", scale=SCALE).codes for x in (NEAR, TINY)],
+    "gpu.dequantize": lambda _: fp8lab.gpu.dequantize(_quantized("te_nvfp4")),
     "gpu.device_count": lambda _: fp8lab.gpu.device_count(),
     "gpu.devices": lambda _: fp8lab.gpu.devices(),
     "gpu.kernels": lambda _: fp8lab.gpu.kernels(),
+    "gpu.quantize": lambda _: [fp8lab.gpu.quantize(MATRIX, one).to_host() for one in ("te_mxfp8", "te_block_1x128", "te_nvfp4")],
+    "gpu.quantize_both": lambda _: [one.to_host() for one in fp8lab.gpu.quantize_both(MATRIX, "te_current_scaling")],
+    "gpu.recipes": lambda _: fp8lab.gpu.recipes(),
+    "gpu.update_scales": lambda _: _updated(),
     "gpu.status": lambda _: fp8lab.gpu.status(),
     "hadamard_columns": lambda _: [fp8lab.hadamard_columns(NEAR.reshape(16, 128), rounds=rounds) for rounds in (False, True)],
     "dequantize": lambda _: [fp8lab.dequantize(_quantized(name)) for name in ("te_nvfp4", "te_block_1x128", "te_mxfp8")],

@@ -60,7 +60,9 @@ def test_devices_are_described(device):
 
 def functors(path: pathlib.Path) -> list[str]:
     """The kernels of a header: structs that tell how many threads their teams have."""
-    return re.findall(r"^struct (\w+) \{\n(?:  //[^\n]*\n)*  static constexpr unsigned threads\b", path.read_text(), re.MULTILINE)
+    text = path.read_text()
+    ends = [found.start() for found in re.finditer(r"^  static constexpr unsigned threads\b", text, re.MULTILINE)]
+    return [re.findall(r"^struct (\w+) \{", text[:end], re.MULTILINE)[-1] for end in ends]
 
 
 def test_the_list_of_kernels_is_that_of_the_sources():
@@ -242,3 +244,172 @@ def test_nothing_of_torch_is_needed():
     code = "import sys; sys.modules['torch'] = None; import fp8lab; print(fp8lab.gpu.device_count())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# 3. Kernels on the host team: the bits of the functions that they stand for, in every order.
+
+ORDERS = [
+    {},
+    {"order": "descending"},
+    {"order": "shuffled", "seed": 5},
+    {"order": "shuffled", "seed": 6, "threads": 3},
+]
+_RNG = np.random.default_rng(20261123)
+
+
+def matrix(rows: int, columns: int, dtype: str = "float32") -> np.ndarray:
+    """Draws of many magnitudes, with zeros of both signs, subnormals, an infinity and a NaN."""
+    x = np.ldexp(_RNG.standard_normal((rows, columns)).astype(np.float32), _RNG.integers(-12, 6, (rows, columns)))
+    x[0, :4] = 0.0, -0.0, 1e-40, -1e-41
+    x[rows // 2, columns // 2], x[-1, -1] = np.nan, -np.inf
+    if dtype == "bfloat16":
+        return x.astype(pytest.importorskip("ml_dtypes").bfloat16)
+    return x.astype(dtype)
+
+
+X = matrix(128, 256)
+
+
+@pytest.mark.parametrize("recipe", gpu.recipes())
+def test_a_kernel_gives_the_bits_of_quantize_and_dequantize(recipe):
+    given = next(one for one in fp8lab.recipes() if one.name == recipe)
+    for direction, options in zip(("rowwise", "columnwise"), ORDERS[2:]):
+        expected = fp8lab.quantize(X, given, direction=direction)
+        made = gpu.quantize(X, recipe, direction=direction, **options)
+        assert made.to_host() == expected
+        assert gpu.dequantize(made, **options).tobytes() == fp8lab.dequantize(expected).tobytes()
+
+
+@pytest.mark.parametrize("options", ORDERS, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_no_order_of_threads_changes_a_bit(dtype, options):
+    x = matrix(32, 96, dtype)
+    for recipe in ("te_mxfp8", "te_current_scaling", "te_block_1x128", "te_nvfp4"):
+        rowwise, columnwise = gpu.quantize_both(x, recipe, **options)
+        assert (rowwise.to_host(), columnwise.to_host()) == fp8lab.quantize_both(x, recipe)
+
+
+def test_swizzled_scales_are_those_of_swizzle_scales():
+    for direction in ("rowwise", "columnwise"):
+        expected = fp8lab.quantize(X, "te_mxfp8", direction=direction)
+        made = gpu.quantize(X, "te_mxfp8", direction=direction, layout="swizzled")
+        assert np.array_equal(made.scale_codes, expected.scales("swizzled"))
+        assert made.to_host() == expected
+        assert gpu.dequantize(made).tobytes() == fp8lab.dequantize(expected).tobytes()
+
+
+def test_a_cast_by_a_given_scale_takes_the_amax_in_the_same_pass():
+    x = np.nan_to_num(X, posinf=3, neginf=-3)
+    for scale in (0.375, np.float32([0.375])):
+        made = gpu.cast(x, "e5m2", scale=scale, order="shuffled", seed=1)
+        assert np.array_equal(made.codes, fp8lab.encode(x * np.float32(0.375), "e5m2"))
+        assert made.amax == np.abs(x).max() and made.scale_inv == np.float32(1) / np.float32(0.375)
+
+
+def test_amaxes_drop_or_count_nan():
+    x = matrix(3, 5)
+    assert gpu.amax(x) == np.inf and np.isnan(gpu.amax(x, nan="counted")[0])
+    finite = np.float32([[[1, -7]], [[3, np.nan]]])
+    assert gpu.amax(finite) == 7 and gpu.amax(finite.astype(np.float16), order="descending") == 7
+    out = np.float32([100])
+    assert gpu.amax(finite, out=out) is out and out == 7
+
+
+def test_scales_of_many_tensors_are_updated_in_place():
+    recipe = fp8lab.Delayed(amax_history_len=4)
+    histories = [fp8lab.AmaxHistory(recipe) for _ in range(5)]
+    amaxes = np.zeros((4, 5), np.float32)
+    scale, scale_inv = np.ones(5, np.float32), np.ones(5, np.float32)
+    for step in range(7):
+        for i, history in enumerate(histories):
+            history.record_amax(float(np.float32(0.3 * i * (step % 3 + 1))))
+        amaxes[0] = [0.3 * i * (step % 3 + 1) for i in range(5)]
+        gpu.update_scales(recipe, amaxes, scale, scale_inv, order="shuffled", seed=step)
+        for i, history in enumerate(histories):
+            history.update_scale()
+            assert (scale[i], scale_inv[i]) == (history.scale, np.float32(1) / np.float32(history.scale))
+            assert np.array_equal(amaxes[:, i], history.amaxes)
+
+
+def test_stochastic_rounding_takes_the_words_of_philox():
+    recipe = fp8lab.NvFp4(stochastic_rounding=True)
+    x = np.nan_to_num(matrix(32, 64), posinf=3, neginf=-3)
+    words = np.uint32([fp8lab.philox4x32([3, 0, g, 0], [11, 0]) for g in range(x.size // 16)])
+    bits = words.reshape(-1, 1).view(np.uint8)[:, [0, 2, 1, 3]].reshape(-1)  # the bytes that cvt.rs takes for four neighbours
+    made = gpu.quantize(x, recipe, philox_seed=11, philox_offset=3)
+    assert made.to_host() == fp8lab.quantize(x, recipe, random_bits=bits)
+    with pytest.raises(ValueError, match="random"):
+        gpu.quantize(x, recipe)
+    with pytest.raises(ValueError, match="philox_offset goes with philox_seed"):
+        gpu.quantize(x, recipe, philox_offset=3)
+
+
+def test_results_go_to_arrays_of_the_caller():
+    first = gpu.quantize(X, "te_mxfp8")
+    second = gpu.quantize(X * np.float32(3), "te_mxfp8", out=first)
+    assert second.codes is first.codes and second.to_host() == fp8lab.quantize(X * np.float32(3), "te_mxfp8")
+    out = np.empty(X.shape, np.float32)
+    assert gpu.dequantize(second, out=out) is out
+
+
+def changed(q: gpu.QuantizedArrays, **fields: object) -> gpu.QuantizedArrays:
+    return gpu.QuantizedArrays(**{**vars(q), **fields})
+
+
+def test_wrong_calls_are_refused_by_name():
+    q = gpu.quantize(X, "te_mxfp8")
+    read_only = q.codes.copy()
+    read_only.flags.writeable = False
+    wrong = [
+        (lambda: gpu.quantize(X.astype(np.float64), "te_mxfp8"), TypeError, "x must be float32, float16 or bfloat16"),
+        (lambda: gpu.quantize(X[0], "te_mxfp8"), ValueError, "x must have two dimensions"),
+        (lambda: gpu.quantize(X[:0], "te_mxfp8"), ValueError, "x must not be empty: it is 0 x 256"),
+        (lambda: gpu.quantize(X, "no_such"), ValueError, "recipe"),
+        (lambda: gpu.quantize(X, "te_mxfp8", direction="both"), ValueError, "direction"),
+        (lambda: gpu.quantize(X, "te_current_scaling", layout="swizzled"), ValueError, "layout must be compact"),
+        (lambda: gpu.quantize(X, "te_mxfp8", order="random"), ValueError, "order"),
+        (lambda: gpu.quantize(X, "te_mxfp8", stream=3), ValueError, "stream goes with arrays on a device"),
+        (lambda: gpu.quantize(OnDevice((32, 32)), "te_mxfp8", threads=3), ValueError, "threads goes with arrays on the host"),
+        (lambda: gpu.quantize(X, "te_mxfp8", out=q.codes), TypeError, "out must be a QuantizedArrays"),
+        (lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=read_only)), ValueError, "out.codes must be C-contiguous"),
+        (lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=None)), ValueError, "out.codes must be there"),
+        (lambda: gpu.quantize(X, "te_block_1x128", out=q), ValueError, "out.scale_inv must be there"),
+        (lambda: gpu.quantize(X[:32], "te_mxfp8", out=q), ValueError, r"out.codes must have shape \(32, 256\)"),
+        (lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=X.view(np.uint8)[:, :256])), ValueError, "out.codes must be"),
+        (lambda: gpu.quantize_both(X, "te_mxfp8", out=q), TypeError, "out must be a tuple of two"),
+        (lambda: gpu.cast(X, "e4m3", scale=np.float32([1, 2])), ValueError, "scale must be a number, or one float32"),
+        (lambda: gpu.amax(X, nan="kept"), ValueError, "nan"),
+        (lambda: gpu.amax(X, out=X[0, :1]), ValueError, "out must not overlap x"),
+        (lambda: gpu.dequantize(X), TypeError, "q must be a QuantizedArrays or a Quantized"),
+        (lambda: gpu.dequantize(q, out=np.empty((1, 2), np.float32)), ValueError, "out must have shape"),
+        (lambda: gpu.update_scales(fp8lab.Delayed(), X, X[0], X[1]), ValueError, "amaxes must have as many rows"),
+        (lambda: gpu.quantize(X, "te_mxfp8", philox_seed=1), ValueError, "philox_seed goes with recipes that round"),
+    ]
+    for call, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            call()
+
+
+def test_arrays_on_a_device_need_one():
+    x, scales = OnDevice((32, 64)), OnDevice((32, 2), "|u1")
+    out = gpu.QuantizedArrays(fp8lab.MxBlock(), "rowwise", (32, 64), OnDevice((32, 64), "|u1", data=(1 << 20, False)), None, scales)
+    told = gpu.status()
+    with pytest.raises(RuntimeError if told.count == 0 else ValueError) as error:
+        gpu.quantize(x, "te_mxfp8", out=out)
+    assert str(error.value) == told.why_none if told.count == 0 else "x must lie in device memory" in str(error.value)
+
+
+# 4. Kernels on a device.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_device_gives_the_bits_of_quantize_on_tensors_of_torch(device, dtype):
+    torch = pytest.importorskip("torch")
+    host = torch.from_numpy(X).to(getattr(torch, dtype))
+    x = host.cuda()
+    for recipe in gpu.recipes():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            made = gpu.quantize(x, recipe)
+            back = gpu.dequantize(made)
+        assert made.codes.is_cuda and made.to_host() == fp8lab.quantize(host, recipe)
+        assert back.cpu().numpy().tobytes() == fp8lab.dequantize(made.to_host()).tobytes()
