@@ -8,6 +8,7 @@
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/text.hpp"
+#include "fp8lab/gpu/cuda_error.hpp"
 #include "kit/command_line.hpp"
 
 namespace {
@@ -38,6 +39,9 @@ int main(int argc, char** argv) {
     return fail_for_memory(argv[1]);    // without a command, nothing takes memory
   } catch (const std::length_error&) {  // sizes that no memory has
     return fail_for_memory(argv[1]);
+  } catch (const fp8lab::gpu::NoDeviceError& error) {
+    static_cast<void>(fail(error.what()));
+    return no_device;
   } catch (const std::exception& error) {
     return fail(error.what());
   } catch (...) {

@@ -276,3 +276,17 @@ def verify_tensor_cores(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
+def gpu(
+    *,
+    parts: str | Sequence[str] | None = None,
+    inputs: int = 4294967296,
+    dots: int = 100000000,
+    seed: int = 1,
+    seconds: float = 60.0,
+    host_team: bool = False,
+    python: str = 'python3',
+    ledger: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...

@@ -5,6 +5,9 @@ execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=40 -
                 OUTPUT_VARIABLE commit ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
 if(failed OR NOT EXISTS ${SOURCE}/.git)
   set(commit unknown)
+  if(DEFINED ENV{FP8LAB_COMMIT})  # of sources that were copied without their history
+    set(commit $ENV{FP8LAB_COMMIT})
+  endif()
 endif()
 set(content "#pragma once
 namespace fp8lab::experiments::build {

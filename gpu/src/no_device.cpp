@@ -3,6 +3,7 @@
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/quantize.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"
+#include "fp8lab/gpu/recorder/speeds.hpp"
 #include "gemm_kernels.hpp"
 
 namespace fp8lab::gpu {
@@ -24,6 +25,16 @@ void check_device_buffer(const DeviceBuffer& /*buffer*/) { require_device(); }
 void encode_on_device(const Format& /*format*/, const CastPolicy& /*policy*/, std::span<const float> /*in*/,
                       std::span<std::uint8_t> /*out*/) {
   require_device();
+}
+
+const std::vector<std::string>& speed_names() {
+  static const std::vector<std::string> none;
+  return none;
+}
+
+MeasuredSpeed measure_speed(std::size_t /*number*/, std::uint64_t /*bytes*/) {
+  require_device();
+  return {};
 }
 
 std::unique_ptr<Recorder> device_recorder() { throw NoDeviceError(device_status().why_none); }

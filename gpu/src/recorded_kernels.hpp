@@ -31,11 +31,36 @@ using SyncWide = std::tuple<Sync<MmaType::f16, MmaType::f16, MmaAccumulator::flo
                             Sync<MmaType::bf16, MmaType::bf16, MmaAccumulator::float32, 8>,
                             Sync<MmaType::tf32, MmaType::tf32, MmaAccumulator::float32, 4>>;
 
+/// WgmmaTiles, whose machine code there is for sm_90a alone: other code ends the kernel.
+template <typename Mma>
+struct HopperTiles : WgmmaTiles<Mma> {
+  template <typename Team>
+  FP8LAB_HD void operator()([[maybe_unused]] const Team& team, [[maybe_unused]] std::size_t block,
+                            [[maybe_unused]] WgmmaTiles<Mma>::Shared& shared) const {
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    __trap();
+#else
+    WgmmaTiles<Mma>::operator()(team, block, shared);
+#endif
+  }
+};
+template <MmaType kA, MmaType kB, MmaAccumulator kAccumulator>
+using Async = HopperTiles<Wgmma<kA, kB, kAccumulator, 64>>;
+template <MmaAccumulator kAccumulator>
+using AsyncFp8 =
+    std::tuple<Async<MmaType::e4m3, MmaType::e4m3, kAccumulator>, Async<MmaType::e4m3, MmaType::e5m2, kAccumulator>,
+               Async<MmaType::e5m2, MmaType::e4m3, kAccumulator>, Async<MmaType::e5m2, MmaType::e5m2, kAccumulator>>;
+using AsyncWide = std::tuple<Async<MmaType::f16, MmaType::f16, MmaAccumulator::float32>,
+                             Async<MmaType::f16, MmaType::f16, MmaAccumulator::float16>,
+                             Async<MmaType::bf16, MmaType::bf16, MmaAccumulator::float32>,
+                             Async<MmaType::tf32, MmaType::tf32, MmaAccumulator::float32>>;
+
 /// Every kernel of single instructions.
-using All = decltype(std::tuple_cat(std::declval<SyncFp8<MmaAccumulator::float32, 32>>(),
-                                    std::declval<SyncFp8<MmaAccumulator::float16, 32>>(),
-                                    std::declval<SyncFp8<MmaAccumulator::float32, 16>>(),
-                                    std::declval<SyncFp8<MmaAccumulator::float16, 16>>(), std::declval<SyncWide>()));
+using All = decltype(std::tuple_cat(
+    std::declval<AsyncFp8<MmaAccumulator::float32>>(), std::declval<AsyncFp8<MmaAccumulator::float16>>(),
+    std::declval<AsyncWide>(), std::declval<SyncFp8<MmaAccumulator::float32, 32>>(),
+    std::declval<SyncFp8<MmaAccumulator::float16, 32>>(), std::declval<SyncFp8<MmaAccumulator::float32, 16>>(),
+    std::declval<SyncFp8<MmaAccumulator::float16, 16>>(), std::declval<SyncWide>()));
 
 /// What a kernel of instructions runs.
 template <typename Kernel>
@@ -44,6 +69,11 @@ template <typename Mma>
 struct FactsOf<MmaSyncTiles<Mma>> {
   static constexpr Instruction value{
       Instruction::Family::mma_sync, Mma::type_a, Mma::type_b, Mma::accumulator, Mma::m, Mma::n, Mma::k};
+};
+template <typename Mma>
+struct FactsOf<HopperTiles<Mma>> {
+  static constexpr Instruction value{
+      Instruction::Family::wgmma, Mma::type_a, Mma::type_b, Mma::accumulator, Mma::m, Mma::n, Mma::k};
 };
 
 /// A type, as a value.
@@ -154,8 +184,13 @@ class RecorderOn final : public Recorder {
     visit_type<All>(instruction, [&](auto type) {
       using Kernel = decltype(type)::type;
       using Word = Kernel::Word;
-      machine_.run(Kernel{tiles.a.get(), tiles.b.get(), reinterpret_cast<const Word*>(tiles.c.get()),
-                          reinterpret_cast<Word*>(tiles.d.get()), tiles.count});
+      Kernel kernel{};
+      kernel.a = tiles.a.get();
+      kernel.b = tiles.b.get();
+      kernel.c = reinterpret_cast<const Word*>(tiles.c.get());
+      kernel.d = reinterpret_cast<Word*>(tiles.d.get());
+      kernel.tiles = tiles.count;
+      machine_.run(kernel);
     });
   }
   static Array<std::uint64_t> zeros(std::size_t count) {

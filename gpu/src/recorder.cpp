@@ -117,6 +117,7 @@ const MmaModel& model_of(const Instruction& instruction, int capability) {
   if (!instruction.is_for(capability)) {
     refuse(instruction.name(), " is no instruction of compute capability ", capability / 10, ".", capability % 10);
   }
+  if (instruction.family == Instruction::Family::wgmma) return wgmma_model(instruction.type_a, instruction.accumulator);
   return mma_sync_model(chip, instruction.type_a, instruction.accumulator, instruction.k);
 }
 

@@ -352,6 +352,7 @@ CALLS = {
         experiments.accumulate,
         {"k": [32], "rows": 2, "columns": 2, "models": ["hopper_wgmma_fp8"], "distributions": ["normal"], "promote_k": [0]},
     ),
+    "gpu": (experiments.gpu, {"host_team": True, "parts": ["casts"], "inputs": 64, "dots": 10, "seed": 1, "seconds": 10.0}),
     "harmonic": (experiments.harmonic, {}),
     "linear": (experiments.linear, {"x": WIDE, "w": WIDE, "dy": WIDE, "bias": np.ones(32), "recipes": ["te_delayed_hopper"]}),
     "linear, drawn": (
@@ -386,7 +387,7 @@ CALLS = {
     "Document": (experiments.Document, {"text": experiments.harmonic(formats=["e5m2"]).to_json()}),
 }  # fmt: skip
 #: No experiment and no cast is asked for work that takes its time.
-SKIPPED = {("double_rounding", "low"), ("verify_tensor_cores", "models"), ("verify_casts", "all"), ("verify_casts", "formats"), ("verify_casts", "profiles"), ("transpose", "recipes"), ("transpose, drawn", "recipes"), ("transpose of a file", "recipes")}
+SKIPPED = {("double_rounding", "low"), ("verify_tensor_cores", "models"), ("verify_casts", "all"), ("verify_casts", "formats"), ("verify_casts", "profiles"), ("gpu", "parts"), ("gpu", "inputs"), ("transpose", "recipes"), ("transpose, drawn", "recipes"), ("transpose of a file", "recipes")}
 
 
 #: What an argument is called where another name says more.

@@ -39,6 +39,7 @@ CALLS = {
     },
     "accumulate": {"models": ["hopper_wgmma_fp8", "exact"], "k": [32, 100], "rows": 4, "columns": 4},
     "harmonic": {},
+    "gpu": {"host_team": True, "parts": ["casts", "dots"], "inputs": 512, "dots": 100},
     "verify_casts": {"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1},
     "verify_tensor_cores": {"models": ["hopper_wgmma_fp8"], "dots": 10},
     **{name: {} for name in ("formats", "profiles", "models", "recipes", "linear_recipes", "delayed_versions", "distributions", "targets")},

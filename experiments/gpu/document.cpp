@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "files/tensor_file.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/gpu/device.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "gpu/gpu.hpp"
+#include "kit/experiment.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+/// How the tasks of a part ended.
+struct PartRow {
+  std::string part;
+  std::uint64_t done = 0, skipped = 0, failed = 0;
+};
+
+Table parts_table(const Ledger& ledger) {
+  std::vector<PartRow> rows;
+  for (const PartNote& note : ledger.parts) {
+    auto row = std::ranges::find(rows, note.part, &PartRow::part);
+    if (row == rows.end()) row = rows.insert(rows.end(), PartRow{note.part});
+    if (note.status == "done") {
+      ++row->done;
+    } else if (note.status == "skipped") {
+      ++row->skipped;
+    } else {
+      ++row->failed;
+    }
+  }
+  return tabulate(rows, {.name = "parts", .title = "What was asked"})
+      .column({"part"}, &PartRow::part)
+      .column({"done"}, &PartRow::done)
+      .column({"skipped"}, &PartRow::skipped)
+      .column({"failed"}, &PartRow::failed);
+}
+
+/// What was not done, and why.
+Table notes_table(const Ledger& ledger) {
+  std::vector<PartNote> rows;
+  std::ranges::copy_if(ledger.parts, std::back_inserter(rows),
+                       [](const PartNote& note) { return note.status != "done"; });
+  return tabulate(rows, {.name = "not_done", .title = "What was not done"})
+      .column({"part"}, &PartNote::part)
+      .column({"status"}, &PartNote::status)
+      .column({"note"}, &PartNote::note);
+}
+
+/// What supported a model before, and what the device says.
+std::string evidence_before(const RecordedRow& row) {
+  return row.part == "dots" ? std::string(name_of(find_model(row.model).evidence)) : "";
+}
+std::string_view verdict_of(const RecordedRow& row) {
+  if (row.compared == 0) return "not compared";
+  return row.wrong_chunks == 0 ? "agrees" : "DIFFERS";
+}
+
+Table instructions_table(const GpuResult& result) {
+  return tabulate(result.rows, {.name = "instructions", .title = "Instructions and their models"})
+      .column({"instruction"}, &RecordedRow::name)
+      .column({"model"}, &RecordedRow::model)
+      .column({.name = "evidence", .title = "known before"}, evidence_before)
+      .column({"words"}, &RecordedRow::words)
+      .column({"compared"}, &RecordedRow::compared)
+      .column({.name = "wrong_chunks", .title = "wrong chunks"}, &RecordedRow::wrong_chunks)
+      .column({"verdict"}, verdict_of);
+}
+
+Table findings_table(const Ledger& ledger) {
+  return tabulate(ledger.findings, {.name = "findings", .title = "What was learned", .layout = TableLayout::records})
+      .column({"name"}, &Finding::name)
+      .column({"part"}, &Finding::part)
+      .column({"question"}, &Finding::question)
+      .column({"answer"}, &Finding::answer)
+      .column({.name = "agrees", .title = "as fp8lab has it"}, &Finding::agrees);
+}
+
+Table differences_table(const Ledger& ledger) {
+  return tabulate(ledger.differences,
+                  {.name = "differences", .title = "Results that are not the model's", .layout = TableLayout::records})
+      .column({"record"}, &Difference::record)
+      .column({"index"}, &Difference::index)
+      .column({"operands"}, &Difference::operands)
+      .column({"got"}, &Difference::got)
+      .column({"expected"}, &Difference::expected);
+}
+
+Table speeds_table(const Ledger& ledger) {
+  return tabulate(ledger.speeds, {.name = "speeds", .title = "Speed, medians, beside its bound of the same run"})
+      .column({"name"}, &Speed::name)
+      .column({"what"}, &Speed::what)
+      .column({.name = "milliseconds", .unit = "ms", .digits = 4}, &Speed::milliseconds)
+      .column({.name = "rate", .unit = "T/s", .notation = Notation::fixed, .digits = 2},
+              [](const Speed& speed) { return speed.amount / speed.milliseconds / 1e9; })
+      .column({.name = "share", .title = "of the bound", .notation = Notation::percent, .digits = 1},
+              [](const Speed& speed) { return speed.bound_milliseconds / speed.milliseconds; });
+}
+
+Text verdict_text(const GpuResult& result) {
+  Text text{.name = "verdict"};
+  std::vector<std::string> settled;
+  std::vector<std::string> contradicted;
+  for (const RecordedRow& row : result.rows) {
+    if (row.part != "dots" || row.compared == 0) continue;
+    auto& list = row.wrong_chunks == 0 ? settled : contradicted;
+    if (std::ranges::find(list, row.model) == list.end()) list.push_back(row.model);
+  }
+  if (!settled.empty()) text.paragraphs.push_back(fmt::format("Agree: {}", fmt::join(settled, ", ")));
+  if (!contradicted.empty()) text.paragraphs.push_back(fmt::format("DIFFER: {}", fmt::join(contradicted, ", ")));
+  text.paragraphs.emplace_back(result.passed()
+                                   ? "The device computes what fp8lab's models compute, as far as it was asked."
+                                   : "Something failed or differs; see the tables above.");
+  return text;
+}
+
+Text intro_of(const GpuResult& result) {
+  const gpu::RecordedDevice& device = result.ledger.device;
+  const std::string where =
+      device.is_host_team
+          ? fmt::format(
+                "The host team, with the models of compute capability {}.{}: this is no device, and no evidence",
+                device.capability / 10, device.capability % 10)
+          : fmt::format("{}, compute capability {}.{}, {} multiprocessors; driver for CUDA {}, built with CUDA {}",
+                        device.name, device.capability / 10, device.capability % 10, device.multiprocessors,
+                        device.driver, device.runtime);
+  Text text{"intro", "", {where}};
+  if (result.arguments.ledger) text.paragraphs.push_back("Ledger: " + printable(result.arguments.ledger->native()));
+  return text;
+}
+
+std::string part_name(const std::string& name) { return name; }
+
+void describe(GpuArguments& arguments, ArgumentList& list) {
+  list.add_named("parts", arguments.parts, "what to ask: kernels, casts, dots, probes, speeds, streams, products",
+                 part_name, part_name)
+      .by_default("all");
+  list.add("inputs", arguments.inputs, "the most inputs of each conversion instruction");
+  list.add("dots", arguments.dots, "the least number of dot products of each matrix instruction");
+  list.add("seed", arguments.seed, "the seed of their operands");
+  list.add("seconds", arguments.seconds, "the time after which a task is killed, in seconds");
+  list.add("host_team", arguments.host_team,
+           "ask the kernels on the host in place of a device, to try the command out");
+  list.add("python", arguments.python, "a Python interpreter, which may have PyTorch with CUDA");
+  list.add("ledger", arguments.ledger, "the file to write all answers and digests to, as JSON");
+  list.add_threads(arguments.threads);
+}
+
+Document run(const GpuArguments& arguments, const Context& context) {
+  return document_of(run_gpu(arguments, context.progress, context.note));
+}
+
+}  // namespace
+
+Document document_of(const GpuResult& result) {
+  const DefaultEnvironment environment;
+  Document document{.passed = result.passed()};
+  document.sections = sections_of(intro_of(result), parts_table(result.ledger));
+  if (Table notes = notes_table(result.ledger); notes.rows() > 0) document.sections.emplace_back(std::move(notes));
+  document.sections.emplace_back(instructions_table(result));
+  document.sections.emplace_back(findings_table(result.ledger));
+  if (!result.ledger.differences.empty()) document.sections.emplace_back(differences_table(result.ledger));
+  if (!result.ledger.speeds.empty()) document.sections.emplace_back(speeds_table(result.ledger));
+  document.sections.emplace_back(verdict_text(result));
+  return document;
+}
+
+std::vector<Experiment> gpu_experiments() {
+  return {experiment<GpuArguments>(
+      {.name = "gpu",
+       .summary = "Ask the GPU of this machine for its every bit, compare with the models, and write a ledger",
+       .description =
+           "Runs every kernel, sweeps the conversion instructions over all their inputs, multiplies seeded operands by "
+           "every matrix instruction, and asks what no published row decides. Each task is a process of its own, which "
+           "is killed where it hangs. The ledger has a digest of each chunk, so that tests on machines without a GPU "
+           "compute them again (docs/gpu.md). Without a device it ends with status 1.",
+       .result =
+           "tables `parts`, `instructions` and `findings`; `not_done`, `differences` and `speeds` where there are "
+           "some; `passed` tells whether the device computes what the models compute",
+       .not_passed = "a task failed, or the device's results differ from the models",
+       .examples = {{"gpu --ledger results/gpu/ledger.json", "everything, in some minutes"},
+                    {"gpu --parts dots --dots 1e6", "a million dot products of every matrix instruction"},
+                    {"gpu --host-team --inputs 65536 --dots 10000", "without a GPU: how it works, and no evidence"}}},
+      describe, run)};
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpu/ledger.hpp"
+#include "gpu/replay.hpp"
+#include "kit/document.hpp"
+#include "kit/progress.hpp"
+
+namespace fp8lab::experiments {
+
+/// What a device is asked, in this order.
+inline constexpr std::array<std::string_view, 7> gpu_parts{"kernels", "casts",   "dots",    "probes",
+                                                           "speeds",  "streams", "products"};
+
+struct GpuArguments {
+  std::vector<std::string> parts = {};               ///< of gpu_parts; all where empty
+  std::uint64_t inputs = std::uint64_t{1} << 32;     ///< of each conversion, at most
+  std::uint64_t dots = 100'000'000;                  ///< of each matrix instruction, at least
+  std::uint64_t seed = 1;                            ///< of their operands
+  double seconds = 60;                               ///< after which a task is killed
+  bool host_team = false;                            ///< the host team in place of a device
+  std::string python = "python3";                    ///< an interpreter, which may have PyTorch
+  std::optional<std::filesystem::path> ledger = {};  ///< a file to write
+  int threads = 1;                                   ///< of the models
+};
+
+/// What became of the records of one instruction.
+struct RecordedRow {
+  std::string part = {}, name = {}, model = {};
+  std::uint64_t words = 0;     ///< recorded
+  std::uint64_t compared = 0;  ///< of them, with the model
+  std::uint64_t wrong_chunks = 0;
+};
+
+struct GpuResult {
+  GpuArguments arguments;
+  Ledger ledger;
+  std::vector<RecordedRow> rows;
+
+  /// Whether every task ended well, and nothing differs from the models.
+  [[nodiscard]] bool passed() const;
+};
+
+/// Asks the current device, each task in a child process that is killed where it takes too long. `note` gets a line for
+/// each task that has ended.
+///
+/// Throws std::invalid_argument where an argument makes no sense, gpu::NoDeviceError where there is no device, and
+/// std::runtime_error where the ledger cannot be written.
+[[nodiscard]] GpuResult run_gpu(const GpuArguments& arguments, const Progress& progress = {},
+                                const std::function<void(const std::string&)>& note = {});
+
+[[nodiscard]] Document document_of(const GpuResult& result);
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/ledger.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "files/stored_file.hpp"
+#include "files/tensor_file.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+// 1. Writing.
+
+Json hex_of(const std::vector<std::uint64_t>& digests) {
+  Json list = Json::array();
+  for (const std::uint64_t digest : digests) list.push_back(fmt::format("{:016x}", digest));
+  return list;
+}
+
+template <typename Entries, typename ToJson>
+Json list_of(const Entries& entries, const ToJson& to_json) {
+  Json list = Json::array();
+  for (const auto& entry : entries) list.push_back(to_json(entry));
+  return list;
+}
+
+Json json_of_cast(const CastRecord& record) {
+  return {{"sweep", record.sweep},
+          {"first", record.first},
+          {"inputs_per_chunk", record.inputs_per_chunk},
+          {"digests", hex_of(record.digests)}};
+}
+Json json_of_dots(const DotRecord& record) {
+  return {{"instruction", record.instruction},
+          {"model", record.model},
+          {"draw", record.draw},
+          {"seed", record.seed},
+          {"first", record.first},
+          {"tiles_per_chunk", record.tiles_per_chunk},
+          {"digests", hex_of(record.digests)}};
+}
+Json json_of_finding(const Finding& finding) {
+  return {{"part", finding.part},
+          {"name", finding.name},
+          {"question", finding.question},
+          {"answer", finding.answer},
+          {"agrees", finding.agrees ? Json(*finding.agrees) : Json(nullptr)},
+          {"words", Json(finding.words)}};
+}
+Json json_of_difference(const Difference& difference) {
+  return {{"record", difference.record},
+          {"index", difference.index},
+          {"operands", difference.operands},
+          {"got", difference.got},
+          {"expected", difference.expected}};
+}
+Json json_of_speed(const Speed& speed) {
+  return {{"name", speed.name},
+          {"what", speed.what},
+          {"amount", speed.amount},
+          {"unit", speed.unit},
+          {"milliseconds", speed.milliseconds},
+          {"bound_milliseconds", speed.bound_milliseconds}};
+}
+Json json_of_part(const PartNote& part) {
+  return {{"part", part.part}, {"status", part.status}, {"note", part.note}, {"seconds", part.seconds}};
+}
+
+// 2. Reading.
+
+using Value = nlohmann::json;
+
+/// The values of a list, each made by `from`.
+template <typename From>
+auto read_list(const Value& object, const char* key, const From& from) {
+  std::vector<decltype(from(object))> list;
+  for (const Value& value : object.at(key).get_ref<const Value::array_t&>()) list.push_back(from(value));
+  return list;
+}
+
+std::string text_of(const Value& object, const char* key) { return object.at(key).get<std::string>(); }
+
+std::uint64_t count_of(const Value& object, const char* key) {
+  const Value& value = object.at(key);
+  if (!value.is_number_unsigned()) refuse(key, " must be a whole number from 0, not ", printable(value.dump()));
+  return value.get<std::uint64_t>();
+}
+
+std::uint64_t digest_of(const Value& value) {
+  const auto text = value.get<std::string>();
+  std::uint64_t digest = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), digest, 16);
+  if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) {
+    refuse("a digest has 16 hexadecimal digits, which ", printable(text), " has not");
+  }
+  return digest;
+}
+
+/// A number of a chunk's elements that is not zero.
+std::uint64_t chunk_of(const Value& object, const char* key) {
+  const std::uint64_t count = count_of(object, key);
+  if (count == 0) refuse(key, " must not be 0");
+  return count;
+}
+
+CastRecord cast_of(const Value& object) {
+  CastRecord record{text_of(object, "sweep"), count_of(object, "first"), chunk_of(object, "inputs_per_chunk"),
+                    read_list(object, "digests", digest_of)};
+  const auto& sweeps = gpu::cast_sweeps();
+  const auto found = std::ranges::find(sweeps, record.sweep, &gpu::CastSweep::name);
+  if (found == sweeps.end()) refuse("unknown sweep ", printable(record.sweep));
+  const std::uint64_t chunks = found->inputs() / record.inputs_per_chunk;
+  const std::uint64_t before = record.first / record.inputs_per_chunk;
+  if (found->inputs() % record.inputs_per_chunk != 0 || record.first % record.inputs_per_chunk != 0 ||
+      before > chunks || record.digests.size() > chunks - before) {
+    refuse(record.sweep, " has not so many chunks of ", record.inputs_per_chunk, " inputs from ", record.first, " on");
+  }
+  return record;
+}
+
+DotRecord dots_of(const Value& object) {
+  DotRecord record{text_of(object, "instruction"),
+                   text_of(object, "model"),
+                   text_of(object, "draw"),
+                   count_of(object, "seed"),
+                   count_of(object, "first"),
+                   chunk_of(object, "tiles_per_chunk"),
+                   read_list(object, "digests", digest_of)};
+  const auto& all = gpu::instructions();
+  if (std::ranges::find(all, record.instruction, &gpu::Instruction::name) == all.end()) {
+    refuse("unknown instruction ", printable(record.instruction));
+  }
+  (void)find_model(record.model);
+  (void)gpu::find_draw(record.draw);
+  return record;
+}
+
+Finding finding_of(const Value& object) {
+  const Value& agrees = object.at("agrees");
+  return {text_of(object, "part"),
+          text_of(object, "name"),
+          text_of(object, "question"),
+          text_of(object, "answer"),
+          agrees.is_null() ? std::nullopt : std::optional(agrees.get<bool>()),
+          read_list(object, "words", [](const Value& value) { return value.get<std::string>(); })};
+}
+Difference difference_of(const Value& object) {
+  return {text_of(object, "record"), count_of(object, "index"), text_of(object, "operands"), text_of(object, "got"),
+          text_of(object, "expected")};
+}
+Speed speed_of(const Value& object) {
+  return {text_of(object, "name"),
+          text_of(object, "what"),
+          object.at("amount").get<double>(),
+          text_of(object, "unit"),
+          object.at("milliseconds").get<double>(),
+          object.at("bound_milliseconds").get<double>()};
+}
+PartNote part_of(const Value& object) {
+  return {text_of(object, "part"), text_of(object, "status"), text_of(object, "note"),
+          object.at("seconds").get<double>()};
+}
+
+gpu::RecordedDevice device_of(const Value& object) {
+  gpu::RecordedDevice device{.name = text_of(object, "name"),
+                             .capability = static_cast<int>(count_of(object, "compute_capability")),
+                             .multiprocessors = static_cast<int>(count_of(object, "multiprocessors")),
+                             .driver = text_of(object, "driver"),
+                             .runtime = text_of(object, "cuda"),
+                             .memory = count_of(object, "memory")};
+  device.is_host_team = device.name == "host team";
+  return device;
+}
+
+/// Throws where this version of fp8lab does not read it.
+void check_head(const Value& root) {
+  if (count_of(root, "ledger") != ledger_schema) {
+    refuse("it is a ledger of schema ", count_of(root, "ledger"), ", and this fp8lab reads ", ledger_schema);
+  }
+  const Value& generator = root.at("generator");
+  if (text_of(generator, "name") != ledger_generator || count_of(generator, "version") != gpu::generator_version) {
+    refuse("its operands were drawn by ", printable(text_of(generator, "name")), " ", count_of(generator, "version"),
+           ", and this fp8lab has ", ledger_generator, " ", gpu::generator_version);
+  }
+}
+
+Ledger ledger_of(const Value& root) {
+  check_head(root);
+  return {.device = device_of(root.at("device")),
+          .version = text_of(root.at("fp8lab"), "version"),
+          .commit = text_of(root.at("fp8lab"), "commit"),
+          .date = text_of(root, "date"),
+          .casts = read_list(root, "casts", cast_of),
+          .dots = read_list(root, "dots", dots_of),
+          .findings = read_list(root, "findings", finding_of),
+          .differences = read_list(root, "differences", difference_of),
+          .speeds = read_list(root, "speeds", speed_of),
+          .parts = read_list(root, "parts", part_of)};
+}
+
+template <typename T>
+void append(std::vector<T>& to, std::vector<T>& from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+}  // namespace
+
+void Ledger::merge(Ledger other) {
+  if (device.name.empty()) device = other.device;
+  append(casts, other.casts);
+  append(dots, other.dots);
+  append(findings, other.findings);
+  append(differences, other.differences);
+  append(speeds, other.speeds);
+  append(parts, other.parts);
+}
+
+Json json_of(const Ledger& ledger) {
+  const gpu::RecordedDevice& device = ledger.device;
+  return {{"ledger", ledger_schema},
+          {"date", ledger.date},
+          {"device",
+           {{"name", device.name},
+            {"compute_capability", device.capability},
+            {"multiprocessors", device.multiprocessors},
+            {"memory", device.memory},
+            {"driver", device.driver},
+            {"cuda", device.runtime}}},
+          {"fp8lab", {{"version", ledger.version}, {"commit", ledger.commit}}},
+          {"generator", {{"name", ledger_generator}, {"version", gpu::generator_version}}},
+          {"casts", list_of(ledger.casts, json_of_cast)},
+          {"dots", list_of(ledger.dots, json_of_dots)},
+          {"findings", list_of(ledger.findings, json_of_finding)},
+          {"differences", list_of(ledger.differences, json_of_difference)},
+          {"speeds", list_of(ledger.speeds, json_of_speed)},
+          {"parts", list_of(ledger.parts, json_of_part)}};
+}
+
+Ledger parse_ledger(const std::string& text) {
+  const Value root = Value::parse(text, nullptr, false);
+  if (root.is_discarded()) refuse("it is not JSON, or a part of it is missing");
+  try {
+    return ledger_of(root);
+  } catch (const nlohmann::json::exception& error) {
+    refuse("its JSON does not have the form of a ledger: ", printable(error.what()));
+  }
+}
+
+Ledger read_ledger(const std::filesystem::path& path) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 26;
+  const StoredFile file(path);
+  if (file.size() > most) file.fail("it is larger than 64 MiB, which no ledger is");
+  std::string text(file.size(), '\0');
+  text.resize(file.read(0, text));
+  try {
+    return parse_ledger(text);
+  } catch (const std::invalid_argument& error) {
+    file.fail(error.what());
+  }
+}
+
+}  // namespace fp8lab::experiments

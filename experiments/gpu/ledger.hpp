@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device gave, in numbers small enough to be committed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fp8lab/gpu/recorder/recorder.hpp"
+#include "kit/json.hpp"
+
+namespace fp8lab::experiments {
+
+/// The version of a ledger's keys. It grows when a key is renamed, removed or gets another meaning.
+inline constexpr int ledger_schema = 1;
+/// What drew the operands; its version is gpu::generator_version.
+inline constexpr std::string_view ledger_generator = "fp8lab recorder";
+
+/// Digests of a conversion instruction, of chunks of consecutive inputs.
+struct CastRecord {
+  std::string sweep;  ///< the name of a gpu::CastSweep
+  std::uint64_t first = 0, inputs_per_chunk = 0;
+  std::vector<std::uint64_t> digests;
+};
+
+/// Digests of a matrix instruction, of chunks of generated tiles.
+struct DotRecord {
+  std::string instruction;  ///< the name of a gpu::Instruction
+  std::string model;        ///< what fp8lab took for its model
+  std::string draw;
+  std::uint64_t seed = 0, first = 0, tiles_per_chunk = 0;
+  std::vector<std::uint64_t> digests;
+};
+
+/// The answer to a question.
+struct Finding {
+  std::string part, name, question, answer;
+  std::optional<bool> agrees;      ///< with the models of fp8lab, where they say something
+  std::vector<std::string> words;  ///< what the answer rests on: operands and results
+};
+
+/// A result that is not the model's.
+struct Difference {
+  std::string record;  ///< the instruction, and the draw of its operands
+  std::uint64_t index = 0;
+  std::string operands, got, expected;
+};
+
+/// How long something took.
+struct Speed {
+  std::string name, what;
+  double amount = 0;        ///< bytes moved, or floating-point operations
+  std::string unit;         ///< "B" or "FLOP"
+  double milliseconds = 0;  ///< the median of repetitions
+  double bound_milliseconds =
+      0;  ///< of what it is measured beside, in the same run: a copy, or the library; 0: nothing
+};
+
+/// How a part ended.
+struct PartNote {
+  std::string part, status;  ///< status: done, skipped, failed or timed out
+  std::string note;
+  double seconds = 0;
+};
+
+struct Ledger {
+  gpu::RecordedDevice device = {};
+  std::string version = {}, commit = {}, date = {};  ///< of fp8lab, and of the run, in UTC
+  std::vector<CastRecord> casts = {};
+  std::vector<DotRecord> dots = {};
+  std::vector<Finding> findings = {};
+  std::vector<Difference> differences = {};
+  std::vector<Speed> speeds = {};
+  std::vector<PartNote> parts = {};
+
+  /// Appends what another one found.
+  void merge(Ledger other);
+};
+
+/// As bindings/fp8lab/ledger.schema.json describes it.
+[[nodiscard]] Json json_of(const Ledger& ledger);
+
+/// Reads what json_of() wrote. Throws std::invalid_argument that says what is wrong: JSON that is cut off or of another
+/// form, another schema or generator, an unknown instruction, sweep, draw or model, or a digest that is none.
+[[nodiscard]] Ledger parse_ledger(const std::string& text);
+/// Reads such a file. Throws std::runtime_error: "cannot read FILE: reason".
+[[nodiscard]] Ledger read_ledger(const std::filesystem::path& path);
+
+}  // namespace fp8lab::experiments

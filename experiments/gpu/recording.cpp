@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/recording.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "fp8lab/reference/tensor_core/models.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr std::uint64_t inputs_per_chunk = std::uint64_t{1} << 24;
+constexpr std::uint64_t dots_per_chunk = std::uint64_t{1} << 18;
+constexpr std::size_t most_differences = 8;  // of a record, which say enough
+
+std::string hex_of(std::uint32_t word, int bits) { return fmt::format("{:0{}x}", word, (bits + 3) / 4); }
+
+/// The words of a row of a tile, in hexadecimal.
+std::string row_of(const Format& format, const std::vector<std::byte>& words, std::size_t row, unsigned depth) {
+  std::string text;
+  for (std::size_t k = 0; k < depth; ++k) {
+    if (k > 0) text += ' ';
+    text += hex_of(gpu::load_word(format, words.data(), row * depth + k), format.bits());
+  }
+  return text;
+}
+
+void add_differences(gpu::Recorder& recorder, std::size_t number, std::uint64_t first, std::uint64_t count,
+                     Ledger& ledger) {
+  const gpu::CastSweep& sweep = gpu::cast_sweeps()[number];
+  const std::vector<std::uint32_t> words = recorder.cast_words(number, first, count);
+  for (std::uint64_t i = 0; i < count && ledger.differences.size() < most_differences; ++i) {
+    const auto expected =
+        static_cast<std::uint32_t>(encode(sweep.to, sweep.policy, unpack(sweep.from, first + i), sweep.policy.nan));
+    if (words[i] == expected) continue;
+    ledger.differences.push_back({std::string(sweep.name), first + i,
+                                  hex_of(static_cast<std::uint32_t>(first + i), sweep.from.bits()),
+                                  hex_of(words[i], sweep.to.bits()), hex_of(expected, sweep.to.bits())});
+  }
+}
+
+/// Of tiles [first, first + count) of a set.
+void add_differences(gpu::Recorder& recorder, std::size_t number, const DotRecord& record, std::uint64_t first,
+                     std::uint64_t count, Ledger& ledger) {
+  const gpu::TileSet set = gpu::instructions()[number].tiles(gpu::find_draw(record.draw), record.seed);
+  const gpu::TileWords tiles = recorder.tile_words(number, set, first, count);
+  const std::vector<std::uint32_t> expected =
+      gpu::model_words(find_model(record.model), set, tiles.a, tiles.b, tiles.c);
+  const std::size_t before = ledger.differences.size();
+  const int bits = set.accumulator.bits();
+  for (std::size_t i = 0; i < expected.size() && ledger.differences.size() < before + most_differences; ++i) {
+    if (tiles.result[i] == expected[i]) continue;
+    const std::size_t tile = i / set.dots();
+    const std::size_t row = i % set.dots() / set.columns;
+    const std::size_t column = i % set.columns;
+    const std::string c = hex_of(gpu::load_word(set.accumulator, tiles.c.data(), i), bits);
+    ledger.differences.push_back(
+        {record.instruction + " " + record.draw, first * set.dots() + i,
+         fmt::format("a {}; b {}; c {}", row_of(set.a, tiles.a, tile * set.rows + row, set.depth),
+                     row_of(set.b, tiles.b, tile * set.columns + column, set.depth), c),
+         hex_of(tiles.result[i], bits), hex_of(expected[i], bits)});
+  }
+}
+
+ReplayOptions replay_options(const RecordingLimits& limits) {
+  return {.all = true, .seconds = limits.compare_seconds, .seed = limits.seed, .threads = limits.threads};
+}
+
+}  // namespace
+
+Recording record_casts(gpu::Recorder& recorder, std::size_t sweep, const RecordingLimits& limits) {
+  const gpu::CastSweep& facts = gpu::cast_sweeps().at(sweep);
+  const std::uint64_t chunk = std::min({inputs_per_chunk, facts.inputs(), std::bit_floor(limits.inputs)});
+  const std::uint64_t count = std::min(facts.inputs(), limits.inputs) / chunk * chunk;
+  Recording recording;
+  recording.ledger.device = recorder.device();
+  recording.ledger.casts.push_back({std::string(facts.name), 0, chunk, recorder.cast_digests(sweep, 0, count, chunk)});
+  recording.compared = replay(recording.ledger, replay_options(limits));
+  if (!recording.compared.mismatches.empty()) {
+    add_differences(recorder, sweep, recording.compared.mismatches.front().chunk * chunk, chunk, recording.ledger);
+  }
+  return recording;
+}
+
+Recording record_dots(gpu::Recorder& recorder, std::size_t instruction, const RecordingLimits& limits) {
+  const gpu::Instruction& facts = gpu::instructions().at(instruction);
+  const std::string_view model = gpu::model_of(facts, recorder.device().capability).name;
+  Recording recording;
+  recording.ledger.device = recorder.device();
+  const std::uint64_t of_draw = gpu::ceil_div(limits.dots, gpu::draws);
+  for (int draw = 0; draw < gpu::draws; ++draw) {
+    const gpu::TileSet set = facts.tiles(static_cast<gpu::Draw>(draw), limits.seed);
+    const std::uint64_t tiles = gpu::ceil_div(std::min(of_draw, dots_per_chunk), set.dots());
+    const std::uint64_t chunks = gpu::ceil_div(of_draw, tiles * set.dots());
+    recording.ledger.dots.push_back({facts.name(), std::string(model), std::string(gpu::name_of(set.draw)), limits.seed,
+                                     0, tiles, recorder.tile_digests(instruction, set, 0, chunks, tiles)});
+  }
+  recording.compared = replay(recording.ledger, replay_options(limits));
+  for (const DotRecord& record : recording.ledger.dots) {
+    const auto wrong = std::ranges::find(recording.compared.mismatches, record.instruction + " " + record.draw,
+                                         &ReplayMismatch::record);
+    if (wrong == recording.compared.mismatches.end()) continue;
+    const std::uint64_t first = wrong->chunk * record.tiles_per_chunk;
+    add_differences(recorder, instruction, record, first, record.tiles_per_chunk, recording.ledger);
+  }
+  return recording;
+}
+
+}  // namespace fp8lab::experiments

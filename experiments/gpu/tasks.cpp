@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/tasks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "fp8lab/gpu/device.hpp"
+#include "fp8lab/gpu/recorder/kernel_cases.hpp"
+#include "fp8lab/gpu/recorder/speeds.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "gpu/libraries.hpp"
+#include "gpu/probes.hpp"
+#include "gpu/recording.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr std::string_view not_on_host = "the host team is no device";
+
+bool is_wanted(const GpuArguments& arguments, std::string_view part) {
+  return arguments.parts.empty() || std::ranges::find(arguments.parts, part) != arguments.parts.end();
+}
+
+RecordingLimits limits_of(const GpuArguments& arguments) {
+  return {.inputs = arguments.inputs,
+          .dots = arguments.dots,
+          .seed = arguments.seed,
+          .compare_seconds = arguments.seconds / 6,
+          .threads = arguments.threads};
+}
+
+/// The recorder of this process: one, so that CUDA starts once.
+gpu::Recorder& own_recorder(const GpuArguments& arguments) {
+  static const std::unique_ptr<gpu::Recorder> recorder = recorder_of(arguments);
+  return *recorder;
+}
+
+TaskResult result_of(Recording recording, std::string part, std::string name, std::string model, std::uint64_t words) {
+  RecordedRow row{std::move(part), std::move(name),          std::move(model),
+                  words,           recording.compared.words, recording.compared.mismatches.size()};
+  return {std::move(recording.ledger), {std::move(row)}};
+}
+
+TaskResult run_casts(const GpuArguments& arguments, std::size_t sweep) {
+  Recording recording = record_casts(own_recorder(arguments), sweep, limits_of(arguments));
+  const CastRecord& record = recording.ledger.casts.front();
+  const std::string name = record.sweep;
+  return result_of(std::move(recording), "casts", name, "encode", record.inputs_per_chunk * record.digests.size());
+}
+
+/// Throws MissingError where this build has no machine code for the instruction. For a child: it asks CUDA.
+void require_code(const GpuArguments& arguments, const gpu::Instruction& instruction) {
+  if (arguments.host_team || instruction.family != gpu::Instruction::Family::wgmma) return;
+  if (gpu::device_status().architectures.find("90a") != std::string::npos) return;
+  throw MissingError("this build has no code for sm_90a: CMAKE_CUDA_ARCHITECTURES=90a");
+}
+
+TaskResult run_dots(const GpuArguments& arguments, std::size_t instruction) {
+  require_code(arguments, gpu::instructions().at(instruction));
+  Recording recording = record_dots(own_recorder(arguments), instruction, limits_of(arguments));
+  const gpu::Instruction& facts = gpu::instructions()[instruction];
+  std::uint64_t words = 0;
+  for (const DotRecord& record : recording.ledger.dots) {
+    words += record.tiles_per_chunk * facts.m * facts.n * record.digests.size();
+  }
+  const std::string model = recording.ledger.dots.front().model;
+  return result_of(std::move(recording), "dots", facts.name(), model, words);
+}
+
+TaskResult run_kernel(const gpu::KernelCase& one) {
+  const gpu::KernelCheck check = one.check();
+  Finding finding{.part = "kernels",
+                  .name = one.name,
+                  .question = "Is every element the model's?",
+                  .answer = check.wrong == 0 ? fmt::format("yes, all {}", check.compared)
+                                             : fmt::format("{} of {} differ", check.wrong, check.compared),
+                  .agrees = check.wrong == 0,
+                  .words = {}};
+  if (check.wrong > 0) finding.words.push_back(check.first);
+  return {.ledger = {.findings = {std::move(finding)}}};
+}
+
+TaskResult run_speed(std::size_t number) {
+  const gpu::MeasuredSpeed speed = gpu::measure_speed(number);
+  return {.ledger = {.speeds = {{.name = gpu::speed_names()[number],
+                                 .what = speed.what,
+                                 .amount = speed.bytes,
+                                 .unit = "B",
+                                 .milliseconds = speed.milliseconds,
+                                 .bound_milliseconds = speed.copy_milliseconds}}}};
+}
+
+/// The model of the instructions that a library multiplies E4M3 by; empty where fp8lab knows none.
+std::string_view library_model(int capability) {
+  switch (capability) {
+    case 89: return "ada_mma_fp8";
+    case 90: return "hopper_wgmma_fp8";
+    case 100:
+    case 103: return "blackwell_tcgen05_fp8";
+    case 120:
+    case 121: return "rtx_blackwell_mma_fp8";
+    default: return {};
+  }
+}
+
+/// Speeds of kernels, and what libraries compute: for devices alone.
+void add_device_tasks(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
+  const std::string skipped(device.is_host_team ? not_on_host : "");
+  for (std::size_t i = 0; is_wanted(arguments, "speeds") && i < gpu::speed_names().size(); ++i) {
+    tasks.push_back({"speeds", gpu::speed_names()[i], skipped, [i] { return run_speed(i); }});
+  }
+  for (const bool is_normal : {false, true}) {
+    if (!is_wanted(arguments, "streams")) break;
+    tasks.push_back({"streams", is_normal ? "torch.randn" : "torch.rand", skipped, [arguments, is_normal] {
+                       return TaskResult{.ledger = {.findings = {ask_stream(arguments.python, is_normal, 1234)}}};
+                     }});
+  }
+  if (!is_wanted(arguments, "products")) return;
+  const std::string_view model = library_model(device.capability);
+  const std::string no_model = model.empty() ? "fp8lab knows no model of this chip's products" : "";
+  for (const std::size_t depth : {768U, 4096U, 16384U}) {
+    for (const bool fast : {true, false}) {
+      tasks.push_back({"products", fmt::format("torch._scaled_mm, K = {}, {}", depth, fast ? "fast" : "split"),
+                       skipped.empty() ? no_model : skipped, [arguments, depth, fast, model] {
+                         return TaskResult{
+                             .ledger = {.findings = {ask_scaled_mm(arguments.python, find_model(model), depth, fast,
+                                                                   arguments.seed, arguments.threads)}}};
+                       }});
+    }
+  }
+}
+
+/// Why an instruction is not asked; empty where it is.
+std::string_view why_not(const gpu::Instruction& instruction, const gpu::RecordedDevice& device) {
+  return instruction.is_for(device.capability) ? "" : "this chip has no such instruction";
+}
+
+void add_recordings(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
+  for (std::size_t i = 0; is_wanted(arguments, "casts") && i < gpu::cast_sweeps().size(); ++i) {
+    const gpu::CastSweep& sweep = gpu::cast_sweeps()[i];
+    const bool lacks = device.capability < sweep.least_capability;
+    tasks.push_back({"casts", std::string(sweep.name), lacks ? "this chip has no such instruction" : "",
+                     [arguments, i] { return run_casts(arguments, i); }});
+  }
+  for (std::size_t i = 0; is_wanted(arguments, "dots") && i < gpu::instructions().size(); ++i) {
+    const gpu::Instruction& instruction = gpu::instructions()[i];
+    tasks.push_back({"dots", instruction.name(), std::string(why_not(instruction, device)),
+                     [arguments, i] { return run_dots(arguments, i); }});
+  }
+  if (!is_wanted(arguments, "probes")) return;
+  for (const Probe& probe : probes(device.capability)) {
+    tasks.push_back({"probes", probe.name, std::string(why_not(gpu::instructions()[probe.instruction], device)),
+                     [arguments, probe] {
+                       require_code(arguments, gpu::instructions()[probe.instruction]);
+                       return TaskResult{.ledger = {.findings = {ask(own_recorder(arguments), probe)}}};
+                     }});
+  }
+  tasks.push_back({"probes", "FP4 groups, block scales", "fp8lab records no block-scaled instruction yet", {}});
+}
+
+}  // namespace
+
+std::unique_ptr<gpu::Recorder> recorder_of(const GpuArguments& arguments) {
+  return arguments.host_team ? gpu::host_recorder() : gpu::device_recorder();
+}
+
+std::vector<GpuTask> tasks_of(const GpuArguments& arguments, const gpu::RecordedDevice& device) {
+  std::vector<GpuTask> tasks;
+  if (is_wanted(arguments, "kernels")) {
+    for (const gpu::KernelCase& one : gpu::kernel_cases()) {
+      tasks.push_back({"kernels", one.name, std::string(device.is_host_team ? not_on_host : ""),
+                       [&one] { return run_kernel(one); }});
+    }
+  }
+  add_recordings(arguments, device, tasks);
+  add_device_tasks(arguments, device, tasks);
+  return tasks;
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recorder as a command runs it: children that hang, the ledger, its replay, and the questions of probes.
+#include "gpu/gpu.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "fp8lab/gpu/device.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "gpu/child.hpp"
+#include "gpu/libraries.hpp"
+#include "gpu/probes.hpp"
+#include "gpu/recording.hpp"
+#include "gpu/replay.hpp"
+#include "support.hpp"
+
+namespace fp8lab::tests {
+namespace {
+
+using namespace fp8lab::experiments;
+namespace fs = std::filesystem;
+
+/// A ledger of the host team, small.
+Ledger small_ledger(std::uint64_t seed = 1) {
+  const GpuResult result =
+      run_gpu({.parts = {"casts", "dots"}, .inputs = 1 << 12, .dots = 5000, .seed = seed, .host_team = true});
+  REQUIRE(result.passed());
+  return result.ledger;
+}
+const Ledger& own_ledger() {
+  static const Ledger ledger = small_ledger();
+  return ledger;
+}
+
+std::string text_of(const Ledger& ledger) { return json_of(ledger).text(); }
+
+/// The text with one piece replaced, which must be there.
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    (void)parse_ledger(text);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+std::vector<fs::path> device_ledgers() {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(FP8LAB_VECTORS "/device")) {
+    if (entry.path().extension() == ".json") paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+}  // namespace
+
+TEST_CASE("gpu: children give results in order, and one that hangs, throws or dies takes no other with it") {
+  const std::vector<std::function<std::string()>> tasks{
+      [] { return std::string("first"); },
+      [] {
+        std::this_thread::sleep_for(std::chrono::seconds(30));
+        return std::string("never");
+      },
+      []() -> std::string { throw std::runtime_error("its own reason"); },
+      []() -> std::string {
+        std::raise(SIGKILL);
+        return "never";
+      },
+      []() -> std::string { ::_exit(0); },
+      [] { return std::string(300'000, 'x'); }};
+  std::vector<TaskEnd> ends(tasks.size());
+  std::vector<std::size_t> order;
+  const auto start = std::chrono::steady_clock::now();
+  run_in_children(tasks, 0.5, [&](std::size_t i, const TaskEnd& end) {
+    order.push_back(i);
+    ends[i] = end;
+  });
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  CHECK(order == std::vector<std::size_t>{0, 1, 2, 3, 4, 5});
+  CHECK((ends[0].status == TaskEnd::Status::done && ends[0].text == "first"));
+  CHECK((ends[1].status == TaskEnd::Status::timed_out && ends[1].text == "it was killed after 0.5 s"));
+  CHECK((ends[2].status == TaskEnd::Status::failed && ends[2].text == "its own reason"));
+  CHECK((ends[3].status == TaskEnd::Status::failed && ends[3].text == "signal 9 ended it"));
+  CHECK((ends[4].status == TaskEnd::Status::failed && ends[4].text == "its process ended without a result"));
+  CHECK((ends[5].status == TaskEnd::Status::done && ends[5].text.size() == 300'000));
+}
+
+TEST_CASE("gpu: the ledger of the host team is read again as it was written, and the models agree with all of it") {
+  const Ledger& ledger = own_ledger();
+  CHECK(ledger.casts.size() == gpu::cast_sweeps().size());
+  CHECK(ledger.dots.size() == gpu::instructions().size() * gpu::draws);
+  const Ledger read = parse_ledger(text_of(ledger));
+  CHECK(text_of(read) == text_of(ledger));
+  const Replay result = replay(read, {.all = true});
+  CHECK(result.mismatches.empty());
+  CHECK(result.chunks >= ledger.casts.size() + ledger.dots.size());
+  CHECK(replay(read, {.records = 3}).chunks == 6);
+}
+
+TEST_CASE("gpu: a flipped digest, another seed and a wrong model are found, and named") {
+  Ledger flipped = own_ledger();
+  flipped.dots[7].digests.back() ^= 1;
+  flipped.casts[1].digests[0] ^= std::uint64_t{1} << 63;
+  const Replay found = replay(flipped, {.all = true});
+  REQUIRE(found.mismatches.size() == 2);
+  std::vector<std::string> told{found.mismatches[0].told(), found.mismatches[1].told()};
+  std::ranges::sort(told);
+  CHECK(told[0].starts_with("cvt.rn.satfinite.e5m2x2.f32, chunk 0: the device has "));
+  CHECK(told[1].starts_with(flipped.dots[7].instruction + " " + flipped.dots[7].draw + ", chunk "));
+  CHECK(told[1].find("hopper_wgmma_fp8 gives ") != std::string::npos);
+
+  Ledger reseeded = own_ledger();
+  for (DotRecord& record : reseeded.dots) record.seed = 2;
+  // But where a small sample's results are all zero.
+  CHECK(replay(reseeded, {.all = true}).mismatches.size() >= reseeded.dots.size() - 3);
+
+  const auto wrong = [](std::string_view name) {
+    MmaModel model = find_model(name);
+    if (name == "hopper_wgmma_fp8") model.fraction_bits = 12;
+    return model;
+  };
+  const Replay planted = replay(own_ledger(), {.all = true, .model = wrong});
+  CHECK(planted.mismatches.size() >= 8);
+  for (const ReplayMismatch& mismatch : planted.mismatches) CHECK(mismatch.model == "hopper_wgmma_fp8");
+}
+
+TEST_CASE("gpu: ledgers that are cut off, of another generator or of unknown things are refused with the reason") {
+  const std::string text = text_of(own_ledger());
+  CHECK(refusal(text.substr(0, text.size() / 2)) == "it is not JSON, or a part of it is missing");
+  CHECK(refusal("{}").starts_with("its JSON does not have the form of a ledger: "));
+  CHECK(refusal("[1, 2]").starts_with("its JSON does not have the form of a ledger: "));
+  CHECK(refusal(replaced(text, "\"ledger\": 1", "\"ledger\": 9")) ==
+        "it is a ledger of schema 9, and this fp8lab reads 1");
+  CHECK(refusal(replaced(text, "fp8lab recorder", "another one")) ==
+        "its operands were drawn by \"another one\" 1, and this fp8lab has fp8lab recorder 1");
+  CHECK(refusal(replaced(text, "cvt.rna.tf32.f32", "cvt.rna.tf33.f32")) == "unknown sweep \"cvt.rna.tf33.f32\"");
+  CHECK(refusal(replaced(text, "mma.sync.m16n8k4.f32.tf32.tf32", "mma.sync.m16n8k5")) ==
+        "unknown instruction \"mma.sync.m16n8k5\"");
+  CHECK(refusal(replaced(text, "\"gaussian\"", "\"uniform\"")).starts_with("unknown draw 'uniform'"));
+  CHECK(refusal(replaced(text, "\"hopper_tf32\"", "\"volta_tf32\"")).starts_with("unknown model 'volta_tf32'"));
+  CHECK(refusal(replaced(text, "\"inputs_per_chunk\": 4096", "\"inputs_per_chunk\": 0")) ==
+        "inputs_per_chunk must not be 0");
+  CHECK(refusal(replaced(text, "\"inputs_per_chunk\": 4096", "\"inputs_per_chunk\": 5000"))
+            .find("has not so many chunks of 5000 inputs") != std::string::npos);
+  Ledger one = own_ledger();
+  one.dots[0].digests = {0x0123456789abcdef};
+  CHECK(refusal(replaced(text_of(one), "0123456789abcdef", "0123456789abcdeg")).starts_with("a digest has 16 hexa"));
+  CHECK(refusal(replaced(text, "\"seed\": 1", "\"seed\": -1")) == "seed must be a whole number from 0, not \"-1\"");
+}
+
+TEST_CASE("gpu: a ledger of the host team is no ledger of a device") {
+  const fs::path path = fs::temp_directory_path() / ("fp8lab_ledger_" + std::to_string(::getpid()) + ".json");
+  std::ofstream(path) << text_of(own_ledger());
+  CHECK(read_ledger(path).device.name == "host team");
+  try {
+    (void)read_device_ledger(path);
+    FAIL("not refused");
+  } catch (const std::runtime_error& error) {
+    CHECK(std::string(error.what()).find("the host team made it, not a device") != std::string::npos);
+  }
+  fs::remove(path);
+  CHECK_THROWS_AS(read_ledger(path), std::runtime_error);
+}
+
+TEST_CASE("gpu: what differs from the model is told with its operands") {
+  // A device of another chip: Ada's models under Hopper's name.
+  class Disguised final : public gpu::Recorder {
+   public:
+    gpu::RecordedDevice device() const override {
+      gpu::RecordedDevice told = ada_->device();
+      told.capability = 90;
+      return told;
+    }
+    std::vector<std::uint64_t> cast_digests(std::size_t sweep, std::uint64_t first, std::uint64_t count,
+                                            std::uint64_t chunk) override {
+      return ada_->cast_digests(sweep, first, count, chunk);
+    }
+    std::vector<std::uint32_t> cast_words(std::size_t sweep, std::uint64_t first, std::uint64_t count) override {
+      return ada_->cast_words(sweep, first, count);
+    }
+    std::vector<std::uint64_t> tile_digests(std::size_t i, const gpu::TileSet& set, std::uint64_t first,
+                                            std::uint64_t chunks, std::uint64_t tiles) override {
+      return ada_->tile_digests(i, set, first, chunks, tiles);
+    }
+    gpu::TileWords tile_words(std::size_t i, const gpu::TileSet& set, std::uint64_t first, std::size_t tiles) override {
+      return ada_->tile_words(i, set, first, tiles);
+    }
+    std::vector<std::uint32_t> multiply(std::size_t i, std::span<const std::byte> a, std::span<const std::byte> b,
+                                        std::span<const std::byte> c) override {
+      return ada_->multiply(i, a, b, c);
+    }
+
+   private:
+    std::unique_ptr<gpu::Recorder> ada_ = gpu::host_recorder(89);
+  } disguised;
+  const auto& all = gpu::instructions();
+  const auto number = static_cast<std::size_t>(
+      std::ranges::find(all, std::string("mma.sync.m16n8k32.f32.e4m3.e4m3"), &gpu::Instruction::name) - all.begin());
+  const Recording recording = record_dots(disguised, number, {.dots = 5000});
+  CHECK(recording.compared.mismatches.size() >= 3);
+  REQUIRE_FALSE(recording.ledger.differences.empty());
+  const Difference& difference = recording.ledger.differences.front();
+  CHECK(difference.record.starts_with("mma.sync.m16n8k32.f32.e4m3.e4m3 "));
+  CHECK(difference.got != difference.expected);
+  CHECK(difference.operands.starts_with("a "));
+
+  // 13 fraction bits, asked whether they are 23 to 27.
+  for (const Probe& probe : probes(90)) {
+    if (probe.instruction != number || !probe.name.ends_with(": steps")) continue;
+    const Finding finding = ask(disguised, probe);
+    CHECK(finding.answer == "none of the answers that were thought of");
+    CHECK(finding.agrees == false);
+    CHECK_FALSE(finding.words.empty());
+  }
+}
+
+TEST_CASE("gpu: probes tell apart what they are about, and the host team answers as its model does") {
+  const auto recorder = gpu::host_recorder();
+  const std::map<std::string, std::string> answers{
+      {"wgmma.m64n64k32.f32.e4m3.e4m3: fraction bits", "13 fraction bits"},
+      {"wgmma.m64n64k32.f32.e4m3.e4m3: steps", "32 products a step, ascending"},
+      {"wgmma.m64n64k32.f16.e5m2.e5m2: underflow", "+0"},
+      {"wgmma.m64n64k8.f32.tf32.tf32: operands", "cut toward zero"},
+      {"wgmma.m64n64k32.f32.e5m2.e5m2: NaN and infinities", "yes"},
+      {"mma.sync.m16n8k32.f16.e4m3.e4m3: steps", "16 products a step, pairs, c added last"},
+      {"mma.sync.m16n8k16.f16.f16.f16: zeros", "a floor of -21"},
+      {"mma.sync.m16n8k16.f32.bf16.bf16: zeros", "a floor of -133"}};
+  std::size_t asked = 0;
+  for (const Probe& probe : probes(90)) {
+    const auto expected = answers.find(probe.name);
+    if (expected == answers.end()) continue;
+    const Finding finding = ask(*recorder, probe);
+    INFO(finding.name);
+    CHECK(finding.answer == expected->second);
+    CHECK(finding.agrees == true);
+    ++asked;
+  }
+  CHECK(asked == answers.size());
+}
+
+TEST_CASE("gpu: how a library composed a product is found from its output alone") {
+  const LibraryProduct product = library_product(16, 32, 768, 3);
+  const auto found = [&](const GemmOptions& options) {
+    std::vector<float> out(16 * 32);
+    gemm(hopper_wgmma_fp8, Operand::codes(product.a, e4m3, 16, 768), Operand::codes(product.b, e4m3, 32, 768), out,
+         options);
+    return find_composition(hopper_wgmma_fp8, product, out, 8, 1).answer;
+  };
+  // Some compositions are the same sums: promotion every 128 of 768 is a split-K of 6, added in order.
+  const auto has = [&](const GemmOptions& options, std::string_view composition, std::string_view other) {
+    const std::string answer = found(options);
+    return answer.find(composition) != std::string::npos && answer.find(other) == std::string::npos &&
+           !answer.starts_with("none");
+  };
+  CHECK(found({}) == "no promotion (256 words)");
+  CHECK(has({.promote_k = 128}, "promotion every 128", "promotion every 64"));
+  CHECK(has({.split_k = {256, 256, 256}}, "no promotion, split-K 3 added ascending", "split-K 6"));
+  CHECK(has({.promote_k = 64, .split_k = {256, 256, 256}, .split_order = {2, 1, 0}},
+            "promotion every 64, split-K 3 added descending", "split-K 3 added ascending"));
+  CHECK(found({.promote_k = 96}).starts_with("none that was tried; next comes "));
+}
+
+TEST_CASE("gpu: an interpreter that is missing, has no PyTorch or fails is told apart") {
+  CHECK_THROWS_AS(ask_stream("/no/such/python", false, 1), MissingError);
+  const fs::path script = fs::temp_directory_path() / ("fp8lab_python_" + std::to_string(::getpid()));
+  const auto says = [&](const std::string& text) {
+    std::ofstream(script) << "#!/bin/sh\n" << text << "\n";
+    fs::permissions(script, fs::perms::owner_all);
+    try {
+      return ask_stream(script.native(), false, 1).answer;
+    } catch (const MissingError& error) {
+      return std::string("missing: ") + error.what();
+    } catch (const std::runtime_error& error) {
+      return std::string("error: ") + error.what();
+    }
+  };
+  CHECK(says("echo this Python has no PyTorch; exit 3") == "missing: this Python has no PyTorch");
+  CHECK(says("echo traceback >&2; echo its last line >&2; exit 1") == "error: " + script.native() + ": its last line");
+  CHECK(says("echo short > $3/out") == "error: the script wrote 6 bytes, not 4194316");
+  CHECK(says("echo PyTorch; echo 114 2048; head -c 4194316 /dev/zero > $3/out").find("of 1048579 equal") !=
+        std::string::npos);
+  fs::remove(script);
+}
+
+TEST_CASE("gpu: arguments that make no sense are refused") {
+  const auto refused = [](const GpuArguments& arguments) {
+    try {
+      (void)run_gpu(arguments);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused({.parts = {"cast"}}).starts_with("unknown part 'cast'; known: kernels, casts"));
+  CHECK(refused({.parts = {"dots", "dots"}}).find("twice") != std::string::npos);
+  CHECK(refused({.inputs = 1}) == "inputs must be from 2 to 2^32, not 1");
+  CHECK(refused({.dots = 0}) == "dots must be from 1 to 10^12, not 0");
+  CHECK(refused({.seconds = -1}) == "seconds must be above 0 and at most 86400, not -1");
+}
+
+TEST_CASE("gpu: without a device, that is what is said") {
+  if (gpu::device_count() > 0) return;
+  CHECK_THROWS_AS(run_gpu({}), gpu::NoDeviceError);
+}
+
+TEST_CASE("gpu: the models compute what the ledgers of devices say") {
+  const std::vector<fs::path> paths = device_ledgers();
+  if (paths.empty()) std::cout << "Skipped: no ledger in tests/vectors/device\n";
+  const bool all = std::getenv("FP8LAB_EXHAUSTIVE") != nullptr;
+  const auto seed = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  for (const fs::path& path : paths) {
+    const Replay result = replay(read_device_ledger(path), {.all = all, .seed = seed, .threads = all ? 2 : 1});
+    std::string told;
+    for (const ReplayMismatch& mismatch : result.mismatches) told += mismatch.told() + "\n";
+    INFO(path << ", seed " << seed << "\n" << told);
+    CHECK(result.mismatches.empty());
+  }
+}
+
+}  // namespace fp8lab::tests
