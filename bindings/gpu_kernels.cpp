@@ -99,7 +99,7 @@ void update_scales_at(const Delayed& recipe, bool backward, const MaybePlace& am
   gpu::update_scales_on_host(recipe, pass, states, team.order);
 }
 
-/// Of codes, of scale_inv and of scale_codes: how many elements.
+/// How many elements the codes, scale_inv and scale_codes have.
 std::tuple<std::size_t, std::size_t, std::size_t> sizes_of(const Recipe& recipe, const std::string& direction,
                                                            std::size_t rows, std::size_t columns,
                                                            const std::string& layout) {

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <stdexcept>
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "gpu/child.hpp"
 #include "gpu/libraries.hpp"
@@ -57,7 +57,7 @@ TaskResult result_of(const std::string& text) {
   TaskResult result{.ledger = parse_ledger(text), .rows = {}};
   for (const PartNote& note : result.ledger.parts) {
     RecordedRow row{.part = note.part, .name = note.status};
-    std::istringstream numbers(note.note);
+    TextReader numbers(note.note);
     if (numbers >> row.model >> row.words >> row.compared >> row.wrong_chunks) result.rows.push_back(std::move(row));
   }
   result.ledger.parts.clear();

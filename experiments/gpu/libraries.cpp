@@ -7,19 +7,23 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cstdio>
+#include <memory>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <sstream>
+#include <memory>
 #include <utility>
 
 #include "files/tensor_file.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/gpu/recorder/tiles.hpp"
 #include "fp8lab/reference/measure/random.hpp"
 #include "gpu/torch_script.hpp"
@@ -46,9 +50,11 @@ class Scratch {
   }
   [[nodiscard]] const fs::path& path() const { return path_; }
   void write(const char* name, std::span<const std::uint8_t> bytes) const {
-    std::ofstream file(path_ / name, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (!file.flush()) throw std::runtime_error("cannot write " + (path_ / name).native());
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen((path_ / name).c_str(), "wb"), &std::fclose);
+    if (file == nullptr || std::fwrite(bytes.data(), 1, bytes.size(), file.get()) != bytes.size() ||
+        std::fflush(file.get()) != 0) {
+      throw std::runtime_error("cannot write " + (path_ / name).native());
+    }
   }
   [[nodiscard]] std::string read(const char* name) const {
     std::ifstream file(path_ / name, std::ios::binary);
@@ -213,7 +219,7 @@ Finding ask_stream(const std::string& python, bool is_normal, std::uint64_t seed
   const std::vector<float> out = output_of(scratch, count);
   LaunchGeometry geometry;
   int threads = 0;
-  std::istringstream facts(told.substr(told.find('\n') + 1));
+  TextReader facts(told.substr(told.find('\n') + 1));
   facts >> geometry.multiprocessors >> threads;
   geometry.blocks_per_multiprocessor = threads / 256;
   std::vector<float> own(count);

@@ -41,7 +41,7 @@ void add_differences(gpu::Recorder& recorder, std::size_t number, std::uint64_t 
   }
 }
 
-/// Of tiles [first, first + count) of a set.
+/// Adds the dot products of tiles [first, first + count) that are not the model's.
 void add_differences(gpu::Recorder& recorder, std::size_t number, const DotRecord& record, std::uint64_t first,
                      std::uint64_t count, Ledger& ledger) {
   const gpu::TileSet set = gpu::instructions()[number].tiles(gpu::find_draw(record.draw), record.seed);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/recorder/kernel_cases.hpp"
@@ -69,10 +70,10 @@ TaskResult run_dots(const GpuArguments& arguments, std::size_t instruction) {
 }
 
 TaskResult run_kernel(const gpu::KernelCase& one) {
-  const gpu::KernelCheck check = one.check();
+  const gpu::KernelCheck check = gpu::check_on_device(one);
   Finding finding{.part = "kernels",
                   .name = one.name,
-                  .question = "Is every element the model's?",
+                  .question = "Is every byte the model's?",
                   .answer = check.wrong == 0 ? fmt::format("yes, all {}", check.compared)
                                              : fmt::format("{} of {} differ", check.wrong, check.compared),
                   .agrees = check.wrong == 0,
@@ -169,8 +170,9 @@ std::vector<GpuTask> tasks_of(const GpuArguments& arguments, const gpu::Recorded
   std::vector<GpuTask> tasks;
   if (is_wanted(arguments, "kernels")) {
     for (const gpu::KernelCase& one : gpu::kernel_cases()) {
-      tasks.push_back({"kernels", one.name, std::string(device.is_host_team ? not_on_host : ""),
-                       [&one] { return run_kernel(one); }});
+      std::string skipped(device.is_host_team ? not_on_host : "");
+      if (skipped.empty() && !one.runs_on(device.capability)) skipped = "this chip has not its instructions";
+      tasks.push_back({"kernels", one.name, std::move(skipped), [&one] { return run_kernel(one); }});
     }
   }
   add_recordings(arguments, device, tasks);

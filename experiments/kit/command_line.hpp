@@ -7,7 +7,7 @@ namespace fp8lab::experiments {
 
 /// Exit status of bad input; 0 is done, and an experiment has its own where it did not pass.
 inline constexpr int bad_input = 2;
-/// That of a command that needs a device where there is none.
+/// Exit status of a command that needs a device where there is none.
 inline constexpr int no_device = 1;
 
 /// What a subcommand does once its options are parsed; gives the exit status.

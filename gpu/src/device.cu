@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda.cuh"
 #include "cuda_codes.hpp"
+#include "device_memory.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/encode_kernel.hpp"
 
@@ -64,6 +65,20 @@ void check_device_buffer(const DeviceBuffer& buffer) {
     check(cudaPointerGetAttributes(&attributes, reinterpret_cast<const void*>(buffer.address)));
   }
   check_device_buffer(buffer, {kind_of(attributes.type), attributes.device}, device);
+}
+
+std::shared_ptr<std::byte> device_memory(std::size_t bytes) {
+  require_device();
+  const auto array = std::make_shared<DeviceArray<std::byte>>(bytes);
+  return {array, array->get()};
+}
+
+void copy_to_device(std::byte* to, std::span<const std::byte> from) {
+  check(cudaMemcpy(to, from.data(), from.size(), cudaMemcpyHostToDevice));
+}
+
+void copy_from_device(std::span<std::byte> to, const std::byte* from) {
+  check(cudaMemcpy(to.data(), from, to.size(), cudaMemcpyDeviceToHost));
 }
 
 void encode_on_device(const Format& format, const CastPolicy& policy, std::span<const float> in,

@@ -1,16 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/gpu/recorder/kernel_cases.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 
+#include "device_memory.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/gpu/device.hpp"
+#include "fp8lab/gpu/gemm.hpp"
+#include "fp8lab/gpu/quantize.hpp"
 #include "fp8lab/gpu/recorder/digest.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
 
 namespace fp8lab::gpu {
 namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// The memory of a case: the device's or the host's.
+class CaseMemory {
+ public:
+  explicit CaseMemory(bool on_device) : on_device_(on_device) {}
+
+  template <typename T>
+  std::span<const T> put(const std::vector<T>& values) {
+    return array<T>(values.size(), values.data(), false);
+  }
+  /// An output, poisoned.
+  template <typename T>
+  std::span<T> out(std::size_t count) {
+    return array<T>(count, nullptr, true);
+  }
+  /// What is read and written.
+  template <typename T>
+  std::span<T> changed(const std::vector<T>& values) {
+    return array<T>(values.size(), values.data(), true);
+  }
+
+  /// The bytes of all outputs, in order.
+  [[nodiscard]] Bytes output() {
+    Bytes all;
+    for (Block& block : blocks_) {
+      if (!block.is_output) continue;
+      if (block.device) copy_from_device(block.host, block.device.get());
+      for (const std::byte byte : block.host) all.push_back(std::to_integer<std::uint8_t>(byte));
+    }
+    return all;
+  }
+
+ private:
+  struct Block {
+    std::vector<std::byte> host = {};
+    bool is_output = false;
+    std::shared_ptr<std::byte> device = {};
+  };
+
+  template <typename T>
+  std::span<T> array(std::size_t count, const T* from, bool is_output) {
+    if (count == 0) return {};
+    Block& block = blocks_.emplace_back();
+    block.is_output = is_output;
+    block.host.assign(count * sizeof(T), std::byte{0xA5});
+    if (from != nullptr) std::memcpy(block.host.data(), from, count * sizeof(T));
+    std::byte* place = block.host.data();  // new's alignment is 16
+    if (on_device_) {
+      block.device = device_memory(block.host.size());
+      place = block.device.get();
+      copy_to_device(place, block.host);
+    }
+    return {reinterpret_cast<T*>(place), count};
+  }
+
+  bool on_device_;
+  std::deque<Block> blocks_;
+};
 
 /// Floats of random bits, of a count that no block size divides.
 std::vector<float> random_floats(std::size_t count) {
@@ -20,36 +92,216 @@ std::vector<float> random_floats(std::size_t count) {
   return values;
 }
 
-/// Counts the words that differ.
-template <typename Words, typename Inputs>
-KernelCheck compare(const Inputs& inputs, const Words& got, const Words& expected) {
-  KernelCheck check{.compared = got.size(), .wrong = 0, .first = {}};
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == expected[i] || check.wrong++ > 0) continue;
-    TextStream text;
-    text << "element " << i << " of input " << inputs[i] << ": " << +got[i] << ", expected " << +expected[i];
-    check.first = text.str();
+Bytes encode_output(const Format& format, bool on_device) {
+  const std::vector<float> in = random_floats((1U << 20) + 3);
+  Bytes codes(in.size(), 0xA5);
+  if (on_device) {
+    encode_on_device(format, {}, in, codes);
+  } else {
+    encode(format, {}, in, codes);
   }
-  return check;
+  return codes;
 }
 
-KernelCheck check_encode(const Format& format) {
-  const DefaultEnvironment environment;
-  const std::vector<float> in = random_floats((1U << 22) + 3);
-  std::vector<std::uint8_t> codes(in.size(), 0xA5);
-  std::vector<std::uint8_t> expected(in.size());
-  encode_on_device(format, {}, in, codes);
-  encode(format, {}, in, expected);
-  return compare(in, codes, expected);
+/// Values from 2^-8 to 2^7 of either sign, and one in 512 of random bits, in a type.
+std::vector<std::byte> tensor_bytes(ElementType type, std::size_t count) {
+  const std::size_t width = type == ElementType::float32 ? 4 : 2;
+  std::vector<std::byte> bytes(count * width);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t random = random_word(11, i);
+    auto word = static_cast<std::uint32_t>(random);
+    if ((random >> 40) % 512 != 0) word = (word & 0x87FFFFFFU) + 0x3B800000U;
+    if (type == ElementType::float16) word = encode(binary16, ieee_policy, std::bit_cast<float>(word));
+    if (type == ElementType::bfloat16) word >>= 16;
+    for (std::size_t byte = 0; byte < width; ++byte) bytes[i * width + byte] = static_cast<std::byte>(word >> 8 * byte);
+  }
+  return bytes;
+}
+
+/// What is quantized.
+struct Quantizing {
+  Recipe recipe;
+  ElementType type = ElementType::bfloat16;
+  ScaleLayout layout = ScaleLayout::compact;
+  std::optional<PhiloxState> random = {};
+};
+constexpr std::size_t tensor_rows = 128;
+constexpr std::size_t tensor_columns = 384;
+
+bool has_amax(const Recipe& recipe) {
+  return recipe.tensor_scale != TensorScaleRule::none ||
+         (recipe.tile_across == 0 && recipe.quotient != Quotient::given_scale &&
+          recipe.quotient != Quotient::given_scale_inv);
+}
+
+/// Codes, scales and amaxes of both directions, and the values back.
+Bytes quantize_output(const Quantizing& of, bool on_device) {
+  CaseMemory memory(on_device);
+  const ElementMatrix x{memory.put(tensor_bytes(of.type, tensor_rows * tensor_columns)), of.type, tensor_rows,
+                        tensor_columns};
+  const auto arrays_of = [&](Direction direction) {
+    const QuantizedSizes sizes = quantized_sizes(of.recipe, direction, tensor_rows, tensor_columns, of.layout);
+    return QuantizedArrays{memory.out<std::uint8_t>(sizes.codes), memory.out<float>(sizes.scale_inv),
+                           memory.out<std::uint8_t>(sizes.scale_codes),
+                           has_amax(of.recipe) ? memory.out<float>(1).data() : nullptr};
+  };
+  const QuantizedArrays rowwise = arrays_of(Direction::rowwise);
+  const QuantizedArrays columnwise = arrays_of(Direction::columnwise);
+  const QuantizeCall call{.x = x,
+                          .recipe = of.recipe,
+                          .rowwise = rowwise,
+                          .columnwise = columnwise,
+                          .layout = of.layout,
+                          .random = of.random};
+  on_device ? quantize_on_device(call) : quantize_on_host(call);
+  for (const auto& [arrays, direction] :
+       {std::pair{rowwise, Direction::rowwise}, {columnwise, Direction::columnwise}}) {
+    const QuantizedView view{.recipe = of.recipe,
+                             .direction = direction,
+                             .rows = tensor_rows,
+                             .columns = tensor_columns,
+                             .codes = arrays.codes,
+                             .scale_inv = arrays.scale_inv,
+                             .scale_codes = arrays.scale_codes,
+                             .layout = of.layout,
+                             .amax = arrays.amax};
+    const std::span<float> values = memory.out<float>(tensor_rows * tensor_columns);
+    on_device ? dequantize_on_device(view, values) : dequantize_on_host(view, values);
+  }
+  return memory.output();
+}
+
+Bytes update_output(bool on_device) {
+  CaseMemory memory(on_device);
+  constexpr std::size_t tensors = 1000;
+  const Delayed recipe{.amax_history_len = 16};
+  std::vector<float> amaxes(16 * tensors);
+  for (std::size_t i = 0; i < amaxes.size(); ++i) {
+    amaxes[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random_word(13, i)) & 0x7FFFFFFFU);
+  }
+  const DelayedStates states{memory.changed(amaxes), memory.changed(std::vector<float>(tensors, 1)),
+                             memory.changed(std::vector<float>(tensors, 1))};
+  on_device ? update_scales_on_device(recipe, Pass::forward, states)
+            : update_scales_on_host(recipe, Pass::forward, states);
+  return memory.output();
+}
+
+/// The host's model of the current device's mma.sync.
+HostChip chip_of_device() {
+  const DeviceInfo info = devices().at(0);
+  if (info.major >= 12) return HostChip::rtx_blackwell;
+  if (info.major == 10) return HostChip::blackwell;
+  return info.major == 9 ? HostChip::hopper : HostChip::ada;
+}
+
+std::vector<std::uint8_t> random_codes(std::size_t count, std::uint64_t seed) {
+  std::vector<std::uint8_t> codes(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    codes[i] = static_cast<std::uint8_t>(random_word(seed, i));
+    if ((codes[i] & 0x7CU) == 0x7CU) codes[i] &= 0xBFU;  // neither NaN nor infinity, in both formats
+  }
+  return codes;
+}
+std::vector<float> random_scales(std::size_t count, std::uint64_t seed) {
+  std::vector<float> scales(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    scales[i] = std::bit_cast<float>(0x3C000000U + (static_cast<std::uint32_t>(random_word(seed, i)) & 0x03FFFFFFU));
+  }
+  return scales;
+}
+
+Bytes gemm_output(GemmKernel kernel, MmaType type_a, MmaType type_b, bool on_device) {
+  constexpr std::size_t m = 136;
+  constexpr std::size_t n = 200;
+  constexpr std::size_t k = 400;
+  CaseMemory memory(on_device);
+  const bool is_1d2d = kernel == GemmKernel::wgmma_scaled_1d2d;
+  const bool is_scaled = is_1d2d || kernel == GemmKernel::wgmma_scaled_1d1d;
+  GemmArguments arguments{.m = m,
+                          .n = n,
+                          .k = k,
+                          .type_a = type_a,
+                          .type_b = type_b,
+                          .a = memory.put(random_codes(m * k, 21)),
+                          .b = memory.put(random_codes(n * k, 22)),
+                          .bias = memory.put(random_scales(n, 23))};
+  if (is_scaled) {
+    arguments.tile_scales_a = memory.put(random_scales(m * ceil_div(k, 128), 24));
+    arguments.tile_scales_b = memory.put(random_scales((is_1d2d ? ceil_div(n, 128) : n) * ceil_div(k, 128), 25));
+  } else {
+    arguments.scale_a = memory.put(random_scales(1, 26));
+    arguments.scale_b = memory.put(random_scales(1, 27));
+  }
+  arguments.out = memory.out<float>(m * n);
+  const HostChip chip = device_count() > 0 ? chip_of_device() : HostChip::hopper;
+  on_device ? gemm_on_device(kernel, arguments) : gemm_on_host(kernel, arguments, {}, chip);
+  return memory.output();
+}
+
+void add_quantizers(std::vector<KernelCase>& all) {
+  const auto add = [&](const std::string& name, const Quantizing& of) {
+    all.push_back({.name = name, .output = [of](bool on_device) { return quantize_output(of, on_device); }});
+  };
+  for (const std::string_view name : recipes_with_kernel()) {
+    const Recipe recipe = find_recipe(name).recipe;
+    const std::string called = std::string("quantize by ").append(name);
+    add(called, {recipe, ElementType::bfloat16});
+    add(called + ", float32", {recipe, ElementType::float32});
+    add(called + ", float16", {recipe, ElementType::float16});
+  }
+  for (const std::string_view name : {"te_mxfp8", "te_nvfp4"}) {
+    add(std::string("quantize by ").append(name) + ", scales swizzled",
+        {.recipe = find_recipe(name).recipe, .layout = ScaleLayout::swizzled});
+  }
+  add("quantize to NVFP4, turned, stochastic",
+      {.recipe = NvFp4{.stochastic_rounding = true, .with_rht = true}, .random = PhiloxState{0x123456789ABCDEFU, 77}});
+  all.push_back({.name = "delayed scaling's update", .output = update_output});
+}
+
+void add_products(std::vector<KernelCase>& all) {
+  using enum GemmKernel;
+  for (const GemmKernel kernel :
+       {wgmma_fast, wgmma_promoted, wgmma_scaled_1d2d, wgmma_scaled_1d1d, mma_sync, mma_sync_float16}) {
+    const bool is_wgmma = kernel != mma_sync && kernel != mma_sync_float16;
+    for (const auto& [type_a, type_b] : {std::pair{MmaType::e4m3, MmaType::e4m3}, {MmaType::e5m2, MmaType::e4m3}}) {
+      all.push_back({.name = std::string("gemm ").append(name_of(kernel)) +
+                             (type_a == MmaType::e4m3 ? ", e4m3 and e4m3" : ", e5m2 and e4m3"),
+                     .capability = is_wgmma ? 90 : 0,
+                     .least = is_wgmma ? 90 : 89,
+                     .output = [kernel, type_a, type_b](bool on_device) {
+                       return gemm_output(kernel, type_a, type_b, on_device);
+                     }});
+    }
+  }
 }
 
 }  // namespace
 
 const std::vector<KernelCase>& kernel_cases() {
-  static const std::vector<KernelCase> all{{"encode to e4m3", [] { return check_encode(e4m3); }},
-                                           {"encode to e5m2", [] { return check_encode(e5m2); }},
-                                           {"encode to e8m0", [] { return check_encode(e8m0); }}};
-  return all;
+  static const std::vector<KernelCase> cases = [] {
+    std::vector<KernelCase> all{
+        {.name = "encode to e4m3", .output = [](bool on_device) { return encode_output(e4m3, on_device); }},
+        {.name = "encode to e5m2", .output = [](bool on_device) { return encode_output(e5m2, on_device); }},
+        {.name = "encode to e8m0", .output = [](bool on_device) { return encode_output(e8m0, on_device); }}};
+    add_quantizers(all);
+    add_products(all);
+    return all;
+  }();
+  return cases;
+}
+
+KernelCheck check_on_device(const KernelCase& one) {
+  const DefaultEnvironment environment;
+  const Bytes got = one.output(true);
+  const Bytes expected = one.output(false);
+  KernelCheck check{.compared = got.size()};
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == expected[i] || check.wrong++ > 0) continue;
+    TextStream text;
+    text << "byte " << i << " of the output: " << +got[i] << ", expected " << +expected[i];
+    check.first = text.str();
+  }
+  return check;
 }
 
 }  // namespace fp8lab::gpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The room where there is no CUDA compiler: kernels still run on the host team, and there is no device.
+#include "device_memory.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/quantize.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"
@@ -26,6 +27,13 @@ void encode_on_device(const Format& /*format*/, const CastPolicy& /*policy*/, st
                       std::span<std::uint8_t> /*out*/) {
   require_device();
 }
+
+std::shared_ptr<std::byte> device_memory(std::size_t /*bytes*/) {
+  require_device();
+  return {};
+}
+void copy_to_device(std::byte* /*to*/, std::span<const std::byte> /*from*/) { require_device(); }
+void copy_from_device(std::span<std::byte> /*to*/, const std::byte* /*from*/) { require_device(); }
 
 const std::vector<std::string>& speed_names() {
   static const std::vector<std::string> none;

@@ -2,72 +2,28 @@
 #include "fp8lab/gpu/recorder/speeds.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 
 #include "cuda.cuh"
 #include "fp8lab/gpu/device.hpp"
-#include "fp8lab/gpu/encode_kernel.hpp"
-#include "fp8lab/gpu/recorder/tiles.hpp"
+#include "fp8lab/gpu/recorder/fill_gaussian.hpp"
+#include "speed_cases.hpp"
 
 namespace fp8lab::gpu {
 namespace {
 
-constexpr std::size_t elements = std::size_t{1} << 26;  // of a tensor: 256 MiB of float32
 constexpr int repetitions = 21;
 constexpr int warm_ups = 3;
-
-/// Gaussian float32 values.
-struct FillGaussian {
-  static constexpr unsigned threads = 256;
-  struct Shared {};
-
-  std::uint32_t* out;
-  std::size_t count;
-  std::uint64_t seed;
-
-  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return ceil_div(count, 4096); }
-
-  template <typename Team>
-  FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& /*shared*/) const {
-    team.for_each(4096, [&](std::size_t i) {
-      const std::size_t at = block * 4096 + i;
-      constexpr Format format = binary32;
-      if (at < count) out[at] = static_cast<std::uint32_t>(generator::gaussian(format, random_word(seed, at), 0));
-    });
-  }
-};
+constexpr std::size_t launches = 8;  // of a repetition, so that the host is ahead of the device
 
 /// A tensor and the place of its result.
 struct Buffers {
-  Buffers(std::size_t in_bytes, std::size_t out_bytes, std::uint64_t seed) : in(in_bytes), out(out_bytes) {
-    check(cudaMemset(out.get(), 0xA5, out_bytes));
-    run_on_device(FillGaussian{reinterpret_cast<std::uint32_t*>(in.get()), in_bytes / 4, seed});
+  Buffers(const SpeedCase& one, std::uint64_t seed) : in(one.in_bytes), out(one.out_bytes) {
+    check(cudaMemset(out.get(), 0xA5, one.out_bytes));
+    run_on_device(FillGaussian{reinterpret_cast<std::uint32_t*>(in.get()), one.in_bytes / 4, seed, one.is_bfloat16});
   }
   DeviceArray<std::byte> in, out;
 };
-
-struct SpeedCase {
-  std::string name;
-  std::size_t in_bytes, out_bytes;
-  std::function<void(const Buffers&)> start;  ///< one launch, on the default stream
-};
-
-SpeedCase encode_case(std::string name, const Format& format) {
-  return {std::move(name), elements * 4, elements, [format](const Buffers& buffers) {
-            start_on_device(EncodeKernel{format,
-                                         {},
-                                         reinterpret_cast<const float*>(buffers.in.get()),
-                                         reinterpret_cast<std::uint8_t*>(buffers.out.get()),
-                                         elements});
-          }};
-}
-
-const std::vector<SpeedCase>& cases() {
-  static const std::vector<SpeedCase> all{encode_case("encode float32 to E4M3", e4m3),
-                                          encode_case("encode float32 to E5M2", e5m2)};
-  return all;
-}
 
 class Event {
  public:
@@ -107,7 +63,7 @@ double median(std::vector<double> times) {
 const std::vector<std::string>& speed_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
-    for (const SpeedCase& one : cases()) list.push_back(one.name);
+    for (const SpeedCase& one : speed_cases()) list.push_back(one.name);
     return list;
   }();
   return names;
@@ -115,7 +71,7 @@ const std::vector<std::string>& speed_names() {
 
 MeasuredSpeed measure_speed(std::size_t number, std::uint64_t bytes) {
   require_device();
-  const SpeedCase& one = cases().at(number);
+  const SpeedCase& one = speed_cases().at(number);
   std::size_t free = 0;
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total));
@@ -123,25 +79,33 @@ MeasuredSpeed measure_speed(std::size_t number, std::uint64_t bytes) {
   const auto sets = std::max<std::uint64_t>(1, std::min<std::uint64_t>(bytes, free / 3) / of_set);
   std::vector<std::unique_ptr<Buffers>> buffers;
   for (std::uint64_t i = 0; i < sets; ++i) {
-    buffers.push_back(std::make_unique<Buffers>(one.in_bytes, one.out_bytes, i + 1));
+    buffers.push_back(std::make_unique<Buffers>(one, i + 1));
   }
-  const std::size_t half = of_set / 2;  // a copy reads and writes it
+  const auto half = static_cast<std::size_t>(one.bytes / 2);  // a copy reads and writes it
   const DeviceArray<std::byte> copy_from(half);
   const DeviceArray<std::byte> copy_to(half);
   check(cudaMemset(copy_from.get(), 0x5A, half));
   std::vector<double> own;
   std::vector<double> copies;
   for (int i = 0; i < warm_ups + repetitions; ++i) {
-    const double time = timed([&] { one.start(*buffers[static_cast<std::size_t>(i) % buffers.size()]); });
-    const double copy =
-        timed([&] { check(cudaMemcpyAsync(copy_to.get(), copy_from.get(), half, cudaMemcpyDeviceToDevice)); });
+    const double time = timed([&] {
+      for (std::size_t k = 0; k < launches; ++k) {
+        const Buffers& own_buffers = *buffers[(static_cast<std::size_t>(i) * launches + k) % buffers.size()];
+        one.start(own_buffers.in.get(), own_buffers.out.get());
+      }
+    });
+    const double copy = timed([&] {
+      for (std::size_t k = 0; k < launches; ++k) {
+        check(cudaMemcpyAsync(copy_to.get(), copy_from.get(), half, cudaMemcpyDeviceToDevice));
+      }
+    });
     if (i < warm_ups) continue;
-    own.push_back(time);
-    copies.push_back(copy);
+    own.push_back(time / launches);
+    copies.push_back(copy / launches);
   }
   return {std::to_string(one.in_bytes >> 20) + " MiB to " + std::to_string(one.out_bytes >> 20) + " MiB, " +
               std::to_string(sets) + " buffers, median of " + std::to_string(repetitions),
-          static_cast<double>(of_set), median(own), median(copies)};
+          one.bytes, median(own), median(copies)};
 }
 
 }  // namespace fp8lab::gpu

@@ -55,6 +55,8 @@ SYNC_FP8 = "MmaSyncILNS0_7MmaTypeE[01]ELS"
 COPY = [r"LDSM\.16\.M88\.4", r"LDGSTS\.E\.BYPASS\.128"]
 # What kernels must have: (file, in the kernel's symbol, beginnings of instructions).
 EVIDENCE = [
+    ("quantize_cast.sm_89", "4CastI", CAST),
+    ("quantize_rows.sm_100a", "QuantizeRowsI.*TeMxRecipe", CAST),
     ("recorder.sm_89", SYNC_FP8, FP8),
     ("recorder.sm_90a", SYNC_FP8, FP8_LOWERED),
     ("gemm_sm89.sm_89", "MmaSyncGemm", [*FP8, r"LDG\.E\.128"]),

@@ -27,6 +27,7 @@
 #include "fp8lab/gpu/kernels/quantize_rows.hpp"
 #include "fp8lab/gpu/kernels/quantize_tile.hpp"
 #include "fp8lab/gpu/recorder/casts.hpp"
+#include "fp8lab/gpu/recorder/fill_gaussian.hpp"
 #include "fp8lab/gpu/recorder/tiles.hpp"
 
 namespace fp8lab::tests {
@@ -95,6 +96,7 @@ std::vector<Limit> limits() {
   using Sync = MmaSync<MmaType::e4m3, MmaType::e4m3, MmaAccumulator::float32, 32>;
   return {
       limit<FillZero>(32),
+      limit<FillGaussian>(48),
       limit<Amax<float>>(32),
       limit<Cast<float>>(64),
       limit<UpdateScales>(40),
@@ -117,6 +119,8 @@ std::vector<Limit> limits() {
       limit<SweepCasts<casts::E4m3FromF32>>(48),
       limit<GenerateTiles>(72),
       limit<DigestTiles>(48),
+      // WgmmaTiles of the recorder, whose header is private.
+      {"fp8lab::gpu::recorded::HopperTiles<>", 64, 0, 128, (64 + 64) * 128},
   };
 }
 

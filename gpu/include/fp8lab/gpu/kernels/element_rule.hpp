@@ -25,7 +25,7 @@ struct ElementRule {
   bool stochastic = false;                   ///< e2m1 only
 };
 
-/// That of a recipe, or none where no instruction casts so.
+/// The rule of a recipe, or none where no instruction casts so.
 [[nodiscard]] constexpr std::optional<ElementRule> element_rule_of(const Recipe& recipe) {
   ElementRule rule{.operation = recipe.operation, .nan = recipe.cast.nan};
   if (recipe.format == e4m3) {

@@ -11,16 +11,27 @@ namespace fp8lab::gpu {
 
 /// What comparing a kernel's output with the model gave.
 struct KernelCheck {
-  std::uint64_t compared = 0, wrong = 0;
-  std::string first;  ///< the first element that is wrong: its index, input, and both words
+  std::uint64_t compared = 0, wrong = 0;  ///< bytes of the output
+  std::string first = {};                 ///< the first byte that is wrong: its number, and both
 };
 
+/// A kernel, and inputs for it.
 struct KernelCase {
-  std::string name;                    ///< of the kernel and what it is asked, such as "encode to e4m3"
-  std::function<KernelCheck()> check;  ///< runs it on the current device; throws CudaError where CUDA fails
+  std::string name;    ///< of the kernel and what it is asked, such as "encode to e4m3"
+  int capability = 0;  ///< the only compute capability that has its instructions, such as 90; 0: any
+  int least = 0;       ///< the least one that has
+  /// Runs it on the current device, or the host team, into memory full of 0xA5, and gives all bytes of its output. The
+  /// host team's are the model's: other tests hold them equal. Throws CudaError where CUDA fails.
+  std::function<std::vector<std::uint8_t>(bool on_device)> output;
+
+  /// Whether a device of that compute capability has its instructions.
+  [[nodiscard]] bool runs_on(int device) const { return (capability == 0 || capability == device) && device >= least; }
 };
 
 /// All cases. tests/gpu/device.cpp and `fp8lab gpu` go through them.
 [[nodiscard]] const std::vector<KernelCase>& kernel_cases();
+
+/// The output of the current device beside the host team's.
+[[nodiscard]] KernelCheck check_on_device(const KernelCase& one);
 
 }  // namespace fp8lab::gpu

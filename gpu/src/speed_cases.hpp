@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels whose time is measured, for plain C++.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fp8lab::gpu {
+
+struct SpeedCase {
+  std::string name;
+  bool is_bfloat16;                 ///< the type of the tensor; else float32
+  std::size_t in_bytes, out_bytes;  ///< of a tensor and of its result
+  double bytes;                     ///< that must be read and written at least
+  /// Starts it on the current device's default stream, from and to memory of the device.
+  std::function<void(const std::byte* in, std::byte* out)> start;
+};
+
+/// All of them.
+[[nodiscard]] const std::vector<SpeedCase>& speed_cases();
+
+}  // namespace fp8lab::gpu
