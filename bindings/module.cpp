@@ -72,5 +72,6 @@ PYBIND11_MODULE(_core, module) {
   bind_fp8_state(module);
   bind_gpu(module);
   bind_gpu_kernels(module);
+  bind_gpu_gemm(module);
   bind_experiments(module);
 }

@@ -80,6 +80,7 @@ void bind_delayed(py::module_& module);
 void bind_distributions(py::module_& module);
 void bind_gpu(py::module_& module);
 void bind_gpu_kernels(py::module_& module);
+void bind_gpu_gemm(py::module_& module);
 void bind_linear(py::module_& module);
 void bind_parallel(py::module_& module);
 void bind_fp8_state(py::module_& module);

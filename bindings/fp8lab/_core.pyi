@@ -362,6 +362,30 @@ def gpu_dequantize(
     recipe: Recipe, direction: str, rows: int, columns: int, arrays: _ArrayPlaces, layout: str, out: _Place, team: _Team
 ) -> None: ...
 def gpu_update_scales(recipe: DelayedRecipe, backward: bool, amaxes: _Place, scale: _Place, scale_inv: _Place, team: _Team) -> None: ...
+def nearest_float32(x: float) -> float: ...
+def gpu_gemm_kernels() -> list[str]: ...
+def gpu_gemm(
+    kernel: str,
+    m: int,
+    n: int,
+    k: int,
+    type_a: str,
+    type_b: str,
+    places: tuple[
+        _Place | None,
+        _Place | None,
+        _Place | None,
+        _Place | None,
+        _Place | None,
+        _Place | None,
+        _Place | None,
+        _Place | None,
+    ],
+    promote_k: int,
+    out_dtype: str,
+    chip: str,
+    team: _Team,
+) -> None: ...
 def dlpack_facts(capsule: Any) -> tuple[int, list[int], list[int] | None, str]: ...
 def encode(
     x: NDArray[Any],

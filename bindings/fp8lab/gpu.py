@@ -34,6 +34,7 @@ from fp8lab import _core
 from fp8lab._arrays import check_bool, check_choice
 from fp8lab._core import Format
 from fp8lab._delayed import Delayed
+from fp8lab._gemm_kernels import gemm_arrays
 from fp8lab._kernels import QuantizedArrays, amax_array, cast_array, dequantize_arrays, quantize_arrays, update_scale_arrays
 from fp8lab._recipes import NamedRecipe, Recipe
 from fp8lab._scaling import Quantized
@@ -48,6 +49,7 @@ __all__ = [
     "dequantize",
     "device_count",
     "devices",
+    "gemm",
     "kernels",
     "quantize",
     "quantize_both",
@@ -316,3 +318,56 @@ def update_scales(
         As the module says.
     """
     update_scale_arrays(recipe, amaxes, scale, scale_inv, check_bool(backward, "backward"), (stream, order, seed, threads))
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    *,
+    kernel: str,
+    format_a: str | None = None,
+    format_b: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promote_k: int | None = None,
+    bias: Any = None,
+    out_dtype: str = "float32",
+    chip: str | None = None,
+    out: Any = None,
+    stream: Any = None,
+    order: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> Any:
+    """a times b transposed by a GEMM kernel: the bits of ``fp8lab.gemm`` with the model of its instruction.
+
+    Parameters
+    ----------
+    a, b : arrays of uint8 codes, (M, K) and (N, K)
+        Or of a float8 type, which carries its format. K is a multiple of 16; both begin at a multiple of 16 bytes.
+    kernel : str
+        ``wgmma_fast`` and ``wgmma_promoted`` of Hopper, ``wgmma_scaled_1d2d`` and ``wgmma_scaled_1d1d`` with DeepGEMM's scaled
+        promotion, ``mma_sync`` and ``mma_sync_float16`` of Ada and later.
+    format_a, format_b : str, optional
+        ``e4m3`` or ``e5m2``; ``e4m3`` if left out.
+    scale_a, scale_b : array of float32, optional
+        One that multiplies on dequantize (for NumPy arrays also a number). Of the scaled kernels: one for 128 of K, (M, K / 128) and
+        (N, K / 128), for ``1d2d`` (N / 128, K / 128), rounded up.
+    promote_k : int, optional
+        Of ``wgmma_promoted``: a multiple of 128; 128 if left out.
+    bias : array of float32, (N,), optional
+    out_dtype : str
+        ``float32``, ``bfloat16`` or ``float16``.
+    chip : str, optional
+        For arrays on the host, whose instruction it is: ``ada``, ``hopper``, ``rtx_blackwell``, ...; ``hopper`` if left out.
+    out : array of out_dtype, (M, N), optional
+    stream, order, seed, threads
+        As the module says.
+
+    Returns
+    -------
+    array of out_dtype, (M, N)
+    """
+    return gemm_arrays(
+        a, b, kernel, (format_a, format_b), (scale_a, scale_b), promote_k, bias, out_dtype, chip, out, (stream, order, seed, threads)
+    )  # fmt: skip

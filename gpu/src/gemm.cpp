@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/ptx/host_mma.hpp"
@@ -126,6 +127,7 @@ void check_gemm(GemmKernel kernel, const GemmArguments& arguments) {
 }
 
 void gemm_on_device(GemmKernel kernel, const GemmArguments& arguments, void* stream) {
+  const DefaultEnvironment environment;
   check_gemm(kernel, arguments);
   require_device();
   check_buffers(arguments);
@@ -138,6 +140,7 @@ void gemm_on_device(GemmKernel kernel, const GemmArguments& arguments, void* str
 }
 
 void gemm_on_host(GemmKernel kernel, const GemmArguments& arguments, HostOrder order, HostChip chip) {
+  const DefaultEnvironment environment;
   check_gemm(kernel, arguments);
   static_cast<void>(model_of(kernel, chip));
   const auto run = [&](const auto& one) { run_on_host(one, order, chip); };

@@ -34,6 +34,8 @@ std::span<const KernelInfo> kernels() {
                  "encode()"},
       KernelInfo{"GenerateTiles", "recorder/tiles.hpp", "all",
                  "seeded operands of matrix instructions, for the recorder", "operand_word()"},
+      KernelInfo{"FillGaussian", "recorder/fill_gaussian.hpp", "all", "Gaussian values, for measuring speeds",
+                 "generator::gaussian()"},
       KernelInfo{"DigestTiles", "recorder/tiles.hpp", "all", "digests of results, for the recorder", "digest_term()"},
   };
   return all;

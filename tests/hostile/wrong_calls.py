@@ -334,6 +334,10 @@ CALLS = {
     "gpu.dequantize": (fp8lab.gpu.dequantize, {"q": fp8lab.gpu.quantize(WIDE, "te_mxfp8")}),
     "gpu.quantize": (fp8lab.gpu.quantize, {"x": WIDE, "recipe": "te_mxfp8"}),
     "gpu.quantize_both": (fp8lab.gpu.quantize_both, {"x": WIDE, "recipe": "te_current_scaling"}),
+    "gpu.gemm": (
+        fp8lab.gpu.gemm,
+        {"a": CODES, "b": CODES, "kernel": "mma_sync", "format_a": "e4m3", "scale_a": 2.0, "bias": np.ones(2, np.float32), "chip": "ada"},
+    ),
     "gpu.update_scales": (
         fp8lab.gpu.update_scales,
         {"recipe": fp8lab.Delayed(amax_history_len=4), "amaxes": np.ones((4, 3), np.float32), "scale": np.ones(3, np.float32),
@@ -391,7 +395,7 @@ SKIPPED = {("double_rounding", "low"), ("verify_tensor_cores", "models"), ("veri
 
 
 #: What an argument is called where another name says more.
-ALSO_CALLED = {"random_bits": ["random words"], "name": ["target"], "kind": ["bins"], "recipe": ["stochastic_rounding"]}
+ALSO_CALLED = {"values_b": ["a and b"], "random_bits": ["random words"], "name": ["target"], "kind": ["bins"], "recipe": ["stochastic_rounding"]}
 
 
 def arguments_of(name):

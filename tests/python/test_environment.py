@@ -140,6 +140,14 @@ def _stored(factor):
     return path
 
 
+GPU_CODES = np.arange(32 * 128, dtype=np.uint8).reshape(32, 128) & 0xBB
+TILE_SCALES = np.full((32, 1), 0.3, np.float32)
+
+
+def _tiles(kernel):
+    return dict.fromkeys(("scale_a", "scale_b"), TILE_SCALES) if "scaled" in kernel else {"scale_a": 0.3}
+
+
 def _out(run, **arguments: object):
     """An experiment's result, and the files that it writes."""
     return lambda directory: [run(**arguments), run(**arguments, out=directory)]
@@ -231,6 +239,9 @@ CASES = {
     "gpu.quantize": lambda _: [fp8lab.gpu.quantize(MATRIX, one).to_host() for one in ("te_mxfp8", "te_block_1x128", "te_nvfp4")],
     "gpu.quantize_both": lambda _: [one.to_host() for one in fp8lab.gpu.quantize_both(MATRIX, "te_current_scaling")],
     "gpu.recipes": lambda _: fp8lab.gpu.recipes(),
+    "gpu.gemm": lambda _: [
+        fp8lab.gpu.gemm(GPU_CODES, GPU_CODES, kernel=one, **_tiles(one))
+        for one in ("wgmma_promoted", "wgmma_scaled_1d1d", "mma_sync")],
     "gpu.update_scales": lambda _: _updated(),
     "gpu.status": lambda _: fp8lab.gpu.status(),
     "hadamard_columns": lambda _: [fp8lab.hadamard_columns(NEAR.reshape(16, 128), rounds=rounds) for rounds in (False, True)],

@@ -413,3 +413,46 @@ def test_a_device_gives_the_bits_of_quantize_on_tensors_of_torch(device, dtype):
             back = gpu.dequantize(made)
         assert made.codes.is_cuda and made.to_host() == fp8lab.quantize(host, recipe)
         assert back.cpu().numpy().tobytes() == fp8lab.dequantize(made.to_host()).tobytes()
+
+
+@pytest.mark.parametrize("order", ["ascending", "shuffled"])
+@pytest.mark.parametrize(
+    ("kernel", "chip", "model", "promote_k"),
+    [
+        ("wgmma_fast", "hopper", "hopper_wgmma_fp8", None),
+        ("wgmma_promoted", "hopper", "hopper_wgmma_fp8", 128),
+        ("mma_sync", "ada", "ada_mma_fp8", None),
+        ("mma_sync", "hopper", "hopper_mma_sync_fp8", None),
+    ],
+)
+def test_gemm_kernels_have_the_bits_of_gemm(kernel, chip, model, promote_k, order):
+    rng = np.random.default_rng(5)
+    a, b = (fp8lab.encode(rng.normal(size=(rows, 272)).astype(np.float32), "e4m3") for rows in (70, 40))
+    bias = rng.normal(size=40).astype(np.float32)
+    got = gpu.gemm(a, b, kernel=kernel, chip=chip, scale_a=0.3, scale_b=1.7, bias=bias, order=order, seed=3 if order == "shuffled" else None)
+    expected = fp8lab.gemm(a, b, model=model, scale_a=0.3, scale_b=1.7, bias=bias, promote_k=promote_k)
+    np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
+    if kernel == "mma_sync":
+        out = np.empty((70, 40), np.float16)
+        assert gpu.gemm(a, b, kernel=kernel, chip=chip, out_dtype="float16", out=out) is out
+        expected = fp8lab.gemm(a, b, model=model, out_dtype="float16", promote_k=None)
+        np.testing.assert_array_equal(out.view(np.uint16), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"kernel": "wgmma"}, "wgmma_fast"),
+        ({"a": np.zeros((4, 15), np.uint8), "b": np.zeros((4, 15), np.uint8)}, "multiple of 16"),
+        ({"b": np.zeros((4, 32), np.uint8)}, "as many columns as a"),
+        ({"a": np.zeros((4, 16), np.float32)}, "a must be uint8"),
+        ({"promote_k": 128}, "wgmma_promoted"),
+        ({"scale_a": np.ones(3, np.float32)}, "scale_a"),
+        ({"chip": "volta"}, "chip"),
+        ({"chip": "ampere"}, "sm_89"),
+    ],
+)
+def test_gemm_kernels_refuse(changed, words):
+    right = {"a": np.zeros((4, 16), np.uint8), "b": np.zeros((4, 16), np.uint8), "kernel": "mma_sync"}
+    with pytest.raises((TypeError, ValueError), match=words):
+        gpu.gemm(**(right | changed))

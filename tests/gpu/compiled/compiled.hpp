@@ -30,7 +30,8 @@ struct Compiled {
 /// The type's name as demangled symbols have it.
 [[nodiscard]] std::string demangled(const char* symbol);
 
-/// What a kernel may use, and what a launch of it gives it. One of a template stands for all: that with the most memory.
+/// What a kernel may use, and what a launch of it gives it. One of a template stands for all: that with the most
+/// memory.
 struct Limit {
   std::string kernel;
   unsigned registers;
