@@ -7,8 +7,6 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cstdio>
-#include <memory>
 
 #include <algorithm>
 #include <bit>

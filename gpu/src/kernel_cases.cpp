@@ -119,7 +119,7 @@ std::vector<std::byte> tensor_bytes(ElementType type, std::size_t count) {
 }
 
 /// What is quantized.
-struct Quantizing {
+struct QuantizerInput {
   Recipe recipe;
   ElementType type = ElementType::bfloat16;
   ScaleLayout layout = ScaleLayout::compact;
@@ -135,7 +135,7 @@ bool has_amax(const Recipe& recipe) {
 }
 
 /// Codes, scales and amaxes of both directions, and the values back.
-Bytes quantize_output(const Quantizing& of, bool on_device) {
+Bytes quantize_output(const QuantizerInput& of, bool on_device) {
   CaseMemory memory(on_device);
   const ElementMatrix x{memory.put(tensor_bytes(of.type, tensor_rows * tensor_columns)), of.type, tensor_rows,
                         tensor_columns};
@@ -239,7 +239,7 @@ Bytes gemm_output(GemmKernel kernel, MmaType type_a, MmaType type_b, bool on_dev
 }
 
 void add_quantizers(std::vector<KernelCase>& all) {
-  const auto add = [&](const std::string& name, const Quantizing& of) {
+  const auto add = [&](const std::string& name, const QuantizerInput& of) {
     all.push_back({.name = name, .output = [of](bool on_device) { return quantize_output(of, on_device); }});
   };
   for (const std::string_view name : recipes_with_kernel()) {
