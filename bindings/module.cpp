@@ -67,6 +67,7 @@ PYBIND11_MODULE(_core, module) {
   bind_measures(module);
   bind_recipes(module);
   bind_scaling(module);
+  bind_forensics(module);
   bind_linear(module);
   bind_parallel(module);
   bind_fp8_state(module);

@@ -41,6 +41,7 @@ from fp8lab._core import (
 from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
+from fp8lab._forensics import Comparison, Distance, Mismatch, QuantizedComparison, compare
 from fp8lab._layer import LayerGrads, Linear
 from fp8lab._linear import (
     LinearGemm,
@@ -80,8 +81,10 @@ __all__ = [
     "Block",
     "CastBounds",
     "ChainDifferences",
+    "Comparison",
     "Delayed",
     "DelayedVersion",
+    "Distance",
     "Distribution",
     "ErrorTotals",
     "Format",
@@ -95,6 +98,7 @@ __all__ = [
     "LinearGemm",
     "LinearGrads",
     "LinearRecipe",
+    "Mismatch",
     "MmaModel",
     "MxBlock",
     "NamedLinearRecipe",
@@ -104,6 +108,7 @@ __all__ = [
     "OutcomeCounts",
     "Profile",
     "Quantized",
+    "QuantizedComparison",
     "Recipe",
     "Reduction",
     "ShapeFit",
@@ -117,6 +122,7 @@ __all__ = [
     "cast_bounds",
     "cast_to_representable",
     "chain_differences",
+    "compare",
     "count_outcomes",
     "decode",
     "delayed_versions",

@@ -272,6 +272,24 @@ class Quantized:
     @property
     def scale_codes(self) -> NDArray[np.uint8]: ...
 
+def quantized_from(
+    codes: NDArray[np.uint8],
+    scale_inv: NDArray[np.float32],
+    scale_codes: NDArray[np.uint8],
+    recipe: Recipe,
+    direction: str,
+    transposed: bool | None,
+    layout: str,
+    amax: float | None,
+    tensor_scale: float | None,
+    tensor_scale_inv: float | None,
+    allow_special_scales: bool,
+) -> Quantized: ...
+
+def compare(
+    a: NDArray[np.uint8], b: NDArray[np.uint8], format: Format | None, name: str, pairs: bool, columns: int, shown: int
+) -> dict[str, Any]: ...
+
 class Histogram:
     def __init__(self, kind: str, low: float, high: float, count: int, format: Format) -> None: ...
     def _add(self, values: NDArray[np.float32] | NDArray[np.float64]) -> None: ...

@@ -215,6 +215,23 @@ def overlaps(a: Buffer, b: Buffer) -> bool:
     return a.address < b.address + b.size * b.itemsize and b.address < a.address + a.size * a.itemsize and a.size > 0 and b.size > 0
 
 
+def on_host(x: Any) -> Any:
+    """``x``, or a copy in the host's memory where it lies on a device: of CuPy, JAX and whatever has DLPack. (What reads torch
+    tensors copies them.)
+    """
+    if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)) or x is None or hasattr(x, "detach"):
+        return x
+    try:
+        if callable(getattr(x, "get", None)) and hasattr(x, "__cuda_array_interface__"):  # CuPy
+            return x.get()
+        if hasattr(type(x), "__array__") or not hasattr(type(x), "__dlpack__"):  # JAX's arrays come by __array__
+            return x
+        torch: Any = sys.modules.get("torch")
+        return np.from_dlpack(x) if torch is None else torch.from_dlpack(x)
+    except Exception as error:  # of what x does when it is asked
+        raise TypeError(f"{kind_of(x)} cannot be copied to the host: {short(str(error))}") from error
+
+
 def to_numpy(x: Any) -> Any:
     """A copy of an array in the host's memory, or the array itself where it is one of NumPy."""
     if isinstance(x, np.ndarray):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fp8lab._arrays import (
     output,
 )
 from fp8lab._delayed import AmaxHistory, Delayed
+from fp8lab._device_arrays import on_host
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe
 from fp8lab._values import State, equal, restorer, state
 
@@ -41,6 +43,79 @@ class Quantized:
         self._core = core
         self.recipe = recipe
         self.direction = direction
+
+    @staticmethod
+    def from_arrays(
+        codes: Any,
+        scales: Any,
+        recipe: str | NamedRecipe | Recipe,
+        *,
+        direction: str = "rowwise",
+        transposed: bool | None = None,
+        scale_layout: str = "compact",
+        amax: float | None = None,
+        tensor_scale: float | None = None,
+        tensor_scale_inv: float | None = None,
+        allow_special_scales: bool = False,
+    ) -> Quantized:
+        """What a kernel wrote, to dequantize, multiply and compare it. The arrays are copied.
+
+        Parameters
+        ----------
+        codes : array_like of uint8 or of a float8 type, (rows, columns), or (columns, rows) where they are transposed
+            Of formats of 4 bits, two a byte, half as many columns.
+        scales : array_like
+            What multiplies on dequantize: a number, or one for every tile, float32, float16 or bfloat16; or uint8 or float8
+            codes where the recipe stores E8M0 or E4M3. Rows of scales lie along rows of codes.
+        recipe : str, NamedRecipe or Recipe
+            Says which elements share a scale, and the formats. How scales are made of amaxes is not checked.
+        direction : str
+            ``rowwise`` or ``columnwise``: the dimension along which elements share scales.
+        transposed : bool, optional
+            Columnwise codes and scales are those of the transpose; if left out, as the recipe has them.
+        scale_layout : str
+            ``compact``, ``padded`` or ``swizzled``, as ``scales()`` has them.
+        amax, tensor_scale, tensor_scale_inv : float, optional
+            One of them for recipes with a scale of the tensor over those of its tiles (NVFP4): the amax that it was made of, or
+            that scale as it multiplies on quantize, or on dequantize.
+        allow_special_scales : bool
+            Scales and amax may be NaN or infinite, as some recipes make them of tiles that have such elements.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For arrays that do not fit the recipe and each other; the message names the array, and what it must be.
+        """
+        own = as_recipe(recipe)
+        elements, carried = as_bytes(on_host(codes), "codes")
+        wanted_format = as_format(own.format, "format")
+        if carried is not None and carried != wanted_format:
+            raise ValueError(f"codes are {carried.name} by their element type, and the recipe's are {wanted_format.name}")
+        if elements.ndim != 2:
+            raise ValueError(f"codes must have two dimensions, not {elements.ndim}")
+        direction = check_choice(direction, "direction", ("rowwise", "columnwise"))
+        layout = check_choice(scale_layout, "scale_layout", ("compact", "padded", "swizzled"))
+        values, shape = _stored_scales(scales, own.scale_format)
+        is_float = own.scale_format == "float32"
+        core = _core.quantized_from(
+            elements,
+            values if is_float else _NO_SCALES,
+            _NO_CODES if is_float else values,
+            own._core(),
+            direction,
+            None if transposed is None else check_bool(transposed, "transposed"),
+            layout,
+            _optional_real(amax, "amax"),
+            _optional_real(tensor_scale, "tensor_scale"),
+            _optional_real(tensor_scale_inv, "tensor_scale_inv"),
+            check_bool(allow_special_scales, "allow_special_scales"),
+        )
+        wanted = (core.scale_inv if is_float else core.scale_codes).shape
+        if layout == "compact" and len(shape) == 2 and shape != wanted:
+            raise ValueError(f"scales must have shape {wanted}, one for every tile, not {shape}")
+        if transposed is not None and direction == "columnwise" and wanted_format.bits != 4:
+            own = dataclasses.replace(own, transposed_columnwise=core.transposed)
+        return Quantized(core, own, direction)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -160,6 +235,30 @@ class Quantized:
 
     def __repr__(self) -> str:
         return f"<fp8lab.Quantized {self.shape[0]} x {self.shape[1]} {self.direction}: {self.recipe}>"
+
+
+_NO_SCALES, _NO_CODES = np.empty(0, np.float32), np.empty(0, np.uint8)
+
+
+def _optional_real(value: Any, argument: str) -> float | None:
+    return None if value is None else check_real(value, argument)
+
+
+def _stored_scales(scales: Any, stored: str) -> tuple[Array, tuple[int, ...]]:
+    """The scales that a kernel wrote, as float32 or bytes, and their shape."""
+    if stored == "float32":
+        if isinstance(scales, (int, float)) and not isinstance(scales, bool):
+            scales = np.float32(scales)
+        values, name = as_array(on_host(scales), "scales")
+        if name == "bfloat16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        elif name not in ("float32", "float16"):
+            raise TypeError(f"scales must be float32, float16 or bfloat16, as the recipe's are numbers, not {name}")
+        return contiguous(values.astype(np.float32, copy=False)), values.shape
+    codes, carried = as_bytes(on_host(scales), "scales")
+    if carried is not None and carried.name != ("e4m3" if stored == "ue4m3" else stored):
+        raise TypeError(f"scales must be {stored} codes, as the recipe's are, not {carried.name}")
+    return codes, codes.shape
 
 
 def _as_matrix(x: Any, argument: str, dtype: str) -> Array:

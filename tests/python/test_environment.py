@@ -111,6 +111,9 @@ def _quantized(recipe: str, direction: str = "rowwise", **options: object) -> fp
     return fp8lab.quantize(x.repeat(8, 0), recipe, direction=direction, **options)
 
 
+TENSOR_SCALE_INV = float(np.float32(_quantized("torchao_nvfp4").amax) / np.float32(2688))
+
+
 def _all_recipes() -> list[fp8lab.Quantized]:
     found = []
     for one in fp8lab.recipes():
@@ -167,8 +170,10 @@ CASES = {
     "BestScale": lambda _: fp8lab.BestScale(0.1, 30.5),
     "Block": lambda _: [fp8lab.Block(rule="te", amax_epsilon=SCALE), fp8lab.Block(amax_epsilon=1e-40)],
     "ChainDifferences": lambda _: fp8lab.ChainDifferences(1, 0, np.int64([])),
+    "Comparison": lambda _: fp8lab.compare(TINY, TINY[::-1].copy(), input=TINY),
     "Delayed": lambda _: fp8lab.Delayed(margin=2),
     "DelayedVersion": lambda _: fp8lab.delayed_versions(),
+    "Distance": lambda _: fp8lab.compare(NEAR[:512], TINY).distances,
     "Distribution": lambda _: fp8lab.distributions(),
     "ErrorTotals": lambda _: fp8lab.ErrorTotals(),
     "ErrorTotals.merge": lambda _: _merged(fp8lab.errors(NEAR[:100], NEAR[1:101]), fp8lab.errors(TINY, TINY[::-1])),
@@ -199,6 +204,7 @@ CASES = {
     "LinearGemm": lambda _: fp8lab.LinearGemm("hopper_wgmma_fp8", fp8lab.GivenScale(scale=SCALE), "te_current_scaling", 128),
     "LinearGrads": lambda _: fp8lab.LinearGrads(None, None),
     "LinearRecipe": lambda _: fp8lab.LinearRecipe(*[fp8lab.LinearGemm("exact")] * 3),
+    "Mismatch": lambda _: fp8lab.compare(DOUBLES, DOUBLES[::-1].copy()).first,
     "MmaModel": lambda _: fp8lab.models(),
     "MxBlock": lambda _: [_quantized(fp8lab.MxBlock(rule=rule)) for rule in ("te", "floor", "ceil", "even", "rceil")],
     "NamedLinearRecipe": lambda _: fp8lab.NamedLinearRecipe("own", fp8lab.linear_recipes()[0].recipe, "here"),
@@ -209,9 +215,13 @@ CASES = {
     "ShapeFit": lambda _: fp8lab.ShapeFit("fprop", "x", "tokens", 8, 1, "module", "transformer_engine", "here", 8, 8, 8, "it fits"),
     "TensorParallel": lambda _: fp8lab.TensorParallel("column", 2, True),
     "Quantized": lambda _: _quantized("te_nvfp4"),
+    "Quantized.from_arrays": lambda _, q=_quantized("torchao_nvfp4"): [
+        fp8lab.Quantized.from_arrays(q.codes, q.scale_codes, "torchao_nvfp4", tensor_scale_inv=TENSOR_SCALE_INV),
+        fp8lab.dequantize(fp8lab.Quantized.from_arrays(q.codes, q.scale_codes, "torchao_nvfp4", amax=q.amax))],
     "Quantized.scale_inv_at": lambda _: [q.scale_inv_at(3, 17) for q in _all_recipes()],
     "Quantized.tile_scales_inv": lambda _: [(q.tile, q.scale_format, q.factor, q.tile_scales_inv()) for q in _all_recipes()],
     "Quantized.scales": lambda _: [_quantized("te_mxfp8").scales(layout) for layout in ("compact", "padded", "swizzled")],
+    "QuantizedComparison": lambda _: fp8lab.compare(_quantized("te_mxfp8"), _quantized("ocp_mxfp8_e4m3")),
     "Recipe": lambda _: [one.recipe for one in fp8lab.recipes()] + [fp8lab.Recipe(least_amax=SCALE, given_scale=1.0)],
     "Recipe.tile_scale": lambda _: [one.recipe.tile_scale(a, tensor_amax=3.3) for one in fp8lab.recipes() for a in (SCALE, 1e-40)],
     "Recipe.tile_shape": lambda _: [one.recipe.tile_shape((256, 512)) for one in fp8lab.recipes()],
@@ -256,6 +266,7 @@ CASES = {
     "OutcomeCounts": lambda _: fp8lab.OutcomeCounts(1, 2, 3),
     "OutcomeCounts.merge": lambda _: _merged(fp8lab.OutcomeCounts(1, 2, 3), fp8lab.OutcomeCounts(3, 4, 5, 6, 7)),
     "cast_bounds": lambda _: [fp8lab.cast_bounds(one, rounding="upward") for one in fp8lab.formats()],
+    "compare": lambda _: [fp8lab.compare(NEAR[:512], TINY), fp8lab.compare(CODES, CODES.T.copy(), format="e5m2")],
     "count_outcomes": lambda _: fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), TINY_DOUBLES, DOUBLES, TINY_DOUBLES),
     "errors": lambda _: [fp8lab.errors(NEAR[:512], TINY), fp8lab.errors(TINY, TINY[::-1])],
     "exact_sqnr_db": lambda _: [fp8lab.exact_sqnr_db("e4m3", one, scale=SCALE) for one in ("normal", "laplace")],

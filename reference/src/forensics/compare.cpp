@@ -2,9 +2,11 @@
 #include "fp8lab/reference/forensics/compare.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/refuse.hpp"
@@ -23,11 +25,19 @@ Places places_of(std::uint64_t length) {
   return places;
 }
 
+/// Counts differing elements at an index; indices of rows come in order, those of columns do not.
 void count_place(Places& places, std::uint64_t index, bool is_first) {
   ++places.counts[index >> std::countr_zero(places.indices_per_bin)];
   places.first = is_first ? index : std::min(places.first, index);
   places.last = is_first ? index : std::max(places.last, index);
 }
+
+/// Tiles of recipes; their columns are multiples of `segment`.
+constexpr std::array tile_sides{std::pair{1, 16},  std::pair{1, 32},  std::pair{1, 64},   std::pair{1, 128},
+                                std::pair{16, 16}, std::pair{32, 32}, std::pair{128, 128}};
+constexpr std::uint64_t segment = 16;
+
+std::uint64_t tiles_along(std::uint64_t length, std::uint64_t side) { return (length + side - 1) / side; }
 
 /// The place of a number among those of its format.
 std::int64_t order_of(const Format& format, std::uint64_t word) {
@@ -67,6 +77,39 @@ void classify(Comparison& result, std::uint64_t a, std::uint64_t b, std::uint64_
   distances.largest = std::max(distances.largest, distance);
 }
 
+/// Both words of an element, in memory that need not be aligned.
+template <typename Word>
+struct Words {
+  const std::byte* a;
+  const std::byte* b;
+
+  Words(const std::byte* first_a, const std::byte* first_b) : a(first_a), b(first_b) {}
+  /// Those from element `done` on.
+  Words(const Words& all, std::uint64_t done) : a(all.a + done * sizeof(Word)), b(all.b + done * sizeof(Word)) {}
+  std::pair<std::uint64_t, std::uint64_t> operator[](std::uint64_t i) const {
+    Word word_a;
+    Word word_b;
+    std::memcpy(&word_a, a + i * sizeof(Word), sizeof(Word));
+    std::memcpy(&word_b, b + i * sizeof(Word), sizeof(Word));
+    return {word_a, word_b};
+  }
+};
+/// Two codes in each byte.
+struct Nibbles {
+  const std::byte* a;
+  const std::byte* b;
+  std::uint64_t first = 0;
+
+  Nibbles(const std::byte* first_a, const std::byte* first_b) : a(first_a), b(first_b) {}
+  Nibbles(const Nibbles& all, std::uint64_t done) : a(all.a), b(all.b), first(all.first + done) {}
+  std::pair<std::uint64_t, std::uint64_t> operator[](std::uint64_t i) const {
+    const auto code = [at = first + i](const std::byte* bytes) {
+      return std::to_integer<std::uint64_t>(bytes[at / 2]) >> (at % 2 * 4) & 0xF;
+    };
+    return {code(a), code(b)};
+  }
+};
+
 }  // namespace
 
 int ElementType::bits() const {
@@ -98,6 +141,16 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
   result_.elements = elements;
   result_.rows = places_of(elements / options_.columns);
   result_.columns = places_of(options_.columns);
+  for (const auto& [high, wide] : tile_sides) {
+    Tiles tiles{.rows = static_cast<std::uint64_t>(high), .columns = static_cast<std::uint64_t>(wide)};
+    if (result_.rows.length < tiles.rows || options_.columns < tiles.columns) continue;
+    const std::uint64_t across = tiles_along(options_.columns, tiles.columns);
+    tiles.count = tiles_along(result_.rows.length, tiles.rows) * across;
+    result_.tiles.push_back(tiles);
+    touched_.emplace_back().columns.resize(tiles.rows == 1 ? 0 : across);
+  }
+  const int width = type.format.bits();
+  beyond_ = width < 16 ? ~std::uint64_t{0} << width : 0;
   if (type.bits() <= 8) pairs_.resize(std::size_t{1} << 16);
 }
 
@@ -114,51 +167,85 @@ void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
     const std::size_t size = std::min(piece, a.size() - at);
     const auto own_a = a.subspan(at, size);
     const auto own_b = b.subspan(at, size);
+    const std::uint64_t here = std::min<std::uint64_t>(size * 8 / bits, result_.elements - next_);
     if (std::memcmp(own_a.data(), own_b.data(), size) != 0) {
       switch (bits) {
-        case 4: add_pairs(own_a, own_b); break;
-        case 8: add_words<std::uint8_t>(own_a, own_b); break;
-        case 16: add_words<std::uint16_t>(own_a, own_b); break;
-        case 32: add_words<std::uint32_t>(own_a, own_b); break;
-        default: add_words<std::uint64_t>(own_a, own_b); break;
+        case 4: add_elements(here, Nibbles{own_a.data(), own_b.data()}); break;
+        case 8: add_elements(here, Words<std::uint8_t>{own_a.data(), own_b.data()}); break;
+        case 16: add_elements(here, Words<std::uint16_t>{own_a.data(), own_b.data()}); break;
+        case 32: add_elements(here, Words<std::uint32_t>{own_a.data(), own_b.data()}); break;
+        default: add_elements(here, Words<std::uint64_t>{own_a.data(), own_b.data()}); break;
       }
     }
-    next_ += std::min<std::uint64_t>(size * 8 / bits, result_.elements - next_);
+    next_ += here;
   }
 }
 
-template <typename Word>
-void Comparer::add_words(std::span<const std::byte> a, std::span<const std::byte> b) {
-  for (std::size_t i = 0; i < a.size() / sizeof(Word); ++i) {
-    Word word_a;
-    Word word_b;
-    std::memcpy(&word_a, a.data() + i * sizeof(Word), sizeof(Word));
-    std::memcpy(&word_b, b.data() + i * sizeof(Word), sizeof(Word));
-    if (word_a != word_b) differs(next_ + i, word_a, word_b);
-  }
-}
-
-void Comparer::add_pairs(std::span<const std::byte> a, std::span<const std::byte> b) {
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    for (std::uint64_t half = 0; half < 2; ++half) {
-      const std::uint64_t index = next_ + 2 * i + half;
-      const std::uint64_t code_a = std::to_integer<std::uint64_t>(a[i]) >> (4 * half) & 0xF;
-      const std::uint64_t code_b = std::to_integer<std::uint64_t>(b[i]) >> (4 * half) & 0xF;
-      if (code_a != code_b && index < result_.elements) differs(index, code_a, code_b);
+template <typename At>
+void Comparer::add_elements(std::uint64_t count, const At& at) {
+  const std::uint64_t columns = options_.columns;
+  row_ = next_ / columns;
+  std::uint64_t column = next_ - row_ * columns;
+  for (std::uint64_t done = 0; done < count;) {
+    const std::uint64_t end = std::min(columns, column / segment * segment + segment);
+    const std::uint64_t size = std::min(end - column, count - done);
+    add_segment(column, size, At{at, done});
+    done += size;
+    column += size;
+    if (column == columns) {
+      column = 0;
+      ++row_;
     }
+  }
+}
+
+/// Elements of one row that lie in one tile of each kind.
+template <typename At>
+void Comparer::add_segment(std::uint64_t column, std::uint64_t count, const At& at) {
+  const std::uint64_t before = result_.differing;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto [a, b] = at[i];
+    if (a == b) continue;
+    count_place(result_.columns, column + i, result_.differing == 0);
+    differs(row_ * options_.columns + column + i, a, b);
+  }
+  const std::uint64_t found = result_.differing - before;
+  if (found == 0) return;
+  Places& rows = result_.rows;
+  rows.counts[row_ >> std::countr_zero(rows.indices_per_bin)] += found;
+  if (before == 0) rows.first = row_;
+  rows.last = row_;
+  touch_tiles(column);
+}
+
+void Comparer::touch_tiles(std::uint64_t column) {
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    Tiles& tiles = result_.tiles[i];
+    Touched& touched = touched_[i];
+    const std::uint64_t across = tiles_along(options_.columns, tiles.columns);
+    const std::uint64_t place = column / tiles.columns;
+    const std::uint64_t band = row_ / tiles.rows;
+    const std::uint64_t number = band * across + place;
+    if (tiles.rows == 1) {
+      if (touched.last == number + 1) continue;
+      touched.last = number + 1;
+    } else {
+      if (touched.band != band) touched.columns.assign(across, false);
+      touched.band = band;
+      if (touched.columns[place]) continue;
+      touched.columns[place] = true;
+    }
+    tiles.first = tiles.touched++ == 0 ? number : std::min(tiles.first, number);
   }
 }
 
 void Comparer::differs(std::uint64_t index, std::uint64_t a, std::uint64_t b) {
-  const Format& format = result_.type.format;
-  if (format.bits() < 16 && ((a | b) >> format.bits()) != 0) {
+  if (((a | b) & beyond_) != 0) {
+    const Format& format = result_.type.format;
     refuse("element ", index, " has bits beyond the ", format.bits(), " of ", format_name(format));
   }
-  const bool is_first = result_.differing++ == 0;
+  ++result_.differing;
   if (result_.first.size() < options_.most_shown) result_.first.push_back({index, a, b});
-  const std::uint64_t row = index / options_.columns;
-  count_place(result_.rows, row, is_first);
-  count_place(result_.columns, index - row * options_.columns, is_first);
   if (pairs_.empty()) {
     classify(result_, a, b, 1);
   } else {

@@ -69,6 +69,25 @@ std::optional<std::string> tail_of(const Places& columns) {
   return text("These are the last ", shortest, " columns, which no whole tile of ", its_tile, " has.");
 }
 
+/// "They fill 3 of 4096 tiles of 1 x 32", where a few tiles have most of their elements different: a wrong scale, a
+/// tile that was not written or that is another's. Of several kinds the largest tiles that are as full.
+std::optional<std::string> tiles_of(const Comparison& comparison) {
+  const auto density = [&](const Tiles& tiles) {
+    return static_cast<double>(comparison.differing) / static_cast<double>(tiles.touched * tiles.rows * tiles.columns);
+  };
+  const Tiles* best = nullptr;
+  for (const Tiles& tiles : comparison.tiles) {
+    if (tiles.touched * 2 > tiles.count || density(tiles) < 0.5) continue;
+    if (best == nullptr || density(tiles) >= 0.9 * density(*best)) best = &tiles;
+  }
+  if (best == nullptr || comparison.differing < 4) return std::nullopt;
+  const auto percent = static_cast<int>(100 * density(*best));
+  const std::uint64_t across = (comparison.columns.length + best->columns - 1) / best->columns;
+  return text("They lie in ", best->touched, " of ", best->count, " tiles of ", best->rows, " x ", best->columns,
+              ", of whose elements ", percent, " % differ; the first of these tiles is in row ", best->first / across,
+              ", column ", best->first % across, " of the tiles.");
+}
+
 /// What a share of the differing elements is, said where it is all of them.
 struct Kind {
   std::uint64_t Comparison::* count;
@@ -114,6 +133,7 @@ std::vector<std::string> findings(const Comparison& comparison) {
   add(range_of(comparison.rows, "rows", "row"));
   add(range_of(comparison.columns, "columns", "column"));
   add(tail_of(comparison.columns));
+  add(tiles_of(comparison));
   return all;
 }
 

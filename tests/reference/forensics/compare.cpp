@@ -182,4 +182,54 @@ TEST_CASE("compare refuses what cannot be compared") {
   CHECK_THROWS_AS(comparer.result(), std::logic_error);
 }
 
+TEST_CASE("compare counts the tiles that have differing elements, in any pieces, as a walk over all elements does") {
+  for (const auto& [rows, columns] : {std::pair<std::size_t, std::size_t>{1, 1000}, {40, 72}, {256, 384}, {130, 131}}) {
+    std::vector<std::uint8_t> a(rows * columns, 0x38);
+    std::vector<std::uint8_t> b = a;
+    for (std::size_t i = 0; i < 20; ++i) b[random_bits(rows, i) % b.size()] = 0x40;
+    forensics::Comparer comparer({e4m3}, a.size(), {.columns = columns});
+    for (std::size_t at = 0; at < a.size();) {
+      const std::size_t size = std::min<std::size_t>(a.size() - at, 1 + random_bits(4, at) % 300);
+      comparer.add(bytes_of(a).subspan(at, size), bytes_of(b).subspan(at, size));
+      at += size;
+    }
+    const Comparison found = comparer.result();
+    CHECK(!found.tiles.empty());
+    for (const forensics::Tiles& tiles : found.tiles) {
+      INFO(rows << " x " << columns << ", tiles of " << tiles.rows << " x " << tiles.columns);
+      const std::size_t across = (columns + tiles.columns - 1) / tiles.columns;
+      std::vector<bool> touched((rows + tiles.rows - 1) / tiles.rows * across);
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        if (a[i] != b[i]) touched[i / columns / tiles.rows * across + i % columns / tiles.columns] = true;
+      }
+      CHECK(tiles.count == touched.size());
+      CHECK(tiles.touched == static_cast<std::uint64_t>(std::ranges::count(touched, true)));
+      CHECK(tiles.first == static_cast<std::uint64_t>(std::ranges::find(touched, true) - touched.begin()));
+    }
+  }
+}
+
+TEST_CASE("findings name the tiles that differ as a whole") {
+  constexpr std::size_t rows = 256;
+  constexpr std::size_t columns = 512;
+  const auto sentences = [](std::size_t row, std::size_t high, std::size_t column, std::size_t wide) {
+    std::vector<std::uint8_t> a(rows * columns, 0x38);
+    std::vector<std::uint8_t> b = a;
+    for (std::size_t r = row; r < row + high; ++r) {
+      for (std::size_t c = column; c < column + wide; ++c) b[r * columns + c] = 0x40;
+    }
+    std::string all;
+    for (const std::string& sentence : findings(compare({e4m3}, bytes_of(a), bytes_of(b), {.columns = columns}))) {
+      all += sentence + " ";
+    }
+    return all;
+  };
+  CHECK_THAT(sentences(5, 1, 64, 32), ContainsSubstring("1 of 4096 tiles of 1 x 32, of whose elements 100 % differ"));
+  CHECK_THAT(sentences(5, 1, 64, 32), ContainsSubstring("in row 5, column 2 of the tiles"));
+  CHECK_THAT(sentences(5, 1, 128, 128), ContainsSubstring("1 of 1024 tiles of 1 x 128"));
+  CHECK_THAT(sentences(128, 128, 256, 128), ContainsSubstring("1 of 8 tiles of 128 x 128"));
+  CHECK_THAT(sentences(32, 16, 48, 16), ContainsSubstring("1 of 512 tiles of 16 x 16"));
+  CHECK_THAT(sentences(7, 1, 9, 1), !ContainsSubstring("tiles"));
+}
+
 }  // namespace fp8lab::tests

@@ -49,6 +49,16 @@ struct Places {
   static constexpr std::size_t most_bins = std::size_t{1} << 16;
 };
 
+/// Tiles of so many rows and columns; those at the ends may have fewer.
+struct Tiles {
+  std::uint64_t rows, columns;
+  std::uint64_t count = 0;    ///< of the array
+  std::uint64_t touched = 0;  ///< of these: those with a differing element
+  std::uint64_t first = 0;    ///< the number of the first of these, row-major
+
+  friend bool operator==(const Tiles&, const Tiles&) = default;
+};
+
 /// What compare() finds.
 struct Comparison {
   ElementType type;
@@ -65,6 +75,7 @@ struct Comparison {
   std::uint64_t was_zero = 0;         ///< of numbers: a alone is zero
   Distances distances;                ///< of numbers
   Places rows, columns;
+  std::vector<Tiles> tiles;     ///< of 1 x 16, 1 x 32, 1 x 64, 1 x 128, 16 x 16, 32 x 32, 128 x 128, as far as they fit
   std::vector<Mismatch> first;  ///< those with the smallest indices
 
   [[nodiscard]] bool equal() const { return differing == 0; }
@@ -90,14 +101,26 @@ class Comparer {
   [[nodiscard]] Comparison result() const;
 
  private:
-  template <typename Word>
-  void add_words(std::span<const std::byte> a, std::span<const std::byte> b);
-  void add_pairs(std::span<const std::byte> a, std::span<const std::byte> b);
+  template <typename At>
+  void add_elements(std::uint64_t count, const At& at);
+  template <typename At>
+  void add_segment(std::uint64_t column, std::uint64_t count, const At& at);
   void differs(std::uint64_t index, std::uint64_t a, std::uint64_t b);
+  void touch_tiles(std::uint64_t column);
+
+  /// Which tiles of the current rows have a differing element.
+  struct Touched {
+    std::uint64_t band = ~std::uint64_t{0};  ///< the rows of tiles that `columns` are of
+    std::vector<bool> columns;               ///< of tiles with several rows
+    std::uint64_t last = 0;                  ///< of tiles with one row, which come in order: the last one, plus 1
+  };
 
   CompareOptions options_;
   Comparison result_;
   std::uint64_t next_ = 0;
+  std::uint64_t beyond_ = 0;  ///< bits that no code of the format has
+  std::uint64_t row_ = 0;     ///< of the elements that are being added
+  std::vector<Touched> touched_;
   /// How often codes a and b of at most 8 bits differ, at a * 256 + b: of which kind they are is found once for each.
   std::vector<std::uint64_t> pairs_;
 };

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two arrays that should be equal, and what their differences share."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import (
+    Array,
+    as_array,
+    as_doubles,
+    as_format,
+    carried_format,
+    check_bool,
+    check_int,
+    contiguous,
+    kind_of,
+)
+from fp8lab._core import Format
+from fp8lab._device_arrays import on_host
+from fp8lab._scaling import Quantized
+
+_WIDE = ("float32", "float64", "float16", "bfloat16")
+
+
+class Mismatch(NamedTuple):
+    """An element that differs."""
+
+    place: tuple[int, ...]  #: its index in the shape of the arrays, in elements
+    a: int  #: the word in a
+    b: int
+    value_a: float
+    value_b: float
+    input: float | None  #: of which both were made, where that is given
+
+
+class Distance(NamedTuple):
+    """How many elements of b lie so many values of the format below and above those of a."""
+
+    low: int
+    high: int
+    below: int
+    above: int
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Comparison:
+    """What ``compare`` finds: how many elements differ, of which kind, how far, and where. ``str()`` tells it."""
+
+    format: str  #: of the elements
+    bits: int  #: of an element
+    shape: tuple[int, ...]  #: in elements
+    elements: int
+    differing: int  #: elements whose bits are not equal: the sum of the next five
+    zero_signs: int  #: both are zeros
+    nan_words: int  #: both are NaNs
+    nan_in_a: int  #: a alone is a NaN
+    nan_in_b: int
+    numbers: int  #: two numbers that are not equal
+    opposite_signs: int  #: of numbers: one is above zero and one below
+    opposite_values: int  #: of numbers: b is -a
+    became_zero: int  #: of numbers: b alone is zero
+    was_zero: int  #: of numbers: a alone is zero
+    largest_distance: int  #: of numbers, in values of the format, for floats ulps
+    distances: tuple[Distance, ...]
+    rows: Array  #: how many elements of each row differ, where there are at most 65,536; of more, of each so many rows
+    columns: Array
+    findings: tuple[str, ...]  #: what the differences share, a sentence each
+    first: tuple[Mismatch, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every bit is equal."""
+        return self.differing == 0
+
+    def __str__(self) -> str:
+        if self.equal:
+            return f"Equal: all {self.elements} elements, bit for bit."
+        percent = 100 * self.differing / self.elements
+        lines = [f"Different: {self.differing} of {self.elements} elements ({percent:.3g} %) of {self.format}."]
+        lines += self.findings or ("Nothing that all of them share.",)
+        kinds = {
+            "numbers": self.numbers, "zeros of other signs": self.zero_signs, "other NaNs": self.nan_words,
+            "NaN in a": self.nan_in_a, "NaN in b": self.nan_in_b,
+        }  # fmt: skip
+        lines.append("Of them: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count) + ".")
+        for low, high, below, above in self.distances:
+            far = f"{low}" if low == high else f"{low} to {high}"
+            lines.append(f"  {far} value{'' if high == 1 else 's'} apart: {below} below, {above} above")
+        lines += [self._line(one) for one in self.first]
+        if self.differing > len(self.first):
+            lines.append(f"  ... and {self.differing - len(self.first)} more")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _line(self, one: Mismatch) -> str:
+        digits = (self.bits + 3) // 4
+        made = "" if one.input is None else f"input {one.input:.9g}: "
+        at = ", ".join(map(str, one.place))
+        return f"  ({at}): {made}{one.a:0{digits}X} = {one.value_a:.9g} in a, {one.b:0{digits}X} = {one.value_b:.9g} in b"
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class QuantizedComparison:
+    """What ``compare`` finds of two Quantized."""
+
+    codes: Comparison
+    scales: Comparison
+    others: tuple[str, ...]  #: what else differs, a sentence each: recipe, amax
+
+    @property
+    def equal(self) -> bool:
+        """Whether codes, scales, recipe and amax are equal."""
+        return self.codes.equal and self.scales.equal and not self.others
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What the differences share, a sentence each, which says whether it is about codes or scales."""
+        parts = (("Codes", self.codes), ("Scales", self.scales))
+        return tuple(f"{name}: {line}" for name, part in parts for line in part.findings) + self.others
+
+    def __str__(self) -> str:
+        return "\n".join([f"Codes: {self.codes}", f"Scales: {self.scales}", *self.others])
+
+    __repr__ = __str__
+
+
+class _Side(NamedTuple):
+    words: Array
+    name: str  # of the element type
+    format: Format | None  # that it carries
+
+
+def _side(x: Any, argument: str) -> _Side:
+    array, name = as_array(on_host(x), argument)
+    carried = carried_format(name)
+    if name not in (*_WIDE, "uint8", "uint16") and carried is None:
+        raise TypeError(f"{argument} must be floats, or uint8, uint16 or float8 codes, not {name}")
+    return _Side(contiguous(array), name, carried)
+
+
+def _format_of(a: _Side, b: _Side, format: str | Format | None) -> str | Format:
+    """What the elements of both are."""
+    if a.name in _WIDE or b.name in _WIDE:
+        if a.name != b.name:
+            raise TypeError(f"a and b must be of one element type, not {a.name} and {b.name}")
+        if format is not None:
+            raise ValueError(f"format is of codes, and a is {a.name}")
+        return a.name
+    if a.words.itemsize != b.words.itemsize:
+        raise TypeError(f"a and b must have codes of one size, not {a.name} and {b.name}")
+    known = [x.format for x in (a, b) if x.format is not None]
+    wanted = None if format is None else as_format(format, "format")
+    if wanted is not None:
+        known.append(wanted)
+    if not known:
+        raise ValueError(f"format must be given: a and b are {a.name}, which does not tell what its codes are")
+    if any(one != known[0] for one in known):
+        raise ValueError(f"a, b and format must be of one format, not {' and '.join(dict.fromkeys(one.name for one in known))}")
+    if (known[0].bits > 8) != (a.words.itemsize == 2):
+        raise TypeError(f"codes of {known[0].name} have {known[0].bits} bits, and a is {a.name}")
+    return known[0]
+
+
+def _comparison(a: Array, b: Array, format: str | Format, pairs: bool, input: Array | None, shown: int) -> Comparison:
+    shape = (*a.shape[:-1], a.shape[-1] * 2) if pairs else a.shape
+    columns = shape[-1] if shape else 1
+    found = _core.compare(
+        a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8), format if isinstance(format, Format) else None,
+        "" if isinstance(format, Format) else format, pairs, columns, shown,
+    )  # fmt: skip
+    if input is not None and input.shape != shape:
+        raise ValueError(f"input must have shape {shape}, as the elements of a and b, not {input.shape}")
+    first = tuple(
+        Mismatch(
+            tuple(map(int, np.unravel_index(index, shape))), word_a, word_b, value_a, value_b,
+            None if input is None else float(input.reshape(-1)[index]))
+        for index, word_a, word_b, value_a, value_b in found.pop("first"))  # fmt: skip
+    distances = tuple(Distance(*one) for one in found.pop("distances"))
+    name = format.name if isinstance(format, Format) else format
+    return Comparison(
+        format=name, shape=shape, first=first, distances=distances, findings=tuple(found.pop("findings")), **found)  # fmt: skip
+
+
+def compare(
+    a: Any,
+    b: Any,
+    *,
+    format: str | Format | None = None,
+    pairs: bool = False,
+    input: Any = None,
+    shown: int = 10,
+) -> Comparison | QuantizedComparison:
+    """Compare two arrays of codes or values, or two Quantized, bit for bit.
+
+    Parameters
+    ----------
+    a, b : array_like, or Quantized
+        Of one shape and element type: floats, or codes as uint8 (uint16 for formats of more than 8 bits) or a float8 type of
+        ml_dtypes or torch. Arrays on a device are copied to the host once: torch tensors, and by DLPack those of JAX and CuPy.
+    format : str or Format, optional
+        What uint8 and uint16 codes are.
+    pairs : bool
+        Every byte holds two codes of 4 bits, the first in the lower half.
+    input : array_like, optional
+        What both were made of, to show beside elements that differ.
+    shown : int
+        How many differing elements to list.
+
+    Returns
+    -------
+    Comparison, or QuantizedComparison
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arrays that cannot be compared: other shapes or element types, codes whose format nothing tells.
+    """
+    shown = check_int(shown, "shown", 0, 2**20)
+    pairs = check_bool(pairs, "pairs")
+    made = None if input is None else as_doubles(on_host(input), "input")
+    if isinstance(a, Quantized) or isinstance(b, Quantized):
+        return _compare_quantized(a, b, format, made, shown)
+    left, right = _side(a, "a"), _side(b, "b")
+    if left.words.shape != right.words.shape:
+        raise ValueError(f"a and b must have one shape, not {left.words.shape} and {right.words.shape}")
+    if left.words.size == 0:
+        raise ValueError("a and b must not be empty")
+    if pairs and left.words.ndim == 0:
+        raise ValueError("pairs need at least one dimension")
+    own = _format_of(left, right, format)
+    if pairs and not (isinstance(own, Format) and own.bits == 4):
+        raise ValueError("pairs are of formats of 4 bits, such as e2m1")
+    return _comparison(left.words, right.words, own, pairs, made, shown)
+
+
+def _compare_quantized(a: Any, b: Any, format: Any, input: Array | None, shown: int) -> QuantizedComparison:
+    for x, argument, other in ((a, "a", "b"), (b, "b", "a")):
+        if not isinstance(x, Quantized):
+            raise TypeError(f"{argument} must be a Quantized, as {other} is, not {kind_of(x)}")
+    if format is not None:
+        raise ValueError("format is of arrays: a Quantized has its own")
+    for what in ("shape", "direction", "transposed", "format", "scale_format", "tile"):
+        if getattr(a, what) != getattr(b, what):
+            raise ValueError(f"a and b must be alike to be compared; {what} is {getattr(a, what)} of a and {getattr(b, what)} of b")
+    if input is not None and a.transposed and input.shape == a.shape:
+        input = np.ascontiguousarray(input.T)
+    own = as_format(a.format if a.format in _FORMATS else a.recipe.format, "format")
+    codes = _comparison(contiguous(a.codes), contiguous(b.codes), own, own.bits == 4, input, shown)
+    if a.scale_codes is None:
+        scales = _comparison(contiguous(a.scale_inv), contiguous(b.scale_inv), "float32", False, None, shown)
+    else:
+        kind = _core.find_format(a.scale_format)
+        scales = _comparison(contiguous(a.scale_codes), contiguous(b.scale_codes), kind, False, None, shown)
+    others = []
+    if np.float32(a.amax).tobytes() != np.float32(b.amax).tobytes():
+        others.append(f"The amax is {a.amax:.9g} of a and {b.amax:.9g} of b.")
+    if a.recipe != b.recipe:
+        others.append(f"The recipe is {a.recipe!s} of a, and {b.recipe!s} of b.")
+    return QuantizedComparison(codes, scales, tuple(others))
+
+
+_FORMATS = {known.name for known in _core.formats()}

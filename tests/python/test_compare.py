@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fp8lab.compare of arrays and of Quantized."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fp8lab
+
+X = fp8lab.sample("normal", 64 * 256, seed=3).astype(np.float32).reshape(64, 256)
+CODES = fp8lab.encode(X, "e4m3")
+
+
+def test_equal_arrays_are_equal_and_say_so():
+    found = fp8lab.compare(CODES, CODES.copy(), format="e4m3")
+    assert found.equal and found.differing == 0 and found.first == () and found.findings == ()
+    assert str(found) == "Equal: all 16384 elements, bit for bit."
+
+
+def test_counts_and_first_mismatches_are_those_of_numpy():
+    other = fp8lab.encode(X * np.float32(1.01), "e4m3")
+    found = fp8lab.compare(CODES, other, format="e4m3", input=X, shown=4)
+    where = np.argwhere(CODES != other)
+    assert found.differing == len(where) and not found.equal
+    assert [one.place for one in found.first] == [tuple(map(int, place)) for place in where[:4]]
+    for one in found.first:
+        assert (one.a, one.b, one.input) == (CODES[one.place], other[one.place], X[one.place])
+        assert one.value_a == fp8lab.decode(CODES, "e4m3")[one.place]
+    assert np.array_equal(found.rows, (CODES != other).sum(1)) and np.array_equal(found.columns, (CODES != other).sum(0))
+    assert sum(one.below + one.above for one in found.distances) == found.numbers
+    text = str(found)
+    assert f"Different: {len(where)} of 16384" in text and f"{one.a:02X} = {one.value_a:.9g} in a" in text
+    assert repr(found) == text
+
+
+def test_floats_are_compared_in_units_of_the_last_place():
+    b = np.nextafter(X, np.float32(np.inf))
+    b[3, 5] = X[3, 5]
+    found = fp8lab.compare(X, b)
+    assert found.differing == X.size - 1 and found.largest_distance == 1 and found.format == "float32"
+    for dtype in (np.float16, ml_dtypes.bfloat16, np.float64):
+        assert fp8lab.compare(X.astype(dtype), X.astype(dtype)).equal
+        assert fp8lab.compare(X.astype(dtype), -X.astype(dtype)).opposite_values == X.size
+
+
+def test_a_wrong_tile_is_named():
+    other = CODES.copy()
+    other[7, 64:96] ^= 8
+    findings = " ".join(fp8lab.compare(CODES, other, format="e4m3").findings)
+    assert "1 of 512 tiles of 1 x 32" in findings and "row 7, column 2 of the tiles" in findings
+
+
+def test_three_dimensions_and_pairs():
+    a = CODES.reshape(4, 16, 256)
+    b = a.copy()
+    b[2, 3, 4] ^= 1
+    assert fp8lab.compare(a, b, format="e4m3").first[0].place == (2, 3, 4)
+    packed = fp8lab.pack_pairs(fp8lab.encode(X, "e2m1"))
+    other = packed.copy()
+    other[1, 2] ^= 0x10
+    found = fp8lab.compare(packed, other, format="e2m1", pairs=True)
+    assert found.shape == (64, 256) and found.first[0].place == (1, 5)
+
+
+def test_element_types_carry_formats():
+    assert fp8lab.compare(CODES.view(ml_dtypes.float8_e4m3fn), CODES).equal
+    torch = pytest.importorskip("torch")
+    tensor = torch.from_numpy(CODES.copy())
+    assert fp8lab.compare(tensor.view(torch.float8_e4m3fn), CODES).equal
+    assert fp8lab.compare(torch.from_numpy(X).bfloat16(), torch.from_numpy(X).bfloat16()).equal
+
+
+def test_quantized_are_compared_by_codes_and_scales():
+    q, other = fp8lab.quantize(X, "te_mxfp8"), fp8lab.quantize(X, "ocp_mxfp8_e4m3")
+    same = fp8lab.compare(q, fp8lab.quantize(X, "te_mxfp8"))
+    assert same.equal and same.findings == ()
+    found = fp8lab.compare(q, other, input=X)
+    assert found.codes.differing == np.count_nonzero(q.codes != other.codes)
+    assert found.scales.differing == np.count_nonzero(q.scale_codes != other.scale_codes)
+    assert found.others and "Scales: " in str(found) and any(line.startswith("Scales:") for line in found.findings)
+    nv = fp8lab.quantize(X, "te_nvfp4", direction="columnwise")
+    assert fp8lab.compare(nv, nv, input=X).equal
+
+
+def test_what_cannot_be_compared_is_refused():
+    q = fp8lab.quantize(X, "te_mxfp8")
+    for call, kind, message in (
+        (lambda: fp8lab.compare(CODES, CODES), ValueError, "format must be given"),
+        (lambda: fp8lab.compare(CODES, CODES[:3], format="e4m3"), ValueError, "one shape"),
+        (lambda: fp8lab.compare(CODES[:0], CODES[:0], format="e4m3"), ValueError, "must not be empty"),
+        (lambda: fp8lab.compare(X, X, format="e4m3"), ValueError, "format is of codes"),
+        (lambda: fp8lab.compare(X, X.astype(np.float16)), TypeError, "one element type"),
+        (lambda: fp8lab.compare(X.astype(np.int32), X.astype(np.int32)), TypeError, "a must be floats"),
+        (lambda: fp8lab.compare(CODES, CODES, format="bfloat16"), TypeError, "16 bits"),
+        (lambda: fp8lab.compare(CODES, CODES.view(ml_dtypes.float8_e5m2), format="e4m3"), ValueError, "of one format"),
+        (lambda: fp8lab.compare(CODES, CODES, format="e4m3", pairs=True), ValueError, "formats of 4 bits"),
+        (lambda: fp8lab.compare(CODES, CODES, format="e4m3", input=X[:3]), ValueError, "input must have shape"),
+        (lambda: fp8lab.compare(CODES | 0x40, CODES, format="e2m1"), ValueError, "bits beyond"),
+        (lambda: fp8lab.compare(q, CODES), TypeError, "b must be a Quantized"),
+        (lambda: fp8lab.compare(q, fp8lab.quantize(X, "te_block_1x128")), ValueError, "scale_format is e8m0 of a"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=message):
+            call()
