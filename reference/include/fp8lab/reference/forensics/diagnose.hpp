@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a foreign kernel did: the recipe and the departures from it that explain its codes and scales.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/matrix_view.hpp"
+#include "fp8lab/formats/named.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "fp8lab/reference/scaling/recipe.hpp"
+
+namespace fp8lab::forensics {
+
+/// The scales that a kernel has stored, in whatever order.
+struct DumpedScales {
+  /// Values: binary32, binary16 or bfloat16. Bytes: e8m0 or ue4m3; left out, whichever of these a recipe stores.
+  std::optional<Format> format = {};
+  std::span<const std::byte> bytes = {};  ///< little-endian; empty: no scales are known
+  std::optional<float> of_tensor = {};    ///< the scale of the tensor over those of tiles, or its inverse
+};
+
+/// What a kernel has made of a tensor.
+struct Dump {
+  std::span<const std::uint8_t> codes;  ///< a byte for each element, or half as many: two codes of 4 bits in each
+  std::optional<Format> format = {};    ///< of codes; left out: any
+  DumpedScales scales = {};
+};
+
+/// What a kernel does that no recipe says. Each is one change of the input, the amax, the scale, the product, the code,
+/// or of where codes and scales are stored.
+enum class Departure : std::uint8_t {
+  input_float16,           ///< elements are rounded to float16 first
+  input_bfloat16,          ///< elements are rounded to bfloat16 first
+  input_flushed,           ///< subnormal float32 elements are taken as zeros
+  elements_float16,        ///< the same roundings, but the amax is that of the elements before
+  elements_bfloat16,       ///
+  amax_float16,            ///< the amax alone is that of the rounded elements
+  amax_bfloat16,           ///
+  amax_signed,             ///< the largest element counts, not the largest magnitude
+  amax_misses_first,       ///< the first element of each tile does not count
+  amax_misses_last,        ///< the last element of each tile does not count
+  tile_starts_early,       ///< tiles begin one element before they should
+  tile_starts_late,        ///< tiles begin one element after they should
+  scale_of_next_tile,      ///< elements meet the scale of the next tile along K
+  scale_of_previous_tile,  ///< of the previous one
+  scale_of_next_row,       ///< of the tile in the next row of tiles
+  scale_of_previous_row,   ///< of the one in the previous row
+  scale_inverted,          ///< elements are multiplied where they should be divided, or the other way round
+  scale_unrounded,         ///< codes are made before the scale is rounded and stored
+  scale_float16,           ///< codes are made with the scale rounded to float16
+  scale_bfloat16,          ///< codes are made with the scale rounded to bfloat16
+  scale_doubled,           ///< codes are made with twice the scale
+  scale_halved,            ///< codes are made with half the scale
+  scale_missing,           ///< elements are cast without a scale
+  scale_as_stored,         ///< codes are made with the stored scales, which do not follow from the tensor
+  scale_stale,             ///< codes are made with one number, which does not follow from the tensor: `value`
+  largest_of_e4m3fnuz,     ///< the scale is made for the largest value 240
+  largest_of_e5m2,         ///< for 57344
+  largest_of_e4m3,         ///< for 448
+  largest_of_e2m1,         ///< for 6
+  product_float16,         ///< the scaled element is rounded to float16 before it becomes a code
+  product_bfloat16,        ///< to bfloat16
+  overflow_wraps,          ///< what is too large becomes the low bits of a code with more exponents
+  clamped_to_240,          ///< scaled elements are clamped to 240
+  subnormals_flushed,      ///< subnormal codes become zero and keep their sign
+  negative_zero_lost,      ///< the code of -0 becomes that of 0
+  sign_lost,               ///< codes have no sign
+  nan_is_zero,             ///< NaN becomes 0
+  pairs_swapped,           ///< of two codes of 4 bits the first stands in the upper half
+  pairs_of_halves,         ///< a byte has codes i and i + columns / 2 of a row
+  bytes_swapped_2,         ///< codes stand in reverse order in words of 2 bytes
+  bytes_swapped_4,         ///< of 4 bytes
+  bytes_swapped_8,         ///< of 8 bytes
+  codes_transposed,        ///< codes are stored as those of the transpose
+  codes_one_late,          ///< each code stands one place behind its own
+  codes_one_early,         ///< each code stands one place before its own
+  columns_unwritten,       ///< columns from `place` on have not been written
+  rows_unwritten,          ///< rows from `place` on have not been written
+  end_unwritten,           ///< elements from index `place` on have not been written
+  tile_of_left_neighbor,   ///< one tile, that of element `place`, meets the scale of the one to the left
+  tile_of_right_neighbor,  ///< to the right
+  tile_of_upper_neighbor,  ///< above
+  tile_of_lower_neighbor,  ///< below
+  stored_inverted,         ///< the inverse of what should be stored
+  stored_transposed,       ///< scales are stored as those of the transpose
+  stored_swizzled,         ///< scales are stored in tiles of 128 x 4, as tensor cores of Blackwell read them
+  stored_rounded_down,     ///< scales are rounded to a power of two when they are stored, after they were used
+  stored_rounded_up,       ///
+  stored_rounded_nearest,  ///
+  stored_doubled,          ///< twice the scale is stored
+  stored_halved,           ///< half of it is
+  stored_one_late,         ///< each scale stands one place behind its own
+  stored_one_early,        ///< one place before its own
+  stored_amax,             ///< the amax is stored instead of the scale
+  stored_bytes_reversed,   ///< the bytes of each stored scale stand in reverse order
+};
+
+/// The departures with their names and what they say of a kernel.
+[[nodiscard]] std::span<const Named<Departure>> departures();
+[[nodiscard]] std::string_view name_of(Departure departure);
+
+/// A departure, and what it needs to know.
+struct Deviation {
+  Departure departure;
+  std::uint64_t place = 0;  ///< an index of the tensor, where the departure has one
+  float value = 0;          ///< a factor, where the departure has one
+
+  friend bool operator==(const Deviation&, const Deviation&) = default;
+};
+
+/// What a kernel may have done.
+struct Hypothesis {
+  std::string base;                    ///< the named recipe or the profile that it is, or that it is nearest to
+  std::vector<std::string> also = {};  ///< others whose record is the same
+  Recipe recipe;
+  std::vector<std::string> changes = {};  ///< fields in which `recipe` differs from the base, in words
+  std::vector<Deviation> deviations = {};
+  Direction direction = Direction::rowwise;
+
+  /// Whether it is a named recipe or profile, or the expected recipe, without change and departure.
+  [[nodiscard]] bool is_plain() const { return changes.empty() && deviations.empty(); }
+};
+/// In words: "te_mxfp8, but scaled elements are rounded to bfloat16 before they become codes".
+[[nodiscard]] std::string describe(const Hypothesis& hypothesis);
+
+/// How much of a dump a hypothesis does not explain.
+struct Explanation {
+  Hypothesis hypothesis;
+  std::uint64_t codes = 0;   ///< that it does not explain
+  std::uint64_t scales = 0;  ///< that it does not explain
+
+  [[nodiscard]] std::uint64_t unexplained() const { return codes + scales; }
+};
+
+/// An element whose code tells hypotheses apart.
+struct Discriminator {
+  std::uint64_t index;
+  double x;
+  std::uint8_t code;           ///< that is there
+  std::uint8_t first, second;  ///< by the first hypothesis, and by the second
+};
+
+/// The factors x is multiplied with that would explain all codes, if one number did: [lowest, highest].
+struct FactorInterval {
+  double lowest, highest;
+};
+
+/// What diagnose() finds.
+struct Diagnosis {
+  std::uint64_t elements = 0;  ///< codes
+  std::uint64_t scales = 0;    ///< stored scales; 0: none were given
+  std::size_t searched = 0;    ///< hypotheses
+  /// The best first: by what they leave unexplained, then by plausibility. Never empty.
+  std::vector<Explanation> explanations;
+  /// How many of the first ones explain equally much, and make the same of this tensor: the data cannot tell them
+  /// apart.
+  std::size_t tied = 1;
+  std::vector<Discriminator> discriminators;  ///< where the first and the best that makes something else differ
+  Format format = e4m3;                       ///< of codes, by the first
+  std::optional<FactorInterval> factor;       ///< where codes allow one factor for all elements
+  std::vector<std::string> notes;             ///< what else is known, a sentence each
+  std::string verdict;                        ///< a sentence
+
+  /// Whether the first leaves nothing unexplained.
+  [[nodiscard]] bool explained() const { return explanations.front().unexplained() == 0; }
+  /// Whether it also has neither change nor departure: the kernel does what a named recipe, or the expected one, says.
+  [[nodiscard]] bool correct() const { return explained() && explanations.front().hypothesis.is_plain(); }
+};
+
+/// How diagnose() goes about it.
+struct DiagnoseOptions {
+  /// What the kernel should do: the first candidate, and what departures are told from. Left out: any named recipe.
+  std::optional<Recipe> expected = {};
+  std::string expected_name = "the expected recipe";
+  std::optional<Direction> direction = {};  ///< of the quantization; left out: rowwise, then columnwise
+  std::size_t most_shown = 10;              ///< explanations and discriminators
+  int threads = 1;
+};
+
+/// Names the semantics that explain what a kernel has made of x, of float, Half or BFloat16. Named recipes and casts by
+/// profiles are searched first, then those with another value in one field, one departure, and two of both. Hypotheses
+/// are sieved on a sample; what is left is compared with every element and scale, and elements that contradict join the
+/// sample.
+///
+/// Throws std::invalid_argument where x is empty or of double, or codes are neither as many as x has elements nor half
+/// as many.
+[[nodiscard]] Diagnosis diagnose(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options = {});
+
+/// A tensor on which hypotheses differ.
+struct Probe {
+  std::size_t rows = 0, columns = 0;
+  std::vector<float> values;  ///< row-major; of bfloat16 values where `input_type` is that
+  /// Digest (FNV-1a, 64 bits) of each hypothesis' codes, a byte each, in the order of the arguments.
+  std::vector<std::uint64_t> digests;
+  std::size_t parted = 0;  ///< pairs of hypotheses that differ on it
+  std::size_t pairs = 0;   ///< of all
+};
+
+/// The tensor of those tried, of that type, on which most pairs of hypotheses differ. Throws std::invalid_argument
+/// where there are fewer than two hypotheses.
+[[nodiscard]] Probe probe(std::span<const Hypothesis> hypotheses, const Format& input_type = binary32);
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What departures are called, and hypotheses in words.
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/forensics/diagnose.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+using enum Departure;
+
+/// In the order of the enumerators.
+constexpr std::array all_departures{
+    Named{"input_float16", input_float16, "elements are rounded to float16 first"},
+    Named{"input_bfloat16", input_bfloat16, "elements are rounded to bfloat16 first"},
+    Named{"input_flushed", input_flushed, "subnormal float32 elements are taken as zeros"},
+    Named{"elements_float16", elements_float16, "elements are rounded to float16 after their amax was taken"},
+    Named{"elements_bfloat16", elements_bfloat16, "elements are rounded to bfloat16 after their amax was taken"},
+    Named{"amax_float16", amax_float16, "the amax is that of the elements rounded to float16"},
+    Named{"amax_bfloat16", amax_bfloat16, "the amax is that of the elements rounded to bfloat16"},
+    Named{"amax_signed", amax_signed, "the largest element counts instead of the largest magnitude"},
+    Named{"amax_misses_first", amax_misses_first, "the first element of each tile does not count in its amax"},
+    Named{"amax_misses_last", amax_misses_last, "the last element of each tile does not count in its amax"},
+    Named{"tile_starts_early", tile_starts_early, "tiles begin one element too early"},
+    Named{"tile_starts_late", tile_starts_late, "tiles begin one element too late"},
+    Named{"scale_of_next_tile", scale_of_next_tile, "elements meet the scale of the next tile along K"},
+    Named{"scale_of_previous_tile", scale_of_previous_tile, "elements meet the scale of the previous tile along K"},
+    Named{"scale_of_next_row", scale_of_next_row, "elements meet the scale of the tile in the next row"},
+    Named{"scale_of_previous_row", scale_of_previous_row, "elements meet the scale of the tile in the previous row"},
+    Named{"scale_inverted", scale_inverted, "elements meet the inverse of their scale"},
+    Named{"scale_unrounded", scale_unrounded, "codes are made with the scale before it is rounded"},
+    Named{"scale_float16", scale_float16, "codes are made with the scale rounded to float16"},
+    Named{"scale_bfloat16", scale_bfloat16, "codes are made with the scale rounded to bfloat16"},
+    Named{"scale_doubled", scale_doubled, "codes are made with twice the scale"},
+    Named{"scale_halved", scale_halved, "codes are made with half the scale"},
+    Named{"scale_missing", scale_missing, "elements are cast without their scale"},
+    Named{"scale_as_stored", scale_as_stored,
+          "codes are made with the stored scales, which do not follow from the tensor (stale scales?)"},
+    Named{"scale_stale", scale_stale,
+          "codes are made with one factor that does not follow from the tensor (a stale scale?)"},
+    Named{"largest_of_e4m3fnuz", largest_of_e4m3fnuz, "the scale is made for a largest value of 240"},
+    Named{"largest_of_e5m2", largest_of_e5m2, "the scale is made for a largest value of 57344"},
+    Named{"largest_of_e4m3", largest_of_e4m3, "the scale is made for a largest value of 448"},
+    Named{"largest_of_e2m1", largest_of_e2m1, "the scale is made for a largest value of 6"},
+    Named{"product_float16", product_float16, "scaled elements are rounded to float16 before they become codes"},
+    Named{"product_bfloat16", product_bfloat16, "scaled elements are rounded to bfloat16 before they become codes"},
+    Named{"overflow_wraps", overflow_wraps, "what is too large wraps around instead of saturating"},
+    Named{"clamped_to_240", clamped_to_240, "scaled elements are clamped to 240"},
+    Named{"subnormals_flushed", subnormals_flushed, "subnormal codes are flushed to zero"},
+    Named{"negative_zero_lost", negative_zero_lost, "-0 becomes 0"},
+    Named{"sign_lost", sign_lost, "the sign is lost"},
+    Named{"nan_is_zero", nan_is_zero, "NaN becomes 0"},
+    Named{"pairs_swapped", pairs_swapped, "the first code of a pair stands in the upper half of its byte"},
+    Named{"pairs_of_halves", pairs_of_halves, "a byte pairs codes of the two halves of a row"},
+    Named{"bytes_swapped_2", bytes_swapped_2, "bytes stand in reverse order in words of 2"},
+    Named{"bytes_swapped_4", bytes_swapped_4, "bytes stand in reverse order in words of 4"},
+    Named{"bytes_swapped_8", bytes_swapped_8, "bytes stand in reverse order in words of 8"},
+    Named{"codes_transposed", codes_transposed, "codes are stored as those of the transpose"},
+    Named{"codes_one_late", codes_one_late, "each code stands one place too late"},
+    Named{"codes_one_early", codes_one_early, "each code stands one place too early"},
+    Named{"columns_unwritten", columns_unwritten, "the last columns are not written"},
+    Named{"rows_unwritten", rows_unwritten, "the last rows are not written"},
+    Named{"end_unwritten", end_unwritten, "the last elements are not written"},
+    Named{"tile_of_left_neighbor", tile_of_left_neighbor, "one tile meets the scale of its left neighbor"},
+    Named{"tile_of_right_neighbor", tile_of_right_neighbor, "one tile meets the scale of its right neighbor"},
+    Named{"tile_of_upper_neighbor", tile_of_upper_neighbor, "one tile meets the scale of its upper neighbor"},
+    Named{"tile_of_lower_neighbor", tile_of_lower_neighbor, "one tile meets the scale of its lower neighbor"},
+    Named{"stored_inverted", stored_inverted, "the inverse of the scale is stored"},
+    Named{"stored_transposed", stored_transposed, "scales are stored as those of the transpose"},
+    Named{"stored_swizzled", stored_swizzled, "scales are stored swizzled, in tiles of 128 x 4"},
+    Named{"stored_rounded_down", stored_rounded_down,
+          "scales are rounded down to a power of two after the codes were made"},
+    Named{"stored_rounded_up", stored_rounded_up, "scales are rounded up to a power of two after the codes were made"},
+    Named{"stored_rounded_nearest", stored_rounded_nearest,
+          "scales are rounded to the nearest power of two after the codes were made"},
+    Named{"stored_doubled", stored_doubled, "twice the scale is stored"},
+    Named{"stored_halved", stored_halved, "half of the scale is stored"},
+    Named{"stored_one_late", stored_one_late, "each scale stands one place too late"},
+    Named{"stored_one_early", stored_one_early, "each scale stands one place too early"},
+    Named{"stored_amax", stored_amax, "the amax is stored instead of the scale"},
+    Named{"stored_bytes_reversed", stored_bytes_reversed, "the bytes of each stored scale stand in reverse order"},
+};
+
+constexpr bool is_in_order() {
+  for (std::size_t i = 0; i < all_departures.size(); ++i) {
+    if (static_cast<std::size_t>(all_departures[i].value) != i) return false;
+  }
+  return true;
+}
+static_assert(is_in_order());
+
+/// What only this deviation knows.
+void put_details(TextStream& text, const Deviation& deviation) {
+  constexpr std::array with_element{end_unwritten, tile_of_left_neighbor, tile_of_right_neighbor,
+                                    tile_of_upper_neighbor, tile_of_lower_neighbor};
+  const Departure own = deviation.departure;
+  if (own == scale_stale) text << ": " << deviation.value;
+  if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
+  if (own == rows_unwritten) text << ", from row " << deviation.place << " on";
+  if (std::ranges::count(with_element, own) != 0) text << ", at element " << deviation.place;
+}
+
+}  // namespace
+
+std::span<const Named<Departure>> departures() { return all_departures; }
+
+std::string_view name_of(Departure departure) { return all_departures[static_cast<std::size_t>(departure)].name; }
+
+std::string describe(const Hypothesis& hypothesis) {
+  const DefaultEnvironment environment;
+  TextStream text;
+  text << hypothesis.base;
+  if (hypothesis.direction == Direction::columnwise) text << ", columnwise";
+  std::string_view separator = ", but ";
+  for (const std::string& change : hypothesis.changes) {
+    text << separator << change;
+    separator = "; ";
+  }
+  for (const Deviation& deviation : hypothesis.deviations) {
+    text << separator << all_departures[static_cast<std::size_t>(deviation.departure)].words;
+    put_details(text, deviation);
+    separator = "; ";
+  }
+  return text.str();
+}
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forensics/hypotheses.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "fp8lab/formats/policy.hpp"
+#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
+#include "fp8lab/reference/scaling/recipe_names.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+using enum Departure;
+
+template <typename... Parts>
+std::string words(const Parts&... parts) {
+  TextStream text;
+  (text << ... << parts);
+  return text.str();
+}
+
+bool may_be_codes(const SearchFacts& facts, const Format& format) {
+  if (format.bits() > 8 || (facts.is_packed && format.bits() != 4)) return false;
+  if (facts.format) return *facts.format == format;
+  return (facts.largest_code >> format.bits()) == 0;
+}
+
+bool is_valid(const Recipe& recipe) {
+  try {
+    check_recipe(recipe);
+    return true;
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
+
+/// The recipe with the stored number as its given scale, where it has one.
+Recipe with_stored_scale(Recipe recipe, const SearchFacts& facts) {
+  if (!is_given(recipe) || !facts.scale) return recipe;
+  const float stored = *facts.scale;
+  if (recipe.quotient == Quotient::given_scale_inv) {
+    recipe.given_scale = stored;
+    return recipe;
+  }
+  recipe.given_scale = 1 / stored;
+  for (const float scale : {std::nextafterf(1 / stored, 0), std::nextafterf(1 / stored, HUGE_VALF)}) {
+    if (1 / recipe.given_scale != stored && 1 / scale == stored) recipe.given_scale = scale;
+  }
+  return recipe;
+}
+
+double cost_of_change(std::string_view field) {
+  struct Cost {
+    std::string_view field;
+    double cost;
+  };
+  constexpr std::array costs{Cost{"cast", 1.0},      Cost{"operation", 1.01}, Cost{"rounding", 1.02},
+                             Cost{"quotient", 1.03}, Cost{"factor", 1.03},    Cost{"format", 1.06}};
+  const auto* const found = std::ranges::find(costs, field, &Cost::field);
+  return found == costs.end() ? 1.1 : found->cost;
+}
+
+double cost_of(Departure departure) {
+  if (departure == scale_as_stored) return 1.8;
+  if (departure == scale_missing) return 1.2;
+  return 1.02 + 0.001 * static_cast<double>(departure);
+}
+
+/// Makes the variants of one candidate.
+class Variants {
+ public:
+  Variants(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f)
+      : candidate_(candidate), facts_(facts), f_(f) {}
+
+  void change_fields() {
+    change_tiles();
+    Recipe recipe = candidate_.hypothesis.recipe;
+    for_fields(recipe, [&](std::string_view name, auto& field) { change(recipe, name, field); });
+  }
+
+  void depart() {
+    for (const Named<Departure>& one : departures()) {
+      const auto& deviations = candidate_.hypothesis.deviations;
+      if (!is_searched(one.value) || std::ranges::count(deviations, one.value, &Deviation::departure) != 0) continue;
+      Candidate other = candidate_;
+      other.hypothesis.deviations.push_back({.departure = one.value});
+      other.cost += cost_of(one.value);
+      f_(std::move(other));
+    }
+  }
+
+ private:
+  /// Whether the departure can make a difference without further knowledge.
+  [[nodiscard]] bool is_searched(Departure departure) const {
+    const Recipe& recipe = candidate_.hypothesis.recipe;
+    const bool has_tiles = recipe.tile_along != 0;
+    const bool is_bfloat16 = facts_.input_type == bfloat16;
+    const bool is_float16 = facts_.input_type == binary16;
+    switch (departure) {
+      case input_float16:
+      case elements_float16:
+      case amax_float16: return !is_float16;
+      case input_bfloat16:
+      case elements_bfloat16:
+      case amax_bfloat16: return !is_bfloat16;
+      case tile_starts_early:
+      case tile_starts_late:
+      case scale_of_next_tile:
+      case scale_of_previous_tile: return has_tiles;
+      case largest_of_e4m3fnuz: return recipe.format != e4m3fnuz && recipe.format.bits() == 8;
+      case largest_of_e5m2: return recipe.format != e5m2 && recipe.format.bits() == 8;
+      case largest_of_e4m3: return recipe.format != e4m3;
+      case largest_of_e2m1: return recipe.format != e2m1;
+      case clamped_to_240: return recipe.format == e4m3 || recipe.format == e5m2;
+      case pairs_swapped:
+      case pairs_of_halves: return recipe.format.bits() == 4;
+      case scale_stale:
+      case columns_unwritten:
+      case rows_unwritten:
+      case end_unwritten:
+      case tile_of_left_neighbor:
+      case tile_of_right_neighbor:
+      case tile_of_upper_neighbor:
+      case tile_of_lower_neighbor: return false;
+      default: break;
+    }
+    return facts_.scales != 0 || (departure < stored_inverted && departure != scale_as_stored);
+  }
+
+  void emit(const Recipe& recipe, std::string_view field, std::string change) const {
+    if (recipe == candidate_.hypothesis.recipe || !is_valid(recipe)) return;
+    Candidate other = candidate_;
+    other.hypothesis.recipe = recipe;
+    other.hypothesis.changes.push_back(std::move(change));
+    other.cost += cost_of_change(field);
+    f_(std::move(other));
+  }
+
+  void change_tiles() const {
+    struct Shape {
+      std::size_t across, along;
+    };
+    constexpr std::array shapes{Shape{0, 0},   Shape{1, 0},   Shape{0, 1},   Shape{1, 16},
+                                Shape{16, 1},  Shape{1, 32},  Shape{32, 1},  Shape{1, 64},
+                                Shape{64, 1},  Shape{1, 128}, Shape{128, 1}, Shape{1, 256},
+                                Shape{16, 16}, Shape{32, 32}, Shape{64, 64}, Shape{128, 128}};
+    const Recipe& own = candidate_.hypothesis.recipe;
+    const auto text = [](std::size_t length) { return length == 0 ? std::string("all") : std::to_string(length); };
+    for (const auto& [across, along] : shapes) {
+      Recipe recipe = own;
+      recipe.tile_across = across;
+      recipe.tile_along = along;
+      emit(recipe, "tile",
+           words("tiles are ", text(across), " x ", text(along), " instead of ", text(own.tile_across), " x ",
+                 text(own.tile_along)));
+    }
+  }
+
+  /// Puts values into a field of the recipe and takes them out again.
+  template <typename Value, typename Values, typename Text>
+  void put(const Recipe& recipe, std::string_view name, Value& field, const Values& values, const Text& text) const {
+    const Value own = field;
+    for (const auto& value : values) {
+      if (value == own) continue;
+      field = value;
+      emit(recipe, name, words(name, " is ", text(value), " instead of ", text(own)));
+    }
+    field = own;
+  }
+
+  template <typename Value>
+  void change(const Recipe& recipe, std::string_view name, Value& field) const {
+    if constexpr (std::is_enum_v<Value>) {
+      std::vector<Value> values;
+      for (const Named<Value>& one : named_values(field)) values.push_back(one.value);
+      put(recipe, name, field, values, [](Value value) { return name_of(value); });
+    } else if constexpr (std::is_same_v<Value, Format>) {
+      std::vector<Format> values;
+      for (const NamedFormat& one : named_formats) {
+        if (may_be_codes(facts_, one.format) && one.format.is_signed) values.push_back(one.format);
+      }
+      put(recipe, name, field, values, [](const Format& value) { return format_name(value); });
+    } else if constexpr (std::is_floating_point_v<Value>) {
+      if (name == "given_scale") return;
+      std::vector<Value> values;
+      for (const NamedRecipe& one : recipes()) {
+        for_fields(one.recipe, [&](std::string_view other, const auto& value) {
+          if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, Value>) {
+            if (other == name && std::ranges::count(values, value) == 0) values.push_back(value);
+          }
+        });
+      }
+      put(recipe, name, field, values, [](Value value) { return value; });
+    } else if constexpr (std::is_same_v<Value, CastPolicy>) {
+      change_cast(recipe, field);
+    } else if constexpr (std::is_same_v<Value, int>) {
+      put(recipe, name, field, std::array{0, 1, 2, 3}, [](int value) { return value; });
+    }
+    // Other fields say which shapes are refused and how codes are laid out, or are changed together.
+  }
+
+  void change_cast(const Recipe& recipe, CastPolicy& field) const {
+    const CastPolicy own = field;
+    const auto with = [&](const CastPolicy& cast, std::string text) {
+      field = cast;
+      emit(recipe, "cast", std::move(text));
+      field = own;
+    };
+    for (const NamedRounding& one : named_roundings) {
+      CastPolicy cast = own;
+      cast.rounding = one.rounding;
+      with(cast, words("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
+    }
+    for (const Profile& one : profiles) {
+      CastPolicy cast = one.policy;
+      cast.rounding = own.rounding;
+      if (!one.name.starts_with("e8m0")) with(cast, words("codes are cast as ", one.name, " does"));
+    }
+    CastPolicy cast = own;
+    cast.nan = cast.nan_of_double = NanCode::largest;
+    with(cast, "NaN becomes the largest value");
+    cast = own;
+    cast.overflow = Overflow::to_special;
+    with(cast, "what is too large does not saturate");
+    cast.infinity = Overflow::to_special;
+    with(cast, "what is too large, or infinite, does not saturate");
+    cast = own;
+    cast.overflow = cast.infinity = Overflow::saturate;
+    with(cast, "what is too large saturates");
+  }
+
+  const Candidate& candidate_;
+  const SearchFacts& facts_;
+  const std::function<void(Candidate)>& f_;
+};
+
+}  // namespace
+
+std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options) {
+  std::vector<Candidate> all;
+  const auto add = [&](std::string_view name, const Recipe& recipe, double cost) {
+    if (!may_be_codes(facts, recipe.format)) return;
+    const Recipe own = with_stored_scale(recipe, facts);
+    if (!is_valid(own)) return;
+    all.push_back({{.base = std::string(name), .recipe = own, .direction = facts.direction}, cost});
+  };
+  // What is expected comes before anything else; a departure from it is more plausible than another recipe.
+  const double others = options.expected ? 1.9 : 0;
+  if (options.expected) add(options.expected_name, *options.expected, 0);
+  for (const NamedRecipe& one : recipes()) {
+    // A given scale explains what any recipe for the tensor makes: it is the last resort.
+    const double cost = is_given(one.recipe) && facts.scale ? 1.85 : 0;
+    add(one.name, one.recipe, others + cost + 0.0005 * static_cast<double>(all.size()));
+  }
+  for (const NamedFormat& format : named_formats) {
+    for (const Profile& profile : profiles) {
+      if (profile.name.starts_with("e8m0") != (format.format == e8m0)) continue;
+      const Recipe cast{.quotient = Quotient::given_scale, .format = format.format, .cast = profile.policy};
+      const std::string name = words(format.name, " cast of profile ", profile.name);
+      // Without a scale: 1, whatever is stored.
+      if (!may_be_codes(facts, format.format) || !is_valid(cast)) continue;
+      all.push_back({{.base = name, .recipe = cast, .direction = facts.direction},
+                     others + 0.2 + 0.0005 * static_cast<double>(all.size())});
+    }
+  }
+  return all;
+}
+
+void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f) {
+  Variants variants(candidate, facts, f);
+  variants.change_fields();
+  variants.depart();
+}
+
+void join_equals(std::vector<Candidate>& candidates) {
+  std::ranges::stable_sort(candidates, {}, &Candidate::cost);
+  std::vector<Candidate> kept;
+  for (Candidate& one : candidates) {
+    const auto is_same = [&](const Candidate& other) {
+      return other.hypothesis.recipe == one.hypothesis.recipe &&
+             other.hypothesis.direction == one.hypothesis.direction &&
+             other.hypothesis.deviations == one.hypothesis.deviations;
+    };
+    const auto same = std::ranges::find_if(kept, is_same);
+    if (same == kept.end()) {
+      kept.push_back(std::move(one));
+    } else if (one.hypothesis.is_plain() && one.hypothesis.base != same->hypothesis.base) {
+      same->hypothesis.also.push_back(std::move(one.hypothesis.base));
+    }
+  }
+  candidates = std::move(kept);
+}
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is searched, in order of plausibility.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "forensics/kernel_model.hpp"
+#include "fp8lab/reference/forensics/diagnose.hpp"
+
+namespace fp8lab::forensics {
+
+/// A hypothesis and how implausible it is: 0 for the expected recipe, about 1 for each change and departure.
+struct Candidate {
+  Hypothesis hypothesis;
+  double cost = 0;
+};
+
+/// Costs from here on are not of named recipes and profiles that tell a scale of their own.
+inline constexpr double cost_of_departure = 1;
+
+/// Facts that say which hypotheses differ from others.
+struct SearchFacts {
+  Format input_type = binary32;
+  Direction direction = Direction::rowwise;
+  bool is_packed = false;
+  std::optional<Format> format;   ///< of codes
+  std::uint8_t largest_code = 0;  ///< that is there
+  std::size_t scales = 0;         ///< that are stored
+  std::optional<float> scale;     ///< the stored one, where there is one
+};
+
+/// The expected recipe, the named ones, and casts without scale by each profile.
+[[nodiscard]] std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options);
+
+/// Calls f for each candidate that has one change or departure more.
+void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f);
+
+/// Joins hypotheses that are the same, in the order of their costs.
+void join_equals(std::vector<Candidate>& candidates);
+
+}  // namespace fp8lab::forensics

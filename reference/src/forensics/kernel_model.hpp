@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel makes of a tensor by a hypothesis, element by element.
+#pragma once
+
+#include <bitset>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/formats/memory.hpp"
+#include "fp8lab/reference/forensics/diagnose.hpp"
+#include "fp8lab/reference/scaling/scale_rule.hpp"
+
+namespace fp8lab::forensics {
+
+/// Elements of one row.
+struct Piece {
+  std::size_t row, column, count;
+};
+
+/// To what elements are rounded before their amax is taken.
+enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
+
+/// Rounds in place.
+void narrow(Narrowing narrowing, std::span<float> x);
+
+/// Which elements count in which amax.
+struct AmaxKey {
+  std::size_t across, along;  // of a tile; 0: all
+  int shift = 0;              // tiles begin so many elements early
+  int missed = 0;             // of each tile: 1 the first element, 2 the last one
+  bool is_signed = false;
+  bool counts_nan = false;
+  Narrowing narrowing = Narrowing::none;
+
+  friend auto operator<=>(const AmaxKey&, const AmaxKey&) = default;
+};
+
+/// The amaxes of all tiles.
+struct Amaxes {
+  std::size_t across = 1, along = 1;  // elements of a tile, not 0
+  int shift = 0;
+  std::size_t tiles_down = 1, tiles_across = 1;
+  std::vector<float> values;  // by tile, row-major
+
+  [[nodiscard]] std::size_t tile_column(std::size_t column) const {
+    if (shift == 0) return column / along;
+    if (shift > 0) return (column + 1) / along;
+    return column == 0 ? 0 : (column - 1) / along;
+  }
+  /// The column behind the last one of that tile.
+  [[nodiscard]] std::size_t end_of(std::size_t tile_column) const {
+    return (tile_column + 1) * along - static_cast<std::size_t>(shift > 0) + static_cast<std::size_t>(shift < 0);
+  }
+};
+
+/// The tensor that was quantized, rowwise: where the quantization is columnwise, the transpose.
+class Source {
+ public:
+  Source(const MatrixView& x, int threads);
+
+  [[nodiscard]] Source transposed() const;
+  [[nodiscard]] std::size_t rows() const { return rows_; }
+  [[nodiscard]] std::size_t columns() const { return columns_; }
+  [[nodiscard]] std::size_t size() const { return values_.size(); }
+  [[nodiscard]] const Format& type() const { return type_; }
+  [[nodiscard]] std::span<const float> values() const { return values_; }
+  [[nodiscard]] std::span<const float> values(const Piece& piece) const {
+    return values().subspan(piece.row * columns_ + piece.column, piece.count);
+  }
+  [[nodiscard]] int threads() const { return threads_; }
+  /// Computed once and kept. Not for several threads at a time.
+  [[nodiscard]] const Amaxes& amaxes(const AmaxKey& key) const;
+
+ private:
+  Source() = default;
+
+  std::size_t rows_ = 0, columns_ = 0;
+  Format type_ = binary32;
+  int threads_ = 1;
+  Buffer<float> values_;
+  mutable std::map<AmaxKey, Amaxes> amaxes_;
+};
+
+/// A dump with a byte for each code and a word for each scale.
+struct StoredDump {
+  std::vector<std::uint8_t> codes;
+  bool was_packed = false;
+  std::optional<Format> format;        // of codes
+  std::optional<Format> scale_format;  // as DumpedScales has it
+  std::vector<std::uint32_t> scales;
+  std::optional<float> of_tensor;
+
+  StoredDump(const MatrixView& x, const Dump& dump);
+  /// The type of scales for a recipe that stores those of `own`.
+  [[nodiscard]] Format type_of_scales(const Format& own) const;
+};
+
+/// Where scales are stored.
+struct ScaleLayout {
+  bool fits = false;
+  std::size_t entry_rows = 1;  // rows of the source that share an entry
+  std::size_t rows = 0;        // of entries
+  std::size_t columns = 0;
+  bool is_padded = false, is_swizzled = false, is_transposed = false;
+  std::ptrdiff_t late = 0;
+  std::size_t count = 0;
+
+  /// Nothing where the entry is not stored.
+  [[nodiscard]] std::optional<std::size_t> place_of(std::size_t row, std::size_t column) const;
+};
+
+/// What a kernel does by a hypothesis.
+class KernelModel {
+ public:
+  /// `dump` may be null: then nothing can be as stored. All arguments must outlive the model.
+  KernelModel(const Source& source, const Hypothesis& hypothesis, const StoredDump* dump);
+
+  /// Whether the hypothesis makes sense for the tensor and the dump.
+  [[nodiscard]] bool applies() const { return applies_; }
+  [[nodiscard]] const Recipe& recipe() const { return hypothesis_->recipe; }
+  /// Codes of elements, by row and column of the source. `others` are those that stochastic rounding may give instead.
+  void predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const;
+  /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them.
+  std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,
+                                std::size_t most = 0) const;
+  /// How many stored scales of the tiles of these elements differ.
+  [[nodiscard]] std::uint64_t scale_mismatches(const Piece& piece) const;
+  /// How many of all, by the layout of scales.
+  [[nodiscard]] std::uint64_t scale_mismatches() const;
+  /// Where the code of an element of the source is stored; behind the last code: nowhere.
+  [[nodiscard]] std::uint64_t place_of(std::size_t row, std::size_t column) const;
+  [[nodiscard]] const Amaxes& tiles() const { return *amaxes_; }
+  /// The scale that is stored for a tile, and the one that its codes are made with.
+  [[nodiscard]] TileScale stored_scale(std::size_t tile_row, std::size_t tile_column) const;
+  [[nodiscard]] TileScale used_scale(std::size_t tile_row, std::size_t tile_column) const;
+
+ private:
+  [[nodiscard]] bool has(Departure departure) const { return present_.test(static_cast<std::size_t>(departure)); }
+  [[nodiscard]] const Deviation& deviation(Departure departure) const;
+  [[nodiscard]] AmaxKey amax_key() const;
+  [[nodiscard]] ScaleLayout scale_layout() const;
+  void set_scale_recipe();
+  [[nodiscard]] bool makes_sense() const;
+  void move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const;
+  void scale_elements(const Piece& piece, std::span<float> x) const;
+  void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
+                       std::span<std::uint8_t> others) const;
+  void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
+  [[nodiscard]] bool is_stored(const TileScale& scale, float amax, std::uint32_t word) const;
+  [[nodiscard]] float stored_value(std::uint32_t word) const;
+
+  const Source* source_;
+  const Hypothesis* hypothesis_;
+  const StoredDump* dump_;
+  Recipe scale_recipe_;  // of the scale that codes are made with
+  TensorFacts facts_;
+  const Amaxes* amaxes_ = nullptr;
+  std::bitset<128> present_;
+  ScaleLayout layout_;
+  Narrowing narrowing_ = Narrowing::none;  // of elements
+  bool is_columnwise_;
+  bool applies_ = true;
+};
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forensics/localize.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "fp8lab/formats/decode.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+using enum Departure;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// The magnitudes that are rounded to each code; none for NaN and infinity.
+std::array<FactorInterval, 256> ranges_of(const Format& format) {
+  std::array<FactorInterval, 256> ranges;
+  ranges.fill({0, infinity});
+  const auto largest = static_cast<std::uint32_t>(format.max_code());
+  for (std::uint32_t code = 0; code <= largest; ++code) {
+    const double own = decode(format, code);
+    const double lowest = code == 0 ? 0 : (own + static_cast<double>(decode(format, code - 1))) / 2;
+    const double highest = code == largest ? infinity : (own + static_cast<double>(decode(format, code + 1))) / 2;
+    ranges[code] = {lowest, highest};
+    ranges[code | format.sign_mask()] = {lowest, highest};
+  }
+  return ranges;
+}
+
+/// Whether the dump has one code from the index on, in the order of `is_covered`.
+class Covered {
+ public:
+  Covered(const KernelModel& model, const Source& source, const StoredDump& dump)
+      : model_(model), source_(source), dump_(dump) {}
+
+  [[nodiscard]] std::uint8_t code(std::size_t row, std::size_t column) const {
+    const std::uint64_t place = model_.place_of(row, column);
+    return place < dump_.codes.size() ? dump_.codes[place] : 0;
+  }
+  [[nodiscard]] std::uint8_t last() const { return code(source_.rows() - 1, source_.columns() - 1); }
+  [[nodiscard]] bool column(std::size_t column) const {
+    for (std::size_t row = 0; row < source_.rows(); ++row) {
+      if (code(row, column) != last()) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool row(std::size_t row) const {
+    for (std::size_t column = 0; column < source_.columns(); ++column) {
+      if (code(row, column) != last()) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool element(std::uint64_t index) const {
+    return code(index / source_.columns(), index % source_.columns()) == last();
+  }
+
+ private:
+  const KernelModel& model_;
+  const Source& source_;
+  const StoredDump& dump_;
+};
+
+/// The first index such that all from there on are covered.
+template <typename IsCovered>
+std::uint64_t begin_of(std::uint64_t length, const IsCovered& is_covered) {
+  while (length > 0 && is_covered(length - 1)) --length;
+  return length;
+}
+
+}  // namespace
+
+std::vector<Candidate> local_candidates(const Candidate& candidate, const KernelModel& model, const Source& source,
+                                        const StoredDump& dump, const Unexplained& unexplained) {
+  std::vector<Candidate> all;
+  const auto add = [&](const Deviation& deviation, double cost) {
+    Candidate other = candidate;
+    other.hypothesis.deviations.push_back(deviation);
+    other.cost += cost;
+    all.push_back(std::move(other));
+  };
+  // 1. Memory that was not written has one code to its end.
+  const Covered covered(model, source, dump);
+  const auto value = static_cast<float>(covered.last());
+  const std::uint64_t column = begin_of(source.columns(), [&](std::uint64_t i) { return covered.column(i); });
+  if (column != 0 && column <= unexplained.first_column) add({columns_unwritten, unexplained.first_column, value}, 1.2);
+  const std::uint64_t row = begin_of(source.rows(), [&](std::uint64_t i) { return covered.row(i); });
+  if (row != 0 && row <= unexplained.first_row) add({rows_unwritten, unexplained.first_row, value}, 1.21);
+  const std::uint64_t element = begin_of(source.size(), [&](std::uint64_t i) { return covered.element(i); });
+  if (element != 0 && element <= unexplained.first) add({end_unwritten, unexplained.first, value}, 1.22);
+  // 2. One tile alone has the scale of another.
+  const Amaxes& tiles = model.tiles();
+  const bool is_one_tile = unexplained.first_row / tiles.across == unexplained.last_row / tiles.across &&
+                           tiles.tile_column(unexplained.first_column) == tiles.tile_column(unexplained.last_column);
+  if (is_one_tile && tiles.values.size() > 1) {
+    for (const Departure one :
+         {tile_of_left_neighbor, tile_of_right_neighbor, tile_of_upper_neighbor, tile_of_lower_neighbor}) {
+      add({one, unexplained.first}, 1.3);
+    }
+  }
+  return all;
+}
+
+std::optional<FactorInterval> factor_interval(const KernelModel& model, const Source& source, const StoredDump& dump) {
+  const Format& format = model.recipe().format;
+  if (!format.has_subnormals) return std::nullopt;
+  const auto ranges = ranges_of(format);
+  FactorInterval all{0, infinity};
+  for (std::size_t row = 0; row < source.rows(); ++row) {
+    const auto x = source.values({row, 0, source.columns()});
+    for (std::size_t column = 0; column < x.size(); ++column) {
+      const std::uint64_t place = model.place_of(row, column);
+      const double magnitude = std::abs(static_cast<double>(x[column]));
+      if (place >= dump.codes.size() || !(magnitude > 0) || magnitude == infinity) continue;
+      const FactorInterval& range = ranges[dump.codes[place]];
+      all.lowest = std::max(all.lowest, range.lowest / magnitude);
+      all.highest = std::min(all.highest, range.highest / magnitude);
+    }
+    if (all.lowest > all.highest) return std::nullopt;
+  }
+  // Zeros and saturated codes alone say nothing.
+  if (all.lowest == 0 || all.highest == infinity) return std::nullopt;
+  return all;
+}
+
+float simplest(const FactorInterval& interval, std::optional<double> preferred) {
+  const auto is_within = [&](double x) { return x >= interval.lowest && x <= interval.highest; };
+  if (preferred && is_within(*preferred)) return static_cast<float>(*preferred);
+  const double middle = interval.lowest + (interval.highest - interval.lowest) / 2;
+  const int exponent = std::ilogb(middle);
+  for (int bits = 0; bits < 23; ++bits) {
+    const double rounded = std::ldexp(std::nearbyint(std::ldexp(middle, bits - exponent)), exponent - bits);
+    if (is_within(rounded)) return static_cast<float>(rounded);
+  }
+  return static_cast<float>(middle);
+}
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forensics/verdict.hpp"
+
+#include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+void put_amount(TextStream& text, const Diagnosis& diagnosis) {
+  text << "all " << diagnosis.elements << " codes";
+  if (diagnosis.scales != 0) text << " and " << diagnosis.scales << " scales";
+}
+
+/// Names of what makes the same of every tensor, or of this one.
+void put_others(TextStream& text, const Diagnosis& diagnosis) {
+  const Explanation& first = diagnosis.explanations.front();
+  std::string_view separator = " The same arithmetic has the names ";
+  for (const std::string& name : first.hypothesis.also) {
+    text << separator << name;
+    separator = ", ";
+  }
+  if (!first.hypothesis.also.empty()) text << '.';
+  if (diagnosis.tied < 2) return;
+  constexpr std::size_t most_named = 6;
+  text << " This tensor does not tell it apart from " << diagnosis.tied - 1
+       << (diagnosis.tied == 2 ? " other: " : " others: ");
+  for (std::size_t i = 1; i < diagnosis.tied && i <= most_named && i < diagnosis.explanations.size(); ++i) {
+    text << (i == 1 ? "" : "; ") << describe(diagnosis.explanations[i].hypothesis);
+  }
+  text << (diagnosis.tied > most_named + 1 ? "; ..." : ".");
+}
+
+}  // namespace
+
+std::string verdict_of(const Diagnosis& diagnosis) {
+  const Explanation& first = diagnosis.explanations.front();
+  TextStream text;
+  if (diagnosis.explained()) {
+    text << (diagnosis.correct() ? "Correct: " : "Explained: ") << describe(first.hypothesis) << ". That explains ";
+    put_amount(text, diagnosis);
+    text << '.';
+    if (diagnosis.correct() && is_given(first.hypothesis.recipe) && first.hypothesis.recipe.given_scale != 1) {
+      text << " The scale is a given number, which does not follow from the tensor: static, delayed or stale.";
+    }
+    put_others(text, diagnosis);
+    return text.str();
+  }
+  if (first.codes * 2 > diagnosis.elements) {
+    text << "Cannot tell: no hypothesis explains half of the codes. The nearest is ";
+  } else {
+    text << "Unexplained: nothing that was searched explains everything. The nearest is ";
+  }
+  text << describe(first.hypothesis) << ", which leaves " << first.codes << " of " << diagnosis.elements << " codes";
+  if (diagnosis.scales != 0) text << " and " << first.scales << " of " << diagnosis.scales << " scales";
+  text << " unexplained.";
+  return text.str();
+}
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel did is named from its codes and scales.
+#include "fp8lab/reference/forensics/diagnose.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+
+using namespace fp8lab;
+using namespace fp8lab::forensics;
+
+namespace {
+
+std::vector<float> normals(std::size_t count) {
+  std::mt19937 random(5);
+  std::vector<float> x(count);
+  for (float& value : x) {
+    const auto bits = static_cast<std::uint32_t>(random());
+    const int exponent = -std::countr_zero(static_cast<std::uint32_t>(random()) | 0x1000U);
+    value = std::ldexp(1 + static_cast<float>(bits & 0x7FFFFF) * 0x1p-23F, exponent) * ((bits >> 31) != 0 ? -1.0F : 1.0F);
+  }
+  return x;
+}
+
+Dump dump_of(const Quantized& q) {
+  Dump dump{.codes = q.codes, .format = q.format, .scales = {}};
+  dump.scales.format = scale_format_of(q.recipe);
+  dump.scales.bytes =
+      q.scale_codes.empty() ? std::as_bytes(std::span(q.scale_inv)) : std::as_bytes(std::span(q.scale_codes));
+  return dump;
+}
+
+bool names(const Diagnosis& diagnosis, std::string_view name) {
+  return std::any_of(diagnosis.explanations.begin(),
+                     diagnosis.explanations.begin() + static_cast<std::ptrdiff_t>(diagnosis.tied),
+                     [&](const Explanation& one) {
+                       const auto& also = one.hypothesis.also;
+                       return one.hypothesis.base == name || std::ranges::count(also, name) != 0;
+                     });
+}
+
+}  // namespace
+
+TEST_CASE("Every named recipe is found and is correct") {
+  const std::vector<float> x = normals(128 * 512);
+  const MatrixView view(x, 128, 512);
+  for (const NamedRecipe& one : recipes()) {
+    if (is_stochastic(one.recipe)) continue;
+    const Quantized q = quantize(view, one.recipe);
+    const Diagnosis diagnosis = diagnose(view, dump_of(q));
+    INFO(one.name << ": " << diagnosis.verdict);
+    CHECK(diagnosis.correct());
+    CHECK(names(diagnosis, one.name));
+  }
+}
