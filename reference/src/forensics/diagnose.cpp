@@ -219,17 +219,25 @@ class Search {
         const Hypothesis& hypothesis = one.hypothesis;
         const bool is_turned =
             hypothesis.recipe.transform != Transform::none && hypothesis.direction == Direction::columnwise;
-        if (!is_turned && is_modelled(hypothesis.recipe)) continue;
+        if (!is_turned && is_modelled_here(hypothesis.recipe)) continue;
         const Stored stored = stored_by_quantize(x_, hypothesis.recipe, hypothesis.direction, options_.threads);
         ++searched_;
         if (stored.is_refused) continue;
         Suspect suspect{.candidate = std::move(one), .side = &side, .is_by_quantize = true};
+        if (side.facts.direction == Direction::columnwise && sides_.size() > 1) suspect.candidate.cost += 0.3;
         suspect.codes = code_mismatches(stored, dump_);
         suspect.scales = forensics::scale_mismatches(stored, dump_);
         verified_.push_back(std::move(suspect));
       }
     }
     sort_verified();
+  }
+
+  bool is_modelled_here(const Recipe& recipe) {
+    for (const auto& [known, is] : modelled_) {
+      if (known == recipe) return is;
+    }
+    return modelled_.emplace_back(recipe, is_modelled(recipe)).second;
   }
 
   void sort_verified() {
@@ -268,14 +276,14 @@ class Search {
     for (Suspect& one : kept_) {
       if (one.in_sample != 0 && ++contradicting > most_verified) break;
       const auto is_same = [&](const Suspect& other) {
-        return other.candidate.cost == one.candidate.cost &&
+        return other.side == one.side && other.candidate.cost == one.candidate.cost &&
                other.candidate.hypothesis.base == one.candidate.hypothesis.base &&
                other.candidate.hypothesis.recipe == one.candidate.hypothesis.recipe &&
                other.candidate.hypothesis.deviations == one.candidate.hypothesis.deviations;
       };
       const auto known = std::ranges::find_if(verified_, is_same);
       if (known != verified_.end()) continue;
-      if (!is_modelled(one.candidate.hypothesis.recipe)) continue;
+      if (!is_modelled_here(one.candidate.hypothesis.recipe)) continue;
       verify(one, dump_);
       verified_.push_back(one);
     }
@@ -362,6 +370,7 @@ class Search {
   StoredDump dump_;
   const DiagnoseOptions& options_;
   std::vector<Side> sides_;
+  std::vector<std::pair<Recipe, bool>> modelled_;
   std::vector<Suspect> kept_;      // by the sample
   std::vector<Suspect> verified_;  // by everything, the best first
   std::optional<FactorInterval> factor_;
@@ -432,7 +441,8 @@ Diagnosis Search::report() {
   std::vector<Suspect> distinct;
   for (Suspect& one : verified_) {
     const auto is_this = [&](const Candidate& other) {
-      return other.cost == one.candidate.cost && other.hypothesis.base == one.candidate.hypothesis.base &&
+      return other.cost == one.candidate.cost && other.hypothesis.direction == one.candidate.hypothesis.direction &&
+             other.hypothesis.base == one.candidate.hypothesis.base &&
              other.hypothesis.changes == one.candidate.hypothesis.changes &&
              other.hypothesis.deviations == one.candidate.hypothesis.deviations;
     };

@@ -268,16 +268,17 @@ ScaleLayout KernelModel::scale_layout() const {
   layout.late = static_cast<std::ptrdiff_t>(has(stored_one_late)) - static_cast<std::ptrdiff_t>(has(stored_one_early));
   const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
   layout.is_transposed = (is_columnwise_ && keeps_order) != has(stored_transposed);
-  // A tile has one entry, or one in each of its rows.
-  for (const std::size_t entry_rows : {amaxes_->across, std::size_t{1}}) {
-    layout.entry_rows = entry_rows;
-    layout.rows = (source_->rows() + entry_rows - 1) / entry_rows;
-    const bool is_exact = count == layout.rows * layout.columns;
-    const bool is_padded = count == swizzled_size(layout.rows, layout.columns);
-    layout.is_swizzled = has(stored_swizzled);
-    layout.is_padded = is_padded && !is_exact && !layout.is_swizzled;
-    layout.fits = layout.is_swizzled ? is_padded : is_exact || is_padded;
-    if (layout.fits) break;
+  // A tile has one entry, or one in each of its rows; rows and columns of entries may be padded.
+  for (const bool is_padded : {false, true}) {
+    for (const std::size_t entry_rows : {amaxes_->across, std::size_t{1}}) {
+      layout.entry_rows = entry_rows;
+      layout.rows = (source_->rows() + entry_rows - 1) / entry_rows;
+      layout.is_swizzled = has(stored_swizzled);
+      layout.is_padded = is_padded && !layout.is_swizzled;
+      const bool as_padded = is_padded || layout.is_swizzled;
+      layout.fits = count == (as_padded ? swizzled_size(layout.rows, layout.columns) : layout.rows * layout.columns);
+      if (layout.fits) return layout;
+    }
   }
   return layout;
 }
@@ -328,6 +329,7 @@ TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column)
 }
 
 void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
+  const auto elements = source_->values(piece);
   const bool stale = has(scale_stale);
   TileOperation operation = recipe().operation;
   if (has(scale_inverted)) {
@@ -350,6 +352,10 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
         for (; i < end; ++i) x[i] = std::fma(x[i], factor, 0.0F);
         break;
     }
+  }
+  // A NaN that an operation makes has no sign, as on a GPU.
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (x[i] != x[i] && elements[i] == elements[i]) x[i] = std::numeric_limits<float>::quiet_NaN();
   }
 }
 

@@ -27,7 +27,8 @@ std::vector<float> normals(std::size_t count) {
   for (float& value : x) {
     const auto bits = static_cast<std::uint32_t>(random());
     const int exponent = -std::countr_zero(static_cast<std::uint32_t>(random()) | 0x1000U);
-    value = std::ldexp(1 + static_cast<float>(bits & 0x7FFFFF) * 0x1p-23F, exponent) * ((bits >> 31) != 0 ? -1.0F : 1.0F);
+    value =
+        std::ldexp(1 + static_cast<float>(bits & 0x7FFFFF) * 0x1p-23F, exponent) * ((bits >> 31) != 0 ? -1.0F : 1.0F);
   }
   return x;
 }
