@@ -137,8 +137,8 @@ Text intro_of(const GpuResult& result) {
 std::string part_name(const std::string& name) { return name; }
 
 void describe(GpuArguments& arguments, ArgumentList& list) {
-  list.add_named("parts", arguments.parts, "what to ask: kernels, casts, dots, probes, speeds, streams, products",
-                 part_name, part_name)
+  list.add_named("parts", arguments.parts,
+                 "what to ask: kernels, casts, dots, probes, primer, speeds, streams, products", part_name, part_name)
       .by_default("all");
   list.add("inputs", arguments.inputs, "the most inputs of each conversion instruction");
   list.add("dots", arguments.dots, "the least number of dot products of each matrix instruction");
@@ -147,6 +147,9 @@ void describe(GpuArguments& arguments, ArgumentList& list) {
   list.add("host_team", arguments.host_team,
            "ask the kernels on the host in place of a device, to try the command out");
   list.add("python", arguments.python, "a Python interpreter, which may have PyTorch with CUDA");
+  list.add(
+      "cublaslt", arguments.cublaslt,
+      "libcublasLt.so.13 or .12; it is looked for in the folders of CUDA, FP8LAB_THIRD_PARTY and Python's packages");
   list.add("ledger", arguments.ledger, "the file to write all answers and digests to, as JSON");
   list.add_threads(arguments.threads);
 }

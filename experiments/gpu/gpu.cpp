@@ -27,7 +27,7 @@ void check(const GpuArguments& arguments) {
   check_list("parts", arguments.parts);
   for (const std::string& part : arguments.parts) {
     if (std::ranges::find(gpu_parts, part) != gpu_parts.end()) continue;
-    refuse("unknown part '", part, "'; known: kernels, casts, dots, probes, speeds, streams, products");
+    refuse("unknown part '", part, "'; known: kernels, casts, dots, probes, primer, speeds, streams, products");
   }
   if (arguments.inputs < 2 || arguments.inputs > std::uint64_t{1} << 32) {
     refuse("inputs must be from 2 to 2^32, not ", arguments.inputs);

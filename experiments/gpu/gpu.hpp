@@ -18,27 +18,21 @@
 namespace fp8lab::experiments {
 
 /// What a device is asked, in this order.
-inline constexpr std::array<std::string_view, 7> gpu_parts{"kernels", "casts",   "dots",    "probes",
-                                                           "speeds",  "streams", "products"};
+inline constexpr std::array<std::string_view, 8> gpu_parts{"kernels", "casts",  "dots",    "probes",
+                                                           "primer",  "speeds", "streams", "products"};
 
 struct GpuArguments {
-  std::vector<std::string> parts = {};               ///< of gpu_parts; all where empty
-  std::uint64_t inputs = std::uint64_t{1} << 32;     ///< of each conversion, at most
-  std::uint64_t dots = 100'000'000;                  ///< of each matrix instruction, at least
-  std::uint64_t seed = 1;                            ///< of their operands
-  double seconds = 60;                               ///< after which a task is killed
-  bool host_team = false;                            ///< the host team in place of a device
-  std::string python = "python3";                    ///< an interpreter, which may have PyTorch
+  std::vector<std::string> parts = {};            ///< of gpu_parts; all where empty
+  std::uint64_t inputs = std::uint64_t{1} << 32;  ///< of each conversion, at most
+  std::uint64_t dots = 100'000'000;               ///< of each matrix instruction, at least
+  std::uint64_t seed = 1;                         ///< of their operands
+  double seconds = 60;                            ///< after which a task is killed
+  bool host_team = false;                         ///< the host team in place of a device
+  std::string python = "python3";                 ///< an interpreter, which may have PyTorch
+  /// libcublasLt.so.13 or .12. Left out: it is looked for, and where --host-team is given, not asked.
+  std::optional<std::filesystem::path> cublaslt = {};
   std::optional<std::filesystem::path> ledger = {};  ///< a file to write
   int threads = 1;                                   ///< of the models
-};
-
-/// What became of the records of one instruction.
-struct RecordedRow {
-  std::string part = {}, name = {}, model = {};
-  std::uint64_t words = 0;     ///< recorded
-  std::uint64_t compared = 0;  ///< of them, with the model
-  std::uint64_t wrong_chunks = 0;
 };
 
 struct GpuResult {

@@ -13,15 +13,18 @@
 #include "files/tensor_file.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "gpu/libraries.hpp"
+#include "gpu/primer_record.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
 // 1. Writing.
 
+std::string hex_of(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
 Json hex_of(const std::vector<std::uint64_t>& digests) {
   Json list = Json::array();
-  for (const std::uint64_t digest : digests) list.push_back(fmt::format("{:016x}", digest));
+  for (const std::uint64_t digest : digests) list.push_back(hex_of(digest));
   return list;
 }
 
@@ -46,6 +49,31 @@ Json json_of_dots(const DotRecord& record) {
           {"first", record.first},
           {"tiles_per_chunk", record.tiles_per_chunk},
           {"digests", hex_of(record.digests)}};
+}
+Json json_of_primer(const PrimerRecord& record) {
+  return {{"tensor", record.tensor},
+          {"model", record.model},
+          {"seed", record.seed},
+          {"multiprocessors", record.multiprocessors},
+          {"rows", record.rows},
+          {"in_features", record.in_features},
+          {"out_features", record.out_features},
+          {"digest", hex_of(record.digest)}};
+}
+Json json_of_product(const ProductRecord& record) {
+  Json composition(nullptr);
+  if (const auto& found = record.composition) {
+    composition = {{"promote_k", found->promote_k}, {"split_k", found->split_k}, {"descending", found->descending}};
+  }
+  return {{"library", record.library},
+          {"fast_accumulation", record.fast},
+          {"model", record.model},
+          {"rows", record.rows},
+          {"columns", record.columns},
+          {"depth", record.depth},
+          {"seed", record.seed},
+          {"composition", std::move(composition)},
+          {"digest", hex_of(record.digest)}};
 }
 Json json_of_finding(const Finding& finding) {
   return {{"part", finding.part},
@@ -143,6 +171,35 @@ DotRecord dots_of(const Value& object) {
   return record;
 }
 
+/// The arguments that a record is of are checked where it is computed again.
+PrimerRecord primer_of(const Value& object) {
+  PrimerRecord record{.tensor = text_of(object, "tensor"),
+                      .model = text_of(object, "model"),
+                      .seed = count_of(object, "seed"),
+                      .multiprocessors = object.at("multiprocessors").get<int>(),
+                      .rows = count_of(object, "rows"),
+                      .in_features = count_of(object, "in_features"),
+                      .out_features = count_of(object, "out_features"),
+                      .digest = digest_of(object.at("digest"))};
+  check_primer_record(record);
+  return record;
+}
+ProductRecord product_of(const Value& object) {
+  ProductRecord record{.library = text_of(object, "library"),
+                       .fast = object.at("fast_accumulation").get<bool>(),
+                       .model = text_of(object, "model"),
+                       .rows = count_of(object, "rows"),
+                       .columns = count_of(object, "columns"),
+                       .depth = count_of(object, "depth"),
+                       .seed = count_of(object, "seed"),
+                       .digest = digest_of(object.at("digest"))};
+  if (const Value& found = object.at("composition"); !found.is_null()) {
+    record.composition = {found.at("promote_k").get<int>(), chunk_of(found, "split_k"),
+                          found.at("descending").get<bool>()};
+  }
+  check_product_record(record);
+  return record;
+}
 Finding finding_of(const Value& object) {
   const Value& agrees = object.at("agrees");
   return {text_of(object, "part"),
@@ -200,6 +257,8 @@ Ledger ledger_of(const Value& root) {
           .date = text_of(root, "date"),
           .casts = read_list(root, "casts", cast_of),
           .dots = read_list(root, "dots", dots_of),
+          .primer = read_list(root, "primer", primer_of),
+          .products = read_list(root, "products", product_of),
           .findings = read_list(root, "findings", finding_of),
           .differences = read_list(root, "differences", difference_of),
           .speeds = read_list(root, "speeds", speed_of),
@@ -217,6 +276,8 @@ void Ledger::merge(Ledger other) {
   if (device.name.empty()) device = other.device;
   append(casts, other.casts);
   append(dots, other.dots);
+  append(primer, other.primer);
+  append(products, other.products);
   append(findings, other.findings);
   append(differences, other.differences);
   append(speeds, other.speeds);
@@ -238,6 +299,8 @@ Json json_of(const Ledger& ledger) {
           {"generator", {{"name", ledger_generator}, {"version", gpu::generator_version}}},
           {"casts", list_of(ledger.casts, json_of_cast)},
           {"dots", list_of(ledger.dots, json_of_dots)},
+          {"primer", list_of(ledger.primer, json_of_primer)},
+          {"products", list_of(ledger.products, json_of_product)},
           {"findings", list_of(ledger.findings, json_of_finding)},
           {"differences", list_of(ledger.differences, json_of_difference)},
           {"speeds", list_of(ledger.speeds, json_of_speed)},

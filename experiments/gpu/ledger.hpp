@@ -35,6 +35,34 @@ struct DotRecord {
   std::vector<std::uint64_t> digests;
 };
 
+/// The digest of a tensor of the FP8 primer.
+struct PrimerRecord {
+  std::string tensor;  ///< the name of a PrimerTensor
+  std::string model;   ///< what fp8lab took for its model: a tensor core, "encode" or "decode"
+  std::uint64_t seed = 0;
+  int multiprocessors = 0;  ///< of the device whose random stream the weight is
+  std::uint64_t rows = 0, in_features = 0, out_features = 0;
+  std::uint64_t digest = 0;
+};
+
+/// How a library composed a product.
+struct Composition {
+  int promote_k = 0;
+  std::size_t split_k = 1;
+  bool descending = false;  ///< the order in which the parts of K are added
+
+  [[nodiscard]] std::string told() const;
+};
+/// The digest of a product of a library, of operands that the generator drew.
+struct ProductRecord {
+  std::string library;  ///< and its version
+  bool fast = false;    ///< fast accumulation
+  std::string model;    ///< what fp8lab took for the model of its instructions
+  std::uint64_t rows = 0, columns = 0, depth = 0, seed = 0;
+  std::optional<Composition> composition = {};  ///< one that gives its every word, if any was found
+  std::uint64_t digest = 0;
+};
+
 /// The answer to a question.
 struct Finding {
   std::string part, name, question, answer;
@@ -71,6 +99,8 @@ struct Ledger {
   std::string version = {}, commit = {}, date = {};  ///< of fp8lab, and of the run, in UTC
   std::vector<CastRecord> casts = {};
   std::vector<DotRecord> dots = {};
+  std::vector<PrimerRecord> primer = {};
+  std::vector<ProductRecord> products = {};
   std::vector<Finding> findings = {};
   std::vector<Difference> differences = {};
   std::vector<Speed> speeds = {};
@@ -78,6 +108,19 @@ struct Ledger {
 
   /// Appends what another one found.
   void merge(Ledger other);
+};
+
+/// What became of the records of one instruction.
+struct RecordedRow {
+  std::string part = {}, name = {}, model = {};
+  std::uint64_t words = 0;     ///< recorded
+  std::uint64_t compared = 0;  ///< of them, with the model
+  std::uint64_t wrong_chunks = 0;
+};
+/// What a task gives: a piece of the ledger, and what was compared with the models.
+struct TaskResult {
+  Ledger ledger = {};
+  std::vector<RecordedRow> rows = {};
 };
 
 /// As bindings/fp8lab/ledger.schema.json describes it.

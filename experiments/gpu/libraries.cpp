@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -21,9 +22,13 @@
 #include <utility>
 
 #include "files/tensor_file.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/gpu/recorder/cublaslt.hpp"
+#include "fp8lab/gpu/recorder/memory.hpp"
 #include "fp8lab/gpu/recorder/tiles.hpp"
 #include "fp8lab/reference/measure/random.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 #include "gpu/torch_script.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX declares it nowhere
@@ -32,6 +37,9 @@ namespace fp8lab::experiments {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t asked_rows = 256;  // and columns
+constexpr std::size_t sampled_rows = 32;
 
 /// A folder that ends with this.
 class Scratch {
@@ -64,8 +72,9 @@ class Scratch {
 };
 
 /// Runs the script; gives what it tells. Throws MissingError where it says that something is missing.
-std::string run_script(const std::string& python, const Scratch& scratch, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {python, "-c", torch_script, scratch.path().native()});
+std::string run_script(const std::string& python, const Scratch& scratch, std::vector<std::string> arguments,
+                       const char* script = torch_script) {
+  arguments.insert(arguments.begin(), {python, "-c", script, scratch.path().native()});
   std::vector<char*> pointers;
   pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -122,6 +131,50 @@ std::vector<std::uint8_t> codes_of(bool is_b, std::size_t rows, std::size_t dept
   return codes;
 }
 
+std::vector<std::uint32_t> words_of(std::span<const float> values) {
+  std::vector<std::uint32_t> words(values.size());
+  std::ranges::transform(values, words.begin(), [](float value) { return std::bit_cast<std::uint32_t>(value); });
+  return words;
+}
+
+/// The first rows of a product, composed so.
+std::vector<float> composed(const MmaModel& model, const LibraryProduct& product, const Composition& composition,
+                            std::size_t rows, int threads) {
+  std::vector<float> out(rows * product.columns);
+  GemmOptions options = options_of(composition, product.depth);
+  options.threads = threads;
+  gemm(model, Operand::codes(std::span(product.a).first(rows * product.depth), e4m3, rows, product.depth),
+       Operand::codes(product.b, e4m3, product.columns, product.depth), out, options);
+  return out;
+}
+
+/// What a library's output tells.
+TaskResult product_result(const std::string& name, const std::string& library, const std::string& algorithm,
+                          const ProductQuestion& question, const LibraryProduct& product, std::span<const float> out) {
+  const FoundCompositions found = find_compositions(question.model, product, out, sampled_rows, question.threads);
+  const std::string called =
+      fmt::format("{}, K = {}, {}", name, question.depth, question.fast ? "fast accumulation" : "split accumulator");
+  ProductRecord record{.library = library,
+                       .fast = question.fast,
+                       .model = std::string(question.model.name),
+                       .rows = product.rows,
+                       .columns = product.columns,
+                       .depth = product.depth,
+                       .seed = question.seed,
+                       .digest = gpu::digest_of(words_of(out))};
+  const bool is_found = !found.fitting.empty();
+  if (is_found) record.composition = found.fitting.front();
+  Finding finding{.part = "products",
+                  .name = called,
+                  .question = "How is the product composed?",
+                  .answer = found.told(),
+                  .agrees = {},
+                  .words = {library, "model " + record.model}};
+  if (!algorithm.empty()) finding.words.push_back(algorithm);
+  RecordedRow row{"products", called, record.model, found.compared, is_found ? found.compared : 0, 0};
+  return {.ledger = {.products = {std::move(record)}, .findings = {std::move(finding)}}, .rows = {std::move(row)}};
+}
+
 std::vector<Composition> compositions(std::size_t depth) {
   std::vector<Composition> list;
   for (const int promote_k : {0, 32, 64, 128, 256, 512, 1024}) {
@@ -158,55 +211,120 @@ GemmOptions options_of(const Composition& composition, std::size_t depth) {
   return options;
 }
 
-Finding find_composition(const MmaModel& model, const LibraryProduct& product, std::span<const float> out,
-                         std::size_t sample, int threads) {
-  const std::size_t count = sample * product.columns;
-  const Operand a = Operand::codes(std::span(product.a).first(sample * product.depth), e4m3, sample, product.depth);
-  const Operand b = Operand::codes(product.b, e4m3, product.columns, product.depth);
-  std::vector<float> own(count);
-  std::vector<std::string> fitting;
-  std::size_t most = 0;
-  std::string best;
-  for (const Composition& composition : compositions(product.depth)) {
-    GemmOptions options = options_of(composition, product.depth);
-    if (composition.split_k > 1 && options.split_k.size() != composition.split_k) continue;
-    options.threads = threads;
-    gemm(model, a, b, own, options);
-    std::size_t equal = 0;
-    for (std::size_t i = 0; i < count; ++i) {
+FoundCompositions find_compositions(const MmaModel& model, const LibraryProduct& product, std::span<const float> out,
+                                    std::size_t sample, int threads) {
+  const auto equal_words = [&](const Composition& composition, std::size_t rows) {
+    const std::vector<float> own = composed(model, product, composition, rows, threads);
+    std::uint64_t equal = 0;
+    for (std::size_t i = 0; i < own.size(); ++i) {
       equal += std::bit_cast<std::uint32_t>(own[i]) == std::bit_cast<std::uint32_t>(out[i]) ? 1U : 0U;
     }
-    if (equal == count) fitting.push_back(composition.told());
-    if (equal <= most) continue;
-    most = equal;
-    best = composition.told();
+    return equal;
+  };
+  FoundCompositions found{.fitting = {}, .compared = product.rows * product.columns};
+  std::uint64_t most = 0;
+  for (const Composition& composition : compositions(product.depth)) {
+    const std::size_t parts = options_of(composition, product.depth).split_k.size();
+    if (composition.split_k > 1 && parts != composition.split_k) continue;
+    const std::uint64_t in_sample = equal_words(composition, sample);
+    if (in_sample <= most && in_sample < sample * product.columns) continue;
+    most = in_sample;
+    const std::uint64_t equal = equal_words(composition, product.rows);
+    if (equal == found.compared) found.fitting.push_back(composition);
+    if (equal <= found.equal) continue;
+    found.equal = equal;
+    found.nearest = composition;
   }
-  Finding finding{.part = "products",
-                  .name = {},
-                  .question = "How is the product composed?",
-                  .answer = {},
-                  .agrees = {},
-                  .words = {}};
-  finding.answer = fitting.empty()
-                       ? fmt::format("none that was tried; next comes {}, with {} of {} words", best, most, count)
-                       : fmt::format("{} ({} words)", fmt::join(fitting, ", or "), count);
-  return finding;
+  std::ranges::stable_sort(found.fitting, {}, &Composition::split_k);  // the simplest first
+  return found;
 }
 
-Finding ask_scaled_mm(const std::string& python, const MmaModel& model, std::size_t depth, bool fast,
-                      std::uint64_t seed, int threads) {
-  const LibraryProduct product = library_product(256, 256, depth, seed);
+std::string FoundCompositions::told() const {
+  if (fitting.empty()) {
+    return fmt::format("none that was tried; next comes {}, with {} of {} words", nearest.told(), equal, compared);
+  }
+  std::vector<std::string> names(fitting.size());
+  std::ranges::transform(fitting, names.begin(), &Composition::told);
+  return fmt::format("{} ({} words)", fmt::join(names, ", or "), compared);
+}
+
+TaskResult ask_scaled_mm(const std::string& python, const ProductQuestion& question) {
+  const LibraryProduct product = library_product(asked_rows, asked_rows, question.depth, question.seed);
   const Scratch scratch;
   scratch.write("a", product.a);
   scratch.write("b", product.b);
   const std::string told = run_script(python, scratch,
                                       {"product", std::to_string(product.rows), std::to_string(product.columns),
-                                       std::to_string(depth), fast ? "1" : "0"});
+                                       std::to_string(question.depth), question.fast ? "1" : "0"});
   const std::vector<float> out = output_of(scratch, product.rows * product.columns);
-  Finding finding = find_composition(model, product, out, 32, threads);
-  finding.name = fmt::format("torch._scaled_mm, K = {}, {}", depth, fast ? "fast accumulation" : "split accumulator");
-  finding.words = {told.substr(0, told.find('\n')), std::string("model ") + std::string(model.name)};
-  return finding;
+  return product_result("torch._scaled_mm", told.substr(0, told.find('\n')), "", question, product, out);
+}
+
+TaskResult ask_cublaslt(const fs::path& library, bool on_device, const ProductQuestion& question) {
+  const LibraryProduct product = library_product(asked_rows, asked_rows, question.depth, question.seed);
+  const gpu::CublasLt cublaslt = [&] {
+    try {
+      return gpu::CublasLt(library);
+    } catch (const std::runtime_error& error) {
+      throw MissingError(error.what());
+    }
+  }();
+  const gpu::CublasLt::Plan plan =
+      cublaslt.plan({.m = product.rows, .n = product.columns, .k = product.depth, .fast = question.fast});
+  gpu::KernelMemory memory(on_device);
+  const std::span<float> out = memory.out<float>(product.rows * product.columns);
+  plan.run(memory.put(product.a).data(), memory.put(product.b).data(), out.data(),
+           memory.out<std::byte>(plan.workspace_bytes()).data());
+  return product_result("cuBLASLt", "cuBLASLt " + cublaslt.version(), plan.algorithm(), question, product,
+                        memory.read(out));
+}
+
+namespace {
+
+/// Where an interpreter looks for packages; none where there is no interpreter.
+std::vector<fs::path> package_folders(const std::string& python) {
+  try {
+    std::vector<fs::path> folders;
+    TextReader paths(run_script(python, Scratch(), {}, "import sys\nprint(' '.join(sys.path))"));
+    for (std::string path; paths >> path;) folders.emplace_back(path);
+    return folders;
+  } catch (const std::runtime_error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+fs::path cublaslt_of(const std::string& python) {
+  std::vector<fs::path> folders;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH", "FP8LAB_THIRD_PARTY"}) {
+    if (const char* folder = std::getenv(variable); folder != nullptr && *folder != 0) folders.emplace_back(folder);
+  }
+  folders.insert(folders.end(), {"/usr/local/cuda", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"});
+  std::ranges::copy(package_folders(python), std::back_inserter(folders));
+  fs::path found = gpu::find_cublaslt(folders);
+  if (found.empty()) throw MissingError("there is no libcublasLt.so.13 or .12; --cublaslt names one");
+  return found;
+}
+
+void check_product_record(const ProductRecord& record) {
+  (void)find_model(record.model);
+  constexpr std::uint64_t most = 1U << 20;
+  if (record.rows == 0 || record.columns == 0 || record.depth == 0 || record.rows > most || record.columns > most ||
+      record.depth > most || record.rows * record.columns > most) {
+    refuse("a product of ", record.rows, " * ", record.columns, " of K = ", record.depth, " is none of the recorder's");
+  }
+  if (const auto& one = record.composition) {
+    if (one->promote_k < 0 || one->promote_k > 1 << 20 || one->split_k > record.depth) {
+      refuse("promote_k ", one->promote_k, " and split_k ", one->split_k, " do not go with K = ", record.depth);
+    }
+  }
+}
+
+std::uint64_t model_digest(const ProductRecord& record, const MmaModel& model, int threads) {
+  if (!record.composition) refuse("no composition is known of this product");
+  const LibraryProduct product = library_product(record.rows, record.columns, record.depth, record.seed);
+  return gpu::digest_of(words_of(composed(model, product, *record.composition, product.rows, threads)));
 }
 
 Finding ask_stream(const std::string& python, bool is_normal, std::uint64_t seed) {

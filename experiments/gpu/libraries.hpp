@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libraries of others compute on the device, through a Python that has PyTorch.
+// What libraries of others compute on the device: cuBLASLt, and PyTorch through a Python that has it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -30,28 +31,51 @@ struct LibraryProduct {
 [[nodiscard]] LibraryProduct library_product(std::size_t rows, std::size_t columns, std::size_t depth,
                                              std::uint64_t seed);
 
-/// How a library may have composed a product.
-struct Composition {
-  int promote_k;
-  std::size_t split_k;
-  bool descending;  ///< the order in which the parts of K are added
-
-  [[nodiscard]] std::string told() const;
-};
 /// The options of gemm() for that composition.
 [[nodiscard]] GemmOptions options_of(const Composition& composition, std::size_t depth);
 
-/// The compositions that give all of `sample` rows of the output, and else the one that gives most of it.
-[[nodiscard]] Finding find_composition(const MmaModel& model, const LibraryProduct& product, std::span<const float> out,
-                                       std::size_t sample, int threads);
+/// Which compositions give a library's output.
+struct FoundCompositions {
+  std::vector<Composition> fitting;  ///< those that give all of `compared` words, those with fewest parts first
+  Composition nearest = {};          ///< the one that gives most of them
+  std::uint64_t equal = 0;           ///< what that one gives
+  std::uint64_t compared = 0;
 
+  /// In one line.
+  [[nodiscard]] std::string told() const;
+};
+/// Compares the first `sample` rows of the output with all compositions that are thought of, and those that fit with
+/// all rows.
+[[nodiscard]] FoundCompositions find_compositions(const MmaModel& model, const LibraryProduct& product,
+                                                  std::span<const float> out, std::size_t sample, int threads);
+
+/// What is asked of a library.
+struct ProductQuestion {
+  MmaModel model;  ///< of its instructions
+  std::size_t depth;
+  bool fast;  ///< fast accumulation
+  std::uint64_t seed = 1;
+  int threads = 1;
+};
 /// Asks torch._scaled_mm, which is cuBLASLt: how is a product of this K composed? Throws MissingError where the
 /// interpreter or what it needs is missing.
-[[nodiscard]] Finding ask_scaled_mm(const std::string& python, const MmaModel& model, std::size_t depth, bool fast,
-                                    std::uint64_t seed, int threads);
+[[nodiscard]] TaskResult ask_scaled_mm(const std::string& python, const ProductQuestion& question);
+/// Asks cuBLASLt itself, on arrays of the current device; a library for tests computes on arrays of the host. Throws
+/// MissingError where the library cannot be loaded.
+[[nodiscard]] TaskResult ask_cublaslt(const std::filesystem::path& library, bool on_device,
+                                      const ProductQuestion& question);
+
+/// Where libcublasLt is: in $CUDA_HOME, /usr/local/cuda, $FP8LAB_THIRD_PARTY or /usr/lib/x86_64-linux-gnu, or among the
+/// packages of the interpreter. Throws MissingError where it is in none of them.
+[[nodiscard]] std::filesystem::path cublaslt_of(const std::string& python);
+
+/// Throws std::invalid_argument where a record's model is unknown, or gemm() cannot be composed so.
+void check_product_record(const ProductRecord& record);
+/// The digest of the record's product, composed as it says, by a model, which may be another one than fp8lab's.
+[[nodiscard]] std::uint64_t model_digest(const ProductRecord& record, const MmaModel& model, int threads);
 
 /// Asks PyTorch for uniform or normal random numbers: are they those of torch_cuda_uniform() or torch_cuda_normal()?
-/// Throws as above.
+/// Throws MissingError as above.
 [[nodiscard]] Finding ask_stream(const std::string& python, bool is_normal, std::uint64_t seed);
 
 }  // namespace fp8lab::experiments

@@ -9,13 +9,17 @@
 
 #include "files/stored_file.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "gpu/libraries.hpp"
+#include "gpu/primer_record.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
-/// A chunk of a record that is to be computed.
+enum class Kind : std::uint8_t { cast, dots, primer, product };
+
+/// A chunk of a record that is to be computed; a tensor or product is one chunk.
 struct Task {
-  bool is_cast;
+  Kind kind;
   std::size_t record;
   std::uint64_t chunk;
 };
@@ -23,26 +27,30 @@ struct Task {
 /// Some or all chunks of some or all records.
 std::vector<Task> tasks_of(const Ledger& ledger, const ReplayOptions& options) {
   std::vector<Task> tasks;
-  const auto add = [&](bool is_cast, const auto& records) {
+  const auto add = [&](Kind kind, const auto& records, const auto& chunks_of) {
     if (records.empty()) return;
     if (options.all) {
       for (std::size_t i = 0; i < records.size(); ++i) {
-        for (std::uint64_t chunk = 0; chunk < records[i].digests.size(); ++chunk) tasks.push_back({is_cast, i, chunk});
+        for (std::uint64_t chunk = 0; chunk < chunks_of(records[i]); ++chunk) tasks.push_back({kind, i, chunk});
       }
       return;
     }
     const auto wanted = std::min(records.size(), static_cast<std::size_t>(options.records));
     for (std::size_t i = 0; i < wanted; ++i) {
-      const std::uint64_t random = gpu::random_word(options.seed + (is_cast ? 0 : 1), i);
+      const std::uint64_t random = gpu::random_word(options.seed + static_cast<std::uint64_t>(kind), i);
       const std::size_t record = (i * records.size() + random % records.size()) / wanted % records.size();
-      const std::uint64_t chunks = records[record].digests.size();
-      if (chunks > 0) tasks.push_back({is_cast, record, (random >> 32) % chunks});
+      const std::uint64_t chunks = chunks_of(records[record]);
+      if (chunks > 0) tasks.push_back({kind, record, (random >> 32) % chunks});
     }
   };
-  add(true, ledger.casts);
-  add(false, ledger.dots);
+  const auto digests = [](const auto& record) -> std::uint64_t { return record.digests.size(); };
+  add(Kind::cast, ledger.casts, digests);
+  add(Kind::dots, ledger.dots, digests);
+  add(Kind::primer, ledger.primer, [](const PrimerRecord&) { return std::uint64_t{1}; });
+  add(Kind::product, ledger.products,
+      [](const ProductRecord& one) { return std::uint64_t{one.composition ? 1U : 0U}; });
   std::ranges::sort(tasks, {}, [&options](const Task& task) {
-    return gpu::random_word(options.seed, (task.record * 2 + (task.is_cast ? 1 : 0)) << 32 | task.chunk);
+    return gpu::random_word(options.seed, (task.record * 4 + static_cast<std::uint64_t>(task.kind)) << 32 | task.chunk);
   });
   return tasks;
 }
@@ -74,6 +82,31 @@ void compare(const DotRecord& record, std::uint64_t chunk, const ReplayOptions& 
       {record.instruction + " " + record.draw, record.model, chunk, record.digests[chunk], expected});
 }
 
+void compare(const PrimerRecord& record, std::uint64_t /*chunk*/, const ReplayOptions& options, Replay& result) {
+  const bool is_cast = record.model == "encode" || record.model == "decode";
+  const std::uint64_t expected = model_digest(record, is_cast ? hopper_wgmma_fp8 : model_named(options, record.model));
+  result.words += record.rows * record.out_features;
+  if (expected == record.digest) return;
+  result.mismatches.push_back({"primer " + record.tensor, record.model, 0, record.digest, expected});
+}
+
+void compare(const ProductRecord& record, std::uint64_t /*chunk*/, const ReplayOptions& options, Replay& result) {
+  const std::uint64_t expected = model_digest(record, model_named(options, record.model), options.threads);
+  result.words += record.rows * record.columns;
+  if (expected == record.digest) return;
+  const std::string name = fmt::format("{}, K = {}, {}", record.library, record.depth, record.fast ? "fast" : "split");
+  result.mismatches.push_back({name, record.model, 0, record.digest, expected});
+}
+
+void compare(const Ledger& ledger, const Task& task, const ReplayOptions& options, Replay& result) {
+  switch (task.kind) {
+    case Kind::cast: return compare(ledger.casts[task.record], task.chunk, options, result);
+    case Kind::dots: return compare(ledger.dots[task.record], task.chunk, options, result);
+    case Kind::primer: return compare(ledger.primer[task.record], task.chunk, options, result);
+    case Kind::product: return compare(ledger.products[task.record], task.chunk, options, result);
+  }
+}
+
 }  // namespace
 
 std::string ReplayMismatch::told() const {
@@ -86,11 +119,7 @@ Replay replay(const Ledger& ledger, const ReplayOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   for (const Task& task : tasks) {
     if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.seconds) break;
-    if (task.is_cast) {
-      compare(ledger.casts[task.record], task.chunk, options, result);
-    } else {
-      compare(ledger.dots[task.record], task.chunk, options, result);
-    }
+    compare(ledger, task, options, result);
     ++result.chunks;
     if (options.progress) options.progress(static_cast<double>(result.chunks) / static_cast<double>(tasks.size()));
   }

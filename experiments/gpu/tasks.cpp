@@ -11,6 +11,7 @@
 #include "fp8lab/gpu/recorder/speeds.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "gpu/libraries.hpp"
+#include "gpu/primer_record.hpp"
 #include "gpu/probes.hpp"
 #include "gpu/recording.hpp"
 
@@ -105,6 +106,30 @@ std::string_view library_model(int capability) {
   }
 }
 
+/// Products of cuBLASLt, by itself and by PyTorch.
+void add_products(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
+  if (!is_wanted(arguments, "products")) return;
+  const std::string_view model = library_model(device.capability);
+  const std::string no_model = model.empty() ? "fp8lab knows no model of this chip's products" : "";
+  const std::string not_asked = no_model.empty() && device.is_host_team ? std::string(not_on_host) : no_model;
+  const bool on_device = !device.is_host_team;
+  for (const std::size_t depth : {768U, 4096U, 16384U}) {
+    for (const bool fast : {true, false}) {
+      const auto question = [arguments, model, depth, fast] {
+        return ProductQuestion{find_model(model), depth, fast, arguments.seed, arguments.threads};
+      };
+      const std::string what = fmt::format("K = {}, {}", depth, fast ? "fast" : "split");
+      tasks.push_back({"products", "cuBLASLt, " + what, arguments.cublaslt ? no_model : not_asked,
+                       [arguments, on_device, question] {
+                         return ask_cublaslt(arguments.cublaslt ? *arguments.cublaslt : cublaslt_of(arguments.python),
+                                             on_device, question());
+                       }});
+      tasks.push_back({"products", "torch._scaled_mm, " + what, not_asked,
+                       [arguments, question] { return ask_scaled_mm(arguments.python, question()); }});
+    }
+  }
+}
+
 /// Speeds of kernels, and what libraries compute: for devices alone.
 void add_device_tasks(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
   const std::string skipped(device.is_host_team ? not_on_host : "");
@@ -117,19 +142,7 @@ void add_device_tasks(const GpuArguments& arguments, const gpu::RecordedDevice& 
                        return TaskResult{.ledger = {.findings = {ask_stream(arguments.python, is_normal, 1234)}}};
                      }});
   }
-  if (!is_wanted(arguments, "products")) return;
-  const std::string_view model = library_model(device.capability);
-  const std::string no_model = model.empty() ? "fp8lab knows no model of this chip's products" : "";
-  for (const std::size_t depth : {768U, 4096U, 16384U}) {
-    for (const bool fast : {true, false}) {
-      tasks.push_back({"products", fmt::format("torch._scaled_mm, K = {}, {}", depth, fast ? "fast" : "split"),
-                       skipped.empty() ? no_model : skipped, [arguments, depth, fast, model] {
-                         return TaskResult{
-                             .ledger = {.findings = {ask_scaled_mm(arguments.python, find_model(model), depth, fast,
-                                                                   arguments.seed, arguments.threads)}}};
-                       }});
-    }
-  }
+  add_products(arguments, device, tasks);
 }
 
 /// Why an instruction is not asked; empty where it is.
@@ -160,6 +173,12 @@ void add_recordings(const GpuArguments& arguments, const gpu::RecordedDevice& de
   tasks.push_back({"probes", "FP4 groups, block scales", "fp8lab records no block-scaled instruction yet", {}});
 }
 
+void add_primer(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
+  if (!is_wanted(arguments, "primer")) return;
+  tasks.push_back({"primer", "the FP8 primer", device.capability < 89 ? "this chip has no FP8" : "",
+                   [arguments] { return record_primer(own_recorder(arguments)); }});
+}
+
 }  // namespace
 
 std::unique_ptr<gpu::Recorder> recorder_of(const GpuArguments& arguments) {
@@ -176,6 +195,7 @@ std::vector<GpuTask> tasks_of(const GpuArguments& arguments, const gpu::Recorded
     }
   }
   add_recordings(arguments, device, tasks);
+  add_primer(arguments, device, tasks);
   add_device_tasks(arguments, device, tasks);
   return tasks;
 }

@@ -10,12 +10,6 @@
 
 namespace fp8lab::experiments {
 
-/// What a task gives: a piece of the ledger, and what was compared with the models.
-struct TaskResult {
-  Ledger ledger = {};
-  std::vector<RecordedRow> rows = {};
-};
-
 /// Something to ask a device. `skipped` tells why it is not asked, if it is not.
 struct GpuTask {
   std::string part, name;

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,6 +63,33 @@ struct PrimerResult {
 [[nodiscard]] std::string primer_model_names();
 /// The one called `name`. Throws std::invalid_argument that lists them.
 [[nodiscard]] const MmaModel& find_primer_model(std::string_view name);
+
+/// Throws std::invalid_argument as run_primer() does.
+void check_primer(const PrimerArguments& arguments);
+/// Whether these are the arguments of the published tables.
+[[nodiscard]] bool is_published_primer(const PrimerArguments& arguments);
+
+/// The inputs of the primer, and their casts.
+struct PrimerTensors {
+  std::vector<float> x, w;                              ///< (rows, in_features), (out_features, in_features)
+  std::vector<std::uint8_t> x_codes, w_codes;           ///< E4M3
+  std::vector<float> x_representable, w_representable;  ///< the values of the codes
+};
+/// x from PyTorch's CPU stream and w from its CUDA stream, without casts and with them. The arguments must have been
+/// checked, here and below.
+[[nodiscard]] PrimerTensors primer_inputs(const PrimerArguments& arguments);
+[[nodiscard]] PrimerTensors primer_casts(const PrimerArguments& arguments);
+/// The product of the codes.
+[[nodiscard]] std::vector<float> primer_fp8_product(const PrimerArguments& arguments, const PrimerTensors& tensors);
+
+/// The rows, or columns, of a matrix that PyTorch prints: the first and last three of `size`.
+[[nodiscard]] std::array<std::size_t, 6> printed_places(std::size_t size);
+/// The values that PyTorch prints of a matrix.
+using CornerValues = std::array<std::array<float, 6>, 6>;
+[[nodiscard]] CornerValues corner_values(std::span<const float> matrix, std::size_t rows, std::size_t columns);
+/// The corners of the outputs as texts, beside the published ones.
+[[nodiscard]] std::vector<PrimerTable> primer_tables(const CornerValues& out_fp8, const CornerValues& out_fp32,
+                                                     const CornerValues& out_fp8_representable);
 
 /// Runs the primer experiment: out = x w^T with x (rows, in_features) from PyTorch's CPU stream and w (out_features,
 /// in_features) from its CUDA stream, in FP8, in TF32, and in TF32 with representable inputs.

@@ -4,14 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <cstring>
-#include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 
-#include "device_memory.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/text_stream.hpp"
@@ -19,70 +15,13 @@
 #include "fp8lab/gpu/gemm.hpp"
 #include "fp8lab/gpu/quantize.hpp"
 #include "fp8lab/gpu/recorder/digest.hpp"
+#include "fp8lab/gpu/recorder/memory.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 
 namespace fp8lab::gpu {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
-
-/// The memory of a case: the device's or the host's.
-class CaseMemory {
- public:
-  explicit CaseMemory(bool on_device) : on_device_(on_device) {}
-
-  template <typename T>
-  std::span<const T> put(const std::vector<T>& values) {
-    return array<T>(values.size(), values.data(), false);
-  }
-  /// An output, poisoned.
-  template <typename T>
-  std::span<T> out(std::size_t count) {
-    return array<T>(count, nullptr, true);
-  }
-  /// What is read and written.
-  template <typename T>
-  std::span<T> changed(const std::vector<T>& values) {
-    return array<T>(values.size(), values.data(), true);
-  }
-
-  /// The bytes of all outputs, in order.
-  [[nodiscard]] Bytes output() {
-    Bytes all;
-    for (Block& block : blocks_) {
-      if (!block.is_output) continue;
-      if (block.device) copy_from_device(block.host, block.device.get());
-      for (const std::byte byte : block.host) all.push_back(std::to_integer<std::uint8_t>(byte));
-    }
-    return all;
-  }
-
- private:
-  struct Block {
-    std::vector<std::byte> host = {};
-    bool is_output = false;
-    std::shared_ptr<std::byte> device = {};
-  };
-
-  template <typename T>
-  std::span<T> array(std::size_t count, const T* from, bool is_output) {
-    if (count == 0) return {};
-    Block& block = blocks_.emplace_back();
-    block.is_output = is_output;
-    block.host.assign(count * sizeof(T), std::byte{0xA5});
-    if (from != nullptr) std::memcpy(block.host.data(), from, count * sizeof(T));
-    std::byte* place = block.host.data();  // new's alignment is 16
-    if (on_device_) {
-      block.device = device_memory(block.host.size());
-      place = block.device.get();
-      copy_to_device(place, block.host);
-    }
-    return {reinterpret_cast<T*>(place), count};
-  }
-
-  bool on_device_;
-  std::deque<Block> blocks_;
-};
 
 /// Floats of random bits, of a count that no block size divides.
 std::vector<float> random_floats(std::size_t count) {
@@ -136,7 +75,7 @@ bool has_amax(const Recipe& recipe) {
 
 /// Codes, scales and amaxes of both directions, and the values back.
 Bytes quantize_output(const QuantizerInput& of, bool on_device) {
-  CaseMemory memory(on_device);
+  KernelMemory memory(on_device);
   const ElementMatrix x{memory.put(tensor_bytes(of.type, tensor_rows * tensor_columns)), of.type, tensor_rows,
                         tensor_columns};
   const auto arrays_of = [&](Direction direction) {
@@ -172,7 +111,7 @@ Bytes quantize_output(const QuantizerInput& of, bool on_device) {
 }
 
 Bytes update_output(bool on_device) {
-  CaseMemory memory(on_device);
+  KernelMemory memory(on_device);
   constexpr std::size_t tensors = 1000;
   const Delayed recipe{.amax_history_len = 16};
   std::vector<float> amaxes(16 * tensors);
@@ -214,7 +153,7 @@ Bytes gemm_output(GemmKernel kernel, MmaType type_a, MmaType type_b, bool on_dev
   constexpr std::size_t m = 136;
   constexpr std::size_t n = 200;
   constexpr std::size_t k = 400;
-  CaseMemory memory(on_device);
+  KernelMemory memory(on_device);
   const bool is_1d2d = kernel == GemmKernel::wgmma_scaled_1d2d;
   const bool is_scaled = is_1d2d || kernel == GemmKernel::wgmma_scaled_1d1d;
   GemmArguments arguments{.m = m,

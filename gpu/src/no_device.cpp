@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The room where there is no CUDA compiler: kernels still run on the host team, and there is no device.
-#include "device_memory.hpp"
+#include "fp8lab/gpu/recorder/memory.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/quantize.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"

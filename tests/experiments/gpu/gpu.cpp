@@ -260,7 +260,7 @@ TEST_CASE("gpu: how a library composed a product is found from its output alone"
     std::vector<float> out(16 * 32);
     gemm(hopper_wgmma_fp8, Operand::codes(product.a, e4m3, 16, 768), Operand::codes(product.b, e4m3, 32, 768), out,
          options);
-    return find_composition(hopper_wgmma_fp8, product, out, 8, 1).answer;
+    return find_compositions(hopper_wgmma_fp8, product, out, 8, 1).told();
   };
   // Some compositions are the same sums: promotion every 128 of 768 is a split-K of 6, added in order.
   const auto has = [&](const GemmOptions& options, std::string_view composition, std::string_view other) {
@@ -268,7 +268,7 @@ TEST_CASE("gpu: how a library composed a product is found from its output alone"
     return answer.find(composition) != std::string::npos && answer.find(other) == std::string::npos &&
            !answer.starts_with("none");
   };
-  CHECK(found({}) == "no promotion (256 words)");
+  CHECK(found({}) == "no promotion (512 words)");
   CHECK(has({.promote_k = 128}, "promotion every 128", "promotion every 64"));
   CHECK(has({.split_k = {256, 256, 256}}, "no promotion, split-K 3 added ascending", "split-K 6"));
   CHECK(has({.promote_k = 64, .split_k = {256, 256, 256}, .split_order = {2, 1, 0}},

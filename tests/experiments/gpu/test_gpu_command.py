@@ -8,9 +8,11 @@ import sys
 
 import jsonschema
 import pytest
-from command import ROOT, prints, refuses
+from command import PROGRAM, ROOT, prints, refuses, takes_long
 
 SCHEMA = json.loads((ROOT / "bindings" / "fp8lab" / "ledger.schema.json").read_text())
+#: A libcublasLt that computes on the host.
+FAKE = PROGRAM.parent / "libfake_cublaslt.so"
 SMALL = "gpu --host-team --parts casts,dots --inputs 4096 --dots 1000"
 
 
@@ -22,6 +24,19 @@ def test_the_host_team_writes_a_ledger_that_its_schema_describes(tmp_path):
     jsonschema.Draft202012Validator(SCHEMA).validate(content)
     assert content["device"]["name"] == "host team" and len(content["casts"]) == 11 and len(content["dots"]) == 180
     assert all(part["status"] == "done" for part in content["parts"])
+
+
+@takes_long
+def test_the_primer_and_a_library_are_in_the_ledger(tmp_path):
+    asked = f"primer,products --cublaslt {FAKE}" if "FP8LAB_EXHAUSTIVE" in os.environ and FAKE.exists() else "primer"
+    shown = prints(f"gpu --host-team --parts {asked} --ledger {tmp_path}/a.json", "the documentation: 36 of 36")
+    content = json.loads((tmp_path / "a.json").read_text())
+    jsonschema.Draft202012Validator(SCHEMA).validate(content)
+    assert len(content["primer"]) == 7 and "as far as it was asked." in shown
+    if asked != "primer":
+        found = [one["composition"] for one in content["products"]]
+        assert [one["promote_k"] for one in found] == [0, 128, 0, 128, 0, 128]
+        assert [one["split_k"] for one in found] == [1, 1, 1, 2, 1, 2]
 
 
 def test_another_seed_gives_other_digests(tmp_path):

@@ -2,7 +2,9 @@
 // Random words by their place, and the digest of a chunk of output words: integers only, so that host and device agree.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "fp8lab/formats/host_device.hpp"
 
@@ -27,6 +29,13 @@ namespace fp8lab::gpu {
 /// it does not depend on the order in which threads add them.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t digest_term(std::uint64_t index, std::uint64_t word) {
   return mixed(mixed(index + 0x9E3779B97F4A7C15U) ^ (word * 0xD1B54A32D192ED03U));
+}
+
+/// The digest of a tensor's words.
+[[nodiscard]] inline std::uint64_t digest_of(std::span<const std::uint32_t> words) {
+  std::uint64_t digest = 0;
+  for (std::size_t i = 0; i < words.size(); ++i) digest += digest_term(i, words[i]);
+  return digest;
 }
 
 }  // namespace fp8lab::gpu
