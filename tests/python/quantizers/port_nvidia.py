@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports of FlashInfer fb28d72 (0.7.2.post1) and TensorRT-LLM 0193dbd: quantization_utils.cuh and its neighbours."""
+
+import numpy as np
+import torch
+
+from quantizers.numerics import FLT_MAX, MAX8, F, Result, Tiles, e8m0_up, high_then_low, power, q4, q8, ra, rcp, rounded, value8
+
+SIXTH = rcp(F(6))
+
+
+def global_scale(amax: np.ndarray) -> np.ndarray:
+    """What callers give: 2688 over the tensor's amax, or 1 over zeros."""
+    return np.where(amax.max() == 0, F(1), np.fmin(F(2688) / amax.max(), FLT_MAX))
+
+
+def _nvfp4(x: torch.Tensor, kept) -> Result:
+    """The block's scale under the global one, 2688 over the tensor's amax, and a factor where ``kept(amax, block, unrounded)``."""
+    blocks = Tiles(x, (1, 16))
+    amax = blocks.amax()
+    g = global_scale(amax)
+    unrounded = g * (amax * ra(F(6)))
+    block = q8(unrounded)
+    factor = np.where(kept(amax, block, unrounded), ra(value8(block) * ra(g)), F(0))
+    return Result(q4(blocks.x * blocks.at_elements(factor)), block)
+
+
+def flashinfer_nvfp4(x: torch.Tensor) -> Result:
+    """cvt_warp_fp16_to_fp4 as it is built by default; a block whose scale underflows multiplies by infinity."""
+    return _nvfp4(x, lambda amax, block, unrounded: amax != 0)
+
+
+def flashinfer_cute_nvfp4(x: torch.Tensor) -> Result:
+    """The CuTe kernel, which gives zeros where the block's scale is zero."""
+    return _nvfp4(x, lambda amax, block, unrounded: block != 0)
+
+
+def trtllm_nvfp4(x: torch.Tensor) -> Result:
+    return _nvfp4(x, lambda amax, block, unrounded: unrounded != 0)
+
+
+def flashinfer_nvfp4_exact(x: torch.Tensor) -> Result:
+    """With FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1: Transformer Engine's order and true reciprocals."""
+    blocks = Tiles(x, (1, 16))
+    amax = blocks.amax()
+    g = global_scale(amax)
+    block = q8(amax * (g * SIXTH))
+    factor = np.where(amax != 0, np.fmin(rcp(value8(block) * rcp(g)), FLT_MAX), F(0))
+    return Result(q4(blocks.x * blocks.at_elements(factor)), block)
+
+
+def flashinfer_mxfp4(x: torch.Tensor) -> Result:
+    """The CUDA kernel: byte 0 multiplies by 1."""
+    blocks = Tiles(x, (1, 32))
+    amax = blocks.amax()
+    byte = e8m0_up(amax * ra(F(6)))
+    factor = np.where(amax * SIXTH != 0, np.where(byte == 0, F(1), power(254 - byte.astype(np.int32))), F(0))
+    return Result(q4(blocks.x * blocks.at_elements(factor)), byte)
+
+
+def flashinfer_cute_mxfp4(x: torch.Tensor) -> Result:
+    """The CuTe kernel: byte 0 gives zeros."""
+    blocks = Tiles(x, (1, 32))
+    byte = e8m0_up(blocks.amax() * ra(F(6)))
+    factor = np.where(byte == 0, F(0), power(254 - byte.astype(np.int32)))
+    return Result(q4(blocks.x * blocks.at_elements(factor)), byte)
+
+
+def flashinfer_mxfp8(x: torch.Tensor) -> Result:
+    blocks = Tiles(x, (1, 32))
+    byte = e8m0_up(blocks.amax() * ra(F(448)))
+    factor = np.where(byte == 0, F(0), power(254 - byte.astype(np.int32)))
+    return Result(q8(high_then_low(blocks.x * blocks.at_elements(factor))), byte)
+
+
+def trtllm_mxfp8(x: torch.Tensor) -> Result:
+    """Byte 0 under an amax that is not zero: the reciprocal of what is flushed, infinity."""
+    blocks = Tiles(x, (1, 32))
+    unrounded = blocks.amax() * ra(F(448))
+    byte = e8m0_up(unrounded)
+    factor = np.where(unrounded != 0, ra(power(byte)), F(0))
+    return Result(q8(blocks.x * blocks.at_elements(factor)), byte)
+
+
+def trtllm_per_token(x: torch.Tensor) -> Result:
+    """perTokenQuantization: the stored scale and the factor are rounded apart."""
+    rows = Tiles(x, (1, x.shape[1]))
+    amax = np.fmax(rows.amax(), rounded(np.array(1e-6), x.dtype))
+    return Result(q8(rows.x * (MAX8 / amax)), amax / MAX8)
+
+
+def trtllm_1x128(x: torch.Tensor) -> Result:
+    """scale_1x128_kernel: the reciprocal of the factor is stored."""
+    tiles = Tiles(x, (1, 128))
+    amax = tiles.amax()
+    factor = np.where(amax == 0, F(1), MAX8 / amax)
+    return Result(q8(tiles.x * tiles.at_elements(factor)), rcp(factor))
+
+
+def trtllm_1x128_ue8m0(x: torch.Tensor) -> Result:
+    tiles = Tiles(x, (1, 128))
+    amax = tiles.amax()
+    byte = e8m0_up(rcp(np.where(amax == 0, F(1), MAX8 / amax)))
+    return Result(q8(tiles.x * tiles.at_elements(power(254 - byte.astype(np.int32)))), byte)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports of vLLM 0.33.0: csrc/quantization/w8a8/fp8, csrc/quantization/fp4, and the Python functions beside them."""
+
+import numpy as np
+import torch
+
+from quantizers.numerics import (
+    MAX8,
+    F,
+    Result,
+    Tiles,
+    bits,
+    floats,
+    high_then_low,
+    low_then_high,
+    power,
+    q4,
+    q8,
+    ra,
+    rcp,
+    rounded,
+    torch_cast,
+    value8,
+)  # fmt: skip
+from quantizers.port_nvidia import global_scale
+
+LEAST_TOKEN_SCALE = F(1) / (MAX8 * F(512))
+
+
+def static(x: torch.Tensor, scale: float) -> Result:
+    """common.cu: one division for the tensor's scale, then products."""
+    return Result(q8(high_then_low(floats(x) * rcp(F(scale)))), np.array([scale], F))
+
+
+def per_tensor(x: torch.Tensor) -> Result:
+    """common.cu: dynamic_scaled_fp8_quant. No floor: a tensor of zeros has scale 0, and 0 * inf is NaN."""
+    scale = Tiles(x, None).amax() / MAX8
+    return Result(q8(high_then_low(floats(x) * rcp(scale))), scale)
+
+
+def per_token(x: torch.Tensor) -> Result:
+    """common.cu: dynamic_per_token_scaled_fp8_quant."""
+    rows = Tiles(x, (1, x.shape[1]))
+    scale = np.fmax(rows.amax() / MAX8, LEAST_TOKEN_SCALE)
+    return Result(q8(high_then_low(rows.x / scale)), scale)
+
+
+def group(x: torch.Tensor) -> Result:
+    """per_token_group_quant.cu, groups of 128."""
+    groups = Tiles(x, (1, 128))
+    scale = np.fmax(groups.amax(), F(1e-10)) / MAX8
+    return Result(q8(low_then_high(groups.x * groups.at_elements(rcp(scale)))), scale)
+
+
+def group_ue8m0(x: torch.Tensor) -> Result:
+    """per_token_group_quant.cu with scale_ue8m0; log2 is taken for exact beside powers of two."""
+    groups = Tiles(x, (1, 128))
+    scale = np.fmax(groups.amax(), F(1e-10)) / MAX8
+    with np.errstate(invalid="ignore"):
+        scale = np.exp2(np.ceil(np.log2(np.fmax(scale, F(1e-10)).astype(np.float64)))).astype(F)
+    return Result(q8(low_then_high(groups.x * groups.at_elements(rcp(scale)))), scale)
+
+
+def group_triton(x: torch.Tensor) -> Result:
+    """fp8_utils.py: _per_token_group_quant_fp8, where the division of a constant is a product."""
+    groups = Tiles(x, (1, 128))
+    scale = np.fmax(groups.amax(), F(1e-10)) * rcp(MAX8)
+    return Result(q8(low_then_high(groups.x / groups.at_elements(scale))), scale)
+
+
+def input_to_float8(x: torch.Tensor) -> Result:
+    """fp8_utils.py: in the input's type, with PyTorch's number / tensor, a reciprocal and a product."""
+    dtype = x.dtype
+    amax = np.maximum(Tiles(x, None).amax("kept"), rounded(np.array(1e-12), dtype))
+    scale = rounded(rounded(rcp(amax), dtype) * MAX8, dtype)
+    scaled = rounded(floats(x) * scale, dtype)
+    return Result(q8(np.clip(scaled, -MAX8, MAX8)), rcp(scale))
+
+
+def nvfp4(x: torch.Tensor) -> Result:
+    """fp4/nvfp4_utils.cuh: cvt_warp_fp16_to_fp4, the global scale 2688 over the tensor's amax."""
+    blocks = Tiles(x, (1, 16))
+    amax = blocks.amax()
+    g = global_scale(amax)
+    block = q8(g * (amax * ra(F(6))))
+    product = np.where(block == 0, F(0), ra(value8(block) * ra(g)))
+    return Result(q4(blocks.x * blocks.at_elements(product)), block)
+
+
+def mxfp4(x: torch.Tensor) -> Result:
+    """The experts' kernel: a quarter of the largest exponent, mantissas from 1.75 up rounded to the next."""
+    blocks = Tiles(x, (1, 32))
+    bumped = (bits(blocks.amax()) + np.uint32(1 << 21)) >> np.uint32(23)
+    byte = np.clip(bumped.astype(np.int32) - 2, 0, 254)
+    product = np.where(byte == 0, F(0), power(254 - byte))
+    return Result(q4(blocks.x * blocks.at_elements(product)), byte.astype(np.uint8))
+
+
+def mxfp8(x: torch.Tensor) -> Result:
+    """utils/mxfp8_utils.py: the torch path. A block with NaN has byte 0, but is divided by NaN."""
+    blocks = Tiles(x, (1, 32))
+    amax = np.maximum(blocks.amax("kept"), F(2.0**-126))
+    exponent = np.clip(torch.ceil(torch.log2(torch.from_numpy(amax / MAX8))).numpy() + 127, 0, 254)
+    byte = np.where(np.isnan(exponent), 0, exponent).astype(np.uint8)
+    divisor = np.where(np.isnan(exponent), F(np.nan), power(byte))
+    return Result(torch_cast(blocks.x / blocks.at_elements(divisor)), byte)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the table: a recipe's name, whose quantizer it is, its oracle here, and what it is compared on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from quantizers import checkouts, installed, packages, port_nvidia, port_sglang, port_vllm
+from quantizers.numerics import Result
+
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+HALVES = (F16, BF16)
+
+
+@dataclass(frozen=True)
+class Row:
+    """``kind`` is "package", whose own functions run, "reference", which are in Python beside its kernels, or "port".
+
+    ``without`` are cases of input that its system leaves undefined, and ``negative_zero`` is False where the oracle loses the sign
+    of zeros that its system's kernels keep. Matrices that are not ``usable`` give codes that nobody promises.
+    """
+
+    recipe: str
+    package: str
+    version: str | Callable[[], str]
+    kind: str
+    source: str
+    oracle: Callable[[torch.Tensor], Result]
+    scope: str = "tile"
+    tile: tuple[int, int] = (1, 128)
+    format: str = "e4m3"
+    tensor_scale: bool = False
+    dtypes: tuple[torch.dtype, ...] = (F32, F16, BF16)
+    without: tuple[str, ...] = ()
+    negative_zero: bool = True
+    given_scale: float | None = None
+    usable: Callable[[torch.Tensor], bool] = lambda x: True
+
+    def version_found(self) -> str:
+        """Raises ImportError where the package is missing."""
+        return self.version() if callable(self.version) else self.version
+
+
+TENSOR = {"scope": "tensor", "tile": (4, 16)}
+TOKEN = {"scope": "row", "tile": (1, 64)}
+GROUP = {"tile": (1, 128)}
+BLOCK = {"tile": (128, 128)}
+MX8 = {"tile": (1, 32)}
+MX4 = {"tile": (1, 32), "format": "e2m1"}
+NV4 = {"tile": (1, 16), "format": "e2m1", "tensor_scale": True}
+
+
+def _vllm(recipe, oracle, source, **more):
+    return Row(recipe, "vllm", "0.33.0", "port", f"{source}:{oracle.__name__}" if ":" not in source else source, oracle, **more)
+
+
+def _sglang(recipe, oracle, source, **more):
+    return Row(recipe, "sglang", "0.5.23", "port", source, oracle, **more)
+
+
+def _flashinfer(recipe, oracle, source="quantization_utils.cuh", **more):
+    return Row(recipe, "flashinfer", "0.7.2.post1", "port", source, oracle, **more)
+
+
+def _trtllm(recipe, oracle, source="quantization_utils.cuh", **more):
+    return Row(recipe, "TensorRT-LLM", "0193dbd", "port", source, oracle, **more)
+
+
+FP8_CU = "csrc/quantization/w8a8/fp8/common.cu"
+GROUP_CU = "csrc/quantization/w8a8/fp8/per_token_group_quant.cu"
+JIT = "kernels/jit/csrc/gemm"
+PORTS = [
+    _vllm("vllm_static", partial(port_vllm.static, scale=0.0371), f"{FP8_CU}:static_scaled_fp8_quant", **TENSOR, given_scale=0.0371),
+    _vllm("vllm_per_tensor", port_vllm.per_tensor, f"{FP8_CU}:dynamic_scaled_fp8_quant", **TENSOR),
+    _vllm("vllm_per_token", port_vllm.per_token, f"{FP8_CU}:dynamic_per_token_scaled_fp8_quant", **TOKEN),
+    _vllm("vllm_group", port_vllm.group, GROUP_CU, **GROUP),
+    _vllm("vllm_group_ue8m0", port_vllm.group_ue8m0, GROUP_CU, **GROUP),
+    _vllm("vllm_triton_group", port_vllm.group_triton, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP, without=("nonfinite",)),
+    _vllm("vllm_input_to_float8", port_vllm.input_to_float8, "fp8_utils.py", **TENSOR),
+    _vllm("vllm_nvfp4", port_vllm.nvfp4, "csrc/quantization/fp4/nvfp4_utils.cuh", **NV4, dtypes=HALVES),
+    _vllm("vllm_mxfp4", port_vllm.mxfp4, "its experts' kernel", **MX4, dtypes=HALVES),
+    _vllm("vllm_mxfp8", port_vllm.mxfp8, "utils/mxfp8_utils.py", **MX8),
+    _sglang("sglang_per_tensor", port_sglang.per_tensor, f"{JIT}/per_tensor_quant_fp8.cuh", **TENSOR),
+    _sglang("sglang_per_token", port_sglang.per_token, f"{JIT}/per_token_quant_fp8.cuh", **TOKEN),
+    _sglang("sglang_per_token_warp", port_sglang.per_token_warp, f"{JIT}/per_token_quant_fp8.cuh", **TOKEN),
+    _sglang("sglang_group", port_sglang.group, f"{JIT}/per_token_group_quant.cuh", **GROUP, dtypes=(BF16,)),
+    _sglang("sglang_group_half", port_sglang.group, f"{JIT}/per_token_group_quant.cuh", **GROUP, dtypes=(F32, F16)),
+    _sglang("sglang_group_ue8m0", port_sglang.group_ue8m0, f"{JIT}/per_token_group_quant.cuh", **GROUP, dtypes=(BF16,)),
+    _sglang("sglang_input_to_float8", port_sglang.input_to_float8, "srt/layers/quantization/fp8_utils.py", **TENSOR),
+    _flashinfer("flashinfer_nvfp4", port_nvidia.flashinfer_nvfp4, **NV4, dtypes=HALVES),
+    _flashinfer("flashinfer_nvfp4_exact", port_nvidia.flashinfer_nvfp4_exact, **NV4, dtypes=HALVES),
+    _flashinfer("flashinfer_nvfp4_cute", port_nvidia.flashinfer_cute_nvfp4, "its CuTe kernel", **NV4, dtypes=HALVES),
+    _flashinfer("flashinfer_mxfp4", port_nvidia.flashinfer_cute_mxfp4, "its CuTe kernel", **MX4, dtypes=HALVES),
+    _flashinfer("flashinfer_mxfp4_cuda", port_nvidia.flashinfer_mxfp4, **MX4, dtypes=HALVES),
+    _flashinfer("flashinfer_mxfp8", port_nvidia.flashinfer_mxfp8, **MX8, dtypes=HALVES),
+    _trtllm("trtllm_nvfp4", port_nvidia.trtllm_nvfp4, **NV4, dtypes=HALVES),
+    _trtllm("trtllm_mxfp8", port_nvidia.trtllm_mxfp8, **MX8, dtypes=HALVES),
+    _trtllm("trtllm_per_token", port_nvidia.trtllm_per_token, "perTokenQuantization", **TOKEN),
+    _trtllm("trtllm_1x128", port_nvidia.trtllm_1x128, "scale_1x128_kernel", **GROUP),
+    _trtllm("trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", **GROUP),
+]
+
+
+def _package(recipe, distribution, source, oracle, **more):
+    return Row(recipe, distribution, partial(installed.version, distribution), "package", source, oracle, **more)
+
+
+CT = ("compressed-tensors", "quantization/utils/helpers.py:calculate_qparams")
+MODELOPT = ("nvidia-modelopt", "torch/quantization/qtensor")
+AO = ("torchao", "prototype/mx_formats/mx_tensor.py:to_mx")
+AO4 = ("torchao", "prototype/mx_formats/nvfp4_tensor.py:nvfp4_quantize")
+AO8 = ("torchao", "quantization/quant_primitives.py:_choose_scale_float8")
+HF = ("transformers", "integrations/finegrained_fp8.py:Fp8Quantize")
+QUARK = ("amd-quark", "torch/quantization/observer/observer.py:get_scale")
+PACKAGES = [
+    _package("compressed_tensors_tensor", *CT, partial(packages.compressed_tensors_fp8, strategy="tensor"), **TENSOR),
+    _package("compressed_tensors_channel", *CT, partial(packages.compressed_tensors_fp8, strategy="channel"), **TOKEN),
+    _package("compressed_tensors_block", *CT, partial(packages.compressed_tensors_fp8, strategy="block"), **BLOCK),
+    _package("compressed_tensors_nvfp4", *CT, packages.compressed_tensors_nvfp4, **NV4, without=("nonfinite",)),
+    _package("compressed_tensors_mxfp8", *CT, partial(packages.compressed_tensors_mx, bits=8), **MX8, without=("nonfinite",)),
+    _package("compressed_tensors_mxfp4", *CT, partial(packages.compressed_tensors_mx, bits=4), **MX4, without=("nonfinite",)),
+    _package("modelopt_fp8", *MODELOPT, partial(packages.modelopt_fp8, axis=None), **TENSOR),
+    _package("modelopt_fp8_channel", *MODELOPT, partial(packages.modelopt_fp8, axis=0), **TOKEN),
+    _package("modelopt_nvfp4", *MODELOPT, packages.modelopt_nvfp4, **NV4, without=("nonfinite",)),
+    _package("modelopt_mxfp4", *MODELOPT, packages.modelopt_mxfp4, **MX4, without=("nonfinite",)),
+    _package("modelopt_mxfp8", *MODELOPT, packages.modelopt_mxfp8, **MX8),
+    _package("torchao_float8_tensor", *AO8, partial(packages.torchao_float8_tensor, by_row=False), **TENSOR),
+    _package("torchao_float8_row", *AO8, partial(packages.torchao_float8_tensor, by_row=True), **TOKEN),
+    *(
+        _package(f"torchao_0_18_mxfp{bits}_{mode}", *AO, partial(packages.torchao_mx, mode=mode, bits=bits), **tile, dtypes=(F32, BF16))
+        for bits, tile in ((8, MX8), (4, MX4 | {"without": ("nonfinite",)}))
+        for mode in ("floor", "ceil", "even", "rceil")
+    ),
+    _package(
+        "torchao_nvfp4",
+        *AO4,
+        partial(packages.torchao_nvfp4, levels=2),
+        **NV4,
+        without=("nonfinite",),
+        dtypes=(F32, BF16),
+        usable=lambda x: x.float().abs().max().item() / 2688 >= 2.0**-126,  # else 1 / 0 times 0, and FP4 has no NaN
+    ),  # fmt: skip
+    _package("torchao_nvfp4_one_level", *AO4, partial(packages.torchao_nvfp4, levels=1), **NV4, without=("nonfinite",), dtypes=(F32, BF16)),
+    _package("transformers_fp8_weight", *HF, partial(packages.transformers_weight, scale_fmt="float"), **BLOCK),
+    _package("transformers_fp8_weight_ue8m0", *HF, partial(packages.transformers_weight, scale_fmt="ue8m0"), **BLOCK),
+    _package("quark_fp8", *QUARK, partial(packages.quark, tile=(4, 16), element="fp8_e4m3", scale_format="float32"), **TENSOR),
+    _package("quark_mxfp8", *QUARK, partial(packages.quark, tile=(1, 32), element="fp8_e4m3", scale_format="e8m0"), **MX8),
+    _package("quark_mxfp4", *QUARK, partial(packages.quark, tile=(1, 32), element="fp4", scale_format="e8m0"), **MX4),
+    _package(
+        "quark_nvfp4", *QUARK, partial(packages.quark, tile=(1, 16), element="fp4", scale_format="e4m3"), **NV4, without=("nonfinite",)
+    ),
+]
+
+
+def _checkout(recipe, name, variable, kind, source, oracle, **more):
+    return Row(recipe, name, partial(installed.commit, variable), kind, source, oracle, **more)
+
+
+TE = ("Transformer Engine", checkouts.TE, "reference", "pytorch/custom_recipes/reference_nvfp4.py")
+DEEPGEMM = ("DeepGEMM", checkouts.DEEPGEMM, "package", "deep_gemm/utils/math.py")
+MX = ("microxcaling", checkouts.MICROXCALING, "package", "mx/mx_ops.py:_quantize_mx")
+TE4 = NV4 | {"dtypes": (F32, BF16), "without": ("nonfinite",), "negative_zero": False}
+
+
+def _te(recipe, **options):
+    return _checkout(recipe, *TE, partial(checkouts.transformer_engine_nvfp4, **options), **TE4)
+
+
+def _four_over_six(largest: int, mode: str, **more) -> dict:
+    return {"nvfp4_use_4over6": True, "nvfp4_e4m3_max": largest, "nvfp4_4over6_err_mode": mode, **more}
+
+
+CHECKOUTS = [
+    _te("te_nvfp4"),
+    _te("te_nvfp4_row_scaled", row_scaled_nvfp4=True),
+    *(
+        _te(f"te_nvfp4_4over6{'_448' if largest == 448 else ''}{'_mse' if mode == 'MSE' else ''}", **_four_over_six(largest, mode))
+        for mode in ("MAE", "MSE")
+        for largest in (256, 448)
+    ),
+    _checkout("deepgemm_cpu", *DEEPGEMM, partial(checkouts.deepgemm_fp8, ue8m0=False, group=128), **GROUP),
+    _checkout("deepgemm_ue8m0", *DEEPGEMM, partial(checkouts.deepgemm_fp8, ue8m0=True, group=128), **GROUP),
+    _checkout("deepgemm_fp4", *DEEPGEMM, partial(checkouts.deepgemm_fp4, ue8m0=False, group=128), tile=(1, 128), format="e2m1"),
+    _checkout("deepgemm_fp4_ue8m0", *DEEPGEMM, partial(checkouts.deepgemm_fp4, ue8m0=True, group=32), **MX4),
+    *(
+        _checkout(
+            f"microxcaling_{name}{ending}", *MX,
+            partial(checkouts.microxcaling, element=element, round=rounding, flush=flush), **tile, dtypes=(F32, BF16),
+        )
+        for name, element, tile in (("mxfp8", "fp8_e4m3", MX8), ("mxfp4", "fp4_e2m1", MX4))
+        for ending, rounding, flush in (("", "nearest", False), ("_flush", "nearest", True), ("_even", "even", False), ("_floor", "floor", False))
+    ),
+]  # fmt: skip
+
+ROWS = PORTS + PACKAGES + CHECKOUTS

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fp8lab's recipes against the quantizers that they are named after: a sample, or with FP8LAB_EXHAUSTIVE what docs/quantizers.md shows."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from quantizers import port_vllm, table  # noqa: E402
+from quantizers.numerics import F, Result, q8  # noqa: E402
+from quantizers.rows import ROWS  # noqa: E402
+
+COUNT = table.ALL if "FP8LAB_EXHAUSTIVE" in os.environ else 16
+
+#: Where fp8lab differs from a system, and how.
+DIFFERENT = {
+    "trtllm_per_token": "its floor of 1e-6 is rounded to the input's type",
+    "quark_fp8": "a scale that underflows is replaced too, not only that of zeros",
+    "vllm_nvfp4": "ra() flushes the reciprocals of global scales above 2^126",
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe)
+def test_a_recipe_gives_the_bits_of_its_system(row, request):
+    if row.recipe in DIFFERENT:
+        request.applymarker(pytest.mark.xfail(reason=DIFFERENT[row.recipe], strict=True, raises=AssertionError))
+    if row.recipe not in table.recipe_names():
+        pytest.skip(f"fp8lab has no recipe {row.recipe}")
+    try:
+        outcome = table.compare(row, COUNT)
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    assert outcome.elements > 0
+    assert (outcome.codes, outcome.scales) == (0, 0), outcome.first
+
+
+def without_its_floor(x):
+    rows = x.float().numpy()
+    scale = np.fmax.reduce(np.abs(rows), axis=1, keepdims=True, initial=F(0)) / F(448)
+    return Result(q8(rows / scale), scale)
+
+
+def multiplied(x):
+    got = port_vllm.per_token(x)
+    return Result(q8(x.float().numpy() * (F(1) / got.scales)), got.scales)
+
+
+@pytest.mark.parametrize("planted", [without_its_floor, multiplied])
+def test_an_oracle_with_another_formula_is_told_apart(planted):
+    row = next(one for one in ROWS if one.recipe == "vllm_per_token")
+    outcome = table.compare(dataclasses.replace(row, oracle=planted), 16)
+    assert outcome.codes > 0 and outcome.first
+
+
+def test_the_page_shows_every_row():
+    shown = table.shown()
+    assert [cells[:2] for cells in shown] == [[f"`{row.recipe}`", row.package] for row in ROWS]
+    for cells in shown:
+        name = cells[0].strip("`")
+        assert cells[-1] == "0" or cells[-1] == "no recipe" or name in DIFFERENT, cells
