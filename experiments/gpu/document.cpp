@@ -92,14 +92,18 @@ Table differences_table(const Ledger& ledger) {
 }
 
 Table speeds_table(const Ledger& ledger) {
-  return tabulate(ledger.speeds, {.name = "speeds", .title = "Speed, medians, beside its bound of the same run"})
+  return tabulate(ledger.speeds,
+                  {.name = "speeds", .title = "Speed, medians, beside a copy or a library in the same run"})
       .column({"name"}, &Speed::name)
       .column({"what"}, &Speed::what)
       .column({.name = "milliseconds", .unit = "ms", .digits = 4}, &Speed::milliseconds)
       .column({.name = "rate", .unit = "T/s", .notation = Notation::fixed, .digits = 2},
               [](const Speed& speed) { return speed.amount / speed.milliseconds / 1e9; })
       .column({.name = "share", .title = "of the bound", .notation = Notation::percent, .digits = 1},
-              [](const Speed& speed) { return speed.bound_milliseconds / speed.milliseconds; });
+              [](const Speed& speed) {
+                const double share = speed.bound_milliseconds / speed.milliseconds;
+                return share > 0 ? std::optional(share) : std::nullopt;
+              });
 }
 
 Text verdict_text(const GpuResult& result) {

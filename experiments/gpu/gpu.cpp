@@ -29,8 +29,8 @@ void check(const GpuArguments& arguments) {
     if (std::ranges::find(gpu_parts, part) != gpu_parts.end()) continue;
     refuse("unknown part '", part, "'; known: kernels, casts, dots, probes, primer, speeds, streams, products");
   }
-  if (arguments.inputs < 2 || arguments.inputs > std::uint64_t{1} << 32) {
-    refuse("inputs must be from 2 to 2^32, not ", arguments.inputs);
+  if (arguments.inputs < 4 || arguments.inputs > std::uint64_t{1} << 32) {
+    refuse("inputs must be from 4 to 2^32, not ", arguments.inputs);
   }
   if (arguments.dots < 1 || arguments.dots > 1'000'000'000'000) {
     refuse("dots must be from 1 to 10^12, not ", arguments.dots);

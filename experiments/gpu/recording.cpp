@@ -32,8 +32,7 @@ void add_differences(gpu::Recorder& recorder, std::size_t number, std::uint64_t 
   const gpu::CastSweep& sweep = gpu::cast_sweeps()[number];
   const std::vector<std::uint32_t> words = recorder.cast_words(number, first, count);
   for (std::uint64_t i = 0; i < count && ledger.differences.size() < most_differences; ++i) {
-    const auto expected =
-        static_cast<std::uint32_t>(encode(sweep.to, sweep.policy, unpack(sweep.from, first + i), sweep.policy.nan));
+    const std::uint32_t expected = gpu::casts::model_word(sweep, first + i);
     if (words[i] == expected) continue;
     ledger.differences.push_back({std::string(sweep.name), first + i,
                                   hex_of(static_cast<std::uint32_t>(first + i), sweep.from.bits()),

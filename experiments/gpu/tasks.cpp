@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "fp8lab/gpu/device.hpp"
@@ -44,18 +45,25 @@ TaskResult result_of(Recording recording, std::string part, std::string name, st
   return {std::move(recording.ledger), {std::move(row)}};
 }
 
+/// Throws MissingError where this build has no machine code for the device's own instructions. For a child: it asks
+/// CUDA.
+void require_code(const GpuArguments& arguments) {
+  if (arguments.host_team) return;
+  const std::string chip = std::to_string(own_recorder(arguments).device().capability);
+  const std::string built = gpu::device_status().architectures;
+  if (built.find(chip + "a") != std::string::npos || built.find(chip + "f") != std::string::npos) return;
+  throw MissingError(fmt::format("this build has no code for sm_{0}a: CMAKE_CUDA_ARCHITECTURES={0}a", chip));
+}
+void require_code(const GpuArguments& arguments, const gpu::Instruction& instruction) {
+  if (instruction.family == gpu::Instruction::Family::wgmma) require_code(arguments);
+}
+
 TaskResult run_casts(const GpuArguments& arguments, std::size_t sweep) {
+  if (gpu::cast_sweeps()[sweep].is_of_family()) require_code(arguments);
   Recording recording = record_casts(own_recorder(arguments), sweep, limits_of(arguments));
   const CastRecord& record = recording.ledger.casts.front();
   const std::string name = record.sweep;
   return result_of(std::move(recording), "casts", name, "encode", record.inputs_per_chunk * record.digests.size());
-}
-
-/// Throws MissingError where this build has no machine code for the instruction. For a child: it asks CUDA.
-void require_code(const GpuArguments& arguments, const gpu::Instruction& instruction) {
-  if (arguments.host_team || instruction.family != gpu::Instruction::Family::wgmma) return;
-  if (gpu::device_status().architectures.find("90a") != std::string::npos) return;
-  throw MissingError("this build has no code for sm_90a: CMAKE_CUDA_ARCHITECTURES=90a");
 }
 
 TaskResult run_dots(const GpuArguments& arguments, std::size_t instruction) {
@@ -83,14 +91,44 @@ TaskResult run_kernel(const gpu::KernelCase& one) {
   return {.ledger = {.findings = {std::move(finding)}}};
 }
 
-TaskResult run_speed(std::size_t number) {
-  const gpu::MeasuredSpeed speed = gpu::measure_speed(number);
-  return {.ledger = {.speeds = {{.name = gpu::speed_names()[number],
+TaskResult speed_result(const std::string& name, const char* unit, const gpu::MeasuredSpeed& speed) {
+  return {.ledger = {.speeds = {{.name = name,
                                  .what = speed.what,
-                                 .amount = speed.bytes,
-                                 .unit = "B",
+                                 .amount = speed.amount,
+                                 .unit = unit,
                                  .milliseconds = speed.milliseconds,
-                                 .bound_milliseconds = speed.copy_milliseconds}}}};
+                                 .bound_milliseconds = speed.other_milliseconds}}},
+          .rows = {}};
+}
+
+/// A GEMM kernel beside cuBLASLt, where that is.
+TaskResult run_gemm_speed(const GpuArguments& arguments, const std::string& name, gpu::GemmKernel kernel) {
+  std::optional<gpu::CublasLt> library;
+  try {
+    library.emplace(arguments.cublaslt ? *arguments.cublaslt : cublaslt_of(arguments.python));
+  } catch (const std::runtime_error& error) {
+    TaskResult alone = speed_result(name, "FLOP", gpu::measure_gemm_speed(kernel, nullptr));
+    alone.ledger.speeds[0].what += std::string("; ") + error.what();
+    return alone;
+  }
+  return speed_result(name, "FLOP", gpu::measure_gemm_speed(kernel, &*library));
+}
+
+void add_speeds(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
+  if (!is_wanted(arguments, "speeds")) return;
+  const std::string skipped(device.is_host_team ? not_on_host : "");
+  for (std::size_t i = 0; i < gpu::speed_names().size(); ++i) {
+    const std::string name = gpu::speed_names()[i];
+    tasks.push_back({"speeds", name, skipped, [i, name] { return speed_result(name, "B", gpu::measure_speed(i)); }});
+  }
+  std::vector<gpu::GemmKernel> kernels{gpu::GemmKernel::mma_sync};
+  if (device.capability == 90) kernels = {gpu::GemmKernel::wgmma_fast, gpu::GemmKernel::wgmma_promoted};
+  for (const gpu::GemmKernel kernel : kernels) {
+    const std::string name = fmt::format("gemm {} beside cuBLASLt", gpu::name_of(kernel));
+    const std::string why_not = device.capability < 89 ? "this chip has no FP8" : "";
+    tasks.push_back({"speeds", name, skipped.empty() ? why_not : skipped,
+                     [arguments, name, kernel] { return run_gemm_speed(arguments, name, kernel); }});
+  }
 }
 
 /// The model of the instructions that a library multiplies E4M3 by; empty where fp8lab knows none.
@@ -133,9 +171,7 @@ void add_products(const GpuArguments& arguments, const gpu::RecordedDevice& devi
 /// Speeds of kernels, and what libraries compute: for devices alone.
 void add_device_tasks(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
   const std::string skipped(device.is_host_team ? not_on_host : "");
-  for (std::size_t i = 0; is_wanted(arguments, "speeds") && i < gpu::speed_names().size(); ++i) {
-    tasks.push_back({"speeds", gpu::speed_names()[i], skipped, [i] { return run_speed(i); }});
-  }
+  add_speeds(arguments, device, tasks);
   for (const bool is_normal : {false, true}) {
     if (!is_wanted(arguments, "streams")) break;
     tasks.push_back({"streams", is_normal ? "torch.randn" : "torch.rand", skipped, [arguments, is_normal] {
@@ -153,8 +189,8 @@ std::string_view why_not(const gpu::Instruction& instruction, const gpu::Recorde
 void add_recordings(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
   for (std::size_t i = 0; is_wanted(arguments, "casts") && i < gpu::cast_sweeps().size(); ++i) {
     const gpu::CastSweep& sweep = gpu::cast_sweeps()[i];
-    const bool lacks = device.capability < sweep.least_capability;
-    tasks.push_back({"casts", std::string(sweep.name), lacks ? "this chip has no such instruction" : "",
+    tasks.push_back({"casts", std::string(sweep.name),
+                     sweep.is_for(device.capability) ? "" : "this chip has no such instruction",
                      [arguments, i] { return run_casts(arguments, i); }});
   }
   for (std::size_t i = 0; is_wanted(arguments, "dots") && i < gpu::instructions().size(); ++i) {

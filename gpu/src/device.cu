@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda.cuh"
 #include "cuda_codes.hpp"
-#include "fp8lab/gpu/recorder/memory.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/encode_kernel.hpp"
+#include "fp8lab/gpu/recorder/memory.hpp"
 
 namespace fp8lab::gpu {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The room where there is no CUDA compiler: kernels still run on the host team, and there is no device.
-#include "fp8lab/gpu/recorder/memory.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/quantize.hpp"
+#include "fp8lab/gpu/recorder/memory.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"
 #include "fp8lab/gpu/recorder/speeds.hpp"
 #include "gemm_kernels.hpp"
@@ -41,6 +41,11 @@ const std::vector<std::string>& speed_names() {
 }
 
 MeasuredSpeed measure_speed(std::size_t /*number*/, std::uint64_t /*bytes*/) {
+  require_device();
+  return {};
+}
+
+MeasuredSpeed measure_gemm_speed(GemmKernel /*kernel*/, const CublasLt* /*library*/, std::size_t /*size*/) {
   require_device();
   return {};
 }

@@ -27,15 +27,12 @@ std::vector<std::uint32_t> cast_words(const CastSweep& sweep, std::uint64_t firs
       take(codes);
     }
   };
-  if (sweep.from == binary32 && sweep.to.bits() <= 16) {
+  if (sweep.from == binary32 && sweep.to.bits() <= 16 && !sweep.is_stochastic()) {
     std::vector<float> in(count);
     for (std::size_t i = 0; i < count; ++i) in[i] = std::bit_cast<float>(static_cast<std::uint32_t>(first + i));
     bulk(std::as_const(in));
   } else {
-    for (std::size_t i = 0; i < count; ++i) {
-      const Unpacked x = unpack(sweep.from, first + i);
-      words[i] = static_cast<std::uint32_t>(encode(sweep.to, sweep.policy, x, sweep.policy.nan));
-    }
+    for (std::size_t i = 0; i < count; ++i) words[i] = casts::model_word(sweep, first + i);
   }
   return words;
 }

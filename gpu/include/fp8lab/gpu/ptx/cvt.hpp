@@ -28,6 +28,24 @@
 
 namespace fp8lab::gpu::ptx {
 
+// Whether the instructions below are what this code runs: not their software forms. True on the host, whose models they
+// have.
+#if !defined(__CUDA_ARCH__) || defined(FP8LAB_CVT_FP8)
+inline constexpr bool has_cvt_fp8 = true;
+#else
+inline constexpr bool has_cvt_fp8 = false;
+#endif
+#if !defined(__CUDA_ARCH__) || defined(FP8LAB_CVT_FP4)
+inline constexpr bool has_cvt_fp4 = true;
+#else
+inline constexpr bool has_cvt_fp4 = false;
+#endif
+#if !defined(__CUDA_ARCH__) || defined(FP8LAB_CVT_STOCHASTIC)
+inline constexpr bool has_cvt_stochastic = true;
+#else
+inline constexpr bool has_cvt_stochastic = false;
+#endif
+
 // All of them round to nearest even and saturate, infinity too; NaN becomes 7F, or the largest value of a format that
 // has no NaN. The first of two values goes to the low bits, as PTX has its second operand.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cvt of float32 to 16-bit types, to nearest even; every NaN becomes 7FFF (sm_80).
+// cvt of float32 to 16-bit types, to nearest even, every NaN becoming 7FFF; and to TF32 (sm_80).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,20 @@ namespace fp8lab::gpu {
   return result;
 #else
   return {static_cast<std::uint16_t>(encode(bfloat16, cuda_nosat_policy, x))};
+#endif
+}
+
+/// cvt.rna.tf32.f32, to nearest, ties away: the 19 bits of the result. Those below them in its register are not
+/// defined.
+[[nodiscard]] FP8LAB_HD inline std::uint32_t tf32_of(float x) {
+#ifdef __CUDA_ARCH__
+  std::uint32_t word;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(x));
+  return word >> 13;
+#else
+  constexpr CastPolicy policy{
+      .rounding = Rounding::nearest_away, .overflow = Overflow::to_special, .infinity = Overflow::to_special};
+  return encode(tf32, policy, x);
 #endif
 }
 

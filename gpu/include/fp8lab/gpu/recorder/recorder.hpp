@@ -76,7 +76,7 @@ class Recorder {
   [[nodiscard]] virtual std::vector<std::uint64_t> cast_digests(std::size_t sweep, std::uint64_t first,
                                                                 std::uint64_t count,
                                                                 std::uint64_t inputs_per_chunk) = 0;
-  /// The outputs of inputs [first, first + count), both even.
+  /// The outputs of inputs [first, first + count), both multiples of four.
   [[nodiscard]] virtual std::vector<std::uint32_t> cast_words(std::size_t sweep, std::uint64_t first,
                                                               std::uint64_t count) = 0;
   /// The digests of chunks of tiles_per_chunk tiles, from the tile `first` on, which begins a chunk.
