@@ -59,6 +59,10 @@ EVIDENCE = [
     ("quantize_rows.sm_100a", "QuantizeRowsI.*TeMxRecipe", CAST),
     ("recorder.sm_89", SYNC_FP8, FP8),
     ("recorder.sm_90a", SYNC_FP8, FP8_LOWERED),
+    ("recorder.sm_90a", "casts.*(E2m1|E2m3|E3m2|Ue8m0|Stochastic)", [r"BPT\.TRAP"]),  # no software in place of an instruction
+    ("recorder.sm_100a", "(E2m1|E2m3|E3m2)FromF32EE", [r"F2FP\.SATFINITE\.E[23]M[123]\.F32"]),
+    ("recorder.sm_100a", "Ue8m0FromF32", [r"F2FP\.SATFINITE\.E8\.F32\.PACK_AB_MERGE_C\.RP"]),
+    ("recorder.sm_100a", "FromF32Stochastic", [r"F2FP\.SATFINITE\.E[245]M[123]\.F32\.PACK_AB_MERGE_C\.RS"]),
     ("gemm_sm89.sm_89", "MmaSyncGemm", [*FP8, r"LDG\.E\.128"]),
     (
         "gemm_sm90a.sm_90a",

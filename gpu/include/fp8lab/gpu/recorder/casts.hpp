@@ -61,29 +61,33 @@ template <typename Source>
   }
 }
 
-// An entry below has `lanes`, the consecutive inputs that it converts at once, and convert(first of them), whose
-// results lie `width` bits apart. `is_there` says whether the code that is compiled has the instruction.
+// An entry below has `lanes`, the consecutive inputs that its run() converts at once into results `width` bits apart;
+// `is_there` says whether the code that is compiled has the instruction.
 
-/// Two of a 16-bit type or float32, by Own::run(first, second).
-template <typename Own, typename Source>
+/// run(first, second), of values or of codes.
+template <typename From>
 struct OfPair {
+  using Source = From;
   static constexpr unsigned lanes = 2, width = 8;
   static constexpr bool is_there = ptx::has_cvt_fp8;
-  [[nodiscard]] static FP8LAB_HD std::uint64_t convert(std::uint64_t input) {
-    return Own::run(source_of<Source>(input), source_of<Source>(input + 1));
-  }
 };
-/// Four float32 and a random word, by Own::run(four, random).
-template <typename Own>
+/// run(four float32, random word)
 struct OfFour {
   static constexpr unsigned lanes = 4, width = 8;
   static constexpr bool is_there = ptx::has_cvt_stochastic;
-  [[nodiscard]] static FP8LAB_HD std::uint64_t convert(std::uint64_t input) {
+};
+/// The results of the inputs from `input` on, a multiple of `lanes`.
+template <typename Cast>
+[[nodiscard]] FP8LAB_HD std::uint64_t convert(std::uint64_t input) {
+  if constexpr (Cast::lanes == 2) {
+    using Source = Cast::Source;
+    return Cast::run(source_of<Source>(input), source_of<Source>(input + 1));
+  } else {
     ptx::Four four{};
     for (unsigned i = 0; i < 4; ++i) four.values[i] = source_of<float>(input + i);
-    return Own::run(four, random_of(input));
+    return Cast::run(four, random_of(input));
   }
-};
+}
 inline constexpr CastPolicy satfinite{};  // to nearest even; NaN is the positive one of all ones
 inline constexpr CastPolicy upward{.rounding = Rounding::upward};
 inline constexpr CastPolicy stochastic{.rounding = Rounding::stochastic};
@@ -92,51 +96,49 @@ inline constexpr CastPolicy nearest_away{
 
 // 1. FP8, from Ada on.
 
-struct E4m3FromF32 : OfPair<E4m3FromF32, float> {
+struct E4m3FromF32 : OfPair<float> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e4m3x2.f32", binary32, e4m3, satfinite, 89};
   static FP8LAB_HD std::uint64_t run(float first, float second) { return ptx::e4m3x2(first, second); }
 };
-struct E5m2FromF32 : OfPair<E5m2FromF32, float> {
+struct E5m2FromF32 : OfPair<float> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e5m2x2.f32", binary32, e5m2, satfinite, 89};
   static FP8LAB_HD std::uint64_t run(float first, float second) { return ptx::e5m2x2(first, second); }
 };
-struct E4m3FromF16 : OfPair<E4m3FromF16, Half> {
+struct E4m3FromF16 : OfPair<Half> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e4m3x2.f16x2", binary16, e4m3, satfinite, 89};
   static FP8LAB_HD std::uint64_t run(Half first, Half second) { return ptx::e4m3x2(first, second); }
 };
-struct E5m2FromF16 : OfPair<E5m2FromF16, Half> {
+struct E5m2FromF16 : OfPair<Half> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e5m2x2.f16x2", binary16, e5m2, satfinite, 89};
   static FP8LAB_HD std::uint64_t run(Half first, Half second) { return ptx::e5m2x2(first, second); }
 };
 /// bfloat16 has no conversion of its own before Blackwell: kernels widen it, which is exact.
-struct E4m3FromBf16 : OfPair<E4m3FromBf16, BFloat16> {
+struct E4m3FromBf16 : OfPair<BFloat16> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e4m3x2.f32 of bfloat16", bfloat16, e4m3, satfinite, 89};
   static FP8LAB_HD std::uint64_t run(BFloat16 first, BFloat16 second) { return ptx::e4m3x2(first, second); }
 };
-struct E5m2FromBf16 : OfPair<E5m2FromBf16, BFloat16> {
+struct E5m2FromBf16 : OfPair<BFloat16> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e5m2x2.f32 of bfloat16", bfloat16, e5m2, satfinite, 89};
   static FP8LAB_HD std::uint64_t run(BFloat16 first, BFloat16 second) { return ptx::e5m2x2(first, second); }
 };
-struct F16FromE4m3 {
+struct F16FromE4m3 : OfPair<std::uint32_t> {
   static constexpr CastSweep sweep{"cvt.rn.f16x2.e4m3x2", e4m3, binary16, cuda_nosat_policy, 89};
-  static constexpr unsigned lanes = 2, width = 16;
-  static constexpr bool is_there = ptx::has_cvt_fp8;
-  static FP8LAB_HD std::uint64_t convert(std::uint64_t input) {
-    return ptx::halves_of_e4m3x2(static_cast<std::uint32_t>(input | (input + 1) << 8));
+  static constexpr unsigned width = 16;
+  static FP8LAB_HD std::uint64_t run(std::uint32_t first, std::uint32_t second) {
+    return ptx::halves_of_e4m3x2(first | second << 8);
   }
 };
-struct F16FromE5m2 {
+struct F16FromE5m2 : OfPair<std::uint32_t> {
   static constexpr CastSweep sweep{"cvt.rn.f16x2.e5m2x2", e5m2, binary16, cuda_nosat_policy, 89};
-  static constexpr unsigned lanes = 2, width = 16;
-  static constexpr bool is_there = ptx::has_cvt_fp8;
-  static FP8LAB_HD std::uint64_t convert(std::uint64_t input) {
-    return ptx::halves_of_e5m2x2(static_cast<std::uint32_t>(input | (input + 1) << 8));
+  static constexpr unsigned width = 16;
+  static FP8LAB_HD std::uint64_t run(std::uint32_t first, std::uint32_t second) {
+    return ptx::halves_of_e5m2x2(first | second << 8);
   }
 };
 
 // 2. Types of 16 and 19 bits, from Ampere on.
 
-struct F16FromF32 : OfPair<F16FromF32, float> {
+struct F16FromF32 : OfPair<float> {
   static constexpr CastSweep sweep{"cvt.rn.f16.f32", binary32, binary16, cuda_nosat_policy, 80};
   static constexpr unsigned width = 16;
   static constexpr bool is_there = true;
@@ -144,7 +146,7 @@ struct F16FromF32 : OfPair<F16FromF32, float> {
     return half_of(first).bits | std::uint64_t{half_of(second).bits} << 16;
   }
 };
-struct Bf16FromF32 : OfPair<Bf16FromF32, float> {
+struct Bf16FromF32 : OfPair<float> {
   static constexpr CastSweep sweep{"cvt.rn.bf16.f32", binary32, bfloat16, cuda_nosat_policy, 80};
   static constexpr unsigned width = 16;
   static constexpr bool is_there = true;
@@ -152,7 +154,7 @@ struct Bf16FromF32 : OfPair<Bf16FromF32, float> {
     return bfloat16_of(first).bits | std::uint64_t{bfloat16_of(second).bits} << 16;
   }
 };
-struct Tf32FromF32 : OfPair<Tf32FromF32, float> {
+struct Tf32FromF32 : OfPair<float> {
   static constexpr CastSweep sweep{"cvt.rna.tf32.f32", binary32, tf32, nearest_away, 80};
   static constexpr unsigned width = 32;
   static constexpr bool is_there = true;
@@ -164,51 +166,50 @@ struct Tf32FromF32 : OfPair<Tf32FromF32, float> {
 // 3. FP4, FP6 and scales, from Blackwell on.
 
 /// As OfPair, of a family's own instructions.
-template <typename Own>
-struct OfFamily : OfPair<Own, float> {
+template <typename From>
+struct OfFamily : OfPair<From> {
   static constexpr bool is_there = ptx::has_cvt_fp4;
 };
-struct E2m1FromF32 : OfFamily<E2m1FromF32> {
+struct E2m1FromF32 : OfFamily<float> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e2m1x2.f32", binary32, e2m1, satfinite, 100};
   static constexpr unsigned width = 4;
   static FP8LAB_HD std::uint64_t run(float first, float second) { return ptx::e2m1x2(first, second); }
 };
-struct E2m3FromF32 : OfFamily<E2m3FromF32> {
+struct E2m3FromF32 : OfFamily<float> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e2m3x2.f32", binary32, e2m3, satfinite, 100};
   static FP8LAB_HD std::uint64_t run(float first, float second) { return ptx::e2m3x2(first, second); }
 };
-struct E3m2FromF32 : OfFamily<E3m2FromF32> {
+struct E3m2FromF32 : OfFamily<float> {
   static constexpr CastSweep sweep{"cvt.rn.satfinite.e3m2x2.f32", binary32, e3m2, satfinite, 100};
   static FP8LAB_HD std::uint64_t run(float first, float second) { return ptx::e3m2x2(first, second); }
 };
-struct Ue8m0FromF32 : OfFamily<Ue8m0FromF32> {
+struct Ue8m0FromF32 : OfFamily<float> {
   static constexpr CastSweep sweep{"cvt.rp.satfinite.ue8m0x2.f32", binary32, e8m0, upward, 100};
   static FP8LAB_HD std::uint64_t run(float first, float second) { return ptx::ue8m0x2(first, second); }
 };
-struct F16FromE2m1 {
+struct F16FromE2m1 : OfFamily<std::uint32_t> {
   static constexpr CastSweep sweep{"cvt.rn.f16x2.e2m1x2", e2m1, binary16, cuda_nosat_policy, 100};
-  static constexpr unsigned lanes = 2, width = 16;
-  static constexpr bool is_there = ptx::has_cvt_fp4;
-  static FP8LAB_HD std::uint64_t convert(std::uint64_t input) {
-    return ptx::halves_of_e2m1x2(static_cast<std::uint32_t>(input | (input + 1) << 4));
+  static constexpr unsigned width = 16;
+  static FP8LAB_HD std::uint64_t run(std::uint32_t first, std::uint32_t second) {
+    return ptx::halves_of_e2m1x2(first | second << 4);
   }
 };
 
 // 4. Stochastic rounding: sm_100a and sm_103a.
 
-struct E4m3FromF32Stochastic : OfFour<E4m3FromF32Stochastic> {
+struct E4m3FromF32Stochastic : OfFour {
   static constexpr CastSweep sweep{"cvt.rs.satfinite.e4m3x4.f32", binary32, e4m3, stochastic, 100, 103};
   static FP8LAB_HD std::uint64_t run(const ptx::Four& x, std::uint32_t random) {
     return ptx::e4m3x4_stochastic(x, random);
   }
 };
-struct E5m2FromF32Stochastic : OfFour<E5m2FromF32Stochastic> {
+struct E5m2FromF32Stochastic : OfFour {
   static constexpr CastSweep sweep{"cvt.rs.satfinite.e5m2x4.f32", binary32, e5m2, stochastic, 100, 103};
   static FP8LAB_HD std::uint64_t run(const ptx::Four& x, std::uint32_t random) {
     return ptx::e5m2x4_stochastic(x, random);
   }
 };
-struct E2m1FromF32Stochastic : OfFour<E2m1FromF32Stochastic> {
+struct E2m1FromF32Stochastic : OfFour {
   static constexpr CastSweep sweep{"cvt.rs.satfinite.e2m1x4.f32", binary32, e2m1, stochastic, 100, 103};
   static constexpr unsigned width = 4;
   static FP8LAB_HD std::uint64_t run(const ptx::Four& x, std::uint32_t random) {
@@ -249,7 +250,7 @@ struct SweepCasts {
     team.for_each_thread([&](std::size_t thread) {
       for (std::uint64_t group = thread; group < size / Cast::lanes; group += threads) {
         const std::uint64_t offset = begin + group * Cast::lanes;
-        const std::uint64_t codes = Cast::convert(first + offset);
+        const std::uint64_t codes = casts::convert<Cast>(first + offset);
         for (unsigned i = 0; i < Cast::lanes; ++i) {
           const std::uint64_t word = codes >> (Cast::width * i) & mask;
           own[thread] += digest_term(first + offset + i, word);
