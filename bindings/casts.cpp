@@ -29,9 +29,13 @@ constexpr Named<NanCode> nan_names[] = {{"positive_all_ones", NanCode::positive_
                                         {"sign_all_ones", NanCode::sign_all_ones},
                                         {"sign_quiet", NanCode::sign_quiet},
                                         {"sign_and_payload", NanCode::sign_and_payload},
-                                        {"largest", NanCode::largest}};
+                                        {"largest", NanCode::largest},
+                                        {"negative_largest", NanCode::negative_largest}};
 constexpr Named<MissingNan> missing_nan_names[] = {{"largest", MissingNan::largest},
-                                                   {"opposite_zero", MissingNan::opposite_zero}};
+                                                   {"opposite_zero", MissingNan::opposite_zero},
+                                                   {"positive_zero", MissingNan::positive_zero},
+                                                   {"negative_zero", MissingNan::negative_zero}};
+constexpr Named<ZeroSign> zero_sign_names[] = {{"kept", ZeroSign::kept}, {"dropped", ZeroSign::dropped}};
 constexpr Named<ZeroCode> zero_names[] = {
     {"smallest", ZeroCode::smallest}, {"second", ZeroCode::second}, {"nan", ZeroCode::nan}};
 constexpr Named<SmallestCode> smallest_names[] = {{"value", SmallestCode::value}, {"zero", SmallestCode::zero}};
@@ -163,14 +167,15 @@ OwnProfile make_profile(const std::string& name, const std::string& rounding, co
                         const std::string& infinity, const std::string& nan,
                         const std::optional<std::string>& nan_of_double, const std::string& missing_nan,
                         const std::string& zero, const std::string& smallest, const std::string& negative,
-                        bool float64_via_float32) {
+                        const std::string& zero_sign, bool float64_via_float32) {
   return {name, "made up by the user",
           CastPolicy{find_rounding(rounding), find_named(overflow_names, "overflow", overflow).value,
                      find_named(overflow_names, "infinity", infinity).value, find_named(nan_names, "nan", nan).value,
                      find_named(nan_names, "nan_of_double", nan_of_double.value_or(nan)).value,
                      find_named(missing_nan_names, "missing_nan", missing_nan).value,
                      find_named(zero_names, "zero", zero).value, find_named(smallest_names, "smallest", smallest).value,
-                     find_named(negative_names, "negative", negative).value, float64_via_float32}};
+                     find_named(negative_names, "negative", negative).value,
+                     find_named(zero_sign_names, "zero_sign", zero_sign).value, float64_via_float32}};
 }
 
 OwnFormat own(const NamedFormat& named) {
@@ -214,7 +219,8 @@ void bind_profiles(py::module_& module) {
       .def(py::init(&make_profile), py::kw_only(), py::arg("name") = "own", py::arg("rounding") = "nearest_even",
            py::arg("overflow") = "saturate", py::arg("infinity") = "saturate", py::arg("nan") = "positive_all_ones",
            py::arg("nan_of_double") = py::none(), py::arg("missing_nan") = "largest", py::arg("zero") = "smallest",
-           py::arg("smallest") = "value", py::arg("negative") = "magnitude", py::arg("float64_via_float32") = false,
+           py::arg("smallest") = "value", py::arg("negative") = "magnitude", py::arg("zero_sign") = "kept",
+           py::arg("float64_via_float32") = false,
            "A profile of one's own; describe it with str(). ValueError for unknown names, which lists the known ones.")
       .def_readonly("name", &OwnProfile::name)
       .def_property_readonly("description", [](const OwnProfile& p) { return describe(p.policy); })
@@ -234,6 +240,8 @@ void bind_profiles(py::module_& module) {
                              [](const OwnProfile& p) { return entry_of(smallest_names, p.policy.smallest).name; })
       .def_property_readonly("negative",
                              [](const OwnProfile& p) { return entry_of(negative_names, p.policy.negative).name; })
+      .def_property_readonly("zero_sign",
+                             [](const OwnProfile& p) { return entry_of(zero_sign_names, p.policy.zero_sign).name; })
       .def_property_readonly("float64_via_float32", [](const OwnProfile& p) { return p.policy.float64_via_float32; })
       .def(
           "__eq__", [](const OwnProfile& p, const OwnProfile& q) { return p.name == q.name && p.policy == q.policy; },

@@ -24,13 +24,33 @@ py::array_t<T> view_of(Values& values, std::size_t rows, const py::object& owner
   return {{rows, columns}, {columns * sizeof(T), sizeof(T)}, values.data(), owner};
 }
 
+RandomWords words_of(const py::array& words) {
+  if (words.itemsize() == 1) return view(py::cast<Array<std::uint8_t>>(words));
+  if (words.itemsize() == 2) return view(py::cast<Array<std::uint16_t>>(words));
+  return view(py::cast<Array<std::uint32_t>>(words));
+}
+
 QuantizeOptions options_of(const std::optional<OwnFormat>& input_type, bool amax_before_rounding,
-                           const std::optional<Array<std::uint8_t>>& random_bits, int count, int threads) {
+                           const std::optional<py::array>& random_bits, int count, int threads) {
   QuantizeOptions options{.amax_before_rounding = amax_before_rounding, .threads = threads};
   if (input_type) options.input_type = input_type->format;
-  if (random_bits) options.random = RandomSource{view(*random_bits), count};
+  if (random_bits) options.random = RandomSource{words_of(*random_bits), count};
   return options;
 }
+
+/// What a caller has of scales: arrays by name, in the order of GivenScales, and numbers.
+struct GivenArrays {
+  std::optional<Array<float>> amaxes, scales, scales_inv;
+  std::optional<float> tensor_amax;
+  float tensor_scale, tensor_scale_inv;
+
+  [[nodiscard]] GivenScales views() const {
+    const auto of = [](const std::optional<Array<float>>& array) {
+      return array ? view(*array) : std::span<const float>{};
+    };
+    return {of(amaxes), of(scales), of(scales_inv), tensor_amax, tensor_scale, tensor_scale_inv};
+  }
+};
 
 template <typename Vector, typename T>
 void assign(Vector& to, const Array<T>& from) {
@@ -41,7 +61,8 @@ void assign(Vector& to, const Array<T>& from) {
 /// What a Quantized is made of again; throws where it is none.
 Quantized restored(const Recipe& recipe, const std::string& direction, std::size_t rows, std::size_t columns,
                    bool transposed, const Array<std::uint8_t>& codes, const Array<float>& scale_inv,
-                   const Array<std::uint8_t>& scale_codes, float amax) {
+                   const Array<std::uint8_t>& scale_codes, float amax, const Array<float>& row_amaxes,
+                   float tensor_scale, float tensor_scale_inv) {
   Quantized q;
   q.recipe = recipe;
   q.direction = find_direction(direction);
@@ -56,17 +77,26 @@ Quantized restored(const Recipe& recipe, const std::string& direction, std::size
   assign(q.scale_inv, scale_inv);
   assign(q.scale_codes, scale_codes);
   q.amax = amax;
+  assign(q.row_amaxes, row_amaxes);
+  q.tensor_scale = tensor_scale;
+  q.tensor_scale_inv = tensor_scale_inv;
   check_quantized(q);
   return q;
 }
 
 void bind_quantized(py::module_& module) {
+  py::class_<GivenArrays>(module, "GivenScales")
+      .def(py::init<std::optional<Array<float>>, std::optional<Array<float>>, std::optional<Array<float>>,
+                    std::optional<float>, float, float>(),
+           py::arg("amaxes"), py::arg("scales"), py::arg("scales_inv"), py::arg("tensor_amax"), py::arg("tensor_scale"),
+           py::arg("tensor_scale_inv"));
   const auto shape = [](const Quantized& q) { return std::pair(q.rows, q.columns); };
   py::class_<Quantized>(module, "Quantized")
       .def_property_readonly("shape", shape)
       .def(py::init(&restored), py::arg("recipe"), py::arg("direction"), py::arg("rows"), py::arg("columns"),
            py::arg("transposed"), py::arg("codes").noconvert(), py::arg("scale_inv").noconvert(),
-           py::arg("scale_codes").noconvert(), py::arg("amax"))
+           py::arg("scale_codes").noconvert(), py::arg("amax"), py::arg("row_amaxes").noconvert(),
+           py::arg("tensor_scale"), py::arg("tensor_scale_inv"))
       .def(py::init<const Quantized&>(), py::arg("other"))
       .def_property_readonly("format", [](const Quantized& q) { return format_name(q.format); })
       .def_property_readonly("given_scale", [](const Quantized& q) { return q.recipe.given_scale; })
@@ -87,6 +117,14 @@ void bind_quantized(py::module_& module) {
       .def("scale_inv_at", &scale_inv_at, py::arg("row"), py::arg("column"))
       .def_readonly("transposed", &Quantized::transposed)
       .def_readonly("amax", &Quantized::amax)
+      .def_readonly("tensor_scale", &Quantized::tensor_scale)
+      .def_readonly("tensor_scale_inv", &Quantized::tensor_scale_inv)
+      .def_property_readonly("recipe", [](const Quantized& q) { return q.recipe; })
+      .def_property_readonly("row_amaxes",
+                             [](const py::object& self) {
+                               auto& q = self.cast<Quantized&>();
+                               return view_of(q.row_amaxes, q.row_amaxes.empty() ? 0 : 1, self);
+                             })
       .def_property_readonly("codes",
                              [](const py::object& self) {
                                auto& q = self.cast<Quantized&>();
@@ -118,10 +156,11 @@ void bind_scaling(py::module_& module) {
   module.def(
       "quantize",
       [](const py::array& x, const std::string& source, const Recipe& recipe, const std::string& direction,
-         const std::optional<OwnFormat>& input_type, bool amax_before_rounding,
-         const std::optional<Array<std::uint8_t>>& random_bits, int count, int threads) {
+         const std::optional<OwnFormat>& input_type, bool amax_before_rounding, const GivenArrays& given,
+         const std::optional<py::array>& random_bits, int count, int threads) {
         const MatrixView values = matrix_of(x, source);
-        const QuantizeOptions options = options_of(input_type, amax_before_rounding, random_bits, count, threads);
+        QuantizeOptions options = options_of(input_type, amax_before_rounding, random_bits, count, threads);
+        options.given = given.views();
         std::vector<Quantized> out(direction == "both" ? 2 : 1);
         {
           const py::gil_scoped_release release;
@@ -134,7 +173,7 @@ void bind_scaling(py::module_& module) {
         return tuple_of(std::move(out));
       },
       py::arg("x"), py::arg("source"), py::arg("recipe"), py::arg("direction"), py::arg("input_type"),
-      py::arg("amax_before_rounding"), py::arg("random_bits"), py::arg("count"), py::arg("threads"));
+      py::arg("amax_before_rounding"), py::arg("given"), py::arg("random_bits"), py::arg("count"), py::arg("threads"));
   module.def(
       "quantize_delayed",
       [](const py::array& x, const std::string& source, OwnedHistory& history, const std::string& direction,

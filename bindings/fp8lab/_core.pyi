@@ -61,6 +61,7 @@ class Profile:
         zero: str = ...,
         smallest: str = ...,
         negative: str = ...,
+        zero_sign: str = ...,
         float64_via_float32: bool = ...,
     ) -> None: ...
     @property
@@ -87,6 +88,8 @@ class Profile:
     def smallest(self) -> str: ...
     @property
     def negative(self) -> str: ...
+    @property
+    def zero_sign(self) -> str: ...
     @property
     def float64_via_float32(self) -> bool: ...
     def __eq__(self, other: object) -> bool: ...
@@ -231,6 +234,17 @@ class Recipe:
     def tile_shape(self, direction: str, rows: int, columns: int) -> tuple[int, int]: ...
     def tile_scale(self, amax: float, tensor_amax: float, input_type: Format | None) -> tuple[float, float, int]: ...
 
+class GivenScales:
+    def __init__(
+        self,
+        amaxes: NDArray[np.float32] | None,
+        scales: NDArray[np.float32] | None,
+        scales_inv: NDArray[np.float32] | None,
+        tensor_amax: float | None,
+        tensor_scale: float,
+        tensor_scale_inv: float,
+    ) -> None: ...
+
 class Quantized:
     @overload
     def __init__(
@@ -244,11 +258,22 @@ class Quantized:
         scale_inv: NDArray[np.float32],
         scale_codes: NDArray[np.uint8],
         amax: float,
+        row_amaxes: NDArray[np.float32],
+        tensor_scale: float,
+        tensor_scale_inv: float,
     ) -> None: ...
     @overload
     def __init__(self, other: Quantized) -> None: ...
     @property
     def given_scale(self) -> float: ...
+    @property
+    def recipe(self) -> Recipe: ...
+    @property
+    def row_amaxes(self) -> NDArray[np.float32]: ...
+    @property
+    def tensor_scale(self) -> float: ...
+    @property
+    def tensor_scale_inv(self) -> float: ...
     @property
     def shape(self) -> tuple[int, int]: ...
     @property
@@ -634,7 +659,8 @@ def quantize(
     direction: str,
     input_type: Format | None,
     amax_before_rounding: bool,
-    random_bits: NDArray[np.uint8] | None,
+    given: GivenScales,
+    random_bits: NDArray[Any] | None,
     count: int,
     threads: int,
 ) -> tuple[Quantized, ...]: ...

@@ -31,9 +31,12 @@ class Recipe(Record):
     tile_across, tile_along : int
         Elements that share a scale, across K and along K; 0: all.
     whole_tiles : bool
-        Rows and columns must be multiples of the tile's; otherwise the last tile may be shorter.
+        Rows and columns must be multiples of the tile's; otherwise the last tile may be shorter, as if it were filled up with
+        zeros.
     transform, nan_in_amax, least_amax, largest_amax : str, str, float, float
         The amax: what is done to the tensor before, whether NaN counts, and what smaller and larger ones count as.
+    flush_subnormal_amax : bool
+        Elements of tiles whose amax is below 2^-126 are multiplied by 0.
     quotient, given_scale, arithmetic, least_scale_inv : str, float, str, float
         How the amax makes the scale or scale_inv, in which type; a given scale; what a smaller scale_inv becomes.
     rounding, even_mantissa_bits, limit : str, int, str
@@ -43,10 +46,14 @@ class Recipe(Record):
         What an amax of zero, infinity or NaN makes.
     scale_type, edges : str
         The type of stored scales, and what E8M0 means at the ends of its range.
-    tensor_scale, block_product, block_factor : str
-        The tensor's scale over those of tiles; what is rounded to a tile's scale under it; the factor of that.
-    factor, operation : str
-        How the elements' factor is made of the stored scale, and how an element meets it.
+    tensor_scale, tensor_scale_for_each_row, tensor_range : str, bool, float
+        The tensor's scale over those of tiles, or of each row; the largest tile scale that it leaves room for.
+    block_product, block_factor, block_choice : str
+        What is rounded to a tile's scale under the tensor's; the factor of that; whether a tile of E2M1 may put its amax at 4
+        instead of 6, and by which error that is chosen.
+    factor, least_divisor, operation, product : str, float, str, str
+        How the elements' factor is made of the stored scale; what a smaller scale_inv counts as there; how an element meets it;
+        the type that the product or quotient is rounded to before the cast.
     format, cast : str or Format, str or Profile
         What elements are cast to, and the policy of that cast.
     transposed_columnwise, scale_for_each_row : bool
@@ -60,6 +67,7 @@ class Recipe(Record):
     nan_in_amax: str = "dropped"
     least_amax: float = 0.0
     largest_amax: float = float("inf")
+    flush_subnormal_amax: bool = False
     quotient: str = "largest_over_amax"
     given_scale: float = 1.0
     arithmetic: str = "float32"
@@ -73,10 +81,15 @@ class Recipe(Record):
     scale_type: str = "float32"
     edges: str = "specified"
     tensor_scale: str = "none"
+    tensor_scale_for_each_row: bool = False
+    tensor_range: float = 448.0
     block_product: str = "amax_times_scale"
     block_factor: str = "inverse_of_product"
+    block_choice: str = "none"
     factor: str = "of_scale"
+    least_divisor: float = 0.0
     operation: str = "multiply"
+    product: str = "float32"
     format: str | Format = "e4m3"
     cast: str | Profile = "cuda_satfinite"
     transposed_columnwise: bool = True
@@ -165,6 +178,13 @@ def _recipe(core: _core.Recipe, format: Format | None = None) -> Recipe:
     fields = dict(core.fields)
     if format is not None:
         fields["format"] = format  # with the name that it was given
+    return Recipe(**fields)
+
+
+def of_core(core: _core.Recipe, like: Recipe) -> Recipe:
+    """The record in C++, with the format as another record has it."""
+    fields = dict(core.fields)
+    fields["format"], fields["cast"] = like.format, like.cast
     return Recipe(**fields)
 
 

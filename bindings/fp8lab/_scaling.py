@@ -28,7 +28,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._delayed import AmaxHistory, Delayed
 from fp8lab._device_arrays import on_host
-from fp8lab._recipes import NamedRecipe, Recipe, as_recipe
+from fp8lab._recipes import NamedRecipe, Recipe, as_recipe, of_core
 from fp8lab._values import State, equal, restorer, state
 
 
@@ -39,10 +39,13 @@ class Quantized:
     copying take the arrays along. Threads may read one at a time that none writes to its arrays.
     """
 
-    def __init__(self, core: _core.Quantized, recipe: Recipe | Delayed, direction: str) -> None:
+    def __init__(
+        self, core: _core.Quantized, recipe: Recipe | Delayed, direction: str, tensor_shape: tuple[int, ...] | None = None
+    ) -> None:
         self._core = core
         self.recipe = recipe
         self.direction = direction
+        self._tensor_shape = core.shape if tensor_shape is None else tensor_shape
 
     @staticmethod
     def from_arrays(
@@ -123,6 +126,11 @@ class Quantized:
         return self._core.shape
 
     @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        """The shape that the tensor came in, whose leading dimensions are the rows of ``shape``; ``dequantize`` gives it back."""
+        return self._tensor_shape
+
+    @property
     def format(self) -> str:
         """The format of the codes."""
         return self._core.format
@@ -153,6 +161,22 @@ class Quantized:
     def amax(self) -> float:
         """Of the tensor, where its scales depend on it, now or later (one scale for all, a tensor_scale, Delayed); else 0."""
         return self._core.amax
+
+    @property
+    def row_amaxes(self) -> Array | None:
+        """float32: the amax of each row (columnwise: column), where each has a tensor's scale of its own; otherwise None."""
+        values = self._core.row_amaxes
+        return values.reshape(-1) if values.size else None
+
+    @property
+    def tensor_scale(self) -> float | None:
+        """The scale of the tensor over those of tiles, where the caller gave it; otherwise None."""
+        return self._core.tensor_scale or None
+
+    @property
+    def tensor_scale_inv(self) -> float | None:
+        """Its inverse, where the caller gave that; otherwise None."""
+        return self._core.tensor_scale_inv or None
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -224,6 +248,9 @@ class Quantized:
             "scale_inv": core.scale_inv,
             "scale_codes": core.scale_codes,
             "amax": core.amax,
+            "row_amaxes": core.row_amaxes,
+            "tensor_scales": (core.tensor_scale, core.tensor_scale_inv),
+            "tensor_shape": self._tensor_shape,
             "cast": (core.format, core.given_scale) if isinstance(self.recipe, Delayed) else None,
         }
 
@@ -268,7 +295,10 @@ def _as_matrix(x: Any, argument: str, dtype: str) -> Array:
     return array
 
 
-@restorer("Quantized", "recipe", "direction", "shape", "transposed", "codes", "scale_inv", "scale_codes", "amax", "cast")
+@restorer(
+    "Quantized", "recipe", "direction", "shape", "transposed", "codes", "scale_inv", "scale_codes", "amax", "row_amaxes",
+    "tensor_scales", "tensor_shape", "cast",
+)  # fmt: skip
 def _quantized(
     *,
     recipe: Recipe | Delayed,
@@ -279,6 +309,9 @@ def _quantized(
     scale_inv: Array,
     scale_codes: Array,
     amax: float,
+    row_amaxes: Array,
+    tensor_scales: tuple[float, float],
+    tensor_shape: tuple[int, ...],
     cast: tuple[str, float] | None,
 ) -> Quantized:
     if isinstance(recipe, Delayed):  # its cast has a format and a scale of the run
@@ -299,8 +332,11 @@ def _quantized(
         _as_matrix(scale_inv, "scale_inv", "float32"),
         _as_matrix(scale_codes, "scale_codes", "uint8"),
         check_real(amax, "amax"),
+        _as_matrix(row_amaxes, "row_amaxes", "float32"),
+        check_real(tensor_scales[0], "tensor_scale"),
+        check_real(tensor_scales[1], "tensor_scale_inv"),
     )
-    return Quantized(values, recipe, direction)
+    return Quantized(values, recipe, direction, tensor_shape)
 
 
 def swizzle_scales(scales: Any) -> Array:
@@ -369,31 +405,79 @@ def _random_bits(x: Any) -> Array | None:
     return contiguous(words).reshape(-1)
 
 
+def _random_words(x: Any) -> tuple[Array | None, int]:
+    """Words of 8, 16 or 32 random bits, and how many these are."""
+    if x is None:
+        return None, 0
+    words, name = as_array(x, "random_bits")
+    if name not in ("uint8", "uint16", "uint32"):
+        raise TypeError(f"random_bits must be uint8, uint16 or uint32, not {name}")
+    return contiguous(words).reshape(-1), 8 * words.itemsize
+
+
+def _given_array(x: Any, argument: str) -> Array | None:
+    if x is None:
+        return None
+    if isinstance(x, (int, float, list, tuple)) and not isinstance(x, bool):
+        x = np.asarray(x, np.float32)
+    values = as_floats_of(x, argument, "float32")
+    if values.size == 0:
+        raise ValueError(f"{argument} must not be empty")
+    return contiguous(values).reshape(-1)
+
+
+def _given_number(x: Any, argument: str) -> float:
+    value = 0.0 if x is None else check_real(x, argument)
+    if x is not None and not value > 0:
+        raise ValueError(f"{argument} must be positive, not {value}")
+    return value
+
+
+def _given(options: dict[str, Any]) -> _core.GivenScales:
+    amax = options["tensor_amax"]
+    return _core.GivenScales(
+        *(_given_array(options[name], name) for name in ("amax", "scale", "scale_inv")),
+        None if amax is None else check_real(amax, "tensor_amax"),
+        *(_given_number(options[name], name) for name in ("tensor_scale", "tensor_scale_inv")),
+    )
+
+
 def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quantized, ...]:
     values, source = as_floats(x, "x")
     if source == "float64":
         raise TypeError("x must be float32, float16 or bfloat16, not float64: no kernel reads that")
+    if values.ndim == 0:
+        raise ValueError("x must have a dimension or more, not 0")
+    shape = values.shape
     if values.ndim != 2:
-        raise ValueError(f"x must have two dimensions, not {values.ndim}")
+        values = contiguous(values).reshape(-1 if values.size else 0, shape[-1])
     input_type = options["input_type"]
     if input_type is not None:
         input_type = check_choice(input_type, "input_type", ("float16", "bfloat16"))
     rounds_to = None if input_type is None else _core.find_format(input_type)
     before = check_bool(options["amax_before_rounding"], "amax_before_rounding")
-    bits = _random_bits(options["random_bits"])
+    bits, count = _random_words(options["random_bits"])
+    given = _given(options)
     threads = check_threads(options["threads"])
     own: Recipe | Delayed
     if isinstance(recipe, AmaxHistory):
         if before or bits is not None:
             raise ValueError("amax_before_rounding and random_bits are not for delayed scaling")
+        if any(options[name] is not None for name in _GIVEN):
+            raise ValueError("given amaxes and scales are not for delayed scaling, whose history gives them")
         with recipe._lock:  # from reading the scale to recording the amax
             own = recipe.recipe
             parts = _core.quantize_delayed(values, source, recipe._history, direction, rounds_to, threads)
     else:
         own = as_recipe(recipe)
-        parts = _core.quantize(values, source, own._core(), direction, rounds_to, before, bits, 8, threads)
+        parts = _core.quantize(values, source, own._core(), direction, rounds_to, before, given, bits, count, threads)
+        if options["scale"] is not None or options["scale_inv"] is not None:
+            own = of_core(parts[0].recipe, own)
     directions = ("rowwise", "columnwise") if direction == "both" else (direction,)
-    return tuple(Quantized(part, own, name) for part, name in zip(parts, directions))
+    return tuple(Quantized(part, own, name, shape) for part, name in zip(parts, directions))
+
+
+_GIVEN = ("amax", "scale", "scale_inv", "tensor_amax", "tensor_scale", "tensor_scale_inv")
 
 
 def quantize(
@@ -403,14 +487,21 @@ def quantize(
     direction: str = "rowwise",
     input_type: str | None = None,
     amax_before_rounding: bool = False,
+    amax: Any = None,
+    scale: Any = None,
+    scale_inv: Any = None,
+    tensor_amax: float | None = None,
+    tensor_scale: float | None = None,
+    tensor_scale_inv: float | None = None,
     random_bits: Any = None,
     threads: int = 1,
 ) -> Quantized:
-    """A matrix as codes and scales, bit for bit as the recipe's system computes them.
+    """A tensor as codes and scales, bit for bit as the recipe's system computes them.
 
     Parameters
     ----------
-    x : array_like of float32, float16 or bfloat16, (rows, columns)
+    x : array_like of float32, float16 or bfloat16, (..., columns)
+        The leading dimensions are rows. ``tensor_shape`` of the result remembers the shape.
     recipe : str, a recipe, or the state of one
         The name of one of ``recipes()``, or a Recipe, as GivenScale, JustInTime, MxBlock, Block and NvFp4 make. Delayed scaling by an
         AmaxHistory: its scale, which may be infinite, 0 or NaN by some versions, casts, and it records the amax;
@@ -421,8 +512,18 @@ def quantize(
         ``float16`` or ``bfloat16``: what the values are rounded to before they are quantized.
     amax_before_rounding : bool
         The amax is that of the values before that rounding, as in Transformer Engine's current scaling of activations.
-    random_bits : array_like of uint8, optional
-        For stochastic rounding: one for each code, in the order of the codes.
+    amax : array_like of float32, optional
+        What the recipe makes the scales of, in place of the tensor's own amaxes: one for each tile of the tensor, (tiles
+        down, tiles across), or one for all. Of a calibration, or of an all-reduce.
+    scale, scale_inv : array_like of float32, optional
+        The scales, or their inverses, which are used as they are: in the same way, for recipes whose scales are float32.
+        The result's recipe has the quotient ``given_scale`` or ``given_scale_inv``.
+    tensor_amax : float, optional
+        For NVFP4: what the tensor's scale is made of.
+    tensor_scale, tensor_scale_inv : float, optional
+        For NVFP4: the tensor's scale, which multiplies on quantize, or its inverse. 1.0: none.
+    random_bits : array_like of uint8, uint16 or uint32, optional
+        For stochastic rounding (a cast with rounding ``stochastic``): a word for each code, in the order of the codes.
     threads : int
         The result does not depend on it.
 
@@ -438,7 +539,8 @@ def quantize(
     """
     direction = check_choice(direction, "direction", ("rowwise", "columnwise"))
     return _quantize(
-        x, recipe, direction, input_type=input_type, amax_before_rounding=amax_before_rounding,
+        x, recipe, direction, input_type=input_type, amax_before_rounding=amax_before_rounding, amax=amax, scale=scale,
+        scale_inv=scale_inv, tensor_amax=tensor_amax, tensor_scale=tensor_scale, tensor_scale_inv=tensor_scale_inv,
         random_bits=random_bits, threads=threads,
     )[0]  # fmt: skip
 
@@ -449,12 +551,19 @@ def quantize_both(
     *,
     input_type: str | None = None,
     amax_before_rounding: bool = False,
+    amax: Any = None,
+    scale: Any = None,
+    scale_inv: Any = None,
+    tensor_amax: float | None = None,
+    tensor_scale: float | None = None,
+    tensor_scale_inv: float | None = None,
     random_bits: Any = None,
     threads: int = 1,
 ) -> tuple[Quantized, Quantized]:
     """Rowwise and columnwise, both from the original values; see ``quantize``. The random bits serve both."""
     rowwise, columnwise = _quantize(
-        x, recipe, "both", input_type=input_type, amax_before_rounding=amax_before_rounding,
+        x, recipe, "both", input_type=input_type, amax_before_rounding=amax_before_rounding, amax=amax, scale=scale,
+        scale_inv=scale_inv, tensor_amax=tensor_amax, tensor_scale=tensor_scale, tensor_scale_inv=tensor_scale_inv,
         random_bits=random_bits, threads=threads,
     )  # fmt: skip
     return rowwise, columnwise
@@ -473,11 +582,11 @@ def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> A
 
     Returns
     -------
-    ndarray of float32, (rows, columns), whatever the direction
+    ndarray of float32, in the tensor's shape, whatever the direction
     """
     if not isinstance(q, Quantized):
         raise TypeError(f"q must be a Quantized, not {kind_of(q)}")
-    values = output(out, q.shape, np.float32)
+    values = output(out, q.tensor_shape, np.float32)
     arrays = (q._core.codes, q._core.scale_inv, q._core.scale_codes)
     core = _core.Quantized(q._core) if any(np.may_share_memory(array, values) for array in arrays) else q._core
     _core.dequantize(core, values, check_threads(threads))

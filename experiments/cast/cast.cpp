@@ -84,7 +84,8 @@ void check_scale(const Cast& cast) {
 }
 
 bool has_exact_sqnr(const Cast& cast) {
-  const bool to_nearest = cast.rounding == Rounding::nearest_even || cast.rounding == Rounding::nearest_away;
+  const bool to_nearest = cast.rounding == Rounding::nearest_even || cast.rounding == Rounding::nearest_away ||
+                          cast.rounding == Rounding::nearest_toward_zero;
   const Format& format = cast.format.format;
   return to_nearest && cast.profile.policy.overflow == Overflow::saturate && format.is_signed && format.bits() <= 8;
 }

@@ -39,6 +39,7 @@ std::uint32_t beginning_of_next(const Format& format, const CastPolicy& policy, 
   switch (policy.rounding) {
     case Rounding::nearest_even: return first_pattern(middle, !is_odd);
     case Rounding::nearest_away: return first_pattern(middle, false);
+    case Rounding::nearest_toward_zero: return first_pattern(middle, true);
     case Rounding::toward_zero: return first_pattern(next, false);
     case Rounding::upward: return negative ? first_pattern(next, false) : first_pattern(value, true);
     case Rounding::downward: return negative ? first_pattern(value, true) : first_pattern(next, false);
@@ -80,7 +81,8 @@ void CastTable::add_half(const Format& format, const CastPolicy& policy, bool ne
   const std::uint32_t half = negative ? 0x80000000U : 0U;
   const auto sign = negative ? static_cast<std::uint32_t>(format.sign_mask()) : 0U;
   const auto all_ones = static_cast<std::uint32_t>(format.magnitude_mask());
-  const bool signed_zero = format.specials != Specials::nan_at_negative_zero;
+  const bool signed_zero = format.specials != Specials::nan_at_negative_zero &&
+                           !(format.has_subnormals && policy.zero_sign == ZeroSign::dropped);
   const auto add = [&](std::uint32_t pattern, std::uint32_t code) {
     // A code whose run is empty makes room for the next.
     while (!runs_.empty() && runs_.back().first >= (half | pattern)) runs_.pop_back();
@@ -117,8 +119,14 @@ void CastTable::add_specials(const Format& format, const CastPolicy& policy, boo
   runs_.push_back({half | 0x7F800000, refused ? all_ones : beyond(format, policy.infinity, sign)});
   const std::uint32_t first_nan = half | 0x7F800001;
   const auto largest = static_cast<std::uint32_t>(format.max_code());
-  if (format.specials == Specials::none && policy.missing_nan == MissingNan::opposite_zero) {
-    return runs_.push_back({first_nan, negative ? 0 : static_cast<std::uint32_t>(format.sign_mask())});
+  if (format.specials == Specials::none && policy.missing_nan != MissingNan::largest) {
+    const bool opposite = policy.missing_nan == MissingNan::opposite_zero && !negative;
+    const bool minus = opposite || policy.missing_nan == MissingNan::negative_zero;
+    const bool kept = policy.zero_sign == ZeroSign::kept;
+    return runs_.push_back({first_nan, minus && kept ? static_cast<std::uint32_t>(format.sign_mask()) : 0});
+  }
+  if (policy.nan == NanCode::negative_largest) {
+    return runs_.push_back({first_nan, static_cast<std::uint32_t>(format.sign_mask()) | largest});
   }
   if (policy.nan == NanCode::largest || format.specials == Specials::none) return runs_.push_back({first_nan, largest});
   if (format.specials == Specials::nan_at_negative_zero) {

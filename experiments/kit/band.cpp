@@ -46,6 +46,12 @@ void take_band(const Quantized& q, std::size_t first, std::size_t rows, Quantize
   band.format = q.format;
   band.transposed = q.transposed;
   band.amax = q.amax;
+  band.tensor_scale = q.tensor_scale;
+  band.tensor_scale_inv = q.tensor_scale_inv;
+  band.row_amaxes = q.row_amaxes;
+  if (!q.row_amaxes.empty() && q.direction == Direction::rowwise) {
+    band.row_amaxes.assign(&q.row_amaxes[first], &q.row_amaxes[first] + rows);
+  }
   // 2. Codes; those of four bits are pairs.
   const std::size_t per_byte = q.format.bits() == 4 ? 2 : 1;
   if (q.transposed) {

@@ -168,10 +168,11 @@ CastPolicy effective(const Format& format, CastPolicy policy) {
   policy.overflow = normal(policy.overflow);
   policy.infinity = normal(policy.infinity);
   if (format.has_nan()) policy.missing_nan = {};
-  if (!format.has_nan()) policy.nan = NanCode::largest;
-  if (format.specials == Specials::nan_at_negative_zero && policy.nan != NanCode::largest) policy.nan = {};
+  if (!format.has_nan() && policy.nan != NanCode::negative_largest) policy.nan = NanCode::largest;
+  const bool is_number = policy.nan == NanCode::largest || policy.nan == NanCode::negative_largest;
+  if (format.specials == Specials::nan_at_negative_zero && !is_number) policy.nan = {};
   const bool one_nan = format.specials == Specials::nan_at_all_ones;
-  if (one_nan && policy.nan != NanCode::largest && policy.nan != NanCode::positive_all_ones) {
+  if (one_nan && !is_number && policy.nan != NanCode::positive_all_ones) {
     policy.nan = format.is_signed ? NanCode::sign_all_ones : NanCode::positive_all_ones;
   }
   policy.nan_of_double = {};

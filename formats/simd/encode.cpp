@@ -85,6 +85,7 @@ struct GeneralEncoder {
     if constexpr (kRounding == Rounding::nearest_even) {
       return hn::Add(value, hn::Add(hn::ShiftRight<1>(rest), hn::And(kept, one))) >> bits;
     }
+    if constexpr (kRounding == Rounding::nearest_toward_zero) return hn::Add(value, hn::ShiftRight<1>(rest)) >> bits;
     if constexpr (kRounding == Rounding::nearest_away) {
       return hn::Add(value, hn::Add(hn::ShiftRight<1>(rest), one)) >> bits;
     }
@@ -204,6 +205,7 @@ HWY_ATTR void EncodeGeneral(const VectorEncode& cast, const float* in, const std
   switch (cast.rounding) {
     case Rounding::nearest_even: return with(std::integral_constant<Rounding, Rounding::nearest_even>());
     case Rounding::nearest_away: return with(std::integral_constant<Rounding, Rounding::nearest_away>());
+    case Rounding::nearest_toward_zero: return with(std::integral_constant<Rounding, Rounding::nearest_toward_zero>());
     case Rounding::toward_zero: return with(std::integral_constant<Rounding, Rounding::toward_zero>());
     case Rounding::upward: return with(std::integral_constant<Rounding, Rounding::upward>());
     case Rounding::downward: return with(std::integral_constant<Rounding, Rounding::downward>());
@@ -299,7 +301,8 @@ bool is_plain(const Format& format, const CastPolicy& policy) {
   const std::uint64_t overflow = overflow_code(format, policy.overflow, false);
   return policy.rounding == Rounding::nearest_even && format.bits() <= 8 && format.mantissa_bits >= 1 &&
          format.mantissa_bits <= 4 && format.specials != Specials::nan_at_negative_zero &&
-         has_one_nan_code(format, policy) && overflow == overflow_code(format, policy.infinity, false) &&
+         policy.zero_sign == ZeroSign::kept && has_one_nan_code(format, policy) &&
+         overflow == overflow_code(format, policy.infinity, false) &&
          (overflow == format.max_code() || overflow == format.max_code() + 1) && format.min_exponent() >= -100 &&
          overflow >> format.mantissa_bits != 0 && (word_of(format, overflow) >> 23) + magic_binades(format) <= 254;
 }
@@ -307,7 +310,8 @@ bool is_plain(const Format& format, const CastPolicy& policy) {
 }  // namespace
 
 bool has_one_nan_code(const Format& format, const CastPolicy& policy) {
-  return format.has_nan() ? policy.nan == NanCode::positive_all_ones : policy.missing_nan == MissingNan::largest;
+  return format.has_nan() ? policy.nan == NanCode::positive_all_ones
+                          : (policy.missing_nan == MissingNan::largest && policy.nan != NanCode::negative_largest);
 }
 
 std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy& policy, int random_bits) {
@@ -327,7 +331,6 @@ std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy
     return static_cast<std::int32_t>(nan_code(format, policy, policy.nan, Unpacked{negative, Kind::nan, 0, 0}));
   };
   const bool payload = policy.nan == NanCode::sign_and_payload && format.specials == Specials::ieee;
-  const auto sign = static_cast<std::int32_t>(format.sign_mask());
   const int shift = 32 - format.bits();
   // What makes a sum's exponent field, above the multiple, the code of its binade less one.
   const int offset = (format.bias - 1 - 127 - magic_binades(format)) * (1 << format.mantissa_bits);
@@ -338,7 +341,7 @@ std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy
                       .max_code = static_cast<std::int32_t>(format.max_code()),
                       .sign_shift = shift,
                       .sign = format.is_signed ? 0x80000000U : 0U,
-                      .negative_zero = format.specials == Specials::nan_at_negative_zero ? 0 : sign,
+                      .negative_zero = static_cast<std::int32_t>(zero_code(format, policy, true)),
                       .overflow_positive = finite_overflow(false),
                       .overflow_negative = finite_overflow(true),
                       .infinity_positive = infinity(false),

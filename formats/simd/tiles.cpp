@@ -302,7 +302,7 @@ template <TileOperation kOperation>
 HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> x, hn::Vec<Floats> factor) {
   const Floats df;
   auto result = x;
-  if constexpr (kOperation == TileOperation::divide) {
+  if constexpr (divides(kOperation)) {
     result = hn::Div(x, factor);
   } else {
     result = hn::Mul(x, factor);
@@ -311,6 +311,13 @@ HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> x, hn::Vec<Floats> factor) {
   if constexpr (kOperation == TileOperation::multiply_add_zero) {
     const auto exact_zero = hn::Or(hn::Eq(x, hn::Zero(df)), hn::Eq(factor, hn::Zero(df)));
     result = hn::IfThenElse(exact_zero, hn::Abs(result), result);
+  }
+  if constexpr (kOperation == TileOperation::multiply_then_add_zero ||
+                kOperation == TileOperation::divide_then_add_zero) {
+    result = hn::IfThenElse(hn::Eq(result, hn::Zero(df)), hn::Abs(result), result);
+  }
+  if constexpr (kOperation == TileOperation::multiply_negative_zero) {
+    result = hn::IfThenElse(hn::Eq(result, hn::Zero(df)), hn::Set(df, -0.0F), result);
   }
   const auto kept = hn::IfThenElse(hn::IsNaN(x), x, hn::BitCast(df, hn::Set(Words(), 0x7FC00000U)));
   return hn::IfThenElse(hn::IsNaN(result), kept, result);
@@ -346,6 +353,12 @@ HWY_ATTR void ScaleTiles(const Source* in, std::size_t count, std::size_t tile, 
     case TileOperation::divide: return ScaleTilesWith<TileOperation::divide>(in, count, tile, factors, out);
     case TileOperation::multiply_add_zero:
       return ScaleTilesWith<TileOperation::multiply_add_zero>(in, count, tile, factors, out);
+    case TileOperation::multiply_then_add_zero:
+      return ScaleTilesWith<TileOperation::multiply_then_add_zero>(in, count, tile, factors, out);
+    case TileOperation::divide_then_add_zero:
+      return ScaleTilesWith<TileOperation::divide_then_add_zero>(in, count, tile, factors, out);
+    case TileOperation::multiply_negative_zero:
+      return ScaleTilesWith<TileOperation::multiply_negative_zero>(in, count, tile, factors, out);
   }
 }
 HWY_ATTR void ScaleTilesOfFloats(const float* in, std::size_t count, std::size_t tile, TileOperation operation,

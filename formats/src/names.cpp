@@ -29,6 +29,7 @@ const char* words(NanCode nan) {
     case NanCode::sign_quiet: return "the quiet NaN without payload, sign kept";
     case NanCode::sign_and_payload: return "a quiet NaN with the topmost payload bits, sign kept";
     case NanCode::largest: return "the largest finite value, sign dropped";
+    case NanCode::negative_largest: return "the largest finite value with the sign set";
   }
   return "";
 }
@@ -37,6 +38,8 @@ const char* words(MissingNan nan) {
   switch (nan) {
     case MissingNan::largest: return "the largest value";
     case MissingNan::opposite_zero: return "zero with the opposite sign";
+    case MissingNan::positive_zero: return "+0";
+    case MissingNan::negative_zero: return "-0";
   }
   return "";
 }
@@ -68,8 +71,8 @@ std::string describe(const CastPolicy& policy) {
                      words(policy.overflow) + "; infinity gives " + words(policy.infinity) + "; NaN gives " +
                      words(policy.nan);
   if (policy.nan_of_double != policy.nan) text += std::string(" (from double: ") + words(policy.nan_of_double) + ")";
-  text += std::string(", ") + words(policy.missing_nan) + " in formats without NaN; zero keeps its sign" +
-          describe_missing(policy);
+  text += std::string(", ") + words(policy.missing_nan) + " in formats without NaN; zero " +
+          (policy.zero_sign == ZeroSign::kept ? "keeps its sign" : "has no sign") + describe_missing(policy);
   return text + "; float64 is rounded " + (policy.float64_via_float32 ? "to float32 first." : "once.");
 }
 

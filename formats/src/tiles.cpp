@@ -46,6 +46,12 @@ float scaled(TileOperation operation, float x, float factor) {
       case TileOperation::multiply: return x * factor;
       case TileOperation::divide: return x / factor;
       case TileOperation::multiply_add_zero: return std::fma(x, factor, 0.0F);
+      case TileOperation::multiply_then_add_zero: return x * factor + 0.0F;
+      case TileOperation::divide_then_add_zero: return x / factor + 0.0F;
+      case TileOperation::multiply_negative_zero: {
+        const float product = x * factor;
+        return product == 0 ? -0.0F : product;
+      }
     }
     return x;
   }();

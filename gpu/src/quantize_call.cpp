@@ -117,9 +117,10 @@ QuantizedSizes quantized_sizes(const Recipe& recipe, Direction direction, std::s
 }
 
 bool has_kernel(const Recipe& recipe) {
-  if (!element_rule_of(recipe)) return false;
+  if (!element_rule_of(recipe) || recipe.rounding == ScaleRounding::nearest_by_log2) return false;
   if (recipe.tile_across == 0) return recipe.tile_along == 0 && recipe.format.bits() == 8;
-  return has_tile(recipe.tile_across) && has_tile(recipe.tile_along) && recipe.tile_along >= run_length;
+  const bool given = recipe.quotient == Quotient::given_scale || recipe.quotient == Quotient::given_scale_inv;
+  return !given && has_tile(recipe.tile_across) && has_tile(recipe.tile_along) && recipe.tile_along >= run_length;
 }
 
 std::vector<std::string_view> recipes_with_kernel() {

@@ -73,6 +73,7 @@ class TableOracle {
              (magnitude == middle && (lower_code % 2 == 1 || (format_.mantissa_bits == 0 && lower != 0)));
         break;
       case Rounding::nearest_away: up = magnitude >= middle; break;
+      case Rounding::nearest_toward_zero: up = magnitude > middle; break;
       case Rounding::toward_zero: break;
       case Rounding::upward: up = !negative; break;
       case Rounding::downward: up = negative; break;

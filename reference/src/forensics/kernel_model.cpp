@@ -311,7 +311,7 @@ void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_colu
 
 TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column) const {
   move_to_neighbor(tile_row, tile_column);
-  const bool divides = recipe().operation == TileOperation::divide;
+  const bool divides = fp8lab::divides(recipe().operation);
   TileScale scale = tile_scale(scale_recipe_, amaxes_->values[tile_row * amaxes_->tiles_across + tile_column], facts_);
   if (has(scale_as_stored)) {
     const auto place = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
@@ -333,7 +333,7 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
   const bool stale = has(scale_stale);
   TileOperation operation = recipe().operation;
   if (has(scale_inverted)) {
-    operation = operation == TileOperation::divide ? TileOperation::multiply : TileOperation::divide;
+    operation = divides(operation) ? TileOperation::multiply : TileOperation::divide;
   }
   if (stale) operation = TileOperation::multiply;
   const std::size_t tile_row = piece.row / amaxes_->across;

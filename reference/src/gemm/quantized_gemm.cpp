@@ -77,7 +77,9 @@ void multiply(const MmaModel& model, const Quantized& a, const Quantized& b, con
 
 }  // namespace
 
-bool takes(const MmaModel& model, const Quantized& q) { return model.k() == 0 || takes(model, operand_of(q)); }
+bool takes(const MmaModel& model, const Quantized& q) {
+  return q.row_amaxes.empty() && (model.k() == 0 || takes(model, operand_of(q)));
+}
 
 void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, std::span<float> out,
           const GemmOptions& options) {

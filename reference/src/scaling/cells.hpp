@@ -102,6 +102,13 @@ struct Tiling {
     return plan.uniform || plan.tile_rows > 1 ? 0 : tiles_across(cell);
   }
 
+  /// The place of tile t of a cell among the tiles of the tensor.
+  [[nodiscard]] std::size_t index(const Cell& cell, std::size_t t) const {
+    const std::size_t across = tiles_across(cell);
+    const std::size_t row = cell.row / plan.tile_rows + t / across;
+    return row * blocks_of(x.columns, plan.tile_columns) + cell.column / plan.tile_columns + t % across;
+  }
+
   /// Raises the amaxes of a cell's tiles to those of its rows [first, last), which lie in one row of tiles where these
   /// are higher than one.
   [[nodiscard]] AmaxSeen add_amaxes(const Cell& cell, std::size_t first, std::size_t last,

@@ -45,6 +45,7 @@ void check_sizes(const Quantized& q, const QuantizePlan& plan) {
                                 std::to_string(q.scale_rows) + " and " + std::to_string(q.scale_columns));
   }
   check_size("scale_codes", q.scale_codes.size(), plan.scale_codes ? high * wide : 0);
+  check_size("row_amaxes", q.row_amaxes.size(), q.recipe.tensor_scale_for_each_row ? q.scale_rows : 0);
   check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
 }
 

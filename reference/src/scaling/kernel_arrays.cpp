@@ -129,7 +129,7 @@ void check_scales(const Quantized& q, bool allow_special) {
 /// An amax of which the recipe makes that scale of the tensor. The rules divide and multiply once or twice, so it lies
 /// within a few float32 of the real quotient.
 float amax_of_scale(const Recipe& recipe, float given, bool is_inverse) {
-  const float top = 448.0F * largest_of(recipe.format);
+  const float top = recipe.tensor_range * largest_of(recipe.format);
   const float middle = is_inverse ? top * given : top / given;
   if (!(given > 0) || !std::isfinite(given) || !(middle > 0) || !std::isfinite(middle)) {
     refuse("a tensor's scale must be positive and finite, and make an amax that is so, not ", given);

@@ -24,6 +24,7 @@
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/hadamard.hpp"
 #include "scaling/cells.hpp"
+#include "scaling/given_scales.hpp"
 #include "scaling/quantize_plan.hpp"
 #include "scaling/quantizer.hpp"
 
@@ -59,6 +60,7 @@ void check_options(const Recipe& recipe, std::size_t codes, const QuantizeOption
   if (stochastic && !options.random) throw std::invalid_argument("stochastic_rounding needs random bits");
   if (!stochastic && options.random) throw std::invalid_argument("random bits are for stochastic_rounding only");
   if (options.random) check_random(recipe.format, *options.random, codes);
+  check_given(recipe, options);
   if (options.amax_before_rounding && (recipe.tile_across != 0 || is_given(recipe) || !options.input_type)) {
     throw std::invalid_argument("amax_before_rounding is for one scale of the tensor's amax, and an input_type");
   }
@@ -81,7 +83,10 @@ void prepare(Quantized& out, const Recipe& recipe, Direction direction, std::siz
   out.scale_columns = plan.transposed ? high : wide;
   out.scale_inv.resize(plan.scale_codes ? 0 : high * wide);
   out.scale_codes.resize(plan.scale_codes ? high * wide : 0);
-  out.amax = plan.tensor_amax ? facts.tensor.amax : 0;
+  out.amax = plan.tensor_amax && !recipe.tensor_scale_for_each_row ? facts.tensor.amax : 0;
+  out.row_amaxes.clear();
+  out.tensor_scale = facts.tensor.tensor_scale;
+  out.tensor_scale_inv = facts.tensor.tensor_scale_inv;
 }
 
 /// The largest magnitude of a tensor, and whether all of it is finite.
@@ -183,23 +188,32 @@ std::vector<QuantizePlan> plans_of(const Recipe& recipe, std::size_t rows, std::
 
 /// All requests on the same values, by their plans. `amax`, where given, is the tensor's.
 template <typename Source>
-void quantize_planned(const Matrix<Source>& given, const Recipe& recipe, std::span<const QuantizePlan> plans,
-                      std::optional<TensorAmax> amax, std::span<const Request> requests,
-                      const QuantizeOptions& options) {
-  const auto [values, rows, columns] = given;
-  const Matrix<Source> x = is_flat(plans, columns) ? Matrix<Source>{values, 1, values.size()} : given;
+void quantize_planned(const Matrix<Source>& matrix, const Recipe& recipe, std::span<const QuantizePlan> plans,
+                      std::optional<TensorAmax> amax, std::span<const Request> requests, const QuantizeOptions& options,
+                      std::span<const float> given_scales = {}) {
+  const auto [values, rows, columns] = matrix;
+  const Matrix<Source> x = is_flat(plans, columns) ? Matrix<Source>{values, 1, values.size()} : matrix;
   const Cells cells(plans, x.rows, x.columns, sizeof(Source));
   std::vector<Tiling<Source>> tilings;
   for (const QuantizePlan& plan : plans) tilings.push_back({x, plan});
-  // 1. The tensor's amax, on which scales may depend.
+  // 1. The tensor's amax, on which scales may depend, and those of tiles, where the caller has them.
+  const GivenScales& own = options.given;
   std::vector<TileAmaxes> amaxes(requests.size());
+  const bool takes_amaxes = !own.amaxes.empty() && !plans[0].uniform;
+  if (takes_amaxes) take_amaxes(cells, std::span<const Tiling<Source>>(tilings), own.amaxes, amaxes);
+  if (own.tensor_amax) amax = TensorAmax{*own.tensor_amax, false};
+  if (!own.amaxes.empty() && plans[0].uniform) amax = TensorAmax{own.amaxes.front(), false};
   if (plans[0].tensor_amax && !amax) {
-    amax = plans[0].uniform ? amax_of(values, plans[0].nan, options.threads)
-                            : amaxes_of_tiles(cells, std::span<const Tiling<Source>>(tilings), amaxes, options.threads);
+    amax = plans[0].uniform || takes_amaxes
+               ? amax_of(values, plans[0].nan, options.threads)
+               : amaxes_of_tiles(cells, std::span<const Tiling<Source>>(tilings), amaxes, options.threads);
   }
-  const Facts facts{
-      {.amax = amax ? amax->value : 0, .input_type = options.input_type.value_or(format_of_elements<Source>)},
-      amax && amax->finite};
+  const Facts facts{{.amax = amax ? amax->value : 0,
+                     .input_type = options.input_type.value_or(format_of_elements<Source>),
+                     .tensor_scale = own.tensor_scale,
+                     .tensor_scale_inv = own.tensor_scale_inv},
+                    amax && amax->finite && !takes_amaxes,
+                    given_scales};
   // 2. Scales and codes.
   std::vector<Quantizer<Source>> quantizers;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -211,10 +225,46 @@ void quantize_planned(const Matrix<Source>& given, const Recipe& recipe, std::sp
   run_cells(cells, std::span<const Quantizer<Source>>(quantizers), x.columns, options.threads);
 }
 
+/// Each row (columnwise: column) as a tensor of its own, with its own tensor's scale.
 template <typename Source>
-void quantize_values(const Matrix<Source>& x, const Recipe& recipe, std::optional<TensorAmax> amax,
+void quantize_each_row(const Matrix<Source>& x, const Recipe& recipe, const QuantizePlan& plan, const Request& request,
+                       const QuantizeOptions& options) {
+  const bool rowwise = request.direction == Direction::rowwise;
+  const std::size_t lines = rowwise ? x.rows : x.columns;
+  const std::size_t length = rowwise ? x.columns : x.rows;
+  prepare(request.out, recipe, request.direction, x.rows, x.columns, plan, Facts{});
+  request.out.row_amaxes.resize(lines);
+  Recipe own = recipe;
+  own.tensor_scale_for_each_row = false;
+  QuantizeOptions alone = options;
+  alone.threads = 1;
+  parallel_for(lines, options.threads, [&](std::size_t first, std::size_t last) {
+    std::vector<Source> line(length);
+    Quantized q;
+    for (std::size_t i = first; i < last; ++i) {
+      checkpoint();
+      for (std::size_t k = 0; k < length; ++k) line[k] = x.values[rowwise ? i * length + k : k * lines + i];
+      const std::array one{Request{Direction::rowwise, q}};
+      const auto plans = plans_of(own, 1, length, one);
+      quantize_planned(Matrix<Source>{line, 1, length}, own, plans, {}, one, alone);
+      std::ranges::copy(q.codes, &request.out.codes[i * q.codes.size()]);
+      std::ranges::copy(q.scale_codes, &request.out.scale_codes[i * q.scale_codes.size()]);
+      request.out.row_amaxes[i] = q.amax;
+    }
+  });
+}
+
+template <typename Source>
+void quantize_values(const Matrix<Source>& x, const Recipe& given, std::optional<TensorAmax> amax,
                      std::span<const Request> requests, const QuantizeOptions& options) {
-  quantize_planned(x, recipe, plans_of(recipe, x.rows, x.columns, requests), amax, requests, options);
+  const auto [recipe, scales] = given_tiles(given, options.given);
+  const std::vector<QuantizePlan> plans = plans_of(recipe, x.rows, x.columns, requests);
+  for (const QuantizePlan& plan : plans) check_given_sizes(options.given, plan, x.rows, x.columns);
+  if (!recipe.tensor_scale_for_each_row) {
+    return quantize_planned(x, recipe, plans, amax, requests, options, scales);
+  }
+  if (!options.given.amaxes.empty()) refuse("amaxes are not for a tensor_scale_for_each_row");
+  for (std::size_t i = 0; i < requests.size(); ++i) quantize_each_row(x, recipe, plans[i], requests[i], options);
 }
 
 /// fl(x) in another type, as float32.
@@ -246,6 +296,9 @@ void check_lie(std::span<const Source> values, std::span<const Request> requests
     }
   };
   check("x", values);
+  check("amaxes", options.given.amaxes);
+  check("scales", options.given.scales);
+  check("scales_inv", options.given.scales_inv);
   if (options.random) std::visit([&](auto words) { check("random", words); }, options.random->words);
 }
 
@@ -313,6 +366,9 @@ void quantize_delayed(const MatrixView& x, const DelayedState& state, std::span<
                       const QuantizeOptions& options) {
   const DefaultEnvironment environment;
   const Recipe any = cast_recipe(state.recipe, state.pass, 1);
+  if (!options.given.scales.empty() || !options.given.scales_inv.empty()) {
+    refuse("scales are not for delayed scaling, whose history gives them");
+  }
   check(state.recipe);
   check_not_empty(x);
   check_options(any, x.size(), options);

@@ -11,12 +11,15 @@
 
 #include "formats/simd/memory.hpp"
 #include "formats/simd/tiles.hpp"
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "scaling/block_choice.hpp"
 #include "scaling/cells.hpp"
 #include "scaling/quantize_plan.hpp"
 #include "simd/transpose.hpp"
@@ -26,7 +29,8 @@ namespace fp8lab {
 /// What is known of a tensor before it is quantized.
 struct Facts {
   TensorFacts tensor;
-  bool finite;  // known that all values are
+  bool finite;                               // known that all values are
+  std::span<const float> given_scales = {};  // of tiles
 };
 
 /// What a thread needs room for, for one direction.
@@ -36,6 +40,7 @@ struct Scratch {
   std::span<const std::uint32_t> amaxes;  // of the cell's tiles
   std::vector<float> factors, scale_inv, scaled;
   std::vector<std::uint8_t> scale_codes, codes, column;
+  std::vector<std::uint16_t> words;
 };
 
 /// One direction of a tensor.
@@ -54,12 +59,14 @@ class Quantizer {
         encoder_(plan_.format, plan_.policy),
         overflow_from_(overflow_from(plan_.format)),
         out_(out),
-        stream_(out.codes.size() >= streaming_bytes) {
+        stream_(out.codes.size() >= streaming_bytes),
+        is_apart_(is_stochastic(recipe) ||
+                  (recipe.product == ScaleArithmetic::input_type && facts.tensor.input_type != binary32)) {
     if (plan_.uniform) uniform_ = tile_scale(recipe, facts.tensor.amax, facts.tensor);
   }
 
   /// Whether a cell's values are read for its amaxes before they are for its codes.
-  [[nodiscard]] bool reads_twice() const { return !plan_.uniform && !amaxes_.known(); }
+  [[nodiscard]] bool reads_twice() const { return !plan_.uniform && !amaxes_.known() && facts_.given_scales.empty(); }
 
   // What is done with a cell, in this order. Precondition: it holds whole tiles, but at the tensor's ends.
   void begin(const Cell& cell, Scratch& scratch) const {
@@ -92,9 +99,15 @@ class Quantizer {
 
   void make_scales(const Cell& cell, Scratch& scratch) const {
     if (plan_.uniform) return;
+    if (!facts_.given_scales.empty()) return make_given_scales(cell, scratch);
     const std::uint32_t most =
         tile_scales(recipe_, scratch.amaxes, facts_.tensor, {scratch.factors, scratch.scale_inv, scratch.scale_codes});
     scratch.in_range = scratch.finite && most < std::bit_cast<std::uint32_t>(overflow_from_);
+    if (recipe_.block_choice != BlockChoice::none) {
+      choose_blocks(tiling_, cell, {recipe_, facts_.tensor, out_.direction},
+                    {scratch.amaxes, scratch.factors, scratch.scale_inv, scratch.scale_codes});
+      scratch.in_range = false;
+    }
     if (plan_.scale_codes) return store_scales<std::uint8_t>(cell, scratch.scale_codes, out_.scale_codes);
     store_scales<float>(cell, scratch.scale_inv, out_.scale_inv);
   }
@@ -108,10 +121,10 @@ class Quantizer {
     std::uint8_t* out = plan_.transposed ? &scratch.codes[(first - cell.row) * apart_stride(cell)]
                                          : &out_.codes[tiling_.place(cell, first) / bytes];
     const std::size_t out_stride = plan_.transposed ? apart_stride(cell) : x_.columns / bytes;
-    if (plan_.policy.rounding == Rounding::stochastic) {
+    if (is_apart_) {
       for (std::size_t r = first; r < last; ++r) {
         const std::size_t k = r - first;
-        encode_stochastic(cell, r, factors + k * factor_stride, pairs, scratch, out + k * out_stride);
+        encode_apart(cell, r, factors + k * factor_stride, pairs, scratch, out + k * out_stride);
       }
       return;
     }
@@ -128,7 +141,12 @@ class Quantizer {
 
   /// The tensor's scale, where it has one.
   void store_uniform() const {
-    if (plan_.uniform) out_.scale_inv.assign(1, uniform_.scale_inv);
+    if (!plan_.uniform) return;
+    if (plan_.scale_codes) {
+      out_.scale_codes.assign(1, uniform_.code);
+    } else {
+      out_.scale_inv.assign(1, uniform_.scale_inv);
+    }
   }
 
  private:
@@ -182,15 +200,44 @@ class Quantizer {
     return {std::span<const std::uint32_t>(scratch.random), random_->count};
   }
 
-  void encode_stochastic(const Cell& cell, std::size_t r, const float* factors, bool pairs, Scratch& scratch,
-                         std::uint8_t* out) const {
+  /// The scales of the caller's, as the recipe uses them.
+  void make_given_scales(const Cell& cell, Scratch& scratch) const {
+    const DefaultEnvironment environment;
+    ScaleConstants constants = scale_constants(recipe_, facts_.tensor);
+    for (std::size_t t = 0; t < scratch.factors.size(); ++t) {
+      constants.given_scale = facts_.given_scales[tiling_.index(cell, t)];
+      const TileScale scale = scale_of_amax(recipe_, constants, 0);
+      scratch.factors[t] = scale.factor;
+      scratch.scale_inv[t] = scale.scale_inv;
+    }
+    scratch.in_range = false;
+    store_scales<float>(cell, scratch.scale_inv, out_.scale_inv);
+  }
+
+  /// Rounds products to the type of the tensor.
+  void round_products(Scratch& scratch) const {
+    const Format& type = facts_.tensor.input_type;
+    if (recipe_.product == ScaleArithmetic::float32 || type == binary32) return;
+    scratch.words.resize(scratch.scaled.size());
+    fp8lab::encode(type, ieee_policy, std::span<const float>(scratch.scaled), std::span(scratch.words));
+    fp8lab::decode(type, std::span<const std::uint16_t>(scratch.words), std::span(scratch.scaled));
+  }
+
+  /// A row by way of its scaled values: with random bits, or products that are rounded twice.
+  void encode_apart(const Cell& cell, std::size_t r, const float* factors, bool pairs, Scratch& scratch,
+                    std::uint8_t* out) const {
     const TileRows<Source> row = tiling_.rows_of(cell, r, r + 1);
     scratch.scaled.resize(row.width);
     scratch.column.resize(row.width);
     scale_tiles(row.row(0), row.tile, plan_.operation, {factors, row.across()}, scratch.scaled);
-    const RandomSource words = random_of(cell, r, row.width, scratch);
+    round_products(scratch);
     const auto codes = pairs ? std::span(scratch.column) : std::span(out, row.width);
-    fp8lab::encode(plan_.format, plan_.policy, std::span<const float>(scratch.scaled), words, codes);
+    const std::span<const float> scaled(scratch.scaled);
+    if (plan_.policy.rounding == Rounding::stochastic) {
+      fp8lab::encode(plan_.format, plan_.policy, scaled, random_of(cell, r, row.width, scratch), codes);
+    } else {
+      fp8lab::encode(plan_.format, plan_.policy, scaled, codes);
+    }
     if (pairs) pack_pairs(codes, {out, row.width / 2});
   }
 
@@ -233,6 +280,7 @@ class Quantizer {
   float overflow_from_;
   Quantized& out_;
   bool stream_;
+  bool is_apart_;
   TileScale uniform_{};
 };
 

@@ -48,11 +48,11 @@ void check_amax(const Recipe& r) {
 void check_given(const Recipe& r) {
   if (!is_given(r))
     return require(r.given_scale == 1, "given_scale is for the quotients given_scale and given_scale_inv");
-  require(r.tile_across == 0, "a given scale is for the whole tensor: tile_across must be 0, not ", r.tile_across);
   require(r.given_scale > 0 && std::isfinite(r.given_scale), "scale must be positive and finite, not ", r.given_scale);
   require(!std::isinf(1 / r.given_scale), "scale must have a finite inverse, which ", r.given_scale, " has not");
   require(r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none && r.factor == FactorRule::of_scale,
           "a given scale is used as it is: scale_type must be float32, rounding none and factor of_scale");
+  require(!r.flush_subnormal_amax, "flush_subnormal_amax is for scales that an amax makes");
 }
 
 void check_scale(const Recipe& r) {
@@ -78,14 +78,20 @@ void check_scale(const Recipe& r) {
   require(e8m0 || r.edges == E8m0Edges::specified, "edges are for scale_type e8m0");
 }
 
-void check_special(const Recipe& r, const char* field, SpecialScale special) {
+void check_special(const Recipe& r, const char* field, const SpecialScale& special) {
   const bool e8m0 = r.scale_type == ScaleType::e8m0_code;
-  require(e8m0 || (special != SpecialScale::nan && special != SpecialScale::smallest), field,
-          " may be nan or smallest for scale_type e8m0 only");
+  const bool codes_only = special == SpecialScale::nan || special == SpecialScale::smallest ||
+                          special == SpecialScale::smallest_of_nan || special == SpecialScale::largest;
+  require(e8m0 || !codes_only, field, " may be nan or smallest for scale_type e8m0 only");
   require(special != SpecialScale::epsilon || r.scale_type == ScaleType::float32, field,
           " may be epsilon for scale_type float32 only");
-  require(special == SpecialScale::computed || (!is_given(r) && !has_tensor_scale(r)), field,
-          " must be computed where the scale is given or lies under a tensor_scale");
+  const bool is_zero = &special == &r.zero_amax;
+  require(special != SpecialScale::type_epsilon || (is_zero && !e8m0 && makes_scale_inv(r)), field,
+          " may be type_epsilon for a zero amax and a scale_inv of float32 or E4M3 only");
+  const bool of_tile = is_zero && (special == SpecialScale::one || special == SpecialScale::type_epsilon);
+  require(
+      special == SpecialScale::computed || (!is_given(r) && (of_tile || !has_tensor_scale(r))), field,
+      " must be computed where the scale is given or lies under a tensor_scale (zero_amax: or one or type_epsilon)");
 }
 
 void check_tensor_scale(const Recipe& r) {
@@ -96,16 +102,38 @@ void check_tensor_scale(const Recipe& r) {
   }
   require(r.scale_type == ScaleType::e4m3_code && r.tile_across != 0,
           "a tensor_scale lies over scales of tiles in E4M3: scale_type must be e4m3, and tile_across 1 or more");
-  require((r.block_factor >= BlockFactor::product) == (r.operation == TileOperation::divide),
+  require((r.block_factor >= BlockFactor::product) == divides(r.operation),
           "operation must be divide for the block_factors product and block_over_scale, and for no others");
+}
+
+/// What lies beside a tensor's scale.
+void check_under_tensor(const Recipe& r) {
+  require(r.tensor_range > 0 && r.tensor_range <= 448, "tensor_range must be above 0 and at most 448, not ",
+          r.tensor_range);
+  const bool usual = r.tensor_range == 448 && !r.tensor_scale_for_each_row && r.block_choice == BlockChoice::none;
+  require(usual || has_tensor_scale(r),
+          "tensor_range, tensor_scale_for_each_row and block_choice are for a tensor_scale");
+  require(!r.tensor_scale_for_each_row || r.tile_across == 1,
+          "tensor_scale_for_each_row is for tiles of one row: tile_across must be 1, not ", r.tile_across);
+  require(!r.tensor_scale_for_each_row || (!is_stochastic(r) && r.transform == Transform::none &&
+                                           (r.transposed_columnwise || r.format.bits() == 4)),
+          "tensor_scale_for_each_row is for transposed_columnwise codes, without a transform or random bits");
+  require(r.block_choice == BlockChoice::none ||
+              (r.format == e2m1 && r.whole_tiles && r.product == ScaleArithmetic::float32 && !is_stochastic(r)),
+          "block_choice is for whole_tiles of e2m1, product float32 and a cast that is not stochastic");
 }
 
 void check_use(const Recipe& r) {
   require(r.factor == FactorRule::of_scale ||
-              (makes_scale_inv(r) && r.operation != TileOperation::divide && r.scale_type == ScaleType::float32),
+              (makes_scale_inv(r) && !divides(r.operation) && r.scale_type == ScaleType::float32),
           "factor largest_over_amax is for a float32 scale_inv beside it, and is multiplied");
-  require(r.scale_type != ScaleType::e8m0_code || r.operation != TileOperation::divide,
+  require(r.scale_type != ScaleType::e8m0_code || !divides(r.operation),
           "operation must not be divide for scale_type e8m0, whose inverses are exact");
+  require(r.least_divisor >= 0 && std::isfinite(r.least_divisor), "least_divisor must be 0 or more, and finite, not ",
+          r.least_divisor);
+  require(r.least_divisor == 0 ||
+              (makes_scale_inv(r) && r.scale_type == ScaleType::float32 && r.factor == FactorRule::of_scale),
+          "least_divisor is for a float32 scale_inv and factor of_scale");
 }
 
 }  // namespace
@@ -121,6 +149,7 @@ void check_recipe(const Recipe& recipe) {
   check_special(recipe, "infinite_amax", recipe.infinite_amax);
   check_special(recipe, "nan_amax", recipe.nan_amax);
   check_tensor_scale(recipe);
+  check_under_tensor(recipe);
   check_use(recipe);
 }
 

@@ -29,14 +29,20 @@ constexpr std::array roundings{
     Named{"up", ScaleRounding::up, "rounded up to a power of two"},
     Named{"even", ScaleRounding::even, "rounded down to a power of two after rounding to"},
     Named{"down_by_log2", ScaleRounding::down_by_log2, "rounded down to a power of two by its float32 log2"},
-    Named{"up_by_log2", ScaleRounding::up_by_log2, "rounded up to a power of two by its float32 log2"}};
+    Named{"up_by_log2", ScaleRounding::up_by_log2, "rounded up to a power of two by its float32 log2"},
+    Named{"nearest_by_log2", ScaleRounding::nearest_by_log2,
+          "rounded to the nearest power of two by its float32 log2"}};
 constexpr std::array limits{Named{"none", ScaleLimit::none},
                             Named{"float32", ScaleLimit::float32, "at most the largest float32"},
                             Named{"input_type", ScaleLimit::input_type, "at most the largest of the tensor's type"}};
-constexpr std::array special_scales{Named{"computed", SpecialScale::computed}, Named{"one", SpecialScale::one, "1"},
+constexpr std::array special_scales{Named{"computed", SpecialScale::computed},
+                                    Named{"one", SpecialScale::one, "1"},
                                     Named{"nan", SpecialScale::nan, "NaN"},
                                     Named{"smallest", SpecialScale::smallest, "2^-127"},
-                                    Named{"epsilon", SpecialScale::epsilon, "a scale_inv of 2^-23"}};
+                                    Named{"epsilon", SpecialScale::epsilon, "a scale_inv of 2^-23"},
+                                    Named{"type_epsilon", SpecialScale::type_epsilon, "the epsilon of its type"},
+                                    Named{"smallest_of_nan", SpecialScale::smallest_of_nan, "2^-127 and all NaN"},
+                                    Named{"largest", SpecialScale::largest, "2^127"}};
 constexpr std::array scale_types{Named{"float32", ScaleType::float32, "a float32 scale"},
                                  Named{"e8m0", ScaleType::e8m0_code, "an E8M0 scale"},
                                  Named{"e4m3", ScaleType::e4m3_code, "an E4M3 scale"}};
@@ -53,7 +59,8 @@ constexpr std::array tensor_scales{
     Named{"none", TensorScaleRule::none},
     Named{"largest_over_amax", TensorScaleRule::largest_over_amax, "E = 448 * largest / its amax"},
     Named{"largest_times_inverse", TensorScaleRule::largest_times_inverse, "E = 448 * largest * fl(1 / its amax)"},
-    Named{"amax_over_largest", TensorScaleRule::amax_over_largest, "D = its amax / (448 * largest)"}};
+    Named{"amax_over_largest", TensorScaleRule::amax_over_largest, "D = its amax / (448 * largest)"},
+    Named{"two_products", TensorScaleRule::two_products, "E = 448 * fl(largest * fl(1 / its amax))"}};
 constexpr std::array block_products{
     Named{"amax_times_scale", BlockProduct::amax_times_scale, "amax * fl(E * fl(1 / largest))"},
     Named{"scale_times_amax", BlockProduct::scale_times_amax, "E * fl(amax * fl(1 / largest))"},
@@ -63,13 +70,28 @@ constexpr std::array block_products{
 constexpr std::array block_factors{
     Named{"inverse_of_product", BlockFactor::inverse_of_product, "1 / fl(d * D)"},
     Named{"inverse_of_product_or_zero", BlockFactor::inverse_of_product_or_zero, "1 / fl(d * D), or 0 where d is 0"},
-    Named{"scale_over_block", BlockFactor::scale_over_block, "E / d"}, Named{"product", BlockFactor::product, "d * D"},
+    Named{"inverse_of_product_by_amax", BlockFactor::inverse_of_product_by_amax,
+          "1 / fl(d * D), or 0 where the amax is 0"},
+    Named{"inverse_of_product_by_product", BlockFactor::inverse_of_product_by_product,
+          "1 / fl(d * D), or 0 where d is 0 before it is rounded"},
+    Named{"scale_over_block", BlockFactor::scale_over_block, "E / d"},
+    Named{"scale_over_block_bfloat16", BlockFactor::scale_over_block_bfloat16, "E / d, rounded to bfloat16"},
+    Named{"product", BlockFactor::product, "d * D"},
     Named{"block_over_scale", BlockFactor::block_over_scale, "d / E"}};
+constexpr std::array block_choices{
+    Named{"none", BlockChoice::none},
+    Named{"four_or_six_absolute", BlockChoice::four_or_six_absolute, "or 1.5 * d where that has the smaller |error|"},
+    Named{"four_or_six_squared", BlockChoice::four_or_six_squared, "or 1.5 * d where that has the smaller error^2"}};
 constexpr std::array factors{
     Named{"of_scale", FactorRule::of_scale},
     Named{"largest_over_amax", FactorRule::largest_over_amax, "multiplied by fl(largest / amax)"}};
-constexpr std::array operations{Named{"multiply", TileOperation::multiply}, Named{"divide", TileOperation::divide},
-                                Named{"multiply_add_zero", TileOperation::multiply_add_zero, "-0 becomes +0"}};
+constexpr std::array operations{
+    Named{"multiply", TileOperation::multiply},
+    Named{"divide", TileOperation::divide},
+    Named{"multiply_add_zero", TileOperation::multiply_add_zero, "-0 becomes +0"},
+    Named{"multiply_then_add_zero", TileOperation::multiply_then_add_zero, "a product of -0 becomes +0"},
+    Named{"divide_then_add_zero", TileOperation::divide_then_add_zero, "a quotient of -0 becomes +0"},
+    Named{"multiply_negative_zero", TileOperation::multiply_negative_zero, "a product of zero becomes -0"}};
 
 }  // namespace
 
@@ -85,6 +107,7 @@ std::span<const Named<E8m0Edges>> named_values(E8m0Edges /*any*/) { return e8m0_
 std::span<const Named<TensorScaleRule>> named_values(TensorScaleRule /*any*/) { return tensor_scales; }
 std::span<const Named<BlockProduct>> named_values(BlockProduct /*any*/) { return block_products; }
 std::span<const Named<BlockFactor>> named_values(BlockFactor /*any*/) { return block_factors; }
+std::span<const Named<BlockChoice>> named_values(BlockChoice /*any*/) { return block_choices; }
 std::span<const Named<FactorRule>> named_values(FactorRule /*any*/) { return factors; }
 std::span<const Named<TileOperation>> named_values(TileOperation /*any*/) { return operations; }
 

@@ -37,13 +37,18 @@ void put_amax(TextStream& text, const Recipe& r) {
     text << ", amax at most ";
     put_number(text, r.largest_amax);
   }
+  if (r.flush_subnormal_amax) text << ", 0 for tiles whose amax is below 2^-126";
 }
 
 void put_scale(TextStream& text, const Recipe& r) {
   if (has_tensor_scale(r)) {
     text << "d = " << entry_of(r.block_product).words;
     if (r.least_scale_inv != 0) text << ", at least " << r.least_scale_inv;
-    text << ", under a float32 scale of the tensor, " << entry_of(r.tensor_scale).words;
+    if (r.block_choice != BlockChoice::none) text << ", " << entry_of(r.block_choice).words;
+    text << ", under a float32 scale of " << (r.tensor_scale_for_each_row ? "its row, " : "the tensor, ")
+         << entry_of(r.tensor_scale).words;
+    if (r.tensor_range != 448) text << " with " << r.tensor_range << " in place of 448";
+    if (r.arithmetic != ScaleArithmetic::float32) text << ' ' << entry_of(r.arithmetic).words;
     return;
   }
   text << entry_of(r.quotient).words;
@@ -73,18 +78,21 @@ void put_special(TextStream& text, const Recipe& r) {
 /// How elements meet the scale, where that is not by multiplication with its rounded inverse.
 void put_elements(TextStream& text, const Recipe& r) {
   if (has_tensor_scale(r)) {
-    text << "; codes of x " << (r.operation == TileOperation::divide ? "/ fl(" : "* fl(")
-         << entry_of(r.block_factor).words << ')';
-  } else if (r.operation == TileOperation::divide) {
+    text << "; codes of x " << (divides(r.operation) ? "/ fl(" : "* fl(") << entry_of(r.block_factor).words << ')';
+  } else if (divides(r.operation)) {
     text << "; codes of x / scale_inv";
   } else if (r.factor == FactorRule::largest_over_amax) {
     text << "; codes of x * fl(largest / amax)";
   } else if (makes_scale_inv(r) && r.scale_type != ScaleType::e8m0_code) {
     text << "; codes of x * fl(1 / scale_inv)";
   }
-  if (r.operation == TileOperation::multiply_add_zero) text << "; " << entry_of(r.operation).words;
+  if (r.least_divisor != 0) text << ", of at least " << r.least_divisor << " there";
+  if (r.product != ScaleArithmetic::float32) text << ", rounded to the tensor's type";
+  if (!entry_of(r.operation).words.empty()) text << "; " << entry_of(r.operation).words;
   if (r.edges != E8m0Edges::specified) text << "; " << entry_of(r.edges).words;
   if (is_stochastic(r)) text << "; rounded stochastically";
+  if (r.cast.rounding == Rounding::nearest_toward_zero) text << "; ties rounded toward zero";
+  if (r.cast.zero_sign == ZeroSign::dropped) text << "; codes of zero have no sign";
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::uint32_t scale_each(const Recipe& recipe, const ScaleConstants& constants, 
 /// Whether no part of the recipe is one that no vector code has.
 bool has_usual_parts(const Recipe& r) {
   return std::isinf(r.largest_amax) && r.arithmetic == ScaleArithmetic::float32 && r.least_scale_inv == 0 &&
-         r.factor == FactorRule::of_scale;
+         r.factor == FactorRule::of_scale && !r.flush_subnormal_amax && r.least_divisor == 0;
 }
 
 /// The rule as vector code for E8M0 has it, if it has.
@@ -49,6 +49,7 @@ bool mx_constants(const Recipe& r, const ScaleConstants& constants, MxConstants&
       if (r.quotient != Quotient::amax_over_largest || infinity_is_nan) return false;
       break;
     case ScaleRounding::none:
+    case ScaleRounding::nearest_by_log2:
     case ScaleRounding::down_by_log2: return false;
   }
   mx = {.quotient = r.quotient,
@@ -71,11 +72,11 @@ bool block_constants(const Recipe& r, const ScaleConstants& constants, BlockCons
   for (const SpecialScale special : {r.zero_amax, r.infinite_amax, r.nan_amax}) {
     if (special != (ones ? SpecialScale::one : SpecialScale::computed)) return false;
   }
-  const bool divides = r.operation == TileOperation::divide;
+  const bool is_divided = divides(r.operation);
   switch (r.quotient) {
     case Quotient::largest_over_amax:
-      if (divides || (r.rounding != ScaleRounding::none && r.rounding != ScaleRounding::down &&
-                      r.rounding != ScaleRounding::down_by_log2)) {
+      if (is_divided || (r.rounding != ScaleRounding::none && r.rounding != ScaleRounding::down &&
+                         r.rounding != ScaleRounding::down_by_log2)) {
         return false;
       }
       break;
@@ -92,7 +93,7 @@ bool block_constants(const Recipe& r, const ScaleConstants& constants, BlockCons
   if (static_cast<double>(least) < r.least_amax) least = std::nextafter(least, std::numeric_limits<float>::infinity());
   block = {.quotient = r.quotient,
            .rounding = r.rounding,
-           .divides = divides,
+           .divides = is_divided,
            .special_is_one = ones,
            .largest = constants.largest,
            .inverse_largest = constants.inverse_largest,
@@ -104,7 +105,7 @@ bool block_constants(const Recipe& r, const ScaleConstants& constants, BlockCons
 
 bool is_nvfp4(const Recipe& r) {
   return r.tensor_scale == TensorScaleRule::largest_over_amax && r.block_product == BlockProduct::amax_times_scale &&
-         r.block_factor == BlockFactor::inverse_of_product;
+         r.block_factor == BlockFactor::inverse_of_product && r.zero_amax == SpecialScale::computed;
 }
 
 }  // namespace

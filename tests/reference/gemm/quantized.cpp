@@ -110,6 +110,7 @@ TEST_CASE("a product of quantized tensors is the slow composition, for every rec
   for (const NamedRecipe& named : recipes()) {
     // No tensor core takes E8M0 scales of 128.
     if (named.recipe.scale_type == ScaleType::e8m0_code && named.recipe.tile_along != 32) continue;
+    if (named.recipe.tensor_scale_for_each_row) continue;  // a GEMM refuses it
     const Layer layer = layer_for(named.recipe);
     std::size_t taken = 0;
     for (const bool special : {false, true}) {

@@ -33,6 +33,7 @@ struct PlainOperand {
   std::size_t block = 1;
   std::vector<float> scales;  // of tensor, rows or tiles: (rows, depth)
   float amax = 0;
+  float top = 2688;  // what the tensor's scale maps the amax to
   TensorScaleRule tensor_scale = TensorScaleRule::none;
 };
 
@@ -50,6 +51,7 @@ inline PlainOperand taken_apart(const Quantized& q) {
   p.rows = rowwise ? q.rows : q.columns;
   p.depth = rowwise ? q.columns : q.rows;
   p.amax = q.amax;
+  p.top = 6 * q.recipe.tensor_range;
   p.tensor_scale = q.recipe.tensor_scale;
   p.kind = scale_kind_of(q.recipe);
   const bool along_rows = rowwise != q.transposed;  // whether a stored row lies along K
@@ -145,6 +147,8 @@ inline float slow_instruction(const MmaModel& model, const PlainOperand& a, std:
   return c;
 }
 
+inline float finite_or_one(float x) { return std::isfinite(x) ? x : 1; }
+
 /// One element, scale by scale where each belongs.
 inline float slow_element(const MmaModel& model, const PlainOperand& a, std::size_t row, const PlainOperand& b,
                           std::size_t column) {
@@ -164,10 +168,12 @@ inline float slow_element(const MmaModel& model, const PlainOperand& a, std::siz
   if (!tiles) sum = accumulator;
   sum = sum * scale(a, row, 0, ScaleKind::row) * scale(b, column, 0, ScaleKind::row);
   switch (a.tensor_scale) {
-    case TensorScaleRule::largest_over_amax: return quiet_nan(sum * (a.amax * b.amax * (1.0F / 7225344.0F)));
+    case TensorScaleRule::largest_over_amax: return quiet_nan(sum * (a.amax * b.amax * (1.0F / (a.top * b.top))));
     case TensorScaleRule::amax_over_largest: return quiet_nan(sum * (a.amax / 2688.0F * (b.amax / 2688.0F)));
     case TensorScaleRule::largest_times_inverse:
-      return quiet_nan(sum * (1 / (1 / a.amax * 2688.0F * (1 / b.amax * 2688.0F))));
+      return quiet_nan(sum * (1 / (finite_or_one(1 / a.amax * 2688.0F) * finite_or_one(1 / b.amax * 2688.0F))));
+    case TensorScaleRule::two_products:
+      return quiet_nan(sum * (1 / (448 * (6 * (1 / a.amax)) * (448 * (6 * (1 / b.amax))))));
     case TensorScaleRule::none: break;
   }
   if (a.kind == ScaleKind::nvfp4) return quiet_nan(sum);

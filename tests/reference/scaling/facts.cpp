@@ -102,7 +102,9 @@ TEST_CASE("facts: where the tensor has one factor, codes are those of x times or
     ++with_factor;
     std::size_t different = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const float scaled = named.recipe.operation == TileOperation::divide ? x[i] / *factor : x[i] * *factor;
+      const bool adds_zero = named.recipe.operation == TileOperation::divide_then_add_zero;
+      const float scaled =
+          divides(named.recipe.operation) ? x[i] / *factor + (adds_zero ? 0.0F : -0.0F) : x[i] * *factor;
       different += encode(q.format, named.recipe.cast, scaled) == q.codes[i] ? 0 : 1;
     }
     CHECK(different == 0);

@@ -60,7 +60,7 @@ class Plain {
   Plain(const std::vector<Source>& x, std::size_t rows, std::size_t columns, const Recipe& recipe, Direction direction)
       : x_(x), rows_(rows), columns_(columns), recipe_(recipe), rowwise_(direction == Direction::rowwise) {
     facts_.input_type = std::is_same_v<Source, float> ? binary32 : bfloat16;
-    facts_.amax = amax(0, rows, 0, columns);
+    facts_.amax = amax(0, rows, 0, columns);  // unless each row has its own
   }
   [[nodiscard]] TileScale scale(std::size_t row, std::size_t column) const {
     const Shape shape = shape_of(recipe_);
@@ -70,14 +70,30 @@ class Plain {
     const std::size_t left = width == 0 ? 0 : column / width * width;
     const std::size_t bottom = height == 0 ? rows_ : std::min(top + height, rows_);
     const std::size_t right = width == 0 ? columns_ : std::min(left + width, columns_);
-    return tile_scale(recipe_, amax(top, bottom, left, right), facts_);
+    fp8lab::TensorFacts facts = facts_;
+    if (recipe_.tensor_scale_for_each_row) {
+      facts.amax = rowwise_ ? amax(row, row + 1, 0, columns_) : amax(0, rows_, column, column + 1);
+    }
+    return tile_scale(recipe_, amax(top, bottom, left, right), facts);
   }
   [[nodiscard]] std::uint32_t code(std::size_t row, std::size_t column) const {
     const float x = value_of(x_[row * columns_ + column]);
     const float factor = scale(row, column).factor;
-    float scaled = recipe_.operation == TileOperation::divide ? x / factor : x * factor;
-    if (recipe_.operation == TileOperation::multiply_add_zero) scaled = std::fma(x, factor, 0.0F);
+    const bool is_quotient =
+        recipe_.operation == TileOperation::divide || recipe_.operation == TileOperation::divide_then_add_zero;
+    float scaled = is_quotient ? x / factor : x * factor;
+    switch (recipe_.operation) {
+      case TileOperation::multiply:
+      case TileOperation::divide: break;
+      case TileOperation::multiply_add_zero: scaled = std::fma(x, factor, 0.0F); break;
+      case TileOperation::multiply_then_add_zero:
+      case TileOperation::divide_then_add_zero: scaled = scaled == 0 ? 0.0F : scaled; break;
+      case TileOperation::multiply_negative_zero: scaled = scaled == 0 ? -0.0F : scaled; break;
+    }
     if (std::isnan(scaled)) scaled = std::isnan(x) ? x : std::bit_cast<float>(0x7FC00000U);
+    if (recipe_.product == ScaleArithmetic::input_type && facts_.input_type == bfloat16) {
+      scaled = decode(bfloat16, encode(bfloat16, ieee_policy, scaled));
+    }
     return encode(recipe_.format, recipe_.cast, scaled);
   }
 
@@ -130,6 +146,7 @@ inline std::vector<Sizes> all_sizes_of(const Recipe& recipe) {
   if (recipe.whole_tiles && recipe.tile_along == 32) return {{32, 32}, {32, 288}, {96, 64}, {64, 4128}};
   if (recipe.whole_tiles && recipe.tile_along == 16) return {{16, 16}, {48, 80}, {16, 4112}};
   if (recipe.whole_tiles) return {{128, 128}, {256, 384}};
+  if (recipe.format.bits() == 4) return {{2, 6}, {130, 68}, {256, 384}};  // pairs along K in both directions
   if (recipe.tile_across == 1 && recipe.tile_along == 0) return {{3, 5}, {130, 67}, {600, 1001}};  // columns in pieces
   return {{1, 1}, {3, 5}, {130, 67}, {129, 257}, {2, 8209}};
 }
@@ -144,7 +161,8 @@ inline std::vector<Sizes> sizes_of(const Recipe& recipe) {
 inline std::vector<Recipe> many_recipes() {
   std::vector<Recipe> all;
   for (const NamedRecipe& one : recipes()) {
-    if (one.recipe.transform == Transform::none) all.push_back(one.recipe);
+    const bool is_plain = one.recipe.transform == Transform::none && one.recipe.block_choice == BlockChoice::none;
+    if (is_plain) all.push_back(one.recipe);
   }
   all.emplace_back(GivenScale{.format = e5m2, .scale = 0.3F});
   all.emplace_back(JustInTime{.format = e3m2, .axis = Axis::row, .amax_epsilon = 1});

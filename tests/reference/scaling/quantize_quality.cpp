@@ -43,25 +43,39 @@ struct Place {
 Place place_of(const Recipe& recipe, double largest) {
   if (is_given(recipe)) return {0, inf};
   // The scale of NVFP4 is rounded to E4M3: by a sixteenth at most.
-  if (recipe.scale_type == ScaleType::e4m3_code) return {largest * 16 / 17, largest * 16 / 15};
+  // 4 over 6 may put the amax at 4.
+  const double low = recipe.block_choice == BlockChoice::none ? largest : 4;
+  if (recipe.scale_type == ScaleType::e4m3_code) return {low * 16 / 17, largest * 16 / 15};
   const bool over_power = recipe.quotient == Quotient::amax_over_power;
   const double power = over_power ? std::exp2(std::ilogb(largest)) : largest;
   switch (recipe.rounding) {
     case ScaleRounding::none: return {largest, largest};
     case ScaleRounding::up: return {power / 2, power};
-    case ScaleRounding::even: return {power * (1 - std::ldexp(0.25, -recipe.format.mantissa_bits)), 2 * power};
+    case ScaleRounding::even: {
+      const int bits = recipe.even_mantissa_bits == 0 ? recipe.format.mantissa_bits : recipe.even_mantissa_bits;
+      return {power * (1 - std::ldexp(0.25, -bits)), 2 * power};
+    }
     case ScaleRounding::down: break;
     case ScaleRounding::down_by_log2: break;
     case ScaleRounding::up_by_log2: return {power / 2, power};
+    case ScaleRounding::nearest_by_log2: return {power / std::sqrt(2.0), power * std::sqrt(2.0)};
   }
   return over_power ? Place{power, 2 * power} : Place{power / 2, power};
+}
+
+/// The amax that the tensor's scale over that of an element is of.
+double tensor_amax_at(const Quantized& q, std::size_t row, std::size_t column) {
+  if (q.row_amaxes.empty()) return q.amax;
+  return q.row_amaxes[q.direction == Direction::rowwise ? row : column];
 }
 
 /// An element's scale, exactly.
 double scale_at(const Quantized& q, std::size_t row, std::size_t column) {
   const std::size_t at = scale_index(q, row, column);
   if (q.recipe.scale_type == ScaleType::e8m0_code) return decode(e8m0, q.scale_codes[at]);
-  if (has_tensor_scale(q.recipe)) return double{decode(e4m3, q.scale_codes[at])} * q.amax / 2688;
+  if (has_tensor_scale(q.recipe))
+    return double{decode(e4m3, q.scale_codes[at])} * tensor_amax_at(q, row, column) /
+           (6 * double{q.recipe.tensor_range});
   if (q.recipe.scale_type == ScaleType::e4m3_code) return decode(e4m3, q.scale_codes[at]);
   return q.scale_inv[at];
 }
@@ -95,15 +109,16 @@ Fate fate_of(const std::vector<float>& x, const Quantized& q) {
   const double largest = decode(q.format, static_cast<std::uint32_t>(q.format.max_code()));
   const double smallest = std::ldexp(1.0, q.format.min_exponent() - q.format.mantissa_bits);
   const Place place = place_of(q.recipe, largest);
-  // The roundings of the scale, its inverse and the products are at most eight of 2^-24.
-  constexpr double slack = 0x1p-21;
+  // The roundings of the scale, its inverse and the products are at most eight of 2^-24, but for one to bfloat16.
+  const double slack = q.recipe.block_factor == BlockFactor::scale_over_block_bfloat16 ? 0x1.1p-9 : 0x1p-21;
   const bool fp4 = has_tensor_scale(q.recipe);
   Fate fate;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double scale = scale_at(q, i / q.columns, i % q.columns);
     if (scale == 0) {  // NVFP4's, of a block so far below the tensor's amax that its scale underflows
       ++fate.underflowed;
-      if (back[i] != 0 || amaxes[i] > 0x1p-10 * 6 * q.amax / 2688 * (1 + slack)) ++fate.beyond;
+      const double unit = tensor_amax_at(q, i / q.columns, i % q.columns) / q.recipe.tensor_range;
+      if (back[i] != 0 || amaxes[i] > 0x1p-10 * unit * (1 + slack)) ++fate.beyond;
       continue;
     }
     const double wanted = x[i] / scale;
@@ -123,7 +138,10 @@ Fate fate_of(const std::vector<float>& x, const Quantized& q) {
     if (!(std::fabs(got - wanted) <= bound + size * slack)) ++fate.beyond;
     const double amax = amaxes[i] / scale;
     const bool has_floor = double{amaxes[i]} < q.recipe.least_amax || scale <= double{q.recipe.least_scale_inv};
-    const bool tiny = fp4 && scale < 0x1.1p-6 * q.amax / 2688;  // a subnormal scale, or rounded from one
+    const double unit = tensor_amax_at(q, i / q.columns, i % q.columns) / (6 * double{q.recipe.tensor_range});
+    const bool replaced =
+        q.recipe.zero_amax == SpecialScale::type_epsilon && std::fabs(scale - unit / 8) <= unit * slack;
+    const bool tiny = replaced || (fp4 && scale < 0x1.1p-6 * unit);  // a subnormal scale, or rounded from one
     if (!has_floor && !tiny && !(amax >= place.low * (1 - slack) && amax <= place.high * (1 + slack))) ++fate.misplaced;
   }
   return fate;

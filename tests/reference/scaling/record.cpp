@@ -56,7 +56,7 @@ TEST_CASE("a recipe differs from one with another value in any field, and each v
                         ContainsSubstring("unknown " + std::string(name) + " 'up there'; known: "));
     }
   });
-  CHECK(fields == 28);
+  CHECK(fields == 34);
 }
 
 TEST_CASE("a record that makes no sense is refused, and the message names the field and what is allowed") {
@@ -92,7 +92,25 @@ TEST_CASE("a record that makes no sense is refused, and the message names the fi
   refused(
       mx, [](Recipe& r) { r.infinite_amax = SpecialScale::epsilon; }, "infinite_amax may be epsilon for scale_type");
   refused(nvfp4, [](Recipe& r) { r.rounding = ScaleRounding::up; }, "rounding must be none");
-  refused(nvfp4, [](Recipe& r) { r.zero_amax = SpecialScale::one; }, "zero_amax must be computed");
+  refused(nvfp4, [](Recipe& r) { r.infinite_amax = SpecialScale::one; }, "infinite_amax must be computed");
+  refused(nvfp4, [](Recipe& r) { r.tensor_range = 449; }, "tensor_range must be above 0 and at most 448, not 449");
+  refused({}, [](Recipe& r) { r.tensor_range = 256; }, "block_choice are for a tensor_scale");
+  refused({}, [](Recipe& r) { r.least_divisor = 1; }, "least_divisor is for a float32 scale_inv");
+  refused({}, [](Recipe& r) { r.zero_amax = SpecialScale::type_epsilon; }, "zero_amax may be type_epsilon for");
+  refused(
+      nvfp4,
+      [](Recipe& r) {
+        r.format = e4m3;
+        r.block_choice = BlockChoice::four_or_six_squared;
+      },
+      "block_choice is for whole_tiles of e2m1");
+  refused(
+      nvfp4,
+      [](Recipe& r) {
+        r.tile_across = 16;
+        r.tensor_scale_for_each_row = true;
+      },
+      "is for tiles of one row");
   refused(nvfp4, [](Recipe& r) { r.block_factor = BlockFactor::product; }, "operation must be divide");
   refused(nvfp4, [](Recipe& r) { r.scale_type = ScaleType::float32; }, "scale_type must be e4m3");
 }

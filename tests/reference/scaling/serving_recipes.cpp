@@ -56,9 +56,32 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
       {"torchao_float8_row",
        {"3B600000 7E 22 24 F1 80", "3B1E0000 7E 2A F6", "0 7F 7F", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
       {"quark_fp8",
-       {"3B600000 7E 22 24 F1 80", "3B1E0000 7E 2A F6", "34000000 80 00", "1D120000 7E F6", "7FC00000 7F 7F 7F"}}};
+       {"3B600000 7E 22 24 F1 80", "3B1E0000 7E 2A F6", "34000000 80 00", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
+      {"sglang_per_tensor",
+       {"3B600000 7E 22 25 F1 80", "3B1DB6DB 7E 2B F6", "0 7E 7E", "1D124925 7E F6", "3B124925 7E 7E FE"}},
+      {"vllm_per_token_native",
+       {"3B600000 7E 22 25 F1 80", "3B1DB6DB 7E 2B F6", "36924925 80 00", "36924925 00 80", "7FC00000 7F 7F 7F"}},
+      {"vllm_group",
+       {"3B600000 7E 22 25 F1 80", "3B1DB6DB 7E 2B F6", "2A7B5123 80 00", "2A7B5123 00 80", "3B124925 7E FE FE"}},
+      {"vllm_group_ue8m0",
+       {"3B800000 7C 20 23 F0 80", "3B800000 79 25 F1", "2F000000 80 00", "2F000000 00 80", "3B800000 78 FE F8"}},
+      {"vllm_group_packed", {"77 7C 20 23 F0 80", "77 79 25 F1", "5E 80 00", "5E 00 80", "77 78 FE F8"}},
+      {"vllm_input_to_float8",
+       {"3B607038 7E 22 24 F1 80", "3B1E4CAD 7E 2A F6", "27216B31 80 00", "27216B31 00 80", "7FC00000 7F 7F 7F"}},
+      {"sglang_input_to_float8", {"3B600001 7E 22 24", "", "", "", ""}},
+      {"compressed_tensors_tensor",
+       {"3B600000 7E 22 24 F1 00", "3B1E0000 7E 2A F6", "3C000000 00 00", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
+      {"compressed_tensors_channel",
+       {"3B600000 7E 22 24 F1 00", "3B1E0000 7E 2A F6", "3C000000 00 00", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
+      {"modelopt_fp8",
+       {"3B600000 7E 22 24 F1 80", "3B1E0000 7E 2A F6", "0 .. ..", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
+      {"transformers_fp8_activation",
+       {"3B600000 7E 22 24 F1 80", "3B1DB6DB 7E 2A F6", "0 80 00", "1D124925 00 80", "3B124925 7E 7F FE"}},
+      {"flax_fp8",
+       {"3B5FFFFF 7E 22 25 F1 80", "3B1DB6DC 7E 2A F6", "3F800000 80 00", "1D124925 7E F6", "3F800000 38 7F B8"}}};
   for (const auto& [name, words] : rows) {
     for (std::size_t i = 0; i < std::size(inputs); ++i) {
+      if (*words[i] == 0) continue;
       INFO(name << " of " << inputs[i]);
       const std::vector<BFloat16> x = bfloats(inputs[i], 128);
       check_words(quantize({x, 1, 128}, find_recipe(name).recipe), words[i]);
@@ -73,14 +96,13 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
     check_words(quantize({x, 128, 128}, find_recipe("transformers_fp8_weight").recipe), weights[i]);
   }
   // With a scale of the caller's, as vLLM's static quantization has it.
-  const Recipe given{.quotient = Quotient::given_scale_inv,
-                     .given_scale = std::bit_cast<float>(0x3C4985F0U),
-                     .cast = {.nan = NanCode::largest}};
+  const std::vector<float> given{std::bit_cast<float>(0x3C4985F0U)};
   const char* const fixed[] = {"3C4985F0 70 13 16 E2 80", "3C4985F0 6B 18 E3", "3C4985F0 80 00", "3C4985F0 00 80",
                                "3C4985F0 6A 7E EA"};
   for (std::size_t i = 0; i < std::size(inputs); ++i) {
     const std::vector<BFloat16> x = bfloats(inputs[i], 128);
-    check_words(quantize({x, 1, 128}, given), fixed[i]);
+    const Recipe& recipe = find_recipe("vllm_static").recipe;
+    check_words(quantize({x, 1, 128}, recipe, Direction::rowwise, {.given = {.scales_inv = given}}), fixed[i]);
   }
 }
 
@@ -91,6 +113,14 @@ TEST_CASE("in float32, torchao's float8 tensors and Quark's have a scale of floa
     check_words(quantize({x, 1, 128}, find_recipe(name).recipe), "3B600000 7E 22 24 F1 80");
     check_words(quantize({y, 1, 128}, find_recipe(name).recipe), "3B1DB6DB 7E 2A F6");
   }
+  for (const char* name : {"modelopt_fp8", "compressed_tensors_block", "compressed_tensors_channel"}) {
+    const bool drops = std::string(name) != "modelopt_fp8";
+    check_words(quantize({x, 1, 128}, find_recipe(name).recipe),
+                drops ? "3B600000 7E 22 24 F1 00" : "3B600000 7E 22 24 F1 80");
+    check_words(quantize({y, 1, 128}, find_recipe(name).recipe), "3B1DB6DB 7E 2A F6");
+  }
+  const std::vector<float> zeros = floats("80000000 00000000", 128);
+  check_words(quantize({zeros, 1, 128}, find_recipe("compressed_tensors_channel").recipe), "34000000 00 00");
 }
 
 TEST_CASE("MX blocks are those of FlashInfer, ModelOpt, transformers, microxcaling and vLLM") {
@@ -102,15 +132,32 @@ TEST_CASE("MX blocks are those of FlashInfer, ModelOpt, transformers, microxcali
   const struct {
     const char* recipe;
     const char* words[std::size(blocks)];
-  } rows[] = {{"modelopt_mxfp8",
-               {"77 7E 6A 90", "78 76 62 80", "78 78 E9", "89 7E 29", "00 20 A0", "FE 00 7E 80", "00 7E 7F FE"}},
-              {"flashinfer_mxfp8",
-               {"77 7E 6A 90", "78 76 62 80", "78 78 E9", ".. ..", "00 00 80", "FE 00 7E 80", "77 78 7E F0"}},
-              {"transformers_mxfp8",
-               {"77 7E 6A 90", "78 76 62 80", "78 78 E9", "8A 76 21", "01 .. ..", "FE 00 7E 80", "77 78 7F F0"}},
-              {"microxcaling_mxfp8", {"77 7E 6A 90", "77 7E 6A 00", "77 7E F1", "89 7E 29", "00 20 A0", "FF", "FF"}},
-              {"vllm_mxfp4", {"7E 6 1 8", "7E 6 1 8", "7E 6 A", "90 6 0", "00 0 8", "FD 0 7 8", "7D 6 7 C"}},
-              {"flashinfer_mxfp4", {"7E 6 1 8", "7E 6 1 8", "7E 6 A", ".. ..", "00 0 8", "FE 0 7 8", "7D 6 7 C"}}};
+  } rows[] = {
+      {"modelopt_mxfp8",
+       {"77 7E 6A 90", "78 76 62 80", "78 78 E9", "89 7E 29", "00 20 A0", "FE 00 7E 80", "00 7E 7F FE"}},
+      {"flashinfer_mxfp8",
+       {"77 7E 6A 90", "78 76 62 80", "78 78 E9", ".. ..", "00 00 80", "FE 00 7E 80", "77 78 7E F0"}},
+      {"transformers_mxfp8",
+       {"77 7E 6A 90", "78 76 62 80", "78 78 E9", "8A 76 21", "01 .. ..", "FE 00 7E 80", "77 78 7F F0"}},
+      {"microxcaling_mxfp8", {"77 7E 6A 90", "77 7E 6A 00", "77 7E F1", "89 7E 29", "00 20 A0", "FF", "FF"}},
+      {"vllm_mxfp4", {"7E 6 1 8", "7E 6 1 8", "7E 6 A", "90 6 0", "00 0 8", "FD 0 7 8", "7D 6 7 C"}},
+      {"vllm_mxfp8", {"77 7E 6A 90", "78 76 62 80", "78 78 E9", "89 7E 29", "00 20 A0", "FE 00 7E 80", "00 7F 7F 7F"}},
+      {"trtllm_mxfp8", {"77 7E 6A 90", "78 76 62 80", "78 78 E9", ".. ..", "00 .. ..", "FE .. .. ..", "77 78 7F F0"}},
+      {"compressed_tensors_mxfp8",
+       {"78 76 62 88", "78 76 62 00", "78 78 E9", "8A 76 21", "00 20 A0", ".. ..", ".. .."}},
+      {"quark_mxfp8", {"77 7E 6A 90", "77 7E 6A 80", "78 78 E9", "89 7E 29", "00 20 A0", "FE 00 7E 80", "FF"}},
+      {"torchao_mxfp4_ceil", {"7E 6 1 8", "7E 6 1 8", "7E 6 A", "90 6 0", "00 0 8", ".. ..", ".. .."}},
+      {"torchao_mxfp4_even", {"7E 6 1 8", "7E 6 1 8", "7E 6 A", "90 6 0", "00 0 8", ".. ..", ".. .."}},
+      {"torchao_mxfp4_rceil", {"7E 6 1 8", "7E 6 1 8", "7E 6 A", "90 6 0", "00 0 8", ".. ..", ".. .."}},
+      {"torchao_0_18_mxfp4_floor", {"7D 7 2 8", "7D 7 2 8", "7D 7 C", "8F 7 0", "00 0 8", "FD", "FF"}},
+      {"torchao_mxfp4_floor", {"7D 7 2 8", "7D 7 2 8", "7D 7 C", "8F 7 0", "00 0 8", "FF", "FF"}},
+      {"microxcaling_mxfp4", {"7D 7 2 8", "7D 7 2 0", "7D 7 C", "8F 7 0", "00 0 8", "FF", "FF"}},
+      {"compressed_tensors_mxfp4", {"7E 6 1 8", "7E 6 1 0", "7E 6 A", "90 6 0", "00 0 8", ".. ..", ".. .."}},
+      {"modelopt_mxfp4", {"7E 5 1 8", "7E 6 1 8", "7E 6 A", "90 6 0", "00 0 8", "00 8 8 8", "00 8 8 8"}},
+      {"deepgemm_fp4_ue8m0",
+       {"3F000000 5 1 0", "3F000000 6 1 0", "3F000000 6 A", "48000000 6 0", "38000000 0 0", "7F000000 0 7 0",
+        "7F000000 0 0 0"}},
+      {"flashinfer_mxfp4", {"7E 6 1 8", "7E 6 1 8", "7E 6 A", ".. ..", "00 0 8", "FE 0 7 8", "7D 6 7 C"}}};
   for (const auto& [name, words] : rows) {
     for (std::size_t i = 0; i < std::size(blocks); ++i) {
       INFO(name << " of " << blocks[i]);
@@ -118,7 +165,7 @@ TEST_CASE("MX blocks are those of FlashInfer, ModelOpt, transformers, microxcali
       const Quantized q = quantize({x, 1, 32}, find_recipe(name).recipe);
       const std::string expected = words[i];
       if (expected.size() > 2) {
-        check_words(q, expected);
+        check_words(q, expected);  // of open ones, too
       } else {
         CHECK(first_scale(q) == hex(expected).front());
       }
@@ -126,8 +173,10 @@ TEST_CASE("MX blocks are those of FlashInfer, ModelOpt, transformers, microxcali
   }
 }
 
-TEST_CASE("NVFP4 is vLLM's and torchao's, of two levels and of one") {
-  // torchao 0.18.0 nvfp4_tensor.py on PyTorch 2.13.0 (CPU); vllm 0.33.0 nvfp4_utils.cuh: a port.
+TEST_CASE("NVFP4 is that of each package, of two levels and of one, and Transformer Engine's 4 over 6") {
+  // torchao 0.18.0 nvfp4_tensor.py, nvidia-modelopt 0.47.0 nvfp4_tensor.py, compressed-tensors 0.20.0 and Transformer
+  // Engine's reference (where -0 is open) on PyTorch 2.13.0 (CPU); vllm 0.33.0 nvfp4_utils.cuh, flashinfer fb28d72,
+  // TensorRT-LLM 0193dbd, amd-quark 0.13: ports.
   const char* const blocks[] = {"408C BF80 8000 3E9A", "3D91 BCF6", "3DFA 3D4D", "3F16 3E7A BDFA",
                                 "3EB4 3E16 BD96",      "8000",      "3580 B500"};
   const struct {
@@ -135,6 +184,17 @@ TEST_CASE("NVFP4 is vLLM's and torchao's, of two levels and of one") {
     const char* words[std::size(blocks)];
   } rows[] = {
       {"vllm_nvfp4", {"7E 7 B 8 1", "4F 7 C", "55 7 4", "67 7 4 A", "61 7 5 B", "00 8", "00 0 8"}},
+      {"te_nvfp4", {"7E 7 B 8 1", "4F 7 C", "55 7 4", "67 7 4 A", "61 7 5 B", "00 8", "00 7 F"}},
+      {"flashinfer_nvfp4", {"7E 7 B 8 1", "4F 7 C", "55 7 4", "67 7 4 A", "61 7 5 B", "00 8", "00 7 F"}},
+      {"flashinfer_nvfp4_exact", {"7E 7 B 8 1", "4F 7 C", "55 7 4", "67 7 4 A", "61 7 5 B", "00 8", "00 7 F"}},
+      {"trtllm_nvfp4", {"7E 7 B 8 1", "4F 7 C", "55 7 4", "67 7 4 A", "61 7 5 B", "00 8", "00 7 F"}},
+      {"flashinfer_nvfp4_cute", {"7E 7 B 8 1", "4F 7 C", "55 7 4", "67 7 4 A", "61 7 5 B", "00 8", "00 0 8"}},
+      {"te_nvfp4_fast_math", {"7E 7 B 0 1", "4F 7 C", "55 7 4", "67 7 5 B", "61 7 5 B", "00 0", "00 7 F"}},
+      {"te_nvfp4_4over6", {"78 7 B .. 1", "48 7 D", "53 6 3", "65 6 3 A", "5F 6 3 A", "00 ..", "00 7 F"}},
+      {"te_nvfp4_4over6_448", {"7E 7 B .. 1", "53 6 B", "59 6 3", "6B 6 3 A", "66 6 3 A", "00 ..", "00 7 F"}},
+      {"modelopt_nvfp4", {"7E 7 B 0 1", "4E 7 D", "54 7 5", "67 7 4 A", "61 7 4 A", "38 0", "01 1 8"}},
+      {"compressed_tensors_nvfp4", {"7E 7 B 0 1", "4F 7 C", "55 7 4", "67 7 5 B", "61 7 5 B", "20 0", "20 0 8"}},
+      {"quark_nvfp4", {"7E 7 B 8 1", "4E 7 D", "55 7 4", "67 7 5 B", "61 7 5 B", "00 ..", "00 7 F"}},
       {"torchao_nvfp4", {"7E 7 B 8 1", "4E 7 D", "55 7 4", "67 7 5 B", "61 7 5 B", "08 8", "08 0 8"}},
       {"torchao_nvfp4_one_level", {"34 7 B 8 1", "08 6 C", "0A 7 5", "1C 7 5 B", "17 7 5 B", "08 8", "08 0 8"}}};
   std::vector<BFloat16> row;
@@ -149,10 +209,17 @@ TEST_CASE("NVFP4 is vLLM's and torchao's, of two levels and of one") {
       const std::vector<std::uint32_t> expected = hex(words[i]);
       CHECK(q.scale_codes[i] == expected[0]);
       for (std::size_t k = 1; k < expected.size(); ++k) {
-        CHECK((q.codes[i * 8 + (k - 1) / 2] >> ((k - 1) % 2 * 4) & 0xFU) == expected[k]);
+        const std::uint32_t code = q.codes[i * 8 + (k - 1) / 2] >> ((k - 1) % 2 * 4) & 0xFU;
+        if (expected[k] != open) CHECK(code == expected[k]);
       }
     }
   }
+  // In float32, compressed-tensors rounds the tensor's scale twice in float32.
+  std::vector<float> wide;
+  for (const BFloat16 x : row) wide.push_back(std::bit_cast<float>(std::uint32_t{x.bits} << 16));
+  const Quantized q = quantize({wide, 1, wide.size()}, find_recipe("compressed_tensors_nvfp4").recipe);
+  CHECK(q.scale_codes == std::vector<std::uint8_t>{0x7E, 0x4E, 0x55, 0x67, 0x61, 0x20, 0x20});
+  CHECK(q.codes[8] == 0xD7);
 }
 
 }  // namespace fp8lab::tests

@@ -21,18 +21,26 @@ namespace fp8lab {
 }
 
 /// Code of zero.
-[[nodiscard]] FP8LAB_HD constexpr std::uint64_t zero_code(const Format& format, ZeroCode missing, bool negative) {
-  if (!format.has_subnormals) return missing_zero_code(format, missing);
-  return negative && format.specials != Specials::nan_at_negative_zero ? format.sign_mask() : 0;
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t zero_code(const Format& format, const CastPolicy& policy,
+                                                          bool negative) {
+  if (!format.has_subnormals) return missing_zero_code(format, policy.zero);
+  const bool keeps = format.specials != Specials::nan_at_negative_zero && policy.zero_sign == ZeroSign::kept;
+  return negative && keeps ? format.sign_mask() : 0;
 }
 
 /// Code of a NaN whose sign and fraction are those of `x`, by `rule`; where the format has none, by the policy.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t nan_code(const Format& format, const CastPolicy& policy, NanCode rule,
                                                          const Unpacked& x) {
-  if (!format.has_nan() && policy.missing_nan == MissingNan::opposite_zero) {
-    return zero_code(format, policy.zero, !x.negative);
+  if (!format.has_nan()) {
+    switch (policy.missing_nan) {
+      case MissingNan::largest: break;
+      case MissingNan::opposite_zero: return zero_code(format, policy, !x.negative);
+      case MissingNan::positive_zero: return zero_code(format, policy, false);
+      case MissingNan::negative_zero: return zero_code(format, policy, true);
+    }
   }
   if (rule == NanCode::largest) return format.max_code();
+  if (rule == NanCode::negative_largest) return format.sign_mask() | format.max_code();
   switch (format.specials) {
     case Specials::nan_at_negative_zero: return format.sign_mask();
     case Specials::none: return format.max_code();
@@ -49,7 +57,8 @@ namespace fp8lab {
     case NanCode::sign_quiet: return sign | format.infinity_code() | quiet;
     case NanCode::sign_all_ones:
     case NanCode::positive_all_ones:
-    case NanCode::largest: break;
+    case NanCode::largest:
+    case NanCode::negative_largest: break;
   }
   return sign | format.magnitude_mask();
 }
@@ -58,7 +67,7 @@ namespace fp8lab {
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t encode(const Format& format, const CastPolicy& policy,
                                                        const Unpacked& x, NanCode nan, RandomBits random = {}) {
   if (x.kind == Kind::nan) return nan_code(format, policy, nan, x);
-  if (x.kind == Kind::zero) return zero_code(format, policy.zero, x.negative);
+  if (x.kind == Kind::zero) return zero_code(format, policy, x.negative);
   if (x.negative && !format.is_signed) {
     if (policy.negative == NegativeInput::nan) return format.has_nan() ? format.magnitude_mask() : 0;
     if (policy.negative == NegativeInput::smallest && x.kind != Kind::infinite) return 0;

@@ -12,14 +12,15 @@ namespace fp8lab {
 
 /// How a value between two neighbours of the format is rounded. Formats without a sign round the magnitude.
 enum class Rounding : std::uint8_t {
-  nearest_even,  ///< IEEE 754-2019 roundTiesToEven
-  nearest_away,  ///< roundTiesToAway
-  toward_zero,   ///< roundTowardZero
-  upward,        ///< roundTowardPositive
-  downward,      ///< roundTowardNegative
-  to_odd,        ///< the neighbour whose code is odd (Boldo and Melquiond 2008): a later rounding to at least two bits
-                 ///< fewer gives what one rounding would have given
-  stochastic,    ///< away from zero with the probability of the part cut off, decided by the caller's RandomBits
+  nearest_even,         ///< IEEE 754-2019 roundTiesToEven
+  nearest_away,         ///< roundTiesToAway
+  nearest_toward_zero,  ///< to the nearest, ties to the smaller magnitude
+  toward_zero,          ///< roundTowardZero
+  upward,               ///< roundTowardPositive
+  downward,             ///< roundTowardNegative
+  to_odd,      ///< the neighbour whose code is odd (Boldo and Melquiond 2008): a later rounding to at least two bits
+               ///< fewer gives what one rounding would have given
+  stochastic,  ///< away from zero with the probability of the part cut off, decided by the caller's RandomBits
 };
 
 /// The random bits of one stochastic rounding: the value is rounded away from zero where the part cut off, as a
@@ -49,12 +50,21 @@ enum class NanCode : std::uint8_t {
   sign_and_payload,   ///< sign kept, quieted, with the topmost fraction bits of the input where the format has several
                       ///< NaNs
   largest,            ///< no NaN but the largest finite value, sign dropped
+  negative_largest,   ///< the largest finite value with the sign set
 };
 
 /// What NaN becomes in a format that has none (FP6, FP4).
 enum class MissingNan : std::uint8_t {
   largest,        ///< the largest finite value, sign dropped
   opposite_zero,  ///< zero with the opposite sign
+  positive_zero,  ///< +0
+  negative_zero,  ///< -0
+};
+
+/// The sign of a code that is zero, of formats that have a zero and a sign.
+enum class ZeroSign : std::uint8_t {
+  kept,     ///< that of the value
+  dropped,  ///< +0, also for a negative value that rounds to zero
 };
 
 /// What zero becomes in a format that has none (E8M0).
@@ -90,6 +100,7 @@ struct CastPolicy {
   ZeroCode zero = ZeroCode::smallest;
   SmallestCode smallest = SmallestCode::value;
   NegativeInput negative = NegativeInput::magnitude;
+  ZeroSign zero_sign = ZeroSign::kept;
   /// Whether doubles are rounded to float32 first, to nearest even with overflow to infinity, and from there by the
   /// rules above. Otherwise they are rounded once.
   bool float64_via_float32 = false;
@@ -251,9 +262,13 @@ struct NamedRounding {
   Rounding rounding;
 };
 inline constexpr std::array named_roundings{
-    NamedRounding{"nearest_even", Rounding::nearest_even}, NamedRounding{"nearest_away", Rounding::nearest_away},
-    NamedRounding{"toward_zero", Rounding::toward_zero},   NamedRounding{"upward", Rounding::upward},
-    NamedRounding{"downward", Rounding::downward},         NamedRounding{"to_odd", Rounding::to_odd},
+    NamedRounding{"nearest_even", Rounding::nearest_even},
+    NamedRounding{"nearest_away", Rounding::nearest_away},
+    NamedRounding{"nearest_toward_zero", Rounding::nearest_toward_zero},
+    NamedRounding{"toward_zero", Rounding::toward_zero},
+    NamedRounding{"upward", Rounding::upward},
+    NamedRounding{"downward", Rounding::downward},
+    NamedRounding{"to_odd", Rounding::to_odd},
     NamedRounding{"stochastic", Rounding::stochastic},
 };
 

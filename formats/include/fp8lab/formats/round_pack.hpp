@@ -17,6 +17,7 @@ namespace fp8lab {
   switch (rounding) {
     case Rounding::nearest_even: return against_half > 0 || (against_half == 0 && odd);
     case Rounding::nearest_away: return against_half >= 0;
+    case Rounding::nearest_toward_zero: return against_half > 0;
     case Rounding::toward_zero: return false;
     case Rounding::upward: return inexact && !negative;
     case Rounding::downward: return inexact && negative;
@@ -104,7 +105,8 @@ struct Cut {
   const std::uint64_t sign = negative ? format.sign_mask() : 0;
   if (magnitude <= format.max_code()) {
     const bool is_nan = format.specials == Specials::nan_at_negative_zero && magnitude == 0;
-    return is_nan ? 0 : sign | magnitude;
+    const bool drops = magnitude == 0 && format.has_subnormals && policy.zero_sign == ZeroSign::dropped;
+    return is_nan || drops ? magnitude : sign | magnitude;
   }
   const bool stops = policy.rounding == Rounding::toward_zero || policy.rounding == Rounding::to_odd ||
                      (policy.rounding == Rounding::upward && negative) ||

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "fp8lab/formats/host_device.hpp"
+
 namespace fp8lab {
 
 /// What NaN elements do to the largest magnitude among which they are.
@@ -13,9 +15,17 @@ enum class NanInAmax : std::uint8_t {
 
 /// What an element and its tile's factor become.
 enum class TileOperation : std::uint8_t {
-  multiply,           ///< fl(x * factor)
-  divide,             ///< fl(x / factor)
-  multiply_add_zero,  ///< fma(x, factor, +0): -0 becomes +0, all else is fl(x * factor)
+  multiply,                ///< fl(x * factor)
+  divide,                  ///< fl(x / factor)
+  multiply_add_zero,       ///< fma(x, factor, +0): -0 becomes +0, all else is fl(x * factor)
+  multiply_then_add_zero,  ///< fl(x * factor) + 0: -0 becomes +0, also of a product that underflows
+  divide_then_add_zero,    ///< fl(x / factor) + 0
+  multiply_negative_zero,  ///< fl(x * factor), and -0 where that is zero
 };
+
+/// Whether elements are divided by the factor.
+[[nodiscard]] FP8LAB_HD constexpr bool divides(TileOperation operation) {
+  return operation == TileOperation::divide || operation == TileOperation::divide_then_add_zero;
+}
 
 }  // namespace fp8lab

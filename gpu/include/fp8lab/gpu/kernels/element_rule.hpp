@@ -25,9 +25,15 @@ struct ElementRule {
   bool stochastic = false;                   ///< e2m1 only
 };
 
+/// The operations that kernels have are those up to this one.
+inline constexpr TileOperation last_operation = TileOperation::multiply_add_zero;
+
 /// The rule of a recipe, or none where no instruction casts so.
 [[nodiscard]] constexpr std::optional<ElementRule> element_rule_of(const Recipe& recipe) {
   ElementRule rule{.operation = recipe.operation, .nan = recipe.cast.nan};
+  const bool in_float32 = recipe.product == ScaleArithmetic::float32 && recipe.operation <= last_operation;
+  const bool by_amax = recipe.block_choice == BlockChoice::none && !recipe.tensor_scale_for_each_row;
+  if (!in_float32 || !by_amax || recipe.cast.zero_sign != ZeroSign::kept) return {};
   if (recipe.format == e4m3) {
     rule.format = CodeFormat::e4m3;
   } else if (recipe.format == e5m2) {
@@ -59,6 +65,9 @@ template <typename Source>
   switch (operation) {
     case TileOperation::multiply: each([&](float x) { return x * factor; }); break;
     case TileOperation::divide: each([&](float x) { return x / factor; }); break;
+    case TileOperation::multiply_then_add_zero:  // these have no kernel
+    case TileOperation::divide_then_add_zero:
+    case TileOperation::multiply_negative_zero:
     case TileOperation::multiply_add_zero: each([&](float x) { return std::fma(x, factor, 0.0F); }); break;
   }
   return result;

@@ -26,6 +26,24 @@ enum class Direction : std::uint8_t {
 /// Throws std::invalid_argument that lists the known names.
 [[nodiscard]] Direction find_direction(std::string_view name);
 
+/// Scales and amaxes of the caller's, in place of those that the tensor makes: of a calibration, an all-reduce, or of
+/// another tensor. Arrays have a value for each tile of the tensor, (tiles down, tiles across) and row-major, whatever
+/// the layout of the result, or one for all tiles.
+struct GivenScales {
+  std::span<const float> amaxes = {};  ///< from which the recipe makes the scales; not negative
+  /// Used as they are, by what given_recipe() makes of the recipe: for recipes whose scales are float32. One of the
+  /// two.
+  std::span<const float> scales = {};
+  std::span<const float> scales_inv = {};
+  std::optional<float> tensor_amax = {};  ///< for a tensor's scale over those of tiles: its amax
+  float tensor_scale = 0;                 ///< that scale, E, or its inverse, D; 0: not given
+  float tensor_scale_inv = 0;
+};
+
+/// The recipe with the quotient given_scale, or given_scale_inv, in place of the one by which an amax makes its scale.
+/// Throws std::invalid_argument where its scales are not float32.
+[[nodiscard]] Recipe given_recipe(const Recipe& recipe, Quotient quotient);
+
 /// How quantize() goes about it.
 struct QuantizeOptions {
   /// What the values are rounded to (nearest even) before they are quantized, and the type that a recipe's limit and
@@ -35,6 +53,7 @@ struct QuantizeOptions {
   /// The amax is that of the values before that rounding, as in Transformer Engine's current scaling of activations:
   /// for recipes with one scale for the tensor.
   bool amax_before_rounding = false;
+  GivenScales given = {};
   std::optional<RandomSource> random = {};  ///< for stochastic rounding: a word for each code, in the codes' order
   int threads = 1;
 };
@@ -55,8 +74,11 @@ struct Quantized {
   std::size_t scale_columns = 0;
   std::vector<float> scale_inv;           ///< what multiplies on dequantize; empty where scales have codes
   std::vector<std::uint8_t> scale_codes;  ///< E8M0 or E4M3
-  float amax =
-      0;  ///< of the tensor, where its scales depend on it, now or later: one scale for all, a tensor_scale, Delayed
+  /// Of the tensor, where its scales depend on it, now or later: one scale for all, a tensor_scale, Delayed.
+  float amax = 0;
+  std::vector<float> row_amaxes;  ///< where each row (columnwise: column) has a tensor_scale: its amax
+  float tensor_scale = 0;         ///< where the caller gave the tensor's scale: E, or D, or both; else 0
+  float tensor_scale_inv = 0;
 
   /// Rows of codes, and codes a row.
   [[nodiscard]] std::size_t code_rows() const { return transposed ? columns : rows; }
@@ -68,7 +90,8 @@ struct Quantized {
 ///
 /// Throws std::invalid_argument where x is empty or of double, which no kernel reads, the recipe has a field that is
 /// out of range, rows or columns are no multiples of its tiles where it has whole_tiles, or of 2 along K for formats of
-/// 4 bits, random words are missing or not wanted, x or they overlap an array of `out`, or threads < 1.
+/// 4 bits, random words are missing or not wanted, given scales do not go with the recipe or have another count than
+/// the tiles, x or any of these overlap an array of `out`, or threads < 1.
 void quantize(const MatrixView& x, const Recipe& recipe, Direction direction, Quantized& out,
               const QuantizeOptions& options = {});
 [[nodiscard]] Quantized quantize(const MatrixView& x, const Recipe& recipe, Direction direction = Direction::rowwise,

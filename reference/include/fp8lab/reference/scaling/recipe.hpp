@@ -34,10 +34,10 @@ enum class Quotient : std::uint8_t {
   amax_over_power,        ///< scale_inv = amax / 2^emax, emax the exponent of largest: for powers of two only
 };
 
-/// The type in which the quotient is rounded.
+/// The type in which the quotient of a scale, or the product of an element and its factor, is rounded.
 enum class ScaleArithmetic : std::uint8_t {
   float32,
-  input_type,  ///< that of the tensor: bfloat16 and float16 have a coarser scale
+  input_type,  ///< that of the tensor: bfloat16 and float16 are coarser
 };
 
 /// How the scale, or scale_inv, is rounded to a power of two. By log2: 2^floor(log2(x)) or 2^ceil(log2(x)) in float32,
@@ -50,6 +50,7 @@ enum class ScaleRounding : std::uint8_t {
   even,          ///< down, after rounding to even_mantissa_bits bits of mantissa, ties up
   down_by_log2,  ///< 2^floor(log2(x))
   up_by_log2,    ///< 2^ceil(log2(x))
+  nearest_by_log2,  ///< 2^k, k the integer nearest to log2(x), the even one of two
 };
 
 /// What a scale that overflows float32 becomes.
@@ -59,13 +60,18 @@ enum class ScaleLimit : std::uint8_t {
   input_type,  ///< the largest value of the tensor's type
 };
 
-/// What an amax of zero, infinity or NaN makes.
+/// What an amax of zero, infinity or NaN makes. That of zero counts also where the quotient is a scale_inv that rounds
+/// to 0.
 enum class SpecialScale : std::uint8_t {
-  computed,  ///< what the formula gives
-  one,       ///< a scale of 1
-  nan,       ///< for E8M0: NaN; where infinity makes that, so does a scale_inv above 2^127
-  smallest,  ///< for E8M0: 2^-127
-  epsilon,   ///< for float32: a scale_inv of 2^-23
+  computed,      ///< what the formula gives
+  one,           ///< a scale of 1
+  nan,           ///< for E8M0: NaN; where infinity makes that, so does a scale_inv above 2^127
+  smallest,      ///< for E8M0: 2^-127
+  epsilon,       ///< for float32: a scale_inv of 2^-23
+  type_epsilon,  ///< where the stored scale_inv is 0: 2^-23, of a bfloat16 arithmetic 2^-7, of float16 2^-10, of E4M3
+                 ///< 2^-3
+  smallest_of_nan,  ///< for E8M0: 2^-127, and all elements count as NaN
+  largest,          ///< for E8M0: 2^127
 };
 
 /// The type in which scales are stored.
@@ -85,8 +91,9 @@ enum class E8m0Edges : std::uint8_t {
   zero_at_0,           ///< FlashInfer, vLLM. q: 0 is 0, else as specified; d: as specified
 };
 
-/// The float32 scale of the whole tensor over E4M3 scales of its tiles. G is the amax of the tensor, L = 448 * largest.
-/// E multiplies on quantize, D on dequantize.
+/// The float32 scale of the whole tensor over E4M3 scales of its tiles. G is the amax of the tensor, L = range *
+/// largest with the recipe's tensor_range, 448 for all but some of 4over6. Under arithmetic input_type, both roundings
+/// of largest_times_inverse are to that type. E multiplies on quantize, D on dequantize.
 enum class TensorScaleRule : std::uint8_t {
   none,
   largest_over_amax,      ///< E = min(fl(L / G), FLT_MAX), or 1 where that is 0 or G is; D = fl(1 / E). Dequantized:
@@ -94,6 +101,7 @@ enum class TensorScaleRule : std::uint8_t {
   largest_times_inverse,  ///< E = fl(L * fl(1 / G)), or 1 where that is not finite; D = fl(1 / E). Dequantized:
                           ///< fl(code * fl(d / E))
   amax_over_largest,      ///< D = fl(G / L), E = fl(1 / D). Dequantized: fl(code * fl(d * D))
+  two_products,           ///< E = fl(range * fl(largest * fl(1 / G))), D = fl(1 / E). Dequantized: fl(code * fl(d / E))
 };
 
 /// What is rounded to E4M3 as a tile's scale under a tensor's; A is the tile's amax.
@@ -107,17 +115,30 @@ enum class BlockProduct : std::uint8_t {
 
 /// How the elements' factor is made of a tile's E4M3 scale d under a tensor's.
 enum class BlockFactor : std::uint8_t {
-  inverse_of_product,          ///< min(fl(1 / fl(d * D)), FLT_MAX)
-  inverse_of_product_or_zero,  ///< fl(1 / fl(d * D)), or 0 where d is
-  scale_over_block,            ///< fl(E / d)
-  product,                     ///< fl(d * D), to divide by
-  block_over_scale,            ///< fl(d / E), to divide by
+  inverse_of_product,             ///< min(fl(1 / fl(d * D)), FLT_MAX)
+  inverse_of_product_or_zero,     ///< fl(1 / fl(d * D)), or 0 where d is
+  inverse_of_product_by_amax,     ///< the same, infinite where d is 0, and 0 where the tile's amax is
+  inverse_of_product_by_product,  ///< the same, infinite where d is 0, and 0 where what is rounded to d is
+  scale_over_block,               ///< fl(E / d)
+  scale_over_block_bfloat16,      ///< the same, at most the largest bfloat16, rounded to bfloat16
+  product,                        ///< fl(d * D), to divide by
+  block_over_scale,               ///< fl(d / E), to divide by
 };
 
 /// How the elements' factor is made of the stored scale.
 enum class FactorRule : std::uint8_t {
   of_scale,           ///< the scale, fl(1 / scale_inv), or scale_inv where elements are divided
   largest_over_amax,  ///< fl(largest / amax): rounded independently of the stored scale_inv
+};
+
+/// Whether a tile under a tensor's scale may be stretched by half, so that its amax becomes 4 instead of 6 in E2M1:
+/// "4 over 6". The product that is rounded to its scale is then multiplied by 1.5 (fl, at most 448). The error of a
+/// choice is the sum, in float32, of |v - x| or of (v - x)^2 over the tile's elements along K, v = fl(fl(fl(code * d) *
+/// G) / L); rows of a square tile are added as a tree. The smaller error wins, and by equal errors the usual scale.
+enum class BlockChoice : std::uint8_t {
+  none,
+  four_or_six_absolute,  ///< by |v - x|
+  four_or_six_squared,   ///< by (v - x)^2
 };
 
 /// How one tensor is cast, as a function of the tensor alone: a record of facts, from which all else follows. Real
@@ -133,9 +154,10 @@ struct Recipe {
   NanInAmax nan_in_amax = NanInAmax::dropped;
   double least_amax = 0;                                          ///< smaller amaxes count as it
   double largest_amax = std::numeric_limits<double>::infinity();  ///< larger amaxes count as it
+  bool flush_subnormal_amax = false;  ///< elements of tiles whose amax is below 2^-126 are multiplied by 0
   // 3. The scale.
   Quotient quotient = Quotient::largest_over_amax;
-  float given_scale = 1;  ///< positive and finite, and its inverse finite
+  float given_scale = 1;  ///< positive and finite, and its inverse finite; quantize() takes others for each tile
   ScaleArithmetic arithmetic = ScaleArithmetic::float32;
   float least_scale_inv = 0;  ///< a smaller scale_inv becomes it, before it is rounded
   ScaleRounding rounding = ScaleRounding::none;
@@ -148,11 +170,16 @@ struct Recipe {
   E8m0Edges edges = E8m0Edges::specified;
   // 4. The tensor's scale over those of tiles.
   TensorScaleRule tensor_scale = TensorScaleRule::none;
+  bool tensor_scale_for_each_row = false;  ///< each row (columnwise: column) has its own, of its own amax
+  float tensor_range = 448;                ///< the E4M3 scale that the tensor's leaves room for, up to 448
   BlockProduct block_product = BlockProduct::amax_times_scale;
   BlockFactor block_factor = BlockFactor::inverse_of_product;
+  BlockChoice block_choice = BlockChoice::none;
   // 5. How an element meets its scale, and becomes a code.
   FactorRule factor = FactorRule::of_scale;
+  float least_divisor = 0;  ///< a smaller scale_inv counts as it where elements meet it, and is stored as it is
   TileOperation operation = TileOperation::multiply;
+  ScaleArithmetic product = ScaleArithmetic::float32;  ///< the type that the product or quotient is rounded to
   Format format = e4m3;
   CastPolicy cast = {};
   // 6. What is stored.
@@ -173,6 +200,7 @@ void for_fields(AnyRecipe& recipe, const Function& f) {
   f("nan_in_amax", recipe.nan_in_amax);
   f("least_amax", recipe.least_amax);
   f("largest_amax", recipe.largest_amax);
+  f("flush_subnormal_amax", recipe.flush_subnormal_amax);
   f("quotient", recipe.quotient);
   f("given_scale", recipe.given_scale);
   f("arithmetic", recipe.arithmetic);
@@ -186,10 +214,15 @@ void for_fields(AnyRecipe& recipe, const Function& f) {
   f("scale_type", recipe.scale_type);
   f("edges", recipe.edges);
   f("tensor_scale", recipe.tensor_scale);
+  f("tensor_scale_for_each_row", recipe.tensor_scale_for_each_row);
+  f("tensor_range", recipe.tensor_range);
   f("block_product", recipe.block_product);
   f("block_factor", recipe.block_factor);
+  f("block_choice", recipe.block_choice);
   f("factor", recipe.factor);
+  f("least_divisor", recipe.least_divisor);
   f("operation", recipe.operation);
+  f("product", recipe.product);
   f("format", recipe.format);
   f("cast", recipe.cast);
   f("transposed_columnwise", recipe.transposed_columnwise);

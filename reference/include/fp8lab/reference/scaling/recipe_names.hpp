@@ -23,6 +23,7 @@ namespace fp8lab {
 [[nodiscard]] std::span<const Named<TensorScaleRule>> named_values(TensorScaleRule of_type);
 [[nodiscard]] std::span<const Named<BlockProduct>> named_values(BlockProduct of_type);
 [[nodiscard]] std::span<const Named<BlockFactor>> named_values(BlockFactor of_type);
+[[nodiscard]] std::span<const Named<BlockChoice>> named_values(BlockChoice of_type);
 [[nodiscard]] std::span<const Named<FactorRule>> named_values(FactorRule of_type);
 [[nodiscard]] std::span<const Named<TileOperation>> named_values(TileOperation of_type);
 

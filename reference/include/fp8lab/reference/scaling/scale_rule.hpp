@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -27,6 +28,8 @@ struct TileScale {
 struct TensorFacts {
   float amax = 0;                ///< of the tensor: for a tensor's scale over those of tiles
   Format input_type = binary32;  ///< binary32, binary16 or bfloat16
+  float tensor_scale = 0;        ///< E where it is given; 0: the amax makes it
+  float tensor_scale_inv = 0;    ///< D where it is given
 };
 
 /// What the scales of all tiles of a tensor have in common.
@@ -34,6 +37,7 @@ struct ScaleConstants {
   Format input_type;
   float largest;               ///< of the format
   float inverse_largest;       ///< fl(1 / largest)
+  float tensor_top;            ///< L, the range of the tensor's scale times largest
   int largest_exponent;        ///< of largest
   std::uint32_t half_spacing;  ///< of the mantissa that rounding `even` rounds to, in units of a float32's last bit
   float scale_limit;           ///< what an infinite scale becomes
@@ -63,11 +67,21 @@ FP8LAB_HD constexpr bool makes_scale_inv(const Recipe& recipe) {
   return true;
 }
 
-/// The scale of a tensor over those of tiles; 1 where there is none.
-FP8LAB_HD inline float tensor_scale_of(const Recipe& recipe, float largest, float tensor_amax) {
+/// fl(x) in `type`: that of the input where arithmetic is the input's.
+FP8LAB_HD inline float in_type(const Format& type, ScaleArithmetic arithmetic, float x) {
+  constexpr Format widest = binary32;
+  if (arithmetic == ScaleArithmetic::float32 || type == widest) return x;
+  constexpr CastPolicy ieee{
+      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
+  return decode(type, encode(type, ieee, x));
+}
+
+/// The scale of a tensor over those of tiles, made of its amax; 1 where there is none.
+FP8LAB_HD inline float tensor_scale_of(const Recipe& recipe, float largest, const TensorFacts& tensor) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   constexpr float most = std::numeric_limits<float>::max();
-  const float top = 448.0F * largest;
+  const float tensor_amax = tensor.amax;
+  const float top = recipe.tensor_range * largest;
   switch (recipe.tensor_scale) {
     case TensorScaleRule::none: break;
     case TensorScaleRule::largest_over_amax: {
@@ -76,10 +90,12 @@ FP8LAB_HD inline float tensor_scale_of(const Recipe& recipe, float largest, floa
       return tensor_amax == 0 || limited == 0 ? 1 : limited;
     }
     case TensorScaleRule::largest_times_inverse: {
-      const float product = (1 / tensor_amax) * top;
+      const auto rounded = [&](float x) { return in_type(tensor.input_type, recipe.arithmetic, x); };
+      const float product = rounded(rounded(1 / tensor_amax) * top);
       return product < infinity ? product : 1;
     }
     case TensorScaleRule::amax_over_largest: return 1 / (tensor_amax / top);
+    case TensorScaleRule::two_products: return recipe.tensor_range * (largest * (1 / tensor_amax));
   }
   return 1;
 }
@@ -87,20 +103,28 @@ FP8LAB_HD inline float tensor_scale_of(const Recipe& recipe, float largest, floa
 FP8LAB_HD inline ScaleConstants scale_constants(const Recipe& recipe, const TensorFacts& tensor) {
   const float largest = largest_of(recipe.format);
   const int even_bits = recipe.even_mantissa_bits == 0 ? recipe.format.mantissa_bits : recipe.even_mantissa_bits;
-  const float scale = tensor_scale_of(recipe, largest, tensor.amax);
+  const float top = recipe.tensor_range * largest;
+  // 1. The tensor's scale and its inverse, of which one may be given.
+  float scale = tensor_scale_of(recipe, largest, tensor);
+  float inverse = recipe.tensor_scale == TensorScaleRule::amax_over_largest ? tensor.amax / top : 1 / scale;
+  if (tensor.tensor_scale != 0 || tensor.tensor_scale_inv != 0) {
+    scale = tensor.tensor_scale != 0 ? tensor.tensor_scale : 1 / tensor.tensor_scale_inv;
+    inverse = tensor.tensor_scale_inv != 0 ? tensor.tensor_scale_inv : 1 / tensor.tensor_scale;
+  }
+  // 2. What an infinite scale becomes.
   float limit = std::numeric_limits<float>::infinity();
   if (recipe.limit != ScaleLimit::none) {
     limit = recipe.limit == ScaleLimit::float32 ? std::numeric_limits<float>::max() : largest_of(tensor.input_type);
   }
-  const bool makes_inverse = recipe.tensor_scale == TensorScaleRule::amax_over_largest;
   return {.input_type = tensor.input_type,
           .largest = largest,
           .inverse_largest = 1 / largest,
+          .tensor_top = top,
           .largest_exponent = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127,
           .half_spacing = even_bits > 22 ? 0 : std::uint32_t{1} << (22 - even_bits),
           .scale_limit = limit,
           .tensor_scale = scale,
-          .tensor_scale_inv = makes_inverse ? tensor.amax / (448.0F * largest) : 1 / scale,
+          .tensor_scale_inv = inverse,
           .given_scale = recipe.given_scale};
 }
 
@@ -134,16 +158,18 @@ FP8LAB_HD constexpr float e8m0_inverse(E8m0Edges edges, std::uint8_t code) {
 }
 
 /// What a scale's code multiplies with on dequantize: of an E4M3 scale under a tensor's, with that. `tensor_amax` is
-/// the amax that the constants are of.
+/// the amax that the constants are of, `given` whether their tensor's scale was.
 FP8LAB_HD inline float value_of_scale_code(const Recipe& recipe, const ScaleConstants& constants, float tensor_amax,
-                                           std::uint8_t code) {
+                                           std::uint8_t code, bool given = false) {
   if (recipe.scale_type == ScaleType::e8m0_code) return e8m0_value(recipe.edges, code);
   constexpr Format unsigned_e4m3 = ue4m3;
   const float d = decode(unsigned_e4m3, code);
   switch (recipe.tensor_scale) {
     case TensorScaleRule::none: break;
-    case TensorScaleRule::largest_over_amax: return d * tensor_amax * (1 / (448.0F * constants.largest));
-    case TensorScaleRule::largest_times_inverse: return d / constants.tensor_scale;
+    case TensorScaleRule::largest_over_amax:
+      return given ? d * constants.tensor_scale_inv : d * tensor_amax * (1 / constants.tensor_top);
+    case TensorScaleRule::largest_times_inverse:
+    case TensorScaleRule::two_products: return d / constants.tensor_scale;
     case TensorScaleRule::amax_over_largest: return d * constants.tensor_scale_inv;
   }
   return d;
@@ -151,11 +177,7 @@ FP8LAB_HD inline float value_of_scale_code(const Recipe& recipe, const ScaleCons
 
 /// fl(x) in the type of the recipe's arithmetic.
 FP8LAB_HD inline float in_arithmetic(const Recipe& recipe, const ScaleConstants& constants, float x) {
-  constexpr Format widest = binary32;
-  if (recipe.arithmetic == ScaleArithmetic::float32 || constants.input_type == widest) return x;
-  constexpr CastPolicy ieee{
-      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
-  return decode(constants.input_type, encode(constants.input_type, ieee, x));
+  return in_type(constants.input_type, recipe.arithmetic, x);
 }
 
 /// The quotient of an amax, which is a float or a limit in double.
@@ -175,9 +197,13 @@ FP8LAB_HD float quotient_of(const Recipe& recipe, const ScaleConstants& constant
   return static_cast<float>(amax);
 }
 
-/// An amax within the recipe's limits. What lies outside counts as the limit, in double.
+/// An amax within the recipe's limits. What lies outside counts as the limit, in double, or rounded to the type of the
+/// recipe's arithmetic where that is the input's.
 FP8LAB_HD inline float limited_quotient(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   const auto wide = static_cast<double>(amax);
+  if (wide < recipe.least_amax && recipe.arithmetic == ScaleArithmetic::input_type) {
+    return quotient_of(recipe, constants, in_arithmetic(recipe, constants, static_cast<float>(recipe.least_amax)));
+  }
   if (wide < recipe.least_amax) return quotient_of(recipe, constants, recipe.least_amax);
   if (wide > recipe.largest_amax) return quotient_of(recipe, constants, recipe.largest_amax);
   return quotient_of(recipe, constants, amax);
@@ -193,17 +219,18 @@ FP8LAB_HD inline SpecialScale special_of(const Recipe& recipe, float amax) {
 }
 
 /// The exponent field after rounding, for the bits of an x >= 0 or infinite.
-FP8LAB_HD constexpr std::uint32_t rounded_field(ScaleRounding rounding, std::uint32_t bits,
-                                                std::uint32_t half_spacing) {
+FP8LAB_HD inline std::uint32_t rounded_field(ScaleRounding rounding, std::uint32_t bits, std::uint32_t half_spacing) {
   switch (rounding) {
     case ScaleRounding::none:
     case ScaleRounding::down: break;
     case ScaleRounding::up: return (bits + 0x7FFFFFU) >> 23;
     case ScaleRounding::even: return (bits + half_spacing) >> 23;
+    case ScaleRounding::nearest_by_log2:
     case ScaleRounding::down_by_log2:
     case ScaleRounding::up_by_log2: {
       if (bits == 0 || bits >= 0x7F800000U) return bits >> 23;
-      const int power = rounding == ScaleRounding::up_by_log2 ? ceil_log2(bits) : floor_log2(bits);
+      int power = rounding == ScaleRounding::up_by_log2 ? ceil_log2(bits) : floor_log2(bits);
+      if (rounding == ScaleRounding::nearest_by_log2) power = nearest_log2(bits);
       return static_cast<std::uint32_t>(std::max(power, -127) + 127);
     }
   }
@@ -242,35 +269,63 @@ FP8LAB_HD inline float rounded_scale(ScaleRounding rounding, float x) {
       return std::bit_cast<float>(std::clamp(field, 1U, 254U) << 23);
     }
     case ScaleRounding::down_by_log2: return power_by_log2(x);
+    case ScaleRounding::nearest_by_log2: return bits - 1 < 0x7F7FFFFFU ? float32_power(nearest_log2(bits)) : x;
     case ScaleRounding::up_by_log2: break;
   }
   return upper_power_by_log2(x);
 }
 
-/// The scale of a tile under a tensor's.
-FP8LAB_HD inline TileScale scale_under_tensors(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+/// The E4M3 code of 2^-3, the epsilon of that type.
+inline constexpr std::uint8_t e4m3_epsilon = 0x20;
+
+/// x, at most the largest bfloat16, rounded to bfloat16; a NaN counts as the largest.
+FP8LAB_HD inline float limited_bfloat16(float x) {
+  constexpr float most = 0x1.FEp127F;
+  constexpr Format type = bfloat16;
+  constexpr CastPolicy nearest{};
+  return decode(type, encode(type, nearest, x < most ? x : most));
+}
+
+/// What is rounded to the E4M3 scale of a tile under a tensor's.
+FP8LAB_HD inline float product_under_tensors(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   const float scale = constants.tensor_scale;
   const float inverse = constants.tensor_scale_inv;
-  const float product = [&] {
-    switch (recipe.block_product) {
-      case BlockProduct::amax_times_scale: break;
-      case BlockProduct::scale_times_amax: return scale * (amax * constants.inverse_largest);
-      case BlockProduct::scale_times_quotient: return scale * (amax / constants.largest);
-      case BlockProduct::quotient_over_inverse: return (amax / constants.largest) / inverse;
-      case BlockProduct::amax_over_inverse: return amax / (constants.largest * inverse);
-    }
-    return amax * (scale * constants.inverse_largest);
-  }();
+  const auto in_own = [&](float x) { return in_arithmetic(recipe, constants, x); };
+  switch (recipe.block_product) {
+    case BlockProduct::amax_times_scale: break;
+    case BlockProduct::scale_times_amax: return scale * in_own(amax * constants.inverse_largest);
+    case BlockProduct::scale_times_quotient: return scale * in_own(amax / constants.largest);
+    case BlockProduct::quotient_over_inverse: return in_own(amax / constants.largest) / inverse;
+    case BlockProduct::amax_over_inverse: return amax / (constants.largest * inverse);
+  }
+  return amax * (scale * constants.inverse_largest);
+}
+
+/// The scale of a tile under a tensor's. `stretch` is 1.5 where 4 takes the place of 6.
+FP8LAB_HD inline TileScale scale_under_tensors(const Recipe& recipe, const ScaleConstants& constants, float amax,
+                                               float stretch = 1) {
+  const float scale = constants.tensor_scale;
+  const float inverse = constants.tensor_scale_inv;
+  // 1. The scale of the tile.
+  float product = product_under_tensors(recipe, constants, amax);
+  if (stretch != 1) product = product * stretch;
+  const bool is_zero = product == 0;
+  if (is_zero && recipe.zero_amax == SpecialScale::one) product = 1;
   const float limited = product < recipe.least_scale_inv ? recipe.least_scale_inv : product;
   constexpr Format unsigned_e4m3 = ue4m3;
-  const auto code = static_cast<std::uint8_t>(encode(unsigned_e4m3, CastPolicy{}, limited));
+  auto code = static_cast<std::uint8_t>(encode(unsigned_e4m3, CastPolicy{}, limited));
+  if (code == 0 && recipe.zero_amax == SpecialScale::type_epsilon) code = e4m3_epsilon;
   const float d = decode(unsigned_e4m3, code);
+  // 2. The elements' factor.
   const float factor = [&] {
     constexpr float most = std::numeric_limits<float>::max();
     switch (recipe.block_factor) {
       case BlockFactor::inverse_of_product: break;
       case BlockFactor::inverse_of_product_or_zero: return d == 0 ? 0.0F : 1 / (d * inverse);
+      case BlockFactor::inverse_of_product_by_amax: return amax == 0 ? 0.0F : 1 / (d * inverse);
+      case BlockFactor::inverse_of_product_by_product: return is_zero ? 0.0F : 1 / (d * inverse);
       case BlockFactor::scale_over_block: return scale / d;
+      case BlockFactor::scale_over_block_bfloat16: return limited_bfloat16(scale / d);
       case BlockFactor::product: return d * inverse;
       case BlockFactor::block_over_scale: return d / scale;
     }
@@ -280,45 +335,80 @@ FP8LAB_HD inline TileScale scale_under_tensors(const Recipe& recipe, const Scale
   return {factor, d, code};
 }
 
-/// The scale that an amax makes by the recipe's fields. Total for recipes that check_recipe() takes and amaxes that are
-/// 0, positive, infinite or NaN.
-FP8LAB_HD inline TileScale scale_of_amax(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+/// The float32 scale, or scale_inv, that takes the place of a special one; x otherwise.
+FP8LAB_HD inline float special_scale(const Recipe& recipe, const ScaleConstants& constants, SpecialScale special,
+                                     float x) {
+  switch (special) {
+    case SpecialScale::computed:
+    case SpecialScale::nan:
+    case SpecialScale::smallest:
+    case SpecialScale::smallest_of_nan:
+    case SpecialScale::largest: break;
+    case SpecialScale::one: return 1;
+    case SpecialScale::epsilon: return makes_scale_inv(recipe) ? 0x1p-23F : 0x1p23F;
+    case SpecialScale::type_epsilon: {
+      const bool narrow = recipe.arithmetic == ScaleArithmetic::input_type;
+      return float32_power(narrow ? -constants.input_type.mantissa_bits : -23);
+    }
+  }
+  return x;
+}
+
+/// The scale of a tile in E8M0, for a quotient x or a special amax.
+FP8LAB_HD inline TileScale e8m0_scale(const Recipe& recipe, const ScaleConstants& constants, SpecialScale special,
+                                      float x) {
+  std::uint8_t code = 127;
+  if (special == SpecialScale::computed) {
+    code = e8m0_code_of(recipe, constants, std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU);
+  } else if (special != SpecialScale::one) {
+    code = special == SpecialScale::nan ? 255 : 0;
+    if (special == SpecialScale::largest) code = 254;
+  }
+  const bool is_nan = special == SpecialScale::smallest_of_nan;
+  const float factor = is_nan ? std::numeric_limits<float>::quiet_NaN() : e8m0_inverse(recipe.edges, code);
+  return {factor, e8m0_value(recipe.edges, code), code};
+}
+
+/// The scale that an amax makes, but for one that is to be flushed.
+FP8LAB_HD inline TileScale unflushed_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   if (recipe.tensor_scale != TensorScaleRule::none) return scale_under_tensors(recipe, constants, amax);
   // 1. The quotient, or what a special amax makes.
-  const SpecialScale special = special_of(recipe, amax);
-  if (special == SpecialScale::one && recipe.scale_type == ScaleType::float32) return {1, 1};
+  SpecialScale special = special_of(recipe, amax);
   float x = limited_quotient(recipe, constants, amax);
+  const bool inverse = makes_scale_inv(recipe);
+  if (inverse && x == 0) special = recipe.zero_amax;
+  if (special == SpecialScale::one && recipe.scale_type == ScaleType::float32) return {1, 1};
   if (x == std::numeric_limits<float>::infinity() && recipe.limit != ScaleLimit::none) x = constants.scale_limit;
   x = x < recipe.least_scale_inv ? recipe.least_scale_inv : x;  // a NaN stays
-  if (special == SpecialScale::one) x = 1;
-  if (special == SpecialScale::epsilon) x = makes_scale_inv(recipe) ? 0x1p-23F : 0x1p23F;
   // 2. Its rounding and its code.
-  if (recipe.scale_type == ScaleType::e8m0_code) {
-    std::uint8_t code = 127;
-    if (special == SpecialScale::computed) {
-      code = e8m0_code_of(recipe, constants, std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU);
-    } else if (special != SpecialScale::one) {
-      code = special == SpecialScale::nan ? 255 : 0;
-    }
-    return {e8m0_inverse(recipe.edges, code), e8m0_value(recipe.edges, code), code};
-  }
+  if (recipe.scale_type == ScaleType::e8m0_code) return e8m0_scale(recipe, constants, special, x);
   std::uint8_t code = 0;
   if (recipe.scale_type == ScaleType::e4m3_code) {
     constexpr Format unsigned_e4m3 = ue4m3;
-    code = static_cast<std::uint8_t>(encode(unsigned_e4m3, CastPolicy{}, x));
+    code = static_cast<std::uint8_t>(encode(unsigned_e4m3, CastPolicy{}, special == SpecialScale::one ? 1 : x));
+    if (code == 0 && recipe.zero_amax == SpecialScale::type_epsilon) code = e4m3_epsilon;
     x = decode(unsigned_e4m3, code);
   } else {
-    x = rounded_scale(recipe.rounding, x);
+    x = rounded_scale(recipe.rounding, special_scale(recipe, constants, special, x));
   }
   // 3. The scale, its inverse, and the elements' factor.
-  const bool inverse = makes_scale_inv(recipe);
   const float scale_inv = inverse ? x : 1 / x;
-  if (recipe.operation == TileOperation::divide) return {scale_inv, scale_inv, code};
+  const float divisor = scale_inv < recipe.least_divisor ? recipe.least_divisor : scale_inv;  // a NaN stays
+  if (divides(recipe.operation)) return {divisor, scale_inv, code};
   if (!inverse) return {x, scale_inv, code};
-  if (recipe.factor == FactorRule::of_scale) return {1 / x, x, code};
+  if (recipe.factor == FactorRule::of_scale) return {1 / divisor, x, code};
   const double least = recipe.least_amax;
   const float limited = static_cast<double>(amax) < least ? static_cast<float>(least) : amax;
   return {constants.largest / limited, x, code};
+}
+
+/// The scale that an amax makes by the recipe's fields. Total for recipes that check_recipe() takes and amaxes that are
+/// 0, positive, infinite or NaN. Where the recipe has a block_choice, the scale is the usual one.
+FP8LAB_HD inline TileScale scale_of_amax(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+  TileScale scale = unflushed_scale(recipe, constants, amax);
+  const auto bits = std::bit_cast<std::uint32_t>(amax);
+  if (recipe.flush_subnormal_amax && (bits == 0 || (bits < 0x00800000U && floor_log2(bits) < -126))) scale.factor = 0;
+  return scale;
 }
 
 }  // namespace fp8lab
