@@ -57,7 +57,8 @@ class QuantizedArrays:
             recipe=self.recipe, direction=self.direction, shape=self.shape, transposed=_is_transposed(self.recipe, self.direction),
             codes=codes, scale_inv=np.zeros((0, 0), np.float32) if scale_inv is None else scale_inv,
             scale_codes=np.zeros((0, 0), np.uint8) if scale_codes is None else scale_codes,
-            amax=float(to_numpy(self.amax)[0]) if depends else 0.0, cast=None,
+            amax=float(to_numpy(self.amax)[0]) if depends else 0.0, row_amaxes=np.zeros((0, 0), np.float32), tensor_scale=0.0,
+            tensor_scale_inv=0.0, tensor_shape=self.shape, cast=None,
         )  # fmt: skip
 
 

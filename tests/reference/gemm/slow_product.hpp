@@ -96,7 +96,9 @@ inline bool slow_fits(const MmaModel& model, const PlainOperand& p) {
     int exponent = 0;
     return std::isnan(x) || x == 0 || std::frexp(x, &exponent) == 0.5F;
   };
-  if (model.name == "blackwell_mxf8") return p.kind == ScaleKind::tile && std::ranges::all_of(p.scales, is_power);
+  if (model.name == "blackwell_mxf8" || (model.name.starts_with("blackwell_mxf4") && p.format == e2m1)) {
+    return p.kind == ScaleKind::tile && std::ranges::all_of(p.scales, is_power);
+  }
   const SlowModel slow = slow_model_of(model);
   return slow.scale == SlowScale::none && slow_takes(slow.operands, p.format, p.format);
 }
@@ -105,13 +107,13 @@ inline bool slow_fits(const MmaModel& model, const PlainOperand& p) {
 inline float quiet_nan(float x) { return std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x; }
 
 /// The block scales of a row on that model: those of blocks, or the exponents of those of tiles.
-inline std::vector<std::uint8_t> block_scales_of_row(const PlainOperand& p, std::size_t row) {
+inline std::vector<std::uint8_t> block_scales_of_row(const PlainOperand& p, std::size_t row, std::size_t block) {
   if (!p.block_scales.empty()) {
     const auto first = p.block_scales.begin() + static_cast<std::ptrdiff_t>(row * p.depth / p.block);
     return {first, first + static_cast<std::ptrdiff_t>(p.depth / p.block)};
   }
   std::vector<std::uint8_t> result;
-  for (std::size_t k = 0; k < p.depth; k += 32) {
+  for (std::size_t k = 0; k < p.depth; k += block) {
     const float scale = p.scales[row * p.depth + k];
     result.push_back(std::isnan(scale) ? 255 : static_cast<std::uint8_t>(std::ilogb(scale) + 127));
   }
@@ -128,7 +130,7 @@ inline float slow_instruction(const MmaModel& model, const PlainOperand& a, std:
     for (std::size_t j = k; j < std::min(p.depth, k + width); ++j) codes[j - k] = p.codes[i * p.depth + j];
     if (model.scales) {
       const auto block = static_cast<std::size_t>(model.scales->block);
-      const std::vector<std::uint8_t> all = block_scales_of_row(p, i);
+      const std::vector<std::uint8_t> all = block_scales_of_row(p, i, block);
       scales.assign(width / block, 0);
       for (std::size_t j = 0; j < scales.size() && k / block + j < all.size(); ++j) scales[j] = all[k / block + j];
     }

@@ -13,14 +13,14 @@
 namespace fp8lab::tests::quantization {
 namespace {
 
-constexpr std::size_t rows = 64, columns = 256;
+constexpr std::size_t tensor_rows = 64, tensor_columns = 256;
 
 /// The amax of each tile, (tiles down, tiles across).
 std::vector<float> amaxes_of_tiles(const std::vector<float>& x, const TileShape& tile) {
-  const std::size_t across = (columns + tile.columns - 1) / tile.columns;
-  std::vector<float> all((rows + tile.rows - 1) / tile.rows * across);
+  const std::size_t across = (tensor_columns + tile.columns - 1) / tile.columns;
+  std::vector<float> all((tensor_rows + tile.rows - 1) / tile.rows * across);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    float& amax = all[i / columns / tile.rows * across + i % columns / tile.columns];
+    float& amax = all[i / tensor_columns / tile.rows * across + i % tensor_columns / tile.columns];
     amax = std::fmax(amax, std::fabs(x[i]));
   }
   return all;
@@ -29,19 +29,19 @@ std::vector<float> amaxes_of_tiles(const std::vector<float>& x, const TileShape&
 }  // namespace
 
 TEST_CASE("given scales: amaxes of the tensor's own tiles change nothing, by every recipe and in both directions") {
-  const std::vector<float> x = values(rows * columns, 5, true);
+  const std::vector<float> x = values(tensor_rows * tensor_columns, 5, true);
   for (const NamedRecipe& named : recipes()) {
     const Recipe& recipe = named.recipe;
     if (is_given(recipe) || recipe.tensor_scale_for_each_row || recipe.transform != Transform::none) continue;
-    if (recipe.whole_tiles && (rows % recipe.tile_along != 0 || recipe.tile_across > rows)) continue;
+    if (recipe.whole_tiles && (tensor_rows % recipe.tile_along != 0 || recipe.tile_across > tensor_rows)) continue;
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
       INFO(named.name << ", direction " << static_cast<int>(direction));
-      const Quantized own = quantize({x, rows, columns}, recipe, direction);
-      const std::vector<float> amaxes = amaxes_of_tiles(x, tile_shape(recipe, direction, rows, columns));
-      require_same(quantize({x, rows, columns}, recipe, direction, {.given = {.amaxes = amaxes}}), own);
+      const Quantized own = quantize({x, tensor_rows, tensor_columns}, recipe, direction);
+      const std::vector<float> amaxes = amaxes_of_tiles(x, tile_shape(recipe, direction, tensor_rows, tensor_columns));
+      require_same(quantize({x, tensor_rows, tensor_columns}, recipe, direction, {.given = {.amaxes = amaxes}}), own);
       const std::vector<float> twice{2 * *std::ranges::max_element(amaxes)};
       const Quantized other =
-          quantize({x, rows, columns}, recipe, direction, {.given = {.amaxes = twice}, .threads = 2});
+          quantize({x, tensor_rows, tensor_columns}, recipe, direction, {.given = {.amaxes = twice}, .threads = 2});
       const bool same = other.codes == own.codes && other.scale_inv == own.scale_inv;
       CHECK((!same || other.scale_codes != own.scale_codes));
     }
@@ -49,30 +49,32 @@ TEST_CASE("given scales: amaxes of the tensor's own tiles change nothing, by eve
 }
 
 TEST_CASE("given scales: scales of tiles are used as they are, whichever of the two is given") {
-  const std::vector<float> x = values(rows * columns, 6, true);
+  const std::vector<float> x = values(tensor_rows * tensor_columns, 6, true);
   for (const char* name : {"vllm_static", "vllm_per_token", "vllm_group", "te_block_128x128", "deepseek_v3_2024"}) {
     Recipe recipe = find_recipe(name).recipe;
     if (recipe.tile_across > 1) recipe.tile_across = recipe.tile_along = 16;
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
       if (direction == Direction::columnwise && recipe.whole_tiles) continue;
-      const TileShape tile = tile_shape(recipe, direction, rows, columns);
-      const std::size_t across = (columns + tile.columns - 1) / tile.columns;
-      std::vector<float> given(((rows + tile.rows - 1) / tile.rows) * across);
+      const TileShape tile = tile_shape(recipe, direction, tensor_rows, tensor_columns);
+      const std::size_t across = (tensor_columns + tile.columns - 1) / tile.columns;
+      std::vector<float> given(((tensor_rows + tile.rows - 1) / tile.rows) * across);
       for (std::size_t i = 0; i < given.size(); ++i) given[i] = 0.3F + 0.01F * static_cast<float>(i);
       for (const bool inverse : {false, true}) {
         INFO(name << ", direction " << static_cast<int>(direction) << ", inverse " << inverse);
         const GivenScales own = inverse ? GivenScales{.scales_inv = given} : GivenScales{.scales = given};
-        const Quantized q = quantize({x, rows, columns}, recipe, direction, {.given = own, .threads = 2});
+        const Quantized q = quantize({x, tensor_rows, tensor_columns}, recipe, direction, {.given = own, .threads = 2});
         CHECK(is_given(q.recipe));
         const std::vector<float> stored = tile_scales_inv(q);
         Mismatches wrong;
         for (std::size_t i = 0; i < x.size(); ++i) {
-          const float one = given[i / columns / tile.rows * across + i % columns / tile.columns];
+          const float one = given[i / tensor_columns / tile.rows * across + i % tensor_columns / tile.columns];
           const float scale_inv = inverse ? one : 1 / one;
           const bool is_quotient = recipe.operation == TileOperation::divide;
           const float scaled = is_quotient ? x[i] / scale_inv : x[i] * (inverse ? 1 / one : one);
-          wrong.compare(i, x[i], code_at(q, i / columns, i % columns), encode(q.format, recipe.cast, scaled), "code");
-          wrong.compare(i, x[i], word_of(scale_inv_at(q, i / columns, i % columns)), word_of(scale_inv), "scale_inv");
+          wrong.compare(i, x[i], code_at(q, i / tensor_columns, i % tensor_columns),
+                        encode(q.format, recipe.cast, scaled), "code");
+          wrong.compare(i, x[i], word_of(scale_inv_at(q, i / tensor_columns, i % tensor_columns)), word_of(scale_inv),
+                        "scale_inv");
         }
         REQUIRE_NO(wrong);
         CHECK(stored.size() == given.size());
@@ -82,11 +84,11 @@ TEST_CASE("given scales: scales of tiles are used as they are, whichever of the 
 }
 
 TEST_CASE("given scales: the tensor's scale of NVFP4 is given, as a number, its inverse, an amax, or none") {
-  const std::vector<float> x = values(rows * columns, 7, true);
+  const std::vector<float> x = values(tensor_rows * tensor_columns, 7, true);
   for (const char* name : {"te_nvfp4", "vllm_nvfp4", "torchao_nvfp4", "compressed_tensors_nvfp4", "modelopt_nvfp4"}) {
     INFO(name);
     const Recipe& recipe = find_recipe(name).recipe;
-    const Quantized own = quantize({x, rows, columns}, recipe);
+    const Quantized own = quantize({x, tensor_rows, tensor_columns}, recipe);
     const bool by_inverse = recipe.tensor_scale == TensorScaleRule::amax_over_largest;
     GivenScales given;
     if (by_inverse) {
@@ -96,7 +98,7 @@ TEST_CASE("given scales: the tensor's scale of NVFP4 is given, as a number, its 
     } else {
       given.tensor_scale = 2688 / own.amax;
     }
-    Quantized q = quantize({x, rows, columns}, recipe, Direction::rowwise, {.given = given});
+    Quantized q = quantize({x, tensor_rows, tensor_columns}, recipe, Direction::rowwise, {.given = given});
     CHECK(q.codes == own.codes);
     CHECK(q.scale_codes == own.scale_codes);
     // What comes back is a code times its tile's scale and the inverse of the tensor's.
@@ -107,21 +109,22 @@ TEST_CASE("given scales: the tensor's scale of NVFP4 is given, as a number, its 
     const bool quotient = recipe.tensor_scale == TensorScaleRule::largest_times_inverse;
     CHECK(back[0] == decode(e2m1, code_at(q, 0, 0)) * (quotient ? d / given.tensor_scale : d * inverse));
     // An amax, and no scale at all.
-    q = quantize({x, rows, columns}, recipe, Direction::rowwise, {.given = {.tensor_amax = own.amax}});
+    q = quantize({x, tensor_rows, tensor_columns}, recipe, Direction::rowwise, {.given = {.tensor_amax = own.amax}});
     require_same(q, own);
-    q = quantize({x, rows, columns}, recipe, Direction::rowwise, {.given = {.tensor_scale = 1}});
+    q = quantize({x, tensor_rows, tensor_columns}, recipe, Direction::rowwise, {.given = {.tensor_scale = 1}});
     dequantize(q, back);
     CHECK(back[0] == decode(e2m1, code_at(q, 0, 0)) * decode(ue4m3, q.scale_codes[0]));
   }
 }
 
 TEST_CASE("given scales: what does not go with the recipe is refused") {
-  const std::vector<float> x(rows * columns, 1);
+  const std::vector<float> x(tensor_rows * tensor_columns, 1);
   const std::vector<float> two{1, 2};
   const std::vector<float> negative{-1};
   const auto refused = [&](const char* name, const GivenScales& given, const char* message) {
-    CHECK_THROWS_WITH(quantize({x, rows, columns}, find_recipe(name).recipe, Direction::rowwise, {.given = given}),
-                      ContainsSubstring(message));
+    CHECK_THROWS_WITH(
+        quantize({x, tensor_rows, tensor_columns}, find_recipe(name).recipe, Direction::rowwise, {.given = given}),
+        ContainsSubstring(message));
   };
   refused("vllm_per_token", {.amaxes = two},
           "amaxes must have one element, or one for each of the 64 x 1 tiles, not 2");
@@ -137,20 +140,21 @@ TEST_CASE("given scales: what does not go with the recipe is refused") {
 }
 
 TEST_CASE("row-scaled NVFP4 is NVFP4 of each row, and columnwise of each column") {
-  std::vector<float> x = values(rows * columns, 8, true);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= 1 + static_cast<float>(i / columns);
+  std::vector<float> x = values(tensor_rows * tensor_columns, 8, true);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= 1 + static_cast<float>(i / tensor_columns);
   const Recipe& recipe = find_recipe("te_nvfp4_row_scaled").recipe;
   for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
     const bool rowwise = direction == Direction::rowwise;
-    const std::size_t lines = rowwise ? rows : columns;
-    const std::size_t length = rowwise ? columns : rows;
-    const Quantized q = quantize({x, rows, columns}, recipe, direction, {.threads = 2});
+    const std::size_t lines = rowwise ? tensor_rows : tensor_columns;
+    const std::size_t length = rowwise ? tensor_columns : tensor_rows;
+    const Quantized q = quantize({x, tensor_rows, tensor_columns}, recipe, direction, {.threads = 2});
     std::vector<float> back(x.size());
     dequantize(q, back);
     REQUIRE(q.row_amaxes.size() == lines);
     for (std::size_t i = 0; i < lines; ++i) {
       std::vector<float> line(length);
-      for (std::size_t k = 0; k < length; ++k) line[k] = rowwise ? x[i * columns + k] : x[k * columns + i];
+      for (std::size_t k = 0; k < length; ++k)
+        line[k] = rowwise ? x[i * tensor_columns + k] : x[k * tensor_columns + i];
       const Quantized one = quantize({line, 1, length}, find_recipe("te_nvfp4").recipe);
       std::vector<float> own(length);
       dequantize(one, own);
@@ -158,7 +162,7 @@ TEST_CASE("row-scaled NVFP4 is NVFP4 of each row, and columnwise of each column"
       REQUIRE(std::ranges::equal(one.codes, std::span(q.codes).subspan(i * length / 2, length / 2)));
       REQUIRE(std::ranges::equal(one.scale_codes, std::span(q.scale_codes).subspan(i * length / 16, length / 16)));
       for (std::size_t k = 0; k < length; ++k) {
-        REQUIRE(own[k] == (rowwise ? back[i * columns + k] : back[k * columns + i]));
+        REQUIRE(own[k] == (rowwise ? back[i * tensor_columns + k] : back[k * tensor_columns + i]));
       }
     }
     CHECK(!takes(find_model("blackwell_nvf4"), q));
@@ -169,22 +173,22 @@ TEST_CASE("row-scaled NVFP4 is NVFP4 of each row, and columnwise of each column"
 }
 
 TEST_CASE("4 over 6 takes the scale with the smaller error, and the usual one where they are equal") {
-  const std::vector<float> x = values(rows * columns, 9, true);
+  const std::vector<float> x = values(tensor_rows * tensor_columns, 9, true);
   for (const char* name :
        {"te_nvfp4_4over6", "te_nvfp4_4over6_mse", "te_nvfp4_4over6_448", "te_nvfp4_4over6_448_mse"}) {
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
       INFO(name << ", direction " << static_cast<int>(direction));
       const Recipe& recipe = find_recipe(name).recipe;
-      const Quantized q = quantize({x, rows, columns}, recipe, direction);
+      const Quantized q = quantize({x, tensor_rows, tensor_columns}, recipe, direction);
       const bool rowwise = direction == Direction::rowwise;
       const float top = 6 * recipe.tensor_range;
       const float scale = std::fmin(top / q.amax, std::numeric_limits<float>::max());
       std::size_t stretched = 0;
       for (std::size_t block = 0; block < q.scale_codes.size(); ++block) {
-        const std::size_t length = rowwise ? columns : rows;
+        const std::size_t length = rowwise ? tensor_columns : tensor_rows;
         const auto element = [&](std::size_t k) {
           const std::size_t at = block * 16 + k;  // in the order of the codes
-          return rowwise ? x[at] : x[at % length * columns + at / length];
+          return rowwise ? x[at] : x[at % length * tensor_columns + at / length];
         };
         float amax = 0;
         for (std::size_t k = 0; k < 16; ++k) amax = std::fmax(amax, std::fabs(element(k)));
@@ -214,24 +218,25 @@ TEST_CASE("4 over 6 takes the scale with the smaller error, and the usual one wh
 }
 
 TEST_CASE("stochastic rounding is for every format, and its random bits decide") {
-  std::vector<float> x(rows * columns, 1.0625F);  // halfway between codes of E4M3
+  std::vector<float> x(tensor_rows * tensor_columns, 1.0625F);  // halfway between codes of E4M3
   x[0] = 448;
   for (const char* name : {"te_current_scaling", "te_current_scaling_e5m2", "te_mxfp8", "vllm_per_token", "te_nvfp4"}) {
     INFO(name);
     Recipe recipe = find_recipe(name).recipe;
-    const Quantized nearest = quantize({x, rows, columns}, recipe);
+    const Quantized nearest = quantize({x, tensor_rows, tensor_columns}, recipe);
     recipe.cast.rounding = Rounding::stochastic;
     const std::vector<std::uint16_t> low(x.size(), 0);
     const std::vector<std::uint16_t> high(x.size(), 0xFFFF);
     const auto by = [&](const std::vector<std::uint16_t>& words) {
-      return quantize({x, rows, columns}, recipe, Direction::rowwise, {.random = RandomSource{words, 16}});
+      return quantize({x, tensor_rows, tensor_columns}, recipe, Direction::rowwise,
+                      {.random = RandomSource{words, 16}});
     };
     recipe.cast.rounding = Rounding::toward_zero;
-    const Quantized down = quantize({x, rows, columns}, recipe);
+    const Quantized down = quantize({x, tensor_rows, tensor_columns}, recipe);
     recipe.cast.rounding = Rounding::stochastic;
     CHECK(by(low).codes == down.codes);
     CHECK(by(high).codes != down.codes);
-    CHECK_THROWS_WITH(quantize({x, rows, columns}, recipe), ContainsSubstring("needs random bits"));
+    CHECK_THROWS_WITH(quantize({x, tensor_rows, tensor_columns}, recipe), ContainsSubstring("needs random bits"));
   }
 }
 
