@@ -31,10 +31,10 @@ void check_given(const Recipe& recipe, const QuantizeOptions& options) {
   }
   const bool of_tensor = given.tensor_amax || given.tensor_scale != 0 || given.tensor_scale_inv != 0;
   if (of_tensor && (!has_tensor_scale(recipe) || recipe.tensor_scale_for_each_row)) {
-    refuse("a tensor's amax, scale or scale_inv is for recipes with one tensor_scale over scales of tiles");
+    refuse("tensor_amax, tensor_scale and tensor_scale_inv are for recipes with one tensor_scale over scales of tiles");
   }
   for (const float value : {given.tensor_amax.value_or(0), given.tensor_scale, given.tensor_scale_inv}) {
-    if (!(value >= 0)) refuse("a tensor's amax, scale and scale_inv must be 0 or more, not ", value);
+    if (!(value >= 0)) refuse("tensor_amax, tensor_scale and tensor_scale_inv must be 0 or more, not ", value);
   }
 }
 

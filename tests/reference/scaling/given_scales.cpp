@@ -134,9 +134,9 @@ TEST_CASE("given scales: what does not go with the recipe is refused") {
   refused("vllm_per_token", {.scales_inv = negative}, "must be positive and finite");
   refused("vllm_static", {.amaxes = two}, "amaxes are for recipes that make scales of them");
   refused("te_mxfp8", {.scales = two}, "scales are given to recipes whose scales are float32");
-  refused("te_mxfp8", {.tensor_amax = 1}, "is for recipes with one tensor_scale");
+  refused("te_mxfp8", {.tensor_amax = 1}, "are for recipes with one tensor_scale");
   refused("te_nvfp4", {.tensor_scale = -1}, "must be 0 or more, not -1");
-  refused("te_nvfp4_row_scaled", {.tensor_amax = 1}, "is for recipes with one tensor_scale");
+  refused("te_nvfp4_row_scaled", {.tensor_amax = 1}, "are for recipes with one tensor_scale");
 }
 
 TEST_CASE("row-scaled NVFP4 is NVFP4 of each row, and columnwise of each column") {
