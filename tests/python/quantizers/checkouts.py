@@ -5,7 +5,7 @@ import numpy as np
 import torch
 
 from quantizers import installed
-from quantizers.numerics import E2M1, E4M3, Result, nearest, signed
+from quantizers.numerics import Result, codes_of_values
 from quantizers.packages import codes4, codes8
 
 TE = "FP8LAB_TE_GIT"
@@ -39,17 +39,22 @@ def deepgemm_fp4(x: torch.Tensor, ue8m0: bool, group: int) -> Result:
     return Result(codes4(codes), scale.numpy())
 
 
+MX_FORMATS = {"fp8_e4m3": ("e4m3", 8), "fp8_e5m2": ("e5m2", 15), "fp6_e2m3": ("e2m3", 2), "fp6_e3m2": ("e3m2", 4), "fp4_e2m1": ("e2m1", 2)}
+
+
 def microxcaling(x: torch.Tensor, element: str, round: str, flush: bool) -> Result:
     """Fake quantization. Its shared exponents come from its own function; the values under them are encoded, exactly."""
     files = [f"mx/{name}.py" for name in ("mx_ops", "elemwise_ops", "formats", "specs")]
     mx = installed.from_git(MICROXCALING, "mx.mx_ops", files)
-    emax = 8 if element == "fp8_e4m3" else 2
-    blocks = x.float().unflatten(-1, (-1, 32))
-    exponent = mx._shared_exponents(blocks, axes=[-1], ebits=0) - emax
+    format, emax = MX_FORMATS[element]
+    exponent = mx._shared_exponents(x.float().unflatten(-1, (-1, 32)), axes=[-1], ebits=0) - emax
     exponent = torch.where(exponent > 127, torch.nan, exponent.clamp(min=-127))
     values = mx._quantize_mx(x.float(), 8, element, axes=[-1], block_size=32, round=round, flush_fp32_subnorms=flush)
     unscaled = (values.unflatten(-1, (-1, 32)).double() / 2.0 ** exponent.double()).float().flatten(-2).numpy()
     byte = np.where(np.isnan(exponent.numpy()), 255, np.nan_to_num(exponent.numpy()) + 127).astype(np.uint8)[..., 0]
-    table, bit = (E4M3, 7) if element == "fp8_e4m3" else (E2M1, 3)
-    codes = signed(nearest(table, unscaled), unscaled, bit)
-    return Result(np.where(np.isnan(unscaled), (1 << bit) - 1, codes).astype(np.uint8), byte)
+    return Result(codes_of_values(unscaled, format), byte)
+
+
+def deepgemm_fp8_block(x: torch.Tensor) -> Result:
+    codes, scale = deepgemm().per_block_cast_to_fp8(x, True, 128)
+    return Result(codes8(codes), scale.numpy())

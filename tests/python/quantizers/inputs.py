@@ -4,7 +4,7 @@
 import numpy as np
 import torch
 
-from quantizers.numerics import E2M1, E4M3
+from quantizers.numerics import FORMATS
 
 CASES = ("normals", "student_t", "lognormal", "subnormals", "zeros", "amaxes", "ties", "nonfinite")
 MANTISSA = {torch.float32: 23, torch.float16: 10, torch.bfloat16: 7}
@@ -85,7 +85,7 @@ def tiles(case: str, dtype: torch.dtype, size: int, count: int, format: str, *, 
             "lognormal": lambda: draw.lognormal(0, 3, shape) * draw.choice([-1, 1], shape),
             "subnormals": lambda: _subnormals(dtype, shape, draw),
             "zeros": lambda: _zeros(shape, draw),
-            "ties": lambda: _ties((E4M3 if format == "e4m3" else E2M1).astype(np.float64), shape, draw),
+            "ties": lambda: _ties(FORMATS[format][0].astype(np.float64), shape, draw),
             "nonfinite": lambda: _nonfinite(shape, draw, finite_amax),
         }[case]()
     largest = torch.finfo(dtype).max

@@ -27,6 +27,14 @@ def _magnitudes(exponent_bits: int, mantissa_bits: int, bias: int, count: int) -
 
 E4M3 = _magnitudes(4, 3, 7, 127)
 E2M1 = _magnitudes(2, 1, 1, 8)
+#: The finite magnitudes of each format by their codes, and the bit of the sign.
+FORMATS = {
+    "e4m3": (E4M3, 7),
+    "e5m2": (_magnitudes(5, 2, 15, 124), 7),
+    "e2m3": (_magnitudes(2, 3, 1, 32), 5),
+    "e3m2": (_magnitudes(3, 2, 3, 32), 5),
+    "e2m1": (E2M1, 3),
+}
 
 
 def nearest(values: np.ndarray, x: np.ndarray, ties: str = "even") -> np.ndarray:
@@ -53,6 +61,13 @@ def q4(x: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(x), np.uint8(7), signed(nearest(E2M1, x), x, 3))
 
 
+def codes_of_values(values: np.ndarray, format: str) -> np.ndarray:
+    """The codes of values that a format has; of NaN that of all ones without the sign, also where a format has none."""
+    table, bit = FORMATS[format]
+    codes = signed(nearest(table, values), values, bit)
+    return np.where(np.isnan(values), (1 << bit) - 1, codes).astype(np.uint8)
+
+
 def value8(code: np.ndarray) -> np.ndarray:
     return np.append(E4M3, F(np.nan))[code & 0x7F]
 
@@ -70,12 +85,8 @@ def rcp(x: np.ndarray) -> np.ndarray:
 
 
 def ra(x: np.ndarray) -> np.ndarray:
-    """The approximate reciprocal that takes and gives no subnormals. Its last bit is known to GPUs only; here it is the nearest."""
-    return _flushed(rcp(_flushed(np.asarray(x, F))))
-
-
-def _flushed(x: np.ndarray) -> np.ndarray:
-    return np.where(np.abs(x) < F(2.0**-126), np.copysign(F(0), x), x)
+    """What kernels take by rcp.approx.ftz. Its last bit is known to GPUs only: here it is IEEE's, and nothing is flushed."""
+    return rcp(x)
 
 
 def e8m0_up(x: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from quantizers import installed
-from quantizers.numerics import E2M1, Result, q4
+from quantizers.numerics import Result, codes_of_values, q4
 
 
 def codes8(x: torch.Tensor) -> np.ndarray:
@@ -21,15 +21,6 @@ def codes4(packed: torch.Tensor) -> np.ndarray:
     """Pairs with the even element in the low nibble."""
     byte = codes8(packed)
     return np.stack([byte & 15, byte >> 4], axis=-1).reshape(byte.shape[0], -1)
-
-
-def codes4_of_values(x: torch.Tensor) -> np.ndarray:
-    """The codes of E2M1 values; a NaN has the code 7 here, for E2M1 has none."""
-    values = x.float().numpy()
-    return (
-        np.searchsorted(E2M1, np.minimum(np.nan_to_num(np.abs(values), nan=6), 6)).astype(np.uint8)
-        | np.signbit(values).astype(np.uint8) << 3
-    )
 
 
 def scales_of(scale: torch.Tensor) -> np.ndarray:
@@ -82,7 +73,7 @@ def compressed_tensors_nvfp4(x: torch.Tensor) -> Result:
     ct = compressed_tensors()
     args = ct.QuantizationArgs(num_bits=4, type="float", strategy="tensor_group", group_size=16, scale_dtype=torch.float8_e4m3fn)
     values, scale = _compressed_tensors_groups(x, args, ct.helpers.generate_gparam(*torch.aminmax(x)))
-    return Result(codes4_of_values(values), codes8(scale.to(torch.float8_e4m3fn)))
+    return Result(codes_of_values(values.float().numpy(), "e2m1"), codes8(scale.to(torch.float8_e4m3fn)))
 
 
 def compressed_tensors_mx(x: torch.Tensor, bits: int) -> Result:
@@ -90,7 +81,7 @@ def compressed_tensors_mx(x: torch.Tensor, bits: int) -> Result:
     args = ct.QuantizationArgs(num_bits=bits, type="float", strategy="group", group_size=32, scale_dtype=torch.uint8)
     values, scale = _compressed_tensors_groups(x, args, None)
     byte = (torch.log2(scale.double()) + 127).to(torch.uint8)
-    return Result(codes8(values.to(torch.float8_e4m3fn)) if bits == 8 else codes4_of_values(values), byte.numpy())
+    return Result(codes_of_values(values.float().numpy(), {8: "e4m3", 6: "e2m3", 4: "e2m1"}[bits]), byte.numpy())
 
 
 # --- NVIDIA ModelOpt ---
@@ -136,9 +127,10 @@ def _torchao(name: str):
         return importlib.import_module(name)
 
 
-def torchao_float8_tensor(x: torch.Tensor, by_row: bool) -> Result:
+def torchao_float8_tensor(x: torch.Tensor, by_row: bool, scale_dtype: torch.dtype = torch.float32) -> Result:
     primitives = _torchao("torchao.quantization.quant_primitives")
-    scale = primitives._choose_scale_float8(x, [1, x.shape[1]] if by_row else list(x.shape), torch.float8_e4m3fn)
+    block = [1, x.shape[1]] if by_row else list(x.shape)
+    scale = primitives._choose_scale_float8(x, block, torch.float8_e4m3fn, scale_dtype)
     return Result(codes8(primitives._quantize_affine_float8(x, scale, torch.float8_e4m3fn)), scales_of(scale))
 
 
@@ -188,7 +180,8 @@ def quark(x: torch.Tensor, tile: tuple[int, int], element: str, scale_format: st
     told = SimpleNamespace(qspec=spec, scale_calculation_mode="even", scale_torch_dtype=None, quant_max_first_level=None)
     tiled = x.unflatten(0, (-1, tile[0])).unflatten(-1, (-1, tile[1]))
     eps = torch.tensor(torch.finfo(torch.float32).eps).to(x.dtype)
-    scale = observer.ObserverBase.get_scale(told, tiled.abs().amax((1, 3)), eps, scale_format)
+    amax = tiled.abs().amax((1, 3))
+    scale = observer.ObserverBase.get_scale(told, amax, eps, scale_format)
     scaled = tiled.float() / scale.float()[:, None, :, None]
     largest = 448 if element == "fp8_e4m3" else 6
     scaled = scaled.clamp(-largest, largest).reshape(x.shape)
@@ -196,7 +189,20 @@ def quark(x: torch.Tensor, tile: tuple[int, int], element: str, scale_format: st
         stored = scales_of(scale)
     elif scale_format == "e8m0":
         stored = np.where(scale.isnan().numpy(), 255, np.nan_to_num(torch.log2(scale.double()).numpy()) + 127).astype(np.uint8)
-    else:  # the E4M3 scale before it is divided by the tensor's
-        two_level = 448.0 * (6.0 / x.abs().amax().float())
-        stored = codes8((scale.float() * two_level).to(torch.float8_e4m3fn))
+    else:  # the E4M3 scale, which it divides by the tensor's and does not return
+        stored = codes8(((amax.float() / 6.0) * (448.0 * (6.0 / amax.max().float()))).to(torch.float8_e4m3fn))
     return Result(codes8(scaled.to(torch.float8_e4m3fn)) if element == "fp8_e4m3" else q4(scaled.numpy()), stored)
+
+
+# --- Flax ---
+
+
+def flax(x: torch.Tensor) -> Result:
+    """A scale made from the one before, 1, and an amax; the quotient in float32. XLA flushes subnormals."""
+    import jax.numpy as jnp
+    from flax.linen import fp8_ops
+
+    values = jnp.asarray(x.float().numpy())
+    scale = fp8_ops.compute_scale(jnp.max(jnp.abs(values)), jnp.float32(1), jnp.float32(448))
+    codes = fp8_ops.quantize(values, jnp.float8_e4m3fn, scale, jnp.float32)
+    return Result(np.asarray(codes).view(np.uint8), np.asarray(scale, np.float32).reshape(1))

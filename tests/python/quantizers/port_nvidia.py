@@ -14,36 +14,36 @@ def global_scale(amax: np.ndarray) -> np.ndarray:
     return np.where(amax.max() == 0, F(1), np.fmin(F(2688) / amax.max(), FLT_MAX))
 
 
-def _nvfp4(x: torch.Tensor, kept) -> Result:
+def _nvfp4(x: torch.Tensor, g: float | None, kept) -> Result:
     """The block's scale under the global one, 2688 over the tensor's amax, and a factor where ``kept(amax, block, unrounded)``."""
     blocks = Tiles(x, (1, 16))
     amax = blocks.amax()
-    g = global_scale(amax)
+    g = global_scale(amax) if g is None else F(g)
     unrounded = g * (amax * ra(F(6)))
     block = q8(unrounded)
     factor = np.where(kept(amax, block, unrounded), ra(value8(block) * ra(g)), F(0))
     return Result(q4(blocks.x * blocks.at_elements(factor)), block)
 
 
-def flashinfer_nvfp4(x: torch.Tensor) -> Result:
+def flashinfer_nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
     """cvt_warp_fp16_to_fp4 as it is built by default; a block whose scale underflows multiplies by infinity."""
-    return _nvfp4(x, lambda amax, block, unrounded: amax != 0)
+    return _nvfp4(x, g, lambda amax, block, unrounded: amax != 0)
 
 
-def flashinfer_cute_nvfp4(x: torch.Tensor) -> Result:
+def flashinfer_cute_nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
     """The CuTe kernel, which gives zeros where the block's scale is zero."""
-    return _nvfp4(x, lambda amax, block, unrounded: block != 0)
+    return _nvfp4(x, g, lambda amax, block, unrounded: block != 0)
 
 
-def trtllm_nvfp4(x: torch.Tensor) -> Result:
-    return _nvfp4(x, lambda amax, block, unrounded: unrounded != 0)
+def trtllm_nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
+    return _nvfp4(x, g, lambda amax, block, unrounded: unrounded != 0)
 
 
-def flashinfer_nvfp4_exact(x: torch.Tensor) -> Result:
+def flashinfer_nvfp4_exact(x: torch.Tensor, g: float | None = None) -> Result:
     """With FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1: Transformer Engine's order and true reciprocals."""
     blocks = Tiles(x, (1, 16))
     amax = blocks.amax()
-    g = global_scale(amax)
+    g = global_scale(amax) if g is None else F(g)
     block = q8(amax * (g * SIXTH))
     factor = np.where(amax != 0, np.fmin(rcp(value8(block) * rcp(g)), FLT_MAX), F(0))
     return Result(q4(blocks.x * blocks.at_elements(factor)), block)
@@ -74,7 +74,7 @@ def flashinfer_mxfp8(x: torch.Tensor) -> Result:
 
 
 def trtllm_mxfp8(x: torch.Tensor) -> Result:
-    """Byte 0 under an amax that is not zero: the reciprocal of what is flushed, infinity."""
+    """Byte 0 multiplies by 2^127 here. Where the reciprocal flushes 2^-127, it is infinity."""
     blocks = Tiles(x, (1, 32))
     unrounded = blocks.amax() * ra(F(448))
     byte = e8m0_up(unrounded)
@@ -102,3 +102,22 @@ def trtllm_1x128_ue8m0(x: torch.Tensor) -> Result:
     amax = tiles.amax()
     byte = e8m0_up(rcp(np.where(amax == 0, F(1), MAX8 / amax)))
     return Result(q8(tiles.x * tiles.at_elements(power(254 - byte.astype(np.int32)))), byte)
+
+
+def trtllm_mxfp4(x: torch.Tensor) -> Result:
+    """cvt_warp_fp16_to_fp4 with a global scale of 1."""
+    blocks = Tiles(x, (1, 32))
+    unrounded = blocks.amax() * ra(F(6))
+    byte = e8m0_up(unrounded)
+    factor = np.where(unrounded != 0, ra(power(byte)), F(0))
+    return Result(q4(blocks.x * blocks.at_elements(factor)), byte)
+
+
+def transformer_engine_fast_math(x: torch.Tensor, g: float | None = None) -> Result:
+    """Transformer Engine's tuned kernel under NVTE_USE_FAST_MATH=1: a factor in bfloat16, +0 added to the product."""
+    blocks = Tiles(x, (1, 16))
+    amax = blocks.amax()
+    g = global_scale(amax) if g is None else F(g)
+    block = q8(amax * (g * SIXTH))
+    factor = rounded(np.fmin(g / value8(block), F(torch.finfo(torch.bfloat16).max)), torch.bfloat16)
+    return Result(q4(blocks.x * blocks.at_elements(factor) + F(0)), block)

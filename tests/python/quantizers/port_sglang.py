@@ -4,7 +4,7 @@
 import numpy as np
 import torch
 
-from quantizers.numerics import MAX8, F, Result, Tiles, bits, floats, high_then_low, of_bits, q8, rcp, rounded
+from quantizers.numerics import MAX8, F, Result, Tiles, bits, floats, high_then_low, of_bits, power, q8, rcp, rounded, torch_cast
 
 
 def per_tensor(x: torch.Tensor) -> Result:
@@ -51,3 +51,13 @@ def input_to_float8(x: torch.Tensor) -> Result:
     scale = rcp(amax) * MAX8
     scaled = np.clip(rounded(floats(x) * scale, x.dtype), -MAX8, MAX8)
     return Result(q8(scaled), rcp(scale))
+
+
+def mxfp8(x: torch.Tensor) -> Result:
+    """mxfp8_quant.py: as vLLM's torch path, with a floor of 1e-30 and a clamp."""
+    blocks = Tiles(x, (1, 32))
+    amax = np.maximum(blocks.amax("kept"), F(1e-30))
+    exponent = np.clip(torch.ceil(torch.log2(torch.from_numpy(amax / MAX8))).numpy() + 127, 0, 254)
+    byte = np.where(np.isnan(exponent), 0, exponent).astype(np.uint8)
+    divisor = np.where(np.isnan(exponent), F(np.nan), power(byte))
+    return Result(torch_cast(np.clip(blocks.x / blocks.at_elements(divisor), -MAX8, MAX8)), byte)

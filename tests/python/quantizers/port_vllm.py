@@ -45,6 +45,11 @@ def per_token(x: torch.Tensor) -> Result:
     return Result(q8(high_then_low(rows.x / scale)), scale)
 
 
+def upper_power(x: np.ndarray) -> np.ndarray:
+    """2^ceil(log2(x)), the logarithm in float32 as PyTorch has it."""
+    return torch.exp2(torch.ceil(torch.log2(torch.from_numpy(x)))).numpy()
+
+
 def group(x: torch.Tensor) -> Result:
     """per_token_group_quant.cu, groups of 128."""
     groups = Tiles(x, (1, 128))
@@ -53,12 +58,33 @@ def group(x: torch.Tensor) -> Result:
 
 
 def group_ue8m0(x: torch.Tensor) -> Result:
-    """per_token_group_quant.cu with scale_ue8m0; log2 is taken for exact beside powers of two."""
+    """per_token_group_quant.cu with scale_ue8m0."""
     groups = Tiles(x, (1, 128))
     scale = np.fmax(groups.amax(), F(1e-10)) / MAX8
-    with np.errstate(invalid="ignore"):
-        scale = np.exp2(np.ceil(np.log2(np.fmax(scale, F(1e-10)).astype(np.float64)))).astype(F)
+    scale = upper_power(np.fmax(scale, F(1e-10)))
     return Result(q8(low_then_high(groups.x * groups.at_elements(rcp(scale)))), scale)
+
+
+def group_before_0_33(x: torch.Tensor) -> Result:
+    """per_token_group_quant.cu as of 619f1cf: a division for each element."""
+    groups = Tiles(x, (1, 128))
+    scale = np.fmax(groups.amax(), F(1e-10)) / MAX8
+    return Result(q8(low_then_high(groups.x / groups.at_elements(scale))), scale)
+
+
+def group_triton_ue8m0(x: torch.Tensor) -> Result:
+    """fp8_utils.py, without the second floor of the kernel in CUDA."""
+    groups = Tiles(x, (1, 128))
+    scale = np.fmax(groups.amax(), F(1e-10)) * rcp(MAX8)
+    scale = upper_power(scale)
+    return Result(q8(low_then_high(groups.x / groups.at_elements(scale))), scale)
+
+
+def per_token_native(x: torch.Tensor) -> Result:
+    """QuantFP8.forward_native, as compiled graphs have it: the floor of the kernel, products, NaN kept."""
+    rows = Tiles(x, (1, x.shape[1]))
+    scale = np.maximum(rows.amax("kept") / MAX8, LEAST_TOKEN_SCALE)
+    return Result(torch_cast(np.clip(rows.x * rcp(scale), -MAX8, MAX8)), scale)
 
 
 def group_triton(x: torch.Tensor) -> Result:
@@ -77,11 +103,11 @@ def input_to_float8(x: torch.Tensor) -> Result:
     return Result(q8(np.clip(scaled, -MAX8, MAX8)), rcp(scale))
 
 
-def nvfp4(x: torch.Tensor) -> Result:
+def nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
     """fp4/nvfp4_utils.cuh: cvt_warp_fp16_to_fp4, the global scale 2688 over the tensor's amax."""
     blocks = Tiles(x, (1, 16))
     amax = blocks.amax()
-    g = global_scale(amax)
+    g = global_scale(amax) if g is None else F(g)
     block = q8(g * (amax * ra(F(6))))
     product = np.where(block == 0, F(0), ra(value8(block) * ra(g)))
     return Result(q4(blocks.x * blocks.at_elements(product)), block)

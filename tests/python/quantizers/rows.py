@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of the table: a recipe's name, whose quantizer it is, its oracle here, and what it is compared on."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from quantizers import checkouts, installed, packages, port_nvidia, port_sglang, port_vllm
+from quantizers import checkouts, installed, packages, port_nvidia, port_sglang, port_transformers, port_vllm
 from quantizers.numerics import Result
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -20,6 +21,7 @@ class Row:
 
     ``without`` are cases of input that its system leaves undefined, and ``negative_zero`` is False where the oracle loses the sign
     of zeros that its system's kernels keep. Matrices that are not ``usable`` give codes that nobody promises.
+    ``differs`` says where fp8lab is known to differ, and inputs are at most ``largest``.
     """
 
     recipe: str
@@ -35,8 +37,13 @@ class Row:
     dtypes: tuple[torch.dtype, ...] = (F32, F16, BF16)
     without: tuple[str, ...] = ()
     negative_zero: bool = True
-    given_scale: float | None = None
+    given: tuple[tuple[str, float], ...] = ()
+    differs: str = ""
+    largest: float = math.inf
     usable: Callable[[torch.Tensor], bool] = lambda x: True
+
+    def name(self) -> str:
+        return f"`{self.recipe}`" + "".join(f", {what} given" for what, _ in self.given)
 
     def version_found(self) -> str:
         """Raises ImportError where the package is missing."""
@@ -49,6 +56,7 @@ GROUP = {"tile": (1, 128)}
 BLOCK = {"tile": (128, 128)}
 MX8 = {"tile": (1, 32)}
 MX4 = {"tile": (1, 32), "format": "e2m1"}
+MX6 = {"tile": (1, 32), "format": "e2m3"}
 NV4 = {"tile": (1, 16), "format": "e2m1", "tensor_scale": True}
 
 
@@ -72,12 +80,23 @@ FP8_CU = "csrc/quantization/w8a8/fp8/common.cu"
 GROUP_CU = "csrc/quantization/w8a8/fp8/per_token_group_quant.cu"
 JIT = "kernels/jit/csrc/gemm"
 PORTS = [
-    _vllm("vllm_static", partial(port_vllm.static, scale=0.0371), f"{FP8_CU}:static_scaled_fp8_quant", **TENSOR, given_scale=0.0371),
+    _vllm(
+        "vllm_static",
+        partial(port_vllm.static, scale=0.0371),
+        f"{FP8_CU}:static_scaled_fp8_quant",
+        **TENSOR,
+        given=(("scale_inv", 0.0371),),
+    ),
     _vllm("vllm_per_tensor", port_vllm.per_tensor, f"{FP8_CU}:dynamic_scaled_fp8_quant", **TENSOR),
     _vllm("vllm_per_token", port_vllm.per_token, f"{FP8_CU}:dynamic_per_token_scaled_fp8_quant", **TOKEN),
     _vllm("vllm_group", port_vllm.group, GROUP_CU, **GROUP),
     _vllm("vllm_group_ue8m0", port_vllm.group_ue8m0, GROUP_CU, **GROUP),
     _vllm("vllm_triton_group", port_vllm.group_triton, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP, without=("nonfinite",)),
+    _vllm(
+        "vllm_triton_group_ue8m0", port_vllm.group_triton_ue8m0, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP, without=("nonfinite",)
+    ),
+    _vllm("vllm_group_before_0_33", port_vllm.group_before_0_33, GROUP_CU, **GROUP),
+    _vllm("vllm_per_token_native", port_vllm.per_token_native, "QuantFP8.forward_native", **TOKEN),
     _vllm("vllm_input_to_float8", port_vllm.input_to_float8, "fp8_utils.py", **TENSOR),
     _vllm("vllm_nvfp4", port_vllm.nvfp4, "csrc/quantization/fp4/nvfp4_utils.cuh", **NV4, dtypes=HALVES),
     _vllm("vllm_mxfp4", port_vllm.mxfp4, "its experts' kernel", **MX4, dtypes=HALVES),
@@ -89,17 +108,31 @@ PORTS = [
     _sglang("sglang_group_half", port_sglang.group, f"{JIT}/per_token_group_quant.cuh", **GROUP, dtypes=(F32, F16)),
     _sglang("sglang_group_ue8m0", port_sglang.group_ue8m0, f"{JIT}/per_token_group_quant.cuh", **GROUP, dtypes=(BF16,)),
     _sglang("sglang_input_to_float8", port_sglang.input_to_float8, "srt/layers/quantization/fp8_utils.py", **TENSOR),
+    _sglang("sglang_mxfp8", port_sglang.mxfp8, "mxfp8_quant.py", **MX8),
     _flashinfer("flashinfer_nvfp4", port_nvidia.flashinfer_nvfp4, **NV4, dtypes=HALVES),
     _flashinfer("flashinfer_nvfp4_exact", port_nvidia.flashinfer_nvfp4_exact, **NV4, dtypes=HALVES),
     _flashinfer("flashinfer_nvfp4_cute", port_nvidia.flashinfer_cute_nvfp4, "its CuTe kernel", **NV4, dtypes=HALVES),
     _flashinfer("flashinfer_mxfp4", port_nvidia.flashinfer_cute_mxfp4, "its CuTe kernel", **MX4, dtypes=HALVES),
-    _flashinfer("flashinfer_mxfp4_cuda", port_nvidia.flashinfer_mxfp4, **MX4, dtypes=HALVES),
     _flashinfer("flashinfer_mxfp8", port_nvidia.flashinfer_mxfp8, **MX8, dtypes=HALVES),
     _trtllm("trtllm_nvfp4", port_nvidia.trtllm_nvfp4, **NV4, dtypes=HALVES),
+    _trtllm("trtllm_mxfp4", port_nvidia.trtllm_mxfp4, **MX4, dtypes=HALVES),
     _trtllm("trtllm_mxfp8", port_nvidia.trtllm_mxfp8, **MX8, dtypes=HALVES),
-    _trtllm("trtllm_per_token", port_nvidia.trtllm_per_token, "perTokenQuantization", **TOKEN),
+    _trtllm("trtllm_per_token", port_nvidia.trtllm_per_token, "perTokenQuantization", **TOKEN, dtypes=(BF16,)),
     _trtllm("trtllm_1x128", port_nvidia.trtllm_1x128, "scale_1x128_kernel", **GROUP),
     _trtllm("trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", **GROUP),
+    Row(
+        "te_nvfp4_fast_math",
+        "Transformer Engine",
+        "d0067d0",
+        "port",
+        "its tuned kernel",
+        port_nvidia.transformer_engine_fast_math,
+        **NV4,
+        dtypes=(BF16,),
+    ),  # fmt: skip
+    Row(
+        "transformers_fp8_activation", "finegrained-fp8", "017b01b", "port", "its activation kernel", port_transformers.activation, **GROUP
+    ),
 ]
 
 
@@ -108,21 +141,31 @@ def _package(recipe, distribution, source, oracle, **more):
 
 
 CT = ("compressed-tensors", "quantization/utils/helpers.py:calculate_qparams")
+CT_MX = {"without": ("nonfinite",), "dtypes": (F32, BF16), "largest": 2.0**127}  # the scales of small float16 amaxes are 1
 MODELOPT = ("nvidia-modelopt", "torch/quantization/qtensor")
 AO = ("torchao", "prototype/mx_formats/mx_tensor.py:to_mx")
 AO4 = ("torchao", "prototype/mx_formats/nvfp4_tensor.py:nvfp4_quantize")
 AO8 = ("torchao", "quantization/quant_primitives.py:_choose_scale_float8")
 HF = ("transformers", "integrations/finegrained_fp8.py:Fp8Quantize")
+
+
+def not_flushed(x: torch.Tensor) -> bool:
+    magnitudes = x.float().abs()
+    return not bool(((0 < magnitudes) & (magnitudes < 2.0**-126)).any()) and not 0 < magnitudes.max() < 2.0**-118
+
+
 QUARK = ("amd-quark", "torch/quantization/observer/observer.py:get_scale")
+#: Its quotient is a float16, of which an underflow is -0, and then +0 by the zero point.
+LOST_SIGN = "negative float16 quotients that underflow, of which it loses the sign"
 PACKAGES = [
     _package("compressed_tensors_tensor", *CT, partial(packages.compressed_tensors_fp8, strategy="tensor"), **TENSOR),
     _package("compressed_tensors_channel", *CT, partial(packages.compressed_tensors_fp8, strategy="channel"), **TOKEN),
-    _package("compressed_tensors_block", *CT, partial(packages.compressed_tensors_fp8, strategy="block"), **BLOCK),
+    _package("compressed_tensors_block", *CT, partial(packages.compressed_tensors_fp8, strategy="block"), **BLOCK, differs=LOST_SIGN),
     _package("compressed_tensors_nvfp4", *CT, packages.compressed_tensors_nvfp4, **NV4, without=("nonfinite",)),
-    _package("compressed_tensors_mxfp8", *CT, partial(packages.compressed_tensors_mx, bits=8), **MX8, without=("nonfinite",)),
-    _package("compressed_tensors_mxfp4", *CT, partial(packages.compressed_tensors_mx, bits=4), **MX4, without=("nonfinite",)),
+    _package("compressed_tensors_mxfp8", *CT, partial(packages.compressed_tensors_mx, bits=8), **MX8, **CT_MX),
+    _package("compressed_tensors_mxfp4", *CT, partial(packages.compressed_tensors_mx, bits=4), **MX4, **CT_MX),
+    _package("compressed_tensors_mxfp6", *CT, partial(packages.compressed_tensors_mx, bits=6), **MX6, **CT_MX),
     _package("modelopt_fp8", *MODELOPT, partial(packages.modelopt_fp8, axis=None), **TENSOR),
-    _package("modelopt_fp8_channel", *MODELOPT, partial(packages.modelopt_fp8, axis=0), **TOKEN),
     _package("modelopt_nvfp4", *MODELOPT, packages.modelopt_nvfp4, **NV4, without=("nonfinite",)),
     _package("modelopt_mxfp4", *MODELOPT, packages.modelopt_mxfp4, **MX4, without=("nonfinite",)),
     _package("modelopt_mxfp8", *MODELOPT, packages.modelopt_mxfp8, **MX8),
@@ -145,9 +188,12 @@ PACKAGES = [
     _package("torchao_nvfp4_one_level", *AO4, partial(packages.torchao_nvfp4, levels=1), **NV4, without=("nonfinite",), dtypes=(F32, BF16)),
     _package("transformers_fp8_weight", *HF, partial(packages.transformers_weight, scale_fmt="float"), **BLOCK),
     _package("transformers_fp8_weight_ue8m0", *HF, partial(packages.transformers_weight, scale_fmt="ue8m0"), **BLOCK),
+    _package("flax_fp8", "flax", "linen/fp8_ops.py", packages.flax, **TENSOR, usable=not_flushed),
     _package("quark_fp8", *QUARK, partial(packages.quark, tile=(4, 16), element="fp8_e4m3", scale_format="float32"), **TENSOR),
-    _package("quark_mxfp8", *QUARK, partial(packages.quark, tile=(1, 32), element="fp8_e4m3", scale_format="e8m0"), **MX8),
-    _package("quark_mxfp4", *QUARK, partial(packages.quark, tile=(1, 32), element="fp4", scale_format="e8m0"), **MX4),
+    _package(
+        "quark_mxfp8", *QUARK, partial(packages.quark, tile=(1, 32), element="fp8_e4m3", scale_format="e8m0"), **MX8, largest=2.0**127
+    ),
+    _package("quark_mxfp4", *QUARK, partial(packages.quark, tile=(1, 32), element="fp4", scale_format="e8m0"), **MX4, largest=2.0**127),
     _package(
         "quark_nvfp4", *QUARK, partial(packages.quark, tile=(1, 16), element="fp4", scale_format="e4m3"), **NV4, without=("nonfinite",)
     ),
@@ -160,6 +206,8 @@ def _checkout(recipe, name, variable, kind, source, oracle, **more):
 
 TE = ("Transformer Engine", checkouts.TE, "reference", "pytorch/custom_recipes/reference_nvfp4.py")
 DEEPGEMM = ("DeepGEMM", checkouts.DEEPGEMM, "package", "deep_gemm/utils/math.py")
+#: fl(x + 0.5) is 1 for the float next below 0.5: a value next below half of the least subnormal rounds up.
+BELOW_HALF = "floats next below half the least subnormal, which it rounds up"
 MX = ("microxcaling", checkouts.MICROXCALING, "package", "mx/mx_ops.py:_quantize_mx")
 TE4 = NV4 | {"dtypes": (F32, BF16), "without": ("nonfinite",), "negative_zero": False}
 
@@ -182,16 +230,31 @@ CHECKOUTS = [
     ),
     _checkout("deepgemm_cpu", *DEEPGEMM, partial(checkouts.deepgemm_fp8, ue8m0=False, group=128), **GROUP),
     _checkout("deepgemm_ue8m0", *DEEPGEMM, partial(checkouts.deepgemm_fp8, ue8m0=True, group=128), **GROUP),
+    _checkout("vllm_weight_ue8m0", *DEEPGEMM, checkouts.deepgemm_fp8_block, **BLOCK),
     _checkout("deepgemm_fp4", *DEEPGEMM, partial(checkouts.deepgemm_fp4, ue8m0=False, group=128), tile=(1, 128), format="e2m1"),
     _checkout("deepgemm_fp4_ue8m0", *DEEPGEMM, partial(checkouts.deepgemm_fp4, ue8m0=True, group=32), **MX4),
     *(
         _checkout(
             f"microxcaling_{name}{ending}", *MX,
             partial(checkouts.microxcaling, element=element, round=rounding, flush=flush), **tile, dtypes=(F32, BF16),
+            differs=BELOW_HALF if rounding == "nearest" else "",
         )
-        for name, element, tile in (("mxfp8", "fp8_e4m3", MX8), ("mxfp4", "fp4_e2m1", MX4))
-        for ending, rounding, flush in (("", "nearest", False), ("_flush", "nearest", True), ("_even", "even", False), ("_floor", "floor", False))
+        for name, element, tile in (
+            ("mxfp8", "fp8_e4m3", MX8), ("mxfp4", "fp4_e2m1", MX4), ("mxfp6_e2m3", "fp6_e2m3", MX6),
+            ("mxfp6_e3m2", "fp6_e3m2", MX6 | {"format": "e3m2"}), ("mxfp8_e5m2", "fp8_e5m2", MX8 | {"format": "e5m2"}),
+        )
+        for ending, rounding, flush in (("", "nearest", False), ("_flush", "nearest", True), ("_even", "even", False))
+        if name == "mxfp8" or (name == "mxfp4" and ending != "_even") or not ending
     ),
 ]  # fmt: skip
 
-ROWS = PORTS + PACKAGES + CHECKOUTS
+GIVEN = NV4 | {"dtypes": HALVES, "given": (("tensor_scale", 421.3),)}
+WITH_GLOBAL_SCALE = [
+    _vllm("vllm_nvfp4", partial(port_vllm.nvfp4, g=421.3), "csrc/quantization/fp4/nvfp4_utils.cuh:cvt_warp_fp16_to_fp4", **GIVEN),
+    _flashinfer("flashinfer_nvfp4", partial(port_nvidia.flashinfer_nvfp4, g=421.3), **GIVEN),
+    _flashinfer("flashinfer_nvfp4_exact", partial(port_nvidia.flashinfer_nvfp4_exact, g=421.3), **GIVEN),
+    _flashinfer("flashinfer_nvfp4_cute", partial(port_nvidia.flashinfer_cute_nvfp4, g=421.3), "its CuTe kernel", **GIVEN),
+    _trtllm("trtllm_nvfp4", partial(port_nvidia.trtllm_nvfp4, g=421.3), **GIVEN),
+]
+
+ROWS = PORTS + WITH_GLOBAL_SCALE + PACKAGES + CHECKOUTS

@@ -15,18 +15,11 @@ from quantizers.rows import ROWS  # noqa: E402
 
 COUNT = table.ALL if "FP8LAB_EXHAUSTIVE" in os.environ else 16
 
-#: Where fp8lab differs from a system, and how.
-DIFFERENT = {
-    "trtllm_per_token": "its floor of 1e-6 is rounded to the input's type",
-    "quark_fp8": "a scale that underflows is replaced too, not only that of zeros",
-    "vllm_nvfp4": "ra() flushes the reciprocals of global scales above 2^126",
-}
 
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe + "-given" * bool(row.given))
 def test_a_recipe_gives_the_bits_of_its_system(row, request):
-    if row.recipe in DIFFERENT:
-        request.applymarker(pytest.mark.xfail(reason=DIFFERENT[row.recipe], strict=True, raises=AssertionError))
+    if row.differs:
+        request.applymarker(pytest.mark.xfail(reason=row.differs, strict=False, raises=AssertionError))
     if row.recipe not in table.recipe_names():
         pytest.skip(f"fp8lab has no recipe {row.recipe}")
     try:
@@ -57,7 +50,6 @@ def test_an_oracle_with_another_formula_is_told_apart(planted):
 
 def test_the_page_shows_every_row():
     shown = table.shown()
-    assert [cells[:2] for cells in shown] == [[f"`{row.recipe}`", row.package] for row in ROWS]
-    for cells in shown:
-        name = cells[0].strip("`")
-        assert cells[-1] == "0" or cells[-1] == "no recipe" or name in DIFFERENT, cells
+    assert [cells[:2] for cells in shown] == [[row.name(), row.package] for row in ROWS]
+    for cells, row in zip(shown, ROWS, strict=True):
+        assert cells[-1] in ("0", "no recipe") or (row.differs and row.differs in cells[-1]), cells

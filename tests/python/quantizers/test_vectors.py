@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
-from quantizers import checkouts, packages, port_nvidia, port_sglang, port_vllm  # noqa: E402
+from quantizers import checkouts, packages, port_nvidia, port_sglang, port_transformers, port_vllm  # noqa: E402
 
 BF16 = {
     "F1": "3FC4 3A05 3A2F BF00 8000",
@@ -43,7 +43,12 @@ FP8 = {
     port_nvidia.trtllm_per_token: "3B600000 7E 22 25 F1 80; 3B1DB6DB 7E 2A F6; 31192492 80 00; 31192492 00 80; 3B124925 7E 7F FE",
     port_nvidia.trtllm_1x128: "3B5FFFFF 7E 22 25 F1 80; 3B1DB6DC 7E 2A F6; 3F800000 80 00; 1D124925 7E F6; 3B124925 7E 7F FE",
 }
+FP8 |= {
+    port_vllm.per_token_native: "3B600000 7E 22 25 F1 80; 3B1DB6DB 7E 2B F6; 36924925 80 00; 36924925 00 80; NaN 7F",
+    port_transformers.activation: "3B600000 7E 22 24 F1 80; 3B1DB6DB 7E 2A F6; 0 80 00; 1D124925 00 80; 3B124925 7E 7F FE",
+}
 MXFP8 = {
+    port_transformers.mxfp8: "77 7E 6A 90; 78 76 62 80; 78 78 E9; 8A 76 21; 01 00 80; FE 00 7E 80; 77 78 7F F0",
     port_vllm.mxfp8: "77 7E 6A 90; 78 76 62 80; 78 78 E9; 89 7E 29; 00 20 A0; FE 00 7E 80; 00 7F",
     port_nvidia.flashinfer_mxfp8: "77 7E 6A 90; 78 76 62 80; 78 78 E9; ; 00 00 80; FE 00 7E 80; 77 78 7E F0",
     port_nvidia.trtllm_mxfp8: "77 7E 6A 90; 78 76 62 80; 78 78 E9; ; ; ; 77 78 7F F0",
@@ -58,6 +63,7 @@ NVFP4_BLOCKS = {
     port_nvidia.flashinfer_nvfp4_exact: BLOCKS + "00 7F",
     port_nvidia.trtllm_nvfp4: BLOCKS + "00 7F",
     port_vllm.nvfp4: BLOCKS + "00 08",
+    port_nvidia.transformer_engine_fast_math: "7E 7B01, 4F 7C, 55 74, 67 75B, 61 75B, 00 0, 00 7F",
 }
 
 NAN = "NaN 7F"
