@@ -42,6 +42,7 @@ from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
 from fp8lab._forensics import Comparison, Distance, Mismatch, QuantizedComparison, compare
+from fp8lab._gemm_doctor import GemmDiagnosis, GemmElement, GemmExplanation, GemmProbe, diagnose_gemm
 from fp8lab._layer import LayerGrads, Linear
 from fp8lab._linear import (
     LinearGemm,
@@ -89,6 +90,10 @@ __all__ = [
     "ErrorTotals",
     "Format",
     "Fp8State",
+    "GemmDiagnosis",
+    "GemmElement",
+    "GemmExplanation",
+    "GemmProbe",
     "GivenScale",
     "Histogram",
     "JustInTime",
@@ -127,6 +132,7 @@ __all__ = [
     "decode",
     "delayed_versions",
     "dequantize",
+    "diagnose_gemm",
     "distributions",
     "encode",
     "errors",

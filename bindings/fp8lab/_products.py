@@ -204,7 +204,7 @@ def _check_scales(x: Any, argument: str, model: MmaModel) -> None:
     raise TypeError(f"{argument} must be {allowed}, not {name}")
 
 
-def _gemm_operand(
+def gemm_operand(
     x: Any, argument: str, format: str | Format | None, scale: Any, model: MmaModel, transposed: bool, swizzled: bool
 ) -> tuple[_core.Operand, int]:
     """An operand of arrays, and its number of rows."""
@@ -238,8 +238,8 @@ def _operands(
         rows, columns = (q.shape[q.direction == "columnwise"] for q in (a, b))
         return a._core, b._core, (rows, columns)
     swizzled = scale_layout == "swizzled"
-    left, rows = _gemm_operand(a, "a", given["format_a"], given["scale_a"], model, layout[0] == "t", swizzled)
-    right, columns = _gemm_operand(b, "b", given["format_b"], given["scale_b"], model, layout[1] == "n", swizzled)
+    left, rows = gemm_operand(a, "a", given["format_a"], given["scale_a"], model, layout[0] == "t", swizzled)
+    right, columns = gemm_operand(b, "b", given["format_b"], given["scale_b"], model, layout[1] == "n", swizzled)
     return left, right, (rows, columns)
 
 

@@ -259,6 +259,18 @@ CALLS = {
     "compare, quantized": (fp8lab.compare, {"a": quantized(), "b": quantized()}),
     "Comparison": (fp8lab.Comparison, None),
     "QuantizedComparison": (fp8lab.QuantizedComparison, None),
+    "diagnose_gemm": (
+        fp8lab.diagnose_gemm,
+        {"a": CODES, "b": CODES, "out": np.zeros((2, 2), np.float32), "scale_a": 1.5, "scale_b": 2.0, "format_a": "e4m3", "format_b": "e5m2"},
+    ),
+    "diagnose_gemm, elements": (
+        fp8lab.diagnose_gemm,
+        {"a": CODES, "b": CODES, "out": np.zeros(1, np.float32), "places": [(0, 1)], "most_products": 1000},
+    ),
+    "GemmDiagnosis": (fp8lab.GemmDiagnosis, None),
+    "GemmElement": (fp8lab.GemmElement, None),
+    "GemmExplanation": (fp8lab.GemmExplanation, None),
+    "GemmProbe": (fp8lab.GemmProbe, None),
     "Mismatch": (fp8lab.Mismatch, None),
     "Distance": (fp8lab.Distance, None),
     "swizzle_scales": (fp8lab.swizzle_scales, {"scales": CODES}),

@@ -111,6 +111,13 @@ def _quantized(recipe: str, direction: str = "rowwise", **options: object) -> fp
     return fp8lab.quantize(x.repeat(8, 0), recipe, direction=direction, **options)
 
 
+GEMM_OUT = fp8lab.gemm(CODES[:4], CODES[:5], model="hopper_wgmma_fp8", scale_a=SCALE, scale_b=3e-20)
+
+
+def _diagnosed_gemm(times: int = 1) -> fp8lab.GemmDiagnosis:
+    return fp8lab.diagnose_gemm(CODES[:4] * np.uint8(times), CODES[:5], GEMM_OUT * np.float32(times), scale_a=SCALE, scale_b=3e-20)
+
+
 TENSOR_SCALE_INV = float(np.float32(_quantized("torchao_nvfp4").amax) / np.float32(2688))
 
 
@@ -190,6 +197,11 @@ CASES = {
     "Fp8State.load_arrays": lambda _: _written().load_arrays(_written().arrays()),
     "Fp8State.no_grad": lambda _: _steps(),
     "Fp8State.write_weight": lambda _: [_written().arrays(), _written().forward(0, MATRIX[:, :128]).y],
+    "GemmDiagnosis": lambda _: _diagnosed_gemm().verdict,
+    "GemmDiagnosis.probe": lambda _: _diagnosed_gemm(0).probe(),
+    "GemmElement": lambda _: _diagnosed_gemm().shown,
+    "GemmExplanation": lambda _: _diagnosed_gemm().explanations,
+    "GemmProbe": lambda _: _diagnosed_gemm(0).probe(32).a,
     "GivenScale": lambda _: [fp8lab.GivenScale(scale=SCALE), _quantized(fp8lab.GivenScale(scale=SCALE))],
     "Histogram": lambda _: fp8lab.Histogram("linear", -0.1, 0.7, 7, fp8lab.formats()[0]),
     "Histogram.merge": lambda _: _merged(_histogram(), _histogram()),
@@ -256,6 +268,7 @@ CASES = {
     "gpu.status": lambda _: fp8lab.gpu.status(),
     "hadamard_columns": lambda _: [fp8lab.hadamard_columns(NEAR.reshape(16, 128), rounds=rounds) for rounds in (False, True)],
     "dequantize": lambda _: [fp8lab.dequantize(_quantized(name)) for name in ("te_nvfp4", "te_block_1x128", "te_mxfp8")],
+    "diagnose_gemm": lambda _: str(_diagnosed_gemm()),
     "distributions": lambda _: fp8lab.distributions(),
     "encode": lambda _: [
         fp8lab.encode(x, format, profile=profile, rounding=rounding)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a foreign GEMM accumulated, scaled and rounded."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import Array, as_array, as_bytes, as_format, carried_format, check_choice, check_int, check_unread, contiguous, kind_of
+from fp8lab._core import Format, MmaModel
+from fp8lab._device_arrays import on_host
+from fp8lab._products import gemm_operand, matrix_of
+from fp8lab._scaling import Quantized
+
+_MOST_PARTED = 24  # hypotheses that a probe parts
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmExplanation:
+    """What a GEMM may have done, and how many elements that explains."""
+
+    description: str
+    models: tuple[str, ...]  #: tensor cores that give the same
+    promote_k: int  #: elements of K after which accumulators are added in float32; 0: never
+    split_k: int  #: elements of K in each range that is summed apart; 0: one range
+    order: str  #: of ranges or promotions: ``ascending``, ``descending`` or ``pairwise``
+    scale_use: str  #: how float32 scales multiply: ``none``, ``product_first``, ``a_first`` or ``b_first``
+    fused: bool  #: promotions with scales end with an fma
+    output: str  #: rounding to the output: ``nearest``, ``toward_zero``, ``nearest_away``, ``via_float16`` or ``via_bfloat16``
+    defect: str  #: ``none``, or what is wrong, such as ``b_transposed``
+    depth: int  #: products that count, where the defect is ``tail_dropped``
+    checked: int  #: elements that were compared
+    unexplained: int  #: of these
+
+
+class GemmElement(NamedTuple):
+    """An element that the first explanation does not explain: words as they are there, and by the first two."""
+
+    row: int
+    column: int
+    word: int
+    first: int
+    second: int | None
+
+
+class GemmProbe(NamedTuple):
+    """Codes and scales to run through the GEMM: explanations differ on them."""
+
+    a: Array  #: uint8, (M, K)
+    b: Array  #: uint8, (N, K)
+    scale_a: float  #: of the tensor
+    scale_b: float
+    parted: int  #: pairs of explanations that differ
+    pairs: int
+
+
+class GemmDiagnosis:
+    """What ``diagnose_gemm`` finds. ``str()`` tells it."""
+
+    def __init__(self, core: _core.GemmDiagnosis, formats: tuple[Format | None, Format | None], out_format: Format | None, depth: int) -> None:
+        self._core = core
+        self._formats = formats
+        self._out_format = out_format
+        self._depth = depth
+        self.explanations = tuple(GemmExplanation(**one) for one in core.explanations)
+        self.shown = tuple(GemmElement(*one) for one in core.shown)
+
+    @property
+    def verdict(self) -> str:
+        """A sentence."""
+        return self._core.verdict
+
+    @property
+    def elements(self) -> int:
+        """The number of elements that are known."""
+        return self._core.elements
+
+    @property
+    def searched(self) -> int:
+        """The number of hypotheses."""
+        return self._core.searched
+
+    @property
+    def tied(self) -> int:
+        """How many of the first explanations explain equally much: the data cannot tell them apart."""
+        return self._core.tied
+
+    @property
+    def explained(self) -> bool:
+        """Whether the first explanation explains all elements that were compared."""
+        return self.explanations[0].unexplained == 0
+
+    @property
+    def correct(self) -> bool:
+        """Whether it also has no defect."""
+        return self.explained and self.explanations[0].defect == "none"
+
+    def probe(self, k: int | None = None) -> GemmProbe:
+        """Operands on which the explanations that the data cannot tell apart differ, as many of them as possible.
+
+        Parameters
+        ----------
+        k : int, optional
+            Their K; that of the diagnosis if left out.
+
+        Raises
+        ------
+        ValueError
+            Where there are fewer than two explanations, or operands are no codes of at most 8 bits.
+        """
+        depth = self._depth if k is None else check_int(k, "k", 1, 2**20)
+        format_a, format_b = self._formats
+        if format_a is None or format_b is None:
+            raise ValueError("probes are of codes of at most 8 bits, which the operands are not")
+        most = min(max(self.tied, 2), _MOST_PARTED)
+        return GemmProbe(**self._core.probe(most, format_a, format_b, self._out_format, depth))
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        for number, one in enumerate(self.explanations[:8], 1):
+            others = f" (also {', '.join(one.models[1:5])}{' ...' if len(one.models) > 5 else ''})" if len(one.models) > 1 else ""
+            lines.append(f"  {number}. {one.description}{others}: {one.unexplained} of {one.checked} elements unexplained")
+        if len(self.explanations) > 8:
+            lines.append(f"  ... and {len(self.explanations) - 8} more")
+        for at in self.shown:
+            second = "" if at.second is None else f", by the second {at.second:X}"
+            lines.append(f"  ({at.row}, {at.column}): {at.word:X} is there, by the first {at.first:X}{second}")
+        if self.tied > 1:
+            lines.append("probe() gives operands that part them.")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _scale_model(x: Any, argument: str, format: Any, scales: Any, transposed: bool) -> MmaModel:
+    """A model that takes such scales of blocks; without these, any."""
+    codes = scales[0] if isinstance(scales, tuple) and len(scales) == 2 else scales
+    plain = _core.find_model("exact")
+    if codes is None or isinstance(codes, (int, float, np.integer, np.floating)) or as_array(codes, f"scale_{argument}")[1] == "float32":
+        return plain
+    array, carried = as_bytes(codes, f"scale_{argument}")
+    matrix = matrix_of(x, argument, format)
+    rows, depth = matrix.shape[::-1] if transposed else matrix.shape
+    block = depth * rows // max(array.size, 1)
+    wanted = None if carried is None else "ue4m3" if carried.name == "e4m3" else carried.name
+    fitting = [
+        one for one in _core.models()
+        if one.scale_block == block and (wanted is None or one.scale_format == wanted)
+        and matrix.format is not None and matrix.format.name in one.operands]  # fmt: skip
+    if not fitting:
+        raise ValueError(f"scale_{argument} must have a code for every 16 or 32 elements of K, as a model takes them")
+    return max(fitting, key=lambda one: one.scale_format == "ue4m3")
+
+
+def _operand(x: Any, argument: str, format: Any, scale: Any, transposed: bool, swizzled: bool) -> tuple[Any, int, int, Format | None]:
+    """The operand, its rows and its K, and the format of its codes."""
+    if isinstance(x, Quantized):
+        check_unread("arrays; a Quantized has its own", **{f"format_{argument}": format, f"scale_{argument}": scale})
+        columnwise = x.direction == "columnwise"
+        code_format = as_format(x.format, "format")
+        return _core.operand_of(x._core), x.shape[columnwise], x.shape[not columnwise], code_format
+    x = on_host(x)
+    scale = tuple(on_host(part) for part in scale) if isinstance(scale, tuple) else on_host(scale)
+    model = _scale_model(x, argument, format, scale, transposed)
+    operand, rows = gemm_operand(x, argument, format, scale, model, transposed, swizzled)
+    matrix = matrix_of(x, argument, format)
+    own = matrix.format if matrix.format is not None and matrix.format.bits <= 8 else None
+    return operand, rows, matrix.shape[not transposed], own
+
+
+def _words(out: Any, out_format: Any, shape: tuple[int, int], places: Any) -> tuple[Array, Format | None, list[int]]:
+    """The bytes of the known elements, their format, and their indices."""
+    array, name = as_array(on_host(out), "out")
+    carried = carried_format(name)
+    if name in ("float32", "float16", "bfloat16"):
+        check_unread(f"codes, and out is {name}", out_format=out_format)
+        format = None if name == "float32" else _core.find_format(name)
+    elif name == "uint8" or carried is not None:
+        format = carried if out_format is None else as_format(out_format, "out_format")
+        if format is None:
+            raise ValueError("out_format must be given: out is uint8, which does not tell what its codes are")
+    else:
+        raise TypeError(f"out must be float32, float16, bfloat16 or codes of a byte, not {name}")
+    indices: list[int] = []
+    if places is None:
+        if array.shape != shape:
+            raise ValueError(f"out must have shape {shape}, (M, N), not {array.shape}")
+    else:
+        entries = np.asarray(places)
+        if entries.ndim != 2 or entries.shape[1] != 2 or entries.dtype.kind not in "iu" or array.shape != entries.shape[:1]:
+            raise ValueError("places must be pairs (m, n), one for each element of out, which has one dimension then")
+        for m, n in entries.tolist():
+            if not (0 <= m < shape[0] and 0 <= n < shape[1]):
+                raise ValueError(f"places must lie in an output of {shape[0]} x {shape[1]}, and ({m}, {n}) does not")
+            indices.append(m * shape[1] + n)
+    if array.size == 0:
+        raise ValueError("out must not be empty")
+    return contiguous(array).reshape(-1).view(np.uint8), format, indices
+
+
+def diagnose_gemm(
+    a: Any,
+    b: Any,
+    out: Any,
+    *,
+    places: Any = None,
+    format_a: str | Format | None = None,
+    format_b: str | Format | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    layout: str = "nt",
+    scale_layout: str = "compact",
+    out_format: str | Format | None = None,
+    most_products: int = 2**27,
+) -> GemmDiagnosis:
+    """Tell how a GEMM came to its output: tensor core, promotion, split-K, order, use of scales, rounding; or what is wrong with it.
+
+    Parameters
+    ----------
+    a, b, format_a, format_b, scale_a, scale_b, layout, scale_layout
+        The operands, as ``gemm`` takes them.
+    out : array_like, (M, N)
+        What the GEMM gave: float32, float16, bfloat16, or codes of a byte. Or some elements of it, with ``places``.
+    places : array_like of int, (n, 2), optional
+        Row and column of each of these elements. A few are often enough.
+    out_format : str or Format, optional
+        What uint8 codes of the output are.
+    most_products : int
+        How many products to compute when hypotheses are compared with all elements, which bounds the time.
+
+    Returns
+    -------
+    GemmDiagnosis
+        Its ``probe()`` gives operands that part what the data cannot tell apart.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For operands that ``gemm`` refuses, an output of another shape, and places outside of it.
+    """
+    layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
+    swizzled = check_choice(scale_layout, "scale_layout", ("compact", "swizzled")) == "swizzled"
+    left, rows, depth, own_a = _operand(a, "a", format_a, scale_a, layout[0] == "t", swizzled)
+    right, columns, depth_b, own_b = _operand(b, "b", format_b, scale_b, layout[1] == "n", swizzled)
+    if depth != depth_b:
+        raise ValueError(f"a and b must have the same K, not {depth} and {depth_b}")
+    if isinstance(out, Quantized):
+        raise TypeError(f"out must be an array, not {kind_of(out)}")
+    words, format, indices = _words(out, out_format, (rows, columns), places)
+    found = _core.diagnose_gemm(left, right, words, format, indices, check_int(most_products, "most_products", 1, 2**60))
+    return GemmDiagnosis(found, (own_a, own_b), format, depth)

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forensics/gemm_sample.hpp"
+
+#include <algorithm>
+#include <variant>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/scaling/scale_layout.hpp"
+#include "fp8lab/reference/tensor_core/mma.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "gemm/misfit.hpp"
+
+namespace fp8lab::forensics {
+
+PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, std::size_t depth,
+                     const Reading& reading)
+    : operand_(operand),
+      rows_(rows.begin(), rows.end()),
+      depth_(depth),
+      transposed_(operand.transposed != reading.transposed) {
+  if (operand.scales.type) {
+    block_ = static_cast<std::size_t>(operand.scales.type->block);
+    one_ = operand.scales.type->format == e8m0 ? 127 : 0x38;
+  }
+  if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) gather(*bytes, bytes_);
+  if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand.elements)) gather(*words, words_);
+  if (const auto* floats = std::get_if<std::span<const float>>(&operand.elements)) gather(*floats, floats_);
+  if (!operand.scales.codes.empty() && block_ != 0) gather_scales(reading.without_scales);
+}
+
+std::size_t PlainRows::place(std::size_t row, std::size_t k) const {
+  return transposed_ ? k * operand_.rows + row : row * operand_.depth + k;
+}
+
+template <typename Element>
+void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) const {
+  to.resize(rows_.size() * depth_);
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    for (std::size_t k = 0; k < depth_; ++k) {
+      const std::size_t at = place(rows_[i], k);
+      Element& element = to[i * depth_ + k];
+      if (operand_.packed) {
+        element = static_cast<Element>(static_cast<unsigned>(from[at / 2]) >> (at % 2 * 4) & 0xFU);
+      } else {
+        element = from[at];
+      }
+    }
+  }
+}
+
+void PlainRows::gather_scales(bool are_one) {
+  const std::size_t blocks = operand_.depth / block_;
+  const std::size_t own = (depth_ + block_ - 1) / block_;
+  scales_.assign(rows_.size() * own, one_);
+  if (are_one) return;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    for (std::size_t j = 0; j < own; ++j) {
+      std::size_t at = operand_.transposed ? j * operand_.rows + rows_[i] : rows_[i] * blocks + j;
+      if (operand_.scales.layout == fp8lab::ScaleLayout::swizzled) at = swizzled_place(rows_[i], j, blocks);
+      scales_[i * own + j] = operand_.scales.codes[at];
+    }
+  }
+}
+
+Operand PlainRows::slice(const MmaModel& model, std::size_t k, std::size_t width) {
+  const auto cut = [&](const auto& all, auto& part) {
+    part.assign(rows_.size() * width, {});
+    const std::size_t count = std::min(width, depth_ - k);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(i * depth_ + k), count,
+                  part.begin() + static_cast<std::ptrdiff_t>(i * width));
+    }
+  };
+  Operand result = operand_;
+  result.rows = rows_.size();
+  result.depth = width;
+  result.transposed = false;
+  result.packed = false;
+  result.scales = {};
+  result.tile_scales = {};
+  result.row_scales = {};
+  result.tensor_scale = {};
+  if (!bytes_.empty()) {
+    cut(bytes_, byte_slice_);
+    result.elements = std::span<const std::uint8_t>(byte_slice_);
+  } else if (!words_.empty()) {
+    cut(words_, word_slice_);
+    result.elements = std::span<const std::uint16_t>(word_slice_);
+  } else {
+    cut(floats_, float_slice_);
+    result.elements = std::span<const float>(float_slice_);
+    if (!result.tf32_rounding && std::ranges::find(model.operands, tf32) != model.operands.end()) {
+      result.tf32_rounding = Rounding::nearest_away;  // as libraries round
+    }
+  }
+  if (!model.scales || scales_.empty()) return result;
+  const std::size_t all = scales_.size() / rows_.size();
+  const std::size_t blocks = width / block_;
+  scale_slice_.assign(rows_.size() * blocks, 0);
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    for (std::size_t j = 0; j < blocks && k / block_ + j < all; ++j) {
+      scale_slice_[i * blocks + j] = scales_[i * all + k / block_ + j];
+    }
+  }
+  result.scales = {.codes = scale_slice_, .type = operand_.scales.type};
+  return result;
+}
+
+float PlainRows::tile_scale(std::size_t entry, std::size_t k) const {
+  const TileScales& tiles = operand_.tile_scales;
+  if (tiles.values.empty()) return 1;
+  const std::size_t down = (operand_.rows + tiles.rows - 1) / tiles.rows;
+  const std::size_t along = (operand_.depth + tiles.depth - 1) / tiles.depth;
+  const std::size_t row = rows_[entry] / tiles.rows;
+  return tiles.values[operand_.transposed ? k / tiles.depth * down + row : row * along + k / tiles.depth];
+}
+
+float PlainRows::row_scale(std::size_t entry) const {
+  return operand_.row_scales.empty() ? 1 : operand_.row_scales[rows_[entry]];
+}
+
+double PlainRows::value(std::size_t entry, std::size_t k) const {
+  const std::size_t at = entry * depth_ + k;
+  if (!bytes_.empty()) return decode(operand_.format, bytes_[at]);
+  return words_.empty() ? floats_[at] : decode(operand_.format, words_[at]);
+}
+
+Operand with_scale_type(Operand operand) {
+  if (operand.scales.codes.empty() || operand.scales.type) return operand;
+  for (const MmaModel& model : models) {
+    if (!model.scales || !misfit_of_format(model, operand).empty()) continue;
+    const std::size_t blocks = operand.depth / static_cast<std::size_t>(model.scales->block);
+    const bool swizzled = operand.scales.layout == fp8lab::ScaleLayout::swizzled;
+    const std::size_t count = swizzled ? swizzled_size(operand.rows, blocks) : operand.rows * blocks;
+    if (operand.scales.codes.size() != count) continue;
+    if (!operand.scales.type || model.scales->format == ue4m3) operand.scales.type = model.scales;
+  }
+  if (!operand.scales.type) refuse("no model takes ", operand.scales.codes.size(), " block scales of such an operand");
+  return operand;
+}
+
+std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, std::size_t length) {
+  const std::size_t count = a.count();
+  const std::size_t depth = a.depth();
+  if (model.k() == 0) {
+    std::vector<float> sums(count);
+    mma(model, a.slice(model, 0, depth), b.slice(model, 0, depth), std::span<const float>(), sums);
+    return sums;
+  }
+  const auto width = static_cast<std::size_t>(model.k());
+  std::vector<float> sums((depth + length - 1) / length * count);
+  std::vector<Half> halves(model.accumulator() == binary16 ? count : 0);
+  for (std::size_t first = 0; first < depth; first += length) {
+    checkpoint();
+    const auto sum = std::span(sums).subspan(first / length * count, count);
+    std::ranges::fill(halves, Half{0});
+    for (std::size_t k = first; k < std::min(depth, first + length); k += width) {
+      const Operand left = a.slice(model, k, width);
+      const Operand right = b.slice(model, k, width);
+      if (halves.empty()) {
+        mma(model, left, right, sum, sum);
+      } else {
+        mma(model, left, right, std::span<const Half>(halves), halves);
+      }
+    }
+    for (std::size_t i = 0; i < halves.size(); ++i) sum[i] = decode(binary16, halves[i].bits);
+  }
+  return sums;
+}
+
+}  // namespace fp8lab::forensics

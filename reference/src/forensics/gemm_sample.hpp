@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Some elements of a product: the factors of each, and the accumulators of pieces of its K.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fp8lab/reference/gemm/operand.hpp"
+#include "fp8lab/reference/tensor_core/mma_model.hpp"
+
+namespace fp8lab::forensics {
+
+/// The operand with the type of its block scales, where that is left out: by their number, and E4M3 before E8M0. Throws
+/// std::invalid_argument where no model takes so many.
+[[nodiscard]] Operand with_scale_type(Operand operand);
+
+/// How a defective kernel reads an operand.
+struct Reading {
+  bool transposed = false;      ///< elements are read in the other layout
+  bool without_scales = false;  ///< block scales are 1
+};
+
+/// Rows of an operand, plain: a value for each element, scales of blocks, and float32 scales.
+class PlainRows {
+ public:
+  /// One row for each entry of `rows`, of which the first `depth` elements count.
+  PlainRows(const Operand& operand, std::span<const std::size_t> rows, std::size_t depth, const Reading& reading);
+
+  /// Elements [k, k + width) of all rows, zeros beyond the depth, as an operand of an instruction of the model. Valid
+  /// until the next call.
+  [[nodiscard]] Operand slice(const MmaModel& model, std::size_t k, std::size_t width);
+  /// The scale of the tile of (row, k), by the number of the entry; 1 where there is none.
+  [[nodiscard]] float tile_scale(std::size_t entry, std::size_t k) const;
+  /// That of its row, and of the tensor; 1 where there is none.
+  [[nodiscard]] float row_scale(std::size_t entry) const;
+  [[nodiscard]] const TensorScale& tensor_scale() const { return operand_.tensor_scale; }
+  [[nodiscard]] double value(std::size_t entry, std::size_t k) const;
+  [[nodiscard]] std::size_t count() const { return rows_.size(); }
+  [[nodiscard]] std::size_t depth() const { return depth_; }
+
+ private:
+  template <typename Element>
+  void gather(std::span<const Element> from, std::vector<Element>& to) const;
+  void gather_scales(bool are_one);
+  [[nodiscard]] std::size_t place(std::size_t row, std::size_t k) const;
+
+  Operand operand_;
+  std::vector<std::size_t> rows_;
+  std::size_t depth_;
+  bool transposed_;
+  std::size_t block_ = 0;
+  std::uint8_t one_ = 0;  // the code of a block's scale of 1
+  std::vector<std::uint8_t> bytes_, scales_, byte_slice_, scale_slice_;
+  std::vector<std::uint16_t> words_, word_slice_;
+  std::vector<float> floats_, float_slice_;
+};
+
+/// Accumulators of pieces of K, each from zero, in float32: piece j of element i is at j * elements + i. The length of
+/// the pieces is a multiple of the instruction's K; the last may be shorter. Of `exact` one piece alone.
+[[nodiscard]] std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, std::size_t length);
+
+}  // namespace fp8lab::forensics
