@@ -25,13 +25,6 @@ Places places_of(std::uint64_t length) {
   return places;
 }
 
-/// Counts differing elements at an index; indices of rows come in order, those of columns do not.
-void count_place(Places& places, std::uint64_t index, bool is_first) {
-  ++places.counts[index >> std::countr_zero(places.indices_per_bin)];
-  places.first = is_first ? index : std::min(places.first, index);
-  places.last = is_first ? index : std::max(places.last, index);
-}
-
 /// Tiles of recipes; their columns are multiples of `segment`.
 constexpr std::array tile_sides{std::pair{1, 16},  std::pair{1, 32},  std::pair{1, 64},   std::pair{1, 128},
                                 std::pair{16, 16}, std::pair{32, 32}, std::pair{128, 128}};
@@ -202,19 +195,46 @@ void Comparer::add_elements(std::uint64_t count, const At& at) {
 /// Elements of one row that lie in one tile of each kind.
 template <typename At>
 void Comparer::add_segment(std::uint64_t column, std::uint64_t count, const At& at) {
-  const std::uint64_t before = result_.differing;
+  std::uint64_t found = 0;
+  std::uint64_t bits = 0;
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  Places& columns = result_.columns;
+  const int shift = std::countr_zero(columns.indices_per_bin);
+  std::uint64_t* const counts = columns.counts.data();
+  std::uint64_t* const pairs = pairs_.empty() ? nullptr : pairs_.data();
+  // 1. Counts.
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto [a, b] = at[i];
     if (a == b) continue;
-    count_place(result_.columns, column + i, result_.differing == 0);
-    differs(row_ * options_.columns + column + i, a, b);
+    if (found++ == 0) first = i;
+    last = i;
+    bits |= a | b;
+    ++counts[(column + i) >> shift];
+    if (pairs != nullptr) {
+      ++pairs[a << 8 | b];
+    } else {
+      classify(result_, a, b, 1);
+    }
   }
-  const std::uint64_t found = result_.differing - before;
   if (found == 0) return;
+  // 2. What is looked at less often.
+  const std::uint64_t start = row_ * options_.columns + column;
+  for (std::uint64_t i = first; i <= last && (result_.first.size() < options_.most_shown || (bits & beyond_) != 0);
+       ++i) {
+    const auto [a, b] = at[i];
+    if (((a | b) & beyond_) != 0 && a != b) refuse_code(start + i);
+    if (a != b && result_.first.size() < options_.most_shown) result_.first.push_back({start + i, a, b});
+  }
+  // 3. Where they lie.
+  const bool is_first = result_.differing == 0;
+  columns.first = is_first ? column + first : std::min(columns.first, column + first);
+  columns.last = is_first ? column + last : std::max(columns.last, column + last);
   Places& rows = result_.rows;
   rows.counts[row_ >> std::countr_zero(rows.indices_per_bin)] += found;
-  if (before == 0) rows.first = row_;
+  if (is_first) rows.first = row_;
   rows.last = row_;
+  result_.differing += found;
   touch_tiles(column);
 }
 
@@ -239,18 +259,9 @@ void Comparer::touch_tiles(std::uint64_t column) {
   }
 }
 
-void Comparer::differs(std::uint64_t index, std::uint64_t a, std::uint64_t b) {
-  if (((a | b) & beyond_) != 0) {
-    const Format& format = result_.type.format;
-    refuse("element ", index, " has bits beyond the ", format.bits(), " of ", format_name(format));
-  }
-  ++result_.differing;
-  if (result_.first.size() < options_.most_shown) result_.first.push_back({index, a, b});
-  if (pairs_.empty()) {
-    classify(result_, a, b, 1);
-  } else {
-    ++pairs_[a << 8 | b];
-  }
+void Comparer::refuse_code(std::uint64_t index) const {
+  const Format& format = result_.type.format;
+  refuse("element ", index, " has bits beyond the ", format.bits(), " of ", format_name(format));
 }
 
 Comparison Comparer::result() const {

@@ -105,7 +105,7 @@ class Comparer {
   void add_elements(std::uint64_t count, const At& at);
   template <typename At>
   void add_segment(std::uint64_t column, std::uint64_t count, const At& at);
-  void differs(std::uint64_t index, std::uint64_t a, std::uint64_t b);
+  [[noreturn]] void refuse_code(std::uint64_t index) const;
   void touch_tiles(std::uint64_t column);
 
   /// Which tiles of the current rows have a differing element.
