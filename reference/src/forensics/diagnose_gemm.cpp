@@ -25,7 +25,7 @@ constexpr std::size_t sieve_elements = 16;
 /// There are many more hypotheses with a defect: of those that explain few of these elements, none is looked at again.
 constexpr std::size_t first_elements = 4;
 constexpr std::size_t batch_elements = 128;
-/// Of hypotheses that leave elements of the sieve unexplained, the best so many are checked.
+/// This many hypotheses are checked where all leave elements of the sieve unexplained: the best ones.
 constexpr std::size_t most_imperfect = 12;
 
 /// An element of the output, in the order of the sieve.

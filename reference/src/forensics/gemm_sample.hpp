@@ -25,7 +25,7 @@ struct Reading {
 /// Rows of an operand, plain: a value for each element, scales of blocks, and float32 scales.
 class PlainRows {
  public:
-  /// One row for each entry of `rows`, of which the first `depth` elements count.
+  /// Gathers one row for each entry of `rows`, of which the first `depth` elements count.
   PlainRows(const Operand& operand, std::span<const std::size_t> rows, std::size_t depth, const Reading& reading);
 
   /// Elements [k, k + width) of all rows, zeros beyond the depth, as an operand of an instruction of the model. Valid
@@ -33,7 +33,7 @@ class PlainRows {
   [[nodiscard]] Operand slice(const MmaModel& model, std::size_t k, std::size_t width);
   /// The scale of the tile of (row, k), by the number of the entry; 1 where there is none.
   [[nodiscard]] float tile_scale(std::size_t entry, std::size_t k) const;
-  /// That of its row, and of the tensor; 1 where there is none.
+  /// The scale of its row; 1 where there is none.
   [[nodiscard]] float row_scale(std::size_t entry) const;
   [[nodiscard]] const TensorScale& tensor_scale() const { return operand_.tensor_scale; }
   [[nodiscard]] double value(std::size_t entry, std::size_t k) const;

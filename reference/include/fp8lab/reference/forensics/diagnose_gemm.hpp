@@ -141,7 +141,7 @@ struct GemmProbe {
   std::size_t parted = 0;                        ///< pairs of hypotheses that differ on them
   std::size_t pairs = 0;                         ///< of all
 };
-/// Of the operands tried, those that part the most pairs. Their K is `depth`, and the output is of `format`. Throws
+/// The operands, among those tried, that part the most pairs. Their K is `depth`, and the output is of `format`. Throws
 /// std::invalid_argument where there are fewer than two hypotheses, or operands of more than 8 bits.
 [[nodiscard]] GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const Format& format_a,
                                    const Format& format_b, const Format& format, std::size_t depth);
