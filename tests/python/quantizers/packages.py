@@ -166,6 +166,8 @@ def transformers_weight(x: torch.Tensor, scale_fmt: str) -> Result:
 
 
 _QUARK_UNUSED = (
+    "transformers",
+    "transformers.feature_extraction_utils",
     "quark.torch.kernel", "quark.common.utils.import_utils", "quark.common.utils.log",
     "quark.torch.kernel.hw_emulation.hw_emulation_interface", "quark.torch.quantization.nn.utils", "quark.torch.utils.accelerate_helper",
     "quark.torch.utils.torch_utils",
