@@ -23,16 +23,19 @@ struct PartRow {
 
 Table parts_table(const Ledger& ledger) {
   std::vector<PartRow> rows;
-  for (const PartNote& note : ledger.parts) {
-    auto row = std::ranges::find(rows, note.part, &PartRow::part);
-    if (row == rows.end()) row = rows.insert(rows.end(), PartRow{note.part});
-    if (note.status == "done") {
-      ++row->done;
-    } else if (note.status == "skipped") {
-      ++row->skipped;
-    } else {
-      ++row->failed;
+  for (const std::string_view part : gpu_parts) {
+    PartRow row{std::string(part)};
+    for (const PartNote& note : ledger.parts) {
+      if (note.part != part) continue;
+      if (note.status == "done") {
+        ++row.done;
+      } else if (note.status == "skipped") {
+        ++row.skipped;
+      } else {
+        ++row.failed;
+      }
     }
+    if (row.done + row.skipped + row.failed > 0) rows.push_back(std::move(row));
   }
   return tabulate(rows, {.name = "parts", .title = "What was asked"})
       .column({"part"}, &PartRow::part)
@@ -41,15 +44,36 @@ Table parts_table(const Ledger& ledger) {
       .column({"failed"}, &PartRow::failed);
 }
 
+/// Tasks of a part that were not done for the same reason.
+struct NotDone {
+  std::string part, status, reason;
+  std::vector<std::string> tasks;
+
+  /// The first few by name.
+  [[nodiscard]] std::string names() const {
+    constexpr std::size_t most = 3;
+    if (tasks.size() <= most) return fmt::format("{}", fmt::join(tasks, ", "));
+    return fmt::format("{}, {} and more", tasks[0], tasks[1]);
+  }
+};
+
 /// What was not done, and why.
 Table notes_table(const Ledger& ledger) {
-  std::vector<PartNote> rows;
-  std::ranges::copy_if(ledger.parts, std::back_inserter(rows),
-                       [](const PartNote& note) { return note.status != "done"; });
+  std::vector<NotDone> rows;
+  for (const PartNote& note : ledger.parts) {
+    if (note.status == "done") continue;
+    auto row = std::ranges::find_if(rows, [&](const NotDone& one) {
+      return one.part == note.part && one.status == note.status && one.reason == note.note;
+    });
+    if (row == rows.end()) row = rows.insert(rows.end(), {note.part, note.status, note.note, {}});
+    row->tasks.push_back(note.task);
+  }
   return tabulate(rows, {.name = "not_done", .title = "What was not done"})
-      .column({"part"}, &PartNote::part)
-      .column({"status"}, &PartNote::status)
-      .column({"note"}, &PartNote::note);
+      .column({"part"}, &NotDone::part)
+      .column({"status"}, &NotDone::status)
+      .column({"tasks"}, [](const NotDone& one) { return one.tasks.size(); })
+      .column({"reason"}, &NotDone::reason)
+      .column({"names"}, &NotDone::names);
 }
 
 /// What supported a model before, and what the device says.

@@ -48,7 +48,7 @@ constexpr char skipped_mark = '-';  // before the reason
 std::string text_of(TaskResult result) {
   for (const RecordedRow& row : result.rows) {
     result.ledger.parts.push_back(
-        {row.part, row.name, fmt::format("{} {} {} {}", row.model, row.words, row.compared, row.wrong_chunks), 0});
+        {row.part, row.name, "", fmt::format("{} {} {} {}", row.model, row.words, row.compared, row.wrong_chunks), 0});
   }
   return json_of(result.ledger).text();
 }
@@ -56,7 +56,7 @@ std::string text_of(TaskResult result) {
 TaskResult result_of(const std::string& text) {
   TaskResult result{.ledger = parse_ledger(text), .rows = {}};
   for (const PartNote& note : result.ledger.parts) {
-    RecordedRow row{.part = note.part, .name = note.status};
+    RecordedRow row{.part = note.part, .name = note.task};
     TextReader numbers(note.note);
     if (numbers >> row.model >> row.words >> row.compared >> row.wrong_chunks) result.rows.push_back(std::move(row));
   }
@@ -83,10 +83,9 @@ gpu::RecordedDevice device_of(const GpuArguments& arguments) {
   return parse_ledger(told.text).device;
 }
 
-/// Counts of a part's tasks, as one line of the table.
 void add_note(std::vector<PartNote>& notes, const GpuTask& task, std::string_view status, const std::string& why,
               double seconds) {
-  notes.push_back({task.part, std::string(status), why.empty() ? task.name : task.name + ": " + why, seconds});
+  notes.push_back({task.part, task.name, std::string(status), why, seconds});
 }
 
 constexpr std::string_view status_of(TaskEnd::Status status) {

@@ -99,7 +99,11 @@ Json json_of_speed(const Speed& speed) {
           {"bound_milliseconds", speed.bound_milliseconds}};
 }
 Json json_of_part(const PartNote& part) {
-  return {{"part", part.part}, {"status", part.status}, {"note", part.note}, {"seconds", part.seconds}};
+  return {{"part", part.part},
+          {"task", part.task},
+          {"status", part.status},
+          {"note", part.note},
+          {"seconds", part.seconds}};
 }
 
 // 2. Reading.
@@ -222,7 +226,7 @@ Speed speed_of(const Value& object) {
           object.at("bound_milliseconds").get<double>()};
 }
 PartNote part_of(const Value& object) {
-  return {text_of(object, "part"), text_of(object, "status"), text_of(object, "note"),
+  return {text_of(object, "part"), text_of(object, "task"), text_of(object, "status"), text_of(object, "note"),
           object.at("seconds").get<double>()};
 }
 

@@ -87,10 +87,11 @@ struct Speed {
       0;  ///< of what it is measured beside, in the same run: a copy, or the library; 0: nothing
 };
 
-/// How a part ended.
+/// How a task of a part ended.
 struct PartNote {
-  std::string part, status;  ///< status: done, skipped, failed or timed out
-  std::string note;
+  std::string part, task;
+  std::string status;  ///< done, skipped, failed or timed out
+  std::string note;    ///< why it was not done
   double seconds = 0;
 };
 

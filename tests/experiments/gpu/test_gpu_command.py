@@ -24,7 +24,7 @@ def test_the_host_team_writes_a_ledger_that_its_schema_describes(tmp_path):
     jsonschema.Draft202012Validator(SCHEMA).validate(content)
     assert content["device"]["name"] == "host team" and len(content["casts"]) == 11 and len(content["dots"]) == 180
     skipped = [part["note"] for part in content["parts"] if part["status"] != "done"]
-    assert len(skipped) == 8 and all(note.endswith("this chip has no such instruction") for note in skipped)
+    assert len(skipped) == 8 and set(skipped) == {"this chip has no such instruction"}
 
 
 @takes_long
@@ -49,11 +49,11 @@ def test_another_seed_gives_other_digests(tmp_path):
 
 
 def test_what_is_skipped_is_named():
-    prints("gpu --host-team --parts kernels", "kernels +skipped +encode to e4m3: the host team is no device")
+    prints("gpu --host-team --parts kernels", "kernels +skipped +1[0-9][0-9] +the host team is no device +encode to e4m3, encode to e5m2 and more")
 
 
 def test_a_task_that_takes_too_long_is_killed_and_told():
-    prints("gpu --host-team --parts casts --seconds 0.0001", "casts +timed out +cvt.* it was killed after 0.0001 s", status=3)
+    prints("gpu --host-team --parts casts --seconds 0.0001", "casts +timed out +[0-9]+ +it was killed after 0.0001 s", status=3)
 
 
 REFUSED = {
