@@ -258,6 +258,14 @@ TEST_CASE("the GEMM doctor names how scales are applied") {
       return gemm.all([&](auto m, auto n) { return gemm.chain(blackwell_mxf8, m, n, 0, gemm.depth); });
     };
     check_named(diagnosed(made, whole(made), binary32), {.model = "blackwell_mxf8"});
+    // The type of the scales follows from their number.
+    const std::vector<float> right = whole(made);
+    Operand untyped = made.left();
+    untyped.scales.type.reset();
+    const GemmOutput out{.words = std::as_bytes(std::span(right))};
+    check_named(diagnose_gemm(untyped, made.right(), out), {.model = "blackwell_mxf8"});
+    untyped.scales.codes = untyped.scales.codes.first(3);
+    CHECK_THROWS_WITH(diagnose_gemm(untyped, made.right(), out), ContainsSubstring("no model takes 3 block scales"));
     HandGemm bare = made;
     std::ranges::fill(bare.block_b, std::uint8_t{127});
     check_named(diagnosed(made, whole(bare), binary32),
