@@ -6,9 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fp8lab/formats/decode.hpp>
+#include <fp8lab/reference/forensics/diagnose.hpp>
 #include <fp8lab/reference/measure/distributions.hpp>
 #include <fp8lab/reference/scaling/quantize.hpp>
 #include <limits>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "block_quantizer.cuh"
@@ -41,6 +44,18 @@ void quantize_on_host(const std::vector<float>& x, bool too_late, std::vector<st
   }
 }
 
+/// What the kernel did instead, in a sentence.
+std::string diagnosis(const std::vector<float>& x, const std::vector<std::uint8_t>& codes,
+                      const std::vector<float>& scale_inv) {
+  const fp8lab::MatrixView tensor(x, rows, columns);
+  const fp8lab::forensics::Dump dump{
+      .codes = codes,
+      .format = fp8lab::e4m3,
+      .scales = {.format = fp8lab::binary32, .bytes = std::as_bytes(std::span(scale_inv))}};
+  const char* const name = "te_block_1x128";
+  return diagnose(tensor, dump, {.expected = fp8lab::find_recipe(name).recipe, .expected_name = name}).verdict;
+}
+
 /// Prints the first elements and scales that differ; returns whether none do.
 bool equal(const char* where, const std::vector<float>& x, const std::vector<std::uint8_t>& codes,
            const std::vector<float>& scale_inv, const fp8lab::Quantized& expected) {
@@ -59,7 +74,9 @@ bool equal(const char* where, const std::vector<float>& x, const std::vector<std
   }
   std::printf("%s: %zu of %zu codes and %zu of %zu scales differ\n", where, wrong_codes, codes.size(), wrong_scales,
               scale_inv.size());
-  return wrong_codes + wrong_scales == 0;
+  if (wrong_codes + wrong_scales == 0) return true;
+  std::printf("%s: %s\n", where, diagnosis(x, codes, scale_inv).c_str());
+  return false;
 }
 
 }  // namespace

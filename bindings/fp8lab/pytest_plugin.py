@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For test suites of kernels: assertions whose failure says what the kernel did.
+
+pytest finds this plugin where fp8lab is installed. Tests take its fixtures ``assert_codes_equal`` and ``assert_matches``, or import
+these functions. Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those on a device are copied to the host once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fp8lab
+from fp8lab._arrays import as_array, as_bytes, contiguous
+from fp8lab._device_arrays import on_host
+
+__all__ = ["assert_codes_equal", "assert_matches"]
+
+
+def assert_codes_equal(
+    actual: Any,
+    expected: Any,
+    *,
+    format: str | fp8lab.Format | None = None,
+    pairs: bool = False,
+    input: Any = None,
+    shown: int = 5,
+) -> None:
+    """Fail unless two arrays of codes or values, or two Quantized, are equal bit for bit.
+
+    Parameters
+    ----------
+    actual, expected, format, pairs, shown
+        As ``fp8lab.compare`` takes a, b and the rest.
+    input : array_like, optional
+        What the kernel read: the message begins with what the kernel did to it.
+
+    Raises
+    ------
+    AssertionError
+        Its message has the diagnosis, what the differences share, and the first ones.
+    """
+    __tracebackhide__ = True
+    found = fp8lab.compare(actual, expected, format=format, pairs=pairs, input=input, shown=shown)
+    if found.equal:
+        return
+    told = "" if input is None or isinstance(actual, fp8lab.Quantized) else _diagnosis(input, actual, None, format=format)
+    raise AssertionError(f"{told}codes of the kernel (a) differ from those expected (b)\n{found}")
+
+
+def assert_matches(
+    x: Any,
+    codes: Any,
+    recipe: str | fp8lab.NamedRecipe | fp8lab.Recipe,
+    scales: Any = None,
+    *,
+    direction: str = "rowwise",
+    scale_layout: str = "compact",
+    input_type: str | None = None,
+    random_bits: Any = None,
+    shown: int = 5,
+) -> None:
+    """Fail unless a kernel made of x what the recipe says, bit for bit.
+
+    Parameters
+    ----------
+    x : array_like of float32, float16 or bfloat16, (rows, columns)
+        What the kernel read.
+    codes : array_like of uint8 or of a float8 type
+        What it wrote, in the shape and order of ``fp8lab.quantize(x, recipe).codes``.
+    recipe : str, NamedRecipe or Recipe
+        What it should do.
+    scales : array_like, optional
+        The scales that it wrote: what multiplies on dequantize, or the codes of that. Not compared if left out.
+    direction, input_type, random_bits
+        As ``fp8lab.quantize`` takes them.
+    scale_layout : str
+        The layout of scale codes: ``compact``, ``padded`` or ``swizzled``.
+    shown : int
+        How many differing elements to list.
+
+    Raises
+    ------
+    AssertionError
+        Its message begins with what the kernel did instead.
+    TypeError, ValueError
+        For arrays that cannot be compared: other shapes or element types.
+    """
+    __tracebackhide__ = True
+    x, codes, scales = on_host(x), on_host(codes), on_host(scales)
+    expected = fp8lab.quantize(x, recipe, direction=direction, input_type=input_type, random_bits=random_bits)
+    written, _ = as_bytes(codes, "codes")
+    if written.shape != expected.codes.shape:
+        raise ValueError(f"codes must have shape {expected.codes.shape}, not {written.shape}")
+    pairs = expected.codes.shape != (expected.shape[::-1] if expected.transposed else expected.shape)
+    of_codes = fp8lab.compare(codes, expected.codes, format=_format(expected), pairs=pairs, input=_input(x, expected), shown=shown)
+    of_scales = None if scales is None else _compare_scales(scales, expected, scale_layout, shown)
+    if of_codes.equal and (of_scales is None or of_scales.equal):
+        return
+    lines = [f"Codes of the kernel (a) and of the recipe (b): {of_codes}"]
+    if of_scales is not None:
+        lines.append(f"Scales of the kernel (a) and of the recipe (b): {of_scales}")
+    raise AssertionError(_diagnosis(x, codes, scales, expected=recipe, direction=direction) + "\n".join(lines))
+
+
+def _format(expected: fp8lab.Quantized) -> Any:
+    known = {one.name for one in fp8lab.formats()}
+    return expected.format if expected.format in known else getattr(expected.recipe, "format", None)
+
+
+def _input(x: Any, expected: fp8lab.Quantized) -> Any:
+    """x in the order of the codes, in float64."""
+    values, name = as_array(x, "x")
+    if name == "bfloat16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float64).T if expected.transposed else values.astype(np.float64)
+
+
+def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: str, shown: int) -> Any:
+    wanted = expected.scales(layout)
+    if expected.scale_codes is None:
+        written, name = as_array(scales, "scales")
+        if name in ("float16", "bfloat16"):  # exact in float32
+            written = (written.astype(np.uint32) << 16).view(np.float32) if name == "bfloat16" else written.astype(np.float32)
+        elif name != "float32":
+            raise TypeError(f"scales must be float32, as the recipe's are, not {name}")
+        kind = None
+    else:
+        written, _ = as_bytes(scales, "scales")
+        kind = expected.scale_format
+    if written.size != wanted.size or (written.ndim == wanted.ndim and written.shape != wanted.shape):
+        raise ValueError(f"scales must have shape {wanted.shape}, not {written.shape}")
+    return fp8lab.compare(contiguous(written).reshape(wanted.shape), wanted, format=kind, shown=shown)
+
+
+def _diagnosis(x: Any, codes: Any, scales: Any, **facts: Any) -> str:
+    """What the kernel did, in a line, where that can be told."""
+    diagnose: Any = getattr(fp8lab, "diagnose", None)
+    if diagnose is None:
+        return ""
+    try:
+        found = diagnose(x, codes, scales, **facts)
+    except (TypeError, ValueError) as error:
+        return f"no diagnosis: {error}\n"
+    return f"{found.verdict}\n"
+
+
+@pytest.fixture(name="assert_codes_equal", scope="session")
+def _assert_codes_equal() -> Callable[..., None]:
+    """The function ``fp8lab.pytest_plugin.assert_codes_equal``."""
+    return assert_codes_equal
+
+
+@pytest.fixture(name="assert_matches", scope="session")
+def _assert_matches() -> Callable[..., None]:
+    """The function ``fp8lab.pytest_plugin.assert_matches``."""
+    return assert_matches

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin for pytest: what its assertions say of kernels with planted bugs. (A whole suite is docs/examples/validate_kernel.)"""
+
+import subprocess
+import sys
+import textwrap
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fp8lab
+from fp8lab.pytest_plugin import assert_codes_equal, assert_matches
+
+X = fp8lab.sample("normal", 128 * 256, seed=3).astype(np.float32).reshape(128, 256)
+
+
+needs_diagnosis = pytest.mark.skipif(not hasattr(fp8lab, "diagnose"), reason="fp8lab.diagnose is not there")
+
+
+def _message(call):
+    with pytest.raises(AssertionError) as failed:
+        call()
+    return str(failed.value)
+
+
+def test_what_is_right_passes(assert_matches, assert_codes_equal):
+    for name in ("te_mxfp8", "te_block_1x128", "torchao_rowwise", "te_current_scaling", "te_nvfp4", "ocp_mxfp4"):
+        for direction in ("rowwise", "columnwise"):
+            q = fp8lab.quantize(X, name, direction=direction)
+            scales = q.scale_inv if q.scale_codes is None else q.scale_codes
+            assert_matches(X, q.codes, name, scales, direction=direction)
+            assert_codes_equal(q, q)
+    mx = fp8lab.quantize(X, "te_mxfp8")
+    assert_matches(X, mx.codes.view(ml_dtypes.float8_e4m3fn), "te_mxfp8", mx.scales("swizzled"), scale_layout="swizzled")
+    half = X.astype(ml_dtypes.bfloat16)
+    assert_matches(half, fp8lab.quantize(half, "te_mxfp8").codes, "te_mxfp8")
+    rows = fp8lab.quantize(X, "torchao_rowwise")
+    assert_matches(X, rows.codes, "torchao_rowwise", rows.scale_inv.reshape(-1))
+
+
+@needs_diagnosis
+def test_the_message_begins_with_what_the_kernel_did():
+    q = fp8lab.quantize(X, "te_mxfp8")
+    swapped = _message(lambda: assert_matches(X, q.codes.T.copy().reshape(q.codes.shape), "te_mxfp8", q.scale_codes))
+    assert "transpose" in swapped.splitlines()[0]
+    truncated = fp8lab.encode(X * np.float32(64), "e4m3", rounding="toward_zero")
+    right = fp8lab.encode(X * np.float32(64), "e4m3")
+    message = _message(lambda: assert_codes_equal(truncated, right, format="e4m3", input=X))
+    assert "Different: " in message and "in a" in message and "toward" in message.splitlines()[0], message
+
+
+def test_a_wrong_scale_is_shown():
+    q = fp8lab.quantize(X, "te_mxfp8")
+    scales = q.scale_codes.copy()
+    scales[5, 3] += 1
+    message = _message(lambda: assert_matches(X, q.codes, "te_mxfp8", scales))
+    assert "Scales of the kernel" in message and "(5, 3)" in message
+
+
+def test_arrays_that_cannot_be_compared_are_errors():
+    q = fp8lab.quantize(X, "te_mxfp8")
+    for call, kind, message in (
+        (lambda: assert_matches(X, q.codes[:64], "te_mxfp8"), ValueError, "codes must have shape"),
+        (lambda: assert_matches(X, X, "te_mxfp8"), TypeError, "codes must be uint8"),
+        (lambda: assert_matches(X, q.codes, "te_mxfp8", q.scale_codes[:3]), ValueError, "scales must have shape"),
+        (lambda: assert_matches(X, q.codes, "te_mxfp8", X), TypeError, "scales must be uint8"),
+        (lambda: assert_matches(X, q.codes, "te_mxfp9"), ValueError, "te_mxfp9"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=message):
+            call()
+
+
+@needs_diagnosis
+def test_pytest_finds_the_plugin_and_shows_the_diagnosis(tmp_path):
+    (tmp_path / "test_kernel.py").write_text(
+        textwrap.dedent(
+            """
+            import numpy as np
+            import fp8lab
+
+            def kernel(x):  # a block of 32 at a time, as a program of Triton does it
+                codes, scales = np.empty(x.shape, np.uint8), np.empty((x.shape[0], x.shape[1] // 32), np.uint8)
+                for row in range(x.shape[0]):
+                    for block in range(scales.shape[1]):
+                        values = x[row, 32 * block : 32 * block + 32]
+                        exponent = int(np.floor(np.log2(np.abs(values).max()))) - 8
+                        scales[row, block] = exponent + 127
+                        codes[row, 32 * block : 32 * block + 32] = fp8lab.encode(
+                            values / np.float32(2.0**exponent), "e4m3", rounding="toward_zero")  # the bug
+                return codes, scales
+
+            def test_kernel(assert_matches):
+                x = fp8lab.sample("normal", 32 * 256, seed=1).astype(np.float32).reshape(32, 256)
+                codes, scales = kernel(x)
+                assert_matches(x, codes, "ocp_mxfp8_e4m3", scales)
+            """
+        )
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1, done.stdout + done.stderr
+    first = next(line for line in done.stdout.splitlines() if line.startswith("E "))
+    assert "ocp_mxfp8_e4m3" in first and "toward" in first, done.stdout
