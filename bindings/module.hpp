@@ -77,6 +77,7 @@ MatrixView matrix_of(const py::array& x, const std::string& source);
 void bind_casts(py::module_& module);
 void bind_random(py::module_& module);
 void bind_delayed(py::module_& module);
+void bind_diagnose(py::module_& module);
 void bind_distributions(py::module_& module);
 void bind_gpu(py::module_& module);
 void bind_gpu_kernels(py::module_& module);

@@ -39,6 +39,7 @@ from fp8lab._core import (
     version as __version__,
 )
 from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
+from fp8lab._diagnose import Diagnosis, Discriminator, Explanation, diagnose
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
 from fp8lab._forensics import Comparison, Distance, Mismatch, QuantizedComparison, compare
@@ -85,9 +86,12 @@ __all__ = [
     "Comparison",
     "Delayed",
     "DelayedVersion",
+    "Diagnosis",
+    "Discriminator",
     "Distance",
     "Distribution",
     "ErrorTotals",
+    "Explanation",
     "Format",
     "Fp8State",
     "GemmDiagnosis",
@@ -132,6 +136,7 @@ __all__ = [
     "decode",
     "delayed_versions",
     "dequantize",
+    "diagnose",
     "diagnose_gemm",
     "distributions",
     "encode",

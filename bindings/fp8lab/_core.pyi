@@ -311,6 +311,38 @@ def quantized_from(
     allow_special_scales: bool,
 ) -> Quantized: ...
 
+class Hypothesis:
+    @property
+    def description(self) -> str: ...
+    @property
+    def base(self) -> str: ...
+    @property
+    def also(self) -> list[str]: ...
+    @property
+    def recipe(self) -> Recipe: ...
+    @property
+    def changes(self) -> list[str]: ...
+    @property
+    def departures(self) -> list[str]: ...
+    @property
+    def columnwise(self) -> bool: ...
+
+def diagnose(
+    x: NDArray[np.float32] | NDArray[np.uint16],
+    source: str,
+    codes: NDArray[np.uint8],
+    format: Format | None,
+    scales: NDArray[np.uint8] | None,
+    scale_format: str | None,
+    tensor_scale: float | None,
+    expected: Recipe | None,
+    expected_name: str,
+    direction: str | None,
+    shown: int,
+    threads: int,
+) -> dict[str, Any]: ...
+def probe(hypotheses: list[Hypothesis], input_type: str) -> tuple[NDArray[np.float32], list[int], int, int]: ...
+
 def compare(
     a: NDArray[np.uint8], b: NDArray[np.uint8], format: Format | None, name: str, pairs: bool, columns: int, shown: int
 ) -> dict[str, Any]: ...

@@ -254,6 +254,23 @@ def compare(
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
+def doctor(
+    x: str | os.PathLike[str] = '',
+    codes: str | os.PathLike[str] = '',
+    scales: str | os.PathLike[str] | None = None,
+    *,
+    format: str | None = None,
+    scale_format: str | None = None,
+    tensor_scale: float | None = None,
+    tensors: str | Sequence[str] | None = None,
+    expected: str | NamedRecipe | Recipe | tuple[str, Recipe] | None = None,
+    direction: str | None = None,
+    shown: int = 10,
+    probe: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
 def verify_casts(
     *,
     formats: str | Sequence[str] | None = None,

@@ -22,6 +22,8 @@ CODES = np.full((2, 32), 0x38, np.uint8)
 DOUBLES = np.array([1.0, -2.0])
 WORDS = np.array([[0x21, 0x43]], np.uint8)
 SCRATCH = tempfile.mkdtemp()
+CODE_FILE = os.path.join(SCRATCH, "codes.npy")
+np.save(CODE_FILE, CODES)
 
 
 class Raises:
@@ -257,6 +259,12 @@ CALLS = {
     ),
     "compare": (fp8lab.compare, {"a": CODES, "b": CODES + 1, "format": "e4m3", "input": X, "shown": 3}),
     "compare, quantized": (fp8lab.compare, {"a": quantized(), "b": quantized()}),
+    "diagnose": (
+        fp8lab.diagnose,
+        {"x": X, "codes": CODES, "scales": np.ones((2, 1), np.float32), "format": "e4m3", "tensor_scale": 2.0, "expected": "te_mxfp8", "shown": 3},
+    ),
+    "Diagnosis": (fp8lab.Diagnosis, None),
+    "Explanation": (fp8lab.Explanation, None),
     "Comparison": (fp8lab.Comparison, None),
     "QuantizedComparison": (fp8lab.QuantizedComparison, None),
     "diagnose_gemm": (
@@ -396,6 +404,7 @@ CALLS = {
     "scaling": (experiments.scaling, {**TINY, "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of files": (experiments.scaling, {"file": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "doctor": (experiments.doctor, {"x": files(2, 32), "codes": CODE_FILE, "format": "e4m3", "expected": "te_current_scaling", "shown": 3}),
     "compare": (experiments.compare, {"a": files(2, 32), "b": files(2, 32), "input": files(2, 32), "shown": 3}),
     "shapes": (
         experiments.shapes,

@@ -30,6 +30,12 @@ def _stored(name, values):
     return path
 
 
+def _codes(name, codes):
+    path = f"{SCRATCH.name}/{name}"
+    np.save(path, np.uint8(codes))
+    return path
+
+
 #: A small call of each.
 CALLS = {
     "primer": {"in_features": 32, "out_features": 48, "rows": 32},
@@ -48,6 +54,7 @@ CALLS = {
     "double_rounding": {"high": 1.001},
     "scaling": {"steps": 6, "rows": 32, "columns": 128, "recipes": ["te_mxfp8", "te_nvfp4"], "delayed": ["max:4", "most_recent:1"]},
     "compare": {"a": _stored("a.npy", [0.5, -0.0, np.nan, 3]), "b": _stored("b.npy", [0.25, 0.0, 1, 3]), "input": _stored("x.npy", np.ones(4))},
+    "doctor": {"x": _stored("x.npy", np.ones(4)), "codes": _codes("codes.npy", [0x38, 0x38, 0x38, 0xB8]), "probe": f"{SCRATCH.name}/probe"},
     "shapes": {"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]},
     "linear": {
         "tokens": 32, "in_features": 32, "out_features": 64, "steps": 3,

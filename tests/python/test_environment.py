@@ -150,6 +150,20 @@ def _stored(factor):
     return path
 
 
+def _stored_codes():
+    path = f"{STORED.name}/codes.npy"
+    np.save(path, np.arange(64, dtype=np.uint8))
+    return path
+
+
+def _diagnosed(recipe):
+    x = np.linspace(-3, 3, 32 * 128, dtype=np.float32).reshape(32, 128)
+    q = fp8lab.quantize(x, recipe)
+    codes = q.codes.copy()
+    codes[3] ^= 1
+    return fp8lab.diagnose(x, codes, q.scale_inv if q.scale_codes is None else q.scale_codes, shown=3)
+
+
 GPU_CODES = np.arange(32 * 128, dtype=np.uint8).reshape(32, 128) & 0xBB
 TILE_SCALES = np.full((32, 1), 0.3, np.float32)
 
@@ -180,6 +194,11 @@ CASES = {
     "Comparison": lambda _: fp8lab.compare(TINY, TINY[::-1].copy(), input=TINY),
     "Delayed": lambda _: fp8lab.Delayed(margin=2),
     "DelayedVersion": lambda _: fp8lab.delayed_versions(),
+    "Diagnosis": lambda _: str(_diagnosed("te_mxfp8")),
+    "Diagnosis.probe": lambda _: _diagnosed("te_mxfp8").probe(),
+    "Discriminator": lambda _: _diagnosed("deepgemm_cpu").discriminators,
+    "Explanation": lambda _: [str(one) for one in _diagnosed("te_nvfp4").explanations],
+    "diagnose": lambda _: str(_diagnosed("te_block_1x128_fp32")),
     "Distance": lambda _: fp8lab.compare(NEAR[:512], TINY).distances,
     "Distribution": lambda _: fp8lab.distributions(),
     "ErrorTotals": lambda _: fp8lab.ErrorTotals(),
@@ -288,6 +307,7 @@ CASES = {
     "experiments.Document.text": lambda _: experiments.Document(DOCUMENT).text(width=40, unicode=False),
     "experiments.Document.to_json": lambda _: experiments.Document(DOCUMENT).to_json(),
     "experiments.accumulate": _out(experiments.accumulate, k=[32, 64], rows=4, columns=4),
+    "experiments.doctor": _out(experiments.doctor, x=_stored(0.3), codes=_stored_codes()),
     "experiments.compare": _out(experiments.compare, a=_stored(0.1), b=_stored(0.2)),
     "experiments.cast": _out(
         experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),

@@ -109,10 +109,12 @@ bool is_before(const Suspect& a, const Suspect& b) {
 void verify(Suspect& suspect, const StoredDump& dump) {
   const Source& source = suspect.side->source;
   const KernelModel model(source, suspect.candidate.hypothesis, &dump);
+  model.complete();
   suspect.codes = 0;
   suspect.examples.clear();
   constexpr std::size_t most_examples = 64;
   std::mutex mutex;
+  Randomness random;
   Unexplained& found = suspect.unexplained;
   found = {.first = source.size(), .first_row = source.rows(), .first_column = source.columns()};
   const std::size_t rows = std::max<std::size_t>(1, scalar_piece / source.columns());
@@ -121,14 +123,16 @@ void verify(Suspect& suspect, const StoredDump& dump) {
       [&](std::size_t first, std::size_t last) {
         std::vector<std::uint64_t> which;
         std::uint64_t count = 0;
+        Randomness own;
         for (std::size_t row = first; row < last; ++row) {
+          own.add(model.randomness({row, 0, source.columns()}));
           for (std::size_t column = 0; column < source.columns(); column += scalar_piece) {
             const std::size_t length = std::min(scalar_piece, source.columns() - column);
             count += model.code_mismatches({row, column, length}, &which, which.size() + length);
           }
         }
-        if (count == 0) return;
         const std::lock_guard lock(mutex);
+        random.add(own);
         suspect.codes += count;
         for (const std::uint64_t index : which) {
           const std::size_t row = index / source.columns();
@@ -149,6 +153,7 @@ void verify(Suspect& suspect, const StoredDump& dump) {
       rows);
   found.count = suspect.codes;
   suspect.scales = model.scale_mismatches();
+  if (!random.is_random()) suspect.codes += static_cast<std::uint64_t>(random.inexact);
 }
 
 class Search {
@@ -181,29 +186,34 @@ class Search {
     for (int level = 0; level < most_levels; ++level) {
       const std::vector<Suspect> parents = kept_;
       if (level == 0) quantize_others();
-      for (int round = 0; round < most_rounds; ++round) {
-        sieve(level, parents);
-        verify_best();
-        if (!learn()) break;
+      // The columnwise side only where the rowwise one does not explain everything.
+      for (std::size_t sides = level == 0 ? sides_.size() : 1; sides <= sides_.size(); ++sides) {
+        for (int round = 0; round < most_rounds; ++round) {
+          sieve(level, parents, sides);
+          verify_best();
+          if (!learn()) break;
+        }
+        if (level > 0) localize();
+        if (is_explained(level)) break;
       }
-      if (level > 0) localize();
       if (is_explained(level)) break;
     }
     return report();
   }
 
  private:
-  void sieve(int level, const std::vector<Suspect>& parents) {
+  /// The first `sides` of the sides.
+  void sieve(int level, const std::vector<Suspect>& parents, std::size_t sides) {
     kept_.clear();
     for (const Side& side : sides_) {
       if (level > 0) continue;
-      for (Candidate& one : plain_candidates(side.facts, options_)) offer(side, std::move(one));
+      for (Candidate& one : plain_candidates(side.facts, options_)) offer(side, std::move(one), 0);
     }
     if (level == 0) return;
-    for (const Suspect& one : parents) offer(*one.side, one.candidate);
+    for (const Suspect& one : parents) offer(*one.side, one.candidate, 0);
     if (level == 1) {
-      for (const Side& side : sides_) {
-        for (const Candidate& one : plain_candidates(side.facts, options_)) vary(side, one);
+      for (std::size_t i = 0; i < sides; ++i) {
+        for (const Candidate& one : plain_candidates(sides_[i].facts, options_)) vary(sides_[i], one);
       }
       return;
     }
@@ -247,11 +257,11 @@ class Search {
   }
 
   void vary(const Side& side, const Candidate& candidate) {
-    for_each_variant(candidate, side.facts, [&](Candidate one) { offer(side, std::move(one)); });
+    for_each_variant(candidate, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
   }
 
   /// Keeps the candidate where it contradicts the sample less than others.
-  void offer(const Side& side, Candidate candidate) {
+  void offer(const Side& side, Candidate candidate, int level) {
     checkpoint();
     ++searched_;
     if (side.facts.direction == Direction::columnwise && sides_.size() > 1) candidate.cost += 0.3;
@@ -259,11 +269,19 @@ class Search {
     if (!model.applies()) return;
     const std::uint64_t limit =
         kept_.size() < most_kept ? std::numeric_limits<std::uint64_t>::max() : kept_[most_kept - 1].in_sample;
+    // Most are wrong in most elements, which a few pieces show.
+    constexpr std::uint64_t few = 4 * piece_length;
     std::uint64_t count = 0;
+    std::uint64_t seen = 0;
+    Randomness random;
     for (const Piece& piece : side.sample) {
       count += model.code_mismatches(piece) + model.scale_mismatches(piece);
-      if (count > limit) return;
+      seen += piece.count;
+      if (count > limit || (level > 0 && seen >= few && count * 2 > seen)) return;
+      random.add(model.randomness(piece));
     }
+    if (!random.is_random()) count += static_cast<std::uint64_t>(random.inexact);
+    if (count > limit) return;
     Suspect suspect{.candidate = std::move(candidate), .side = &side, .in_sample = count};
     kept_.insert(std::ranges::upper_bound(kept_, suspect, is_before), std::move(suspect));
     const auto consistent = static_cast<std::size_t>(std::ranges::count(kept_, std::uint64_t{0}, &Suspect::in_sample));
@@ -360,7 +378,9 @@ class Search {
 
   [[nodiscard]] bool is_explained(int level) const {
     if (verified_.empty() || verified_.front().all() != 0) return false;
-    return level > 0 || verified_.front().candidate.cost < cost_of_departure;
+    // Scales that follow from nothing explain much: first all is tried that is more than that.
+    constexpr std::array most_plausible{cost_of_departure, 2.3, std::numeric_limits<double>::infinity()};
+    return verified_.front().candidate.cost < most_plausible[static_cast<std::size_t>(level)];
   }
 
   Diagnosis report();

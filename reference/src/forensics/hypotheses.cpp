@@ -62,13 +62,14 @@ double cost_of_change(std::string_view field) {
     double cost;
   };
   constexpr std::array costs{Cost{"cast", 1.0},      Cost{"operation", 1.01}, Cost{"rounding", 1.02},
-                             Cost{"quotient", 1.03}, Cost{"factor", 1.03},    Cost{"format", 1.06}};
+                             Cost{"quotient", 1.03}, Cost{"factor", 1.03},    Cost{"format", 1.06},
+                             Cost{"stochastic", 1.5}};
   const auto* const found = std::ranges::find(costs, field, &Cost::field);
   return found == costs.end() ? 1.1 : found->cost;
 }
 
 double cost_of(Departure departure) {
-  if (departure == scale_as_stored) return 1.8;
+  if (departure == scale_as_stored) return 2.5;
   if (departure == scale_missing) return 1.2;
   return 1.02 + 0.001 * static_cast<double>(departure);
 }
@@ -208,32 +209,33 @@ class Variants {
 
   void change_cast(const Recipe& recipe, CastPolicy& field) const {
     const CastPolicy own = field;
-    const auto with = [&](const CastPolicy& cast, std::string text) {
+    const auto with = [&](const CastPolicy& cast, std::string_view cost, std::string text) {
       field = cast;
-      emit(recipe, "cast", std::move(text));
+      emit(recipe, cost, std::move(text));
       field = own;
     };
     for (const NamedRounding& one : named_roundings) {
       CastPolicy cast = own;
       cast.rounding = one.rounding;
-      with(cast, words("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
+      with(cast, one.rounding == Rounding::stochastic ? "stochastic" : "cast",
+           words("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
     }
     for (const Profile& one : profiles) {
       CastPolicy cast = one.policy;
       cast.rounding = own.rounding;
-      if (!one.name.starts_with("e8m0")) with(cast, words("codes are cast as ", one.name, " does"));
+      if (!one.name.starts_with("e8m0")) with(cast, "cast", words("codes are cast as ", one.name, " does"));
     }
     CastPolicy cast = own;
     cast.nan = cast.nan_of_double = NanCode::largest;
-    with(cast, "NaN becomes the largest value");
+    with(cast, "cast", "NaN becomes the largest value");
     cast = own;
     cast.overflow = Overflow::to_special;
-    with(cast, "what is too large does not saturate");
+    with(cast, "cast", "what is too large does not saturate");
     cast.infinity = Overflow::to_special;
-    with(cast, "what is too large, or infinite, does not saturate");
+    with(cast, "cast", "what is too large, or infinite, does not saturate");
     cast = own;
     cast.overflow = cast.infinity = Overflow::saturate;
-    with(cast, "what is too large saturates");
+    with(cast, "cast", "what is too large saturates");
   }
 
   const Candidate& candidate_;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <mutex>
 
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
@@ -45,23 +46,46 @@ MaxBits max_bits(std::span<const float> x, bool is_signed) {
   return most;
 }
 
-/// The amaxes of one row of tiles.
-void add_tile_row(const Source& source, const AmaxKey& key, const Amaxes& tiles, std::size_t tile_row,
-                  std::span<float> out) {
-  const std::size_t end = std::min((tile_row + 1) * tiles.across, source.rows());
-  for (std::size_t row = tile_row * tiles.across; row < end; ++row) {
-    std::size_t column = 0;
-    for (std::size_t tile = 0; tile < tiles.tiles_across; ++tile) {
-      const std::size_t next = std::min(tiles.end_of(tile), source.columns());
+/// Adds rows [first, last) to the amaxes of tiles that lie side by side, from that column of tiles on.
+void add_rows(const Source& source, const Amaxes& tiles, std::size_t first, std::size_t last, std::size_t tile_column,
+              std::span<float> out) {
+  const std::size_t begin = tile_column == 0 ? 0 : tiles.end_of(tile_column - 1);
+  for (std::size_t row = first; row < last; ++row) {
+    std::size_t column = begin;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::size_t next = std::min(tiles.end_of(tile_column + i), source.columns());
       auto elements = source.values({row, column, next - column});
       column = next;
-      if (key.missed == 1 && elements.size() > 1) elements = elements.subspan(1);
-      if (key.missed == 2 && elements.size() > 1) elements = elements.first(elements.size() - 1);
-      const MaxBits most = max_bits(elements, key.is_signed);
-      const std::uint32_t bits = key.counts_nan ? most.with_nan : most.numbers;
-      out[tile] = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(out[tile]), bits));
+      if (tiles.key.missed == 1 && elements.size() > 1) elements = elements.subspan(1);
+      if (tiles.key.missed == 2 && elements.size() > 1) elements = elements.first(elements.size() - 1);
+      const MaxBits most = max_bits(elements, tiles.key.is_signed);
+      const std::uint32_t bits = tiles.key.counts_nan ? most.with_nan : most.numbers;
+      out[i] = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(out[i]), bits));
     }
   }
+}
+
+void add_tiles(const Source& source, const Amaxes& tiles, std::size_t tile_row, std::size_t tile_column,
+               std::span<float> out) {
+  const std::size_t first = tile_row * tiles.across;
+  add_rows(source, tiles, first, std::min(first + tiles.across, source.rows()), tile_column, out);
+}
+
+/// A single row of tiles, whose rows are shared among threads.
+void complete_by_rows(const Source& source, const Amaxes& tiles, std::span<float> values) {
+  std::mutex mutex;
+  parallel_for(
+      source.rows(), source.threads(),
+      [&](std::size_t first, std::size_t last) {
+        std::vector<float> own(values.size());
+        add_rows(source, tiles, first, last, 0, own);
+        const std::lock_guard lock(mutex);
+        for (std::size_t i = 0; i < own.size(); ++i) {
+          const auto bits = std::max(std::bit_cast<std::uint32_t>(values[i]), std::bit_cast<std::uint32_t>(own[i]));
+          values[i] = std::bit_cast<float>(bits);
+        }
+      },
+      std::max<std::size_t>(1, 4 * scalar_piece / source.columns()));
 }
 
 }  // namespace
@@ -126,27 +150,51 @@ Source Source::transposed() const {
   return other;
 }
 
-const Amaxes& Source::amaxes(const AmaxKey& key) const {
+Amaxes& Source::tiles(const AmaxKey& key) const {
   const auto [entry, is_new] = amaxes_.try_emplace(key);
   Amaxes& tiles = entry->second;
   if (!is_new) return tiles;
+  tiles.key = key;
   tiles.across = key.across == 0 ? rows_ : std::min(key.across, rows_);
   tiles.along = key.along == 0 ? columns_ : std::min(key.along, columns_);
   tiles.shift = key.along == 0 ? 0 : key.shift;
   tiles.tiles_down = (rows_ + tiles.across - 1) / tiles.across;
   tiles.tiles_across = tiles.tile_column(columns_ - 1) + 1;
-  tiles.values.resize(tiles.tiles_down * tiles.tiles_across);
-  parallel_for(
-      tiles.tiles_down, threads_,
-      [&](std::size_t first, std::size_t last) {
-        for (std::size_t row = first; row < last; ++row) {
-          add_tile_row(*this, key, tiles, row,
-                       std::span(tiles.values).subspan(row * tiles.tiles_across, tiles.tiles_across));
-        }
-      },
-      std::max<std::size_t>(1, scalar_piece / (tiles.across * columns_)));
-  narrow(key.narrowing, tiles.values);  // rounding keeps the order
   return tiles;
+}
+
+float Source::amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_column) const {
+  const std::size_t tile = tile_row * tiles.tiles_across + tile_column;
+  if (!tiles.values.empty()) return tiles.values[tile];
+  const auto [entry, is_new] = tiles.some.try_emplace(tile, 0.0F);
+  if (is_new && tiles.across * tiles.along >= scalar_piece) {
+    complete(tiles);  // on all threads
+    return tiles.values[tile];
+  }
+  if (is_new) {
+    add_tiles(*this, tiles, tile_row, tile_column, std::span(&entry->second, 1));
+    narrow(tiles.key.narrowing, std::span(&entry->second, 1));  // rounding keeps the order
+  }
+  return entry->second;
+}
+
+void Source::complete(Amaxes& tiles) const {
+  if (!tiles.values.empty()) return;
+  std::vector<float> values(tiles.tiles_down * tiles.tiles_across);
+  if (tiles.tiles_down == 1 && tiles.across > 1) {
+    complete_by_rows(*this, tiles, values);
+  } else {
+    parallel_for(
+        tiles.tiles_down, threads_,
+        [&](std::size_t first, std::size_t last) {
+          for (std::size_t row = first; row < last; ++row) {
+            add_tiles(*this, tiles, row, 0, std::span(values).subspan(row * tiles.tiles_across, tiles.tiles_across));
+          }
+        },
+        std::max<std::size_t>(1, scalar_piece / (tiles.across * columns_)));
+  }
+  narrow(tiles.key.narrowing, values);
+  tiles.values = std::move(values);
 }
 
 StoredDump::StoredDump(const MatrixView& x, const Dump& dump)
@@ -192,22 +240,31 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
     : source_(&source),
       hypothesis_(&hypothesis),
       dump_(dump),
+      stored_recipe_(hypothesis.recipe),
       scale_recipe_(hypothesis.recipe),
       is_columnwise_(hypothesis.direction == Direction::columnwise) {
   for (const Deviation& one : hypothesis.deviations) present_.set(static_cast<std::size_t>(one.departure));
   if (has(input_float16) || has(elements_float16)) narrowing_ = Narrowing::float16;
   if (has(input_bfloat16) || has(elements_bfloat16)) narrowing_ = Narrowing::bfloat16;
   if (has(input_flushed)) narrowing_ = Narrowing::flushed;
-  set_scale_recipe();
+  set_scale_recipes();
   applies_ = makes_sense();
   if (!applies_) return;
   const AmaxKey key = amax_key();
-  amaxes_ = &source.amaxes(key);
+  amaxes_ = &source.tiles(key);
   AmaxKey whole = key;
   whole.across = whole.along = 0;
   whole.shift = whole.missed = 0;
-  facts_ = {.amax = source.amaxes(whole).values.front(), .input_type = source.type()};
+  facts_ = {.amax = source.amax_of(source.tiles(whole), 0, 0), .input_type = source.type()};
   layout_ = scale_layout();
+  constexpr std::array of_places{pairs_swapped,   pairs_of_halves,  bytes_swapped_2, bytes_swapped_4,
+                                 bytes_swapped_8, codes_transposed, codes_one_late,  codes_one_early};
+  constexpr std::array of_codes{overflow_wraps, subnormals_flushed, negative_zero_lost, sign_lost,
+                                nan_is_zero,    columns_unwritten,  rows_unwritten,     end_unwritten};
+  const auto has_one = [&](const auto& list) { return std::ranges::any_of(list, [&](Departure d) { return has(d); }); };
+  const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
+  is_in_place_ = !has_one(of_places) && !(is_columnwise_ && keeps_order);
+  keeps_codes_ = !has_one(of_codes);
   if (has(scale_as_stored) && !layout_.fits) applies_ = false;
 }
 
@@ -227,11 +284,12 @@ AmaxKey KernelModel::amax_key() const {
   return key;
 }
 
-void KernelModel::set_scale_recipe() {
-  if (has(largest_of_e4m3fnuz)) scale_recipe_.format = e4m3fnuz;
-  if (has(largest_of_e5m2)) scale_recipe_.format = e5m2;
-  if (has(largest_of_e4m3)) scale_recipe_.format = e4m3;
-  if (has(largest_of_e2m1)) scale_recipe_.format = e2m1;
+void KernelModel::set_scale_recipes() {
+  if (has(largest_of_e4m3fnuz)) stored_recipe_.format = e4m3fnuz;
+  if (has(largest_of_e5m2)) stored_recipe_.format = e5m2;
+  if (has(largest_of_e4m3)) stored_recipe_.format = e4m3;
+  if (has(largest_of_e2m1)) stored_recipe_.format = e2m1;
+  scale_recipe_ = stored_recipe_;
   if (!has(scale_unrounded)) return;
   scale_recipe_.rounding = ScaleRounding::none;
   scale_recipe_.scale_type = ScaleType::float32;
@@ -284,7 +342,7 @@ ScaleLayout KernelModel::scale_layout() const {
 }
 
 TileScale KernelModel::stored_scale(std::size_t tile_row, std::size_t tile_column) const {
-  return tile_scale(recipe(), amaxes_->values[tile_row * amaxes_->tiles_across + tile_column], facts_);
+  return tile_scale(stored_recipe_, amax_of(tile_row, tile_column), facts_);
 }
 
 float KernelModel::stored_value(std::uint32_t word) const {
@@ -312,7 +370,7 @@ void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_colu
 TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column) const {
   move_to_neighbor(tile_row, tile_column);
   const bool divides = fp8lab::divides(recipe().operation);
-  TileScale scale = tile_scale(scale_recipe_, amaxes_->values[tile_row * amaxes_->tiles_across + tile_column], facts_);
+  TileScale scale = tile_scale(scale_recipe_, amax_of(tile_row, tile_column), facts_);
   if (has(scale_as_stored)) {
     const auto place = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
     const float stored = place ? stored_value(dump_->scales[*place]) : 1;
@@ -388,6 +446,7 @@ void KernelModel::encode_products(std::span<const float> products, std::span<std
 
 void KernelModel::change_codes(const Piece& piece, std::span<const float> products,
                                std::span<std::uint8_t> codes) const {
+  if (keeps_codes_) return;
   const Format& format = recipe().format;
   const auto sign = static_cast<std::uint8_t>(format.sign_mask());
   const auto magnitude = static_cast<std::uint8_t>(format.magnitude_mask());
@@ -448,6 +507,7 @@ void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std
 }
 
 std::uint64_t KernelModel::place_of(std::size_t row, std::size_t column) const {
+  if (is_in_place_) return row * source_->columns() + column;
   const std::size_t rows = source_->rows();
   const std::size_t columns = source_->columns();
   const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
@@ -476,6 +536,10 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
     const Piece part{piece.row, piece.column + first, std::min(most_at_once, piece.count - first)};
     predict(part, std::span(codes).first(part.count), std::span(others).first(part.count));
+    if (is_in_place_) {
+      const std::uint8_t* const stored = dump_->codes.data() + part.row * source_->columns() + part.column;
+      if (std::memcmp(stored, codes.data(), part.count) == 0) continue;
+    }
     for (std::size_t i = 0; i < part.count; ++i) {
       const std::uint64_t place = place_of(part.row, part.column + i);
       if (place >= dump_->codes.size()) continue;
@@ -486,6 +550,51 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
     }
   }
   return count;
+}
+
+void Randomness::add(const Randomness& other) {
+  inexact += other.inexact;
+  bias += other.bias;
+  slope += other.slope;
+  bias_variance += other.bias_variance;
+  slope_variance += other.slope_variance;
+}
+
+bool Randomness::is_random() const {
+  const auto is_within = [](std::int64_t sum, std::int64_t variance) {
+    return std::abs(static_cast<double>(sum)) <= 5 * std::sqrt(static_cast<double>(variance)) + 1024;
+  };
+  return is_within(bias, bias_variance) && is_within(slope / 512, slope_variance / (512 * 512));
+}
+
+Randomness KernelModel::randomness(const Piece& piece) const {
+  Randomness all;
+  if (recipe().cast.rounding != Rounding::stochastic) return all;
+  const Format& format = recipe().format;
+  std::array<float, most_at_once> products;
+  for (std::size_t first = 0; first < piece.count; first += most_at_once) {
+    const Piece part{piece.row, piece.column + first, std::min(most_at_once, piece.count - first)};
+    const auto x = std::span(products).first(part.count);
+    std::ranges::copy(source_->values(part), x.begin());
+    narrow(narrowing_, x);
+    scale_elements(part, x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::uint64_t place = place_of(part.row, part.column + i);
+      if (place >= dump_->codes.size()) continue;
+      const double magnitude = std::abs(static_cast<double>(x[i]));
+      const CastPolicy down{.rounding = Rounding::toward_zero};
+      const std::uint32_t low = encode(format, down, std::abs(x[i]));
+      if (!(magnitude < static_cast<double>(max_value(format))) || low >= format.max_code()) continue;
+      const double lower = decode(format, low);
+      const double part_cut = (magnitude - lower) / (static_cast<double>(decode(format, low + 1)) - lower);
+      const auto p = static_cast<std::int64_t>(part_cut * 1024);
+      if (part_cut == 0) continue;
+      const std::int64_t away = (dump_->codes[place] & format.magnitude_mask()) == low ? 0 : 1024;
+      const std::int64_t variance = p * (1024 - p);
+      all.add({1, away - p, (away - p) * (p - 512), variance, variance * (p - 512) * (p - 512)});
+    }
+  }
+  return all;
 }
 
 bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t word) const {
@@ -534,7 +643,7 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece) const {
   for (std::size_t column = amaxes_->tile_column(piece.column); column <= last; ++column) {
     const auto place = layout_.fits ? layout_.place_of(piece.row / layout_.entry_rows, column) : std::nullopt;
     if (layout_.fits && !place) continue;
-    const float amax = amaxes_->values[tile_row * amaxes_->tiles_across + column];
+    const float amax = amax_of(tile_row, column);
     const bool is_explained =
         has(scale_as_stored) || (place && is_stored(stored_scale(tile_row, column), amax, dump_->scales[*place]));
     count += is_explained ? 0 : 1;

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -41,12 +42,14 @@ struct AmaxKey {
   friend auto operator<=>(const AmaxKey&, const AmaxKey&) = default;
 };
 
-/// The amaxes of all tiles.
+/// The amaxes of tiles: those that were asked for, or all of them.
 struct Amaxes {
+  AmaxKey key = {};
   std::size_t across = 1, along = 1;  // elements of a tile, not 0
   int shift = 0;
   std::size_t tiles_down = 1, tiles_across = 1;
-  std::vector<float> values;  // by tile, row-major
+  std::vector<float> values = {};                    // by tile, row-major; empty until all are known
+  std::unordered_map<std::size_t, float> some = {};  // until then
 
   [[nodiscard]] std::size_t tile_column(std::size_t column) const {
     if (shift == 0) return column / along;
@@ -74,8 +77,11 @@ class Source {
     return values().subspan(piece.row * columns_ + piece.column, piece.count);
   }
   [[nodiscard]] int threads() const { return threads_; }
-  /// Computed once and kept. Not for several threads at a time.
-  [[nodiscard]] const Amaxes& amaxes(const AmaxKey& key) const;
+  /// Tiles, whose amaxes are computed once they are asked for, and kept. Not for several threads at a time.
+  [[nodiscard]] Amaxes& tiles(const AmaxKey& key) const;
+  [[nodiscard]] float amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_column) const;
+  /// Computes all of them. From then on several threads may ask.
+  void complete(Amaxes& tiles) const;
 
  private:
   Source() = default;
@@ -115,6 +121,19 @@ struct ScaleLayout {
   [[nodiscard]] std::optional<std::size_t> place_of(std::size_t row, std::size_t column) const;
 };
 
+/// What tells stochastic rounding from others. With p the part of a unit in the last place that is cut off, in 1024ths,
+/// and b whether the code lies away from zero: sums of b - p, of (b - p) * (p - 512), and of their variances where b is
+/// random. Whole numbers, so that their order does not matter.
+struct Randomness {
+  std::int64_t inexact = 0;  // codes that rounding decides
+  std::int64_t bias = 0, slope = 0;
+  std::int64_t bias_variance = 0, slope_variance = 0;
+
+  void add(const Randomness& other);
+  /// Whether both sums are what random bits make, within five standard deviations.
+  [[nodiscard]] bool is_random() const;
+};
+
 /// What a kernel does by a hypothesis.
 class KernelModel {
  public:
@@ -126,9 +145,13 @@ class KernelModel {
   [[nodiscard]] const Recipe& recipe() const { return hypothesis_->recipe; }
   /// Codes of elements, by row and column of the source. `others` are those that stochastic rounding may give instead.
   void predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const;
+  /// Lets several threads ask.
+  void complete() const { source_->complete(*amaxes_); }
   /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them.
   std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,
                                 std::size_t most = 0) const;
+  /// For hypotheses of stochastic rounding; empty for others.
+  [[nodiscard]] Randomness randomness(const Piece& piece) const;
   /// How many stored scales of the tiles of these elements differ.
   [[nodiscard]] std::uint64_t scale_mismatches(const Piece& piece) const;
   /// How many of all, by the layout of scales.
@@ -141,11 +164,14 @@ class KernelModel {
   [[nodiscard]] TileScale used_scale(std::size_t tile_row, std::size_t tile_column) const;
 
  private:
+  [[nodiscard]] float amax_of(std::size_t tile_row, std::size_t tile_column) const {
+    return source_->amax_of(*amaxes_, tile_row, tile_column);
+  }
   [[nodiscard]] bool has(Departure departure) const { return present_.test(static_cast<std::size_t>(departure)); }
   [[nodiscard]] const Deviation& deviation(Departure departure) const;
   [[nodiscard]] AmaxKey amax_key() const;
   [[nodiscard]] ScaleLayout scale_layout() const;
-  void set_scale_recipe();
+  void set_scale_recipes();
   [[nodiscard]] bool makes_sense() const;
   void move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const;
   void scale_elements(const Piece& piece, std::span<float> x) const;
@@ -158,13 +184,16 @@ class KernelModel {
   const Source* source_;
   const Hypothesis* hypothesis_;
   const StoredDump* dump_;
-  Recipe scale_recipe_;  // of the scale that codes are made with
+  Recipe stored_recipe_;  // of the scale that is stored
+  Recipe scale_recipe_;   // of the scale that codes are made with
   TensorFacts facts_;
-  const Amaxes* amaxes_ = nullptr;
+  Amaxes* amaxes_ = nullptr;  // of the source
   std::bitset<128> present_;
   ScaleLayout layout_;
   Narrowing narrowing_ = Narrowing::none;  // of elements
   bool is_columnwise_;
+  bool is_in_place_ = true;  // codes stand where their elements do
+  bool keeps_codes_ = true;  // codes are those of the cast
   bool applies_ = true;
 };
 

@@ -94,7 +94,7 @@ std::vector<Candidate> local_candidates(const Candidate& candidate, const Kernel
   const Amaxes& tiles = model.tiles();
   const bool is_one_tile = unexplained.first_row / tiles.across == unexplained.last_row / tiles.across &&
                            tiles.tile_column(unexplained.first_column) == tiles.tile_column(unexplained.last_column);
-  if (is_one_tile && tiles.values.size() > 1) {
+  if (is_one_tile && tiles.tiles_down * tiles.tiles_across > 1) {
     for (const Departure one :
          {tile_of_left_neighbor, tile_of_right_neighbor, tile_of_upper_neighbor, tile_of_lower_neighbor}) {
       add({one, unexplained.first}, 1.3);

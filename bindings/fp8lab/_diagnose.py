@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a foreign kernel did, from what it made of a tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import (
+    Array,
+    as_array,
+    as_bytes,
+    as_floats,
+    as_format,
+    carried_format,
+    check_choice,
+    check_int,
+    check_real,
+    check_threads,
+    contiguous,
+    empty,
+)
+from fp8lab._device_arrays import on_host
+from fp8lab._recipes import NamedRecipe, Recipe, as_recipe
+
+_SCALE_TYPES = ("float32", "float16", "bfloat16")
+_SCALE_CODES = ("e8m0", "ue4m3")
+
+
+class Discriminator(NamedTuple):
+    """An element whose code tells the first explanation from the best one that makes another code of it."""
+
+    place: tuple[int, ...]  #: its index in x
+    x: float
+    code: int  #: that is there
+    first: int  #: by the first explanation
+    second: int
+    value: float  #: of the code that is there
+    value_first: float
+    value_second: float
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Explanation:
+    """What a kernel may have done, and how much of its output that leaves unexplained."""
+
+    base: str  #: the named recipe, or the cast of a profile
+    also: tuple[str, ...]  #: other names of the same arithmetic
+    changes: tuple[str, ...]  #: in what fields of the recipe it differs from that, in words
+    departures: tuple[str, ...]  #: what no recipe says: the names of one change each
+    direction: str
+    description: str
+    codes: int  #: that it does not explain
+    scales: int  #: that it does not explain
+    _made: Any
+
+    @property
+    def unexplained(self) -> int:
+        """Codes and scales."""
+        return self.codes + self.scales
+
+    def __str__(self) -> str:
+        return f"{self.description} ({self.codes} codes and {self.scales} scales unexplained)"
+
+    __repr__ = __str__
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Diagnosis:
+    """What ``diagnose`` finds. ``str()`` tells it."""
+
+    verdict: str
+    explained: bool  #: whether the first explanation leaves nothing unexplained
+    correct: bool  #: whether it also has neither change nor departure
+    elements: int
+    scales: int  #: 0: none were given
+    searched: int  #: hypotheses
+    format: str  #: of codes, by the first explanation
+    explanations: tuple[Explanation, ...]  #: the best first
+    tied: int  #: how many of the first ones the data cannot tell apart
+    discriminators: tuple[Discriminator, ...]
+    factor: tuple[float, float] | None  #: the interval of factors of which one would explain all codes, where there is one
+    notes: tuple[str, ...]
+    input_type: str
+
+    def probe(self, explanations: tuple[Explanation, ...] | None = None) -> tuple[Array, list[int]]:
+        """A tensor to run through the kernel, on which explanations differ, and the digest of the codes by each of them.
+
+        Parameters
+        ----------
+        explanations : tuple of Explanation, optional
+            At least two. Left out: all of them.
+
+        Returns
+        -------
+        ndarray of float32, list of int
+            Values are exact in the type of x. Digests are FNV-1a with 64 bits of the codes, a byte for each.
+        """
+        wanted = self.explanations if explanations is None else tuple(explanations)
+        if not all(isinstance(one, Explanation) for one in wanted):
+            raise TypeError("explanations must be those of a Diagnosis")
+        values, digests, _, _ = _core.probe([one._made for one in wanted], self.input_type)
+        return values, digests
+
+    def __str__(self) -> str:
+        lines = [self.verdict, *self.notes]
+        if self.discriminators:
+            lines.append("Elements that tell the first explanation from the next:")
+            lines += [
+                f"  {one.place}: x = {one.x:.9g}, code {one.code:02X} = {one.value:.9g}; first {one.first:02X} = "
+                f"{one.value_first:.9g}, second {one.second:02X} = {one.value_second:.9g}"
+                for one in self.discriminators
+            ]
+        others = self.explanations[1:]
+        if others:
+            lines.append("Next explanations:")
+            lines += [f"  {one}" for one in others[:5]]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(one.description)}</td><td>{one.codes}</td><td>{one.scales}</td></tr>"
+            for one in self.explanations
+        )
+        head = "<tr><th>explanation</th><th>codes unexplained</th><th>scales unexplained</th></tr>"
+        return f"<b>{html.escape(self.verdict)}</b><table>{head}{rows}</table>"
+
+
+def _as_rows(values: Array) -> Array:
+    if values.size == 0:
+        raise ValueError("x has no elements")
+    return values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
+
+
+def _scales(scales: Any, scale_format: str | None) -> tuple[Array | None, str | None]:
+    if scales is None:
+        return None, None
+    array, name = as_array(on_host(scales), "scales")
+    carried = carried_format(name)
+    if carried is not None:
+        name = "uint8"
+        scale_format = scale_format or ("e8m0" if carried.name == "e8m0" else "ue4m3")
+    if name == "uint8":
+        if scale_format is not None:
+            check_choice(scale_format, "scale_format", _SCALE_CODES)
+        return contiguous(array).view(np.uint8).reshape(-1), scale_format
+    if name not in _SCALE_TYPES:
+        raise TypeError(f"scales must be {', '.join(_SCALE_TYPES)} or uint8 codes, not {name}")
+    return contiguous(array).reshape(-1).view(np.uint8), name
+
+
+def diagnose(
+    x: Any,
+    codes: Any,
+    scales: Any = None,
+    *,
+    format: str | _core.Format | None = None,
+    scale_format: str | None = None,
+    tensor_scale: float | None = None,
+    expected: str | NamedRecipe | Recipe | None = None,
+    direction: str | None = None,
+    shown: int = 10,
+    threads: int = 1,
+) -> Diagnosis:
+    """Names what a kernel did, from a tensor and the codes and scales that the kernel made of it.
+
+    Named recipes and casts by profiles are searched first, then those with another value in one field of the record, one departure
+    that no record says, and two and three of these.
+
+    Parameters
+    ----------
+    x : array_like of float32, float16 or bfloat16
+        What the kernel read; its last dimension lies along K. Arrays on a device are copied to the host once.
+    codes : array_like of uint8, or of a float8 type
+        As many as x has elements, or half as many: two codes of 4 bits in each byte.
+    scales : array_like, optional
+        float32, float16 or bfloat16, or uint8 codes of E8M0 or E4M3, in whatever order.
+    format : str or Format, optional
+        Of the codes. Left out: that of their element type, else any.
+    scale_format : str, optional
+        ``e8m0`` or ``ue4m3``: what uint8 scales are. Left out: what a recipe stores.
+    tensor_scale : float, optional
+        The scale of the tensor over those of blocks (NVFP4), or its inverse.
+    expected : str or recipe, optional
+        What the kernel should do: departures are told from it.
+    direction : str, optional
+        ``rowwise`` or ``columnwise``. Left out: rowwise is searched first, then columnwise.
+    shown : int
+        Explanations and discriminating elements that are listed.
+    threads : int
+        The result does not depend on it.
+
+    Returns
+    -------
+    Diagnosis
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other element types, an empty x, codes that do not fit x, unknown names.
+    """
+    values, source = as_floats(on_host(x), "x")
+    if source == "float64":
+        raise TypeError("x must be float32, float16 or bfloat16, not float64: no kernel reads that")
+    shape = values.shape
+    stored, carried = as_bytes(on_host(codes), "codes")
+    wanted = carried if format is None else as_format(format, "format")
+    if carried is not None and wanted != carried:
+        raise ValueError(f"format is {wanted.name if wanted else None}, and codes are {carried.name} by their element type")
+    bytes_of_scales, type_of_scales = _scales(scales, scale_format)
+    recipe = None if expected is None else as_recipe(expected)
+    name = expected if isinstance(expected, str) else getattr(expected, "name", "the expected recipe")
+    if direction is not None:
+        direction = check_choice(direction, "direction", ("rowwise", "columnwise"))
+    found = _core.diagnose(
+        _as_rows(values), source, stored.reshape(-1), wanted, bytes_of_scales, type_of_scales,
+        None if tensor_scale is None else check_real(tensor_scale, "tensor_scale"), recipe._core() if recipe else None, str(name),
+        direction, check_int(shown, "shown", 0, 2**20), check_threads(threads),
+    )  # fmt: skip
+    return _told(found, shape, source)
+
+
+def _told(found: dict[str, Any], shape: tuple[int, ...], source: str) -> Diagnosis:
+    words = np.arange(256, dtype=np.uint8)
+    known = _core.find_format(found["format"])
+    decoded = empty((1 << known.bits,), np.float32)
+    _core.decode(words[: 1 << known.bits], decoded, known, 1)
+
+    def value(code: int) -> float:
+        return float(decoded[code]) if code < len(decoded) else float("nan")
+
+    return Diagnosis(
+        verdict=found["verdict"],
+        explained=found["explained"],
+        correct=found["correct"],
+        elements=found["elements"],
+        scales=found["scales"],
+        searched=found["searched"],
+        format=found["format"],
+        explanations=tuple(
+            Explanation(
+                base=made.base,
+                also=tuple(made.also),
+                changes=tuple(made.changes),
+                departures=tuple(made.departures),
+                direction="columnwise" if made.columnwise else "rowwise",
+                description=made.description,
+                codes=codes,
+                scales=scales,
+                _made=made,
+            )
+            for made, codes, scales in found["explanations"]
+        ),
+        tied=found["tied"],
+        discriminators=tuple(
+            Discriminator(
+                tuple(int(i) for i in np.unravel_index(index, shape)) if shape else (),
+                x, code, first, second, value(code), value(first), value(second),
+            )  # fmt: skip
+            for index, x, code, first, second in found["discriminators"]
+        ),
+        factor=found["factor"],
+        notes=tuple(found["notes"]),
+        input_type=source,
+    )

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel did, from files of its input and output.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fp8lab/reference/forensics/diagnose.hpp"
+#include "kit/chosen.hpp"
+
+namespace fp8lab::experiments {
+
+/// What is looked at.
+struct DoctorArguments {
+  std::filesystem::path x, codes;  ///< .npy or .safetensors files
+  std::optional<std::filesystem::path> scales = {};
+  std::vector<std::string> names = {};           ///< of tensors of .safetensors files: x, codes and scales, in order
+  std::optional<std::string> format = {};        ///< of codes
+  std::optional<std::string> scale_format = {};  ///< of scales of a byte: e8m0 or ue4m3
+  std::optional<double> tensor_scale = {};
+  std::optional<ChosenRecipe> expected = {};
+  std::optional<std::string> direction = {};
+  std::size_t most_shown = 10;
+  std::optional<std::filesystem::path> probe = {};  ///< where an input is written that parts explanations
+  int threads = 1;
+};
+
+struct DoctorResult {
+  forensics::Diagnosis diagnosis;
+  std::vector<std::uint64_t> shape;  ///< of x
+  std::optional<forensics::Probe> probe = {};
+};
+
+/// Reads and diagnoses.
+///
+/// Throws std::invalid_argument where tensors do not fit each other, are of types that no kernel reads or writes, or
+/// are larger than is read into memory; std::runtime_error where a file cannot be read or the probe cannot be written.
+[[nodiscard]] DoctorResult run_doctor(const DoctorArguments& arguments);
+
+}  // namespace fp8lab::experiments
