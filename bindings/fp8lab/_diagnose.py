@@ -155,6 +155,13 @@ def _scales(scales: Any, scale_format: str | None) -> tuple[Array | None, str | 
     return contiguous(array).reshape(-1).view(np.uint8), name
 
 
+def _expected(value: Any) -> Recipe:
+    try:
+        return as_recipe(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"expected: {error}") from None
+
+
 def diagnose(
     x: Any,
     codes: Any,
@@ -214,7 +221,7 @@ def diagnose(
     if carried is not None and wanted != carried:
         raise ValueError(f"format is {wanted.name if wanted else None}, and codes are {carried.name} by their element type")
     bytes_of_scales, type_of_scales = _scales(scales, scale_format)
-    recipe = None if expected is None else as_recipe(expected)
+    recipe = None if expected is None else _expected(expected)
     name = expected if isinstance(expected, str) else getattr(expected, "name", "the expected recipe")
     if direction is not None:
         direction = check_choice(direction, "direction", ("rowwise", "columnwise"))

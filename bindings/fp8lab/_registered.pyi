@@ -303,6 +303,7 @@ def gpu(
     seconds: float = 60.0,
     host_team: bool = False,
     python: str = 'python3',
+    cublaslt: str | os.PathLike[str] | None = None,
     ledger: str | os.PathLike[str] | None = None,
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,

@@ -40,6 +40,31 @@ Piece piece_around(const Source& source, std::uint64_t index) {
   return {index / source.columns(), column, std::min(piece_length, source.columns() - column)};
 }
 
+/// NaN, infinity, subnormals, -0 and 0.
+std::size_t special_kind(float x) {
+  if (std::isnan(x)) return 0;
+  if (std::isinf(x)) return 1;
+  if (x != 0) return 2;
+  return std::signbit(x) ? 3 : 4;
+}
+
+/// The indices of the element of largest magnitude, and of the first of each special kind.
+std::vector<std::uint64_t> special_places(const Source& source) {
+  std::vector<std::uint64_t> places(1);
+  std::array<bool, 5> is_found{};
+  float most = 0;
+  for (std::uint64_t i = 0; i < source.size(); ++i) {
+    const float magnitude = std::abs(source.values()[i]);
+    if (magnitude > most) {
+      most = magnitude;
+      places.front() = i;
+    }
+    if (magnitude >= std::numeric_limits<float>::min() && magnitude < std::numeric_limits<float>::infinity()) continue;
+    if (!std::exchange(is_found[special_kind(source.values()[i])], true)) places.push_back(i);
+  }
+  return places;
+}
+
 /// Pieces at the ends, of special elements, and some that are drawn.
 std::vector<Piece> first_sample(const Source& source) {
   std::vector<Piece> pieces;
@@ -57,27 +82,10 @@ std::vector<Piece> first_sample(const Source& source) {
     state = state * 6364136223846793005U + 1442695040888963407U;
     pieces.push_back(piece_around(source, (state >> 16) % size));
   }
-  std::array<std::optional<std::uint64_t>, 5> specials;
-  std::uint64_t largest = 0;
-  float most = 0;
-  for (std::uint64_t i = 0; i < size; ++i) {
-    const float x = source.values()[i];
-    const float magnitude = std::abs(x);
-    if (magnitude > most) {
-      most = magnitude;
-      largest = i;
-    }
-    if (magnitude >= std::numeric_limits<float>::min() && magnitude < std::numeric_limits<float>::infinity()) continue;
-    const std::size_t kind = x != x ? 0 : magnitude > 1 ? 1 : magnitude > 0 ? 2 : std::signbit(x) ? 3 : 4;
-    if (!specials[kind]) specials[kind] = i;
-  }
-  for (const std::uint64_t place :
-       {std::uint64_t{0}, source.columns() - 1, size - source.columns(), size - 1, largest}) {
+  for (const std::uint64_t place : {std::uint64_t{0}, source.columns() - 1, size - source.columns(), size - 1}) {
     pieces.push_back(piece_around(source, place));
   }
-  for (const auto& place : specials) {
-    if (place) pieces.push_back(piece_around(source, *place));
-  }
+  for (const std::uint64_t place : special_places(source)) pieces.push_back(piece_around(source, place));
   return pieces;
 }
 
@@ -117,7 +125,7 @@ void verify(Suspect& suspect, const StoredDump& dump) {
   Randomness random;
   Unexplained& found = suspect.unexplained;
   found = {.first = source.size(), .first_row = source.rows(), .first_column = source.columns()};
-  const std::size_t rows = std::max<std::size_t>(1, scalar_piece / source.columns());
+  const std::size_t rows = std::max<std::size_t>(1, scalar_piece / std::max<std::size_t>(1, source.columns()));
   parallel_for(
       source.rows(), source.threads(),
       [&](std::size_t first, std::size_t last) {
@@ -131,7 +139,7 @@ void verify(Suspect& suspect, const StoredDump& dump) {
             count += model.code_mismatches({row, column, length}, &which, which.size() + length);
           }
         }
-        const std::lock_guard lock(mutex);
+        const std::scoped_lock lock(mutex);
         random.add(own);
         suspect.codes += count;
         for (const std::uint64_t index : which) {
@@ -456,6 +464,7 @@ Diagnosis Search::report() {
   if (verified_.empty()) refuse("no hypothesis applies to codes of this format and a tensor of this shape");
   // 1. One of those that are the same.
   std::vector<Candidate> candidates;
+  candidates.reserve(verified_.size());
   for (const Suspect& one : verified_) candidates.push_back(one.candidate);
   join_equals(candidates);
   std::vector<Suspect> distinct;

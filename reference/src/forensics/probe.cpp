@@ -42,16 +42,17 @@ std::vector<float> tensor_of(int kind) {
   Generator draw(static_cast<std::uint64_t>(kind) + 11);
   const bool has_specials = kind % 4 == 1;  // infinities, and zero tiles
   const bool has_nan = kind % 4 == 2;
-  const int spread = kind % 3 == 0 ? 4 : kind % 3 == 1 ? 12 : 24;
+  constexpr std::array<std::uint32_t, 3> spreads{4, 12, 24};
+  const std::uint32_t spread = spreads[static_cast<std::size_t>(kind) % spreads.size()];
   std::vector<float> x(probe_rows * probe_columns);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t row = i / probe_columns;
     const int scale = static_cast<int>(row % 8) - (row % 16 == 9 && kind % 2 == 1 ? 120 : 4);
-    x[i] = draw.number(scale - static_cast<int>(draw.bits() % static_cast<std::uint32_t>(spread)));
+    x[i] = draw.number(scale - static_cast<int>(draw.bits() % spread));
     if (i % 16 == 0) {
       constexpr std::array edges{1.0F, 1.75F, 1.5F, 1.9375F, 1.875F, 1.96875F};
       const float edge = std::ldexp(edges[draw.bits() % edges.size()], scale + 1);
-      const auto step = static_cast<std::uint32_t>(draw.bits() % 3) - 1;
+      const auto step = draw.bits() % 3 - 1;
       x[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(edge) + step) * (draw.bits() % 2 == 0 ? -1.0F : 1.0F);
     }
     if (draw.bits() % 64 == 0) x[i] = std::copysign(0.0F, x[i]);

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which scales a hypothesis stores, and where.
+#include "forensics/kernel_model.hpp"
+
+#include <bit>
+#include <cmath>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "fp8lab/reference/scaling/scale_layout.hpp"
+#include "fp8lab/reference/scaling/tile_scale.hpp"
+
+namespace fp8lab::forensics {
+
+using enum Departure;
+
+std::optional<std::size_t> ScaleLayout::place_of(std::size_t row, std::size_t column) const {
+  std::size_t place = is_transposed ? column * rows + row : row * columns + column;
+  if (is_padded) place = row * ((columns + 3) / 4 * 4) + column;
+  if (is_swizzled) place = swizzled_place(row, column, columns);
+  const auto moved = static_cast<std::ptrdiff_t>(place) + late;
+  if (moved < 0 || moved >= static_cast<std::ptrdiff_t>(count)) return std::nullopt;
+  return static_cast<std::size_t>(moved);
+}
+
+ScaleLayout KernelModel::scale_layout() const {
+  ScaleLayout layout;
+  if (dump_ == nullptr || dump_->scales.empty()) return layout;
+  const std::size_t count = dump_->scales.size();
+  layout.count = count;
+  layout.columns = amaxes_->tiles_across;
+  layout.late = static_cast<std::ptrdiff_t>(has(stored_one_late)) - static_cast<std::ptrdiff_t>(has(stored_one_early));
+  const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
+  layout.is_transposed = (is_columnwise_ && keeps_order) != has(stored_transposed);
+  // A tile has one entry, or one in each of its rows; rows and columns of entries may be padded.
+  for (const bool is_padded : {false, true}) {
+    for (const std::size_t entry_rows : {amaxes_->across, std::size_t{1}}) {
+      layout.entry_rows = entry_rows;
+      layout.rows = (source_->rows() + entry_rows - 1) / entry_rows;
+      layout.is_swizzled = has(stored_swizzled);
+      layout.is_padded = is_padded && !layout.is_swizzled;
+      const bool as_padded = is_padded || layout.is_swizzled;
+      layout.fits = count == (as_padded ? swizzled_size(layout.rows, layout.columns) : layout.rows * layout.columns);
+      if (layout.fits) return layout;
+    }
+  }
+  return layout;
+}
+
+TileScale KernelModel::stored_scale(std::size_t tile_row, std::size_t tile_column) const {
+  return tile_scale(stored_recipe_, amax_of(tile_row, tile_column), facts_);
+}
+
+float KernelModel::stored_value(std::uint32_t word) const {
+  const Format type = dump_->type_of_scales(scale_format_of(recipe()));
+  return type == binary32 ? std::bit_cast<float>(word) : decode(type, word);
+}
+
+bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t word) const {
+  const Format own = scale_format_of(recipe());
+  const Format type = dump_->type_of_scales(own);
+  constexpr std::uint32_t exponent = 0x7F800000U;
+  float value = scale.scale_inv;
+  bool is_own = true;  // what is stored is what the recipe stores
+  const auto change = [&](Departure departure, auto f) {
+    if (!has(departure)) return;
+    value = f(value);
+    is_own = false;
+  };
+  const auto with_bits = [](float x, std::uint32_t added) {
+    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + added) & exponent);
+  };
+  change(stored_amax, [&](float) { return amax; });
+  change(stored_inverted, [](float x) { return 1 / x; });
+  change(stored_doubled, [](float x) { return x * 2; });
+  change(stored_halved, [](float x) { return x / 2; });
+  change(stored_rounded_down, [&](float x) { return with_bits(x, 0); });
+  change(stored_rounded_up, [&](float x) { return with_bits(x, 0x7FFFFFU); });
+  change(stored_rounded_nearest, [&](float x) { return with_bits(x, 0x400000U); });
+  if (has(stored_bytes_reversed)) {
+    if (type.bits() == 32) word = __builtin_bswap32(word);
+    if (type.bits() == 16) word = __builtin_bswap16(static_cast<std::uint16_t>(word));
+  }
+  if (is_own && own == type && type.bits() <= 8) return word == scale.code;
+  if (type == binary32) {
+    const auto there = std::bit_cast<float>(word);
+    return word == std::bit_cast<std::uint32_t>(value) || (std::isnan(there) && std::isnan(value));
+  }
+  const float there = decode(type, word);
+  if (std::isnan(value)) return std::isnan(there);
+  return there == (type.bits() == 16 ? decode(type, encode(type, ieee_policy, value)) : value);
+}
+
+std::uint64_t KernelModel::scale_mismatches(const Piece& piece) const {
+  if (dump_ == nullptr || dump_->scales.empty()) return 0;
+  const std::size_t tile_row = piece.row / amaxes_->across;
+  const std::size_t last = amaxes_->tile_column(piece.column + piece.count - 1);
+  std::uint64_t count = 0;
+  for (std::size_t column = amaxes_->tile_column(piece.column); column <= last; ++column) {
+    const auto place = layout_.fits ? layout_.place_of(piece.row / layout_.entry_rows, column) : std::nullopt;
+    if (layout_.fits && !place) continue;
+    const float amax = amax_of(tile_row, column);
+    const bool is_explained =
+        has(scale_as_stored) || (place && is_stored(stored_scale(tile_row, column), amax, dump_->scales[*place]));
+    count += is_explained ? 0 : 1;
+  }
+  return count;
+}
+
+std::uint64_t KernelModel::scale_mismatches() const {
+  std::uint64_t count = 0;
+  if (dump_ == nullptr) return 0;
+  if (dump_->of_tensor && has_tensor_scale(recipe())) {
+    const ScaleConstants constants = scale_constants(recipe(), facts_);
+    const bool is_explained =
+        *dump_->of_tensor == constants.tensor_scale || *dump_->of_tensor == constants.tensor_scale_inv;
+    count += is_explained ? 0 : 1;
+  }
+  if (dump_->scales.empty()) return count;
+  if (!layout_.fits) return count + dump_->scales.size();
+  for (std::size_t row = 0; row < source_->rows(); row += layout_.entry_rows) {
+    count += scale_mismatches(Piece{row, 0, source_->columns()});
+  }
+  return count;
+}
+
+}  // namespace fp8lab::forensics
