@@ -376,7 +376,7 @@ class Search {
         if (!interval) continue;
         if (!factor_) factor_ = interval;
         std::optional<double> stored;
-        if (side.facts.scale) stored = 1 / *side.facts.scale;
+        if (const auto& scale = side.facts.scale; scale.has_value()) stored = 1 / *scale;
         one.hypothesis.deviations.push_back({Departure::scale_stale, 0, simplest(*interval, stored)});
         one.cost += 1.5;
         found.push_back({.candidate = std::move(one), .side = &side});

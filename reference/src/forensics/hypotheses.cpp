@@ -258,7 +258,8 @@ std::vector<Candidate> plain_candidates(const SearchFacts& facts, const Diagnose
   if (options.expected) add(options.expected_name, *options.expected, 0);
   for (const NamedRecipe& one : recipes()) {
     // A given scale explains what any recipe for the tensor makes: it is the last resort.
-    const double cost = is_given(one.recipe) && facts.scale ? 1.85 : 0;
+    const bool is_other = with_stored_scale(one.recipe, facts).given_scale != one.recipe.given_scale;
+    const double cost = is_given(one.recipe) && is_other ? 1.85 : 0;
     add(one.name, one.recipe, others + cost + 0.0005 * static_cast<double>(all.size()));
   }
   for (const NamedFormat& format : named_formats) {

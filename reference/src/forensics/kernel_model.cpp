@@ -18,6 +18,30 @@ namespace {
 
 using enum Departure;
 
+/// Elements and their factor.
+void meet(TileOperation operation, float factor, std::span<float> x) {
+  switch (operation) {
+    case TileOperation::multiply:
+      for (float& one : x) one *= factor;
+      break;
+    case TileOperation::divide:
+      for (float& one : x) one /= factor;
+      break;
+    case TileOperation::multiply_add_zero:
+      for (float& one : x) one = std::fma(one, factor, 0.0F);
+      break;
+    case TileOperation::multiply_then_add_zero:
+      for (float& one : x) one = one * factor + 0.0F;
+      break;
+    case TileOperation::divide_then_add_zero:
+      for (float& one : x) one = one / factor + 0.0F;
+      break;
+    case TileOperation::multiply_negative_zero:
+      for (float& one : x) one = one * factor == 0 ? -0.0F : one * factor;
+      break;
+  }
+}
+
 float rounded_to(const Format& format, float x) { return decode(format, encode(format, ieee_policy, x)); }
 
 /// Elements at a time.
@@ -85,13 +109,16 @@ void KernelModel::set_scale_recipes() {
   if (scale_recipe_.quotient == Quotient::amax_over_power) scale_recipe_.quotient = Quotient::amax_over_largest;
 }
 
+bool KernelModel::has_whole_words(bool is_packed) const {
+  const std::size_t bytes = is_packed ? (source_->size() + 1) / 2 : source_->size();
+  const auto cuts = [&](Departure departure, std::size_t word) { return has(departure) && bytes % word != 0; };
+  return !cuts(bytes_swapped_2, 2) && !cuts(bytes_swapped_4, 4) && !cuts(bytes_swapped_8, 8);
+}
+
 bool KernelModel::makes_sense() const {
   const Recipe& r = recipe();
   const std::size_t columns = source_->columns();
   const bool is_packed = dump_ != nullptr && dump_->was_packed;
-  const auto swaps = [&](Departure departure, std::size_t bytes) {
-    return has(departure) && (is_packed ? (source_->size() + 1) / 2 : source_->size()) % bytes != 0;
-  };
   if (r.transform != Transform::none && is_columnwise_) return false;  // quantize() does that
   if (r.whole_tiles) {
     if (r.tile_across > 1 && source_->rows() % r.tile_across != 0) return false;
@@ -99,7 +126,7 @@ bool KernelModel::makes_sense() const {
   }
   if (is_packed && r.format.bits() != 4) return false;
   if ((has(pairs_swapped) || has(pairs_of_halves)) && (r.format.bits() != 4 || columns % 2 != 0)) return false;
-  if (swaps(bytes_swapped_2, 2) || swaps(bytes_swapped_4, 4) || swaps(bytes_swapped_8, 8)) return false;
+  if (!has_whole_words(is_packed)) return false;
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
   if (has(scale_unrounded) && has_tensor_scale(r)) return false;
   if (has(scale_as_stored) && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
@@ -155,26 +182,8 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
     const std::size_t tile_column = amaxes_->tile_column(piece.column + i);
     const std::size_t end = std::min(amaxes_->end_of(tile_column) - piece.column, x.size());
     const float factor = used_scale(tile_row, tile_column).factor;
-    switch (operation) {
-      case TileOperation::multiply:
-        for (; i < end; ++i) x[i] *= factor;
-        break;
-      case TileOperation::divide:
-        for (; i < end; ++i) x[i] /= factor;
-        break;
-      case TileOperation::multiply_add_zero:
-        for (; i < end; ++i) x[i] = std::fma(x[i], factor, 0.0F);
-        break;
-      case TileOperation::multiply_then_add_zero:
-        for (; i < end; ++i) x[i] = x[i] * factor + 0.0F;
-        break;
-      case TileOperation::divide_then_add_zero:
-        for (; i < end; ++i) x[i] = x[i] / factor + 0.0F;
-        break;
-      case TileOperation::multiply_negative_zero:
-        for (; i < end; ++i) x[i] = x[i] * factor == 0 ? -0.0F : x[i] * factor;
-        break;
-    }
+    meet(operation, factor, x.subspan(i, end - i));
+    i = end;
   }
   if (recipe().product == ScaleArithmetic::input_type && facts_.input_type != binary32) {
     for (float& one : x) one = rounded_to(facts_.input_type, one);

@@ -173,6 +173,7 @@ class KernelModel {
   [[nodiscard]] ScaleLayout scale_layout() const;
   void set_scale_recipes();
   [[nodiscard]] bool makes_sense() const;
+  [[nodiscard]] bool has_whole_words(bool is_packed) const;
   void move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const;
   void scale_elements(const Piece& piece, std::span<float> x) const;
   void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
