@@ -19,7 +19,8 @@ Quantized quantized_of_arrays(const Array<std::uint8_t>& codes, const Array<floa
                               const Array<std::uint8_t>& scale_codes, const Recipe& recipe,
                               const std::string& direction, std::optional<bool> transposed, const std::string& layout,
                               std::optional<float> amax, std::optional<float> tensor_scale,
-                              std::optional<float> tensor_scale_inv, bool allow_special_scales) {
+                              std::optional<float> tensor_scale_inv, const Array<float>& row_amaxes,
+                              bool allow_special_scales) {
   KernelArrays arrays{.direction = find_direction(direction), .transposed = transposed};
   const bool pairs = recipe.format.bits() == 4;
   const bool turned =
@@ -34,6 +35,7 @@ Quantized quantized_of_arrays(const Array<std::uint8_t>& codes, const Array<floa
   arrays.amax = amax;
   arrays.tensor_scale = tensor_scale;
   arrays.tensor_scale_inv = tensor_scale_inv;
+  arrays.row_amaxes = view(row_amaxes);
   arrays.allow_special_scales = allow_special_scales;
   const py::gil_scoped_release release;
   return quantized_from(arrays, recipe);
@@ -108,7 +110,7 @@ void bind_forensics(py::module_& module) {
   module.def("quantized_from", &quantized_of_arrays, py::arg("codes").noconvert(), py::arg("scale_inv").noconvert(),
              py::arg("scale_codes").noconvert(), py::arg("recipe"), py::arg("direction"), py::arg("transposed"),
              py::arg("layout"), py::arg("amax"), py::arg("tensor_scale"), py::arg("tensor_scale_inv"),
-             py::arg("allow_special_scales"));
+             py::arg("row_amaxes").noconvert(), py::arg("allow_special_scales"));
   module.def("compare", &compared, py::arg("a").noconvert(), py::arg("b").noconvert(), py::arg("format"),
              py::arg("name"), py::arg("pairs"), py::arg("columns"), py::arg("shown"));
 }

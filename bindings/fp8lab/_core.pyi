@@ -308,6 +308,7 @@ def quantized_from(
     amax: float | None,
     tensor_scale: float | None,
     tensor_scale_inv: float | None,
+    row_amaxes: NDArray[np.float32],
     allow_special_scales: bool,
 ) -> Quantized: ...
 

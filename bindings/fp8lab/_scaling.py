@@ -60,6 +60,7 @@ class Quantized:
         amax: float | None = None,
         tensor_scale: float | None = None,
         tensor_scale_inv: float | None = None,
+        row_amaxes: Any = None,
         allow_special_scales: bool = False,
     ) -> Quantized:
         """What a kernel wrote, to dequantize, multiply and compare it. The arrays are copied.
@@ -82,8 +83,10 @@ class Quantized:
         amax, tensor_scale, tensor_scale_inv : float, optional
             One of them for recipes with a scale of the tensor over those of its tiles (NVFP4): the amax that it was made of, or
             that scale as it multiplies on quantize, or on dequantize.
+        row_amaxes : array_like, optional
+            For recipes where each row (columnwise: column) has such a scale of its own: their amaxes, float32.
         allow_special_scales : bool
-            Scales and amax may be NaN or infinite, as some recipes make them of tiles that have such elements.
+            Scales and amaxes may be NaN or infinite, as some recipes make them of tiles that have such elements.
 
         Raises
         ------
@@ -112,6 +115,7 @@ class Quantized:
             _optional_real(amax, "amax"),
             _optional_real(tensor_scale, "tensor_scale"),
             _optional_real(tensor_scale_inv, "tensor_scale_inv"),
+            _row_amaxes(row_amaxes),
             check_bool(allow_special_scales, "allow_special_scales"),
         )
         wanted = (core.scale_inv if is_float else core.scale_codes).shape
@@ -267,6 +271,15 @@ class Quantized:
 
 
 _NO_SCALES, _NO_CODES = np.empty(0, np.float32), np.empty(0, np.uint8)
+
+
+def _row_amaxes(values: Any) -> Array:
+    if values is None:
+        return _NO_SCALES
+    array = np.asarray(on_host(values))
+    if array.dtype != np.float32 or array.ndim not in (1, 2):
+        raise ValueError(f"row_amaxes must be float32 of one dimension, not {array.dtype} of shape {array.shape}")
+    return np.ascontiguousarray(array).reshape(-1)
 
 
 def _optional_real(value: Any, argument: str) -> float | None:

@@ -15,7 +15,7 @@ namespace fp8lab::forensics {
 namespace {
 
 /// Arrays are compared as memory in pieces of so many bytes; only those that differ are looked into.
-constexpr std::size_t piece = 4096;
+constexpr std::size_t bytes_at_once = 4096;
 
 Places places_of(std::uint64_t length) {
   Places places{.length = length};
@@ -156,8 +156,8 @@ void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::uint64_t count = std::min(a.size() * 8 / bits, left);
   if ((count * bits + 7) / 8 != a.size())
     refuse(a.size(), " bytes are more than the ", left, " elements that are left");
-  for (std::size_t at = 0; at < a.size(); at += piece) {
-    const std::size_t size = std::min(piece, a.size() - at);
+  for (std::size_t at = 0; at < a.size(); at += bytes_at_once) {
+    const std::size_t size = std::min(bytes_at_once, a.size() - at);
     const auto own_a = a.subspan(at, size);
     const auto own_b = b.subspan(at, size);
     const std::uint64_t here = std::min<std::uint64_t>(size * 8 / bits, result_.elements - next_);

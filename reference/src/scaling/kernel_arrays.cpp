@@ -119,6 +119,12 @@ void check_scales(const Quantized& q, bool allow_special) {
       refuse("scale ", i, " of scale_inv is ", std::isnan(scale) ? "NaN" : "infinite", hint);
     }
   }
+  for (std::size_t i = 0; i < q.row_amaxes.size(); ++i) {
+    const float amax = q.row_amaxes[i];
+    if (amax < 0 || (!std::isfinite(amax) && !allow_special)) {
+      refuse("row_amaxes must be finite, and 0 or above, not ", amax, " as number ", i);
+    }
+  }
   const std::uint8_t nan = q.recipe.scale_type == ScaleType::e8m0_code ? 0xFF : 0x7F;
   const auto found = std::ranges::find(q.scale_codes, nan);
   if (!allow_special && found != q.scale_codes.end()) {
@@ -149,6 +155,11 @@ float tensor_amax(const KernelArrays& arrays, const Recipe& recipe) {
   const int given = static_cast<int>(arrays.amax.has_value()) + static_cast<int>(arrays.tensor_scale.has_value()) +
                     static_cast<int>(arrays.tensor_scale_inv.has_value());
   if (given > 1) refuse("of amax, tensor_scale and tensor_scale_inv only one may be given");
+  if (recipe.tensor_scale_for_each_row) {
+    if (given != 0) refuse("each row has a scale of its own over those of tiles: row_amaxes must be given alone");
+    return 0;
+  }
+  if (!arrays.row_amaxes.empty()) refuse("row_amaxes are for recipes where each row has a scale over those of tiles");
   if (arrays.amax) {
     const bool is_special = !std::isfinite(*arrays.amax);
     if (*arrays.amax < 0 || (is_special && !arrays.allow_special_scales)) {
@@ -192,6 +203,10 @@ Quantized quantized_from(const KernelArrays& arrays, const Recipe& recipe) {
   q.codes.assign(arrays.codes.begin(), arrays.codes.end());
   set_scales(q, arrays);
   q.amax = tensor_amax(arrays, q.recipe);
+  if (q.recipe.tensor_scale_for_each_row) {
+    check_size("row_amaxes", arrays.row_amaxes.size(), q.scale_rows, "one for every row along K");
+    q.row_amaxes.assign(arrays.row_amaxes.begin(), arrays.row_amaxes.end());
+  }
   check_scales(q, arrays.allow_special_scales);
   check_quantized(q);
   return q;

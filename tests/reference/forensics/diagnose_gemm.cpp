@@ -337,7 +337,7 @@ TEST_CASE("the GEMM doctor names defects") {
   named(short_of, GemmDefect::tail_dropped, 192);
 }
 
-TEST_CASE("the GEMM doctor works on a few elements, and says what it cannot tell apart; a probe parts it") {
+TEST_CASE("the GEMM doctor works on a few elements, and says what it cannot tell apart, and a probe parts it") {
   const HandGemm made(13);
   const std::vector<float> all =
       made.all([&](auto m, auto n) { return made.chain(hopper_wgmma_fp8, m, n, 0, made.depth); });

@@ -28,7 +28,11 @@ KernelArrays written_arrays(const Quantized& q) {
   arrays.codes = q.codes;
   arrays.scale_inv = q.scale_inv;
   arrays.scale_codes = q.scale_codes;
-  arrays.amax = q.amax;
+  if (q.recipe.tensor_scale_for_each_row) {
+    arrays.row_amaxes = q.row_amaxes;
+  } else {
+    arrays.amax = q.amax;
+  }
   return arrays;
 }
 
@@ -36,7 +40,7 @@ bool same_tensor(const Quantized& a, const Quantized& b) {
   return a.recipe == b.recipe && a.direction == b.direction && a.rows == b.rows && a.columns == b.columns &&
          a.format == b.format && a.transposed == b.transposed && a.codes == b.codes && a.scale_rows == b.scale_rows &&
          a.scale_columns == b.scale_columns && a.scale_inv == b.scale_inv && a.scale_codes == b.scale_codes &&
-         a.amax == b.amax;
+         a.amax == b.amax && a.row_amaxes == b.row_amaxes;
 }
 
 }  // namespace
@@ -229,6 +233,16 @@ TEST_CASE("arrays that are no tensor of the recipe are refused, by name and size
   refused(
       "te_mxfp8", [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) { a.transposed = true; },
       "transposed is for columnwise codes");
+  refused(
+      "te_nvfp4_row_scaled", [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) { a.row_amaxes = {}; },
+      "row_amaxes must have 256 elements, one for every row along K, not 0");
+  refused(
+      "te_mxfp8",
+      [](KernelArrays& a, ScaleNumbers& numbers, ScaleBytes&) {
+        numbers.assign(3, 1.0F);
+        a.row_amaxes = numbers;
+      },
+      "row_amaxes are for recipes where each row");
   refused(
       "te_mxfp8", [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) { a.rows = 0; },
       "rows and columns must be 1 or more, not 0 x 384");

@@ -37,6 +37,7 @@ struct KernelArrays {
   /// as a number that multiplies on quantize or on dequantize. One of them; not where there is no such scale, but for
   /// an amax, which is kept.
   std::optional<float> amax = {};
+  std::span<const float> row_amaxes = {};  ///< where each row (columnwise: column) has such a scale: their amaxes
   std::optional<float> tensor_scale = {};
   std::optional<float> tensor_scale_inv = {};
   /// Scales and the amax may be NaN or infinite, as those of tiles with a NaN or an infinity are by some recipes.

@@ -74,7 +74,8 @@ struct Quantized {
   std::size_t scale_columns = 0;
   std::vector<float> scale_inv;           ///< what multiplies on dequantize; empty where scales have codes
   std::vector<std::uint8_t> scale_codes;  ///< E8M0 or E4M3
-  /// Of the tensor, where its scales depend on it, now or later: one scale for all, a tensor_scale, Delayed.
+  /// The largest magnitude of the tensor, where its scales depend on it, now or later: one scale for all, a
+  /// tensor_scale, Delayed.
   float amax = 0;
   std::vector<float> row_amaxes;  ///< where each row (columnwise: column) has a tensor_scale: its amax
   float tensor_scale = 0;         ///< where the caller gave the tensor's scale: E, or D, or both; else 0
