@@ -141,9 +141,16 @@ Text verdict_text(const GpuResult& result) {
   }
   if (!settled.empty()) text.paragraphs.push_back(fmt::format("Agree: {}", fmt::join(settled, ", ")));
   if (!contradicted.empty()) text.paragraphs.push_back(fmt::format("DIFFER: {}", fmt::join(contradicted, ", ")));
-  text.paragraphs.emplace_back(result.passed()
-                                   ? "The device computes what fp8lab's models compute, as far as it was asked."
-                                   : "Something failed or differs; see the tables above.");
+  const bool is_asked =
+      std::ranges::any_of(result.ledger.parts, [](const PartNote& note) { return note.status == "done"; });
+  if (!result.passed()) {
+    text.paragraphs.emplace_back("Something failed or differs; see the tables above.");
+  } else if (!is_asked) {
+    text.paragraphs.emplace_back("Nothing was computed: every task was skipped.");
+  } else {
+    text.paragraphs.push_back(fmt::format("The {} computes what fp8lab's models compute, as far as it was asked.",
+                                          result.arguments.host_team ? "host team" : "device"));
+  }
   return text;
 }
 
