@@ -81,8 +81,8 @@ void CastTable::add_half(const Format& format, const CastPolicy& policy, bool ne
   const std::uint32_t half = negative ? 0x80000000U : 0U;
   const auto sign = negative ? static_cast<std::uint32_t>(format.sign_mask()) : 0U;
   const auto all_ones = static_cast<std::uint32_t>(format.magnitude_mask());
-  const bool signed_zero = format.specials != Specials::nan_at_negative_zero &&
-                           !(format.has_subnormals && policy.zero_sign == ZeroSign::dropped);
+  const bool drops_sign = format.has_subnormals && policy.zero_sign == ZeroSign::dropped;
+  const bool signed_zero = format.specials != Specials::nan_at_negative_zero && !drops_sign;
   const auto add = [&](std::uint32_t pattern, std::uint32_t code) {
     // A code whose run is empty makes room for the next.
     while (!runs_.empty() && runs_.back().first >= (half | pattern)) runs_.pop_back();

@@ -64,12 +64,15 @@ Tensor tensor_in(const DoctorArguments& arguments, std::vector<std::uint64_t>& s
   return x;
 }
 
-Format scale_type(const DoctorArguments& arguments, const TensorHeader& header) {
+/// Left out of bytes where no argument tells their format.
+std::optional<Format> scale_type(const DoctorArguments& arguments, const TensorHeader& header) {
   switch (header.type) {
     case ElementType::float32: return binary32;
     case ElementType::float16: return binary16;
     case ElementType::bfloat16: return bfloat16;
-    case ElementType::uint8: return find_format(*arguments.scale_format).format;
+    case ElementType::uint8:
+      if (!arguments.scale_format) return std::nullopt;
+      return find_format(*arguments.scale_format).format;
     case ElementType::float64: break;
   }
   refuse("scales is of float64, which no kernel stores");
@@ -130,8 +133,7 @@ DoctorResult run_doctor(const DoctorArguments& arguments) {
   if (arguments.scales) {
     scales = bytes_in(*arguments.scales, name_at(arguments, 2), "scales");
     dump.scales.bytes = scales.bytes;
-    const bool is_unknown = scales.header.type == ElementType::uint8 && !arguments.scale_format;
-    if (!is_unknown) dump.scales.format = scale_type(arguments, scales.header);
+    dump.scales.format = scale_type(arguments, scales.header);
   }
   if (arguments.tensor_scale) dump.scales.of_tensor = static_cast<float>(*arguments.tensor_scale);
   // 2. The diagnosis.
@@ -145,11 +147,12 @@ DoctorResult run_doctor(const DoctorArguments& arguments) {
   // 3. What would tell more.
   if (!arguments.probe) return result;
   std::vector<forensics::Hypothesis> hypotheses;
+  hypotheses.reserve(result.diagnosis.explanations.size());
   for (const forensics::Explanation& one : result.diagnosis.explanations) hypotheses.push_back(one.hypothesis);
   if (hypotheses.size() < 2) refuse("a probe parts at least two explanations; shown is ", arguments.most_shown);
-  const Format type = x.type() == ElementType::float32   ? binary32
-                      : x.type() == ElementType::float16 ? binary16
-                                                         : bfloat16;
+  Format type = bfloat16;
+  if (x.type() == ElementType::float32) type = binary32;
+  if (x.type() == ElementType::float16) type = binary16;
   result.probe = forensics::probe(hypotheses, type);
   write_probe(*arguments.probe, result.diagnosis, *result.probe);
   return result;

@@ -176,6 +176,20 @@ class Variants {
     field = own;
   }
 
+  /// The values that named recipes have in that field.
+  template <typename Value>
+  static std::vector<Value> used_values(std::string_view name) {
+    std::vector<Value> values;
+    for (const NamedRecipe& one : recipes()) {
+      for_fields(one.recipe, [&](std::string_view other, const auto& value) {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, Value>) {
+          if (other == name && std::ranges::count(values, value) == 0) values.push_back(value);
+        }
+      });
+    }
+    return values;
+  }
+
   template <typename Value>
   void change(const Recipe& recipe, std::string_view name, Value& field) const {
     if constexpr (std::is_enum_v<Value>) {
@@ -189,16 +203,7 @@ class Variants {
       }
       put(recipe, name, field, values, [](const Format& value) { return format_name(value); });
     } else if constexpr (std::is_floating_point_v<Value>) {
-      if (name == "given_scale") return;
-      std::vector<Value> values;
-      for (const NamedRecipe& one : recipes()) {
-        for_fields(one.recipe, [&](std::string_view other, const auto& value) {
-          if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, Value>) {
-            if (other == name && std::ranges::count(values, value) == 0) values.push_back(value);
-          }
-        });
-      }
-      put(recipe, name, field, values, [](Value value) { return value; });
+      if (name != "given_scale") put(recipe, name, field, used_values<Value>(name), [](Value value) { return value; });
     } else if constexpr (std::is_same_v<Value, CastPolicy>) {
       change_cast(recipe, field);
     } else if constexpr (std::is_same_v<Value, int>) {

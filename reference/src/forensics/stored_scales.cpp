@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
@@ -20,7 +21,7 @@ std::optional<std::size_t> ScaleLayout::place_of(std::size_t row, std::size_t co
   if (is_padded) place = row * ((columns + 3) / 4 * 4) + column;
   if (is_swizzled) place = swizzled_place(row, column, columns);
   const auto moved = static_cast<std::ptrdiff_t>(place) + late;
-  if (moved < 0 || moved >= static_cast<std::ptrdiff_t>(count)) return std::nullopt;
+  if (moved < 0 || std::cmp_greater_equal(moved, count)) return std::nullopt;
   return static_cast<std::size_t>(moved);
 }
 

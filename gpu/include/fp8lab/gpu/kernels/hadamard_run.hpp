@@ -17,7 +17,7 @@ namespace fp8lab::gpu {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return ptx::float_of(BFloat16{bits});
 #else
-  return decode(bfloat16, static_cast<std::uint32_t>(encode(bfloat16, ieee_policy, x)));
+  return decode(bfloat16, encode(bfloat16, ieee_policy, x));
 #endif
 }
 
