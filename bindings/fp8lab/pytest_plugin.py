@@ -114,17 +114,21 @@ def _format(expected: fp8lab.Quantized) -> Any:
 def _input(x: Any, expected: fp8lab.Quantized) -> Any:
     """x in the order of the codes, in float64."""
     values, name = as_array(x, "x")
-    if name == "bfloat16":
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float64).T if expected.transposed else values.astype(np.float64)
+    values = _in_float32(values, name).astype(np.float64)
+    return values.T if expected.transposed else values
+
+
+def _in_float32(values: Any, name: str) -> Any:
+    """Numbers of float32 or float16, or the words of bfloat16, exactly."""
+    return (values.astype(np.uint32) << 16).view(np.float32) if name == "bfloat16" else values.astype(np.float32)
 
 
 def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: str, shown: int) -> Any:
     wanted = expected.scales(layout)
     if expected.scale_codes is None:
         written, name = as_array(scales, "scales")
-        if name in ("float16", "bfloat16"):  # exact in float32
-            written = (written.astype(np.uint32) << 16).view(np.float32) if name == "bfloat16" else written.astype(np.float32)
+        if name in ("float16", "bfloat16"):
+            written = _in_float32(written, name)
         elif name != "float32":
             raise TypeError(f"scales must be float32, as the recipe's are, not {name}")
         kind = None
@@ -138,11 +142,8 @@ def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: str, shown:
 
 def _diagnosis(x: Any, codes: Any, scales: Any, **facts: Any) -> str:
     """What the kernel did, in a line, where that can be told."""
-    diagnose: Any = getattr(fp8lab, "diagnose", None)
-    if diagnose is None:
-        return ""
     try:
-        found = diagnose(x, codes, scales, **facts)
+        found = fp8lab.diagnose(x, codes, scales, **facts)
     except (TypeError, ValueError) as error:
         return f"no diagnosis: {error}\n"
     return f"{found.verdict}\n"

@@ -15,9 +15,6 @@ from fp8lab.pytest_plugin import assert_codes_equal, assert_matches
 X = fp8lab.sample("normal", 128 * 256, seed=3).astype(np.float32).reshape(128, 256)
 
 
-needs_diagnosis = pytest.mark.skipif(not hasattr(fp8lab, "diagnose"), reason="fp8lab.diagnose is not there")
-
-
 def _message(call):
     with pytest.raises(AssertionError) as failed:
         call()
@@ -39,7 +36,6 @@ def test_what_is_right_passes(assert_matches, assert_codes_equal):
     assert_matches(X, rows.codes, "torchao_rowwise", rows.scale_inv.reshape(-1))
 
 
-@needs_diagnosis
 def test_the_message_begins_with_what_the_kernel_did():
     q = fp8lab.quantize(X, "te_mxfp8")
     swapped = _message(lambda: assert_matches(X, q.codes.T.copy().reshape(q.codes.shape), "te_mxfp8", q.scale_codes))
@@ -71,7 +67,6 @@ def test_arrays_that_cannot_be_compared_are_errors():
             call()
 
 
-@needs_diagnosis
 def test_pytest_finds_the_plugin_and_shows_the_diagnosis(tmp_path):
     (tmp_path / "test_kernel.py").write_text(
         textwrap.dedent(
