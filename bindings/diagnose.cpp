@@ -37,10 +37,13 @@ py::dict told(const Diagnosis& found) {
   all["discriminators"] = discriminators;
   all["format"] = format_name(found.format);
   all["factor"] = found.factor ? py::make_tuple(found.factor->lowest, found.factor->highest) : py::object(py::none());
+  all["rest"] = found.rest;
   all["notes"] = found.notes;
   all["verdict"] = found.verdict;
   all["explained"] = found.explained();
   all["correct"] = found.correct();
+  all["in_order"] = found.is_in_order;
+  all["telling"] = found.is_telling;
   return all;
 }
 

@@ -57,9 +57,9 @@ forensics::ElementType element_type(const std::optional<NamedOrOwnFormat>& forma
 py::list distances_of(const forensics::Distances& distances) {
   py::list all;
   for (std::size_t i = 0; i < distances.below.size(); ++i) {
-    const std::uint64_t low = std::uint64_t{1} << i;
     if (distances.below[i] + distances.above[i] == 0) continue;
-    all.append(py::make_tuple(low, low + (low - 1), distances.below[i], distances.above[i]));
+    all.append(py::make_tuple(forensics::Distances::first_of(i), forensics::Distances::last_of(i), distances.below[i],
+                              distances.above[i]));
   }
   return all;
 }

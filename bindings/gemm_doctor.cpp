@@ -26,7 +26,15 @@ py::dict gemm_fields(const forensics::GemmExplanation& one) {
   all["order"] = std::string(name_of(h.order));
   all["scale_use"] = std::string(name_of(h.scale_use));
   all["fused"] = h.fused;
+  all["addend_use"] = std::string(name_of(h.addend_use));
+  all["addend_type"] = std::string(name_of(h.addend_type));
+  all["bias_first"] = h.bias_first;
+  all["scale_out_first"] = h.scale_out_first;
   all["output"] = std::string(name_of(h.output));
+  all["saturated"] = h.saturated;
+  all["k_order"] = h.k_order.ways == 1 ? py::object(py::none())
+                                       : py::make_tuple(h.k_order.ways, h.k_order.granule, h.k_order.window);
+  all["zero_rule"] = std::string(name_of(h.zero_rule));
   all["defect"] = std::string(name_of(h.defect));
   all["depth"] = h.depth;
   all["checked"] = one.checked;
@@ -47,31 +55,54 @@ py::list all_gemm_fields(const Values& values) {
 
 GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std::uint8_t>& words,
                              const std::optional<NamedOrOwnFormat>& format, std::vector<std::size_t> indices,
+                             const Array<float>& c, const Array<float>& bias, float scale_out,
                              std::size_t most_products) {
-  const forensics::GemmOutput out{
-      .format = format ? format->format : binary32, .words = std::as_bytes(view(words)), .indices = std::move(indices)};
+  const forensics::GemmOutput out{.format = format ? format->format : binary32,
+                                  .words = std::as_bytes(view(words)),
+                                  .indices = std::move(indices),
+                                  .c = view(c),
+                                  .bias = view(bias),
+                                  .scale_out = scale_out};
   const py::gil_scoped_release release;
   return diagnose_gemm(a, b, out, {.most_products = most_products});
 }
 
-py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, const NamedOrOwnFormat& format_a,
-                       const NamedOrOwnFormat& format_b, const std::optional<NamedOrOwnFormat>& format,
-                       std::size_t depth) {
+py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t depth) {
   const auto some = std::span(found.explanations).first(std::min(most, found.explanations.size()));
+  forensics::GemmInputs inputs = found.inputs;
+  inputs.depth = depth;
   const forensics::GemmProbe probe = [&] {
     const py::gil_scoped_release release;
-    return probe_gemm(some, format_a.format, format_b.format, format ? format->format : binary32, depth);
+    return probe_gemm(some, inputs);
   }();
-  const auto matrix = [&](const std::vector<std::uint8_t>& codes, std::size_t rows) {
-    return py::array_t<std::uint8_t>({rows, probe.depth}, codes.data());
+  const auto matrix = [](const auto& values, std::size_t rows) {
+    using Value = std::remove_cvref_t<decltype(values)>::value_type;
+    return py::array_t<Value>({rows, values.size() / rows}, values.data());
+  };
+  // As gemm() takes them.
+  const auto scales = [&](const std::vector<std::uint8_t>& blocks, const std::vector<float>& tiles,
+                          const std::vector<float>& rows, std::size_t count, std::size_t tile_rows,
+                          float of_tensor) -> py::object {
+    py::object array = py::none();
+    if (!blocks.empty()) array = matrix(blocks, count);
+    if (!tiles.empty()) array = matrix(tiles, (count + tile_rows - 1) / tile_rows);
+    if (!rows.empty()) array = matrix(rows, count);
+    if (array.is_none()) return py::float_(of_tensor);
+    return of_tensor == 1 ? array : py::make_tuple(array, of_tensor);
   };
   py::dict all;
   all["a"] = matrix(probe.a, probe.rows);
   all["b"] = matrix(probe.b, probe.columns);
-  all["scale_a"] = probe.scale_a;
-  all["scale_b"] = probe.scale_b;
-  all["parted"] = probe.parted;
+  all["scale_a"] = scales(probe.blocks_a, probe.tiles_a, probe.rows_a, probe.rows, inputs.tile_rows_a, probe.scale_a);
+  all["scale_b"] =
+      scales(probe.blocks_b, probe.tiles_b, probe.rows_b, probe.columns, inputs.tile_rows_b, probe.scale_b);
+  all["c"] = probe.c.empty() ? py::object(py::none()) : matrix(probe.c, probe.rows);
+  all["bias"] = probe.bias.empty()
+                    ? py::object(py::none())
+                    : py::object(py::array_t<float>(static_cast<py::ssize_t>(probe.bias.size()), probe.bias.data()));
+  all["scale_out"] = probe.scale_out;
   all["pairs"] = probe.pairs;
+  all["unparted"] = py::tuple(py::cast(probe.unparted));
   return all;
 }
 
@@ -86,10 +117,10 @@ void bind_gemm_doctor(py::module_& module) {
       .def_property_readonly("explanations",
                              [](const GemmDiagnosis& found) { return all_gemm_fields(found.explanations); })
       .def_property_readonly("shown", [](const GemmDiagnosis& found) { return all_gemm_fields(found.shown); })
-      .def("probe", &gemm_probe_of, py::arg("most"), py::arg("format_a"), py::arg("format_b"), py::arg("format"),
-           py::arg("depth"));
+      .def("probe", &gemm_probe_of, py::arg("most"), py::arg("depth"));
   module.def("diagnose_gemm", &diagnosed_gemm, py::arg("a"), py::arg("b"), py::arg("words").noconvert(),
-             py::arg("format"), py::arg("indices"), py::arg("most_products"));
+             py::arg("format"), py::arg("indices"), py::arg("c").noconvert(), py::arg("bias").noconvert(),
+             py::arg("scale_out"), py::arg("most_products"));
   module.def("operand_of", [](const Quantized& q) { return operand_of(q); }, py::arg("q"), py::keep_alive<0, 1>());
 }
 

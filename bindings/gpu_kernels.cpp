@@ -23,8 +23,7 @@ using ArrayPlaces = std::tuple<Place, MaybePlace, MaybePlace, MaybePlace>;
 constexpr Named<gpu::ElementType> element_names[] = {{"float32", gpu::ElementType::float32},
                                                      {"float16", gpu::ElementType::float16},
                                                      {"bfloat16", gpu::ElementType::bfloat16}};
-constexpr Named<gpu::ScaleLayout> layout_names[] = {{"compact", gpu::ScaleLayout::compact},
-                                                    {"swizzled", gpu::ScaleLayout::swizzled}};
+constexpr Named<ScaleLayout> layout_names[] = {{"compact", ScaleLayout::compact}, {"swizzled", ScaleLayout::swizzled}};
 
 gpu::ElementMatrix matrix_at(const MaybePlace& x, const std::string& dtype, std::size_t rows, std::size_t columns) {
   return {span_at<const std::byte>(x), find_named(element_names, "x", dtype).value, rows, columns};

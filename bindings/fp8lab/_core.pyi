@@ -361,10 +361,18 @@ class GemmDiagnosis:
     def explanations(self) -> list[dict[str, Any]]: ...
     @property
     def shown(self) -> list[tuple[int, int, int, int, int | None]]: ...
-    def probe(self, most: int, format_a: Format, format_b: Format, format: Format | None, depth: int) -> dict[str, Any]: ...
+    def probe(self, most: int, depth: int) -> dict[str, Any]: ...
 
 def diagnose_gemm(
-    a: Operand, b: Operand, words: NDArray[np.uint8], format: Format | None, indices: list[int], most_products: int
+    a: Operand,
+    b: Operand,
+    words: NDArray[np.uint8],
+    format: Format | None,
+    indices: list[int],
+    c: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    scale_out: float,
+    most_products: int,
 ) -> GemmDiagnosis: ...
 def operand_of(q: Quantized) -> Operand: ...
 
@@ -460,14 +468,17 @@ def gpu_dequantize(
 def gpu_update_scales(recipe: DelayedRecipe, backward: bool, amaxes: _Place, scale: _Place, scale_inv: _Place, team: _Team) -> None: ...
 def nearest_float32(x: float) -> float: ...
 def gpu_gemm_kernels() -> list[str]: ...
+def gpu_tensor_divisor(recipe: Recipe) -> float: ...
 def gpu_gemm(
     kernel: str,
     m: int,
     n: int,
     k: int,
-    type_a: str,
-    type_b: str,
+    facts_a: tuple[str, bool, float],
+    facts_b: tuple[str, bool, float],
     places: tuple[
+        _Place | None,
+        _Place | None,
         _Place | None,
         _Place | None,
         _Place | None,
@@ -479,7 +490,18 @@ def gpu_gemm(
     ],
     promote_k: int,
     out_dtype: str,
-    chip: str,
+    chip: str | None,
+    team: _Team,
+) -> None: ...
+def gpu_gemm_quantized(
+    kernel: str,
+    a: Quantized,
+    b: Quantized,
+    bias: _Place | None,
+    out: _Place,
+    promote_k: int,
+    out_dtype: str,
+    chip: str | None,
     team: _Team,
 ) -> None: ...
 def dlpack_facts(capsule: Any) -> tuple[int, list[int], list[int] | None, str]: ...

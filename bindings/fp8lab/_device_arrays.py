@@ -225,6 +225,8 @@ def on_host(x: Any) -> Any:
         if callable(getattr(x, "get", None)) and hasattr(x, "__cuda_array_interface__"):  # CuPy
             return x.get()
         if hasattr(type(x), "__array__") or not hasattr(type(x), "__dlpack__"):  # JAX's arrays come by __array__
+            if not hasattr(type(x), "__array__") and hasattr(x, "__cuda_array_interface__"):
+                raise TypeError("it lies on a device, and has neither get() nor __dlpack__")
             return x
         torch: Any = sys.modules.get("torch")
         return np.from_dlpack(x) if torch is None else torch.from_dlpack(x)

@@ -75,7 +75,9 @@ class Diagnosis:
 
     verdict: str
     explained: bool  #: whether the first explanation leaves nothing unexplained
-    correct: bool  #: whether it also has neither change nor departure
+    correct: bool  #: whether it also has neither change nor departure, and the next two hold
+    in_order: bool  #: whether codes stand in the order of x; otherwise they were put in order, as a note says
+    telling: bool  #: whether x has a number that is not zero: otherwise nothing is known of scales
     elements: int
     scales: int  #: 0: none were given
     searched: int  #: hypotheses
@@ -84,6 +86,7 @@ class Diagnosis:
     tied: int  #: how many of the first ones the data cannot tell apart
     discriminators: tuple[Discriminator, ...]
     factor: tuple[float, float] | None  #: the interval of factors of which one would explain all codes, where there is one
+    rest: tuple[str, ...]  #: where what the first leaves unexplained lies, a sentence each
     notes: tuple[str, ...]
     input_type: str
 
@@ -107,7 +110,7 @@ class Diagnosis:
         return values, digests
 
     def __str__(self) -> str:
-        lines = [self.verdict, *self.notes]
+        lines = [self.verdict, *self.rest, *self.notes]
         if self.discriminators:
             lines.append("Elements that tell the first explanation from the next:")
             lines += [
@@ -140,8 +143,12 @@ def _as_rows(values: Array) -> Array:
 
 def _scales(scales: Any, scale_format: str | None) -> tuple[Array | None, str | None]:
     if scales is None:
+        if scale_format is not None:
+            raise ValueError("scale_format says what scales are, and scales are not given")
         return None, None
     array, name = as_array(on_host(scales), "scales")
+    if array.size == 0:
+        raise ValueError("scales has no elements; leave it out where none are known")
     carried = carried_format(name)
     if carried is not None:
         name = "uint8"
@@ -210,7 +217,8 @@ def diagnose(
     Raises
     ------
     TypeError, ValueError
-        For other element types, an empty x, codes that do not fit x, unknown names.
+        For other element types, an empty x or empty scales, codes that do not fit x or their format, a scale of the tensor that is not
+        positive and finite, unknown names.
     """
     values, source = as_floats(on_host(x), "x")
     if source == "float64":
@@ -246,6 +254,8 @@ def _told(found: dict[str, Any], shape: tuple[int, ...], source: str) -> Diagnos
         verdict=found["verdict"],
         explained=found["explained"],
         correct=found["correct"],
+        in_order=found["in_order"],
+        telling=found["telling"],
         elements=found["elements"],
         scales=found["scales"],
         searched=found["searched"],
@@ -273,6 +283,7 @@ def _told(found: dict[str, Any], shape: tuple[int, ...], source: str) -> Diagnos
             for index, x, code, first, second in found["discriminators"]
         ),
         factor=found["factor"],
+        rest=tuple(found["rest"]),
         notes=tuple(found["notes"]),
         input_type=source,
     )

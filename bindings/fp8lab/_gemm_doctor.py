@@ -9,13 +9,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, as_array, as_bytes, as_format, carried_format, check_choice, check_int, check_unread, contiguous, kind_of
+from fp8lab._arrays import (
+    Array,
+    as_array,
+    as_bytes,
+    as_float32,
+    as_format,
+    carried_format,
+    check_choice,
+    check_int,
+    check_real,
+    check_unread,
+    contiguous,
+    kind_of,
+)
 from fp8lab._core import Format, MmaModel
 from fp8lab._device_arrays import on_host
 from fp8lab._products import gemm_operand, matrix_of
 from fp8lab._scaling import Quantized
 
 _MOST_PARTED = 24  # hypotheses that a probe parts
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +43,14 @@ class GemmExplanation:
     order: str  #: of ranges or promotions: ``ascending``, ``descending`` or ``pairwise``
     scale_use: str  #: how float32 scales multiply: ``none``, ``product_first``, ``a_first`` or ``b_first``
     fused: bool  #: promotions with scales end with an fma
+    addend_use: str  #: how c and the bias are added: ``none``, ``after_scales``, ``fused``, ``before_scales``, ``after_rounding`` or ``accumulator``
+    addend_type: str  #: what they are rounded to before: ``as_given``, ``float16`` or ``bfloat16``
+    bias_first: bool  #: the bias is added before c
+    scale_out_first: bool  #: the scale of the output multiplies those of a and b, and their product the sum
     output: str  #: rounding to the output: ``nearest``, ``toward_zero``, ``nearest_away``, ``via_float16`` or ``via_bfloat16``
+    saturated: bool  #: overflow of an output of up to 16 bits becomes its largest number, not infinity or NaN
+    k_order: tuple[int, int, int] | None  #: (ways, granule, window): each window of K is dealt out to so many parts, granule by granule; None: K ascending
+    zero_rule: str  #: what zeros contribute to the alignment, as for ``gemm``
     defect: str  #: ``none``, or what is wrong, such as ``b_transposed``
     depth: int  #: products that count, where the defect is ``tail_dropped``
     checked: int  #: elements that were compared
@@ -37,7 +58,7 @@ class GemmExplanation:
 
 
 class GemmElement(NamedTuple):
-    """An element that the first explanation does not explain: words as they are there, and by the first two."""
+    """An element that the first explanation does not explain, or that tells it from the next: words as they are there, and by these two."""
 
     row: int
     column: int
@@ -47,23 +68,30 @@ class GemmElement(NamedTuple):
 
 
 class GemmProbe(NamedTuple):
-    """Codes and scales to run through the GEMM: explanations differ on them."""
+    """What to run through the GEMM, as ``gemm`` takes it: explanations differ on it."""
 
     a: Array  #: uint8, (M, K)
     b: Array  #: uint8, (N, K)
-    scale_a: float  #: of the tensor
-    scale_b: float
-    parted: int  #: pairs of explanations that differ
-    pairs: int
+    scale_a: Any  #: a float, an array, or a tuple of both
+    scale_b: Any
+    c: Array | None  #: float32, (M, N)
+    bias: Array | None  #: float32, (N,)
+    scale_out: float
+    pairs: int  #: of explanations
+    unparted: tuple[tuple[int, int], ...]  #: pairs that do not differ on it, by their numbers
+
+    @property
+    def parted(self) -> int:
+        """The number of pairs of explanations that differ."""
+        return self.pairs - len(self.unparted)
 
 
 class GemmDiagnosis:
     """What ``diagnose_gemm`` finds. ``str()`` tells it."""
 
-    def __init__(self, core: _core.GemmDiagnosis, formats: tuple[Format | None, Format | None], out_format: Format | None, depth: int) -> None:
+    def __init__(self, core: _core.GemmDiagnosis, are_codes: bool, depth: int) -> None:
         self._core = core
-        self._formats = formats
-        self._out_format = out_format
+        self._are_codes = are_codes
         self._depth = depth
         self.explanations = tuple(GemmExplanation(**one) for one in core.explanations)
         self.shown = tuple(GemmElement(*one) for one in core.shown)
@@ -99,12 +127,15 @@ class GemmDiagnosis:
         return self.explained and self.explanations[0].defect == "none"
 
     def probe(self, k: int | None = None) -> GemmProbe:
-        """Operands on which the explanations that the data cannot tell apart differ, as many of them as possible.
+        """What to run through the GEMM: the explanations that the data cannot tell apart differ on it, as many as possible.
+
+        It is of the kind that was diagnosed, with as many rows and columns, but at most 128: codes, scales where there
+        were such, and c, a bias and a scale of the output.
 
         Parameters
         ----------
         k : int, optional
-            Their K; that of the diagnosis if left out.
+            K; that of the diagnosis if left out.
 
         Raises
         ------
@@ -112,11 +143,10 @@ class GemmDiagnosis:
             Where there are fewer than two explanations, or operands are no codes of at most 8 bits.
         """
         depth = self._depth if k is None else check_int(k, "k", 1, 2**20)
-        format_a, format_b = self._formats
-        if format_a is None or format_b is None:
+        if not self._are_codes:
             raise ValueError("probes are of codes of at most 8 bits, which the operands are not")
         most = min(max(self.tied, 2), _MOST_PARTED)
-        return GemmProbe(**self._core.probe(most, format_a, format_b, self._out_format, depth))
+        return GemmProbe(**self._core.probe(most, depth))
 
     def __str__(self) -> str:
         lines = [self.verdict]
@@ -126,10 +156,10 @@ class GemmDiagnosis:
         if len(self.explanations) > 8:
             lines.append(f"  ... and {len(self.explanations) - 8} more")
         for at in self.shown:
-            second = "" if at.second is None else f", by the second {at.second:X}"
+            second = "" if at.second is None else f", by the {'next' if self.explained else 'second'} {at.second:X}"
             lines.append(f"  ({at.row}, {at.column}): {at.word:X} is there, by the first {at.first:X}{second}")
         if self.tied > 1:
-            lines.append("probe() gives operands that part them.")
+            lines.append("probe() gives operands that part those that explain equally much, as far as any do.")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -201,6 +231,18 @@ def _words(out: Any, out_format: Any, shape: tuple[int, int], places: Any) -> tu
     return contiguous(array).reshape(-1).view(np.uint8), format, indices
 
 
+def _addend(x: Any, argument: str, shape: tuple[int, ...]) -> Array:
+    """c or the bias as float32; an empty array where there is none."""
+    if x is None:
+        return np.empty(0, np.float32)
+    array, name = as_array(on_host(x), argument)
+    if name == "bfloat16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    elif name == "float16":
+        array = array.astype(np.float32)
+    return as_float32(array, argument, shape)
+
+
 def diagnose_gemm(
     a: Any,
     b: Any,
@@ -214,9 +256,12 @@ def diagnose_gemm(
     layout: str = "nt",
     scale_layout: str = "compact",
     out_format: str | Format | None = None,
+    c: Any = None,
+    bias: Any = None,
+    scale_out: float = 1.0,
     most_products: int = 2**27,
 ) -> GemmDiagnosis:
-    """Tell how a GEMM came to its output: tensor core, promotion, split-K, order, use of scales, rounding; or what is wrong with it.
+    """Tell how a GEMM came to its output: tensor core, promotion, split-K, order, scales, addition of c and bias, rounding; or what is wrong with it.
 
     Parameters
     ----------
@@ -228,6 +273,11 @@ def diagnose_gemm(
         Row and column of each of these elements. A few are often enough.
     out_format : str or Format, optional
         What uint8 codes of the output are.
+    c : array_like of float32, float16 or bfloat16, (M, N), optional
+        What was added to the product.
+    bias : array_like of the same types, (N,), optional
+    scale_out : float
+        What the result was multiplied with before it was rounded.
     most_products : int
         How many products to compute when hypotheses are compared with all elements, which bounds the time.
 
@@ -250,5 +300,18 @@ def diagnose_gemm(
     if isinstance(out, Quantized):
         raise TypeError(f"out must be an array, not {kind_of(out)}")
     words, format, indices = _words(out, out_format, (rows, columns), places)
-    found = _core.diagnose_gemm(left, right, words, format, indices, check_int(most_products, "most_products", 1, 2**60))
-    return GemmDiagnosis(found, (own_a, own_b), format, depth)
+    factor = check_real(scale_out, "scale_out")
+    if not 2.0**-126 <= abs(factor) <= _LARGEST:
+        raise ValueError(f"scale_out must be a normal number of float32, not {factor}")
+    found = _core.diagnose_gemm(
+        left,
+        right,
+        words,
+        format,
+        indices,
+        _addend(c, "c", (rows, columns)),
+        _addend(bias, "bias", (columns,)),
+        factor,
+        check_int(most_products, "most_products", 1, 2**60),
+    )
+    return GemmDiagnosis(found, own_a is not None and own_b is not None, depth)

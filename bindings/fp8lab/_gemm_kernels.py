@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import check_choice, check_int, check_real, check_unread
+from fp8lab._arrays import as_format, check_choice, check_int, check_real, check_unread
 from fp8lab._device_arrays import Buffer, input_buffer, output_buffer
-from fp8lab._kernels import _apart, _team
+from fp8lab._kernels import QuantizedArrays, _apart, _depends_on_amax, _is_transposed, _parts, _team
+from fp8lab._scaling import Quantized
+
+_BLOCK_SCALED = ("blackwell_mxf8f6f4", "blackwell_mxf4", "blackwell_mxf4nvf4_ue8m0", "blackwell_mxf4nvf4")
 
 
 def _codes(x: Any, argument: str, format: Any, format_argument: str) -> tuple[Buffer, str]:
@@ -39,36 +43,117 @@ def _scales(x: Any, argument: str, near: Buffer) -> Buffer | None:
     return buffer
 
 
+@dataclass(frozen=True)
+class _Side:
+    """An operand: its codes, (rows, K), or in pairs (rows, K / 2), with their format and scales."""
+
+    codes: Buffer
+    format: str
+    scale: Buffer | None = None
+    tile_scales: Buffer | None = None
+    block_scales: Buffer | None = None
+    is_swizzled: bool = False
+    divisor: float = 1.0
+
+    @property
+    def depth(self) -> int:
+        return self.codes.shape[1] * (2 if self.format == "e2m1" else 1)
+
+    def facts(self) -> tuple[str, bool, float]:
+        return self.format, self.is_swizzled, self.divisor
+
+    def read(self) -> list[Buffer]:
+        return [one for one in (self.codes, self.scale, self.tile_scales, self.block_scales) if one is not None]
+
+
+def _side_of_codes(x: Any, argument: str, format: Any, scales: Any, kernel: str) -> _Side:
+    """An operand that is given as codes."""
+    if kernel in _BLOCK_SCALED:
+        raise TypeError(f"{argument} must be a Quantized or QuantizedArrays for {kernel}, whose operands have block scales")
+    codes, name = _codes(x, argument, format, f"format_{argument}")
+    buffer = _scales(scales, f"scale_{argument}", codes)
+    in_tiles = kernel.startswith("wgmma_scaled")
+    return _Side(codes, name, None if in_tiles else buffer, buffer if in_tiles else None)
+
+
+def _side_of_arrays(q: QuantizedArrays, argument: str) -> _Side:
+    """An operand that a kernel has quantized on a device."""
+    codes, scale_inv, scale_codes, amax = _parts(input_buffer(q.codes, f"{argument}.codes"), q, _depends_on_amax(q.recipe))
+    assert codes is not None
+    if q.direction == "columnwise" and not _is_transposed(q.recipe, q.direction):
+        raise ValueError(f"{argument} must have K along its rows: quantize it rowwise, or columnwise by a recipe that transposes")
+    is_one = scale_inv is not None and scale_inv.size == 1
+    scale, divisor = (scale_inv if is_one else None), 1.0
+    if q.recipe.tensor_scale == "largest_over_amax":
+        scale, divisor = amax, _core.gpu_tensor_divisor(q.recipe._core())
+    elif q.recipe.tensor_scale != "none":
+        raise ValueError(f"{argument} has a recipe whose tensor_scale is {q.recipe.tensor_scale}: on a device a kernel takes largest_over_amax")
+    return _Side(codes, as_format(q.recipe.format, "format").name, scale, None if is_one else scale_inv, scale_codes, q.layout == "swizzled", divisor)
+
+
+def _both(a: Any, b: Any, name: str, formats: tuple[Any, Any], scales: tuple[Any, Any]) -> tuple[_Side, _Side] | tuple[Quantized, Quantized]:
+    """The operands: on the host those that were quantized are two ``Quantized``."""
+    if not isinstance(a, (Quantized, QuantizedArrays)) or not isinstance(b, (Quantized, QuantizedArrays)):
+        if isinstance(a, (Quantized, QuantizedArrays)) or isinstance(b, (Quantized, QuantizedArrays)):
+            raise TypeError("a and b must both be codes, or both Quantized or QuantizedArrays")
+        return _side_of_codes(a, "a", formats[0], scales[0], name), _side_of_codes(b, "b", formats[1], scales[1], name)
+    check_unread("codes", format_a=formats[0], format_b=formats[1], scale_a=scales[0], scale_b=scales[1])
+    on_device = [isinstance(one, QuantizedArrays) and input_buffer(one.codes, "codes").on_device for one in (a, b)]
+    if on_device[0] != on_device[1]:
+        raise ValueError("b must lie where a does")
+    if isinstance(a, QuantizedArrays) and isinstance(b, QuantizedArrays) and on_device[0]:
+        return _side_of_arrays(a, "a"), _side_of_arrays(b, "b")
+    left, right = (one.to_host() if isinstance(one, QuantizedArrays) else one for one in (a, b))
+    return left, right
+
+
+def _place_of(buffer: Buffer | None) -> tuple[str, int, int, int] | None:
+    return None if buffer is None else buffer.place
+
+
+def _written(
+    bias: Any, out: Any, codes: Buffer, shape: tuple[int, int], dtype: str, read: list[Buffer]
+) -> tuple[tuple[str, int, int, int] | None, Buffer]:
+    """The place of the bias, and the array of the result."""
+    bias_of = _scales(bias, "bias", codes)
+    result = output_buffer(out, codes, shape, (dtype,), "out")
+    _apart([result], read if bias_of is None else [*read, bias_of])
+    return _place_of(bias_of), result
+
+
 def gemm_arrays(
     a: Any, b: Any, kernel: Any, formats: tuple[Any, Any], scales: tuple[Any, Any], promote_k: Any, bias: Any, out_dtype: Any, chip: Any,
     out: Any, place: tuple[Any, ...],
 ) -> Any:  # fmt: skip
     """The product of codes by a GEMM kernel."""
-    left, format_a = _codes(a, "a", formats[0], "format_a")
-    right, format_b = _codes(b, "b", formats[1], "format_b")
-    if left.on_device != right.on_device:
-        raise ValueError("b must lie where a does")
-    if left.shape[1] != right.shape[1]:
-        raise ValueError(f"b must have as many columns as a, {left.shape[1]}, not {right.shape[1]}")
     name = check_choice(kernel, "kernel", _core.gpu_gemm_kernels())
     dtype = check_choice(out_dtype, "out_dtype", ("float32", "bfloat16", "float16"))
     interval = check_int(128 if promote_k is None else promote_k, "promote_k", 1, 2**40)
     if promote_k is not None and name != "wgmma_promoted":
         raise ValueError("promote_k goes with the kernel wgmma_promoted")
-    team = _team([left, right], *place)
-    if left.on_device:
+    own_chip = None if chip is None else check_choice(chip, "chip", ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"))
+    left, right = _both(a, b, name, formats, scales)
+    if isinstance(left, Quantized):
+        assert isinstance(right, Quantized)
+        codes, other = input_buffer(left.codes, "a"), input_buffer(right.codes, "b")
+        m, n = (q.shape[0 if q.direction == "rowwise" else 1] for q in (left, right))
+        bias_place, result = _written(bias, out, codes, (m, n), dtype, [codes, other])
+        team = _team([codes, other], *place)
+        _core.gpu_gemm_quantized(name, left._core, right._core, bias_place, result.place, interval, dtype, own_chip, team)
+        return result.owner
+    assert not isinstance(right, Quantized)
+    if left.codes.on_device != right.codes.on_device:
+        raise ValueError("b must lie where a does")
+    if left.depth != right.depth:
+        raise ValueError(f"b must have as many columns as a, {left.depth}, not {right.depth}")
+    if left.codes.on_device:
         check_unread("arrays on the host", chip=chip)
-    own_chip = check_choice("hopper" if chip is None else chip, "chip", ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"))
-    scale_a, scale_b, bias_of = _scales(scales[0], "scale_a", left), _scales(scales[1], "scale_b", left), _scales(bias, "bias", left)
-    result = output_buffer(out, left, (left.shape[0], right.shape[0]), (dtype,), "out")
-    read = [one for one in (left, right, scale_a, scale_b, bias_of) if one is not None]
-    _apart([result], read)
-    in_tiles = name.startswith("wgmma_scaled")
-    ones = [None if in_tiles or one is None else one.place for one in (scale_a, scale_b)]
-    tiles = [one.place if in_tiles and one is not None else None for one in (scale_a, scale_b)]
-    _core.gpu_gemm(
-        name, left.shape[0], right.shape[0], left.shape[1], format_a, format_b,
-        (left.place, right.place, ones[0], ones[1], tiles[0], tiles[1], None if bias_of is None else bias_of.place, result.place),
-        interval, dtype, own_chip, team,
+    team = _team([left.codes, right.codes], *place)
+    m, n = left.codes.shape[0], right.codes.shape[0]
+    bias_place, result = _written(bias, out, left.codes, (m, n), dtype, left.read() + right.read())
+    places = (
+        left.codes.place, right.codes.place, _place_of(left.block_scales), _place_of(right.block_scales), _place_of(left.scale),
+        _place_of(right.scale), _place_of(left.tile_scales), _place_of(right.tile_scales), bias_place, result.place,
     )  # fmt: skip
+    _core.gpu_gemm(name, m, n, left.depth, left.facts(), right.facts(), places, interval, dtype, own_chip, team)
     return result.owner

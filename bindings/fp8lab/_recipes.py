@@ -30,11 +30,12 @@ class Recipe(Record):
     ----------
     tile_across, tile_along : int
         Elements that share a scale, across K and along K; 0: all.
-    whole_tiles : bool
-        Rows and columns must be multiples of the tile's; otherwise the last tile may be shorter, as if it were filled up with
-        zeros.
-    transform, nan_in_amax, least_amax, largest_amax : str, str, float, float
-        The amax: what is done to the tensor before, whether NaN counts, and what smaller and larger ones count as.
+    whole_tiles, pads_tiles : bool
+        Rows and columns must be multiples of the tile's, or zeros fill the last tiles up and are stored: codes and scales are then
+        those of the larger tensor. Otherwise the last tile may be shorter, as if it were filled up with zeros.
+    transform, nan_in_amax, least_amax, least_amax_type, largest_amax : str, str, float, str, float
+        The amax: what is done to the tensor before, whether NaN counts, and what smaller and larger ones count as (the former
+        may be rounded to the tensor's type).
     flush_subnormal_amax : bool
         Elements of tiles whose amax is below 2^-126 are multiplied by 0.
     quotient, given_scale, arithmetic, least_scale_inv : str, float, str, float
@@ -51,7 +52,7 @@ class Recipe(Record):
     block_product, block_factor, block_choice : str
         What is rounded to a tile's scale under the tensor's; the factor of that; whether a tile of E2M1 may put its amax at 4
         instead of 6, and by which error that is chosen.
-    factor, least_divisor, operation, product : str, float, str, str
+    factor, largest_factor, least_divisor, operation, product : str, float, float, str, str
         How the elements' factor is made of the stored scale; what a smaller scale_inv counts as there; how an element meets it;
         the type that the product or quotient is rounded to before the cast.
     format, cast : str or Format, str or Profile
@@ -63,9 +64,11 @@ class Recipe(Record):
     tile_across: int = 0
     tile_along: int = 0
     whole_tiles: bool = False
+    pads_tiles: bool = False
     transform: str = "none"
     nan_in_amax: str = "dropped"
     least_amax: float = 0.0
+    least_amax_type: str = "float32"
     largest_amax: float = float("inf")
     flush_subnormal_amax: bool = False
     quotient: str = "largest_over_amax"
@@ -87,6 +90,7 @@ class Recipe(Record):
     block_factor: str = "inverse_of_product"
     block_choice: str = "none"
     factor: str = "of_scale"
+    largest_factor: float = float("inf")
     least_divisor: float = 0.0
     operation: str = "multiply"
     product: str = "float32"

@@ -14,6 +14,7 @@ from fp8lab._arrays import (
     as_bytes,
     as_codes,
     as_floats,
+    as_float32,
     as_floats_of,
     as_format,
     check_bool,
@@ -67,11 +68,12 @@ class Quantized:
 
         Parameters
         ----------
-        codes : array_like of uint8 or of a float8 type, (rows, columns), or (columns, rows) where they are transposed
-            Of formats of 4 bits, two a byte, half as many columns.
+        codes : array_like of uint8 or of a float8 type, (..., columns), or (columns, rows) where they are transposed
+            Leading dimensions are rows, as for ``quantize``. Of formats of 4 bits, two a byte, half as many columns.
         scales : array_like
             What multiplies on dequantize: a number, or one for every tile, float32, float16 or bfloat16; or uint8 or float8
-            codes where the recipe stores E8M0 or E4M3. Rows of scales lie along rows of codes.
+            codes where the recipe stores E8M0 or E4M3. Rows of scales lie along rows of codes; compact ones may have the
+            leading dimensions of the codes.
         recipe : str, NamedRecipe or Recipe
             Says which elements share a scale, and the formats. How scales are made of amaxes is not checked.
         direction : str
@@ -80,9 +82,10 @@ class Quantized:
             Columnwise codes and scales are those of the transpose; if left out, as the recipe has them.
         scale_layout : str
             ``compact``, ``padded`` or ``swizzled``, as ``scales()`` has them.
-        amax, tensor_scale, tensor_scale_inv : float, optional
-            One of them for recipes with a scale of the tensor over those of its tiles (NVFP4): the amax that it was made of, or
-            that scale as it multiplies on quantize, or on dequantize.
+        amax : float, optional
+            For recipes with a scale of the tensor over those of its tiles (NVFP4): the amax of which the recipe makes it.
+        tensor_scale, tensor_scale_inv : float, optional
+            Or that scale itself, whatever it was made of, as it multiplies on quantize, on dequantize, or both, as ``quantize`` takes it.
         row_amaxes : array_like, optional
             For recipes where each row (columnwise: column) has such a scale of its own: their amaxes, float32.
         allow_special_scales : bool
@@ -98,8 +101,10 @@ class Quantized:
         wanted_format = as_format(own.format, "format")
         if carried is not None and carried != wanted_format:
             raise ValueError(f"codes are {carried.name} by their element type, and the recipe's are {wanted_format.name}")
-        if elements.ndim != 2:
-            raise ValueError(f"codes must have two dimensions, not {elements.ndim}")
+        if elements.ndim == 0:
+            raise ValueError("codes must have one dimension or more, not 0")
+        stored = elements.shape
+        elements = elements.reshape(-1, stored[-1])
         direction = check_choice(direction, "direction", ("rowwise", "columnwise"))
         layout = check_choice(scale_layout, "scale_layout", ("compact", "padded", "swizzled"))
         values, shape = _stored_scales(scales, own.scale_format)
@@ -119,11 +124,13 @@ class Quantized:
             check_bool(allow_special_scales, "allow_special_scales"),
         )
         wanted = (core.scale_inv if is_float else core.scale_codes).shape
-        if layout == "compact" and len(shape) == 2 and shape != wanted:
+        if layout == "compact" and len(shape) >= 2 and (math.prod(shape[:-1]), shape[-1]) != wanted:
             raise ValueError(f"scales must have shape {wanted}, one for every tile, not {shape}")
+        if core.transposed and len(stored) != 2:
+            raise ValueError(f"codes that are transposed must have two dimensions, (columns, rows), not {len(stored)}")
         if transposed is not None and direction == "columnwise" and wanted_format.bits != 4:
             own = dataclasses.replace(own, transposed_columnwise=core.transposed)
-        return Quantized(core, own, direction)
+        return Quantized(core, own, direction, None if core.transposed else (*stored[:-1], core.shape[1]))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -276,10 +283,10 @@ _NO_SCALES, _NO_CODES = np.empty(0, np.float32), np.empty(0, np.uint8)
 def _row_amaxes(values: Any) -> Array:
     if values is None:
         return _NO_SCALES
-    array = np.asarray(on_host(values))
-    if array.dtype != np.float32 or array.ndim not in (1, 2):
-        raise ValueError(f"row_amaxes must be float32 of one dimension, not {array.dtype} of shape {array.shape}")
-    return np.ascontiguousarray(array).reshape(-1)
+    array = as_float32(on_host(values), "row_amaxes")
+    if array.ndim not in (1, 2):
+        raise ValueError(f"row_amaxes must have one dimension, not {array.ndim}")
+    return array.reshape(-1)
 
 
 def _optional_real(value: Any, argument: str) -> float | None:
@@ -466,6 +473,13 @@ def _given(options: dict[str, Any]) -> _core.GivenScales:
     )
 
 
+def _shape_of(part: _core.Quantized, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The tensor's shape, with what the recipe filled up."""
+    rows, columns = part.shape
+    filled_up = (*shape[:-1], columns)
+    return filled_up if math.prod(filled_up) == rows * columns else (rows, columns)
+
+
 def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quantized, ...]:
     values, source = as_floats(x, "x")
     if source == "float64":
@@ -498,7 +512,7 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
         if options["scale"] is not None or options["scale_inv"] is not None:
             own = of_core(parts[0].recipe, own)
     directions = ("rowwise", "columnwise") if direction == "both" else (direction,)
-    return tuple(Quantized(part, own, name, shape) for part, name in zip(parts, directions))
+    return tuple(Quantized(part, own, name, _shape_of(part, shape)) for part, name in zip(parts, directions))
 
 
 _GIVEN = ("amax", "scale", "scale_inv", "tensor_amax", "tensor_scale", "tensor_scale_inv")

@@ -343,23 +343,28 @@ def gemm(
 
     Parameters
     ----------
-    a, b : arrays of uint8 codes, (M, K) and (N, K)
-        Or of a float8 type, which carries its format. K is a multiple of 16; both begin at a multiple of 16 bytes.
+    a, b : arrays of uint8 codes, (M, K) and (N, K), or Quantized or QuantizedArrays
+        Codes may be of a float8 type, which carries its format. K is a multiple of 16, with block scales of 32; arrays begin at a
+        multiple of 16 bytes. What was quantized brings its format and scales along; its codes have K along rows, as rowwise ones and
+        transposed ones have, and compact block scales are swizzled first.
     kernel : str
         ``wgmma_fast`` and ``wgmma_promoted`` of Hopper, ``wgmma_scaled_1d2d`` and ``wgmma_scaled_1d1d`` with DeepGEMM's scaled
-        promotion, ``mma_sync`` and ``mma_sync_float16`` of Ada and later.
+        promotion; ``mma_sync`` and ``mma_sync_float16`` of Ada and later; of Blackwell (compute capabilities 10.0 and 12.0)
+        ``blackwell_mxf8f6f4`` for MXFP8, ``blackwell_mxf4`` for MXFP4, ``blackwell_mxf4nvf4`` for NVFP4, and of 10.0 alone
+        ``blackwell_f8f6f4`` for FP8 and ``blackwell_mxf4nvf4_ue8m0`` for FP4 with E8M0 scales of 16.
     format_a, format_b : str, optional
-        ``e4m3`` or ``e5m2``; ``e4m3`` if left out.
+        Of codes: ``e4m3`` or ``e5m2``; ``e4m3`` if left out.
     scale_a, scale_b : array of float32, optional
-        One that multiplies on dequantize (for NumPy arrays also a number). Of the scaled kernels: one for 128 of K, (M, K / 128) and
-        (N, K / 128), for ``1d2d`` (N / 128, K / 128), rounded up.
+        Of codes: one that multiplies on dequantize (for NumPy arrays also a number). Of the scaled wgmma kernels: one for 128 of K,
+        (M, K / 128) and (N, K / 128), for ``1d2d`` (N / 128, K / 128), rounded up.
     promote_k : int, optional
         Of ``wgmma_promoted``: a multiple of 128; 128 if left out.
     bias : array of float32, (N,), optional
     out_dtype : str
         ``float32``, ``bfloat16`` or ``float16``.
     chip : str, optional
-        For arrays on the host, whose instruction it is: ``ada``, ``hopper``, ``rtx_blackwell``, ...; ``hopper`` if left out.
+        For arrays on the host, whose instruction it is: ``ada``, ``hopper``, ``blackwell``, ``rtx_blackwell``, ...; if left out,
+        ``blackwell`` for its own kernels and ``hopper`` for the others.
     out : array of out_dtype, (M, N), optional
     stream, order, seed, threads
         As the module says.

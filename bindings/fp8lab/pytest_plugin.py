@@ -7,6 +7,7 @@ these functions. Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,10 +68,10 @@ def assert_matches(
 
     Parameters
     ----------
-    x : array_like of float32, float16 or bfloat16, (rows, columns)
-        What the kernel read.
+    x : array_like of float32, float16 or bfloat16, (..., columns)
+        What the kernel read. Leading dimensions are rows.
     codes : array_like of uint8 or of a float8 type
-        What it wrote, in the shape and order of ``fp8lab.quantize(x, recipe).codes``.
+        What it wrote, in the order of ``fp8lab.quantize(x, recipe).codes``, of its shape or with the leading dimensions of x.
     recipe : str, NamedRecipe or Recipe
         What it should do.
     scales : array_like, optional
@@ -92,9 +93,10 @@ def assert_matches(
     __tracebackhide__ = True
     x, codes, scales = on_host(x), on_host(codes), on_host(scales)
     expected = fp8lab.quantize(x, recipe, direction=direction, input_type=input_type, random_bits=random_bits)
-    written, _ = as_bytes(codes, "codes")
-    if written.shape != expected.codes.shape:
-        raise ValueError(f"codes must have shape {expected.codes.shape}, not {written.shape}")
+    written, carried = as_bytes(codes, "codes")
+    if carried is not None and carried.name != expected.format:
+        raise ValueError(f"codes are {carried.name} by their element type, and the recipe's are {expected.format}")
+    codes = _in_rows(written, expected.codes.shape, "codes")
     pairs = expected.codes.shape != (expected.shape[::-1] if expected.transposed else expected.shape)
     of_codes = fp8lab.compare(codes, expected.codes, format=_format(expected), pairs=pairs, input=_input(x, expected), shown=shown)
     of_scales = None if scales is None else _compare_scales(scales, expected, scale_layout, shown)
@@ -106,6 +108,14 @@ def assert_matches(
     raise AssertionError(_diagnosis(x, codes, scales, expected=recipe, direction=direction) + "\n".join(lines))
 
 
+def _in_rows(array: Any, shape: tuple[int, ...], argument: str) -> Any:
+    """The array in that shape, where its leading dimensions are the rows."""
+    rows = (math.prod(array.shape[:-1]), array.shape[-1]) if array.ndim > 0 else (1, 1)
+    if rows != shape and not (array.ndim < 2 and array.size == math.prod(shape)):
+        raise ValueError(f"{argument} must have shape {shape}, or leading dimensions that are these rows, not {array.shape}")
+    return contiguous(array).reshape(shape)
+
+
 def _format(expected: fp8lab.Quantized) -> Any:
     known = {one.name for one in fp8lab.formats()}
     return expected.format if expected.format in known else getattr(expected.recipe, "format", None)
@@ -114,7 +124,7 @@ def _format(expected: fp8lab.Quantized) -> Any:
 def _input(x: Any, expected: fp8lab.Quantized) -> Any:
     """x in the order of the codes, in float64."""
     values, name = as_array(x, "x")
-    values = _in_float32(values, name).astype(np.float64)
+    values = _in_float32(values, name).astype(np.float64).reshape(expected.shape)
     return values.T if expected.transposed else values
 
 
@@ -126,6 +136,8 @@ def _in_float32(values: Any, name: str) -> Any:
 def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: str, shown: int) -> Any:
     wanted = expected.scales(layout)
     if expected.scale_codes is None:
+        if isinstance(scales, (int, float)) and not isinstance(scales, bool):
+            scales = np.float32(scales)
         written, name = as_array(scales, "scales")
         if name in ("float16", "bfloat16"):
             written = _in_float32(written, name)
@@ -135,9 +147,7 @@ def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: str, shown:
     else:
         written, _ = as_bytes(scales, "scales")
         kind = expected.scale_format
-    if written.size != wanted.size or (written.ndim == wanted.ndim and written.shape != wanted.shape):
-        raise ValueError(f"scales must have shape {wanted.shape}, not {written.shape}")
-    return fp8lab.compare(contiguous(written).reshape(wanted.shape), wanted, format=kind, shown=shown)
+    return fp8lab.compare(_in_rows(written, wanted.shape, "scales"), wanted, format=kind, shown=shown)
 
 
 def _diagnosis(x: Any, codes: Any, scales: Any, **facts: Any) -> str:

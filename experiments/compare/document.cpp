@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
@@ -93,10 +92,10 @@ struct MismatchRow {
   double value_a, value_b;
 };
 
-std::string range_text(std::size_t bucket) {
-  if (bucket == 0) return "1";
-  const double first = std::ldexp(1.0, static_cast<int>(bucket));
-  return fmt::format("{:.0f} to {:.0f}", first, 2 * first - 1);
+std::string range_text(std::size_t bin) {
+  const std::uint64_t first = forensics::Distances::first_of(bin);
+  const std::uint64_t last = forensics::Distances::last_of(bin);
+  return first == last ? fmt::format("{}", first) : fmt::format("{} to {}", first, last);
 }
 
 Table distances_table(const CompareResult& result) {

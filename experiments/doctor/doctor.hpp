@@ -2,6 +2,7 @@
 // What a kernel did, from files of its input and output.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -23,6 +24,7 @@ struct DoctorArguments {
   std::optional<double> tensor_scale = {};
   std::optional<ChosenRecipe> expected = {};
   std::optional<std::string> direction = {};
+  std::uint64_t most_elements = std::uint64_t{1} << 28;  ///< of x that are looked at; of a larger one rows are sampled
   std::size_t most_shown = 10;
   std::optional<std::filesystem::path> probe = {};  ///< where an input is written that parts explanations
   int threads = 1;
@@ -30,14 +32,20 @@ struct DoctorArguments {
 
 struct DoctorResult {
   forensics::Diagnosis diagnosis;
-  std::vector<std::uint64_t> shape;  ///< of x
+  std::vector<std::uint64_t> shape;         ///< of x in its file
+  std::uint64_t columns = 1;                ///< of x as it is looked at
+  std::vector<std::uint64_t> sampled_rows;  ///< the row in the file of each row that is looked at; empty where all are
+
+  /// The row and column in the file of an element that is looked at.
+  [[nodiscard]] std::array<std::uint64_t, 2> place_of(std::uint64_t index) const;
   std::optional<forensics::Probe> probe = {};
 };
 
 /// Reads and diagnoses.
 ///
-/// Throws std::invalid_argument where tensors do not fit each other, are of types that no kernel reads or writes, or
-/// are larger than is read into memory; std::runtime_error where a file cannot be read or the probe cannot be written.
+/// Throws std::invalid_argument where tensors do not fit each other, are of types that no kernel reads or writes, or a
+/// row of x has more elements than are looked at; std::runtime_error where a file cannot be read or the probe cannot be
+/// written.
 [[nodiscard]] DoctorResult run_doctor(const DoctorArguments& arguments);
 
 }  // namespace fp8lab::experiments

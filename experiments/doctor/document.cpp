@@ -38,16 +38,18 @@ Table explanations_table(const forensics::Diagnosis& diagnosis) {
 Table discriminators_table(const DoctorResult& result) {
   const forensics::Diagnosis& diagnosis = result.diagnosis;
   using One = forensics::Discriminator;
-  const std::uint64_t columns = result.shape.empty() ? 1 : result.shape.back();
   const auto hex = [](std::uint8_t code) { return fmt::format("{:02X}", code); };
   const auto value = [&diagnosis](std::uint8_t code) { return static_cast<double>(decode(diagnosis.format, code)); };
   return tabulate(diagnosis.discriminators,
                   {.name = "discriminators",
                    .title = "Elements that tell the first explanation from the next that makes other codes",
                    .detail = diagnosis.discriminators.empty()})
-      .column({"index"}, &One::index)
-      .column({"row"}, [columns](const One& one) { return one.index / columns; })
-      .column({"column"}, [columns](const One& one) { return one.index % columns; })
+      .column({"index"},
+              [&](const One& one) {
+                return result.place_of(one.index)[0] * result.columns + result.place_of(one.index)[1];
+              })
+      .column({"row"}, [&](const One& one) { return result.place_of(one.index)[0]; })
+      .column({"column"}, [&](const One& one) { return result.place_of(one.index)[1]; })
       .column({.name = "x", .digits = 9}, &One::x)
       .column({.name = "code", .right = true}, [hex](const One& one) { return hex(one.code); })
       .column({.name = "first", .right = true}, [hex](const One& one) { return hex(one.first); })
@@ -60,6 +62,7 @@ Table discriminators_table(const DoctorResult& result) {
 Text verdict_text(const DoctorResult& result) {
   const forensics::Diagnosis& diagnosis = result.diagnosis;
   Text text{"verdict", "", {diagnosis.verdict}};
+  text.paragraphs.insert(text.paragraphs.end(), diagnosis.rest.begin(), diagnosis.rest.end());
   text.paragraphs.insert(text.paragraphs.end(), diagnosis.notes.begin(), diagnosis.notes.end());
   if (diagnosis.factor) {
     text.paragraphs.push_back(fmt::format("One factor from {:.9g} to {:.9g} for all elements would explain all codes.",
@@ -92,6 +95,8 @@ void describe(DoctorArguments& arguments, ArgumentList& list) {
   list.add("direction", arguments.direction, "rowwise or columnwise")
       .called("NAME")
       .by_default("rowwise, then columnwise");
+  list.add("elements", arguments.most_elements,
+           "how many elements of x to look at; of a larger x some rows are sampled");
   list.add("shown", arguments.most_shown, "how many explanations and elements to list");
   list.add("probe", arguments.probe, "where to write an input on which the explanations differ").called("DIR");
   list.add_threads(arguments.threads);

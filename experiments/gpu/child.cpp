@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -126,34 +127,56 @@ class Child {
 
 }  // namespace
 
-void run_in_children(const std::vector<std::function<std::string()>>& tasks, double seconds,
+namespace {
+
+/// Waits for the end of a task, `limit` seconds at most. Late: the text is empty.
+TaskEnd wait_for(Child& child, double limit, const std::function<void()>& alive) {
+  const auto start = Clock::now();
+  std::string message;
+  const auto last = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit));
+  const Child::Event event = child.next(last, alive, message);
+  TaskEnd end{.seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+  if (event == Child::Event::message) {
+    end.status = message[0] == done_mark ? TaskEnd::Status::done : TaskEnd::Status::failed;
+    end.text = message.substr(1);
+  } else if (event == Child::Event::late) {
+    static_cast<void>(child.kill());
+    end.status = TaskEnd::Status::timed_out;
+  } else {
+    const int status = child.wait();
+    end.text = WIFSIGNALED(status) ? fmt::format("signal {} ended it", WTERMSIG(status))
+                                   : std::string("its process ended without a result");
+  }
+  return end;
+}
+
+}  // namespace
+
+void run_in_children(const std::vector<std::function<std::string()>>& tasks, const TaskLimits& limits,
                      const std::function<void(std::size_t, const TaskEnd&)>& ended,
                      const std::function<void()>& alive) {
-  const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const auto begin = Clock::now();
+  const auto left = [&] { return limits.budget - std::chrono::duration<double>(Clock::now() - begin).count(); };
+  const TaskEnd left_out{.status = TaskEnd::Status::left_out,
+                         .text = fmt::format("the budget of {:.3g} s for all tasks was spent", limits.budget)};
   std::size_t task = 0;
-  while (task < tasks.size()) {
+  while (task < tasks.size() && left() > 0) {
     Child child(tasks, task);
     for (bool lives = true; lives && task < tasks.size(); ++task) {
-      const auto start = Clock::now();
-      std::string message;
-      const Child::Event event = child.next(start + limit, alive, message);
-      TaskEnd end{.seconds = std::chrono::duration<double>(Clock::now() - start).count()};
-      if (event == Child::Event::message) {
-        end.status = message[0] == done_mark ? TaskEnd::Status::done : TaskEnd::Status::failed;
-        end.text = message.substr(1);
-      } else if (event == Child::Event::late) {
-        static_cast<void>(child.kill());
-        end.status = TaskEnd::Status::timed_out;
-        end.text = fmt::format("it was killed after {:.3g} s", seconds);
-      } else {
-        const int status = child.wait();
-        end.text = WIFSIGNALED(status) ? fmt::format("signal {} ended it", WTERMSIG(status))
-                                       : std::string("its process ended without a result");
+      const double limit = std::max(0.0, std::min(limits.seconds, left()));
+      TaskEnd end = wait_for(child, limit, alive);
+      if (end.status == TaskEnd::Status::timed_out) {
+        if (limit < limits.seconds) {
+          end = left_out;
+        } else {
+          end.text = fmt::format("it was killed after {:.3g} s", limits.seconds);
+        }
       }
       lives = end.status == TaskEnd::Status::done;
       ended(task, end);
     }
   }
+  for (; task < tasks.size(); ++task) ended(task, left_out);
 }
 
 }  // namespace fp8lab::experiments

@@ -29,7 +29,7 @@ Table parts_table(const Ledger& ledger) {
       if (note.part != part) continue;
       if (note.status == "done") {
         ++row.done;
-      } else if (note.status == "skipped") {
+      } else if (note.status == "skipped" || note.status == "left out") {
         ++row.skipped;
       } else {
         ++row.failed;
@@ -179,8 +179,11 @@ void describe(GpuArguments& arguments, ArgumentList& list) {
   list.add("dots", arguments.dots, "the least number of dot products of each matrix instruction");
   list.add("seed", arguments.seed, "the seed of their operands");
   list.add("seconds", arguments.seconds, "the time after which a task is killed, in seconds");
+  list.add("budget", arguments.budget, "the time for all tasks, in seconds; those that it leaves out are named");
   list.add("host_team", arguments.host_team,
            "ask the kernels on the host in place of a device, to try the command out");
+  list.add("capability", arguments.capability,
+           "with --host-team: the compute capability that it stands for, 90 for 9.0; 80 to 121");
   list.add("python", arguments.python, "a Python interpreter, which may have PyTorch with CUDA");
   list.add(
       "cublaslt", arguments.cublaslt,

@@ -38,6 +38,13 @@ void check(const GpuArguments& arguments) {
   if (!(arguments.seconds > 0) || arguments.seconds > 86400) {
     refuse("seconds must be above 0 and at most 86400, not ", arguments.seconds);
   }
+  if (!(arguments.budget > 0) || arguments.budget > 86400) {
+    refuse("budget must be above 0 and at most 86400, not ", arguments.budget);
+  }
+  if (arguments.capability != 90 && !arguments.host_team) {
+    refuse("capability goes with host_team: a device has its own");
+  }
+  static_cast<void>(gpu::chip_of(arguments.capability));
   check_threads(arguments.threads);
 }
 
@@ -76,7 +83,7 @@ gpu::RecordedDevice device_of(const GpuArguments& arguments) {
       return skipped_mark + std::string(error.what());
     }
   };
-  run_in_children({ask}, arguments.seconds, [&](std::size_t, const TaskEnd& end) { told = end; });
+  run_in_children({ask}, {.seconds = arguments.seconds}, [&](std::size_t, const TaskEnd& end) { told = end; });
   if (told.status != TaskEnd::Status::done) throw std::runtime_error("the device gives no answer: " + told.text);
   is_none = told.text.starts_with(skipped_mark);
   if (is_none) throw gpu::NoDeviceError(told.text.substr(1));
@@ -93,6 +100,7 @@ constexpr std::string_view status_of(TaskEnd::Status status) {
     case TaskEnd::Status::done: return "done";
     case TaskEnd::Status::failed: return "failed";
     case TaskEnd::Status::timed_out: return "timed out";
+    case TaskEnd::Status::left_out: return "left out";
   }
   return {};
 }
@@ -130,7 +138,7 @@ void run_tasks(const std::vector<GpuTask>& tasks, GpuResult& result, const Progr
     if (note) note(fmt::format("{} {}: {} in {:.1f} s", task.part, task.name, status, end.seconds));
     if (progress) progress(static_cast<double>(i + 1) / static_cast<double>(work.size()));
   };
-  run_in_children(work, result.arguments.seconds, ended, [] { checkpoint(); });
+  run_in_children(work, {result.arguments.seconds, result.arguments.budget}, ended, [] { checkpoint(); });
 }
 
 }  // namespace

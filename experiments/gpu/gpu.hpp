@@ -27,7 +27,9 @@ struct GpuArguments {
   std::uint64_t dots = 100'000'000;               ///< of each matrix instruction, at least
   std::uint64_t seed = 1;                         ///< of their operands
   double seconds = 60;                            ///< after which a task is killed
+  double budget = 480;                            ///< seconds for all tasks; those that it leaves out are named
   bool host_team = false;                         ///< the host team in place of a device
+  int capability = 90;                            ///< of the chip that the host team stands for: 90 is 9.0
   std::string python = "python3";                 ///< an interpreter, which may have PyTorch
   /// libcublasLt.so.13 or .12. Left out: it is looked for, and where --host-team is given, not asked.
   std::optional<std::filesystem::path> cublaslt = {};

@@ -198,7 +198,7 @@ ProductRecord product_of(const Value& object) {
                        .seed = count_of(object, "seed"),
                        .digest = digest_of(object.at("digest"))};
   if (const Value& found = object.at("composition"); !found.is_null()) {
-    record.composition = {found.at("promote_k").get<int>(), chunk_of(found, "split_k"),
+    record.composition = {found.at("promote_k").get<int>(), count_of(found, "split_k"),
                           found.at("descending").get<bool>()};
   }
   check_product_record(record);

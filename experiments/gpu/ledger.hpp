@@ -2,6 +2,7 @@
 // What a device gave, in numbers small enough to be committed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -18,6 +19,8 @@ namespace fp8lab::experiments {
 inline constexpr int ledger_schema = 1;
 /// What drew the operands; its version is gpu::generator_version.
 inline constexpr std::string_view ledger_generator = "fp8lab recorder";
+/// As many differences of a record are kept, which say enough.
+inline constexpr std::size_t most_differences = 8;
 
 /// Digests of a conversion instruction, of chunks of consecutive inputs.
 struct CastRecord {
@@ -48,8 +51,8 @@ struct PrimerRecord {
 /// How a library composed a product.
 struct Composition {
   int promote_k = 0;
-  std::size_t split_k = 1;
-  bool descending = false;  ///< the order in which the parts of K are added
+  std::size_t split_k = 0;  ///< elements of K in each range that is summed apart; 0: one range
+  bool descending = false;  ///< the order in which the ranges are added
 
   [[nodiscard]] std::string told() const;
 };
@@ -90,7 +93,7 @@ struct Speed {
 /// How a task of a part ended.
 struct PartNote {
   std::string part, task;
-  std::string status;  ///< done, skipped, failed or timed out
+  std::string status;  ///< done, skipped, left out, failed or timed out
   std::string note;    ///< why it was not done
   double seconds = 0;
 };

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +26,7 @@
 #include "fp8lab/gpu/recorder/cublaslt.hpp"
 #include "fp8lab/gpu/recorder/memory.hpp"
 #include "fp8lab/gpu/recorder/tiles.hpp"
+#include "fp8lab/reference/forensics/diagnose_gemm.hpp"
 #include "fp8lab/reference/measure/random.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "gpu/torch_script.hpp"
@@ -39,7 +39,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t asked_rows = 256;  // and columns
-constexpr std::size_t sampled_rows = 32;
 
 /// A folder that ends with this.
 class Scratch {
@@ -151,7 +150,7 @@ std::vector<float> composed(const MmaModel& model, const LibraryProduct& product
 /// What a library's output tells.
 TaskResult product_result(const std::string& name, const std::string& library, const std::string& algorithm,
                           const ProductQuestion& question, const LibraryProduct& product, std::span<const float> out) {
-  const FoundCompositions found = find_compositions(question.model, product, out, sampled_rows, question.threads);
+  const FoundComposition found = find_composition(question.model, product, out, question.threads);
   const std::string called =
       fmt::format("{}, K = {}, {}", name, question.depth, question.fast ? "fast accumulation" : "split accumulator");
   ProductRecord record{.library = library,
@@ -162,29 +161,33 @@ TaskResult product_result(const std::string& name, const std::string& library, c
                        .depth = product.depth,
                        .seed = question.seed,
                        .digest = gpu::digest_of(words_of(out))};
-  const bool is_found = !found.fitting.empty();
-  if (is_found) record.composition = found.fitting.front();
+  const std::uint64_t words = out.size();
+  const std::uint64_t compared = found.composition ? words : 0;
+  record.composition = found.composition;
   Finding finding{.part = "products",
                   .name = called,
                   .question = "How is the product composed?",
-                  .answer = found.told(),
+                  .answer = found.told,
                   .agrees = {},
                   .words = {library, "model " + record.model}};
   if (!algorithm.empty()) finding.words.push_back(algorithm);
-  RecordedRow row{"products", called, record.model, found.compared, is_found ? found.compared : 0, 0};
+  RecordedRow row{"products", called, record.model, words, compared, 0};
   return {.ledger = {.products = {std::move(record)}, .findings = {std::move(finding)}}, .rows = {std::move(row)}};
 }
 
-std::vector<Composition> compositions(std::size_t depth) {
-  std::vector<Composition> list;
-  for (const int promote_k : {0, 32, 64, 128, 256, 512, 1024}) {
-    for (const std::size_t split_k : {1U, 2U, 3U, 4U, 5U, 6U, 8U, 10U, 12U, 16U}) {
-      if (split_k * 128 > depth || std::cmp_greater(promote_k, depth)) continue;
-      list.push_back({promote_k, split_k, false});
-      if (split_k > 2) list.push_back({promote_k, split_k, true});
-    }
+/// What gemm() is told for a hypothesis of the doctor; nothing where it cannot compose so, or the model is another one.
+std::optional<Composition> composition_of(const forensics::GemmExplanation& explanation, std::string_view model) {
+  const forensics::GemmHypothesis& found = explanation.hypothesis;
+  const bool is_of_model = std::ranges::find(explanation.models, model) != explanation.models.end();
+  const bool is_ordered = found.order == forensics::PartialOrder::ascending ||
+                          (found.order == forensics::PartialOrder::descending && found.split_k > 0);
+  if (!is_of_model || !is_ordered || found.defect != forensics::GemmDefect::none ||
+      found.output != forensics::OutputRounding::nearest || found.k_order != forensics::KOrder{} ||
+      found.zero_rule != ZeroRule::floor) {
+    return {};
   }
-  return list;
+  return Composition{static_cast<int>(found.promote_k), found.split_k,
+                     found.order == forensics::PartialOrder::descending};
 }
 
 }  // namespace
@@ -193,59 +196,41 @@ LibraryProduct library_product(std::size_t rows, std::size_t columns, std::size_
   return {rows, columns, depth, codes_of(false, rows, depth, seed), codes_of(true, columns, depth, seed)};
 }
 
-std::string Composition::told() const {
-  std::string text = promote_k == 0 ? "no promotion" : fmt::format("promotion every {}", promote_k);
-  if (split_k > 1) text += fmt::format(", split-K {} added {}", split_k, descending ? "descending" : "ascending");
-  return text;
-}
-
 GemmOptions options_of(const Composition& composition, std::size_t depth) {
   GemmOptions options{.promote_k = composition.promote_k};
-  if (composition.split_k == 1) return options;
-  const auto unit = static_cast<std::size_t>(std::max(composition.promote_k, 128));
-  const std::size_t part = (depth / unit + composition.split_k - 1) / composition.split_k * unit;
-  for (std::size_t first = 0; first < depth; first += part) options.split_k.push_back(std::min(part, depth - first));
+  if (composition.split_k == 0) return options;
+  for (std::size_t first = 0; first < depth; first += composition.split_k) {
+    options.split_k.push_back(std::min(composition.split_k, depth - first));
+  }
   for (std::size_t i = 0; i < options.split_k.size(); ++i) {
     options.split_order.push_back(composition.descending ? options.split_k.size() - 1 - i : i);
   }
   return options;
 }
 
-FoundCompositions find_compositions(const MmaModel& model, const LibraryProduct& product, std::span<const float> out,
-                                    std::size_t sample, int threads) {
-  const auto equal_words = [&](const Composition& composition, std::size_t rows) {
-    const std::vector<float> own = composed(model, product, composition, rows, threads);
-    std::uint64_t equal = 0;
+FoundComposition find_composition(const MmaModel& model, const LibraryProduct& product, std::span<const float> out,
+                                  int threads) {
+  const auto operand = [&](std::span<const std::uint8_t> codes, std::size_t rows) {
+    return Operand::codes(codes, e4m3, rows, product.depth);
+  };
+  const forensics::GemmDiagnosis diagnosis =
+      forensics::diagnose_gemm(operand(product.a, product.rows), operand(product.b, product.columns),
+                               {.words = std::as_bytes(out)}, {.most_products = std::size_t{1} << 24});
+  FoundComposition found{.told = diagnosis.verdict, .composition = {}};
+  for (const forensics::GemmExplanation& explanation : diagnosis.explanations) {
+    const auto composition = composition_of(explanation, model.name);
+    if (!composition || explanation.unexplained > diagnosis.explanations.front().unexplained) continue;
+    // The doctor checks as many words as a budget allows; a record is of all.
+    const std::vector<float> own = composed(model, product, *composition, product.rows, threads);
+    std::size_t equal = 0;
     for (std::size_t i = 0; i < own.size(); ++i) {
       equal += std::bit_cast<std::uint32_t>(own[i]) == std::bit_cast<std::uint32_t>(out[i]) ? 1U : 0U;
     }
-    return equal;
-  };
-  FoundCompositions found{.fitting = {}, .compared = product.rows * product.columns};
-  std::uint64_t most = 0;
-  for (const Composition& composition : compositions(product.depth)) {
-    const std::size_t parts = options_of(composition, product.depth).split_k.size();
-    if (composition.split_k > 1 && parts != composition.split_k) continue;
-    const std::uint64_t in_sample = equal_words(composition, sample);
-    if (in_sample <= most && in_sample < sample * product.columns) continue;
-    most = in_sample;
-    const std::uint64_t equal = equal_words(composition, product.rows);
-    if (equal == found.compared) found.fitting.push_back(composition);
-    if (equal <= found.equal) continue;
-    found.equal = equal;
-    found.nearest = composition;
+    found.told += fmt::format(" By {} it gives {} of {} words.", model.name, equal, own.size());
+    if (equal == own.size()) found.composition = composition;
+    break;
   }
-  std::ranges::stable_sort(found.fitting, {}, &Composition::split_k);  // the simplest first
   return found;
-}
-
-std::string FoundCompositions::told() const {
-  if (fitting.empty()) {
-    return fmt::format("none that was tried; next comes {}, with {} of {} words", nearest.told(), equal, compared);
-  }
-  std::vector<std::string> names(fitting.size());
-  std::ranges::transform(fitting, names.begin(), &Composition::told);
-  return fmt::format("{} ({} words)", fmt::join(names, ", or "), compared);
 }
 
 TaskResult ask_scaled_mm(const std::string& python, const ProductQuestion& question) {
@@ -325,6 +310,37 @@ std::uint64_t model_digest(const ProductRecord& record, const MmaModel& model, i
   if (!record.composition) refuse("no composition is known of this product");
   const LibraryProduct product = library_product(record.rows, record.columns, record.depth, record.seed);
   return gpu::digest_of(words_of(composed(model, product, *record.composition, product.rows, threads)));
+}
+
+TaskResult ask_torch_speed(const std::string& python, TorchSpeed what, const std::string& device, std::size_t size) {
+  static constexpr std::array names{"cast", "scaled_mm", "te"};
+  TextReader lines(run_script(
+      python, Scratch(), {names.at(static_cast<std::size_t>(what)), device, std::to_string(size)}, torch_speed_script));
+  std::string version;
+  std::getline(lines, version);
+  TaskResult result;
+  for (std::string line; std::getline(lines, line);) {
+    std::array<std::string, 6> fields;
+    std::size_t count = 0;
+    for (std::size_t first = 0; first <= line.size() && count < fields.size(); ++count) {
+      const std::size_t end = std::min(line.find('|', first), line.size());
+      fields[count] = line.substr(first, end - first);
+      first = end + 1;
+    }
+    const auto number = [&](std::size_t i) {
+      double value = 0;
+      TextReader text(fields[i]);
+      if (count != fields.size() || !(text >> value)) throw std::runtime_error("the script wrote: " + line);
+      return value;
+    };
+    result.ledger.speeds.push_back({.name = fields[0],
+                                    .what = fields[1] + "; " + version,
+                                    .amount = number(2),
+                                    .unit = fields[3],
+                                    .milliseconds = number(4),
+                                    .bound_milliseconds = number(5)});
+  }
+  return result;
 }
 
 Finding ask_stream(const std::string& python, bool is_normal, std::uint64_t seed) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -34,20 +35,13 @@ struct LibraryProduct {
 /// The options of gemm() for that composition.
 [[nodiscard]] GemmOptions options_of(const Composition& composition, std::size_t depth);
 
-/// Which compositions give a library's output.
-struct FoundCompositions {
-  std::vector<Composition> fitting;  ///< those that give all of `compared` words, those with fewest parts first
-  Composition nearest = {};          ///< the one that gives most of them
-  std::uint64_t equal = 0;           ///< what that one gives
-  std::uint64_t compared = 0;
-
-  /// In one line.
-  [[nodiscard]] std::string told() const;
+/// How a library's output follows from its operands, as the GEMM doctor finds it.
+struct FoundComposition {
+  std::string told;                        ///< the doctor's verdict, and how many words the composition gives
+  std::optional<Composition> composition;  ///< one that gives every word, if any does
 };
-/// Compares the first `sample` rows of the output with all compositions that are thought of, and those that fit with
-/// all rows.
-[[nodiscard]] FoundCompositions find_compositions(const MmaModel& model, const LibraryProduct& product,
-                                                  std::span<const float> out, std::size_t sample, int threads);
+[[nodiscard]] FoundComposition find_composition(const MmaModel& model, const LibraryProduct& product,
+                                                std::span<const float> out, int threads);
 
 /// What is asked of a library.
 struct ProductQuestion {
@@ -73,6 +67,17 @@ struct ProductQuestion {
 void check_product_record(const ProductRecord& record);
 /// The digest of the record's product, composed as it says, by a model, which may be another one than fp8lab's.
 [[nodiscard]] std::uint64_t model_digest(const ProductRecord& record, const MmaModel& model, int threads);
+
+/// What PyTorch and Transformer Engine are timed at.
+enum class TorchSpeed : std::uint8_t {
+  cast,       ///< torch.compile's fused cast to E4M3 and amax
+  scaled_mm,  ///< torch._scaled_mm
+  te,         ///< Transformer Engine's quantizers
+};
+/// Times it on tensors of size x size on a device of PyTorch, "cuda" or for tests "cpu". Throws MissingError where the
+/// interpreter or what it needs is missing.
+[[nodiscard]] TaskResult ask_torch_speed(const std::string& python, TorchSpeed what, const std::string& device,
+                                         std::size_t size);
 
 /// Asks PyTorch for uniform or normal random numbers: are they those of torch_cuda_uniform() or torch_cuda_normal()?
 /// Throws MissingError as above.

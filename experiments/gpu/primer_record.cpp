@@ -22,7 +22,6 @@ namespace fp8lab::experiments {
 namespace {
 
 constexpr int published_capability = 90;  // H100
-constexpr std::size_t most_differences = 8;
 constexpr std::string_view fp8_product = "out_fp8";
 
 template <typename T>

@@ -8,8 +8,10 @@
 #include <bit>
 #include <set>
 
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "gpu/probe_draws.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -17,14 +19,13 @@ namespace {
 using gpu::Instruction;
 using gpu::MmaAccumulator;
 using gpu::MmaType;
-using gpu::random_word;
 
 /// The accumulator's word of one dot product.
 template <typename Element>
 std::uint32_t result_of(const Hypothesis& hypothesis, const gpu::TileSet& set, const ProbeDot& dot) {
-  const auto elements_of = [](const std::vector<std::uint32_t>& words) {
+  const auto elements_of = [&](const std::vector<std::uint32_t>& words) {
     std::vector<Element> elements;
-    for (const std::uint32_t word : words) {
+    for (const std::uint32_t word : std::span(words).first(set.depth)) {
       if constexpr (sizeof(Element) == 4) {
         elements.push_back(std::bit_cast<float>(word));
       } else {
@@ -35,16 +36,20 @@ std::uint32_t result_of(const Hypothesis& hypothesis, const gpu::TileSet& set, c
   };
   const std::vector<Element> a = elements_of(dot.a);
   const std::vector<Element> b = elements_of(dot.b);
-  const auto operand = [&](const std::vector<Element>& elements, const Format& format) {
+  const std::vector<std::uint8_t> scales_a(dot.a.begin() + set.depth, dot.a.end());
+  const std::vector<std::uint8_t> scales_b(dot.b.begin() + set.depth, dot.b.end());
+  const auto operand = [&](const std::vector<Element>& elements, const Format& format,
+                           const std::vector<std::uint8_t>& scales) {
     return Operand{.elements = std::span(elements),
                    .format = format,
                    .rows = 1,
                    .depth = set.depth,
+                   .scales = {.codes = scales},
                    .tf32_rounding = format == binary32 ? std::optional(hypothesis.tf32_rounding) : std::nullopt};
   };
   const auto run = [&](auto c) {
-    mma(hypothesis.model, operand(a, set.a), operand(b, set.b), std::span(std::as_const(c)), std::span(c),
-        hypothesis.zero_rule);
+    mma(hypothesis.model, operand(a, set.a, scales_a), operand(b, set.b, scales_b), std::span(std::as_const(c)),
+        std::span(c), hypothesis.zero_rule);
     return c[0];
   };
   if (set.accumulator == binary16) return run(std::vector{Half{static_cast<std::uint16_t>(dot.c)}}).bits;
@@ -63,13 +68,18 @@ gpu::TileSet set_of(const Probe& probe) {
   return gpu::instructions().at(probe.instruction).tiles(gpu::Draw::random_bits, 0);
 }
 
-/// Words of a format, one tile each, in whose first row the dot product lies.
+/// Tiles of A, B or C, one for each dot product, which lies in the first row; the other rows are zero.
 std::vector<std::byte> tiles_of(const Format& format, const std::vector<std::vector<std::uint32_t>>& firsts,
-                                std::size_t words) {
-  std::vector<std::byte> bytes(firsts.size() * words * gpu::bytes_of(format));
+                                std::size_t words, unsigned depth, std::size_t tile_bytes) {
+  std::vector<std::byte> bytes(firsts.size() * tile_bytes);
   for (std::size_t tile = 0; tile < firsts.size(); ++tile) {
+    std::byte* const to = bytes.data() + tile * tile_bytes;
     for (std::size_t i = 0; i < firsts[tile].size(); ++i) {
-      gpu::store_word(format, bytes.data(), tile * words + i, firsts[tile][i]);
+      if (i < depth) {
+        gpu::store_word(format, to, i, firsts[tile][i]);
+      } else {  // block scales lie behind all words
+        to[words * gpu::bytes_of(format) + i - depth] = static_cast<std::byte>(firsts[tile][i]);
+      }
     }
   }
   return bytes;
@@ -87,8 +97,9 @@ std::vector<std::uint32_t> results_of(gpu::Recorder& recorder, const Probe& prob
     c.push_back({dot.c});
   }
   const std::vector<std::uint32_t> words =
-      recorder.multiply(probe.instruction, tiles_of(set.a, a, set.words_of_a()), tiles_of(set.b, b, set.words_of_b()),
-                        tiles_of(set.accumulator, c, set.dots()));
+      recorder.multiply(probe.instruction, tiles_of(set.a, a, set.words_of_a(), set.depth, bytes_of_a(set)),
+                        tiles_of(set.b, b, set.words_of_b(), set.depth, bytes_of_b(set)),
+                        tiles_of(set.accumulator, c, set.dots(), 1, set.dots() * gpu::bytes_of(set.accumulator)));
   std::vector<std::uint32_t> results;
   results.reserve(dots.size());
   for (std::size_t i = 0; i < dots.size(); ++i) results.push_back(words[i * set.dots()]);
@@ -96,9 +107,12 @@ std::vector<std::uint32_t> results_of(gpu::Recorder& recorder, const Probe& prob
 }
 
 std::string told(const gpu::TileSet& set, const ProbeDot& dot, std::uint32_t result) {
-  const auto words = [](const std::vector<std::uint32_t>& all, const Format& format) {
+  const auto words = [&](const std::vector<std::uint32_t>& all, const Format& format) {
     std::string text;
-    for (const std::uint32_t word : all) text += fmt::format("{:0{}x} ", word, (format.bits() + 3) / 4);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (i == set.depth) text += "scales ";
+      text += fmt::format("{:0{}x} ", all[i], i < set.depth ? (format.bits() + 3) / 4 : 2);
+    }
     return text;
   };
   const int digits = set.accumulator.bits() / 4;
@@ -106,70 +120,7 @@ std::string told(const gpu::TileSet& set, const ProbeDot& dot, std::uint32_t res
                      digits);
 }
 
-// 1. What is tried.
-
-using Drawn = std::span<std::uint32_t>;
-
-std::uint32_t sign_of(const Format& format, std::uint64_t random) {
-  return (random & 1) != 0 ? static_cast<std::uint32_t>(format.sign_mask()) : 0;
-}
-
-/// Finite words whose exponent field is below `fields`, some of them zero.
-std::uint32_t low_word(const Format& format, std::uint64_t random, std::uint64_t fields) {
-  if (random % 5 == 0) return 0;
-  const std::uint64_t fraction = random >> 8 & ((std::uint64_t{1} << format.mantissa_bits) - 1);
-  const std::uint64_t field = (random >> 40) % fields;
-  return sign_of(format, random >> 1) | static_cast<std::uint32_t>(field << format.mantissa_bits | fraction);
-}
-
-/// 1 or 1.5 times a power of two, whose sign is random; the nearest value of the format.
-std::uint32_t power_word(const Format& format, std::uint64_t random, int exponent) {
-  const Unpacked value{(random & 1) != 0, fp8lab::Kind::finite, exponent - 1, 2 + (random >> 1 & 1)};
-  const CastPolicy policy{};
-  return static_cast<std::uint32_t>(encode(format, policy, value, policy.nan));
-}
-
-/// Operands of which few products are not zero: one is about as large as the accumulator's smallest value, the others
-/// are smaller by up to 30 binades. c is tiny or zero.
-void draw_tiny(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
-  std::ranges::fill(a, 0);
-  std::ranges::fill(b, 0);
-  const int smallest = set.accumulator.min_exponent() - set.accumulator.mantissa_bits;
-  const int least_a = set.a.min_exponent() - set.a.mantissa_bits;
-  const int least_b = set.b.min_exponent() - set.b.mantissa_bits;
-  for (std::size_t k = 0; k < i % 4; ++k) {
-    const std::uint64_t random = random_word(12, i * 64 + k);
-    const int below = static_cast<int>(k == 0 ? random >> 8 & 3 : random >> 8 & 31) - 2;
-    const int exponent = std::max(smallest - below, least_a + least_b);
-    const int of_a = std::max(exponent / 2, least_a);
-    a[k] = power_word(set.a, random, of_a);
-    b[k] = power_word(set.b, random >> 2, std::max(exponent - of_a, least_b));
-  }
-  c = i % 3 == 0 ? 0 : low_word(set.accumulator, random_word(11, i), 4 + i % 24);
-}
-
-/// Operands of the generator, all draws in turn.
-void draw_generated(gpu::TileSet set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
-  set.draw = static_cast<gpu::Draw>(i % gpu::draws);
-  set.seed = 21;
-  for (unsigned k = 0; k < a.size(); ++k) {
-    a[k] = gpu::operand_word(set, false, i, 0, k);
-    b[k] = gpu::operand_word(set, true, i, 0, k);
-  }
-  c = gpu::accumulator_word(set, i, 0, 0);
-}
-
-/// The same without infinities and NaN.
-void draw_finite(gpu::TileSet set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
-  draw_generated(set, i / 2 * gpu::draws + 1 + i % 2, a, b, c);
-}
-
-/// NaN, infinities and zeros times infinities.
-void draw_special(gpu::TileSet set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
-  draw_generated(set, i * gpu::draws + 4, a, b, c);
-}
-
-// 2. What may be.
+// 1. What may be.
 
 MmaModel with_zero_exponent(MmaModel model, int exponent) {
   model.zero_exponent = exponent;
@@ -188,6 +139,13 @@ std::vector<Hypothesis> zero_hypotheses(const MmaModel& model) {
                     .is_ours = change == 0});
   }
   list.push_back({.name = "no floor", .model = model, .zero_rule = ZeroRule::skip_terms});
+  if (model.group > 1) {
+    list.push_back(
+        {.name = "no floor, groups of zeros do not count", .model = model, .zero_rule = ZeroRule::skip_empty_groups});
+    list.push_back({.name = "no floor, groups whose sum is zero do not count",
+                    .model = model,
+                    .zero_rule = ZeroRule::skip_zero_groups});
+  }
   list.push_back({.name = "zero factors count as 2^-126", .model = model, .zero_rule = ZeroRule::count_zero_factors});
   return list;
 }
@@ -226,6 +184,18 @@ std::vector<Hypothesis> step_hypotheses(const MmaModel& model) {
   return list;
 }
 
+/// How many products are added exactly before they are aligned.
+std::vector<Hypothesis> group_hypotheses(const MmaModel& model, unsigned block) {
+  std::vector<Hypothesis> list;
+  for (const unsigned group : {8U, 16U, 32U}) {
+    if (group > block) continue;
+    MmaModel other = model;
+    other.group = static_cast<int>(group);
+    list.push_back({.name = fmt::format("groups of {}", group), .model = other, .is_ours = other.group == model.group});
+  }
+  return list;
+}
+
 std::vector<Hypothesis> underflow_hypotheses(MmaModel model) {
   const bool ours_is_positive = model.underflow == UnderflowSign::positive;
   model.underflow = UnderflowSign::positive;
@@ -239,7 +209,7 @@ std::vector<Hypothesis> tf32_hypotheses(const MmaModel& model) {
           {.name = "rounded to nearest, ties away", .model = model, .tf32_rounding = Rounding::nearest_away}};
 }
 
-// 3. The list.
+// 2. The list.
 
 /// Instructions whose answers stand for those of mixed operands.
 bool is_asked(const Instruction& instruction, int capability) {
@@ -267,9 +237,16 @@ void add_probes(std::size_t number, int capability, std::vector<Probe>& list) {
          .hypotheses = hypotheses,
          .draw = [set, draw](std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) { draw(set, i, a, b, c); }});
   };
-  add("zeros", "What exponent do terms that are zero have?", zero_hypotheses(model), draw_tiny);
+  const bool is_scaled = set.blocks() > 0;
+  add("zeros", "What exponent do terms that are zero have?", zero_hypotheses(model),
+      is_scaled ? draw_scaled_zeros : draw_tiny);
   add("fraction bits", "How many bits below the largest exponent are kept?", fraction_hypotheses(model), draw_finite);
-  add("steps", "Into which steps is the instruction divided?", step_hypotheses(model), draw_finite);
+  if (model.group > 1) {
+    add("groups", "How many products are added exactly before they are aligned?", group_hypotheses(model, set.block),
+        draw_finite);
+  } else {
+    add("steps", "Into which steps is the instruction divided?", step_hypotheses(model), draw_finite);
+  }
   if (instruction.accumulator == MmaAccumulator::float16) {
     add("underflow", "Which zero does a tiny negative sum become?", underflow_hypotheses(model), draw_tiny);
   }
@@ -295,8 +272,8 @@ std::vector<ProbeDot> telling_dots(const Probe& probe, std::uint64_t tries) {
   std::vector<ProbeDot> dots;
   constexpr std::size_t most = 64;
   for (std::uint64_t i = 0; i < tries && dots.size() < most; ++i) {
-    ProbeDot dot{
-        .a = std::vector<std::uint32_t>(set.depth), .b = std::vector<std::uint32_t>(set.depth), .c = 0, .results = {}};
+    const std::size_t words = set.depth + set.blocks();
+    ProbeDot dot{.a = std::vector<std::uint32_t>(words), .b = std::vector<std::uint32_t>(words), .c = 0, .results = {}};
     probe.draw(i, dot.a, dot.b, dot.c);
     for (const Hypothesis& hypothesis : probe.hypotheses) dot.results.push_back(result_of(hypothesis, set, dot));
     bool is_new = count == 1 && i < most / 2;
@@ -331,6 +308,51 @@ Finding ask(gpu::Recorder& recorder, const Probe& probe) {
   }
   finding.answer = answer_of(names);
   for (std::size_t i = 0; i < dots.size(); ++i) finding.words.push_back(told(set_of(probe), dots[i], results[i]));
+  return finding;
+}
+
+Finding ask_zero_products(gpu::Recorder& recorder, std::size_t instruction, std::uint32_t last, int threads) {
+  const gpu::Instruction& facts = gpu::instructions().at(instruction);
+  const MmaModel& model = gpu::model_of(facts, recorder.device().capability);
+  const gpu::TileSet set = facts.tiles(gpu::Draw::random_bits, 0);
+  const std::size_t dots = set.dots();
+  constexpr std::size_t words_at_once = std::size_t{1} << 18;
+  const std::size_t tiles = gpu::ceil_div(std::min<std::size_t>(words_at_once, last), dots);
+  const std::vector<std::byte> a(tiles * bytes_of_a(set));
+  const std::vector<std::byte> b(tiles * bytes_of_b(set));
+  Finding finding{.part = "probes",
+                  .name = facts.name() + ": small c, zero operands",
+                  .question = fmt::format("Is d the model's for every c from 00000001 to {:08x}?", last),
+                  .answer = {},
+                  .agrees = {},
+                  .words = {}};
+  std::uint64_t wrong = 0;
+  std::vector<std::uint32_t> c(tiles * dots);
+  for (std::uint64_t first = 1; first <= last; first += c.size()) {
+    for (std::size_t i = 0; i < c.size(); ++i) {
+      c[i] = static_cast<std::uint32_t>(std::min<std::uint64_t>(first + i, last));
+    }
+    const auto bytes = std::as_bytes(std::span(c));
+    const std::vector<std::uint32_t> got = recorder.multiply(instruction, a, b, bytes);
+    std::vector<std::uint32_t> expected(c.size());
+    parallel_for(
+        tiles, threads,
+        [&](std::size_t begin, std::size_t end) {
+          const std::size_t count = end - begin;
+          std::ranges::copy(model_words(model, set, std::span(a).first(count * bytes_of_a(set)),
+                                        std::span(b).first(count * bytes_of_b(set)),
+                                        bytes.subspan(begin * dots * 4, count * dots * 4)),
+                            expected.begin() + static_cast<std::ptrdiff_t>(begin * dots));
+        },
+        1);
+    for (std::size_t i = 0; i < c.size() && first + i <= last; ++i) {
+      if (got[i] == expected[i]) continue;
+      if (wrong++ < 4)
+        finding.words.push_back(fmt::format("c {:08x} gives {:08x}, not {:08x}", c[i], got[i], expected[i]));
+    }
+  }
+  finding.agrees = wrong == 0;
+  finding.answer = wrong == 0 ? fmt::format("yes, all {}", last) : fmt::format("{} of {} differ", wrong, last);
   return finding;
 }
 

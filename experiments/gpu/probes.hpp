@@ -27,7 +27,8 @@ struct Probe {
   std::string name, question;
   std::size_t instruction;  ///< its number
   std::vector<Hypothesis> hypotheses;
-  /// Operands of the i-th dot product that is tried; those on which hypotheses differ are kept.
+  /// Operands of the i-th dot product that is tried, block scales behind the elements of a and b; those on which
+  /// hypotheses differ are kept.
   std::function<void(std::uint64_t i, std::span<std::uint32_t> a, std::span<std::uint32_t> b, std::uint32_t& c)> draw;
 };
 
@@ -45,5 +46,10 @@ struct ProbeDot {
 
 /// Asks: which hypothesis gives all results of the device?
 [[nodiscard]] Finding ask(gpu::Recorder& recorder, const Probe& probe);
+
+/// Asks an instruction with a float32 accumulator, whose operands are zero: is d what the model makes of c, for the
+/// words c = 1 to `last`? It is what decides the exponent of zero terms for every small c.
+[[nodiscard]] Finding ask_zero_products(gpu::Recorder& recorder, std::size_t instruction,
+                                        std::uint32_t last = 0x00FFFFFF, int threads = 1);
 
 }  // namespace fp8lab::experiments

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::uint64_t inputs_per_chunk = std::uint64_t{1} << 24;
 constexpr std::uint64_t dots_per_chunk = std::uint64_t{1} << 18;
-constexpr std::size_t most_differences = 8;  // of a record, which say enough
 
 std::string hex_of(std::uint32_t word, int bits) { return fmt::format("{:0{}x}", word, (bits + 3) / 4); }
 

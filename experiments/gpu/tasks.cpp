@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "fp8lab/gpu/device.hpp"
@@ -25,11 +26,13 @@ bool is_wanted(const GpuArguments& arguments, std::string_view part) {
   return arguments.parts.empty() || std::ranges::find(arguments.parts, part) != arguments.parts.end();
 }
 
+/// Half of the budget is for comparing what is recorded with the models; tests compare the rest of a ledger.
 RecordingLimits limits_of(const GpuArguments& arguments) {
+  const auto records = static_cast<double>(gpu::cast_sweeps().size() + gpu::instructions().size());
   return {.inputs = arguments.inputs,
           .dots = arguments.dots,
           .seed = arguments.seed,
-          .compare_seconds = arguments.seconds / 6,
+          .compare_seconds = std::min(arguments.seconds / 6, arguments.budget / 2 / records),
           .threads = arguments.threads};
 }
 
@@ -55,7 +58,7 @@ void require_code(const GpuArguments& arguments) {
   throw MissingError(fmt::format("this build has no code for sm_{0}a: CMAKE_CUDA_ARCHITECTURES={0}a", chip));
 }
 void require_code(const GpuArguments& arguments, const gpu::Instruction& instruction) {
-  if (instruction.family == gpu::Instruction::Family::wgmma) require_code(arguments);
+  if (instruction.family != gpu::Instruction::Family::mma_sync) require_code(arguments);
 }
 
 TaskResult run_casts(const GpuArguments& arguments, std::size_t sweep) {
@@ -114,6 +117,17 @@ TaskResult run_gemm_speed(const GpuArguments& arguments, const std::string& name
   return speed_result(name, "FLOP", gpu::measure_gemm_speed(kernel, &*library));
 }
 
+/// What others take for the same, in processes of their own.
+void add_torch_speeds(const GpuArguments& arguments, std::string_view skipped, std::vector<GpuTask>& tasks) {
+  for (const auto& [name, what, size] :
+       {std::tuple{"PyTorch's fused cast and amax", TorchSpeed::cast, std::size_t{16384}},
+        {"torch._scaled_mm", TorchSpeed::scaled_mm, std::size_t{8192}},
+        {"Transformer Engine's quantizers", TorchSpeed::te, std::size_t{16384}}}) {
+    tasks.push_back({"speeds", name, std::string(skipped),
+                     [python = arguments.python, what, size] { return ask_torch_speed(python, what, "cuda", size); }});
+  }
+}
+
 void add_speeds(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
   if (!is_wanted(arguments, "speeds")) return;
   const std::string skipped(device.is_host_team ? not_on_host : "");
@@ -121,7 +135,9 @@ void add_speeds(const GpuArguments& arguments, const gpu::RecordedDevice& device
     const std::string name = gpu::speed_names()[i];
     tasks.push_back({"speeds", name, skipped, [i, name] { return speed_result(name, "B", gpu::measure_speed(i)); }});
   }
+  add_torch_speeds(arguments, skipped, tasks);
   std::vector<gpu::GemmKernel> kernels{gpu::GemmKernel::mma_sync};
+  if (device.capability == 100) kernels = {gpu::GemmKernel::blackwell_f8f6f4};
   if (device.capability == 90) kernels = {gpu::GemmKernel::wgmma_fast, gpu::GemmKernel::wgmma_promoted};
   for (const gpu::GemmKernel kernel : kernels) {
     const std::string name = fmt::format("gemm {} beside cuBLASLt", gpu::name_of(kernel));
@@ -186,6 +202,22 @@ std::string_view why_not(const gpu::Instruction& instruction, const gpu::Recorde
   return instruction.is_for(device.capability) ? "" : "this chip has no such instruction";
 }
 
+/// Zero operands with every small c, and by name what this chip cannot be asked.
+void add_zero_probes(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
+  for (std::size_t i = 0; i < gpu::instructions().size(); ++i) {
+    const gpu::Instruction& instruction = gpu::instructions()[i];
+    if (instruction.accumulator != gpu::MmaAccumulator::float32 || instruction.type_a != instruction.type_b) continue;
+    tasks.push_back(
+        {"probes", instruction.name() + ": small c, zero operands", std::string(why_not(instruction, device)),
+         [arguments, i] {
+           require_code(arguments, gpu::instructions()[i]);
+           const auto last = static_cast<std::uint32_t>(std::min<std::uint64_t>(arguments.dots, 0x00FFFFFF));
+           return TaskResult{
+               .ledger = {.findings = {ask_zero_products(own_recorder(arguments), i, last, arguments.threads)}}};
+         }});
+  }
+}
+
 void add_recordings(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
   for (std::size_t i = 0; is_wanted(arguments, "casts") && i < gpu::cast_sweeps().size(); ++i) {
     const gpu::CastSweep& sweep = gpu::cast_sweeps()[i];
@@ -200,13 +232,12 @@ void add_recordings(const GpuArguments& arguments, const gpu::RecordedDevice& de
   }
   if (!is_wanted(arguments, "probes")) return;
   for (const Probe& probe : probes(device.capability)) {
-    tasks.push_back({"probes", probe.name, std::string(why_not(gpu::instructions()[probe.instruction], device)),
-                     [arguments, probe] {
+    tasks.push_back({"probes", probe.name, "", [arguments, probe] {
                        require_code(arguments, gpu::instructions()[probe.instruction]);
                        return TaskResult{.ledger = {.findings = {ask(own_recorder(arguments), probe)}}};
                      }});
   }
-  tasks.push_back({"probes", "FP4 groups, block scales", "fp8lab records no block-scaled instruction yet", {}});
+  add_zero_probes(arguments, device, tasks);
 }
 
 void add_primer(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
@@ -218,7 +249,7 @@ void add_primer(const GpuArguments& arguments, const gpu::RecordedDevice& device
 }  // namespace
 
 std::unique_ptr<gpu::Recorder> recorder_of(const GpuArguments& arguments) {
-  return arguments.host_team ? gpu::host_recorder() : gpu::device_recorder();
+  return arguments.host_team ? gpu::host_recorder(arguments.capability) : gpu::device_recorder();
 }
 
 std::vector<GpuTask> tasks_of(const GpuArguments& arguments, const gpu::RecordedDevice& device) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -44,6 +45,13 @@ inline void check(cudaError_t error, const std::source_location& where = std::so
 /// "9.0" for 90.
 [[nodiscard]] inline std::string capability_text(int capability) {
   return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+}
+/// Throws NoDeviceError where the current device's capability is not enough for `what`, which needs `needs`.
+inline void require_capability(std::string_view what, bool (*is_enough)(int), const char* needs) {
+  const auto [device, capability] = current_capability();
+  if (is_enough(capability)) return;
+  throw NoDeviceError(std::string(what) + " needs a device of compute capability " + needs + "; device " +
+                      std::to_string(device) + " has " + capability_text(capability));
 }
 /// Device memory, which cudaFree() frees. Throws DeviceMemoryError where there is too little.
 [[nodiscard]] inline void* allocate_on_device(std::size_t bytes) {

@@ -56,6 +56,11 @@ std::vector<DeviceInfo> devices() {
   return found;
 }
 
+int device_capability() {
+  require_device();
+  return current_capability().second;
+}
+
 void check_device_buffer(const DeviceBuffer& buffer) {
   require_device();
   int device = 0;
@@ -71,6 +76,14 @@ std::shared_ptr<std::byte> device_memory(std::size_t bytes) {
   require_device();
   const auto array = std::make_shared<DeviceArray<std::byte>>(bytes);
   return {array, array->get()};
+}
+
+std::shared_ptr<std::byte> stream_memory(std::size_t bytes, void* stream) {
+  require_device();
+  auto* const on = static_cast<cudaStream_t>(stream);
+  void* data = nullptr;
+  check(cudaMallocAsync(&data, bytes, on));
+  return {static_cast<std::byte*>(data), [on](std::byte* done) { cudaFreeAsync(done, on); }};
 }
 
 void copy_to_device(std::byte* to, std::span<const std::byte> from) {

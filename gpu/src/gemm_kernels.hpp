@@ -9,12 +9,22 @@
 #include "fp8lab/gpu/gemm.hpp"
 #include "fp8lab/gpu/kernels/gemm_mma_sync.hpp"
 #include "fp8lab/gpu/kernels/gemm_wgmma.hpp"
+#include "fp8lab/gpu/kernels/swizzle.hpp"
 
 namespace fp8lab::gpu {
 
 /// Starts a kernel of sm_90a, or of sm_89 and later, on the current device. The arguments must have been checked.
 void start_wgmma_gemm(GemmKernel kernel, const GemmArguments& arguments, void* stream);
 void start_mma_sync_gemm(GemmKernel kernel, const GemmArguments& arguments, void* stream);
+/// Starts a kernel of sm_100a, or of sm_120a, on the current device, which has to be one of these. Scales must be
+/// swizzled.
+void start_tcgen05_gemm(MmaKind kind, const GemmArguments& arguments, void* stream);
+void start_scaled_mma_sync_gemm(MmaKind kind, const GemmArguments& arguments, void* stream);
+/// Runs Blackwell's kernel for the current device, or on the host team as that chip; swizzles scales that are compact.
+/// The arguments must have been checked.
+void start_blackwell_gemm(GemmKernel kernel, MmaKind kind, const GemmArguments& arguments, void* stream);
+void run_blackwell_gemm(MmaKind kind, const GemmArguments& arguments, HostOrder order, HostChip chip);
+void start_swizzle(const SwizzleScales& kernel, void* stream);
 
 [[nodiscard]] inline GemmEpilogue epilogue_of(const GemmArguments& arguments) {
   const auto or_null = [](std::span<const float> values) { return values.empty() ? nullptr : values.data(); };
@@ -24,7 +34,8 @@ void start_mma_sync_gemm(GemmKernel kernel, const GemmArguments& arguments, void
           .scale_b = or_null(arguments.scale_b),
           .bias = or_null(arguments.bias),
           .out = std::visit([](auto out) -> void* { return out.data(); }, arguments.out),
-          .output = static_cast<GemmOutput>(arguments.out.index())};
+          .output = static_cast<GemmOutput>(arguments.out.index()),
+          .factor = 1 / (arguments.divisor_a * arguments.divisor_b)};
 }
 
 /// Calls body.template operator()<type of a, type of b>().
@@ -66,7 +77,12 @@ void with_wgmma_kernel(GemmKernel kernel, const GemmArguments& arguments, const 
     case GemmKernel::wgmma_scaled_1d2d: return with(ScaledPromotion<128>{tiles_a, tiles_b, blocks});
     case GemmKernel::wgmma_scaled_1d1d: return with(ScaledPromotion<1>{tiles_a, tiles_b, blocks});
     case GemmKernel::mma_sync:
-    case GemmKernel::mma_sync_float16: return;
+    case GemmKernel::mma_sync_float16:
+    case GemmKernel::blackwell_f8f6f4:
+    case GemmKernel::blackwell_mxf8f6f4:
+    case GemmKernel::blackwell_mxf4:
+    case GemmKernel::blackwell_mxf4nvf4_ue8m0:
+    case GemmKernel::blackwell_mxf4nvf4: return;
   }
 }
 /// Calls launch(kernel) with the mma.sync kernel.

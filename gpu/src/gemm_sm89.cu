@@ -5,11 +5,7 @@
 namespace fp8lab::gpu {
 
 void start_mma_sync_gemm(GemmKernel kernel, const GemmArguments& arguments, void* stream) {
-  const auto [device, capability] = current_capability();
-  if (capability < 89) {
-    throw NoDeviceError(std::string(name_of(kernel)) + " needs a device of compute capability 8.9 or later; device " +
-                        std::to_string(device) + " has " + capability_text(capability));
-  }
+  require_capability(name_of(kernel), [](int capability) { return capability >= 89; }, "8.9 or later");
   with_mma_sync_kernel(kernel, arguments,
                        [&](const auto& one) { start_on_device(one, static_cast<cudaStream_t>(stream)); });
 }

@@ -149,31 +149,57 @@ std::vector<float> random_scales(std::size_t count, std::uint64_t seed) {
   return scales;
 }
 
-Bytes gemm_output(GemmKernel kernel, MmaType type_a, MmaType type_b, bool on_device) {
-  constexpr std::size_t m = 136;
+/// Codes from 56 to 63: as E8M0 from 2^-71 to 2^-64, as E4M3 from 1 to 1.875.
+Bytes random_block_scales(std::size_t count, std::uint64_t seed) {
+  Bytes scales(count);
+  for (std::size_t i = 0; i < count; ++i) scales[i] = static_cast<std::uint8_t>(56 + random_word(seed, i) % 8);
+  return scales;
+}
+
+/// What a GEMM kernel is asked.
+struct GemmInput {
+  GemmKernel kernel;
+  MmaType type_a = MmaType::e4m3, type_b = MmaType::e4m3;
+};
+
+/// Operands, and scales as the kernel takes them; compact block scales, so that they are swizzled too.
+GemmArguments gemm_arguments(const GemmInput& of, KernelMemory& memory) {
+  const std::size_t m = kind_of(of.kernel) ? 72 : 136;  // whose instructions are 128 x 128, and take the host long
   constexpr std::size_t n = 200;
-  constexpr std::size_t k = 400;
-  KernelMemory memory(on_device);
-  const bool is_1d2d = kernel == GemmKernel::wgmma_scaled_1d2d;
-  const bool is_scaled = is_1d2d || kernel == GemmKernel::wgmma_scaled_1d1d;
+  constexpr std::size_t k = 416;
+  const auto kind = kind_of(of.kernel);
+  const bool is_packed_k = kind && is_packed(*kind);
+  const std::size_t row_bytes = is_packed_k ? k / 2 : k;
   GemmArguments arguments{.m = m,
                           .n = n,
                           .k = k,
-                          .type_a = type_a,
-                          .type_b = type_b,
-                          .a = memory.put(random_codes(m * k, 21)),
-                          .b = memory.put(random_codes(n * k, 22)),
+                          .type_a = of.type_a,
+                          .type_b = of.type_b,
+                          .a = memory.put(random_codes(m * row_bytes, 21)),
+                          .b = memory.put(random_codes(n * row_bytes, 22)),
                           .bias = memory.put(random_scales(n, 23))};
-  if (is_scaled) {
+  const bool is_1d2d = of.kernel == GemmKernel::wgmma_scaled_1d2d;
+  if (is_1d2d || of.kernel == GemmKernel::wgmma_scaled_1d1d) {
     arguments.tile_scales_a = memory.put(random_scales(m * ceil_div(k, 128), 24));
     arguments.tile_scales_b = memory.put(random_scales((is_1d2d ? ceil_div(n, 128) : n) * ceil_div(k, 128), 25));
-  } else {
-    arguments.scale_a = memory.put(random_scales(1, 26));
-    arguments.scale_b = memory.put(random_scales(1, 27));
+    return arguments;
   }
-  arguments.out = memory.out<float>(m * n);
-  const HostChip chip = device_count() > 0 ? chip_of_device() : HostChip::hopper;
-  on_device ? gemm_on_device(kernel, arguments) : gemm_on_host(kernel, arguments, {}, chip);
+  arguments.scale_a = memory.put(random_scales(1, 26));
+  arguments.scale_b = memory.put(random_scales(1, 27));
+  if (kind && scales_of(*kind) > 0) {
+    const std::size_t blocks = k / block_of(*kind);
+    arguments.block_scales_a.codes = memory.put(random_block_scales(m * blocks, 28));
+    arguments.block_scales_b.codes = memory.put(random_block_scales(n * blocks, 29));
+  }
+  return arguments;
+}
+
+Bytes gemm_output(const GemmInput& of, bool on_device) {
+  KernelMemory memory(on_device);
+  GemmArguments arguments = gemm_arguments(of, memory);
+  arguments.out = memory.out<float>(arguments.m * arguments.n);
+  const auto chip = device_count() > 0 ? std::optional(chip_of_device()) : std::nullopt;
+  on_device ? gemm_on_device(of.kernel, arguments) : gemm_on_host(of.kernel, arguments, {}, chip);
   return memory.output();
 }
 
@@ -197,19 +223,30 @@ void add_quantizers(std::vector<KernelCase>& all) {
   all.push_back({.name = "delayed scaling's update", .output = update_output});
 }
 
+/// Which compute capabilities have a kernel's instructions.
+std::vector<int> chips_of(GemmKernel kernel) {
+  const auto kind = kind_of(kernel);
+  if (!kind)
+    return kernel == GemmKernel::mma_sync || kernel == GemmKernel::mma_sync_float16 ? std::vector<int>{}
+                                                                                    : std::vector{90};
+  return *kind == MmaKind::f8f6f4 || *kind == MmaKind::mxf4nvf4_ue8m0 ? std::vector{100} : std::vector{100, 120};
+}
+
 void add_products(std::vector<KernelCase>& all) {
-  using enum GemmKernel;
-  for (const GemmKernel kernel :
-       {wgmma_fast, wgmma_promoted, wgmma_scaled_1d2d, wgmma_scaled_1d1d, mma_sync, mma_sync_float16}) {
-    const bool is_wgmma = kernel != mma_sync && kernel != mma_sync_float16;
-    for (const auto& [type_a, type_b] : {std::pair{MmaType::e4m3, MmaType::e4m3}, {MmaType::e5m2, MmaType::e4m3}}) {
-      all.push_back({.name = std::string("gemm ").append(name_of(kernel)) +
-                             (type_a == MmaType::e4m3 ? ", e4m3 and e4m3" : ", e5m2 and e4m3"),
-                     .capability = is_wgmma ? 90 : 0,
-                     .least = is_wgmma ? 90 : 89,
-                     .output = [kernel, type_a, type_b](bool on_device) {
-                       return gemm_output(kernel, type_a, type_b, on_device);
-                     }});
+  for (const GemmKernel kernel : gemm_kernels()) {
+    const auto kind = kind_of(kernel);
+    const auto add = [&](const std::string& formats, MmaType type_a) {
+      all.push_back(
+          {.name = std::string("gemm ").append(name_of(kernel)) + formats,
+           .chips = chips_of(kernel),
+           .least = 89,
+           .output = [of = GemmInput{kernel, type_a}](bool on_device) { return gemm_output(of, on_device); }});
+    };
+    if (kind && is_packed(*kind)) {
+      add("", MmaType::e4m3);
+    } else {
+      add(", e4m3 and e4m3", MmaType::e4m3);
+      add(", e5m2 and e4m3", MmaType::e5m2);
     }
   }
 }

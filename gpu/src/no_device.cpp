@@ -21,6 +21,8 @@ void require_device() { throw NoDeviceError(device_status().why_none); }
 
 std::vector<DeviceInfo> devices() { return {}; }
 
+int device_capability() { throw NoDeviceError(device_status().why_none); }
+
 void check_device_buffer(const DeviceBuffer& /*buffer*/) { require_device(); }
 
 void encode_on_device(const Format& /*format*/, const CastPolicy& /*policy*/, std::span<const float> /*in*/,
@@ -32,6 +34,7 @@ std::shared_ptr<std::byte> device_memory(std::size_t /*bytes*/) {
   require_device();
   return {};
 }
+std::shared_ptr<std::byte> stream_memory(std::size_t bytes, void* /*stream*/) { return device_memory(bytes); }
 void copy_to_device(std::byte* /*to*/, std::span<const std::byte> /*from*/) { require_device(); }
 void copy_from_device(std::span<std::byte> /*to*/, const std::byte* /*from*/) { require_device(); }
 
@@ -56,6 +59,11 @@ void start_wgmma_gemm(GemmKernel /*kernel*/, const GemmArguments& /*arguments*/,
 void start_mma_sync_gemm(GemmKernel /*kernel*/, const GemmArguments& /*arguments*/, void* /*stream*/) {
   require_device();
 }
+void start_tcgen05_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) { require_device(); }
+void start_scaled_mma_sync_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) {
+  require_device();
+}
+void start_swizzle(const SwizzleScales& /*kernel*/, void* /*stream*/) { require_device(); }
 
 void quantize_on_device(const QuantizeCall& /*call*/, void* /*stream*/) { require_device(); }
 void amax_on_device(const ElementMatrix& /*x*/, NanInAmax /*nan*/, float* /*amax*/, void* /*stream*/) {

@@ -4,9 +4,12 @@
 #include "fp8lab/gpu/kernels/delayed.hpp"
 #include "fp8lab/gpu/kernels/dequantize.hpp"
 #include "fp8lab/gpu/kernels/fill.hpp"
+#include "gemm_kernels.hpp"
 #include "quantize_start.cuh"
 
 namespace fp8lab::gpu {
+
+void start_swizzle(const SwizzleScales& kernel, void* stream) { start_kernel(kernel, stream); }
 
 template void start_kernel(const FillZero&, void*);
 template void start_kernel(const UpdateScales&, void*);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fp8lab/gpu/kernels/instruction_tiles.hpp"
+#include "fp8lab/gpu/kernels/scaled_tiles.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"
 
 namespace fp8lab::gpu::recorded {
@@ -31,19 +32,61 @@ using SyncWide = std::tuple<Sync<MmaType::f16, MmaType::f16, MmaAccumulator::flo
                             Sync<MmaType::bf16, MmaType::bf16, MmaAccumulator::float32, 8>,
                             Sync<MmaType::tf32, MmaType::tf32, MmaAccumulator::float32, 4>>;
 
-/// WgmmaTiles, whose machine code there is for sm_90a alone: other code ends the kernel.
-template <typename Mma>
-struct HopperTiles : WgmmaTiles<Mma> {
+/// Whether this pass of the compiler knows the instructions of sm_90a, sm_100a or sm_120a: each chip's code has those
+/// of its own.
+template <int kCapability>
+[[nodiscard]] FP8LAB_HD constexpr bool has_instructions() {
+#ifdef __CUDA_ARCH__
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if (kCapability == 90) return true;
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM100_ALL
+  if (kCapability == 100) return true;
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM120_ALL
+  if (kCapability == 120) return true;
+#endif
+  return false;
+#else
+  return true;
+#endif
+}
+/// A kernel that ends at once in code for other chips than its own.
+template <typename Kernel, int kCapability>
+struct ForChip : Kernel {
   template <typename Team>
   FP8LAB_HD void operator()([[maybe_unused]] const Team& team, [[maybe_unused]] std::size_t block,
-                            [[maybe_unused]] WgmmaTiles<Mma>::Shared& shared) const {
-#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    __trap();
-#else
-    WgmmaTiles<Mma>::operator()(team, block, shared);
+                            [[maybe_unused]] Kernel::Shared& shared) const {
+    if constexpr (has_instructions<kCapability>()) {
+      Kernel::operator()(team, block, shared);
+    } else {
+#ifdef __CUDA_ARCH__
+      __trap();
 #endif
+    }
   }
 };
+template <typename Mma>
+struct HopperTiles : ForChip<WgmmaTiles<Mma>, 90> {};
+template <typename Mma>
+struct BlackwellTiles : ForChip<Tcgen05Tiles<Mma>, 100> {};
+template <typename Mma>
+struct RtxTiles : ForChip<MmaSyncScaledTiles<Mma>, 120> {};
+
+template <template <typename> typename Tiles, template <MmaKind, MmaType, MmaType> typename Mma, MmaKind kKind>
+using OfBytes =
+    std::tuple<Tiles<Mma<kKind, MmaType::e4m3, MmaType::e4m3>>, Tiles<Mma<kKind, MmaType::e4m3, MmaType::e5m2>>,
+               Tiles<Mma<kKind, MmaType::e5m2, MmaType::e4m3>>, Tiles<Mma<kKind, MmaType::e5m2, MmaType::e5m2>>>;
+template <MmaKind kKind, MmaType kA = MmaType::e4m3, MmaType kB = MmaType::e4m3>
+using Tcgen05 = Tcgen05Mma<kKind, kA, kB>;
+using Blackwell = decltype(std::tuple_cat(
+    std::declval<OfBytes<BlackwellTiles, Tcgen05, MmaKind::f8f6f4>>(),
+    std::declval<OfBytes<BlackwellTiles, Tcgen05, MmaKind::mxf8f6f4>>(),
+    std::declval<std::tuple<BlackwellTiles<Tcgen05<MmaKind::mxf4>>, BlackwellTiles<Tcgen05<MmaKind::mxf4nvf4_ue8m0>>,
+                            BlackwellTiles<Tcgen05<MmaKind::mxf4nvf4>>>>(),
+    std::declval<OfBytes<RtxTiles, MmaSyncScaled, MmaKind::mxf8f6f4>>(),
+    std::declval<std::tuple<RtxTiles<MmaSyncScaled<MmaKind::mxf4>>, RtxTiles<MmaSyncScaled<MmaKind::mxf4nvf4>>>>()));
+
 template <MmaType kA, MmaType kB, MmaAccumulator kAccumulator>
 using Async = HopperTiles<Wgmma<kA, kB, kAccumulator, 64>>;
 template <MmaAccumulator kAccumulator>
@@ -60,7 +103,7 @@ using All = decltype(std::tuple_cat(
     std::declval<AsyncFp8<MmaAccumulator::float32>>(), std::declval<AsyncFp8<MmaAccumulator::float16>>(),
     std::declval<AsyncWide>(), std::declval<SyncFp8<MmaAccumulator::float32, 32>>(),
     std::declval<SyncFp8<MmaAccumulator::float16, 32>>(), std::declval<SyncFp8<MmaAccumulator::float32, 16>>(),
-    std::declval<SyncFp8<MmaAccumulator::float16, 16>>(), std::declval<SyncWide>()));
+    std::declval<SyncFp8<MmaAccumulator::float16, 16>>(), std::declval<SyncWide>(), std::declval<Blackwell>()));
 
 /// What a kernel of instructions runs.
 template <typename Kernel>
@@ -74,6 +117,29 @@ template <typename Mma>
 struct FactsOf<HopperTiles<Mma>> {
   static constexpr Instruction value{
       Instruction::Family::wgmma, Mma::type_a, Mma::type_b, Mma::accumulator, Mma::m, Mma::n, Mma::k};
+};
+
+template <typename Mma>
+struct FactsOf<BlackwellTiles<Mma>> {
+  static constexpr Instruction value{Instruction::Family::tcgen05,
+                                     Mma::type_a,
+                                     Mma::type_b,
+                                     MmaAccumulator::float32,
+                                     Mma::m,
+                                     Mma::n,
+                                     Mma::k,
+                                     Mma::kind};
+};
+template <typename Mma>
+struct FactsOf<RtxTiles<Mma>> {
+  static constexpr Instruction value{Instruction::Family::scaled_mma_sync,
+                                     Mma::type_a,
+                                     Mma::type_b,
+                                     MmaAccumulator::float32,
+                                     Mma::m,
+                                     Mma::n,
+                                     Mma::k,
+                                     Mma::kind};
 };
 
 /// A type, as a value.
@@ -169,8 +235,8 @@ class RecorderOn final : public Recorder {
   struct Tiles {
     Tiles(const TileSet& set, std::size_t tiles)
         : count(tiles),
-          a(count * set.words_of_a() * bytes_of(set.a)),
-          b(count * set.words_of_b() * bytes_of(set.b)),
+          a(count * bytes_of_a(set)),
+          b(count * bytes_of_b(set)),
           c(count * set.dots() * bytes_of(set.accumulator)),
           d(c.size()) {}
     std::size_t count;

@@ -5,6 +5,7 @@
 
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/gpu/ptx/host_mma.hpp"
+#include "fp8lab/gpu/ptx/host_mma_scaled.hpp"
 #include "recorded_kernels.hpp"
 
 namespace fp8lab::gpu {
@@ -45,29 +46,46 @@ std::string_view ptx_name(MmaType type) {
   return names.at(static_cast<std::size_t>(type));
 }
 
+std::string_view ptx_name(MmaKind kind) {
+  static constexpr std::array<std::string_view, 5> names{"f8f6f4", "mxf8f6f4", "mxf4", "mxf4nvf4.ue8m0", "mxf4nvf4"};
+  return names.at(static_cast<std::size_t>(kind));
+}
+
 }  // namespace
 
 std::string Instruction::name() const {
-  std::string name = family == Family::mma_sync ? "mma.sync" : "wgmma";
+  static constexpr std::array<std::string_view, 4> families{"mma.sync", "wgmma", "mma.sync", "tcgen05.mma"};
+  std::string name(families.at(static_cast<std::size_t>(family)));
   name += ".m" + std::to_string(m) + "n" + std::to_string(n) + "k" + std::to_string(k);
+  if (has_kind()) name.append(".").append(ptx_name(kind));
   name += accumulator == MmaAccumulator::float32 ? ".f32." : ".f16.";
+  if (has_kind() && is_packed(kind)) return name + "e2m1.e2m1";
   return name.append(ptx_name(type_a)).append(".").append(ptx_name(type_b));
 }
 
 bool Instruction::is_for(int capability) const {
-  if (family == Family::wgmma) return capability == 90;
+  switch (family) {
+    case Family::wgmma: return capability == 90;
+    case Family::scaled_mma_sync: return capability == 120;
+    case Family::tcgen05: return capability == 100;
+    case Family::mma_sync: break;
+  }
   return capability >= (gpu::bytes_of(type_a) == 1 ? 89 : 80);
 }
 
 TileSet Instruction::tiles(Draw draw, std::uint64_t seed) const {
-  return {.a = format_of(type_a),
-          .b = format_of(type_b),
+  const bool is_fp4 = has_kind() && is_packed(kind);
+  const bool is_scaled = has_kind() && scales_of(kind) > 0;
+  return {.a = is_fp4 ? e2m1 : format_of(type_a),
+          .b = is_fp4 ? e2m1 : format_of(type_b),
           .accumulator = accumulator == MmaAccumulator::float32 ? binary32 : binary16,
           .rows = m,
           .columns = n,
           .depth = k,
           .draw = draw,
-          .seed = seed};
+          .seed = seed,
+          .scales = kind == MmaKind::mxf4nvf4 ? ue4m3 : e8m0,
+          .block = is_scaled ? block_of(kind) : 0};
 }
 
 const std::vector<Instruction>& instructions() {
@@ -117,6 +135,7 @@ const MmaModel& model_of(const Instruction& instruction, int capability) {
   if (!instruction.is_for(capability)) {
     refuse(instruction.name(), " is no instruction of compute capability ", capability / 10, ".", capability % 10);
   }
+  if (instruction.has_kind()) return model_of(instruction.kind);
   if (instruction.family == Instruction::Family::wgmma) return wgmma_model(instruction.type_a, instruction.accumulator);
   return mma_sync_model(chip, instruction.type_a, instruction.accumulator, instruction.k);
 }

@@ -37,6 +37,11 @@ std::vector<std::uint32_t> cast_words(const CastSweep& sweep, std::uint64_t firs
   return words;
 }
 
+/// The block scales behind `count` words of a byte.
+std::span<const std::uint8_t> scales_behind(const TileSet& set, const void* words, std::size_t count, unsigned rows) {
+  return {static_cast<const std::uint8_t*>(words) + count, std::size_t{rows} * set.blocks()};
+}
+
 /// One tile's d by gemm(). `Element` is what the operands are in memory.
 template <typename Element>
 void multiply(const MmaModel& model, const TileSet& set, const void* a, const void* b, std::span<const float> c,
@@ -46,6 +51,7 @@ void multiply(const MmaModel& model, const TileSet& set, const void* a, const vo
                    .format = format,
                    .rows = rows,
                    .depth = set.depth,
+                   .scales = {.codes = scales_behind(set, words, std::size_t{rows} * set.depth, rows)},
                    .tf32_rounding = format == binary32 ? std::optional(Rounding::toward_zero) : std::nullopt};
   };
   gemm(model, operand(a, set.a, set.rows), operand(b, set.b, set.columns), d,
@@ -113,8 +119,8 @@ std::vector<std::uint64_t> model_cast_digests(const CastSweep& sweep, std::uint6
 std::vector<std::uint32_t> model_words(const MmaModel& model, const TileSet& set, std::span<const std::byte> a,
                                        std::span<const std::byte> b, std::span<const std::byte> c, ZeroRule zero_rule) {
   const DefaultEnvironment environment;
-  const std::size_t bytes_a = set.words_of_a() * bytes_of(set.a);
-  const std::size_t bytes_b = set.words_of_b() * bytes_of(set.b);
+  const std::size_t bytes_a = bytes_of_a(set);
+  const std::size_t bytes_b = bytes_of_b(set);
   const std::size_t bytes_c = set.dots() * bytes_of(set.accumulator);
   std::vector<std::uint32_t> words(c.size() / bytes_of(set.accumulator));
   for (std::size_t tile = 0; tile < c.size() / bytes_c; ++tile) {
@@ -129,8 +135,8 @@ std::vector<std::uint64_t> model_tile_digests(const MmaModel& model, const TileS
   const DefaultEnvironment environment;
   return digests_of(chunks, tiles_per_chunk, threads, [&](std::uint64_t i) {
     const std::uint64_t tile = first + i;
-    std::vector<std::uint32_t> a(set.words_of_a());  // as many bytes as the words take, and more
-    std::vector<std::uint32_t> b(set.words_of_b());
+    std::vector<std::uint32_t> a(ceil_div(bytes_of_a(set), 4));
+    std::vector<std::uint32_t> b(ceil_div(bytes_of_b(set), 4));
     std::vector<std::uint32_t> c(set.dots());
     std::vector<std::uint32_t> words(set.dots());
     HostTeam team(1, {});

@@ -163,6 +163,8 @@ HWY_ATTR std::uint32_t MxScales(const MxConstants& mx, const std::uint32_t* amax
     case Quotient::given_scale:
     case Quotient::given_scale_inv:
     case Quotient::largest_over_amax:
+    case Quotient::inverse_of_quotient:
+    case Quotient::inverse_of_product:
     case Quotient::largest_times_inverse: break;
   }
   return MxScalesBy<Quotient::amax_times_inverse, up>(mx, amaxes, count, out);
@@ -250,6 +252,8 @@ HWY_ATTR std::uint32_t BlockScales(const BlockConstants& block, const std::uint3
     case Quotient::given_scale:
     case Quotient::given_scale_inv:
     case Quotient::largest_times_inverse:
+    case Quotient::inverse_of_quotient:
+    case Quotient::inverse_of_product:
     case Quotient::amax_over_power: break;
   }
   constexpr auto over = Quotient::largest_over_amax;

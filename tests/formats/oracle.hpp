@@ -41,6 +41,8 @@ class TableOracle {
     }
     const std::uint32_t code =
         encode_signed(policy, x, negative, negative ? std::uint32_t{1} << (format_.bits() - 1) : 0U, random);
+    const bool is_zero = format_.has_subnormals && (code & (all_ones() >> (format_.is_signed ? 1 : 0))) == 0;
+    if (is_zero && code >> format_.bits() == 0 && policy.zero_sign == ZeroSign::dropped) return 0;
     // The code of -0 is NaN's there, and an overflow may mean it; a zero has no sign.
     if (format_.specials != Specials::nan_at_negative_zero) return code;
     const bool overflowed = code >> format_.bits() != 0;

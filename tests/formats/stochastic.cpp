@@ -33,20 +33,57 @@ TEST_CASE("stochastic rounding compares the part cut off with the random bits, a
   }
 }
 
-TEST_CASE("the mean of stochastic rounding over all random words is exact") {
-  // 8 random bits, and inputs that lie at multiples of 1/256 of a unit in the last place between two neighbours.
-  for (const Format& format : {e4m3, e5m2, e2m1}) {
-    for (const std::uint32_t code : {0U, 1U, 2U, 5U}) {
-      const double low = decode(format, code);
-      const double high = decode(format, code + 1);
-      for (int part = 0; part < 256; ++part) {
-        const double x = low + (high - low) * part / 256;
-        double sum = 0;
-        for (std::uint32_t word = 0; word < 256; ++word)
-          sum += decode(format, encode(format, stochastic, x, {word, 8}));
-        REQUIRE(sum / 256 == x);
+TEST_CASE(
+    "so many of all random words round up as the part cut off has of them, in every format and between all codes") {
+  // Inputs lie at multiples of 1/32 between two neighbours, and there are 2^4 words: of p/32, floor(p/2) round up.
+  constexpr int bits_of_word = 4;
+  constexpr std::uint32_t words = 1U << bits_of_word;
+  for (const NamedFormat& named : byte_formats()) {
+    INFO(named.name);
+    const std::vector<double> magnitudes = TableOracle(named.format).magnitudes();
+    Mismatches wrong;
+    for (std::uint32_t code = 0; code + 1 < magnitudes.size(); ++code) {
+      const double low = magnitudes[code];
+      const double unit = (magnitudes[code + 1] - low) / 32;
+      for (std::uint32_t part = 0; part < 32; ++part) {
+        for (const bool negative : {false, true}) {
+          if (negative && !named.format.is_signed) continue;
+          const double x = (low + unit * part) * (negative ? -1 : 1);
+          const bool is_zero = code == 0 && named.format.specials == Specials::nan_at_negative_zero;
+          const auto sign = negative && !is_zero ? named.format.sign_mask() : 0;
+          const auto sign_up = negative ? named.format.sign_mask() : 0;
+          std::uint32_t up = 0;
+          std::uint32_t down = 0;
+          for (std::uint32_t word = 0; word < words; ++word) {
+            const std::uint32_t given = encode(named.format, stochastic, x, {word, bits_of_word});
+            if (given == (sign | code)) ++down;
+            if (given == (sign_up | (code + 1))) ++up;
+          }
+          wrong.compare(code, x, up, part / 2, "up");
+          wrong.compare(code, x, down, words - part / 2, "down");
+        }
       }
     }
+    REQUIRE_NO(wrong);
+  }
+}
+
+TEST_CASE("bulk stochastic rounding is that of each element, in every format") {
+  std::vector<std::uint8_t> words(700);
+  std::vector<float> in(words.size());
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    words[i] = static_cast<std::uint8_t>(random_bits(63, i));
+    in[i] = std::ldexp(static_cast<float>(random_bits(64, i) >> 40) * 0x1p-23F - 1, static_cast<int>(i % 24) - 14);
+  }
+  for (const NamedFormat& named : byte_formats()) {
+    INFO(named.name);
+    std::vector<std::uint8_t> out(in.size());
+    encode(named.format, stochastic, std::span<const float>(in), {std::span<const std::uint8_t>(words), 8}, out, 2);
+    Mismatches wrong;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      wrong.compare(i, in[i], out[i], encode(named.format, stochastic, in[i], {words[i], 8}));
+    }
+    REQUIRE_NO(wrong);
   }
 }
 

@@ -9,55 +9,33 @@
 namespace fp8lab::tests::sm120 {
 namespace {
 
-using gpu::MmaKind;
-using gpu::MmaSyncScaled;
+using gpu::GemmKernel;
 using gpu::MmaType;
-
-template <typename Mma>
-std::vector<float> run(const ScaledProblem& problem, const gpu::HostOrder& order) {
-  std::vector<float> d(problem.expected.size(), -77);
-  gpu::run_on_host(gpu::GemmSm120<Mma>{.a = {problem.a.codes.data(), problem.a.swizzled.data(), problem.a.rows},
-                                       .b = {problem.b.codes.data(), problem.b.swizzled.data(), problem.b.rows},
-                                       .k = problem.k,
-                                       .out = problem.epilogue(d)},
-                   order);
-  return d;
-}
-
-template <typename Mma>
-void check(std::array<std::size_t, 3> shape, Contents contents = Contents::numbers, float alpha = 1,
-           const gpu::HostOrder& order = {}) {
-  const bool packed = gpu::is_packed(Mma::kind);
-  const std::array formats{packed ? e2m1 : gpu::format_of(Mma::type_a), packed ? e2m1 : gpu::format_of(Mma::type_b)};
-  const ScaledProblem problem(gpu::model_of(Mma::kind), formats, shape, contents, alpha);
-  CHECK(problem.numbers() > problem.expected.size() / 3);
-  const Mismatches wrong = problem.compare(run<Mma>(problem, order));
-  REQUIRE_NO(wrong);
-}
-
-using Mxf8 = MmaSyncScaled<MmaKind::mxf8f6f4, MmaType::e4m3, MmaType::e5m2>;
-using Mxf4 = MmaSyncScaled<MmaKind::mxf4>;
-using Nvf4 = MmaSyncScaled<MmaKind::mxf4nvf4>;
+constexpr auto rtx = gpu::HostChip::rtx_blackwell;
+constexpr ScaledKernel mxf8{GemmKernel::blackwell_mxf8f6f4, rtx, MmaType::e4m3, MmaType::e5m2};
+constexpr ScaledKernel mxf8_other{GemmKernel::blackwell_mxf8f6f4, rtx, MmaType::e5m2, MmaType::e4m3};
+constexpr ScaledKernel mxf4{GemmKernel::blackwell_mxf4, rtx};
+constexpr ScaledKernel nvf4{GemmKernel::blackwell_mxf4nvf4, rtx};
 
 }  // namespace
 
 TEST_CASE("the GEMM of sm_120 is gemm() of the model, with tails of rows, columns and K") {
-  check<Mxf8>({1, 1, 32});
-  check<Mxf8>({37, 150, 160});
-  check<Mxf4>({130, 5, 96});
-  check<Mxf4>({20, 131, 160});
-  check<Nvf4>({3, 140, 32});
-  check<Nvf4>({129, 9, 288});
+  mxf8.check({1, 1, 32});
+  mxf8.check({37, 150, 160});
+  mxf4.check({130, 5, 96});
+  mxf4.check({20, 131, 160});
+  nvf4.check({3, 140, 32});
+  nvf4.check({129, 9, 288});
 }
 
 TEST_CASE("the GEMM of sm_120 takes infinities, NaNs and extreme scales as gemm() does, and folds a tensor's scale") {
-  check<MmaSyncScaled<MmaKind::mxf8f6f4, MmaType::e5m2, MmaType::e4m3>>({30, 40, 128}, Contents::specials, 1.7F);
-  check<Mxf4>({30, 40, 128}, Contents::specials);
-  check<Nvf4>({30, 40, 160}, Contents::specials, 3.1e-3F);
+  mxf8_other.check({30, 40, 128}, Contents::specials, 1.7F);
+  mxf4.check({30, 40, 128}, Contents::specials);
+  nvf4.check({30, 40, 160}, Contents::specials, 3.1e-3F);
 }
 
 TEST_CASE("the GEMM of sm_120 gives the same in every order of threads") {
-  for (const gpu::HostOrder& order : host_orders) check<Nvf4>({19, 13, 288}, Contents::numbers, 1, order);
+  for (const gpu::HostOrder& order : host_orders) nvf4.check({19, 13, 288}, Contents::numbers, 1, order);
 }
 
 TEST_CASE("mma.sync takes the scale of every row from a lane that loaded it") {

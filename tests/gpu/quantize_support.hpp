@@ -121,7 +121,7 @@ class Guarded {
 /// What is quantized, and how.
 struct QuantizeCase {
   Recipe recipe;
-  gpu::ScaleLayout layout = gpu::ScaleLayout::compact;
+  ScaleLayout layout = ScaleLayout::compact;
   std::optional<gpu::PhiloxState> random = {};
   std::size_t shift = 0;  ///< of the outputs
 };
@@ -175,7 +175,7 @@ inline void compare_direction(const QuantizeCase& one, GuardedArrays& own, const
     wrong.compare(i, what, word_of(scales[i]), word_of(expected.scale_inv[i]), "scale_inv");
   }
   const std::vector<std::uint8_t> scale_codes =
-      one.layout == gpu::ScaleLayout::swizzled ? swizzled(expected) : expected.scale_codes;
+      one.layout == ScaleLayout::swizzled ? swizzled(expected) : expected.scale_codes;
   const auto own_codes = own.scale_codes.span();
   wrong.compare(0, what, own_codes.size(), scale_codes.size(), "scale codes");
   for (std::size_t i = 0; i < own_codes.size(); ++i) wrong.compare(i, what, own_codes[i], scale_codes[i], "scale code");
@@ -213,10 +213,12 @@ inline Mismatches quantize_mismatches(const QuantizeCase& one, const Tensor& x, 
     options.random = ptx_random(recipe.format, words);
   }
   const bool pairs = recipe.format.bits() == 4;
-  const bool has_rows = !recipe.whole_tiles || (x.columns() % std::max<std::size_t>(recipe.tile_along, 1) == 0 &&
-                                                x.rows() % std::max<std::size_t>(recipe.tile_across, 1) == 0);
-  const bool has_columns = !recipe.whole_tiles || (x.rows() % std::max<std::size_t>(recipe.tile_along, 1) == 0 &&
-                                                   x.columns() % std::max<std::size_t>(recipe.tile_across, 1) == 0);
+  const bool has_rows =
+      (!recipe.whole_tiles && !recipe.pads_tiles) || (x.columns() % std::max<std::size_t>(recipe.tile_along, 1) == 0 &&
+                                                      x.rows() % std::max<std::size_t>(recipe.tile_across, 1) == 0);
+  const bool has_columns =
+      (!recipe.whole_tiles && !recipe.pads_tiles) || (x.rows() % std::max<std::size_t>(recipe.tile_along, 1) == 0 &&
+                                                      x.columns() % std::max<std::size_t>(recipe.tile_across, 1) == 0);
   if (pairs && (x.rows() % 2 != 0 || x.columns() % 2 != 0)) return wrong;
   const auto run = [&](bool rowwise, bool columnwise) {
     std::optional<GuardedArrays> row;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "fp8lab/formats/decode.hpp"
@@ -23,10 +24,13 @@ const gpu::Instruction& instruction_named(std::string_view name) {
 }  // namespace
 
 TEST_CASE("recorder: every instruction on the host team has the digests of its model, under each draw") {
-  const auto recorder = gpu::host_recorder();
+  std::map<int, std::unique_ptr<gpu::Recorder>> recorders;
+  for (const int capability : {90, 100, 120}) recorders.emplace(capability, gpu::host_recorder(capability));
   for (std::size_t i = 0; i < gpu::instructions().size(); ++i) {
     const gpu::Instruction& instruction = gpu::instructions()[i];
-    const MmaModel& model = gpu::model_of(instruction, 90);
+    const int capability = instruction.is_for(90) ? 90 : instruction.is_for(100) ? 100 : 120;
+    const auto& recorder = recorders.at(capability);
+    const MmaModel& model = gpu::model_of(instruction, capability);
     for (int draw = 0; draw < gpu::draws; ++draw) {
       const gpu::TileSet set = instruction.tiles(static_cast<Draw>(draw), 5);
       INFO(instruction.name() << " " << gpu::name_of(set.draw));
@@ -122,6 +126,43 @@ TEST_CASE("recorder: draws have the values that they are named for") {
     CHECK((subnormals > 3000) == (set.draw == Draw::subnormal));
     CHECK((cancelled - zero_rows > 100) == (set.draw == Draw::cancelling));
     CHECK(accumulators.size() > 28);
+  }
+}
+
+TEST_CASE("recorder: draws of block scales have the values that they are named for") {
+  for (const char* name :
+       {"mma.sync.m16n8k32.mxf8f6f4.f32.e4m3.e4m3", "tcgen05.mma.m128n128k64.mxf4nvf4.f32.e2m1.e2m1"}) {
+    for (int draw = 0; draw < gpu::draws; ++draw) {
+      const gpu::TileSet set = instruction_named(name).tiles(static_cast<Draw>(draw), 3);
+      const bool is_e8m0 = set.scales == e8m0;
+      std::set<std::uint32_t> codes;
+      int nans = 0;
+      int zero_groups = 0;  // of zeros with a large scale
+      int equal_rows = 0;
+      for (std::uint64_t tile = 0; tile < 128; ++tile) {
+        for (unsigned row = 0; row < 16; ++row) {
+          std::set<std::uint32_t> of_row;
+          for (unsigned i = 0; i < set.blocks(); ++i) {
+            const std::uint32_t code = gpu::scale_word(set, false, tile, row, i);
+            of_row.insert(code);
+            codes.insert(code);
+            nans += code == (is_e8m0 ? 0xFFU : 0x7FU) ? 1 : 0;
+            bool is_zero = true;
+            for (unsigned k = i * set.block; k < (i + 1) * set.block; ++k) {
+              is_zero = is_zero && (gpu::operand_word(set, false, tile, row, k) & set.a.magnitude_mask()) == 0;
+            }
+            zero_groups += is_zero && code > (is_e8m0 ? 0x90U : 0x70U) ? 1 : 0;
+          }
+          equal_rows += of_row.size() == 1 ? 1 : 0;
+        }
+      }
+      INFO(name << " " << gpu::name_of(set.draw) << " codes " << codes.size() << " NaN " << nans << " zero groups "
+                << zero_groups << " equal rows " << equal_rows);
+      CHECK((nans > 0) == (set.draw == Draw::special));
+      CHECK((zero_groups > 50) == (set.draw == Draw::subnormal));
+      CHECK((equal_rows == 128 * 16) == (set.draw == Draw::cancelling || set.blocks() == 1));
+      CHECK(codes.size() >= 8);
+    }
   }
 }
 

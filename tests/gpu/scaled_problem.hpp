@@ -9,10 +9,7 @@
 #include <vector>
 
 #include "fp8lab/formats/decode.hpp"
-#include "fp8lab/gpu/block_scaled.hpp"
-#include "fp8lab/gpu/host_team.hpp"
-#include "fp8lab/gpu/kernels/gemm_epilogue.hpp"
-#include "fp8lab/gpu/ptx/host_mma_scaled.hpp"
+#include "fp8lab/gpu/gemm.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "support.hpp"
@@ -88,9 +85,6 @@ struct ScaledProblem {
     left.tensor_scale.factor = factor;
     gemm(model, left, b.operand(k), expected);
   }
-  [[nodiscard]] gpu::GemmEpilogue epilogue(std::vector<float>& d) const {
-    return {a.rows, b.rows, &alpha, nullptr, nullptr, d.data(), gpu::GemmOutput::float32};
-  }
   /// How `d` differs.
   [[nodiscard]] Mismatches compare(const std::vector<float>& d) const {
     Mismatches wrong;
@@ -100,6 +94,47 @@ struct ScaledProblem {
   [[nodiscard]] std::size_t numbers() const {
     return static_cast<std::size_t>(
         std::ranges::count_if(expected, [](float x) { return std::abs(x) < inf && x != 0; }));
+  }
+};
+
+/// A kernel of Blackwell, the chip that it runs as, and the formats of its bytes.
+struct ScaledKernel {
+  gpu::GemmKernel kernel;
+  gpu::HostChip chip = gpu::HostChip::blackwell;
+  gpu::MmaType type_a = gpu::MmaType::e4m3, type_b = gpu::MmaType::e4m3;
+
+  [[nodiscard]] std::array<Format, 2> formats() const {
+    if (gpu::is_packed(*gpu::kind_of(kernel))) return {e2m1, e2m1};
+    return {gpu::format_of(type_a), gpu::format_of(type_b)};
+  }
+  /// The result of the host team; scales are swizzled, their padding NaN, or compact.
+  [[nodiscard]] std::vector<float> run(const ScaledProblem& problem, const gpu::HostOrder& order,
+                                       ScaleLayout layout = ScaleLayout::swizzled) const {
+    std::vector<float> d(problem.expected.size(), -77);
+    const auto scales = [&](const ScaledSide& side) {
+      return BlockScaleCodes{.codes = layout == ScaleLayout::swizzled ? side.swizzled : side.scales, .layout = layout};
+    };
+    gpu::gemm_on_host(kernel,
+                      {.m = problem.a.rows,
+                       .n = problem.b.rows,
+                       .k = problem.k,
+                       .type_a = type_a,
+                       .type_b = type_b,
+                       .a = problem.a.codes,
+                       .b = problem.b.codes,
+                       .block_scales_a = scales(problem.a),
+                       .block_scales_b = scales(problem.b),
+                       .scale_a = std::span(&problem.alpha, 1),
+                       .out = std::span(d)},
+                      order, chip);
+    return d;
+  }
+  void check(std::array<std::size_t, 3> shape, Contents contents = Contents::numbers, float alpha = 1,
+             const gpu::HostOrder& order = {}, ScaleLayout layout = ScaleLayout::swizzled) const {
+    const ScaledProblem problem(gpu::model_of(kernel, chip), formats(), shape, contents, alpha);
+    CHECK(problem.numbers() > problem.expected.size() / 3);
+    const Mismatches wrong = problem.compare(run(problem, order, layout));
+    REQUIRE_NO(wrong);
   }
 };
 

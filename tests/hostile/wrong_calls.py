@@ -406,6 +406,10 @@ CALLS = {
     "scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "scaling of files": (experiments.scaling, {"file": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
     "doctor": (experiments.doctor, {"x": files(2, 32), "codes": CODE_FILE, "format": "e4m3", "expected": "te_current_scaling", "shown": 3}),
+    "doctor_gemm": (
+        experiments.doctor_gemm,
+        {"a": CODE_FILE, "b": CODE_FILE, "product": files(2, 2), "format_a": "e4m3", "tensor_scale_a": 0.5, "scale_out": 2.0, "shown": 3},
+    ),
     "compare": (experiments.compare, {"a": files(2, 32), "b": files(2, 32), "input": files(2, 32), "shown": 3}),
     "shapes": (
         experiments.shapes,
@@ -427,7 +431,7 @@ SKIPPED = {("double_rounding", "low"), ("verify_tensor_cores", "models"), ("veri
 
 
 #: What an argument is called where another name says more.
-ALSO_CALLED = {"values_b": ["a and b"], "random_bits": ["random words"], "name": ["target"], "kind": ["bins"], "recipe": ["stochastic_rounding"]}
+ALSO_CALLED = {"values_b": ["a and b"], "random_bits": ["random words"], "name": ["target"], "kind": ["bins"], "format_a": ["format of a"], "format_b": ["format of b"], "product_format": ["format of product"], "recipe": ["stochastic_rounding"]}
 
 
 def arguments_of(name):

@@ -204,6 +204,36 @@ def swizzled(s):
     return out
 
 
+def core_matrices(c, down):
+    """Bytes in matrices of 8 rows x 16 bytes, one after the other along the rows, or down the columns."""
+    rows, columns = c.shape
+    order = (2, 0, 1, 3) if down else (0, 2, 1, 3)
+    return c.reshape(rows // 8, 8, columns // 16, 16).transpose(order).ravel()
+
+
+def address_swizzled(c, mask):
+    """Bytes whose addresses are swizzled as a tensor map of CUDA says."""
+    place = np.arange(c.size)
+    out = np.empty(c.size, np.uint8)
+    out[place ^ (place >> 3 & mask)] = c.ravel()
+    return out
+
+
+def interleaved(c):
+    out = np.empty_like(c)
+    out[:, 0::2], out[:, 1::2] = np.split(c, 2, axis=1)
+    return out
+
+
+def nvfp4(x, amax=None):
+    """Tiles of 16 with scales of E4M3 under one of the tensor, E = 448 * 6 / amax; codes, scales, E."""
+    e = F(2688) / (np.abs(x).max() if amax is None else F(amax))
+    d = e4m3((e * (amax_of(x, 16) * (F(1) / F(6))).astype(F)).astype(F))
+    product = (d.view(E4M3).astype(F) * (F(1) / e)).astype(F)
+    factor = np.divide(F(1), product, where=product > 0, out=np.zeros_like(product))
+    return packed(e2m1((x * spread(factor, 16)).astype(F))), d, e
+
+
 def beside_midpoints(x):
     """Elements on the midpoints of E4M3 under the scales of group(), where x / s and x * (1 / s) part."""
     s = spread(group(x)[1], 128)
@@ -217,6 +247,8 @@ def beside_midpoints(x):
 
 
 X = tensor()
+TALL = tensor(256, 256, 3)
+STALE_NVFP4 = nvfp4(X, amax=9.5)
 MIDDLE = beside_midpoints(X)
 TIES = ties(X)
 NANS = specials(X)
@@ -278,5 +310,19 @@ DEFECTS = {
     "stale scale": (X, (tensorwise(X, amax=F(7.3))[0], None), "scale_stale", {}),
     "stale scale, expected": (X, tensorwise(X, amax=F(7.3)), "scale_as_stored|scale_stale", {"expected": "te_current_scaling"}),
     "stale scales of tiles": (X, group(X, amax=amax_of(tensor(seed=9), 128)), "scale_as_stored", {}),
+    "codes in tiles of 128 x 4": (TALL, with_(group(TALL), lambda c: c.reshape(2, 4, 32, 64, 4).transpose(0, 3, 2, 1, 4).ravel()), "codes_tiled_128x4", {}),
+    "codes in core matrices": (TALL, with_(group(TALL), lambda c: core_matrices(c, False)), "codes_tiled_8x16$|codes_tiled_8x16 ", {}),
+    "codes in core matrices, down": (TALL, with_(group(TALL), lambda c: core_matrices(c, True)), "codes_tiled_8x16_down", {}),
+    "codes of FP4 in core matrices": (TALL, with_(mx(TALL, e2m1, largest=F(6)), lambda c: core_matrices(packed(c), True)), "codes_tiled_8x16_down", {}),
+    "codes with the swizzle of 128 bytes": (X, with_(group(X), lambda c: address_swizzled(c, 0x70)), "codes_swizzled_128", {}),
+    "codes with the swizzle of 64 bytes": (X, with_(mx(X, e2m1, largest=F(6)), lambda c: address_swizzled(packed(c), 0x30)), "codes_swizzled_64", {}),
+    "codes with the swizzle of 32 bytes": (X, with_(group(X), lambda c: address_swizzled(c, 0x10)), "codes_swizzled_32", {}),
+    "columns interleaved": (X, with_(group(X), interleaved), "columns_interleaved", {}),
+    "columns deinterleaved": (X, with_(group(X), lambda c: np.concatenate([c[:, 0::2], c[:, 1::2]], 1)), "columns_deinterleaved", {}),
+    "rows interleaved": (X, with_(group(X), lambda c: interleaved(c.T).T), "rows_interleaved", {}),
+    "rows deinterleaved": (X, with_(group(X), lambda c: np.concatenate([c[0::2], c[1::2]])), "rows_deinterleaved", {}),
+    "stale scale of an NVFP4 tensor": (X, STALE_NVFP4[:2], "tensor_scale_stale", {"tensor_scale": STALE_NVFP4[2]}),
+    "stale scale of an NVFP4 tensor, its inverse": (X, STALE_NVFP4[:2], "tensor_scale_stale", {"tensor_scale": F(1) / STALE_NVFP4[2]}),
+    "stale scale of an NVFP4 tensor, not given": (X, STALE_NVFP4[:2], "tensor_scale_stale", {}),
     "E5M2 in place of E4M3": (X, tensorwise(X, cast=e5m2), "format is e5m2|largest_of_e4m3", {}),
 }  # fmt: skip

@@ -43,6 +43,14 @@ def test_floats_are_compared_in_units_of_the_last_place():
         assert fp8lab.compare(X.astype(dtype), -X.astype(dtype)).opposite_values == X.size
 
 
+def test_small_distances_are_counted_one_by_one():
+    a = np.repeat(np.arange(1, 13, dtype=np.uint8), 3)
+    b = np.full_like(a, 0x40)
+    found = fp8lab.compare(b, b - a, format="e4m3")
+    assert [one[:3] for one in found.distances] == [(i, i, 3) for i in range(1, 9)] + [(9, 15, 12)]
+    assert "  3 values apart: 3 below, 0 above" in str(found) and "  9 to 15 values apart" in str(found)
+
+
 def test_a_wrong_tile_is_named():
     other = CODES.copy()
     other[7, 64:96] ^= 8

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import re
 
 import numpy as np
 import pytest
 
 import fp8lab
+from fp8lab.pytest_plugin import assert_codes_equal, assert_matches
 
 planted = pytest.importorskip("planted", reason="ml_dtypes is not installed")
+planted_pairs = pytest.importorskip("planted_pairs", reason="ml_dtypes is not installed")
+
+EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
 
 
 @pytest.mark.parametrize("name", planted.DEFECTS)
@@ -17,6 +22,50 @@ def test_a_planted_defect_is_the_first_explanation(name):
     told = " ".join((first.base, *first.also, *first.changes, *first.departures, first.direction))
     assert found.explained, found
     assert re.search(called, told), found
+
+
+@pytest.mark.parametrize("pair", planted_pairs.PAIRS[:: 1 if EXHAUSTIVE else 5], ids=" and ".join)
+@pytest.mark.parametrize("expected", [None, "deepseek_v3_2024"] if EXHAUSTIVE else ["deepseek_v3_2024"])
+def test_two_independent_defects_are_named_as_a_pair(pair, expected):
+    found = fp8lab.diagnose(planted_pairs.X, *planted_pairs.kernel(pair), expected=expected)
+    first = found.explanations[0]
+    told = " ".join((*first.changes, *first.departures, *first.also, first.base))
+    assert found.explained, found
+    for one in pair:
+        assert re.search(planted_pairs.DEFECTS[one], told), found
+
+
+@pytest.mark.parametrize("moves", ["codes and scales", "columns", *(["codes"] if EXHAUSTIVE else [])])
+def test_rows_and_columns_in_any_order_are_found_by_their_signs(moves):
+    draw = np.random.default_rng(7)
+    codes, scales = planted_pairs.kernel(("product_bfloat16",))
+    order = draw.permutation(512 if moves == "columns" else 64)
+    stands = np.argsort(order)
+    found = fp8lab.diagnose(
+        planted_pairs.X,
+        codes[:, order] if moves == "columns" else codes[order],
+        scales[order] if "scales" in moves else scales,
+        expected="deepseek_v3_2024",
+    )
+    assert found.explained and not found.correct and found.explanations[0].departures == ("product_bfloat16",), found
+    what = "columns" if moves == "columns" else "rows"
+    assert f"the codes of {what} 0, 1, 2, ... stand in {what} {stands[0]}, {stands[1]}, {stands[2]}," in str(found), found
+
+
+def test_what_no_pair_explains_is_located():
+    codes, scales = planted_pairs.kernel(("product_bfloat16", "codes_one_late"))
+    codes = codes.copy()
+    codes[:, 300:303] = 0x55
+    codes[20, 10], codes[21, 11] = 0x7F, 0xFF
+    scales = scales.copy()
+    scales[4:6, 3] *= np.float32(2)
+    found = fp8lab.diagnose(planted_pairs.X, codes, scales, expected="deepseek_v3_2024")
+    assert not found.explained and set(found.explanations[0].departures) == {"product_bfloat16", "codes_one_late"}, found
+    rest = " ".join(found.rest)
+    assert "All lie in columns 299 to 301 of 512." in rest, found
+    assert "2 codes are not as predicted (a: predicted, b: written). Every one is a number in a and a NaN in b." in rest, found
+    assert "2 scales are not as predicted. Each is the predicted one times 2. All lie in rows 4 to 5 of 64. All lie in column 3 of 4." in rest
+    assert rest in str(found).replace("\n", " ")
 
 
 @pytest.mark.parametrize("name", [one.name for one in fp8lab.profiles() if not one.name.startswith("e8m0")])
@@ -55,7 +104,10 @@ def test_a_stale_scale_has_an_interval_in_which_it_lies():
 def test_a_tensor_that_says_nothing_is_said_so():
     x = np.full((4, 32), np.nan, np.float32)
     found = fp8lab.diagnose(x, np.full((4, 32), 0x7F, np.uint8), format="e4m3")
-    assert "says nothing of scales" in str(found)
+    assert found.verdict.startswith("Cannot tell: x has no number but zero") and not found.correct
+    assert len(found.explanations) <= 10
+    zeros = np.zeros((4, 32), np.float32)
+    assert "says nothing of scales" in fp8lab.diagnose(zeros, fp8lab.encode(zeros, "e4m3"), expected="te_mxfp8").verdict
     noise = np.random.default_rng(1).integers(0, 127, (64, 512), dtype=np.uint8)
     assert fp8lab.diagnose(planted.X, noise, format="e4m3").verdict.startswith("Cannot tell")
 
@@ -75,5 +127,32 @@ def test_what_does_not_fit_is_refused():
         fp8lab.diagnose(x, np.zeros(5, np.uint8))
     with pytest.raises(ValueError, match="x has no elements"):
         fp8lab.diagnose(x[:0], np.zeros(0, np.uint8))
+    with pytest.raises(ValueError, match="codes has the byte 159 at index 1; a code of e2m1 has 4 bits"):
+        fp8lab.diagnose(x, np.full((2, 32), 0x9F, np.uint8) * (np.arange(64) > 0).reshape(2, 32).astype(np.uint8), format="e2m1")
+    codes = np.zeros((2, 32), np.uint8)
+    with pytest.raises(ValueError, match="codes are of a format with a sign and at most 8 bits, such as e4m3, e5m2 or e2m1, not of e8m0"):
+        fp8lab.diagnose(x, codes, format="e8m0")
+    for scale in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="the scale of the tensor must be positive and finite"):
+            fp8lab.diagnose(x, codes, tensor_scale=scale)
+    with pytest.raises(ValueError, match="scales has no elements"):
+        fp8lab.diagnose(x, codes, codes[:0])
+    with pytest.raises(ValueError, match="scale_format says what scales are, and scales are not given"):
+        fp8lab.diagnose(x, codes, scale_format="e8m0")
     with pytest.raises(TypeError, match="x must be float32, float16 or bfloat16, not float64"):
         fp8lab.diagnose(np.ones((2, 32)), np.zeros((2, 32), np.uint8))
+
+
+def test_arrays_of_jax_are_taken():
+    jax = pytest.importorskip("jax")
+    q = fp8lab.quantize(planted.X, "te_mxfp8")
+    for type_ in (np.float32, "bfloat16", np.float16):
+        x = jax.numpy.asarray(planted.X).astype(type_)
+        q = fp8lab.quantize(np.asarray(x), "te_mxfp8")
+        codes = jax.lax.bitcast_convert_type(jax.numpy.asarray(q.codes), jax.numpy.float8_e4m3fn)
+        scales = jax.numpy.asarray(q.scale_codes)
+        assert fp8lab.diagnose(x, codes, scales, expected="te_mxfp8").correct
+        assert fp8lab.compare(codes, q.codes, format="e4m3").equal and fp8lab.compare(x, x + 1).differing
+        assert_matches(x, codes, "te_mxfp8", scales)
+        with pytest.raises(AssertionError, match="codes_one_late|stands one place too late"):
+            assert_codes_equal(jax.numpy.roll(codes, 1), codes, input=x)

@@ -55,6 +55,10 @@ CALLS = {
     "scaling": {"steps": 6, "rows": 32, "columns": 128, "recipes": ["te_mxfp8", "te_nvfp4"], "delayed": ["max:4", "most_recent:1"]},
     "compare": {"a": _stored("a.npy", [0.5, -0.0, np.nan, 3]), "b": _stored("b.npy", [0.25, 0.0, 1, 3]), "input": _stored("x.npy", np.ones(4))},
     "doctor": {"x": _stored("x.npy", np.ones(4)), "codes": _codes("codes.npy", [0x38, 0x38, 0x38, 0xB8]), "probe": f"{SCRATCH.name}/probe"},
+    "doctor_gemm": {
+        "a": _codes("left.npy", [[0x38] * 32] * 2), "b": _codes("right.npy", [[0x39] * 32] * 3), "product": _stored("product.npy", np.full((2, 3), 36.0)),
+        "bias": _stored("bias.npy", np.zeros(3)), "probe": f"{SCRATCH.name}/gemm_probe",
+    },
     "shapes": {"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]},
     "linear": {
         "tokens": 32, "in_features": 32, "out_features": 64, "steps": 3,

@@ -156,6 +156,12 @@ def _stored_codes():
     return path
 
 
+def _stored_gemm(name, array):
+    path = f"{STORED.name}/gemm_{name}.npy"
+    np.save(path, array)
+    return path
+
+
 def _diagnosed(recipe):
     x = np.linspace(-3, 3, 32 * 128, dtype=np.float32).reshape(32, 128)
     q = fp8lab.quantize(x, recipe)
@@ -282,7 +288,9 @@ CASES = {
     "gpu.recipes": lambda _: fp8lab.gpu.recipes(),
     "gpu.gemm": lambda _: [
         fp8lab.gpu.gemm(GPU_CODES, GPU_CODES, kernel=one, **_tiles(one))
-        for one in ("wgmma_promoted", "wgmma_scaled_1d1d", "mma_sync")],
+        for one in ("wgmma_promoted", "wgmma_scaled_1d1d", "mma_sync", "blackwell_f8f6f4")
+    ] + [fp8lab.gpu.gemm(*[_quantized(one)] * 2, kernel=kernel) for one, kernel in (
+        ("te_nvfp4", "blackwell_mxf4nvf4"), ("te_mxfp8", "blackwell_mxf8f6f4"))],
     "gpu.update_scales": lambda _: _updated(),
     "gpu.status": lambda _: fp8lab.gpu.status(),
     "hadamard_columns": lambda _: [fp8lab.hadamard_columns(NEAR.reshape(16, 128), rounds=rounds) for rounds in (False, True)],
@@ -308,6 +316,9 @@ CASES = {
     "experiments.Document.to_json": lambda _: experiments.Document(DOCUMENT).to_json(),
     "experiments.accumulate": _out(experiments.accumulate, k=[32, 64], rows=4, columns=4),
     "experiments.doctor": _out(experiments.doctor, x=_stored(0.3), codes=_stored_codes()),
+    "experiments.doctor_gemm": _out(experiments.doctor_gemm, 
+        a=_stored_gemm("a", CODES[:4]), b=_stored_gemm("b", CODES[:5]), product=_stored_gemm("product", GEMM_OUT),
+        tensor_scale_a=SCALE, tensor_scale_b=3e-20),
     "experiments.compare": _out(experiments.compare, a=_stored(0.1), b=_stored(0.2)),
     "experiments.cast": _out(
         experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),
@@ -499,6 +510,8 @@ ENVIRONMENTS = {
     "all": (UPWARD, FLUSH, "comma"),
     "all in a new thread": (UPWARD, FLUSH, "comma"),
 }
+if "FP8LAB_EXHAUSTIVE" not in os.environ:  # a second way to round, and the others at once
+    ENVIRONMENTS = {name: ENVIRONMENTS[name] for name in ("downward", "all", "all in a new thread")}
 
 
 @pytest.mark.skipif(platform.machine() not in MACHINES or sys.platform != "linux", reason="how to flush here is not known")

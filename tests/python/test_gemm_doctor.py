@@ -49,6 +49,31 @@ def test_a_few_elements_and_small_outputs_are_enough_for_much():
     assert forgotten.explained and not forgotten.correct and forgotten.explanations[0].defect == "scales_missing"
 
 
+def test_c_a_bias_and_a_scale_of_the_output_are_told():
+    out = chained("blackwell_tcgen05_fp8", A, B, 512)
+    c, bias = (WORDS.normal(0, 100, shape).astype(np.float32) for shape in (out.shape, (20,)))
+    both = fp8lab.diagnose_gemm(A, B, out + bias + c, c=c, bias=bias)
+    assert both.correct and both.explanations[0].addend_use == "after_scales" and both.explanations[0].bias_first
+    half = bias.astype(ml_dtypes.bfloat16)
+    rounded = fp8lab.diagnose_gemm(A, B, (out.astype(ml_dtypes.bfloat16).astype(np.float32) + half.astype(np.float32)).astype(ml_dtypes.bfloat16), bias=half)
+    assert rounded.correct and rounded.explanations[0].addend_use == "after_rounding"
+    forgotten = fp8lab.diagnose_gemm(A, B, out, bias=bias)
+    assert forgotten.explanations[0].defect == "bias_missing" and not forgotten.correct
+    small = np.float32(2.0**-9) * np.float32(1.3)
+    codes = np.clip(out * small, -448, 448).astype(ml_dtypes.float8_e4m3fn)
+    scaled = fp8lab.diagnose_gemm(A, B, codes, scale_out=float(small))
+    assert scaled.correct and scaled.explanations[0].output == "nearest" and scaled.explanations[0].saturated
+    probe = both.probe()
+    assert probe.c.shape == (24, 20) and probe.bias.shape == (20,) and probe.scale_out == 1 and probe.scale_a == 1
+
+
+def test_an_order_of_k_is_told():
+    model, order = "blackwell_tcgen05_fp8", np.arange(512).reshape(8, 32, 2).transpose(0, 2, 1).reshape(-1)  # even, then odd of 64
+    found = fp8lab.diagnose_gemm(A, B, chained(model, A[:, order], B[:, order], 512))
+    assert found.correct and found.explanations[0].k_order == (2, 1, 64) and model in found.explanations[0].models
+    assert fp8lab.diagnose_gemm(A, B, chained(model, A, B, 512)).explanations[0].k_order is None
+
+
 def test_quantized_operands_bring_their_scales():
     rng = np.random.default_rng(6)
     x, w = rng.normal(0, 1, (16, 256)).astype(np.float32), rng.normal(0, 1, (128, 256)).astype(np.float32)
@@ -68,7 +93,8 @@ def test_a_probe_parts_what_the_data_cannot():
     found = fp8lab.diagnose_gemm(zeros, B, np.zeros((24, 20), np.float32))
     assert found.tied > 10 and "cannot tell" in found.verdict
     probe = found.probe()
-    assert probe.a.shape == (4, 512) and probe.parted > probe.pairs * 0.7
+    assert probe.a.shape == (24, 512) and probe.b.shape == (20, 512) and probe.parted > probe.pairs * 0.7
+    assert len(probe.unparted) == probe.pairs - probe.parted
     out = fp8lab.gemm(probe.a, probe.b, model="hopper_wgmma_fp8", promote_k=64)
     parted = fp8lab.diagnose_gemm(probe.a, probe.b, out)
     assert parted.explanations[0].promote_k == 64 and parted.tied < found.tied
@@ -86,6 +112,10 @@ def test_what_is_no_product_is_refused():
         (lambda: fp8lab.diagnose_gemm(A, B, out[0, :1], places=[(0, 20)]), ValueError, "does not"),
         (lambda: fp8lab.diagnose_gemm(A, B, out, scale_a=np.zeros((24, 7), np.uint8)), ValueError, "scale_a must have a code"),
         (lambda: fp8lab.diagnose_gemm(q, q, q), TypeError, "out must be an array"),
+        (lambda: fp8lab.diagnose_gemm(A, B, out, bias=out[0, :7]), ValueError, r"bias must have shape \(20,\), not \(7,\)"),
+        (lambda: fp8lab.diagnose_gemm(A, B, out, c=out.T), ValueError, r"c must have shape \(24, 20\)"),
+        (lambda: fp8lab.diagnose_gemm(A, B, out, c=out.astype(int)), TypeError, "c must be float32"),
+        (lambda: fp8lab.diagnose_gemm(A, B, out, scale_out=0), ValueError, "scale_out must be a normal number"),
         (lambda: fp8lab.diagnose_gemm(A, B, out, layout="xy"), ValueError, "layout"),
         (lambda: fp8lab.diagnose_gemm(np.ones((24, 512)), np.ones((20, 512)), out), ValueError, "float64"),
     ):  # fmt: skip

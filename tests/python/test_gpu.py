@@ -440,8 +440,48 @@ def test_gemm_kernels_have_the_bits_of_gemm(kernel, chip, model, promote_k, orde
 
 
 @pytest.mark.parametrize(
+    ("kernel", "recipe", "chip", "model"),
+    [
+        ("blackwell_f8f6f4", "te_current_scaling", None, "blackwell_tcgen05_fp8"),
+        ("blackwell_mxf8f6f4", "te_mxfp8", "blackwell", "blackwell_mxf8"),
+        ("blackwell_mxf8f6f4", "te_mxfp8", "rtx_blackwell", "blackwell_mxf8"),
+        ("blackwell_mxf4nvf4", "te_nvfp4", None, "blackwell_nvf4"),
+        ("blackwell_mxf4nvf4", "torchao_nvfp4", "rtx_blackwell", "blackwell_nvf4"),
+        ("wgmma_scaled_1d1d", "te_block_1x128", None, "hopper_wgmma_fp8"),
+    ],
+)
+def test_gemm_kernels_take_what_was_quantized(kernel, recipe, chip, model):
+    rng = np.random.default_rng(6)
+    left, right = (fp8lab.quantize(rng.normal(size=(rows, 288)).astype(np.float32), recipe) for rows in (70, 40))
+    expected = fp8lab.gemm(left, right, model=model)
+    np.testing.assert_array_equal(gpu.gemm(left, right, kernel=kernel, chip=chip).view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("layout", ["compact", "swizzled"])
+def test_gemm_kernels_take_arrays_that_kernels_quantized(layout):
+    rng = np.random.default_rng(7)
+    x, w = (rng.normal(size=(rows, 256)).astype(np.float32) for rows in (64, 128))
+    left, right = (gpu.quantize(one, "te_nvfp4", layout=layout) for one in (x, w))
+    expected = fp8lab.gemm(*(fp8lab.quantize(one, "te_nvfp4") for one in (x, w)), model="blackwell_nvf4", out_dtype="bfloat16")
+    got = gpu.gemm(left, right, kernel="blackwell_mxf4nvf4", out_dtype="bfloat16")
+    np.testing.assert_array_equal(got.view(np.uint16), expected.view(np.uint16))
+    grad = gpu.quantize(x, "te_nvfp4", direction="columnwise", layout=layout)  # transposed: (256, 64)
+    expected = fp8lab.gemm(*[fp8lab.quantize(x, "te_nvfp4", direction="columnwise")] * 2, model="blackwell_nvf4")
+    np.testing.assert_array_equal(gpu.gemm(grad, grad, kernel="blackwell_mxf4nvf4").view(np.uint32), expected.view(np.uint32))
+
+
+MX = fp8lab.quantize(np.ones((32, 64), np.float32), "te_mxfp8")
+
+
+@pytest.mark.parametrize(
     ("changed", "words"),
     [
+        ({"a": MX}, "both be codes, or both"),
+        ({"a": MX, "b": MX}, "mma_sync does not take a: it has block scales"),
+        ({"a": MX, "b": MX, "scale_a": 2.0}, "scale_a"),
+        ({"kernel": "blackwell_mxf8f6f4"}, "a must be a Quantized or QuantizedArrays for blackwell_mxf8f6f4"),
+        ({"a": MX, "b": MX, "kernel": "blackwell_mxf4nvf4"}, "its format is not e2m1"),
+        ({"a": MX, "b": MX, "kernel": "blackwell_mxf8f6f4", "chip": "hopper"}, "is for blackwell and rtx_blackwell"),
         ({"kernel": "wgmma"}, "wgmma_fast"),
         ({"a": np.zeros((4, 15), np.uint8), "b": np.zeros((4, 15), np.uint8)}, "multiple of 16"),
         ({"b": np.zeros((4, 32), np.uint8)}, "as many columns as a"),

@@ -63,11 +63,47 @@ def test_columnwise_codes_may_lie_as_the_tensor_does():
     assert np.array_equal(fp8lab.gemm(first, first, model="hopper_wgmma_fp8"), expected)
 
 
-def test_a_given_scale_of_the_tensor_is_undone():
-    q = fp8lab.quantize(X, "torchao_nvfp4")
-    inverse = float(np.float32(q.amax) / np.float32(448 * 6))
-    again = Quantized.from_arrays(q.codes, q.scale_codes, "torchao_nvfp4", tensor_scale_inv=inverse)
+NVFP4 = ("te_nvfp4", "torchao_nvfp4", "flashinfer_nvfp4", "compressed_tensors_nvfp4", "quark_nvfp4", "te_nvfp4_4over6")
+
+
+@pytest.mark.parametrize("given", [{"tensor_scale": 937.25}, {"tensor_scale_inv": 0.00123}, {"tensor_scale": 512.0, "tensor_scale_inv": 0.00201}])
+@pytest.mark.parametrize("name", NVFP4)
+def test_a_given_scale_of_the_tensor_need_not_be_that_of_an_amax(name, given):
+    try:
+        q = fp8lab.quantize(X, name, **given)
+    except ValueError as error:
+        pytest.skip(str(error))
+    again = Quantized.from_arrays(q.codes, q.scale_codes, name, **given)
     assert np.array_equal(fp8lab.dequantize(again), fp8lab.dequantize(q))
+    assert again.tensor_scale == q.tensor_scale and again.tensor_scale_inv == q.tensor_scale_inv
+    assert fp8lab.compare(again, again).equal
+    if len(given) == 2:  # some systems divide by the one, and some multiply with the other
+        return
+    # By hand: E2M1 times E4M3 times the tensor's scale, each product rounded, which is at most three half ulps apart.
+    inverse = np.float64(np.float32(given.get("tensor_scale_inv", 1 / given.get("tensor_scale", 1.0))))
+    blocks = q.scale_codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64).repeat(16, 1)
+    values = fp8lab.decode(np.stack([q.codes & 15, q.codes >> 4], -1).reshape(X.shape), "e2m1").astype(np.float64)
+    exact = values * blocks * inverse
+    assert np.all(np.abs(fp8lab.dequantize(again) - exact) <= np.abs(exact) * 2.0**-22)
+    product = fp8lab.gemm(again, again, model="blackwell_nvf4")
+    assert np.array_equal(product, fp8lab.gemm(q, q, model="blackwell_nvf4"))
+    assert np.allclose(product, exact @ exact.T, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["te_mxfp8", "te_nvfp4", "te_block_1x128", "te_current_scaling", "torchao_rowwise"])
+def test_leading_dimensions_are_rows(name):
+    x = X.reshape(4, 2, 32, 384)
+    q = fp8lab.quantize(x, name)
+    assert q.tensor_shape == x.shape
+    codes = q.codes.reshape(4, 2, 32, -1)
+    scales = q.scale_inv if q.scale_codes is None else q.scale_codes
+    wide = scales if scales.size == 1 else scales.reshape(4, 2, 32, -1)
+    for some in (scales, wide):
+        again = Quantized.from_arrays(codes, some, name, amax=q.amax or None)
+        assert again == q and again.tensor_shape == x.shape
+    assert np.array_equal(fp8lab.dequantize(again), fp8lab.dequantize(q)) and fp8lab.dequantize(again).shape == x.shape
+    row = Quantized.from_arrays(codes[0, 0, 0], scales if scales.size == 1 else wide[0, 0, 0], name, amax=q.amax or None)
+    assert row.tensor_shape == (384,) and np.array_equal(fp8lab.dequantize(row), fp8lab.dequantize(q)[0, 0, 0])
 
 
 class _OnDevice:
@@ -100,7 +136,10 @@ def test_wrong_arrays_are_refused_by_name():
     assert make(b.codes, nan, "te_block_1x128", allow_special_scales=True).scale_inv.shape == (256, 3)
     for call, kind, message in (
         (lambda: make(q.codes[:, :5].T, q.scale_codes, "ocp_mxfp8_e4m3"), ValueError, "scale_codes must have"),
-        (lambda: make(q.codes.reshape(-1), q.scale_codes, "te_mxfp8"), ValueError, "codes must have two dimensions"),
+        (lambda: make(q.codes.reshape(-1), q.scale_codes.T, "te_mxfp8"), ValueError, r"scales must have shape \(1, 3072\)"),
+        (lambda: make(q.codes.reshape(-1)[0], q.scale_codes, "te_mxfp8"), ValueError, "codes must have one dimension or more"),
+        (lambda: make(b.codes.reshape(2, 128, 384), b.scale_inv, "te_block_1x128", direction="columnwise"), ValueError, "codes that are transposed must have two"),
+        (lambda: make(n.codes, n.scale_codes, "te_nvfp4", amax=1.0, tensor_scale=2.0), ValueError, "give the one or the other"),
         (lambda: make(X, q.scale_codes, "te_mxfp8"), TypeError, "codes must be uint8"),
         (lambda: make(q.codes.view(ml_dtypes.float8_e5m2), q.scale_codes, "te_mxfp8"), ValueError, "codes are e5m2 by their"),
         (lambda: make(q.codes, q.scale_codes.astype(np.float32), "te_mxfp8"), TypeError, "scales must be uint8"),

@@ -15,6 +15,12 @@ from fp8lab.pytest_plugin import assert_codes_equal, assert_matches
 X = fp8lab.sample("normal", 128 * 256, seed=3).astype(np.float32).reshape(128, 256)
 
 
+class _OnDevice:
+    """An array on a device of a library that fp8lab does not know."""
+
+    __cuda_array_interface__ = {"shape": (128, 256), "typestr": "|u1", "data": (0, False), "version": 3}  # noqa: RUF012
+
+
 def _message(call):
     with pytest.raises(AssertionError) as failed:
         call()
@@ -34,6 +40,19 @@ def test_what_is_right_passes(assert_matches, assert_codes_equal):
     assert_matches(half, fp8lab.quantize(half, "te_mxfp8").codes, "te_mxfp8")
     rows = fp8lab.quantize(X, "torchao_rowwise")
     assert_matches(X, rows.codes, "torchao_rowwise", rows.scale_inv.reshape(-1))
+
+
+def test_leading_dimensions_and_a_number_for_the_scale_pass():
+    x = X.reshape(4, 32, 256)
+    for name in ("te_mxfp8", "torchao_rowwise"):
+        q = fp8lab.quantize(x, name)
+        scales = q.scale_inv if q.scale_codes is None else q.scale_codes
+        assert_matches(x, q.codes.reshape(x.shape), name, scales.reshape(4, 32, -1))
+        wrong = q.codes.copy()
+        wrong[40, 7] ^= 1
+        assert "(40, 7)" in _message(lambda: assert_matches(x, wrong.reshape(x.shape), name, scales.reshape(4, 32, -1)))
+    whole = fp8lab.quantize(X, "te_current_scaling")
+    assert_matches(X, whole.codes, "te_current_scaling", float(whole.scale_inv[0, 0]))
 
 
 def test_the_message_begins_with_what_the_kernel_did():
@@ -62,6 +81,9 @@ def test_arrays_that_cannot_be_compared_are_errors():
         (lambda: assert_matches(X, q.codes, "te_mxfp8", q.scale_codes[:3]), ValueError, "scales must have shape"),
         (lambda: assert_matches(X, q.codes, "te_mxfp8", X), TypeError, "scales must be uint8"),
         (lambda: assert_matches(X, q.codes, "te_mxfp9"), ValueError, "te_mxfp9"),
+        (lambda: assert_matches(X, q.codes.T, "te_mxfp8"), ValueError, r"codes must have shape \(128, 256\)"),
+        (lambda: assert_matches(X, q.codes.view(ml_dtypes.float8_e5m2), "te_mxfp8"), ValueError, "codes are e5m2 by their element type"),
+        (lambda: assert_matches(X, _OnDevice(), "te_mxfp8"), TypeError, "_OnDevice cannot be copied to the host: it lies on a device"),
     ):  # fmt: skip
         with pytest.raises(kind, match=message):
             call()

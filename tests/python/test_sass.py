@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine code of the kernels: instructions that must be there, and instructions that must not.
 
-The test "gpu: kernels compile" of the release build leaves the machine code in build/release/cubins.
+The release build leaves the machine code in build/release/cubins: objects of the library, and cubins for other architectures that the
+test "gpu: kernels compile" makes.
 """
 
 import functools
@@ -10,29 +11,43 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
 CUBINS = pathlib.Path(__file__).parents[2] / "build" / "release" / "cubins"
 
 
-def nvdisasm() -> str:
-    """The disassembler, of the CUDA toolkit or of PyPI's nvidia-cuda-nvdisasm."""
+def tool(name: str) -> str:
+    """A program of the CUDA toolkit, or of PyPI's package nvidia-cuda-NAME."""
     spec = importlib.util.find_spec("nvidia")
     folders = [pathlib.Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    packaged = [shutil.which(str(path)) for folder in folders for path in folder.glob("*/bin/nvdisasm")]
-    program = next(filter(None, [shutil.which("nvdisasm"), *packaged]), None)
+    packaged = [shutil.which(str(path)) for folder in folders for path in folder.glob(f"*/bin/{name}")]
+    program = next(filter(None, [shutil.which(name), *packaged]), None)
     if program is None:
-        pytest.skip("no nvdisasm: pip install nvidia-cuda-nvdisasm")
+        pytest.skip(f"no {name}: pip install nvidia-cuda-{name}")
     return program
 
 
+def machine_code(file: str, folder: pathlib.Path) -> pathlib.Path:
+    """The cubin of a source file for an architecture, ``gemm_sm90a.sm_90a``; in the folder, if an object has it."""
+    cubin = CUBINS / f"{file}.cubin"
+    source, architecture = file.rsplit(".", 1)
+    library = CUBINS / f"{source}.cu.o"
+    if not cubin.exists() and library.exists():
+        subprocess.run([tool("cuobjdump"), "-xelf", "all", library.resolve()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        cubin = next(folder.glob(f"*.{architecture}.cubin"), cubin)
+    if not cubin.exists():
+        pytest.skip(f"no {cubin}: the release build has no CUDA compiler for it, or its tests have not run")
+    return cubin
+
+
 @functools.cache
-def sass(cubin: str) -> dict[str, list[str]]:
+def sass(file: str) -> dict[str, list[str]]:
     """The instructions of each kernel in a file, by the kernel's symbol."""
-    if not (CUBINS / cubin).exists():
-        pytest.skip(f"no {CUBINS / cubin}: the release build has no CUDA compiler for it, or its tests have not run")
-    text = subprocess.run([nvdisasm(), "-c", CUBINS / cubin], capture_output=True, text=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        command = [tool("nvdisasm"), "-c", machine_code(file, pathlib.Path(folder))]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     kernels: dict[str, list[str]] = {}
     for line in text.splitlines():
         if section := re.match(r"\s*\.section\s+\.text\.([^,]+),", line):
@@ -63,6 +78,7 @@ EVIDENCE = [
     ("recorder.sm_100a", "(E2m1|E2m3|E3m2)FromF32EE", [r"F2FP\.SATFINITE\.E[23]M[123]\.F32"]),
     ("recorder.sm_100a", "Ue8m0FromF32", [r"F2FP\.SATFINITE\.E8\.F32\.PACK_AB_MERGE_C\.RP"]),
     ("recorder.sm_100a", "FromF32Stochastic", [r"F2FP\.SATFINITE\.E[245]M[123]\.F32\.PACK_AB_MERGE_C\.RS"]),
+    ("recorder.sm_100a", "BlackwellTiles", ["UTC[QO]MMA", r"UTCCP\.T\.S\.4", r"STTM\.x32", r"LDTM\.x32"]),
     ("gemm_sm89.sm_89", "MmaSyncGemm", [*FP8, r"LDG\.E\.128"]),
     (
         "gemm_sm90a.sm_90a",
@@ -79,7 +95,7 @@ EVIDENCE = [
 
 @pytest.mark.parametrize(("file", "kernels", "wanted"), EVIDENCE)
 def test_kernels_have_their_instructions(file: str, kernels: str, wanted: list[str]) -> None:
-    found = {symbol: code for symbol, code in sass(f"{file}.cubin").items() if re.search(kernels, symbol)}
+    found = {symbol: code for symbol, code in sass(file).items() if re.search(kernels, symbol)}
     assert found
     for symbol, code in found.items():
         assert not missing(code, wanted), symbol
@@ -87,7 +103,7 @@ def test_kernels_have_their_instructions(file: str, kernels: str, wanted: list[s
 
 
 def test_a_cast_in_software_and_local_memory_are_found() -> None:
-    (software,) = [code for symbol, code in sass("device.sm_90a.cubin").items() if "EncodeKernel" in symbol]
+    (software,) = [code for symbol, code in sass("device.sm_90a").items() if "EncodeKernel" in symbol]
     assert missing(software, CAST) == CAST
-    (planted,) = sass("planted/local_memory.sm_90a.cubin").values()
+    (planted,) = sass("planted/local_memory.sm_90a").values()
     assert not missing(planted, ["STL", "LDL"])

@@ -29,6 +29,8 @@ Places places_of(std::uint64_t length) {
 constexpr std::array tile_sides{std::pair{1, 16},  std::pair{1, 32},  std::pair{1, 64},   std::pair{1, 128},
                                 std::pair{16, 16}, std::pair{32, 32}, std::pair{128, 128}};
 constexpr std::uint64_t segment = 16;
+constexpr std::uint64_t segments_in_word = 64;
+static_assert(segment * segments_in_word % 128 == 0, "a tile lies in one word of segments");
 
 std::uint64_t tiles_along(std::uint64_t length, std::uint64_t side) { return (length + side - 1) / side; }
 
@@ -66,7 +68,7 @@ void classify(Comparison& result, std::uint64_t a, std::uint64_t b, std::uint64_
   const bool is_above = value_b > value_a;
   const std::uint64_t distance = is_above ? place_b - place_a : place_a - place_b;
   Distances& distances = result.distances;
-  (is_above ? distances.above : distances.below)[static_cast<std::size_t>(std::bit_width(distance | 1)) - 1] += times;
+  (is_above ? distances.above : distances.below)[Distances::bin_of(distance)] += times;
   distances.largest = std::max(distances.largest, distance);
 }
 
@@ -102,6 +104,29 @@ struct Nibbles {
     return {code(a), code(b)};
   }
 };
+
+/// Which of at most 16 elements differ, a bit for each.
+template <typename At>
+std::uint32_t differing_of(const At& at, std::uint64_t count) {
+  std::uint32_t differing = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto [a, b] = at[i];
+    differing |= std::uint32_t{a != b} << i;
+  }
+  return differing;
+}
+/// The same for bytes, which are compared eight at a time.
+std::uint32_t differing_of(const Words<std::uint8_t>& at, std::uint64_t count) {
+  if (count != segment) return differing_of<Words<std::uint8_t>>(at, count);
+  std::uint32_t differing = 0;
+  for (std::uint64_t half = 0; half < 2; ++half) {
+    const auto [a, b] = Words<std::uint64_t>(at.a, at.b)[half];
+    constexpr std::uint64_t low = 0x7F7F7F7F7F7F7F7FU;
+    const std::uint64_t tops = ((((a ^ b) & low) + low) | (a ^ b)) & ~low;  // the top bit of each byte that differs
+    differing |= static_cast<std::uint32_t>((tops >> 7) * 0x0102040810204080U >> 56) << (8 * half);
+  }
+  return differing;
+}
 
 }  // namespace
 
@@ -140,7 +165,8 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
     const std::uint64_t across = tiles_along(options_.columns, tiles.columns);
     tiles.count = tiles_along(result_.rows.length, tiles.rows) * across;
     result_.tiles.push_back(tiles);
-    touched_.emplace_back().columns.resize(tiles.rows == 1 ? 0 : across);
+    const std::uint64_t words = tiles_along(options_.columns, segment * segments_in_word);
+    bands_.emplace_back().segments.resize(tiles.rows == 1 ? 0 : words);
   }
   const int width = type.format.bits();
   beyond_ = width < 16 ? ~std::uint64_t{0} << width : 0;
@@ -195,29 +221,21 @@ void Comparer::add_elements(std::uint64_t count, const At& at) {
 /// Elements of one row that lie in one tile of each kind.
 template <typename At>
 void Comparer::add_segment(std::uint64_t column, std::uint64_t count, const At& at) {
-  std::uint64_t found = 0;
-  std::uint64_t bits = 0;
-  std::uint64_t first = 0;
-  std::uint64_t last = 0;
+  const std::uint32_t differing = differing_of(at, count);
+  if (differing == 0) return;
+  const std::uint64_t found = differing == 0xFFFFU ? segment : static_cast<std::uint64_t>(std::popcount(differing));
+  const auto first = static_cast<std::uint64_t>(std::countr_zero(differing));
+  const auto last = static_cast<std::uint64_t>(std::bit_width(differing)) - 1;
   Places& columns = result_.columns;
   const int shift = std::countr_zero(columns.indices_per_bin);
-  std::uint64_t* const counts = columns.counts.data();
-  std::uint64_t* const pairs = pairs_.empty() ? nullptr : pairs_.data();
   // 1. Counts.
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const auto [a, b] = at[i];
-    if (a == b) continue;
-    if (found++ == 0) first = i;
-    last = i;
-    bits |= a | b;
-    ++counts[(column + i) >> shift];
-    if (pairs != nullptr) {
-      ++pairs[a << 8 | b];
-    } else {
-      classify(result_, a, b, 1);
-    }
+  if (shift == 0) {
+    std::uint64_t* const counts = columns.counts.data() + column;
+    for (std::uint64_t i = 0; i < count; ++i) counts[i] += differing >> i & 1;
+  } else {
+    for (std::uint64_t i = 0; i < count; ++i) columns.counts[(column + i) >> shift] += differing >> i & 1;
   }
-  if (found == 0) return;
+  const std::uint64_t bits = add_values(at, differing);
   // 2. What is looked at less often.
   const std::uint64_t start = row_ * options_.columns + column;
   for (std::uint64_t i = first; i <= last && (result_.first.size() < options_.most_shown || (bits & beyond_) != 0);
@@ -238,25 +256,78 @@ void Comparer::add_segment(std::uint64_t column, std::uint64_t count, const At& 
   touch_tiles(column);
 }
 
-void Comparer::touch_tiles(std::uint64_t column) {
-  for (std::size_t i = 0; i < touched_.size(); ++i) {
-    Tiles& tiles = result_.tiles[i];
-    Touched& touched = touched_[i];
-    const std::uint64_t across = tiles_along(options_.columns, tiles.columns);
-    const std::uint64_t place = column / tiles.columns;
-    const std::uint64_t band = row_ / tiles.rows;
-    const std::uint64_t number = band * across + place;
-    if (tiles.rows == 1) {
-      if (touched.last == number + 1) continue;
-      touched.last = number + 1;
+/// Counts those elements by their words; gives the bits that any of them has.
+template <typename At>
+std::uint64_t Comparer::add_values(const At& at, std::uint32_t differing) {
+  std::uint64_t bits = 0;
+  const auto add_one = [&](std::uint64_t i) {
+    const auto [a, b] = at[i];
+    bits |= a | b;
+    if (pairs_.empty()) {
+      classify(result_, a, b, 1);
     } else {
-      if (touched.band != band) touched.columns.assign(across, false);
-      touched.band = band;
-      if (touched.columns[place]) continue;
-      touched.columns[place] = true;
+      ++pairs_[a << 8 | b];
     }
-    tiles.first = tiles.touched++ == 0 ? number : std::min(tiles.first, number);
+  };
+  if (differing == 0xFFFFU) {
+    for (std::uint64_t i = 0; i < segment; ++i) add_one(i);
+  } else {
+    for (std::uint32_t left = differing; left != 0; left &= left - 1) {
+      add_one(static_cast<std::uint64_t>(std::countr_zero(left)));
+    }
   }
+  return bits;
+}
+
+void Comparer::touch_tiles(std::uint64_t column) {
+  const std::uint64_t word = column / (segment * segments_in_word);
+  if (row_ != word_row_ || word != word_) {
+    flush_word();
+    word_row_ = row_;
+    word_ = word;
+  }
+  touched_segments_ |= std::uint64_t{1} << (column / segment % segments_in_word);
+}
+
+void Comparer::flush_word() {
+  if (touched_segments_ == 0) return;
+  for (std::size_t i = 0; i < bands_.size(); ++i) {
+    Band& band = bands_[i];
+    const std::uint64_t number = word_row_ / result_.tiles[i].rows;
+    if (band.segments.empty()) {
+      count_tiles(i, number, word_, touched_segments_);
+      continue;
+    }
+    if (number != band.number) flush_band(i);
+    band.number = number;
+    band.segments[word_] |= touched_segments_;
+  }
+  touched_segments_ = 0;
+}
+
+void Comparer::flush_band(std::size_t kind) {
+  Band& band = bands_[kind];
+  for (std::size_t word = 0; word < band.segments.size(); ++word) {
+    count_tiles(kind, band.number, word, std::exchange(band.segments[word], 0));
+  }
+}
+
+/// Counts the tiles that have one of those segments.
+void Comparer::count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t word, std::uint64_t segments) {
+  if (segments == 0) return;
+  Tiles& tiles = result_.tiles[kind];
+  // 1. A bit for each tile, where its first segment has its own.
+  const std::uint64_t in_tile = tiles.columns / segment;
+  if (in_tile >= 2) segments = (segments | segments >> 1) & 0x5555555555555555U;
+  if (in_tile >= 4) segments = (segments | segments >> 2) & 0x1111111111111111U;
+  if (in_tile >= 8) segments = (segments | segments >> 4) & 0x0101010101010101U;
+  // 2. Tiles come in order.
+  if (tiles.touched == 0) {
+    const std::uint64_t across = tiles_along(options_.columns, tiles.columns);
+    const std::uint64_t place = word * segments_in_word + static_cast<std::uint64_t>(std::countr_zero(segments));
+    tiles.first = band * across + place / in_tile;
+  }
+  tiles.touched += static_cast<std::uint64_t>(std::popcount(segments));
 }
 
 void Comparer::refuse_code(std::uint64_t index) const {
@@ -266,7 +337,10 @@ void Comparer::refuse_code(std::uint64_t index) const {
 
 Comparison Comparer::result() const {
   if (next_ != result_.elements) throw std::logic_error("elements are missing");
-  Comparison whole = result_;
+  Comparer done = *this;
+  done.flush_word();
+  for (std::size_t kind = 0; kind < bands_.size(); ++kind) done.flush_band(kind);
+  Comparison whole = std::move(done.result_);
   for (std::uint64_t pair = 0; pair < pairs_.size(); ++pair) {
     if (pairs_[pair] != 0) classify(whole, pair >> 8, pair & 0xFF, pairs_[pair]);
   }

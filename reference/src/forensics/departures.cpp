@@ -44,6 +44,8 @@ constexpr std::array all_departures{
           "codes are made with the stored scales, which do not follow from the tensor (stale scales?)"},
     Named{"scale_stale", scale_stale,
           "codes are made with one factor that does not follow from the tensor (a stale scale?)"},
+    Named{"tensor_scale_stale", tensor_scale_stale,
+          "the scale of the tensor over those of tiles does not follow from the tensor (given, or stale?)"},
     Named{"largest_of_e4m3fnuz", largest_of_e4m3fnuz, "the scale is made for a largest value of 240"},
     Named{"largest_of_e5m2", largest_of_e5m2, "the scale is made for a largest value of 57344"},
     Named{"largest_of_e4m3", largest_of_e4m3, "the scale is made for a largest value of 448"},
@@ -62,6 +64,18 @@ constexpr std::array all_departures{
     Named{"bytes_swapped_4", bytes_swapped_4, "bytes stand in reverse order in words of 4"},
     Named{"bytes_swapped_8", bytes_swapped_8, "bytes stand in reverse order in words of 8"},
     Named{"codes_transposed", codes_transposed, "codes are stored as those of the transpose"},
+    Named{"codes_tiled_128x4", codes_tiled_128x4, "codes are stored in tiles of 128 rows x 4 bytes"},
+    Named{"codes_tiled_8x16", codes_tiled_8x16,
+          "codes are stored in core matrices of 8 rows x 16 bytes, one after the other along the rows"},
+    Named{"codes_tiled_8x16_down", codes_tiled_8x16_down,
+          "codes are stored in core matrices of 8 rows x 16 bytes, one after the other down the columns"},
+    Named{"codes_swizzled_128", codes_swizzled_128, "codes are stored with the swizzle of 128 bytes"},
+    Named{"codes_swizzled_64", codes_swizzled_64, "codes are stored with the swizzle of 64 bytes"},
+    Named{"codes_swizzled_32", codes_swizzled_32, "codes are stored with the swizzle of 32 bytes"},
+    Named{"columns_interleaved", columns_interleaved, "the columns of both halves are interleaved"},
+    Named{"columns_deinterleaved", columns_deinterleaved, "even columns stand before odd ones"},
+    Named{"rows_interleaved", rows_interleaved, "the rows of both halves are interleaved"},
+    Named{"rows_deinterleaved", rows_deinterleaved, "even rows stand before odd ones"},
     Named{"codes_one_late", codes_one_late, "each code stands one place too late"},
     Named{"codes_one_early", codes_one_early, "each code stands one place too early"},
     Named{"columns_unwritten", columns_unwritten, "the last columns are not written"},
@@ -101,6 +115,7 @@ void put_details(TextStream& text, const Deviation& deviation) {
                                     tile_of_upper_neighbor, tile_of_lower_neighbor};
   const Departure own = deviation.departure;
   if (own == scale_stale) text << ": " << deviation.value;
+  if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
   if (own == rows_unwritten) text << ", from row " << deviation.place << " on";
   if (std::ranges::count(with_element, own) != 0) text << ", at element " << deviation.place;

@@ -3,18 +3,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 #include <iterator>
 #include <map>
-#include <string_view>
+#include <optional>
 #include <tuple>
 #include <utility>
 
-#include "forensics/gemm_hypotheses.hpp"
+#include "forensics/gemm_arithmetic.hpp"
+#include "forensics/gemm_candidates.hpp"
+#include "forensics/gemm_problem.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
-#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "gemm/misfit.hpp"
 
@@ -28,174 +27,76 @@ constexpr std::size_t batch_elements = 128;
 /// This many hypotheses are checked where all leave elements of the sieve unexplained: the best ones.
 constexpr std::size_t most_imperfect = 12;
 
-/// An element of the output, in the order of the sieve.
-struct GemmPlace {
-  std::size_t row, column;
-};
-
-struct GemmCandidate {
-  GemmHypothesis hypothesis;
-  const MmaModel* model;
-  std::size_t matches = 0;
-};
-
-/// SplitMix64: which elements are looked at first.
-std::uint64_t mixed_index(std::uint64_t i) {
-  std::uint64_t z = (i + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
-}
-
 class GemmDoctor {
  public:
   GemmDoctor(const Operand& a, const Operand& b, const GemmOutput& out, const GemmDoctorOptions& options)
-      : a_(a), b_(b), out_(out), options_(options) {
-    check();
-    const auto has = [](const Operand& x) {
-      const auto is_not_one = [](float scale) { return scale != 1; };
-      return std::ranges::any_of(x.row_scales, is_not_one) || !x.tile_scales.values.empty() ||
-             x.tensor_scale != TensorScale{};
-    };
-    facts_ = {.depth = a.depth,
-              .tile_depth = std::max(tile_depth(a), tile_depth(b)),
-              .scales_a = has(a),
-              .scales_b = has(b),
-              .block_scales = !a.scales.codes.empty() || !b.scales.codes.empty(),
-              .format = out.format};
-  }
+      : problem_(a, b, out), a_(a), b_(b), out_(out), options_(options), facts_(problem_.facts()) {}
 
   GemmDiagnosis run() {
     GemmDiagnosis result;
-    result.elements = known();
-    const std::vector<std::size_t> order = order_of_elements();
+    result.elements = problem_.known();
+    result.inputs = problem_.inputs();
+    const std::vector<std::size_t> order = problem_.order_of_elements(sieve_elements);
     const auto sieve = std::span(order).first(std::min(sieve_elements, order.size()));
-    // 1. GEMMs without defect, then with one.
+    // 1. GEMMs as they usually are, then in other orders of K and with other rules for zeros, then with a defect.
     std::vector<GemmCandidate> candidates;
     add(candidates, GemmDefect::none, a_.depth);
     if (candidates.empty()) refuse_operands();
     result.searched = candidates.size();
     score(candidates, sieve);
-    if (best_of(candidates) < sieve.size()) {
-      std::vector<GemmCandidate> defective = defects();
-      result.searched += defective.size();
+    for (const bool with_defects : {false, true}) {
+      if (best_of(candidates) == sieve.size()) break;
+      std::vector<GemmCandidate> unusual = with_defects ? defects() : other_orders();
+      result.searched += unusual.size();
       const auto few = sieve.first(std::min(first_elements, sieve.size()));
-      score(defective, few);
-      keep_promising(defective, few.size());
-      score(defective, sieve.subspan(few.size()));
-      std::ranges::move(defective, std::back_inserter(candidates));
+      score(unusual, few);
+      keep_promising(unusual, few.size());
+      score(unusual, sieve.subspan(few.size()));
+      std::ranges::move(unusual, std::back_inserter(candidates));
     }
     // 2. What is left, on all elements.
     keep_best(candidates, sieve.size());
     const std::size_t checked = check_rest(candidates, order, sieve.size());
     rank(candidates);
-    explain(result, candidates, checked);
+    add_runner_up(candidates, std::span(order).first(checked));
+    explain_gemm(result, candidates, checked);
     show(result, candidates, std::span(order).first(checked));
     return result;
   }
 
  private:
-  static std::size_t tile_depth(const Operand& x) { return x.tile_scales.values.empty() ? 0 : x.tile_scales.depth; }
-
-  [[nodiscard]] std::size_t known() const { return out_.indices.empty() ? a_.rows * b_.rows : out_.indices.size(); }
-
-  [[nodiscard]] std::size_t bytes() const {
-    if (out_.format.bits() <= 8) return 1;
-    return out_.format.bits() <= 16 ? 2 : 4;
-  }
-
-  void check() const {
-    if (a_.depth != b_.depth) refuse("a and b must have the same K, not ", a_.depth, " and ", b_.depth);
-    if (a_.rows == 0 || b_.rows == 0 || a_.depth == 0) refuse("a and b must not be empty");
-    constexpr Format widest = binary64;
-    if (a_.format == widest || b_.format == widest || out_.format == widest) {
-      refuse("products of float64 are not diagnosed");
-    }
-    if (out_.words.size() != known() * bytes()) {
-      refuse("out must have ", known(), " elements of ", bytes(), " bytes, not ", out_.words.size(), " bytes");
-    }
-    for (const std::size_t index : out_.indices) {
-      if (index >= a_.rows * b_.rows) refuse("index ", index, " is beyond an output of ", a_.rows, " x ", b_.rows);
-    }
-    if (tile_depth(a_) != 0 && tile_depth(b_) != 0 && tile_depth(a_) != tile_depth(b_)) {
-      refuse("tile scales of a and b must be of the same depth");
-    }
-  }
-
   [[noreturn]] void refuse_operands() const {
     refuse("no model takes such operands: a is ", format_name(a_.format), " and b ", format_name(b_.format),
-           facts_.block_scales ? " with block scales" : "");
+           facts_.block != 0 ? " with block scales" : "");
   }
 
-  /// GemmPlace element `i`; of an output that is stored transposed, the one that stands in its place.
-  [[nodiscard]] GemmPlace element(std::size_t i) const {
-    const std::size_t index = out_.indices.empty() ? i : out_.indices[i];
-    return {index / b_.rows, index % b_.rows};
-  }
-  [[nodiscard]] std::uint64_t word(std::size_t i) const {
-    std::uint64_t word = 0;
-    std::memcpy(&word, out_.words.data() + i * bytes(), bytes());
-    return canonical_word(out_.format, word);
-  }
-
-  /// Elements in the order in which they are looked at: those that cancel most, then the others as dice have it.
-  [[nodiscard]] std::vector<std::size_t> order_of_elements() const {
-    constexpr std::size_t drawn = 192;
-    std::vector<std::size_t> order(known());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    for (std::size_t i = 0; i + 1 < order.size(); ++i)
-      std::swap(order[i], order[i + mixed_index(i) % (order.size() - i)]);
-    const std::size_t count = std::min(drawn, order.size());
-    const auto [left, right] = rows_of(std::span(order).first(count), false);
-    const PlainRows a(a_, left, a_.depth, {});
-    const PlainRows b(b_, right, b_.depth, {});
-    std::vector<std::pair<double, std::size_t>> cancellation;
-    for (std::size_t i = 0; i < count; ++i) {
-      double sum = 0;
-      double magnitude = 0;
-      for (std::size_t k = 0; k < a_.depth; ++k) {
-        const double product = a.value(i, k) * b.value(i, k);
-        sum += product;
-        magnitude += std::abs(product);
-      }
-      const double ratio = sum == 0 ? 0 : magnitude / std::abs(sum);
-      cancellation.emplace_back(std::isfinite(ratio) ? -ratio : 0, order[i]);
-    }
-    // Every fourth stays as drawn, so that the sieve has usual elements, too.
-    std::ranges::sort(cancellation);
-    for (std::size_t i = 0; i < count; ++i) order[i] = cancellation[i].second;
-    for (std::size_t i = 0; i < sieve_elements / 4 && count > sieve_elements; ++i) {
-      std::swap(order[4 * i + 3], order[count - 1 - i]);
-    }
-    return order;
-  }
-
-  using Rows = std::pair<std::vector<std::size_t>, std::vector<std::size_t>>;
-  [[nodiscard]] Rows rows_of(std::span<const std::size_t> elements, bool transposed) const {
-    Rows rows;
-    for (const std::size_t i : elements) {
-      const GemmPlace at = element(i);
-      const std::size_t index = at.row * b_.rows + at.column;
-      rows.first.push_back(transposed ? index % a_.rows : at.row);
-      rows.second.push_back(transposed ? index / a_.rows : at.column);
-    }
-    return rows;
-  }
-
-  void add(std::vector<GemmCandidate>& all, GemmDefect defect, std::size_t depth) const {
+  void add(std::vector<GemmCandidate>& all, GemmDefect defect, std::size_t depth,
+           GemmSearch search = GemmSearch::usual) const {
     for (const MmaModel& model : models) {
       if (model.is_fp64() || !takes(model, a_) || !takes(model, b_)) continue;
+      const GemmFacts facts = problem_.facts_for(model);
       const auto k = static_cast<std::size_t>(model.k());
-      if (facts_.tile_depth != 0 && (model.scales || k == 0 || facts_.tile_depth % k != 0)) continue;
-      for (GemmHypothesis& h : gemm_hypotheses(model, facts_, defect, depth)) all.push_back({std::move(h), &model});
+      if (facts.tile_depth != 0 && (k == 0 || facts.tile_depth % k != 0)) continue;
+      for (GemmHypothesis& h : gemm_hypotheses(model, facts, defect, depth, search)) {
+        all.push_back({std::move(h), &model});
+      }
     }
+  }
+
+  [[nodiscard]] std::vector<GemmCandidate> other_orders() const {
+    std::vector<GemmCandidate> all;
+    add(all, GemmDefect::none, a_.depth, GemmSearch::orders);
+    add(all, GemmDefect::none, a_.depth, GemmSearch::zeros);
+    return all;
   }
 
   [[nodiscard]] std::vector<GemmCandidate> defects() const {
     using enum GemmDefect;
     std::vector<GemmCandidate> all;
-    for (const GemmDefect defect : {a_transposed, b_transposed, out_transposed, scale_a_missing, scale_b_missing,
-                                    scales_missing, scale_a_twice, scale_b_twice, scales_twice, scales_inverted}) {
+    for (const GemmDefect defect :
+         {a_transposed, b_transposed, out_transposed, scale_a_missing, scale_b_missing, scales_missing, scale_a_twice,
+          scale_b_twice, scales_twice, scales_inverted, c_missing, c_transposed, bias_missing, bias_along_rows,
+          bias_in_each_range, scale_out_missing, scale_out_inverted}) {
       if (defect == out_transposed && (a_.rows == 1 || b_.rows == 1)) continue;
       add(all, defect, a_.depth);
     }
@@ -206,52 +107,81 @@ class GemmDoctor {
       if (std::ranges::find(depths, depth) == depths.end()) depths.push_back(depth);
     }
     for (const std::size_t depth : depths) {
-      const auto block = a_.scales.type ? static_cast<std::size_t>(a_.scales.type->block) : 1;
-      if (depth % block == 0) add(all, tail_dropped, depth);
+      if (depth % std::max<std::size_t>(facts_.block, 1) == 0) add(all, tail_dropped, depth);
     }
     return all;
   }
 
   /// What a candidate's partial sums depend on.
-  using Key = std::tuple<bool, bool, bool, bool, bool, std::size_t, const MmaModel*, std::size_t>;
+  using Key = std::tuple<GemmDefect, bool, bool, std::size_t, const MmaModel*, std::size_t, std::size_t, std::size_t,
+                         std::size_t, ZeroRule, int>;
   [[nodiscard]] Key key_of(const GemmCandidate& one) const {
     using enum GemmDefect;
     const GemmHypothesis& h = one.hypothesis;
     const std::size_t depth = h.defect == tail_dropped ? h.depth : a_.depth;
-    const bool no_scales = h.defect == scales_missing && facts_.block_scales;
-    return {h.defect == a_transposed,
-            h.defect == b_transposed,
-            h.defect == out_transposed,
-            no_scales || (h.defect == scale_a_missing && facts_.block_scales),
-            no_scales || (h.defect == scale_b_missing && facts_.block_scales),
+    const bool has_blocks = problem_.block_for(*one.model) != 0;
+    const bool no_scales = h.defect == scales_missing && has_blocks;
+    const bool turns = h.defect == a_transposed || h.defect == b_transposed || h.defect == out_transposed;
+    const bool from_c = h.addend_use == AddendUse::accumulator && h.promote_k == 0;
+    return {turns ? h.defect : none,
+            no_scales || (h.defect == scale_a_missing && has_blocks),
+            no_scales || (h.defect == scale_b_missing && has_blocks),
             depth,
             one.model,
-            partial_length(h, depth)};
+            partial_length(h, depth),
+            h.k_order.ways,
+            h.k_order.granule,
+            h.k_order.window,
+            h.zero_rule,
+            from_c ? 1 + static_cast<int>(h.addend_type) + (h.defect == c_transposed ? 8 : 0) : 0};
   }
 
   /// Calls use(candidate, element's number, word) for all of both. Partial sums are computed once for all candidates
-  /// that need them.
+  /// that need them, and sums of these once for neighbours that differ in the epilogue alone.
   template <typename Use>
   void compute(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements, const Use& use) const {
+    if (elements.empty()) return;
     std::map<Key, std::vector<GemmCandidate*>> groups;
     for (GemmCandidate& one : candidates) groups[key_of(one)].push_back(&one);
+    const GemmAddends all{out_.c, out_.bias, a_.rows, b_.rows};
+    std::vector<ElementAddends> addends(elements.size());
+    std::vector<float> starts(elements.size());
+    std::vector<float> accumulators(elements.size());
     for (auto& [key, group] : groups) {
-      const auto& [turned_a, turned_b, turned_out, bare_a, bare_b, depth, model, length] = key;
-      const auto [left, right] = rows_of(elements, turned_out);
-      PlainRows a(a_, left, depth, {turned_a, bare_a});
-      PlainRows b(b_, right, depth, {turned_b, bare_b});
-      const std::vector<float> partials = partial_sums(*model, a, b, length);
-      for (GemmCandidate* one : group) {
+      const auto& [turned, bare_a, bare_b, depth, model, length, ways, granule, window, zero_rule, start] = key;
+      const GemmFacts facts = problem_.facts_for(*model);
+      const std::size_t blocks = model->scales && facts_.tile_depth != 0 ? facts.block : 0;
+      const KOrder k_order{ways, granule, window};
+      const auto [left, right] = problem_.rows_of(elements, turned == GemmDefect::out_transposed);
+      PlainRows a(a_, left, depth, {turned == GemmDefect::a_transposed, bare_a, blocks, k_order});
+      PlainRows b(b_, right, depth, {turned == GemmDefect::b_transposed, bare_b, blocks, k_order});
+      const auto add_to = [&](const GemmHypothesis& h) {
         for (std::size_t i = 0; i < elements.size(); ++i) {
-          use(*one, i, gemm_word(one->hypothesis, facts_, partials, a, b, i));
+          addends[i] = addends_of(h, all, left[i], right[i]);
+          starts[i] = addends[i].c;
         }
+      };
+      add_to(group.front()->hypothesis);
+      const auto partials = partial_sums_by(group.front()->hypothesis, *model, a, b, starts);
+      const GemmSums sums{partials, a, b};
+      const GemmHypothesis* before = nullptr;
+      for (GemmCandidate* one : group) {
+        const GemmHypothesis& h = one->hypothesis;
+        if (before == nullptr || before->defect != h.defect) add_to(h);
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+          if (before == nullptr || !accumulates_equally(*before, h)) {
+            accumulators[i] = accumulated(h, facts, sums, i, addends[i]);
+          }
+          use(*one, i, gemm_word(h, facts, sums, i, addends[i], accumulators[i]));
+        }
+        before = &h;
       }
     }
   }
 
   void score(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const {
     compute(candidates, elements, [&](GemmCandidate& one, std::size_t i, std::uint64_t word_by_it) {
-      if (word_by_it == word(elements[i])) ++one.matches;
+      if (word_by_it == problem_.word(elements[i])) ++one.matches;
     });
   }
 
@@ -274,19 +204,36 @@ class GemmDoctor {
   }
 
   /// Those that explain all of `seen`, or if none does, the best ones.
-  static void keep_best(std::vector<GemmCandidate>& candidates, std::size_t seen) {
+  void keep_best(std::vector<GemmCandidate>& candidates, std::size_t seen) {
     rank(candidates);
-    const std::size_t best = candidates.front().matches;
-    if (best == seen) {
-      std::erase_if(candidates, [&](const GemmCandidate& one) { return one.matches < best; });
+    if (candidates.front().matches == seen) {
+      keep_perfect(candidates, seen);
     } else if (candidates.size() > most_imperfect) {
       candidates.resize(most_imperfect);
     }
   }
 
+  /// Drops those that leave some of `seen` elements unexplained, and remembers the best of them.
+  void keep_perfect(std::vector<GemmCandidate>& candidates, std::size_t seen) {
+    std::vector<GemmCandidate> dropped;
+    std::ranges::copy_if(candidates, std::back_inserter(dropped), [&](const auto& one) { return one.matches < seen; });
+    if (dropped.empty()) return;
+    rank(dropped);
+    runner_up_ = dropped.front();
+    std::erase_if(candidates, [&](const GemmCandidate& one) { return one.matches < seen; });
+  }
+
+  /// Adds the best of those that leave elements unexplained, to show what speaks against it.
+  void add_runner_up(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const {
+    if (!runner_up_ || candidates.front().matches != elements.size()) return;
+    std::vector<GemmCandidate> one{*runner_up_};
+    one.front().matches = 0;
+    score(one, elements);
+    candidates.push_back(one.front());
+  }
+
   /// Compares the candidates with more elements as long as the products last. Returns how many have been looked at.
-  std::size_t check_rest(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> order,
-                         std::size_t seen) const {
+  std::size_t check_rest(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> order, std::size_t seen) {
     std::size_t products = options_.most_products;
     while (seen < order.size()) {
       std::map<Key, std::size_t> groups;
@@ -297,84 +244,45 @@ class GemmDoctor {
       products -= cost;
       score(candidates, order.subspan(seen, count));
       seen += count;
-      const std::size_t best = best_of(candidates);
-      if (best == seen) std::erase_if(candidates, [&](const GemmCandidate& one) { return one.matches < best; });
+      if (best_of(candidates) == seen) keep_perfect(candidates, seen);
     }
     return seen;
   }
 
-  /// Hypotheses that differ in the model alone become one.
-  static void explain(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates, std::size_t checked) {
-    for (const GemmCandidate& one : candidates) {
-      const auto same = std::ranges::find_if(result.explanations, [&](const GemmExplanation& other) {
-        GemmHypothesis own = one.hypothesis;
-        own.model = other.hypothesis.model;
-        return own == other.hypothesis && other.unexplained == checked - one.matches;
-      });
-      if (same != result.explanations.end()) {
-        same->models.push_back(one.hypothesis.model);
-        continue;
-      }
-      result.explanations.push_back({one.hypothesis, {one.hypothesis.model}, checked, checked - one.matches});
-    }
-    const std::size_t least = result.explanations.front().unexplained;
-    result.tied = static_cast<std::size_t>(
-        std::ranges::count_if(result.explanations, [&](const auto& one) { return one.unexplained == least; }));
-    result.verdict = verdict(result, checked);
-  }
-
-  [[nodiscard]] static std::string verdict(const GemmDiagnosis& result, std::size_t checked) {
-    const GemmExplanation& first = result.explanations.front();
-    TextStream text;
-    if (first.unexplained == checked) {
-      text << "No hypothesis explains any of the " << checked << " elements looked at.";
-      return text.str();
-    }
-    text << (first.unexplained == 0 ? "All " : "") << checked - first.unexplained;
-    if (first.unexplained != 0) text << " of " << checked;
-    text << " elements" << (checked < result.elements ? " looked at" : "") << " are those of "
-         << describe(first.hypothesis);
-    if (first.models.size() > 1) {
-      text << " (or of " << first.models.size() - 1 << " other model" << (first.models.size() > 2 ? "s" : "") << ")";
-    }
-    text << ".";
-    if (result.tied > 1) {
-      text << " The data cannot tell it from " << result.tied - 1 << " other hypothes"
-           << (result.tied > 2 ? "es" : "is") << ".";
-    }
-    return text.str();
-  }
-
-  /// Elements that the first does not explain; or if there are none, nothing.
+  /// Elements that the first does not explain, or that tell it from the best one that gives something else.
   void show(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates,
             std::span<const std::size_t> elements) const {
-    if (result.explained()) {
-      return;
-    }
     std::vector<GemmCandidate> two{candidates.front()};
-    const auto other = std::ranges::find_if(candidates, [&](const GemmCandidate& one) {
-      return one.hypothesis.model != candidates.front().hypothesis.model || one.matches != candidates.front().matches;
-    });
-    if (other != candidates.end()) two.push_back(*other);
+    const auto other = std::ranges::find_if(
+        candidates, [&](const GemmCandidate& one) { return one.matches != candidates.front().matches; });
+    if (other != candidates.end()) {
+      two.push_back(*other);
+    } else if (!result.explained() && candidates.size() > 1) {
+      two.push_back(candidates[1]);
+    }
     const auto some = elements.first(std::min<std::size_t>(elements.size(), batch_elements));
     std::vector<std::array<std::uint64_t, 2>> words(some.size());
     compute(two, some, [&](GemmCandidate& one, std::size_t i, std::uint64_t word_by_it) {
       words[i][&one == two.data() ? 0 : 1] = word_by_it;
     });
     for (std::size_t i = 0; i < some.size() && result.shown.size() < options_.most_shown; ++i) {
-      if (words[i][0] == word(some[i])) continue;
-      const GemmPlace at = element(some[i]);
-      GemmElement shown{at.row, at.column, word(some[i]), words[i][0], {}};
+      const bool tells =
+          result.explained() ? two.size() > 1 && words[i][0] != words[i][1] : words[i][0] != problem_.word(some[i]);
+      if (!tells) continue;
+      const GemmPlace at = problem_.element(some[i]);
+      GemmElement shown{at.row, at.column, problem_.word(some[i]), words[i][0], {}};
       if (two.size() > 1) shown.second = words[i][1];
       result.shown.push_back(shown);
     }
   }
 
+  GemmProblem problem_;
   const Operand& a_;
   const Operand& b_;
   const GemmOutput& out_;
   const GemmDoctorOptions& options_;
-  GemmFacts facts_;
+  const GemmFacts& facts_;
+  std::optional<GemmCandidate> runner_up_;
 };
 
 }  // namespace

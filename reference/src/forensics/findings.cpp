@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "forensics/rest.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/forensics/compare.hpp"
 
@@ -121,6 +122,16 @@ std::optional<std::string> distance_of(const Comparison& comparison) {
 
 }  // namespace
 
+std::vector<std::string> places_of(const Comparison& comparison) {
+  std::vector<std::string> all;
+  for (const auto& sentence :
+       {range_of(comparison.rows, "rows", "row"), range_of(comparison.columns, "columns", "column"),
+        tail_of(comparison.columns), tiles_of(comparison)}) {
+    if (sentence) all.push_back(*sentence);
+  }
+  return all;
+}
+
 std::vector<std::string> findings(const Comparison& comparison) {
   std::vector<std::string> all;
   const auto add = [&](std::optional<std::string> sentence) {
@@ -130,10 +141,7 @@ std::vector<std::string> findings(const Comparison& comparison) {
   const auto* const kind =
       std::ranges::find_if(kinds, [&](const Kind& one) { return comparison.*one.count == comparison.differing; });
   add(kind == kinds.end() ? distance_of(comparison) : std::optional(std::string(kind->sentence)));
-  add(range_of(comparison.rows, "rows", "row"));
-  add(range_of(comparison.columns, "columns", "column"));
-  add(tail_of(comparison.columns));
-  add(tiles_of(comparison));
+  for (std::string& place : places_of(comparison)) all.push_back(std::move(place));
   return all;
 }
 

@@ -2,13 +2,7 @@
 #include "forensics/gemm_hypotheses.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <iterator>
-#include <limits>
-
-#include "fp8lab/formats/decode.hpp"
-#include "fp8lab/formats/encode.hpp"
+#include <utility>
 
 namespace fp8lab::forensics {
 namespace {
@@ -31,7 +25,7 @@ void add_splits(std::vector<Composition>& all, std::size_t depth, std::size_t un
   }
 }
 
-std::vector<Composition> compositions(const MmaModel& model, const GemmFacts& facts, std::size_t depth) {
+std::vector<Composition> usual_compositions(const MmaModel& model, const GemmFacts& facts, std::size_t depth) {
   const auto unit = static_cast<std::size_t>(model.k());
   std::vector<Composition> all;
   if (facts.tile_depth != 0) {
@@ -67,8 +61,59 @@ std::vector<ScaleUse> scale_uses(const GemmFacts& facts) {
   return {ScaleUse::product_first, ScaleUse::a_first, ScaleUse::b_first};
 }
 
-std::vector<OutputRounding> roundings(const Format& format) {
+/// How c and the bias enter, and how the output is scaled.
+struct Addition {
+  AddendUse use = AddendUse::none;
+  AddendType type = AddendType::as_given;
+  bool bias_first = false;
+  bool scale_out_first = false;
+};
+
+bool is_usual(const GemmHypothesis& h) {
+  return h.defect == GemmDefect::none && h.k_order.ways == 1 && h.zero_rule == ZeroRule::floor;
+}
+
+/// Where c and the bias may enter.
+std::vector<AddendUse> addend_uses(const MmaModel& model, const GemmFacts& facts, const GemmHypothesis& h) {
+  using enum AddendUse;
+  std::vector<AddendUse> uses{after_scales};
+  if (h.defect != GemmDefect::none) return uses;
+  constexpr Format single = binary32;
+  const bool scaled_last = h.scale_use != ScaleUse::none && facts.tile_depth == 0;
+  if (scaled_last) uses.push_back(fused);
+  if (scaled_last && is_usual(h)) uses.push_back(before_scales);
+  if (facts.format != single && facts.format.bits() > 8) uses.push_back(after_rounding);
+  if (facts.c && model.k() != 0 && is_usual(h)) uses.push_back(accumulator);
+  return uses;
+}
+
+/// All ways where nothing else is unusual; beside another order of K, rule for zeros or a defect the frequent ones, or
+/// there would be millions of hypotheses.
+std::vector<Addition> additions(const MmaModel& model, const GemmFacts& facts, const GemmHypothesis& h) {
+  const bool has_c = facts.c && h.defect != GemmDefect::c_missing;
+  const bool has_bias =
+      facts.bias && h.defect != GemmDefect::bias_missing && h.defect != GemmDefect::bias_in_each_range;
+  std::vector<Addition> all;
+  if (!has_c && !has_bias) {
+    const bool adds = h.defect == GemmDefect::bias_in_each_range;
+    all.push_back({.use = adds ? AddendUse::after_scales : AddendUse::none});
+    const bool is_product = h.scale_use == ScaleUse::product_first && facts.tile_depth == 0;
+    if (facts.scale_out != 1 && is_product) all.push_back({.scale_out_first = true});
+    return all;
+  }
+  for (const AddendUse use : addend_uses(model, facts, h)) {
+    for (const AddendType type : facts.addend_types) {
+      if (!is_usual(h) && type != AddendType::as_given) continue;
+      all.push_back({use, type});
+      if (has_c && has_bias && use != AddendUse::accumulator && is_usual(h)) all.push_back({use, type, true});
+    }
+  }
+  return all;
+}
+
+std::vector<OutputRounding> roundings(const Format& format, const GemmHypothesis& h) {
   std::vector<OutputRounding> all{OutputRounding::nearest};
+  if (h.k_order.ways != 1 || h.zero_rule != ZeroRule::floor) return all;
   constexpr Format single = binary32;
   if (format != single) {
     all.push_back(OutputRounding::toward_zero);
@@ -81,16 +126,71 @@ std::vector<OutputRounding> roundings(const Format& format) {
   return all;
 }
 
+/// Ways to add partial sums of products in that order of K.
+std::vector<Composition> compositions_in(const KOrder& order, const GemmFacts& facts) {
+  const bool is_shared = order.window == facts.depth;  // each part may be a range of its own
+  const std::size_t range = facts.depth / order.ways;
+  std::vector<Composition> all;
+  if (facts.tile_depth != 0) {
+    all.push_back({facts.tile_depth});
+  } else {
+    all.emplace_back();
+    for (const std::size_t promote_k : {std::size_t{64}, std::size_t{128}, std::size_t{256}}) {
+      const bool fits = is_shared ? promote_k != range : promote_k % order.window == 0;
+      if (fits && promote_k < facts.depth) all.push_back({promote_k});
+    }
+  }
+  if (!is_shared) return all;
+  for (const std::size_t promote_k : {std::size_t{0}, std::size_t{128}}) {
+    if (facts.tile_depth != 0 && promote_k != facts.tile_depth) continue;
+    if (promote_k != 0 && (promote_k >= range || range % promote_k != 0)) continue;
+    all.push_back({promote_k, range, PartialOrder::ascending});
+    if (order.ways > 2) all.push_back({promote_k, range, PartialOrder::descending});
+    if (order.ways > 3) all.push_back({promote_k, range, PartialOrder::pairwise});
+  }
+  return all;
+}
+
+/// Orders of K that kernels have: elements of one instruction or of a few exchanged, and warps that share K in turn.
+std::vector<KOrder> k_orders(const MmaModel& model, const GemmFacts& facts) {
+  const auto unit = static_cast<std::size_t>(model.k());
+  std::vector<KOrder> all;
+  if (unit == 0) return all;
+  for (const std::size_t ways : {2, 4, 8}) {
+    for (const std::size_t granule : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+      if (facts.block != 0 && granule % facts.block != 0) continue;
+      const std::size_t turn = ways * granule;
+      const std::size_t few = ways * unit;
+      const bool in_tile = facts.tile_depth == 0 || facts.tile_depth % few == 0;
+      if (granule < unit && facts.depth % few == 0 && few < facts.depth && few % turn == 0 && in_tile) {
+        all.push_back({ways, granule, few});
+      }
+      const bool of_tiles = facts.tile_depth == 0 || granule % facts.tile_depth == 0;
+      if (facts.depth % turn == 0 && turn < facts.depth && facts.depth / ways % unit == 0 && of_tiles) {
+        all.push_back({ways, granule, facts.depth});
+      }
+    }
+  }
+  return all;
+}
+
 bool goes_with(GemmDefect defect, const GemmFacts& facts) {
   switch (defect) {
+    case GemmDefect::c_missing: return facts.c;
+    case GemmDefect::c_transposed: return facts.c && facts.rows > 1 && facts.columns > 1;
+    case GemmDefect::bias_missing:
+    case GemmDefect::bias_in_each_range: return facts.bias;
+    case GemmDefect::bias_along_rows: return facts.bias && facts.rows <= facts.columns;
+    case GemmDefect::scale_out_missing:
+    case GemmDefect::scale_out_inverted: return facts.scale_out != 1;
     case GemmDefect::none:
     case GemmDefect::a_transposed:
     case GemmDefect::b_transposed:
     case GemmDefect::out_transposed:
     case GemmDefect::tail_dropped: return true;
-    case GemmDefect::scale_a_missing: return facts.scales_a || facts.block_scales;
-    case GemmDefect::scale_b_missing: return facts.scales_b || facts.block_scales;
-    case GemmDefect::scales_missing: return (facts.scales_a && facts.scales_b) || facts.block_scales;
+    case GemmDefect::scale_a_missing: return facts.scales_a || facts.block != 0;
+    case GemmDefect::scale_b_missing: return facts.scales_b || facts.block != 0;
+    case GemmDefect::scales_missing: return (facts.scales_a && facts.scales_b) || facts.block != 0;
     case GemmDefect::scale_a_twice: return facts.scales_a;
     case GemmDefect::scale_b_twice: return facts.scales_b;
     case GemmDefect::scales_twice: return facts.scales_a && facts.scales_b;
@@ -99,144 +199,83 @@ bool goes_with(GemmDefect defect, const GemmFacts& facts) {
   return facts.scales_a || facts.scales_b;
 }
 
-/// Both scales of an element or a tile, as the defect has them.
-struct ScalePair {
-  float a, b;
-
-  ScalePair(float scale_a, float scale_b, GemmDefect defect) : a(scale_a), b(scale_b) {
-    const bool both = defect == GemmDefect::scales_missing;
-    if (both || defect == GemmDefect::scale_a_missing) a = 1;
-    if (both || defect == GemmDefect::scale_b_missing) b = 1;
-    if (defect == GemmDefect::scales_inverted) {
-      a = 1 / a;
-      b = 1 / b;
-    }
-    const bool twice = defect == GemmDefect::scales_twice;
-    if (twice || defect == GemmDefect::scale_a_twice) a *= a;
-    if (twice || defect == GemmDefect::scale_b_twice) b *= b;
-  }
-};
-
-float promoted(const GemmHypothesis& h, float sum, float x, const ScalePair& scales) {
-  float left = x;
-  float right = scales.a * scales.b;
-  if (h.scale_use == ScaleUse::a_first) {
-    left = x * scales.a;
-    right = scales.b;
-  } else if (h.scale_use == ScaleUse::b_first) {
-    left = x * scales.b;
-    right = scales.a;
-  }
-  return h.fused ? std::fma(left, right, sum) : sum + left * right;
-}
-
-/// The sum of numbers in the order of a hypothesis, in float32.
-float sum_of(std::vector<float>& parts, PartialOrder order) {
-  switch (order) {
-    case PartialOrder::ascending: break;
-    case PartialOrder::descending: std::ranges::reverse(parts); break;
-    case PartialOrder::pairwise:
-      while (parts.size() > 1) {
-        const std::size_t count = parts.size();
-        for (std::size_t i = 0; 2 * i + 1 < count; ++i) parts[i] = parts[2 * i] + parts[2 * i + 1];
-        if (count % 2 != 0) parts[count / 2] = parts[count - 1];
-        parts.resize((count + 1) / 2);
-      }
-      break;
-  }
-  float sum = parts.front();
-  for (std::size_t i = 1; i < parts.size(); ++i) sum += parts[i];
-  return sum;
-}
-
-/// The accumulator before the epilogue.
-float accumulated(const GemmHypothesis& h, const GemmFacts& facts, std::span<const float> partials, const PlainRows& a,
-                  const PlainRows& b, std::size_t entry) {
-  const std::size_t count = partials.size() / a.count();
-  if (h.promote_k == 0 && h.split_k == 0) return partials[entry];
-  const std::size_t length = h.promote_k != 0 ? h.promote_k : h.split_k;
-  const std::size_t in_range = h.split_k != 0 ? h.split_k / length : count;
-  const bool turned = h.split_k == 0 && h.order == PartialOrder::descending;
-  std::vector<float> ranges;
-  for (std::size_t first = 0; first < count; first += in_range) {
-    float sum = 0;
-    const std::size_t last = std::min(count, first + in_range);
-    for (std::size_t i = first; i < last; ++i) {
-      const std::size_t j = turned ? count - 1 - i : i;
-      const float x = partials[j * a.count() + entry];
-      if (facts.tile_depth != 0) {
-        const std::size_t k = j * length;
-        sum = promoted(h, sum, x, ScalePair(a.tile_scale(entry, k), b.tile_scale(entry, k), h.defect));
-      } else {
-        sum = h.promote_k != 0 ? sum + x : x;
-      }
-    }
-    ranges.push_back(sum);
-  }
-  return sum_of(ranges, h.split_k != 0 ? h.order : PartialOrder::ascending);
-}
-
-float epilogue(const GemmHypothesis& h, const PlainRows& a, const PlainRows& b, std::size_t entry, float x) {
-  const TensorScale& left = a.tensor_scale();
-  const TensorScale& right = b.tensor_scale();
-  const ScalePair scales(a.row_scale(entry) * (left.factor / left.divisor),
-                         b.row_scale(entry) * (right.factor / right.divisor), h.defect);
-  switch (h.scale_use) {
-    case ScaleUse::none: break;
-    case ScaleUse::product_first:
-      if (left.divisor != 1 || right.divisor != 1) {
-        return x * (left.factor * right.factor * (1 / (left.divisor * right.divisor)));
-      }
-      return x * (scales.a * scales.b);
-    case ScaleUse::a_first: return x * scales.a * scales.b;
-    case ScaleUse::b_first: return x * scales.b * scales.a;
-  }
-  return x;
-}
-
-std::uint64_t rounded(const Format& format, OutputRounding rounding, float x) {
+/// Whether overflow saturates, the usual first.
+std::vector<bool> saturations(const GemmFacts& facts) {
   constexpr Format single = binary32;
-  constexpr CastPolicy ieee = cuda_nosat_policy;
-  if (rounding == OutputRounding::via_float16) x = decode(binary16, encode(binary16, ieee, x));
-  if (rounding == OutputRounding::via_bfloat16) x = decode(bfloat16, encode(bfloat16, ieee, x));
-  if (format == single) return std::bit_cast<std::uint32_t>(x);
-  CastPolicy policy = format.bits() <= 8 ? CastPolicy{} : ieee;
-  if (rounding == OutputRounding::toward_zero) policy.rounding = Rounding::toward_zero;
-  if (rounding == OutputRounding::nearest_away) policy.rounding = Rounding::nearest_away;
-  return encode(format, policy, x);
+  if (facts.format == single) return {false};
+  const bool usual = facts.format.bits() <= 8;
+  if (!facts.overflowed) return {usual};
+  return {usual, !usual};
+}
+
+/// Whether rules for zeros make a difference for the model. (They do not where products of FP8 or float16 meet a
+/// float32 accumulator: none is near 2^-126.)
+bool has_zero_rules(const MmaModel& model) {
+  constexpr Format half = binary16;
+  const auto has = [&](const Format& format) {
+    return std::ranges::find(model.operands, format) != model.operands.end();
+  };
+  return model.accumulator() == half || model.scales || has(bfloat16) || has(tf32);
+}
+
+/// Adds the hypothesis with all epilogues.
+void add_epilogues(std::vector<GemmHypothesis>& all, GemmHypothesis h, const MmaModel& model, const GemmFacts& facts) {
+  for (const ScaleUse use : scale_uses(facts)) {
+    for (const bool fused : {true, false}) {
+      if (!fused && (facts.tile_depth == 0 || use == ScaleUse::none)) continue;
+      h.scale_use = use;
+      h.fused = fused;
+      for (const Addition& addition : additions(model, facts, h)) {
+        h.addend_use = addition.use;
+        h.addend_type = addition.type;
+        h.bias_first = addition.bias_first;
+        h.scale_out_first = addition.scale_out_first;
+        for (const OutputRounding output : roundings(facts.format, h)) {
+          h.output = output;
+          for (const bool saturated : saturations(facts)) {
+            h.saturated = saturated;
+            all.push_back(h);
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
 
-std::uint64_t canonical_word(const Format& format, std::uint64_t word) {
-  constexpr Format single = binary32;
-  if (format == single) return std::isnan(std::bit_cast<float>(static_cast<std::uint32_t>(word))) ? 0x7FFFFFFF : word;
-  return std::isnan(decode(format, static_cast<std::uint32_t>(word))) ? format.magnitude_mask() : word;
-}
-
 std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts, GemmDefect defect,
-                                            std::size_t depth) {
+                                            std::size_t depth, GemmSearch search) {
   std::vector<GemmHypothesis> all;
   if (!goes_with(defect, facts)) return all;
-  for (const Composition& composition : compositions(model, facts, depth)) {
-    for (const ScaleUse use : scale_uses(facts)) {
-      for (const bool fused : {true, false}) {
-        if (!fused && (facts.tile_depth == 0 || use == ScaleUse::none)) continue;
-        for (const OutputRounding output : roundings(facts.format)) {
-          GemmHypothesis h;
-          h.model = model.name;
-          h.promote_k = composition.promote_k;
-          h.split_k = composition.split_k;
-          h.order = composition.order;
-          h.scale_use = use;
-          h.fused = fused;
-          h.output = output;
-          h.defect = defect;
-          h.depth = defect == GemmDefect::tail_dropped ? depth : 0;
-          all.push_back(std::move(h));
-        }
+  const auto add = [&](const KOrder& k_order, const Composition& composition, ZeroRule zero_rule) {
+    GemmHypothesis h{.model = std::string(model.name),
+                     .promote_k = composition.promote_k,
+                     .split_k = composition.split_k,
+                     .order = composition.order,
+                     .k_order = k_order,
+                     .zero_rule = zero_rule,
+                     .defect = defect,
+                     .depth = defect == GemmDefect::tail_dropped ? depth : 0};
+    if (defect == GemmDefect::bias_in_each_range && h.promote_k == 0 && h.split_k == 0) return;
+    add_epilogues(all, h, model, facts);
+  };
+  switch (search) {
+    case GemmSearch::usual:
+      for (const Composition& one : usual_compositions(model, facts, depth)) add({}, one, ZeroRule::floor);
+      break;
+    case GemmSearch::orders:
+      for (const KOrder& order : k_orders(model, facts)) {
+        for (const Composition& one : compositions_in(order, facts)) add(order, one, ZeroRule::floor);
       }
-    }
+      break;
+    case GemmSearch::zeros:
+      if (!has_zero_rules(model)) break;
+      for (const ZeroRule rule : {ZeroRule::skip_terms, ZeroRule::skip_empty_groups, ZeroRule::skip_zero_groups,
+                                  ZeroRule::count_zero_factors}) {
+        for (const Composition& one : usual_compositions(model, facts, depth)) add({}, one, rule);
+      }
+      break;
   }
   return all;
 }
@@ -246,17 +285,23 @@ std::size_t partial_length(const GemmHypothesis& hypothesis, std::size_t depth) 
   return hypothesis.split_k != 0 ? hypothesis.split_k : depth;
 }
 
-std::uint64_t gemm_word(const GemmHypothesis& hypothesis, const GemmFacts& facts, std::span<const float> partials,
-                        const PlainRows& a, const PlainRows& b, std::size_t entry) {
-  const float sum = accumulated(hypothesis, facts, partials, a, b, entry);
-  const float x = epilogue(hypothesis, a, b, entry, sum);
-  return canonical_word(facts.format, rounded(facts.format, hypothesis.output, x));
-}
-
 int strangeness(const GemmHypothesis& h) {
   int cost = 0;
   if (h.defect != GemmDefect::none) cost += h.defect == GemmDefect::tail_dropped ? 120 : 100;
+  if (h.zero_rule != ZeroRule::floor) cost += 30;
   if (h.output != OutputRounding::nearest) cost += 20;
+  if (h.k_order.ways != 1) cost += h.k_order.granule < 16 ? 12 : 8;
+  switch (h.addend_use) {
+    case AddendUse::none:
+    case AddendUse::after_scales: break;
+    case AddendUse::fused: cost += 2; break;
+    case AddendUse::accumulator: cost += 5; break;
+    case AddendUse::before_scales:
+    case AddendUse::after_rounding: cost += 7; break;
+  }
+  if (h.addend_type != AddendType::as_given) cost += 6;
+  if (h.bias_first) cost += 3;
+  if (h.scale_out_first) cost += 3;
   if (h.scale_use == ScaleUse::b_first) cost += 6;
   if (h.scale_use == ScaleUse::a_first) cost += 3;
   if (!h.fused) cost += 4;

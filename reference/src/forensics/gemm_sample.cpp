@@ -5,11 +5,13 @@
 #include <variant>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "gemm/factors.hpp"
 #include "gemm/misfit.hpp"
 
 namespace fp8lab::forensics {
@@ -19,15 +21,26 @@ PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, 
     : operand_(operand),
       rows_(rows.begin(), rows.end()),
       depth_(depth),
-      transposed_(operand.transposed != reading.transposed) {
-  if (operand.scales.type) {
-    block_ = static_cast<std::size_t>(operand.scales.type->block);
-    one_ = operand.scales.type->format == e8m0 ? 127 : 0x38;
+      transposed_(operand.transposed != reading.transposed),
+      k_order_(reading.k_order),
+      block_scales_(operand.scales.type) {
+  if (reading.tiles_as_blocks != 0) block_scales_ = {e8m0, static_cast<int>(reading.tiles_as_blocks)};
+  if (block_scales_) {
+    block_ = static_cast<std::size_t>(block_scales_->block);
+    one_ = block_scales_->format == e8m0 ? 127 : 0x38;
   }
   if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) gather(*bytes, bytes_);
   if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand.elements)) gather(*words, words_);
   if (const auto* floats = std::get_if<std::span<const float>>(&operand.elements)) gather(*floats, floats_);
-  if (!operand.scales.codes.empty() && block_ != 0) gather_scales(reading.without_scales);
+  if (block_scales_) gather_scales(reading.without_scales);
+}
+
+std::size_t PlainRows::source(std::size_t k) const {
+  if (k_order_.ways == 1) return k;
+  const auto& [ways, granule, window] = k_order_;
+  const std::size_t part = window / ways;
+  const std::size_t at = k % window;
+  return k - at + (at % part / granule * ways + at / part) * granule + at % granule;
 }
 
 std::size_t PlainRows::place(std::size_t row, std::size_t k) const {
@@ -39,7 +52,7 @@ void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) 
   to.resize(rows_.size() * depth_);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     for (std::size_t k = 0; k < depth_; ++k) {
-      const std::size_t at = place(rows_[i], k);
+      const std::size_t at = place(rows_[i], source(k));
       Element& element = to[i * depth_ + k];
       if (operand_.packed) {
         element = static_cast<Element>(static_cast<unsigned>(from[at / 2]) >> (at % 2 * 4) & 0xFU);
@@ -56,10 +69,16 @@ void PlainRows::gather_scales(bool are_one) {
   scales_.assign(rows_.size() * own, one_);
   if (are_one) return;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    for (std::size_t j = 0; j < own; ++j) {
+    for (std::size_t position = 0; position < own; ++position) {
+      std::uint8_t& code = scales_[i * own + position];
+      if (operand_.scales.codes.empty()) {
+        code = e8m0_of(tile_scale(i, position * block_));
+        continue;
+      }
+      const std::size_t j = source(position * block_) / block_;
       std::size_t at = operand_.transposed ? j * operand_.rows + rows_[i] : rows_[i] * blocks + j;
       if (operand_.scales.layout == fp8lab::ScaleLayout::swizzled) at = swizzled_place(rows_[i], j, blocks);
-      scales_[i * own + j] = operand_.scales.codes[at];
+      code = operand_.scales.codes[at];
     }
   }
 }
@@ -104,7 +123,7 @@ Operand PlainRows::slice(const MmaModel& model, std::size_t k, std::size_t width
       scale_slice_[i * blocks + j] = scales_[i * all + k / block_ + j];
     }
   }
-  result.scales = {.codes = scale_slice_, .type = operand_.scales.type};
+  result.scales = {.codes = scale_slice_, .type = block_scales_};
   return result;
 }
 
@@ -114,7 +133,8 @@ float PlainRows::tile_scale(std::size_t entry, std::size_t k) const {
   const std::size_t down = (operand_.rows + tiles.rows - 1) / tiles.rows;
   const std::size_t along = (operand_.depth + tiles.depth - 1) / tiles.depth;
   const std::size_t row = rows_[entry] / tiles.rows;
-  return tiles.values[operand_.transposed ? k / tiles.depth * down + row : row * along + k / tiles.depth];
+  const std::size_t column = source(k) / tiles.depth;
+  return tiles.values[operand_.transposed ? column * down + row : row * along + column];
 }
 
 float PlainRows::row_scale(std::size_t entry) const {
@@ -141,28 +161,31 @@ Operand with_scale_type(Operand operand) {
   return operand;
 }
 
-std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, std::size_t length) {
+std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, const PartialSums& how) {
   const std::size_t count = a.count();
   const std::size_t depth = a.depth();
   if (model.k() == 0) {
     std::vector<float> sums(count);
-    mma(model, a.slice(model, 0, depth), b.slice(model, 0, depth), std::span<const float>(), sums);
+    mma(model, a.slice(model, 0, depth), b.slice(model, 0, depth), std::span<const float>(), sums, how.zero_rule);
     return sums;
   }
   const auto width = static_cast<std::size_t>(model.k());
-  std::vector<float> sums((depth + length - 1) / length * count);
+  std::vector<float> sums((depth + how.length - 1) / how.length * count);
+  std::ranges::copy(how.starts, sums.begin());
   std::vector<Half> halves(model.accumulator() == binary16 ? count : 0);
-  for (std::size_t first = 0; first < depth; first += length) {
+  for (std::size_t first = 0; first < depth; first += how.length) {
     checkpoint();
-    const auto sum = std::span(sums).subspan(first / length * count, count);
-    std::ranges::fill(halves, Half{0});
-    for (std::size_t k = first; k < std::min(depth, first + length); k += width) {
+    const auto sum = std::span(sums).subspan(first / how.length * count, count);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      halves[i].bits = static_cast<std::uint16_t>(encode(binary16, cuda_nosat_policy, sum[i]));
+    }
+    for (std::size_t k = first; k < std::min(depth, first + how.length); k += width) {
       const Operand left = a.slice(model, k, width);
       const Operand right = b.slice(model, k, width);
       if (halves.empty()) {
-        mma(model, left, right, sum, sum);
+        mma(model, left, right, sum, sum, how.zero_rule);
       } else {
-        mma(model, left, right, std::span<const Half>(halves), halves);
+        mma(model, left, right, std::span<const Half>(halves), halves, how.zero_rule);
       }
     }
     for (std::size_t i = 0; i < halves.size(); ++i) sum[i] = decode(binary16, halves[i].bits);

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "fp8lab/reference/forensics/diagnose_gemm.hpp"
 #include "fp8lab/reference/gemm/operand.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
 
@@ -18,8 +20,10 @@ namespace fp8lab::forensics {
 
 /// How a defective kernel reads an operand.
 struct Reading {
-  bool transposed = false;      ///< elements are read in the other layout
-  bool without_scales = false;  ///< block scales are 1
+  bool transposed = false;          ///< elements are read in the other layout
+  bool without_scales = false;      ///< block scales are 1
+  std::size_t tiles_as_blocks = 0;  ///< elements in each block that has its tile's scale as an E8M0 code; 0: none
+  KOrder k_order = {};              ///< in which elements of K follow each other
 };
 
 /// Rows of an operand, plain: a value for each element, scales of blocks, and float32 scales.
@@ -31,7 +35,7 @@ class PlainRows {
   /// Elements [k, k + width) of all rows, zeros beyond the depth, as an operand of an instruction of the model. Valid
   /// until the next call.
   [[nodiscard]] Operand slice(const MmaModel& model, std::size_t k, std::size_t width);
-  /// The scale of the tile of (row, k), by the number of the entry; 1 where there is none.
+  /// The scale of the tile of element k of an entry, in the order of K; 1 where there is none.
   [[nodiscard]] float tile_scale(std::size_t entry, std::size_t k) const;
   /// The scale of its row; 1 where there is none.
   [[nodiscard]] float row_scale(std::size_t entry) const;
@@ -45,11 +49,15 @@ class PlainRows {
   void gather(std::span<const Element> from, std::vector<Element>& to) const;
   void gather_scales(bool are_one);
   [[nodiscard]] std::size_t place(std::size_t row, std::size_t k) const;
+  /// Element k in the order of K, where it is stored.
+  [[nodiscard]] std::size_t source(std::size_t k) const;
 
   Operand operand_;
   std::vector<std::size_t> rows_;
   std::size_t depth_;
   bool transposed_;
+  KOrder k_order_;
+  std::optional<BlockScales> block_scales_;  // that the tensor core multiplies with
   std::size_t block_ = 0;
   std::uint8_t one_ = 0;  // the code of a block's scale of 1
   std::vector<std::uint8_t> bytes_, scales_, byte_slice_, scale_slice_;
@@ -57,8 +65,16 @@ class PlainRows {
   std::vector<float> floats_, float_slice_;
 };
 
-/// Accumulators of pieces of K, each from zero, in float32: piece j of element i is at j * elements + i. The length of
-/// the pieces is a multiple of the instruction's K; the last may be shorter. Of `exact` one piece alone.
-[[nodiscard]] std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, std::size_t length);
+/// How partial sums are made.
+struct PartialSums {
+  std::size_t length;  ///< elements of K in each: a multiple of the instruction's K; of the last there may be fewer
+  std::span<const float> starts = {};  ///< what the first one of each element starts from; empty: zero, as the others
+  ZeroRule zero_rule = ZeroRule::floor;
+};
+
+/// Accumulators of pieces of K in float32: piece j of element i is at j * elements + i. Of `exact` one piece alone,
+/// from zero.
+[[nodiscard]] std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b,
+                                              const PartialSums& how);
 
 }  // namespace fp8lab::forensics

@@ -24,10 +24,11 @@ struct SearchFacts {
   Format input_type = binary32;
   Direction direction = Direction::rowwise;
   bool is_packed = false;
-  std::optional<Format> format;   ///< of codes
-  std::uint8_t largest_code = 0;  ///< that is there
-  std::size_t scales = 0;         ///< that are stored
-  std::optional<float> scale;     ///< the stored one, where there is one
+  std::optional<Format> format;       ///< of codes
+  std::uint8_t largest_code = 0;      ///< that is there
+  std::size_t scales = 0;             ///< that are stored
+  std::optional<float> tensor_scale;  ///< that is given
+  std::optional<float> scale;         ///< the stored one, where there is one
 };
 
 /// The expected recipe, the named ones, and casts without scale by each profile.

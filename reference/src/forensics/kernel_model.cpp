@@ -61,6 +61,8 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   if (has(input_bfloat16) || has(elements_bfloat16)) narrowing_ = Narrowing::bfloat16;
   if (has(input_flushed)) narrowing_ = Narrowing::flushed;
   set_scale_recipes();
+  const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
+  is_transposed_ = (is_columnwise_ && keeps_order) != has(codes_transposed);
   applies_ = makes_sense();
   if (!applies_) return;
   const AmaxKey key = amax_key();
@@ -69,15 +71,18 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   whole.across = whole.along = 0;
   whole.shift = whole.missed = 0;
   facts_ = {.amax = source.amax_of(source.tiles(whole), 0, 0), .input_type = source.type()};
+  if (has(tensor_scale_stale)) {
+    const Deviation& own = deviation(tensor_scale_stale);
+    (own.place == 1 ? facts_.tensor_scale_inv : facts_.tensor_scale) = own.value;
+  }
   layout_ = scale_layout();
-  constexpr std::array of_places{pairs_swapped,   pairs_of_halves,  bytes_swapped_2, bytes_swapped_4,
-                                 bytes_swapped_8, codes_transposed, codes_one_late,  codes_one_early};
   constexpr std::array of_codes{overflow_wraps, subnormals_flushed, negative_zero_lost, sign_lost,
                                 nan_is_zero,    columns_unwritten,  rows_unwritten,     end_unwritten};
-  const auto has_one = [&](const auto& list) { return std::ranges::any_of(list, [&](Departure d) { return has(d); }); };
-  const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
-  is_in_place_ = !has_one(of_places) && !(is_columnwise_ && keeps_order);
-  keeps_codes_ = !has_one(of_codes);
+  const bool is_moved = std::ranges::any_of(hypothesis.deviations, [](const Deviation& one) {
+    return one.departure >= pairs_swapped && one.departure <= codes_one_early;
+  });
+  is_in_place_ = !is_moved && !is_transposed_;
+  keeps_codes_ = std::ranges::none_of(of_codes, [&](Departure departure) { return has(departure); });
   if (has(scale_as_stored) && !layout_.fits) applies_ = false;
 }
 
@@ -109,26 +114,26 @@ void KernelModel::set_scale_recipes() {
   if (scale_recipe_.quotient == Quotient::amax_over_power) scale_recipe_.quotient = Quotient::amax_over_largest;
 }
 
-bool KernelModel::has_whole_words(bool is_packed) const {
-  const std::size_t bytes = is_packed ? (source_->size() + 1) / 2 : source_->size();
-  const auto cuts = [&](Departure departure, std::size_t word) { return has(departure) && bytes % word != 0; };
-  return !cuts(bytes_swapped_2, 2) && !cuts(bytes_swapped_4, 4) && !cuts(bytes_swapped_8, 8);
-}
-
 bool KernelModel::makes_sense() const {
   const Recipe& r = recipe();
   const std::size_t columns = source_->columns();
   const bool is_packed = dump_ != nullptr && dump_->was_packed;
   if (r.transform != Transform::none && is_columnwise_) return false;  // quantize() does that
-  if (r.whole_tiles) {
+  if (r.whole_tiles || r.pads_tiles) {
     if (r.tile_across > 1 && source_->rows() % r.tile_across != 0) return false;
     if (r.tile_along > 1 && columns % r.tile_along != 0) return false;
   }
   if (is_packed && r.format.bits() != 4) return false;
   if ((has(pairs_swapped) || has(pairs_of_halves)) && (r.format.bits() != 4 || columns % 2 != 0)) return false;
-  if (!has_whole_words(is_packed)) return false;
+  if (!has_room(is_packed)) return false;
+  return has_meant_scales();
+}
+
+bool KernelModel::has_meant_scales() const {
+  const Recipe& r = recipe();
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
   if (has(scale_unrounded) && has_tensor_scale(r)) return false;
+  if (has(tensor_scale_stale) && !has_tensor_scale(r)) return false;
   if (has(scale_as_stored) && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
   return true;
 }
@@ -185,8 +190,9 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
     meet(operation, factor, x.subspan(i, end - i));
     i = end;
   }
-  if (recipe().product == ScaleArithmetic::input_type && facts_.input_type != binary32) {
-    for (float& one : x) one = rounded_to(facts_.input_type, one);
+  if (const Format type = type_of(recipe().product, facts_.input_type); type != binary32) {
+    for (float& one : x) one = rounded_to(type, one);
+    if (adds_zero_after(operation)) std::ranges::for_each(x, [](float& one) { one += 0.0F; });
   }
   // A NaN that an operation makes has no sign, as on a GPU.
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -269,28 +275,6 @@ void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std
       std::ranges::copy(own, own_others.begin());
     }
   }
-}
-
-std::uint64_t KernelModel::place_of(std::size_t row, std::size_t column) const {
-  if (is_in_place_) return row * source_->columns() + column;
-  const std::size_t rows = source_->rows();
-  const std::size_t columns = source_->columns();
-  const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
-  const bool is_transposed = (is_columnwise_ && keeps_order) != has(codes_transposed);
-  std::uint64_t place = is_transposed ? column * rows + row : row * columns + column;
-  if (has(pairs_of_halves)) {
-    const std::size_t half = columns / 2;
-    place = row * columns + (column < half ? 2 * column : 2 * (column - half) + 1);
-  }
-  if (has(pairs_swapped)) place ^= 1;
-  const bool is_packed = dump_ != nullptr && dump_->was_packed;
-  const auto swapped = [&](std::uint64_t bytes) { place ^= is_packed ? 2 * (bytes - 1) : bytes - 1; };
-  if (has(bytes_swapped_2)) swapped(2);
-  if (has(bytes_swapped_4)) swapped(4);
-  if (has(bytes_swapped_8)) swapped(8);
-  if (has(codes_one_late)) ++place;
-  if (has(codes_one_early)) --place;  // before the first: behind the last
-  return place;
 }
 
 std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which,

@@ -105,6 +105,10 @@ struct StoredDump {
   StoredDump(const MatrixView& x, const Dump& dump);
   /// The type of scales for a recipe that stores those of `own`.
   [[nodiscard]] Format type_of_scales(const Format& own) const;
+
+ private:
+  /// Throws std::invalid_argument where a code has more bits than the format.
+  void check_codes() const;
 };
 
 /// Where scales are stored.
@@ -119,6 +123,14 @@ struct ScaleLayout {
 
   /// Nothing where the entry is not stored.
   [[nodiscard]] std::optional<std::size_t> place_of(std::size_t row, std::size_t column) const;
+};
+
+/// Which stored scales differ, by rows and columns of entries.
+struct ScaleGrid {
+  std::size_t columns = 1;
+  std::vector<std::uint8_t> is_wrong = {};  ///< empty where their number does not fit
+  /// What is stored over what is predicted, of those that differ; not ordered where none is finite.
+  float lowest_ratio = 1, highest_ratio = 0;
 };
 
 /// What tells stochastic rounding from others. With p the part of a unit in the last place that is cut off, in 1024ths,
@@ -156,9 +168,17 @@ class KernelModel {
   [[nodiscard]] std::uint64_t scale_mismatches(const Piece& piece) const;
   /// How many of all, by the layout of scales.
   [[nodiscard]] std::uint64_t scale_mismatches() const;
+  [[nodiscard]] ScaleGrid scale_grid() const;
   /// Where the code of an element of the source is stored; behind the last code: nowhere.
   [[nodiscard]] std::uint64_t place_of(std::size_t row, std::size_t column) const;
   [[nodiscard]] const Amaxes& tiles() const { return *amaxes_; }
+  /// Whether there are as many scales as the hypothesis stores, or none are known.
+  [[nodiscard]] bool has_room_for_scales() const { return layout_.fits || dump_ == nullptr || dump_->scales.empty(); }
+  /// The amax of that tile of a row of the source, and the word that is stored as its scale, where there is one.
+  [[nodiscard]] float amax_at(std::size_t row, std::size_t tile_column) const {
+    return amax_of(row / amaxes_->across, tile_column);
+  }
+  [[nodiscard]] std::optional<std::uint32_t> word_there(std::size_t row, std::size_t tile_column) const;
   /// The scale that is stored for a tile, and the one that its codes are made with.
   [[nodiscard]] TileScale stored_scale(std::size_t tile_row, std::size_t tile_column) const;
   [[nodiscard]] TileScale used_scale(std::size_t tile_row, std::size_t tile_column) const;
@@ -173,12 +193,17 @@ class KernelModel {
   [[nodiscard]] ScaleLayout scale_layout() const;
   void set_scale_recipes();
   [[nodiscard]] bool makes_sense() const;
-  [[nodiscard]] bool has_whole_words(bool is_packed) const;
+  /// Whether the recipe and the dump have the scales that departures change.
+  [[nodiscard]] bool has_meant_scales() const;
+  /// Whether the tensor has whole words, tiles or halves for departures that move codes.
+  [[nodiscard]] bool has_room(bool is_packed) const;
   void move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const;
   void scale_elements(const Piece& piece, std::span<float> x) const;
   void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
                        std::span<std::uint8_t> others) const;
   void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
+  /// The value of a scale as departures change it when it is stored; nothing where they do not.
+  [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;
   [[nodiscard]] bool is_stored(const TileScale& scale, float amax, std::uint32_t word) const;
   [[nodiscard]] float stored_value(std::uint32_t word) const;
 
@@ -193,8 +218,9 @@ class KernelModel {
   ScaleLayout layout_;
   Narrowing narrowing_ = Narrowing::none;  // of elements
   bool is_columnwise_;
-  bool is_in_place_ = true;  // codes stand where their elements do
-  bool keeps_codes_ = true;  // codes are those of the cast
+  bool is_transposed_ = false;  // codes are stored as those of the source's transpose
+  bool is_in_place_ = true;     // codes stand where their elements do
+  bool keeps_codes_ = true;     // codes are those of the cast
   bool applies_ = true;
 };
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 
 namespace fp8lab::forensics {
 namespace {
@@ -84,12 +85,18 @@ std::vector<Candidate> local_candidates(const Candidate& candidate, const Kernel
   // 1. Memory that was not written has one code to its end.
   const Covered covered(model, source, dump);
   const auto value = static_cast<float>(covered.last());
+  const auto add_tail = [&](Departure departure, std::uint64_t begin, std::uint64_t first, std::uint64_t last,
+                            double cost) {
+    const std::uint64_t place = std::max(begin, first);  // what is written there may be that code, too
+    if (place != 0 && place <= last) add({departure, place, value}, cost);
+  };
   const std::uint64_t column = begin_of(source.columns(), [&](std::uint64_t i) { return covered.column(i); });
-  if (column != 0 && column <= unexplained.first_column) add({columns_unwritten, unexplained.first_column, value}, 1.2);
+  add_tail(columns_unwritten, column, unexplained.first_column, unexplained.last_column, 1.2);
   const std::uint64_t row = begin_of(source.rows(), [&](std::uint64_t i) { return covered.row(i); });
-  if (row != 0 && row <= unexplained.first_row) add({rows_unwritten, unexplained.first_row, value}, 1.21);
+  add_tail(rows_unwritten, row, unexplained.first_row, unexplained.last_row, 1.21);
   const std::uint64_t element = begin_of(source.size(), [&](std::uint64_t i) { return covered.element(i); });
-  if (element != 0 && element <= unexplained.first) add({end_unwritten, unexplained.first, value}, 1.22);
+  constexpr std::uint64_t fewest = 8;  // one or two equal codes at the end come by chance
+  if (element + fewest <= source.size()) add_tail(end_unwritten, element, unexplained.first, unexplained.last, 1.22);
   // 2. One tile alone has the scale of another.
   const Amaxes& tiles = model.tiles();
   const bool is_one_tile = unexplained.first_row / tiles.across == unexplained.last_row / tiles.across &&
@@ -122,6 +129,43 @@ std::optional<FactorInterval> factor_interval(const KernelModel& model, const So
   }
   // Zeros and saturated codes alone say nothing.
   if (all.lowest == 0 || all.highest == infinity) return std::nullopt;
+  return all;
+}
+
+std::optional<FactorInterval> tensor_scale_interval(const KernelModel& model, const Source& source,
+                                                    const StoredDump& dump) {
+  const Recipe& recipe = model.recipe();
+  if (!has_tensor_scale(recipe) || !recipe.format.has_subnormals) return std::nullopt;
+  const auto of_codes = ranges_of(recipe.format);
+  const auto of_scales = ranges_of(ue4m3);
+  const double largest = largest_of(recipe.format);
+  FactorInterval all{0, infinity};
+  // A few roundings to float32 lie between.
+  const auto narrow_to = [&](const FactorInterval& range, double unit) {
+    constexpr double tolerance = 0x1p-21;
+    all.lowest = std::max(all.lowest, range.lowest * unit * (1 - tolerance));
+    all.highest = std::min(all.highest, range.highest * unit * (1 + tolerance));
+  };
+  const Amaxes& tiles = model.tiles();
+  for (std::size_t row = 0; row < source.rows() && all.lowest <= all.highest; ++row) {
+    for (std::size_t tile = 0; tile < tiles.tiles_across; ++tile) {
+      const std::optional<std::uint32_t> word = model.word_there(row, tile);
+      const double amax = model.amax_at(row, tile);
+      if (!word || *word == 0 || *word >= 0x7E || !(amax > 0) || amax == infinity) continue;
+      const double scale = decode(ue4m3, *word);
+      // 1. The stored scale is that of the tensor times amax / largest.
+      narrow_to(of_scales[*word], largest / amax);
+      // 2. Elements are multiplied with that of the tensor over the stored one.
+      const std::size_t first = tile == 0 ? 0 : tiles.end_of(tile - 1);
+      const std::size_t last = std::min(tiles.end_of(tile), source.columns());
+      for (std::size_t column = first; column < last; ++column) {
+        const double magnitude = std::abs(static_cast<double>(source.values()[row * source.columns() + column]));
+        const std::uint64_t place = model.place_of(row, column);
+        if (magnitude > 0 && place < dump.codes.size()) narrow_to(of_codes[dump.codes[place]], scale / magnitude);
+      }
+    }
+  }
+  if (all.lowest > all.highest || all.lowest == 0 || all.highest == infinity) return std::nullopt;
   return all;
 }
 

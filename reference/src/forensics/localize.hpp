@@ -27,6 +27,11 @@ struct Unexplained {
 [[nodiscard]] std::optional<FactorInterval> factor_interval(const KernelModel& model, const Source& source,
                                                             const StoredDump& dump);
 
+/// The scales of the tensor over those of tiles that give all stored scales and codes, as far as float32 rounding lets
+/// one say; nothing where the recipe has no such scale or none gives them.
+[[nodiscard]] std::optional<FactorInterval> tensor_scale_interval(const KernelModel& model, const Source& source,
+                                                                  const StoredDump& dump);
+
 /// The float32 of an interval with the shortest mantissa; `preferred` where that lies within.
 [[nodiscard]] float simplest(const FactorInterval& interval, std::optional<double> preferred);
 

@@ -202,6 +202,7 @@ StoredDump::StoredDump(const MatrixView& x, const Dump& dump)
   if (was_packed && format && format->bits() != 4) {
     refuse("codes has two codes in each byte; a code of ", format_name(*format), " has ", format->bits(), " bits");
   }
+  check_codes();
   const std::size_t width = scale_format ? static_cast<std::size_t>((scale_format->bits() + 7) / 8) : 1;
   if (dump.scales.bytes.size() % width != 0) {
     refuse("scales has ", dump.scales.bytes.size(), " bytes, which are no whole number of elements of ", width);
@@ -210,6 +211,14 @@ StoredDump::StoredDump(const MatrixView& x, const Dump& dump)
   for (std::size_t i = 0; i < scales.size(); ++i) {
     std::memcpy(&scales[i], dump.scales.bytes.data() + i * width, width);  // both are little-endian
   }
+}
+
+void StoredDump::check_codes() const {
+  if (!format || format->bits() > 7) return;
+  const auto beyond = std::ranges::find_if(codes, [&](std::uint8_t code) { return code >> format->bits() != 0; });
+  if (beyond == codes.end()) return;
+  refuse("codes has the byte ", static_cast<int>(*beyond), " at index ", beyond - codes.begin(), "; a code of ",
+         format_name(*format), " has ", format->bits(), " bits");
 }
 
 Format StoredDump::type_of_scales(const Format& own) const {

@@ -2,6 +2,7 @@
 // Which scales a hypothesis stores, and where.
 #include "forensics/kernel_model.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -58,16 +59,11 @@ float KernelModel::stored_value(std::uint32_t word) const {
   return type == binary32 ? std::bit_cast<float>(word) : decode(type, word);
 }
 
-bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t word) const {
-  const Format own = scale_format_of(recipe());
-  const Format type = dump_->type_of_scales(own);
+std::optional<float> KernelModel::changed_value(const TileScale& scale, float amax) const {
   constexpr std::uint32_t exponent = 0x7F800000U;
-  float value = scale.scale_inv;
-  bool is_own = true;  // what is stored is what the recipe stores
+  std::optional<float> value;
   const auto change = [&](Departure departure, auto f) {
-    if (!has(departure)) return;
-    value = f(value);
-    is_own = false;
+    if (has(departure)) value = f(value.value_or(scale.scale_inv));
   };
   const auto with_bits = [](float x, std::uint32_t added) {
     return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + added) & exponent);
@@ -79,11 +75,19 @@ bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t wo
   change(stored_rounded_down, [&](float x) { return with_bits(x, 0); });
   change(stored_rounded_up, [&](float x) { return with_bits(x, 0x7FFFFFU); });
   change(stored_rounded_nearest, [&](float x) { return with_bits(x, 0x400000U); });
+  return value;
+}
+
+bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t word) const {
+  const Format own = scale_format_of(recipe());
+  const Format type = dump_->type_of_scales(own);
+  const std::optional<float> changed = changed_value(scale, amax);
   if (has(stored_bytes_reversed)) {
     if (type.bits() == 32) word = __builtin_bswap32(word);
     if (type.bits() == 16) word = __builtin_bswap16(static_cast<std::uint16_t>(word));
   }
-  if (is_own && own == type && type.bits() <= 8) return word == scale.code;
+  if (!changed && own == type && type.bits() <= 8) return word == scale.code;
+  const float value = changed.value_or(scale.scale_inv);
   if (type == binary32) {
     const auto there = std::bit_cast<float>(word);
     return word == std::bit_cast<std::uint32_t>(value) || (std::isnan(there) && std::isnan(value));
@@ -124,6 +128,35 @@ std::uint64_t KernelModel::scale_mismatches() const {
     count += scale_mismatches(Piece{row, 0, source_->columns()});
   }
   return count;
+}
+
+std::optional<std::uint32_t> KernelModel::word_there(std::size_t row, std::size_t tile_column) const {
+  if (!layout_.fits) return std::nullopt;
+  const auto place = layout_.place_of(row / layout_.entry_rows, tile_column);
+  if (!place) return std::nullopt;
+  return dump_->scales[*place];
+}
+
+ScaleGrid KernelModel::scale_grid() const {
+  ScaleGrid grid{.columns = layout_.columns};
+  if (!layout_.fits) return grid;
+  for (std::size_t row = 0; row < layout_.rows; ++row) {
+    for (std::size_t column = 0; column < layout_.columns; ++column) {
+      const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
+      const auto place = layout_.place_of(row, column);
+      const TileScale scale = stored_scale(tile_row, column);
+      const float amax = amax_of(tile_row, column);
+      const bool is_wrong = place && !has(scale_as_stored) && !is_stored(scale, amax, dump_->scales[*place]);
+      grid.is_wrong.push_back(is_wrong ? 1 : 0);
+      if (!is_wrong) continue;
+      const float ratio = stored_value(dump_->scales[*place]) / changed_value(scale, amax).value_or(scale.scale_inv);
+      if (!std::isfinite(ratio)) continue;
+      const bool is_first = grid.lowest_ratio > grid.highest_ratio;
+      grid.lowest_ratio = is_first ? ratio : std::min(grid.lowest_ratio, ratio);
+      grid.highest_ratio = is_first ? ratio : std::max(grid.highest_ratio, ratio);
+    }
+  }
+  return grid;
 }
 
 }  // namespace fp8lab::forensics

@@ -36,8 +36,15 @@ void put_others(TextStream& text, const Diagnosis& diagnosis) {
 std::string verdict_of(const Diagnosis& diagnosis) {
   const Explanation& first = diagnosis.explanations.front();
   TextStream text;
+  if (diagnosis.explained() && !diagnosis.is_telling) {
+    text << "Cannot tell: x has no number but zero, which says nothing of scales and rounding. " << diagnosis.tied
+         << (diagnosis.tied == 1 ? " explanation fits" : " explanations fit") << ", such as "
+         << describe(first.hypothesis) << '.';
+    return text.str();
+  }
   if (diagnosis.explained()) {
-    text << (diagnosis.correct() ? "Correct: " : "Explained: ") << describe(first.hypothesis) << ". That explains ";
+    text << (diagnosis.correct() ? "Correct: " : "Explained: ") << describe(first.hypothesis);
+    text << (diagnosis.is_in_order ? ". That explains " : ", and codes stand in another order. That explains ");
     put_amount(text, diagnosis);
     text << '.';
     if (diagnosis.correct() && is_given(first.hypothesis.recipe) && first.hypothesis.recipe.given_scale != 1) {

@@ -67,6 +67,7 @@ Recipe given_recipe(const Recipe& recipe, Quotient quotient) {
   Recipe own = recipe;
   const Recipe usual;
   own.least_amax = usual.least_amax;
+  own.least_amax_type = usual.least_amax_type;
   own.largest_amax = usual.largest_amax;
   own.flush_subnormal_amax = false;
   if (own.quotient != quotient) own.given_scale = 1;
@@ -77,6 +78,7 @@ Recipe given_recipe(const Recipe& recipe, Quotient quotient) {
   own.limit = ScaleLimit::none;
   own.zero_amax = own.infinite_amax = own.nan_amax = SpecialScale::computed;
   own.factor = FactorRule::of_scale;
+  own.largest_factor = usual.largest_factor;
   if (quotient == Quotient::given_scale) own.least_divisor = 0;
   return own;
 }

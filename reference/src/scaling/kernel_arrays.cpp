@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -14,7 +13,6 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
-#include "fp8lab/reference/scaling/scale_rule.hpp"
 #include "scaling/quantize_plan.hpp"
 
 namespace fp8lab {
@@ -132,51 +130,33 @@ void check_scales(const Quantized& q, bool allow_special) {
   }
 }
 
-/// An amax of which the recipe makes that scale of the tensor. The rules divide and multiply once or twice, so it lies
-/// within a few float32 of the real quotient.
-float amax_of_scale(const Recipe& recipe, float given, bool is_inverse) {
-  const float top = recipe.tensor_range * largest_of(recipe.format);
-  const float middle = is_inverse ? top * given : top / given;
-  if (!(given > 0) || !std::isfinite(given) || !(middle > 0) || !std::isfinite(middle)) {
-    refuse("a tensor's scale must be positive and finite, and make an amax that is so, not ", given);
-  }
-  constexpr std::uint32_t reach = 4;
-  const auto bits = std::bit_cast<std::uint32_t>(middle);
-  for (std::uint32_t i = 0; i <= 2 * reach; ++i) {
-    const std::uint32_t step = (i + 1) / 2;  // near ones first
-    const std::uint32_t word = i % 2 == 0 ? bits + step : bits - std::min(step, bits);
-    const ScaleConstants constants = scale_constants(recipe, {.amax = std::bit_cast<float>(word)});
-    if ((is_inverse ? constants.tensor_scale_inv : constants.tensor_scale) == given) return std::bit_cast<float>(word);
-  }
-  refuse("no amax makes a tensor's scale of ", given, " by this recipe's rule: give the amax");
-}
-
+/// The amax of the tensor, where it is given or needed.
 float tensor_amax(const KernelArrays& arrays, const Recipe& recipe) {
-  const int given = static_cast<int>(arrays.amax.has_value()) + static_cast<int>(arrays.tensor_scale.has_value()) +
-                    static_cast<int>(arrays.tensor_scale_inv.has_value());
-  if (given > 1) refuse("of amax, tensor_scale and tensor_scale_inv only one may be given");
+  const bool has_scale = arrays.tensor_scale || arrays.tensor_scale_inv;
   if (recipe.tensor_scale_for_each_row) {
-    if (given != 0) refuse("each row has a scale of its own over those of tiles: row_amaxes must be given alone");
+    if (arrays.amax || has_scale) refuse("each row has a tensor's scale of its own: row_amaxes must be given alone");
     return 0;
   }
   if (!arrays.row_amaxes.empty()) refuse("row_amaxes are for recipes where each row has a scale over those of tiles");
-  if (arrays.amax) {
-    const bool is_special = !std::isfinite(*arrays.amax);
-    if (*arrays.amax < 0 || (is_special && !arrays.allow_special_scales)) {
-      refuse("amax must be finite, and 0 or above, not ", *arrays.amax);
-    }
-    return *arrays.amax;
+  if (has_scale && !has_tensor_scale(recipe)) {
+    refuse(
+        "tensor_scale and tensor_scale_inv are for recipes with a scale of the tensor over those of tiles, as NVFP4");
   }
-  if (!has_tensor_scale(recipe)) {
-    if (given != 0) refuse("tensor_scale is for recipes with a scale of the tensor over those of tiles, as NVFP4 has");
-    return 0;
+  if (has_scale && arrays.amax) refuse("an amax makes the tensor's scale: give the one or the other");
+  if (has_tensor_scale(recipe) && !has_scale && !arrays.amax) {
+    refuse("the recipe has a scale of the tensor: amax, tensor_scale or tensor_scale_inv must be given");
   }
-  if (recipe.tensor_scale == TensorScaleRule::largest_over_amax && given != 0) {
-    refuse("amax must be given, not tensor_scale: by this recipe's rule values are dequantized with the amax");
+  const float amax = arrays.amax.value_or(0);
+  if (amax < 0 || (!std::isfinite(amax) && !arrays.allow_special_scales)) {
+    refuse("amax must be finite, and 0 or above, not ", amax);
   }
-  if (arrays.tensor_scale) return amax_of_scale(recipe, *arrays.tensor_scale, false);
-  if (arrays.tensor_scale_inv) return amax_of_scale(recipe, *arrays.tensor_scale_inv, true);
-  refuse("the recipe has a scale of the tensor: amax, tensor_scale or tensor_scale_inv must be given");
+  return amax;
+}
+
+/// A scale of the tensor that is given; 0 if it is not.
+float given_scale(const char* called, const std::optional<float>& scale) {
+  if (scale && (!std::isfinite(*scale) || *scale <= 0)) refuse(called, " must be positive and finite, not ", *scale);
+  return scale.value_or(0);
 }
 
 }  // namespace
@@ -203,6 +183,8 @@ Quantized quantized_from(const KernelArrays& arrays, const Recipe& recipe) {
   q.codes.assign(arrays.codes.begin(), arrays.codes.end());
   set_scales(q, arrays);
   q.amax = tensor_amax(arrays, q.recipe);
+  q.tensor_scale = given_scale("tensor_scale", arrays.tensor_scale);
+  q.tensor_scale_inv = given_scale("tensor_scale_inv", arrays.tensor_scale_inv);
   if (q.recipe.tensor_scale_for_each_row) {
     check_size("row_amaxes", arrays.row_amaxes.size(), q.scale_rows, "one for every row along K");
     q.row_amaxes.assign(arrays.row_amaxes.begin(), arrays.row_amaxes.end());

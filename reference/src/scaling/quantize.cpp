@@ -302,10 +302,54 @@ void check_lie(std::span<const Source> values, std::span<const Request> requests
   if (options.random) std::visit([&](auto words) { check("random", words); }, options.random->words);
 }
 
+/// The values with rows and columns of zeros after them.
+template <typename Source>
+Buffer<Source> filled_up(const Matrix<Source>& x, std::size_t rows, std::size_t columns) {
+  Buffer<Source> padded(rows * columns);
+  std::ranges::fill(padded, Source{});
+  for (std::size_t r = 0; r < x.rows; ++r) {
+    std::ranges::copy(x.values.subspan(r * x.columns, x.columns), padded.begin() + r * columns);
+  }
+  return padded;
+}
+
+template <typename Source>
+void quantize_requests(const Matrix<Source>& x, const Recipe& recipe, std::span<const Request> requests,
+                       const QuantizeOptions& options);
+
+/// Each request on a tensor that is filled up with zeros to its whole tiles.
+template <typename Source>
+void quantize_filled_up(const Matrix<Source>& x, const Recipe& recipe, std::span<const Request> requests,
+                        const QuantizeOptions& options) {
+  for (const Request& one : requests) {
+    const bool rowwise = one.direction == Direction::rowwise;
+    const std::size_t height = rowwise ? recipe.tile_across : recipe.tile_along;
+    const std::size_t width = rowwise ? recipe.tile_along : recipe.tile_across;
+    const std::size_t rows = blocks_of(x.rows, height) * height;
+    const std::size_t columns = blocks_of(x.columns, width) * width;
+    const Buffer<Source> padded = filled_up(x, rows, columns);
+    quantize_requests(Matrix<Source>{padded, rows, columns}, recipe, {&one, 1}, options);
+  }
+}
+
+/// Whether tiles reach beyond the tensor for a request.
+template <typename Source>
+bool has_short_tiles(const Matrix<Source>& x, const Recipe& recipe, std::span<const Request> requests) {
+  return std::ranges::any_of(requests, [&](const Request& one) {
+    const bool rowwise = one.direction == Direction::rowwise;
+    return (rowwise ? x.columns : x.rows) % recipe.tile_along != 0 ||
+           (rowwise ? x.rows : x.columns) % recipe.tile_across != 0;
+  });
+}
+
 template <typename Source>
 void quantize_requests(const Matrix<Source>& x, const Recipe& recipe, std::span<const Request> requests,
                        const QuantizeOptions& options) {
   check_lie(x.values, requests, options);
+  check_recipe(recipe);
+  if (recipe.pads_tiles && has_short_tiles(x, recipe, requests)) {
+    return quantize_filled_up(x, recipe, requests, options);
+  }
   static_cast<void>(plans_of(recipe, x.rows, x.columns, requests));
   // 1. What the values are rounded to first.
   if (const std::optional<Format> type = narrower_type(options)) {

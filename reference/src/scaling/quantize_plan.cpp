@@ -41,7 +41,7 @@ QuantizePlan quantize_plan(const Recipe& recipe, Direction direction, std::size_
     plan.tile_rows = rowwise ? recipe.tile_across : along;
     plan.tile_columns = rowwise ? along : recipe.tile_across;
   }
-  if (recipe.whole_tiles) {
+  if (recipe.whole_tiles || recipe.pads_tiles) {  // quantize() has filled the latter up
     check_multiple("rows", rows, plan.tile_rows, "the recipe's block");
     check_multiple("columns", columns, plan.tile_columns, "the recipe's block");
   }

@@ -60,8 +60,7 @@ class Quantizer {
         overflow_from_(overflow_from(plan_.format)),
         out_(out),
         stream_(out.codes.size() >= streaming_bytes),
-        is_apart_(is_stochastic(recipe) ||
-                  (recipe.product == ScaleArithmetic::input_type && facts.tensor.input_type != binary32)) {
+        is_apart_(is_stochastic(recipe) || type_of(recipe.product, facts.tensor.input_type) != binary32) {
     if (plan_.uniform) uniform_ = tile_scale(recipe, facts.tensor.amax, facts.tensor);
   }
 
@@ -214,13 +213,15 @@ class Quantizer {
     store_scales<float>(cell, scratch.scale_inv, out_.scale_inv);
   }
 
-  /// Rounds products to the type of the tensor.
+  /// Rounds products to the recipe's type of them.
   void round_products(Scratch& scratch) const {
-    const Format& type = facts_.tensor.input_type;
-    if (recipe_.product == ScaleArithmetic::float32 || type == binary32) return;
+    const Format type = type_of(recipe_.product, facts_.tensor.input_type);
+    if (type == binary32) return;
     scratch.words.resize(scratch.scaled.size());
     fp8lab::encode(type, ieee_policy, std::span<const float>(scratch.scaled), std::span(scratch.words));
     fp8lab::decode(type, std::span<const std::uint16_t>(scratch.words), std::span(scratch.scaled));
+    if (!adds_zero_after(plan_.operation)) return;
+    for (float& one : scratch.scaled) one += 0.0F;  // of what underflowed to -0
   }
 
   /// A row by way of its scaled values: with random bits, or products that are rounded twice.

@@ -32,6 +32,8 @@ void check_tile(const Recipe& r) {
           "tile_along, ", r.tile_along, ", not ", r.tile_across);
   require(r.tile_along == 0 || r.tile_across != 0, "tile_along must be 0 where tile_across is, not ", r.tile_along);
   require(!r.whole_tiles || r.tile_along != 0, "whole_tiles is for tiles of a size: tile_along must be 1 or more");
+  require(!r.pads_tiles || (r.tile_along != 0 && !r.whole_tiles && r.transform == Transform::none && !is_stochastic(r)),
+          "pads_tiles is for tiles of a size that need not be whole, without a transform or random bits");
   require(!r.scale_for_each_row || r.tile_across > 1, "scale_for_each_row is for square tiles, and tile_across is ",
           r.tile_across);
   require(r.transform == Transform::none || (r.whole_tiles && r.tile_along % 16 == 0),
@@ -41,6 +43,7 @@ void check_tile(const Recipe& r) {
 void check_amax(const Recipe& r) {
   require(r.least_amax >= 0 && std::isfinite(r.least_amax), "least_amax (amax_epsilon) must be 0 or more, and finite, ",
           "not ", r.least_amax);
+  require(r.least_amax_type == ScaleArithmetic::float32 || r.least_amax != 0, "least_amax_type is for a least_amax");
   require(r.largest_amax > r.least_amax, "largest_amax must be above least_amax, ", r.least_amax, ", not ",
           r.largest_amax);
 }
@@ -86,8 +89,13 @@ void check_special(const Recipe& r, const char* field, const SpecialScale& speci
   require(special != SpecialScale::epsilon || r.scale_type == ScaleType::float32, field,
           " may be epsilon for scale_type float32 only");
   const bool is_zero = &special == &r.zero_amax;
-  require(special != SpecialScale::type_epsilon || (is_zero && !e8m0 && makes_scale_inv(r)), field,
-          " may be type_epsilon for a zero amax and a scale_inv of float32 or E4M3 only");
+  require(special != SpecialScale::zero_factor ||
+              (is_zero && r.scale_type == ScaleType::float32 && makes_scale_inv(r) && !divides(r.operation)),
+          field, " may be zero_factor for a zero amax and a float32 scale_inv that elements are not divided by");
+  require(special != SpecialScale::as_infinity || &special == &r.nan_amax, field,
+          " may be as_infinity for a NaN amax only");
+  require(special != SpecialScale::type_epsilon || (is_zero && makes_scale_inv(r)), field,
+          " may be type_epsilon for a zero amax and a scale_inv only");
   const bool of_tile = is_zero && (special == SpecialScale::one || special == SpecialScale::type_epsilon);
   require(
       special == SpecialScale::computed || (!is_given(r) && (of_tile || !has_tensor_scale(r))), field,
@@ -124,16 +132,21 @@ void check_under_tensor(const Recipe& r) {
 }
 
 void check_use(const Recipe& r) {
-  require(r.factor == FactorRule::of_scale ||
+  require(r.factor != FactorRule::largest_over_amax ||
               (makes_scale_inv(r) && !divides(r.operation) && r.scale_type == ScaleType::float32),
           "factor largest_over_amax is for a float32 scale_inv beside it, and is multiplied");
+  require(r.factor != FactorRule::of_rounded_scale || (divides(r.operation) && r.scale_type == ScaleType::float32),
+          "factor of_rounded_scale is for a float32 scale_inv that elements are divided by");
+  require(r.largest_factor > 0, "largest_factor must be above 0, not ", r.largest_factor);
+  require(std::isinf(r.largest_factor) || r.factor == FactorRule::largest_over_amax,
+          "largest_factor is for the factor largest_over_amax");
   require(r.scale_type != ScaleType::e8m0_code || !divides(r.operation),
           "operation must not be divide for scale_type e8m0, whose inverses are exact");
   require(r.least_divisor >= 0 && std::isfinite(r.least_divisor), "least_divisor must be 0 or more, and finite, not ",
           r.least_divisor);
   require(r.least_divisor == 0 ||
-              (makes_scale_inv(r) && r.scale_type == ScaleType::float32 && r.factor == FactorRule::of_scale),
-          "least_divisor is for a float32 scale_inv and factor of_scale");
+              (makes_scale_inv(r) && r.scale_type != ScaleType::e4m3_code && r.factor != FactorRule::largest_over_amax),
+          "least_divisor is for a scale_inv of float32 or e8m0 and factor of_scale");
 }
 
 }  // namespace

@@ -20,9 +20,12 @@ constexpr std::array quotients{
     Named{"largest_times_inverse", Quotient::largest_times_inverse, "scale = largest * fl(1 / amax)"},
     Named{"amax_over_largest", Quotient::amax_over_largest, "scale_inv = amax / largest"},
     Named{"amax_times_inverse", Quotient::amax_times_inverse, "scale_inv = amax * fl(1 / largest)"},
-    Named{"amax_over_power", Quotient::amax_over_power, "scale_inv = amax / the power of two of the largest value"}};
+    Named{"amax_over_power", Quotient::amax_over_power, "scale_inv = amax / the power of two of the largest value"},
+    Named{"inverse_of_quotient", Quotient::inverse_of_quotient, "scale_inv = 1 / fl(largest / amax)"},
+    Named{"inverse_of_product", Quotient::inverse_of_product, "scale_inv = 1 / fl(largest * fl(1 / amax))"}};
 constexpr std::array arithmetics{Named{"float32", ScaleArithmetic::float32},
-                                 Named{"input_type", ScaleArithmetic::input_type, "in the type of the tensor"}};
+                                 Named{"input_type", ScaleArithmetic::input_type, "in the type of the tensor"},
+                                 Named{"bfloat16", ScaleArithmetic::bfloat16_type, "in bfloat16"}};
 constexpr std::array roundings{
     Named{"none", ScaleRounding::none},
     Named{"down", ScaleRounding::down, "rounded down to a power of two"},
@@ -42,7 +45,9 @@ constexpr std::array special_scales{Named{"computed", SpecialScale::computed},
                                     Named{"epsilon", SpecialScale::epsilon, "a scale_inv of 2^-23"},
                                     Named{"type_epsilon", SpecialScale::type_epsilon, "the epsilon of its type"},
                                     Named{"smallest_of_nan", SpecialScale::smallest_of_nan, "2^-127 and all NaN"},
-                                    Named{"largest", SpecialScale::largest, "2^127"}};
+                                    Named{"largest", SpecialScale::largest, "2^127"},
+                                    Named{"zero_factor", SpecialScale::zero_factor, "elements are multiplied by 0"},
+                                    Named{"as_infinity", SpecialScale::as_infinity, "what an infinite amax makes"}};
 constexpr std::array scale_types{Named{"float32", ScaleType::float32, "a float32 scale"},
                                  Named{"e8m0", ScaleType::e8m0_code, "an E8M0 scale"},
                                  Named{"e4m3", ScaleType::e4m3_code, "an E4M3 scale"}};
@@ -54,7 +59,7 @@ constexpr std::array e8m0_edges{
           "infinity"},
     Named{"torchao_0_18", E8m0Edges::torchao_0_18, "blocks with scale 00 are multiplied by 2^126, with FF by 0"},
     Named{"torchao_0_18_rceil", E8m0Edges::torchao_0_18_rceil, "blocks with scale 00 are multiplied by 1"},
-    Named{"zero_at_0", E8m0Edges::zero_at_0, "blocks with scale 00 are multiplied by 0"}};
+    Named{"zero_at_ends", E8m0Edges::zero_at_ends, "blocks with scale 00 or FE are multiplied by 0"}};
 constexpr std::array tensor_scales{
     Named{"none", TensorScaleRule::none},
     Named{"largest_over_amax", TensorScaleRule::largest_over_amax, "E = 448 * largest / its amax"},
@@ -66,7 +71,9 @@ constexpr std::array block_products{
     Named{"scale_times_amax", BlockProduct::scale_times_amax, "E * fl(amax * fl(1 / largest))"},
     Named{"scale_times_quotient", BlockProduct::scale_times_quotient, "E * fl(amax / largest)"},
     Named{"quotient_over_inverse", BlockProduct::quotient_over_inverse, "fl(amax / largest) / D"},
-    Named{"amax_over_inverse", BlockProduct::amax_over_inverse, "amax / fl(largest * D)"}};
+    Named{"amax_over_inverse", BlockProduct::amax_over_inverse, "amax / fl(largest * D)"},
+    Named{"quotient_over_quotient", BlockProduct::quotient_over_quotient,
+          "fl(fl(amax / largest) * 448) / fl(tensor's amax / largest)"}};
 constexpr std::array block_factors{
     Named{"inverse_of_product", BlockFactor::inverse_of_product, "1 / fl(d * D)"},
     Named{"inverse_of_product_or_zero", BlockFactor::inverse_of_product_or_zero, "1 / fl(d * D), or 0 where d is 0"},
@@ -84,7 +91,8 @@ constexpr std::array block_choices{
     Named{"four_or_six_squared", BlockChoice::four_or_six_squared, "or 1.5 * d where that has the smaller error^2"}};
 constexpr std::array factors{
     Named{"of_scale", FactorRule::of_scale},
-    Named{"largest_over_amax", FactorRule::largest_over_amax, "multiplied by fl(largest / amax)"}};
+    Named{"largest_over_amax", FactorRule::largest_over_amax, "multiplied by fl(largest / amax)"},
+    Named{"of_rounded_scale", FactorRule::of_rounded_scale, "divided by the rounded scale_inv"}};
 constexpr std::array operations{
     Named{"multiply", TileOperation::multiply},
     Named{"divide", TileOperation::divide},

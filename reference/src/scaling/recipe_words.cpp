@@ -32,6 +32,7 @@ void put_amax(TextStream& text, const Recipe& r) {
   if (r.least_amax != 0) {
     text << ", amax at least ";
     put_number(text, r.least_amax);
+    if (r.least_amax_type != ScaleArithmetic::float32) text << ' ' << entry_of(r.least_amax_type).words;
   }
   if (!std::isinf(r.largest_amax)) {
     text << ", amax at most ";
@@ -81,13 +82,16 @@ void put_elements(TextStream& text, const Recipe& r) {
     text << "; codes of x " << (divides(r.operation) ? "/ fl(" : "* fl(") << entry_of(r.block_factor).words << ')';
   } else if (divides(r.operation)) {
     text << "; codes of x / scale_inv";
+    if (r.factor == FactorRule::of_rounded_scale) text << ' ' << entry_of(r.product).words;
   } else if (r.factor == FactorRule::largest_over_amax) {
     text << "; codes of x * fl(largest / amax)";
+    if (!std::isinf(r.largest_factor)) text << ", at most " << r.largest_factor;
   } else if (makes_scale_inv(r) && r.scale_type != ScaleType::e8m0_code) {
     text << "; codes of x * fl(1 / scale_inv)";
   }
   if (r.least_divisor != 0) text << ", of at least " << r.least_divisor << " there";
-  if (r.product != ScaleArithmetic::float32) text << ", rounded to the tensor's type";
+  if (r.product == ScaleArithmetic::input_type) text << ", rounded to the tensor's type";
+  if (r.product == ScaleArithmetic::bfloat16_type) text << ", rounded to bfloat16";
   if (!entry_of(r.operation).words.empty()) text << "; " << entry_of(r.operation).words;
   if (r.edges != E8m0Edges::specified) text << "; " << entry_of(r.edges).words;
   if (is_stochastic(r)) text << "; rounded stochastically";
@@ -105,6 +109,7 @@ std::string describe(const Recipe& recipe) {
   text << ", " << entry_of(recipe.scale_type).words << " for " << tile_words(recipe) << ": ";
   put_scale(text, recipe);
   put_special(text, recipe);
+  if (recipe.pads_tiles) text << "; the last tiles are filled up with zeros";
   if (recipe.nan_in_amax == NanInAmax::counted) text << "; a NaN makes the amax NaN";
   put_elements(text, recipe);
   return text.str();

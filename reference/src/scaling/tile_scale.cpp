@@ -27,16 +27,22 @@ std::uint32_t scale_each(const Recipe& recipe, const ScaleConstants& constants, 
   return most;
 }
 
-/// Whether no part of the recipe is one that no vector code has.
-bool has_usual_parts(const Recipe& r) {
-  return std::isinf(r.largest_amax) && r.arithmetic == ScaleArithmetic::float32 && r.least_scale_inv == 0 &&
-         r.factor == FactorRule::of_scale && !r.flush_subnormal_amax && r.least_divisor == 0;
+/// Whether no part of the recipe is one that no vector code has. An amax over a power of two is exact in any type but
+/// float16.
+bool has_usual_parts(const Recipe& r, const ScaleConstants& constants) {
+  const bool exact = r.quotient == Quotient::amax_over_power && !is_of_half(r, constants);
+  return std::isinf(r.largest_amax) && (exact || r.arithmetic == ScaleArithmetic::float32) && r.least_scale_inv == 0 &&
+         r.factor == FactorRule::of_scale && !r.flush_subnormal_amax && r.least_divisor == 0 &&
+         r.least_amax_type == ScaleArithmetic::float32;
 }
 
 /// The rule as vector code for E8M0 has it, if it has.
 bool mx_constants(const Recipe& r, const ScaleConstants& constants, MxConstants& mx) {
   if (r.scale_type != ScaleType::e8m0_code || r.least_amax != 0) return false;
-  if (r.zero_amax != SpecialScale::computed || r.nan_amax != SpecialScale::computed) return false;
+  if (r.quotient == Quotient::inverse_of_quotient || r.quotient == Quotient::inverse_of_product) return false;
+  const bool zero_is_usual = r.zero_amax == SpecialScale::computed ||  // an amax of zero has the smallest code
+                             (r.zero_amax == SpecialScale::type_epsilon && r.quotient == Quotient::amax_over_power);
+  if (!zero_is_usual || r.nan_amax != SpecialScale::computed) return false;
   const bool infinity_is_nan = r.infinite_amax == SpecialScale::nan;
   if (!infinity_is_nan && r.infinite_amax != SpecialScale::computed) return false;
   switch (r.rounding) {
@@ -87,6 +93,8 @@ bool block_constants(const Recipe& r, const ScaleConstants& constants, BlockCons
     case Quotient::given_scale:
     case Quotient::given_scale_inv:
     case Quotient::largest_times_inverse:
+    case Quotient::inverse_of_quotient:
+    case Quotient::inverse_of_product:
     case Quotient::amax_over_power: return false;
   }
   auto least = static_cast<float>(r.least_amax);
@@ -118,7 +126,7 @@ std::uint32_t tile_scales(const Recipe& recipe, std::span<const std::uint32_t> a
                           const TileScaleArrays& out) {
   const DefaultEnvironment environment;
   const ScaleConstants constants = scale_constants(recipe, tensor);
-  if (!vector_code_allowed() || !has_usual_parts(recipe)) return scale_each(recipe, constants, amaxes, out);
+  if (!vector_code_allowed() || !has_usual_parts(recipe, constants)) return scale_each(recipe, constants, amaxes, out);
   if (is_nvfp4(recipe)) {
     return nvfp4_scales_vector(
         {.factor = constants.tensor_scale * constants.inverse_largest, .decode_scale = constants.tensor_scale_inv},

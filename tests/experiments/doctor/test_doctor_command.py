@@ -47,8 +47,42 @@ def test_what_does_not_fit_is_refused(dump):
     refuses(f"doctor {dump}/x.npy {dump}/codes.npy {dump}/codes.npy --format e9", "e9.*")
 
 
-def test_a_file_larger_than_memory_is_refused(dump):
-    with open(dump / "huge.npy", "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (100_000, 300_000)})
-        file.truncate(128 + 4 * 100_000 * 300_000)
-    refuses(f"doctor {dump}/huge.npy {dump}/codes.npy", "x has 30000000000 elements, of which at most 1073741824 are read into memory: dump some rows of it, and the codes and scales of these")
+def group_of_32(x):
+    """E4M3 under scales of tiles of 1 x 32 that are powers of two, of values that E4M3 has."""
+    scales = 2.0 ** (np.floor(np.log2(np.abs(x).reshape(len(x), -1, 32).max(axis=2))) - 8)
+    codes = np.log2(np.abs(x) / scales.repeat(32, axis=1)).astype(int) + 7 << 3
+    return (codes | (x < 0) << 7).astype(np.uint8), (np.log2(scales) + 127).astype(np.uint8)
+
+
+def test_of_a_large_tensor_rows_are_sampled(tmp_path):
+    draw = np.random.default_rng(2)
+    x = (2.0 ** draw.integers(-5, 3, (700, 64)) * draw.choice([-1, 1], (700, 64))).astype(np.float32)
+    codes, scales = group_of_32(x)
+    codes[699, 5] ^= 1
+    for name, array in {"x": x, "codes": codes, "scales": scales}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    files = f"{tmp_path}/x.npy {tmp_path}/codes.npy {tmp_path}/scales.npy"
+    done = run(f"doctor {files} --elements {3 * 128 * 64} --out {tmp_path}/out")
+    text = " ".join(done.stdout.split())
+    assert "A sample: 316 of 700 rows are looked at, in 3 groups from the first row to the last." in text, text
+    assert "leaves 1 of 20224 codes and 0 of 632 scales unexplained" in text, text
+    assert column(tmp_path / "out" / "doctor.json", "discriminators", "row")[-1:] in ([699], [])
+    refuses(f"doctor {files} --elements 10", "a row of x has 64 elements, of which at most 10 are looked at: say more elements")
+
+
+def sparse(path, descr, shape):
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+        file.truncate(file.tell() + np.dtype(descr).itemsize * int(np.prod(shape)))
+
+
+def test_files_of_100_gb_are_sampled_in_little_memory(tmp_path):
+    sparse(tmp_path / "x.npy", "<f4", (100_000, 300_000))
+    sparse(tmp_path / "codes.npy", "|u1", (100_000, 300_000))
+    done = run(f"doctor {tmp_path}/x.npy {tmp_path}/codes.npy --format e4m3 --elements 300000")
+    text = " ".join(done.stdout.split())
+    assert "A sample: 1 of 100000 rows are looked at" in text and "says nothing of scales" in text, done.stdout + done.stderr
+    sparse(tmp_path / "flat.npy", "<f4", (2**33,))
+    sparse(tmp_path / "codes.npy", "|u1", (2**33,))
+    text = " ".join(run(f"doctor {tmp_path}/flat.npy {tmp_path}/codes.npy --format e4m3 --elements 300000").stdout.split())
+    assert "Its 1 row of 8589934592 elements are looked at as rows of 4096." in text

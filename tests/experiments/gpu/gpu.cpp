@@ -88,7 +88,7 @@ TEST_CASE("gpu: children give results in order, and one that hangs, throws or di
   std::vector<TaskEnd> ends(tasks.size());
   std::vector<std::size_t> order;
   const auto start = std::chrono::steady_clock::now();
-  run_in_children(tasks, 0.5, [&](std::size_t i, const TaskEnd& end) {
+  run_in_children(tasks, {.seconds = 0.5}, [&](std::size_t i, const TaskEnd& end) {
     order.push_back(i);
     ends[i] = end;
   });
@@ -102,12 +102,42 @@ TEST_CASE("gpu: children give results in order, and one that hangs, throws or di
   CHECK((ends[5].status == TaskEnd::Status::done && ends[5].text.size() == 300'000));
 }
 
+TEST_CASE("gpu: a budget that is spent ends the task that runs, and names all that it leaves out") {
+  const auto sleep = [](int milliseconds) {
+    return [milliseconds] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      return std::string("done");
+    };
+  };
+  std::vector<TaskEnd> ends(4);
+  const auto start = std::chrono::steady_clock::now();
+  run_in_children({sleep(0), sleep(60'000), sleep(0), sleep(0)}, {.seconds = 30, .budget = 0.5},
+                  [&](std::size_t i, const TaskEnd& end) { ends[i] = end; });
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  CHECK(ends[0].status == TaskEnd::Status::done);
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    CHECK(ends[i].status == TaskEnd::Status::left_out);
+    CHECK(ends[i].text == "the budget of 0.5 s for all tasks was spent");
+  }
+  const GpuResult result =
+      run_gpu({.parts = {"dots"}, .dots = 100'000'000'000, .budget = 0.4, .host_team = true, .capability = 100});
+  CHECK(result.passed());
+  const auto count = [&](std::string_view status) {
+    return std::ranges::count(result.ledger.parts, status, &PartNote::status);
+  };
+  CHECK(count("left out") ==
+        std::ranges::count_if(gpu::instructions(), [](const gpu::Instruction& one) { return one.is_for(100); }));
+  CHECK(count("left out") + count("skipped") == static_cast<long>(gpu::instructions().size()));
+}
+
 TEST_CASE("gpu: the ledger of the host team is read again as it was written, and the models agree with all of it") {
   const Ledger& ledger = own_ledger();
   CHECK(std::cmp_equal(ledger.casts.size(), std::ranges::count_if(gpu::cast_sweeps(), [](const gpu::CastSweep& sweep) {
                          return sweep.is_for(90);
                        })));
-  CHECK(ledger.dots.size() == gpu::instructions().size() * gpu::draws);
+  const auto asked =
+      std::ranges::count_if(gpu::instructions(), [](const gpu::Instruction& one) { return one.is_for(90); });
+  CHECK(std::cmp_equal(ledger.dots.size(), asked * gpu::draws));
   const Ledger read = parse_ledger(text_of(ledger));
   CHECK(text_of(read) == text_of(ledger));
   const Replay result = replay(read, {.all = true});
@@ -257,26 +287,72 @@ TEST_CASE("gpu: probes tell apart what they are about, and the host team answers
   CHECK(asked == answers.size());
 }
 
+TEST_CASE("gpu: Blackwell's instructions are recorded and replayed, and its probes answer as its models do") {
+  const std::map<std::string, std::string> answers{
+      {"tcgen05.mma.m128n128k32.f8f6f4.f32.e4m3.e4m3: fraction bits", "25 fraction bits"},
+      {"tcgen05.mma.m128n128k32.mxf8f6f4.f32.e4m3.e4m3: zeros", "a floor of -133"},
+      {"tcgen05.mma.m128n128k64.mxf4.f32.e2m1.e2m1: groups", "groups of 16"},
+      {"tcgen05.mma.m128n128k64.mxf4nvf4.f32.e2m1.e2m1: zeros",
+       "18 answers fit, from a floor of -147 to no floor, groups of zeros do not count"},
+      {"tcgen05.mma.m128n128k64.mxf4nvf4.f32.e2m1.e2m1: fraction bits", "35 fraction bits"},
+      {"tcgen05.mma.m128n128k64.mxf4nvf4.f32.e2m1.e2m1: groups", "groups of 16"},
+      {"mma.sync.m16n8k64.mxf4nvf4.f32.e2m1.e2m1: zeros",
+       "18 answers fit, from a floor of -147 to no floor, groups of zeros do not count"},
+      {"mma.sync.m16n8k64.mxf4nvf4.f32.e2m1.e2m1: NaN and infinities", "yes"},
+      {"mma.sync.m16n8k32.mxf8f6f4.f32.e5m2.e5m2: fraction bits", "25 fraction bits"}};
+  std::size_t asked = 0;
+  for (const int capability : {100, 120}) {
+    const auto recorder = gpu::host_recorder(capability);
+    Ledger ledger{.device = recorder->device()};
+    for (std::size_t i = 0; i < gpu::instructions().size(); ++i) {
+      if (!gpu::instructions()[i].has_kind() || !gpu::instructions()[i].is_for(capability)) continue;
+      if (gpu::instructions()[i].type_a != gpu::instructions()[i].type_b) continue;
+      ledger.merge(record_dots(*recorder, i, {.dots = 2000}).ledger);
+      CHECK(ask_zero_products(*recorder, i, 300).answer == "yes, all 300");
+    }
+    const Ledger read = parse_ledger(text_of(ledger));
+    CHECK(replay(read, {.all = true}).mismatches.empty());
+    const auto planted = [](std::string_view name) {
+      MmaModel model = find_model(name);
+      if (name == "blackwell_nvf4") model.fraction_bits = 33;
+      return model;
+    };
+    CHECK_FALSE(replay(read, {.all = true, .model = planted}).mismatches.empty());
+    for (const Probe& probe : probes(capability)) {
+      const auto expected = answers.find(probe.name);
+      if (expected == answers.end()) continue;
+      const Finding finding = ask(*recorder, probe);
+      INFO(finding.name);
+      CHECK(finding.answer == expected->second);
+      CHECK(finding.agrees == true);
+      ++asked;
+    }
+  }
+  CHECK(asked == answers.size());
+}
+
 TEST_CASE("gpu: how a library composed a product is found from its output alone") {
-  const LibraryProduct product = library_product(16, 32, 768, 3);
+  const LibraryProduct product = library_product(32, 32, 768, 3);
   const auto found = [&](const GemmOptions& options) {
-    std::vector<float> out(16 * 32);
-    gemm(hopper_wgmma_fp8, Operand::codes(product.a, e4m3, 16, 768), Operand::codes(product.b, e4m3, 32, 768), out,
+    std::vector<float> out(32 * 32);
+    gemm(hopper_wgmma_fp8, Operand::codes(product.a, e4m3, 32, 768), Operand::codes(product.b, e4m3, 32, 768), out,
          options);
-    return find_compositions(hopper_wgmma_fp8, product, out, 8, 1).told();
+    const FoundComposition one = find_composition(hopper_wgmma_fp8, product, out, 1);
+    INFO(one.told);
+    REQUIRE(one.composition);
+    std::vector<float> again(out.size());
+    GemmOptions own = options_of(*one.composition, 768);
+    gemm(hopper_wgmma_fp8, Operand::codes(product.a, e4m3, 32, 768), Operand::codes(product.b, e4m3, 32, 768), again,
+         own);
+    CHECK(again == out);
+    return *one.composition;
   };
-  // Some compositions are the same sums: promotion every 128 of 768 is a split-K of 6, added in order.
-  const auto has = [&](const GemmOptions& options, std::string_view composition, std::string_view other) {
-    const std::string answer = found(options);
-    return answer.find(composition) != std::string::npos && answer.find(other) == std::string::npos &&
-           !answer.starts_with("none");
-  };
-  CHECK(found({}) == "no promotion (512 words)");
-  CHECK(has({.promote_k = 128}, "promotion every 128", "promotion every 64"));
-  CHECK(has({.split_k = {256, 256, 256}}, "no promotion, split-K 3 added ascending", "split-K 6"));
-  CHECK(has({.promote_k = 64, .split_k = {256, 256, 256}, .split_order = {2, 1, 0}},
-            "promotion every 64, split-K 3 added descending", "split-K 3 added ascending"));
-  CHECK(found({.promote_k = 96}).starts_with("none that was tried; next comes "));
+  CHECK(found({}).promote_k == 0);
+  CHECK(found({}).split_k == 0);
+  CHECK(found({.promote_k = 128}).promote_k == 128);
+  CHECK(found({.split_k = {256, 256, 256}}).promote_k == 256);  // which is the same sum
+  const Composition both = found({.promote_k = 64, .split_k = {256, 256, 256}});
+  CHECK((both.promote_k == 64 && both.split_k == 256));
 }
 
 TEST_CASE("gpu: an interpreter that is missing, has no PyTorch or fails is told apart") {
@@ -301,6 +377,23 @@ TEST_CASE("gpu: an interpreter that is missing, has no PyTorch or fails is told 
   fs::remove(script);
 }
 
+TEST_CASE("gpu: what PyTorch's script times becomes speeds, and a line of another form is told") {
+  const fs::path script = fs::temp_directory_path() / ("fp8lab_speeds_" + std::to_string(::getpid()));
+  const auto ask = [&](const std::string& text) {
+    std::ofstream(script) << "#!/bin/sh\n" << text << "\n";
+    fs::permissions(script, fs::perms::owner_all);
+    return ask_torch_speed(script.native(), TorchSpeed::te, "cuda", 64).ledger.speeds;
+  };
+  const auto speeds = ask("echo PyTorch 3; echo 'a cast|64 x 64|12288|B|0.5|0.25'; echo 'mm|64^3|524288|FLOP|2e-2|0'");
+  REQUIRE(speeds.size() == 2);
+  CHECK((speeds[0].name == "a cast" && speeds[0].what == "64 x 64; PyTorch 3" && speeds[0].amount == 12288));
+  CHECK((speeds[0].milliseconds == 0.5 && speeds[0].bound_milliseconds == 0.25 && speeds[1].unit == "FLOP"));
+  CHECK_THROWS_WITH(ask("echo PyTorch 3; echo 'a cast|64 x 64|12288|B|0.5'"),
+                    "the script wrote: a cast|64 x 64|12288|B|0.5");
+  CHECK_THROWS_AS(ask("echo this Python has no PyTorch; exit 3"), MissingError);
+  fs::remove(script);
+}
+
 TEST_CASE("gpu: arguments that make no sense are refused") {
   const auto refused = [](const GpuArguments& arguments) {
     try {
@@ -314,6 +407,9 @@ TEST_CASE("gpu: arguments that make no sense are refused") {
   CHECK(refused({.parts = {"dots", "dots"}}).find("twice") != std::string::npos);
   CHECK(refused({.inputs = 1}) == "inputs must be from 4 to 2^32, not 1");
   CHECK(refused({.dots = 0}) == "dots must be from 1 to 10^12, not 0");
+  CHECK(refused({.budget = 0}) == "budget must be above 0 and at most 86400, not 0");
+  CHECK(refused({.capability = 100}) == "capability goes with host_team: a device has its own");
+  CHECK(refused({.host_team = true, .capability = 75}).starts_with("fp8lab has no models of compute capability 7.5"));
   CHECK(refused({.seconds = -1}) == "seconds must be above 0 and at most 86400, not -1");
 }
 

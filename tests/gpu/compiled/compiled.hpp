@@ -27,6 +27,9 @@ struct Compiled {
 /// Reads the report of `ptxas -v`. Throws std::runtime_error where there is none.
 [[nodiscard]] std::vector<Compiled> read_report(const std::filesystem::path& file);
 
+/// The warnings in a report.
+[[nodiscard]] std::vector<std::string> read_warnings(const std::filesystem::path& file);
+
 /// The type's name as demangled symbols have it.
 [[nodiscard]] std::string demangled(const char* symbol);
 

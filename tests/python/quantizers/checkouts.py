@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repositories that git directories hold: FP8LAB_TE_GIT, FP8LAB_DEEPGEMM_GIT, FP8LAB_MICROXCALING_GIT."""
+"""Repositories that git directories hold: FP8LAB_TE_GIT, FP8LAB_DEEPGEMM_GIT, FP8LAB_MICROXCALING_GIT, FP8LAB_AO_GIT."""
+
+import functools
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from quantizers.packages import codes4, codes8
 TE = "FP8LAB_TE_GIT"
 DEEPGEMM = "FP8LAB_DEEPGEMM_GIT"
 MICROXCALING = "FP8LAB_MICROXCALING_GIT"
+AO = "FP8LAB_AO_GIT"
 
 
 def transformer_engine_nvfp4(x: torch.Tensor, **options) -> Result:
@@ -23,6 +26,37 @@ def transformer_engine_nvfp4(x: torch.Tensor, **options) -> Result:
     )
     got = reference.NVFP4QuantizerRef(dtype=None, columnwise=False, **options).quantize(x)
     return Result(codes4(got.data), codes8(got.scale))
+
+
+def torchao_mx(x: torch.Tensor, mode: str, bits: int) -> Result:
+    """torchao's to_mx as its newest commit has it."""
+    mx_formats, common = "torchao/prototype/mx_formats", "torchao/quantization/quantize_/common"
+    files = [f"{mx_formats}/{name}.py" for name in ("mx_tensor", "config", "constants", "kernels", "utils")]
+    files += [f"{common}/{name}.py" for name in ("kernel_preference", "quantize_tensor_kwargs")]
+    mx = installed.from_git(AO, "torchao.prototype.mx_formats.mx_tensor", [*files, "torchao/prototype/custom_fp_utils.py", "torchao/utils.py"])
+    dtype = torch.float8_e4m3fn if bits == 8 else torch.float4_e2m1fn_x2
+    scale, codes = mx.to_mx(x.contiguous(), dtype, 32, scaling_mode=mx.ScaleCalculationMode(mode))
+    return Result(codes8(codes) if bits == 8 else codes4(codes), codes8(scale))
+
+
+class DivisionOfCuda(torch.overrides.TorchFunctionMode):
+    """A tensor over a Python number is a product with the number's rounded inverse, as on a GPU."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.Tensor.__truediv__, torch.Tensor.div, torch.div) and isinstance(args[1], (int, float)):
+            return args[0] * (1 / args[1])
+        return func(*args, **(kwargs or {}))
+
+
+def on_cuda(oracle):
+    """What an oracle in PyTorch gives with the divisions of a GPU."""
+
+    @functools.wraps(oracle)
+    def with_its_divisions(*args, **options):
+        with DivisionOfCuda():
+            return oracle(*args, **options)
+
+    return with_its_divisions
 
 
 def deepgemm():
@@ -47,10 +81,14 @@ def microxcaling(x: torch.Tensor, element: str, round: str, flush: bool) -> Resu
     files = [f"mx/{name}.py" for name in ("mx_ops", "elemwise_ops", "formats", "specs")]
     mx = installed.from_git(MICROXCALING, "mx.mx_ops", files)
     format, emax = MX_FORMATS[element]
-    exponent = mx._shared_exponents(x.float().unflatten(-1, (-1, 32)), axes=[-1], ebits=0) - emax
+    width = x.shape[-1]
+    padding = -width % 32
+    blocks = torch.nn.functional.pad(x.float(), (0, padding)).unflatten(-1, (-1, 32))
+    exponent = mx._shared_exponents(blocks, axes=[-1], ebits=0) - emax
     exponent = torch.where(exponent > 127, torch.nan, exponent.clamp(min=-127))
     values = mx._quantize_mx(x.float(), 8, element, axes=[-1], block_size=32, round=round, flush_fp32_subnorms=flush)
-    unscaled = (values.unflatten(-1, (-1, 32)).double() / 2.0 ** exponent.double()).float().flatten(-2).numpy()
+    values = torch.nn.functional.pad(values, (0, padding)).unflatten(-1, (-1, 32))
+    unscaled = (values.double() / 2.0 ** exponent.double()).float().flatten(-2)[..., :width].numpy()
     byte = np.where(np.isnan(exponent.numpy()), 255, np.nan_to_num(exponent.numpy()) + 127).astype(np.uint8)[..., 0]
     return Result(codes_of_values(unscaled, format), byte)
 

@@ -47,7 +47,8 @@ def compressed_tensors_fp8(x: torch.Tensor, strategy: str) -> Result:
     blocks = {"block_structure": [128, 128]} if strategy == "block" else {}
     args = ct.QuantizationArgs(num_bits=8, type="float", strategy=strategy, **blocks)
     if strategy == "block":
-        tiled = x.unflatten(0, (-1, 128)).unflatten(-1, (-1, 128))
+        padded = torch.nn.functional.pad(x, (0, -x.shape[1] % 128, 0, -x.shape[0] % 128))  # as the observer pads
+        tiled = padded.unflatten(0, (-1, 128)).unflatten(-1, (-1, 128))
         low, high = tiled.amin((1, 3)), tiled.amax((1, 3))
     else:
         low, high = (x.amin(1, keepdim=True), x.amax(1, keepdim=True)) if strategy == "channel" else torch.aminmax(x)
@@ -105,6 +106,16 @@ def modelopt_fp8(x: torch.Tensor, axis: int | None) -> Result:
 
 def modelopt_nvfp4(x: torch.Tensor) -> Result:
     tensor, scale, _ = modelopt("nvfp4").quantize(x, 16)
+    return Result(codes4(tensor._quantized_data), codes8(scale))
+
+
+def modelopt_nvfp4_static(x: torch.Tensor) -> Result:
+    """With the amaxes of blocks and tensor that a calibration leaves in the quantizer: here those of x."""
+    nvfp4 = modelopt("nvfp4")
+    amax = torch.nn.functional.pad(x.float().abs(), (0, -x.shape[-1] % 16)).unflatten(-1, (-1, 16)).amax(-1)
+    quantizer = SimpleNamespace(block_sizes={-1: 16}, global_amax=amax.max(), _amax=amax)
+    scale, tensor_scale = nvfp4.get_weights_scaling_factor_from_quantizer(quantizer, x)
+    tensor = nvfp4.quantize(x, 16, scale, tensor_scale)[0]
     return Result(codes4(tensor._quantized_data), codes8(scale))
 
 
@@ -199,12 +210,13 @@ def quark(x: torch.Tensor, tile: tuple[int, int], element: str, scale_format: st
 # --- Flax ---
 
 
-def flax(x: torch.Tensor) -> Result:
-    """A scale made from the one before, 1, and an amax; the quotient in float32. XLA flushes subnormals."""
+def flax(x: torch.Tensor, compute_dtype: str = "float32") -> Result:
+    """A scale made from the one before, 1, and an amax; the quotient in the compute_dtype. XLA flushes subnormals."""
     import jax.numpy as jnp
     from flax.linen import fp8_ops
 
     values = jnp.asarray(x.float().numpy())
     scale = fp8_ops.compute_scale(jnp.max(jnp.abs(values)), jnp.float32(1), jnp.float32(448))
-    codes = fp8_ops.quantize(values, jnp.float8_e4m3fn, scale, jnp.float32)
+    own = jnp.dtype(compute_dtype)
+    codes = fp8_ops.quantize(values.astype(own), jnp.float8_e4m3fn, scale, own)
     return Result(np.asarray(codes).view(np.uint8), np.asarray(scale, np.float32).reshape(1))

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of FlashInfer fb28d72 (0.7.2.post1) and TensorRT-LLM 0193dbd: quantization_utils.cuh and its neighbours."""
+"""Ports of FlashInfer fb28d72 (0.7.2.post1) and TensorRT-LLM 0193dbd, each compared with its source, which is named there.
+
+FlashInfer's CUDA kernels: csrc/nv_internal/tensorrt_llm/kernels/quantization_utils.cuh; its CuTe kernels:
+flashinfer/quantization/quantization_cute_dsl_utils.py and cute_dsl/fp4_common.py. TensorRT-LLM's:
+cpp/tensorrt_llm/kernels/quantization.cuh. What rcp.approx.ftz flushes is not flushed here, and blocks of NaN alone, whose amax
+is NaN there, have an amax of 0.
+"""
 
 import numpy as np
 import torch
@@ -31,11 +37,12 @@ def flashinfer_nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
 
 
 def flashinfer_cute_nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
-    """The CuTe kernel, which gives zeros where the block's scale is zero."""
+    """fp4_common.py:nvfp4_compute_output_scale, which gives zeros where the block's scale is zero."""
     return _nvfp4(x, g, lambda amax, block, unrounded: block != 0)
 
 
 def trtllm_nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
+    """quantization.cuh:cvt_warp_fp16_to_fp4, whose guard is the scale before it is rounded."""
     return _nvfp4(x, g, lambda amax, block, unrounded: unrounded != 0)
 
 
@@ -50,7 +57,7 @@ def flashinfer_nvfp4_exact(x: torch.Tensor, g: float | None = None) -> Result:
 
 
 def flashinfer_mxfp4(x: torch.Tensor) -> Result:
-    """The CUDA kernel: byte 0 multiplies by 1."""
+    """cvt_warp_fp16_to_fp4 with UE8M0_SF: exp2f_rcp makes 1 of byte 0."""
     blocks = Tiles(x, (1, 32))
     amax = blocks.amax()
     byte = e8m0_up(amax * ra(F(6)))
@@ -58,23 +65,27 @@ def flashinfer_mxfp4(x: torch.Tensor) -> Result:
     return Result(q4(blocks.x * blocks.at_elements(factor)), byte)
 
 
+def inverse_or_zero(byte: np.ndarray) -> np.ndarray:
+    """ue8m0_to_inv_scale_fast: exponents are shifted as integers, so that bytes 0 and 254 have the factor 0."""
+    return np.where((byte == 0) | (byte == 254), F(0), power(254 - byte.astype(np.int32)))
+
+
 def flashinfer_cute_mxfp4(x: torch.Tensor) -> Result:
-    """The CuTe kernel: byte 0 gives zeros."""
+    """process_mxfp4_block_half of the CuTe kernel."""
     blocks = Tiles(x, (1, 32))
     byte = e8m0_up(blocks.amax() * ra(F(6)))
-    factor = np.where(byte == 0, F(0), power(254 - byte.astype(np.int32)))
-    return Result(q4(blocks.x * blocks.at_elements(factor)), byte)
+    return Result(q4(blocks.x * blocks.at_elements(inverse_or_zero(byte))), byte)
 
 
 def flashinfer_mxfp8(x: torch.Tensor) -> Result:
+    """cvt_warp_fp16_to_mxfp8, and half2_to_fp8x2_scaled of the CuTe kernel."""
     blocks = Tiles(x, (1, 32))
     byte = e8m0_up(blocks.amax() * ra(F(448)))
-    factor = np.where(byte == 0, F(0), power(254 - byte.astype(np.int32)))
-    return Result(q8(high_then_low(blocks.x * blocks.at_elements(factor))), byte)
+    return Result(q8(high_then_low(blocks.x * blocks.at_elements(inverse_or_zero(byte)))), byte)
 
 
 def trtllm_mxfp8(x: torch.Tensor) -> Result:
-    """Byte 0 multiplies by 2^127 here. Where the reciprocal flushes 2^-127, it is infinity."""
+    """quantization.cuh:cvt_warp_fp16_to_mxfp8. Byte 0 multiplies by 2^127 here; where 2^-127 is flushed, by infinity."""
     blocks = Tiles(x, (1, 32))
     unrounded = blocks.amax() * ra(F(448))
     byte = e8m0_up(unrounded)
@@ -82,15 +93,23 @@ def trtllm_mxfp8(x: torch.Tensor) -> Result:
     return Result(q8(blocks.x * blocks.at_elements(factor)), byte)
 
 
-def trtllm_per_token(x: torch.Tensor) -> Result:
-    """perTokenQuantization: the stored scale and the factor are rounded apart."""
+def trtllm_per_token(x: torch.Tensor, min_scaling: bool = False) -> Result:
+    """quantization.cuh:perTokenQuantization of 16-bit inputs: the stored scale and the factor are rounded apart.
+
+    Values are clamped to -FLT_MAX and FLT_MAX in their type, which are infinities: NaN becomes -infinity. cudaTypeUtils.cuh's
+    cuda_cast of a pair of floats goes by way of bfloat16.
+    """
     rows = Tiles(x, (1, x.shape[1]))
-    amax = np.fmax(rows.amax(), rounded(np.array(1e-6), x.dtype))
-    return Result(q8(rows.x * (MAX8 / amax)), amax / MAX8)
+    values = np.where(np.isnan(rows.x), F(-np.inf), rows.x)
+    amax = np.maximum(np.abs(values).max(axis=1, keepdims=True), rounded(np.array([1e-6]), x.dtype))
+    scale, factor = amax / MAX8, MAX8 / amax
+    if min_scaling:
+        scale, factor = np.fmax(scale, F(1) / (MAX8 * F(512))), np.fmin(factor, MAX8 * F(512))
+    return Result(q8(rounded(values * factor, torch.bfloat16)), scale)
 
 
 def trtllm_1x128(x: torch.Tensor) -> Result:
-    """scale_1x128_kernel: the reciprocal of the factor is stored."""
+    """fp8_blockscale_gemm_kernel.cuh:scale_1x128_kernel: the reciprocal of the factor is stored."""
     tiles = Tiles(x, (1, 128))
     amax = tiles.amax()
     factor = np.where(amax == 0, F(1), MAX8 / amax)
@@ -98,6 +117,7 @@ def trtllm_1x128(x: torch.Tensor) -> Result:
 
 
 def trtllm_1x128_ue8m0(x: torch.Tensor) -> Result:
+    """The same kernel with USE_UE8M0."""
     tiles = Tiles(x, (1, 128))
     amax = tiles.amax()
     byte = e8m0_up(rcp(np.where(amax == 0, F(1), MAX8 / amax)))
@@ -105,7 +125,7 @@ def trtllm_1x128_ue8m0(x: torch.Tensor) -> Result:
 
 
 def trtllm_mxfp4(x: torch.Tensor) -> Result:
-    """cvt_warp_fp16_to_fp4 with a global scale of 1."""
+    """quantization.cuh:cvt_warp_fp16_to_fp4 with UE8M0_SF and a global scale of 1."""
     blocks = Tiles(x, (1, 32))
     unrounded = blocks.amax() * ra(F(6))
     byte = e8m0_up(unrounded)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of vLLM 0.33.0: csrc/quantization/w8a8/fp8, csrc/quantization/fp4, and the Python functions beside them."""
+"""Ports of vLLM 0.33.0, each compared with its source: csrc/quantization/w8a8/fp8, csrc/quantization/fp4, and vllm/model_executor."""
 
 import numpy as np
 import torch
@@ -65,6 +65,26 @@ def group_ue8m0(x: torch.Tensor) -> Result:
     return Result(q8(low_then_high(groups.x * groups.at_elements(rcp(scale)))), scale)
 
 
+def group_packed(x: torch.Tensor) -> Result:
+    """per_token_group_quant.cu:per_token_group_quant_8bit_packed_register_kernel, whose exponents are taken from bits.
+
+    Its products in bfloat16, on sm_100, are exact where E4M3 can tell.
+    """
+    groups = Tiles(x, (1, 128))
+    word = bits(np.fmax(np.fmax(groups.amax(), F(1e-10)) / MAX8, F(1e-10)))
+    byte = (word >> 23) + ((word & 0x7FFFFF) != 0)
+    inverse = rcp((byte.astype(np.uint32) << np.uint32(23)).view(F))
+    return Result(q8(low_then_high(groups.x * groups.at_elements(inverse))), byte.astype(np.uint8))
+
+
+def group_native(x: torch.Tensor, ue8m0: bool) -> Result:
+    """input_quant_fp8.py:QuantFP8._quantize_group_native, as compiled graphs have it, divisions as on a CPU."""
+    groups = Tiles(x, (1, 128))
+    scale = np.maximum(groups.amax("kept") / MAX8, LEAST_TOKEN_SCALE)
+    scale = upper_power(scale) if ue8m0 else scale
+    return Result(torch_cast(np.clip(groups.x / groups.at_elements(scale), -MAX8, MAX8)), scale)
+
+
 def group_before_0_33(x: torch.Tensor) -> Result:
     """per_token_group_quant.cu as of 619f1cf: a division for each element."""
     groups = Tiles(x, (1, 128))
@@ -81,7 +101,7 @@ def group_triton_ue8m0(x: torch.Tensor) -> Result:
 
 
 def per_token_native(x: torch.Tensor) -> Result:
-    """QuantFP8.forward_native, as compiled graphs have it: the floor of the kernel, products, NaN kept."""
+    """input_quant_fp8.py:QuantFP8.forward_native, as compiled graphs have it: the floor of the kernel, products, NaN kept."""
     rows = Tiles(x, (1, x.shape[1]))
     scale = np.maximum(rows.amax("kept") / MAX8, LEAST_TOKEN_SCALE)
     return Result(torch_cast(np.clip(rows.x * rcp(scale), -MAX8, MAX8)), scale)
@@ -114,7 +134,9 @@ def nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
 
 
 def mxfp4(x: torch.Tensor) -> Result:
-    """The experts' kernel: a quarter of the largest exponent, mantissas from 1.75 up rounded to the next."""
+    """nvfp4_utils.cuh:cvt_warp_fp16_to_fp4 with UE8M0_SF, for experts: a quarter of the largest exponent, mantissas from 1.75 up
+    rounded to the next.
+    """
     blocks = Tiles(x, (1, 32))
     bumped = (bits(blocks.amax()) + np.uint32(1 << 21)) >> np.uint32(23)
     byte = np.clip(bumped.astype(np.int32) - 2, 0, 254)
@@ -123,7 +145,7 @@ def mxfp4(x: torch.Tensor) -> Result:
 
 
 def mxfp8(x: torch.Tensor) -> Result:
-    """utils/mxfp8_utils.py: the torch path. A block with NaN has byte 0, but is divided by NaN."""
+    """utils/mxfp8_utils.py:_mxfp8_e4m3_quantize_torch. A block with NaN has byte 0, but is divided by NaN."""
     blocks = Tiles(x, (1, 32))
     amax = np.maximum(blocks.amax("kept"), F(2.0**-126))
     exponent = np.clip(torch.ceil(torch.log2(torch.from_numpy(amax / MAX8))).numpy() + 127, 0, 254)

@@ -21,7 +21,8 @@ class Row:
 
     ``without`` are cases of input that its system leaves undefined, and ``negative_zero`` is False where the oracle loses the sign
     of zeros that its system's kernels keep. Matrices that are not ``usable`` give codes that nobody promises.
-    ``differs`` says where fp8lab is known to differ, and inputs are at most ``largest``.
+    ``how`` is said beside the name. ``differs`` says where fp8lab is known to differ, ``mismatches`` how often: in the sample and in
+    all. Inputs are at most ``largest``, those of float16 ``largest_half``.
     """
 
     recipe: str
@@ -38,12 +39,15 @@ class Row:
     without: tuple[str, ...] = ()
     negative_zero: bool = True
     given: tuple[tuple[str, float], ...] = ()
+    how: str = ""
     differs: str = ""
+    mismatches: tuple[int, int] = (0, 0)
     largest: float = math.inf
+    largest_half: float = math.inf
     usable: Callable[[torch.Tensor], bool] = lambda x: True
 
     def name(self) -> str:
-        return f"`{self.recipe}`" + "".join(f", {what} given" for what, _ in self.given)
+        return f"`{self.recipe}`" + "".join(f", {what} given" for what, _ in self.given) + (f", {self.how}" if self.how else "")
 
     def version_found(self) -> str:
         """Raises ImportError where the package is missing."""
@@ -72,7 +76,7 @@ def _flashinfer(recipe, oracle, source="quantization_utils.cuh", **more):
     return Row(recipe, "flashinfer", "0.7.2.post1", "port", source, oracle, **more)
 
 
-def _trtllm(recipe, oracle, source="quantization_utils.cuh", **more):
+def _trtllm(recipe, oracle, source="kernels/quantization.cuh", **more):
     return Row(recipe, "TensorRT-LLM", "0193dbd", "port", source, oracle, **more)
 
 
@@ -95,11 +99,14 @@ PORTS = [
     _vllm(
         "vllm_triton_group_ue8m0", port_vllm.group_triton_ue8m0, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP, without=("nonfinite",)
     ),
+    _vllm("vllm_group_packed", port_vllm.group_packed, GROUP_CU, **GROUP, dtypes=HALVES),
+    _vllm("vllm_group_native", partial(port_vllm.group_native, ue8m0=False), "input_quant_fp8.py:_quantize_group_native", **GROUP),
+    _vllm("vllm_group_native_ue8m0", partial(port_vllm.group_native, ue8m0=True), "input_quant_fp8.py:_quantize_group_native", **GROUP),
     _vllm("vllm_group_before_0_33", port_vllm.group_before_0_33, GROUP_CU, **GROUP),
     _vllm("vllm_per_token_native", port_vllm.per_token_native, "QuantFP8.forward_native", **TOKEN),
     _vllm("vllm_input_to_float8", port_vllm.input_to_float8, "fp8_utils.py", **TENSOR),
     _vllm("vllm_nvfp4", port_vllm.nvfp4, "csrc/quantization/fp4/nvfp4_utils.cuh", **NV4, dtypes=HALVES),
-    _vllm("vllm_mxfp4", port_vllm.mxfp4, "its experts' kernel", **MX4, dtypes=HALVES),
+    _vllm("vllm_mxfp4", port_vllm.mxfp4, "csrc/quantization/fp4/nvfp4_utils.cuh", **MX4, dtypes=HALVES),
     _vllm("vllm_mxfp8", port_vllm.mxfp8, "utils/mxfp8_utils.py", **MX8),
     _sglang("sglang_per_tensor", port_sglang.per_tensor, f"{JIT}/per_tensor_quant_fp8.cuh", **TENSOR),
     _sglang("sglang_per_token", port_sglang.per_token, f"{JIT}/per_token_quant_fp8.cuh", **TOKEN),
@@ -113,13 +120,21 @@ PORTS = [
     _flashinfer("flashinfer_nvfp4_exact", port_nvidia.flashinfer_nvfp4_exact, **NV4, dtypes=HALVES),
     _flashinfer("flashinfer_nvfp4_cute", port_nvidia.flashinfer_cute_nvfp4, "its CuTe kernel", **NV4, dtypes=HALVES),
     _flashinfer("flashinfer_mxfp4", port_nvidia.flashinfer_cute_mxfp4, "its CuTe kernel", **MX4, dtypes=HALVES),
+    _flashinfer("flashinfer_mxfp4_cuda", port_nvidia.flashinfer_mxfp4, **MX4, dtypes=HALVES),
     _flashinfer("flashinfer_mxfp8", port_nvidia.flashinfer_mxfp8, **MX8, dtypes=HALVES),
     _trtllm("trtllm_nvfp4", port_nvidia.trtllm_nvfp4, **NV4, dtypes=HALVES),
     _trtllm("trtllm_mxfp4", port_nvidia.trtllm_mxfp4, **MX4, dtypes=HALVES),
     _trtllm("trtllm_mxfp8", port_nvidia.trtllm_mxfp8, **MX8, dtypes=HALVES),
-    _trtllm("trtllm_per_token", port_nvidia.trtllm_per_token, "perTokenQuantization", **TOKEN, dtypes=(BF16,)),
-    _trtllm("trtllm_1x128", port_nvidia.trtllm_1x128, "scale_1x128_kernel", **GROUP),
-    _trtllm("trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", **GROUP),
+    _trtllm("trtllm_per_token", port_nvidia.trtllm_per_token, "perTokenQuantization", **TOKEN, dtypes=HALVES),
+    _trtllm(
+        "trtllm_per_token_min_scaling",
+        partial(port_nvidia.trtllm_per_token, min_scaling=True),
+        "perTokenQuantization",
+        **TOKEN,
+        dtypes=HALVES,
+    ),
+    _trtllm("trtllm_1x128", port_nvidia.trtllm_1x128, "scale_1x128_kernel", **GROUP, dtypes=HALVES),
+    _trtllm("trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", **GROUP, dtypes=HALVES),
     Row(
         "te_nvfp4_fast_math",
         "Transformer Engine",
@@ -133,6 +148,7 @@ PORTS = [
     Row(
         "transformers_fp8_activation", "finegrained-fp8", "017b01b", "port", "its activation kernel", port_transformers.activation, **GROUP
     ),
+    Row("transformers_mxfp8", "finegrained-fp8", "017b01b", "port", "mx_act_quant_inline", port_transformers.mxfp8, **MX8),
 ]
 
 
@@ -141,7 +157,7 @@ def _package(recipe, distribution, source, oracle, **more):
 
 
 CT = ("compressed-tensors", "quantization/utils/helpers.py:calculate_qparams")
-CT_MX = {"without": ("nonfinite",), "dtypes": (F32, BF16), "largest": 2.0**127}  # the scales of small float16 amaxes are 1
+CT_MX = {"without": ("nonfinite",), "largest": 2.0**127, "largest_half": 2.0**15}
 MODELOPT = ("nvidia-modelopt", "torch/quantization/qtensor")
 AO = ("torchao", "prototype/mx_formats/mx_tensor.py:to_mx")
 AO4 = ("torchao", "prototype/mx_formats/nvfp4_tensor.py:nvfp4_quantize")
@@ -155,21 +171,27 @@ def not_flushed(x: torch.Tensor) -> bool:
 
 
 QUARK = ("amd-quark", "torch/quantization/observer/observer.py:get_scale")
-#: Its quotient is a float16, of which an underflow is -0, and then +0 by the zero point.
-LOST_SIGN = "negative float16 quotients that underflow, of which it loses the sign"
 PACKAGES = [
     _package("compressed_tensors_tensor", *CT, partial(packages.compressed_tensors_fp8, strategy="tensor"), **TENSOR),
     _package("compressed_tensors_channel", *CT, partial(packages.compressed_tensors_fp8, strategy="channel"), **TOKEN),
-    _package("compressed_tensors_block", *CT, partial(packages.compressed_tensors_fp8, strategy="block"), **BLOCK, differs=LOST_SIGN),
+    _package("compressed_tensors_block", *CT, partial(packages.compressed_tensors_fp8, strategy="block"), **BLOCK),
     _package("compressed_tensors_nvfp4", *CT, packages.compressed_tensors_nvfp4, **NV4, without=("nonfinite",)),
     _package("compressed_tensors_mxfp8", *CT, partial(packages.compressed_tensors_mx, bits=8), **MX8, **CT_MX),
     _package("compressed_tensors_mxfp4", *CT, partial(packages.compressed_tensors_mx, bits=4), **MX4, **CT_MX),
     _package("compressed_tensors_mxfp6", *CT, partial(packages.compressed_tensors_mx, bits=6), **MX6, **CT_MX),
     _package("modelopt_fp8", *MODELOPT, partial(packages.modelopt_fp8, axis=None), **TENSOR),
+    _package("modelopt_fp8_channel", *MODELOPT, partial(packages.modelopt_fp8, axis=0), **TOKEN),
+    _package("modelopt_nvfp4_static", *MODELOPT, packages.modelopt_nvfp4_static, **NV4, without=("nonfinite",)),
     _package("modelopt_nvfp4", *MODELOPT, packages.modelopt_nvfp4, **NV4, without=("nonfinite",)),
     _package("modelopt_mxfp4", *MODELOPT, packages.modelopt_mxfp4, **MX4, without=("nonfinite",)),
     _package("modelopt_mxfp8", *MODELOPT, packages.modelopt_mxfp8, **MX8),
     _package("torchao_float8_tensor", *AO8, partial(packages.torchao_float8_tensor, by_row=False), **TENSOR),
+    _package(
+        "torchao_float8_tensor_e8m0",
+        *AO8,
+        partial(packages.torchao_float8_tensor, by_row=False, scale_dtype=torch.float8_e8m0fnu),
+        **TENSOR,
+    ),
     _package("torchao_float8_row", *AO8, partial(packages.torchao_float8_tensor, by_row=True), **TOKEN),
     *(
         _package(f"torchao_0_18_mxfp{bits}_{mode}", *AO, partial(packages.torchao_mx, mode=mode, bits=bits), **tile, dtypes=(F32, BF16))
@@ -189,6 +211,15 @@ PACKAGES = [
     _package("transformers_fp8_weight", *HF, partial(packages.transformers_weight, scale_fmt="float"), **BLOCK),
     _package("transformers_fp8_weight_ue8m0", *HF, partial(packages.transformers_weight, scale_fmt="ue8m0"), **BLOCK),
     _package("flax_fp8", "flax", "linen/fp8_ops.py", packages.flax, **TENSOR, usable=not_flushed),
+    _package(
+        "flax_fp8_bfloat16",
+        "flax",
+        "linen/fp8_ops.py",
+        partial(packages.flax, compute_dtype="bfloat16"),
+        **TENSOR,
+        dtypes=(BF16,),
+        usable=not_flushed,
+    ),
     _package("quark_fp8", *QUARK, partial(packages.quark, tile=(4, 16), element="fp8_e4m3", scale_format="float32"), **TENSOR),
     _package(
         "quark_mxfp8", *QUARK, partial(packages.quark, tile=(1, 32), element="fp8_e4m3", scale_format="e8m0"), **MX8, largest=2.0**127
@@ -205,15 +236,23 @@ def _checkout(recipe, name, variable, kind, source, oracle, **more):
 
 
 TE = ("Transformer Engine", checkouts.TE, "reference", "pytorch/custom_recipes/reference_nvfp4.py")
+AO_HEAD = ("torchao", checkouts.AO, "package", "prototype/mx_formats/mx_tensor.py:to_mx")
 DEEPGEMM = ("DeepGEMM", checkouts.DEEPGEMM, "package", "deep_gemm/utils/math.py")
 #: fl(x + 0.5) is 1 for the float next below 0.5: a value next below half of the least subnormal rounds up.
 BELOW_HALF = "floats next below half the least subnormal, which it rounds up"
+#: Its logarithm of a float32 next below a power of two is that power's: the floor then drops a bit more.
+UPPER_LOG2 = "floats next below powers of two, whose logarithm it rounds up"
+MX_MISMATCHES = {
+    "mxfp8_floor": (5, 464), "mxfp4": (0, 42), "mxfp4_flush": (0, 42), "mxfp4_even": (0, 42), "mxfp4_floor": (0, 4), "mxfp6_e2m3": (0, 43),
+    "mxfp6_e3m2": (1, 32),
+}  # fmt: skip
 MX = ("microxcaling", checkouts.MICROXCALING, "package", "mx/mx_ops.py:_quantize_mx")
 TE4 = NV4 | {"dtypes": (F32, BF16), "without": ("nonfinite",), "negative_zero": False}
 
 
 def _te(recipe, **options):
-    return _checkout(recipe, *TE, partial(checkouts.transformer_engine_nvfp4, **options), **TE4)
+    tile = {"tile": options["quant_tile_shape"]} if "quant_tile_shape" in options else {}
+    return _checkout(recipe, *TE, partial(checkouts.transformer_engine_nvfp4, **options), **(TE4 | tile))
 
 
 def _four_over_six(largest: int, mode: str, **more) -> dict:
@@ -228,23 +267,43 @@ CHECKOUTS = [
         for mode in ("MAE", "MSE")
         for largest in (256, 448)
     ),
+    _te("te_nvfp4_2d", quant_tile_shape=(16, 16)),
+    _te("te_nvfp4_4over6_2d", quant_tile_shape=(16, 16), **_four_over_six(256, "MAE")),
+    *(
+        _checkout(f"torchao_mxfp{bits}_{mode}", *AO_HEAD, partial(checkouts.torchao_mx, mode=mode, bits=bits), **tile, dtypes=(F32, BF16))
+        for bits, tile in ((8, MX8), (4, MX4 | {"without": ("nonfinite",), "largest": 2.0**127}))
+        for mode in ("floor", "ceil", "even", "rceil")
+    ),
     _checkout("deepgemm_cpu", *DEEPGEMM, partial(checkouts.deepgemm_fp8, ue8m0=False, group=128), **GROUP),
     _checkout("deepgemm_ue8m0", *DEEPGEMM, partial(checkouts.deepgemm_fp8, ue8m0=True, group=128), **GROUP),
     _checkout("vllm_weight_ue8m0", *DEEPGEMM, checkouts.deepgemm_fp8_block, **BLOCK),
     _checkout("deepgemm_fp4", *DEEPGEMM, partial(checkouts.deepgemm_fp4, ue8m0=False, group=128), tile=(1, 128), format="e2m1"),
     _checkout("deepgemm_fp4_ue8m0", *DEEPGEMM, partial(checkouts.deepgemm_fp4, ue8m0=True, group=32), **MX4),
     *(
+        _checkout(name, *DEEPGEMM, partial(checkouts.on_cuda(oracle), **options), **tile, how="a GPU's divisions")
+        for name, oracle, options, tile in (
+            ("deepgemm_cuda", checkouts.deepgemm_fp8, {"ue8m0": False, "group": 128}, GROUP),
+            ("deepgemm_ue8m0", checkouts.deepgemm_fp8, {"ue8m0": True, "group": 128}, GROUP),
+            ("vllm_weight_ue8m0", checkouts.deepgemm_fp8_block, {}, BLOCK),
+            ("deepgemm_fp4_cuda", checkouts.deepgemm_fp4, {"ue8m0": False, "group": 128}, GROUP | {"format": "e2m1"}),
+            ("deepgemm_fp4_ue8m0", checkouts.deepgemm_fp4, {"ue8m0": True, "group": 32}, MX4),
+        )
+    ),
+    *(
         _checkout(
             f"microxcaling_{name}{ending}", *MX,
             partial(checkouts.microxcaling, element=element, round=rounding, flush=flush), **tile, dtypes=(F32, BF16),
-            differs=BELOW_HALF if rounding == "nearest" else "",
+            differs=(UPPER_LOG2 if rounding == "floor" else BELOW_HALF) if name + ending in MX_MISMATCHES else "",
+            mismatches=MX_MISMATCHES.get(name + ending, (0, 0)),
         )
         for name, element, tile in (
             ("mxfp8", "fp8_e4m3", MX8), ("mxfp4", "fp4_e2m1", MX4), ("mxfp6_e2m3", "fp6_e2m3", MX6),
             ("mxfp6_e3m2", "fp6_e3m2", MX6 | {"format": "e3m2"}), ("mxfp8_e5m2", "fp8_e5m2", MX8 | {"format": "e5m2"}),
         )
-        for ending, rounding, flush in (("", "nearest", False), ("_flush", "nearest", True), ("_even", "even", False))
-        if name == "mxfp8" or (name == "mxfp4" and ending != "_even") or not ending
+        for ending, rounding, flush in (
+            ("", "nearest", False), ("_flush", "nearest", True), ("_even", "even", False), ("_floor", "floor", False)
+        )
+        if name in ("mxfp8", "mxfp4") or not ending
     ),
 ]  # fmt: skip
 

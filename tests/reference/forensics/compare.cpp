@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/forensics/compare.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -76,9 +78,11 @@ TEST_CASE("compare counts every pair of codes as the sorted list of values has i
     CHECK(found.nan_in_b == nan_in_a);
     CHECK(found.opposite_values == opposite);
     forensics::Distances expected;
+    constexpr std::array edges{1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32, 64, 128};
     for (const auto& [distance, count] : distances) {
-      const auto far = static_cast<std::uint64_t>(std::abs(distance));
-      (distance > 0 ? expected.above : expected.below)[static_cast<std::size_t>(std::bit_width(far | 1)) - 1] += count;
+      const auto bin =
+          static_cast<std::size_t>(std::ranges::upper_bound(edges, std::abs(distance)) - edges.begin()) - 1;
+      (distance > 0 ? expected.above : expected.below)[bin] += count;
     }
     CHECK(found.distances.above == expected.above);
     CHECK(found.distances.below == expected.below);
@@ -103,6 +107,18 @@ TEST_CASE("compare of floats counts units in the last place across zero and bina
   CHECK(found.distances.above[1] == 1);  // two steps over zero
   CHECK(found.distances.below[1] == 1);
   CHECK(found.opposite_signs == 1);
+}
+
+TEST_CASE("Bins of distances lie side by side") {
+  using forensics::Distances;
+  static_assert(Distances::first_of(0) == 1 && Distances::last_of(7) == 8);
+  static_assert(Distances::first_of(8) == 9 && Distances::last_of(8) == 15);
+  static_assert(Distances::last_of(Distances::bins - 1) == ~std::uint64_t{0});
+  for (std::size_t bin = 0; bin < Distances::bins; ++bin) {
+    CHECK(Distances::bin_of(Distances::first_of(bin)) == bin);
+    CHECK(Distances::bin_of(Distances::last_of(bin)) == bin);
+    if (bin != 0) CHECK(Distances::first_of(bin) == Distances::last_of(bin - 1) + 1);
+  }
 }
 
 TEST_CASE("compare says which element of a pair of FP4 codes differs, an odd number of them included") {

@@ -59,6 +59,7 @@ struct Layer {
 };
 Layer layer_for(const Recipe& recipe) {
   for (const Layer& one : {Layer{5, 300, 7}, Layer{48, 80, 144}, Layer{32, 160, 64}, Layer{128, 256, 384}}) {
+    if (recipe.scale_type == ScaleType::e8m0_code && one.tokens % 32 != 0) continue;  // tensor cores take whole blocks
     try {
       (void)quantized(one.tokens, one.in, recipe, 1, false);
       (void)quantized(one.out, one.in, recipe, 1, false);
@@ -107,7 +108,9 @@ std::size_t compare_product(const Quantized& a, std::string_view name_a, const Q
 }  // namespace
 
 TEST_CASE("a product of quantized tensors is the slow composition, for every recipe, pass and model that takes it") {
+  std::size_t number = 0;
   for (const NamedRecipe& named : recipes()) {
+    if (sanitized && number++ % 4 != 0) continue;
     // No tensor core takes E8M0 scales of 128.
     if (named.recipe.scale_type == ScaleType::e8m0_code && named.recipe.tile_along != 32) continue;
     if (named.recipe.tensor_scale_for_each_row) continue;  // a GEMM refuses it

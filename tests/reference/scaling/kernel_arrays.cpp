@@ -2,6 +2,8 @@
 #include "fp8lab/reference/scaling/kernel_arrays.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/decode.hpp"
@@ -120,7 +122,37 @@ TEST_CASE("columnwise codes of a kernel that does not transpose mean the same va
   CHECK(values == expected);
 }
 
-TEST_CASE("the scale of a tensor gives an amax that makes it") {
+TEST_CASE("a given scale of the tensor need not be that of an amax") {
+  const std::vector<float> x = kernel_values();
+  for (const char* name :
+       {"te_nvfp4", "torchao_nvfp4", "flashinfer_nvfp4", "compressed_tensors_nvfp4", "quark_nvfp4"}) {
+    INFO(name);
+    const Recipe& recipe = find_recipe(name).recipe;
+    for (const auto& [e, d] : {std::pair{937.3F, 0.0F}, {0.0F, 0.00123F}, {512.0F, 0.00201F}}) {
+      const Quantized q = quantize(MatrixView(x, kernel_rows, kernel_columns), recipe, Direction::rowwise,
+                                   {.given = {.tensor_scale = e, .tensor_scale_inv = d}});
+      KernelArrays arrays = written_arrays(q);
+      arrays.amax.reset();
+      if (e != 0) arrays.tensor_scale = e;
+      if (d != 0) arrays.tensor_scale_inv = d;
+      const Quantized again = quantized_from(arrays, recipe);
+      std::vector<float> expected(x.size());
+      std::vector<float> values(x.size());
+      dequantize(q, expected);
+      dequantize(again, values);
+      REQUIRE(values == expected);
+      // By the formula. Of both, some systems divide by E and some multiply with D.
+      if (e != 0 && d != 0) continue;
+      const float inverse = d != 0 ? d : 1 / e;
+      const unsigned code = q.codes[5] & 0xFU;
+      const float element = decode(e2m1, code);
+      const float exact = element * (decode(e4m3, q.scale_codes[0]) * inverse);
+      CHECK(std::abs(values[10] - exact) <= std::abs(exact) * 0x1p-22F);
+    }
+  }
+}
+
+TEST_CASE("a tensor's scale that an amax makes gives the same values as the amax") {
   const std::vector<float> x = kernel_values();
   const Recipe& torchao = find_recipe("torchao_nvfp4").recipe;
   REQUIRE(torchao.tensor_scale == TensorScaleRule::amax_over_largest);
@@ -215,21 +247,22 @@ TEST_CASE("arrays that are no tensor of the recipe are refused, by name and size
       "te_nvfp4", [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) { a.amax.reset(); },
       "amax, tensor_scale or tensor_scale_inv");
   refused(
-      "te_nvfp4", [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) { a.tensor_scale = 1.0F; }, "only one may be given");
+      "te_nvfp4", [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) { a.tensor_scale = 1.0F; },
+      "give the one or the other");
   refused(
       "te_nvfp4",
       [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) {
         a.amax.reset();
-        a.tensor_scale = 1.0F;
+        a.tensor_scale_inv = 0.0F;
       },
-      "amax must be given");
+      "tensor_scale_inv must be positive and finite, not 0");
   refused(
       "te_mxfp8",
       [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) {
         a.amax.reset();
         a.tensor_scale = 1.0F;
       },
-      "tensor_scale is for recipes with a scale of the tensor");
+      "tensor_scale and tensor_scale_inv are for recipes with a scale of the tensor");
   refused(
       "te_mxfp8", [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) { a.transposed = true; },
       "transposed is for columnwise codes");

@@ -91,8 +91,10 @@ class Plain {
       case TileOperation::multiply_negative_zero: scaled = scaled == 0 ? -0.0F : scaled; break;
     }
     if (std::isnan(scaled)) scaled = std::isnan(x) ? x : std::bit_cast<float>(0x7FC00000U);
-    if (recipe_.product == ScaleArithmetic::input_type && facts_.input_type == bfloat16) {
+    const bool in_input = recipe_.product == ScaleArithmetic::input_type && facts_.input_type == bfloat16;
+    if (in_input || recipe_.product == ScaleArithmetic::bfloat16_type) {
       scaled = decode(bfloat16, encode(bfloat16, ieee_policy, scaled));
+      if (scaled == 0 && adds_zero_after(recipe_.operation)) scaled = 0;
     }
     return encode(recipe_.format, recipe_.cast, scaled);
   }
@@ -143,9 +145,10 @@ struct Sizes {
 };
 /// Odd sizes, where the recipe allows them; the last is longer than a thread's piece of a row.
 inline std::vector<Sizes> all_sizes_of(const Recipe& recipe) {
-  if (recipe.whole_tiles && recipe.tile_along == 32) return {{32, 32}, {32, 288}, {96, 64}, {64, 4128}};
-  if (recipe.whole_tiles && recipe.tile_along == 16) return {{16, 16}, {48, 80}, {16, 4112}};
-  if (recipe.whole_tiles) return {{128, 128}, {256, 384}};
+  if ((recipe.whole_tiles || recipe.pads_tiles) && recipe.tile_along == 32)
+    return {{32, 32}, {32, 288}, {96, 64}, {64, 4128}};
+  if ((recipe.whole_tiles || recipe.pads_tiles) && recipe.tile_along == 16) return {{16, 16}, {48, 80}, {16, 4112}};
+  if (recipe.whole_tiles || recipe.pads_tiles) return {{128, 128}, {256, 384}};
   if (recipe.format.bits() == 4) return {{2, 6}, {130, 68}, {256, 384}};  // pairs along K in both directions
   if (recipe.tile_across == 1 && recipe.tile_along == 0) return {{3, 5}, {130, 67}, {600, 1001}};  // columns in pieces
   return {{1, 1}, {3, 5}, {130, 67}, {129, 257}, {2, 8209}};

@@ -109,8 +109,13 @@ Fate fate_of(const std::vector<float>& x, const Quantized& q) {
   const double largest = decode(q.format, static_cast<std::uint32_t>(q.format.max_code()));
   const double smallest = std::ldexp(1.0, q.format.min_exponent() - q.format.mantissa_bits);
   const Place place = place_of(q.recipe, largest);
-  // The roundings of the scale, its inverse and the products are at most eight of 2^-24, but for one to bfloat16.
-  const double slack = q.recipe.block_factor == BlockFactor::scale_over_block_bfloat16 ? 0x1.1p-9 : 0x1p-21;
+  // The roundings of the scale, its inverse and the products are at most eight of 2^-24, but for one or two to
+  // bfloat16.
+  const bool is_coarse = q.recipe.block_factor == BlockFactor::scale_over_block_bfloat16 ||
+                         q.recipe.product == ScaleArithmetic::bfloat16_type;
+  const bool is_scale_coarse = q.recipe.factor == FactorRule::of_rounded_scale;
+  const double slack = is_scale_coarse ? 0x1.2p-7 : is_coarse ? 0x1.1p-8 : 0x1p-21;
+  const double half = q.recipe.cast.rounding == Rounding::toward_zero ? 1 : 0.5;  // of the distance of two values
   const bool fp4 = has_tensor_scale(q.recipe);
   Fate fate;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -125,13 +130,13 @@ Fate fate_of(const std::vector<float>& x, const Quantized& q) {
     const double got = back[i] / scale;
     const double size = std::fabs(wanted);
     const int binade = std::max(std::ilogb(wanted), q.format.min_exponent());
-    double bound = std::ldexp(0.5, binade - q.format.mantissa_bits);
+    double bound = std::ldexp(half, binade - q.format.mantissa_bits);
     if (size > largest) {
       ++fate.saturated;
       bound = std::fabs(size - largest);
     } else if (got == 0 && x[i] != 0) {
       ++fate.underflowed;
-      bound = smallest / 2;
+      bound = smallest * half;
     } else {
       ++fate.rounded;
     }

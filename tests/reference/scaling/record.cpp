@@ -56,7 +56,7 @@ TEST_CASE("a recipe differs from one with another value in any field, and each v
                         ContainsSubstring("unknown " + std::string(name) + " 'up there'; known: "));
     }
   });
-  CHECK(fields == 34);
+  CHECK(fields == 37);
 }
 
 TEST_CASE("a record that makes no sense is refused, and the message names the field and what is allowed") {
@@ -68,6 +68,8 @@ TEST_CASE("a record that makes no sense is refused, and the message names the fi
   };
   refused({}, [](Recipe& r) { r.tile_along = 4; }, "tile_along must be 0 where tile_across is, not 4");
   refused({}, [](Recipe& r) { r.whole_tiles = true; }, "whole_tiles is for tiles of a size");
+  refused({}, [](Recipe& r) { r.pads_tiles = true; }, "pads_tiles is for tiles of a size");
+  refused(mx, [](Recipe& r) { r.pads_tiles = true; }, "pads_tiles is for tiles of a size");
   refused(mx, [](Recipe& r) { r.tile_across = 2; }, "tile_across (rows of a block) must be 0, 1 or as tile_along, 32");
   refused(mx, [](Recipe& r) { r.scale_for_each_row = true; }, "scale_for_each_row is for square tiles");
   refused(
@@ -78,7 +80,7 @@ TEST_CASE("a record that makes no sense is refused, and the message names the fi
   refused({}, [](Recipe& r) { r.given_scale = 2; }, "given_scale is for the quotients given_scale and given_scale_inv");
   refused({}, [](Recipe& r) { r.quotient = Quotient::amax_over_power; }, "scale_type must be e8m0");
   refused({}, [](Recipe& r) { r.least_scale_inv = 1; }, "least_scale_inv is for quotients that make scale_inv");
-  refused({}, [](Recipe& r) { r.edges = E8m0Edges::zero_at_0; }, "edges are for scale_type e8m0");
+  refused({}, [](Recipe& r) { r.edges = E8m0Edges::zero_at_ends; }, "edges are for scale_type e8m0");
   refused({}, [](Recipe& r) { r.nan_amax = SpecialScale::nan; }, "nan_amax may be nan or smallest for scale_type e8m0");
   refused({}, [](Recipe& r) { r.block_factor = BlockFactor::product; }, "are for a tensor_scale");
   refused({}, [](Recipe& r) { r.factor = FactorRule::largest_over_amax; }, "factor largest_over_amax is for a float32");
@@ -95,8 +97,14 @@ TEST_CASE("a record that makes no sense is refused, and the message names the fi
   refused(nvfp4, [](Recipe& r) { r.infinite_amax = SpecialScale::one; }, "infinite_amax must be computed");
   refused(nvfp4, [](Recipe& r) { r.tensor_range = 449; }, "tensor_range must be above 0 and at most 448, not 449");
   refused({}, [](Recipe& r) { r.tensor_range = 256; }, "block_choice are for a tensor_scale");
-  refused({}, [](Recipe& r) { r.least_divisor = 1; }, "least_divisor is for a float32 scale_inv");
+  refused({}, [](Recipe& r) { r.least_divisor = 1; }, "least_divisor is for a scale_inv of float32 or e8m0");
   refused({}, [](Recipe& r) { r.zero_amax = SpecialScale::type_epsilon; }, "zero_amax may be type_epsilon for");
+  refused({}, [](Recipe& r) { r.zero_amax = SpecialScale::zero_factor; }, "zero_amax may be zero_factor for a zero");
+  refused({}, [](Recipe& r) { r.infinite_amax = SpecialScale::as_infinity; }, "may be as_infinity for a NaN amax only");
+  refused(
+      {}, [](Recipe& r) { r.least_amax_type = ScaleArithmetic::bfloat16_type; }, "least_amax_type is for a least_amax");
+  refused({}, [](Recipe& r) { r.largest_factor = 0; }, "largest_factor must be above 0, not 0");
+  refused({}, [](Recipe& r) { r.largest_factor = 1; }, "largest_factor is for the factor largest_over_amax");
   refused(
       nvfp4,
       [](Recipe& r) {

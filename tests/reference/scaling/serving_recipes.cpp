@@ -48,7 +48,11 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
        {"3B600001 7E 22 25 F1 80", "3B1DB6DC 7E 2A F6", "2A7B5124 80 00", "2A7B5124 00 80", "3B124925 7E 7F FE"}},
       {"sglang_group_ue8m0", {"77 7C 20 23 F0 80", "77 79 25 F1", "55 80 00", "55 00 80", "77 78 7F F8"}},
       {"trtllm_per_token",
-       {"3B600000 7E 22 25 F1 80", "3B1DB6DB 7E 2A F6", "31192492 80 00", "31192492 00 80", "3B124925 7E 7F FE"}},
+       {"3B600000 7E 22 24 F1 80", "3B1DB6DB 7E 2A F6", "31192492 80 00", "31192492 00 80", "7F800000 00 7F 80"}},
+      {"trtllm_per_token_min_scaling",
+       {"3B600000 7E 22 24 F1 80", "3B1DB6DB 7E 2A F6", "36924925 80 00", "36924925 00 80", "7F800000 00 7F 80"}},
+      {"sglang_per_token_warp",
+       {"3B600000 7E 22 25 F1 80", "3B1DB6DB 7E 2B F6", "0 80 00", "1D124925 7E F6", "3B124925 7E 7E FE"}},
       {"trtllm_1x128",
        {"3B5FFFFF 7E 22 25 F1 80", "3B1DB6DC 7E 2A F6", "3F800000 80 00", "1D124925 7E F6", "3B124925 7E 7F FE"}},
       {"torchao_float8_tensor",
@@ -75,10 +79,13 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
        {"3B600000 7E 22 24 F1 00", "3B1E0000 7E 2A F6", "3C000000 00 00", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
       {"modelopt_fp8",
        {"3B600000 7E 22 24 F1 80", "3B1E0000 7E 2A F6", "0 .. ..", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
+      {"modelopt_fp8_channel",
+       {"3B600000 7E 22 24 F1 80", "3B1E0000 7E 2A F6", "0 .. ..", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
       {"transformers_fp8_activation",
        {"3B600000 7E 22 24 F1 80", "3B1DB6DB 7E 2A F6", "0 80 00", "1D124925 00 80", "3B124925 7E 7F FE"}},
       {"flax_fp8",
-       {"3B5FFFFF 7E 22 25 F1 80", "3B1DB6DC 7E 2A F6", "3F800000 80 00", "1D124925 7E F6", "3F800000 38 7F B8"}}};
+       {"3B5FFFFF 7E 22 25 F1 80", "3B1DB6DC 7E 2A F6", "3F800000 80 00", "1D124925 7E F6", "3F800000 38 7F B8"}},
+      {"flax_fp8_bfloat16", {"3B5FFFFF 7E 22 24 F1 80", "", "3F800000 80 00", "", "3F800000 38 7F B8"}}};
   for (const auto& [name, words] : rows) {
     for (std::size_t i = 0; i < std::size(inputs); ++i) {
       if (*words[i] == 0) continue;
@@ -104,6 +111,35 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
     const Recipe& recipe = find_recipe("vllm_static").recipe;
     check_words(quantize({x, 1, 128}, recipe, Direction::rowwise, {.given = {.scales_inv = given}}), fixed[i]);
   }
+}
+
+TEST_CASE("amaxes and factors have limits, tiles below 2^-126 are flushed, and what fills tiles up is stored") {
+  // TensorRT-LLM: 448 * 512 in place of 448 / 2^-10, by hand. vLLM: an upper bound of 1 for the amax of 2.
+  const std::vector<BFloat16> small = bfloats("3A80 3A00", 128);
+  check_words(quantize({small, 1, 128}, find_recipe("trtllm_per_token_min_scaling").recipe), "36924925 76 6E");
+  Recipe bounded = find_recipe("vllm_per_token").recipe;
+  bounded.largest_amax = 1;
+  check_words(quantize({bfloats("4000 3F00", 128), 1, 128}, bounded), "3B124925 7E 76");
+  // Transformer Engine: the largest float32 in place of an infinite scale, by hand.
+  const std::vector<float> low{0x1p-136F};
+  check_words(quantize({low, 1, 1}, find_recipe("te_current_scaling").recipe), "00200000 02");
+  // microxcaling 7bc4195 on PyTorch 2.13.0 (CPU), without its flag and with it.
+  const std::vector<float> tiny = floats("00080000 80080000", 32);
+  check_words(quantize({tiny, 1, 32}, find_recipe("microxcaling_mxfp8").recipe), "00 20 A0");
+  check_words(quantize({tiny, 1, 32}, find_recipe("microxcaling_mxfp8_flush").recipe), "00 00 00");
+  // nvidia-modelopt 0.47.0 on PyTorch 2.13.0 (CPU): a block of zeros counts as 1, one whose quotient vanishes does not.
+  std::vector<float> blocks(48, 0);
+  blocks[0] = 0x1p127F;
+  blocks[16] = 0x1p-120F;
+  const Quantized calibrated = quantize({blocks, 1, 48}, find_recipe("modelopt_nvfp4_static").recipe);
+  CHECK((calibrated.scale_codes == std::vector<std::uint8_t>{0x7E, 0x01, 0x01}));
+  // nvidia-modelopt 0.47.0 nvfp4_tensor.py: 24 columns become 32, of which 16 share a scale.
+  const std::vector<float> x(std::size_t{3} * 24, 1);
+  const Quantized q = quantize({x, 3, 24}, find_recipe("modelopt_nvfp4").recipe);
+  CHECK((q.rows == 3 && q.columns == 32 && q.codes.size() == 48 && q.scale_codes.size() == 6));
+  CHECK((q.codes[11] == 0x77 && q.codes[12] == 0 && q.codes[15] == 0));
+  const Quantized other = quantize({x, 3, 24}, find_recipe("modelopt_nvfp4").recipe, Direction::columnwise);
+  CHECK((other.rows == 16 && other.columns == 24));
 }
 
 TEST_CASE("in float32, torchao's float8 tensors and Quark's have a scale of float32") {
@@ -138,7 +174,7 @@ TEST_CASE("MX blocks are those of FlashInfer, ModelOpt, transformers, microxcali
       {"flashinfer_mxfp8",
        {"77 7E 6A 90", "78 76 62 80", "78 78 E9", ".. ..", "00 00 80", "FE 00 7E 80", "77 78 7E F0"}},
       {"transformers_mxfp8",
-       {"77 7E 6A 90", "78 76 62 80", "78 78 E9", "8A 76 21", "01 .. ..", "FE 00 7E 80", "77 78 7F F0"}},
+       {"77 7E 6A 90", "78 76 62 80", "78 78 E9", "8A 76 21", "01 00 80", "FE 00 7E 80", "77 78 7F F0"}},
       {"microxcaling_mxfp8", {"77 7E 6A 90", "77 7E 6A 00", "77 7E F1", "89 7E 29", "00 20 A0", "FF", "FF"}},
       {"vllm_mxfp4", {"7E 6 1 8", "7E 6 1 8", "7E 6 A", "90 6 0", "00 0 8", "FD 0 7 8", "7D 6 7 C"}},
       {"vllm_mxfp8", {"77 7E 6A 90", "78 76 62 80", "78 78 E9", "89 7E 29", "00 20 A0", "FE 00 7E 80", "00 7F 7F 7F"}},

@@ -4,6 +4,8 @@
 /// Marks a function that runs on the host and, where nvcc compiles it, on the device too.
 #ifdef __CUDACC__
 #define FP8LAB_HD __host__ __device__
+#define FP8LAB_HD_INLINE __host__ __device__ __forceinline__
 #else
 #define FP8LAB_HD
+#define FP8LAB_HD_INLINE inline
 #endif

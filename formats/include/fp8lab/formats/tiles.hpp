@@ -28,4 +28,9 @@ enum class TileOperation : std::uint8_t {
   return operation == TileOperation::divide || operation == TileOperation::divide_then_add_zero;
 }
 
+/// Whether +0 is added to the rounded product or quotient.
+[[nodiscard]] FP8LAB_HD constexpr bool adds_zero_after(TileOperation operation) {
+  return operation == TileOperation::multiply_then_add_zero || operation == TileOperation::divide_then_add_zero;
+}
+
 }  // namespace fp8lab

@@ -38,6 +38,9 @@ struct DeviceInfo {
 /// All of them; none where there is no device. Throws CudaError.
 [[nodiscard]] std::vector<DeviceInfo> devices();
 
+/// The compute capability of the current device, 90 for 9.0. Throws NoDeviceError and CudaError.
+[[nodiscard]] int device_capability();
+
 /// check_device_buffer() of what CUDA says of the buffer's address, on the current device. Throws
 /// std::invalid_argument, NoDeviceError and CudaError.
 void check_device_buffer(const DeviceBuffer& buffer);

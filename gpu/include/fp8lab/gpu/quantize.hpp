@@ -13,6 +13,7 @@
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
+#include "fp8lab/reference/scaling/scale_layout.hpp"
 
 namespace fp8lab::gpu {
 
@@ -32,12 +33,6 @@ struct ElementMatrix {
   ElementType type = ElementType::float32;
   std::size_t rows = 0;
   std::size_t columns = 0;
-};
-
-/// Where scales of one byte lie.
-enum class ScaleLayout : std::uint8_t {
-  compact,   ///< row-major, as a Quantized has them
-  swizzled,  ///< as swizzle_scales() makes them for tensor cores of Blackwell, the padding zero
 };
 
 /// Where the Philox generator stands: the random words of stochastic rounding. Codes of a direction, in their order,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A defect that the tests must find: an index that the compiler does not know puts an array into local memory.
+// Defects that the tests must find: an index that the compiler does not know puts an array into local memory, and there
+// is a warning.
 #include "cuda.cuh"
 
 struct LocalMemoryKernel {
@@ -20,4 +21,7 @@ struct LocalMemoryKernel {
   }
 };
 
-void start(const LocalMemoryKernel& kernel) { fp8lab::gpu::start_on_device(kernel); }
+void start(const LocalMemoryKernel& kernel) {
+  int never_used;
+  fp8lab::gpu::start_on_device(kernel);
+}

@@ -24,8 +24,8 @@ enum class GemmOutput : std::uint8_t { float32, bfloat16, float16 };
   return {static_cast<unsigned>(first + within % rows), static_cast<unsigned>(within / rows)};
 }
 
-/// out = scale_a * scale_b * accumulator + bias, from left to right, every operation rounded to float32, as gemm() of
-/// the reference has it.
+/// out = scale_a * scale_b * factor * accumulator + bias, from left to right, every operation rounded to float32, as
+/// gemm() of the reference has it.
 struct GemmEpilogue {
   std::size_t m, n;
   const float* scale_a;  ///< one number, or null: 1
@@ -33,9 +33,10 @@ struct GemmEpilogue {
   const float* bias;  ///< n numbers, or null
   void* out;          ///< (m, n), row-major, aligned to two elements
   GemmOutput output;
+  float factor = 1;  ///< one over the product of the scales' divisors
 
   [[nodiscard]] FP8LAB_HD float alpha() const {
-    return (scale_a == nullptr ? 1 : *scale_a) * (scale_b == nullptr ? 1 : *scale_b);
+    return (scale_a == nullptr ? 1 : *scale_a) * (scale_b == nullptr ? 1 : *scale_b) * factor;
   }
 
   /// Stores the accumulators of (row, column) and (row, column + 1), column being even, those inside of out alone.

@@ -57,8 +57,7 @@ struct QuantizeRows {
       unrolled<runs>([&](unsigned k) {
         const std::size_t i = first + (std::size_t{k} * threads + t) * run_length;
         if (i >= count) return;
-        const TileScale scale =
-            scale_of_amax(scales.rule.recipe(), shared.constants, std::bit_cast<float>(amaxes[t][k]));
+        const TileScale scale = scale_of_rule(scales.rule, shared.constants, std::bit_cast<float>(amaxes[t][k]));
         if ((i & (along - 1)) == 0) put_scale(i >> std::countr_zero(along), scale);
         put_codes(i, elements[t][k], scale.factor);
       });

@@ -203,7 +203,7 @@ struct QuantizeTile {
       const std::size_t column = corner.column + std::size_t{tile % wide} * own.tile_columns;
       if (!own.wanted || tile / wide * own.tile_rows >= side || row >= rows || column >= columns) return;
       const TileScale scale =
-          scale_of_amax(scales.rule.recipe(), shared.constants[by_row ? 0 : 1], std::bit_cast<float>(shared.tiles[i]));
+          scale_of_rule(scales.rule, shared.constants[by_row ? 0 : 1], std::bit_cast<float>(shared.tiles[i]));
       shared.tiles[i] = std::bit_cast<std::uint32_t>(scale.factor);
       put_scale(own, by_row, row, column, scale);
     });

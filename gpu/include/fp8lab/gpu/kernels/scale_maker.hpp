@@ -60,6 +60,16 @@ struct TeNvFp4Recipe {
     return {.format = CodeFormat::e2m1, .stochastic = stochastic};
   }
 };
+/// The scale that an amax makes. Of a rule that the compiler knows little is left, and that becomes part of the caller.
+template <typename Rule>
+FP8LAB_HD_INLINE TileScale scale_of_rule(const Rule& rule, const ScaleConstants& constants, float amax) {
+  return scale_of_amax(rule.recipe(), constants, amax);
+}
+/// Any other may be a call.
+FP8LAB_HD inline TileScale scale_of_rule(const AnyRecipe& rule, const ScaleConstants& constants, float amax) {
+  return scale_of_amax(rule.recipe(), constants, amax);
+}
+
 /// Whether two recipes differ at most in the height of their blocks and in what an ElementRule has.
 [[nodiscard]] inline bool same_rule(const Recipe& a, Recipe b) {
   b.tile_across = a.tile_across;
@@ -87,7 +97,7 @@ struct ScaleMaker {
   [[nodiscard]] FP8LAB_HD TileScale of_tensor() const {
     ScaleConstants own = constants;
     if (given != nullptr) own.given_scale = *given;
-    return scale_of_amax(rule.recipe(), own, amax == nullptr ? 0 : *amax);
+    return scale_of_rule(rule, own, amax == nullptr ? 0 : *amax);
   }
 };
 

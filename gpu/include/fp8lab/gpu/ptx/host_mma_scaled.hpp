@@ -64,9 +64,9 @@ void host_mma_sync_scaled(const HostTeam& team, Tiles& tiles) {
   const auto for_each = [&](const auto& body) {  // body(first thread of the warp, i, j, row, column, dot product)
     std::size_t dot = 0;
     for (std::size_t warp = 0; warp < team.threads() / 32 * of_warp; ++warp) {
+      const auto tile = static_cast<unsigned>(warp % of_warp);
       for (unsigned place = 0; place < Mma::m * Mma::n; ++place, ++dot) {
-        body(warp / of_warp * 32, warp % of_warp / Tile::count_n, warp % Tile::count_n, place / Mma::n, place % Mma::n,
-             dot);
+        body(warp / of_warp * 32, tile / Tile::count_n, tile % Tile::count_n, place / Mma::n, place % Mma::n, dot);
       }
     }
   };

@@ -150,6 +150,31 @@ class TensorMemory {
 #endif
   }
 
+  /// The 128 threads of a group store 32 columns of their lanes, and wait until they are there.
+  template <typename Group, typename Each>
+  FP8LAB_HD void store(const Group& group, unsigned column, Each& values) {
+#ifdef __CUDA_ARCH__
+    const std::uint32_t to = address_ + column + (threadIdx.x % 128 / 32 * 32 << 16);
+    const float (&from)[32] = values[0].values;
+    asm volatile(
+        "tcgen05.st.sync.aligned.32x32b.x32.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
+        "%15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32};\n"
+        "tcgen05.wait::st.sync.aligned;" ::"r"(to),
+        "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]), "f"(from[4]), "f"(from[5]), "f"(from[6]), "f"(from[7]),
+        "f"(from[8]), "f"(from[9]), "f"(from[10]), "f"(from[11]), "f"(from[12]), "f"(from[13]), "f"(from[14]),
+        "f"(from[15]), "f"(from[16]), "f"(from[17]), "f"(from[18]), "f"(from[19]), "f"(from[20]), "f"(from[21]),
+        "f"(from[22]), "f"(from[23]), "f"(from[24]), "f"(from[25]), "f"(from[26]), "f"(from[27]), "f"(from[28]),
+        "f"(from[29]), "f"(from[30]), "f"(from[31])
+        : "memory");
+#elif !defined(__CUDACC__)
+    for (unsigned thread = 0; thread < group.threads(); ++thread) {
+      for (unsigned i = 0; i < 32; ++i) {
+        host_.at(thread, column + i) = std::bit_cast<std::uint32_t>(values[thread].values[i]);
+      }
+    }
+#endif
+  }
+
  private:
 #ifdef __CUDACC__
   std::uint32_t address_ = 0;

@@ -15,6 +15,8 @@ namespace fp8lab::gpu {
 
 /// New memory of the current device. All throw NoDeviceError, DeviceMemoryError and CudaError.
 [[nodiscard]] std::shared_ptr<std::byte> device_memory(std::size_t bytes);
+/// The same in the order of a stream, a cudaStream_t: it is given back when what was started there before has run.
+[[nodiscard]] std::shared_ptr<std::byte> stream_memory(std::size_t bytes, void* stream);
 /// Copies between host and device, behind what runs on the device's default stream.
 void copy_to_device(std::byte* to, std::span<const std::byte> from);
 void copy_from_device(std::span<std::byte> to, const std::byte* from);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fp8lab/gpu/block_scaled.hpp"
 #include "fp8lab/gpu/fragments.hpp"
 #include "fp8lab/gpu/host_team.hpp"
 #include "fp8lab/gpu/recorder/casts.hpp"
@@ -19,14 +20,17 @@ namespace fp8lab::gpu {
 
 /// A matrix instruction that is recorded.
 struct Instruction {
-  enum class Family : std::uint8_t { mma_sync, wgmma };
+  enum class Family : std::uint8_t { mma_sync, wgmma, scaled_mma_sync, tcgen05 };
   Family family;
-  MmaType type_a, type_b;
+  MmaType type_a, type_b;  ///< without meaning where the kind's factors are E2M1
   MmaAccumulator accumulator;
   unsigned m, n, k;
+  MmaKind kind = MmaKind::f8f6f4;  ///< of the last two families
 
   /// PTX's name without what is always the same: "mma.sync.m16n8k32.f32.e4m3.e5m2".
   [[nodiscard]] std::string name() const;
+  /// Whether it is one of Blackwell's kinds, which are for one chip alone, as wgmma is.
+  [[nodiscard]] bool has_kind() const { return family == Family::scaled_mma_sync || family == Family::tcgen05; }
   /// Whether a chip of this compute capability (90 is 9.0) has it.
   [[nodiscard]] bool is_for(int capability) const;
   /// The tiles of it that a draw and a seed make.

@@ -23,14 +23,18 @@ inline constexpr int draws = 5;
 
 /// Tiles of one instruction: D = A B^T + C with A of rows x depth words, B of columns x depth, C of rows x columns.
 ///
-/// C is zero in tiles of even number. TF32 operands are float32 words, whose low bits are not zero.
+/// C is zero in tiles of even number. TF32 operands are float32 words, whose low bits are not zero. E2M1 takes a byte
+/// for each word. Behind the words of a tile's A lie its block scales, a byte each, and B's behind those of B.
 struct TileSet {
   Format a, b;         ///< of the words of A and B
   Format accumulator;  ///< of the words of C and D: binary32 or binary16
   unsigned rows, columns, depth;
   Draw draw;
   std::uint64_t seed;
+  Format scales = {};  ///< of block scales
+  unsigned block = 0;  ///< elements of K that share one; 0: there are none
 
+  [[nodiscard]] FP8LAB_HD unsigned blocks() const { return block == 0 ? 0 : depth / block; }
   [[nodiscard]] FP8LAB_HD std::size_t words_of_a() const { return std::size_t{rows} * depth; }
   [[nodiscard]] FP8LAB_HD std::size_t words_of_b() const { return std::size_t{columns} * depth; }
   [[nodiscard]] FP8LAB_HD std::size_t dots() const { return std::size_t{rows} * columns; }
@@ -43,6 +47,14 @@ inline constexpr int generator_version = 1;
 [[nodiscard]] FP8LAB_HD constexpr unsigned bytes_of(const Format& format) {
   if (format.bits() <= 8) return 1;
   return format.bits() <= 16 ? 2 : 4;
+}
+
+/// Bytes of a tile's A and B, with their block scales.
+[[nodiscard]] FP8LAB_HD inline std::size_t bytes_of_a(const TileSet& set) {
+  return set.words_of_a() * bytes_of(set.a) + std::size_t{set.rows} * set.blocks();
+}
+[[nodiscard]] FP8LAB_HD inline std::size_t bytes_of_b(const TileSet& set) {
+  return set.words_of_b() * bytes_of(set.b) + std::size_t{set.columns} * set.blocks();
 }
 
 namespace generator {
@@ -95,7 +107,41 @@ namespace generator {
   }
 }
 
+/// A code of E8M0, or of E4M3, as a draw has block scales.
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t block_scale(Draw draw, bool is_e8m0, std::uint64_t random) {
+  const std::uint32_t one = is_e8m0 ? 0x7F : 0x38;
+  const auto code = static_cast<std::uint32_t>(random & 0xFF);
+  const std::uint32_t near_one = is_e8m0 ? one - 4 + code % 8 : one - 16 + code % 32;
+  switch (draw) {
+    case Draw::random_bits:
+      if (is_e8m0 && (random >> 8) % 2 == 0) return one - 32 + code % 64;  // so that sums are not all extreme
+      return (code & 0x7F) == 0x7F ? code ^ 0x40 : code;
+    case Draw::gaussian:
+    case Draw::cancelling: return near_one;
+    case Draw::subnormal:
+      if ((random >> 8) % 4 == 0) return is_e8m0 ? one + 40 : 0x7E;  // large, for groups that are zero too
+      return is_e8m0 ? one - 60 - code % 16 : code % 9;
+    case Draw::special:
+      if ((random >> 8) % 32 != 0) return near_one;
+      switch (code % 4) {
+        case 0: return 0;
+        case 1: return is_e8m0 ? 0xFF : 0x7F;  // NaN
+        case 2: return is_e8m0 ? 0xFE : 0x7E;
+        default: return 1;
+      }
+  }
+  return one;
+}
+
 }  // namespace generator
+
+/// Block scale `number` of row `row` of A, or of B, of tile `tile`. Where products cancel, a row has one scale.
+[[nodiscard]] FP8LAB_HD constexpr std::uint32_t scale_word(const TileSet& set, bool is_b, std::uint64_t tile,
+                                                           unsigned row, unsigned number) {
+  const std::uint64_t own_row = (tile * 2 + (is_b ? 1 : 0)) * 512 + row;
+  const std::uint64_t place = own_row * 128 + 64 + (set.draw == Draw::cancelling ? 0 : number);  // elements are below
+  return generator::block_scale(set.draw, set.scales.mantissa_bits == 0, random_word(set.seed, place));
+}
 
 /// Word (row, k) of A, or word (column, k) of B, of tile `tile`.
 [[nodiscard]] FP8LAB_HD constexpr std::uint32_t operand_word(const TileSet& set, bool is_b, std::uint64_t tile,
@@ -196,21 +242,32 @@ struct GenerateTiles {
   template <typename Team>
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& /*shared*/) const {
     const std::uint64_t tile = first + block;
-    team.for_each(set.words_of_a(), [&](std::size_t i) {
-      const auto row = static_cast<unsigned>(i / set.depth);
-      const auto k = static_cast<unsigned>(i % set.depth);
-      store_word(set.a, a, block * set.words_of_a() + i, operand_word(set, false, tile, row, k));
-    });
-    team.for_each(set.words_of_b(), [&](std::size_t i) {
-      const auto column = static_cast<unsigned>(i / set.depth);
-      const auto k = static_cast<unsigned>(i % set.depth);
-      store_word(set.b, b, block * set.words_of_b() + i, operand_word(set, true, tile, column, k));
-    });
+    generate(team, tile, false, static_cast<std::uint8_t*>(a) + block * bytes_of_a(set));
+    generate(team, tile, true, static_cast<std::uint8_t*>(b) + block * bytes_of_b(set));
     team.for_each(set.dots(), [&](std::size_t i) {
       const auto row = static_cast<unsigned>(i / set.columns);
       const auto column = static_cast<unsigned>(i % set.columns);
       store_word(set.accumulator, c, block * set.dots() + i, accumulator_word(set, tile, row, column));
       store_word(set.accumulator, d, block * set.dots() + i, 0xA5A5'A5A5U);
+    });
+  }
+
+ private:
+  template <typename Team>
+  FP8LAB_HD void generate(const Team& team, std::uint64_t tile, bool is_b, std::uint8_t* to) const {
+    const std::size_t words = is_b ? set.words_of_b() : set.words_of_a();
+    const Format format = is_b ? set.b : set.a;
+    team.for_each(words, [&](std::size_t i) {
+      const auto row = static_cast<unsigned>(i / set.depth);
+      const auto k = static_cast<unsigned>(i % set.depth);
+      store_word(format, to, i, operand_word(set, is_b, tile, row, k));
+    });
+    if (set.blocks() == 0) return;
+    std::uint8_t* const scales = to + words * bytes_of(format);
+    team.for_each(std::size_t{is_b ? set.columns : set.rows} * set.blocks(), [&](std::size_t i) {
+      const auto row = static_cast<unsigned>(i / set.blocks());
+      const auto number = static_cast<unsigned>(i % set.blocks());
+      scales[i] = static_cast<std::uint8_t>(scale_word(set, is_b, tile, row, number));
     });
   }
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -33,10 +34,27 @@ struct Mismatch {
 };
 
 /// How far b is from a among the values of the format: its neighbour is at 1. Both zeros are one value, an infinity is
-/// the neighbour of the largest finite one. Entry i counts distances in [2^i, 2^(i + 1)).
+/// the neighbour of the largest finite one. Bins 0 to 7 count the distances 1 to 8, bin 8 counts 9 to 15, each bin from
+/// there on counts [2^i, 2^(i + 1)).
 struct Distances {
-  std::array<std::uint64_t, 64> below{}, above{};  ///< b < a, b > a
+  static constexpr std::size_t bins = 69;
+  static constexpr std::uint64_t singles = 8;        ///< distances that have a bin of their own
+  std::array<std::uint64_t, bins> below{}, above{};  ///< b < a, b > a
   std::uint64_t largest = 0;
+
+  /// The bin of a distance of at least 1.
+  [[nodiscard]] static constexpr std::size_t bin_of(std::uint64_t distance) {
+    if (distance <= singles) return static_cast<std::size_t>(distance) - 1;
+    return static_cast<std::size_t>(std::bit_width(distance)) + 4;
+  }
+  /// The smallest and the largest distance of a bin.
+  [[nodiscard]] static constexpr std::uint64_t first_of(std::size_t bin) {
+    if (bin <= singles) return bin + 1;
+    return std::uint64_t{1} << (bin - 5);
+  }
+  [[nodiscard]] static constexpr std::uint64_t last_of(std::size_t bin) {
+    return bin + 1 == bins ? ~std::uint64_t{0} : first_of(bin + 1) - 1;
+  }
 };
 
 /// How many differing elements each index of a dimension has.
@@ -105,22 +123,29 @@ class Comparer {
   void add_elements(std::uint64_t count, const At& at);
   template <typename At>
   void add_segment(std::uint64_t column, std::uint64_t count, const At& at);
+  template <typename At>
+  std::uint64_t add_values(const At& at, std::uint32_t differing);
   [[noreturn]] void refuse_code(std::uint64_t index) const;
   void touch_tiles(std::uint64_t column);
 
-  /// Which tiles of the current rows have a differing element.
-  struct Touched {
-    std::uint64_t band = ~std::uint64_t{0};  ///< the rows of tiles that `columns` are of
-    std::vector<bool> columns;               ///< of tiles with several rows
-    std::uint64_t last = 0;                  ///< of tiles with one row, which come in order: the last one, plus 1
+  void flush_word();
+  void flush_band(std::size_t kind);
+  void count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t word, std::uint64_t segments);
+
+  /// Which segments of the current rows of tiles of one kind have a differing element; tiles with one row need none.
+  struct Band {
+    std::uint64_t number = 0;
+    std::vector<std::uint64_t> segments;
   };
 
   CompareOptions options_;
   Comparison result_;
   std::uint64_t next_ = 0;
-  std::uint64_t beyond_ = 0;  ///< bits that no code of the format has
-  std::uint64_t row_ = 0;     ///< of the elements that are being added
-  std::vector<Touched> touched_;
+  std::uint64_t beyond_ = 0;               ///< bits that no code of the format has
+  std::uint64_t row_ = 0;                  ///< of the elements that are being added
+  std::vector<Band> bands_;                ///< by kind of tiles
+  std::uint64_t word_row_ = 0, word_ = 0;  ///< of the segments that are being touched
+  std::uint64_t touched_segments_ = 0;     ///< of that word, a bit for each
   /// How often codes a and b of at most 8 bits differ, at a * 256 + b: of which kind they are is found once for each.
   std::vector<std::uint64_t> pairs_;
 };

@@ -61,24 +61,36 @@ enum class Departure : std::uint8_t {
   scale_missing,           ///< elements are cast without a scale
   scale_as_stored,         ///< codes are made with the stored scales, which do not follow from the tensor
   scale_stale,             ///< codes are made with one number, which does not follow from the tensor: `value`
-  largest_of_e4m3fnuz,     ///< the scale is made for the largest value 240
-  largest_of_e5m2,         ///< for 57344
-  largest_of_e4m3,         ///< for 448
-  largest_of_e2m1,         ///< for 6
-  product_float16,         ///< the scaled element is rounded to float16 before it becomes a code
-  product_bfloat16,        ///< to bfloat16
-  overflow_wraps,          ///< what is too large becomes the low bits of a code with more exponents
-  clamped_to_240,          ///< scaled elements are clamped to 240
-  subnormals_flushed,      ///< subnormal codes become zero and keep their sign
-  negative_zero_lost,      ///< the code of -0 becomes that of 0
-  sign_lost,               ///< codes have no sign
-  nan_is_zero,             ///< NaN becomes 0
-  pairs_swapped,           ///< of two codes of 4 bits the first stands in the upper half
-  pairs_of_halves,         ///< a byte has codes i and i + columns / 2 of a row
-  bytes_swapped_2,         ///< codes stand in reverse order in words of 2 bytes
-  bytes_swapped_4,         ///< of 4 bytes
-  bytes_swapped_8,         ///< of 8 bytes
-  codes_transposed,        ///< codes are stored as those of the transpose
+  tensor_scale_stale,   ///< the scale of the tensor over those of tiles does not follow from the tensor: it is `value`,
+                        ///< or where `place` is 1 its inverse is
+  largest_of_e4m3fnuz,  ///< the scale is made for the largest value 240
+  largest_of_e5m2,      ///< for 57344
+  largest_of_e4m3,      ///< for 448
+  largest_of_e2m1,      ///< for 6
+  product_float16,      ///< the scaled element is rounded to float16 before it becomes a code
+  product_bfloat16,     ///< to bfloat16
+  overflow_wraps,       ///< what is too large becomes the low bits of a code with more exponents
+  clamped_to_240,       ///< scaled elements are clamped to 240
+  subnormals_flushed,   ///< subnormal codes become zero and keep their sign
+  negative_zero_lost,   ///< the code of -0 becomes that of 0
+  sign_lost,            ///< codes have no sign
+  nan_is_zero,          ///< NaN becomes 0
+  pairs_swapped,        ///< of two codes of 4 bits the first stands in the upper half
+  pairs_of_halves,      ///< a byte has codes i and i + columns / 2 of a row
+  bytes_swapped_2,      ///< codes stand in reverse order in words of 2 bytes
+  bytes_swapped_4,      ///< of 4 bytes
+  bytes_swapped_8,      ///< of 8 bytes
+  codes_transposed,     ///< codes are stored as those of the transpose
+  codes_tiled_128x4,    ///< codes are stored in tiles of 128 rows x 4 bytes, as scales for tensor cores of Blackwell
+  codes_tiled_8x16,     ///< in core matrices of 8 rows x 16 bytes, which follow each other along a row
+  codes_tiled_8x16_down,   ///< in core matrices which follow each other down the rows
+  codes_swizzled_128,      ///< bits 4 to 6 of the address are XORed with bits 7 to 9, as TMA does with 128 bytes
+  codes_swizzled_64,       ///< bits 4 and 5 with bits 7 and 8
+  codes_swizzled_32,       ///< bit 4 with bit 7
+  columns_interleaved,     ///< column i stands at 2 i, column i of the second half at 2 i + 1
+  columns_deinterleaved,   ///< even columns stand in the first half of a row, odd ones in the second
+  rows_interleaved,        ///< the same of rows
+  rows_deinterleaved,      ///
   codes_one_late,          ///< each code stands one place behind its own
   codes_one_early,         ///< each code stands one place before its own
   columns_unwritten,       ///< columns from `place` on have not been written
@@ -165,13 +177,20 @@ struct Diagnosis {
   std::vector<Discriminator> discriminators;  ///< where the first and the best that makes something else differ
   Format format = e4m3;                       ///< of codes, by the first
   std::optional<FactorInterval> factor;       ///< where codes allow one factor for all elements
+  std::vector<std::string> rest;              ///< where what the first leaves unexplained lies, a sentence each
   std::vector<std::string> notes;             ///< what else is known, a sentence each
   std::string verdict;                        ///< a sentence
 
+  bool is_in_order = true;  ///< whether codes stand in the order of x; otherwise they were put in order, as a note says
+  bool is_telling = true;   ///< whether x has a number that is not zero: otherwise nothing is known of scales
+
   /// Whether the first leaves nothing unexplained.
   [[nodiscard]] bool explained() const { return explanations.front().unexplained() == 0; }
-  /// Whether it also has neither change nor departure: the kernel does what a named recipe, or the expected one, says.
-  [[nodiscard]] bool correct() const { return explained() && explanations.front().hypothesis.is_plain(); }
+  /// Whether it also has neither change nor departure, and x tells of scales: the kernel does what a named recipe, or
+  /// the expected one, says.
+  [[nodiscard]] bool correct() const {
+    return explained() && is_telling && is_in_order && explanations.front().hypothesis.is_plain();
+  }
 };
 
 /// How diagnose() goes about it.
@@ -189,8 +208,9 @@ struct DiagnoseOptions {
 /// are sieved on a sample; what is left is compared with every element and scale, and elements that contradict join the
 /// sample.
 ///
-/// Throws std::invalid_argument where x is empty or of double, or codes are neither as many as x has elements nor half
-/// as many.
+/// Throws std::invalid_argument where x is empty or of double, codes are neither as many as x has elements nor half as
+/// many, have more bits than their format, or are of one without a sign or with more than 8 bits, or the scale of the
+/// tensor is not positive and finite.
 [[nodiscard]] Diagnosis diagnose(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options = {});
 
 /// A tensor on which hypotheses differ.

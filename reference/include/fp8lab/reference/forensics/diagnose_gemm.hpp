@@ -8,10 +8,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/reference/gemm/operand.hpp"
+#include "fp8lab/reference/tensor_core/mma_model.hpp"
 
 namespace fp8lab::forensics {
 
@@ -29,6 +31,30 @@ enum class ScaleUse : std::uint8_t {
   product_first,  ///< accumulator * fl(scale_a * scale_b)
   a_first,        ///< fl(accumulator * scale_a) * scale_b
   b_first,        ///< fl(accumulator * scale_b) * scale_a
+};
+
+/// How c and the bias are added.
+enum class AddendUse : std::uint8_t {
+  none,            ///< there are neither
+  after_scales,    ///< to the scaled accumulator, in float32
+  fused,           ///< the same, but the last scale multiplies and the first of them is added by one fma
+  before_scales,   ///< to the accumulator, which the scales multiply then
+  after_rounding,  ///< to the result rounded to the type of the output, and the sum is rounded to it again
+  accumulator,     ///< the accumulation starts from c; the bias is added after the scales
+};
+
+/// The type to which c and the bias are rounded before they are added.
+enum class AddendType : std::uint8_t { as_given, float16, bfloat16 };
+
+/// The order in which a tensor core meets the products of K. Each window of K is dealt out to `ways` parts, granule by
+/// granule in turn, and the parts follow one after the other: with 2 ways and granules of 1 first the even elements,
+/// then the odd ones. Where a part is a range of split-K, this is how warps share K.
+struct KOrder {
+  std::size_t ways = 1;     ///< 1: K ascending
+  std::size_t granule = 0;  ///< neighbouring elements of K that stay together
+  std::size_t window = 0;   ///< elements of K
+
+  friend bool operator==(const KOrder&, const KOrder&) = default;
 };
 
 /// How the float32 result becomes an element of the output.
@@ -54,6 +80,13 @@ enum class GemmDefect : std::uint8_t {
   scales_twice,
   scales_inverted,  ///< divided by instead of multiplied with
   tail_dropped,     ///< products from GemmHypothesis::depth on are missing
+  c_missing,        ///< c is not added
+  c_transposed,     ///< c is read as if it were stored as (N, M)
+  bias_missing,
+  bias_along_rows,     ///< element m of the bias is added to row m, not element n to column n
+  bias_in_each_range,  ///< every range of split-K, or every promotion, adds the bias
+  scale_out_missing,
+  scale_out_inverted,  ///< divided by instead of multiplied with
 };
 
 /// What a GEMM may have done.
@@ -64,7 +97,14 @@ struct GemmHypothesis {
   PartialOrder order = PartialOrder::ascending;  ///< of ranges, or without these of promoted accumulators
   ScaleUse scale_use = ScaleUse::none;
   bool fused = true;  ///< a promotion with scales ends with an fma; otherwise it multiplies, rounds, and adds
+  AddendUse addend_use = AddendUse::none;
+  AddendType addend_type = AddendType::as_given;
+  bool bias_first = false;       ///< the bias is added before c
+  bool scale_out_first = false;  ///< the scale of the output multiplies those of a and b, and their product the sum
   OutputRounding output = OutputRounding::nearest;
+  bool saturated = false;  ///< overflow of an output of up to 16 bits becomes its largest number, not infinity or NaN
+  KOrder k_order = {};
+  ZeroRule zero_rule = ZeroRule::floor;
   GemmDefect defect = GemmDefect::none;
   std::size_t depth = 0;  ///< of tail_dropped: products that count
 
@@ -75,14 +115,19 @@ struct GemmHypothesis {
 /// The names, as the enumerators are.
 [[nodiscard]] std::string_view name_of(PartialOrder order);
 [[nodiscard]] std::string_view name_of(ScaleUse use);
+[[nodiscard]] std::string_view name_of(AddendUse use);
+[[nodiscard]] std::string_view name_of(AddendType type);
 [[nodiscard]] std::string_view name_of(OutputRounding rounding);
 [[nodiscard]] std::string_view name_of(GemmDefect defect);
 
-/// The output of a GEMM of (M, K) and (N, K), or some elements of it.
+/// The output of a GEMM of (M, K) and (N, K), or some elements of it, and what its epilogue adds and multiplies with.
 struct GemmOutput {
   Format format = binary32;               ///< binary32, or a format of up to 16 bits
   std::span<const std::byte> words = {};  ///< row-major, (M, N), little-endian; or one for each of `indices`
   std::vector<std::size_t> indices = {};  ///< m * N + n of the elements that are known; empty: all
+  std::span<const float> c = {};          ///< (M, N), or empty
+  std::span<const float> bias = {};       ///< N elements, or empty
+  float scale_out = 1;                    ///< multiplies the result, which is then rounded
 };
 
 /// How many elements a hypothesis explains.
@@ -101,12 +146,27 @@ struct GemmElement {
   std::optional<std::uint64_t> second;  ///< by the best one that gives something else, if any does
 };
 
+/// What a GEMM is given, but for the numbers.
+struct GemmInputs {
+  std::size_t rows = 0, columns = 0, depth = 0;  ///< M, N, K
+  Format format_a = e4m3, format_b = e4m3;
+  Format format = binary32;     ///< of the output
+  bool tensor_scale_a = false;  ///< a has a float32 scale that is not 1
+  bool tensor_scale_b = false;
+  bool row_scales_a = false, row_scales_b = false;
+  std::size_t tile_rows_a = 0, tile_rows_b = 0;  ///< of the tiles that have scales; 0: there are none
+  std::size_t tile_depth = 0;
+  std::optional<BlockScales> blocks_a = {}, blocks_b = {};
+  bool c = false, bias = false, scale_out = false;  ///< whether there are such
+};
+
 /// What diagnose_gemm() finds.
 struct GemmDiagnosis {
   std::size_t elements = 0;                   ///< that are known
   std::size_t searched = 0;                   ///< hypotheses
   std::vector<GemmExplanation> explanations;  ///< the best first; hypotheses that differ in the model alone are one
   std::size_t tied = 0;  ///< the first ones that explain equally much: the data cannot tell them apart
+  GemmInputs inputs;     ///< for probe_gemm()
   std::vector<GemmElement> shown;
   std::string verdict;  ///< a sentence
 
@@ -125,25 +185,34 @@ struct GemmDoctorOptions {
 
 /// Names the tensor core, promotion, split-K, order, use of scales and rounding by which the output follows from its
 /// operands, and if none does, a defect that explains it. Hypotheses are sieved on elements that tell much (sums that
-/// cancel), and what is left is checked on all elements, or as many as most_products allows.
+/// cancel), and what is left is checked on all elements, or as many as most_products allows. Where K ascending and the
+/// usual rule for zeros explain the output, others are not tried; nor are defects where anything explains it without.
 ///
-/// Throws std::invalid_argument where a and b differ in K, the output has another size, nothing is known of it, or no
-/// model takes the operands; for float64.
+/// Throws std::invalid_argument where a and b differ in K, the output, c or the bias has another size, nothing is known
+/// of the output, or no model takes the operands; for float64.
 [[nodiscard]] GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput& out,
                                           const GemmDoctorOptions& options = {});
 
-/// Operands of FP8 or FP4 codes on which hypotheses differ, with a scale of each tensor; scales of blocks, tiles and
-/// rows are 1.
+/// Inputs of a GEMM of FP8 or FP4 codes on which hypotheses differ, of the kind that it was given: scales of blocks,
+/// tiles, rows and tensors, c, bias and a scale of the output where it had such. All are row-major; a is (M, K), b (N,
+/// K).
 struct GemmProbe {
   std::size_t rows = 0, columns = 0, depth = 0;  ///< M, N, K
-  std::vector<std::uint8_t> a = {}, b = {};      ///< codes, a byte each
-  float scale_a = 1, scale_b = 1;                ///< multiply on dequantize
-  std::size_t parted = 0;                        ///< pairs of hypotheses that differ on them
-  std::size_t pairs = 0;                         ///< of all
+  std::vector<std::uint8_t> a = {}, b = {};      ///< codes, a byte each; of 4 bits pairs, as pack_pairs() has them
+  std::vector<std::uint8_t> blocks_a = {}, blocks_b = {};  ///< codes of block scales, (M, K / block) and (N, K / block)
+  std::vector<float> tiles_a = {}, tiles_b = {};           ///< scales of tiles
+  std::vector<float> rows_a = {}, rows_b = {};             ///< scales of rows
+  float scale_a = 1, scale_b = 1;                          ///< of the tensors; multiply on dequantize
+  std::vector<float> c = {}, bias = {};
+  float scale_out = 1;
+  std::size_t pairs = 0;  ///< of hypotheses
+  /// Pairs that do not differ on it, by their numbers. What differs on none of many draws seldom differs at all.
+  std::vector<std::pair<std::size_t, std::size_t>> unparted = {};
+
+  [[nodiscard]] std::size_t parted() const { return pairs - unparted.size(); }
 };
-/// The operands, among those tried, that part the most pairs. Their K is `depth`, and the output is of `format`. Throws
+/// The inputs, among those tried, that part the most pairs: at most 128 rows and columns, and K as in `inputs`. Throws
 /// std::invalid_argument where there are fewer than two hypotheses, or operands of more than 8 bits.
-[[nodiscard]] GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const Format& format_a,
-                                   const Format& format_b, const Format& format, std::size_t depth);
+[[nodiscard]] GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& inputs);
 
 }  // namespace fp8lab::forensics

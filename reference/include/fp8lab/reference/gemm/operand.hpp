@@ -9,17 +9,12 @@
 
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/unpack.hpp"
+#include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
 
 namespace fp8lab {
 
 struct Quantized;
-
-/// How the codes of block scales are stored.
-enum class ScaleLayout : std::uint8_t {
-  compact,   ///< row-major, (rows, K / block), or (K / block, rows) where the elements are transposed
-  swizzled,  ///< as swizzle_scales() stores those of (rows, K / block), whether the elements are transposed or not
-};
 
 /// Codes of block scales, which the tensor core multiplies with the products of their block.
 struct BlockScaleCodes {

@@ -33,8 +33,9 @@ struct KernelArrays {
   std::span<const float> scale_inv = {};     ///< what multiplies on dequantize, where scales are float32
   std::span<const std::uint8_t> scale_codes = {};  ///< where they are E8M0 or E4M3
   StoredScales layout = StoredScales::compact;     ///< of scale_codes
-  /// Where there is a scale of the tensor over those of its tiles (NVFP4): the amax it was made of, or the scale itself
-  /// as a number that multiplies on quantize or on dequantize. One of them; not where there is no such scale, but for
+  /// Where there is a scale of the tensor over those of its tiles (NVFP4): the amax of which the recipe makes it, or
+  /// the scale itself, whatever it was made of, as it multiplies on quantize (E), on dequantize (D), or both, as
+  /// GivenScales has them (some recipes dequantize with E and some with D). Not where there is no such scale, but for
   /// an amax, which is kept.
   std::optional<float> amax = {};
   std::span<const float> row_amaxes = {};  ///< where each row (columnwise: column) has such a scale: their amaxes
@@ -50,7 +51,7 @@ struct KernelArrays {
 ///
 /// Throws std::invalid_argument where the arrays do not fit the recipe and each other (the message names the array, its
 /// size and the size that it must have), a code has bits beyond its format's width, a scale is negative or,
-/// unless that is allowed, NaN or infinite, or no amax makes the tensor's scale by the recipe's rule.
+/// unless that is allowed, NaN or infinite, the tensor's scale is missing or not positive, or is given beside an amax.
 [[nodiscard]] Quantized quantized_from(const KernelArrays& arrays, const Recipe& recipe);
 
 }  // namespace fp8lab

@@ -87,7 +87,9 @@ struct Quantized {
 };
 
 /// Quantizes x, of float, Half or BFloat16, exactly. The result depends neither on threads
-/// nor on the processor or the caller's rounding mode. `out` may have served before: its memory is used again.
+/// nor on the processor or the caller's rounding mode. `out` may have served before: its memory is used again. Where
+/// the recipe pads_tiles, the result is of x and the zeros that fill it up: its rows and columns are multiples of the
+/// tile's.
 ///
 /// Throws std::invalid_argument where x is empty or of double, which no kernel reads, the recipe has a field that is
 /// out of range, rows or columns are no multiples of its tiles where it has whole_tiles, or of 2 along K for formats of

@@ -32,12 +32,15 @@ enum class Quotient : std::uint8_t {
   amax_over_largest,      ///< scale_inv = fl(amax / largest)
   amax_times_inverse,     ///< scale_inv = fl(amax * fl(1 / largest))
   amax_over_power,        ///< scale_inv = amax / 2^emax, emax the exponent of largest: for powers of two only
+  inverse_of_quotient,    ///< scale_inv = fl(1 / fl(largest / amax))
+  inverse_of_product,     ///< scale_inv = fl(1 / fl(largest * fl(1 / amax)))
 };
 
 /// The type in which the quotient of a scale, or the product of an element and its factor, is rounded.
 enum class ScaleArithmetic : std::uint8_t {
   float32,
-  input_type,  ///< that of the tensor: bfloat16 and float16 are coarser
+  input_type,     ///< that of the tensor: bfloat16 and float16 are coarser
+  bfloat16_type,  ///< "bfloat16", whatever the tensor's
 };
 
 /// How the scale, or scale_inv, is rounded to a power of two. By log2: 2^floor(log2(x)) or 2^ceil(log2(x)) in float32,
@@ -50,7 +53,7 @@ enum class ScaleRounding : std::uint8_t {
   even,          ///< down, after rounding to even_mantissa_bits bits of mantissa, ties up
   down_by_log2,  ///< 2^floor(log2(x))
   up_by_log2,    ///< 2^ceil(log2(x))
-  nearest_by_log2,  ///< 2^k, k the integer nearest to log2(x), the even one of two
+  nearest_by_log2,  ///< 2^k, k the integer nearest to log2(x) in the type of the arithmetic, the even one of two
 };
 
 /// What a scale that overflows float32 becomes.
@@ -60,8 +63,8 @@ enum class ScaleLimit : std::uint8_t {
   input_type,  ///< the largest value of the tensor's type
 };
 
-/// What an amax of zero, infinity or NaN makes. That of zero counts also where the quotient is a scale_inv that rounds
-/// to 0.
+/// What an amax of zero, infinity or NaN makes. That of zero counts also where amax / largest is a scale_inv that
+/// rounds to 0.
 enum class SpecialScale : std::uint8_t {
   computed,      ///< what the formula gives
   one,           ///< a scale of 1
@@ -69,9 +72,11 @@ enum class SpecialScale : std::uint8_t {
   smallest,      ///< for E8M0: 2^-127
   epsilon,       ///< for float32: a scale_inv of 2^-23
   type_epsilon,  ///< where the stored scale_inv is 0: 2^-23, of a bfloat16 arithmetic 2^-7, of float16 2^-10, of E4M3
-                 ///< 2^-3
+                 ///< 2^-3, of E8M0 that float16 has not 1
   smallest_of_nan,  ///< for E8M0: 2^-127, and all elements count as NaN
   largest,          ///< for E8M0: 2^127
+  zero_factor,      ///< for float32: a scale_inv of 0, and the elements are multiplied by 0
+  as_infinity,      ///< for a NaN amax: what an infinite one makes
 };
 
 /// The type in which scales are stored.
@@ -88,7 +93,7 @@ enum class E8m0Edges : std::uint8_t {
   te_before_2_13,      ///< Transformer Engine 2.9 to 2.12. q: 0 is 1, 254 is 0, 255 is -infinity; d: as before 2.19
   torchao_0_18,        ///< torchao 0.18. q: 0 is 2^126 and 255 is 0; d: as specified
   torchao_0_18_rceil,  ///< the same by its rule rceil. q: 0 is 1, 255 is NaN; d: as specified
-  zero_at_0,           ///< FlashInfer, vLLM. q: 0 is 0, else as specified; d: as specified
+  zero_at_ends,        ///< FlashInfer, vLLM. q: 0 and 254 are 0, 255 is NaN; d: as specified
 };
 
 /// The float32 scale of the whole tensor over E4M3 scales of its tiles. G is the amax of the tensor, L = range *
@@ -106,11 +111,13 @@ enum class TensorScaleRule : std::uint8_t {
 
 /// What is rounded to E4M3 as a tile's scale under a tensor's; A is the tile's amax.
 enum class BlockProduct : std::uint8_t {
-  amax_times_scale,       ///< fl(A * fl(E * fl(1 / largest)))
-  scale_times_amax,       ///< fl(E * fl(A * fl(1 / largest)))
-  scale_times_quotient,   ///< fl(E * fl(A / largest))
-  quotient_over_inverse,  ///< fl(fl(A / largest) / D)
-  amax_over_inverse,      ///< fl(A / fl(largest * D))
+  amax_times_scale,        ///< fl(A * fl(E * fl(1 / largest)))
+  scale_times_amax,        ///< fl(E * fl(A * fl(1 / largest)))
+  scale_times_quotient,    ///< fl(E * fl(A / largest))
+  quotient_over_inverse,   ///< fl(fl(A / largest) / D)
+  amax_over_inverse,       ///< fl(A / fl(largest * D))
+  quotient_over_quotient,  ///< fl(fl(fl(A / largest) * range) / fl(G / largest)); a zero_amax of 1 is that of A /
+                           ///< largest
 };
 
 /// How the elements' factor is made of a tile's E4M3 scale d under a tensor's.
@@ -129,6 +136,7 @@ enum class BlockFactor : std::uint8_t {
 enum class FactorRule : std::uint8_t {
   of_scale,           ///< the scale, fl(1 / scale_inv), or scale_inv where elements are divided
   largest_over_amax,  ///< fl(largest / amax): rounded independently of the stored scale_inv
+  of_rounded_scale,   ///< scale_inv rounded to the type of the product, by which elements are divided
 };
 
 /// Whether a tile under a tensor's scale may be stretched by half, so that its amax becomes 4 instead of 6 in E2M1:
@@ -149,10 +157,12 @@ struct Recipe {
   std::size_t tile_across = 0;  ///< elements of a tile across K; 0: all
   std::size_t tile_along = 0;   ///< elements of a tile along K; 0: all
   bool whole_tiles = false;     ///< rows and columns must be multiples of the tile's; otherwise the last may be shorter
+  bool pads_tiles = false;  ///< zeros fill the last tiles up, and are stored: codes and scales are of a larger tensor
   // 2. Their amax.
   Transform transform = Transform::none;
   NanInAmax nan_in_amax = NanInAmax::dropped;
   double least_amax = 0;                                          ///< smaller amaxes count as it
+  ScaleArithmetic least_amax_type = ScaleArithmetic::float32;     ///< the type that least_amax is rounded to first
   double largest_amax = std::numeric_limits<double>::infinity();  ///< larger amaxes count as it
   bool flush_subnormal_amax = false;  ///< elements of tiles whose amax is below 2^-126 are multiplied by 0
   // 3. The scale.
@@ -177,6 +187,7 @@ struct Recipe {
   BlockChoice block_choice = BlockChoice::none;
   // 5. How an element meets its scale, and becomes a code.
   FactorRule factor = FactorRule::of_scale;
+  float largest_factor = std::numeric_limits<float>::infinity();  ///< larger factors largest_over_amax become it
   float least_divisor = 0;  ///< a smaller scale_inv counts as it where elements meet it, and is stored as it is
   TileOperation operation = TileOperation::multiply;
   ScaleArithmetic product = ScaleArithmetic::float32;  ///< the type that the product or quotient is rounded to
@@ -196,9 +207,11 @@ void for_fields(AnyRecipe& recipe, const Function& f) {
   f("tile_across", recipe.tile_across);
   f("tile_along", recipe.tile_along);
   f("whole_tiles", recipe.whole_tiles);
+  f("pads_tiles", recipe.pads_tiles);
   f("transform", recipe.transform);
   f("nan_in_amax", recipe.nan_in_amax);
   f("least_amax", recipe.least_amax);
+  f("least_amax_type", recipe.least_amax_type);
   f("largest_amax", recipe.largest_amax);
   f("flush_subnormal_amax", recipe.flush_subnormal_amax);
   f("quotient", recipe.quotient);
@@ -220,6 +233,7 @@ void for_fields(AnyRecipe& recipe, const Function& f) {
   f("block_factor", recipe.block_factor);
   f("block_choice", recipe.block_choice);
   f("factor", recipe.factor);
+  f("largest_factor", recipe.largest_factor);
   f("least_divisor", recipe.least_divisor);
   f("operation", recipe.operation);
   f("product", recipe.product);

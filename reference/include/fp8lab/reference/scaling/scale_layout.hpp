@@ -10,6 +10,12 @@
 
 namespace fp8lab {
 
+/// Where block scales of one byte lie.
+enum class ScaleLayout : std::uint8_t {
+  compact,   ///< row-major: (rows, K / block), or (K / block, rows) where the codes are transposed
+  swizzled,  ///< as swizzle_scales() stores those of (rows, K / block), whether the codes are transposed or not
+};
+
 // Layouts of one-byte block scales of a matrix, (rows, columns): rows across K, a column for each block along K. (Of
 // columnwise MxBlock codes, which are not transposed, the scales must be transposed first.)
 

@@ -43,6 +43,7 @@ struct ScaleConstants {
   float scale_limit;           ///< what an infinite scale becomes
   float tensor_scale;          ///< E
   float tensor_scale_inv;      ///< D
+  float tensor_quotient;       ///< fl(G / largest), or fl(range * D) where the tensor's scale is given
   float given_scale;           ///< of the recipe
 };
 
@@ -62,15 +63,31 @@ FP8LAB_HD constexpr bool makes_scale_inv(const Recipe& recipe) {
     case Quotient::given_scale_inv:
     case Quotient::amax_over_largest:
     case Quotient::amax_times_inverse:
-    case Quotient::amax_over_power: break;
+    case Quotient::amax_over_power:
+    case Quotient::inverse_of_quotient:
+    case Quotient::inverse_of_product: break;
   }
   return true;
 }
 
-/// fl(x) in `type`: that of the input where arithmetic is the input's.
-FP8LAB_HD inline float in_type(const Format& type, ScaleArithmetic arithmetic, float x) {
+/// The type of an arithmetic, for tensors of type `input`.
+FP8LAB_HD constexpr Format type_of(ScaleArithmetic arithmetic, const Format& input) {
+  constexpr Format widest =
+      binary32;  // device code may use the value of a constant of namespace scope, not its address
+  constexpr Format narrow = bfloat16;
+  switch (arithmetic) {
+    case ScaleArithmetic::float32: break;
+    case ScaleArithmetic::input_type: return input;
+    case ScaleArithmetic::bfloat16_type: return narrow;
+  }
+  return widest;
+}
+
+/// fl(x) in the type of an arithmetic, for tensors of type `input`.
+FP8LAB_HD inline float in_type(const Format& input, ScaleArithmetic arithmetic, float x) {
   constexpr Format widest = binary32;
-  if (arithmetic == ScaleArithmetic::float32 || type == widest) return x;
+  const Format type = type_of(arithmetic, input);
+  if (type == widest) return x;
   constexpr CastPolicy ieee{
       .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
   return decode(type, encode(type, ieee, x));
@@ -107,7 +124,8 @@ FP8LAB_HD inline ScaleConstants scale_constants(const Recipe& recipe, const Tens
   // 1. The tensor's scale and its inverse, of which one may be given.
   float scale = tensor_scale_of(recipe, largest, tensor);
   float inverse = recipe.tensor_scale == TensorScaleRule::amax_over_largest ? tensor.amax / top : 1 / scale;
-  if (tensor.tensor_scale != 0 || tensor.tensor_scale_inv != 0) {
+  const bool is_given = tensor.tensor_scale != 0 || tensor.tensor_scale_inv != 0;
+  if (is_given) {
     scale = tensor.tensor_scale != 0 ? tensor.tensor_scale : 1 / tensor.tensor_scale_inv;
     inverse = tensor.tensor_scale_inv != 0 ? tensor.tensor_scale_inv : 1 / tensor.tensor_scale;
   }
@@ -125,6 +143,7 @@ FP8LAB_HD inline ScaleConstants scale_constants(const Recipe& recipe, const Tens
           .scale_limit = limit,
           .tensor_scale = scale,
           .tensor_scale_inv = inverse,
+          .tensor_quotient = is_given ? recipe.tensor_range * inverse : tensor.amax / largest,
           .given_scale = recipe.given_scale};
 }
 
@@ -151,7 +170,7 @@ FP8LAB_HD constexpr float e8m0_inverse(E8m0Edges edges, std::uint8_t code) {
     case E8m0Edges::te_before_2_13: ends = {1, 0, -std::numeric_limits<float>::infinity()}; break;
     case E8m0Edges::torchao_0_18: ends = {0x1p126F, 0x1p-127F, 0}; break;  // it divides by 2^-126 or more, or infinity
     case E8m0Edges::torchao_0_18_rceil: ends = {1, 0x1p-127F, nan}; break;
-    case E8m0Edges::zero_at_0: ends = {0, 0x1p-127F, nan}; break;
+    case E8m0Edges::zero_at_ends: ends = {0, 0, nan}; break;
   }
   if (code == 0) return ends.at_0;
   return code == 254 ? ends.at_254 : ends.at_255;
@@ -175,6 +194,11 @@ FP8LAB_HD inline float value_of_scale_code(const Recipe& recipe, const ScaleCons
   return d;
 }
 
+/// Whether scale_inv is the inverse of a scale that comes first: of a small amax that is infinite.
+FP8LAB_HD constexpr bool inverts_scale(const Recipe& recipe) {
+  return recipe.quotient == Quotient::inverse_of_quotient || recipe.quotient == Quotient::inverse_of_product;
+}
+
 /// fl(x) in the type of the recipe's arithmetic.
 FP8LAB_HD inline float in_arithmetic(const Recipe& recipe, const ScaleConstants& constants, float x) {
   return in_type(constants.input_type, recipe.arithmetic, x);
@@ -192,28 +216,36 @@ FP8LAB_HD float quotient_of(const Recipe& recipe, const ScaleConstants& constant
     case Quotient::amax_over_largest: return rounded(static_cast<float>(amax / static_cast<Real>(constants.largest)));
     case Quotient::amax_times_inverse:
       return rounded(static_cast<float>(amax * static_cast<Real>(constants.inverse_largest)));
+    case Quotient::inverse_of_quotient:
+      return rounded(1 / rounded(static_cast<float>(static_cast<Real>(constants.largest) / amax)));
+    case Quotient::inverse_of_product:
+      return rounded(1 / rounded(rounded(1 / static_cast<float>(amax)) * constants.largest));
     case Quotient::amax_over_power: break;
   }
   return static_cast<float>(amax);
 }
 
-/// An amax within the recipe's limits. What lies outside counts as the limit, in double, or rounded to the type of the
-/// recipe's arithmetic where that is the input's.
+/// What smaller amaxes count as.
+FP8LAB_HD inline double least_amax_of(const Recipe& recipe, const ScaleConstants& constants) {
+  if (recipe.least_amax_type == ScaleArithmetic::float32) return recipe.least_amax;
+  return static_cast<double>(
+      in_type(constants.input_type, recipe.least_amax_type, static_cast<float>(recipe.least_amax)));
+}
+
+/// An amax within the recipe's limits. What lies outside counts as the limit, in double.
 FP8LAB_HD inline float limited_quotient(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   const auto wide = static_cast<double>(amax);
-  if (wide < recipe.least_amax && recipe.arithmetic == ScaleArithmetic::input_type) {
-    return quotient_of(recipe, constants, in_arithmetic(recipe, constants, static_cast<float>(recipe.least_amax)));
-  }
-  if (wide < recipe.least_amax) return quotient_of(recipe, constants, recipe.least_amax);
+  const double least = least_amax_of(recipe, constants);
+  if (wide < least) return quotient_of(recipe, constants, least);
   if (wide > recipe.largest_amax) return quotient_of(recipe, constants, recipe.largest_amax);
   return quotient_of(recipe, constants, amax);
 }
 
 /// Which special case an amax is, after its limits.
-FP8LAB_HD inline SpecialScale special_of(const Recipe& recipe, float amax) {
+FP8LAB_HD inline SpecialScale special_of(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   const auto wide = static_cast<double>(amax);
   if (amax != amax) return recipe.nan_amax;
-  if (wide < recipe.least_amax || wide > recipe.largest_amax) return SpecialScale::computed;
+  if (wide < least_amax_of(recipe, constants) || wide > recipe.largest_amax) return SpecialScale::computed;
   if (amax == 0) return recipe.zero_amax;
   return amax == std::numeric_limits<float>::infinity() ? recipe.infinite_amax : SpecialScale::computed;
 }
@@ -256,10 +288,11 @@ FP8LAB_HD inline std::uint8_t e8m0_code_of(const Recipe& recipe, const ScaleCons
   return static_cast<std::uint8_t>(std::min(field, 254U));
 }
 
-/// A float32 scale, or scale_inv, rounded to a power of two where the recipe does that.
-FP8LAB_HD inline float rounded_scale(ScaleRounding rounding, float x) {
+/// A float32 scale, or scale_inv, rounded to a power of two where the recipe does that. The nearest is that of a
+/// logarithm in the type of the recipe's arithmetic.
+FP8LAB_HD inline float rounded_scale(const Recipe& recipe, const ScaleConstants& constants, float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  switch (rounding) {
+  switch (recipe.rounding) {
     case ScaleRounding::none:
     case ScaleRounding::even: return x;
     case ScaleRounding::down: return x != x ? x : std::bit_cast<float>(bits & 0x7F800000U);
@@ -269,7 +302,10 @@ FP8LAB_HD inline float rounded_scale(ScaleRounding rounding, float x) {
       return std::bit_cast<float>(std::clamp(field, 1U, 254U) << 23);
     }
     case ScaleRounding::down_by_log2: return power_by_log2(x);
-    case ScaleRounding::nearest_by_log2: return bits - 1 < 0x7F7FFFFFU ? float32_power(nearest_log2(bits)) : x;
+    case ScaleRounding::nearest_by_log2: {
+      if (bits - 1 >= 0x7F7FFFFFU) return x;
+      return float32_power(static_cast<int>(std::nearbyint(in_arithmetic(recipe, constants, float32_log2(bits)))));
+    }
     case ScaleRounding::up_by_log2: break;
   }
   return upper_power_by_log2(x);
@@ -297,6 +333,11 @@ FP8LAB_HD inline float product_under_tensors(const Recipe& recipe, const ScaleCo
     case BlockProduct::scale_times_quotient: return scale * in_own(amax / constants.largest);
     case BlockProduct::quotient_over_inverse: return in_own(amax / constants.largest) / inverse;
     case BlockProduct::amax_over_inverse: return amax / (constants.largest * inverse);
+    case BlockProduct::quotient_over_quotient: {
+      const float quotient = in_own(amax / constants.largest);
+      const bool is_one = quotient == 0 && recipe.zero_amax == SpecialScale::one;
+      return (is_one ? 1 : quotient) * recipe.tensor_range / constants.tensor_quotient;
+    }
   }
   return amax * (scale * constants.inverse_largest);
 }
@@ -310,7 +351,8 @@ FP8LAB_HD inline TileScale scale_under_tensors(const Recipe& recipe, const Scale
   float product = product_under_tensors(recipe, constants, amax);
   if (stretch != 1) product = product * stretch;
   const bool is_zero = product == 0;
-  if (is_zero && recipe.zero_amax == SpecialScale::one) product = 1;
+  const bool has_own_zero = recipe.block_product == BlockProduct::quotient_over_quotient;
+  if (is_zero && recipe.zero_amax == SpecialScale::one && !has_own_zero) product = 1;
   const float limited = product < recipe.least_scale_inv ? recipe.least_scale_inv : product;
   constexpr Format unsigned_e4m3 = ue4m3;
   auto code = static_cast<std::uint8_t>(encode(unsigned_e4m3, CastPolicy{}, limited));
@@ -343,40 +385,80 @@ FP8LAB_HD inline float special_scale(const Recipe& recipe, const ScaleConstants&
     case SpecialScale::nan:
     case SpecialScale::smallest:
     case SpecialScale::smallest_of_nan:
-    case SpecialScale::largest: break;
+    case SpecialScale::largest:
+    case SpecialScale::zero_factor:
+    case SpecialScale::as_infinity: break;
     case SpecialScale::one: return 1;
     case SpecialScale::epsilon: return makes_scale_inv(recipe) ? 0x1p-23F : 0x1p23F;
     case SpecialScale::type_epsilon: {
-      const bool narrow = recipe.arithmetic == ScaleArithmetic::input_type;
-      return float32_power(narrow ? -constants.input_type.mantissa_bits : -23);
+      return float32_power(-type_of(recipe.arithmetic, constants.input_type).mantissa_bits);
     }
   }
   return x;
+}
+
+/// Whether the recipe computes in float16 here.
+FP8LAB_HD constexpr bool is_of_half(const Recipe& recipe, const ScaleConstants& constants) {
+  constexpr Format half = binary16;
+  return type_of(recipe.arithmetic, constants.input_type) == half;
+}
+
+/// An amax as rounding `even` in float16 takes it: all subnormal numbers have one spacing, and become 2^-14 or 0.
+FP8LAB_HD inline float even_in_half(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+  constexpr float smallest = 0x1p-14F;
+  if (recipe.rounding != ScaleRounding::even || !is_of_half(recipe, constants) || !(amax < smallest)) return amax;
+  return amax + static_cast<float>(constants.half_spacing) * 0x1p-37F < smallest ? 0 : smallest;
 }
 
 /// The scale of a tile in E8M0, for a quotient x or a special amax.
 FP8LAB_HD inline TileScale e8m0_scale(const Recipe& recipe, const ScaleConstants& constants, SpecialScale special,
                                       float x) {
   std::uint8_t code = 127;
-  if (special == SpecialScale::computed) {
+  if (special == SpecialScale::type_epsilon) {
+    code = is_of_half(recipe, constants) ? 127 : 0;  // 2^-127 is 0 in float16
+  } else if (special == SpecialScale::computed) {
     code = e8m0_code_of(recipe, constants, std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU);
   } else if (special != SpecialScale::one) {
     code = special == SpecialScale::nan ? 255 : 0;
     if (special == SpecialScale::largest) code = 254;
   }
-  const bool is_nan = special == SpecialScale::smallest_of_nan;
-  const float factor = is_nan ? std::numeric_limits<float>::quiet_NaN() : e8m0_inverse(recipe.edges, code);
-  return {factor, e8m0_value(recipe.edges, code), code};
+  const float value = e8m0_value(recipe.edges, code);
+  float factor = e8m0_inverse(recipe.edges, code);
+  if (value < recipe.least_divisor) factor = 1 / recipe.least_divisor;
+  if (special == SpecialScale::smallest_of_nan) factor = std::numeric_limits<float>::quiet_NaN();
+  return {factor, value, code};
+}
+
+/// The scale and its inverse, and the factor by which elements meet it. `x` is the scale, or scale_inv, that an amax
+/// made.
+FP8LAB_HD inline TileScale with_factor(const Recipe& recipe, const ScaleConstants& constants, SpecialScale special,
+                                       float amax, const TileScale& made) {
+  const float x = made.scale_inv;
+  const std::uint8_t code = made.code;
+  const bool inverse = makes_scale_inv(recipe);
+  const float scale_inv = inverse ? x : 1 / x;
+  float divisor = scale_inv < recipe.least_divisor ? recipe.least_divisor : scale_inv;  // a NaN stays
+  if (recipe.factor == FactorRule::of_rounded_scale) divisor = in_type(constants.input_type, recipe.product, divisor);
+  if (divides(recipe.operation)) return {divisor, scale_inv, code};
+  if (special == SpecialScale::zero_factor) return {0, scale_inv, code};
+  if (!inverse) return {x, scale_inv, code};
+  if (recipe.factor == FactorRule::of_scale) return {1 / divisor, x, code};
+  const double least = least_amax_of(recipe, constants);
+  const float limited = static_cast<double>(amax) < least ? static_cast<float>(least) : amax;
+  const float quotient = constants.largest / limited;
+  return {quotient > recipe.largest_factor ? recipe.largest_factor : quotient, x, code};
 }
 
 /// The scale that an amax makes, but for one that is to be flushed.
-FP8LAB_HD inline TileScale unflushed_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+FP8LAB_HD_INLINE TileScale unflushed_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   if (recipe.tensor_scale != TensorScaleRule::none) return scale_under_tensors(recipe, constants, amax);
+  if (recipe.nan_amax == SpecialScale::as_infinity && amax != amax) amax = std::numeric_limits<float>::infinity();
+  amax = even_in_half(recipe, constants, amax);
   // 1. The quotient, or what a special amax makes.
-  SpecialScale special = special_of(recipe, amax);
+  SpecialScale special = special_of(recipe, constants, amax);
   float x = limited_quotient(recipe, constants, amax);
   const bool inverse = makes_scale_inv(recipe);
-  if (inverse && x == 0) special = recipe.zero_amax;
+  if (inverse && x == 0 && !inverts_scale(recipe)) special = recipe.zero_amax;
   if (special == SpecialScale::one && recipe.scale_type == ScaleType::float32) return {1, 1};
   if (x == std::numeric_limits<float>::infinity() && recipe.limit != ScaleLimit::none) x = constants.scale_limit;
   x = x < recipe.least_scale_inv ? recipe.least_scale_inv : x;  // a NaN stays
@@ -389,22 +471,15 @@ FP8LAB_HD inline TileScale unflushed_scale(const Recipe& recipe, const ScaleCons
     if (code == 0 && recipe.zero_amax == SpecialScale::type_epsilon) code = e4m3_epsilon;
     x = decode(unsigned_e4m3, code);
   } else {
-    x = rounded_scale(recipe.rounding, special_scale(recipe, constants, special, x));
+    x = rounded_scale(recipe, constants, special_scale(recipe, constants, special, x));
   }
-  // 3. The scale, its inverse, and the elements' factor.
-  const float scale_inv = inverse ? x : 1 / x;
-  const float divisor = scale_inv < recipe.least_divisor ? recipe.least_divisor : scale_inv;  // a NaN stays
-  if (divides(recipe.operation)) return {divisor, scale_inv, code};
-  if (!inverse) return {x, scale_inv, code};
-  if (recipe.factor == FactorRule::of_scale) return {1 / divisor, x, code};
-  const double least = recipe.least_amax;
-  const float limited = static_cast<double>(amax) < least ? static_cast<float>(least) : amax;
-  return {constants.largest / limited, x, code};
+  // 3. The elements' factor.
+  return with_factor(recipe, constants, special, amax, {0, x, code});
 }
 
 /// The scale that an amax makes by the recipe's fields. Total for recipes that check_recipe() takes and amaxes that are
 /// 0, positive, infinite or NaN. Where the recipe has a block_choice, the scale is the usual one.
-FP8LAB_HD inline TileScale scale_of_amax(const Recipe& recipe, const ScaleConstants& constants, float amax) {
+FP8LAB_HD_INLINE TileScale scale_of_amax(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   TileScale scale = unflushed_scale(recipe, constants, amax);
   const auto bits = std::bit_cast<std::uint32_t>(amax);
   if (recipe.flush_subnormal_amax && (bits == 0 || (bits < 0x00800000U && floor_log2(bits) < -126))) scale.factor = 0;

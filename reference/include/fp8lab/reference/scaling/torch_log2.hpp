@@ -45,14 +45,16 @@ FP8LAB_HD constexpr int ceil_log2(std::uint32_t bits) {
   return exponent + (fraction > log2_slack(exponent) / 2 ? 1 : 0);
 }
 
-/// fl(log2 x) rounded to the nearest integer, the even one of two, for the bits of an x > 0, and finite.
-FP8LAB_HD inline int nearest_log2(std::uint32_t bits) {
+/// fl(log2 x) for the bits of an x > 0, and finite.
+FP8LAB_HD inline float float32_log2(std::uint32_t bits) {
   const auto [exponent, fraction] = binary_of(bits);
   const double mantissa = 1 + static_cast<double>(fraction) * 0x1p-23;
   // float32 rounds the sum once: the logarithm of the mantissa is far more exact than a float32 is.
-  const auto log2 = static_cast<float>(exponent + std::log2(mantissa));
-  return static_cast<int>(std::nearbyint(log2));
+  return static_cast<float>(exponent + std::log2(mantissa));
 }
+
+/// fl(log2 x) rounded to the nearest integer, the even one of two, for the bits of an x > 0, and finite.
+FP8LAB_HD inline int nearest_log2(std::uint32_t bits) { return static_cast<int>(std::nearbyint(float32_log2(bits))); }
 
 /// 2^power as float32. Precondition: power is -149 or more.
 FP8LAB_HD constexpr float float32_power(int power) {

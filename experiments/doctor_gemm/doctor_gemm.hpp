@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a GEMM did, from files of its inputs and its output.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fp8lab/reference/forensics/diagnose_gemm.hpp"
+
+namespace fp8lab::experiments {
+
+/// What is looked at. Files are .npy, .safetensors, or raw.
+struct DoctorGemmArguments {
+  std::filesystem::path a, b, product;
+  std::vector<std::string> names = {};  ///< of tensors of .safetensors files, in the order of the files below
+  std::optional<std::filesystem::path> scale_a = {}, scale_b = {}, c = {}, bias = {};
+  std::optional<std::string> format_a = {}, format_b = {}, product_format = {};
+  std::optional<std::string> scale_format = {};  ///< of scales of a byte: e8m0 or ue4m3
+  double tensor_scale_a = 1, tensor_scale_b = 1, scale_out = 1;
+  std::string layout = "nt";             ///< as gemm() of Python has it
+  std::string scale_layout = "compact";  ///< or swizzled
+  std::vector<std::uint64_t> places =
+      {};            ///< m and n of each element of the product, where it is some elements; empty: all
+  bool raw = false;  ///< files have no header
+  std::vector<std::uint64_t> sizes = {};  ///< M, N and K, of raw files
+  std::size_t most_shown = 10;            ///< explanations, and elements
+  std::size_t most_products = std::size_t{1} << 27;
+  std::optional<std::filesystem::path> probe = {};  ///< where inputs are written that part explanations
+};
+
+struct DoctorGemmResult {
+  forensics::GemmDiagnosis diagnosis = {};
+  Format format = binary32;                        ///< of the output
+  std::optional<forensics::GemmProbe> probe = {};  ///< where explanations are tied
+  std::size_t probed = 0;                          ///< explanations that the probe is about: the first ones
+};
+
+/// Reads and diagnoses.
+///
+/// Throws std::invalid_argument where tensors do not fit each other or are of types that no GEMM takes;
+/// std::runtime_error where a file cannot be read or the probe cannot be written.
+[[nodiscard]] DoctorGemmResult run_doctor_gemm(const DoctorGemmArguments& arguments);
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forensics/gemm_arithmetic.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+/// Both scales of an element or a tile, as the defect has them.
+struct ScalePair {
+  float a, b;
+
+  ScalePair(float scale_a, float scale_b, GemmDefect defect) : a(scale_a), b(scale_b) {
+    const bool both = defect == GemmDefect::scales_missing;
+    if (both || defect == GemmDefect::scale_a_missing) a = 1;
+    if (both || defect == GemmDefect::scale_b_missing) b = 1;
+    if (defect == GemmDefect::scales_inverted) {
+      a = 1 / a;
+      b = 1 / b;
+    }
+    const bool twice = defect == GemmDefect::scales_twice;
+    if (twice || defect == GemmDefect::scale_a_twice) a *= a;
+    if (twice || defect == GemmDefect::scale_b_twice) b *= b;
+  }
+};
+
+float promoted(const GemmHypothesis& h, float sum, float x, const ScalePair& scales) {
+  float left = x;
+  float right = scales.a * scales.b;
+  if (h.scale_use == ScaleUse::a_first) {
+    left = x * scales.a;
+    right = scales.b;
+  } else if (h.scale_use == ScaleUse::b_first) {
+    left = x * scales.b;
+    right = scales.a;
+  }
+  return h.fused ? std::fma(left, right, sum) : sum + left * right;
+}
+
+/// The sum of numbers in the order of a hypothesis, in float32.
+float sum_of(std::vector<float>& parts, PartialOrder order) {
+  switch (order) {
+    case PartialOrder::ascending: break;
+    case PartialOrder::descending: std::ranges::reverse(parts); break;
+    case PartialOrder::pairwise:
+      while (parts.size() > 1) {
+        const std::size_t count = parts.size();
+        for (std::size_t i = 0; 2 * i + 1 < count; ++i) parts[i] = parts[2 * i] + parts[2 * i + 1];
+        if (count % 2 != 0) parts[count / 2] = parts[count - 1];
+        parts.resize((count + 1) / 2);
+      }
+      break;
+  }
+  float sum = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) sum += parts[i];
+  return sum;
+}
+
+/// The factors of an epilogue, in the order in which they multiply.
+struct EpilogueFactors {
+  std::array<float, 2> values{};
+  std::size_t count = 0;
+};
+
+EpilogueFactors factors_of(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry) {
+  const TensorScale& left = sums.a.tensor_scale();
+  const TensorScale& right = sums.b.tensor_scale();
+  const ScalePair scales(sums.a.row_scale(entry) * (left.factor / left.divisor),
+                         sums.b.row_scale(entry) * (right.factor / right.divisor), h.defect);
+  switch (h.scale_use) {
+    case ScaleUse::none: break;
+    case ScaleUse::product_first: {
+      float alpha = scales.a * scales.b;
+      if (left.divisor != 1 || right.divisor != 1) {
+        alpha = left.factor * right.factor * (1 / (left.divisor * right.divisor));
+      }
+      return {{h.scale_out_first ? alpha * facts.scale_out : alpha}, 1};
+    }
+    case ScaleUse::a_first: return {{scales.a, scales.b}, 2};
+    case ScaleUse::b_first: return {{scales.b, scales.a}, 2};
+  }
+  return {};
+}
+
+float scaled(const EpilogueFactors& factors, float x) {
+  for (std::size_t i = 0; i < factors.count; ++i) x *= factors.values[i];
+  return x;
+}
+
+/// What the epilogue adds, in its order.
+struct Terms {
+  std::array<float, 2> values{};
+  std::size_t count = 0;
+};
+
+Terms terms_of(const GemmHypothesis& h, const GemmFacts& facts, const ElementAddends& addends) {
+  const bool c = facts.c && h.addend_use != AddendUse::accumulator && h.defect != GemmDefect::c_missing;
+  const bool bias = facts.bias && h.defect != GemmDefect::bias_missing && h.defect != GemmDefect::bias_in_each_range;
+  Terms terms;
+  if (bias && h.bias_first) terms.values[terms.count++] = rounded_to(h.addend_type, addends.bias);
+  if (c) terms.values[terms.count++] = rounded_to(h.addend_type, addends.c);
+  if (bias && !h.bias_first) terms.values[terms.count++] = rounded_to(h.addend_type, addends.bias);
+  return terms;
+}
+
+/// The type that the result has when c and the bias are added after it is rounded.
+float rounded_midway(const GemmHypothesis& h, const Format& format, float x) {
+  constexpr Format half = binary16;
+  const bool is_half =
+      h.output == OutputRounding::via_float16 || (h.output != OutputRounding::via_bfloat16 && format == half);
+  return rounded_to(is_half ? AddendType::float16 : AddendType::bfloat16, x);
+}
+
+float epilogue(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry,
+               const ElementAddends& addends, float x) {
+  EpilogueFactors factors = factors_of(h, facts, sums, entry);
+  const Terms terms = terms_of(h, facts, addends);
+  const auto added = std::span(terms.values).first(terms.count);
+  switch (h.addend_use) {
+    case AddendUse::none:
+    case AddendUse::after_scales:
+    case AddendUse::accumulator:
+      x = h.defect == GemmDefect::bias_in_each_range ? x : scaled(factors, x);
+      for (const float term : added) x += term;
+      break;
+    case AddendUse::fused: {
+      const float last = factors.values[--factors.count];
+      x = std::fma(scaled(factors, x), last, added.front());
+      for (const float term : added.subspan(1)) x += term;
+      break;
+    }
+    case AddendUse::before_scales:
+      for (const float term : added) x += term;
+      x = scaled(factors, x);
+      break;
+    case AddendUse::after_rounding:
+      x = rounded_midway(h, facts.format, scaled(factors, x));
+      for (const float term : added) x = rounded_midway(h, facts.format, x + term);
+      break;
+  }
+  if (facts.scale_out == 1 || h.scale_out_first || h.defect == GemmDefect::scale_out_missing) return x;
+  return h.defect == GemmDefect::scale_out_inverted ? x / facts.scale_out : x * facts.scale_out;
+}
+
+std::uint64_t rounded(const GemmHypothesis& h, const Format& format, float x) {
+  constexpr Format single = binary32;
+  if (h.output == OutputRounding::via_float16) x = rounded_to(AddendType::float16, x);
+  if (h.output == OutputRounding::via_bfloat16) x = rounded_to(AddendType::bfloat16, x);
+  if (format == single) return std::bit_cast<std::uint32_t>(x);
+  CastPolicy policy = h.saturated ? CastPolicy{} : cuda_nosat_policy;
+  if (h.output == OutputRounding::toward_zero) policy.rounding = Rounding::toward_zero;
+  if (h.output == OutputRounding::nearest_away) policy.rounding = Rounding::nearest_away;
+  return encode(format, policy, x);
+}
+
+}  // namespace
+
+float rounded_to(AddendType type, float x) {
+  switch (type) {
+    case AddendType::as_given: break;
+    case AddendType::float16: return decode(binary16, encode(binary16, cuda_nosat_policy, x));
+    case AddendType::bfloat16: return decode(bfloat16, encode(bfloat16, cuda_nosat_policy, x));
+  }
+  return x;
+}
+
+ElementAddends addends_of(const GemmHypothesis& h, const GemmAddends& addends, std::size_t row, std::size_t column) {
+  ElementAddends result;
+  const bool turned = h.defect == GemmDefect::c_transposed;
+  if (!addends.c.empty()) result.c = addends.c[turned ? column * addends.rows + row : row * addends.columns + column];
+  if (!addends.bias.empty()) result.bias = addends.bias[h.defect == GemmDefect::bias_along_rows ? row : column];
+  return result;
+}
+
+float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry,
+                  const ElementAddends& addends) {
+  const std::size_t elements = sums.a.count();
+  const std::size_t count = sums.partials.size() / elements;
+  if (h.promote_k == 0 && h.split_k == 0) return sums.partials[entry];
+  const std::size_t length = h.promote_k != 0 ? h.promote_k : h.split_k;
+  const bool each = h.defect == GemmDefect::bias_in_each_range;
+  std::size_t in_range = h.split_k != 0 ? h.split_k / length : count;
+  if (each && h.split_k == 0 && facts.tile_depth == 0) in_range = 1;
+  const bool turned = h.split_k == 0 && h.order == PartialOrder::descending;
+  const bool starts_from_c = h.promote_k != 0 && h.addend_use == AddendUse::accumulator;
+  const auto added = [&](float sum, std::size_t j) {
+    const float x = sums.partials[j * elements + entry];
+    if (facts.tile_depth == 0) return h.promote_k != 0 ? sum + x : x;
+    const std::size_t k = j * length;
+    return promoted(h, sum, x, ScalePair(sums.a.tile_scale(entry, k), sums.b.tile_scale(entry, k), h.defect));
+  };
+  std::vector<float> ranges;
+  for (std::size_t first = 0; first < count; first += in_range) {
+    float sum = starts_from_c && first == 0 ? rounded_to(h.addend_type, addends.c) : 0;
+    const std::size_t last = std::min(count, first + in_range);
+    for (std::size_t i = first; i < last; ++i) sum = added(sum, turned ? count - 1 - i : i);
+    if (each) sum = scaled(factors_of(h, facts, sums, entry), sum) + rounded_to(h.addend_type, addends.bias);
+    ranges.push_back(sum);
+  }
+  return sum_of(ranges, h.split_k != 0 ? h.order : PartialOrder::ascending);
+}
+
+bool accumulates_equally(const GemmHypothesis& x, const GemmHypothesis& y) {
+  const auto key = [](const GemmHypothesis& h) {
+    const bool start = h.addend_use == AddendUse::accumulator;
+    const AddendType type = start || h.defect == GemmDefect::bias_in_each_range ? h.addend_type : AddendType::as_given;
+    return std::tuple(h.promote_k, h.split_k, h.order, h.scale_use, h.fused, h.scale_out_first, start, type, h.defect);
+  };
+  return key(x) == key(y);
+}
+
+std::uint64_t gemm_word(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry,
+                        const ElementAddends& addends, float accumulator) {
+  const float x = epilogue(h, facts, sums, entry, addends, accumulator);
+  return canonical_word(facts.format, rounded(h, facts.format, x));
+}
+
+std::uint64_t canonical_word(const Format& format, std::uint64_t word) {
+  constexpr Format single = binary32;
+  if (format == single) return std::isnan(std::bit_cast<float>(static_cast<std::uint32_t>(word))) ? 0x7FFFFFFF : word;
+  return std::isnan(decode(format, static_cast<std::uint32_t>(word))) ? format.magnitude_mask() : word;
+}
+
+std::vector<float> partial_sums_by(const GemmHypothesis& h, const MmaModel& model, PlainRows& a, PlainRows& b,
+                                   std::span<const float> starts) {
+  const bool from_c = h.addend_use == AddendUse::accumulator && h.promote_k == 0;
+  std::vector<float> first(from_c ? starts.size() : 0);
+  std::ranges::transform(starts.first(first.size()), first.begin(),
+                         [&](float c) { return rounded_to(h.addend_type, c); });
+  return partial_sums(model, a, b, {.length = partial_length(h, a.depth()), .starts = first, .zero_rule = h.zero_rule});
+}
+
+}  // namespace fp8lab::forensics

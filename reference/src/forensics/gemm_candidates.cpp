@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forensics/gemm_candidates.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "fp8lab/formats/text_stream.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+std::string verdict_of(const GemmDiagnosis& result, std::size_t checked) {
+  const GemmExplanation& first = result.explanations.front();
+  TextStream text;
+  if (first.unexplained == checked) {
+    text << "No hypothesis explains any of the " << checked << " elements looked at.";
+    return text.str();
+  }
+  text << (first.unexplained == 0 ? "All " : "") << checked - first.unexplained;
+  if (first.unexplained != 0) text << " of " << checked;
+  text << " elements" << (checked < result.elements ? " looked at" : "") << " are those of "
+       << describe(first.hypothesis);
+  if (first.models.size() > 1) {
+    text << " (or of " << first.models.size() - 1 << " other model" << (first.models.size() > 2 ? "s" : "") << ")";
+  }
+  text << ".";
+  if (result.tied > 1) {
+    text << " The data cannot tell it from " << result.tied - 1 << " other hypothes" << (result.tied > 2 ? "es" : "is")
+         << ".";
+  }
+  return text.str();
+}
+
+}  // namespace
+
+void explain_gemm(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates, std::size_t checked) {
+  std::map<std::pair<std::string, std::size_t>, std::size_t> numbers;  // by all but the model
+  for (const GemmCandidate& one : candidates) {
+    GemmHypothesis without_model = one.hypothesis;
+    without_model.model.clear();
+    const std::size_t unexplained = checked - one.matches;
+    const auto [at, is_new] = numbers.try_emplace({describe(without_model), unexplained}, result.explanations.size());
+    if (is_new) result.explanations.push_back({one.hypothesis, {}, checked, unexplained});
+    result.explanations[at->second].models.push_back(one.hypothesis.model);
+  }
+  const std::size_t least = result.explanations.front().unexplained;
+  result.tied = static_cast<std::size_t>(
+      std::ranges::count_if(result.explanations, [&](const auto& one) { return one.unexplained == least; }));
+  result.verdict = verdict_of(result, checked);
+}
+
+}  // namespace fp8lab::forensics

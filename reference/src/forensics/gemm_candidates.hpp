@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hypotheses about a GEMM while they are looked at, and what is said of them in the end.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "forensics/gemm_hypotheses.hpp"
+
+namespace fp8lab::forensics {
+
+struct GemmCandidate {
+  GemmHypothesis hypothesis;
+  const MmaModel* model;
+  std::size_t matches = 0;  ///< elements that it explains
+};
+
+/// Fills in the explanations, how many are tied, and the verdict. Hypotheses that differ in the model alone become one.
+void explain_gemm(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates, std::size_t checked);
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a search has found, as a Diagnosis.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "forensics/rest.hpp"
+#include "forensics/search.hpp"
+#include "forensics/verdict.hpp"
+#include "fp8lab/formats/refuse.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+/// The index in x of an element of a side's source.
+std::uint64_t index_in_x(const Side& side, std::uint64_t index) {
+  if (side.facts.direction == Direction::rowwise) return index;
+  const Source& source = side.source;
+  return index % source.columns() * source.rows() + index / source.columns();
+}
+
+std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64_t index_of_x) {
+  const Source& source = suspect.side->source;
+  std::uint64_t index = index_of_x;
+  if (suspect.side->facts.direction == Direction::columnwise) {
+    index = index_of_x % source.rows() * source.columns() + index_of_x / source.rows();
+  }
+  const KernelModel model(source, suspect.candidate.hypothesis, &dump);
+  std::array<std::uint8_t, 1> code;
+  std::array<std::uint8_t, 1> other;
+  model.predict({index / source.columns(), index % source.columns(), 1}, code, other);
+  return code.front();
+}
+
+bool has_number(const Source& source) {
+  return std::ranges::any_of(source.values(), [](float x) { return std::isfinite(x) && x != 0; });
+}
+
+}  // namespace
+
+void Search::join_verified() {
+  std::vector<Candidate> candidates;
+  candidates.reserve(verified_.size());
+  for (const Suspect& one : verified_) candidates.push_back(one.candidate);
+  join_equals(candidates);
+  std::vector<Suspect> distinct;
+  for (Suspect& one : verified_) {
+    const auto is_this = [&](const Candidate& other) {
+      return other.cost == one.candidate.cost && other.hypothesis.direction == one.candidate.hypothesis.direction &&
+             other.hypothesis.base == one.candidate.hypothesis.base &&
+             other.hypothesis.changes == one.candidate.hypothesis.changes &&
+             other.hypothesis.deviations == one.candidate.hypothesis.deviations;
+    };
+    const auto kept = std::ranges::find_if(candidates, is_this);
+    if (kept == candidates.end()) continue;
+    one.candidate = *kept;
+    distinct.push_back(std::move(one));
+  }
+  verified_ = std::move(distinct);
+}
+
+void Search::discriminate(Diagnosis& diagnosis) const {
+  const Suspect& first = verified_.front();
+  const auto makes_other = [&](const Suspect& one) {
+    return !one.is_by_quantize && one.codes != 0 &&
+           one.candidate.hypothesis.recipe.format == first.candidate.hypothesis.recipe.format;
+  };
+  const auto second = std::find_if(verified_.begin() + 1, verified_.end(), makes_other);
+  if (first.is_by_quantize || second == verified_.end()) return;
+  for (const Suspect* one : {&*second, &first}) {
+    for (const std::uint64_t place : one->examples) {
+      if (diagnosis.discriminators.size() == options_.most_shown) return;
+      const std::uint64_t index = index_in_x(*one->side, place);
+      const Source& source = one->side->source;
+      const KernelModel model(source, one->candidate.hypothesis, &dump_);
+      const std::uint64_t stored = model.place_of(place / source.columns(), place % source.columns());
+      const Discriminator found{index, static_cast<double>(source.values()[place]),
+                                stored < dump_.codes.size() ? dump_.codes[stored] : std::uint8_t{0},
+                                code_at(first, dump_, index), code_at(*second, dump_, index)};
+      const bool is_known = std::ranges::count(diagnosis.discriminators, index, &Discriminator::index) != 0;
+      if (found.first != found.second && !is_known) diagnosis.discriminators.push_back(found);
+    }
+  }
+}
+
+Diagnosis Search::report() {
+  Diagnosis diagnosis;
+  diagnosis.elements = dump_.codes.size();
+  diagnosis.scales = dump_.scales.size();
+  diagnosis.searched = searched_;
+  if (verified_.empty()) refuse("no hypothesis applies to codes of this format and a tensor of this shape");
+  join_verified();
+  // What explains equally much and is equally plausible.
+  const Suspect& first = verified_.front();
+  constexpr double less_plausible = 0.75;
+  diagnosis.tied = static_cast<std::size_t>(std::ranges::count_if(verified_, [&](const Suspect& one) {
+    return one.all() == 0 && one.candidate.cost < first.candidate.cost + less_plausible;
+  }));
+  diagnosis.tied = std::max<std::size_t>(diagnosis.tied, 1);
+  diagnosis.is_telling = has_number(first.side->source);
+  const std::size_t shown = std::max(diagnosis.is_telling ? diagnosis.tied : 1, options_.most_shown);
+  for (std::size_t i = 0; i < std::min(shown, verified_.size()); ++i) {
+    diagnosis.explanations.push_back({verified_[i].candidate.hypothesis, verified_[i].codes, verified_[i].scales});
+  }
+  diagnosis.format = first.candidate.hypothesis.recipe.format;
+  diagnosis.factor = factor_;
+  discriminate(diagnosis);
+  diagnosis.rest = rest_of(first, x_, dump_);
+  diagnosis.verdict = verdict_of(diagnosis);
+  return diagnosis;
+}
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search for what explains a dump.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "forensics/hypotheses.hpp"
+#include "forensics/kernel_model.hpp"
+#include "forensics/suspect.hpp"
+#include "fp8lab/reference/forensics/diagnose.hpp"
+
+namespace fp8lab::forensics {
+
+/// Sieves hypotheses on a sample, compares what is left with everything, and goes on from the best with one change or
+/// departure more.
+class Search {
+ public:
+  Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options);
+
+  [[nodiscard]] Diagnosis run();
+
+ private:
+  /// What is offered at a time.
+  struct Stage {
+    int changes;         ///< 0: plain hypotheses; 1: with one change or departure; 2: with one more than the best have
+    std::size_t sides;   ///< the first of them
+    bool only_expected;  ///< departures from the expected recipe alone
+    double most_cost;    ///< an explanation of all with less ends the search
+  };
+  void sieve(const Stage& stage, const std::vector<Suspect>& parents);
+  [[nodiscard]] bool is_wanted(const Stage& stage, const Candidate& candidate) const;
+  /// Offers recipes with two changes or departures, of which neither alone explains much: of the most plausible recipes
+  /// that have as many scales as there are.
+  void cross(const Stage& stage);
+  /// What explains most, of each set of changes and departures no more than two recipes.
+  [[nodiscard]] std::vector<Suspect> best_of_each_kind(bool only_expected) const;
+  /// Recipes that a KernelModel does not have all of: by quantize(), without departures.
+  void quantize_others();
+  [[nodiscard]] bool is_modelled_here(const Recipe& recipe);
+  void sort_verified();
+  void vary(const Side& side, const Candidate& candidate);
+  /// Keeps the candidate where it contradicts the sample less than others.
+  void offer(const Side& side, Candidate candidate, int changes);
+  /// Compares what agrees with the sample, or else the best, with everything.
+  void verify_best();
+  /// Adds elements that contradict what agreed with the sample. Whether there were some.
+  bool learn();
+  /// Looks for departures in one place, which elements left unexplained suggest.
+  void localize();
+  /// One factor for all elements, whatever the tensor.
+  void add_stale(std::vector<Suspect>& found);
+  /// One scale of the tensor over those of tiles, whatever the tensor: where it is not given.
+  void add_tensor_scales(std::vector<Suspect>& found) const;
+
+  [[nodiscard]] Diagnosis report();
+  /// Leaves one of those that are the same.
+  void join_verified();
+  void discriminate(Diagnosis& diagnosis) const;
+
+  const MatrixView& x_;
+  StoredDump dump_;
+  const DiagnoseOptions& options_;
+  std::vector<Side> sides_;
+  std::vector<std::pair<Recipe, bool>> modelled_;
+  std::vector<Suspect> kept_;      // by the sample
+  std::vector<Suspect> verified_;  // by everything, the best first
+  std::optional<FactorInterval> factor_;
+  std::size_t searched_ = 0;
+};
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fp8lab doctor-gemm. What it says of tensor cores is in tests/reference/forensics; the products here are sums of integers, rounded."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from command import ROOT, column, refuses, run
+
+M, N, K = 12, 10, 256
+SCALE_A, SCALE_B = np.float32(0.0137), np.float32(1.731)
+
+
+def e4m3_values():
+    """Of codes 00 to 7E, from the format's definition."""
+    codes = np.arange(127)
+    exponent, mantissa = codes >> 3, codes & 7
+    return np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def says(arguments, text, status=0):
+    done = run(arguments)
+    assert (done.returncode, done.stderr) == (status, "") and text in words(done.stdout), done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def product():
+    """Codes, and their real dot products, as integers, rounded once."""
+    rng = np.random.default_rng(11)
+    a, b = rng.integers(0, 127, (M, K)), rng.integers(0, 127, (N, K))
+    signs = rng.integers(0, 2, (M, K)), rng.integers(0, 2, (N, K))
+    values = e4m3_values()
+    left, right = values[a] * (1 - 2 * signs[0]), values[b] * (1 - 2 * signs[1])
+    exact = np.array([[sum(map(int, row * 2**18)) / 2**18 for row in left[m] * right] for m in range(M)])
+    return (a | signs[0] << 7).astype(np.uint8), (b | signs[1] << 7).astype(np.uint8), exact.astype(np.float32)
+
+
+@pytest.fixture
+def files(product, tmp_path):
+    a, b, out = product
+    rng = np.random.default_rng(12)
+    bias = rng.normal(0, 100, N).astype(np.float32)
+    scaled = out * (SCALE_A * SCALE_B)
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    np.save(tmp_path / "b_turned.npy", b.T.copy())
+    np.save(tmp_path / "out.npy", out)
+    np.save(tmp_path / "scaled.npy", scaled)
+    np.save(tmp_path / "bias.npy", bias)
+    np.save(tmp_path / "biased.npy", scaled + bias)
+    np.save(tmp_path / "scale_a.npy", SCALE_A)
+    np.save(tmp_path / "rows_b.npy", np.full((N, 1), SCALE_B))
+    np.save(tmp_path / "few.npy", out[[0, 3, 11], [1, 9, 4]])
+    for name in ("a", "b", "out", "bias"):
+        (tmp_path / f"{name}.raw").write_bytes(np.load(tmp_path / f"{name}.npy").tobytes())
+    return tmp_path
+
+
+def first(directory):
+    return column(directory / "doctor_gemm.json", "explanations", "models")[0].split()
+
+
+def test_a_product_is_named(files):
+    done = run(f"doctor-gemm {files}/a.npy {files}/b.npy {files}/out.npy --out {files}/found")
+    assert done.returncode == 0, done.stderr
+    assert "exact" in first(files / "found") and column(files / "found" / "doctor_gemm.json", "explanations", "unexplained")[0] == 0
+    assert f"All {M * N} elements are those of exact" in words(done.stdout)
+
+
+def test_scales_and_a_bias_come_as_files_and_numbers(files):
+    operands = f"{files}/a.npy {files}/b.npy"
+    for scales in (f"--tensor-scale-a {SCALE_A:.9g} --tensor-scale-b {SCALE_B:.9g}", f"--scale-a {files}/scale_a.npy --scale-b {files}/rows_b.npy"):
+        says(f"doctor-gemm {operands} {files}/scaled.npy {scales}", "exact, scaled as accumulator * fl(scale_a * scale_b)")
+        says(f"doctor-gemm {operands} {files}/biased.npy {scales} --bias {files}/bias.npy", f"All {M * N} elements are those of exact")
+    says(f"doctor-gemm {operands} {files}/scaled.npy {scales} --bias {files}/bias.npy", "but the bias is not added", 1)
+    says(f"doctor-gemm {operands} {files}/out.npy {scales}", "but no scale is applied", 1)
+
+
+def test_layouts_places_and_files_without_a_header(files):
+    says(f"doctor-gemm {files}/a.npy {files}/b_turned.npy {files}/out.npy --layout nn", f"All {M * N} elements are those of exact")
+    says(f"doctor-gemm {files}/a.npy {files}/b.npy {files}/few.npy --places 0,1,3,9,11,4", "All 3 elements are those of")
+    raw = f"doctor-gemm {files}/a.raw {files}/b.raw {files}/out.raw --raw --sizes {M},{N},{K} --product-format float32"
+    says(raw, f"All {M * N} elements are those of exact")
+    refuses(f"{raw} --bias {files}/a.raw", f"bias must have {N} elements, not {M * K // 4}")
+    refuses(raw.replace(f"{M},{N}", "12,11"), "b has 2560 bytes; of M,N,K = 12,11,256 it has 2816")
+
+
+def test_tensors_of_safetensors_files_are_named_in_order(files, product):
+    path = files / "all.safetensors"
+    tensors, offset, data = {}, 0, b""
+    for name, array, dtype in (("b", product[1], "F8_E4M3"), ("a", product[0], "F8_E4M3"), ("d", product[2], "F32")):
+        tensors[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
+        offset += array.nbytes
+        data += array.tobytes()
+    header = json.dumps(tensors).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+    says(f"doctor-gemm {path} {path} {path} --tensors a,b,d", f"All {M * N} elements are those of exact")
+    refuses(f"doctor-gemm {files}/a.npy {path} {files}/out.npy --tensors b,a", "tensors names 2 tensors, and 1 .safetensors files are given")
+
+
+def test_a_probe_is_what_the_kernel_is_to_run(files):
+    np.save(files / "zeros.npy", np.zeros((M, K), np.uint8))
+    np.save(files / "nothing.npy", np.zeros((M, N), np.float32))
+    done = run(f"doctor-gemm {files}/zeros.npy {files}/b.npy {files}/nothing.npy --tensor-scale-a 0.5 --probe {files}/probe")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"The probe has inputs on which \d+ of the \d+ pairs", words(done.stdout))
+    text = (files / "probe" / "probe.txt").read_text()
+    assert np.load(files / "probe" / "a.npy").shape == (M, K) and np.load(files / "probe" / "b.npy").shape == (N, K)
+    # The kernel that runs it: real sums, rounded once, times the scale.
+    a, b = np.load(files / "probe" / "a.npy"), np.load(files / "probe" / "b.npy")
+    value = np.append(e4m3_values(), np.nan)
+    x, y = (value[codes & 127] * np.where(codes & 128, -1, 1) for codes in (a, b))
+    command = next(line for line in text.splitlines() if line.startswith("fp8lab doctor-gemm")).removeprefix("fp8lab ")
+    scale = np.float32(re.search(r"--tensor-scale-a (\S+)", command)[1])
+    np.save(files / "out.npy", (x @ y.T).astype(np.float32) * scale)
+    found = run(command.replace(" out.npy", f" {files}/out.npy") + f" --out {files}/again")
+    assert found.returncode == 0, found.stderr
+    assert "exact" in first(files / "again")
+
+
+def test_what_does_not_fit_is_refused(files):
+    operands = f"doctor-gemm {files}/a.npy {files}/b.npy"
+    refuses(f"{operands} {files}/bias.npy", f"the product must have the shape {M} x {N}, M x N, not \\({N},\\)")
+    refuses(f"{operands} {files}/a.npy", "format of product must be given: its file does not tell what its bytes are")
+    refuses(f"{operands} {files}/out.npy --layout xy", 'layout must be nt or nn or tn or tt, not "xy"')
+    refuses(f"{operands} {files}/out.npy --layout nn", "a and b must have the same K, not 256 and 10")
+    refuses(f"{operands} {files}/out.npy --scale-a {files}/bias.npy", "scale_a has 10 scales; of an operand of 12 rows.*")
+    refuses(f"{operands} {files}/few.npy --places 0,1,3", "places must be pairs m,n, an even number of them")
+    refuses(f"{operands} {files}/few.npy --places 0,1,3,10,1,1", r"places: \(3, 10\) lies outside of an output of 12 x 10")
+    refuses(f"{operands} {files}/few.npy --places 0,1", "places are 1, the elements of the product 3")
+    refuses(f"{operands} {files}/out.npy --scale-out 0", "scale_out must be a normal number of float32, not 0")
+    refuses(f"{operands} {files}/out.npy --raw", "files without a header need sizes.*")
+    np.save(files / "wide.npy", np.ones((M, K)))
+    refuses(f"doctor-gemm {files}/wide.npy {files}/b.npy {files}/out.npy", "a is of float64, which is not diagnosed")
+
+
+def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
+    pytest.importorskip("fp8lab")
+    page = (ROOT / "docs" / "gemm_doctor.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        exec(compile(block, "gemm_doctor.md", "exec"), names)
+    commands = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
+    assert len(commands) >= 2
+    for command in commands:
+        done = run(command.removeprefix("fp8lab ").partition("  #")[0])
+        assert done.returncode in (0, 1) and not done.stderr, done.stderr
