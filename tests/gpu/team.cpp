@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "fp8lab/formats/parallel.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {

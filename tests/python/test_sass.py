@@ -71,6 +71,8 @@ COPY = [r"LDSM\.16\.M88\.4", r"LDGSTS\.E\.BYPASS\.128"]
 # What kernels must have: (file, in the kernel's symbol, beginnings of instructions).
 EVIDENCE = [
     ("quantize_cast.sm_89", "4CastI", CAST),
+    ("quantize_cast.sm_90a", "4CastI", CAST),
+    ("quantize_rows.sm_90a", "QuantizeRowsI.*TeMxRecipe", CAST),
     ("quantize_rows.sm_100a", "QuantizeRowsI.*TeMxRecipe", CAST),
     ("recorder.sm_89", SYNC_FP8, FP8),
     ("recorder.sm_90a", SYNC_FP8, FP8_LOWERED),

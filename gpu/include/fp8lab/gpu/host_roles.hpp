@@ -2,7 +2,6 @@
 // Roles of a team on the host: parts of a block that run at the same time and meet at barriers in shared memory.
 #pragma once
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +10,6 @@
 #include <functional>
 #include <mutex>
 #include <random>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 namespace fp8lab::gpu {
@@ -43,46 +38,21 @@ class HostRoles {
   ///
   /// Throws what a body threw, or std::logic_error where all roles wait, or where asynchronous work is left that no
   /// role waited for.
-  void run(const std::vector<std::function<void()>>& bodies) {
-    turn_ = next();
-    std::vector<std::thread> threads;
-    threads.reserve(bodies.size());
-    for (std::size_t i = 0; i < bodies.size(); ++i) threads.emplace_back([this, &bodies, i] { live(i, bodies[i]); });
-    for (std::thread& thread : threads) thread.join();
-    if (failure_) std::rethrow_exception(failure_);
-    if (!copies_.empty()) throw std::logic_error("a kernel ended before its bulk copies");
-  }
+  void run(const std::vector<std::function<void()>>& bodies);
 
   /// The role waits until `ready`, which others make true.
-  void wait_until(std::size_t role, std::function<bool()> ready) {
-    roles_[role].ready = std::move(ready);
-    pass(role);
-    roles_[role].ready = nullptr;
-  }
+  void wait_until(std::size_t role, std::function<bool()> ready);
   /// Lets another role go on, where the order prefers it.
-  void pass(std::size_t role) {
-    std::unique_lock lock(mutex_);
-    turn_ = next();
-    changed_.notify_all();
-    await(lock, role);
-  }
+  void pass(std::size_t role);
 
   /// A copy that ends at any time from now on; the order decides when.
-  void copy(std::function<void()> work) {
-    copies_.push_back(std::move(work));
-    if (order_.kind == HostOrder::Kind::descending) end_copy(0);
-  }
+  void copy(std::function<void()> work);
   /// Work of the role that is done in order, at any time until finish() asks for it.
-  void defer(std::size_t role, std::function<void()> work) { roles_[role].deferred.push_back(std::move(work)); }
+  void defer(std::size_t role, std::function<void()> work);
   /// Ends a group of the work deferred so far.
-  void commit(std::size_t role) { roles_[role].groups.push_back(roles_[role].done + roles_[role].deferred.size()); }
+  void commit(std::size_t role);
   /// Does what is left of all the role's groups but the latest `groups`.
-  void finish(std::size_t role, std::size_t groups) {
-    Role& own = roles_[role];
-    if (own.groups.size() <= groups) return;
-    const std::size_t until = own.groups[own.groups.size() - 1 - groups];
-    while (own.done < until) do_first(own);
-  }
+  void finish(std::size_t role, std::size_t groups);
 
  private:
   struct Role {
@@ -95,75 +65,16 @@ class HostRoles {
   struct Stopped : std::exception {};  // ends a role because another one failed
   static constexpr std::size_t nobody = ~std::size_t{0};
 
-  void live(std::size_t role, const std::function<void()>& body) {
-    try {
-      {
-        std::unique_lock lock(mutex_);
-        await(lock, role);
-      }
-      body();
-      if (!roles_[role].deferred.empty()) throw std::logic_error("a role ended before its matrix instructions");
-    } catch (...) {
-      const std::scoped_lock lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
-    }
-    const std::scoped_lock lock(mutex_);
-    roles_[role].ended = true;
-    try {
-      turn_ = next();
-    } catch (...) {  // from a copy
-      failure_ = std::current_exception();
-    }
-    changed_.notify_all();
-  }
-  void await(std::unique_lock<std::mutex>& lock, std::size_t role) {
-    changed_.wait(lock, [&] { return turn_ == role || failure_; });
-    if (failure_) throw Stopped{};
-  }
+  void live(std::size_t role, const std::function<void()>& body);
+  void await(std::unique_lock<std::mutex>& lock, std::size_t role);
 
   /// The role whose turn it is. Some asynchronous work ends meanwhile.
-  std::size_t next() {
-    if (failure_ || std::ranges::all_of(roles_, &Role::ended)) return nobody;
-    if (order_.kind == HostOrder::Kind::shuffled) end_some();
-    while (true) {
-      std::vector<std::size_t> able;
-      for (std::size_t i = 0; i < roles_.size(); ++i) {
-        if (!roles_[i].ended && (!roles_[i].ready || roles_[i].ready())) able.push_back(i);
-      }
-      if (!able.empty()) return able[pick(able.size())];
-      if (copies_.empty()) {
-        failure_ = std::make_exception_ptr(std::logic_error("every role of the team waits at a barrier: a hang"));
-        return nobody;
-      }
-      end_copy(pick(copies_.size()));
-    }
-  }
+  std::size_t next();
   /// One of `count`, by the order.
-  std::size_t pick(std::size_t count) {
-    switch (order_.kind) {
-      case HostOrder::Kind::ascending: return 0;
-      case HostOrder::Kind::descending: return count - 1;
-      case HostOrder::Kind::shuffled: return random_() % count;
-    }
-    return 0;
-  }
-  void end_some() {
-    while (!copies_.empty() && random_() % 2 == 0) end_copy(random_() % copies_.size());
-    for (Role& role : roles_) {
-      while (!role.deferred.empty() && random_() % 2 == 0) do_first(role);
-    }
-  }
-  void end_copy(std::size_t i) {
-    const auto work = std::move(copies_[i]);
-    copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
-    work();
-  }
-  static void do_first(Role& role) {
-    const auto work = std::move(role.deferred.front());
-    role.deferred.pop_front();
-    ++role.done;
-    work();
-  }
+  std::size_t pick(std::size_t count);
+  void end_some();
+  void end_copy(std::size_t i);
+  static void do_first(Role& role);
 
   HostOrder order_;
   std::mt19937_64 random_;

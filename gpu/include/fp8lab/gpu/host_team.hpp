@@ -8,13 +8,11 @@
 #include <cstring>
 #include <functional>
 #include <new>
-#include <numeric>
 #include <random>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/gpu/host_roles.hpp"
 #include "fp8lab/gpu/team.hpp"
 
@@ -53,21 +51,7 @@ class HostTeam {
 
   template <typename Body>
   void for_each(std::size_t count, const Body& body) const {
-    const auto one = [&](std::size_t i) {
-      switch (order_.kind) {
-        case HostOrder::Kind::ascending: body(i); break;
-        case HostOrder::Kind::descending: body(count - 1 - i); break;
-        case HostOrder::Kind::shuffled: body(places_[i]); break;
-      }
-    };
-    if (order_.kind == HostOrder::Kind::shuffled) shuffle(count);
-    if (order_.threads == 1) {
-      for (std::size_t i = 0; i < count; ++i) one(i);
-      return;
-    }
-    parallel_for(count, order_.threads, [&](std::size_t first, std::size_t last) {
-      for (std::size_t i = first; i < last; ++i) one(i);
-    });
+    call_each(count, {&body, [](const void* own, std::size_t i) { (*static_cast<const Body*>(own))(i); }});
   }
   template <typename Body>
   void for_each_thread(const Body& body) const {
@@ -113,11 +97,12 @@ class HostTeam {
   }
 
  private:
-  void shuffle(std::size_t count) const {
-    places_.resize(count);
-    std::iota(places_.begin(), places_.end(), std::size_t{0});
-    std::shuffle(places_.begin(), places_.end(), random_);
-  }
+  /// A body whose type is forgotten, so that it is compiled once and not once an order.
+  struct AnyBody {
+    const void* body;
+    void (*call)(const void* body, std::size_t i);
+  };
+  void call_each(std::size_t count, AnyBody body) const;
 
   unsigned threads_;
   HostOrder order_;
