@@ -101,7 +101,11 @@ def fill(out: Array, array: Array) -> None:
 
 
 def empty(shape: tuple[int, ...] | list[int], dtype: Any) -> Array:
-    """A new array, not yet filled; MemoryError where none is so large."""
+    """A new array, not yet filled; MemoryError where none is so large. NumPy knows bfloat16 by ml_dtypes."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        import ml_dtypes
+
+        dtype = ml_dtypes.bfloat16
     try:
         return np.empty(shape, dtype)
     except ValueError:

@@ -20,8 +20,8 @@ and for arrays on the host, where the same source runs for tests,
     threads : int, optional
         Host threads that share out what a block does between two barriers.
 
-They raise TypeError and ValueError for arrays that a kernel cannot use, by name: of other element types or shapes, not C-contiguous,
-read-only, overlapping or elsewhere; and RuntimeError where an array lies on a device and fp8lab cannot use it, with the reason that
+They raise TypeError and ValueError for arrays that a kernel cannot use, by name: of other element types or shapes, not C-contiguous on
+a device (on the host these are copied), read-only, overlapping or elsewhere; and RuntimeError where an array lies on a device and fp8lab cannot use it, with the reason that
 ``status()`` tells, or where CUDA fails.
 """
 

@@ -53,19 +53,21 @@ inline void require_capability(std::string_view what, bool (*is_enough)(int), co
   throw NoDeviceError(std::string(what) + " needs a device of compute capability " + needs + "; device " +
                       std::to_string(device) + " has " + capability_text(capability));
 }
-/// Device memory, which cudaFree() frees. Throws DeviceMemoryError where there is too little.
-[[nodiscard]] inline void* allocate_on_device(std::size_t bytes) {
-  void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, bytes);
-  if (error != cudaErrorMemoryAllocation) {
-    check(error);
-    return data;
-  }
+/// Throws DeviceMemoryError where `bytes` were asked for and there was too little memory, and what check() throws.
+inline void check_allocation(cudaError_t error, std::size_t bytes,
+                             const std::source_location& where = std::source_location::current()) {
+  if (error != cudaErrorMemoryAllocation) return check(error, where);
   static_cast<void>(cudaGetLastError());
   std::size_t free = 0;
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total));
   throw DeviceMemoryError(out_of_memory_message(bytes, {free, total}), static_cast<int>(error));
+}
+/// Device memory, which cudaFree() frees. Throws DeviceMemoryError where there is too little.
+[[nodiscard]] inline void* allocate_on_device(std::size_t bytes) {
+  void* data = nullptr;
+  check_allocation(cudaMalloc(&data, bytes), bytes);
+  return data;
 }
 
 /// Device memory for `count` elements, freed at the end of its life.

@@ -82,7 +82,7 @@ std::shared_ptr<std::byte> stream_memory(std::size_t bytes, void* stream) {
   require_device();
   auto* const on = static_cast<cudaStream_t>(stream);
   void* data = nullptr;
-  check(cudaMallocAsync(&data, bytes, on));
+  check_allocation(cudaMallocAsync(&data, bytes, on), bytes);
   return {static_cast<std::byte*>(data), [on](std::byte* done) { cudaFreeAsync(done, on); }};
 }
 

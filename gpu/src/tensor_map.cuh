@@ -14,6 +14,9 @@ namespace fp8lab::gpu {
 /// Describes a matrix of bytes to bulk copies, which take boxes of 128 bytes of box_rows rows from it.
 inline DeviceTensorMap encode_tensor_map(const std::uint8_t* data, std::size_t rows, std::size_t columns,
                                          unsigned box_rows) {
+  int device = 0;
+  check(cudaGetDevice(&device));
+  check(cudaSetDevice(device));  // the driver wants a context in this thread; since CUDA 12 this makes it
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found{};
   check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found));

@@ -123,7 +123,7 @@ std::vector<Limit> limits() {
       limit<EncodeKernel>(64, 16),  // ptxas for sm_89 keeps two predicates on the stack, registers being free
       limit<GemmSm100<Tcgen05Mma<MmaKind::mxf4nvf4>, DeviceTensorMap>>(64),
       limit<GemmSm120<MmaSyncScaled<MmaKind::mxf4nvf4>>>(136),
-      limit<MmaSyncGemm<MmaType::e4m3, MmaType::e4m3, MmaAccumulator::float32>>(168),
+      limit<MmaSyncGemm<MmaType::e4m3, MmaType::e4m3, MmaAccumulator::float32>>(255),  // 168 on Ada; Hopper unpacks FP8
       limit<MmaSyncTiles<Sync>>(32),
       limit<WgmmaGemm<MmaType::e4m3, MmaType::e4m3, NoPromotion, DeviceTensorMap>>(168),
       limit<WgmmaGemm<MmaType::e4m3, MmaType::e4m3, PlainPromotion, DeviceTensorMap>>(168),

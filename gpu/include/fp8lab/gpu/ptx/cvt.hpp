@@ -15,12 +15,16 @@
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define FP8LAB_CVT_FP8
 #endif
-#ifdef __CUDA_ARCH_FAMILY_SPECIFIC__
+#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL)  // the one way to ask CUDA 12.8
+#define FP8LAB_CVT_FP4
+#elif defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
 #if __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000
 #define FP8LAB_CVT_FP4
 #endif
 #endif
-#ifdef __CUDA_ARCH_SPECIFIC__
+#ifdef __CUDA_ARCH_FEAT_SM100_ALL
+#define FP8LAB_CVT_STOCHASTIC
+#elif defined(__CUDA_ARCH_SPECIFIC__)
 #if __CUDA_ARCH_SPECIFIC__ == 1000 || __CUDA_ARCH_SPECIFIC__ == 1030
 #define FP8LAB_CVT_STOCHASTIC
 #endif

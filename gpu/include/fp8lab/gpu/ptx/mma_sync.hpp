@@ -30,24 +30,25 @@ __device__ void mma_sync_ptx(typename Mma::D& d, const typename Mma::A& a, const
   using NameA = MmaTypeName<Mma::type_a>;
   using NameB = MmaTypeName<Mma::type_b>;
   if constexpr (Mma::accumulator == MmaAccumulator::float32 && Mma::registers_a == 4) {
-    asm("mma.sync.aligned.m16n8k%10.row.col.f32.%11.%12.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+    asm volatile(
+        "mma.sync.aligned.m16n8k%10.row.col.f32.%11.%12.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(d.values[0]), "+f"(d.values[1]), "+f"(d.values[2]), "+f"(d.values[3])
         : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]), "r"(b.words[1]),
           "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
   } else if constexpr (Mma::accumulator == MmaAccumulator::float32) {
-    asm("mma.sync.aligned.m16n8k%7.row.col.f32.%8.%9.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(d.values[0]), "+f"(d.values[1]), "+f"(d.values[2]), "+f"(d.values[3])
-        : "r"(a.words[0]), "r"(a.words[1]), "r"(b.words[0]), "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
+    asm volatile("mma.sync.aligned.m16n8k%7.row.col.f32.%8.%9.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(d.values[0]), "+f"(d.values[1]), "+f"(d.values[2]), "+f"(d.values[3])
+                 : "r"(a.words[0]), "r"(a.words[1]), "r"(b.words[0]), "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
   } else if constexpr (Mma::registers_a == 4) {
-    asm("mma.sync.aligned.m16n8k%8.row.col.f16.%9.%10.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
-        : "+r"(d.words[0]), "+r"(d.words[1])
-        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]), "r"(b.words[1]),
-          "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
+    asm volatile("mma.sync.aligned.m16n8k%8.row.col.f16.%9.%10.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
+                 : "+r"(d.words[0]), "+r"(d.words[1])
+                 : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]), "r"(b.words[1]),
+                   "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
   } else {
-    asm("mma.sync.aligned.m16n8k%5.row.col.f16.%6.%7.f16 {%0, %1}, {%2, %3}, {%4}, {%0, %1};"
-        : "+r"(d.words[0]), "+r"(d.words[1])
-        : "r"(a.words[0]), "r"(a.words[1]), "r"(b.words[0]), "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
+    asm volatile("mma.sync.aligned.m16n8k%5.row.col.f16.%6.%7.f16 {%0, %1}, {%2, %3}, {%4}, {%0, %1};"
+                 : "+r"(d.words[0]), "+r"(d.words[1])
+                 : "r"(a.words[0]), "r"(a.words[1]), "r"(b.words[0]), "n"(Mma::k), "C"(NameA::text), "C"(NameB::text));
   }
 }
 #endif
