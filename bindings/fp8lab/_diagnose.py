@@ -75,7 +75,7 @@ class Diagnosis:
 
     verdict: str
     explained: bool  #: whether the first explanation leaves nothing unexplained
-    correct: bool  #: whether it also has neither change nor departure, and the next two hold
+    correct: bool  #: whether it also has neither change nor departure, is what was expected if anything was, and the next two hold
     in_order: bool  #: whether codes stand in the order of x; otherwise they were put in order, as a note says
     telling: bool  #: whether x has a number that is not zero: otherwise nothing is known of scales
     elements: int
@@ -159,6 +159,8 @@ def _scales(scales: Any, scale_format: str | None) -> tuple[Array | None, str | 
         return contiguous(array).view(np.uint8).reshape(-1), scale_format
     if name not in _SCALE_TYPES:
         raise TypeError(f"scales must be {', '.join(_SCALE_TYPES)} or uint8 codes, not {name}")
+    if scale_format is not None:
+        raise ValueError(f"scale_format says what bytes are, and scales are {name}")
     return contiguous(array).reshape(-1).view(np.uint8), name
 
 

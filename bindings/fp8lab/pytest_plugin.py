@@ -156,6 +156,8 @@ def _diagnosis(x: Any, codes: Any, scales: Any, **facts: Any) -> str:
         found = fp8lab.diagnose(x, codes, scales, **facts)
     except (TypeError, ValueError) as error:
         return f"no diagnosis: {error}\n"
+    if found.correct:
+        return f"The arithmetic is the recipe's; the types, layouts or shapes are not. The doctor says: {found.verdict}\n"
     return f"{found.verdict}\n"
 
 

@@ -256,6 +256,7 @@ CompareResult run_compare(const CompareArguments& arguments, const Progress& pro
     const TensorHeader& header = pair[0]->second.header;
     bytes += static_cast<double>(header.size * bytes_of(header.type));
   }
+  if (bytes == 0) refuse("a and b have no elements: there is nothing to compare");
   // 2. One after the other.
   PairReader reader(arguments, bytes, progress);
   for (const auto& [a, b] : pairs) {

@@ -28,7 +28,9 @@ std::vector<std::string> verdict(const CompareResult& result) {
   }
   std::vector<std::string> lines;
   if (differing == 0) {
-    lines.push_back(fmt::format("Equal: all {} elements of {} tensor{}, bit for bit.", elements, result.tensors.size(),
+    const std::string_view some =
+        result.unpaired.empty() ? "Equal: " : "Different: not every tensor is on both sides. Equal are ";
+    lines.push_back(fmt::format("{}all {} elements of {} tensor{}, bit for bit.", some, elements, result.tensors.size(),
                                 result.tensors.size() == 1 ? "" : "s"));
   } else {
     lines.push_back(fmt::format("Different: {} of {} elements ({:.3g} %), in {} of {} tensor{}.", differing, elements,

@@ -17,6 +17,9 @@ namespace {
 
 /// Left out of bytes where no argument tells their format.
 std::optional<Format> scale_type(const DoctorArguments& arguments, const TensorHeader& header) {
+  if (arguments.scale_format && header.type != ElementType::uint8) {
+    refuse("scale_format says what bytes are, and scales is of ", name_of(header.type));
+  }
   switch (header.type) {
     case ElementType::float32: return binary32;
     case ElementType::float16: return binary16;

@@ -95,6 +95,45 @@ def test_what_the_data_cannot_tell_apart_is_said_and_a_probe_parts_it():
         assert value == digest
 
 
+def test_another_recipe_than_the_expected_one_is_not_correct():
+    q = fp8lab.quantize(planted.X, "te_mxfp8")
+    found = fp8lab.diagnose(planted.X, q.codes, q.scale_codes, expected="ocp_mxfp8_e4m3")
+    assert found.explained and not found.correct and found.verdict.startswith("Not ocp_mxfp8_e4m3: te_mxfp8."), found
+    assert fp8lab.diagnose(planted.X, q.codes, q.scale_codes, expected="flashinfer_mxfp8").correct  # which makes the same of X
+    odd = np.ascontiguousarray(planted.X[:, :100])
+    q = fp8lab.quantize(odd, "deepgemm_cpu")
+    found = fp8lab.diagnose(odd, q.codes[:, :100], q.scale_inv, expected="te_block_1x128")
+    assert not found.correct and "does not take" not in str(found)
+    found = fp8lab.diagnose(odd, q.codes[:, :100], q.scale_inv, expected="vllm_group")
+    assert not found.correct and "vllm_group does not take a tensor of this shape." in str(found), found
+
+
+def test_what_makes_the_same_as_the_expected_recipe_is_told_and_a_probe_parts_multiply_from_divide():
+    x = np.random.default_rng(3).standard_normal((16, 512), np.float32)
+    q = fp8lab.quantize(x, "vllm_group_before_0_33")
+    found = fp8lab.diagnose(x, q.codes, q.scale_inv, expected="vllm_group_before_0_33")
+    assert found.correct and re.search("does not tell it apart from .*vllm_group[;.]", found.verdict), found
+    one, other = (next(e for e in found.explanations if e.base == name) for name in ("vllm_group_before_0_33", "vllm_group"))
+    values, digests = found.probe((one, other))
+    assert digests[0] != digests[1]
+    divided, multiplied = (fp8lab.quantize(values, name).codes for name in ("vllm_group_before_0_33", "vllm_group"))
+    assert np.count_nonzero(divided != multiplied) > 0
+
+
+def test_scales_that_follow_from_nothing_do_not_stand_one_place_off():
+    q = fp8lab.quantize(planted.X, "deepseek_v3_2024")
+    for scales in (np.zeros_like(q.scale_inv), np.full_like(q.scale_inv, np.nan), -q.scale_inv):
+        assert fp8lab.diagnose(planted.X, q.codes, scales, expected="deepseek_v3_2024").explanations[0].departures == ()
+
+
+def test_columns_whose_codes_stand_in_the_order_of_x_are_called_so():
+    x = np.random.default_rng(5).standard_normal((64, 128), np.float32)
+    q = fp8lab.quantize(x, "vllm_per_token", direction="columnwise")
+    assert q.transposed
+    found = fp8lab.diagnose(x, np.ascontiguousarray(q.codes.T), q.scale_inv, expected="vllm_per_token")
+    assert "vllm_per_token, columnwise, but codes are not transposed" in found.verdict, found
+
+
 def test_a_stale_scale_has_an_interval_in_which_it_lies():
     x, (codes, _), _, _ = planted.DEFECTS["stale scale"]
     found = fp8lab.diagnose(x, codes)
@@ -139,6 +178,8 @@ def test_what_does_not_fit_is_refused():
         fp8lab.diagnose(x, codes, codes[:0])
     with pytest.raises(ValueError, match="scale_format says what scales are, and scales are not given"):
         fp8lab.diagnose(x, codes, scale_format="e8m0")
+    with pytest.raises(ValueError, match="scale_format says what bytes are, and scales are float32"):
+        fp8lab.diagnose(x, codes, np.ones(2, np.float32), scale_format="e8m0")
     with pytest.raises(TypeError, match="x must be float32, float16 or bfloat16, not float64"):
         fp8lab.diagnose(np.ones((2, 32)), np.zeros((2, 32), np.uint8))
 

@@ -41,7 +41,7 @@ constexpr std::array all_departures{
     Named{"scale_halved", scale_halved, "codes are made with half the scale"},
     Named{"scale_missing", scale_missing, "elements are cast without their scale"},
     Named{"scale_as_stored", scale_as_stored,
-          "codes are made with the stored scales, which do not follow from the tensor (stale scales?)"},
+          "codes are made with the stored scales, and no rule that was searched makes these of the tensor"},
     Named{"scale_stale", scale_stale,
           "codes are made with one factor that does not follow from the tensor (a stale scale?)"},
     Named{"tensor_scale_stale", tensor_scale_stale,
@@ -137,8 +137,14 @@ std::string describe(const Hypothesis& hypothesis) {
     text << separator << change;
     separator = "; ";
   }
+  // What such recipes make of columns is that of the transpose, without a departure.
+  const bool is_of_transpose = hypothesis.direction == Direction::columnwise &&
+                               (hypothesis.recipe.transposed_columnwise || hypothesis.recipe.format.bits() == 4);
   for (const Deviation& deviation : hypothesis.deviations) {
-    text << separator << all_departures[static_cast<std::size_t>(deviation.departure)].words;
+    std::string_view words = all_departures[static_cast<std::size_t>(deviation.departure)].words;
+    if (is_of_transpose && deviation.departure == codes_transposed) words = "codes are not transposed";
+    if (is_of_transpose && deviation.departure == stored_transposed) words = "scales are not transposed";
+    text << separator << words;
     put_details(text, deviation);
     separator = "; ";
   }

@@ -263,12 +263,17 @@ void Search::localize() {
   constexpr std::size_t most_looked_at = 6;
   if (verified_.empty() || verified_.front().all() == 0) return;
   std::vector<Suspect> found;
+  std::vector<Suspect> local;
   std::size_t looked_at = 0;
   for (const Suspect& one : best_of_each_kind(false)) {
     if (one.codes == 0 || looked_at++ >= most_looked_at) continue;
     const KernelModel model(one.side->source, one.candidate.hypothesis, &dump_);
     for (Candidate& other : local_candidates(one.candidate, model, one.side->source, dump_, one.unexplained)) {
-      found.push_back({.candidate = std::move(other), .side = one.side});
+      Suspect suspect{.candidate = std::move(other), .side = one.side};
+      verify(suspect, dump_);
+      ++searched_;
+      // What one place explains is not a handful of a tensor's errors.
+      if (suspect.all() < one.all() - one.all() / 8) local.push_back(std::move(suspect));
     }
   }
   add_stale(found);
@@ -278,6 +283,7 @@ void Search::localize() {
     ++searched_;
     verified_.push_back(std::move(one));
   }
+  std::ranges::move(local, std::back_inserter(verified_));
   sort_verified();
 }
 

@@ -18,6 +18,8 @@ std::string verdict_of(const GemmDiagnosis& result, std::size_t checked) {
     text << "No hypothesis explains any of the " << checked << " elements looked at.";
     return text.str();
   }
+  if (first.unexplained * 2 > checked)
+    text << "Cannot tell: no hypothesis explains half of the elements. The nearest: ";
   text << (first.unexplained == 0 ? "All " : "") << checked - first.unexplained;
   if (first.unexplained != 0) text << " of " << checked;
   text << " elements" << (checked < result.elements ? " looked at" : "") << " are those of "

@@ -309,7 +309,7 @@ void join_equals(std::vector<Candidate>& candidates) {
     const auto is_same = [&](const Candidate& other) {
       return other.hypothesis.recipe == one.hypothesis.recipe &&
              other.hypothesis.direction == one.hypothesis.direction &&
-             other.hypothesis.deviations == one.hypothesis.deviations;
+             std::ranges::is_permutation(other.hypothesis.deviations, one.hypothesis.deviations);
     };
     const auto same = std::ranges::find_if(kept, is_same);
     if (same == kept.end()) {

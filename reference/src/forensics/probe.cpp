@@ -26,10 +26,11 @@ class Generator {
     state_ = state_ * 6364136223846793005U + 1442695040888963407U;
     return static_cast<std::uint32_t>(state_ >> 32);
   }
-  /// 1.m * 2^exponent, of either sign.
-  float number(int exponent) {
+  /// 1.m * 2^exponent, of either sign, with a mantissa of so many bits.
+  float number(int exponent, int mantissa_bits) {
     const std::uint32_t own = bits();
-    return std::ldexp(1 + static_cast<float>(own & 0x7FFFFF) * 0x1p-23F, exponent) * ((own >> 31) != 0 ? -1.0F : 1.0F);
+    const std::uint32_t mantissa = own & (0x7FFFFFU << (23 - mantissa_bits)) & 0x7FFFFFU;
+    return std::ldexp(1 + static_cast<float>(mantissa) * 0x1p-23F, exponent) * ((own >> 31) != 0 ? -1.0F : 1.0F);
   }
 
  private:
@@ -43,17 +44,21 @@ std::vector<float> tensor_of(int kind) {
   const bool has_specials = kind % 4 == 1;  // infinities, and zero tiles
   const bool has_nan = kind % 4 == 2;
   constexpr std::array<std::uint32_t, 3> spreads{4, 12, 24};
+  // Quotients of short numbers often lie halfway between two codes, or nearly: there the last bit of a factor shows.
+  constexpr std::array<int, 4> lengths{23, 10, 7, 8};
+  const int mantissa_bits = lengths[static_cast<std::size_t>(kind) / 6 % lengths.size()];
   const std::uint32_t spread = spreads[static_cast<std::size_t>(kind) % spreads.size()];
   std::vector<float> x(probe_rows * probe_columns);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t row = i / probe_columns;
     const int scale = static_cast<int>(row % 8) - (row % 16 == 9 && kind % 2 == 1 ? 120 : 4);
-    x[i] = draw.number(scale - static_cast<int>(draw.bits() % spread));
+    x[i] = draw.number(scale - static_cast<int>(draw.bits() % spread), mantissa_bits);
     if (i % 16 == 0) {
       constexpr std::array edges{1.0F, 1.75F, 1.5F, 1.9375F, 1.875F, 1.96875F};
       const float edge = std::ldexp(edges[draw.bits() % edges.size()], scale + 1);
       const auto step = draw.bits() % 3 - 1;
       x[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(edge) + step) * (draw.bits() % 2 == 0 ? -1.0F : 1.0F);
+      if (mantissa_bits != 23 && row % 2 == 1) x[i] = draw.number(scale + 1, mantissa_bits);
     }
     if (draw.bits() % 64 == 0) x[i] = std::copysign(0.0F, x[i]);
     if (has_specials && (row == 17 || i % probe_columns / 128 + row == 40)) x[i] = std::copysign(0.0F, x[i]);

@@ -105,6 +105,15 @@ Diagnosis Search::report() {
   for (std::size_t i = 0; i < std::min(shown, verified_.size()); ++i) {
     diagnosis.explanations.push_back({verified_[i].candidate.hypothesis, verified_[i].codes, verified_[i].scales});
   }
+  if (options_.expected) {
+    diagnosis.expected = options_.expected_name;
+    const Side& side = sides_.front();
+    const Candidate expected = plain_candidates(side.facts, options_).front();
+    if (expected.hypothesis.base == options_.expected_name &&
+        !KernelModel(side.source, expected.hypothesis, &dump_).applies()) {
+      diagnosis.notes.push_back(options_.expected_name + " does not take a tensor of this shape.");
+    }
+  }
   diagnosis.format = first.candidate.hypothesis.recipe.format;
   diagnosis.factor = factor_;
   discriminate(diagnosis);

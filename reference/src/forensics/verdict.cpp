@@ -21,6 +21,15 @@ void put_others(TextStream& text, const Diagnosis& diagnosis) {
     separator = ", ";
   }
   if (!first.hypothesis.also.empty()) text << '.';
+  // Where a recipe is expected, the others are less plausible, but may make the same of this tensor.
+  separator = " This tensor does not tell it apart from ";
+  for (std::size_t i = diagnosis.tied; i < diagnosis.explanations.size() && !diagnosis.expected.empty(); ++i) {
+    const Explanation& one = diagnosis.explanations[i];
+    if (diagnosis.tied > 1 || one.unexplained() != 0 || !one.hypothesis.is_plain()) continue;
+    text << separator << describe(one.hypothesis);
+    separator = "; ";
+  }
+  if (separator == "; ") text << '.';
   if (diagnosis.tied < 2) return;
   constexpr std::size_t most_named = 6;
   text << " This tensor does not tell it apart from " << diagnosis.tied - 1
@@ -43,11 +52,14 @@ std::string verdict_of(const Diagnosis& diagnosis) {
     return text.str();
   }
   if (diagnosis.explained()) {
-    text << (diagnosis.correct() ? "Correct: " : "Explained: ") << describe(first.hypothesis);
+    const bool is_another = !diagnosis.is_expected() && first.hypothesis.is_plain();
+    if (is_another) text << "Not " << diagnosis.expected << ": ";
+    if (!is_another) text << (diagnosis.correct() ? "Correct: " : "Explained: ");
+    text << describe(first.hypothesis);
     text << (diagnosis.is_in_order ? ". That explains " : ", and codes stand in another order. That explains ");
     put_amount(text, diagnosis);
     text << '.';
-    if (diagnosis.correct() && is_given(first.hypothesis.recipe) && first.hypothesis.recipe.given_scale != 1) {
+    if (first.hypothesis.is_plain() && is_given(first.hypothesis.recipe) && first.hypothesis.recipe.given_scale != 1) {
       text << " The scale is a given number, which does not follow from the tensor: static, delayed or stale.";
     }
     put_others(text, diagnosis);

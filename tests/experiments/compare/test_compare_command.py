@@ -41,6 +41,22 @@ def test_it_reads_fp8_of_safetensors_that_torch_wrote(tmp_path):
     assert column(tmp_path / "out" / "compare.json", "tensors", "differing") == [0, 1]
 
 
+def test_a_folder_with_a_tensor_less_is_different(tmp_path):
+    for folder, names in (("a", "xy"), ("b", "x")):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            np.save(tmp_path / folder / name, np.ones(8, np.float32))
+    done = run(f"compare {tmp_path}/a {tmp_path}/b")
+    assert done.returncode == 1
+    assert "Different: not every tensor is on both sides. Equal are all 8 elements of 1 tensor, bit for bit." in " ".join(done.stdout.split())
+    assert '"y.npy" is in a alone.' in done.stdout
+
+
+def test_dumps_without_elements_are_not_equal(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((0, 8), np.float32))
+    refuses(f"compare {tmp_path}/a.npy {tmp_path}/a.npy", "a and b have no elements.*")
+
+
 REFUSED = {
     "": "a and b must be given.*",
     "no_such.npy no_such.npy": 'cannot read .*no_such.npy.*',

@@ -2,6 +2,7 @@
 // What a foreign kernel did: the recipe and the departures from it that explain its codes and scales.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -181,15 +182,21 @@ struct Diagnosis {
   std::vector<std::string> notes;             ///< what else is known, a sentence each
   std::string verdict;                        ///< a sentence
 
+  std::string expected;     ///< the name of the expected recipe; empty: none was
   bool is_in_order = true;  ///< whether codes stand in the order of x; otherwise they were put in order, as a note says
   bool is_telling = true;   ///< whether x has a number that is not zero: otherwise nothing is known of scales
 
   /// Whether the first leaves nothing unexplained.
   [[nodiscard]] bool explained() const { return explanations.front().unexplained() == 0; }
-  /// Whether it also has neither change nor departure, and x tells of scales: the kernel does what a named recipe, or
-  /// the expected one, says.
+  /// Whether the first is what was expected, or nothing was.
+  [[nodiscard]] bool is_expected() const {
+    const Hypothesis& first = explanations.front().hypothesis;
+    return expected.empty() || first.base == expected || std::ranges::count(first.also, expected) != 0;
+  }
+  /// Whether it also has neither change nor departure, and x tells of scales: the kernel does what the expected recipe
+  /// says, or a named one where none was expected.
   [[nodiscard]] bool correct() const {
-    return explained() && is_telling && is_in_order && explanations.front().hypothesis.is_plain();
+    return explained() && is_telling && is_in_order && is_expected() && explanations.front().hypothesis.is_plain();
   }
 };
 
