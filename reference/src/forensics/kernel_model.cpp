@@ -77,7 +77,8 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   }
   layout_ = scale_layout();
   constexpr std::array of_codes{overflow_wraps, subnormals_flushed, negative_zero_lost, sign_lost,
-                                nan_is_zero,    columns_unwritten,  rows_unwritten,     end_unwritten};
+                                sign_inverted,  negatives_zeroed,   nan_is_zero,        columns_unwritten,
+                                rows_unwritten, end_unwritten};
   const bool is_moved = std::ranges::any_of(hypothesis.deviations, [](const Deviation& one) {
     return one.departure >= pairs_swapped && one.departure <= codes_one_early;
   });
@@ -235,6 +236,8 @@ void KernelModel::change_codes(const Piece& piece, std::span<const float> produc
     if (has(nan_is_zero) && is_nan) code = 0;
     if (has(negative_zero_lost) && code == sign) code = 0;
     if (has(sign_lost)) code &= magnitude;
+    if (has(sign_inverted)) code ^= sign;
+    if (has(negatives_zeroed) && (code & sign) != 0 && !is_nan) code = 0;
   }
   const auto cover = [&](Departure departure, auto is_unwritten) {
     if (!has(departure)) return;

@@ -75,6 +75,8 @@ std::optional<float> KernelModel::changed_value(const TileScale& scale, float am
   change(stored_rounded_down, [&](float x) { return with_bits(x, 0); });
   change(stored_rounded_up, [&](float x) { return with_bits(x, 0x7FFFFFU); });
   change(stored_rounded_nearest, [&](float x) { return with_bits(x, 0x400000U); });
+  change(stored_float16, [](float x) { return decode(binary16, encode(binary16, ieee_policy, x)); });
+  change(stored_bfloat16, [](float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); });
   return value;
 }
 

@@ -75,6 +75,8 @@ enum class Departure : std::uint8_t {
   subnormals_flushed,   ///< subnormal codes become zero and keep their sign
   negative_zero_lost,   ///< the code of -0 becomes that of 0
   sign_lost,            ///< codes have no sign
+  sign_inverted,        ///< codes have the other sign
+  negatives_zeroed,     ///< codes of negative numbers become 0
   nan_is_zero,          ///< NaN becomes 0
   pairs_swapped,        ///< of two codes of 4 bits the first stands in the upper half
   pairs_of_halves,      ///< a byte has codes i and i + columns / 2 of a row
@@ -107,6 +109,8 @@ enum class Departure : std::uint8_t {
   stored_rounded_down,     ///< scales are rounded to a power of two when they are stored, after they were used
   stored_rounded_up,       ///
   stored_rounded_nearest,  ///
+  stored_float16,          ///< scales are rounded to float16 when they are stored, after they were used
+  stored_bfloat16,         ///< to bfloat16
   stored_doubled,          ///< twice the scale is stored
   stored_halved,           ///< half of it is
   stored_one_late,         ///< each scale stands one place behind its own
