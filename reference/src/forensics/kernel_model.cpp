@@ -216,29 +216,31 @@ void KernelModel::encode_products(std::span<const float> products, std::span<std
   encode(format, policy, products, others);
 }
 
-void KernelModel::change_codes(const Piece& piece, std::span<const float> products,
-                               std::span<std::uint8_t> codes) const {
-  if (keeps_codes_) return;
+std::uint8_t KernelModel::changed_code(std::uint8_t code, float product) const {
   const Format& format = recipe().format;
   const auto sign = static_cast<std::uint8_t>(format.sign_mask());
   const auto magnitude = static_cast<std::uint8_t>(format.magnitude_mask());
   const int subnormals = (1 << format.mantissa_bits) - 1;
-  Format wide = format;
-  ++wide.exponent_bits;
-  wide.specials = Specials::none;
-  for (std::size_t i = 0; i < codes.size(); ++i) {
-    std::uint8_t& code = codes[i];
-    const bool is_nan = std::isnan(products[i]);
-    if (has(overflow_wraps) && !is_nan) {
-      code = static_cast<std::uint8_t>((code & sign) | (encode(wide, recipe().cast, products[i]) & magnitude));
-    }
-    if (has(subnormals_flushed) && (code & magnitude) <= subnormals) code &= sign;
-    if (has(nan_is_zero) && is_nan) code = 0;
-    if (has(negative_zero_lost) && code == sign) code = 0;
-    if (has(sign_lost)) code &= magnitude;
-    if (has(sign_inverted)) code ^= sign;
-    if (has(negatives_zeroed) && (code & sign) != 0 && !is_nan) code = 0;
+  const bool is_nan = std::isnan(product);
+  if (has(overflow_wraps) && !is_nan) {
+    Format wide = format;
+    ++wide.exponent_bits;
+    wide.specials = Specials::none;
+    code = static_cast<std::uint8_t>((code & sign) | (encode(wide, recipe().cast, product) & magnitude));
   }
+  if (has(subnormals_flushed) && (code & magnitude) <= subnormals) code &= sign;
+  if (has(nan_is_zero) && is_nan) code = 0;
+  if (has(negative_zero_lost) && code == sign) code = 0;
+  if (has(sign_lost)) code &= magnitude;
+  if (has(sign_inverted)) code ^= sign;
+  if (has(negatives_zeroed) && (code & sign) != 0 && !is_nan) code = 0;
+  return code;
+}
+
+void KernelModel::change_codes(const Piece& piece, std::span<const float> products,
+                               std::span<std::uint8_t> codes) const {
+  if (keeps_codes_) return;
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = changed_code(codes[i], products[i]);
   const auto cover = [&](Departure departure, auto is_unwritten) {
     if (!has(departure)) return;
     const Deviation& own = deviation(departure);

@@ -201,6 +201,8 @@ class KernelModel {
   void scale_elements(const Piece& piece, std::span<float> x) const;
   void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
                        std::span<std::uint8_t> others) const;
+  /// A code as the departures of codes change it.
+  [[nodiscard]] std::uint8_t changed_code(std::uint8_t code, float product) const;
   void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
   /// The value of a scale as departures change it when it is stored; nothing where they do not.
   [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;
