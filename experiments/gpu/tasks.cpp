@@ -27,8 +27,10 @@ bool is_wanted(const GpuArguments& arguments, std::string_view part) {
 }
 
 /// Half of the budget is for comparing what is recorded with the models; tests compare the rest of a ledger.
-RecordingLimits limits_of(const GpuArguments& arguments) {
-  const auto records = static_cast<double>(gpu::cast_sweeps().size() + gpu::instructions().size());
+RecordingLimits limits_of(const GpuArguments& arguments, int capability) {
+  const auto is_for = [&](const auto& one) { return one.is_for(capability); };
+  const auto records = static_cast<double>(std::ranges::count_if(gpu::cast_sweeps(), is_for) +
+                                           std::ranges::count_if(gpu::instructions(), is_for));
   return {.inputs = arguments.inputs,
           .dots = arguments.dots,
           .seed = arguments.seed,
@@ -63,7 +65,8 @@ void require_code(const GpuArguments& arguments, const gpu::Instruction& instruc
 
 TaskResult run_casts(const GpuArguments& arguments, std::size_t sweep) {
   if (gpu::cast_sweeps()[sweep].is_of_family()) require_code(arguments);
-  Recording recording = record_casts(own_recorder(arguments), sweep, limits_of(arguments));
+  Recording recording =
+      record_casts(own_recorder(arguments), sweep, limits_of(arguments, own_recorder(arguments).device().capability));
   const CastRecord& record = recording.ledger.casts.front();
   const std::string name = record.sweep;
   return result_of(std::move(recording), "casts", name, "encode", record.inputs_per_chunk * record.digests.size());
@@ -71,7 +74,8 @@ TaskResult run_casts(const GpuArguments& arguments, std::size_t sweep) {
 
 TaskResult run_dots(const GpuArguments& arguments, std::size_t instruction) {
   require_code(arguments, gpu::instructions().at(instruction));
-  Recording recording = record_dots(own_recorder(arguments), instruction, limits_of(arguments));
+  Recording recording = record_dots(own_recorder(arguments), instruction,
+                                    limits_of(arguments, own_recorder(arguments).device().capability));
   const gpu::Instruction& facts = gpu::instructions()[instruction];
   std::uint64_t words = 0;
   for (const DotRecord& record : recording.ledger.dots) {
@@ -230,6 +234,9 @@ void add_recordings(const GpuArguments& arguments, const gpu::RecordedDevice& de
     tasks.push_back({"dots", instruction.name(), std::string(why_not(instruction, device)),
                      [arguments, i] { return run_dots(arguments, i); }});
   }
+}
+
+void add_probes(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
   if (!is_wanted(arguments, "probes")) return;
   for (const Probe& probe : probes(device.capability)) {
     tasks.push_back({"probes", probe.name, "", [arguments, probe] {
@@ -264,6 +271,7 @@ std::vector<GpuTask> tasks_of(const GpuArguments& arguments, const gpu::Recorded
   add_recordings(arguments, device, tasks);
   add_primer(arguments, device, tasks);
   add_device_tasks(arguments, device, tasks);
+  add_probes(arguments, device, tasks);  // last, for the processor has much to do for them
   return tasks;
 }
 

@@ -50,6 +50,7 @@ std::vector<std::byte> tensor_bytes(ElementType type, std::size_t count) {
     const std::uint64_t random = random_word(11, i);
     auto word = static_cast<std::uint32_t>(random);
     if ((random >> 40) % 512 != 0) word = (word & 0x87FFFFFFU) + 0x3B800000U;
+    if (i == 1000) word = 0xFFC00000;  // a NaN with a sign
     if (type == ElementType::float16) word = encode(binary16, ieee_policy, std::bit_cast<float>(word));
     if (type == ElementType::bfloat16) word >>= 16;
     for (std::size_t byte = 0; byte < width; ++byte) bytes[i * width + byte] = static_cast<std::byte>(word >> 8 * byte);
@@ -80,9 +81,9 @@ Bytes quantize_output(const QuantizerInput& of, bool on_device) {
                         tensor_columns};
   const auto arrays_of = [&](Direction direction) {
     const QuantizedSizes sizes = quantized_sizes(of.recipe, direction, tensor_rows, tensor_columns, of.layout);
-    return QuantizedArrays{memory.out<std::uint8_t>(sizes.codes), memory.out<float>(sizes.scale_inv),
+    return QuantizedArrays{memory.out<std::uint8_t>(sizes.codes), memory.out_with_any_nan(sizes.scale_inv),
                            memory.out<std::uint8_t>(sizes.scale_codes),
-                           has_amax(of.recipe) ? memory.out<float>(1).data() : nullptr};
+                           has_amax(of.recipe) ? memory.out_with_any_nan(1).data() : nullptr};
   };
   const QuantizedArrays rowwise = arrays_of(Direction::rowwise);
   const QuantizedArrays columnwise = arrays_of(Direction::columnwise);
@@ -104,7 +105,7 @@ Bytes quantize_output(const QuantizerInput& of, bool on_device) {
                              .scale_codes = arrays.scale_codes,
                              .layout = of.layout,
                              .amax = arrays.amax};
-    const std::span<float> values = memory.out<float>(tensor_rows * tensor_columns);
+    const std::span<float> values = memory.out_with_any_nan(tensor_rows * tensor_columns);
     on_device ? dequantize_on_device(view, values) : dequantize_on_host(view, values);
   }
   return memory.output();
@@ -127,10 +128,10 @@ Bytes update_output(bool on_device) {
 
 /// The host's model of the current device's mma.sync.
 HostChip chip_of_device() {
-  const DeviceInfo info = devices().at(0);
-  if (info.major >= 12) return HostChip::rtx_blackwell;
-  if (info.major == 10) return HostChip::blackwell;
-  return info.major == 9 ? HostChip::hopper : HostChip::ada;
+  const int capability = device_capability();
+  if (capability >= 120) return HostChip::rtx_blackwell;
+  if (capability >= 100) return HostChip::blackwell;
+  return capability >= 90 ? HostChip::hopper : HostChip::ada;
 }
 
 std::vector<std::uint8_t> random_codes(std::size_t count, std::uint64_t seed) {

@@ -69,8 +69,10 @@ std::vector<std::pair<std::string, std::span<const std::byte>>> written(const Qu
 
 void check_all_apart(const QuantizeCall& call) {
   const auto all = written(call);
+  const auto scale = std::as_bytes(std::span<const float>(call.scale, call.scale == nullptr ? 0 : 1));
   for (std::size_t i = 0; i < all.size(); ++i) {
     check_apart("x", call.x.values, all[i].first, all[i].second);
+    check_apart("scale", scale, all[i].first, all[i].second);
     for (std::size_t k = i + 1; k < all.size(); ++k) {
       check_apart(all[i].first, all[i].second, all[k].first, all[k].second);
     }
@@ -180,6 +182,7 @@ void check_view(const QuantizedView& q, std::span<const float> out) {
   check_apart("codes", q.codes, "out", out);
   check_apart("scale_inv", q.scale_inv, "out", out);
   check_apart("scale_codes", q.scale_codes, "out", out);
+  check_apart("amax", std::span<const float>(q.amax, q.amax == nullptr ? 0 : 1), "out", out);
 }
 
 void check_states(const Delayed& recipe, const DelayedStates& states) {

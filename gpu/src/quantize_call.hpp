@@ -140,7 +140,7 @@ class Quantizing {
     const QuantizedArrays columns = call_.columnwise.value_or(QuantizedArrays{});
     const QuantizedArrays first = call_.rowwise.value_or(columns);
     const bool given = is_given(call_.recipe);
-    float* const raised = given ? first.amax : nullptr;
+    float* const raised = given ? (first.amax == nullptr ? columns.amax : first.amax) : nullptr;
     if constexpr (std::is_same_v<Rule, AnyRecipe>) {
       if (!call_.columnwise) {
         launch_(Cast<Source>{x_, call_.x.rows * call_.x.columns, scales(given ? nullptr : first.amax),
@@ -149,10 +149,8 @@ class Quantizing {
       }
       auto kernel = tile_kernel(plan(Direction::columnwise), raised);
       kernel.scales.amax = given ? nullptr : first.amax;
+      if (given && call_.rowwise) kernel.also_raised_amax = bits_at(columns.amax);
       launch_(kernel);
-      if (given && call_.rowwise && columns.amax != nullptr) {  // each is raised
-        launch_(Amax<Source>{x_, call_.x.rows * call_.x.columns, call_.recipe.nan_in_amax, bits_at(columns.amax)});
-      }
     }
   }
 

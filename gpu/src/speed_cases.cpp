@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "fp8lab/gpu/quantize.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 
 namespace fp8lab::gpu {
@@ -36,11 +36,14 @@ class Arrays {
   std::size_t used_ = 0;
 };
 
+/// Whether the amax of the tensor has a place: scales depend on it, or it is taken beside a given one.
+bool takes_amax(const Recipe& recipe) { return recipe.tile_across == 0 || has_tensor_scale(recipe); }
+
 QuantizedArrays arrays_of(const Recipe& recipe, Direction direction, Arrays& arrays) {
   const QuantizedSizes sizes = quantized_sizes(recipe, direction, rows, columns);
   QuantizedArrays own{arrays.next<std::uint8_t>(sizes.codes), arrays.next<float>(sizes.scale_inv),
                       arrays.next<std::uint8_t>(sizes.scale_codes)};
-  own.amax = arrays.next<float>(1).data();
+  if (takes_amax(recipe)) own.amax = arrays.next<float>(1).data();
   return own;
 }
 
@@ -63,9 +66,9 @@ SpeedCase quantize_case(std::string_view name, std::string_view recipe_name, con
           .in_bytes = in_bytes,
           .out_bytes = sizes.used(),
           .bytes = work.reads * static_cast<double>(in_bytes) + static_cast<double>(sizes.used()),
-          .start = [recipe, work, type](const std::byte* in, std::byte* out) {
+          .call = [recipe, work, type](const std::byte* in, std::byte* out) {
             Arrays arrays(out);
-            quantize_on_device(call_of(recipe, work, type, in, arrays));
+            return call_of(recipe, work, type, in, arrays);
           }};
 }
 

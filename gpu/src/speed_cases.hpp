@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "fp8lab/gpu/quantize.hpp"
+
 namespace fp8lab::gpu {
 
 struct SpeedCase {
@@ -14,8 +16,8 @@ struct SpeedCase {
   bool is_bfloat16;                 ///< the type of the tensor; else float32
   std::size_t in_bytes, out_bytes;  ///< of a tensor and of its result
   double bytes;                     ///< that must be read and written at least
-  /// Starts it on the current device's default stream, from and to memory of the device.
-  std::function<void(const std::byte* in, std::byte* out)> start;
+  /// What is asked of quantize_on_device(), from and to memory of the device.
+  std::function<QuantizeCall(const std::byte* in, std::byte* out)> call;
 };
 
 /// All of them.

@@ -142,6 +142,65 @@ TEST_CASE("a given scale may lie in memory, and casts raise an amax") {
   }
 }
 
+TEST_CASE("both directions of a cast raise the amaxes that have a place") {
+  const Tensor x(gpu::ElementType::bfloat16, 40, 48, 38);
+  for (const bool first : {false, true}) {
+    for (const bool second : {false, true}) {
+      std::vector<std::uint8_t> codes(2 * x.size());
+      std::array<float, 2> scale_inv{};
+      std::array<float, 2> amaxes{1, 1000};
+      const std::span all(codes);
+      gpu::quantize_on_host(
+          {.x = x.matrix(),
+           .recipe = GivenScale{},
+           .rowwise =
+               gpu::QuantizedArrays{all.first(x.size()), {scale_inv.data(), 1}, {}, first ? amaxes.data() : nullptr},
+           .columnwise =
+               gpu::QuantizedArrays{all.last(x.size()), {&scale_inv[1], 1}, {}, second ? &amaxes[1] : nullptr}});
+      CHECK(amaxes[0] == (first ? amax_of(x) : 1.0F));
+      CHECK(amaxes[1] == 1000.0F);
+      if (!second) continue;
+      CHECK(amax_of(x) < 1000.0F);
+      amaxes[1] = 0;
+      gpu::quantize_on_host(
+          {.x = x.matrix(),
+           .recipe = GivenScale{},
+           .rowwise = gpu::QuantizedArrays{all.first(x.size()), {scale_inv.data(), 1}, {}, {}},
+           .columnwise = gpu::QuantizedArrays{all.last(x.size()), {&scale_inv[1], 1}, {}, &amaxes[1]}});
+      CHECK(amaxes[1] == amax_of(x));
+    }
+  }
+}
+
+TEST_CASE(
+    "a scale or an amax in memory that is also written is refused: later blocks would read what the first wrote") {
+  const Tensor x(gpu::ElementType::float32, 3, 8192, 39);
+  std::vector<std::uint8_t> codes(x.size());
+  float scale = 4;
+  float other = 0;
+  const auto cast = [&](float* scale_inv, float* amax, std::span<std::uint8_t> to) {
+    gpu::quantize_on_host({.x = x.matrix(),
+                           .recipe = GivenScale{},
+                           .rowwise = gpu::QuantizedArrays{to, {scale_inv, 1}, {}, amax},
+                           .scale = &scale});
+  };
+  CHECK_THROWS_WITH(cast(&scale, nullptr, codes), ContainsSubstring("scale and rowwise.scale_inv overlap"));
+  CHECK_THROWS_WITH(cast(&other, &scale, codes), ContainsSubstring("scale and rowwise.amax overlap"));
+  CHECK_NOTHROW(cast(&other, nullptr, codes));
+
+  std::vector<float> values(16 * 16);
+  std::vector<std::uint8_t> pairs(16 * 8);
+  std::vector<std::uint8_t> scales(16);
+  const gpu::QuantizedView four_bits{.recipe = NvFp4{},
+                                     .rows = 16,
+                                     .columns = 16,
+                                     .codes = pairs,
+                                     .scale_inv = {},
+                                     .scale_codes = scales,
+                                     .amax = &values[3]};
+  CHECK_THROWS_WITH(gpu::dequantize_on_host(four_bits, values), ContainsSubstring("amax and out overlap"));
+}
+
 TEST_CASE("casts by a scale of 1 are those of NVIDIA's header") {
   std::vector<float> all;
   for (std::uint32_t high = 0; high < 0x10000; ++high) all.push_back(from_bits(high << 16 | (high * 40503U & 0xFFFFU)));

@@ -50,7 +50,8 @@ struct QuantizeTile {
   bool transposed;             ///< columnwise codes are those of the transpose
   std::uint64_t seed, offset;  ///< of Philox, where the rule is stochastic
   std::uint32_t* raised_amax;  ///< is raised to the amax of the tensor, as float32 bits; null: it is not taken
-  bool amax_alone = false;     ///< nothing but that is made, of columns as they are turned
+  std::uint32_t* also_raised_amax = nullptr;  ///< another, where raised_amax is one
+  bool amax_alone = false;                    ///< nothing but that is made, of columns as they are turned
 
   [[nodiscard]] std::size_t blocks() const { return ceil_div(rows, side) * ceil_div(columns, side); }
 
@@ -134,6 +135,15 @@ struct QuantizeTile {
     });
   }
 
+  /// An element with its sign, which the conversion of a NaN drops.
+  static FP8LAB_HD std::uint32_t bits_of(Source element) {
+    const auto bits = std::bit_cast<std::uint32_t>(ptx::float_of(element));
+    if constexpr (std::is_same_v<Source, Half>) {
+      return bits | (element.bits & 0x8000U) << 16;
+    } else {
+      return bits;
+    }
+  }
   /// A run of a row, as floats.
   static FP8LAB_HD Run<float> row_values(const Shared& shared, Place place) {
     Run<Source> own;
@@ -142,7 +152,7 @@ struct QuantizeTile {
       unrolled<4>([&](unsigned k) { own.words[4 * i + k] = words[k]; });
     });
     Run<float> run;
-    unrolled<run_length>([&](unsigned i) { run.words[i] = std::bit_cast<std::uint32_t>(ptx::float_of(own[i])); });
+    unrolled<run_length>([&](unsigned i) { run.words[i] = bits_of(own[i]); });
     return run;
   }
   /// A run of a column, as floats, turned where the recipe turns them.
@@ -154,7 +164,7 @@ struct QuantizeTile {
           shared.values[piece_place(place.row + i, place.column) + within / Run<Source>::per_word];
       Run<Source> own{};
       own.words[0] = word >> (within % Run<Source>::per_word * 16);
-      run.words[i] = std::bit_cast<std::uint32_t>(ptx::float_of(own[0]));
+      run.words[i] = bits_of(own[0]);
     });
     const Transform transform = scales.rule.recipe().transform;
     if (transform != Transform::none) turn_run(run, transform == Transform::hadamard_columnwise_bfloat16);
@@ -178,7 +188,10 @@ struct QuantizeTile {
     });
     if (raised_amax == nullptr) return;
     const std::uint32_t most = team.max(largest);
-    team.for_each(1, [&](std::size_t) { atomic_max(raised_amax, most); });
+    team.for_each(1, [&](std::size_t) {
+      atomic_max(raised_amax, most);
+      if (also_raised_amax != nullptr) atomic_max(also_raised_amax, most);
+    });
   }
 
   /// 3. Scales: the amax of each tile makes room for its factor.

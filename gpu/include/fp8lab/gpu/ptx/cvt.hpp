@@ -262,14 +262,15 @@ template <typename Source>
 #endif
 }
 
-/// cvt.f32.f16; of a NaN only that it is one is the same everywhere.
+/// cvt.f32.f16; every NaN becomes 7FFFFFFF.
 [[nodiscard]] FP8LAB_HD inline float float_of(Half x) {
 #ifdef __CUDA_ARCH__
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
   return value;
 #else
-  return widened(x);
+  const float value = widened(x);
+  return value == value ? value : std::bit_cast<float>(0x7FFFFFFFU);
 #endif
 }
 [[nodiscard]] FP8LAB_HD inline float float_of(BFloat16 x) { return widened(x); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -37,6 +38,13 @@ class KernelMemory {
   std::span<T> out(std::size_t count) {
     return array<T>(count, nullptr, true);
   }
+  /// An output of floats, of whose NaNs output() tells only that they are NaN: a device's arithmetic gives 7FFFFFFF for
+  /// each, a processor's the operand's.
+  std::span<float> out_with_any_nan(std::size_t count) {
+    const std::span<float> floats = array<float>(count, nullptr, true);
+    if (count > 0) blocks_.back().any_nan = true;
+    return floats;
+  }
   /// A copy of values that is written, too.
   template <typename T>
   std::span<T> changed(const std::vector<T>& values) {
@@ -60,6 +68,7 @@ class KernelMemory {
     for (Block& block : blocks_) {
       if (!block.is_output) continue;
       if (block.device) copy_from_device(block.host, block.device.get());
+      if (block.any_nan) make_one_nan(block.host);
       for (const std::byte byte : block.host) all.push_back(std::to_integer<std::uint8_t>(byte));
     }
     return all;
@@ -70,7 +79,18 @@ class KernelMemory {
     std::vector<std::byte> host = {};
     bool is_output = false;
     std::shared_ptr<std::byte> device = {};
+    bool any_nan = false;
   };
+
+  static void make_one_nan(std::span<std::byte> floats) {
+    for (std::size_t i = 0; i < floats.size(); i += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, &floats[i], sizeof value);
+      if (value == value) continue;
+      value = std::numeric_limits<float>::quiet_NaN();
+      std::memcpy(&floats[i], &value, sizeof value);
+    }
+  }
 
   template <typename T>
   std::span<T> array(std::size_t count, const T* from, bool is_output) {
