@@ -61,6 +61,13 @@ def assert_matches(
     direction: str = "rowwise",
     scale_layout: str = "compact",
     input_type: str | None = None,
+    amax_before_rounding: bool = False,
+    amax: Any = None,
+    scale: Any = None,
+    scale_inv: Any = None,
+    tensor_amax: float | None = None,
+    tensor_scale: float | None = None,
+    tensor_scale_inv: float | None = None,
     random_bits: Any = None,
     shown: int = 5,
 ) -> None:
@@ -76,8 +83,10 @@ def assert_matches(
         What it should do.
     scales : array_like, optional
         The scales that it wrote: what multiplies on dequantize, or the codes of that. Not compared if left out.
-    direction, input_type, random_bits
+    direction, input_type, amax_before_rounding, random_bits
         As ``fp8lab.quantize`` takes them.
+    amax, scale, scale_inv, tensor_amax, tensor_scale, tensor_scale_inv
+        What the kernel was given instead of making it, such as a static scale; also as ``fp8lab.quantize`` takes it.
     scale_layout : str
         The layout of scale codes: ``compact``, ``padded`` or ``swizzled``.
     shown : int
@@ -92,7 +101,11 @@ def assert_matches(
     """
     __tracebackhide__ = True
     x, codes, scales = on_host(x), on_host(codes), on_host(scales)
-    expected = fp8lab.quantize(x, recipe, direction=direction, input_type=input_type, random_bits=random_bits)
+    given = {"amax": on_host(amax), "scale": on_host(scale), "scale_inv": on_host(scale_inv)}
+    expected = fp8lab.quantize(
+        x, recipe, direction=direction, input_type=input_type, amax_before_rounding=amax_before_rounding, **given,
+        tensor_amax=tensor_amax, tensor_scale=tensor_scale, tensor_scale_inv=tensor_scale_inv, random_bits=on_host(random_bits),
+    )  # fmt: skip
     written, carried = as_bytes(codes, "codes")
     if carried is not None and carried.name != expected.format:
         raise ValueError(f"codes are {carried.name} by their element type, and the recipe's are {expected.format}")
@@ -105,7 +118,9 @@ def assert_matches(
     lines = [f"Codes of the kernel (a) and of the recipe (b): {of_codes}"]
     if of_scales is not None:
         lines.append(f"Scales of the kernel (a) and of the recipe (b): {of_scales}")
-    raise AssertionError(_diagnosis(x, codes, scales, expected=recipe, direction=direction) + "\n".join(lines))
+    tensor = tensor_scale if tensor_scale is not None else tensor_scale_inv
+    told = _diagnosis(x, codes, scales, expected=recipe, direction=direction, tensor_scale=tensor)
+    raise AssertionError(told + "\n".join(lines))
 
 
 def _in_rows(array: Any, shape: tuple[int, ...], argument: str) -> Any:
@@ -157,7 +172,7 @@ def _diagnosis(x: Any, codes: Any, scales: Any, **facts: Any) -> str:
     except (TypeError, ValueError) as error:
         return f"no diagnosis: {error}\n"
     if found.correct:
-        return f"The arithmetic is the recipe's; the types, layouts or shapes are not. The doctor says: {found.verdict}\n"
+        return f"The arithmetic is the recipe's; given scales, types, layouts or shapes are not. The doctor says: {found.verdict}\n"
     return f"{found.verdict}\n"
 
 

@@ -55,6 +55,30 @@ def test_leading_dimensions_and_a_number_for_the_scale_pass():
     assert_matches(X, whole.codes, "te_current_scaling", float(whole.scale_inv[0, 0]))
 
 
+def test_kernels_that_are_given_their_scales():
+    """Static FP8 as vLLM's kernel makes it, a product with the rounded inverse; and NVFP4 under a tensor scale of a calibration."""
+    scale = np.float32(0.0123)
+    inverse = np.float32(1) / scale
+    codes = np.clip(X * inverse, -448, 448).astype(ml_dtypes.float8_e4m3fn)
+    assert_matches(X, codes, "vllm_static", scale, scale_inv=scale)
+    other = _message(lambda: assert_matches(X, codes, "vllm_static", scale, scale_inv=np.float32(0.0124)))
+    assert "given scales" in other.splitlines()[0] and "Correct: vllm_static" in other.splitlines()[0], other
+    truncated = np.clip(X * inverse, -448, 448)
+    truncated = fp8lab.encode(truncated, "e4m3", rounding="toward_zero")
+    assert "toward" in _message(lambda: assert_matches(X, truncated, "vllm_static", scale, scale_inv=scale)).splitlines()[0]
+    with pytest.raises(ValueError, match="scale"):
+        assert_matches(X, codes, "te_mxfp8", scale_inv=scale)
+
+    x = X.astype(ml_dtypes.bfloat16)
+    wide, tensor = x.astype(np.float32).reshape(128, 16, 16), np.float32(300)
+    blocks = (tensor * (np.abs(wide).max(-1) * np.float32(1 / 6)).astype(np.float32)).astype(ml_dtypes.float8_e4m3fn)
+    factor = np.float32(1) / (blocks.astype(np.float32) * (np.float32(1) / tensor))
+    fours = (wide * factor[..., None]).astype(ml_dtypes.float4_e2m1fn).view(np.uint8).reshape(128, 128, 2)
+    pairs = fours[..., 0] | fours[..., 1] << 4
+    assert_matches(x, pairs, "vllm_nvfp4", blocks, tensor_scale=float(tensor))
+    assert "Different" in _message(lambda: assert_matches(x, pairs, "vllm_nvfp4", blocks, tensor_scale=301.0))
+
+
 def test_the_message_begins_with_what_the_kernel_did():
     q = fp8lab.quantize(X, "te_mxfp8")
     swapped = _message(lambda: assert_matches(X, q.codes.T.copy().reshape(q.codes.shape), "te_mxfp8", q.scale_codes))
