@@ -168,6 +168,9 @@ TEST_CASE("wgmma with promotion on the host team equals gemm") {
   check_kernel(GemmKernel::wgmma_promoted, {129, 131, 1024}, descending);
   check_kernel(GemmKernel::wgmma_promoted, {70, 120, 656, e5m2, e4m3, Codes::any}, ascending, HostChip::hopper, 256);
   check_kernel(GemmKernel::wgmma_promoted, {5, 3, 400, e4m3, e5m2, Codes::small}, shuffled, HostChip::hopper, 256);
+  // The last promotion comes early.
+  check_kernel(GemmKernel::wgmma_promoted, {40, 33, 528}, shuffled, HostChip::hopper, 256);
+  check_kernel(GemmKernel::wgmma_promoted, {5, 3, 144}, ascending, HostChip::hopper, 1024);
 }
 TEST_CASE("wgmma with DeepGEMM's scaled promotion on the host team equals gemm") {
   using enum MmaType;

@@ -121,7 +121,7 @@ TEST_CASE("NVFP4 with a Hadamard matrix, and rounded stochastically by Philox wo
 }
 
 TEST_CASE("a given scale may lie in memory, and casts raise an amax") {
-  const Tensor x(gpu::ElementType::float32, 7, 501, 37);
+  const Tensor x(gpu::ElementType::float32, 7, 5010, 37);  // of several blocks
   for (const float scale : {0.5F, 3.7F, 0.0F, inf, nan}) {
     const Recipe recipe = cast_recipe(Delayed{}, Pass::backward, scale);
     std::vector<std::uint8_t> codes(x.size());
@@ -134,6 +134,12 @@ TEST_CASE("a given scale may lie in memory, and casts raise an amax") {
                            .scale = &scale});
     CHECK(word_of(scale_inv) == word_of(1 / scale));
     CHECK(amax == std::max(2.0F, amax_of(x)));
+    amax = 1000;
+    gpu::quantize_on_host({.x = x.matrix(),
+                           .recipe = other,
+                           .rowwise = gpu::QuantizedArrays{codes, {&scale_inv, 1}, {}, &amax},
+                           .scale = &scale});
+    CHECK(amax == 1000);
     Mismatches wrong;
     for (std::size_t i = 0; i < x.size(); ++i) {
       wrong.compare(i, bits(x[i]), codes[i], encode(recipe.format, recipe.cast, x[i] * scale));

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels with a planted defect: a change of one line, compiled for the host team, which the kernels' tests must find.
+
+It needs the release build of the checkout.
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+BUILD = ROOT / "build" / "release"
+KERNELS = pathlib.Path("fp8lab/gpu/kernels")
+
+pytestmark = [
+    pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="half a minute each: ./dev test --exhaustive"),
+    pytest.mark.skipif(not (BUILD / "bin" / "test_gpu").exists(), reason="no release build"),
+]
+
+QUANTIZERS = "every named recipe*,every order*,pointers of any*,special values*,scales of one byte*,NVFP4 with*,a given scale*,both directions*"
+QUANTIZERS += ",the amax of*,the delayed*"
+# The source that has the kernels, and the tests that call them.
+QUANTIZE = ("quantize_host.cpp", QUANTIZERS)
+GEMM = ("gemm.cpp", "wgmma with*,mma.sync*,GEMM kernels take*")
+BLACKWELL = ("gemm_blackwell.cpp", "the GEMM of sm_1*,Blackwell's GEMMs*")
+
+# What is planted: the file, what it has, and what takes its place.
+DEFECTS = {
+    "cast: the last run is not written": (
+        QUANTIZE, "cast.hpp",
+        "if (i >= count) return;\n        const Run",
+        "if (i + 16 >= count) return;\n        const Run",
+    ),
+    "cast: an amax that was there is lost": (
+        QUANTIZE, "cast.hpp",
+        "atomic_max(raised_amax, most)",
+        "*raised_amax = most",
+    ),
+    "amax: of the first warp alone": (
+        QUANTIZE, "cast.hpp",
+        (
+            "largest[t] = largest[t] < of_run ? of_run : largest[t];\n"
+            "      });\n"
+            "    });\n"
+            "    const std::uint32_t most = team.max(largest);\n"
+            "    team.for_each(1, [&](std::size_t) { atomic_max(amax"
+        ),
+        (
+            "largest[t] = largest[t] < of_run && t < 32 ? of_run : largest[t];\n"
+            "      });\n"
+            "    });\n"
+            "    const std::uint32_t most = team.max(largest);\n"
+            "    team.for_each(1, [&](std::size_t) { atomic_max(amax"
+        ),
+    ),
+    "elements: -0 is lost": (
+        QUANTIZE, "element_rule.hpp",
+        "return x * factor;",
+        "return x * factor + 0.0F;",
+    ),
+    "elements: a NaN has no sign": (
+        QUANTIZE, "element_rule.hpp",
+        "negative ? 0xFFU : 0x7FU",
+        "0x7FU",
+    ),
+    "elements: the halves of a word are swapped": (
+        QUANTIZE, "element_rule.hpp",
+        "ptx::e5m2x2(x[2 * i], x[2 * i + 1])",
+        "ptx::e5m2x2(x[2 * i + 1], x[2 * i])",
+    ),
+    "stores: past the end": (
+        QUANTIZE, "run.hpp",
+        "if (i < valid) to[i] = static_cast<std::uint8_t>",
+        "if (i <= valid) to[i] = static_cast<std::uint8_t>",
+    ),
+    "rows: the scale of the neighbor": (
+        QUANTIZE, "quantize_rows.hpp",
+        "put_scale(i >> std::countr_zero(along), scale)",
+        "put_scale((i >> std::countr_zero(along)) ^ 1U, scale)",
+    ),
+    "rows: half of a block has no part in its amax": (
+        QUANTIZE, "quantize_rows.hpp",
+        "if (along == 2 * run_length) team.template max_of_lanes<2>(amaxes);",
+        "",
+    ),
+    "tiles: amaxes do not begin at zero": (
+        QUANTIZE, "quantize_tile.hpp",
+        "shared.tiles[i] = 0;",
+        ";",
+    ),
+    "tiles: no barrier before codes": (
+        QUANTIZE, "quantize_tile.hpp",
+        "    make_scales(team, corner, shared);\n    put_codes(team, corner, shared);",
+        "    put_codes(team, corner, shared);\n    make_scales(team, corner, shared);",
+    ),
+    "tiles: the transpose's last rows": (
+        QUANTIZE, "quantize_tile.hpp",
+        "if (row >= rows || column >= columns) continue;",
+        "if (row + 1 >= rows || column >= columns) continue;",
+    ),
+    "tiles: the scale of another tile": (
+        QUANTIZE, "quantize_tile.hpp",
+        "return by_row ? tile : most_tiles + tile;",
+        "return by_row ? tile : most_tiles + (tile ^ 1U);",
+    ),
+    "delayed: a row of the window is read that was written": (
+        QUANTIZE, "delayed.hpp",
+        (
+            "moved[t] = row + 1 < length ? own[(row + 1) * tensors] : newest;\n"
+            "      });\n"
+            "      team.for_each_thread([&](std::size_t t) {\n"
+            "        const std::size_t row = first + t;"
+        ),
+        "moved[t] = row + 1 < length ? own[(row + 1) * tensors] : newest;",
+    ),
+    "delayed: the newest amax is not kept": (
+        QUANTIZE, "delayed.hpp",
+        ": newest;\n",
+        ": here;\n",
+    ),
+    "dequantize: the scale of the run before": (
+        QUANTIZE, "dequantize.hpp",
+        "if (i == 0 || (column + i) % scale_columns == 0) factor",
+        "if (i == 0) factor",
+    ),
+    "dequantize: codes of four bits in the other order": (
+        QUANTIZE, "dequantize.hpp",
+        "codes[i / 2] >> (i % 2 * 4)",
+        "codes[i / 2] >> ((i + 1) % 2 * 4)",
+    ),
+    "Hadamard: a sign": (
+        QUANTIZE, "hadamard_run.hpp",
+        "hadamard_sign(j, i) < 0 ? -x : x",
+        "hadamard_sign(j, i) < 0 && i + j != 7 ? -x : x",
+    ),
+    "epilogue: the bias of the neighbor": (
+        GEMM, "gemm_epilogue.hpp",
+        "second = finished(second, column + 1, alpha)",
+        "second = finished(second, column, alpha)",
+    ),
+    "epilogue: the last column": (
+        GEMM, "gemm_epilogue.hpp",
+        "if (both) place[1] = second;",
+        "",
+    ),
+    "mma.sync: fragments of a are swapped": (
+        GEMM, "gemm_mma_sync.hpp",
+        "mma_sync_a(Instruction::elements, thread % 32, reg, 0)",
+        "mma_sync_a(Instruction::elements, thread % 32, reg ^ 1U, 0)",
+    ),
+    "mma.sync: the stage that is being written is read": (
+        GEMM, "gemm_mma_sync.hpp",
+        "load_fragments(tiles[thread], static_cast<unsigned>(thread), shared, stage, step)",
+        "load_fragments(tiles[thread], static_cast<unsigned>(thread), shared, stage ^ 1U, step)",
+    ),
+    "wgmma: a stage is given back before it is read": (
+        GEMM, "gemm_wgmma.hpp",
+        (
+            "      wgmma_wait<1>(group);  // so the block before is done\n"
+            "      if (block > 0) arrive_by_warps(group, shared.empty[previous]);"
+        ),
+        "      arrive_by_warps(group, shared.empty[turn.stage]);\n      wgmma_wait<1>(group);",
+    ),
+    "wgmma: the second group reads the rows of the first": (
+        GEMM, "gemm_wgmma.hpp",
+        "shared.a[stage]) + i * 64 * tile_k",
+        "shared.a[stage]) + 0 * i * tile_k",
+    ),
+    "wgmma: the last block of K is not promoted": (
+        GEMM, "gemm_wgmma.hpp",
+        "if (count < promotion.interval && block + 1 < blocks_of_k()) continue;",
+        "if (count < promotion.interval) continue;",
+    ),
+    "wgmma: a scale of the rows eight below": (
+        GEMM, "gemm_wgmma.hpp",
+        "(i % 4 < 2 ? upper : lower)",
+        "(i % 4 < 2 ? lower : upper)",
+    ),
+    "sm_100: the first product is added to what was there": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "scales_of_b + scale / 4 * 4, add || step > 0)",
+        "scales_of_b + scale / 4 * 4, true)",
+    ),
+    "sm_100: scales of the other operand": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "shared_address(group, shared.scales[stage][1]) + t * 512",
+        "shared_address(group, shared.scales[stage][0]) + t * 512",
+    ),
+    "sm_100: scales beyond K are not cleared": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "scales[0][place + i] = scales[1][place + i] = 0",
+        "scales[0][place + i] = scales[0][place + i]",
+    ),
+    "sm_120: nobody waits for the stage": (
+        BLACKWELL, "gemm_sm120.hpp",
+        "copies.wait<0>(thread);",
+        "copies.wait<1>(thread);",
+    ),
+    "sm_120: pieces of b are swapped": (
+        BLACKWELL, "gemm_sm120.hpp",
+        "kSlice * 2 + lane / 8 % 2)",
+        "kSlice * 2 + (lane / 8 + 1) % 2)",
+    ),
+    "swizzled scales: the scale of the neighbor": (
+        BLACKWELL, "swizzle.hpp",
+        "swizzled_place(i / 4, i % 4, 4)",
+        "swizzled_place(i / 4, (i + 1) % 4, 4)",
+    ),
+}  # fmt: skip
+
+
+def _command(source: str) -> list[str]:
+    """How the release build compiles a source of the library, up to its output."""
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        if entry["file"].endswith(f"/gpu/src/{source}"):
+            words = shlex.split(entry["command"])
+            words = words[1:] if "ccache" in words[0] else words
+            return words[: words.index("-o")]
+    raise AssertionError(f"the release build has no {source}")
+
+
+def _link(first: pathlib.Path, program: pathlib.Path) -> list[str]:
+    told = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "bin/test_gpu"], capture_output=True, text=True, check=True).stdout
+    line = next(line for line in told.splitlines() if "-o bin/test_gpu" in line)
+    words = shlex.split(line.split("&&")[1])
+    words[words.index("bin/test_gpu")] = str(program)
+    # Of templates that both have, the linker takes the first.
+    words.insert(next(i for i, word in enumerate(words) if word.endswith(".o")), str(first))
+    return words[1:] if "ccache" in words[0] else words
+
+
+def _run(folder: pathlib.Path, source: str, tests: str, file: str = "", old: str = "", new: str = "") -> subprocess.CompletedProcess:
+    """The tests, with kernels from a copy of the headers in which ``old`` is ``new``."""
+    include = folder / "include"
+    shutil.copytree(ROOT / "gpu" / "include", include)
+    if file:
+        path = include / KERNELS / file
+        text = path.read_text()
+        assert text.count(old) == 1, f"{file} has {text.count(old)} times: {old}"
+        path.write_text(text.replace(old, new))
+    made, program = folder / "kernels.o", folder / "test_gpu"
+    compile_ = [*_command(source), "-w", "-O1", "-iquote", include, "-I", include, "-o", made, "-c", ROOT / "gpu" / "src" / source]
+    compile_.insert(1, f"-I{include}")
+    subprocess.run(compile_, cwd=BUILD, check=True)
+    subprocess.run(_link(made, program), cwd=BUILD, check=True)
+    return subprocess.run([program, tests, "--abort"], capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.parametrize("source", [QUANTIZE, GEMM, BLACKWELL], ids=lambda source: source[0])
+def test_without_a_defect_they_pass(source, tmp_path):
+    done = _run(tmp_path, *source)
+    assert done.returncode == 0 and "No tests ran" not in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_planted_defect_is_found(name, tmp_path):
+    source, *change = DEFECTS[name]
+    done = _run(tmp_path, *source, *change)
+    assert done.returncode != 0 and "No tests ran" not in done.stdout, done.stdout
