@@ -511,7 +511,7 @@ ENVIRONMENTS = {
     "all in a new thread": (UPWARD, FLUSH, "comma"),
 }
 if "FP8LAB_EXHAUSTIVE" not in os.environ:  # a second way to round, and the others at once
-    ENVIRONMENTS = {name: ENVIRONMENTS[name] for name in ("downward", "all", "all in a new thread")}
+    ENVIRONMENTS = {name: ENVIRONMENTS[name] for name in ("downward", "all in a new thread")}
 
 
 @pytest.mark.skipif(platform.machine() not in MACHINES or sys.platform != "linux", reason="how to flush here is not known")
@@ -537,7 +537,7 @@ def test_no_environment_changes_a_byte(name, expected, tmp_path, request):
 
 
 def test_calls_from_several_threads_at_once_give_the_same_bytes(expected, tmp_path):
-    directories = [tmp_path / name for name in "abc"]
+    directories = [tmp_path / name for name in "ab"]
     for directory in directories:
         directory.mkdir()
     with ThreadPoolExecutor(len(directories)) as threads:
