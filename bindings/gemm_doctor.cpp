@@ -56,7 +56,7 @@ py::list all_gemm_fields(const Values& values) {
 GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std::uint8_t>& words,
                              const std::optional<NamedOrOwnFormat>& format, std::vector<std::size_t> indices,
                              const Array<float>& c, const Array<float>& bias, float scale_out,
-                             std::size_t most_products) {
+                             std::size_t most_products, const std::optional<forensics::ExpectedGemm>& expected) {
   const forensics::GemmOutput out{.format = format ? format->format : binary32,
                                   .words = std::as_bytes(view(words)),
                                   .indices = std::move(indices),
@@ -64,7 +64,7 @@ GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std
                                   .bias = view(bias),
                                   .scale_out = scale_out};
   const py::gil_scoped_release release;
-  return diagnose_gemm(a, b, out, {.most_products = most_products});
+  return diagnose_gemm(a, b, out, {.most_products = most_products, .expected = expected});
 }
 
 py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t depth) {
@@ -109,18 +109,40 @@ py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t
 }  // namespace
 
 void bind_gemm_doctor(py::module_& module) {
+  py::class_<forensics::ExpectedGemm>(module, "ExpectedGemm")
+      .def(py::init([](std::string model, std::size_t promote_k, std::vector<std::size_t> split_k,
+                       std::vector<std::size_t> split_order, const std::optional<std::string>& scale_order,
+                       const std::string& c_enters, const std::string& zero_rule,
+                       const std::optional<NamedOrOwnProfile>& profile) {
+             forensics::ExpectedGemm expected{.model = std::move(model),
+                                              .promote_k = promote_k,
+                                              .split_k = std::move(split_k),
+                                              .split_order = std::move(split_order),
+                                              .c_enters = find_c_entry(c_enters),
+                                              .zero_rule = find_zero_rule(zero_rule)};
+             if (scale_order) expected.scale_order = find_scale_order(*scale_order);
+             if (profile) expected.policy = profile->policy;
+             return expected;
+           }),
+           py::arg("model"), py::arg("promote_k"), py::arg("split_k"), py::arg("split_order"), py::arg("scale_order"),
+           py::arg("c_enters"), py::arg("zero_rule"), py::arg("profile"));
   py::class_<GemmDiagnosis>(module, "GemmDiagnosis")
       .def_readonly("elements", &GemmDiagnosis::elements)
       .def_readonly("searched", &GemmDiagnosis::searched)
       .def_readonly("tied", &GemmDiagnosis::tied)
       .def_readonly("verdict", &GemmDiagnosis::verdict)
+      .def_readonly("expected", &GemmDiagnosis::expected)
+      .def_readonly("expected_unexplained", &GemmDiagnosis::expected_unexplained)
+      .def_readonly("telling", &GemmDiagnosis::is_telling)
+      .def_property_readonly("explained", &GemmDiagnosis::explained)
+      .def_property_readonly("correct", &GemmDiagnosis::correct)
       .def_property_readonly("explanations",
                              [](const GemmDiagnosis& found) { return all_gemm_fields(found.explanations); })
       .def_property_readonly("shown", [](const GemmDiagnosis& found) { return all_gemm_fields(found.shown); })
       .def("probe", &gemm_probe_of, py::arg("most"), py::arg("depth"));
   module.def("diagnose_gemm", &diagnosed_gemm, py::arg("a"), py::arg("b"), py::arg("words").noconvert(),
              py::arg("format"), py::arg("indices"), py::arg("c").noconvert(), py::arg("bias").noconvert(),
-             py::arg("scale_out"), py::arg("most_products"));
+             py::arg("scale_out"), py::arg("most_products"), py::arg("expected"));
   module.def("operand_of", [](const Quantized& q) { return operand_of(q); }, py::arg("q"), py::keep_alive<0, 1>());
 }
 

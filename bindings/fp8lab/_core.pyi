@@ -348,6 +348,19 @@ def compare(
     a: NDArray[np.uint8], b: NDArray[np.uint8], format: Format | None, name: str, pairs: bool, columns: int, shown: int
 ) -> dict[str, Any]: ...
 
+class ExpectedGemm:
+    def __init__(
+        self,
+        model: str,
+        promote_k: int,
+        split_k: list[int],
+        split_order: list[int],
+        scale_order: str | None,
+        c_enters: str,
+        zero_rule: str,
+        profile: Profile | None,
+    ) -> None: ...
+
 class GemmDiagnosis:
     @property
     def elements(self) -> int: ...
@@ -357,6 +370,16 @@ class GemmDiagnosis:
     def tied(self) -> int: ...
     @property
     def verdict(self) -> str: ...
+    @property
+    def expected(self) -> str: ...
+    @property
+    def expected_unexplained(self) -> int: ...
+    @property
+    def telling(self) -> bool: ...
+    @property
+    def explained(self) -> bool: ...
+    @property
+    def correct(self) -> bool: ...
     @property
     def explanations(self) -> list[dict[str, Any]]: ...
     @property
@@ -373,6 +396,7 @@ def diagnose_gemm(
     bias: NDArray[np.float32],
     scale_out: float,
     most_products: int,
+    expected: ExpectedGemm | None,
 ) -> GemmDiagnosis: ...
 def operand_of(q: Quantized) -> Operand: ...
 

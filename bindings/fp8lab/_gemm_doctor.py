@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,11 @@ from fp8lab._arrays import (
     as_bytes,
     as_float32,
     as_format,
+    as_profile,
     carried_format,
     check_choice,
     check_int,
+    check_name,
     check_real,
     check_unread,
     contiguous,
@@ -25,7 +28,8 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import Format, MmaModel
 from fp8lab._device_arrays import on_host
-from fp8lab._products import gemm_operand, matrix_of
+from fp8lab._models import as_model
+from fp8lab._products import check_sizes, gemm_operand, matrix_of
 from fp8lab._scaling import Quantized
 
 _MOST_PARTED = 24  # hypotheses that a probe parts
@@ -119,12 +123,30 @@ class GemmDiagnosis:
     @property
     def explained(self) -> bool:
         """Whether the first explanation explains all elements that were compared."""
-        return self.explanations[0].unexplained == 0
+        return self._core.explained
+
+    @property
+    def telling(self) -> bool:
+        """Whether the elements could have told a wrong GEMM: zeros and NaNs cannot."""
+        return self._core.telling
+
+    @property
+    def expected(self) -> str:
+        """The expected GEMM in words; empty where none was."""
+        return self._core.expected
+
+    @property
+    def expected_unexplained(self) -> int:
+        """Elements that were compared and are not those of the expected GEMM."""
+        return self._core.expected_unexplained
 
     @property
     def correct(self) -> bool:
-        """Whether it also has no defect."""
-        return self.explained and self.explanations[0].defect == "none"
+        """Whether the output is that of the expected GEMM, or of a plain one where none was expected, and could have told otherwise.
+
+        A GEMM is plain without a defect, an output that is cut off or rounded twice, and a bias or c added before the scales.
+        """
+        return self._core.correct
 
     def probe(self, k: int | None = None) -> GemmProbe:
         """What to run through the GEMM: the explanations that the data cannot tell apart differ on it, as many as possible.
@@ -156,7 +178,8 @@ class GemmDiagnosis:
         if len(self.explanations) > 8:
             lines.append(f"  ... and {len(self.explanations) - 8} more")
         for at in self.shown:
-            second = "" if at.second is None else f", by the {'next' if self.explained else 'second'} {at.second:X}"
+            other = "second" if not self.explained else "expected one" if self.expected_unexplained else "next"
+            second = "" if at.second is None else f", by the {other} {at.second:X}"
             lines.append(f"  ({at.row}, {at.column}): {at.word:X} is there, by the first {at.first:X}{second}")
         if self.tied > 1:
             lines.append("probe() gives operands that part those that explain equally much, as far as any do.")
@@ -243,6 +266,30 @@ def _addend(x: Any, argument: str, shape: tuple[int, ...]) -> Array:
     return as_float32(array, argument, shape)
 
 
+_EXPECTED = ("model", "promote_k", "split_k", "split_order", "scale_order", "c_enters", "zero_rule", "out_profile")
+
+
+def _expected_gemm(value: Any) -> _core.ExpectedGemm | None:
+    """Arguments of ``gemm``, or the model alone."""
+    if value is None:
+        return None
+    given = dict(value) if isinstance(value, Mapping) else {"model": value}
+    unknown = [str(name) for name in given if name not in _EXPECTED]
+    if unknown or "model" not in given:
+        raise ValueError(f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, not {', '.join(unknown) or 'none'}")
+    profile, order, promote_k = given.get("out_profile"), given.get("scale_order"), given.get("promote_k")
+    return _core.ExpectedGemm(
+        as_model(given["model"]).name,
+        0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
+        check_sizes(given.get("split_k"), "split_k"),
+        check_sizes(given.get("split_order"), "split_order"),
+        None if order is None else check_name(order, "scale_order"),
+        check_name(given.get("c_enters", "epilogue"), "c_enters"),
+        check_name(given.get("zero_rule", "floor"), "zero_rule"),
+        None if profile is None else as_profile(profile, "out_profile"),
+    )
+
+
 def diagnose_gemm(
     a: Any,
     b: Any,
@@ -259,6 +306,7 @@ def diagnose_gemm(
     c: Any = None,
     bias: Any = None,
     scale_out: float = 1.0,
+    expected: Any = None,
     most_products: int = 2**27,
 ) -> GemmDiagnosis:
     """Tell how a GEMM came to its output: tensor core, promotion, split-K, order, scales, addition of c and bias, rounding; or what is wrong with it.
@@ -278,6 +326,10 @@ def diagnose_gemm(
     bias : array_like of the same types, (N,), optional
     scale_out : float
         What the result was multiplied with before it was rounded.
+    expected : str, MmaModel, or dict, optional
+        What the GEMM should do: its model, or arguments of ``gemm`` by their names, of model, promote_k, split_k, split_order,
+        scale_order, c_enters, zero_rule and out_profile. Ranges of split_k have one length, of which the last may be
+        shorter. It comes first of what explains equally much, and nothing else is ``correct`` then. Left out: any plain GEMM.
     most_products : int
         How many products to compute when hypotheses are compared with all elements, which bounds the time.
 
@@ -289,7 +341,7 @@ def diagnose_gemm(
     Raises
     ------
     TypeError, ValueError
-        For operands that ``gemm`` refuses, an output of another shape, and places outside of it.
+        For operands that ``gemm`` refuses, an output of another shape, places outside of it, and an expected GEMM that is none.
     """
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     swizzled = check_choice(scale_layout, "scale_layout", ("compact", "swizzled")) == "swizzled"
@@ -313,5 +365,6 @@ def diagnose_gemm(
         _addend(bias, "bias", (columns,)),
         factor,
         check_int(most_products, "most_products", 1, 2**60),
+        _expected_gemm(expected),
     )
     return GemmDiagnosis(found, own_a is not None and own_b is not None, depth)

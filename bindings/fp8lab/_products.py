@@ -243,7 +243,8 @@ def _operands(
     return left, right, (rows, columns)
 
 
-def _sizes(values: Any, argument: str) -> list[int]:
+def check_sizes(values: Any, argument: str) -> list[int]:
+    """A list of sizes; none where nothing is given."""
     if values is None:
         return []
     return check_list(values, argument, lambda value, argument: check_int(value, argument, 0, 2**62))
@@ -365,8 +366,8 @@ def gemm(
         check_real(scale_out, "scale_out"),
         0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
         None if scale_order is None else check_name(scale_order, "scale_order"),
-        _sizes(split_k, "split_k"),
-        _sizes(split_order, "split_order"),
+        check_sizes(split_k, "split_k"),
+        check_sizes(split_order, "split_order"),
         _NONE if c is None else as_float32(c, "c", shape),
         check_name(c_enters, "c_enters"),
         _NONE if bias is None else as_float32(bias, "bias", shape[1:]),

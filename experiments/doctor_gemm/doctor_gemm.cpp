@@ -58,6 +58,20 @@ std::vector<std::size_t> indices_of(const DoctorGemmArguments& arguments, const 
   return indices;
 }
 
+std::optional<forensics::ExpectedGemm> expected_of(const DoctorGemmArguments& arguments) {
+  if (!arguments.expected) return std::nullopt;
+  forensics::ExpectedGemm expected{
+      .model = std::string(arguments.expected->name),
+      .promote_k = static_cast<std::size_t>(arguments.expected_promote_k),
+      .split_k = {arguments.expected_split_k.begin(), arguments.expected_split_k.end()},
+      .split_order = {arguments.expected_split_order.begin(), arguments.expected_split_order.end()},
+      .c_enters = find_c_entry(arguments.expected_c_enters),
+      .zero_rule = find_zero_rule(arguments.expected_zero_rule)};
+  if (arguments.expected_scale_order) expected.scale_order = find_scale_order(*arguments.expected_scale_order);
+  if (arguments.expected_profile) expected.policy = arguments.expected_profile->policy;
+  return expected;
+}
+
 /// The path as one word of a shell.
 std::string as_word(const std::string& path) {
   constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
@@ -155,8 +169,10 @@ DoctorGemmResult run_doctor_gemm(const DoctorGemmArguments& arguments) {
                                   .scale_out = static_cast<float>(arguments.scale_out)};
   // 2. The diagnosis, and what would tell more.
   DoctorGemmResult result{.format = out.format};
-  result.diagnosis =
-      diagnose_gemm(a, b, out, {.most_products = arguments.most_products, .most_shown = arguments.most_shown});
+  result.diagnosis = diagnose_gemm(a, b, out,
+                                   {.most_products = arguments.most_products,
+                                    .most_shown = arguments.most_shown,
+                                    .expected = expected_of(arguments)});
   const bool are_codes = a.format.bits() <= 8 && b.format.bits() <= 8;
   const std::vector<forensics::GemmExplanation>& all = result.diagnosis.explanations;
   result.probed = std::min(all.size(), std::clamp<std::size_t>(result.diagnosis.tied, 2, most_probed));

@@ -55,17 +55,19 @@ Table gemm_elements_table(const DoctorGemmResult& result) {
   const auto second = [hex](const One& one) { return one.second ? hex(*one.second) : std::string(); };
   const auto value = [format](std::uint64_t word) { return value_of_word(format, word); };
   const bool explained = result.diagnosis.explained();
-  return tabulate(
-             result.diagnosis.shown,
-             {.name = "elements",
-              .title = explained ? "Elements that tell the first explanation from the next that gives something else"
-                                 : "Elements that the first explanation leaves unexplained",
-              .detail = result.diagnosis.shown.empty()})
+  const char* const second_title = !explained ? "second" : result.diagnosis.is_expected() ? "next" : "expected";
+  return tabulate(result.diagnosis.shown,
+                  {.name = "elements",
+                   .title = !explained ? "Elements that the first explanation leaves unexplained"
+                            : result.diagnosis.is_expected()
+                                ? "Elements that tell the first explanation from the next that gives something else"
+                                : "Elements that are not as expected",
+                   .detail = result.diagnosis.shown.empty()})
       .column({"row"}, &One::row)
       .column({"column"}, &One::column)
       .column({.name = "out", .right = true}, [hex](const One& one) { return hex(one.word); })
       .column({.name = "first", .right = true}, [hex](const One& one) { return hex(one.first); })
-      .column({.name = "second", .title = explained ? "next" : "second", .right = true}, second)
+      .column({.name = "second", .title = second_title, .right = true}, second)
       .column({.name = "value", .digits = 9}, [value](const One& one) { return value(one.word); })
       .column({.name = "value_first", .digits = 9}, [value](const One& one) { return value(one.first); })
       .column({.name = "value_second", .digits = 9},
@@ -148,6 +150,34 @@ void describe(DoctorGemmArguments& arguments, ArgumentList& list) {
       .by_default("what the files tell")
       .needing({"raw"})
       .with_repeats();
+  list.add("expected", arguments.expected, "the tensor core that the GEMM should use: nothing else is correct then")
+      .by_default("any");
+  list.add("expected_promote_k", arguments.expected_promote_k, "after how many products it should promote; 0: never")
+      .called("K")
+      .needing({"expected"});
+  list.add("expected_split_k", arguments.expected_split_k, "the lengths of the ranges in which it should split K")
+      .called("INTS")
+      .by_default("one range")
+      .needing({"expected"})
+      .with_repeats();
+  list.add("expected_split_order", arguments.expected_split_order, "the ranges' numbers in the order of addition")
+      .called("INTS")
+      .by_default("ascending")
+      .needing({"expected"});
+  list.add("expected_scale_order", arguments.expected_scale_order,
+           "how scales of tiles and rows should multiply: scales_first or accumulator_first")
+      .called("NAME")
+      .by_default("scales_first for tiles, accumulator_first for rows")
+      .needing({"expected"});
+  list.add("expected_c_enters", arguments.expected_c_enters, "where c should enter: epilogue or accumulator")
+      .called("NAME")
+      .needing({"expected"});
+  list.add("expected_zero_rule", arguments.expected_zero_rule, "what zeros should contribute to the alignment")
+      .called("NAME")
+      .needing({"expected"});
+  list.add("expected_profile", arguments.expected_profile, "how the output should be rounded")
+      .by_default("cuda_satfinite for codes, cuda_nosat for float16 and bfloat16")
+      .needing({"expected"});
   list.add("shown", arguments.most_shown, "how many explanations and elements to list");
   list.add("most_products", arguments.most_products, "how many products to compute in the end, which bounds the time");
   list.add("probe", arguments.probe, "where to write inputs on which the explanations differ").called("DIR");
@@ -178,12 +208,14 @@ std::vector<Experiment> doctor_gemm_experiments() {
            "then defects: an operand transposed, a scale missing or applied twice, the last products missing, ... Says "
            "when the data cannot tell some apart, and writes inputs that do.",
        .result = "text `verdict`, tables `explanations`, `elements`, `undecided`",
-       .not_passed = "no GEMM without a defect explains the output",
+       .not_passed = "not a plain GEMM, or not the expected one, or the data does not tell",
        .status_not_passed = 1,
        .examples = {{"doctor-gemm a.npy b.npy out.npy", "which tensor core, and how was it promoted?"},
                     {"doctor-gemm a.npy b.npy out.npy --scale-a sa.npy --scale-b sb.npy",
                      "with scales of rows, tiles or blocks"},
-                    {"doctor-gemm a.npy b.npy out.npy --bias bias.npy --probe probe", "with inputs that tell more"}}},
+                    {"doctor-gemm a.npy b.npy out.npy --bias bias.npy --probe probe", "with inputs that tell more"},
+                    {"doctor-gemm a.npy b.npy out.npy --expected hopper_wgmma_fp8 --expected-promote-k 128",
+                     "is it what it should be?"}}},
       describe, run)};
 }
 

@@ -274,7 +274,7 @@ CALLS = {
     ),
     "diagnose_gemm, elements": (
         fp8lab.diagnose_gemm,
-        {"a": CODES, "b": CODES, "out": np.zeros(1, np.float32), "places": [(0, 1)], "most_products": 1000},
+        {"a": CODES, "b": CODES, "out": np.zeros(1, np.float32), "places": [(0, 1)], "expected": {"model": "exact"}, "most_products": 1000},
     ),
     "GemmDiagnosis": (fp8lab.GemmDiagnosis, None),
     "GemmElement": (fp8lab.GemmElement, None),
@@ -408,7 +408,7 @@ CALLS = {
     "doctor": (experiments.doctor, {"x": files(2, 32), "codes": CODE_FILE, "format": "e4m3", "expected": "te_current_scaling", "shown": 3}),
     "doctor_gemm": (
         experiments.doctor_gemm,
-        {"a": CODE_FILE, "b": CODE_FILE, "product": files(2, 2), "format_a": "e4m3", "tensor_scale_a": 0.5, "scale_out": 2.0, "shown": 3},
+        {"a": CODE_FILE, "b": CODE_FILE, "product": files(2, 2), "format_a": "e4m3", "tensor_scale_a": 0.5, "scale_out": 2.0, "shown": 3, "expected": "exact"},
     ),
     "compare": (experiments.compare, {"a": files(2, 32), "b": files(2, 32), "input": files(2, 32), "shown": 3}),
     "shapes": (

@@ -32,7 +32,7 @@ def test_a_gemm_of_instructions_is_named():
     first = found.explanations[0]
     assert found.correct and "hopper_wgmma_fp8" in first.models and first.promote_k == 128 and first.unexplained == 0
     assert first.checked == out.size == found.elements and found.searched > 100
-    assert "promoted every 128" in str(found) and found.verdict.startswith(f"All {out.size} elements")
+    assert "promoted every 128" in str(found) and found.verdict.startswith(f"Correct: all {out.size} elements")
     scaled = fp8lab.diagnose_gemm(A, B, out * np.float32(0.37) * np.float32(1.9), scale_a=0.37, scale_b=1.9)
     assert scaled.correct and scaled.explanations[0].scale_use == "a_first"
 
@@ -91,13 +91,104 @@ def test_quantized_operands_bring_their_scales():
 def test_a_probe_parts_what_the_data_cannot():
     zeros = np.zeros_like(A)
     found = fp8lab.diagnose_gemm(zeros, B, np.zeros((24, 20), np.float32))
-    assert found.tied > 10 and "cannot tell" in found.verdict
+    assert found.tied > 10 and "Cannot tell" in found.verdict
     probe = found.probe()
     assert probe.a.shape == (24, 512) and probe.b.shape == (20, 512) and probe.parted > probe.pairs * 0.7
     assert len(probe.unparted) == probe.pairs - probe.parted
     out = fp8lab.gemm(probe.a, probe.b, model="hopper_wgmma_fp8", promote_k=64)
     parted = fp8lab.diagnose_gemm(probe.a, probe.b, out)
     assert parted.explanations[0].promote_k == 64 and parted.tied < found.tied
+
+
+def test_what_tells_nothing_is_not_called_correct():
+    nans = np.full_like(A, 0x7F)
+    ones, sums = np.full_like(A, 0x38), np.full((24, 20), 512, np.float32)  # 1 in E4M3
+    for a, b, out in (
+        (np.zeros_like(A), B, np.zeros((24, 20), np.float32)),
+        (nans, B, np.full((24, 20), np.nan, np.float32)),
+        (A, np.zeros_like(B), np.zeros((24, 20), ml_dtypes.bfloat16)),
+        (ones, ones[:20], sums),
+    ):
+        found = fp8lab.diagnose_gemm(a, b, out)
+        assert not found.correct and found.explained and not found.telling and found.verdict.startswith("Cannot tell: "), found
+        assert not fp8lab.diagnose_gemm(a, b, out, expected="hopper_wgmma_fp8").correct
+    zeros, bias = np.zeros((24, 20), np.float32), WORDS.normal(0, 9, 20).astype(np.float32)
+    biased = fp8lab.diagnose_gemm(np.zeros_like(A), B, zeros + bias, bias=bias, scale_a=0.3)
+    assert not biased.correct and not biased.telling and "Cannot tell" in str(biased)
+    assert fp8lab.diagnose_gemm(A, B, chained("hopper_wgmma_fp8", A, B, 512)).telling
+
+
+def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
+    model = "blackwell_tcgen05_fp8"
+    sums = chained(model, A, B, 512)
+    bias = WORDS.normal(0, 300, 20).astype(np.float32)
+    early = fp8lab.diagnose_gemm(A, B, (sums + bias) * np.float32(0.37), scale_a=0.37, bias=bias)
+    assert early.explained and not early.correct and early.verdict.startswith("Explained: ") and early.explanations[0].addend_use == "before_scales"
+    cut = (sums.view(np.uint32) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
+    twice = sums.astype(ml_dtypes.bfloat16).astype(np.float16)
+    for out, output in ((cut, "toward_zero"), (twice, "via_bfloat16")):
+        found = fp8lab.diagnose_gemm(A, B, out)
+        assert found.explained and not found.correct and found.explanations[0].output == output and "Explained: " in str(found)
+    # What was meant: 1. it is that.
+    meant = fp8lab.diagnose_gemm(A, B, sums, expected={"model": model})
+    assert meant.correct and meant.expected == model and meant.expected_unexplained == 0 and meant.verdict.startswith("Correct: ")
+    promoted = chained(model, A, B, 128)
+    for arguments in ({"promote_k": 128}, {"split_k": [128] * 4}, {"promote_k": 128, "split_k": [512]}):
+        found = fp8lab.diagnose_gemm(A, B, promoted, expected={"model": model, **arguments})
+        assert found.correct and model in found.explanations[0].models, found
+    # 2. It is another GEMM, or there is a mistake in it.
+    for out, others, arguments in (
+        (sums, {}, {"model": model, "promote_k": 128}),
+        (promoted, {}, {"model": model}),
+        (promoted, {}, {"model": "hopper_wgmma_fp8", "promote_k": 128}),
+        (promoted[:, ::-1], {}, {"model": model, "promote_k": 128}),
+        (sums * np.float32(0.37) + bias, {"scale_a": 0.37}, {"model": model}),
+        (cut, {}, {"model": model}),
+    ):
+        found = fp8lab.diagnose_gemm(A, B, out, expected=arguments, **others)
+        assert not found.correct and found.verdict.startswith(f"Not {found.expected}: ") and found.expected_unexplained > 0, found
+    both = fp8lab.diagnose_gemm(A, B, promoted, expected=model)
+    assert both.explained and both.shown and all(one.second != one.word == one.first for one in both.shown)
+    assert "expected one" in str(both)
+    split = sum(chained(model, A[:, first : first + 128], B[:, first : first + 128], 128) for first in (384, 256, 128, 0))
+    for order in ([3, 2, 1, 0], None):
+        found = fp8lab.diagnose_gemm(A, B, split, expected={"model": model, "split_k": [128] * 4, "split_order": order})
+        assert found.correct == (order is not None), found
+    for arguments, message in (
+        ({"model": model, "promote_k": 100}, "no multiple of the K of"),
+        ({"model": model, "split_k": [128, 384]}, "one length, of which the last may be shorter"),
+        ({"model": model, "split_k": [128]}, "must add up to K, 512"),
+        ({"model": model, "split_k": [256, 256], "split_order": [1]}, "the numbers of all ranges"),
+        ({"model": model, "threads": 2}, "not threads"),
+        ({"promote_k": 128}, "must have the model"),
+        ({"model": "blackwell_mxf8"}, "a is not what blackwell_mxf8 takes"),
+        ({"model": model, "out_profile": "ieee"}, "float32 is not rounded"),
+        ("no_such", "unknown"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            fp8lab.diagnose_gemm(A, B, sums, expected=arguments)
+
+
+def test_what_gemm_computes_is_what_is_expected():
+    rng = np.random.default_rng(8)
+    rows_a, rows_b = (rng.uniform(0.5, 2, (n, 1)).astype(np.float32) for n in (24, 20))
+    tiles_a, tiles_b = rng.uniform(0.5, 2, (24, 4)).astype(np.float32), rng.uniform(0.5, 2, (1, 4)).astype(np.float32)
+    c, bias = rng.normal(0, 90, (24, 20)).astype(np.float32), rng.normal(0, 90, 20).astype(np.float32)
+    for given, meant in (
+        ({"scale_a": 0.37, "scale_b": 1.9, "bias": bias, "c": c}, {"promote_k": 64}),
+        ({"scale_a": rows_a, "scale_b": rows_b}, {}),
+        ({"scale_a": rows_a, "scale_b": rows_b}, {"scale_order": "scales_first"}),
+        ({"scale_a": rows_a, "scale_b": 0.3}, {}),
+        ({"scale_a": 0.3, "scale_b": rows_b}, {"scale_order": "scales_first"}),
+        ({"scale_a": tiles_a, "scale_b": tiles_b}, {}),
+        ({"scale_a": tiles_a, "scale_b": tiles_b}, {"scale_order": "accumulator_first", "split_k": [256, 256]}),
+        ({"c": c, "scale_a": 0.7}, {"c_enters": "accumulator", "promote_k": 128}),
+    ):
+        for out_dtype in ("float32", "bfloat16"):
+            expected = {"model": "hopper_wgmma_fp8", **meant}
+            out = fp8lab.gemm(A, B, out_dtype=out_dtype, **given, **expected)
+            found = fp8lab.diagnose_gemm(A, B, out, expected=expected, **given)
+            assert found.correct and found.expected_unexplained == 0, (given, meant, found)
 
 
 def test_what_is_no_product_is_refused():

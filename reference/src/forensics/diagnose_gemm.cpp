@@ -11,6 +11,7 @@
 
 #include "forensics/gemm_arithmetic.hpp"
 #include "forensics/gemm_candidates.hpp"
+#include "forensics/gemm_expected.hpp"
 #include "forensics/gemm_problem.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
@@ -26,11 +27,15 @@ constexpr std::size_t first_elements = 4;
 constexpr std::size_t batch_elements = 128;
 /// This many hypotheses are checked where all leave elements of the sieve unexplained: the best ones.
 constexpr std::size_t most_imperfect = 12;
+/// Elements that more hypotheses explain than this do not tell of the GEMM: a percentage.
+constexpr std::size_t most_alike = 90;
 
 class GemmDoctor {
  public:
   GemmDoctor(const Operand& a, const Operand& b, const GemmOutput& out, const GemmDoctorOptions& options)
-      : problem_(a, b, out), a_(a), b_(b), out_(out), options_(options), facts_(problem_.facts()) {}
+      : problem_(a, b, out), a_(a), b_(b), out_(out), options_(options), facts_(problem_.facts()) {
+    if (options.expected) expected_ = expected_candidate(*options.expected, problem_, a, b);
+  }
 
   GemmDiagnosis run() {
     GemmDiagnosis result;
@@ -42,6 +47,7 @@ class GemmDoctor {
     std::vector<GemmCandidate> candidates;
     add(candidates, GemmDefect::none, a_.depth);
     if (candidates.empty()) refuse_operands();
+    add_expected(candidates);
     result.searched = candidates.size();
     score(candidates, sieve);
     for (const bool with_defects : {false, true}) {
@@ -58,9 +64,12 @@ class GemmDoctor {
     keep_best(candidates, sieve.size());
     const std::size_t checked = check_rest(candidates, order, sieve.size());
     rank(candidates);
-    add_runner_up(candidates, std::span(order).first(checked));
+    const auto elements = std::span(order).first(checked);
+    if (expected_) check_expected(result, elements);
+    result.is_telling = candidates.front().matches != checked || is_telling(candidates, result.searched, elements);
+    add_runner_up(candidates, elements);
     explain_gemm(result, candidates, checked);
-    show(result, candidates, std::span(order).first(checked));
+    show(result, candidates, elements);
     return result;
   }
 
@@ -81,6 +90,36 @@ class GemmDoctor {
         all.push_back({std::move(h), &model});
       }
     }
+  }
+
+  /// In the place of the one that is the same.
+  void add_expected(std::vector<GemmCandidate>& candidates) const {
+    if (!expected_) return;
+    std::erase_if(candidates, [&](const GemmCandidate& one) { return is_same(one.hypothesis, expected_->hypothesis); });
+    candidates.insert(candidates.begin(), *expected_);
+  }
+
+  void check_expected(GemmDiagnosis& result, std::span<const std::size_t> elements) const {
+    std::vector<GemmCandidate> one{*expected_};
+    score(one, elements);
+    result.expected = describe(expected_->hypothesis);
+    result.expected_unexplained = elements.size() - one.front().matches;
+  }
+
+  /// Whether the elements could have told a wrong GEMM from the first candidate, which explains all of them.
+  [[nodiscard]] bool is_telling(const std::vector<GemmCandidate>& candidates, std::size_t searched,
+                                std::span<const std::size_t> elements) const {
+    const auto same =
+        std::ranges::count_if(candidates, [&](const GemmCandidate& one) { return one.matches == elements.size(); });
+    if (static_cast<std::size_t>(same) * 100 > searched * most_alike) return false;
+    if (a_.depth == 1) return true;
+    std::vector<GemmCandidate> half{candidates.front()};
+    half.front().hypothesis.defect = GemmDefect::tail_dropped;
+    half.front().hypothesis.depth = a_.depth / 2;
+    half.front().matches = 0;
+    const auto some = elements.first(std::min<std::size_t>(elements.size(), batch_elements));
+    score(half, some);
+    return half.front().matches != some.size();
   }
 
   [[nodiscard]] std::vector<GemmCandidate> other_orders() const {
@@ -197,9 +236,13 @@ class GemmDoctor {
     std::erase_if(candidates, [&](const GemmCandidate& one) { return one.matches < best; });
   }
 
-  static void rank(std::vector<GemmCandidate>& candidates) {
-    std::ranges::stable_sort(candidates, [](const GemmCandidate& x, const GemmCandidate& y) {
-      return x.matches != y.matches ? x.matches > y.matches : strangeness(x.hypothesis) < strangeness(y.hypothesis);
+  /// By what they explain, then the expected one, then the usual ones.
+  void rank(std::vector<GemmCandidate>& candidates) const {
+    const auto cost = [&](const GemmCandidate& one) {
+      return expected_ && one.hypothesis == expected_->hypothesis ? -1 : strangeness(one.hypothesis);
+    };
+    std::ranges::stable_sort(candidates, [&](const GemmCandidate& x, const GemmCandidate& y) {
+      return x.matches != y.matches ? x.matches > y.matches : cost(x) < cost(y);
     });
   }
 
@@ -253,9 +296,12 @@ class GemmDoctor {
   void show(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates,
             std::span<const std::size_t> elements) const {
     std::vector<GemmCandidate> two{candidates.front()};
+    const bool is_another = result.explained() && !result.is_expected();
     const auto other = std::ranges::find_if(
         candidates, [&](const GemmCandidate& one) { return one.matches != candidates.front().matches; });
-    if (other != candidates.end()) {
+    if (is_another) {
+      two.push_back(*expected_);
+    } else if (other != candidates.end()) {
       two.push_back(*other);
     } else if (!result.explained() && candidates.size() > 1) {
       two.push_back(candidates[1]);
@@ -282,6 +328,7 @@ class GemmDoctor {
   const GemmOutput& out_;
   const GemmDoctorOptions& options_;
   const GemmFacts& facts_;
+  std::optional<GemmCandidate> expected_;
   std::optional<GemmCandidate> runner_up_;
 };
 

@@ -11,23 +11,54 @@
 namespace fp8lab::forensics {
 namespace {
 
-std::string verdict_of(const GemmDiagnosis& result, std::size_t checked) {
-  const GemmExplanation& first = result.explanations.front();
-  TextStream text;
-  if (first.unexplained == checked) {
-    text << "No hypothesis explains any of the " << checked << " elements looked at.";
-    return text.str();
-  }
-  if (first.unexplained * 2 > checked)
+/// "Correct: ", or what else the diagnosis comes to.
+void put_answer(TextStream& text, const GemmDiagnosis& result, std::size_t checked) {
+  const std::size_t unexplained = result.explanations.front().unexplained;
+  if (!result.is_expected()) text << "Not " << result.expected << ": ";
+  if (unexplained * 2 > checked) {
     text << "Cannot tell: no hypothesis explains half of the elements. The nearest: ";
-  text << (first.unexplained == 0 ? "All " : "") << checked - first.unexplained;
-  if (first.unexplained != 0) text << " of " << checked;
+  } else if (unexplained != 0) {
+    text << "Unexplained: nothing that was searched explains everything. The nearest: ";
+  } else if (result.is_expected()) {
+    text << (result.correct() ? "Correct: " : "Explained: ");
+  }
+}
+
+void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t checked) {
+  const GemmExplanation& first = result.explanations.front();
+  if (first.unexplained == 0) {
+    text << "all " << checked;
+  } else {
+    text << checked - first.unexplained << " of " << checked;
+  }
   text << " elements" << (checked < result.elements ? " looked at" : "") << " are those of "
        << describe(first.hypothesis);
   if (first.models.size() > 1) {
     text << " (or of " << first.models.size() - 1 << " other model" << (first.models.size() > 2 ? "s" : "") << ")";
   }
   text << ".";
+}
+
+std::string verdict_of(const GemmDiagnosis& result, std::size_t checked) {
+  const GemmExplanation& first = result.explanations.front();
+  TextStream text;
+  if (first.unexplained == checked) {
+    if (!result.expected.empty()) text << "Not " << result.expected << ": ";
+    text << (result.expected.empty() ? "N" : "n") << "o hypothesis explains any of the " << checked
+         << " elements looked at.";
+    return text.str();
+  }
+  if (result.explained() && !result.is_telling) {
+    text << "Cannot tell: these operands and this output say next to nothing of the GEMM. " << result.tied
+         << (result.tied == 1 ? " explanation fits, " : " explanations fit, such as ") << describe(first.hypothesis)
+         << ".";
+    return text.str();
+  }
+  put_answer(text, result, checked);
+  put_amount(text, result, checked);
+  if (!result.is_expected()) {
+    text << " What was expected leaves " << result.expected_unexplained << " of " << checked << " unexplained.";
+  }
   if (result.tied > 1) {
     text << " The data cannot tell it from " << result.tied - 1 << " other hypothes" << (result.tied > 2 ? "es" : "is")
          << ".";

@@ -76,6 +76,10 @@ std::string_view name_of(AddendType type) { return entry_of(type_names, type).na
 std::string_view name_of(OutputRounding rounding) { return entry_of(output_names, rounding).name; }
 std::string_view name_of(GemmDefect defect) { return entry_of(defect_names, defect).name; }
 
+bool GemmHypothesis::is_plain() const {
+  return defect == GemmDefect::none && output == OutputRounding::nearest && addend_use != AddendUse::before_scales;
+}
+
 std::string describe(const GemmHypothesis& h) {
   TextStream text;
   text << h.model;

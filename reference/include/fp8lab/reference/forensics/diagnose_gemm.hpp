@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/gemm/operand.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
 
@@ -108,6 +110,9 @@ struct GemmHypothesis {
   GemmDefect defect = GemmDefect::none;
   std::size_t depth = 0;  ///< of tail_dropped: products that count
 
+  /// Whether it has neither a defect nor a step that a GEMM seldom means: an output that is not rounded once to the
+  /// nearest, or c or a bias that is added before the scales multiply.
+  [[nodiscard]] bool is_plain() const;
   friend bool operator==(const GemmHypothesis&, const GemmHypothesis&) = default;
 };
 /// In words.
@@ -128,6 +133,20 @@ struct GemmOutput {
   std::span<const float> c = {};          ///< (M, N), or empty
   std::span<const float> bias = {};       ///< N elements, or empty
   float scale_out = 1;                    ///< multiplies the result, which is then rounded
+};
+
+/// The GEMM that was meant: arguments of gemm() under their names there. c, the bias and the scale of the output are
+/// those of GemmOutput.
+struct ExpectedGemm {
+  std::string model = {};  ///< the tensor core, a name of `models`
+  std::size_t promote_k = 0;
+  std::vector<std::size_t> split_k = {};  ///< ranges of one length, of which the last may be shorter
+  std::vector<std::size_t> split_order = {};
+  std::optional<ScaleOrder> scale_order = {};
+  CEntry c_enters = CEntry::epilogue;
+  ZeroRule zero_rule = ZeroRule::floor;
+  /// Of the rounding to an output of up to 16 bits; left out: saturated to codes, to infinity of float16 and bfloat16.
+  std::optional<CastPolicy> policy = {};
 };
 
 /// How many elements a hypothesis explains.
@@ -170,17 +189,29 @@ struct GemmDiagnosis {
   std::vector<GemmElement> shown;
   std::string verdict;  ///< a sentence
 
+  std::string expected = {};             ///< the expected GEMM in words; empty: none was
+  std::size_t expected_unexplained = 0;  ///< of the checked elements: those that the expected GEMM does not explain
+  /// Whether the elements could have told a wrong GEMM: not where nearly every hypothesis gives the same, or half of
+  /// the products change nothing.
+  bool is_telling = true;
+
   /// Whether the first hypothesis leaves none of the checked elements unexplained.
   [[nodiscard]] bool explained() const { return !explanations.empty() && explanations.front().unexplained == 0; }
-  /// Whether it also has no defect.
+  /// Whether the expected GEMM explains them, or none was expected.
+  [[nodiscard]] bool is_expected() const { return expected.empty() || expected_unexplained == 0; }
+  /// Whether the output is that of the expected GEMM, or of a plain one where none was expected, and the elements could
+  /// have told otherwise.
   [[nodiscard]] bool correct() const {
-    return explained() && explanations.front().hypothesis.defect == GemmDefect::none;
+    if (!explained() || !is_telling) return false;
+    return expected.empty() ? explanations.front().hypothesis.is_plain() : expected_unexplained == 0;
   }
 };
 
 struct GemmDoctorOptions {
   std::size_t most_products = std::size_t{1} << 27;  ///< to compute when hypotheses are checked: bounds the time
   std::size_t most_shown = 8;                        ///< of explanations and elements
+  /// What the GEMM should do: the first hypothesis. Left out: any plain GEMM.
+  std::optional<ExpectedGemm> expected = {};
 };
 
 /// Names the tensor core, promotion, split-K, order, use of scales and rounding by which the output follows from its
@@ -189,7 +220,8 @@ struct GemmDoctorOptions {
 /// usual rule for zeros explain the output, others are not tried; nor are defects where anything explains it without.
 ///
 /// Throws std::invalid_argument where a and b differ in K, the output, c or the bias has another size, nothing is known
-/// of the output, or no model takes the operands; for float64.
+/// of the output, or no model takes the operands; for float64; and where the expected GEMM is none that gemm() has of
+/// such operands, or is split in ranges of several lengths, or in an order that neither ascends nor descends.
 [[nodiscard]] GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput& out,
                                           const GemmDoctorOptions& options = {});
 
