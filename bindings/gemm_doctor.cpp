@@ -131,6 +131,7 @@ void bind_gemm_doctor(py::module_& module) {
       .def_readonly("searched", &GemmDiagnosis::searched)
       .def_readonly("tied", &GemmDiagnosis::tied)
       .def_readonly("verdict", &GemmDiagnosis::verdict)
+      .def_readonly("rest", &GemmDiagnosis::rest)
       .def_readonly("expected", &GemmDiagnosis::expected)
       .def_readonly("expected_unexplained", &GemmDiagnosis::expected_unexplained)
       .def_readonly("telling", &GemmDiagnosis::is_telling)

@@ -91,14 +91,21 @@ class GemmProbe(NamedTuple):
 
 
 class GemmDiagnosis:
-    """What ``diagnose_gemm`` finds. ``str()`` tells it."""
+    """What ``diagnose_gemm`` finds. ``str()`` tells it.
 
-    def __init__(self, core: _core.GemmDiagnosis, are_codes: bool, depth: int) -> None:
+    ``explanations`` has the best first. ``shown`` has elements that the first leaves unexplained, or those that tell it from the
+    expected one or the next. ``rest`` says what the elements of a whole output that the first leaves unexplained have in common: a
+    sentence or a few for each kind and place, where a is what it predicts, and b is what is there.
+    """
+
+    def __init__(self, core: _core.GemmDiagnosis, are_codes: bool, depth: int, format: Format | None) -> None:
         self._core = core
+        self._format = format  # of the output; None: float32
         self._are_codes = are_codes
         self._depth = depth
         self.explanations = tuple(GemmExplanation(**one) for one in core.explanations)
         self.shown = tuple(GemmElement(*one) for one in core.shown)
+        self.rest = tuple(core.rest)
 
     @property
     def verdict(self) -> str:
@@ -170,8 +177,16 @@ class GemmDiagnosis:
         most = min(max(self.tied, 2), _MOST_PARTED)
         return GemmProbe(**self._core.probe(most, depth))
 
+    def _number(self, word: int) -> str:
+        """The word, and its value."""
+        if self._format is None:
+            return f"{word:08X} = {np.uint32(word).view(np.float32):.9g}"
+        code, value = np.array([word], np.uint8 if self._format.bits <= 8 else np.uint16), np.empty(1, np.float32)
+        _core.decode(code, value, self._format, 1)
+        return f"{word:0{(self._format.bits + 3) // 4}X} = {value[0]:.9g}"
+
     def __str__(self) -> str:
-        lines = [self.verdict]
+        lines = [self.verdict, *self.rest]
         for number, one in enumerate(self.explanations[:8], 1):
             others = f" (also {', '.join(one.models[1:5])}{' ...' if len(one.models) > 5 else ''})" if len(one.models) > 1 else ""
             lines.append(f"  {number}. {one.description}{others}: {one.unexplained} of {one.checked} elements unexplained")
@@ -179,8 +194,10 @@ class GemmDiagnosis:
             lines.append(f"  ... and {len(self.explanations) - 8} more")
         for at in self.shown:
             other = "second" if not self.explained else "expected one" if self.expected_unexplained else "next"
-            second = "" if at.second is None else f", by the {other} {at.second:X}"
-            lines.append(f"  ({at.row}, {at.column}): {at.word:X} is there, by the first {at.first:X}{second}")
+            second = "" if at.second is None else f", by the {other} {self._number(at.second)}"
+            lines.append(
+                f"  ({at.row}, {at.column}), of row {at.row} of a and row {at.column} of b: {self._number(at.word)} is there, "
+                f"by the first {self._number(at.first)}{second}")  # fmt: skip
         if self.tied > 1:
             lines.append("probe() gives operands that part those that explain equally much, as far as any do.")
         return "\n".join(lines)
@@ -367,4 +384,4 @@ def diagnose_gemm(
         check_int(most_products, "most_products", 1, 2**60),
         _expected_gemm(expected),
     )
-    return GemmDiagnosis(found, own_a is not None and own_b is not None, depth)
+    return GemmDiagnosis(found, own_a is not None and own_b is not None, depth, format)

@@ -63,8 +63,8 @@ Table gemm_elements_table(const DoctorGemmResult& result) {
                                 ? "Elements that tell the first explanation from the next that gives something else"
                                 : "Elements that are not as expected",
                    .detail = result.diagnosis.shown.empty()})
-      .column({"row"}, &One::row)
-      .column({"column"}, &One::column)
+      .column({.name = "row", .title = "row, of a too"}, &One::row)
+      .column({.name = "column", .title = "column, row of b"}, &One::column)
       .column({.name = "out", .right = true}, [hex](const One& one) { return hex(one.word); })
       .column({.name = "first", .right = true}, [hex](const One& one) { return hex(one.first); })
       .column({.name = "second", .title = second_title, .right = true}, second)
@@ -86,6 +86,7 @@ Table undecided_table(const DoctorGemmResult& result) {
 
 Text gemm_verdict_text(const DoctorGemmResult& result, const DoctorGemmArguments& arguments) {
   Text text{"verdict", "", {result.diagnosis.verdict}};
+  for (const std::string& sentence : result.diagnosis.rest) text.paragraphs.push_back(sentence);
   if (!result.probe) return text;
   const forensics::GemmProbe& probe = *result.probe;
   if (probe.parted() != 0) {

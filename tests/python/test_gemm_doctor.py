@@ -191,6 +191,62 @@ def test_what_gemm_computes_is_what_is_expected():
             assert found.correct and found.expected_unexplained == 0, (given, meant, found)
 
 
+def test_elements_that_are_left_are_located():
+    model = "blackwell_tcgen05_fp8"
+    rng = np.random.default_rng(19)
+    a, b = (fp8lab.encode((rng.normal(0.3, 1, (n, 256)) * 2.0 ** rng.integers(-6, 7, (n, 256))).astype(np.float32), "e4m3") for n in (64, 48))
+    out = chained(model, a, b, 256)
+
+    def found_of(change, dtype=np.float32, expected=None):
+        wrong = out.astype(dtype)
+        change(wrong)
+        found = fp8lab.diagnose_gemm(a, b, wrong, expected=expected)
+        assert not found.correct and not found.explained and model in found.explanations[0].models, found
+        for one in found.shown:  # what is there, and what should be
+            right = out.astype(dtype)[one.row, one.column]
+            for value, word in ((wrong[one.row, one.column], one.word), (right, one.first)):
+                assert np.isnan(value) or value.tobytes() == word.to_bytes(value.itemsize, "little")
+        return found
+
+    def one_ulp(x):
+        x.view(np.uint32 if x.itemsize == 4 else np.uint16)[37, 21] += 1
+
+    def not_written(x):
+        x[:, 16:32] = 0
+
+    def scattered(x):
+        x[5, 7], x[40, 40], x[63, 0] = 1, np.nan, -3
+
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        ulp = found_of(one_ulp, dtype)
+        assert ulp.explanations[0].unexplained == 1 and [(one.row, one.column) for one in ulp.shown] == [(37, 21)]
+        assert "3071 of 3072" in ulp.verdict and "row 37 of 64" in ulp.rest[0] and "column 21 of 48" in ulp.rest[0] and "by one value" in ulp.rest[0]
+        assert "(37, 21), of row 37 of a and row 21 of b" in str(ulp)
+        tile = found_of(not_written, dtype, model)
+        assert "columns 16 to 31 of 48" in " ".join(tile.rest) and "zero in b" in " ".join(tile.rest) and tile.expected_unexplained == 64 * 16
+    few = found_of(scattered)
+    assert {(one.row, one.column) for one in few.shown} == {(5, 7), (40, 40), (63, 0)} and len(few.rest) == 2
+    some = fp8lab.diagnose_gemm(a, b, np.array([out[3, 4], out[9, 9] + 1, out[60, 40]]), places=[(3, 4), (9, 9), (60, 40)])
+    assert not some.correct and not some.rest
+    exact = chained(model, a, b, 256)
+    assert fp8lab.diagnose_gemm(a, b, exact).rest == ()
+
+
+def test_an_element_beyond_the_sample_is_found():
+    rng = np.random.default_rng(20)
+    a, b = (fp8lab.encode((rng.normal(0.3, 1, (n, 128)) * 2.0 ** rng.integers(-6, 7, (n, 128))).astype(np.float32), "e4m3") for n in (96, 80))
+    out = chained("hopper_wgmma_fp8", a, b, 64)
+    right = fp8lab.diagnose_gemm(a, b, out, most_products=2**17)
+    assert right.correct and right.explanations[0].checked == out.size
+    for place in ((0, 0), (50, 33), (95, 79)):
+        wrong = out.copy()
+        wrong.view(np.uint32)[place] ^= 1
+        for expected in (None, {"model": "hopper_wgmma_fp8", "promote_k": 64}):
+            found = fp8lab.diagnose_gemm(a, b, wrong, expected=expected, most_products=2**17)
+            assert not found.correct and (place in [(one.row, one.column) for one in found.shown]), found
+            assert found.explanations[0].unexplained == 1 and found.explanations[0].checked == out.size
+
+
 def test_what_is_no_product_is_refused():
     out = np.zeros((24, 20), np.float32)
     q = fp8lab.quantize(np.ones((16, 256), np.float32), "te_mxfp8")

@@ -2,17 +2,18 @@
 #include "fp8lab/reference/forensics/diagnose_gemm.hpp"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "forensics/gemm_arithmetic.hpp"
 #include "forensics/gemm_candidates.hpp"
 #include "forensics/gemm_expected.hpp"
 #include "forensics/gemm_problem.hpp"
+#include "forensics/gemm_rest.hpp"
+#include "forensics/gemm_scorer.hpp"
+#include "forensics/gemm_whole.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
@@ -25,6 +26,8 @@ constexpr std::size_t sieve_elements = 16;
 /// There are many more hypotheses with a defect: of those that explain few of these elements, none is looked at again.
 constexpr std::size_t first_elements = 4;
 constexpr std::size_t batch_elements = 128;
+/// Elements that contradict what explains a sample, of those beyond it: so many are compared with all hypotheses.
+constexpr std::size_t most_joined = 1024;
 /// This many hypotheses are checked where all leave elements of the sieve unexplained: the best ones.
 constexpr std::size_t most_imperfect = 12;
 /// Elements that more hypotheses explain than this do not tell of the GEMM: a percentage.
@@ -33,7 +36,13 @@ constexpr std::size_t most_alike = 90;
 class GemmDoctor {
  public:
   GemmDoctor(const Operand& a, const Operand& b, const GemmOutput& out, const GemmDoctorOptions& options)
-      : problem_(a, b, out), a_(a), b_(b), out_(out), options_(options), facts_(problem_.facts()) {
+      : problem_(a, b, out),
+        scorer_(problem_, a, b, out),
+        a_(a),
+        b_(b),
+        out_(out),
+        options_(options),
+        facts_(problem_.facts()) {
     if (options.expected) expected_ = expected_candidate(*options.expected, problem_, a, b);
   }
 
@@ -41,7 +50,7 @@ class GemmDoctor {
     GemmDiagnosis result;
     result.elements = problem_.known();
     result.inputs = problem_.inputs();
-    const std::vector<std::size_t> order = problem_.order_of_elements(sieve_elements);
+    std::vector<std::size_t> order = problem_.order_of_elements(sieve_elements);
     const auto sieve = std::span(order).first(std::min(sieve_elements, order.size()));
     // 1. GEMMs as they usually are, then in other orders of K and with other rules for zeros, then with a defect.
     std::vector<GemmCandidate> candidates;
@@ -49,26 +58,29 @@ class GemmDoctor {
     if (candidates.empty()) refuse_operands();
     add_expected(candidates);
     result.searched = candidates.size();
-    score(candidates, sieve);
+    scorer_.score(candidates, sieve);
     for (const bool with_defects : {false, true}) {
       if (best_of(candidates) == sieve.size()) break;
       std::vector<GemmCandidate> unusual = with_defects ? defects() : other_orders();
       result.searched += unusual.size();
       const auto few = sieve.first(std::min(first_elements, sieve.size()));
-      score(unusual, few);
+      scorer_.score(unusual, few);
       keep_promising(unusual, few.size());
-      score(unusual, sieve.subspan(few.size()));
+      scorer_.score(unusual, sieve.subspan(few.size()));
       std::ranges::move(unusual, std::back_inserter(candidates));
     }
     // 2. What is left, on all elements.
     keep_best(candidates, sieve.size());
-    const std::size_t checked = check_rest(candidates, order, sieve.size());
+    const std::size_t seen = check_rest(candidates, order, sieve.size());
     rank(candidates);
+    const std::size_t checked = check_whole(candidates, order, seen);
     const auto elements = std::span(order).first(checked);
     if (expected_) check_expected(result, elements);
     result.is_telling = candidates.front().matches != checked || is_telling(candidates, result.searched, elements);
     add_runner_up(candidates, elements);
     explain_gemm(result, candidates, checked);
+    tell_whole(result, checked - seen);
+    result.verdict = gemm_verdict(result);
     show(result, candidates, elements);
     return result;
   }
@@ -100,10 +112,11 @@ class GemmDoctor {
   }
 
   void check_expected(GemmDiagnosis& result, std::span<const std::size_t> elements) const {
-    std::vector<GemmCandidate> one{*expected_};
-    score(one, elements);
+    const std::vector<std::uint64_t> words = words_of(*expected_, elements);
     result.expected = describe(expected_->hypothesis);
-    result.expected_unexplained = elements.size() - one.front().matches;
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      result.expected_unexplained += words[i] != problem_.word(elements[i]) ? 1 : 0;
+    }
   }
 
   /// Whether the elements could have told a wrong GEMM from the first candidate, which explains all of them.
@@ -118,7 +131,7 @@ class GemmDoctor {
     half.front().hypothesis.depth = a_.depth / 2;
     half.front().matches = 0;
     const auto some = elements.first(std::min<std::size_t>(elements.size(), batch_elements));
-    score(half, some);
+    scorer_.score(half, some);
     return half.front().matches != some.size();
   }
 
@@ -149,79 +162,6 @@ class GemmDoctor {
       if (depth % std::max<std::size_t>(facts_.block, 1) == 0) add(all, tail_dropped, depth);
     }
     return all;
-  }
-
-  /// What a candidate's partial sums depend on.
-  using Key = std::tuple<GemmDefect, bool, bool, std::size_t, const MmaModel*, std::size_t, std::size_t, std::size_t,
-                         std::size_t, ZeroRule, int>;
-  [[nodiscard]] Key key_of(const GemmCandidate& one) const {
-    using enum GemmDefect;
-    const GemmHypothesis& h = one.hypothesis;
-    const std::size_t depth = h.defect == tail_dropped ? h.depth : a_.depth;
-    const bool has_blocks = problem_.block_for(*one.model) != 0;
-    const bool no_scales = h.defect == scales_missing && has_blocks;
-    const bool turns = h.defect == a_transposed || h.defect == b_transposed || h.defect == out_transposed;
-    const bool from_c = h.addend_use == AddendUse::accumulator && h.promote_k == 0;
-    return {turns ? h.defect : none,
-            no_scales || (h.defect == scale_a_missing && has_blocks),
-            no_scales || (h.defect == scale_b_missing && has_blocks),
-            depth,
-            one.model,
-            partial_length(h, depth),
-            h.k_order.ways,
-            h.k_order.granule,
-            h.k_order.window,
-            h.zero_rule,
-            from_c ? 1 + static_cast<int>(h.addend_type) + (h.defect == c_transposed ? 8 : 0) : 0};
-  }
-
-  /// Calls use(candidate, element's number, word) for all of both. Partial sums are computed once for all candidates
-  /// that need them, and sums of these once for neighbours that differ in the epilogue alone.
-  template <typename Use>
-  void compute(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements, const Use& use) const {
-    if (elements.empty()) return;
-    std::map<Key, std::vector<GemmCandidate*>> groups;
-    for (GemmCandidate& one : candidates) groups[key_of(one)].push_back(&one);
-    const GemmAddends all{out_.c, out_.bias, a_.rows, b_.rows};
-    std::vector<ElementAddends> addends(elements.size());
-    std::vector<float> starts(elements.size());
-    std::vector<float> accumulators(elements.size());
-    for (auto& [key, group] : groups) {
-      const auto& [turned, bare_a, bare_b, depth, model, length, ways, granule, window, zero_rule, start] = key;
-      const GemmFacts facts = problem_.facts_for(*model);
-      const std::size_t blocks = model->scales && facts_.tile_depth != 0 ? facts.block : 0;
-      const KOrder k_order{ways, granule, window};
-      const auto [left, right] = problem_.rows_of(elements, turned == GemmDefect::out_transposed);
-      PlainRows a(a_, left, depth, {turned == GemmDefect::a_transposed, bare_a, blocks, k_order});
-      PlainRows b(b_, right, depth, {turned == GemmDefect::b_transposed, bare_b, blocks, k_order});
-      const auto add_to = [&](const GemmHypothesis& h) {
-        for (std::size_t i = 0; i < elements.size(); ++i) {
-          addends[i] = addends_of(h, all, left[i], right[i]);
-          starts[i] = addends[i].c;
-        }
-      };
-      add_to(group.front()->hypothesis);
-      const auto partials = partial_sums_by(group.front()->hypothesis, *model, a, b, starts);
-      const GemmSums sums{partials, a, b};
-      const GemmHypothesis* before = nullptr;
-      for (GemmCandidate* one : group) {
-        const GemmHypothesis& h = one->hypothesis;
-        if (before == nullptr || before->defect != h.defect) add_to(h);
-        for (std::size_t i = 0; i < elements.size(); ++i) {
-          if (before == nullptr || !accumulates_equally(*before, h)) {
-            accumulators[i] = accumulated(h, facts, sums, i, addends[i]);
-          }
-          use(*one, i, gemm_word(h, facts, sums, i, addends[i], accumulators[i]));
-        }
-        before = &h;
-      }
-    }
-  }
-
-  void score(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const {
-    compute(candidates, elements, [&](GemmCandidate& one, std::size_t i, std::uint64_t word_by_it) {
-      if (word_by_it == problem_.word(elements[i])) ++one.matches;
-    });
   }
 
   static std::size_t best_of(const std::vector<GemmCandidate>& candidates) {
@@ -271,7 +211,7 @@ class GemmDoctor {
     if (!runner_up_ || candidates.front().matches != elements.size()) return;
     std::vector<GemmCandidate> one{*runner_up_};
     one.front().matches = 0;
-    score(one, elements);
+    scorer_.score(one, elements);
     candidates.push_back(one.front());
   }
 
@@ -279,55 +219,100 @@ class GemmDoctor {
   std::size_t check_rest(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> order, std::size_t seen) {
     std::size_t products = options_.most_products;
     while (seen < order.size()) {
-      std::map<Key, std::size_t> groups;
-      for (const GemmCandidate& one : candidates) ++groups[key_of(one)];
+      std::map<GemmScorer::Key, std::size_t> groups;
+      for (const GemmCandidate& one : candidates) ++groups[scorer_.key_of(one)];
       const std::size_t count = std::min(batch_elements, order.size() - seen);
       const std::size_t cost = groups.size() * count * a_.depth;
       if (cost > products) break;
       products -= cost;
-      score(candidates, order.subspan(seen, count));
+      scorer_.score(candidates, order.subspan(seen, count));
       seen += count;
       if (best_of(candidates) == seen) keep_perfect(candidates, seen);
     }
     return seen;
   }
 
-  /// Elements that the first does not explain, or that tell it from the best one that gives something else.
+  /// The words of the elements by a candidate. Of a whole output gemm() has them faster.
+  [[nodiscard]] std::vector<std::uint64_t> words_of(const GemmCandidate& candidate,
+                                                    std::span<const std::size_t> elements) const {
+    const bool are_many = elements.size() > batch_elements && problem_.is_whole();
+    const auto whole = are_many ? whole_output(candidate, problem_, a_, b_, out_) : std::nullopt;
+    if (!whole) return scorer_.words(candidate, elements);
+    std::vector<std::uint64_t> words;
+    words.reserve(elements.size());
+    for (const std::size_t i : elements) words.push_back((*whole)[i]);
+    return words;
+  }
+
+  /// Looks at the elements beyond `seen` that were not looked at yet, by the first candidate alone, where gemm()
+  /// computes it. Those that contradict it join the others, in `order`. Returns how many have been looked at.
+  std::size_t check_whole(std::vector<GemmCandidate>& candidates, std::vector<std::size_t>& order, std::size_t seen) {
+    if (!problem_.is_whole() || seen == order.size() || candidates.front().matches * 2 < seen) return seen;
+    const auto whole = whole_output(candidates.front(), problem_, a_, b_, out_);
+    if (!whole) return seen;
+    const auto contradicts = [&](std::size_t i) { return (*whole)[i] != problem_.word(i); };
+    const auto others = std::partition(order.begin() + static_cast<std::ptrdiff_t>(seen), order.end(), contradicts);
+    const auto joined = static_cast<std::size_t>(others - order.begin()) - seen;
+    has_looked_at_all_ = true;
+    contradictions_ = joined;
+    const std::size_t count = std::min(joined, most_joined);
+    if (count == 0) return seen;
+    scorer_.score(candidates, std::span(order).subspan(seen, count));
+    const GemmHypothesis first = candidates.front().hypothesis;
+    rank(candidates);
+    has_looked_at_all_ = candidates.front().hypothesis == first;
+    return seen + count;
+  }
+
+  /// Of the first explanation all elements have been looked at.
+  void tell_whole(GemmDiagnosis& result, std::size_t joined) const {
+    if (!has_looked_at_all_) return;
+    GemmExplanation& first = result.explanations.front();
+    first.checked = result.elements;
+    first.unexplained += contradictions_ - joined;
+  }
+
+  /// Elements that are not as the first candidate, or the expected one, has them, where all are, those that tell the
+  /// first from the best that gives something else.
   void show(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates,
             std::span<const std::size_t> elements) const {
-    std::vector<GemmCandidate> two{candidates.front()};
+    const GemmCandidate& first = candidates.front();
+    const GemmCandidate* second = candidates.size() > 1 && !result.explained() ? &candidates[1] : nullptr;
+    const auto other =
+        std::ranges::find_if(candidates, [&](const GemmCandidate& one) { return one.matches != first.matches; });
+    if (other != candidates.end()) second = &*other;
     const bool is_another = result.explained() && !result.is_expected();
-    const auto other = std::ranges::find_if(
-        candidates, [&](const GemmCandidate& one) { return one.matches != candidates.front().matches; });
-    if (is_another) {
-      two.push_back(*expected_);
-    } else if (other != candidates.end()) {
-      two.push_back(*other);
-    } else if (!result.explained() && candidates.size() > 1) {
-      two.push_back(candidates[1]);
+    if (is_another) second = &*expected_;
+    std::vector<std::size_t> some(elements.begin(), elements.end());
+    if (result.explained() && !is_another) some.resize(std::min<std::size_t>(some.size(), batch_elements));
+    if (second == nullptr && result.explained()) return;
+    const std::vector<std::uint64_t> words = words_of(result.explained() ? *second : first, some);
+    if (!result.explained() && problem_.is_whole()) result.rest = gemm_rest(problem_, some, words);
+    std::vector<std::size_t> differing;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      if (words[i] != problem_.word(some[i])) differing.push_back(some[i]);
     }
-    const auto some = elements.first(std::min<std::size_t>(elements.size(), batch_elements));
-    std::vector<std::array<std::uint64_t, 2>> words(some.size());
-    compute(two, some, [&](GemmCandidate& one, std::size_t i, std::uint64_t word_by_it) {
-      words[i][&one == two.data() ? 0 : 1] = word_by_it;
-    });
-    for (std::size_t i = 0; i < some.size() && result.shown.size() < options_.most_shown; ++i) {
-      const bool tells =
-          result.explained() ? two.size() > 1 && words[i][0] != words[i][1] : words[i][0] != problem_.word(some[i]);
-      if (!tells) continue;
-      const GemmPlace at = problem_.element(some[i]);
-      GemmElement shown{at.row, at.column, problem_.word(some[i]), words[i][0], {}};
-      if (two.size() > 1) shown.second = words[i][1];
+    if (!result.explained() || is_another) std::ranges::sort(differing);
+    differing.resize(std::min(differing.size(), options_.most_shown));
+    const std::vector<std::uint64_t> by_first = scorer_.words(first, differing);
+    const auto by_second = second == nullptr ? by_first : scorer_.words(*second, differing);
+    for (std::size_t i = 0; i < differing.size(); ++i) {
+      const GemmPlace at = problem_.element(differing[i]);
+      GemmElement shown{at.row, at.column, problem_.word(differing[i]), by_first[i], {}};
+      if (second != nullptr) shown.second = by_second[i];
       result.shown.push_back(shown);
     }
   }
 
   GemmProblem problem_;
+  GemmScorer scorer_;
   const Operand& a_;
   const Operand& b_;
   const GemmOutput& out_;
   const GemmDoctorOptions& options_;
   const GemmFacts& facts_;
+  bool has_looked_at_all_ = false;  // by the first candidate
+  std::size_t contradictions_ = 0;  // that were found then
   std::optional<GemmCandidate> expected_;
   std::optional<GemmCandidate> runner_up_;
 };

@@ -219,8 +219,11 @@ bool accumulates_equally(const GemmHypothesis& x, const GemmHypothesis& y) {
 
 std::uint64_t gemm_word(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry,
                         const ElementAddends& addends, float accumulator) {
-  const float x = epilogue(h, facts, sums, entry, addends, accumulator);
-  return canonical_word(facts.format, rounded(h, facts.format, x));
+  return output_word(h, facts.format, epilogue(h, facts, sums, entry, addends, accumulator));
+}
+
+std::uint64_t output_word(const GemmHypothesis& h, const Format& format, float x) {
+  return canonical_word(format, rounded(h, format, x));
 }
 
 std::uint64_t canonical_word(const Format& format, std::uint64_t word) {

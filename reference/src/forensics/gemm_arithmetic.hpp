@@ -43,6 +43,9 @@ struct GemmSums {
 [[nodiscard]] std::uint64_t gemm_word(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums,
                                       std::size_t entry, const ElementAddends& addends, float accumulator);
 
+/// The word of a float32 result: rounded to the output as the hypothesis says.
+[[nodiscard]] std::uint64_t output_word(const GemmHypothesis& h, const Format& format, float x);
+
 /// x rounded to the type.
 [[nodiscard]] float rounded_to(AddendType type, float x);
 

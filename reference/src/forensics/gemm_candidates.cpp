@@ -39,8 +39,26 @@ void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t check
   text << ".";
 }
 
-std::string verdict_of(const GemmDiagnosis& result, std::size_t checked) {
+}  // namespace
+
+void explain_gemm(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates, std::size_t checked) {
+  std::map<std::pair<std::string, std::size_t>, std::size_t> numbers;  // by all but the model
+  for (const GemmCandidate& one : candidates) {
+    GemmHypothesis without_model = one.hypothesis;
+    without_model.model.clear();
+    const std::size_t unexplained = checked - one.matches;
+    const auto [at, is_new] = numbers.try_emplace({describe(without_model), unexplained}, result.explanations.size());
+    if (is_new) result.explanations.push_back({one.hypothesis, {}, checked, unexplained});
+    result.explanations[at->second].models.push_back(one.hypothesis.model);
+  }
+  const std::size_t least = result.explanations.front().unexplained;
+  result.tied = static_cast<std::size_t>(
+      std::ranges::count_if(result.explanations, [&](const auto& one) { return one.unexplained == least; }));
+}
+
+std::string gemm_verdict(const GemmDiagnosis& result) {
   const GemmExplanation& first = result.explanations.front();
+  const std::size_t checked = first.checked;
   TextStream text;
   if (first.unexplained == checked) {
     if (!result.expected.empty()) text << "Not " << result.expected << ": ";
@@ -64,24 +82,6 @@ std::string verdict_of(const GemmDiagnosis& result, std::size_t checked) {
          << ".";
   }
   return text.str();
-}
-
-}  // namespace
-
-void explain_gemm(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates, std::size_t checked) {
-  std::map<std::pair<std::string, std::size_t>, std::size_t> numbers;  // by all but the model
-  for (const GemmCandidate& one : candidates) {
-    GemmHypothesis without_model = one.hypothesis;
-    without_model.model.clear();
-    const std::size_t unexplained = checked - one.matches;
-    const auto [at, is_new] = numbers.try_emplace({describe(without_model), unexplained}, result.explanations.size());
-    if (is_new) result.explanations.push_back({one.hypothesis, {}, checked, unexplained});
-    result.explanations[at->second].models.push_back(one.hypothesis.model);
-  }
-  const std::size_t least = result.explanations.front().unexplained;
-  result.tied = static_cast<std::size_t>(
-      std::ranges::count_if(result.explanations, [&](const auto& one) { return one.unexplained == least; }));
-  result.verdict = verdict_of(result, checked);
 }
 
 }  // namespace fp8lab::forensics

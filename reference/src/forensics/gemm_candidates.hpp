@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "forensics/gemm_hypotheses.hpp"
@@ -15,7 +16,10 @@ struct GemmCandidate {
   std::size_t matches = 0;  ///< elements that it explains
 };
 
-/// Fills in the explanations, how many are tied, and the verdict. Hypotheses that differ in the model alone become one.
+/// Fills in the explanations and how many are tied. Hypotheses that differ in the model alone become one.
 void explain_gemm(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates, std::size_t checked);
+
+/// A sentence or two of what a diagnosis comes to.
+[[nodiscard]] std::string gemm_verdict(const GemmDiagnosis& result);
 
 }  // namespace fp8lab::forensics

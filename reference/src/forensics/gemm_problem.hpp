@@ -38,12 +38,16 @@ class GemmProblem {
   /// for every fourth; the others come as dice have it.
   [[nodiscard]] std::vector<std::size_t> order_of_elements(std::size_t first) const;
 
+  /// Whether all elements are known, in the order in which they are stored.
+  [[nodiscard]] bool is_whole() const { return out_.indices.empty(); }
+  /// Bytes of an element of the output.
+  [[nodiscard]] std::size_t bytes() const;
+
   using Rows = std::pair<std::vector<std::size_t>, std::vector<std::size_t>>;
   /// Rows of a and of b of these elements; of an output that is stored transposed, of those that stand in their place.
   [[nodiscard]] Rows rows_of(std::span<const std::size_t> elements, bool transposed) const;
 
  private:
-  [[nodiscard]] std::size_t bytes() const;  // of an element
   void check() const;
   [[nodiscard]] bool overflowed() const;
 

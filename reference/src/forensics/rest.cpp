@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -46,9 +47,8 @@ CodePair codes_of(const Suspect& suspect, const MatrixView& x, const StoredDump&
   return pair;
 }
 
-Comparison comparison_of(const Format& format, std::span<const std::uint8_t> a, std::span<const std::uint8_t> b,
-                         std::size_t columns) {
-  return compare({format}, std::as_bytes(a), std::as_bytes(b), {.columns = columns, .most_shown = 0});
+Comparison comparison_of(const WordPair& pair) {
+  return compare(pair.type, pair.predicted, pair.written, {.columns = pair.columns, .most_shown = 0});
 }
 
 /// Which indices of a dimension have more than half of their elements different; none where that says nothing.
@@ -70,19 +70,19 @@ enum Part : std::uint8_t { in_columns, in_rows, zero_signs, nans, others, parts 
 /// Splits the rest, and tells of each part what it has in common.
 class Rest {
  public:
-  Rest(const Format& format, const CodePair& pair) : format_(format), pair_(pair) {
-    const Comparison all = comparison_of(format, pair.predicted, pair.written, pair.columns);
+  explicit Rest(const WordPair& pair) : pair_(pair), width_(static_cast<std::size_t>(pair.type.bits() + 7) / 8) {
+    const Comparison all = comparison_of(pair);
     columns_ = dense_of(all.columns, all.rows.length);
     rows_ = dense_of(all.rows, all.columns.length);
   }
 
-  [[nodiscard]] std::vector<std::string> told() const {
+  [[nodiscard]] std::vector<std::string> told(std::string_view noun) const {
     std::vector<std::string> sentences;
     for (int part = 0; part < parts; ++part) {
       const Comparison own = of_part(static_cast<Part>(part));
       if (own.equal()) continue;
       TextStream text;
-      text << own.differing << (own.differing == 1 ? " code is" : " codes are")
+      text << own.differing << ' ' << noun << (own.differing == 1 ? " is" : "s are")
            << " not as predicted (a: predicted, b: written).";
       for (const std::string& finding : findings(own)) text << ' ' << finding;
       sentences.push_back(text.str());
@@ -91,26 +91,33 @@ class Rest {
   }
 
  private:
+  [[nodiscard]] std::uint64_t word(std::span<const std::byte> bytes, std::size_t index) const {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + index * width_, width_);
+    return word;
+  }
+
   [[nodiscard]] Part part_of(std::size_t index) const {
-    if (columns_[index % pair_.columns]) return in_columns;
-    if (rows_[index / pair_.columns]) return in_rows;
-    const float a = decode(format_, pair_.predicted[index]);
-    const float b = decode(format_, pair_.written[index]);
+    if (index % pair_.columns < columns_.size() && columns_[index % pair_.columns]) return in_columns;
+    if (index / pair_.columns < rows_.size() && rows_[index / pair_.columns]) return in_rows;
+    const double a = value_of(pair_.type, word(pair_.predicted, index));
+    const double b = value_of(pair_.type, word(pair_.written, index));
     if (std::isnan(a) || std::isnan(b)) return nans;
     return a == b ? zero_signs : others;
   }
 
   /// All other elements are as predicted.
   [[nodiscard]] Comparison of_part(Part part) const {
-    std::vector<std::uint8_t> written = pair_.predicted;
-    for (std::size_t i = 0; i < written.size(); ++i) {
-      if (pair_.written[i] != written[i] && part_of(i) == part) written[i] = pair_.written[i];
+    std::vector<std::byte> written(pair_.predicted.begin(), pair_.predicted.end());
+    for (std::size_t i = 0; i * width_ < written.size(); ++i) {
+      if (word(pair_.written, i) == word(pair_.predicted, i) || part_of(i) != part) continue;
+      std::memcpy(written.data() + i * width_, pair_.written.data() + i * width_, width_);
     }
-    return comparison_of(format_, pair_.predicted, written, pair_.columns);
+    return comparison_of({pair_.type, pair_.predicted, written, pair_.columns});
   }
 
-  Format format_;
-  const CodePair& pair_;
+  const WordPair& pair_;
+  std::size_t width_;
   std::vector<bool> columns_, rows_;
 };
 
@@ -130,18 +137,24 @@ std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump
     text << " They are the predicted ones times " << grid.lowest_ratio << " to " << grid.highest_ratio << '.';
   }
   const std::vector<std::uint8_t> none(grid.is_wrong.size());
-  for (const std::string& place : places_of(comparison_of(e8m0, none, grid.is_wrong, grid.columns)))
-    text << ' ' << place;
+  const WordPair pair{{e8m0}, std::as_bytes(std::span(none)), std::as_bytes(std::span(grid.is_wrong)), grid.columns};
+  for (const std::string& place : places_of(comparison_of(pair))) text << ' ' << place;
   return {text.str()};
 }
 
 }  // namespace
 
+std::vector<std::string> located(const WordPair& pair, std::string_view noun) { return Rest(pair).told(noun); }
+
 std::vector<std::string> rest_of(const Suspect& suspect, const MatrixView& x, const StoredDump& dump) {
   std::vector<std::string> all;
   if (suspect.codes != 0) {
     const CodePair pair = codes_of(suspect, x, dump);
-    all = Rest(suspect.candidate.hypothesis.recipe.format, pair).told();
+    all = located({{suspect.candidate.hypothesis.recipe.format},
+                   std::as_bytes(std::span(pair.predicted)),
+                   std::as_bytes(std::span(pair.written)),
+                   pair.columns},
+                  "code");
   }
   if (suspect.scales == 0 || suspect.is_by_quantize) return all;
   for (std::string& sentence : rest_of_scales(suspect, dump)) all.push_back(std::move(sentence));

@@ -187,6 +187,9 @@ struct GemmDiagnosis {
   std::size_t tied = 0;  ///< the first ones that explain equally much: the data cannot tell them apart
   GemmInputs inputs;     ///< for probe_gemm()
   std::vector<GemmElement> shown;
+  /// What the elements that the first leaves unexplained have in common, where the output is whole: a sentence or a few
+  /// for each kind and place. There, a is what it predicts, and b is what is there.
+  std::vector<std::string> rest;
   std::string verdict;  ///< a sentence
 
   std::string expected = {};             ///< the expected GEMM in words; empty: none was

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a GEMM's elements lie that a hypothesis leaves unexplained.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "forensics/gemm_problem.hpp"
+
+namespace fp8lab::forensics {
+
+/// What the elements of a whole output have in common that are not as predicted, a sentence or a few for each kind and
+/// place; `words` are those of `elements`, and all others count as predicted.
+[[nodiscard]] std::vector<std::string> gemm_rest(const GemmProblem& problem, std::span<const std::size_t> elements,
+                                                 std::span<const std::uint64_t> words);
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forensics/gemm_whole.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "forensics/gemm_arithmetic.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
+
+namespace fp8lab::forensics {
+namespace {
+
+/// The order of scales as gemm() has it; nothing where gemm() does not multiply so.
+std::optional<ScaleOrder> scale_order_of(const GemmHypothesis& h, const GemmFacts& facts, const Operand& a,
+                                         const Operand& b) {
+  const bool has_order = facts.tile_depth != 0 || !a.row_scales.empty() || !b.row_scales.empty();
+  const bool has_numbers = a.tensor_scale != TensorScale{} || b.tensor_scale != TensorScale{};
+  if (h.scale_use == ScaleUse::b_first || !h.fused || (has_order && has_numbers)) return std::nullopt;
+  if (h.scale_use == ScaleUse::a_first) return has_order ? std::optional(ScaleOrder::accumulator_first) : std::nullopt;
+  return ScaleOrder::scales_first;
+}
+
+bool is_composed_by_gemm(const GemmHypothesis& h, const MmaModel& model) {
+  const bool is_in_order = h.split_k != 0 ? h.order != PartialOrder::pairwise : h.order == PartialOrder::ascending;
+  const bool adds_last = h.addend_use == AddendUse::none || h.addend_use == AddendUse::after_scales;
+  return h.defect == GemmDefect::none && h.k_order.ways == 1 && is_in_order && adds_last && !h.bias_first &&
+         !h.scale_out_first && h.addend_type == AddendType::as_given && model.k() != 0;
+}
+
+/// Lengths of the ranges, and the order in which they are added.
+void set_ranges(GemmOptions& options, const GemmHypothesis& h, std::size_t depth) {
+  for (std::size_t first = 0; h.split_k != 0 && first < depth; first += h.split_k) {
+    options.split_order.insert(
+        h.order == PartialOrder::descending ? options.split_order.begin() : options.split_order.end(),
+        options.split_k.size());
+    options.split_k.push_back(std::min(h.split_k, depth - first));
+  }
+}
+
+}  // namespace
+
+std::optional<std::vector<std::uint64_t>> whole_output(const GemmCandidate& candidate, const GemmProblem& problem,
+                                                       const Operand& a, const Operand& b, const GemmOutput& out) {
+  const GemmHypothesis& h = candidate.hypothesis;
+  const GemmFacts facts = problem.facts_for(*candidate.model);
+  const auto scale_order = scale_order_of(h, facts, a, b);
+  if (!scale_order || !is_composed_by_gemm(h, *candidate.model)) return std::nullopt;
+  GemmOptions options{.scale_out = out.scale_out,
+                      .promote_k = static_cast<int>(h.promote_k),
+                      .c = out.c,
+                      .bias = out.bias,
+                      .zero_rule = h.zero_rule};
+  const bool has_order = facts.tile_depth != 0 || !a.row_scales.empty() || !b.row_scales.empty();
+  if (has_order) options.scale_order = scale_order;
+  set_ranges(options, h, a.depth);
+  std::vector<float> sums(a.rows * b.rows);
+  gemm(*candidate.model, a, b, sums, options);
+  std::vector<std::uint64_t> words(sums.size());
+  std::ranges::transform(sums, words.begin(), [&](float x) { return output_word(h, facts.format, x); });
+  return words;
+}
+
+}  // namespace fp8lab::forensics
