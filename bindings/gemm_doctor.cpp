@@ -25,6 +25,9 @@ py::dict gemm_fields(const forensics::GemmExplanation& one) {
   all["split_k"] = h.split_k;
   all["order"] = std::string(name_of(h.order));
   all["scale_use"] = std::string(name_of(h.scale_use));
+  all["partial_type"] = std::string(name_of(h.partial_type));
+  all["sum_type"] = std::string(name_of(h.sum_type));
+  all["divided"] = h.divided;
   all["fused"] = h.fused;
   all["addend_use"] = std::string(name_of(h.addend_use));
   all["addend_type"] = std::string(name_of(h.addend_type));

@@ -41,11 +41,14 @@ class GemmExplanation:
     """What a GEMM may have done, and how many elements that explains."""
 
     description: str
-    models: tuple[str, ...]  #: tensor cores that give the same
+    models: tuple[str, ...]  #: tensor cores that give the same; ``cuda_cores`` and ``cuda_cores_fma`` are float32 sums without one
     promote_k: int  #: elements of K after which accumulators are added in float32; 0: never
     split_k: int  #: elements of K in each range that is summed apart; 0: one range
     order: str  #: of ranges or promotions: ``ascending``, ``descending`` or ``pairwise``
     scale_use: str  #: how float32 scales multiply: ``none``, ``product_first``, ``a_first`` or ``b_first``
+    partial_type: str  #: what ranges of split-K are rounded to before they are added: ``as_given``, ``float16`` or ``bfloat16``
+    sum_type: str  #: what the accumulator is rounded to before the scales multiply
+    divided: bool  #: an inverted scale divides; otherwise its reciprocal multiplies
     fused: bool  #: promotions with scales end with an fma
     addend_use: str  #: how c and the bias are added: ``none``, ``after_scales``, ``fused``, ``before_scales``, ``after_rounding`` or ``accumulator``
     addend_type: str  #: what they are rounded to before: ``as_given``, ``float16`` or ``bfloat16``

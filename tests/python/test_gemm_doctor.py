@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp8lab.diagnose_gemm. What it says of GEMMs composed by hand is in tests/reference/forensics/diagnose_gemm.cpp."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -245,6 +247,125 @@ def test_an_element_beyond_the_sample_is_found():
             found = fp8lab.diagnose_gemm(a, b, wrong, expected=expected, most_products=2**17)
             assert not found.correct and (place in [(one.row, one.column) for one in found.shown]), found
             assert found.explanations[0].unexplained == 1 and found.explanations[0].checked == out.size
+
+
+MODEL = "blackwell_tcgen05_fp8"
+
+
+def test_an_inverted_scale_is_named():
+    sums, scale_a, scale_b = chained(MODEL, A, B, 512), np.float32(0.37), np.float32(1.9)
+    one = np.float32(1)
+    for out, defect in (
+        (sums * (one / scale_a) * scale_b, "scale_a_inverted"),
+        (sums / scale_a * scale_b, "scale_a_inverted"),
+        (sums * (scale_b / scale_a), "scale_a_inverted"),
+        (sums * scale_a / scale_b, "scale_b_inverted"),
+        (sums * (scale_a * (one / scale_b)), "scale_b_inverted"),
+        (sums / scale_a / scale_b, "scales_inverted"),
+        (sums * (one / scale_a) * (one / scale_b), "scales_inverted"),
+        (sums / (scale_a * scale_b), "scales_inverted"),
+    ):
+        found = fp8lab.diagnose_gemm(A, B, out, scale_a=0.37, scale_b=1.9)
+        assert found.explained and not found.correct and found.explanations[0].defect == defect, found
+        assert found.explanations[0].checked == out.size
+    rows = np.random.default_rng(3).uniform(0.3, 3, (24, 1)).astype(np.float32)
+    found = fp8lab.diagnose_gemm(A, B, sums / rows * scale_b, scale_a=rows, scale_b=1.9)
+    assert found.explained and found.explanations[0].defect == "scale_a_inverted" and "the scale of a divides" in found.verdict
+
+
+def as_type(x, dtype):
+    return x.astype(dtype).astype(np.float32)
+
+
+def test_sums_that_are_rounded_to_16_bits_are_named():
+    sums, scale_a, scale_b = chained(MODEL, A, B, 512), np.float32(0.37), np.float32(1.9)
+    for dtype, name in ((ml_dtypes.bfloat16, "bfloat16"), (np.float16, "float16")):
+        found = fp8lab.diagnose_gemm(A, B, as_type(sums, dtype) * (scale_a * scale_b), scale_a=0.37, scale_b=1.9)
+        assert found.explained and not found.correct and found.explanations[0].sum_type == name and "Explained: " in str(found)
+        parts = [chained(MODEL, A[:, first : first + 128], B[:, first : first + 128], 128) for first in range(0, 512, 128)]
+        total = np.zeros_like(sums)
+        for part in parts:
+            total = total + as_type(part, dtype)
+        found = fp8lab.diagnose_gemm(A, B, total)
+        first = found.explanations[0]
+        assert found.explained and not found.correct and (first.partial_type, first.split_k) == (name, 128), found
+
+
+def test_ranges_of_whole_blocks_are_named():
+    rng = np.random.default_rng(23)
+    a, b = (fp8lab.encode((rng.normal(0.3, 1, (n, 1024)) * 2.0 ** rng.integers(-6, 7, (n, 1024))).astype(np.float32), "e4m3") for n in (16, 12))
+    parts = [chained(MODEL, a[:, first:last], b[:, first:last], last - first) for first, last in ((0, 384), (384, 768), (768, 1024))]
+    found = fp8lab.diagnose_gemm(a, b, parts[0] + parts[1] + parts[2])
+    assert found.correct and 384 in (found.explanations[0].promote_k, found.explanations[0].split_k), found
+    meant = {"model": MODEL, "split_k": [384, 384, 256]}
+    assert fp8lab.diagnose_gemm(a, b, parts[0] + parts[1] + parts[2], expected=meant).correct
+
+
+def pairwise(parts):
+    while len(parts) > 1:
+        parts = [sum(parts[i + 1 : i + 2], parts[i]) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def in_order(products):
+    total = np.zeros_like(products[0])
+    for product in products:
+        total = total + product
+    return total
+
+
+def test_float32_sums_without_a_tensor_core_are_named():
+    left, right = fp8lab.decode(A, "e4m3"), fp8lab.decode(B, "e4m3")
+    products = (left[:, None, :] * right[None, :, :]).transpose(2, 0, 1)
+    for out, expected in (
+        (in_order(products), (0, 0, "ascending")),
+        (pairwise(list(products)), (0, 1, "pairwise")),
+        (in_order([in_order(products[k : k + 128]) for k in range(0, 512, 128)]), (128, 0, "ascending")),
+        (pairwise([in_order(products[k : k + 64]) for k in range(0, 512, 64)]), (0, 64, "pairwise")),
+    ):
+        found = fp8lab.diagnose_gemm(A, B, out)
+        first = found.explanations[0]
+        assert found.correct and first.models == ("cuda_cores",) and (first.promote_k, first.split_k, first.order) == expected, found
+    assert found.probe().parted == found.probe().pairs
+    scaled = fp8lab.diagnose_gemm(A, B, in_order(products) * np.float32(0.37), scale_a=0.37)
+    assert scaled.correct and scaled.explanations[0].models == ("cuda_cores",)
+    # Of float32 operands products are rounded, but not by fma. float64 holds them, and a sum with another float32 nearly always.
+    rng = np.random.default_rng(29)
+    x, y = rng.normal(0, 1, (9, 40)).astype(np.float32), rng.normal(0, 1, (7, 40)).astype(np.float32)
+    fused, rounded = np.zeros((9, 7), np.float32), np.zeros((9, 7), np.float32)
+    for k in range(40):
+        wide = x[:, k, None].astype(np.float64) * y[None, :, k]
+        fused, rounded = (fused + wide).astype(np.float32), rounded + wide.astype(np.float32)
+    for out, name in ((fused, "cuda_cores_fma"), (rounded, "cuda_cores")):
+        found = fp8lab.diagnose_gemm(x, y, out)
+        assert found.correct and found.explanations[0].models[0] == name, found
+        assert ("cuda_cores_fma" in found.explanations[0].models) == (name == "cuda_cores_fma")
+
+
+def test_scales_of_the_previous_tile_are_named():
+    rng = np.random.default_rng(31)
+    tiles_a, tiles_b = rng.uniform(0.5, 2, (24, 4)).astype(np.float32), rng.uniform(0.5, 2, (1, 4)).astype(np.float32)
+    parts = [chained("hopper_wgmma_fp8", A[:, k : k + 128], B[:, k : k + 128], 128) for k in range(0, 512, 128)]
+    before = [0, 0, 1, 2]
+    for late_a, late_b, defect in (
+        (True, False, "scale_a_of_previous_tile"),
+        (False, True, "scale_b_of_previous_tile"),
+        (True, True, "scales_of_previous_tile"),
+    ):
+        total = np.zeros((24, 20), np.float32)
+        for j, part in enumerate(parts):
+            scale = tiles_a[:, before[j] if late_a else j, None] * tiles_b[0, before[j] if late_b else j]
+            total = total + part * scale
+        found = fp8lab.diagnose_gemm(A, B, total, scale_a=tiles_a, scale_b=tiles_b)
+        assert found.explained and not found.correct and found.explanations[0].defect == defect, found
+        assert "of the previous tile along K" in found.verdict or "those of the previous tile" in found.verdict
+
+
+def test_the_verdict_says_what_the_data_cannot_tell():
+    found = fp8lab.diagnose_gemm(A, B, chained("hopper_wgmma_fp8", A, B, 128).astype(ml_dtypes.bfloat16))
+    assert found.tied > 1 and re.search(r"The data cannot tell it from \d+ other hypothes[ie]s, which differs? in .*the promotion", found.verdict), found
+    fields = {one.output for one in found.explanations[: found.tied]}
+    assert ("the rounding of the output" in found.verdict) == (len(fields) > 1)
 
 
 def test_what_is_no_product_is_refused():

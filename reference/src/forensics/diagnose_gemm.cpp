@@ -54,6 +54,7 @@ class GemmDoctor {
     const auto sieve = std::span(order).first(std::min(sieve_elements, order.size()));
     // 1. GEMMs as they usually are, then in other orders of K and with other rules for zeros, then with a defect.
     std::vector<GemmCandidate> candidates;
+    if (are_float32()) add_cuda_cores(candidates);
     add(candidates, GemmDefect::none, a_.depth);
     if (candidates.empty()) refuse_operands();
     add_expected(candidates);
@@ -104,6 +105,25 @@ class GemmDoctor {
     }
   }
 
+  /// Whether the operands are what GEMMs without a tensor core usually take.
+  [[nodiscard]] bool are_float32() const {
+    constexpr Format single = binary32;
+    return a_.format == single && b_.format == single;
+  }
+
+  /// Float32 sums without a tensor core. Products of up to 12 bits each are exact, so that fma makes no difference.
+  void add_cuda_cores(std::vector<GemmCandidate>& all) const {
+    if (facts_.block != 0) return;
+    constexpr Format single = binary32;
+    for (const std::string_view name : {cuda_cores_name, cuda_cores_fma_name}) {
+      if (name == cuda_cores_fma_name && a_.format != single && b_.format != single) continue;
+      const MmaModel& model = gemm_model(name);
+      for (GemmHypothesis& h : gemm_hypotheses(model, facts_, GemmDefect::none, a_.depth)) {
+        all.push_back({std::move(h), &model});
+      }
+    }
+  }
+
   /// In the place of the one that is the same.
   void add_expected(std::vector<GemmCandidate>& candidates) const {
     if (!expected_) return;
@@ -139,16 +159,36 @@ class GemmDoctor {
     std::vector<GemmCandidate> all;
     add(all, GemmDefect::none, a_.depth, GemmSearch::orders);
     add(all, GemmDefect::none, a_.depth, GemmSearch::zeros);
+    add(all, GemmDefect::none, a_.depth, GemmSearch::rounded_sums);
+    if (!are_float32()) add_cuda_cores(all);
     return all;
   }
 
   [[nodiscard]] std::vector<GemmCandidate> defects() const {
     using enum GemmDefect;
     std::vector<GemmCandidate> all;
-    for (const GemmDefect defect :
-         {a_transposed, b_transposed, out_transposed, scale_a_missing, scale_b_missing, scales_missing, scale_a_twice,
-          scale_b_twice, scales_twice, scales_inverted, c_missing, c_transposed, bias_missing, bias_along_rows,
-          bias_in_each_range, scale_out_missing, scale_out_inverted}) {
+    for (const GemmDefect defect : {a_transposed,
+                                    b_transposed,
+                                    out_transposed,
+                                    scale_a_missing,
+                                    scale_b_missing,
+                                    scales_missing,
+                                    scale_a_twice,
+                                    scale_b_twice,
+                                    scales_twice,
+                                    scale_a_inverted,
+                                    scale_b_inverted,
+                                    scales_inverted,
+                                    scale_a_of_previous_tile,
+                                    scale_b_of_previous_tile,
+                                    scales_of_previous_tile,
+                                    c_missing,
+                                    c_transposed,
+                                    bias_missing,
+                                    bias_along_rows,
+                                    bias_in_each_range,
+                                    scale_out_missing,
+                                    scale_out_inverted}) {
       if (defect == out_transposed && (a_.rows == 1 || b_.rows == 1)) continue;
       add(all, defect, a_.depth);
     }

@@ -14,35 +14,60 @@
 namespace fp8lab::forensics {
 namespace {
 
+/// What multiplies, or divides.
+struct Factor {
+  float value = 1;
+  bool divides = false;
+};
+
+float times(float x, const Factor& factor) { return factor.divides ? x / factor.value : x * factor.value; }
+
 /// Both scales of an element or a tile, as the defect has them.
 struct ScalePair {
   float a, b;
+  bool a_divides = false, b_divides = false;
 
-  ScalePair(float scale_a, float scale_b, GemmDefect defect) : a(scale_a), b(scale_b) {
+  ScalePair(float scale_a, float scale_b, const GemmHypothesis& h) : a(scale_a), b(scale_b) {
+    const GemmDefect defect = h.defect;
     const bool both = defect == GemmDefect::scales_missing;
     if (both || defect == GemmDefect::scale_a_missing) a = 1;
     if (both || defect == GemmDefect::scale_b_missing) b = 1;
-    if (defect == GemmDefect::scales_inverted) {
-      a = 1 / a;
-      b = 1 / b;
-    }
+    const bool inverts_a = defect == GemmDefect::scales_inverted || defect == GemmDefect::scale_a_inverted;
+    const bool inverts_b = defect == GemmDefect::scales_inverted || defect == GemmDefect::scale_b_inverted;
+    a_divides = inverts_a && h.divided;
+    b_divides = inverts_b && h.divided;
+    if (inverts_a && !h.divided) a = 1 / a;
+    if (inverts_b && !h.divided) b = 1 / b;
     const bool twice = defect == GemmDefect::scales_twice;
     if (twice || defect == GemmDefect::scale_a_twice) a *= a;
     if (twice || defect == GemmDefect::scale_b_twice) b *= b;
   }
+
+  [[nodiscard]] Factor first() const { return {a, a_divides}; }
+  [[nodiscard]] Factor second() const { return {b, b_divides}; }
+  [[nodiscard]] Factor product() const {
+    if (a_divides && b_divides) return {a * b, true};
+    if (a_divides) return {b / a};
+    return {b_divides ? a / b : a * b};
+  }
 };
+
+/// The tile along K whose scale multiplies: `length` products begin at k.
+std::size_t tile_of(std::size_t k, std::size_t length, bool is_previous) {
+  return is_previous && k >= length ? k - length : k;
+}
 
 float promoted(const GemmHypothesis& h, float sum, float x, const ScalePair& scales) {
   float left = x;
-  float right = scales.a * scales.b;
+  Factor right = scales.product();
   if (h.scale_use == ScaleUse::a_first) {
-    left = x * scales.a;
-    right = scales.b;
+    left = times(x, scales.first());
+    right = scales.second();
   } else if (h.scale_use == ScaleUse::b_first) {
-    left = x * scales.b;
-    right = scales.a;
+    left = times(x, scales.second());
+    right = scales.first();
   }
-  return h.fused ? std::fma(left, right, sum) : sum + left * right;
+  return h.fused && !right.divides ? std::fma(left, right.value, sum) : sum + times(left, right);
 }
 
 /// The sum of numbers in the order of a hypothesis, in float32.
@@ -66,7 +91,7 @@ float sum_of(std::vector<float>& parts, PartialOrder order) {
 
 /// The factors of an epilogue, in the order in which they multiply.
 struct EpilogueFactors {
-  std::array<float, 2> values{};
+  std::array<Factor, 2> values{};
   std::size_t count = 0;
 };
 
@@ -74,24 +99,25 @@ EpilogueFactors factors_of(const GemmHypothesis& h, const GemmFacts& facts, cons
   const TensorScale& left = sums.a.tensor_scale();
   const TensorScale& right = sums.b.tensor_scale();
   const ScalePair scales(sums.a.row_scale(entry) * (left.factor / left.divisor),
-                         sums.b.row_scale(entry) * (right.factor / right.divisor), h.defect);
+                         sums.b.row_scale(entry) * (right.factor / right.divisor), h);
   switch (h.scale_use) {
     case ScaleUse::none: break;
     case ScaleUse::product_first: {
-      float alpha = scales.a * scales.b;
+      Factor alpha = scales.product();
       if (left.divisor != 1 || right.divisor != 1) {
-        alpha = left.factor * right.factor * (1 / (left.divisor * right.divisor));
+        alpha = {left.factor * right.factor * (1 / (left.divisor * right.divisor))};
       }
-      return {{h.scale_out_first ? alpha * facts.scale_out : alpha}, 1};
+      if (h.scale_out_first) alpha.value *= facts.scale_out;
+      return {{alpha}, 1};
     }
-    case ScaleUse::a_first: return {{scales.a, scales.b}, 2};
-    case ScaleUse::b_first: return {{scales.b, scales.a}, 2};
+    case ScaleUse::a_first: return {{scales.first(), scales.second()}, 2};
+    case ScaleUse::b_first: return {{scales.second(), scales.first()}, 2};
   }
   return {};
 }
 
 float scaled(const EpilogueFactors& factors, float x) {
-  for (std::size_t i = 0; i < factors.count; ++i) x *= factors.values[i];
+  for (std::size_t i = 0; i < factors.count; ++i) x = times(x, factors.values[i]);
   return x;
 }
 
@@ -124,6 +150,7 @@ float epilogue(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& 
   EpilogueFactors factors = factors_of(h, facts, sums, entry);
   const Terms terms = terms_of(h, facts, addends);
   const auto added = std::span(terms.values).first(terms.count);
+  x = rounded_to(h.sum_type, x);
   switch (h.addend_use) {
     case AddendUse::none:
     case AddendUse::after_scales:
@@ -132,7 +159,7 @@ float epilogue(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& 
       for (const float term : added) x += term;
       break;
     case AddendUse::fused: {
-      const float last = factors.values[--factors.count];
+      const float last = factors.values[--factors.count].value;
       x = std::fma(scaled(factors, x), last, added.front());
       for (const float term : added.subspan(1)) x += term;
       break;
@@ -194,8 +221,10 @@ float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSum
   const auto added = [&](float sum, std::size_t j) {
     const float x = sums.partials[j * elements + entry];
     if (facts.tile_depth == 0) return h.promote_k != 0 ? sum + x : x;
-    const std::size_t k = j * length;
-    return promoted(h, sum, x, ScalePair(sums.a.tile_scale(entry, k), sums.b.tile_scale(entry, k), h.defect));
+    const bool both = h.defect == GemmDefect::scales_of_previous_tile;
+    const std::size_t tile_a = tile_of(j * length, length, both || h.defect == GemmDefect::scale_a_of_previous_tile);
+    const std::size_t tile_b = tile_of(j * length, length, both || h.defect == GemmDefect::scale_b_of_previous_tile);
+    return promoted(h, sum, x, ScalePair(sums.a.tile_scale(entry, tile_a), sums.b.tile_scale(entry, tile_b), h));
   };
   std::vector<float> ranges;
   for (std::size_t first = 0; first < count; first += in_range) {
@@ -203,7 +232,7 @@ float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSum
     const std::size_t last = std::min(count, first + in_range);
     for (std::size_t i = first; i < last; ++i) sum = added(sum, turned ? count - 1 - i : i);
     if (each) sum = scaled(factors_of(h, facts, sums, entry), sum) + rounded_to(h.addend_type, addends.bias);
-    ranges.push_back(sum);
+    ranges.push_back(rounded_to(h.partial_type, sum));
   }
   return sum_of(ranges, h.split_k != 0 ? h.order : PartialOrder::ascending);
 }
@@ -212,7 +241,8 @@ bool accumulates_equally(const GemmHypothesis& x, const GemmHypothesis& y) {
   const auto key = [](const GemmHypothesis& h) {
     const bool start = h.addend_use == AddendUse::accumulator;
     const AddendType type = start || h.defect == GemmDefect::bias_in_each_range ? h.addend_type : AddendType::as_given;
-    return std::tuple(h.promote_k, h.split_k, h.order, h.scale_use, h.fused, h.scale_out_first, start, type, h.defect);
+    return std::tuple(h.promote_k, h.split_k, h.order, h.partial_type, h.scale_use, h.divided, h.fused,
+                      h.scale_out_first, start, type, h.defect);
   };
   return key(x) == key(y);
 }

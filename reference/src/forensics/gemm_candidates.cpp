@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "fp8lab/formats/text_stream.hpp"
@@ -56,6 +59,34 @@ void explain_gemm(GemmDiagnosis& result, const std::vector<GemmCandidate>& candi
       std::ranges::count_if(result.explanations, [&](const auto& one) { return one.unexplained == least; }));
 }
 
+namespace {
+
+/// In what the explanations differ that the data cannot tell apart.
+std::vector<std::string_view> untold_parts(const GemmDiagnosis& result) {
+  const auto tied = std::span(result.explanations).first(result.tied);
+  const GemmHypothesis& first = tied.front().hypothesis;
+  std::vector<std::string_view> parts;
+  const auto add = [&](std::string_view part, const auto& value_of) {
+    const auto differs = [&](const GemmExplanation& one) { return value_of(one.hypothesis) != value_of(first); };
+    if (std::ranges::any_of(tied, differs)) parts.push_back(part);
+  };
+  using One = const GemmHypothesis&;
+  add("the tensor core", [](One h) { return h.model; });
+  add("the promotion", [](One h) { return h.promote_k; });
+  add("split-K", [](One h) { return h.split_k; });
+  add("the order of partial sums", [](One h) { return std::pair(h.order, h.partial_type); });
+  add("the order of K", [](One h) { return std::tuple(h.k_order.ways, h.k_order.granule, h.k_order.window); });
+  add("the rule for zeros", [](One h) { return h.zero_rule; });
+  add("how scales multiply",
+      [](One h) { return std::tuple(h.scale_use, h.fused, h.divided, h.scale_out_first, h.sum_type); });
+  add("how c and the bias are added", [](One h) { return std::tuple(h.addend_use, h.addend_type, h.bias_first); });
+  add("the rounding of the output", [](One h) { return std::pair(h.output, h.saturated); });
+  add("the defect", [](One h) { return std::pair(h.defect, h.depth); });
+  return parts;
+}
+
+}  // namespace
+
 std::string gemm_verdict(const GemmDiagnosis& result) {
   const GemmExplanation& first = result.explanations.front();
   const std::size_t checked = first.checked;
@@ -79,7 +110,13 @@ std::string gemm_verdict(const GemmDiagnosis& result) {
   }
   if (result.tied > 1) {
     text << " The data cannot tell it from " << result.tied - 1 << " other hypothes" << (result.tied > 2 ? "es" : "is")
-         << ".";
+         << ", which differ" << (result.tied > 2 ? "" : "s") << " in ";
+    std::string_view separator;
+    for (const std::string_view part : untold_parts(result)) {
+      text << separator << part;
+      separator = ", ";
+    }
+    text << ".";
   }
   return text.str();
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "forensics/gemm_sample.hpp"
+
 namespace fp8lab::forensics {
 namespace {
 
@@ -11,6 +13,7 @@ namespace {
 struct Composition {
   std::size_t promote_k = 0, split_k = 0;
   PartialOrder order = PartialOrder::ascending;
+  AddendType partial_type = AddendType::as_given, sum_type = AddendType::as_given;
 };
 
 void add_splits(std::vector<Composition>& all, std::size_t depth, std::size_t unit, std::size_t promote_k) {
@@ -25,9 +28,36 @@ void add_splits(std::vector<Composition>& all, std::size_t depth, std::size_t un
   }
 }
 
+/// Lengths of ranges: powers of two of instructions, and equal parts of K in whole instructions or in whole blocks of
+/// 64 or more, of which the last may be shorter.
+std::vector<std::size_t> range_lengths(std::size_t unit, std::size_t depth) {
+  std::vector<std::size_t> lengths;
+  for (std::size_t length = unit; length < depth; length *= 2) lengths.push_back(length);
+  for (const std::size_t block : {unit, std::size_t{64}, std::size_t{128}, std::size_t{256}}) {
+    for (const std::size_t count : {2, 3, 4, 5, 6, 7, 8, 12, 16, 32}) {
+      const std::size_t length = (depth + count * block - 1) / (count * block) * block;
+      const bool fits = block % unit == 0 && length < depth;
+      if (fits && std::ranges::find(lengths, length) == lengths.end()) lengths.push_back(length);
+    }
+  }
+  return lengths;
+}
+
+/// Float32 sums without a tensor core: in order, pairwise, or of ranges.
+std::vector<Composition> plain_compositions(const GemmFacts& facts, std::size_t depth) {
+  if (facts.tile_depth != 0) return {{facts.tile_depth}};
+  std::vector<Composition> all{{}, {0, 1, PartialOrder::pairwise}};
+  for (const std::size_t length : range_lengths(8, depth)) {
+    all.push_back({length});
+    if (depth > 3 * length) all.push_back({0, length, PartialOrder::pairwise});
+  }
+  return all;
+}
+
 std::vector<Composition> usual_compositions(const MmaModel& model, const GemmFacts& facts, std::size_t depth) {
   const auto unit = static_cast<std::size_t>(model.k());
   std::vector<Composition> all;
+  if (is_cuda_cores(model)) return plain_compositions(facts, depth);
   if (facts.tile_depth != 0) {
     all.push_back({facts.tile_depth});
     if (depth > facts.tile_depth * 2) all.push_back({facts.tile_depth, 0, PartialOrder::descending});
@@ -36,13 +66,7 @@ std::vector<Composition> usual_compositions(const MmaModel& model, const GemmFac
   }
   all.emplace_back();
   if (unit == 0) return all;
-  std::vector<std::size_t> lengths;
-  for (std::size_t length = unit; length < depth; length *= 2) lengths.push_back(length);
-  for (const std::size_t count : {2, 3, 4, 5, 6, 7, 8, 12, 16, 32}) {
-    const std::size_t length = (depth + count * unit - 1) / (count * unit) * unit;
-    if (length < depth && std::ranges::find(lengths, length) == lengths.end()) lengths.push_back(length);
-  }
-  for (const std::size_t length : lengths) {
+  for (const std::size_t length : range_lengths(unit, depth)) {
     all.push_back({length});
     if (depth > 2 * length) all.push_back({length, 0, PartialOrder::descending});
   }
@@ -52,6 +76,28 @@ std::vector<Composition> usual_compositions(const MmaModel& model, const GemmFac
   }
   // A range that is one promotion long is the promotion itself.
   std::erase_if(all, [](const Composition& one) { return one.split_k != 0 && one.split_k == one.promote_k; });
+  return all;
+}
+
+/// Ways in which ranges, or the accumulator, are rounded to 16 bits.
+std::vector<Composition> rounded_compositions(const MmaModel& model, const GemmFacts& facts, std::size_t depth) {
+  const auto unit = static_cast<std::size_t>(model.k());
+  std::vector<Composition> all;
+  if (unit == 0) return all;
+  for (const AddendType type : {AddendType::bfloat16, AddendType::float16}) {
+    for (Composition one : usual_compositions(model, facts, depth)) {
+      if (one.order != PartialOrder::ascending) continue;
+      if (facts.scales_a || facts.scales_b) {
+        all.push_back(one);
+        all.back().sum_type = type;
+      }
+      if (one.split_k == 0 && (one.promote_k == 0 || facts.tile_depth != 0)) continue;
+      if (one.split_k == 0) std::swap(one.promote_k, one.split_k);  // ranges, not promotions
+      all.push_back(one);
+      all.back().partial_type = type;
+    }
+  }
+  if (facts.tile_depth != 0) std::erase_if(all, [](const auto& one) { return one.sum_type != AddendType::as_given; });
   return all;
 }
 
@@ -70,7 +116,8 @@ struct Addition {
 };
 
 bool is_usual(const GemmHypothesis& h) {
-  return h.defect == GemmDefect::none && h.k_order.ways == 1 && h.zero_rule == ZeroRule::floor;
+  const bool is_rounded = h.partial_type != AddendType::as_given || h.sum_type != AddendType::as_given;
+  return h.defect == GemmDefect::none && h.k_order.ways == 1 && h.zero_rule == ZeroRule::floor && !is_rounded;
 }
 
 /// Where c and the bias may enter.
@@ -113,7 +160,8 @@ std::vector<Addition> additions(const MmaModel& model, const GemmFacts& facts, c
 
 std::vector<OutputRounding> roundings(const Format& format, const GemmHypothesis& h) {
   std::vector<OutputRounding> all{OutputRounding::nearest};
-  if (h.k_order.ways != 1 || h.zero_rule != ZeroRule::floor) return all;
+  const bool is_rounded = h.partial_type != AddendType::as_given || h.sum_type != AddendType::as_given;
+  if (h.k_order.ways != 1 || h.zero_rule != ZeroRule::floor || is_rounded) return all;
   constexpr Format single = binary32;
   if (format != single) {
     all.push_back(OutputRounding::toward_zero);
@@ -191,12 +239,17 @@ bool goes_with(GemmDefect defect, const GemmFacts& facts) {
     case GemmDefect::scale_a_missing: return facts.scales_a || facts.block != 0;
     case GemmDefect::scale_b_missing: return facts.scales_b || facts.block != 0;
     case GemmDefect::scales_missing: return (facts.scales_a && facts.scales_b) || facts.block != 0;
+    case GemmDefect::scale_a_inverted:
     case GemmDefect::scale_a_twice: return facts.scales_a;
+    case GemmDefect::scale_b_inverted:
     case GemmDefect::scale_b_twice: return facts.scales_b;
+    case GemmDefect::scales_inverted:
     case GemmDefect::scales_twice: return facts.scales_a && facts.scales_b;
-    case GemmDefect::scales_inverted: break;
+    case GemmDefect::scale_a_of_previous_tile: return facts.scales_a && facts.tile_depth != 0;
+    case GemmDefect::scale_b_of_previous_tile: return facts.scales_b && facts.tile_depth != 0;
+    case GemmDefect::scales_of_previous_tile: break;
   }
-  return facts.scales_a || facts.scales_b;
+  return facts.scales_a && facts.scales_b && facts.tile_depth != 0;
 }
 
 /// Whether overflow saturates, the usual first.
@@ -253,16 +306,25 @@ std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFac
                      .promote_k = composition.promote_k,
                      .split_k = composition.split_k,
                      .order = composition.order,
+                     .partial_type = composition.partial_type,
+                     .sum_type = composition.sum_type,
                      .k_order = k_order,
                      .zero_rule = zero_rule,
                      .defect = defect,
                      .depth = defect == GemmDefect::tail_dropped ? depth : 0};
     if (defect == GemmDefect::bias_in_each_range && h.promote_k == 0 && h.split_k == 0) return;
     add_epilogues(all, h, model, facts);
+    using enum GemmDefect;
+    if (defect != scale_a_inverted && defect != scale_b_inverted && defect != scales_inverted) return;
+    h.divided = true;
+    add_epilogues(all, h, model, facts);
   };
   switch (search) {
     case GemmSearch::usual:
       for (const Composition& one : usual_compositions(model, facts, depth)) add({}, one, ZeroRule::floor);
+      break;
+    case GemmSearch::rounded_sums:
+      for (const Composition& one : rounded_compositions(model, facts, depth)) add({}, one, ZeroRule::floor);
       break;
     case GemmSearch::orders:
       for (const KOrder& order : k_orders(model, facts)) {
@@ -300,6 +362,9 @@ int strangeness(const GemmHypothesis& h) {
     case AddendUse::after_rounding: cost += 7; break;
   }
   if (h.addend_type != AddendType::as_given) cost += 6;
+  if (h.partial_type != AddendType::as_given) cost += 10;
+  if (h.sum_type != AddendType::as_given) cost += 15;
+  if (h.divided) cost += 1;
   if (h.bias_first) cost += 3;
   if (h.scale_out_first) cost += 3;
   if (h.scale_use == ScaleUse::b_first) cost += 6;

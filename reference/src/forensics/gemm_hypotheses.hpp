@@ -26,9 +26,10 @@ struct GemmFacts {
 
 /// How far a search goes.
 enum class GemmSearch : std::uint8_t {
-  usual,   ///< K ascending, ZeroRule::floor
-  orders,  ///< of K, other than ascending
-  zeros,   ///< rules for zeros other than floor
+  usual,         ///< K ascending, ZeroRule::floor
+  orders,        ///< of K, other than ascending
+  zeros,         ///< rules for zeros other than floor
+  rounded_sums,  ///< ranges, or the accumulator, are rounded to 16 bits before they are added or scaled
 };
 
 /// All hypotheses about that model with that defect. (Defects that do not go with the facts give none.)

@@ -141,7 +141,7 @@ struct ProbedGemm {
   /// The words of the compared elements by a hypothesis.
   [[nodiscard]] std::vector<std::uint64_t> words_by(const GemmHypothesis& h) const {
     using enum GemmDefect;
-    const MmaModel& model = find_model(h.model);
+    const MmaModel& model = gemm_model(h.model);
     GemmFacts own = facts;
     std::size_t blocks = 0;
     if (model.scales && facts.tile_depth != 0) {
@@ -182,7 +182,7 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
   if (explanations.size() < 2) refuse("a probe needs two hypotheses or more");
   // Scales of tiles become those of blocks where a hypothesis' model has such: powers of two.
   const bool powers = inputs.tile_depth != 0 && std::ranges::any_of(explanations, [](const GemmExplanation& one) {
-                        return find_model(one.hypothesis.model).scales.has_value();
+                        return gemm_model(one.hypothesis.model).scales.has_value();
                       });
   GemmProbe best;
   for (std::uint64_t seed = 1; seed <= tries && (seed == 1 || !best.unparted.empty()); ++seed) {

@@ -2,6 +2,7 @@
 #include "forensics/gemm_sample.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
 #include "fp8lab/formats/decode.hpp"
@@ -15,6 +16,35 @@
 #include "gemm/misfit.hpp"
 
 namespace fp8lab::forensics {
+namespace {
+
+constexpr MmaModel cuda_cores{.name = cuda_cores_name, .products_per_step = 1};
+constexpr MmaModel cuda_cores_fma{.name = cuda_cores_fma_name, .products_per_step = 1};
+
+/// Sums of pieces of K, one float32 operation after the other.
+std::vector<float> plain_sums(bool fused, const PlainRows& a, const PlainRows& b, const PartialSums& how) {
+  const std::size_t count = a.count();
+  std::vector<float> sums((a.depth() + how.length - 1) / how.length * count);
+  std::ranges::copy(how.starts, sums.begin());
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t k = 0; k < a.depth(); ++k) {
+      const auto x = static_cast<float>(a.value(i, k));
+      const auto y = static_cast<float>(b.value(i, k));
+      float& sum = sums[k / how.length * count + i];
+      sum = fused ? std::fma(x, y, sum) : sum + x * y;
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+bool is_cuda_cores(const MmaModel& model) { return model.name == cuda_cores_name || model.name == cuda_cores_fma_name; }
+
+const MmaModel& gemm_model(std::string_view name) {
+  if (name == cuda_cores_name) return cuda_cores;
+  return name == cuda_cores_fma_name ? cuda_cores_fma : find_model(name);
+}
 
 PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, std::size_t depth,
                      const Reading& reading)
@@ -164,6 +194,7 @@ Operand with_scale_type(Operand operand) {
 std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, const PartialSums& how) {
   const std::size_t count = a.count();
   const std::size_t depth = a.depth();
+  if (is_cuda_cores(model)) return plain_sums(model.name == cuda_cores_fma_name, a, b, how);
   if (model.k() == 0) {
     std::vector<float> sums(count);
     mma(model, a.slice(model, 0, depth), b.slice(model, 0, depth), std::span<const float>(), sums, how.zero_rule);

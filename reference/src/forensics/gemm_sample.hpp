@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "fp8lab/reference/forensics/diagnose_gemm.hpp"
@@ -71,6 +72,12 @@ struct PartialSums {
   std::span<const float> starts = {};  ///< what the first one of each element starts from; empty: zero, as the others
   ZeroRule zero_rule = ZeroRule::floor;
 };
+
+/// Float32 sums without a tensor core, as a model of one product: by that name, which is cuda_cores_name or
+/// cuda_cores_fma_name.
+[[nodiscard]] bool is_cuda_cores(const MmaModel& model);
+/// The model of that name, a tensor core or one of these. Throws std::invalid_argument where there is none.
+[[nodiscard]] const MmaModel& gemm_model(std::string_view name);
 
 /// Accumulators of pieces of K in float32: piece j of element i is at j * elements + i. Of `exact` one piece alone,
 /// from zero.

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "forensics/gemm_arithmetic.hpp"
+#include "forensics/gemm_sample.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 
 namespace fp8lab::forensics {
@@ -24,7 +25,8 @@ bool is_composed_by_gemm(const GemmHypothesis& h, const MmaModel& model) {
   const bool is_in_order = h.split_k != 0 ? h.order != PartialOrder::pairwise : h.order == PartialOrder::ascending;
   const bool adds_last = h.addend_use == AddendUse::none || h.addend_use == AddendUse::after_scales;
   return h.defect == GemmDefect::none && h.k_order.ways == 1 && is_in_order && adds_last && !h.bias_first &&
-         !h.scale_out_first && h.addend_type == AddendType::as_given && model.k() != 0;
+         !h.scale_out_first && h.addend_type == AddendType::as_given && h.partial_type == AddendType::as_given &&
+         h.sum_type == AddendType::as_given && model.k() != 0 && !is_cuda_cores(model);
 }
 
 /// Lengths of the ranges, and the order in which they are added.

@@ -56,7 +56,15 @@ constexpr std::array defect_names{
     DefectName{"scale_a_twice", GemmDefect::scale_a_twice, "the scale of a is applied twice"},
     DefectName{"scale_b_twice", GemmDefect::scale_b_twice, "the scale of b is applied twice"},
     DefectName{"scales_twice", GemmDefect::scales_twice, "both scales are applied twice"},
-    DefectName{"scales_inverted", GemmDefect::scales_inverted, "scales divide instead of multiplying"},
+    DefectName{"scale_a_inverted", GemmDefect::scale_a_inverted, "the scale of a divides instead of multiplying"},
+    DefectName{"scale_b_inverted", GemmDefect::scale_b_inverted, "the scale of b divides instead of multiplying"},
+    DefectName{"scales_inverted", GemmDefect::scales_inverted, "both scales divide instead of multiplying"},
+    DefectName{"scale_a_of_previous_tile", GemmDefect::scale_a_of_previous_tile,
+               "the scale of a is that of the previous tile along K"},
+    DefectName{"scale_b_of_previous_tile", GemmDefect::scale_b_of_previous_tile,
+               "the scale of b is that of the previous tile along K"},
+    DefectName{"scales_of_previous_tile", GemmDefect::scales_of_previous_tile,
+               "both scales are those of the previous tile along K"},
     DefectName{"tail_dropped", GemmDefect::tail_dropped, "the last products are missing"},
     DefectName{"c_missing", GemmDefect::c_missing, "c is not added"},
     DefectName{"c_transposed", GemmDefect::c_transposed, "c is read as if it were stored as (N, M)"},
@@ -77,7 +85,9 @@ std::string_view name_of(OutputRounding rounding) { return entry_of(output_names
 std::string_view name_of(GemmDefect defect) { return entry_of(defect_names, defect).name; }
 
 bool GemmHypothesis::is_plain() const {
-  return defect == GemmDefect::none && output == OutputRounding::nearest && addend_use != AddendUse::before_scales;
+  const bool is_rounded_once =
+      output == OutputRounding::nearest && partial_type == AddendType::as_given && sum_type == AddendType::as_given;
+  return defect == GemmDefect::none && is_rounded_once && addend_use != AddendUse::before_scales;
 }
 
 std::string describe(const GemmHypothesis& h) {
@@ -89,6 +99,12 @@ std::string describe(const GemmHypothesis& h) {
   if (h.k_order.ways != 1) {
     text << ", each " << h.k_order.window << " of K dealt out to " << h.k_order.ways << " parts by "
          << h.k_order.granule;
+  }
+  if (h.partial_type != AddendType::as_given) {
+    text << ", each rounded to " << name_of(h.partial_type) << " before";
+  }
+  if (h.sum_type != AddendType::as_given) {
+    text << ", the accumulator rounded to " << name_of(h.sum_type) << " before the scales multiply";
   }
   if (h.zero_rule != ZeroRule::floor) text << ", zeros by the rule " << name_of(h.zero_rule);
   if (h.scale_use != ScaleUse::none) {
@@ -103,6 +119,7 @@ std::string describe(const GemmHypothesis& h) {
   if (h.output != OutputRounding::nearest) text << ", " << entry_of(output_names, h.output).words;
   if (h.saturated) text << ", saturated";
   if (h.defect != GemmDefect::none) text << "; but " << entry_of(defect_names, h.defect).words;
+  if (h.divided) text << ", by a division";
   if (h.defect == GemmDefect::tail_dropped) text << " (those from k = " << h.depth << " on)";
   return text.str();
 }

@@ -45,7 +45,7 @@ enum class AddendUse : std::uint8_t {
   accumulator,     ///< the accumulation starts from c; the bias is added after the scales
 };
 
-/// The type to which c and the bias are rounded before they are added.
+/// A type to which c and the bias, or sums, are rounded before they are added or scaled.
 enum class AddendType : std::uint8_t { as_given, float16, bfloat16 };
 
 /// The order in which a tensor core meets the products of K. Each window of K is dealt out to `ways` parts, granule by
@@ -80,10 +80,15 @@ enum class GemmDefect : std::uint8_t {
   scale_a_twice,
   scale_b_twice,
   scales_twice,
-  scales_inverted,  ///< divided by instead of multiplied with
-  tail_dropped,     ///< products from GemmHypothesis::depth on are missing
-  c_missing,        ///< c is not added
-  c_transposed,     ///< c is read as if it were stored as (N, M)
+  scale_a_inverted,  ///< divided by instead of multiplied with
+  scale_b_inverted,
+  scales_inverted,           ///< both
+  scale_a_of_previous_tile,  ///< the scale of the tile before along K; of the first tile its own
+  scale_b_of_previous_tile,
+  scales_of_previous_tile,
+  tail_dropped,  ///< products from GemmHypothesis::depth on are missing
+  c_missing,     ///< c is not added
+  c_transposed,  ///< c is read as if it were stored as (N, M)
   bias_missing,
   bias_along_rows,     ///< element m of the bias is added to row m, not element n to column n
   bias_in_each_range,  ///< every range of split-K, or every promotion, adds the bias
@@ -91,13 +96,21 @@ enum class GemmDefect : std::uint8_t {
   scale_out_inverted,  ///< divided by instead of multiplied with
 };
 
+/// The names of float32 sums without a tensor core: of rounded products, and by fma, which differ where products have
+/// more than 24 bits.
+inline constexpr std::string_view cuda_cores_name = "cuda_cores";
+inline constexpr std::string_view cuda_cores_fma_name = "cuda_cores_fma";
+
 /// What a GEMM may have done.
 struct GemmHypothesis {
-  std::string model;          ///< the tensor core, a name of `models`
+  std::string model;          ///< the tensor core, a name of `models`, or one of the names above
   std::size_t promote_k = 0;  ///< elements of K after which accumulators are added in float32; 0: never
   std::size_t split_k = 0;    ///< elements of K in each range that is summed apart; 0: one range
   PartialOrder order = PartialOrder::ascending;  ///< of ranges, or without these of promoted accumulators
   ScaleUse scale_use = ScaleUse::none;
+  AddendType partial_type = AddendType::as_given;  ///< what ranges of split-K are rounded to before they are added
+  AddendType sum_type = AddendType::as_given;      ///< what the accumulator is rounded to before the scales multiply
+  bool divided = false;                            ///< an inverted scale divides; otherwise its reciprocal multiplies
   bool fused = true;  ///< a promotion with scales ends with an fma; otherwise it multiplies, rounds, and adds
   AddendUse addend_use = AddendUse::none;
   AddendType addend_type = AddendType::as_given;
@@ -111,7 +124,7 @@ struct GemmHypothesis {
   std::size_t depth = 0;  ///< of tail_dropped: products that count
 
   /// Whether it has neither a defect nor a step that a GEMM seldom means: an output that is not rounded once to the
-  /// nearest, or c or a bias that is added before the scales multiply.
+  /// nearest, partial sums that are rounded to 16 bits, or c or a bias that is added before the scales multiply.
   [[nodiscard]] bool is_plain() const;
   friend bool operator==(const GemmHypothesis&, const GemmHypothesis&) = default;
 };
