@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the search that what is left unexplained suggests: departures in one place, and scales that do not follow
+// from the tensor.
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "forensics/search.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+
+namespace fp8lab::forensics {
+
+void Search::localize() {
+  constexpr std::size_t most_looked_at = 6;
+  if (verified_.empty() || verified_.front().all() == 0) return;
+  std::vector<Suspect> found;
+  std::vector<Suspect> local;
+  std::size_t looked_at = 0;
+  for (const Suspect& one : best_of_each_kind(false)) {
+    if (one.codes == 0 || looked_at++ >= most_looked_at) continue;
+    const KernelModel model(one.side->source, one.candidate.hypothesis, &dump_);
+    for (Candidate& other : local_candidates(one.candidate, model, one.side->source, dump_, one.unexplained)) {
+      Suspect suspect{.candidate = std::move(other), .side = one.side};
+      verify(suspect, dump_);
+      ++searched_;
+      // What one place explains is not a handful of a tensor's errors.
+      if (suspect.all() < one.all() - one.all() / 8) local.push_back(std::move(suspect));
+    }
+  }
+  add_stale(found);
+  add_tensor_scales(found);
+  for (Suspect& one : found) {
+    verify(one, dump_);
+    ++searched_;
+    verified_.push_back(std::move(one));
+  }
+  std::ranges::move(local, std::back_inserter(verified_));
+  sort_verified();
+}
+
+void Search::add_stale(std::vector<Suspect>& found) {
+  for (const Side& side : sides_) {
+    for (const Candidate& plain : plain_candidates(side.facts, options_)) {
+      const bool is_expected = options_.expected && plain.hypothesis.base == options_.expected_name;
+      const bool is_cast = plain.hypothesis.base.ends_with("cuda_satfinite");
+      if ((!is_expected && !is_cast) || plain.hypothesis.recipe.tile_along != 0 || &side != &sides_.front()) continue;
+      Candidate one = plain;
+      const KernelModel model(side.source, one.hypothesis, &dump_);
+      if (!model.applies()) continue;
+      const auto interval = factor_interval(model, side.source, dump_);
+      if (!interval) continue;
+      if (!factor_) factor_ = interval;
+      std::optional<double> stored;
+      if (const auto& scale = side.facts.scale; scale.has_value()) stored = 1 / *scale;
+      one.hypothesis.deviations.push_back({Departure::scale_stale, 0, simplest(*interval, stored)});
+      one.cost += 1.5;
+      found.push_back({.candidate = std::move(one), .side = &side});
+    }
+  }
+}
+
+void Search::add_tensor_scales(std::vector<Suspect>& found) const {
+  const Side& side = sides_.front();
+  if (dump_.of_tensor || dump_.scales.empty()) return;
+  std::vector<std::pair<std::uint64_t, Suspect>> all;
+  std::optional<FactorInterval> interval;
+  bool is_searched = false;
+  for (const Candidate& plain : plain_candidates(side.facts, options_)) {
+    const KernelModel model(side.source, plain.hypothesis, &dump_);
+    if (!has_tensor_scale(plain.hypothesis.recipe) || !model.applies()) continue;
+    // Recipes differ in the last bits of it.
+    if (!std::exchange(is_searched, true)) interval = tensor_scale_interval(model, side.source, dump_);
+    if (!interval) return;
+    const FactorInterval inverse{1 / interval->highest, 1 / interval->lowest};
+    const double top =
+        static_cast<double>(plain.hypothesis.recipe.tensor_range) * largest_of(plain.hypothesis.recipe.format);
+    const float amax = simplest({top / interval->highest, top / interval->lowest}, std::nullopt);
+    for (const Deviation& one : {Deviation{Departure::tensor_scale_stale, 0, static_cast<float>(top / amax)},
+                                 Deviation{Departure::tensor_scale_stale, 0, simplest(*interval, std::nullopt)},
+                                 Deviation{Departure::tensor_scale_stale, 1, simplest(inverse, std::nullopt)}}) {
+      Suspect suspect{.candidate = plain, .side = &side};
+      suspect.candidate.hypothesis.deviations.push_back(one);
+      suspect.candidate.cost += 1.5;
+      const KernelModel changed(side.source, suspect.candidate.hypothesis, &dump_);
+      std::uint64_t wrong = 0;
+      for (const Piece& piece : side.sample) wrong += changed.code_mismatches(piece) + changed.scale_mismatches(piece);
+      all.emplace_back(wrong, std::move(suspect));
+    }
+  }
+  constexpr std::size_t most_verified_here = 8;
+  std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });
+  for (std::size_t i = 0; i < std::min(all.size(), most_verified_here); ++i) found.push_back(std::move(all[i].second));
+}
+
+}  // namespace fp8lab::forensics

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which scale the codes of a tile are made with by a hypothesis.
+#include "forensics/kernel_model.hpp"
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "fp8lab/reference/scaling/scale_rule.hpp"
+
+namespace fp8lab::forensics {
+
+using enum Departure;
+
+AmaxKey KernelModel::amax_key() const {
+  AmaxKey key{.across = recipe().tile_across, .along = recipe().tile_along};
+  key.shift = static_cast<int>(has(tile_starts_early)) - static_cast<int>(has(tile_starts_late));
+  key.missed = static_cast<int>(has(amax_misses_first)) + 2 * static_cast<int>(has(amax_misses_last));
+  key.is_signed = has(amax_signed);
+  key.counts_nan = recipe().nan_in_amax == NanInAmax::counted;
+  if (has(input_float16) || has(amax_float16)) key.narrowing = Narrowing::float16;
+  if (has(input_bfloat16) || has(amax_bfloat16)) key.narrowing = Narrowing::bfloat16;
+  if (has(input_flushed)) key.narrowing = Narrowing::flushed;
+  return key;
+}
+
+void KernelModel::set_scale_recipes() {
+  if (has(largest_of_e4m3fnuz)) stored_recipe_.format = e4m3fnuz;
+  if (has(largest_of_e5m2)) stored_recipe_.format = e5m2;
+  if (has(largest_of_e4m3)) stored_recipe_.format = e4m3;
+  if (has(largest_of_e2m1)) stored_recipe_.format = e2m1;
+  scale_recipe_ = stored_recipe_;
+  if (!has(scale_unrounded)) return;
+  scale_recipe_.rounding = ScaleRounding::none;
+  scale_recipe_.scale_type = ScaleType::float32;
+  if (scale_recipe_.quotient == Quotient::amax_over_power) scale_recipe_.quotient = Quotient::amax_over_largest;
+}
+
+void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const {
+  const auto is_here = [&](Departure departure) {
+    if (!has(departure)) return false;
+    const std::uint64_t place = deviation(departure).place;
+    return place / source_->columns() / amaxes_->across == tile_row &&
+           amaxes_->tile_column(place % source_->columns()) == tile_column;
+  };
+  const bool left = has(scale_of_previous_tile) || is_here(tile_of_left_neighbor);
+  const bool right = has(scale_of_next_tile) || is_here(tile_of_right_neighbor);
+  const bool up = has(scale_of_previous_row) || is_here(tile_of_upper_neighbor);
+  const bool down = has(scale_of_next_row) || is_here(tile_of_lower_neighbor);
+  if (left && tile_column > 0) --tile_column;
+  if (right && tile_column + 1 < amaxes_->tiles_across) ++tile_column;
+  if (up && tile_row > 0) --tile_row;
+  if (down && tile_row + 1 < amaxes_->tiles_down) ++tile_row;
+}
+
+TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column) const {
+  move_to_neighbor(tile_row, tile_column);
+  const bool divides = fp8lab::divides(recipe().operation);
+  TileScale scale = tile_scale(scale_recipe_, amax_of(tile_row, tile_column), facts_);
+  if (has(scale_as_stored)) {
+    const auto place = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
+    const float stored = place ? stored_value(dump_->scales[*place]) : 1;
+    const bool is_scale = has(stored_inverted);
+    scale.factor = is_scale == divides ? 1 / stored : stored;
+  }
+  if (has(scale_missing)) scale.factor = 1;
+  if (has(scale_stale)) scale.factor = deviation(scale_stale).value;
+  if (has(scale_float16)) scale.factor = rounded_to(binary16, scale.factor);
+  if (has(scale_bfloat16)) scale.factor = rounded_to(bfloat16, scale.factor);
+  if (has(scale_doubled)) scale.factor *= divides ? 0.5F : 2.0F;
+  if (has(scale_halved)) scale.factor *= divides ? 2.0F : 0.5F;
+  return scale;
+}
+
+}  // namespace fp8lab::forensics
