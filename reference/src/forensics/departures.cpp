@@ -42,6 +42,8 @@ constexpr std::array all_departures{
     Named{"scale_missing", scale_missing, "elements are cast without their scale"},
     Named{"scale_as_stored", scale_as_stored,
           "codes are made with the stored scales, and no rule that was searched makes these of the tensor"},
+    Named{"tiles_as_stored", tiles_as_stored,
+          "codes of some tiles are made with their stored scales, which do not follow from these tiles"},
     Named{"scale_stale", scale_stale,
           "codes are made with one factor that does not follow from the tensor (a stale scale?)"},
     Named{"tensor_scale_stale", tensor_scale_stale,
@@ -118,6 +120,7 @@ void put_details(TextStream& text, const Deviation& deviation) {
   constexpr std::array with_element{end_unwritten, tile_of_left_neighbor, tile_of_right_neighbor,
                                     tile_of_upper_neighbor, tile_of_lower_neighbor};
   const Departure own = deviation.departure;
+  if (own == tiles_as_stored) text << ": " << deviation.place << (deviation.place == 1 ? " scale" : " scales");
   if (own == scale_stale) text << ": " << deviation.value;
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";

@@ -108,6 +108,7 @@ class Variants {
       case stored_one_early: return facts_.scales > 1;
       case pairs_swapped:
       case pairs_of_halves: return recipe.format.bits() == 4;
+      case tiles_as_stored:
       case scale_stale:
       case tensor_scale_stale:
       case columns_unwritten:

@@ -84,7 +84,7 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   });
   is_in_place_ = !is_moved && !is_transposed_;
   keeps_codes_ = std::ranges::none_of(of_codes, [&](Departure departure) { return has(departure); });
-  if (has(scale_as_stored) && !layout_.fits) applies_ = false;
+  if ((has(scale_as_stored) || has(tiles_as_stored)) && !layout_.fits) applies_ = false;
 }
 
 const Deviation& KernelModel::deviation(Departure departure) const {
@@ -108,10 +108,12 @@ bool KernelModel::makes_sense() const {
 
 bool KernelModel::has_meant_scales() const {
   const Recipe& r = recipe();
+  const bool is_as_stored = has(scale_as_stored) || has(tiles_as_stored);
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
+  if (is_as_stored && (has(scale_stale) || has(scale_missing))) return false;  // these codes are made with another
   if (has(scale_unrounded) && has_tensor_scale(r)) return false;
   if (has(tensor_scale_stale) && !has_tensor_scale(r)) return false;
-  if (has(scale_as_stored) && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
+  if (is_as_stored && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
   return true;
 }
 

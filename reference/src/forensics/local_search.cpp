@@ -15,7 +15,17 @@ namespace fp8lab::forensics {
 
 void Search::localize() {
   constexpr std::size_t most_looked_at = 6;
-  if (verified_.empty() || verified_.front().all() == 0) return;
+  if (verified_.empty()) return;
+  if (verified_.front().all() == 0) {
+    const auto& deviations = verified_.front().candidate.hypothesis.deviations;
+    if (std::ranges::count(deviations, Departure::scale_as_stored, &Deviation::departure) == 0) return;
+    // Stored scales that follow from nothing: most of them may.
+    std::vector<Suspect> found;
+    add_tiles_as_stored(found);
+    std::ranges::move(found, std::back_inserter(verified_));
+    sort_verified();
+    return;
+  }
   std::vector<Suspect> found;
   std::vector<Suspect> local;
   std::size_t looked_at = 0;
@@ -30,6 +40,7 @@ void Search::localize() {
       if (suspect.all() < one.all() - one.all() / 8) local.push_back(std::move(suspect));
     }
   }
+  if (verified_.front().all() != 0) add_tiles_as_stored(local);
   add_stale(found);
   add_tensor_scales(found);
   for (Suspect& one : found) {
@@ -39,6 +50,28 @@ void Search::localize() {
   }
   std::ranges::move(local, std::back_inserter(verified_));
   sort_verified();
+}
+
+void Search::add_tiles_as_stored(std::vector<Suspect>& found) const {
+  constexpr std::size_t most_looked_at = 6;
+  constexpr double cost = 2.4;  // two departures may say more
+  std::vector<Suspect> all;
+  std::uint64_t fewest = dump_.scales.size() / 2;
+  for (const Suspect& one : best_of_each_kind(false)) {
+    if (one.codes == 0 || one.scales == 0 || one.scales > fewest || all.size() == most_looked_at) continue;
+    Suspect suspect{.candidate = one.candidate, .side = one.side};
+    suspect.candidate.hypothesis.deviations.push_back({Departure::tiles_as_stored, one.scales});
+    suspect.candidate.cost += cost;
+    if (!KernelModel(one.side->source, suspect.candidate.hypothesis, &dump_).applies()) continue;
+    verify(suspect, dump_);
+    if (suspect.all() > one.all() / 8) continue;
+    fewest = one.scales;
+    all.push_back(std::move(suspect));
+  }
+  // A rule that fewer scales follow explains no more.
+  const auto follows_less = [&](const Suspect& one) { return one.candidate.hypothesis.deviations.back().place > fewest; };
+  std::erase_if(all, follows_less);
+  std::ranges::move(all, std::back_inserter(found));
 }
 
 void Search::add_stale(std::vector<Suspect>& found) {

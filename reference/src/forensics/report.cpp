@@ -11,6 +11,7 @@
 #include "forensics/search.hpp"
 #include "forensics/verdict.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab::forensics {
 namespace {
@@ -33,6 +34,10 @@ std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64
   std::array<std::uint8_t, 1> other;
   model.predict({index / source.columns(), index % source.columns(), 1}, code, other);
   return code.front();
+}
+
+bool has(const Suspect& suspect, Departure departure) {
+  return std::ranges::count(suspect.candidate.hypothesis.deviations, departure, &Deviation::departure) != 0;
 }
 
 bool has_number(const Source& source) {
@@ -86,6 +91,19 @@ void Search::discriminate(Diagnosis& diagnosis) const {
   }
 }
 
+void Search::note_tiles_as_stored(Diagnosis& diagnosis) const {
+  Suspect rule = verified_.front();
+  Hypothesis& hypothesis = rule.candidate.hypothesis;
+  const auto last = std::ranges::find(hypothesis.deviations, Departure::tiles_as_stored, &Deviation::departure);
+  rule.scales = last->place;
+  hypothesis.deviations.erase(last);
+  TextStream text;
+  text << dump_.scales.size() - rule.scales << " of " << dump_.scales.size() << " scales follow the rule of "
+       << describe(hypothesis) << '.';
+  for (const std::string& sentence : rest_of_scales(rule, dump_)) text << ' ' << sentence;
+  diagnosis.notes.push_back(text.str());
+}
+
 Diagnosis Search::report() {
   Diagnosis diagnosis;
   diagnosis.elements = dump_.codes.size();
@@ -93,8 +111,13 @@ Diagnosis Search::report() {
   diagnosis.searched = searched_;
   if (verified_.empty()) refuse("no hypothesis applies to codes of this format and a tensor of this shape");
   join_verified();
-  // What explains equally much and is equally plausible.
   const Suspect& first = verified_.front();
+  // All scales taken as they are stored explain what some do.
+  if (has(first, Departure::tiles_as_stored)) {
+    std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
+    note_tiles_as_stored(diagnosis);
+  }
+  // What explains equally much and is equally plausible.
   constexpr double less_plausible = 0.75;
   diagnosis.tied = static_cast<std::size_t>(std::ranges::count_if(verified_, [&](const Suspect& one) {
     return one.all() == 0 && one.candidate.cost < first.candidate.cost + less_plausible;

@@ -121,7 +121,8 @@ class Rest {
   std::vector<bool> columns_, rows_;
 };
 
-/// The scales that are left: how many, by what factor they differ, and where.
+}  // namespace
+
 std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump& dump) {
   const KernelModel model(suspect.side->source, suspect.candidate.hypothesis, &dump);
   const ScaleGrid grid = model.scale_grid();
@@ -141,8 +142,6 @@ std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump
   for (const std::string& place : places_of(comparison_of(pair))) text << ' ' << place;
   return {text.str()};
 }
-
-}  // namespace
 
 std::vector<std::string> located(const WordPair& pair, std::string_view noun) { return Rest(pair).told(noun); }
 

@@ -32,4 +32,7 @@ struct WordPair {
 /// Empty where it explains all.
 [[nodiscard]] std::vector<std::string> rest_of(const Suspect& suspect, const MatrixView& x, const StoredDump& dump);
 
+/// Where the stored scales lie that the suspect does not explain, by the rows and columns of scales.
+[[nodiscard]] std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump& dump);
+
 }  // namespace fp8lab::forensics

@@ -50,6 +50,8 @@ class Search {
   bool learn();
   /// Looks for departures in one place, which elements left unexplained suggest.
   void localize();
+  /// The rule of most scales, and the stored ones for tiles that have another.
+  void add_tiles_as_stored(std::vector<Suspect>& found) const;
   /// One factor for all elements, whatever the tensor.
   void add_stale(std::vector<Suspect>& found);
   /// One scale of the tensor over those of tiles, whatever the tensor: where it is not given.
@@ -58,6 +60,8 @@ class Search {
   [[nodiscard]] Diagnosis report();
   /// Leaves one of those that are the same.
   void join_verified();
+  /// Where the tiles lie whose scales do not follow from them.
+  void note_tiles_as_stored(Diagnosis& diagnosis) const;
   void discriminate(Diagnosis& diagnosis) const;
 
   const MatrixView& x_;

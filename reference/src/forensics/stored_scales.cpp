@@ -109,7 +109,8 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece) const {
     if (layout_.fits && !place) continue;
     const float amax = amax_of(tile_row, column);
     const bool is_explained =
-        has(scale_as_stored) || (place && is_stored(stored_scale(tile_row, column), amax, dump_->scales[*place]));
+        has(scale_as_stored) || has(tiles_as_stored) ||
+        (place && is_stored(stored_scale(tile_row, column), amax, dump_->scales[*place]));
     count += is_explained ? 0 : 1;
   }
   return count;
@@ -150,7 +151,7 @@ ScaleGrid KernelModel::scale_grid() const {
       const auto place = layout_.place_of(row, column);
       const TileScale scale = stored_scale(tile_row, column);
       const float amax = amax_of(tile_row, column);
-      const bool is_wrong = place && !has(scale_as_stored) && !is_stored(scale, amax, dump_->scales[*place]);
+      const bool is_wrong = place && !has(scale_as_stored) && !has(tiles_as_stored) && !is_stored(scale, amax, dump_->scales[*place]);
       grid.is_wrong.push_back(is_wrong ? 1 : 0);
       if (!is_wrong) continue;
       const float ratio = stored_value(dump_->scales[*place]) / changed_value(scale, amax).value_or(scale.scale_inv);

@@ -55,8 +55,12 @@ TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column)
   move_to_neighbor(tile_row, tile_column);
   const bool divides = fp8lab::divides(recipe().operation);
   TileScale scale = tile_scale(scale_recipe_, amax_of(tile_row, tile_column), facts_);
-  if (has(scale_as_stored)) {
+  if (has(scale_as_stored) || has(tiles_as_stored)) {
     const auto place = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
+    const float amax = amax_of(tile_row, tile_column);
+    const bool follows =
+        place && has(tiles_as_stored) && is_stored(stored_scale(tile_row, tile_column), amax, dump_->scales[*place]);
+    if (follows) return scale;
     const float stored = place ? stored_value(dump_->scales[*place]) : 1;
     const bool is_scale = has(stored_inverted);
     scale.factor = is_scale == divides ? 1 / stored : stored;

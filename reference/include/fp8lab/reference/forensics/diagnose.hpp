@@ -61,6 +61,7 @@ enum class Departure : std::uint8_t {
   scale_halved,            ///< codes are made with half the scale
   scale_missing,           ///< elements are cast without a scale
   scale_as_stored,         ///< codes are made with the stored scales, which do not follow from the tensor
+  tiles_as_stored,         ///< codes of `place` tiles alone are made with stored scales that do not follow from theirs
   scale_stale,             ///< codes are made with one number, which does not follow from the tensor: `value`
   tensor_scale_stale,   ///< the scale of the tensor over those of tiles does not follow from the tensor: it is `value`,
                         ///< or where `place` is 1 its inverse is
