@@ -64,3 +64,67 @@ def test_some_tiles_whose_scales_are_wrong_are_told_from_the_rule_of_the_others(
     assert "no rule that was searched" not in found.verdict
     if expected:
         assert first.base == expected and found.tied == 1 or "deepseek" in found.verdict, found
+
+
+def fnuz(y):
+    return np.clip(y, -240, 240).astype(planted.ml_dtypes.float8_e4m3fnuz).view(np.uint8)
+
+
+#: A cast, and the largest value of its format.
+CASTS = {"e5m2": (planted.e5m2, F(57344)), "e4m3fnuz": (fnuz, F(240))}
+
+
+@pytest.mark.parametrize("format", CASTS)
+def test_a_format_that_is_told_is_no_worse_than_bytes(format):
+    cast, largest = CASTS[format]
+    codes, scales = planted.group(X, cast=cast, largest=largest)
+    type_ = {"e5m2": planted.ml_dtypes.float8_e5m2, "e4m3fnuz": planted.ml_dtypes.float8_e4m3fnuz}[format]
+    for found in (
+        fp8lab.diagnose(X, codes, scales),
+        fp8lab.diagnose(X, codes, scales, format=format),
+        fp8lab.diagnose(X, codes.view(type_), scales),
+    ):
+        assert found.explained and f"deepseek_v3_2024, but format is {format} instead of e4m3" in str(found), found
+
+
+@pytest.mark.parametrize(
+    ("defect", "called"),
+    [
+        (dict(used=lambda s: np.concatenate([s[:, :1], s[:, :-1]], 1)), "scale_of_previous_tile"),
+        (dict(after=planted.power_up), "rounding is up"),
+        (dict(times=lambda x, f: (x / f).astype(planted.BF16).astype(F)), "product_bfloat16"),
+        ("transposed", "codes_transposed"),
+    ],
+)
+@pytest.mark.parametrize("format", CASTS)
+def test_a_defect_is_found_in_a_format_that_is_told(format, defect, called):
+    cast, largest = CASTS[format]
+    codes, scales = planted.group(X, cast=cast, largest=largest, **(defect if isinstance(defect, dict) else {}))
+    if defect == "transposed":
+        codes = np.ascontiguousarray(codes.T)
+    found = fp8lab.diagnose(X, codes, scales, format=format, expected="deepseek_v3_2024")
+    first = found.explanations[0]
+    told = " ".join((*first.changes, *first.departures))
+    assert found.explained and not found.correct and first.base == "deepseek_v3_2024", found
+    assert f"format is {format} instead of e4m3" in told and called in told, found
+
+
+def test_columns_in_a_format_that_is_told():
+    codes, scales = planted.group(np.ascontiguousarray(planted.TALL.T), cast=planted.e5m2, largest=F(57344))
+    found = fp8lab.diagnose(planted.TALL, codes, scales, format="e5m2")
+    assert found.explained and found.explanations[0].direction == "columnwise", found
+
+
+def test_an_expected_recipe_of_mx_in_another_format():
+    codes, scales = planted.mx(X, cast=planted.e5m2, largest=F(57344))
+    found = fp8lab.diagnose(X, codes, scales, format="e5m2", expected="te_mxfp8")
+    assert found.explained and found.explanations[0].description == "te_mxfp8, but format is e5m2 instead of e4m3", found
+
+
+@pytest.mark.parametrize("format", ["e4m3", "e5m2"])
+def test_a_static_scale_is_given_in_any_format(format):
+    cast = {"e4m3": planted.e4m3, "e5m2": planted.e5m2}[format]
+    codes = cast((X / F(0.01)).astype(F))
+    for told in (None, format):
+        found = fp8lab.diagnose(X, codes, np.array([0.01], F), format=told)
+        assert found.correct and "The scale is a given number" in found.verdict, found

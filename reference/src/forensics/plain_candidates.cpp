@@ -2,9 +2,12 @@
 // Hypotheses without a change or a departure.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "forensics/hypotheses.hpp"
 #include "fp8lab/formats/policy.hpp"
@@ -16,7 +19,7 @@ namespace fp8lab::forensics {
 namespace {
 
 template <typename... Parts>
-std::string words(const Parts&... parts) {
+std::string joined_words(const Parts&... parts) {
   TextStream text;
   (text << ... << parts);
   return text.str();
@@ -56,37 +59,75 @@ Recipe with_stored_scale(Recipe recipe, const SearchFacts& facts) {
   return recipe;
 }
 
+/// Collects them, each with a cost that grows with its place in the table.
+class PlainCandidates {
+ public:
+  explicit PlainCandidates(const SearchFacts& facts) : facts_(facts) {}
+
+  /// The recipe; where codes are of another format of as many bits, the recipe with that format.
+  void add(std::string_view name, const Recipe& recipe, double cost) {
+    if (may_be_codes(facts_, recipe.format)) push(std::string(name), with_stored_scale(recipe, facts_), cost, "");
+    const std::optional<Format> format = facts_.format;
+    if (!format || *format == recipe.format || format->bits() != recipe.format.bits()) return;
+    constexpr double cost_of_format = 1.06;
+    push(std::string(name), with_stored_scale(in(recipe, *format), facts_), cost + cost_of_format,
+         joined_words("format is ", format_name(*format), " instead of ", format_name(recipe.format)));
+  }
+  /// A given scale is as plain in any format.
+  void add_given(std::string_view name, const Recipe& recipe, double cost) {
+    for (const Format& format : {e4m3, e5m2, e4m3fnuz, e5m2fnuz}) {
+      const bool is_own = format == recipe.format;
+      if (!may_be_codes(facts_, format) || (!is_own && format != e5m2 && facts_.format != format)) continue;
+      push(is_own ? std::string(name) : joined_words(name, " in ", format_name(format)),
+           with_stored_scale(in(recipe, format), facts_), is_own ? cost : cost + 0.05, "");
+    }
+  }
+  void push(std::string name, const Recipe& recipe, double cost, std::string change) {
+    const auto is_this = [&](const Candidate& one) { return one.hypothesis.recipe == recipe; };
+    if (!is_valid(recipe) || (!change.empty() && std::ranges::any_of(all_, is_this))) return;
+    Hypothesis hypothesis{.base = std::move(name), .recipe = recipe, .direction = facts_.direction};
+    if (!change.empty()) hypothesis.changes.push_back(std::move(change));
+    all_.push_back({std::move(hypothesis), cost + place()});
+  }
+  [[nodiscard]] double place() const { return 0.0005 * static_cast<double>(all_.size()); }
+  [[nodiscard]] std::vector<Candidate> all() && { return std::move(all_); }
+
+ private:
+  static Recipe in(Recipe recipe, const Format& format) {
+    recipe.format = format;
+    return recipe;
+  }
+
+  const SearchFacts& facts_;
+  std::vector<Candidate> all_;
+};
+
 }  // namespace
 
 std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options) {
-  std::vector<Candidate> all;
-  const auto add = [&](std::string_view name, const Recipe& recipe, double cost) {
-    if (!may_be_codes(facts, recipe.format)) return;
-    const Recipe own = with_stored_scale(recipe, facts);
-    if (!is_valid(own)) return;
-    all.push_back({{.base = std::string(name), .recipe = own, .direction = facts.direction}, cost});
-  };
+  PlainCandidates all(facts);
   // What is expected comes before anything else; a departure from it is more plausible than another recipe.
   const double others = options.expected ? 1.9 : 0;
-  if (options.expected) add(options.expected_name, *options.expected, 0);
+  if (options.expected) all.add(options.expected_name, *options.expected, 0);
   for (const NamedRecipe& one : recipes()) {
     // A given scale explains what any recipe for the tensor makes: it is the last resort.
     const bool is_other = with_stored_scale(one.recipe, facts).given_scale != one.recipe.given_scale;
-    const double cost = is_given(one.recipe) && is_other ? 1.85 : 0;
-    add(one.name, one.recipe, others + cost + 0.0005 * static_cast<double>(all.size()));
+    if (is_given(one.recipe) && is_other) {
+      all.add_given(one.name, one.recipe, others + 1.85);
+    } else {
+      all.add(one.name, one.recipe, others);
+    }
   }
   for (const NamedFormat& format : named_formats) {
     for (const Profile& profile : profiles) {
       if (profile.name.starts_with("e8m0") != (format.format == e8m0)) continue;
       const Recipe cast{.quotient = Quotient::given_scale, .format = format.format, .cast = profile.policy};
-      const std::string name = words(format.name, " cast of profile ", profile.name);
       // Without a scale: 1, whatever is stored.
-      if (!may_be_codes(facts, format.format) || !is_valid(cast)) continue;
-      all.push_back({{.base = name, .recipe = cast, .direction = facts.direction},
-                     others + 0.2 + 0.0005 * static_cast<double>(all.size())});
+      if (!may_be_codes(facts, format.format)) continue;
+      all.push(joined_words(format.name, " cast of profile ", profile.name), cast, others + 0.2, "");
     }
   }
-  return all;
+  return std::move(all).all();
 }
 
 void join_equals(std::vector<Candidate>& candidates) {
