@@ -128,3 +128,9 @@ def test_a_static_scale_is_given_in_any_format(format):
     for told in (None, format):
         found = fp8lab.diagnose(X, codes, np.array([0.01], F), format=told)
         assert found.correct and "The scale is a given number" in found.verdict, found
+
+
+def test_bytes_of_scales_are_first_those_of_a_recipe_that_stores_bytes():
+    found = fp8lab.diagnose(X, *planted.mx(X, size=16))
+    first = found.explanations[0]
+    assert found.explained and "mxfp8" in first.base and "tiles are 1 x 16 instead of 1 x 32" in first.changes, found

@@ -41,6 +41,7 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
   facts.is_packed = dump_.was_packed;
   facts.format = dump_.format;
   facts.scales = dump_.scales.size();
+  facts.scales_are_bytes = !dump_.scale_format || dump_.scale_format->bits() <= 8;
   facts.tensor_scale = dump_.of_tensor;
   facts.largest_code = *std::ranges::max_element(dump_.codes);
   if (dump_.scales.size() == 1) {

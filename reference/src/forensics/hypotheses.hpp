@@ -27,6 +27,7 @@ struct SearchFacts {
   std::optional<Format> format;       ///< of codes
   std::uint8_t largest_code = 0;      ///< that is there
   std::size_t scales = 0;             ///< that are stored
+  bool scales_are_bytes = false;      ///< codes of E8M0 or E4M3
   std::optional<float> tensor_scale;  ///< that is given
   std::optional<float> scale;         ///< the stored one, where there is one
 };

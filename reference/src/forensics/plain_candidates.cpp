@@ -111,11 +111,14 @@ std::vector<Candidate> plain_candidates(const SearchFacts& facts, const Diagnose
   if (options.expected) all.add(options.expected_name, *options.expected, 0);
   for (const NamedRecipe& one : recipes()) {
     // A given scale explains what any recipe for the tensor makes: it is the last resort.
+    // Of two that make the same numbers, the one that stores them in that type is meant.
+    const bool stores_bytes = scale_format_of(one.recipe) != binary32;
+    const double type_cost = facts.scales != 0 && stores_bytes != facts.scales_are_bytes ? 0.07 : 0;
     const bool is_other = with_stored_scale(one.recipe, facts).given_scale != one.recipe.given_scale;
     if (is_given(one.recipe) && is_other) {
-      all.add_given(one.name, one.recipe, others + 1.85);
+      all.add_given(one.name, one.recipe, others + type_cost + 1.85);
     } else {
-      all.add(one.name, one.recipe, others);
+      all.add(one.name, one.recipe, others + type_cost);
     }
   }
   for (const NamedFormat& format : named_formats) {
