@@ -325,8 +325,8 @@ DEFECTS = {
     "columns deinterleaved": (X, with_(group(X), lambda c: np.concatenate([c[:, 0::2], c[:, 1::2]], 1)), "columns_deinterleaved", {}),
     "rows interleaved": (X, with_(group(X), lambda c: interleaved(c.T).T), "rows_interleaved", {}),
     "rows deinterleaved": (X, with_(group(X), lambda c: np.concatenate([c[0::2], c[1::2]])), "rows_deinterleaved", {}),
-    "stale scale of an NVFP4 tensor": (X, STALE_NVFP4[:2], "tensor_scale_stale", {"tensor_scale": STALE_NVFP4[2]}),
-    "stale scale of an NVFP4 tensor, its inverse": (X, STALE_NVFP4[:2], "tensor_scale_stale", {"tensor_scale": F(1) / STALE_NVFP4[2]}),
+    "given scale of an NVFP4 tensor": (X, STALE_NVFP4[:2], "tensor_scale_given", {"tensor_scale": STALE_NVFP4[2]}),
+    "given scale of an NVFP4 tensor, its inverse": (X, STALE_NVFP4[:2], "tensor_scale_given", {"tensor_scale": F(1) / STALE_NVFP4[2]}),
     "stale scale of an NVFP4 tensor, not given": (X, STALE_NVFP4[:2], "tensor_scale_stale", {}),
     "E5M2 in place of E4M3": (X, tensorwise(X, cast=e5m2), "format is e5m2|largest_of_e4m3", {}),
 }  # fmt: skip

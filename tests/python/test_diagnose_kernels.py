@@ -134,3 +134,14 @@ def test_bytes_of_scales_are_first_those_of_a_recipe_that_stores_bytes():
     found = fp8lab.diagnose(X, *planted.mx(X, size=16))
     first = found.explanations[0]
     assert found.explained and "mxfp8" in first.base and "tiles are 1 x 16 instead of 1 x 32" in first.changes, found
+
+
+@pytest.mark.parametrize("expected", [None, "vllm_nvfp4"])
+def test_a_scale_of_the_tensor_that_is_given_is_correct(expected):
+    codes, scales, scale = planted.nvfp4(X, amax=9.5)
+    for given in (scale, F(1) / scale):
+        found = fp8lab.diagnose(X, codes, scales, tensor_scale=given, expected=expected)
+        assert found.correct and "The scale of the tensor is the one that was given" in found.verdict, found
+    assert not fp8lab.diagnose(X, codes, scales, tensor_scale=1.5 * scale, expected=expected).explained
+    own = planted.nvfp4(X)
+    assert "given" not in fp8lab.diagnose(X, *own[:2], tensor_scale=own[2], expected="te_nvfp4").verdict

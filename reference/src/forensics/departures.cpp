@@ -48,6 +48,7 @@ constexpr std::array all_departures{
           "codes are made with one factor that does not follow from the tensor (a stale scale?)"},
     Named{"tensor_scale_stale", tensor_scale_stale,
           "the scale of the tensor over those of tiles does not follow from the tensor (given, or stale?)"},
+    Named{"tensor_scale_given", tensor_scale_given, "the scale of the tensor is the given one"},
     Named{"largest_of_e4m3fnuz", largest_of_e4m3fnuz, "the scale is made for a largest value of 240"},
     Named{"largest_of_e5m2", largest_of_e5m2, "the scale is made for a largest value of 57344"},
     Named{"largest_of_e4m3", largest_of_e4m3, "the scale is made for a largest value of 448"},
@@ -123,6 +124,7 @@ void put_details(TextStream& text, const Deviation& deviation) {
   if (own == tiles_as_stored) text << ": " << deviation.place << (deviation.place == 1 ? " scale" : " scales");
   if (own == scale_stale) text << ": " << deviation.value;
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
+  if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
   if (own == rows_unwritten) text << ", from row " << deviation.place << " on";
   if (std::ranges::count(with_element, own) != 0) text << ", at element " << deviation.place;
@@ -151,9 +153,10 @@ std::string describe(const Hypothesis& hypothesis) {
     std::string_view words = all_departures[static_cast<std::size_t>(deviation.departure)].words;
     if (is_of_transpose && deviation.departure == codes_transposed) words = "codes are not transposed";
     if (is_of_transpose && deviation.departure == stored_transposed) words = "scales are not transposed";
-    text << separator << words;
+    const bool is_given = deviation.departure == tensor_scale_given;  // which is no defect
+    text << (is_given && separator == ", but " ? ", and " : separator) << words;
     put_details(text, deviation);
-    separator = "; ";
+    if (!is_given) separator = "; ";
   }
   return text.str();
 }

@@ -160,7 +160,7 @@ void Search::quantize_others() {
       const Hypothesis& hypothesis = one.hypothesis;
       const bool is_turned =
           hypothesis.recipe.transform != Transform::none && hypothesis.direction == Direction::columnwise;
-      if (!is_turned && is_modelled_here(hypothesis.recipe)) continue;
+      if (!hypothesis.deviations.empty() || (!is_turned && is_modelled_here(hypothesis.recipe))) continue;
       const Stored stored = stored_by_quantize(x_, hypothesis.recipe, hypothesis.direction, options_.threads);
       ++searched_;
       if (stored.is_refused) continue;

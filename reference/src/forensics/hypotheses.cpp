@@ -64,23 +64,9 @@ class Variants {
       other.cost += cost_of(one.value);
       f_(std::move(other));
     }
-    take_tensor_scale();
   }
 
  private:
-  /// The given scale of the tensor, or its inverse, instead of what follows from the tensor.
-  void take_tensor_scale() const {
-    const auto is_this = [](const Deviation& one) { return one.departure == tensor_scale_stale; };
-    if (!facts_.tensor_scale || !has_tensor_scale(candidate_.hypothesis.recipe)) return;
-    if (!(*facts_.tensor_scale > 0) || std::ranges::any_of(candidate_.hypothesis.deviations, is_this)) return;
-    for (const std::uint64_t is_inverse : {0, 1}) {
-      Candidate other = candidate_;
-      other.hypothesis.deviations.push_back({tensor_scale_stale, is_inverse, *facts_.tensor_scale});
-      other.cost += cost_of(tensor_scale_stale);
-      f_(std::move(other));
-    }
-  }
-
   /// Whether the departure can make a difference without further knowledge.
   [[nodiscard]] bool is_searched(Departure departure) const {
     const Recipe& recipe = candidate_.hypothesis.recipe;
@@ -111,6 +97,7 @@ class Variants {
       case tiles_as_stored:
       case scale_stale:
       case tensor_scale_stale:
+      case tensor_scale_given:
       case columns_unwritten:
       case rows_unwritten:
       case end_unwritten:

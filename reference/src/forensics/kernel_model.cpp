@@ -71,10 +71,7 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   whole.across = whole.along = 0;
   whole.shift = whole.missed = 0;
   facts_ = {.amax = source.amax_of(source.tiles(whole), 0, 0), .input_type = source.type()};
-  if (has(tensor_scale_stale)) {
-    const Deviation& own = deviation(tensor_scale_stale);
-    (own.place == 1 ? facts_.tensor_scale_inv : facts_.tensor_scale) = own.value;
-  }
+  take_tensor_scale();
   layout_ = scale_layout();
   constexpr std::array of_codes{overflow_wraps, subnormals_flushed, negative_zero_lost, sign_lost,
                                 sign_inverted,  negatives_zeroed,   nan_is_zero,        columns_unwritten,
@@ -89,6 +86,17 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
 
 const Deviation& KernelModel::deviation(Departure departure) const {
   return *std::ranges::find(hypothesis_->deviations, departure, &Deviation::departure);
+}
+
+void KernelModel::take_tensor_scale() {
+  for (const Deviation& one : hypothesis_->deviations) {
+    if (one.departure != tensor_scale_stale && one.departure != tensor_scale_given) continue;
+    const ScaleConstants own = scale_constants(recipe(), facts_);
+    // A given one that follows from the tensor is none.
+    const float made = one.place == 1 ? own.tensor_scale_inv : own.tensor_scale;
+    if (one.departure == tensor_scale_given && one.value == made) applies_ = false;
+    (one.place == 1 ? facts_.tensor_scale_inv : facts_.tensor_scale) = one.value;
+  }
 }
 
 bool KernelModel::makes_sense() const {
@@ -112,7 +120,7 @@ bool KernelModel::has_meant_scales() const {
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
   if (is_as_stored && (has(scale_stale) || has(scale_missing))) return false;  // these codes are made with another
   if (has(scale_unrounded) && has_tensor_scale(r)) return false;
-  if (has(tensor_scale_stale) && !has_tensor_scale(r)) return false;
+  if ((has(tensor_scale_stale) || has(tensor_scale_given)) && !has_tensor_scale(r)) return false;
   if (is_as_stored && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
   return true;
 }

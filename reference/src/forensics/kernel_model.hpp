@@ -192,6 +192,8 @@ class KernelModel {
   [[nodiscard]] AmaxKey amax_key() const;
   [[nodiscard]] ScaleLayout scale_layout() const;
   void set_scale_recipes();
+  /// The scale of the tensor that a departure says.
+  void take_tensor_scale();
   [[nodiscard]] bool makes_sense() const;
   /// Whether the recipe and the dump have the scales that departures change.
   [[nodiscard]] bool has_meant_scales() const;

@@ -87,7 +87,13 @@ class PlainCandidates {
     if (!is_valid(recipe) || (!change.empty() && std::ranges::any_of(all_, is_this))) return;
     Hypothesis hypothesis{.base = std::move(name), .recipe = recipe, .direction = facts_.direction};
     if (!change.empty()) hypothesis.changes.push_back(std::move(change));
-    all_.push_back({std::move(hypothesis), cost + place()});
+    all_.push_back({hypothesis, cost + place()});
+    if (!facts_.tensor_scale || !has_tensor_scale(recipe)) return;
+    for (const std::uint64_t is_inverse : {0, 1}) {
+      Hypothesis given = hypothesis;
+      given.deviations.push_back({Departure::tensor_scale_given, is_inverse, *facts_.tensor_scale});
+      all_.push_back({std::move(given), cost + 0.4 + place()});
+    }
   }
   [[nodiscard]] double place() const { return 0.0005 * static_cast<double>(all_.size()); }
   [[nodiscard]] std::vector<Candidate> all() && { return std::move(all_); }

@@ -62,6 +62,10 @@ std::string verdict_of(const Diagnosis& diagnosis) {
     if (first.hypothesis.is_plain() && is_given(first.hypothesis.recipe) && first.hypothesis.recipe.given_scale != 1) {
       text << " The scale is a given number, which does not follow from the tensor: static, delayed or stale.";
     }
+    if (!first.hypothesis.deviations.empty() && first.hypothesis.is_plain()) {
+      text << " The scale of the tensor is the one that was given, which does not follow from the tensor: static, delayed "
+              "or stale.";
+    }
     put_others(text, diagnosis);
     return text.str();
   }

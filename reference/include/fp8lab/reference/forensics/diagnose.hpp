@@ -65,6 +65,7 @@ enum class Departure : std::uint8_t {
   scale_stale,             ///< codes are made with one number, which does not follow from the tensor: `value`
   tensor_scale_stale,   ///< the scale of the tensor over those of tiles does not follow from the tensor: it is `value`,
                         ///< or where `place` is 1 its inverse is
+  tensor_scale_given,   ///< the caller's scale of the tensor, `value`, or where `place` is 1 the inverse of that: no defect
   largest_of_e4m3fnuz,  ///< the scale is made for the largest value 240
   largest_of_e5m2,      ///< for 57344
   largest_of_e4m3,      ///< for 448
@@ -142,8 +143,12 @@ struct Hypothesis {
   std::vector<Deviation> deviations = {};
   Direction direction = Direction::rowwise;
 
-  /// Whether it is a named recipe or profile, or the expected recipe, without change and departure.
-  [[nodiscard]] bool is_plain() const { return changes.empty() && deviations.empty(); }
+  /// Whether it is a named recipe or profile, or the expected recipe, without change and departure. The caller may give
+  /// the scale of the tensor.
+  [[nodiscard]] bool is_plain() const {
+    const auto is_given = [](const Deviation& one) { return one.departure == Departure::tensor_scale_given; };
+    return changes.empty() && std::ranges::all_of(deviations, is_given);
+  }
 };
 /// In words: "te_mxfp8, but scaled elements are rounded to bfloat16 before they become codes".
 [[nodiscard]] std::string describe(const Hypothesis& hypothesis);
