@@ -145,3 +145,31 @@ def test_a_scale_of_the_tensor_that_is_given_is_correct(expected):
     assert not fp8lab.diagnose(X, codes, scales, tensor_scale=1.5 * scale, expected=expected).explained
     own = planted.nvfp4(X)
     assert "given" not in fp8lab.diagnose(X, *own[:2], tensor_scale=own[2], expected="te_nvfp4").verdict
+
+
+def clamped(s, axis, late):
+    first, last = np.take(s, [0], axis), np.take(s, [-1], axis)
+    length = s.shape[axis]
+    if late:
+        return np.concatenate([first, np.take(s, range(length - 1), axis)], axis)
+    return np.concatenate([np.take(s, range(1, length), axis), last], axis)
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("wraps", [True, False])
+def test_stored_scales_of_a_neighbor_are_named(wraps, axis, late):
+    codes, scales = planted.group(X)
+    moved = np.roll(scales, 1 if late else -1, axis) if wraps else clamped(scales, axis, late)
+    found = fp8lab.diagnose(X, codes, moved, expected="deepseek_v3_2024")
+    name = f"stored_of_{'previous' if late else 'next'}_{'tile' if axis else 'row'}"
+    assert found.explained and found.explanations[0].departures == (name,), found
+
+
+def test_the_place_of_a_moved_scale_is_where_it_is_stored():
+    codes, scales = planted.group(X)
+    moved = np.roll(scales.ravel(), 1).reshape(scales.shape)
+    moved[1:, 0] = 3
+    found = fp8lab.diagnose(X, codes, moved, expected="deepseek_v3_2024")
+    assert found.explanations[0].departures == ("stored_one_late",) or "stored_of_previous_tile" in str(found), found
+    assert "All lie in column 0 of 4." in " ".join(found.rest), found

@@ -104,6 +104,11 @@ constexpr std::array all_departures{
     Named{"stored_halved", stored_halved, "half of the scale is stored"},
     Named{"stored_one_late", stored_one_late, "each scale stands one place too late"},
     Named{"stored_one_early", stored_one_early, "each scale stands one place too early"},
+    Named{"stored_of_previous_tile", stored_of_previous_tile,
+          "the stored scale is that of the previous tile in each row"},
+    Named{"stored_of_next_tile", stored_of_next_tile, "the stored scale is that of the next tile in each row"},
+    Named{"stored_of_previous_row", stored_of_previous_row, "the stored scale is that of the tile in the previous row"},
+    Named{"stored_of_next_row", stored_of_next_row, "the stored scale is that of the tile in the next row"},
     Named{"stored_amax", stored_amax, "the amax is stored instead of the scale"},
     Named{"stored_bytes_reversed", stored_bytes_reversed, "the bytes of each stored scale stand in reverse order"},
 };

@@ -89,9 +89,13 @@ class Variants {
       case largest_of_e4m3: return recipe.format != e4m3;
       case largest_of_e2m1: return recipe.format != e2m1;
       case clamped_to_240: return recipe.format == e4m3 || recipe.format == e5m2;
+      case stored_of_previous_tile:
+      case stored_of_next_tile: return has_tiles && facts_.scales > 1;
       // A single scale has no other place.
       case stored_one_late:
-      case stored_one_early: return facts_.scales > 1;
+      case stored_one_early:
+      case stored_of_previous_row:
+      case stored_of_next_row: return facts_.scales > 1;
       case pairs_swapped:
       case pairs_of_halves: return recipe.format.bits() == 4;
       case tiles_as_stored:

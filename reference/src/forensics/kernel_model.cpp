@@ -73,6 +73,10 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   facts_ = {.amax = source.amax_of(source.tiles(whole), 0, 0), .input_type = source.type()};
   take_tensor_scale();
   layout_ = scale_layout();
+  const bool is_moved_along = has(stored_of_previous_tile) || has(stored_of_next_tile);
+  const bool is_moved_down = has(stored_of_previous_row) || has(stored_of_next_row);
+  if (is_moved_along && amaxes_->tiles_across == 1) applies_ = false;
+  if (is_moved_down && amaxes_->tiles_down == 1) applies_ = false;
   constexpr std::array of_codes{overflow_wraps, subnormals_flushed, negative_zero_lost, sign_lost,
                                 sign_inverted,  negatives_zeroed,   nan_is_zero,        columns_unwritten,
                                 rows_unwritten, end_unwritten};

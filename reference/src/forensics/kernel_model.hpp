@@ -209,6 +209,8 @@ class KernelModel {
   /// The value of a scale as departures change it when it is stored; nothing where they do not.
   [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;
   [[nodiscard]] bool is_stored(const TileScale& scale, float amax, std::uint32_t word) const;
+  /// Whether that word is stored for a tile, which may have the scale of another.
+  [[nodiscard]] bool is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const;
   [[nodiscard]] float stored_value(std::uint32_t word) const;
 
   const Source* source_;

@@ -99,6 +99,22 @@ bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t wo
   return there == (type.bits() == 16 ? decode(type, encode(type, ieee_policy, value)) : value);
 }
 
+bool KernelModel::is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const {
+  const auto is_of = [&](std::size_t row, std::size_t column) {
+    return is_stored(stored_scale(row, column), amax_of(row, column), word);
+  };
+  const std::size_t last_row = amaxes_->tiles_down - 1;
+  const std::size_t last = amaxes_->tiles_across - 1;
+  const std::size_t row = tile_row;
+  const std::size_t column = tile_column;
+  // At the edge a kernel either stays in the tensor or wraps around.
+  if (has(stored_of_previous_tile)) return column > 0 ? is_of(row, column - 1) : is_of(row, 0) || is_of(row, last);
+  if (has(stored_of_next_tile)) return column < last ? is_of(row, column + 1) : is_of(row, last) || is_of(row, 0);
+  if (has(stored_of_previous_row)) return row > 0 ? is_of(row - 1, column) : is_of(0, column) || is_of(last_row, column);
+  if (has(stored_of_next_row)) return row < last_row ? is_of(row + 1, column) : is_of(row, column) || is_of(0, column);
+  return is_of(row, column);
+}
+
 std::uint64_t KernelModel::scale_mismatches(const Piece& piece) const {
   if (dump_ == nullptr || dump_->scales.empty()) return 0;
   const std::size_t tile_row = piece.row / amaxes_->across;
@@ -107,10 +123,8 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece) const {
   for (std::size_t column = amaxes_->tile_column(piece.column); column <= last; ++column) {
     const auto place = layout_.fits ? layout_.place_of(piece.row / layout_.entry_rows, column) : std::nullopt;
     if (layout_.fits && !place) continue;
-    const float amax = amax_of(tile_row, column);
-    const bool is_explained =
-        has(scale_as_stored) || has(tiles_as_stored) ||
-        (place && is_stored(stored_scale(tile_row, column), amax, dump_->scales[*place]));
+    const bool is_explained = has(scale_as_stored) || has(tiles_as_stored) ||
+                              (place && is_stored_for(tile_row, column, dump_->scales[*place]));
     count += is_explained ? 0 : 1;
   }
   return count;
@@ -145,15 +159,18 @@ std::optional<std::uint32_t> KernelModel::word_there(std::size_t row, std::size_
 ScaleGrid KernelModel::scale_grid() const {
   ScaleGrid grid{.columns = layout_.columns};
   if (!layout_.fits) return grid;
+  grid.is_wrong.resize(layout_.rows * layout_.columns);
   for (std::size_t row = 0; row < layout_.rows; ++row) {
     for (std::size_t column = 0; column < layout_.columns; ++column) {
       const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
       const auto place = layout_.place_of(row, column);
+      if (!place || has(scale_as_stored) || has(tiles_as_stored)) continue;
+      if (is_stored_for(tile_row, column, dump_->scales[*place])) continue;
+      // Told where it is stored.
+      const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed;
+      grid.is_wrong[is_in_order ? *place : row * layout_.columns + column] = 1;
       const TileScale scale = stored_scale(tile_row, column);
       const float amax = amax_of(tile_row, column);
-      const bool is_wrong = place && !has(scale_as_stored) && !has(tiles_as_stored) && !is_stored(scale, amax, dump_->scales[*place]);
-      grid.is_wrong.push_back(is_wrong ? 1 : 0);
-      if (!is_wrong) continue;
       const float ratio = stored_value(dump_->scales[*place]) / changed_value(scale, amax).value_or(scale.scale_inv);
       if (!std::isfinite(ratio)) continue;
       const bool is_first = grid.lowest_ratio > grid.highest_ratio;

@@ -117,6 +117,11 @@ enum class Departure : std::uint8_t {
   stored_halved,           ///< half of it is
   stored_one_late,         ///< each scale stands one place behind its own
   stored_one_early,        ///< one place before its own
+  stored_of_previous_tile,  ///< each stored scale is that of the previous tile in its row; the first keeps its own, or
+                            ///< has the last one's
+  stored_of_next_tile,      ///< of the next tile
+  stored_of_previous_row,   ///< of the tile in the previous row
+  stored_of_next_row,       ///< of the tile in the next row
   stored_amax,             ///< the amax is stored instead of the scale
   stored_bytes_reversed,   ///< the bytes of each stored scale stand in reverse order
 };
