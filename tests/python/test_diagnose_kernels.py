@@ -173,3 +173,22 @@ def test_the_place_of_a_moved_scale_is_where_it_is_stored():
     found = fp8lab.diagnose(X, codes, moved, expected="deepseek_v3_2024")
     assert found.explanations[0].departures == ("stored_one_late",) or "stored_of_previous_tile" in str(found), found
     assert "All lie in column 0 of 4." in " ".join(found.rest), found
+
+
+def test_an_inverse_that_is_computed_anew_is_one_departure():
+    amax = planted.amax_of(X, 128)
+    inverse = (F(448) / np.maximum(amax, F(1e-4))).astype(F)
+    codes, _ = planted.group(X)
+    for expected in (None, "deepseek_v3_2024"):
+        found = fp8lab.diagnose(X, codes, inverse, expected=expected)
+        assert found.explained and found.explanations[0].departures == ("stored_quotient",), found
+        assert "the inverse of the scale is stored" in found.verdict and "no rule that was searched" not in found.verdict
+    found = fp8lab.diagnose(X, planted.e4m3((X * planted.spread(inverse, 128)).astype(F)), inverse)
+    assert found.explained and "the inverse of the scale is stored" in found.verdict, found
+    assert "no rule that was searched" not in found.verdict, found
+
+
+def test_a_scale_that_is_rounded_after_it_was_used_comes_before_another_recipe():
+    codes, scales = planted.group(X)
+    first = fp8lab.diagnose(X, codes, planted.power_up(scales)).explanations[0]
+    assert first.departures in (("stored_rounded_up",), ("scale_unrounded",)) and not first.changes, first

@@ -91,6 +91,7 @@ constexpr std::array all_departures{
     Named{"tile_of_upper_neighbor", tile_of_upper_neighbor, "one tile meets the scale of its upper neighbor"},
     Named{"tile_of_lower_neighbor", tile_of_lower_neighbor, "one tile meets the scale of its lower neighbor"},
     Named{"stored_inverted", stored_inverted, "the inverse of the scale is stored"},
+    Named{"stored_quotient", stored_quotient, "the inverse of the scale is stored, computed as largest value / amax"},
     Named{"stored_transposed", stored_transposed, "scales are stored as those of the transpose"},
     Named{"stored_swizzled", stored_swizzled, "scales are stored swizzled, in tiles of 128 x 4"},
     Named{"stored_rounded_down", stored_rounded_down,

@@ -120,6 +120,9 @@ class Variants {
     other.hypothesis.recipe = recipe;
     other.hypothesis.changes.push_back(std::move(change));
     other.cost += cost_of_change(field);
+    // A scale that is rounded where it is stored alone is one departure from a recipe that rounds nothing.
+    const bool is_of_stored = recipe.rounding != ScaleRounding::none && recipe.factor == FactorRule::largest_over_amax;
+    if (is_of_stored && (field == "rounding" || field == "factor")) other.cost += 0.2;
     f_(std::move(other));
   }
 

@@ -123,6 +123,7 @@ bool KernelModel::has_meant_scales() const {
   const bool is_as_stored = has(scale_as_stored) || has(tiles_as_stored);
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
   if (is_as_stored && (has(scale_stale) || has(scale_missing))) return false;  // these codes are made with another
+  if (has(stored_quotient) && (has_tensor_scale(r) || is_given(r) || r.scale_type != ScaleType::float32)) return false;
   if (has(scale_unrounded) && has_tensor_scale(r)) return false;
   if ((has(tensor_scale_stale) || has(tensor_scale_given)) && !has_tensor_scale(r)) return false;
   if (is_as_stored && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;

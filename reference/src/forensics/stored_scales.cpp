@@ -69,6 +69,12 @@ std::optional<float> KernelModel::changed_value(const TileScale& scale, float am
     return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + added) & exponent);
   };
   change(stored_amax, [&](float) { return amax; });
+  change(stored_quotient, [&](float) {
+    Recipe inverse = stored_recipe_;
+    inverse.quotient = Quotient::largest_over_amax;
+    inverse.operation = TileOperation::multiply;
+    return tile_scale(inverse, amax, facts_).factor;
+  });
   change(stored_inverted, [](float x) { return 1 / x; });
   change(stored_doubled, [](float x) { return x * 2; });
   change(stored_halved, [](float x) { return x / 2; });

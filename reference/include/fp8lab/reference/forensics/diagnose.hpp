@@ -106,6 +106,7 @@ enum class Departure : std::uint8_t {
   tile_of_upper_neighbor,  ///< above
   tile_of_lower_neighbor,  ///< below
   stored_inverted,         ///< the inverse of what should be stored
+  stored_quotient,         ///< the scale, largest / amax, of which what should be stored is not the inverse
   stored_transposed,       ///< scales are stored as those of the transpose
   stored_swizzled,         ///< scales are stored in tiles of 128 x 4, as tensor cores of Blackwell read them
   stored_rounded_down,     ///< scales are rounded to a power of two when they are stored, after they were used
