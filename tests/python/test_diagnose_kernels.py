@@ -192,3 +192,25 @@ def test_a_scale_that_is_rounded_after_it_was_used_comes_before_another_recipe()
     codes, scales = planted.group(X)
     first = fp8lab.diagnose(X, codes, planted.power_up(scales)).explanations[0]
     assert first.departures in (("stored_rounded_up",), ("scale_unrounded",)) and not first.changes, first
+
+
+def test_codes_that_were_not_written_are_not_a_lost_sign():
+    codes, scales = planted.group(X)
+    for told in (None, "e4m3"):
+        found = fp8lab.diagnose(X, np.zeros_like(codes), scales, format=told)
+        assert found.verdict.startswith("All codes are 0: nothing was written? The scales are those of "), found
+        assert "deepseek_v3_2024" in str(found) and not found.correct, found
+    assert fp8lab.diagnose(X, np.zeros_like(codes)).verdict == "All codes are 0: nothing was written?"
+    assert fp8lab.diagnose(X, np.zeros_like(codes), 7 * scales).verdict.endswith("No recipe makes the scales.")
+    tiny = (X * F(2.0**-40)).astype(F)
+    assert fp8lab.diagnose(tiny, planted.e4m3(tiny) & 0x80).correct  # a cast without a scale, of numbers that are too small
+
+
+@pytest.mark.parametrize(("rows", "columns"), [((20, 21), (128, 256)), ((20, 28), (128, 256)), ((5, 6), (0, 512))])
+def test_a_block_that_was_not_written_is_named(rows, columns):
+    codes, scales = planted.group(X)
+    codes = codes.copy()
+    codes[slice(*rows), slice(*columns)] = 0
+    found = fp8lab.diagnose(X, codes, scales, expected="deepseek_v3_2024")
+    assert found.explained and found.explanations[0].departures == ("block_unwritten",), found
+    assert f"From element {rows[0] * 512 + columns[0]} to element {rows[1] * 512 - 512 + columns[1] - 1}" in found.verdict, found

@@ -86,6 +86,8 @@ constexpr std::array all_departures{
     Named{"columns_unwritten", columns_unwritten, "the last columns are not written"},
     Named{"rows_unwritten", rows_unwritten, "the last rows are not written"},
     Named{"end_unwritten", end_unwritten, "the last elements are not written"},
+    Named{"block_unwritten", block_unwritten, "codes of a block are 0: was it not written?"},
+    Named{"codes_unwritten", codes_unwritten, "all codes are 0: nothing was written?"},
     Named{"tile_of_left_neighbor", tile_of_left_neighbor, "one tile meets the scale of its left neighbor"},
     Named{"tile_of_right_neighbor", tile_of_right_neighbor, "one tile meets the scale of its right neighbor"},
     Named{"tile_of_upper_neighbor", tile_of_upper_neighbor, "one tile meets the scale of its upper neighbor"},
@@ -132,6 +134,7 @@ void put_details(TextStream& text, const Deviation& deviation) {
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
+  if (own == block_unwritten) text << " From element " << deviation.place << " to element " << deviation.last;
   if (own == rows_unwritten) text << ", from row " << deviation.place << " on";
   if (std::ranges::count(with_element, own) != 0) text << ", at element " << deviation.place;
 }

@@ -84,6 +84,7 @@ Diagnosis Search::run() {
     if (stage.changes > 0) localize();
     const bool is_explained = !verified_.empty() && verified_.front().all() == 0;
     if (is_explained && verified_.front().candidate.cost < stage.most_cost) break;
+    if (finds_nothing_written()) break;
   }
   return report();
 }

@@ -105,6 +105,8 @@ class Variants {
       case columns_unwritten:
       case rows_unwritten:
       case end_unwritten:
+      case block_unwritten:
+      case codes_unwritten:
       case tile_of_left_neighbor:
       case tile_of_right_neighbor:
       case tile_of_upper_neighbor:

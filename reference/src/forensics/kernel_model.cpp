@@ -79,7 +79,7 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   if (is_moved_down && amaxes_->tiles_down == 1) applies_ = false;
   constexpr std::array of_codes{overflow_wraps, subnormals_flushed, negative_zero_lost, sign_lost,
                                 sign_inverted,  negatives_zeroed,   nan_is_zero,        columns_unwritten,
-                                rows_unwritten, end_unwritten};
+                                rows_unwritten, end_unwritten,     block_unwritten};
   const bool is_moved = std::ranges::any_of(hypothesis.deviations, [](const Deviation& one) {
     return one.departure >= pairs_swapped && one.departure <= codes_one_early;
   });
@@ -205,11 +205,23 @@ void KernelModel::change_codes(const Piece& piece, std::span<const float> produc
   };
   cover(columns_unwritten, [&](std::size_t i, std::uint64_t place) { return piece.column + i >= place; });
   cover(rows_unwritten, [&](std::size_t /*i*/, std::uint64_t place) { return piece.row >= place; });
+  const std::size_t columns = source_->columns();
+  const std::uint64_t last = has(block_unwritten) ? deviation(block_unwritten).last : 0;
+  cover(block_unwritten, [&](std::size_t i, std::uint64_t place) {
+    const std::size_t column = piece.column + i;
+    return piece.row >= place / columns && piece.row <= last / columns && column >= place % columns &&
+           column <= last % columns;
+  });
   cover(end_unwritten,
         [&](std::size_t i, std::uint64_t place) { return piece.row * source_->columns() + piece.column + i >= place; });
 }
 
 void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const {
+  if (has(codes_unwritten)) {
+    std::ranges::fill(codes, std::uint8_t{0});
+    std::ranges::fill(others, std::uint8_t{0});
+    return;
+  }
   std::array<float, most_at_once> products;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
     const Piece part{piece.row, piece.column + first, std::min(most_at_once, piece.count - first)};

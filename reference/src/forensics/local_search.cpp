@@ -2,7 +2,9 @@
 // The part of the search that what is left unexplained suggests: departures in one place, and scales that do not follow
 // from the tensor.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -50,6 +52,27 @@ void Search::localize() {
   }
   std::ranges::move(local, std::back_inserter(verified_));
   sort_verified();
+}
+
+bool Search::finds_nothing_written() {
+  const auto is_number = [](float x) { return std::isfinite(x) && x != 0; };
+  const bool is_zero = std::ranges::all_of(dump_.codes, [](std::uint8_t code) { return code == 0; });
+  if (!is_zero || std::ranges::none_of(sides_.front().source.values(), is_number)) return false;
+  verified_.clear();
+  for (const Side& side : sides_) {
+    for (Candidate& one : plain_candidates(side.facts, options_)) {
+      one.hypothesis.deviations.push_back({Departure::codes_unwritten});
+      one.cost += 1 + (side.facts.direction == Direction::columnwise && sides_.size() > 1 ? 0.3 : 0);
+      const KernelModel model(side.source, one.hypothesis, &dump_);
+      if (!model.applies()) continue;
+      Suspect suspect{.candidate = std::move(one), .side = &side};
+      suspect.scales = dump_.scales.empty() || !model.has_room_for_scales() ? dump_.scales.size() : 0;
+      if (suspect.scales == 0) suspect.scales = model.scale_mismatches();
+      verified_.push_back(std::move(suspect));
+    }
+  }
+  sort_verified();
+  return !verified_.empty();
 }
 
 void Search::add_tiles_as_stored(std::vector<Suspect>& found) const {

@@ -97,8 +97,30 @@ std::vector<Candidate> local_candidates(const Candidate& candidate, const Kernel
   const std::uint64_t element = begin_of(source.size(), [&](std::uint64_t i) { return covered.element(i); });
   constexpr std::uint64_t fewest = 8;  // one or two equal codes at the end come by chance
   if (element + fewest <= source.size()) add_tail(end_unwritten, element, unexplained.first, unexplained.last, 1.22);
-  // 2. One tile alone has the scale of another.
+  // 2. A block between.
   const Amaxes& tiles = model.tiles();
+  const std::uint64_t columns = source.columns();
+  const auto is_empty = [&](std::uint64_t begin, std::uint64_t end) {
+    for (std::uint64_t r = begin / columns; r <= end / columns; ++r) {
+      for (std::uint64_t c = begin % columns; c <= end % columns; ++c) {
+        if (covered.code(r, c) != 0) return false;
+      }
+    }
+    return true;
+  };
+  const std::uint64_t begin = unexplained.first_row * columns + unexplained.first_column;
+  const std::uint64_t end = unexplained.last_row * columns + unexplained.last_column;
+  if (unexplained.count >= fewest && is_empty(begin, end)) {
+    // What is 0 anyway, at the edges of tiles, belongs to it.
+    const std::size_t left = tiles.tile_column(unexplained.first_column);
+    const std::uint64_t first_column = left == 0 ? 0 : tiles.end_of(left - 1);
+    const std::uint64_t last_column = std::min(tiles.end_of(tiles.tile_column(unexplained.last_column)), columns) - 1;
+    const std::uint64_t wide_begin = unexplained.first_row * columns + first_column;
+    const std::uint64_t wide_end = unexplained.last_row * columns + last_column;
+    const bool is_wide = is_empty(wide_begin, wide_end);
+    add({block_unwritten, is_wide ? wide_begin : begin, 0, is_wide ? wide_end : end}, 1.23);
+  }
+  // 3. One tile alone has the scale of another.
   const bool is_one_tile = unexplained.first_row / tiles.across == unexplained.last_row / tiles.across &&
                            tiles.tile_column(unexplained.first_column) == tiles.tile_column(unexplained.last_column);
   if (is_one_tile && tiles.tiles_down * tiles.tiles_across > 1) {

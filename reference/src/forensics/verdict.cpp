@@ -40,11 +40,30 @@ void put_others(TextStream& text, const Diagnosis& diagnosis) {
   text << (diagnosis.tied > most_named + 1 ? "; ..." : ".");
 }
 
+/// Codes that say nothing.
+void put_unwritten(TextStream& text, const Diagnosis& diagnosis) {
+  const Explanation& first = diagnosis.explanations.front();
+  text << "All codes are 0: nothing was written?";
+  if (diagnosis.scales == 0) return;
+  if (first.scales != 0) {
+    text << " No recipe makes the scales.";
+    return;
+  }
+  Hypothesis recipe = first.hypothesis;
+  recipe.deviations.pop_back();
+  text << " The scales are those of " << describe(recipe) << '.';
+}
+
 }  // namespace
 
 std::string verdict_of(const Diagnosis& diagnosis) {
   const Explanation& first = diagnosis.explanations.front();
   TextStream text;
+  const auto& deviations = first.hypothesis.deviations;
+  if (!deviations.empty() && deviations.back().departure == Departure::codes_unwritten) {
+    put_unwritten(text, diagnosis);
+    return text.str();
+  }
   if (diagnosis.explained() && !diagnosis.is_telling) {
     text << "Cannot tell: x has no number but zero, which says nothing of scales and rounding. " << diagnosis.tied
          << (diagnosis.tied == 1 ? " explanation fits" : " explanations fit") << ", such as "

@@ -101,6 +101,8 @@ enum class Departure : std::uint8_t {
   columns_unwritten,       ///< columns from `place` on have not been written
   rows_unwritten,          ///< rows from `place` on have not been written
   end_unwritten,           ///< elements from index `place` on have not been written
+  block_unwritten,         ///< codes of the rows and columns from index `place` to index `last` are 0
+  codes_unwritten,         ///< all codes are 0
   tile_of_left_neighbor,   ///< one tile, that of element `place`, meets the scale of the one to the left
   tile_of_right_neighbor,  ///< to the right
   tile_of_upper_neighbor,  ///< above
@@ -136,6 +138,7 @@ struct Deviation {
   Departure departure;
   std::uint64_t place = 0;  ///< an index of the tensor, where the departure has one
   float value = 0;          ///< a factor, where the departure has one
+  std::uint64_t last = 0;   ///< an index of the tensor, where the departure has two
 
   friend bool operator==(const Deviation&, const Deviation&) = default;
 };
