@@ -214,3 +214,31 @@ def test_a_block_that_was_not_written_is_named(rows, columns):
     found = fp8lab.diagnose(X, codes, scales, expected="deepseek_v3_2024")
     assert found.explained and found.explanations[0].departures == ("block_unwritten",), found
     assert f"From element {rows[0] * 512 + columns[0]} to element {rows[1] * 512 - 512 + columns[1] - 1}" in found.verdict, found
+
+
+def windows(x, first, end, step=1):
+    """The amaxes of parts of tiles of 128."""
+    columns = range(0, x.shape[1], 128)
+    return np.stack([np.abs(x[:, c + first : c + end : step]).max(axis=1) for c in columns], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "amax"),
+    [
+        ("amax_reads_next", windows(X, 0, 129)),
+        ("amax_of_first_half", windows(X, 0, 64)),
+        ("amax_of_second_half", windows(X, 64, 128)),
+        ("amax_of_even_elements", windows(X, 0, 128, 2)),
+        ("amax_of_odd_elements", windows(X, 1, 128, 2)),
+    ],
+)
+def test_an_amax_of_a_part_is_named(name, amax):
+    found = fp8lab.diagnose(X, *planted.group(X, amax=amax), expected="deepseek_v3_2024")
+    assert found.explained and found.explanations[0].departures == (name,), found
+
+
+def test_an_amax_of_the_other_axis_is_named():
+    x = np.ascontiguousarray(X[:, :64])
+    scales = (np.maximum(np.abs(x).max(axis=0), F(1e-10)) / F(448)).astype(F)
+    found = fp8lab.diagnose(x, planted.e4m3((x / scales[:, None]).astype(F)), scales, expected="vllm_per_token")
+    assert found.explained and "amax_of_other_axis" in found.explanations[0].departures, found

@@ -80,6 +80,11 @@ class Variants {
       case input_bfloat16:
       case elements_bfloat16:
       case amax_bfloat16: return !is_bfloat16;
+      case amax_of_first_half:
+      case amax_of_second_half:
+      case amax_of_even_elements:
+      case amax_of_odd_elements:
+      case amax_reads_next:
       case tile_starts_early:
       case tile_starts_late:
       case scale_of_next_tile:

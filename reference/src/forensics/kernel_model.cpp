@@ -69,7 +69,9 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   amaxes_ = &source.tiles(key);
   AmaxKey whole = key;
   whole.across = whole.along = 0;
-  whole.shift = whole.missed = 0;
+  whole.shift = 0;
+  whole.part = AmaxPart::all;
+  whole.is_turned = false;
   facts_ = {.amax = source.amax_of(source.tiles(whole), 0, 0), .input_type = source.type()};
   take_tensor_scale();
   layout_ = scale_layout();
@@ -114,6 +116,8 @@ bool KernelModel::makes_sense() const {
   }
   if (is_packed && r.format.bits() != 4) return false;
   if ((has(pairs_swapped) || has(pairs_of_halves)) && (r.format.bits() != 4 || columns % 2 != 0)) return false;
+  // Tiles of the transpose are as many where it is square, and others where tiles are not.
+  if (has(amax_of_other_axis) && (source_->rows() != columns || r.tile_along == r.tile_across)) return false;
   if (!has_room(is_packed)) return false;
   return has_meant_scales();
 }

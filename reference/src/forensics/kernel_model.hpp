@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -30,11 +31,15 @@ enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
 /// Rounds in place.
 void narrow(Narrowing narrowing, std::span<float> x);
 
+/// Which elements of a tile count in its amax.
+enum class AmaxPart : std::uint8_t { all, without_first, without_last, first_half, second_half, even, odd, one_more };
+
 /// Which elements count in which amax.
 struct AmaxKey {
   std::size_t across, along;  // of a tile; 0: all
   int shift = 0;              // tiles begin so many elements early
-  int missed = 0;             // of each tile: 1 the first element, 2 the last one
+  AmaxPart part = AmaxPart::all;
+  bool is_turned = false;  // the amax is that of the transpose; for as many rows as columns
   bool is_signed = false;
   bool counts_nan = false;
   Narrowing narrowing = Narrowing::none;
@@ -85,12 +90,15 @@ class Source {
 
  private:
   Source() = default;
+  /// The source whose elements count.
+  [[nodiscard]] const Source& counted(const AmaxKey& key) const;
 
   std::size_t rows_ = 0, columns_ = 0;
   Format type_ = binary32;
   int threads_ = 1;
   Buffer<float> values_;
   mutable std::map<AmaxKey, Amaxes> amaxes_;
+  mutable std::shared_ptr<const Source> turned_;  // the transpose, once it is asked for
 };
 
 /// A dump with a byte for each code and a word for each scale.

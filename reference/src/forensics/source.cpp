@@ -25,15 +25,31 @@ struct MaxBits {
   std::uint32_t with_nan = 0;  // of all
 };
 
-MaxBits max_bits(std::span<const float> x, bool is_signed) {
+MaxBits max_bits(std::span<const float> x, bool is_signed, std::size_t step) {
   MaxBits most;
-  for (const float value : x) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
+  for (std::size_t i = 0; i < x.size(); i += step) {
+    const auto bits = std::bit_cast<std::uint32_t>(x[i]);
     const std::uint32_t magnitude = is_signed && (bits >> 31) != 0 ? 0 : bits & 0x7FFFFFFFU;
     most.with_nan = std::max(most.with_nan, magnitude);
     most.numbers = std::max(most.numbers, magnitude > 0x7F800000U ? 0 : magnitude);
   }
   return most;
+}
+
+/// The elements of a tile in one row that count, or of which every second one does.
+std::span<const float> part_of(AmaxPart part, std::span<const float> x) {
+  if (x.size() < 2) return x;
+  switch (part) {
+    case AmaxPart::all:
+    case AmaxPart::even:
+    case AmaxPart::one_more: break;
+    case AmaxPart::without_first:
+    case AmaxPart::odd: return x.subspan(1);
+    case AmaxPart::without_last: return x.first(x.size() - 1);
+    case AmaxPart::first_half: return x.first(x.size() / 2);
+    case AmaxPart::second_half: return x.subspan(x.size() / 2);
+  }
+  return x;
 }
 
 /// Adds rows [first, last) to the amaxes of tiles that lie side by side, from that column of tiles on.
@@ -44,11 +60,12 @@ void add_rows(const Source& source, const Amaxes& tiles, std::size_t first, std:
     std::size_t column = begin;
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::size_t next = std::min(tiles.end_of(tile_column + i), source.columns());
-      auto elements = source.values({row, column, next - column});
+      const std::size_t end = tiles.key.part == AmaxPart::one_more ? std::min(next + 1, source.columns()) : next;
+      const auto elements = part_of(tiles.key.part, source.values({row, column, end - column}));
       column = next;
-      if (tiles.key.missed == 1 && elements.size() > 1) elements = elements.subspan(1);
-      if (tiles.key.missed == 2 && elements.size() > 1) elements = elements.first(elements.size() - 1);
-      const MaxBits most = max_bits(elements, tiles.key.is_signed);
+      const bool skips = tiles.key.part == AmaxPart::even || tiles.key.part == AmaxPart::odd;
+      const MaxBits most =
+          skips ? max_bits(elements, tiles.key.is_signed, 2) : max_bits(elements, tiles.key.is_signed, 1);
       const std::uint32_t bits = tiles.key.counts_nan ? most.with_nan : most.numbers;
       out[i] = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(out[i]), bits));
     }
@@ -140,6 +157,12 @@ Source Source::transposed() const {
   return other;
 }
 
+const Source& Source::counted(const AmaxKey& key) const {
+  if (!key.is_turned) return *this;
+  if (!turned_) turned_ = std::make_shared<const Source>(transposed());
+  return *turned_;
+}
+
 Amaxes& Source::tiles(const AmaxKey& key) const {
   const auto [entry, is_new] = amaxes_.try_emplace(key);
   Amaxes& tiles = entry->second;
@@ -162,7 +185,7 @@ float Source::amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_colu
     return tiles.values[tile];
   }
   if (is_new) {
-    add_tiles(*this, tiles, tile_row, tile_column, std::span(&entry->second, 1));
+    add_tiles(counted(tiles.key), tiles, tile_row, tile_column, std::span(&entry->second, 1));
     narrow(tiles.key.narrowing, std::span(&entry->second, 1));  // rounding keeps the order
   }
   return entry->second;
@@ -171,14 +194,15 @@ float Source::amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_colu
 void Source::complete(Amaxes& tiles) const {
   if (!tiles.values.empty()) return;
   std::vector<float> values(tiles.tiles_down * tiles.tiles_across);
+  const Source& source = counted(tiles.key);
   if (tiles.tiles_down == 1 && tiles.across > 1) {
-    complete_by_rows(*this, tiles, values);
+    complete_by_rows(source, tiles, values);
   } else {
     parallel_for(
         tiles.tiles_down, threads_,
         [&](std::size_t first, std::size_t last) {
           for (std::size_t row = first; row < last; ++row) {
-            add_tiles(*this, tiles, row, 0, std::span(values).subspan(row * tiles.tiles_across, tiles.tiles_across));
+            add_tiles(source, tiles, row, 0, std::span(values).subspan(row * tiles.tiles_across, tiles.tiles_across));
           }
         },
         std::max<std::size_t>(1, scalar_piece / (tiles.across * columns_)));

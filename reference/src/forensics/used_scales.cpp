@@ -13,7 +13,15 @@ using enum Departure;
 AmaxKey KernelModel::amax_key() const {
   AmaxKey key{.across = recipe().tile_across, .along = recipe().tile_along};
   key.shift = static_cast<int>(has(tile_starts_early)) - static_cast<int>(has(tile_starts_late));
-  key.missed = static_cast<int>(has(amax_misses_first)) + 2 * static_cast<int>(has(amax_misses_last));
+  using enum AmaxPart;
+  for (const auto& [departure, part] :
+       {std::pair{amax_misses_first, without_first}, std::pair{amax_misses_last, without_last},
+        std::pair{amax_of_first_half, first_half}, std::pair{amax_of_second_half, second_half},
+        std::pair{amax_of_even_elements, even}, std::pair{amax_of_odd_elements, odd},
+        std::pair{amax_reads_next, one_more}}) {
+    if (has(departure)) key.part = part;
+  }
+  key.is_turned = has(amax_of_other_axis);
   key.is_signed = has(amax_signed);
   key.counts_nan = recipe().nan_in_amax == NanInAmax::counted;
   if (has(input_float16) || has(amax_float16)) key.narrowing = Narrowing::float16;

@@ -46,6 +46,12 @@ enum class Departure : std::uint8_t {
   amax_bfloat16,           ///
   amax_signed,             ///< the largest element counts, not the largest magnitude
   amax_misses_first,       ///< the first element of each tile does not count
+  amax_of_first_half,      ///< the first half of each tile alone counts
+  amax_of_second_half,     ///< the second half
+  amax_of_even_elements,   ///< the first, third, ... element of each tile
+  amax_of_odd_elements,    ///< the second, fourth, ...
+  amax_reads_next,         ///< the first element of the next tile counts, too
+  amax_of_other_axis,      ///< the amax is that of the tile in the same place of the transpose
   amax_misses_last,        ///< the last element of each tile does not count
   tile_starts_early,       ///< tiles begin one element before they should
   tile_starts_late,        ///< tiles begin one element after they should
