@@ -242,3 +242,12 @@ def test_an_amax_of_the_other_axis_is_named():
     scales = (np.maximum(np.abs(x).max(axis=0), F(1e-10)) / F(448)).astype(F)
     found = fp8lab.diagnose(x, planted.e4m3((x / scales[:, None]).astype(F)), scales, expected="vllm_per_token")
     assert found.explained and "amax_of_other_axis" in found.explanations[0].departures, found
+
+
+@pytest.mark.parametrize(("format", "least"), [("e4m3", F(2.0**-6)), ("e5m2", F(2.0**-14))])
+def test_what_is_flushed_before_it_is_rounded_is_told_from_what_is_flushed_after(format, least):
+    cast, largest = {"e4m3": (planted.e4m3, F(448)), "e5m2": CASTS["e5m2"]}[format]
+    x = (X * F(2.0) ** np.random.default_rng(1).integers(-20, 1, X.shape)).astype(F)
+    flushed = lambda y: cast(np.where(np.abs(y) < least, np.copysign(F(0), y), y))  # noqa: E731
+    found = fp8lab.diagnose(x, *planted.group(x, cast=flushed, largest=largest), format=format, expected="deepseek_v3_2024")
+    assert found.explained and found.explanations[0].departures == ("product_flushed",), found

@@ -63,6 +63,8 @@ constexpr std::array all_departures{
     Named{"largest_of_e2m1", largest_of_e2m1, "the scale is made for a largest value of 6"},
     Named{"product_float16", product_float16, "scaled elements are rounded to float16 before they become codes"},
     Named{"product_bfloat16", product_bfloat16, "scaled elements are rounded to bfloat16 before they become codes"},
+    Named{"product_flushed", product_flushed,
+          "scaled elements below the least normal number become 0 before they are rounded"},
     Named{"overflow_wraps", overflow_wraps, "what is too large wraps around instead of saturating"},
     Named{"clamped_to_240", clamped_to_240, "scaled elements are clamped to 240"},
     Named{"subnormals_flushed", subnormals_flushed, "subnormal codes are flushed to zero"},

@@ -240,6 +240,10 @@ void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std
     if (has(clamped_to_240)) {
       for (float& value : x) value = std::clamp(value, -240.0F, 240.0F);
     }
+    if (has(product_flushed)) {
+      const float least = decode(recipe().format, std::uint32_t{1} << recipe().format.mantissa_bits);
+      for (float& value : x) value = std::abs(value) < least ? std::copysign(0.0F, value) : value;
+    }
     // 3. The code.
     const auto own = codes.subspan(first, part.count);
     const auto own_others = others.subspan(first, part.count);
