@@ -251,3 +251,50 @@ def test_what_is_flushed_before_it_is_rounded_is_told_from_what_is_flushed_after
     flushed = lambda y: cast(np.where(np.abs(y) < least, np.copysign(F(0), y), y))  # noqa: E731
     found = fp8lab.diagnose(x, *planted.group(x, cast=flushed, largest=largest), format=format, expected="deepseek_v3_2024")
     assert found.explained and found.explanations[0].departures == ("product_flushed",), found
+
+
+def block_scales(x, rounding):
+    """Scales of E4M3 under one of the tensor, found among all of them: 'down' or 'up'; and E = 448 * 6 / amax."""
+    e = (F(2688) / np.abs(x).max()).astype(F)
+    product = np.minimum((e * (planted.amax_of(x, 16) * (F(1) / F(6))).astype(F)).astype(F), F(448))
+    values = np.arange(127, dtype=np.uint8).view(planted.E4M3).astype(F)
+    if rounding == "up":
+        return np.searchsorted(values, product, side="left").astype(np.uint8), e
+    return (np.searchsorted(values, product, side="right") - 1).astype(np.uint8), e
+
+
+@pytest.mark.parametrize("rounding", ["down", "up"])
+def test_block_scales_that_are_not_rounded_to_nearest_are_named(rounding):
+    x = (np.random.default_rng(3).standard_normal((64, 512))).astype(F)
+    codes, e = block_scales(x, rounding)
+    factor = (F(1) / (codes.view(planted.E4M3).astype(F) * (F(1) / e)).astype(F)).astype(F)
+    q = planted.packed(planted.e2m1((x * planted.spread(factor, 16)).astype(F)))
+    for options in ({}, {"tensor_scale": e}):
+        found = fp8lab.diagnose(x, q, codes, expected="te_nvfp4", **options)
+        name = {"down": "block_scale_truncated", "up": "block_scale_rounded_up"}[rounding]
+        assert found.explained and found.explanations[0].departures == (name,), found
+
+
+@pytest.mark.parametrize("kind", ["x / (amax / 6)", "x * (6 / amax)"])
+def test_codes_of_nvfp4_that_are_made_before_the_block_scale_is_rounded_are_named(kind):
+    x = (np.random.default_rng(4).standard_normal((64, 512))).astype(F)
+    _, scales, e = planted.nvfp4(x)
+    amax = planted.amax_of(x, 16)
+    y = x / planted.spread((amax / F(6)).astype(F), 16) if "/ (" in kind else x * planted.spread((F(6) / amax).astype(F), 16)
+    for options in ({}, {"tensor_scale": e}):
+        found = fp8lab.diagnose(x, planted.packed(planted.e2m1(y.astype(F))), scales, expected="te_nvfp4", **options)
+        assert found.explained and found.explanations[0].departures == ("scale_unrounded",), found
+
+
+def nearest_power(s):
+    return ((s.view(np.uint32) + np.uint32(0x400000)) & np.uint32(0x7F800000)).view(F)
+
+
+@pytest.mark.parametrize("expected", ["te_mxfp8", None, "deepseek_v3_2024"])
+def test_the_nearest_power_of_two_by_value_is_named(expected):
+    if expected == "deepseek_v3_2024":
+        kernel = planted.group(X, after=nearest_power)
+    else:
+        kernel = planted.mx(X, round_scale=nearest_power)
+    found = fp8lab.diagnose(X, *kernel, expected=expected)
+    assert found.explained and found.explanations[0].departures == ("scale_nearest_power",), found

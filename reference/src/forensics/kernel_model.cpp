@@ -74,6 +74,8 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   whole.is_turned = false;
   facts_ = {.amax = source.amax_of(source.tiles(whole), 0, 0), .input_type = source.type()};
   take_tensor_scale();
+  stored_constants_ = constants_of(stored_recipe_);
+  scale_constants_ = constants_of(scale_recipe_);
   layout_ = scale_layout();
   const bool is_moved_along = has(stored_of_previous_tile) || has(stored_of_next_tile);
   const bool is_moved_down = has(stored_of_previous_row) || has(stored_of_next_row);
@@ -128,7 +130,8 @@ bool KernelModel::has_meant_scales() const {
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
   if (is_as_stored && (has(scale_stale) || has(scale_missing))) return false;  // these codes are made with another
   if (has(stored_quotient) && (has_tensor_scale(r) || is_given(r) || r.scale_type != ScaleType::float32)) return false;
-  if (has(scale_unrounded) && has_tensor_scale(r)) return false;
+  if ((has(block_scale_truncated) || has(block_scale_rounded_up)) && !has_tensor_scale(r)) return false;
+  if (has(scale_nearest_power) && (has_tensor_scale(r) || is_given(r) || r.scale_type == ScaleType::e4m3_code)) return false;
   if ((has(tensor_scale_stale) || has(tensor_scale_given)) && !has_tensor_scale(r)) return false;
   if (is_as_stored && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
   return true;

@@ -200,6 +200,8 @@ class KernelModel {
   [[nodiscard]] AmaxKey amax_key() const;
   [[nodiscard]] ScaleLayout scale_layout() const;
   void set_scale_recipes();
+  [[nodiscard]] ScaleConstants constants_of(const Recipe& recipe) const;
+  [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
   /// The scale of the tensor that a departure says.
   void take_tensor_scale();
   [[nodiscard]] bool makes_sense() const;
@@ -227,6 +229,7 @@ class KernelModel {
   Recipe stored_recipe_;  // of the scale that is stored
   Recipe scale_recipe_;   // of the scale that codes are made with
   TensorFacts facts_;
+  ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
   Amaxes* amaxes_ = nullptr;  // of the source
   std::bitset<128> present_;
   ScaleLayout layout_;

@@ -51,7 +51,7 @@ ScaleLayout KernelModel::scale_layout() const {
 }
 
 TileScale KernelModel::stored_scale(std::size_t tile_row, std::size_t tile_column) const {
-  return tile_scale(stored_recipe_, amax_of(tile_row, tile_column), facts_);
+  return made_scale(stored_recipe_, stored_constants_, amax_of(tile_row, tile_column));
 }
 
 float KernelModel::stored_value(std::uint32_t word) const {

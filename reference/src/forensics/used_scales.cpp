@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which scale the codes of a tile are made with by a hypothesis.
 #include "forensics/kernel_model.hpp"
+
+#include <bit>
+#include <utility>
+
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
@@ -35,11 +39,43 @@ void KernelModel::set_scale_recipes() {
   if (has(largest_of_e5m2)) stored_recipe_.format = e5m2;
   if (has(largest_of_e4m3)) stored_recipe_.format = e4m3;
   if (has(largest_of_e2m1)) stored_recipe_.format = e2m1;
+  // Rounding `even` to a mantissa of no bits.
+  if (has(scale_nearest_power)) stored_recipe_.rounding = ScaleRounding::even;
   scale_recipe_ = stored_recipe_;
   if (!has(scale_unrounded)) return;
   scale_recipe_.rounding = ScaleRounding::none;
   scale_recipe_.scale_type = ScaleType::float32;
+  if (has_tensor_scale(scale_recipe_)) {
+    scale_recipe_.tensor_scale = TensorScaleRule::none;
+    scale_recipe_.quotient = Quotient::amax_over_largest;
+  }
   if (scale_recipe_.quotient == Quotient::amax_over_power) scale_recipe_.quotient = Quotient::amax_over_largest;
+}
+
+ScaleConstants KernelModel::constants_of(const Recipe& recipe) const {
+  ScaleConstants constants = scale_constants(recipe, facts_);
+  if (has(scale_nearest_power)) constants.half_spacing = 0x400000;
+  return constants;
+}
+
+TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const {
+  const bool is_block_rounded = has(block_scale_truncated) || has(block_scale_rounded_up);
+  if (is_block_rounded && recipe.tensor_scale != TensorScaleRule::none) {
+    const Rounding rounding = has(block_scale_truncated) ? Rounding::toward_zero : Rounding::upward;
+    const float product = product_under_tensors(recipe, constants, amax);
+    const float rounded = decode(ue4m3, encode(ue4m3, CastPolicy{.rounding = rounding}, product));
+    // Stretched to what it is rounded to, it is the nearest.
+    return scale_under_tensors(recipe, constants, amax, product == 0 ? 1 : rounded / product);
+  }
+  TileScale scale = scale_of_amax(recipe, constants, amax);
+  const auto take = [&](float scale_inv) {
+    scale.scale_inv = scale_inv;
+    scale.factor = divides(recipe.operation) ? scale_inv : 1 / scale_inv;
+  };
+  if (has(scale_nearest_power) && recipe.scale_type == ScaleType::float32) {
+    take(std::bit_cast<float>((std::bit_cast<std::uint32_t>(scale.scale_inv) + 0x400000U) & 0x7F800000U));
+  }
+  return scale;
 }
 
 void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const {
@@ -62,7 +98,7 @@ void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_colu
 TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column) const {
   move_to_neighbor(tile_row, tile_column);
   const bool divides = fp8lab::divides(recipe().operation);
-  TileScale scale = tile_scale(scale_recipe_, amax_of(tile_row, tile_column), facts_);
+  TileScale scale = made_scale(scale_recipe_, scale_constants_, amax_of(tile_row, tile_column));
   if (has(scale_as_stored) || has(tiles_as_stored)) {
     const auto place = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
     const float amax = amax_of(tile_row, tile_column);

@@ -61,6 +61,9 @@ enum class Departure : std::uint8_t {
   scale_of_previous_row,   ///< of the one in the previous row
   scale_inverted,          ///< elements are multiplied where they should be divided, or the other way round
   scale_unrounded,         ///< codes are made before the scale is rounded and stored
+  block_scale_truncated,   ///< the E4M3 scale of a tile under a tensor's is rounded toward zero
+  block_scale_rounded_up,  ///< away from zero
+  scale_nearest_power,     ///< scale_inv is rounded to the nearest power of two: from 1.5 times one on to the next
   scale_float16,           ///< codes are made with the scale rounded to float16
   scale_bfloat16,          ///< codes are made with the scale rounded to bfloat16
   scale_doubled,           ///< codes are made with twice the scale
