@@ -298,3 +298,22 @@ def test_the_nearest_power_of_two_by_value_is_named(expected):
         kernel = planted.mx(X, round_scale=nearest_power)
     found = fp8lab.diagnose(X, *kernel, expected=expected)
     assert found.explained and found.explanations[0].departures == ("scale_nearest_power",), found
+
+
+@pytest.mark.parametrize("largest", [240, 256, 464, 480])
+def test_another_largest_value_is_named(largest):
+    found = fp8lab.diagnose(X, *planted.group(X, largest=F(largest)), expected="deepseek_v3_2024")
+    first = found.explanations[0]
+    assert found.explained and first.departures[0].startswith("largest_of_") and str(largest) in first.description, found
+
+
+@pytest.mark.parametrize("added", [1e-12, 1e-8, 1e-6, 1e-4])
+@pytest.mark.parametrize("what", ["amax", "scale"])
+def test_an_epsilon_that_is_added_is_named(what, added):
+    x = (X * F(added * 1e3)).astype(F)
+    amax = planted.amax_of(x, 128)
+    scales = ((amax + F(added)) / F(448)).astype(F) if what == "amax" else (amax / F(448)).astype(F) + F(added)
+    found = fp8lab.diagnose(x, codes_with(x, scales), scales)
+    first = found.explanations[0]
+    assert found.explained and first.departures == (f"{what}_plus",), found
+    assert re.search(rf"a number is added to the {what}: (0\.0001|{added:g})", first.description), found

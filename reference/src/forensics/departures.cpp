@@ -33,6 +33,7 @@ constexpr std::array all_departures{
     Named{"amax_of_odd_elements", amax_of_odd_elements,
           "every second element of each tile counts in its amax, from the second on"},
     Named{"amax_reads_next", amax_reads_next, "the first element of the next tile counts in the amax, too"},
+    Named{"amax_plus", amax_plus, "a number is added to the amax"},
     Named{"amax_of_other_axis", amax_of_other_axis, "the amax is that of the other axis"},
     Named{"amax_misses_last", amax_misses_last, "the last element of each tile does not count in its amax"},
     Named{"tile_starts_early", tile_starts_early, "tiles begin one element too early"},
@@ -45,6 +46,7 @@ constexpr std::array all_departures{
     Named{"scale_unrounded", scale_unrounded, "codes are made with the scale before it is rounded"},
     Named{"block_scale_truncated", block_scale_truncated, "the scales of blocks are truncated to E4M3"},
     Named{"block_scale_rounded_up", block_scale_rounded_up, "the scales of blocks are rounded up to E4M3"},
+    Named{"scale_plus", scale_plus, "a number is added to the scale"},
     Named{"scale_nearest_power", scale_nearest_power, "scales are rounded to the nearest power of two, by their value"},
     Named{"scale_float16", scale_float16, "codes are made with the scale rounded to float16"},
     Named{"scale_bfloat16", scale_bfloat16, "codes are made with the scale rounded to bfloat16"},
@@ -64,6 +66,7 @@ constexpr std::array all_departures{
     Named{"largest_of_e5m2", largest_of_e5m2, "the scale is made for a largest value of 57344"},
     Named{"largest_of_e4m3", largest_of_e4m3, "the scale is made for a largest value of 448"},
     Named{"largest_of_e2m1", largest_of_e2m1, "the scale is made for a largest value of 6"},
+    Named{"largest_of_value", largest_of_value, "the scale is made for another largest value"},
     Named{"product_float16", product_float16, "scaled elements are rounded to float16 before they become codes"},
     Named{"product_bfloat16", product_bfloat16, "scaled elements are rounded to bfloat16 before they become codes"},
     Named{"product_flushed", product_flushed,
@@ -143,7 +146,7 @@ void put_details(TextStream& text, const Deviation& deviation) {
                                     tile_of_upper_neighbor, tile_of_lower_neighbor};
   const Departure own = deviation.departure;
   if (own == tiles_as_stored) text << ": " << deviation.place << (deviation.place == 1 ? " scale" : " scales");
-  if (own == scale_stale) text << ": " << deviation.value;
+  if (own == scale_stale || own == amax_plus || own == scale_plus || own == largest_of_value) text << ": " << deviation.value;
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";

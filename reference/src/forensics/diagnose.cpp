@@ -131,7 +131,10 @@ void Search::cross(const Stage& stage) {
     if (bases.size() == most_bases || !model.applies() || !model.has_room_for_scales()) continue;
     if (!is_wanted(stage, one) || is_given(own) || std::ranges::any_of(bases, is_like)) continue;
     bases.push_back(own);
-    for_each_variant(one, side.facts, [&](const Candidate& other) { vary(side, other); });
+    for_each_variant(one, side.facts, [&](const Candidate& other) {
+      const auto is_number = [](const Deviation& own) { return own.value != 0; };  // of which there are many
+      if (std::ranges::none_of(other.hypothesis.deviations, is_number)) vary(side, other);
+    });
   }
 }
 

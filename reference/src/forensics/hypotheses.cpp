@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -59,14 +60,25 @@ class Variants {
     for (const Named<Departure>& one : departures()) {
       const auto& deviations = candidate_.hypothesis.deviations;
       if (!is_searched(one.value) || std::ranges::count(deviations, one.value, &Deviation::departure) != 0) continue;
-      Candidate other = candidate_;
-      other.hypothesis.deviations.push_back({.departure = one.value});
-      other.cost += cost_of(one.value);
-      f_(std::move(other));
+      for (const float value : values_of(one.value)) {
+        Candidate other = candidate_;
+        other.hypothesis.deviations.push_back({.departure = one.value, .value = value});
+        other.cost += cost_of(one.value);
+        f_(std::move(other));
+      }
     }
   }
 
  private:
+  /// The numbers that are tried; 0 where a departure has none.
+  static std::span<const float> values_of(Departure departure) {
+    static constexpr std::array none{0.0F};
+    static constexpr std::array largest{256.0F, 464.0F, 480.0F};
+    static constexpr std::array added{1e-4F, 1e-5F, 1e-6F, 1e-7F, 1e-8F, 1e-9F, 1e-10F, 1e-11F, 1e-12F};
+    if (departure == largest_of_value) return largest;
+    return departure == amax_plus || departure == scale_plus ? std::span<const float>(added) : none;
+  }
+
   /// Whether the departure can make a difference without further knowledge.
   [[nodiscard]] bool is_searched(Departure departure) const {
     const Recipe& recipe = candidate_.hypothesis.recipe;
@@ -93,6 +105,11 @@ class Variants {
       case largest_of_e5m2: return recipe.format != e5m2 && recipe.format.bits() == 8;
       case largest_of_e4m3: return recipe.format != e4m3;
       case largest_of_e2m1: return recipe.format != e2m1;
+      case largest_of_value: return recipe.format == e4m3 && !is_given(recipe);
+      case amax_plus:
+      case scale_plus:
+        if (!candidate_.hypothesis.deviations.empty()) return false;  // many numbers: not in every pair
+        return recipe.scale_type == ScaleType::float32 && !is_given(recipe);
       case clamped_to_240: return recipe.format == e4m3 || recipe.format == e5m2;
       case stored_of_previous_tile:
       case stored_of_next_tile: return has_tiles && facts_.scales > 1;

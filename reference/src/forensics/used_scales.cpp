@@ -55,10 +55,15 @@ void KernelModel::set_scale_recipes() {
 ScaleConstants KernelModel::constants_of(const Recipe& recipe) const {
   ScaleConstants constants = scale_constants(recipe, facts_);
   if (has(scale_nearest_power)) constants.half_spacing = 0x400000;
+  if (has(largest_of_value)) {
+    constants.largest = deviation(largest_of_value).value;
+    constants.inverse_largest = 1 / constants.largest;
+  }
   return constants;
 }
 
 TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const {
+  if (has(amax_plus)) amax += deviation(amax_plus).value;
   const bool is_block_rounded = has(block_scale_truncated) || has(block_scale_rounded_up);
   if (is_block_rounded && recipe.tensor_scale != TensorScaleRule::none) {
     const Rounding rounding = has(block_scale_truncated) ? Rounding::toward_zero : Rounding::upward;
@@ -72,6 +77,7 @@ TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& co
     scale.scale_inv = scale_inv;
     scale.factor = divides(recipe.operation) ? scale_inv : 1 / scale_inv;
   };
+  if (has(scale_plus)) take(scale.scale_inv + deviation(scale_plus).value);
   if (has(scale_nearest_power) && recipe.scale_type == ScaleType::float32) {
     take(std::bit_cast<float>((std::bit_cast<std::uint32_t>(scale.scale_inv) + 0x400000U) & 0x7F800000U));
   }

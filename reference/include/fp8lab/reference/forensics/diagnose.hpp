@@ -51,6 +51,7 @@ enum class Departure : std::uint8_t {
   amax_of_even_elements,   ///< the first, third, ... element of each tile
   amax_of_odd_elements,    ///< the second, fourth, ...
   amax_reads_next,         ///< the first element of the next tile counts, too
+  amax_plus,               ///< `value` is added to the amax
   amax_of_other_axis,      ///< the amax is that of the tile in the same place of the transpose
   amax_misses_last,        ///< the last element of each tile does not count
   tile_starts_early,       ///< tiles begin one element before they should
@@ -63,6 +64,7 @@ enum class Departure : std::uint8_t {
   scale_unrounded,         ///< codes are made before the scale is rounded and stored
   block_scale_truncated,   ///< the E4M3 scale of a tile under a tensor's is rounded toward zero
   block_scale_rounded_up,  ///< away from zero
+  scale_plus,              ///< `value` is added to scale_inv
   scale_nearest_power,     ///< scale_inv is rounded to the nearest power of two: from 1.5 times one on to the next
   scale_float16,           ///< codes are made with the scale rounded to float16
   scale_bfloat16,          ///< codes are made with the scale rounded to bfloat16
@@ -79,6 +81,7 @@ enum class Departure : std::uint8_t {
   largest_of_e5m2,      ///< for 57344
   largest_of_e4m3,      ///< for 448
   largest_of_e2m1,      ///< for 6
+  largest_of_value,     ///< for `value`
   product_float16,      ///< the scaled element is rounded to float16 before it becomes a code
   product_bfloat16,     ///< to bfloat16
   product_flushed,      ///< scaled elements below the least normal number of the format become 0
