@@ -317,3 +317,12 @@ def test_an_epsilon_that_is_added_is_named(what, added):
     first = found.explanations[0]
     assert found.explained and first.departures == (f"{what}_plus",), found
     assert re.search(rf"a number is added to the {what}: (0\.0001|{added:g})", first.description), found
+
+
+@pytest.mark.parametrize("size", [8, 24, 96, 192])
+@pytest.mark.parametrize("expected", [None, "te_mxfp8"])
+def test_the_number_of_scales_tells_the_length_of_tiles(size, expected):
+    x = np.ascontiguousarray(X[:, :384])
+    found = fp8lab.diagnose(x, *planted.mx(x, size=size), expected=expected)
+    first = found.explanations[0]
+    assert found.explained and f"tiles are 1 x {size} instead of 1 x 32" in first.changes, found

@@ -63,8 +63,12 @@ bool is_same_on(const std::vector<float>& x, std::size_t rows, std::size_t colum
 }  // namespace
 
 bool is_modelled(const Recipe& recipe) {
-  constexpr std::size_t rows = 128;
-  constexpr std::size_t columns = 256;
+  // Whole tiles of any size.
+  const auto whole = [](std::size_t length, std::size_t tile) {
+    return tile < 2 ? length : (length + tile - 1) / tile * tile;
+  };
+  const std::size_t rows = whole(128, recipe.tile_across);
+  const std::size_t columns = whole(256, recipe.tile_along);
   Recipe own = recipe;
   if (is_stochastic(own)) own.cast.rounding = Rounding::nearest_even;  // that needs no random words
   std::vector<float> x = elements_of_all_kinds(rows, columns);

@@ -146,7 +146,8 @@ void put_details(TextStream& text, const Deviation& deviation) {
                                     tile_of_upper_neighbor, tile_of_lower_neighbor};
   const Departure own = deviation.departure;
   if (own == tiles_as_stored) text << ": " << deviation.place << (deviation.place == 1 ? " scale" : " scales");
-  if (own == scale_stale || own == amax_plus || own == scale_plus || own == largest_of_value) text << ": " << deviation.value;
+  if (own == scale_stale || own == amax_plus || own == scale_plus || own == largest_of_value)
+    text << ": " << deviation.value;
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";

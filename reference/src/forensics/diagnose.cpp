@@ -38,6 +38,8 @@ constexpr int most_rounds = 4;
 Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options)
     : x_(x), dump_(x, dump), options_(options) {
   SearchFacts facts;
+  facts.rows = x.rows();
+  facts.columns = x.columns();
   facts.is_packed = dump_.was_packed;
   facts.format = dump_.format;
   facts.scales = dump_.scales.size();
@@ -55,6 +57,7 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
   if (wants_columnwise) {
     SearchFacts other = facts;
     other.direction = Direction::columnwise;
+    std::swap(other.rows, other.columns);
     sides_.push_back(Side{rowwise.transposed(), other, {}});
   }
   if (options.direction != Direction::columnwise) sides_.insert(sides_.begin(), Side{std::move(rowwise), facts, {}});
@@ -62,7 +65,9 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
 }
 
 Diagnosis Search::run() {
-  quantize_others();
+  // Zeros may be codes of any format: that many recipes need not be asked for all elements.
+  const bool is_zero = std::ranges::all_of(dump_.codes, [](std::uint8_t code) { return code == 0; });
+  if (!is_zero) quantize_others();
   // The columnwise side, and what is not expected, come only where the others do not explain everything. Scales that
   // follow from nothing explain much: all is tried first that is more plausible than that.
   constexpr double any = std::numeric_limits<double>::infinity();

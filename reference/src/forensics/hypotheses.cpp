@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/text_stream.hpp"
@@ -154,10 +155,17 @@ class Variants {
     struct Shape {
       std::size_t across, along;
     };
-    constexpr std::array shapes{Shape{0, 0},   Shape{1, 0},   Shape{0, 1},   Shape{1, 16},
-                                Shape{16, 1},  Shape{1, 32},  Shape{32, 1},  Shape{1, 64},
-                                Shape{64, 1},  Shape{1, 128}, Shape{128, 1}, Shape{1, 256},
-                                Shape{16, 16}, Shape{32, 32}, Shape{64, 64}, Shape{128, 128}};
+    std::vector<Shape> shapes{Shape{0, 0},   Shape{1, 0},   Shape{0, 1},   Shape{1, 16},   Shape{16, 1},  Shape{1, 32},
+                              Shape{32, 1},  Shape{1, 64},  Shape{64, 1},  Shape{1, 128},  Shape{128, 1}, Shape{1, 256},
+                              Shape{16, 16}, Shape{32, 32}, Shape{64, 64}, Shape{128, 128}};
+    // Tiles of one row whose number is that of the scales.
+    const std::size_t in_row = facts_.scales / facts_.rows;
+    if (in_row > 1 && in_row * facts_.rows == facts_.scales) {
+      const Shape derived{1, (facts_.columns + in_row - 1) / in_row};
+      const auto is_derived = [&](const Shape& one) { return one.across == 1 && one.along == derived.along; };
+      const bool fits = (facts_.columns + derived.along - 1) / derived.along == in_row;
+      if (fits && std::ranges::none_of(shapes, is_derived)) shapes.push_back(derived);
+    }
     const Recipe& own = candidate_.hypothesis.recipe;
     const auto text = [](std::size_t length) { return length == 0 ? std::string("all") : std::to_string(length); };
     for (const auto& [across, along] : shapes) {

@@ -26,6 +26,7 @@ struct SearchFacts {
   bool is_packed = false;
   std::optional<Format> format;       ///< of codes
   std::uint8_t largest_code = 0;      ///< that is there
+  std::size_t rows = 0, columns = 0;  ///< of the tensor, as the direction sees it
   std::size_t scales = 0;             ///< that are stored
   bool scales_are_bytes = false;      ///< codes of E8M0 or E4M3
   std::optional<float> tensor_scale;  ///< that is given

@@ -83,7 +83,7 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   if (is_moved_down && amaxes_->tiles_down == 1) applies_ = false;
   constexpr std::array of_codes{overflow_wraps, subnormals_flushed, negative_zero_lost, sign_lost,
                                 sign_inverted,  negatives_zeroed,   nan_is_zero,        columns_unwritten,
-                                rows_unwritten, end_unwritten,     block_unwritten};
+                                rows_unwritten, end_unwritten,      block_unwritten};
   const bool is_moved = std::ranges::any_of(hypothesis.deviations, [](const Deviation& one) {
     return one.departure >= pairs_swapped && one.departure <= codes_one_early;
   });
@@ -131,7 +131,8 @@ bool KernelModel::has_meant_scales() const {
   if (is_as_stored && (has(scale_stale) || has(scale_missing))) return false;  // these codes are made with another
   if (has(stored_quotient) && (has_tensor_scale(r) || is_given(r) || r.scale_type != ScaleType::float32)) return false;
   if ((has(block_scale_truncated) || has(block_scale_rounded_up)) && !has_tensor_scale(r)) return false;
-  if (has(scale_nearest_power) && (has_tensor_scale(r) || is_given(r) || r.scale_type == ScaleType::e4m3_code)) return false;
+  if (has(scale_nearest_power) && (has_tensor_scale(r) || is_given(r) || r.scale_type == ScaleType::e4m3_code))
+    return false;
   if ((has(tensor_scale_stale) || has(tensor_scale_given)) && !has_tensor_scale(r)) return false;
   if (is_as_stored && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
   return true;

@@ -230,7 +230,7 @@ class KernelModel {
   Recipe scale_recipe_;   // of the scale that codes are made with
   TensorFacts facts_;
   ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
-  Amaxes* amaxes_ = nullptr;  // of the source
+  Amaxes* amaxes_ = nullptr;                               // of the source
   std::bitset<128> present_;
   ScaleLayout layout_;
   Narrowing narrowing_ = Narrowing::none;  // of elements

@@ -92,7 +92,9 @@ void Search::add_tiles_as_stored(std::vector<Suspect>& found) const {
     all.push_back(std::move(suspect));
   }
   // A rule that fewer scales follow explains no more.
-  const auto follows_less = [&](const Suspect& one) { return one.candidate.hypothesis.deviations.back().place > fewest; };
+  const auto follows_less = [&](const Suspect& one) {
+    return one.candidate.hypothesis.deviations.back().place > fewest;
+  };
   std::erase_if(all, follows_less);
   std::ranges::move(all, std::back_inserter(found));
 }

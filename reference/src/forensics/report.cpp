@@ -112,6 +112,13 @@ Diagnosis Search::report() {
   if (verified_.empty()) refuse("no hypothesis applies to codes of this format and a tensor of this shape");
   join_verified();
   const Suspect& first = verified_.front();
+  // Stored scales that codes do not need are no part of an explanation.
+  const auto needs_none = [&](const Suspect& one) {
+    return one.codes == 0 && one.scales * 2 < dump_.scales.size() && !has(one, Departure::scale_as_stored);
+  };
+  if (has(first, Departure::scale_as_stored) && std::ranges::any_of(verified_, needs_none)) {
+    std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
+  }
   // All scales taken as they are stored explain what some do.
   if (has(first, Departure::tiles_as_stored)) {
     std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });

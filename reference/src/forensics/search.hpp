@@ -41,7 +41,8 @@ class Search {
   void quantize_others();
   [[nodiscard]] bool is_modelled_here(const Recipe& recipe);
   void sort_verified();
-  /// Whether all codes are 0, and x has a number: then recipes are told from their scales alone, and the search is over.
+  /// Whether all codes are 0, and x has a number: then recipes are told from their scales alone, and the search is
+  /// over.
   bool finds_nothing_written();
   void vary(const Side& side, const Candidate& candidate);
   /// Keeps the candidate where it contradicts the sample less than others.

@@ -116,7 +116,8 @@ bool KernelModel::is_stored_for(std::size_t tile_row, std::size_t tile_column, s
   // At the edge a kernel either stays in the tensor or wraps around.
   if (has(stored_of_previous_tile)) return column > 0 ? is_of(row, column - 1) : is_of(row, 0) || is_of(row, last);
   if (has(stored_of_next_tile)) return column < last ? is_of(row, column + 1) : is_of(row, last) || is_of(row, 0);
-  if (has(stored_of_previous_row)) return row > 0 ? is_of(row - 1, column) : is_of(0, column) || is_of(last_row, column);
+  if (has(stored_of_previous_row))
+    return row > 0 ? is_of(row - 1, column) : is_of(0, column) || is_of(last_row, column);
   if (has(stored_of_next_row)) return row < last_row ? is_of(row + 1, column) : is_of(row, column) || is_of(0, column);
   return is_of(row, column);
 }

@@ -82,7 +82,8 @@ std::string verdict_of(const Diagnosis& diagnosis) {
       text << " The scale is a given number, which does not follow from the tensor: static, delayed or stale.";
     }
     if (!first.hypothesis.deviations.empty() && first.hypothesis.is_plain()) {
-      text << " The scale of the tensor is the one that was given, which does not follow from the tensor: static, delayed "
+      text << " The scale of the tensor is the one that was given, which does not follow from the tensor: static, "
+              "delayed "
               "or stale.";
     }
     put_others(text, diagnosis);

@@ -76,7 +76,8 @@ enum class Departure : std::uint8_t {
   scale_stale,             ///< codes are made with one number, which does not follow from the tensor: `value`
   tensor_scale_stale,   ///< the scale of the tensor over those of tiles does not follow from the tensor: it is `value`,
                         ///< or where `place` is 1 its inverse is
-  tensor_scale_given,   ///< the caller's scale of the tensor, `value`, or where `place` is 1 the inverse of that: no defect
+  tensor_scale_given,   ///< the caller's scale of the tensor, `value`, or where `place` is 1 the inverse of that: no
+                        ///< defect
   largest_of_e4m3fnuz,  ///< the scale is made for the largest value 240
   largest_of_e5m2,      ///< for 57344
   largest_of_e4m3,      ///< for 448
@@ -101,45 +102,45 @@ enum class Departure : std::uint8_t {
   codes_transposed,     ///< codes are stored as those of the transpose
   codes_tiled_128x4,    ///< codes are stored in tiles of 128 rows x 4 bytes, as scales for tensor cores of Blackwell
   codes_tiled_8x16,     ///< in core matrices of 8 rows x 16 bytes, which follow each other along a row
-  codes_tiled_8x16_down,   ///< in core matrices which follow each other down the rows
-  codes_swizzled_128,      ///< bits 4 to 6 of the address are XORed with bits 7 to 9, as TMA does with 128 bytes
-  codes_swizzled_64,       ///< bits 4 and 5 with bits 7 and 8
-  codes_swizzled_32,       ///< bit 4 with bit 7
-  columns_interleaved,     ///< column i stands at 2 i, column i of the second half at 2 i + 1
-  columns_deinterleaved,   ///< even columns stand in the first half of a row, odd ones in the second
-  rows_interleaved,        ///< the same of rows
-  rows_deinterleaved,      ///
-  codes_one_late,          ///< each code stands one place behind its own
-  codes_one_early,         ///< each code stands one place before its own
-  columns_unwritten,       ///< columns from `place` on have not been written
-  rows_unwritten,          ///< rows from `place` on have not been written
-  end_unwritten,           ///< elements from index `place` on have not been written
-  block_unwritten,         ///< codes of the rows and columns from index `place` to index `last` are 0
-  codes_unwritten,         ///< all codes are 0
-  tile_of_left_neighbor,   ///< one tile, that of element `place`, meets the scale of the one to the left
-  tile_of_right_neighbor,  ///< to the right
-  tile_of_upper_neighbor,  ///< above
-  tile_of_lower_neighbor,  ///< below
-  stored_inverted,         ///< the inverse of what should be stored
-  stored_quotient,         ///< the scale, largest / amax, of which what should be stored is not the inverse
-  stored_transposed,       ///< scales are stored as those of the transpose
-  stored_swizzled,         ///< scales are stored in tiles of 128 x 4, as tensor cores of Blackwell read them
-  stored_rounded_down,     ///< scales are rounded to a power of two when they are stored, after they were used
-  stored_rounded_up,       ///
-  stored_rounded_nearest,  ///
-  stored_float16,          ///< scales are rounded to float16 when they are stored, after they were used
-  stored_bfloat16,         ///< to bfloat16
-  stored_doubled,          ///< twice the scale is stored
-  stored_halved,           ///< half of it is
-  stored_one_late,         ///< each scale stands one place behind its own
-  stored_one_early,        ///< one place before its own
+  codes_tiled_8x16_down,    ///< in core matrices which follow each other down the rows
+  codes_swizzled_128,       ///< bits 4 to 6 of the address are XORed with bits 7 to 9, as TMA does with 128 bytes
+  codes_swizzled_64,        ///< bits 4 and 5 with bits 7 and 8
+  codes_swizzled_32,        ///< bit 4 with bit 7
+  columns_interleaved,      ///< column i stands at 2 i, column i of the second half at 2 i + 1
+  columns_deinterleaved,    ///< even columns stand in the first half of a row, odd ones in the second
+  rows_interleaved,         ///< the same of rows
+  rows_deinterleaved,       ///
+  codes_one_late,           ///< each code stands one place behind its own
+  codes_one_early,          ///< each code stands one place before its own
+  columns_unwritten,        ///< columns from `place` on have not been written
+  rows_unwritten,           ///< rows from `place` on have not been written
+  end_unwritten,            ///< elements from index `place` on have not been written
+  block_unwritten,          ///< codes of the rows and columns from index `place` to index `last` are 0
+  codes_unwritten,          ///< all codes are 0
+  tile_of_left_neighbor,    ///< one tile, that of element `place`, meets the scale of the one to the left
+  tile_of_right_neighbor,   ///< to the right
+  tile_of_upper_neighbor,   ///< above
+  tile_of_lower_neighbor,   ///< below
+  stored_inverted,          ///< the inverse of what should be stored
+  stored_quotient,          ///< the scale, largest / amax, of which what should be stored is not the inverse
+  stored_transposed,        ///< scales are stored as those of the transpose
+  stored_swizzled,          ///< scales are stored in tiles of 128 x 4, as tensor cores of Blackwell read them
+  stored_rounded_down,      ///< scales are rounded to a power of two when they are stored, after they were used
+  stored_rounded_up,        ///
+  stored_rounded_nearest,   ///
+  stored_float16,           ///< scales are rounded to float16 when they are stored, after they were used
+  stored_bfloat16,          ///< to bfloat16
+  stored_doubled,           ///< twice the scale is stored
+  stored_halved,            ///< half of it is
+  stored_one_late,          ///< each scale stands one place behind its own
+  stored_one_early,         ///< one place before its own
   stored_of_previous_tile,  ///< each stored scale is that of the previous tile in its row; the first keeps its own, or
                             ///< has the last one's
   stored_of_next_tile,      ///< of the next tile
   stored_of_previous_row,   ///< of the tile in the previous row
   stored_of_next_row,       ///< of the tile in the next row
-  stored_amax,             ///< the amax is stored instead of the scale
-  stored_bytes_reversed,   ///< the bytes of each stored scale stand in reverse order
+  stored_amax,              ///< the amax is stored instead of the scale
+  stored_bytes_reversed,    ///< the bytes of each stored scale stand in reverse order
 };
 
 /// The departures with their names and what they say of a kernel.
