@@ -326,3 +326,29 @@ def test_the_number_of_scales_tells_the_length_of_tiles(size, expected):
     found = fp8lab.diagnose(x, *planted.mx(x, size=size), expected=expected)
     first = found.explanations[0]
     assert found.explained and f"tiles are 1 x {size} instead of 1 x 32" in first.changes, found
+
+
+def test_scales_that_are_one_unit_off_are_told_in_units():
+    codes, scales = planted.group(X)
+    off = scales.copy()
+    off[::9] = np.nextafter(off[::9], F(1))
+    found = fp8lab.diagnose(X, codes, off, expected="deepseek_v3_2024")
+    assert "They differ from the predicted ones by 1 unit in the last place." in " ".join(found.rest), found
+
+
+def test_nothing_is_named_where_nothing_fits():
+    noise = np.random.default_rng(1).integers(0, 127, X.shape, dtype=np.uint8)
+    verdict = fp8lab.diagnose(X, noise, format="e4m3").verdict
+    assert verdict == "Cannot tell: nothing fits. No hypothesis explains half of the codes."
+
+
+@pytest.mark.parametrize("word", [0x7FC00000, 0xFFC00000, 0x7FFFFFFF, 0x7F800001])
+def test_scales_of_nan_are_equal(word):
+    x = X.copy()
+    x[3, 5] = np.nan
+    amax = planted.amax_of(x, 128)
+    codes, scales = planted.group(x, amax=amax)
+    assert np.isnan(scales).sum() == 1
+    stored = np.where(np.isnan(scales), np.array(word, np.uint32).view(F), scales)
+    found = fp8lab.diagnose(x, codes, stored)
+    assert found.explained and found.explanations[0].scales == 0, found

@@ -108,7 +108,9 @@ std::uint64_t scale_mismatches(const Stored& stored, const StoredDump& dump) {
   std::uint64_t count = 0;
   for (std::size_t i = 0; i < dump.scales.size(); ++i) {
     const std::uint32_t own = has_codes ? stored.scale_codes[i] : std::bit_cast<std::uint32_t>(stored.scale_inv[i]);
-    count += has_codes != is_float && own == dump.scales[i] ? 0 : 1;
+    const float value = std::bit_cast<float>(own);
+    const bool are_nan = is_float && std::isnan(value) && std::isnan(std::bit_cast<float>(dump.scales[i]));
+    count += has_codes != is_float && (own == dump.scales[i] || are_nan) ? 0 : 1;
   }
   return count;
 }

@@ -139,6 +139,7 @@ struct ScaleGrid {
   std::vector<std::uint8_t> is_wrong = {};  ///< empty where their number does not fit
   /// What is stored over what is predicted, of those that differ; not ordered where none is finite.
   float lowest_ratio = 1, highest_ratio = 0;
+  std::uint32_t most_ulps = 0;  ///< by how many floats those differ at most that are finite
 };
 
 /// What tells stochastic rounding from others. With p the part of a unit in the last place that is cut off, in 1024ths,

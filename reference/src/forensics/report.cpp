@@ -114,7 +114,8 @@ Diagnosis Search::report() {
   const Suspect& first = verified_.front();
   // Stored scales that codes do not need are no part of an explanation.
   const auto needs_none = [&](const Suspect& one) {
-    return one.codes == 0 && one.scales * 2 < dump_.scales.size() && !has(one, Departure::scale_as_stored);
+    return one.codes == 0 && one.scales != 0 && one.scales * 2 < dump_.scales.size() &&
+           !has(one, Departure::scale_as_stored);
   };
   if (has(first, Departure::scale_as_stored) && std::ranges::any_of(verified_, needs_none)) {
     std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -132,7 +133,12 @@ std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump
     text << " There are " << dump.scales.size() << ", and the hypothesis has another number of tiles.";
     return {text.str()};
   }
-  if (grid.lowest_ratio == grid.highest_ratio) {
+  constexpr std::uint32_t few = 64;
+  if (grid.most_ulps != 0 && grid.most_ulps <= few) {
+    text << (suspect.scales == 1 ? " It differs from the predicted one by " : " They differ from the predicted ones by ")
+         << (grid.most_ulps == 1 || suspect.scales == 1 ? "" : "up to ") << grid.most_ulps
+         << (grid.most_ulps == 1 ? " unit in the last place." : " units in the last place.");
+  } else if (grid.lowest_ratio == grid.highest_ratio) {
     text << " Each is the predicted one times " << grid.lowest_ratio << '.';
   } else if (grid.lowest_ratio < grid.highest_ratio) {
     text << " They are the predicted ones times " << grid.lowest_ratio << " to " << grid.highest_ratio << '.';

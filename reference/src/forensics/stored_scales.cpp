@@ -178,8 +178,12 @@ ScaleGrid KernelModel::scale_grid() const {
       grid.is_wrong[is_in_order ? *place : row * layout_.columns + column] = 1;
       const TileScale scale = stored_scale(tile_row, column);
       const float amax = amax_of(tile_row, column);
-      const float ratio = stored_value(dump_->scales[*place]) / changed_value(scale, amax).value_or(scale.scale_inv);
+      const float there = stored_value(dump_->scales[*place]);
+      const float made = changed_value(scale, amax).value_or(scale.scale_inv);
+      const float ratio = there / made;
       if (!std::isfinite(ratio)) continue;
+      const auto [low, high] = std::minmax({std::bit_cast<std::uint32_t>(there), std::bit_cast<std::uint32_t>(made)});
+      grid.most_ulps = std::max(grid.most_ulps, high - low);
       const bool is_first = grid.lowest_ratio > grid.highest_ratio;
       grid.lowest_ratio = is_first ? ratio : std::min(grid.lowest_ratio, ratio);
       grid.highest_ratio = is_first ? ratio : std::max(grid.highest_ratio, ratio);

@@ -90,10 +90,10 @@ std::string verdict_of(const Diagnosis& diagnosis) {
     return text.str();
   }
   if (first.codes * 2 > diagnosis.elements) {
-    text << "Cannot tell: no hypothesis explains half of the codes. The nearest is ";
-  } else {
-    text << "Unexplained: nothing that was searched explains everything. The nearest is ";
+    text << "Cannot tell: nothing fits. No hypothesis explains half of the codes.";
+    return text.str();
   }
+  text << "Unexplained: nothing that was searched explains everything. The nearest is ";
   text << describe(first.hypothesis) << ", which leaves " << first.codes << " of " << diagnosis.elements << " codes";
   if (diagnosis.scales != 0) text << " and " << first.scales << " of " << diagnosis.scales << " scales";
   text << " unexplained.";
