@@ -97,7 +97,9 @@ void bind_diagnose(py::module_& module) {
           return forensics::probe(hypotheses, type);
         }();
         const py::array_t<float> values({found.rows, found.columns}, found.values.data());
-        return py::make_tuple(values, found.digests, found.parted, found.pairs);
+        py::list alike;
+        for (const auto& [first, second] : found.alike) alike.append(py::make_tuple(first, second));
+        return py::make_tuple(values, found.digests, alike);
       },
       py::arg("hypotheses"), py::arg("input_type"));
 }

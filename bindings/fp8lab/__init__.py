@@ -39,7 +39,7 @@ from fp8lab._core import (
     version as __version__,
 )
 from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
-from fp8lab._diagnose import Diagnosis, Discriminator, Explanation, diagnose
+from fp8lab._diagnose import Diagnosis, Discriminator, Explanation, Probe, diagnose
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
 from fp8lab._forensics import Comparison, Distance, Mismatch, QuantizedComparison, compare
@@ -115,6 +115,7 @@ __all__ = [
     "NvFp4",
     "OutcomeBounds",
     "OutcomeCounts",
+    "Probe",
     "Profile",
     "Quantized",
     "QuantizedComparison",

@@ -69,6 +69,14 @@ class Explanation:
     __repr__ = __str__
 
 
+class Probe(NamedTuple):
+    """A tensor on which explanations differ."""
+
+    values: Array  #: float32; exact in the type of x
+    digests: list[int]  #: of the codes by each explanation: FNV-1a with 64 bits, a byte for each code
+    alike: tuple[tuple[Explanation, Explanation], ...]  #: the pairs that it does not part: they have one digest
+
+
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Diagnosis:
     """What ``diagnose`` finds. ``str()`` tells it."""
@@ -90,7 +98,7 @@ class Diagnosis:
     notes: tuple[str, ...]
     input_type: str
 
-    def probe(self, explanations: tuple[Explanation, ...] | None = None) -> tuple[Array, list[int]]:
+    def probe(self, explanations: tuple[Explanation, ...] | None = None) -> Probe:
         """A tensor to run through the kernel, on which explanations differ, and the digest of the codes by each of them.
 
         Parameters
@@ -100,14 +108,14 @@ class Diagnosis:
 
         Returns
         -------
-        ndarray of float32, list of int
-            Values are exact in the type of x. Digests are FNV-1a with 64 bits of the codes, a byte for each.
+        Probe
+            Its values, the digest of each explanation, and the pairs of explanations that it does not part.
         """
         wanted = self.explanations if explanations is None else tuple(explanations)
         if not all(isinstance(one, Explanation) for one in wanted):
             raise TypeError("explanations must be those of a Diagnosis")
-        values, digests, _, _ = _core.probe([one._made for one in wanted], self.input_type)
-        return values, digests
+        values, digests, alike = _core.probe([one._made for one in wanted], self.input_type)
+        return Probe(values, digests, tuple((wanted[i], wanted[j]) for i, j in alike))
 
     def __str__(self) -> str:
         lines = [self.verdict, *self.rest, *self.notes]

@@ -38,9 +38,14 @@ void write_probe(const std::filesystem::path& directory, const forensics::Diagno
       "Run probe.npy, {} x {} of float32, through the kernel. Its codes, a byte for each, then have the digest "
       "(FNV-1a,\n"
       "64 bits) of one of these hypotheses. {} of {} pairs of hypotheses differ on it.\n\n",
-      probe.rows, probe.columns, probe.parted, probe.pairs);
+      probe.rows, probe.columns, probe.parted(), probe.pairs);
   for (std::size_t i = 0; i < probe.digests.size(); ++i) {
     text += fmt::format("{:016X}  {}\n", probe.digests[i], describe(diagnosis.explanations[i].hypothesis));
+  }
+  if (!probe.alike.empty()) text += "\nIt does not part these pairs, which may be the same arithmetic:\n";
+  for (const auto& [first, second] : probe.alike) {
+    text += fmt::format("- {}\n  and {}\n", describe(diagnosis.explanations[first].hypothesis),
+                        describe(diagnosis.explanations[second].hypothesis));
   }
   write_files(directory,
               {{"probe.txt", std::move(text)},

@@ -70,7 +70,7 @@ Text verdict_text(const DoctorResult& result) {
   }
   if (result.probe) {
     text.paragraphs.push_back(fmt::format("The probe is an input on which {} of {} pairs of explanations differ.",
-                                          result.probe->parted, result.probe->pairs));
+                                          result.probe->parted(), result.probe->pairs));
   }
   return text;
 }

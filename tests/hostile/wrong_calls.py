@@ -264,6 +264,7 @@ CALLS = {
         {"x": X, "codes": CODES, "scales": np.ones((2, 1), np.float32), "format": "e4m3", "tensor_scale": 2.0, "expected": "te_mxfp8", "shown": 3},
     ),
     "Diagnosis": (fp8lab.Diagnosis, None),
+    "Probe": (fp8lab.Probe, None),
     "Discriminator": (fp8lab.Discriminator, None),
     "Explanation": (fp8lab.Explanation, None),
     "Comparison": (fp8lab.Comparison, None),

@@ -86,8 +86,8 @@ def test_what_the_data_cannot_tell_apart_is_said_and_a_probe_parts_it():
     assert found.correct and found.tied > 1
     assert "does not tell it apart" in found.verdict
     one, other = (next(e for e in found.explanations if e.base == name) for name in ("te_mxfp8", "flashinfer_mxfp8"))
-    values, digests = found.probe((one, other))
-    assert digests[0] != digests[1]
+    values, digests, alike = found.probe((one, other))
+    assert digests[0] != digests[1] and not alike
     for recipe, digest in (("te_mxfp8", digests[0]), ("flashinfer_mxfp8", digests[1])):
         value = 0xCBF29CE484222325
         for code in fp8lab.quantize(values, recipe).codes.ravel().tolist():
@@ -114,8 +114,8 @@ def test_what_makes_the_same_as_the_expected_recipe_is_told_and_a_probe_parts_mu
     found = fp8lab.diagnose(x, q.codes, q.scale_inv, expected="vllm_group_before_0_33")
     assert found.correct and re.search("does not tell it apart from .*vllm_group[;.]", found.verdict), found
     one, other = (next(e for e in found.explanations if e.base == name) for name in ("vllm_group_before_0_33", "vllm_group"))
-    values, digests = found.probe((one, other))
-    assert digests[0] != digests[1]
+    values, digests, alike = found.probe((one, other))
+    assert digests[0] != digests[1] and not alike
     divided, multiplied = (fp8lab.quantize(values, name).codes for name in ("vllm_group_before_0_33", "vllm_group"))
     assert np.count_nonzero(divided != multiplied) > 0
 

@@ -352,3 +352,11 @@ def test_scales_of_nan_are_equal(word):
     stored = np.where(np.isnan(scales), np.array(word, np.uint32).view(F), scales)
     found = fp8lab.diagnose(x, codes, stored)
     assert found.explained and found.explanations[0].scales == 0, found
+
+
+def test_a_probe_lists_the_pairs_that_it_does_not_part():
+    found = fp8lab.diagnose(X, *planted.mx(X))
+    values, digests, alike = found.probe()
+    assert values.shape == (128, 256)
+    expected = [(i, j) for i in range(len(digests)) for j in range(i + 1, len(digests)) if digests[i] == digests[j]]
+    assert [(found.explanations.index(a), found.explanations.index(b)) for a, b in alike] == expected

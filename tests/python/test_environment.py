@@ -202,6 +202,7 @@ CASES = {
     "DelayedVersion": lambda _: fp8lab.delayed_versions(),
     "Diagnosis": lambda _: str(_diagnosed("te_mxfp8")),
     "Diagnosis.probe": lambda _: _diagnosed("te_mxfp8").probe(),
+    "Probe": lambda _: _diagnosed("te_mxfp8").probe().alike,
     "Discriminator": lambda _: _diagnosed("deepgemm_cpu").discriminators,
     "Explanation": lambda _: [str(one) for one in _diagnosed("te_nvfp4").explanations],
     "diagnose": lambda _: str(_diagnosed("te_block_1x128_fp32")),

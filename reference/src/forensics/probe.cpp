@@ -119,13 +119,13 @@ Probe probe(std::span<const Hypothesis> hypotheses, const Format& input_type) {
       one.digests.push_back(digest_of(codes_by(hypothesis, view, rowwise, columnwise)));
     }
     for (std::size_t i = 0; i < one.digests.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
+      for (std::size_t j = i + 1; j < one.digests.size(); ++j) {
         ++one.pairs;
-        one.parted += one.digests[i] != one.digests[j] ? 1 : 0;
+        if (one.digests[i] == one.digests[j]) one.alike.push_back({i, j});
       }
     }
-    if (one.parted > best.parted || best.values.empty()) best = std::move(one);
-    if (best.parted == best.pairs) break;
+    if (one.parted() > best.parted() || best.values.empty()) best = std::move(one);
+    if (best.alike.empty()) break;
   }
   return best;
 }

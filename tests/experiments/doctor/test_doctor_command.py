@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
+
 import numpy as np
 import pytest
 from command import column, prints, refuses, run
@@ -33,7 +35,10 @@ def test_a_probe_is_a_npy_file_with_digests(dump):
     done = run(f"doctor {dump}/x.npy {dump}/codes.npy --format e4m3 --probe {dump}/probe")
     assert done.returncode == 0, done.stderr
     assert np.load(dump / "probe" / "probe.npy").shape == (128, 256)
-    assert "given_scale" in (dump / "probe" / "probe.txt").read_text()
+    text = (dump / "probe" / "probe.txt").read_text()
+    assert "given_scale" in text
+    parted, pairs = map(int, re.search(r"(\d+) of (\d+) pairs of hypotheses differ on it", text).groups())
+    assert text.count("\n  and ") == pairs - parted and (pairs == parted or "It does not part these pairs" in text), text
 
 
 def test_what_does_not_fit_is_refused(dump):

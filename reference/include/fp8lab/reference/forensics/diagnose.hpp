@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -259,8 +260,12 @@ struct Probe {
   std::vector<float> values;  ///< row-major; of bfloat16 values where `input_type` is that
   /// Digest (FNV-1a, 64 bits) of each hypothesis' codes, a byte each, in the order of the arguments.
   std::vector<std::uint64_t> digests;
-  std::size_t parted = 0;  ///< pairs of hypotheses that differ on it
-  std::size_t pairs = 0;   ///< of all
+  std::size_t pairs = 0;  ///< of hypotheses
+  /// Indices of the pairs of hypotheses that it does not part.
+  std::vector<std::array<std::size_t, 2>> alike;
+
+  /// Pairs of hypotheses that differ on it.
+  [[nodiscard]] std::size_t parted() const { return pairs - alike.size(); }
 };
 
 /// The tensor of those tried, of that type, on which most pairs of hypotheses differ. Throws std::invalid_argument
