@@ -42,7 +42,7 @@ double cost_of_change(std::string_view field) {
 double cost_of(Departure departure) {
   if (departure == scale_as_stored) return 2.5;
   if (departure == scale_missing) return 1.2;
-  return 1.02 + 0.001 * static_cast<double>(departure);
+  return 1.02 + 0.0007 * static_cast<double>(departure);
 }
 
 /// Makes the variants of one candidate.

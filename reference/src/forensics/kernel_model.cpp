@@ -128,13 +128,18 @@ bool KernelModel::has_meant_scales() const {
   const Recipe& r = recipe();
   const bool is_as_stored = has(scale_as_stored) || has(tiles_as_stored);
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
-  if (is_as_stored && (has(scale_stale) || has(scale_missing))) return false;  // these codes are made with another
+  if (is_as_stored && has(scale_missing)) return false;  // these codes are made with another
   if (has(stored_quotient) && (has_tensor_scale(r) || is_given(r) || r.scale_type != ScaleType::float32)) return false;
   if ((has(block_scale_truncated) || has(block_scale_rounded_up)) && !has_tensor_scale(r)) return false;
   if (has(scale_nearest_power) && (has_tensor_scale(r) || is_given(r) || r.scale_type == ScaleType::e4m3_code))
     return false;
   if ((has(tensor_scale_stale) || has(tensor_scale_given)) && !has_tensor_scale(r)) return false;
   if (is_as_stored && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
+  if (is_as_stored && has(scale_stale)) {
+    // The stored number may be the inverse of that factor, but for the last bits.
+    const float product = stored_value(dump_->scales.front()) * deviation(scale_stale).value;
+    if (dump_->scales.size() != 1 || !(std::abs(product - 1) < 0x1p-20F)) return false;
+  }
   return true;
 }
 

@@ -86,10 +86,10 @@ enum class Departure : std::uint8_t {
   largest_of_value,     ///< for `value`
   product_float16,      ///< the scaled element is rounded to float16 before it becomes a code
   product_bfloat16,     ///< to bfloat16
-  product_flushed,      ///< scaled elements below the least normal number of the format become 0
   overflow_wraps,       ///< what is too large becomes the low bits of a code with more exponents
   clamped_to_240,       ///< scaled elements are clamped to 240
   subnormals_flushed,   ///< subnormal codes become zero and keep their sign
+  product_flushed,      ///< scaled elements below the least normal number of the format become 0
   negative_zero_lost,   ///< the code of -0 becomes that of 0
   sign_lost,            ///< codes have no sign
   sign_inverted,        ///< codes have the other sign
