@@ -46,6 +46,8 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
   facts.scales_are_bytes = !dump_.scale_format || dump_.scale_format->bits() <= 8;
   facts.tensor_scale = dump_.of_tensor;
   facts.largest_code = *std::ranges::max_element(dump_.codes);
+  const auto magnitude = [](std::uint8_t code) { return code & 0x7F; };
+  facts.may_be_e5m2 = magnitude(*std::ranges::max_element(dump_.codes, {}, magnitude)) == 0x7B;
   if (dump_.scales.size() == 1) {
     const Format type = dump_.type_of_scales(binary32);
     const auto word = dump_.scales.front();

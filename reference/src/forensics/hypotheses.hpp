@@ -24,8 +24,9 @@ struct SearchFacts {
   Format input_type = binary32;
   Direction direction = Direction::rowwise;
   bool is_packed = false;
-  std::optional<Format> format;       ///< of codes
-  std::uint8_t largest_code = 0;      ///< that is there
+  std::optional<Format> format;   ///< of codes
+  std::uint8_t largest_code = 0;  ///< that is there
+  bool may_be_e5m2 = false;       ///< the largest magnitude is the largest of E5M2, which E4M3 has no reason to end at
   std::size_t rows = 0, columns = 0;  ///< of the tensor, as the direction sees it
   std::size_t scales = 0;             ///< that are stored
   bool scales_are_bytes = false;      ///< codes of E8M0 or E4M3

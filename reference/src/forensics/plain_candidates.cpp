@@ -67,7 +67,8 @@ class PlainCandidates {
   /// The recipe; where codes are of another format of as many bits, the recipe with that format.
   void add(std::string_view name, const Recipe& recipe, double cost) {
     if (may_be_codes(facts_, recipe.format)) push(std::string(name), with_stored_scale(recipe, facts_), cost, "");
-    const std::optional<Format> format = facts_.format;
+    std::optional<Format> format = facts_.format;
+    if (!format && facts_.may_be_e5m2) format = e5m2;
     if (!format || *format == recipe.format || format->bits() != recipe.format.bits()) return;
     constexpr double cost_of_format = 1.06;
     push(std::string(name), with_stored_scale(in(recipe, *format), facts_), cost + cost_of_format,

@@ -135,7 +135,8 @@ std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump
   }
   constexpr std::uint32_t few = 64;
   if (grid.most_ulps != 0 && grid.most_ulps <= few) {
-    text << (suspect.scales == 1 ? " It differs from the predicted one by " : " They differ from the predicted ones by ")
+    text << (suspect.scales == 1 ? " It differs from the predicted one by "
+                                 : " They differ from the predicted ones by ")
          << (grid.most_ulps == 1 || suspect.scales == 1 ? "" : "up to ") << grid.most_ulps
          << (grid.most_ulps == 1 ? " unit in the last place." : " units in the last place.");
   } else if (grid.lowest_ratio == grid.highest_ratio) {
