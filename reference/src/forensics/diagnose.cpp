@@ -69,7 +69,6 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
 Diagnosis Search::run() {
   // Zeros may be codes of any format: that many recipes need not be asked for all elements.
   const bool is_zero = std::ranges::all_of(dump_.codes, [](std::uint8_t code) { return code == 0; });
-  if (!is_zero) quantize_others();
   // The columnwise side, and what is not expected, come only where the others do not explain everything. Scales that
   // follow from nothing explain much: all is tried first that is more plausible than that.
   constexpr double any = std::numeric_limits<double>::infinity();
@@ -77,7 +76,8 @@ Diagnosis Search::run() {
   std::vector<Stage> stages{{0, sides_.size(), false, cost_of_departure}};
   if (options_.expected) {
     stages.push_back({1, 1, true, two_departures});
-    stages.push_back({2, 1, true, two_departures});
+    constexpr double another_recipe = 2.8;  // with a departure costs more
+    stages.push_back({2, 1, true, another_recipe});
   }
   for (std::size_t sides = 1; sides <= sides_.size(); ++sides) stages.push_back({1, sides, false, two_departures});
   stages.push_back({2, sides_.size(), false, any});
@@ -89,7 +89,9 @@ Diagnosis Search::run() {
       if (!learn()) break;
     }
     if (stage.changes > 0) localize();
-    const bool is_explained = !verified_.empty() && verified_.front().all() == 0;
+    const auto explains = [&] { return !verified_.empty() && verified_.front().all() == 0; };
+    if (stage.changes == 0 && !explains() && !is_zero) quantize_others();
+    const bool is_explained = explains();
     if (is_explained && verified_.front().candidate.cost < stage.most_cost) break;
     if (finds_nothing_written()) break;
   }
@@ -140,7 +142,12 @@ void Search::cross(const Stage& stage) {
     bases.push_back(own);
     for_each_variant(one, side.facts, [&](const Candidate& other) {
       const auto is_number = [](const Deviation& own) { return own.value != 0; };  // of which there are many
-      if (std::ranges::none_of(other.hypothesis.deviations, is_number)) vary(side, other);
+      // How scales are stored explains no code.
+      const auto is_of_stored = [](const Deviation& own) { return own.departure >= Departure::stored_inverted; };
+      const auto& deviations = other.hypothesis.deviations;
+      if (std::ranges::none_of(deviations, is_number) && std::ranges::none_of(deviations, is_of_stored)) {
+        vary(side, other);
+      }
     });
   }
 }
