@@ -206,11 +206,11 @@ def diagnose(
     scales : array_like, optional
         float32, float16 or bfloat16, or uint8 codes of E8M0 or E4M3, in whatever order.
     format : str or Format, optional
-        Of the codes. Left out: that of their element type, else any.
+        Of the codes; every recipe is searched in it. Left out: that of their element type, else any.
     scale_format : str, optional
         ``e8m0`` or ``ue4m3``: what uint8 scales are. Left out: what a recipe stores.
     tensor_scale : float, optional
-        The scale of the tensor over those of blocks (NVFP4), or its inverse.
+        The scale of the tensor over those of blocks (NVFP4), or its inverse. It need not follow from x: that is no departure.
     expected : str or recipe, optional
         What the kernel should do: departures are told from it.
     direction : str, optional
