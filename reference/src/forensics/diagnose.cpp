@@ -141,9 +141,9 @@ void Search::cross(const Stage& stage) {
     if (!is_wanted(stage, one) || is_given(own) || std::ranges::any_of(bases, is_like)) continue;
     bases.push_back(own);
     for_each_variant(one, side.facts, [&](const Candidate& other) {
-      const auto is_number = [](const Deviation& own) { return own.value != 0; };  // of which there are many
+      const auto is_number = [](const Deviation& x) { return x.value != 0; };  // of which there are many
       // How scales are stored explains no code.
-      const auto is_of_stored = [](const Deviation& own) { return own.departure >= Departure::stored_inverted; };
+      const auto is_of_stored = [](const Deviation& x) { return x.departure >= Departure::stored_inverted; };
       const auto& deviations = other.hypothesis.deviations;
       if (std::ranges::none_of(deviations, is_number) && std::ranges::none_of(deviations, is_of_stored)) {
         vary(side, other);

@@ -17,8 +17,9 @@ std::optional<ScaleOrder> scale_order_of(const GemmHypothesis& h, const GemmFact
   const bool has_order = facts.tile_depth != 0 || !a.row_scales.empty() || !b.row_scales.empty();
   const bool has_numbers = a.tensor_scale != TensorScale{} || b.tensor_scale != TensorScale{};
   if (h.scale_use == ScaleUse::b_first || !h.fused || (has_order && has_numbers)) return std::nullopt;
-  if (h.scale_use == ScaleUse::a_first) return has_order ? std::optional(ScaleOrder::accumulator_first) : std::nullopt;
-  return ScaleOrder::scales_first;
+  if (h.scale_use != ScaleUse::a_first) return ScaleOrder::scales_first;
+  if (!has_order) return std::nullopt;
+  return ScaleOrder::accumulator_first;
 }
 
 bool is_composed_by_gemm(const GemmHypothesis& h, const MmaModel& model) {

@@ -42,12 +42,12 @@ void meet(TileOperation operation, float factor, std::span<float> x) {
   }
 }
 
-float rounded_to(const Format& format, float x) { return decode(format, encode(format, ieee_policy, x)); }
-
 /// Elements at a time.
 constexpr std::size_t most_at_once = 1024;
 
 }  // namespace
+
+float rounded_to(const Format& format, float x) { return decode(format, encode(format, ieee_policy, x)); }
 
 KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, const StoredDump* dump)
     : source_(&source),

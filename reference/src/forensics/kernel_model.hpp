@@ -20,6 +20,9 @@
 
 namespace fp8lab::forensics {
 
+/// fl(x) in a format, nearest even.
+[[nodiscard]] float rounded_to(const Format& format, float x);
+
 /// Elements of one row.
 struct Piece {
   std::size_t row, column, count;

@@ -81,8 +81,8 @@ std::optional<float> KernelModel::changed_value(const TileScale& scale, float am
   change(stored_rounded_down, [&](float x) { return with_bits(x, 0); });
   change(stored_rounded_up, [&](float x) { return with_bits(x, 0x7FFFFFU); });
   change(stored_rounded_nearest, [&](float x) { return with_bits(x, 0x400000U); });
-  change(stored_float16, [](float x) { return decode(binary16, encode(binary16, ieee_policy, x)); });
-  change(stored_bfloat16, [](float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); });
+  change(stored_float16, [](float x) { return rounded_to(binary16, x); });
+  change(stored_bfloat16, [](float x) { return rounded_to(bfloat16, x); });
   return value;
 }
 
@@ -102,7 +102,7 @@ bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t wo
   }
   const float there = decode(type, word);
   if (std::isnan(value)) return std::isnan(there);
-  return there == (type.bits() == 16 ? decode(type, encode(type, ieee_policy, value)) : value);
+  return there == (type.bits() == 16 ? rounded_to(type, value) : value);
 }
 
 bool KernelModel::is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const {
