@@ -158,7 +158,7 @@ struct ExpectedGemm {
   std::optional<ScaleOrder> scale_order = {};
   CEntry c_enters = CEntry::epilogue;
   ZeroRule zero_rule = ZeroRule::floor;
-  /// Of the rounding to an output of up to 16 bits; left out: saturated to codes, to infinity of float16 and bfloat16.
+  /// The rounding to an output of up to 16 bits; left out: saturated to codes, to infinity of float16 and bfloat16.
   std::optional<CastPolicy> policy = {};
 };
 
