@@ -163,9 +163,10 @@ def as_bytes(x: Any, argument: str) -> tuple[Array, Format | None]:
     """A C-contiguous array of codes of one byte, of whatever format, and the format that its element type carries, if any."""
     array, name = as_array(x, argument)
     carried = carried_format(name)
-    if carried is None and name != "uint8":
+    if carried is None and name not in ("uint8", "int8"):
         raise TypeError(f"{argument} must be uint8 codes or one of {', '.join(_CODE_DTYPES)}, not {name}")
-    return contiguous(array), carried
+    array = contiguous(array)
+    return (array.view(np.uint8) if name == "int8" else array), carried
 
 
 def as_doubles(x: Any, argument: str) -> Array:

@@ -154,6 +154,8 @@ def _scales(scales: Any, scale_format: str | None) -> tuple[Array | None, str | 
         if scale_format is not None:
             raise ValueError("scale_format says what scales are, and scales are not given")
         return None, None
+    if isinstance(scales, (int, float)) and not isinstance(scales, bool):
+        scales = np.float32(check_real(scales, "scales"))
     array, name = as_array(on_host(scales), "scales")
     if array.size == 0:
         raise ValueError("scales has no elements; leave it out where none are known")
@@ -201,10 +203,10 @@ def diagnose(
     ----------
     x : array_like of float32, float16 or bfloat16
         What the kernel read; its last dimension lies along K. Arrays on a device are copied to the host once.
-    codes : array_like of uint8, or of a float8 type
+    codes : array_like of uint8 or int8, or of a float8 type
         As many as x has elements, or half as many: two codes of 4 bits in each byte.
     scales : array_like, optional
-        float32, float16 or bfloat16, or uint8 codes of E8M0 or E4M3, in whatever order.
+        float32, float16 or bfloat16, or uint8 codes of E8M0 or E4M3, in whatever order. A number is one float32.
     format : str or Format, optional
         Of the codes; every recipe is searched in it. Left out: that of their element type, else any.
     scale_format : str, optional

@@ -197,3 +197,11 @@ def test_arrays_of_jax_are_taken():
         assert_matches(x, codes, "te_mxfp8", scales)
         with pytest.raises(AssertionError, match="codes_one_late|stands one place too late"):
             assert_codes_equal(jax.numpy.roll(codes, 1), codes, input=x)
+
+
+def test_bytes_with_a_sign_and_a_number_for_the_scale_are_taken():
+    scale = np.float32(np.abs(planted.X).max()) / np.float32(448)
+    codes = fp8lab.encode(planted.X / scale, "e4m3")
+    as_arrays = fp8lab.diagnose(planted.X, codes, np.array([scale]))
+    found = fp8lab.diagnose(planted.X, codes.view(np.int8), float(scale))
+    assert found.explained and str(found) == str(as_arrays)

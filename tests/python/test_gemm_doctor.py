@@ -330,7 +330,7 @@ def test_float32_sums_without_a_tensor_core_are_named():
     assert found.probe().parted == found.probe().pairs
     scaled = fp8lab.diagnose_gemm(A, B, in_order(products) * np.float32(0.37), scale_a=0.37)
     assert scaled.correct and scaled.explanations[0].models == ("cuda_cores",)
-    # Of float32 operands products are rounded, but not by fma. float64 holds them, and a sum with another float32 nearly always.
+    # Products of float32 operands are rounded, but not by fma. float64 holds them, and a sum with another float32 nearly always.
     rng = np.random.default_rng(29)
     x, y = rng.normal(0, 1, (9, 40)).astype(np.float32), rng.normal(0, 1, (7, 40)).astype(np.float32)
     fused, rounded = np.zeros((9, 7), np.float32), np.zeros((9, 7), np.float32)

@@ -229,7 +229,7 @@ def _link(first: pathlib.Path, program: pathlib.Path) -> list[str]:
     line = next(line for line in told.splitlines() if "-o bin/test_gpu" in line)
     words = shlex.split(line.split("&&")[1])
     words[words.index("bin/test_gpu")] = str(program)
-    # Of templates that both have, the linker takes the first.
+    # Where both have a template, the linker takes the first.
     words.insert(next(i for i, word in enumerate(words) if word.endswith(".o")), str(first))
     return words[1:] if "ccache" in words[0] else words
 

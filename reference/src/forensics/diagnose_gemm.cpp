@@ -304,7 +304,7 @@ class GemmDoctor {
     return seen + count;
   }
 
-  /// Of the first explanation all elements have been looked at.
+  /// Counts all elements for the first explanation, where it has met them.
   void tell_whole(GemmDiagnosis& result, std::size_t joined) const {
     if (!has_looked_at_all_) return;
     GemmExplanation& first = result.explanations.front();

@@ -118,7 +118,7 @@ std::vector<Candidate> plain_candidates(const SearchFacts& facts, const Diagnose
   if (options.expected) all.add(options.expected_name, *options.expected, 0);
   for (const NamedRecipe& one : recipes()) {
     // A given scale explains what any recipe for the tensor makes: it is the last resort.
-    // Of two that make the same numbers, the one that stores them in that type is meant.
+    // Where two make the same numbers, the one that stores them in that type is meant.
     const bool stores_bytes = scale_format_of(one.recipe) != binary32;
     const double type_cost = facts.scales != 0 && stores_bytes != facts.scales_are_bytes ? 0.07 : 0;
     const bool is_other = with_stored_scale(one.recipe, facts).given_scale != one.recipe.given_scale;
