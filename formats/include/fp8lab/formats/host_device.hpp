@@ -5,7 +5,9 @@
 #ifdef __CUDACC__
 #define FP8LAB_HD __host__ __device__
 #define FP8LAB_HD_INLINE __host__ __device__ __forceinline__
+#define FP8LAB_HD_CALL inline __host__ __device__ __noinline__
 #else
 #define FP8LAB_HD
 #define FP8LAB_HD_INLINE inline
+#define FP8LAB_HD_CALL inline
 #endif

@@ -83,14 +83,18 @@ FP8LAB_HD constexpr Format type_of(ScaleArithmetic arithmetic, const Format& inp
   return widest;
 }
 
+/// fl(x) in a type of 16 bits. On a device it is a call, for a rule has it in many places, where it would take ptxas
+/// most of its time.
+FP8LAB_HD_CALL float rounded_to_half(Format type, float x) {
+  constexpr CastPolicy ieee{
+      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
+  return decode(type, encode(type, ieee, x));
+}
 /// fl(x) in the type of an arithmetic, for tensors of type `input`.
 FP8LAB_HD inline float in_type(const Format& input, ScaleArithmetic arithmetic, float x) {
   constexpr Format widest = binary32;
   const Format type = type_of(arithmetic, input);
-  if (type == widest) return x;
-  constexpr CastPolicy ieee{
-      .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
-  return decode(type, encode(type, ieee, x));
+  return type == widest ? x : rounded_to_half(type, x);
 }
 
 /// The scale of a tensor over those of tiles, made of its amax; 1 where there is none.
