@@ -55,14 +55,16 @@ Table gemm_elements_table(const DoctorGemmResult& result) {
   const auto second = [hex](const One& one) { return one.second ? hex(*one.second) : std::string(); };
   const auto value = [format](std::uint64_t word) { return value_of_word(format, word); };
   const bool explained = result.diagnosis.explained();
-  const char* const second_title = !explained ? "second" : result.diagnosis.is_expected() ? "next" : "expected";
+  const bool tells_next = explained && result.diagnosis.is_expected();
+  std::string second_title = tells_next ? "next" : "expected";
+  std::string title = tells_next ? "Elements that tell the first explanation from the next that gives something else"
+                                 : "Elements that are not as expected";
+  if (!explained) {
+    second_title = "second";
+    title = "Elements that the first explanation leaves unexplained";
+  }
   return tabulate(result.diagnosis.shown,
-                  {.name = "elements",
-                   .title = !explained ? "Elements that the first explanation leaves unexplained"
-                            : result.diagnosis.is_expected()
-                                ? "Elements that tell the first explanation from the next that gives something else"
-                                : "Elements that are not as expected",
-                   .detail = result.diagnosis.shown.empty()})
+                  {.name = "elements", .title = title, .detail = result.diagnosis.shown.empty()})
       .column({.name = "row", .title = "row, of a too"}, &One::row)
       .column({.name = "column", .title = "column, row of b"}, &One::column)
       .column({.name = "out", .right = true}, [hex](const One& one) { return hex(one.word); })

@@ -140,7 +140,8 @@ class Quantizing {
     const QuantizedArrays columns = call_.columnwise.value_or(QuantizedArrays{});
     const QuantizedArrays first = call_.rowwise.value_or(columns);
     const bool given = is_given(call_.recipe);
-    float* const raised = given ? (first.amax == nullptr ? columns.amax : first.amax) : nullptr;
+    float* const amax = first.amax == nullptr ? columns.amax : first.amax;
+    float* const raised = given ? amax : nullptr;
     if constexpr (std::is_same_v<Rule, AnyRecipe>) {
       if (!call_.columnwise) {
         launch_(Cast<Source>{x_, call_.x.rows * call_.x.columns, scales(given ? nullptr : first.amax),

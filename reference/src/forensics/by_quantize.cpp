@@ -107,8 +107,9 @@ std::uint64_t scale_mismatches(const Stored& stored, const StoredDump& dump) {
   const bool is_float = dump.scale_format && dump.scale_format->bits() > 8;
   std::uint64_t count = 0;
   for (std::size_t i = 0; i < dump.scales.size(); ++i) {
-    const std::uint32_t own = has_codes ? stored.scale_codes[i] : std::bit_cast<std::uint32_t>(stored.scale_inv[i]);
-    const float value = std::bit_cast<float>(own);
+    const auto own =
+        has_codes ? std::uint32_t{stored.scale_codes[i]} : std::bit_cast<std::uint32_t>(stored.scale_inv[i]);
+    const auto value = std::bit_cast<float>(own);
     const bool are_nan = is_float && std::isnan(value) && std::isnan(std::bit_cast<float>(dump.scales[i]));
     count += has_codes != is_float && (own == dump.scales[i] || are_nan) ? 0 : 1;
   }

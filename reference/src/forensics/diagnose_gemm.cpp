@@ -132,6 +132,7 @@ class GemmDoctor {
   }
 
   void check_expected(GemmDiagnosis& result, std::span<const std::size_t> elements) const {
+    if (!expected_) return;
     const std::vector<std::uint64_t> words = words_of(*expected_, elements);
     result.expected = describe(expected_->hypothesis);
     for (std::size_t i = 0; i < elements.size(); ++i) {
@@ -322,7 +323,7 @@ class GemmDoctor {
         std::ranges::find_if(candidates, [&](const GemmCandidate& one) { return one.matches != first.matches; });
     if (other != candidates.end()) second = &*other;
     const bool is_another = result.explained() && !result.is_expected();
-    if (is_another) second = &*expected_;
+    if (is_another && expected_) second = &*expected_;
     std::vector<std::size_t> some(elements.begin(), elements.end());
     if (result.explained() && !is_another) some.resize(std::min<std::size_t>(some.size(), batch_elements));
     if (second == nullptr && result.explained()) return;

@@ -207,10 +207,21 @@ ElementAddends addends_of(const GemmHypothesis& h, const GemmAddends& addends, s
   return result;
 }
 
+/// A sum and the partial sum number j, of `length` products: added, promoted under the scales of tiles, or in its
+/// place.
+static float with_partial(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry,
+                          std::size_t length, std::size_t j, float sum) {
+  const float x = sums.partials[j * sums.a.count() + entry];
+  if (facts.tile_depth == 0) return h.promote_k != 0 ? sum + x : x;
+  const bool both = h.defect == GemmDefect::scales_of_previous_tile;
+  const std::size_t tile_a = tile_of(j * length, length, both || h.defect == GemmDefect::scale_a_of_previous_tile);
+  const std::size_t tile_b = tile_of(j * length, length, both || h.defect == GemmDefect::scale_b_of_previous_tile);
+  return promoted(h, sum, x, ScalePair(sums.a.tile_scale(entry, tile_a), sums.b.tile_scale(entry, tile_b), h));
+}
+
 float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry,
                   const ElementAddends& addends) {
-  const std::size_t elements = sums.a.count();
-  const std::size_t count = sums.partials.size() / elements;
+  const std::size_t count = sums.partials.size() / sums.a.count();
   if (h.promote_k == 0 && h.split_k == 0) return sums.partials[entry];
   const std::size_t length = h.promote_k != 0 ? h.promote_k : h.split_k;
   const bool each = h.defect == GemmDefect::bias_in_each_range;
@@ -218,19 +229,13 @@ float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSum
   if (each && h.split_k == 0 && facts.tile_depth == 0) in_range = 1;
   const bool turned = h.split_k == 0 && h.order == PartialOrder::descending;
   const bool starts_from_c = h.promote_k != 0 && h.addend_use == AddendUse::accumulator;
-  const auto added = [&](float sum, std::size_t j) {
-    const float x = sums.partials[j * elements + entry];
-    if (facts.tile_depth == 0) return h.promote_k != 0 ? sum + x : x;
-    const bool both = h.defect == GemmDefect::scales_of_previous_tile;
-    const std::size_t tile_a = tile_of(j * length, length, both || h.defect == GemmDefect::scale_a_of_previous_tile);
-    const std::size_t tile_b = tile_of(j * length, length, both || h.defect == GemmDefect::scale_b_of_previous_tile);
-    return promoted(h, sum, x, ScalePair(sums.a.tile_scale(entry, tile_a), sums.b.tile_scale(entry, tile_b), h));
-  };
   std::vector<float> ranges;
   for (std::size_t first = 0; first < count; first += in_range) {
     float sum = starts_from_c && first == 0 ? rounded_to(h.addend_type, addends.c) : 0;
     const std::size_t last = std::min(count, first + in_range);
-    for (std::size_t i = first; i < last; ++i) sum = added(sum, turned ? count - 1 - i : i);
+    for (std::size_t i = first; i < last; ++i) {
+      sum = with_partial(h, facts, sums, entry, length, turned ? count - 1 - i : i, sum);
+    }
     if (each) sum = scaled(factors_of(h, facts, sums, entry), sum) + rounded_to(h.addend_type, addends.bias);
     ranges.push_back(rounded_to(h.partial_type, sum));
   }

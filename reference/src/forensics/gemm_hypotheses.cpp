@@ -295,6 +295,11 @@ void add_epilogues(std::vector<GemmHypothesis>& all, GemmHypothesis h, const Mma
   }
 }
 
+bool is_inversion(GemmDefect defect) {
+  using enum GemmDefect;
+  return defect == scale_a_inverted || defect == scale_b_inverted || defect == scales_inverted;
+}
+
 }  // namespace
 
 std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts, GemmDefect defect,
@@ -314,8 +319,7 @@ std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFac
                      .depth = defect == GemmDefect::tail_dropped ? depth : 0};
     if (defect == GemmDefect::bias_in_each_range && h.promote_k == 0 && h.split_k == 0) return;
     add_epilogues(all, h, model, facts);
-    using enum GemmDefect;
-    if (defect != scale_a_inverted && defect != scale_b_inverted && defect != scales_inverted) return;
+    if (!is_inversion(defect)) return;
     h.divided = true;
     add_epilogues(all, h, model, facts);
   };

@@ -71,6 +71,16 @@ std::uint64_t begin_of(std::uint64_t length, const IsCovered& is_covered) {
   return length;
 }
 
+/// Whether the block from one element to another has no code but 0.
+bool is_block_empty(const Covered& covered, std::uint64_t columns, std::uint64_t first, std::uint64_t last) {
+  for (std::uint64_t row = first / columns; row <= last / columns; ++row) {
+    for (std::uint64_t column = first % columns; column <= last % columns; ++column) {
+      if (covered.code(row, column) != 0) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<Candidate> local_candidates(const Candidate& candidate, const KernelModel& model, const Source& source,
@@ -100,13 +110,8 @@ std::vector<Candidate> local_candidates(const Candidate& candidate, const Kernel
   // 2. A block between.
   const Amaxes& tiles = model.tiles();
   const std::uint64_t columns = source.columns();
-  const auto is_empty = [&](std::uint64_t begin, std::uint64_t end) {
-    for (std::uint64_t r = begin / columns; r <= end / columns; ++r) {
-      for (std::uint64_t c = begin % columns; c <= end % columns; ++c) {
-        if (covered.code(r, c) != 0) return false;
-      }
-    }
-    return true;
+  const auto is_empty = [&](std::uint64_t first, std::uint64_t last) {
+    return is_block_empty(covered, columns, first, last);
   };
   const std::uint64_t begin = unexplained.first_row * columns + unexplained.first_column;
   const std::uint64_t end = unexplained.last_row * columns + unexplained.last_column;
