@@ -30,14 +30,14 @@ TEST_CASE("current scales of torchao") {
 TEST_CASE("powers of two of torchao go by the float32 log2 of the scale, which rounds to the power above") {
   // torchao 0.18.0's amax_to_scale with round_scales_to_power_of_2, on PyTorch 2.13.0 (CPU), of every amax from
   // 1.75 * 2^first to 1.75 * 2^(last + 1): as many above 1.75 * 2^k keep its scale, the others have half of it.
-  struct Run {
+  struct Stretch {
     int first, last;
     std::uint32_t kept;
   };
   const struct {
     Format format;
     int power;  // the scale of 1.75
-    Run runs[12];
+    Stretch runs[12];
   } recorded[] = {{e4m3,
                    8,
                    {{-39, -25, 19},
