@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What diagnose() says of NumPy kernels whose defects lie beside those of ``planted.DEFECTS``: how it says it, and where."""
 
+import os
 import re
 
 import numpy as np
@@ -237,6 +238,92 @@ def test_an_amax_of_a_part_is_named(name, amax):
     assert found.explained and found.explanations[0].departures == (name,), found
 
 
+def in_tiles(x, amax, tile_of_column):
+    """Codes and scales of tiles that have any columns."""
+    scales = (np.maximum(amax, F(1e-4)) / F(448)).astype(F)
+    return planted.e4m3((x / scales[:, tile_of_column]).astype(F)), scales
+
+
+def amax_between(x, first, last):
+    """The amaxes of columns from `first` on, before `last`, of each tile, within the row."""
+    ends = [(max(a, 0), min(b, x.shape[1])) for a, b in zip(first, last)]
+    return np.stack([np.abs(x[:, a:b]).max(axis=1) for a, b in ends], axis=1).astype(F)
+
+
+SMALL = np.ascontiguousarray(X[:, :256])
+COLUMNS = np.arange(X.shape[1])
+
+
+@pytest.mark.parametrize("size", [32, 128])
+@pytest.mark.parametrize("moved", [1, -1])
+def test_an_amax_of_a_window_that_is_moved_is_named(moved, size):
+    starts = np.arange(0, 500, size)  # the last tile is shorter
+    x = np.ascontiguousarray(X[:, :500])
+    codes, scales = in_tiles(x, amax_between(x, starts + moved, starts + size + moved), COLUMNS[:500] // size)
+    found = fp8lab.diagnose(x, codes, scales)
+    first = found.explanations[0]
+    assert found.explained and first.departures == ("amax_of_moved_window",), found
+    assert f"the amax is that of a window moved by {moved:+}" in first.description
+
+
+@pytest.mark.parametrize("count", [8, 96, 112, 120])
+@pytest.mark.parametrize("part", ["first", "last"])
+def test_an_amax_of_the_first_or_last_elements_is_named(part, count):
+    amax = windows(SMALL, 0, count) if part == "first" else windows(SMALL, 128 - count, 128)
+    found = fp8lab.diagnose(SMALL, *planted.group(SMALL, amax=amax))
+    first = found.explanations[0]
+    assert found.explained and first.departures == (f"amax_of_{part}",), found
+    assert f"the amax is that of the {part} {count} of 128 elements" in first.description
+
+
+#: Of tiles of 128 that begin early or late: the columns that count in each amax, the tile of each column, and what is said.
+EDGES = {
+    "early, a tile more": ([-1, 127, 255, 383, 511], [127, 255, 383, 511, 639], (COLUMNS + 1) // 128, "early"),
+    "early, with the last": ([-1, 127, 255, 383], [127, 255, 383, 512], (COLUMNS[:-1] + 1) // 128, "early, and the last tile has"),
+    "early, clipped": ([-1, 127, 255, 383], [127, 255, 383, 511], (COLUMNS[:-1] + 1) // 128, "early, and the last element of a row"),
+    "late, with the first": ([0, 129, 257, 385], [129, 257, 385, 513], (COLUMNS - 1) // 128, "late"),
+    "late, a tile more": ([-127, 1, 129, 257, 385], [1, 129, 257, 385, 513], (COLUMNS + 127) // 128, "late, and the first element is"),
+    "late, clipped": ([1, 129, 257, 385], [129, 257, 385, 513], (COLUMNS - 1) // 128, "late, and the first element of a row"),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_tiles_that_begin_elsewhere_are_named_with_what_becomes_of_the_end(edge):
+    first, last, tiles, words = EDGES[edge]
+    x = X.copy()
+    x[0, 0], x[1, 511] = 50, 50  # no other element is as large
+    tiles = np.clip(np.append(tiles, tiles[-1])[:512], 0, None)
+    found = fp8lab.diagnose(x, *in_tiles(x, amax_between(x, first, last), tiles))
+    told = found.explanations[0]
+    assert found.explained and told.departures == (f"tile_starts_{edge.split(',')[0]}",), found
+    assert found.tied == 1 or all(words in one.description for one in found.explanations[: found.tied]), found
+    assert f"tiles begin one element too {words}" in told.description
+    assert ("," in words) == (", and" in told.description)
+
+
+@pytest.mark.parametrize("rows", [60, 61, 62, 63])
+@pytest.mark.parametrize("padding", [0, 7, np.nan])
+def test_scales_in_the_layout_of_deepgemm_are_named(rows, padding):
+    x = np.ascontiguousarray(SMALL[:rows])
+    codes, scales = planted.group(x)
+    stored = np.full((scales.shape[1], (rows + 3) // 4 * 4), padding, F)
+    stored[:, :rows] = scales.T
+    for shape in (stored.shape, -1):
+        found = fp8lab.diagnose(x, codes, stored.reshape(shape), expected="deepseek_v3_2024")
+        name = "stored_transposed" if rows == 60 else "stored_for_tma"
+        assert found.explained and found.explanations[0].departures == (name,), found
+
+
+def test_a_scale_in_the_layout_of_deepgemm_that_is_wrong_is_located():
+    x = np.ascontiguousarray(SMALL[:61])
+    codes, scales = planted.group(x)
+    scales[37, 1] *= F(2)
+    stored = np.pad(scales.T, ((0, 0), (0, 3)))
+    found = fp8lab.diagnose(x, codes, stored, expected="deepseek_v3_2024")
+    assert found.explanations[0].departures == ("stored_for_tma",), found
+    assert "1 scale is not as predicted. Each is the predicted one times 2. All lie in row 37 of 61." in " ".join(found.rest), found
+
+
 def test_an_amax_of_the_other_axis_is_named():
     x = np.ascontiguousarray(X[:, :64])
     scales = (np.maximum(np.abs(x).max(axis=0), F(1e-10)) / F(448)).astype(F)
@@ -319,6 +406,58 @@ def test_an_epsilon_that_is_added_is_named(what, added):
     assert re.search(rf"a number is added to the {what}: (0\.0001|{added:g})", first.description), found
 
 
+def of_all_sizes(added):
+    """Tiles of amaxes far above and far below a number."""
+    size = 2.0 ** np.random.default_rng(5).integers(-12, 12, (64, 2)).repeat(128, axis=1)
+    return (np.random.default_rng(6).standard_normal((64, 256)) * added * size).astype(F)
+
+
+#: What a defect is called, and how scales follow from amaxes with an epsilon or a floor, and codes from quotients, where it is there.
+BESIDE = {
+    "to the nearest power of two": ("scale_nearest_power", nearest_power, planted.e4m3),
+    "up to a power of two": ("rounding is up", planted.power_up, planted.e4m3),
+    "truncation": ("codes are rounded toward_zero", lambda s: s, planted.truncated),
+    "for 240": ("largest_of_e4m3fnuz", lambda s: s, planted.e4m3),
+}
+
+
+#: One of each, and each with another; the others behind FP8LAB_EXHAUSTIVE. A number that is added to a scale before it is rounded up has
+#: no name.
+NUMBERS = ("amax_plus", "scale_plus", "least_amax", "least_scale_inv")
+PAIRS = [(what, beside) for what in NUMBERS for beside in BESIDE if (what, beside) != ("scale_plus", "up to a power of two")]
+EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
+
+
+@pytest.mark.parametrize(("what", "beside"), PAIRS[:: 1 if EXHAUSTIVE else 3])
+@pytest.mark.parametrize("number", [F(1e-5), F(1e-8)] if EXHAUSTIVE else [F(1e-5)])
+def test_an_epsilon_or_a_floor_is_named_beside_another_defect(what, beside, number):
+    called, round_scale, cast = BESIDE[beside]
+    largest = F(240) if beside == "for 240" else F(448)
+    x = of_all_sizes(number * F(448) if "scale" in what else number)
+    amax = planted.amax_of(x, 128)
+    scales = {
+        "amax_plus": (amax + number) / largest,
+        "scale_plus": amax / largest + number,
+        "least_amax": np.maximum(amax, number) / largest,
+        "least_scale_inv": np.maximum(amax / largest, number),
+    }[what]
+    scales = round_scale(scales.astype(F))
+    found = fp8lab.diagnose(x, cast((x / planted.spread(scales, 128)).astype(F)), scales, expected="deepseek_v3_2024")
+    first = found.explanations[0]
+    told = " ".join((*first.changes, *first.departures))
+    assert found.explained and re.search(called, told) and what in told, found
+    assert f"{number:g}" in first.description, found
+
+
+@pytest.mark.parametrize(("what", "number"), [("least_amax", F(1e-5)), ("amax_plus", F(1e-8))])
+def test_an_epsilon_or_a_floor_of_scales_that_are_powers_of_two_is_named(what, number):
+    x = of_all_sizes(number)
+    amax = planted.amax_of(x, 32)
+    found = fp8lab.diagnose(x, *planted.mx(x, amax=amax + number if what == "amax_plus" else np.maximum(amax, number)), expected="te_mxfp8")
+    first = found.explanations[0]
+    assert found.explained and what in " ".join((*first.changes, *first.departures)) and f"{number:g}" in first.description, found
+
+
 @pytest.mark.parametrize("size", [8, 24, 96, 192])
 @pytest.mark.parametrize("expected", [None, "te_mxfp8"])
 def test_the_number_of_scales_tells_the_length_of_tiles(size, expected):
@@ -326,6 +465,27 @@ def test_the_number_of_scales_tells_the_length_of_tiles(size, expected):
     found = fp8lab.diagnose(x, *planted.mx(x, size=size), expected=expected)
     first = found.explanations[0]
     assert found.explained and f"tiles are 1 x {size} instead of 1 x 32" in first.changes, found
+
+
+def nvfp4_with(x, change):
+    """As planted.nvfp4, with scales of tiles that are changed before they are used and stored."""
+    e = F(2688) / np.abs(x).max()
+    d = change(planted.e4m3((e * (planted.amax_of(x, 16) * (F(1) / F(6))).astype(F)).astype(F)))
+    factor = (F(1) / (d.view(planted.E4M3).astype(F) * (F(1) / e)).astype(F)).astype(F)
+    return planted.packed(planted.e2m1((x * planted.spread(factor, 16)).astype(F))), d
+
+
+@pytest.mark.parametrize("expected", [None, "te_nvfp4"])
+def test_some_tiles_of_nvfp4_whose_scales_are_wrong_are_told_from_the_rule_of_the_others(expected):
+    def change(d):
+        d[37, 3], d[5, 7] = d[37, 2] + 9, d[5, 6] - 9
+        return d
+
+    x = (np.random.default_rng(3).standard_normal((64, 256))).astype(F)
+    found = fp8lab.diagnose(x, *nvfp4_with(x, change), expected=expected)
+    first = found.explanations[0]
+    assert first.base == "te_nvfp4" and first.departures == ("tiles_as_stored",) and found.explained and not found.correct, found
+    assert "1022 of 1024 scales follow the rule of te_nvfp4. 2 scales are not as predicted." in " ".join(found.notes), found
 
 
 def test_scales_that_are_one_unit_off_are_told_in_units():

@@ -33,6 +33,9 @@ constexpr std::array all_departures{
     Named{"amax_of_odd_elements", amax_of_odd_elements,
           "every second element of each tile counts in its amax, from the second on"},
     Named{"amax_reads_next", amax_reads_next, "the first element of the next tile counts in the amax, too"},
+    Named{"amax_of_moved_window", amax_of_moved_window, "the amax is that of a window moved by"},
+    Named{"amax_of_first", amax_of_first, "the amax is that of the first"},
+    Named{"amax_of_last", amax_of_last, "the amax is that of the last"},
     Named{"amax_plus", amax_plus, "a number is added to the amax"},
     Named{"amax_of_other_axis", amax_of_other_axis, "the amax is that of the other axis"},
     Named{"amax_misses_last", amax_misses_last, "the last element of each tile does not count in its amax"},
@@ -111,6 +114,8 @@ constexpr std::array all_departures{
     Named{"stored_inverted", stored_inverted, "the inverse of the scale is stored"},
     Named{"stored_quotient", stored_quotient, "the inverse of the scale is stored, computed as largest value / amax"},
     Named{"stored_transposed", stored_transposed, "scales are stored as those of the transpose"},
+    Named{"stored_for_tma", stored_for_tma,
+          "scales are stored column-major, each column padded to a multiple of 4 (aligned for TMA)"},
     Named{"stored_swizzled", stored_swizzled, "scales are stored swizzled, in tiles of 128 x 4"},
     Named{"stored_rounded_down", stored_rounded_down,
           "scales are rounded down to a power of two after the codes were made"},
@@ -140,8 +145,22 @@ constexpr bool is_in_order() {
 }
 static_assert(is_in_order());
 
+/// Where the element at the end of a row belongs that moved tiles leave out.
+void put_edge(TextStream& text, const Deviation& deviation) {
+  const bool is_early = deviation.departure == tile_starts_early;
+  switch (static_cast<TileEdge>(deviation.place)) {
+    case TileEdge::usual: return;
+    case TileEdge::other:
+      text << (is_early ? ", and the last tile has the last element, too" : ", and the first element is a tile");
+      return;
+    case TileEdge::uncounted:
+      text << (is_early ? ", and the last element of a row counts in no amax"
+                        : ", and the first element of a row counts in no amax");
+  }
+}
+
 /// What only this deviation knows.
-void put_details(TextStream& text, const Deviation& deviation) {
+void put_details(TextStream& text, const Deviation& deviation, const Recipe& recipe) {
   constexpr std::array with_element{end_unwritten, tile_of_left_neighbor, tile_of_right_neighbor,
                                     tile_of_upper_neighbor, tile_of_lower_neighbor};
   const Departure own = deviation.departure;
@@ -150,6 +169,10 @@ void put_details(TextStream& text, const Deviation& deviation) {
     text << ": " << deviation.value;
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
+  if (own == amax_of_moved_window) text << (deviation.value > 0 ? " +" : " ") << deviation.value;
+  if (own == amax_of_first || own == amax_of_last)
+    text << ' ' << deviation.value << " of " << recipe.tile_along << " elements";
+  if (own == tile_starts_early || own == tile_starts_late) put_edge(text, deviation);
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
   if (own == block_unwritten) text << " From element " << deviation.place << " to element " << deviation.last;
   if (own == rows_unwritten) text << ", from row " << deviation.place << " on";
@@ -181,7 +204,7 @@ std::string describe(const Hypothesis& hypothesis) {
     if (is_of_transpose && deviation.departure == stored_transposed) words = "scales are not transposed";
     const bool is_given = deviation.departure == tensor_scale_given;  // which is no defect
     text << (is_given && separator == ", but " ? ", and " : separator) << words;
-    put_details(text, deviation);
+    put_details(text, deviation, hypothesis.recipe);
     if (!is_given) separator = "; ";
   }
   return text.str();

@@ -6,7 +6,9 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -32,6 +34,13 @@ constexpr std::size_t most_kept = 24, most_consistent = 96, most_verified = 6;
 constexpr std::size_t pieces_to_fail_on = 4;
 /// How often elements that contradict join the sample.
 constexpr int most_rounds = 4;
+
+/// Whether scales, or some of them, follow from nothing.
+bool is_of_no_rule(const Hypothesis& hypothesis) {
+  return std::ranges::any_of(hypothesis.deviations, [](const Deviation& one) {
+    return one.departure >= Departure::scale_as_stored && one.departure <= Departure::tensor_scale_stale;
+  });
+}
 
 }  // namespace
 
@@ -63,7 +72,12 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
     sides_.push_back(Side{rowwise.transposed(), other, {}});
   }
   if (options.direction != Direction::columnwise) sides_.insert(sides_.begin(), Side{std::move(rowwise), facts, {}});
-  for (Side& side : sides_) side.sample = first_sample(side.source);
+  for (Side& side : sides_) {
+    side.sample = first_sample(side.source);
+    Amaxes& runs = side.source.tiles({.across = 1, .along = 16});
+    side.source.complete(runs);
+    side.facts.least_run = *std::ranges::min_element(runs.values);
+  }
 }
 
 Diagnosis Search::run() {
@@ -88,6 +102,7 @@ Diagnosis Search::run() {
       verify_best();
       if (!learn()) break;
     }
+    if (stage.changes == 2 && !stage.only_expected) try_other_recipes();
     if (stage.changes > 0) localize();
     const auto explains = [&] { return !verified_.empty() && verified_.front().all() == 0; };
     if (stage.changes == 0 && !explains() && !is_zero) quantize_others();
@@ -109,7 +124,10 @@ void Search::sieve(const Stage& stage, const std::vector<Suspect>& parents) {
   }
   if (stage.changes == 2) {
     for (const Suspect& one : parents) vary(*one.side, one.candidate);
-    const bool is_little = !verified_.empty() && verified_.front().codes * 2 > dump_.codes.size();
+    // Scales that follow from nothing explain all codes: a rule may, too.
+    const auto follows_a_rule = [](const Suspect& one) { return !is_of_no_rule(one.candidate.hypothesis); };
+    const auto best = std::ranges::find_if(verified_, follows_a_rule);
+    const bool is_little = best != verified_.end() && best->codes * 2 > dump_.codes.size();
     if (is_little) cross(stage);
     return;
   }
@@ -132,24 +150,55 @@ void Search::cross(const Stage& stage) {
   for (const Candidate& one : plain_candidates(side.facts, options_)) {
     const Recipe& own = one.hypothesis.recipe;
     const auto is_like = [&](const Recipe& other) {
+      const bool has_same_rule = has_tensor_scale(own) || own.scale_type != ScaleType::float32 ||
+                                 std::tie(own.quotient, own.rounding) == std::tie(other.quotient, other.rounding);
       return std::tie(own.tile_across, own.tile_along, own.scale_type, own.tensor_scale) ==
                  std::tie(other.tile_across, other.tile_along, other.scale_type, other.tensor_scale) &&
-             own.format == other.format;
+             own.format == other.format && has_same_rule;
     };
     const KernelModel model(side.source, one.hypothesis, &dump_);
     if (bases.size() == most_bases || !model.applies() || !model.has_room_for_scales()) continue;
     if (!is_wanted(stage, one) || is_given(own) || std::ranges::any_of(bases, is_like)) continue;
     bases.push_back(own);
-    for_each_variant(one, side.facts, [&](const Candidate& other) {
-      const auto is_number = [](const Deviation& x) { return x.value != 0; };  // of which there are many
+    const auto vary_again = [&](const Candidate& other) {
       // How scales are stored explains no code.
       const auto is_of_stored = [](const Deviation& x) { return x.departure >= Departure::stored_inverted; };
       const auto& deviations = other.hypothesis.deviations;
-      if (std::ranges::none_of(deviations, is_number) && std::ranges::none_of(deviations, is_of_stored)) {
-        vary(side, other);
-      }
-    });
+      if (std::ranges::none_of(deviations, is_of_stored)) vary(side, other);
+    };
+    for_each_variant(one, side.facts, vary_again, false);
   }
+}
+
+void Search::try_other_recipes() {
+  constexpr std::size_t most = 4;
+  const auto may_move = [](const Suspect& one) {
+    const Hypothesis& own = one.candidate.hypothesis;
+    return !one.is_by_quantize && !own.is_plain() && !is_of_no_rule(own);
+  };
+  std::vector<Suspect> best;
+  std::ranges::copy_if(verified_, std::back_inserter(best), may_move);
+  if (best.size() > most) best.resize(most);
+  const std::vector<Suspect> kept = kept_;  // what suggests further departures
+  bool has_learned = true;
+  for (int round = 0; round < most_rounds && has_learned; ++round) {
+    kept_.clear();
+    for (const Suspect& one : best) {
+      const std::vector<Candidate> all = plain_candidates(one.side->facts, options_);
+      const auto is_base = [&](const Candidate& other) {
+        return other.hypothesis.base == one.candidate.hypothesis.base && other.hypothesis.changes.empty();
+      };
+      const auto base = std::ranges::find_if(all, is_base);
+      if (base == all.end()) continue;
+      for (const Candidate& other : all) {
+        if (!other.hypothesis.changes.empty() || !other.hypothesis.deviations.empty()) continue;
+        if (auto moved = moved_to(other, one.candidate, *base)) offer(*one.side, std::move(*moved), 1);
+      }
+    }
+    verify_best();
+    has_learned = learn();
+  }
+  kept_ = kept;
 }
 
 std::vector<Suspect> Search::best_of_each_kind(bool only_expected) const {
@@ -209,6 +258,24 @@ void Search::vary(const Side& side, const Candidate& candidate) {
   for_each_variant(candidate, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
 }
 
+namespace {
+
+/// Whether the first elements of a few pieces contradict more often than `limit` says, or than one would expect where
+/// half of all elements do.
+bool is_wrong_in_most(const Side& side, const KernelModel& model, std::uint64_t limit) {
+  constexpr std::size_t elements_of_piece = 32;
+  std::uint64_t count = 0;
+  std::uint64_t seen = 0;
+  for (const Piece& piece : std::span(side.sample).first(std::min(side.sample.size(), pieces_to_fail_on))) {
+    const Piece part{piece.row, piece.column, std::min(piece.count, elements_of_piece)};
+    count += model.code_mismatches(part) + model.scale_mismatches(part);
+    seen += part.count;
+  }
+  return count > limit || count * 20 > seen * 13 + 20;
+}
+
+}  // namespace
+
 void Search::offer(const Side& side, Candidate candidate, int changes) {
   checkpoint();
   ++searched_;
@@ -217,6 +284,7 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
   if (!model.applies()) return;
   const std::uint64_t limit =
       kept_.size() < most_kept ? std::numeric_limits<std::uint64_t>::max() : kept_[most_kept - 1].in_sample;
+  if (changes > 0 && is_wrong_in_most(side, model, limit)) return;
   // Most are wrong in most elements, which a few pieces show.
   constexpr std::uint64_t few = pieces_to_fail_on * piece_length;
   std::uint64_t count = 0;
@@ -260,8 +328,11 @@ bool Search::learn() {
   if (verified_.empty() || verified_.front().all() == 0) return false;
   const Suspect& best = verified_.front();
   std::size_t added = 0;
-  for (const std::uint64_t index : best.examples) {
-    if (added == most_learned) break;
+  std::vector<std::uint64_t> examples = best.examples;
+  // Scales that the sample contradicts already say nothing new.
+  if (best.in_sample == 0) examples.insert(examples.end(), best.scale_examples.begin(), best.scale_examples.end());
+  for (const std::uint64_t index : examples) {
+    if (added >= most_learned) break;
     for (Side& side : sides_) {
       const Source& own = best.side->source;
       const bool is_own = &side == best.side;

@@ -39,6 +39,9 @@ double cost_of_change(std::string_view field) {
   return found == costs.end() ? 1.1 : found->cost;
 }
 
+/// Numbers that kernels add to an amax or a scale, or put in place of smaller ones.
+constexpr std::array small_numbers{1e-4F, 1e-5F, 1e-6F, 1e-7F, 1e-8F, 1e-9F, 1e-10F, 1e-11F, 1e-12F};
+
 double cost_of(Departure departure) {
   if (departure == scale_as_stored) return 2.5;
   if (departure == scale_missing) return 1.2;
@@ -48,8 +51,9 @@ double cost_of(Departure departure) {
 /// Makes the variants of one candidate.
 class Variants {
  public:
-  Variants(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f)
-      : candidate_(candidate), facts_(facts), f_(f) {}
+  Variants(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
+           bool with_numbers)
+      : candidate_(candidate), facts_(facts), f_(f), with_numbers_(with_numbers) {}
 
   void change_fields() {
     change_tiles();
@@ -61,23 +65,63 @@ class Variants {
     for (const Named<Departure>& one : departures()) {
       const auto& deviations = candidate_.hypothesis.deviations;
       if (!is_searched(one.value) || std::ranges::count(deviations, one.value, &Deviation::departure) != 0) continue;
-      for (const float value : values_of(one.value)) {
+      double cost = cost_of(one.value);
+      for (const Deviation& deviation : deviations_of(one.value)) {
+        if (deviation.value != 0 && (!with_numbers_ || !changes_a_scale(one.value, deviation.value))) continue;
         Candidate other = candidate_;
-        other.hypothesis.deviations.push_back({.departure = one.value, .value = value});
-        other.cost += cost_of(one.value);
+        other.hypothesis.deviations.push_back(deviation);
+        other.cost += cost;
         f_(std::move(other));
+        if (deviation.value == 0) cost += 0.0002;  // of several edges the usual one comes first
       }
     }
   }
 
  private:
+  /// A departure with the numbers that are tried.
+  [[nodiscard]] std::vector<Deviation> deviations_of(Departure departure) const {
+    std::vector<Deviation> all;
+    const auto add = [&](float value) { all.push_back({.departure = departure, .value = value}); };
+    if (departure == tile_starts_early || departure == tile_starts_late) {
+      for (const TileEdge edge : {TileEdge::usual, TileEdge::other, TileEdge::uncounted}) {
+        all.push_back({.departure = departure, .place = static_cast<std::uint64_t>(edge)});
+      }
+    } else if (departure == amax_of_first || departure == amax_of_last) {
+      // A vector of 8 elements or more is left out; half of a tile has a name of its own.
+      const std::size_t along = candidate_.hypothesis.recipe.tile_along;
+      for (std::size_t count = 8; count < along; count += 8) {
+        if (count * 2 != along) add(static_cast<float>(count));
+      }
+    } else {
+      for (const float value : values_of(departure)) add(value);
+    }
+    return all;
+  }
+
   /// The numbers that are tried; 0 where a departure has none.
   static std::span<const float> values_of(Departure departure) {
     static constexpr std::array none{0.0F};
+    static constexpr std::array moved{1.0F, -1.0F};
     static constexpr std::array largest{256.0F, 464.0F, 480.0F};
-    static constexpr std::array added{1e-4F, 1e-5F, 1e-6F, 1e-7F, 1e-8F, 1e-9F, 1e-10F, 1e-11F, 1e-12F};
     if (departure == largest_of_value) return largest;
-    return departure == amax_plus || departure == scale_plus ? std::span<const float>(added) : none;
+    if (departure == amax_of_moved_window) return moved;
+    return departure == amax_plus || departure == scale_plus ? std::span<const float>(small_numbers) : none;
+  }
+
+  /// A bound below the amaxes of all tiles; 0 where none is known.
+  [[nodiscard]] float least_amax() const {
+    const Recipe& recipe = candidate_.hypothesis.recipe;
+    const bool has_runs = recipe.tile_along % 16 == 0 || recipe.tile_along > 30;
+    const auto is_of_amax = [](const Deviation& one) { return one.departure < scale_of_next_tile; };
+    if (!has_runs || has_tensor_scale(recipe)) return 0;
+    return std::ranges::any_of(candidate_.hypothesis.deviations, is_of_amax) ? 0 : facts_.least_run;
+  }
+  /// A bound below all scale_inv of recipes without a tensor's scale: amaxes over the largest value of any format.
+  [[nodiscard]] float least_scale() const { return least_amax() / largest_of(e5m2); }
+  /// Whether a small number, added to all amaxes or scales, changes one.
+  [[nodiscard]] bool changes_a_scale(Departure departure, float value) const {
+    if (departure != amax_plus && departure != scale_plus) return true;
+    return value >= (departure == amax_plus ? least_amax() : least_scale()) * 0x1p-26F;
   }
 
   /// Whether the departure can make a difference without further knowledge.
@@ -98,6 +142,9 @@ class Variants {
       case amax_of_even_elements:
       case amax_of_odd_elements:
       case amax_reads_next:
+      case amax_of_moved_window:
+      case amax_of_first:
+      case amax_of_last:
       case tile_starts_early:
       case tile_starts_late:
       case scale_of_next_tile:
@@ -109,8 +156,9 @@ class Variants {
       case largest_of_value: return recipe.format == e4m3 && !is_given(recipe);
       case amax_plus:
       case scale_plus:
-        if (!candidate_.hypothesis.deviations.empty()) return false;  // many numbers: not in every pair
-        return recipe.scale_type == ScaleType::float32 && !is_given(recipe);
+        // Many numbers: in pairs alone, under a tensor's scale not even there.
+        if (candidate_.hypothesis.deviations.size() > (has_tensor_scale(recipe) ? 0 : 1)) return false;
+        return (departure == amax_plus || recipe.scale_type == ScaleType::float32) && !is_given(recipe);
       case clamped_to_240: return recipe.format == e4m3 || recipe.format == e5m2;
       case stored_of_previous_tile:
       case stored_of_next_tile: return has_tiles && facts_.scales > 1;
@@ -119,6 +167,7 @@ class Variants {
       case stored_one_early:
       case stored_of_previous_row:
       case stored_of_next_row: return facts_.scales > 1;
+      case stored_for_tma: return facts_.scales > 0 && facts_.scales % 4 == 0;
       case pairs_swapped:
       case pairs_of_halves: return recipe.format.bits() == 4;
       case tiles_as_stored:
@@ -204,6 +253,19 @@ class Variants {
     return values;
   }
 
+  /// Adds small numbers to the floors of an amax or scale, and leaves those that an amax of the tensor may lie below.
+  template <typename Value>
+  void leave_floors(std::string_view name, Value own, std::vector<Value>& values) const {
+    const bool adds_floors = with_numbers_ && !has_tensor_scale(candidate_.hypothesis.recipe);
+    for (const float value : small_numbers) {
+      const auto floor = static_cast<Value>(value);
+      if (adds_floors && std::ranges::count(values, floor) == 0) values.push_back(floor);
+    }
+    constexpr float margin = 2;  // some floors are rounded to a short type
+    const float least = (name == "least_scale_inv" ? least_scale() : least_amax()) / margin;
+    std::erase_if(values, [&](Value value) { return static_cast<float>(std::max(value, own)) < least; });
+  }
+
   template <typename Value>
   void change(const Recipe& recipe, std::string_view name, Value& field) const {
     if constexpr (std::is_enum_v<Value>) {
@@ -217,7 +279,10 @@ class Variants {
       }
       put(recipe, name, field, values, [](const Format& value) { return format_name(value); });
     } else if constexpr (std::is_floating_point_v<Value>) {
-      if (name != "given_scale") put(recipe, name, field, used_values<Value>(name), [](Value value) { return value; });
+      const bool is_floor = name == "least_amax" || name == "least_scale_inv";
+      std::vector<Value> values = used_values<Value>(name);
+      if (is_floor) leave_floors(name, field, values);
+      if (name != "given_scale") put(recipe, name, field, values, [](Value value) { return value; });
     } else if constexpr (std::is_same_v<Value, CastPolicy>) {
       change_cast(recipe, field);
     } else if constexpr (std::is_same_v<Value, int>) {
@@ -260,12 +325,56 @@ class Variants {
   const Candidate& candidate_;
   const SearchFacts& facts_;
   const std::function<void(Candidate)>& f_;
+  bool with_numbers_;
 };
+
+/// The field of a recipe at that place in its order.
+template <typename Field>
+const Field* field_at(const Recipe& recipe, std::size_t place) {
+  const Field* found = nullptr;
+  std::size_t at = 0;
+  for_fields(recipe, [&](std::string_view, const auto& field) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field)>, Field>) {
+      if (at == place) found = &field;
+    }
+    ++at;
+  });
+  return found;
+}
+
+/// Puts fields of `changed` that differ from those of `base` into another recipe. Nothing where it has other values
+/// there than the base.
+std::optional<Recipe> with_changes(Recipe recipe, const Recipe& changed, const Recipe& base) {
+  bool has_same = true;
+  std::size_t place = 0;
+  for_fields(recipe, [&](std::string_view, auto& field) {
+    using Field = std::remove_cvref_t<decltype(field)>;
+    const Field* const own = field_at<Field>(changed, place);
+    const Field* const before = field_at<Field>(base, place++);
+    if (*own == *before) return;
+    has_same = has_same && field == *before;
+    field = *own;
+  });
+  if (!has_same || !is_valid(recipe)) return std::nullopt;
+  return recipe;
+}
 
 }  // namespace
 
-void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f) {
-  Variants variants(candidate, facts, f);
+std::optional<Candidate> moved_to(const Candidate& other, const Candidate& candidate, const Candidate& base) {
+  const auto recipe = with_changes(other.hypothesis.recipe, candidate.hypothesis.recipe, base.hypothesis.recipe);
+  if (!recipe) return std::nullopt;
+  Candidate moved = candidate;
+  moved.hypothesis.base = other.hypothesis.base;
+  moved.hypothesis.also = other.hypothesis.also;
+  moved.hypothesis.recipe = *recipe;
+  moved.cost += other.cost - base.cost;
+  return moved;
+}
+
+void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
+                      bool with_numbers) {
+  Variants variants(candidate, facts, f, with_numbers);
   variants.change_fields();
   variants.depart();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "forensics/kernel_model.hpp"
@@ -32,6 +33,7 @@ struct SearchFacts {
   bool scales_are_bytes = false;      ///< codes of E8M0 or E4M3
   std::optional<float> tensor_scale;  ///< that is given
   std::optional<float> scale;         ///< the stored one, where there is one
+  float least_run = 0;  ///< the least amax of 16 elements in a row of the tensor, from a multiple of 16 on
 };
 
 /// Whether codes may be of that format, by what is known of them.
@@ -42,8 +44,15 @@ struct SearchFacts {
 /// The expected recipe, the named ones, and casts without scale by each profile.
 [[nodiscard]] std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options);
 
-/// Calls f for each candidate that has one change or departure more.
-void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f);
+/// Calls f for each candidate that has one change or departure more. Of departures with a number, and of floors, there
+/// are many: `with_numbers` says whether they are among them.
+void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
+                      bool with_numbers = true);
+
+/// The changes and departures of a candidate, made to another plain one instead of `base`, from which they are told.
+/// Nothing where the other has not what they change.
+[[nodiscard]] std::optional<Candidate> moved_to(const Candidate& other, const Candidate& candidate,
+                                                const Candidate& base);
 
 /// Joins hypotheses that are the same, in the order of their costs.
 void join_equals(std::vector<Candidate>& candidates);

@@ -67,12 +67,10 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   if (!applies_) return;
   const AmaxKey key = amax_key();
   amaxes_ = &source.tiles(key);
-  AmaxKey whole = key;
-  whole.across = whole.along = 0;
-  whole.shift = 0;
-  whole.part = AmaxPart::all;
-  whole.is_turned = false;
-  facts_ = {.amax = source.amax_of(source.tiles(whole), 0, 0), .input_type = source.type()};
+  const AmaxKey whole{
+      .across = 0, .along = 0, .is_signed = key.is_signed, .counts_nan = key.counts_nan, .narrowing = key.narrowing};
+  facts_.input_type = source.type();
+  if (has_tensor_scale(recipe())) facts_.amax = source.amax_of(source.tiles(whole), 0, 0);
   take_tensor_scale();
   stored_constants_ = constants_of(stored_recipe_);
   scale_constants_ = constants_of(scale_recipe_);
@@ -118,6 +116,9 @@ bool KernelModel::makes_sense() const {
   }
   if (is_packed && r.format.bits() != 4) return false;
   if ((has(pairs_swapped) || has(pairs_of_halves)) && (r.format.bits() != 4 || columns % 2 != 0)) return false;
+  for (const Departure one : {amax_of_first, amax_of_last}) {
+    if (has(one) && !(deviation(one).value < static_cast<float>(r.tile_along))) return false;
+  }
   // Tiles of the transpose are as many where it is square, and others where tiles are not.
   if (has(amax_of_other_axis) && (source_->rows() != columns || r.tile_along == r.tile_across)) return false;
   if (!has_room(is_packed)) return false;
@@ -134,7 +135,8 @@ bool KernelModel::has_meant_scales() const {
   if (has(scale_nearest_power) && (has_tensor_scale(r) || is_given(r) || r.scale_type == ScaleType::e4m3_code))
     return false;
   if ((has(tensor_scale_stale) || has(tensor_scale_given)) && !has_tensor_scale(r)) return false;
-  if (is_as_stored && (dump_ == nullptr || dump_->scales.empty() || has_tensor_scale(r))) return false;
+  if (is_as_stored && (dump_ == nullptr || dump_->scales.empty())) return false;
+  if (has(scale_as_stored) && has_tensor_scale(r)) return false;
   if (is_as_stored && has(scale_stale)) {
     // The stored number may be the inverse of that factor, but for the last bits.
     const float product = stored_value(dump_->scales.front()) * deviation(scale_stale).value;

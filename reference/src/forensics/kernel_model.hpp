@@ -2,6 +2,7 @@
 // What a kernel makes of a tensor by a hypothesis, element by element.
 #pragma once
 
+#include <algorithm>
 #include <bitset>
 #include <compare>
 #include <cstddef>
@@ -34,15 +35,18 @@ enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
 /// Rounds in place.
 void narrow(Narrowing narrowing, std::span<float> x);
 
-/// Which elements of a tile count in its amax.
-enum class AmaxPart : std::uint8_t { all, without_first, without_last, first_half, second_half, even, odd, one_more };
+/// Which of the elements of a tile that lie in the tensor count in its amax.
+enum class AmaxPart : std::uint8_t { all, without_first, without_last, first_half, second_half, even, odd };
 
 /// Which elements count in which amax.
 struct AmaxKey {
   std::size_t across, along;  // of a tile; 0: all
-  int shift = 0;              // tiles begin so many elements early
+  std::ptrdiff_t shift = 0;   // tiles begin so many elements early
+  bool is_clamped = false;    // there is no further tile behind the last one, which has the rest
+  bool counts_rest = true;    // elements before the first tile, or behind a clamped one, count in its amax
   AmaxPart part = AmaxPart::all;
-  bool is_turned = false;  // the amax is that of the transpose; for as many rows as columns
+  std::ptrdiff_t begin = 0, end = 0;  // elements count from so far behind the tile's begin to so far behind its end
+  bool is_turned = false;             // the amax is that of the transpose; for as many rows as columns
   bool is_signed = false;
   bool counts_nan = false;
   Narrowing narrowing = Narrowing::none;
@@ -54,20 +58,24 @@ struct AmaxKey {
 struct Amaxes {
   AmaxKey key = {};
   std::size_t across = 1, along = 1;  // elements of a tile, not 0
-  int shift = 0;
+  std::ptrdiff_t shift = 0;
+  std::size_t columns = 0;  // of the source
   std::size_t tiles_down = 1, tiles_across = 1;
   std::vector<float> values = {};                    // by tile, row-major; empty until all are known
   std::unordered_map<std::size_t, float> some = {};  // until then
 
   [[nodiscard]] std::size_t tile_column(std::size_t column) const {
     if (shift == 0) return column / along;
-    if (shift > 0) return (column + 1) / along;
-    return column == 0 ? 0 : (column - 1) / along;
+    const std::ptrdiff_t moved = static_cast<std::ptrdiff_t>(column) + shift;
+    return moved < 0 ? 0 : std::min(static_cast<std::size_t>(moved) / along, tiles_across - 1);
   }
-  /// The column behind the last one of that tile.
+  /// The column behind the last one of that tile, or one behind the tensor.
   [[nodiscard]] std::size_t end_of(std::size_t tile_column) const {
-    return (tile_column + 1) * along - static_cast<std::size_t>(shift > 0) + static_cast<std::size_t>(shift < 0);
+    const auto end = static_cast<std::size_t>(static_cast<std::ptrdiff_t>((tile_column + 1) * along) - shift);
+    return tile_column + 1 == tiles_across ? std::max(end, columns) : end;
   }
+  /// The columns of a tile that count in its amax: [first, last).
+  [[nodiscard]] std::pair<std::size_t, std::size_t> counted_columns(std::size_t tile_column) const;
 };
 
 /// The tensor that was quantized, rowwise: where the quantization is columnwise, the transpose.
@@ -128,6 +136,7 @@ struct ScaleLayout {
   std::size_t entry_rows = 1;  // rows of the source that share an entry
   std::size_t rows = 0;        // of entries
   std::size_t columns = 0;
+  std::size_t stored_rows = 0;  // from one column of entries to the next, where they are transposed
   bool is_padded = false, is_swizzled = false, is_transposed = false;
   std::ptrdiff_t late = 0;
   std::size_t count = 0;
@@ -176,10 +185,12 @@ class KernelModel {
                                 std::size_t most = 0) const;
   /// For hypotheses of stochastic rounding; empty for others.
   [[nodiscard]] Randomness randomness(const Piece& piece) const;
-  /// How many stored scales of the tiles of these elements differ.
-  [[nodiscard]] std::uint64_t scale_mismatches(const Piece& piece) const;
+  /// How many stored scales of the tiles of these elements differ. First elements of such tiles are appended to
+  /// `which`, up to `most` of them.
+  std::uint64_t scale_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,
+                                 std::size_t most = 0) const;
   /// How many of all, by the layout of scales.
-  [[nodiscard]] std::uint64_t scale_mismatches() const;
+  std::uint64_t scale_mismatches(std::vector<std::uint64_t>* which = nullptr, std::size_t most = 0) const;
   [[nodiscard]] ScaleGrid scale_grid() const;
   /// Where the code of an element of the source is stored; behind the last code: nowhere.
   [[nodiscard]] std::uint64_t place_of(std::size_t row, std::size_t column) const;
@@ -213,6 +224,8 @@ class KernelModel {
   [[nodiscard]] bool has_meant_scales() const;
   /// Whether the tensor has whole words, tiles or halves for departures that move codes.
   [[nodiscard]] bool has_room(bool is_packed) const;
+  /// The factor of a tile under a tensor's scale whose own scale is that value.
+  [[nodiscard]] float factor_of_block(float amax, float scale) const;
   void move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const;
   void scale_elements(const Piece& piece, std::span<float> x) const;
   void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,

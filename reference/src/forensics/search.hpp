@@ -35,6 +35,8 @@ class Search {
   /// Offers recipes with two changes or departures, of which neither alone explains much: of the most plausible recipes
   /// that have as many scales as there are.
   void cross(const Stage& stage);
+  /// Offers the changes and departures that explain most on all other recipes.
+  void try_other_recipes();
   /// What explains most, of each set of changes and departures no more than two recipes.
   [[nodiscard]] std::vector<Suspect> best_of_each_kind(bool only_expected) const;
   /// Recipes that a KernelModel does not have all of: by quantize(), without departures.

@@ -25,15 +25,24 @@ struct MaxBits {
   std::uint32_t with_nan = 0;  // of all
 };
 
-MaxBits max_bits(std::span<const float> x, bool is_signed, std::size_t step) {
-  MaxBits most;
+/// Bits of magnitudes are compared as signed words, which every vector unit can.
+template <bool is_signed, std::size_t step>
+MaxBits max_bits(std::span<const float> x) {
+  std::int32_t numbers = 0;
+  std::int32_t with_nan = 0;
   for (std::size_t i = 0; i < x.size(); i += step) {
-    const auto bits = std::bit_cast<std::uint32_t>(x[i]);
-    const std::uint32_t magnitude = is_signed && (bits >> 31) != 0 ? 0 : bits & 0x7FFFFFFFU;
-    most.with_nan = std::max(most.with_nan, magnitude);
-    most.numbers = std::max(most.numbers, magnitude > 0x7F800000U ? 0 : magnitude);
+    const auto bits = std::bit_cast<std::int32_t>(x[i]);
+    const std::int32_t magnitude = is_signed && bits < 0 ? 0 : bits & 0x7FFFFFFF;
+    const std::int32_t number = magnitude > 0x7F800000 ? 0 : magnitude;
+    with_nan = std::max(with_nan, magnitude);
+    numbers = std::max(numbers, number);
   }
-  return most;
+  return {static_cast<std::uint32_t>(numbers), static_cast<std::uint32_t>(with_nan)};
+}
+
+MaxBits max_bits(std::span<const float> x, bool is_signed, bool skips) {
+  if (skips) return is_signed ? max_bits<true, 2>(x) : max_bits<false, 2>(x);
+  return is_signed ? max_bits<true, 1>(x) : max_bits<false, 1>(x);
 }
 
 /// The elements of a tile in one row that count, or of which every second one does.
@@ -41,8 +50,7 @@ std::span<const float> part_of(AmaxPart part, std::span<const float> x) {
   if (x.size() < 2) return x;
   switch (part) {
     case AmaxPart::all:
-    case AmaxPart::even:
-    case AmaxPart::one_more: break;
+    case AmaxPart::even: break;
     case AmaxPart::without_first:
     case AmaxPart::odd: return x.subspan(1);
     case AmaxPart::without_last: return x.first(x.size() - 1);
@@ -55,17 +63,12 @@ std::span<const float> part_of(AmaxPart part, std::span<const float> x) {
 /// Adds rows [first, last) to the amaxes of tiles that lie side by side, from that column of tiles on.
 void add_rows(const Source& source, const Amaxes& tiles, std::size_t first, std::size_t last, std::size_t tile_column,
               std::span<float> out) {
-  const std::size_t begin = tile_column == 0 ? 0 : tiles.end_of(tile_column - 1);
   for (std::size_t row = first; row < last; ++row) {
-    std::size_t column = begin;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::size_t next = std::min(tiles.end_of(tile_column + i), source.columns());
-      const std::size_t end = tiles.key.part == AmaxPart::one_more ? std::min(next + 1, source.columns()) : next;
-      const auto elements = part_of(tiles.key.part, source.values({row, column, end - column}));
-      column = next;
+      const auto [begin, end] = tiles.counted_columns(tile_column + i);
+      const auto elements = part_of(tiles.key.part, source.values({row, begin, end - begin}));
       const bool skips = tiles.key.part == AmaxPart::even || tiles.key.part == AmaxPart::odd;
-      const MaxBits most =
-          skips ? max_bits(elements, tiles.key.is_signed, 2) : max_bits(elements, tiles.key.is_signed, 1);
+      const MaxBits most = max_bits(elements, tiles.key.is_signed, skips);
       const std::uint32_t bits = tiles.key.counts_nan ? most.with_nan : most.numbers;
       out[i] = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(out[i]), bits));
     }
@@ -96,6 +99,19 @@ void complete_by_rows(const Source& source, const Amaxes& tiles, std::span<float
 }
 
 }  // namespace
+
+std::pair<std::size_t, std::size_t> Amaxes::counted_columns(std::size_t tile_column) const {
+  const auto length = static_cast<std::ptrdiff_t>(columns);
+  // 1. The tile, which may begin before the row and end behind it.
+  std::ptrdiff_t first = static_cast<std::ptrdiff_t>(tile_column * along) - shift;
+  std::ptrdiff_t last = first + static_cast<std::ptrdiff_t>(along);
+  if (key.counts_rest && tile_column == 0) first = std::min<std::ptrdiff_t>(first, 0);
+  if (key.counts_rest && tile_column + 1 == tiles_across) last = std::max(last, length);
+  // 2. Its window, within the row.
+  first = std::clamp<std::ptrdiff_t>(first + key.begin, 0, length);
+  last = std::clamp<std::ptrdiff_t>(last + key.end, first, length);
+  return {static_cast<std::size_t>(first), static_cast<std::size_t>(last)};
+}
 
 void narrow(Narrowing narrowing, std::span<float> x) {
   switch (narrowing) {
@@ -171,8 +187,11 @@ Amaxes& Source::tiles(const AmaxKey& key) const {
   tiles.across = key.across == 0 ? rows_ : std::min(key.across, rows_);
   tiles.along = key.along == 0 ? columns_ : std::min(key.along, columns_);
   tiles.shift = key.along == 0 ? 0 : key.shift;
+  tiles.columns = columns_;
   tiles.tiles_down = (rows_ + tiles.across - 1) / tiles.across;
-  tiles.tiles_across = tiles.tile_column(columns_ - 1) + 1;
+  const std::size_t whole = (columns_ + tiles.along - 1) / tiles.along;
+  tiles.tiles_across = whole + 1;
+  tiles.tiles_across = std::min(tiles.tile_column(columns_ - 1) + 1, key.is_clamped ? whole : whole + 1);
   return tiles;
 }
 

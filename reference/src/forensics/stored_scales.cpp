@@ -18,7 +18,7 @@ namespace fp8lab::forensics {
 using enum Departure;
 
 std::optional<std::size_t> ScaleLayout::place_of(std::size_t row, std::size_t column) const {
-  std::size_t place = is_transposed ? column * rows + row : row * columns + column;
+  std::size_t place = is_transposed ? column * stored_rows + row : row * columns + column;
   if (is_padded) place = row * ((columns + 3) / 4 * 4) + column;
   if (is_swizzled) place = swizzled_place(row, column, columns);
   const auto moved = static_cast<std::ptrdiff_t>(place) + late;
@@ -34,7 +34,8 @@ ScaleLayout KernelModel::scale_layout() const {
   layout.columns = amaxes_->tiles_across;
   layout.late = static_cast<std::ptrdiff_t>(has(stored_one_late)) - static_cast<std::ptrdiff_t>(has(stored_one_early));
   const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
-  layout.is_transposed = (is_columnwise_ && keeps_order) != has(stored_transposed);
+  const bool is_for_tma = has(stored_for_tma);
+  layout.is_transposed = is_for_tma || (is_columnwise_ && keeps_order) != has(stored_transposed);
   // A tile has one entry, or one in each of its rows; rows and columns of entries may be padded.
   for (const bool is_padded : {false, true}) {
     for (const std::size_t entry_rows : {amaxes_->across, std::size_t{1}}) {
@@ -43,7 +44,11 @@ ScaleLayout KernelModel::scale_layout() const {
       layout.is_swizzled = has(stored_swizzled);
       layout.is_padded = is_padded && !layout.is_swizzled;
       const bool as_padded = is_padded || layout.is_swizzled;
-      layout.fits = count == (as_padded ? swizzled_size(layout.rows, layout.columns) : layout.rows * layout.columns);
+      layout.stored_rows = is_for_tma ? (layout.rows + 3) / 4 * 4 : layout.rows;
+      layout.fits =
+          count == (as_padded ? swizzled_size(layout.rows, layout.columns) : layout.stored_rows * layout.columns);
+      // Without padding they are those of the transpose.
+      if (is_for_tma && (as_padded || layout.stored_rows == layout.rows)) layout.fits = false;
       if (layout.fits) return layout;
     }
   }
@@ -122,7 +127,8 @@ bool KernelModel::is_stored_for(std::size_t tile_row, std::size_t tile_column, s
   return is_of(row, column);
 }
 
-std::uint64_t KernelModel::scale_mismatches(const Piece& piece) const {
+std::uint64_t KernelModel::scale_mismatches(const Piece& piece, std::vector<std::uint64_t>* which,
+                                            std::size_t most) const {
   if (dump_ == nullptr || dump_->scales.empty()) return 0;
   const std::size_t tile_row = piece.row / amaxes_->across;
   const std::size_t last = amaxes_->tile_column(piece.column + piece.count - 1);
@@ -132,12 +138,17 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece) const {
     if (layout_.fits && !place) continue;
     const bool is_explained = has(scale_as_stored) || has(tiles_as_stored) ||
                               (place && is_stored_for(tile_row, column, dump_->scales[*place]));
-    count += is_explained ? 0 : 1;
+    if (is_explained) continue;
+    ++count;
+    if (place && which != nullptr && which->size() < most) {
+      const std::size_t first = column == 0 ? 0 : amaxes_->end_of(column - 1);
+      which->push_back(piece.row * source_->columns() + first);
+    }
   }
   return count;
 }
 
-std::uint64_t KernelModel::scale_mismatches() const {
+std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, std::size_t most) const {
   std::uint64_t count = 0;
   if (dump_ == nullptr) return 0;
   if (dump_->of_tensor && has_tensor_scale(recipe())) {
@@ -149,7 +160,7 @@ std::uint64_t KernelModel::scale_mismatches() const {
   if (dump_->scales.empty()) return count;
   if (!layout_.fits) return count + dump_->scales.size();
   for (std::size_t row = 0; row < source_->rows(); row += layout_.entry_rows) {
-    count += scale_mismatches(Piece{row, 0, source_->columns()});
+    count += scale_mismatches(Piece{row, 0, source_->columns()}, which, most);
   }
   // A shift that explains few of the scales does not explain that at the edge, which has no place.
   if (layout_.late != 0 && count * 2 > dump_->scales.size()) ++count;

@@ -55,7 +55,8 @@ void verify(Suspect& suspect, const StoredDump& dump) {
       },
       rows);
   found.count = suspect.codes;
-  suspect.scales = model.scale_mismatches();
+  suspect.scale_examples.clear();
+  suspect.scales = model.scale_mismatches(&suspect.scale_examples, most_examples);
   if (!random.is_random()) suspect.codes += static_cast<std::uint64_t>(random.inexact);
 }
 

@@ -27,7 +27,8 @@ struct Suspect {
   std::uint64_t in_sample = 0;  // unexplained codes and scales of the sample
   std::uint64_t codes = 0, scales = 0;
   Unexplained unexplained = {};
-  std::vector<std::uint64_t> examples = {};  // indices of the side's source
+  std::vector<std::uint64_t> examples = {};        // indices of the side's source
+  std::vector<std::uint64_t> scale_examples = {};  // the first element of tiles whose scales differ
 
   [[nodiscard]] std::uint64_t all() const { return codes + scales; }
 };

@@ -14,15 +14,35 @@ namespace fp8lab::forensics {
 
 using enum Departure;
 
+namespace {
+
+/// Moves tiles by one element.
+void move_tiles(AmaxKey& key, bool is_early, TileEdge edge) {
+  key.shift = is_early ? 1 : -1;
+  key.counts_rest = edge != TileEdge::uncounted;
+  if (is_early) key.is_clamped = edge != TileEdge::usual;
+  // The first element is what is left of a tile that began before the row.
+  if (!is_early && edge == TileEdge::other) key.shift += static_cast<std::ptrdiff_t>(key.along);
+}
+
+}  // namespace
+
 AmaxKey KernelModel::amax_key() const {
   AmaxKey key{.across = recipe().tile_across, .along = recipe().tile_along};
-  key.shift = static_cast<int>(has(tile_starts_early)) - static_cast<int>(has(tile_starts_late));
+  for (const Departure one : {tile_starts_early, tile_starts_late}) {
+    if (has(one)) move_tiles(key, one == tile_starts_early, static_cast<TileEdge>(deviation(one).place));
+  }
+  const auto along = static_cast<std::ptrdiff_t>(key.along);
+  const auto number = [&](Departure departure) { return static_cast<std::ptrdiff_t>(deviation(departure).value); };
+  if (has(amax_reads_next)) key.end = 1;
+  if (has(amax_of_moved_window)) key.begin = key.end = number(amax_of_moved_window);
+  if (has(amax_of_first)) key.end = number(amax_of_first) - along;
+  if (has(amax_of_last)) key.begin = along - number(amax_of_last);
   using enum AmaxPart;
   for (const auto& [departure, part] :
        {std::pair{amax_misses_first, without_first}, std::pair{amax_misses_last, without_last},
         std::pair{amax_of_first_half, first_half}, std::pair{amax_of_second_half, second_half},
-        std::pair{amax_of_even_elements, even}, std::pair{amax_of_odd_elements, odd},
-        std::pair{amax_reads_next, one_more}}) {
+        std::pair{amax_of_even_elements, even}, std::pair{amax_of_odd_elements, odd}}) {
     if (has(departure)) key.part = part;
   }
   key.is_turned = has(amax_of_other_axis);
@@ -84,6 +104,12 @@ TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& co
   return scale;
 }
 
+float KernelModel::factor_of_block(float amax, float scale) const {
+  const float product = product_under_tensors(scale_recipe_, scale_constants_, amax);
+  // Stretched to what is stored, it is rounded to that.
+  return scale_under_tensors(scale_recipe_, scale_constants_, amax, product == 0 ? 1 : scale / product).factor;
+}
+
 void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const {
   const auto is_here = [&](Departure departure) {
     if (!has(departure)) return false;
@@ -114,6 +140,7 @@ TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column)
     const float stored = place ? stored_value(dump_->scales[*place]) : 1;
     const bool is_scale = has(stored_inverted);
     scale.factor = is_scale == divides ? 1 / stored : stored;
+    if (has_tensor_scale(recipe())) scale.factor = factor_of_block(amax, stored);
   }
   if (has(scale_missing)) scale.factor = 1;
   if (has(scale_stale)) scale.factor = deviation(scale_stale).value;

@@ -35,6 +35,14 @@ struct Dump {
   DumpedScales scales = {};
 };
 
+/// Which tile has the element at the end of a row that moved tiles leave out: the last one where they begin early, the
+/// first one where they begin late.
+enum class TileEdge : std::uint8_t {
+  usual,     ///< early: the element is a tile of its own; late: the first tile has it, too
+  other,     ///< the other of these two
+  uncounted  ///< the nearest tile has it, and its amax does not count it
+};
+
 /// What a kernel does that no recipe says. Each is one change of the input, the amax, the scale, the product, the code,
 /// or of where codes and scales are stored.
 enum class Departure : std::uint8_t {
@@ -52,11 +60,14 @@ enum class Departure : std::uint8_t {
   amax_of_even_elements,   ///< the first, third, ... element of each tile
   amax_of_odd_elements,    ///< the second, fourth, ...
   amax_reads_next,         ///< the first element of the next tile counts, too
+  amax_of_moved_window,    ///< the elements that count lie `value` places behind those of the tile, within the row
+  amax_of_first,           ///< the first `value` elements of each tile count
+  amax_of_last,            ///< the last `value` elements
   amax_plus,               ///< `value` is added to the amax
   amax_of_other_axis,      ///< the amax is that of the tile in the same place of the transpose
   amax_misses_last,        ///< the last element of each tile does not count
-  tile_starts_early,       ///< tiles begin one element before they should
-  tile_starts_late,        ///< tiles begin one element after they should
+  tile_starts_early,       ///< tiles begin one element before they should; `place` is a TileEdge
+  tile_starts_late,        ///< tiles begin one element after they should; `place` is a TileEdge
   scale_of_next_tile,      ///< elements meet the scale of the next tile along K
   scale_of_previous_tile,  ///< of the previous one
   scale_of_next_row,       ///< of the tile in the next row of tiles
@@ -125,6 +136,7 @@ enum class Departure : std::uint8_t {
   stored_inverted,          ///< the inverse of what should be stored
   stored_quotient,          ///< the scale, largest / amax, of which what should be stored is not the inverse
   stored_transposed,        ///< scales are stored as those of the transpose
+  stored_for_tma,           ///< the same, each row of the transpose padded to a multiple of 4 scales, as DeepGEMM does
   stored_swizzled,          ///< scales are stored in tiles of 128 x 4, as tensor cores of Blackwell read them
   stored_rounded_down,      ///< scales are rounded to a power of two when they are stored, after they were used
   stored_rounded_up,        ///
