@@ -8,8 +8,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "formats/simd/targets.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "simd/compare.hpp"
 
 namespace fp8lab::forensics {
 namespace {
@@ -34,99 +36,48 @@ static_assert(segment * segments_in_word % 128 == 0, "a tile lies in one word of
 
 std::uint64_t tiles_along(std::uint64_t length, std::uint64_t side) { return (length + side - 1) / side; }
 
-/// The place of a number among those of its format.
-std::int64_t order_of(const Format& format, std::uint64_t word) {
-  const auto magnitude = static_cast<std::int64_t>(word & format.magnitude_mask());
-  return (word & format.sign_mask()) != 0 ? -magnitude : magnitude;
-}
+/// Columns whose differing elements are counted one by one: a bin has at most so many of them.
+constexpr std::uint64_t most_counted_in_bin = 8;
+/// Narrow rows are counted side by side, at least so many elements of them.
+constexpr std::uint64_t least_stretch = 1024;
 
-/// Counts `times` elements that are a here and b there.
-void classify(Comparison& result, std::uint64_t a, std::uint64_t b, std::uint64_t times) {
-  const double value_a = value_of(result.type, a);
-  const double value_b = value_of(result.type, b);
-  const bool nan_a = value_a != value_a;
-  const bool nan_b = value_b != value_b;
+/// A pair of words of any format: its kind; other counts are added to `counts`.
+std::uint32_t kind_of(const PairConstants& constants, std::uint64_t a, std::uint64_t b, std::size_t word_bytes,
+                      PairCounts& counts) {
+  if (a == b) return PairKind::equal;
+  const std::uint64_t magnitude_a = a & constants.magnitude;
+  const std::uint64_t magnitude_b = b & constants.magnitude;
+  const auto is_nan = [&](std::uint64_t word, std::uint64_t magnitude) {
+    return magnitude > constants.last_number || (constants.lone_nan != 0 && word == constants.sign);
+  };
   // 1. What are no two numbers that differ.
-  if (nan_a || nan_b) {
-    std::uint64_t& of_one = nan_a ? result.nan_in_a : result.nan_in_b;
-    (nan_a && nan_b ? result.nan_words : of_one) += times;
-    return;
-  }
-  if (value_a == value_b) {
-    result.zero_signs += times;
-    return;
-  }
+  const bool nan_a = is_nan(a, magnitude_a);
+  const bool nan_b = is_nan(b, magnitude_b);
+  if (nan_a && nan_b) return PairKind::nan_words;
+  if (nan_a) return PairKind::nan_in_a;
+  if (nan_b) return PairKind::nan_in_b;
+  const bool zero_a = magnitude_a == constants.zero;
+  const bool zero_b = magnitude_b == constants.zero;
+  if (zero_a && zero_b) return PairKind::zero_sign;
   // 2. Numbers.
-  result.numbers += times;
-  if ((value_a < 0 && value_b > 0) || (value_a > 0 && value_b < 0)) result.opposite_signs += times;
-  if (value_a == -value_b) result.opposite_values += times;
-  if (value_b == 0) result.became_zero += times;
-  if (value_a == 0) result.was_zero += times;
+  const bool negative_a = (a & constants.sign) != 0;
+  const bool negative_b = (b & constants.sign) != 0;
+  counts.opposite_signs += negative_a != negative_b && !zero_a && !zero_b ? 1 : 0;
+  counts.opposite_values += magnitude_a == magnitude_b ? 1 : 0;
+  counts.became_zero += zero_b ? 1 : 0;
+  counts.was_zero += zero_a ? 1 : 0;
   // 3. How far apart they are. Of two float64 of opposite sign the difference may need 64 bits.
-  const auto place_a = static_cast<std::uint64_t>(order_of(result.type.format, a));
-  const auto place_b = static_cast<std::uint64_t>(order_of(result.type.format, b));
-  const bool is_above = value_b > value_a;
+  const std::uint64_t place_a = negative_a ? 0 - magnitude_a : magnitude_a;
+  const std::uint64_t place_b = negative_b ? 0 - magnitude_b : magnitude_b;
+  const bool is_above = static_cast<std::int64_t>(place_b) > static_cast<std::int64_t>(place_a);
   const std::uint64_t distance = is_above ? place_b - place_a : place_a - place_b;
-  Distances& distances = result.distances;
-  (is_above ? distances.above : distances.below)[Distances::bin_of(distance)] += times;
-  distances.largest = std::max(distances.largest, distance);
+  counts.largest = std::max(counts.largest, distance);
+  return PairKind::first_bin + static_cast<std::uint32_t>(Distances::bin_of(distance)) +
+         (is_above ? 0 : pair_bins(word_bytes));
 }
 
-/// Both words of an element, in memory that need not be aligned.
 template <typename Word>
-struct Words {
-  const std::byte* a;
-  const std::byte* b;
-
-  Words(const std::byte* first_a, const std::byte* first_b) : a(first_a), b(first_b) {}
-  /// Those from element `done` on.
-  Words(const Words& all, std::uint64_t done) : a(all.a + done * sizeof(Word)), b(all.b + done * sizeof(Word)) {}
-  std::pair<std::uint64_t, std::uint64_t> operator[](std::uint64_t i) const {
-    Word word_a;
-    Word word_b;
-    std::memcpy(&word_a, a + i * sizeof(Word), sizeof(Word));
-    std::memcpy(&word_b, b + i * sizeof(Word), sizeof(Word));
-    return {word_a, word_b};
-  }
-};
-/// Two codes in each byte.
-struct Nibbles {
-  const std::byte* a;
-  const std::byte* b;
-  std::uint64_t first = 0;
-
-  Nibbles(const std::byte* first_a, const std::byte* first_b) : a(first_a), b(first_b) {}
-  Nibbles(const Nibbles& all, std::uint64_t done) : a(all.a), b(all.b), first(all.first + done) {}
-  std::pair<std::uint64_t, std::uint64_t> operator[](std::uint64_t i) const {
-    const auto code = [at = first + i](const std::byte* bytes) {
-      return std::to_integer<std::uint64_t>(bytes[at / 2]) >> (at % 2 * 4) & 0xF;
-    };
-    return {code(a), code(b)};
-  }
-};
-
-/// Which of at most 16 elements differ, a bit for each.
-template <typename At>
-std::uint32_t differing_of(const At& at, std::uint64_t count) {
-  std::uint32_t differing = 0;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const auto [a, b] = at[i];
-    differing |= std::uint32_t{a != b} << i;
-  }
-  return differing;
-}
-/// The same for bytes, which are compared eight at a time.
-std::uint32_t differing_of(const Words<std::uint8_t>& at, std::uint64_t count) {
-  if (count != segment) return differing_of<Words<std::uint8_t>>(at, count);
-  std::uint32_t differing = 0;
-  for (std::uint64_t half = 0; half < 2; ++half) {
-    const auto [a, b] = Words<std::uint64_t>(at.a, at.b)[half];
-    constexpr std::uint64_t low = 0x7F7F7F7F7F7F7F7FU;
-    const std::uint64_t tops = ((((a ^ b) & low) + low) | (a ^ b)) & ~low;  // the top bit of each byte that differs
-    differing |= static_cast<std::uint32_t>((tops >> 7) * 0x0102040810204080U >> 56) << (8 * half);
-  }
-  return differing;
-}
+constexpr bool has_vectors = sizeof(Word) < 8;
 
 }  // namespace
 
@@ -169,8 +120,10 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
     bands_.emplace_back().segments.resize(tiles.rows == 1 ? 0 : words);
   }
   const int width = type.format.bits();
-  beyond_ = width < 16 ? ~std::uint64_t{0} << width : 0;
-  if (type.bits() <= 8) pairs_.resize(std::size_t{1} << 16);
+  beyond_ = width < type.bits() ? ~std::uint64_t{0} << width : 0;
+  const auto word_bytes = static_cast<std::size_t>(std::max(type.bits(), 8)) / 8;
+  kinds_.resize(PairKind::first_bin + 2 * pair_bins(word_bytes));
+  stretch_ = tiles_along(least_stretch, options_.columns) * options_.columns;
 }
 
 void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
@@ -182,111 +135,230 @@ void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::uint64_t count = std::min(a.size() * 8 / bits, left);
   if ((count * bits + 7) / 8 != a.size())
     refuse(a.size(), " bytes are more than the ", left, " elements that are left");
-  for (std::size_t at = 0; at < a.size(); at += bytes_at_once) {
-    const std::size_t size = std::min(bytes_at_once, a.size() - at);
-    const auto own_a = a.subspan(at, size);
-    const auto own_b = b.subspan(at, size);
-    const std::uint64_t here = std::min<std::uint64_t>(size * 8 / bits, result_.elements - next_);
-    if (std::memcmp(own_a.data(), own_b.data(), size) != 0) {
+  const std::size_t at_once = bits == 4 ? bytes_at_once / 2 : bytes_at_once;
+  for (std::size_t at = 0; at < a.size(); at += at_once) {
+    const std::size_t size = std::min(at_once, a.size() - at);
+    const std::byte* const own_a = a.data() + at;
+    const std::byte* const own_b = b.data() + at;
+    const auto here = static_cast<std::size_t>(std::min<std::uint64_t>(size * 8 / bits, result_.elements - next_));
+    if (std::memcmp(own_a, own_b, size) != 0) {
       switch (bits) {
-        case 4: add_elements(here, Nibbles{own_a.data(), own_b.data()}); break;
-        case 8: add_elements(here, Words<std::uint8_t>{own_a.data(), own_b.data()}); break;
-        case 16: add_elements(here, Words<std::uint16_t>{own_a.data(), own_b.data()}); break;
-        case 32: add_elements(here, Words<std::uint32_t>{own_a.data(), own_b.data()}); break;
-        default: add_elements(here, Words<std::uint64_t>{own_a.data(), own_b.data()}); break;
+        case 4: add_pairs(own_a, own_b, here); break;
+        case 8: add_words<std::uint8_t>(own_a, own_b, here); break;
+        case 16: add_words<std::uint16_t>(own_a, own_b, here); break;
+        case 32: add_words<std::uint32_t>(own_a, own_b, here); break;
+        default: add_words<std::uint64_t>(own_a, own_b, here); break;
       }
     }
     next_ += here;
   }
 }
 
-template <typename At>
-void Comparer::add_elements(std::uint64_t count, const At& at) {
+/// Codes of 4 bits, as bytes.
+void Comparer::add_pairs(const std::byte* a, const std::byte* b, std::size_t count) {
+  std::array<std::array<std::uint8_t, bytes_at_once>, 2> codes;
+  for (const auto& [bytes, out] : {std::pair(a, codes[0].data()), std::pair(b, codes[1].data())}) {
+    const auto* const pairs = reinterpret_cast<const std::uint8_t*>(bytes);
+    const std::size_t size = (count + 1) / 2;
+    if (vector_code_allowed()) {
+      unpack_pairs_vector(pairs, size, out);
+      continue;
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      out[2 * i] = pairs[i] & 15;
+      out[2 * i + 1] = static_cast<std::uint8_t>(pairs[i] >> 4);
+    }
+  }
+  add_words<std::uint8_t>(std::as_bytes(std::span(codes[0])).data(), std::as_bytes(std::span(codes[1])).data(), count);
+}
+
+/// A few elements, of which some differ.
+template <typename Word>
+void Comparer::add_words(const std::byte* a, const std::byte* b, std::size_t count) {
+  // 1. Words where their type allows them to lie.
+  constexpr std::size_t most = bytes_at_once / sizeof(Word);
+  std::array<std::array<Word, most>, 2> copies;
+  const auto aligned = [count](const std::byte* bytes, Word* copy) {
+    if (std::bit_cast<std::uintptr_t>(bytes) % alignof(Word) == 0) return reinterpret_cast<const Word*>(bytes);
+    std::memcpy(copy, bytes, count * sizeof(Word));
+    return static_cast<const Word*>(copy);
+  };
+  const Word* const words_a = aligned(a, copies[0].data());
+  const Word* const words_b = aligned(b, copies[1].data());
+  if (beyond_ != 0 && !result_.type.pairs) check_codes(words_a, words_b, count);
+  // 2. What they are, and where.
+  std::array<std::uint64_t, most / bits_at_once + 2> differing{};
+  add_values(words_a, words_b, count, differing.data());
+  if (result_.first.size() < options_.most_shown) show_first(words_a, words_b, count, differing.data());
+  if (has_column_counts()) add_columns(words_a, words_b, count);
+  add_places(count, differing.data());
+}
+
+template <typename Word>
+void Comparer::check_codes(const Word* a, const Word* b, std::size_t count) const {
+  const Format& format = result_.type.format;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (((a[i] | b[i]) & beyond_) == 0 || a[i] == b[i]) continue;
+    refuse("element ", next_ + i, " has bits beyond the ", format.bits(), " of ", format_name(format));
+  }
+}
+
+/// Counts pairs of words by their kinds, and finds those that differ.
+template <typename Word>
+void Comparer::add_values(const Word* a, const Word* b, std::size_t count, std::uint64_t* differing) {
+  const PairConstants constants(result_.type.format);
+  PairCounts counts{};
+  bool is_done = false;
+  if constexpr (has_vectors<Word>) {
+    if (vector_code_allowed()) {
+      constexpr std::size_t size = std::size_t{1} << (2 * kind_bits(sizeof(Word)));
+      if (tables_.empty()) tables_.resize(2 * size);
+      in_tables_ += count;
+      if (in_tables_ >> 31 != 0) flush_tables();
+      counts.tables = {tables_.data(), tables_.data() + size};
+      count_pairs_vector(constants, a, b, count, counts, differing);
+      is_done = true;
+    }
+  }
+  for (std::size_t i = 0; i < count && !is_done; ++i) {
+    ++kinds_[kind_of(constants, a[i], b[i], sizeof(Word), counts)];
+    differing[i / bits_at_once] |= std::uint64_t{a[i] != b[i]} << (i % bits_at_once);
+  }
+  result_.opposite_signs += counts.opposite_signs;
+  result_.opposite_values += counts.opposite_values;
+  result_.became_zero += counts.became_zero;
+  result_.was_zero += counts.was_zero;
+  result_.distances.largest = std::max(result_.distances.largest, counts.largest);
+}
+
+void Comparer::flush_tables() {
+  const std::size_t size = tables_.size() / 2;
+  if (size == 0) return;
+  const int bits = std::countr_zero(size) / 2;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    const std::uint64_t times = std::exchange(tables_[i], 0);
+    if (times == 0) continue;
+    kinds_[i % size >> bits] += times;
+    kinds_[i & ((std::size_t{1} << bits) - 1)] += times;
+  }
+  in_tables_ = 0;
+}
+
+template <typename Word>
+void Comparer::show_first(const Word* a, const Word* b, std::size_t count, const std::uint64_t* differing) {
+  for (std::size_t word = 0; word * bits_at_once < count; ++word) {
+    for (std::uint64_t left = differing[word]; left != 0; left &= left - 1) {
+      if (result_.first.size() == options_.most_shown) return;
+      const std::size_t i = word * bits_at_once + static_cast<std::size_t>(std::countr_zero(left));
+      result_.first.push_back({next_ + i, a[i], b[i]});
+    }
+  }
+}
+
+/// Whether the columns are counted by add_columns(): not where a bin has many, which a row's bits are counted for.
+bool Comparer::has_column_counts() const { return result_.columns.indices_per_bin <= most_counted_in_bin; }
+
+template <typename Word>
+void Comparer::add_columns(const Word* a, const Word* b, std::size_t count) {
+  if (column_counts_.empty()) column_counts_.resize(static_cast<std::size_t>(stretch_) * sizeof(Word));
+  auto* const counts = reinterpret_cast<Word*>(column_counts_.data());
+  std::uint64_t stretch = next_ / stretch_;
+  auto at = static_cast<std::size_t>(next_ - stretch * stretch_);
+  for (std::size_t done = 0; done < count;) {
+    // No count is larger than the number of stretches.
+    if (stretches_added_ == 0 || stretch != last_stretch_) {
+      if (stretches_added_ == static_cast<Word>(~Word{0})) flush_columns_of<Word>();
+      ++stretches_added_;
+      last_stretch_ = stretch;
+    }
+    const std::size_t size = std::min(static_cast<std::size_t>(stretch_) - at, count - done);
+    bool is_done = false;
+    if constexpr (has_vectors<Word>) {
+      if (vector_code_allowed()) {
+        add_differing_vector(a + done, b + done, size, counts + at);
+        is_done = true;
+      }
+    }
+    for (std::size_t i = 0; i < size && !is_done; ++i) {
+      counts[at + i] = static_cast<Word>(counts[at + i] + (a[done + i] != b[done + i] ? 1 : 0));
+    }
+    done += size;
+    at = 0;
+    ++stretch;
+  }
+}
+
+template <typename Word>
+void Comparer::flush_columns_of() {
+  auto* const counts = reinterpret_cast<Word*>(column_counts_.data());
+  Places& columns = result_.columns;
+  const int shift = std::countr_zero(columns.indices_per_bin);
+  for (std::uint64_t row = 0; row < stretch_ && !column_counts_.empty(); row += options_.columns) {
+    for (std::uint64_t i = 0; i < options_.columns; ++i) {
+      columns.counts[i >> shift] += std::exchange(counts[row + i], Word{0});
+    }
+  }
+  stretches_added_ = 0;
+}
+
+void Comparer::flush_columns() {
+  switch (result_.type.bits()) {
+    case 4:
+    case 8: return flush_columns_of<std::uint8_t>();
+    case 16: return flush_columns_of<std::uint16_t>();
+    case 32: return flush_columns_of<std::uint32_t>();
+    default: return flush_columns_of<std::uint64_t>();
+  }
+}
+
+/// Goes through the rows of some elements; where bins of columns have many, through their bins.
+void Comparer::add_places(std::size_t count, const std::uint64_t* differing) {
   const std::uint64_t columns = options_.columns;
-  row_ = next_ / columns;
-  std::uint64_t column = next_ - row_ * columns;
-  for (std::uint64_t done = 0; done < count;) {
-    const std::uint64_t end = std::min(columns, column / segment * segment + segment);
-    const std::uint64_t size = std::min(end - column, count - done);
-    add_segment(column, size, At{at, done});
+  const std::uint64_t bin = has_column_counts() ? columns : result_.columns.indices_per_bin;
+  std::uint64_t row = next_ / columns;
+  std::uint64_t column = next_ - row * columns;
+  for (std::size_t done = 0; done < count;) {
+    const std::uint64_t end = std::min(columns, bin == columns ? columns : column / bin * bin + bin);
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(end - column, count - done));
+    add_row(row, column, done, size, differing);
     done += size;
     column += size;
     if (column == columns) {
       column = 0;
-      ++row_;
+      ++row;
     }
   }
 }
 
-/// Elements of one row that lie in one tile of each kind.
-template <typename At>
-void Comparer::add_segment(std::uint64_t column, std::uint64_t count, const At& at) {
-  const std::uint32_t differing = differing_of(at, count);
-  if (differing == 0) return;
-  const std::uint64_t found = differing == 0xFFFFU ? segment : static_cast<std::uint64_t>(std::popcount(differing));
-  const auto first = static_cast<std::uint64_t>(std::countr_zero(differing));
-  const auto last = static_cast<std::uint64_t>(std::bit_width(differing)) - 1;
-  Places& columns = result_.columns;
-  const int shift = std::countr_zero(columns.indices_per_bin);
+/// Elements of one row, from bit `first` on.
+void Comparer::add_row(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
+                       const std::uint64_t* differing) {
   // 1. Counts.
-  if (shift == 0) {
-    std::uint64_t* const counts = columns.counts.data() + column;
-    for (std::uint64_t i = 0; i < count; ++i) counts[i] += differing >> i & 1;
-  } else {
-    for (std::uint64_t i = 0; i < count; ++i) columns.counts[(column + i) >> shift] += differing >> i & 1;
-  }
-  const std::uint64_t bits = add_values(at, differing);
-  // 2. What is looked at less often.
-  const std::uint64_t start = row_ * options_.columns + column;
-  for (std::uint64_t i = first; i <= last && (result_.first.size() < options_.most_shown || (bits & beyond_) != 0);
-       ++i) {
-    const auto [a, b] = at[i];
-    if (((a | b) & beyond_) != 0 && a != b) refuse_code(start + i);
-    if (a != b && result_.first.size() < options_.most_shown) result_.first.push_back({start + i, a, b});
-  }
-  // 3. Where they lie.
-  const bool is_first = result_.differing == 0;
-  columns.first = is_first ? column + first : std::min(columns.first, column + first);
-  columns.last = is_first ? column + last : std::max(columns.last, column + last);
+  std::array<std::uint64_t, bytes_at_once / (segment * segments_in_word) + 2> segments{};
+  const RowBits found = row_bits_vector(differing, first, count, column, segments.data());
+  if (found.count == 0) return;
+  Places& columns = result_.columns;
   Places& rows = result_.rows;
-  rows.counts[row_ >> std::countr_zero(rows.indices_per_bin)] += found;
-  if (is_first) rows.first = row_;
-  rows.last = row_;
-  result_.differing += found;
-  touch_tiles(column);
-}
-
-/// Counts those elements by their words; gives the bits that any of them has.
-template <typename At>
-std::uint64_t Comparer::add_values(const At& at, std::uint32_t differing) {
-  std::uint64_t bits = 0;
-  const auto add_one = [&](std::uint64_t i) {
-    const auto [a, b] = at[i];
-    bits |= a | b;
-    if (pairs_.empty()) {
-      classify(result_, a, b, 1);
-    } else {
-      ++pairs_[a << 8 | b];
+  if (!has_column_counts()) columns.counts[column / columns.indices_per_bin] += found.count;
+  rows.counts[row >> std::countr_zero(rows.indices_per_bin)] += found.count;
+  // 2. Where they lie.
+  const bool is_first = result_.differing == 0;
+  columns.first = is_first ? found.first : std::min(columns.first, found.first);
+  columns.last = is_first ? found.last : std::max(columns.last, found.last);
+  if (is_first) rows.first = row;
+  rows.last = row;
+  result_.differing += found.count;
+  // 3. Which tiles they touch.
+  const std::uint64_t first_word = column / (segment * segments_in_word);
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i] == 0) continue;
+    if (row != word_row_ || first_word + i != word_) {
+      flush_word();
+      word_row_ = row;
+      word_ = first_word + i;
     }
-  };
-  if (differing == 0xFFFFU) {
-    for (std::uint64_t i = 0; i < segment; ++i) add_one(i);
-  } else {
-    for (std::uint32_t left = differing; left != 0; left &= left - 1) {
-      add_one(static_cast<std::uint64_t>(std::countr_zero(left)));
-    }
+    touched_segments_ |= segments[i];
   }
-  return bits;
-}
-
-void Comparer::touch_tiles(std::uint64_t column) {
-  const std::uint64_t word = column / (segment * segments_in_word);
-  if (row_ != word_row_ || word != word_) {
-    flush_word();
-    word_row_ = row_;
-    word_ = word;
-  }
-  touched_segments_ |= std::uint64_t{1} << (column / segment % segments_in_word);
 }
 
 void Comparer::flush_word() {
@@ -330,20 +402,29 @@ void Comparer::count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t w
   tiles.touched += static_cast<std::uint64_t>(std::popcount(segments));
 }
 
-void Comparer::refuse_code(std::uint64_t index) const {
-  const Format& format = result_.type.format;
-  refuse("element ", index, " has bits beyond the ", format.bits(), " of ", format_name(format));
+/// Puts the counts of kinds where they belong.
+void Comparer::set_counts(Comparison& whole) const {
+  whole.zero_signs = kinds_[PairKind::zero_sign];
+  whole.nan_words = kinds_[PairKind::nan_words];
+  whole.nan_in_a = kinds_[PairKind::nan_in_a];
+  whole.nan_in_b = kinds_[PairKind::nan_in_b];
+  const std::size_t bins = (kinds_.size() - PairKind::first_bin) / 2;
+  for (std::size_t bin = 0; bin < bins; ++bin) {
+    whole.distances.above[bin] = kinds_[PairKind::first_bin + bin];
+    whole.distances.below[bin] = kinds_[PairKind::first_bin + bins + bin];
+    whole.numbers += whole.distances.above[bin] + whole.distances.below[bin];
+  }
 }
 
 Comparison Comparer::result() const {
   if (next_ != result_.elements) throw std::logic_error("elements are missing");
   Comparer done = *this;
+  done.flush_tables();
+  done.flush_columns();
   done.flush_word();
   for (std::size_t kind = 0; kind < bands_.size(); ++kind) done.flush_band(kind);
   Comparison whole = std::move(done.result_);
-  for (std::uint64_t pair = 0; pair < pairs_.size(); ++pair) {
-    if (pairs_[pair] != 0) classify(whole, pair >> 8, pair & 0xFF, pairs_[pair]);
-  }
+  done.set_counts(whole);
   return whole;
 }
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "fp8lab/formats/decode.hpp"
@@ -37,7 +38,181 @@ std::vector<double> values_in_order(const Format& format) {
   return values;
 }
 
+/// Two arrays of words: how they are made, by the share of elements that differ and by how much.
+struct Dumps {
+  std::vector<std::byte> a, b;
+};
+
+/// Words of random bits of a format, of which `every`-th on the average differs in b: by one bit, by one, by the sign,
+/// or in all bits; NaNs, infinities and zeros are among them.
+Dumps dumps_of(const Format& format, std::size_t bytes, std::size_t elements, std::uint64_t every, std::uint64_t seed) {
+  const std::uint64_t mask = format.bits() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << format.bits()) - 1;
+  Dumps dumps{std::vector<std::byte>(elements * bytes), std::vector<std::byte>(elements * bytes)};
+  const auto word = [&](std::uint64_t i) {
+    const std::uint64_t random = random_bits(seed, i);
+    switch (random % 8) {
+      case 0: return std::uint64_t{0};
+      case 1: return format.sign_mask();
+      case 2: return format.magnitude_mask();
+      case 3: return format.max_code() + (random >> 8) % 3 * (format.magnitude_mask() != format.max_code() ? 1 : 0);
+      default: return random_bits(seed + 1, i);
+    }
+  };
+  for (std::size_t i = 0; i < elements; ++i) {
+    const std::uint64_t random = random_bits(seed + 2, i);
+    const std::uint64_t a = word(i) & mask;
+    std::uint64_t b = a;
+    if (random % every == 0) {
+      const std::uint64_t bit = std::uint64_t{1} << (random >> 32) % static_cast<std::uint64_t>(format.bits());
+      const std::array<std::uint64_t, 6> others{a ^ bit, a + 1, a - 1, a ^ format.sign_mask(), word(i + elements), 0};
+      b = others[(random >> 16) % others.size()] & mask;
+    }
+    std::memcpy(dumps.a.data() + i * bytes, &a, bytes);
+    std::memcpy(dumps.b.data() + i * bytes, &b, bytes);
+  }
+  return dumps;
+}
+
+/// What two words are, by their values alone.
+void count_pair(Comparison& counts, std::uint64_t a, std::uint64_t b) {
+  const double x = value_of(counts.type, a);
+  const double y = value_of(counts.type, b);
+  if (std::isnan(x) || std::isnan(y)) {
+    ++(std::isnan(x) && std::isnan(y) ? counts.nan_words : std::isnan(x) ? counts.nan_in_a : counts.nan_in_b);
+    return;
+  }
+  if (x == y) {
+    ++counts.zero_signs;
+    return;
+  }
+  ++counts.numbers;
+  counts.opposite_signs += (x < 0 && y > 0) || (x > 0 && y < 0) ? 1 : 0;
+  counts.opposite_values += x == -y ? 1 : 0;
+  counts.became_zero += y == 0 ? 1 : 0;
+  counts.was_zero += x == 0 ? 1 : 0;
+  const Format& format = counts.type.format;
+  const std::uint64_t steps_a = a & format.magnitude_mask();  // from zero
+  const std::uint64_t steps_b = b & format.magnitude_mask();
+  const bool is_across = ((a ^ b) & format.sign_mask()) != 0;
+  const std::uint64_t apart = std::max(steps_a, steps_b) - std::min(steps_a, steps_b);
+  const std::uint64_t distance = is_across ? steps_a + steps_b : apart;
+  std::size_t bin = 0;
+  while (forensics::Distances::last_of(bin) < distance) ++bin;
+  ++(y > x ? counts.distances.above : counts.distances.below)[bin];
+  counts.distances.largest = std::max(counts.distances.largest, distance);
+}
+
+/// Counts of one dimension, by one index after the other.
+void count_place(forensics::Places& places, std::uint64_t index, bool is_first) {
+  ++places.counts[index / places.indices_per_bin];
+  places.first = is_first ? index : std::min(places.first, index);
+  places.last = is_first ? index : std::max(places.last, index);
+}
+
+/// One element after the other; bins and kinds of tiles are as `found` has them.
+Comparison compared_plainly(const ElementType& type, const Dumps& dumps, std::size_t columns, const Comparison& found) {
+  const auto bytes = static_cast<std::size_t>(type.bits()) / 8;
+  const std::size_t elements = dumps.a.size() / bytes;
+  Comparison all;
+  all.type = type;
+  all.elements = elements;
+  all.rows = found.rows;
+  all.columns = found.columns;
+  for (forensics::Places* places : {&all.rows, &all.columns}) {
+    std::ranges::fill(places->counts, 0U);
+    places->first = places->last = 0;
+  }
+  std::vector<std::uint64_t> differing;
+  for (std::size_t i = 0; i < elements; ++i) {
+    std::uint64_t a = 0;
+    std::uint64_t b = 0;
+    std::memcpy(&a, dumps.a.data() + i * bytes, bytes);
+    std::memcpy(&b, dumps.b.data() + i * bytes, bytes);
+    if (a == b) continue;
+    if (all.first.size() < 10) all.first.push_back({i, a, b});
+    count_pair(all, a, b);
+    count_place(all.rows, i / columns, differing.empty());
+    count_place(all.columns, i % columns, differing.empty());
+    differing.push_back(i);
+  }
+  all.differing = differing.size();
+  for (const forensics::Tiles& kind : found.tiles) {
+    const std::size_t across = (columns + kind.columns - 1) / kind.columns;
+    std::vector<bool> touched(kind.count);
+    for (const std::uint64_t i : differing)
+      touched[i / columns / kind.rows * across + i % columns / kind.columns] = true;
+    forensics::Tiles& own = all.tiles.emplace_back(kind);
+    own.touched = static_cast<std::uint64_t>(std::ranges::count(touched, true));
+    own.first = own.touched == 0 ? 0 : static_cast<std::uint64_t>(std::ranges::find(touched, true) - touched.begin());
+  }
+  return all;
+}
+
+void require_same(const Comparison& found, const Comparison& expected) {
+  const auto counts = [](const Comparison& one) {
+    return std::vector<std::uint64_t>{one.elements,        one.differing,   one.zero_signs,    one.nan_words,
+                                      one.nan_in_a,        one.nan_in_b,    one.numbers,       one.opposite_signs,
+                                      one.opposite_values, one.became_zero, one.was_zero,      one.distances.largest,
+                                      one.rows.first,      one.rows.last,   one.columns.first, one.columns.last};
+  };
+  REQUIRE(counts(found) == counts(expected));
+  REQUIRE(found.distances.above == expected.distances.above);
+  REQUIRE(found.distances.below == expected.distances.below);
+  REQUIRE(found.rows.counts == expected.rows.counts);
+  REQUIRE(found.columns.counts == expected.columns.counts);
+  REQUIRE(found.tiles == expected.tiles);
+  REQUIRE(found.first == expected.first);
+}
+
 }  // namespace
+
+TEST_CASE("compare counts random dumps on every vector target as a walk over their values does") {
+  const UnforceTarget unforce;
+  const Format odd{3, 2, 3, false, true, Specials::nan_at_all_ones};
+  const std::array formats{e4m3, e5m2, e8m0, e4m3fnuz, ue4m3, e2m3, e2m1, odd, binary16, bfloat16, binary32, binary64};
+  // Rows narrower than a vector, wider than a piece, and columns whose bins have several.
+  const std::array<std::pair<std::size_t, std::size_t>, 6> shapes{
+      {{700, 1}, {130, 7}, {64, 256}, {3, 1234}, {1, 5000}, {2, 70'000}}};
+  std::uint64_t seed = 0;
+  for (const Format& format : formats) {
+    const ElementType type{format};
+    const auto bytes = static_cast<std::size_t>(type.bits()) / 8;
+    for (const auto& [rows, columns] : shapes) {
+      if (columns == 70'000 && format != e4m3 && format != binary16 && format != binary32) continue;
+      ++seed;
+      const Dumps dumps = dumps_of(format, bytes, rows * columns, std::array{1, 3, 900}[seed % 3], seed);
+      std::optional<Comparison> expected;
+      for (const std::string_view target : targets()) {
+        force_target(target);
+        INFO(format_name(format) << ", " << rows << " x " << columns << ", " << target);
+        const Comparison found = compare(type, dumps.a, dumps.b, {.columns = columns});
+        if (!expected) expected = compared_plainly(type, dumps, columns, found);
+        require_same(found, *expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("compare counts rows by the thousand in columns, also of arrays that lie on no boundary") {
+  // More rows than a byte counts, between others that are equal; a memory that begins within a word.
+  for (const std::size_t columns : {3, 64, 1030}) {
+    const std::size_t rows = 300'000 / columns;
+    std::vector<std::byte> bytes(2 * (rows * columns * 2) + 2);
+    const auto a = std::span(bytes).subspan(1, rows * columns * 2);
+    const auto b = std::span(bytes).subspan(1 + rows * columns * 2, rows * columns * 2);
+    for (std::size_t i = 0; i < b.size(); i += 2) b[i] = std::byte{i / 2 % columns != 1 && i / 2 / columns / 10 != 1};
+    const Comparison found = compare({binary16}, a, b, {.columns = columns});
+    const std::uint64_t differing_rows = rows - 10;
+    std::vector<std::uint64_t> expected(columns, differing_rows);
+    expected[1] = 0;
+    CHECK(found.columns.counts == expected);
+    CHECK(found.differing == differing_rows * (columns - 1));
+    const Comparison of_bytes = compare({e4m3}, a, b, {.columns = 2 * columns});
+    std::vector<std::uint64_t> lower(2 * columns);
+    for (std::size_t i = 0; i < columns; ++i) lower[2 * i] = expected[i];
+    CHECK(of_bytes.columns.counts == lower);
+  }
+}
 
 TEST_CASE("compare counts every pair of codes as the sorted list of values has it") {
   for (const Format& format : {e4m3, e5m2, e2m1, e8m0, e4m3fnuz, ue4m3}) {

@@ -119,18 +119,30 @@ class Comparer {
   [[nodiscard]] Comparison result() const;
 
  private:
-  template <typename At>
-  void add_elements(std::uint64_t count, const At& at);
-  template <typename At>
-  void add_segment(std::uint64_t column, std::uint64_t count, const At& at);
-  template <typename At>
-  std::uint64_t add_values(const At& at, std::uint32_t differing);
-  [[noreturn]] void refuse_code(std::uint64_t index) const;
-  void touch_tiles(std::uint64_t column);
+  template <typename Word>
+  void add_words(const std::byte* a, const std::byte* b, std::size_t count);
+  void add_pairs(const std::byte* a, const std::byte* b, std::size_t count);
+  template <typename Word>
+  void add_values(const Word* a, const Word* b, std::size_t count, std::uint64_t* differing);
+  template <typename Word>
+  void add_columns(const Word* a, const Word* b, std::size_t count);
+  template <typename Word>
+  void show_first(const Word* a, const Word* b, std::size_t count, const std::uint64_t* differing);
+  template <typename Word>
+  void check_codes(const Word* a, const Word* b, std::size_t count) const;
+  void add_places(std::size_t count, const std::uint64_t* differing);
+  void add_row(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
+               const std::uint64_t* differing);
+  [[nodiscard]] bool has_column_counts() const;
 
+  void flush_tables();
+  void flush_columns();
+  template <typename Word>
+  void flush_columns_of();
   void flush_word();
   void flush_band(std::size_t kind);
   void count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t word, std::uint64_t segments);
+  void set_counts(Comparison& whole) const;
 
   /// Which segments of the current rows of tiles of one kind have a differing element; tiles with one row need none.
   struct Band {
@@ -142,12 +154,19 @@ class Comparer {
   Comparison result_;
   std::uint64_t next_ = 0;
   std::uint64_t beyond_ = 0;               ///< bits that no code of the format has
-  std::uint64_t row_ = 0;                  ///< of the elements that are being added
   std::vector<Band> bands_;                ///< by kind of tiles
   std::uint64_t word_row_ = 0, word_ = 0;  ///< of the segments that are being touched
   std::uint64_t touched_segments_ = 0;     ///< of that word, a bit for each
-  /// How often codes a and b of at most 8 bits differ, at a * 256 + b: of which kind they are is found once for each.
-  std::vector<std::uint64_t> pairs_;
+  /// How many pairs of words are of each kind, and counts that were not added to these yet: of two kinds at a time.
+  std::vector<std::uint64_t> kinds_;
+  std::vector<std::uint32_t> tables_;
+  std::uint64_t in_tables_ = 0;  ///< pairs
+  /// Counts of differing elements of some whole rows side by side that were not added to the columns yet: words of the
+  /// size of an element, each as large as the number of such stretches that have been added.
+  std::vector<std::byte> column_counts_;
+  std::uint64_t stretch_ = 0;       ///< elements of such rows
+  std::uint64_t last_stretch_ = 0;  ///< its number
+  std::uint64_t stretches_added_ = 0;
 };
 
 /// Compares two whole arrays. Throws as Comparer does, and where the bytes are no whole number of elements.
