@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "files/row_major.hpp"
 #include "files/stored_file.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -44,8 +45,9 @@ void add_file(const CompareArguments& arguments, const fs::path& path, const std
     return;
   }
   const std::vector<std::string> every{"*"};
-  const bool has_names = path.extension() != ".npy";
-  const auto& names = arguments.names.empty() && has_names ? every : arguments.names;
+  std::span<const std::string> names = arguments.names.empty() ? every : arguments.names;
+  const bool is_one_file = below.empty();
+  if (!has_names(path) && (is_one_file || arguments.names.empty())) names = {};
   for (TensorHeader& header : find_tensors(path, names)) {
     std::string name = header.name;
     all[{below, std::move(name)}] = {path, std::move(header)};
@@ -130,7 +132,8 @@ std::vector<std::uint64_t> shape_of(const CompareArguments& arguments, const Ten
 
 /// Elements of a float tensor, by index.
 std::vector<double> inputs_of(const fs::path& path, const ComparedTensor& tensor) {
-  TensorFile file(path);
+  const TensorHeader header = find_tensors(path).front();
+  TensorFile file(path, header);
   if (file.type() == ElementType::uint8) refuse(printable(path.native()), " holds codes; an input is of floats");
   if (file.size() != tensor.comparison.elements) {
     refuse("the input has ", file.size(), " elements, ", tensor.name, " ", tensor.comparison.elements);
@@ -138,7 +141,8 @@ std::vector<double> inputs_of(const fs::path& path, const ComparedTensor& tensor
   std::vector<double> values;
   for (const forensics::Mismatch& mismatch : tensor.comparison.first) {
     std::uint64_t word = 0;
-    file.read_bytes(mismatch.index, std::as_writable_bytes(std::span(&word, 1)).first(bytes_of(file.type())));
+    file.read_bytes(stored_place(header, mismatch.index),
+                    std::as_writable_bytes(std::span(&word, 1)).first(bytes_of(file.type())));
     const std::map<ElementType, Format> formats{{ElementType::float32, binary32},
                                                 {ElementType::float64, binary64},
                                                 {ElementType::float16, binary16},
@@ -160,15 +164,15 @@ class PairReader {
     const std::uint64_t elements = a.header.size * element_bytes * 8 / static_cast<std::uint64_t>(type.bits());
     const std::uint64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
     forensics::Comparer comparer(type, elements, {.columns = columns, .most_shown = arguments_.most_shown});
-    TensorFile file_a(a.path, a.header);
-    TensorFile file_b(b.path, b.header);
+    RowMajorReader file_a(a.path, a.header);
+    RowMajorReader file_b(b.path, b.header);
     for (std::uint64_t first = 0; first < a.header.size;) {
       checkpoint();
       const std::uint64_t count = std::min(piece_bytes / element_bytes, a.header.size - first);
       bytes_a_.resize(static_cast<std::size_t>(count * element_bytes));
       bytes_b_.resize(bytes_a_.size());
-      file_a.read_bytes(first, bytes_a_);
-      file_b.read_bytes(first, bytes_b_);
+      file_a.read(bytes_a_);
+      file_b.read(bytes_b_);
       comparer.add(bytes_a_, bytes_b_);
       first += count;
       done_ += static_cast<double>(bytes_a_.size());
@@ -196,7 +200,6 @@ std::string misfit_of(const TensorHeader& a, const TensorHeader& b) {
   if (!a.format.empty() && !b.format.empty() && a.format != b.format) {
     return std::string(a.format) + " in a and " + std::string(b.format) + " in b";
   }
-  if (a.fortran_order != b.fortran_order) return "one is in Fortran order and one in C order";
   return "";
 }
 
@@ -225,6 +228,26 @@ Pairs paired(const Inventory& all_a, const Inventory& all_b, std::vector<std::st
   return pairs;
 }
 
+/// Refuses one tensor beside a file with several, none of which was named.
+void check_choice(const Inventory& all_a, const Inventory& all_b) {
+  const auto refuse_several = [](const Inventory& one, std::string_view side_of_one, const Inventory& several,
+                                 std::string_view side_of_several) {
+    constexpr std::size_t most = 20;
+    std::string names;
+    std::size_t told = 0;
+    for (const auto& [key, tensor] : several) {
+      if (told++ == most) break;
+      names += (names.empty() ? "" : ", ") + printable(key.second);
+    }
+    if (several.size() > most) names += ", ...";
+    refuse(side_of_one, " is one tensor, ", called(one.begin()->first, one.begin()->second), "; ", side_of_several,
+           " has ", several.size(), ": ", names, ". Choose one of these with tensors");
+  };
+  const auto is_unnamed = [](const Inventory& all) { return all.size() == 1 && all.begin()->first.second.empty(); };
+  if (is_unnamed(all_a) && all_b.size() > 1) refuse_several(all_a, "a", all_b, "b");
+  if (is_unnamed(all_b) && all_a.size() > 1) refuse_several(all_b, "b", all_a, "a");
+}
+
 void check(const CompareArguments& arguments) {
   if (arguments.a.empty() || arguments.b.empty()) refuse("a and b must be given: two files, or two folders");
   if (arguments.pairs && !arguments.format) refuse("pairs need a format of 4 bits, such as e2m1");
@@ -247,6 +270,11 @@ CompareResult run_compare(const CompareArguments& arguments, const Progress& pro
   // 1. Pairs, and what has no partner.
   const Inventory all_a = inventory_of(arguments, arguments.a);
   const Inventory all_b = inventory_of(arguments, arguments.b);
+  const bool are_files = !fs::is_directory(arguments.a);
+  if (are_files) check_choice(all_a, all_b);
+  if (are_files && !arguments.names.empty() && !arguments.raw && !has_names(arguments.a) && !has_names(arguments.b)) {
+    refuse("tensors are for .safetensors files; the tensor of a .npy file has no name");
+  }
   CompareResult result;
   const Pairs pairs = paired(all_a, all_b, result.unpaired);
   if (pairs.empty()) refuse("nothing can be compared: ", result.unpaired.front());

@@ -21,10 +21,11 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little,
               "the elements of both formats are read as they lie in memory");
 
+constexpr std::string_view npy_magic = "\x93NUMPY";
+
 std::vector<TensorHeader> read_headers(Bytes bytes, std::span<const std::string> names) {
-  constexpr std::string_view npy = "\x93NUMPY";
   const std::string begin = bytes.text(0, std::min<std::uint64_t>(bytes.size(), 9));
-  if (begin.starts_with(npy)) {
+  if (begin.starts_with(npy_magic)) {
     if (!names.empty()) {
       bytes.refuse("the tensor of a .npy file has no name, so that " + printable(names.front()) + " cannot be chosen");
     }
@@ -86,6 +87,13 @@ std::vector<TensorHeader> find_tensors(const fs::path& path, std::span<const std
   FileStream content(path);
   const std::string called = in_one_line(path.native());
   return read_headers(Bytes(content, called), names);
+}
+
+bool has_names(const fs::path& path) {
+  FileStream content(path);
+  const std::string called = in_one_line(path.native());
+  Bytes bytes(content, called);
+  return bytes.text(0, std::min<std::uint64_t>(bytes.size(), npy_magic.size())) != npy_magic;
 }
 
 std::string printable(std::string_view text) {

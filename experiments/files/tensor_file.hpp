@@ -51,6 +51,10 @@ struct TensorHeader {
 [[nodiscard]] std::vector<TensorHeader> find_tensors(const std::filesystem::path& path,
                                                      std::span<const std::string> names = {});
 
+/// Whether the tensors of a file have names: not that of a .npy file. Throws std::runtime_error where the file cannot
+/// be read.
+[[nodiscard]] bool has_names(const std::filesystem::path& path);
+
 /// One tensor of a .npy or .safetensors file, read piece by piece: only the header is ever held in memory.
 ///
 /// .npy, versions 1.0 to 3.0: dtypes <f4, <f8, <f2, and codes of one byte: |u1, |i1, and <f1 and <V1 as ml_dtypes

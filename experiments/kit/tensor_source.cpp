@@ -4,6 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "files/row_major.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
@@ -145,11 +146,6 @@ void with_type(ElementType type, const Use& use) {
     case ElementType::bfloat16: return use(BFloat16{});
     case ElementType::uint8: return;  // open() refuses codes
   }
-}
-
-/// Whether the elements lie in the order of rows: with one long dimension, both orders are the same.
-bool is_row_major(const TensorHeader& header) {
-  return !header.fortran_order || std::ranges::count_if(header.shape, [](std::uint64_t n) { return n != 1; }) < 2;
 }
 
 /// The name of a tensor of a file in messages and results.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "experiments/files/tensor_bytes.hpp"
+#include "files/row_major.hpp"
 #include "scratch.hpp"
 #include "support.hpp"
 
@@ -102,6 +103,63 @@ TEST_CASE("compare: more than a piece of a file is compared") {
       run_compare({.a = a, .b = written(scratch.path / "b.bin", bytes), .format = "e5m2", .raw = true});
   CHECK(result.tensors.front().comparison.first ==
         std::vector<forensics::Mismatch>{{std::size_t{1} << 18, 0x11, 0x12}, {size - 1, 0x11, 0x12}});
+}
+
+TEST_CASE("compare: a file in Fortran order meets one in C order by its indices") {
+  const Scratch scratch;
+  // Element (i, j, k) of (3, 4, 5) has the number of these.
+  std::string rows;
+  std::string columns(60, '\0');
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      for (std::size_t k = 0; k < 5; ++k) {
+        const auto code = static_cast<char>(i * 20 + j * 5 + k);
+        rows += code;
+        columns[i + 3 * j + 12 * k] = code;
+      }
+    }
+  }
+  std::string other = columns;
+  other[2 + 3 * 1 + 12 * 4] = '\x7B';
+  const std::string header = "{'descr': '|u1', 'fortran_order': True, 'shape': (3, 4, 5), }";
+  const fs::path a = written(scratch.path / "a.npy", npy(dict("|u1", "(3, 4, 5)"), rows));
+  const fs::path b = written(scratch.path / "b.npy", npy(header, columns));
+  const fs::path c = written(scratch.path / "c.npy", npy(header, other));
+  CHECK(run_compare({.a = a, .b = b, .format = "e4m3"}).equal());
+  const forensics::Mismatch wrong{2 * 20 + 1 * 5 + 4, 49, 0x7B};
+  for (const fs::path& one : {a, b}) {
+    const CompareResult result = run_compare({.a = one, .b = c, .format = "e4m3"});
+    CHECK(result.tensors.front().comparison.first == std::vector<forensics::Mismatch>{wrong});
+    CHECK(result.tensors.front().comparison.columns.length == 5);
+  }
+  // Bands of one row, of two, and all at once, read in pieces that end within them.
+  for (const std::uint64_t band : {20, 45, 60}) {
+    experiments::RowMajorReader reader(b, experiments::find_tensors(b).front(), band);
+    std::string read(60, '\0');
+    const auto bytes = std::as_writable_bytes(std::span(read));
+    for (std::size_t at = 0; at < 60; at += 7) reader.read(bytes.subspan(at, std::min<std::size_t>(7, 60 - at)));
+    CHECK(read == rows);
+  }
+  CHECK_THROWS_WITH(experiments::RowMajorReader(b, experiments::find_tensors(b).front(), 19),
+                    ContainsSubstring("the elements with one first index have 20 bytes; up to 19"));
+  for (std::size_t i = 0; i < 60; ++i) {
+    const std::uint64_t place = experiments::stored_place(experiments::find_tensors(b).front(), i);
+    CHECK(columns[place] == rows[i]);
+  }
+}
+
+TEST_CASE("compare: one array meets the tensor of a file that is named, and the others are listed") {
+  const Scratch scratch;
+  const std::string header = object(tensor("w", "U8", "[2]", 0, 2) + "," + tensor("v", "U8", "[2]", 2, 4));
+  const fs::path many = written(scratch.path / "many.safetensors", safetensors(header, "1234"));
+  const fs::path one = written(scratch.path / "one.npy", npy(dict("|u1", "(2,)"), "34"));
+  CHECK_THAT(
+      refused({.a = one, .b = many, .format = "e4m3"}),
+      ContainsSubstring("a is one tensor, \"one.npy\"; b has 2: \"v\", \"w\". Choose one of these with tensors"));
+  CHECK_THAT(refused({.a = many, .b = one, .format = "e4m3"}), ContainsSubstring("b is one tensor"));
+  CHECK(run_compare({.a = one, .b = many, .names = {"v"}, .format = "e4m3"}).equal());
+  CHECK_FALSE(run_compare({.a = many, .b = one, .names = {"w"}, .format = "e4m3"}).equal());
+  CHECK_THAT(refused({.a = one, .b = one, .names = {"v"}, .format = "e4m3"}), ContainsSubstring("has no name"));
 }
 
 TEST_CASE("compare: what cannot be compared is refused in words") {

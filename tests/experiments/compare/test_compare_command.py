@@ -52,6 +52,20 @@ def test_a_folder_with_a_tensor_less_is_different(tmp_path):
     assert '"y.npy" is in a alone.' in done.stdout
 
 
+def test_a_file_in_fortran_order_is_compared_by_index(tmp_path):
+    x = np.arange(12 * 7, dtype=np.float32).reshape(12, 7)
+    other = np.asfortranarray(x)
+    other[5, 3] = -1
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "f.npy", np.asfortranarray(x))
+    np.save(tmp_path / "other.npy", other)
+    prints(f"compare {tmp_path}/x.npy {tmp_path}/f.npy", "Equal: all 84 elements of 1 tensor, bit for bit")
+    done = run(f"compare {tmp_path}/f.npy {tmp_path}/other.npy --input {tmp_path}/f.npy --out {tmp_path}/out")
+    assert done.returncode == 1
+    results = tmp_path / "out" / "compare.json"
+    assert [column(results, "mismatches", name) for name in ("row", "column", "input")] == [[5], [3], [38]]
+
+
 def test_dumps_without_elements_are_not_equal(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((0, 8), np.float32))
     refuses(f"compare {tmp_path}/a.npy {tmp_path}/a.npy", "a and b have no elements.*")
