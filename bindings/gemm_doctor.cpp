@@ -23,6 +23,8 @@ py::dict gemm_fields(const forensics::GemmExplanation& one) {
   all["models"] = py::tuple(py::cast(one.models));
   all["promote_k"] = h.promote_k;
   all["split_k"] = h.split_k;
+  all["ranges"] = py::tuple(py::cast(h.ranges));
+  all["range_order"] = py::tuple(py::cast(h.range_order));
   all["order"] = std::string(name_of(h.order));
   all["scale_use"] = std::string(name_of(h.scale_use));
   all["partial_type"] = std::string(name_of(h.partial_type));

@@ -43,7 +43,9 @@ class GemmExplanation:
     description: str
     models: tuple[str, ...]  #: tensor cores that give the same; ``cuda_cores`` and ``cuda_cores_fma`` are float32 sums without one
     promote_k: int  #: elements of K after which accumulators are added in float32; 0: never
-    split_k: int  #: elements of K in each range that is summed apart; 0: one range
+    split_k: int  #: elements of K in each range that is summed apart; 0: one range, or those of ``ranges``
+    ranges: tuple[int, ...]  #: of an expected GEMM, lengths of ranges that ``split_k`` and ``order`` do not tell
+    range_order: tuple[int, ...]  #: their numbers as they are added; empty: ascending
     order: str  #: of ranges or promotions: ``ascending``, ``descending`` or ``pairwise``
     scale_use: str  #: how float32 scales multiply: ``none``, ``product_first``, ``a_first`` or ``b_first``
     partial_type: str  #: what ranges of split-K are rounded to before they are added: ``as_given``, ``float16`` or ``bfloat16``
@@ -154,7 +156,8 @@ class GemmDiagnosis:
     def correct(self) -> bool:
         """Whether the output is that of the expected GEMM, or of a plain one where none was expected, and could have told otherwise.
 
-        A GEMM is plain without a defect, an output that is cut off or rounded twice, and a bias or c added before the scales.
+        A GEMM is plain without a defect, an output that is cut off or rounded twice, and a bias or c added before the scales;
+        and without a tensor core where both operands are float32 alone.
         """
         return self._core.correct
 
@@ -348,8 +351,8 @@ def diagnose_gemm(
         What the result was multiplied with before it was rounded.
     expected : str, MmaModel, or dict, optional
         What the GEMM should do: its model, or arguments of ``gemm`` by their names, of model, promote_k, split_k, split_order,
-        scale_order, c_enters, zero_rule and out_profile. Ranges of split_k have one length, of which the last may be
-        shorter. It comes first of what explains equally much, and nothing else is ``correct`` then. Left out: any plain GEMM.
+        scale_order, c_enters, zero_rule and out_profile. It comes first of what explains equally much, and nothing else is
+        ``correct`` then. Left out: any plain GEMM.
     most_products : int
         How many products to compute when hypotheses are compared with all elements, which bounds the time.
 

@@ -211,7 +211,7 @@ std::vector<Experiment> doctor_gemm_experiments() {
            "then defects: an operand transposed, a scale missing or applied twice, the last products missing, ... Says "
            "when the data cannot tell some apart, and writes inputs that do.",
        .result = "text `verdict`, tables `explanations`, `elements`, `undecided`",
-       .not_passed = "not a plain GEMM, or not the expected one, or the data does not tell",
+       .not_passed = "not a plain GEMM on a tensor core, or not the expected one, or the data does not tell",
        .status_not_passed = 1,
        .examples = {{"doctor-gemm a.npy b.npy out.npy", "which tensor core, and how was it promoted?"},
                     {"doctor-gemm a.npy b.npy out.npy --scale-a sa.npy --scale-b sb.npy",

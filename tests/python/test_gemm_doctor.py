@@ -158,7 +158,7 @@ def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
         assert found.correct == (order is not None), found
     for arguments, message in (
         ({"model": model, "promote_k": 100}, "no multiple of the K of"),
-        ({"model": model, "split_k": [128, 384]}, "one length, of which the last may be shorter"),
+        ({"model": model, "split_k": [100, 412]}, "a range of split_k is 100, no multiple of 32"),
         ({"model": model, "split_k": [128]}, "must add up to K, 512"),
         ({"model": model, "split_k": [256, 256], "split_order": [1]}, "the numbers of all ranges"),
         ({"model": model, "threads": 2}, "not threads"),
@@ -185,6 +185,10 @@ def test_what_gemm_computes_is_what_is_expected():
         ({"scale_a": tiles_a, "scale_b": tiles_b}, {}),
         ({"scale_a": tiles_a, "scale_b": tiles_b}, {"scale_order": "accumulator_first", "split_k": [256, 256]}),
         ({"c": c, "scale_a": 0.7}, {"c_enters": "accumulator", "promote_k": 128}),
+        ({"bias": bias}, {"split_k": [64, 320, 128], "split_order": [1, 2, 0]}),
+        ({"scale_a": tiles_a, "scale_b": tiles_b}, {"split_k": [128, 384]}),
+        ({"scale_a": (rows_a, 0.3), "scale_b": (rows_b, 1.7)}, {}),
+        ({"scale_a": (tiles_a, 0.3), "scale_b": tiles_b}, {"scale_order": "accumulator_first"}),
     ):
         for out_dtype in ("float32", "bfloat16"):
             expected = {"model": "hopper_wgmma_fp8", **meant}
@@ -326,10 +330,12 @@ def test_float32_sums_without_a_tensor_core_are_named():
     ):
         found = fp8lab.diagnose_gemm(A, B, out)
         first = found.explanations[0]
-        assert found.correct and first.models == ("cuda_cores",) and (first.promote_k, first.split_k, first.order) == expected, found
+        assert first.models == ("cuda_cores",) and (first.promote_k, first.split_k, first.order) == expected, found
+        assert found.explained and not found.correct  # of FP8, which is multiplied by a tensor core
+        assert found.verdict.startswith("Explained: ") and "No tensor core that was searched computes this." in found.verdict
     assert found.probe().parted == found.probe().pairs
     scaled = fp8lab.diagnose_gemm(A, B, in_order(products) * np.float32(0.37), scale_a=0.37)
-    assert scaled.correct and scaled.explanations[0].models == ("cuda_cores",)
+    assert scaled.explained and scaled.explanations[0].models == ("cuda_cores",)
     # Products of float32 operands are rounded, but not by fma. float64 holds them, and a sum with another float32 nearly always.
     rng = np.random.default_rng(29)
     x, y = rng.normal(0, 1, (9, 40)).astype(np.float32), rng.normal(0, 1, (7, 40)).astype(np.float32)

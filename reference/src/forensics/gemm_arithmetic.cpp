@@ -91,11 +91,23 @@ float sum_of(std::vector<float>& parts, PartialOrder order) {
 
 /// The factors of an epilogue, in the order in which they multiply.
 struct EpilogueFactors {
-  std::array<Factor, 2> values{};
+  std::array<Factor, 3> values{};
   std::size_t count = 0;
 };
 
+/// Scales of rows by their order, then those of both tensors as one number, as gemm() multiplies.
+EpilogueFactors factors_as_gemm(const GemmHypothesis& h, const GemmSums& sums, std::size_t entry) {
+  const TensorScale& left = sums.a.tensor_scale();
+  const TensorScale& right = sums.b.tensor_scale();
+  const Factor alpha{left.factor * right.factor * (1 / (left.divisor * right.divisor))};
+  const float row_a = sums.a.row_scale(entry);
+  const float row_b = sums.b.row_scale(entry);
+  if (h.scale_use == ScaleUse::a_first) return {{Factor{row_a}, Factor{row_b}, alpha}, 3};
+  return {{Factor{row_a * row_b}, alpha}, 2};
+}
+
 EpilogueFactors factors_of(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry) {
+  if (h.alpha_last) return factors_as_gemm(h, sums, entry);
   const TensorScale& left = sums.a.tensor_scale();
   const TensorScale& right = sums.b.tensor_scale();
   const ScalePair scales(sums.a.row_scale(entry) * (left.factor / left.divisor),
@@ -182,6 +194,7 @@ std::uint64_t rounded(const GemmHypothesis& h, const Format& format, float x) {
   if (h.output == OutputRounding::via_float16) x = rounded_to(AddendType::float16, x);
   if (h.output == OutputRounding::via_bfloat16) x = rounded_to(AddendType::bfloat16, x);
   if (format == single) return std::bit_cast<std::uint32_t>(x);
+  if (h.policy) return encode(format, *h.policy, x);
   CastPolicy policy = h.saturated ? CastPolicy{} : cuda_nosat_policy;
   if (h.output == OutputRounding::toward_zero) policy.rounding = Rounding::toward_zero;
   if (h.output == OutputRounding::nearest_away) policy.rounding = Rounding::nearest_away;
@@ -219,10 +232,26 @@ static float with_partial(const GemmHypothesis& h, const GemmFacts& facts, const
   return promoted(h, sum, x, ScalePair(sums.a.tile_scale(entry, tile_a), sums.b.tile_scale(entry, tile_b), h));
 }
 
+/// Partial sums of a range, of which `left` are left.
+static std::size_t partials_in_range(const GemmHypothesis& h, std::size_t number, std::size_t left) {
+  if (number + 1 >= h.ranges.size()) return left;
+  const std::size_t count = h.promote_k == 0 ? 1 : (h.ranges[number] + h.promote_k - 1) / h.promote_k;
+  return std::min(count, left);
+}
+
+/// The sums of ranges in the order of their numbers.
+static std::vector<float> in_order(const std::vector<float>& ranges, const std::vector<std::size_t>& order) {
+  std::vector<float> turned;
+  for (const std::size_t number : order) {
+    if (number < ranges.size()) turned.push_back(ranges[number]);
+  }
+  return turned;
+}
+
 float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& sums, std::size_t entry,
                   const ElementAddends& addends) {
   const std::size_t count = sums.partials.size() / sums.a.count();
-  if (h.promote_k == 0 && h.split_k == 0) return sums.partials[entry];
+  if (h.promote_k == 0 && h.split_k == 0 && h.ranges.empty()) return sums.partials[entry];
   const std::size_t length = h.promote_k != 0 ? h.promote_k : h.split_k;
   const bool each = h.defect == GemmDefect::bias_in_each_range;
   std::size_t in_range = h.split_k != 0 ? h.split_k / length : count;
@@ -231,6 +260,7 @@ float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSum
   const bool starts_from_c = h.promote_k != 0 && h.addend_use == AddendUse::accumulator;
   std::vector<float> ranges;
   for (std::size_t first = 0; first < count; first += in_range) {
+    if (!h.ranges.empty()) in_range = partials_in_range(h, ranges.size(), count - first);
     float sum = starts_from_c && first == 0 ? rounded_to(h.addend_type, addends.c) : 0;
     const std::size_t last = std::min(count, first + in_range);
     for (std::size_t i = first; i < last; ++i) {
@@ -239,6 +269,7 @@ float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSum
     if (each) sum = scaled(factors_of(h, facts, sums, entry), sum) + rounded_to(h.addend_type, addends.bias);
     ranges.push_back(rounded_to(h.partial_type, sum));
   }
+  if (!h.range_order.empty()) ranges = in_order(ranges, h.range_order);
   return sum_of(ranges, h.split_k != 0 ? h.order : PartialOrder::ascending);
 }
 
@@ -247,7 +278,7 @@ bool accumulates_equally(const GemmHypothesis& x, const GemmHypothesis& y) {
     const bool start = h.addend_use == AddendUse::accumulator;
     const AddendType type = start || h.defect == GemmDefect::bias_in_each_range ? h.addend_type : AddendType::as_given;
     return std::tuple(h.promote_k, h.split_k, h.order, h.partial_type, h.scale_use, h.divided, h.fused,
-                      h.scale_out_first, start, type, h.defect);
+                      h.scale_out_first, start, type, h.defect, h.ranges, h.range_order);
   };
   return key(x) == key(y);
 }
@@ -273,7 +304,11 @@ std::vector<float> partial_sums_by(const GemmHypothesis& h, const MmaModel& mode
   std::vector<float> first(from_c ? starts.size() : 0);
   std::ranges::transform(starts.first(first.size()), first.begin(),
                          [&](float c) { return rounded_to(h.addend_type, c); });
-  return partial_sums(model, a, b, {.length = partial_length(h, a.depth()), .starts = first, .zero_rule = h.zero_rule});
+  return partial_sums(model, a, b,
+                      {.length = partial_length(h, a.depth()),
+                       .starts = first,
+                       .zero_rule = h.zero_rule,
+                       .lengths = h.promote_k == 0 ? std::span(h.ranges) : std::span<const std::size_t>()});
 }
 
 }  // namespace fp8lab::forensics

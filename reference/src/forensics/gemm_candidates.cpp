@@ -105,6 +105,7 @@ std::string gemm_verdict(const GemmDiagnosis& result) {
   }
   put_answer(text, result, checked);
   put_amount(text, result, checked);
+  if (result.explained() && result.lacks_tensor_core()) text << " No tensor core that was searched computes this.";
   if (!result.is_expected()) {
     text << " What was expected leaves " << result.expected_unexplained << " of " << checked << " unexplained.";
   }

@@ -33,55 +33,73 @@ std::size_t promotion_of(const ExpectedGemm& expected, const GemmFacts& facts, c
   return promote_k >= facts.depth && facts.tile_depth == 0 ? 0 : promote_k;
 }
 
-/// The length of the ranges; 0: there is one.
-std::size_t range_of(const ExpectedGemm& expected, const GemmFacts& facts, std::size_t unit) {
+/// Refuses ranges and orders of them that gemm() has not.
+void check_ranges(const ExpectedGemm& expected, const GemmFacts& facts, std::size_t unit) {
   const std::vector<std::size_t>& ranges = expected.split_k;
-  if (ranges.empty()) return 0;
-  if (std::accumulate(ranges.begin(), ranges.end(), std::size_t{0}) != facts.depth) {
+  if (!ranges.empty() && std::accumulate(ranges.begin(), ranges.end(), std::size_t{0}) != facts.depth) {
     refuse("expected: the ranges of split_k must add up to K, ", facts.depth);
   }
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const bool is_last = i + 1 == ranges.size();
+    if (ranges[i] == 0) refuse("expected: a range of split_k is 0");
+    if (!is_last && (unit == 0 || ranges[i] % unit != 0)) {
+      refuse("expected: a range of split_k is ", ranges[i], ", no multiple of ", unit);
+    }
+  }
+  std::vector<std::size_t> order = expected.split_order;
+  std::ranges::sort(order);
+  if (!order.empty() && !std::ranges::equal(order, std::views::iota(std::size_t{0}, ranges.size()))) {
+    refuse("expected: split_order must have the numbers of all ranges of split_k, once");
+  }
+}
+
+/// Sets the ranges and their order: as those that are searched, where they have one length, of which the last may be
+/// shorter, and ascend or descend.
+void set_ranges(GemmHypothesis& h, const ExpectedGemm& expected) {
+  const std::vector<std::size_t>& ranges = expected.split_k;
+  const std::vector<std::size_t>& order = expected.split_order;
+  if (ranges.size() < 2) return;
   const std::size_t length = ranges.front();
   const auto is_length = [&](std::size_t range) { return range == length; };
   const bool are_equal = std::ranges::all_of(std::span(ranges).first(ranges.size() - 1), is_length);
-  if (!are_equal || ranges.back() == 0 || ranges.back() > length) {
-    refuse("expected: the ranges of split_k must have one length, of which the last may be shorter");
+  const auto ascending = std::views::iota(std::size_t{0}, ranges.size());
+  const bool ascends = order.empty() || std::ranges::equal(order, ascending);
+  const bool descends = std::ranges::equal(order, ascending | std::views::reverse);
+  if (are_equal && ranges.back() <= length && (ascends || descends)) {
+    h.split_k = length;
+    h.order = ascends ? PartialOrder::ascending : PartialOrder::descending;
+    return;
   }
-  if (ranges.size() > 1 && (unit == 0 || length % unit != 0)) {
-    refuse("expected: a range of split_k is ", length, ", no multiple of ", unit);
-  }
-  return ranges.size() == 1 ? 0 : length;
+  h.ranges = ranges;
+  if (!ascends) h.range_order = order;
 }
 
-PartialOrder order_of(const ExpectedGemm& expected) {
-  const std::vector<std::size_t>& order = expected.split_order;
-  const auto ascending = std::views::iota(std::size_t{0}, expected.split_k.size());
-  if (order.empty() || std::ranges::equal(order, ascending)) return PartialOrder::ascending;
-  if (!std::ranges::equal(order, ascending | std::views::reverse)) {
-    refuse("expected: split_order must have the numbers of all ranges, ascending or descending");
-  }
-  return PartialOrder::descending;
-}
-
-ScaleUse scale_use_of(const ExpectedGemm& expected, const GemmFacts& facts, const Operand& a, const Operand& b) {
-  if (!facts.scales_a && !facts.scales_b) return ScaleUse::none;
+/// Sets how scales multiply.
+void set_scale_use(GemmHypothesis& h, const ExpectedGemm& expected, const GemmFacts& facts, const Operand& a,
+                   const Operand& b) {
+  if (!facts.scales_a && !facts.scales_b) return;
   const bool rows_a = !a.row_scales.empty();
   const bool rows_b = !b.row_scales.empty();
   const bool has_rows = rows_a || rows_b;
+  const bool has_tiles = facts.tile_depth != 0;
   const bool scaled_a = a.tensor_scale != TensorScale{};
   const bool scaled_b = b.tensor_scale != TensorScale{};
-  const bool accumulator_first =
-      expected.scale_order.value_or(has_rows ? ScaleOrder::accumulator_first : ScaleOrder::scales_first) ==
-      ScaleOrder::accumulator_first;
-  // The scales of rows come before those of tensors.
-  if ((has_rows || facts.tile_depth != 0) && (scaled_a || scaled_b)) {
-    if (facts.tile_depth != 0 || (rows_a && (rows_b || scaled_a)) || (rows_b && scaled_b)) {
-      refuse("expected: scales of rows or tiles and of the tensor at once are not composed as gemm() does");
-    }
-    return rows_a ? ScaleUse::a_first : ScaleUse::b_first;
+  if (has_rows && has_tiles && !expected.scale_order) {
+    refuse("expected: scales of tiles and rows have one scale_order: say which");
   }
-  if (!has_rows && facts.tile_depth == 0) return ScaleUse::product_first;
-  if (!facts.scales_a || !facts.scales_b) return ScaleUse::product_first;
-  return accumulator_first ? ScaleUse::a_first : ScaleUse::product_first;
+  const ScaleOrder usual = has_rows ? ScaleOrder::accumulator_first : ScaleOrder::scales_first;
+  const bool accumulator_first = expected.scale_order.value_or(usual) == ScaleOrder::accumulator_first;
+  const bool has_both = (has_rows || has_tiles) && (scaled_a || scaled_b);
+  // One scale of each side, of rows and of the tensor, multiplies as those that are searched do.
+  const bool has_divisors = a.tensor_scale.divisor != 1 || b.tensor_scale.divisor != 1;
+  const bool is_one_each = !has_tiles && !has_divisors && !(rows_a && (rows_b || scaled_a)) && !(rows_b && scaled_b);
+  if (has_both && is_one_each) {
+    h.scale_use = rows_a ? ScaleUse::a_first : ScaleUse::b_first;
+    return;
+  }
+  h.alpha_last = has_both;
+  const bool has_order = (has_rows || has_tiles) && facts.scales_a && facts.scales_b;
+  h.scale_use = has_order && accumulator_first ? ScaleUse::a_first : ScaleUse::product_first;
 }
 
 /// Sets how the output is rounded.
@@ -96,12 +114,18 @@ void set_rounding(GemmHypothesis& h, const ExpectedGemm& expected, const Format&
     h.output = OutputRounding::toward_zero;
   } else if (policy.rounding == Rounding::nearest_away) {
     h.output = OutputRounding::nearest_away;
-  } else if (policy.rounding != Rounding::nearest_even) {
-    refuse("expected: the output must be rounded to the nearest or toward zero");
   }
+  if (policy.rounding == Rounding::stochastic) {
+    refuse("expected: the output is rounded stochastically, and its random words are not known");
+  }
+  const bool is_directed = policy.rounding == Rounding::upward || policy.rounding == Rounding::downward;
   policy.rounding = Rounding::nearest_even;
   h.saturated = policy == CastPolicy{};
-  if (!h.saturated && policy != cuda_nosat_policy) refuse("expected: that profile is none that is searched");
+  if (is_directed || (!h.saturated && policy != cuda_nosat_policy)) {  // as no GEMM that is searched
+    h.output = OutputRounding::nearest;
+    h.saturated = false;
+    h.policy = expected.policy;
+  }
 }
 
 AddendUse addend_use_of(const ExpectedGemm& expected, const GemmFacts& facts) {
@@ -119,9 +143,9 @@ GemmCandidate expected_candidate(const ExpectedGemm& expected, const GemmProblem
   GemmHypothesis h{.model = std::string(model.name), .zero_rule = expected.zero_rule};
   h.promote_k = promotion_of(expected, facts, model);
   const std::size_t unit = h.promote_k != 0 ? h.promote_k : static_cast<std::size_t>(model.k());
-  h.split_k = range_of(expected, facts, unit);
-  h.order = order_of(expected);
-  h.scale_use = scale_use_of(expected, facts, a, b);
+  check_ranges(expected, facts, unit);
+  set_ranges(h, expected);
+  set_scale_use(h, expected, facts, a, b);
   h.addend_use = addend_use_of(expected, facts);
   if (h.addend_use == AddendUse::accumulator && model.k() == 0) refuse("expected: c enters exact in the epilogue");
   set_rounding(h, expected, facts.format);

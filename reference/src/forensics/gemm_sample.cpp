@@ -191,6 +191,23 @@ Operand with_scale_type(Operand operand) {
   return operand;
 }
 
+/// Where pieces of K begin, and its end.
+static std::vector<std::size_t> piece_edges(const PartialSums& how, std::size_t depth) {
+  std::vector<std::size_t> edges;
+  for (std::size_t first = 0; first < depth;) {
+    edges.push_back(first);
+    const std::size_t number = edges.size() - 1;
+    const bool is_last = number + 1 >= how.lengths.size();
+    if (how.lengths.empty()) {
+      first += how.length;
+    } else {
+      first = is_last ? depth : first + how.lengths[number];
+    }
+  }
+  edges.push_back(depth);
+  return edges;
+}
+
 std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, const PartialSums& how) {
   const std::size_t count = a.count();
   const std::size_t depth = a.depth();
@@ -201,16 +218,17 @@ std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& 
     return sums;
   }
   const auto width = static_cast<std::size_t>(model.k());
-  std::vector<float> sums((depth + how.length - 1) / how.length * count);
+  const std::vector<std::size_t> edges = piece_edges(how, depth);
+  std::vector<float> sums((edges.size() - 1) * count);
   std::ranges::copy(how.starts, sums.begin());
   std::vector<Half> halves(model.accumulator() == binary16 ? count : 0);
-  for (std::size_t first = 0; first < depth; first += how.length) {
+  for (std::size_t piece = 0; piece + 1 < edges.size(); ++piece) {
     checkpoint();
-    const auto sum = std::span(sums).subspan(first / how.length * count, count);
+    const auto sum = std::span(sums).subspan(piece * count, count);
     for (std::size_t i = 0; i < halves.size(); ++i) {
       halves[i].bits = static_cast<std::uint16_t>(encode(binary16, cuda_nosat_policy, sum[i]));
     }
-    for (std::size_t k = first; k < std::min(depth, first + how.length); k += width) {
+    for (std::size_t k = edges[piece]; k < std::min(depth, edges[piece + 1]); k += width) {
       const Operand left = a.slice(model, k, width);
       const Operand right = b.slice(model, k, width);
       if (halves.empty()) {

@@ -71,6 +71,8 @@ struct PartialSums {
   std::size_t length;  ///< elements of K in each: a multiple of the instruction's K; of the last there may be fewer
   std::span<const float> starts = {};  ///< what the first one of each element starts from; empty: zero, as the others
   ZeroRule zero_rule = ZeroRule::floor;
+  /// Elements in each partial sum where they are not `length` in each; the last one has what is left. Of tensor cores.
+  std::span<const std::size_t> lengths = {};
 };
 
 /// Float32 sums without a tensor core, as a model of one product: by that name, which is cuda_cores_name or

@@ -32,7 +32,8 @@ GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
           h.k_order.granule,
           h.k_order.window,
           h.zero_rule,
-          from_c ? 1 + static_cast<int>(h.addend_type) + (h.defect == c_transposed ? 8 : 0) : 0};
+          from_c ? 1 + static_cast<int>(h.addend_type) + (h.defect == c_transposed ? 8 : 0) : 0,
+          h.promote_k == 0 ? h.ranges : std::vector<std::size_t>()};
 }
 
 void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements,
@@ -45,7 +46,7 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
   std::vector<float> starts(elements.size());
   std::vector<float> accumulators(elements.size());
   for (auto& [key, group] : groups) {
-    const auto& [turned, bare_a, bare_b, depth, model, length, ways, granule, window, zero_rule, start] = key;
+    const auto& [turned, bare_a, bare_b, depth, model, length, ways, granule, window, zero_rule, start, ranges] = key;
     const GemmFacts facts = problem_.facts_for(*model);
     const std::size_t blocks = model->scales && problem_.facts().tile_depth != 0 ? facts.block : 0;
     const KOrder k_order{ways, granule, window};

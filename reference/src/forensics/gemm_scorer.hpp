@@ -22,7 +22,7 @@ class GemmScorer {
 
   /// What a candidate's partial sums depend on.
   using Key = std::tuple<GemmDefect, bool, bool, std::size_t, const MmaModel*, std::size_t, std::size_t, std::size_t,
-                         std::size_t, ZeroRule, int>;
+                         std::size_t, ZeroRule, int, std::vector<std::size_t>>;
   [[nodiscard]] Key key_of(const GemmCandidate& one) const;
 
   using Use = std::function<void(GemmCandidate& candidate, std::size_t i, std::uint64_t word)>;

@@ -16,7 +16,9 @@ std::optional<ScaleOrder> scale_order_of(const GemmHypothesis& h, const GemmFact
                                          const Operand& b) {
   const bool has_order = facts.tile_depth != 0 || !a.row_scales.empty() || !b.row_scales.empty();
   const bool has_numbers = a.tensor_scale != TensorScale{} || b.tensor_scale != TensorScale{};
-  if (h.scale_use == ScaleUse::b_first || !h.fused || (has_order && has_numbers)) return std::nullopt;
+  if (h.scale_use == ScaleUse::b_first || !h.fused || (has_order && has_numbers && !h.alpha_last)) {
+    return std::nullopt;
+  }
   if (h.scale_use != ScaleUse::a_first) return ScaleOrder::scales_first;
   if (!has_order) return std::nullopt;
   return ScaleOrder::accumulator_first;
@@ -32,6 +34,8 @@ bool is_composed_by_gemm(const GemmHypothesis& h, const MmaModel& model) {
 
 /// Lengths of the ranges, and the order in which they are added.
 void set_ranges(GemmOptions& options, const GemmHypothesis& h, std::size_t depth) {
+  options.split_k = h.ranges;
+  options.split_order = h.range_order;
   for (std::size_t first = 0; h.split_k != 0 && first < depth; first += h.split_k) {
     options.split_order.insert(
         h.order == PartialOrder::descending ? options.split_order.begin() : options.split_order.end(),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hypotheses about a GEMM in words.
+#include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -90,11 +92,27 @@ bool GemmHypothesis::is_plain() const {
   return defect == GemmDefect::none && is_rounded_once && addend_use != AddendUse::before_scales;
 }
 
+bool GemmDiagnosis::lacks_tensor_core() const {
+  const auto tied_ones = std::span(explanations).first(tied);
+  constexpr Format single = binary32;
+  if (inputs.format_a == single && inputs.format_b == single) return false;
+  return std::ranges::none_of(tied_ones, [](const auto& one) { return one.hypothesis.has_tensor_core(); });
+}
+
 std::string describe(const GemmHypothesis& h) {
   TextStream text;
   text << h.model;
+  if (!h.has_tensor_core()) text << " (float32 sums without a tensor core)";
   if (h.promote_k != 0) text << ", promoted every " << h.promote_k;
   if (h.split_k != 0) text << ", K split in ranges of " << h.split_k << " that are added " << name_of(h.order);
+  if (!h.ranges.empty()) {
+    text << ", K split in ranges of";
+    for (const std::size_t length : h.ranges) text << ' ' << length;
+    text << " that are added ";
+    if (h.range_order.empty()) text << "ascending";
+    if (!h.range_order.empty()) text << "in the order";
+    for (const std::size_t number : h.range_order) text << ' ' << number;
+  }
   if (h.split_k == 0 && h.order == PartialOrder::descending) text << " in descending order";
   if (h.k_order.ways != 1) {
     text << ", each " << h.k_order.window << " of K dealt out to " << h.k_order.ways << " parts by "
@@ -111,6 +129,7 @@ std::string describe(const GemmHypothesis& h) {
     text << ", scaled as " << entry_of(use_names, h.scale_use).words;
     if (!h.fused) text << ", rounded before it is added";
   }
+  if (h.alpha_last) text << ", then with the scales of the tensors as one number";
   const std::string_view addition = entry_of(addend_names, h.addend_use).words;
   if (!addition.empty()) text << ", " << addition;
   if (h.addend_type != AddendType::as_given) text << ", what is added is rounded to " << name_of(h.addend_type);
@@ -118,6 +137,7 @@ std::string describe(const GemmHypothesis& h) {
   if (h.scale_out_first) text << ", the scale of the output multiplies those of a and b";
   if (h.output != OutputRounding::nearest) text << ", " << entry_of(output_names, h.output).words;
   if (h.saturated) text << ", saturated";
+  if (h.policy) text << ", the output rounded " << name_of(h.policy->rounding) << " by the expected profile";
   if (h.defect != GemmDefect::none) text << "; but " << entry_of(defect_names, h.defect).words;
   if (h.divided) text << ", by a division";
   if (h.defect == GemmDefect::tail_dropped) text << " (those from k = " << h.depth << " on)";

@@ -122,7 +122,15 @@ struct GemmHypothesis {
   ZeroRule zero_rule = ZeroRule::floor;
   GemmDefect defect = GemmDefect::none;
   std::size_t depth = 0;  ///< of tail_dropped: products that count
+  // What only an expected GEMM has, for it is not searched.
+  std::vector<std::size_t> ranges = {};       ///< of K, where they are not split_k each (which is 0 then)
+  std::vector<std::size_t> range_order = {};  ///< their numbers as they are added; empty: ascending
+  bool alpha_last =
+      false;  ///< scales of tiles or rows multiply by scale_use, then those of the tensors as gemm()'s alpha
+  std::optional<CastPolicy> policy = {};  ///< of the output, where `output` and `saturated` do not tell it
 
+  /// Whether a tensor core multiplied.
+  [[nodiscard]] bool has_tensor_core() const { return model != cuda_cores_name && model != cuda_cores_fma_name; }
   /// Whether it has neither a defect nor a step that a GEMM seldom means: an output that is not rounded once to the
   /// nearest, partial sums that are rounded to 16 bits, or c or a bias that is added before the scales multiply.
   [[nodiscard]] bool is_plain() const;
@@ -153,7 +161,7 @@ struct GemmOutput {
 struct ExpectedGemm {
   std::string model = {};  ///< the tensor core, a name of `models`
   std::size_t promote_k = 0;
-  std::vector<std::size_t> split_k = {};  ///< ranges of one length, of which the last may be shorter
+  std::vector<std::size_t> split_k = {};
   std::vector<std::size_t> split_order = {};
   std::optional<ScaleOrder> scale_order = {};
   CEntry c_enters = CEntry::epilogue;
@@ -215,11 +223,15 @@ struct GemmDiagnosis {
   [[nodiscard]] bool explained() const { return !explanations.empty() && explanations.front().unexplained == 0; }
   /// Whether the expected GEMM explains them, or none was expected.
   [[nodiscard]] bool is_expected() const { return expected.empty() || expected_unexplained == 0; }
-  /// Whether the output is that of the expected GEMM, or of a plain one where none was expected, and the elements could
-  /// have told otherwise.
+  /// Whether only float32 sums without a tensor core explain most, and operands are such that a tensor core was meant:
+  /// not both float32, which no tensor core multiplies as they are.
+  [[nodiscard]] bool lacks_tensor_core() const;
+  /// Whether the output is that of the expected GEMM, or where none was expected, of a plain one, on a tensor core
+  /// unless both operands are float32; and the elements could have told otherwise.
   [[nodiscard]] bool correct() const {
     if (!explained() || !is_telling) return false;
-    return expected.empty() ? explanations.front().hypothesis.is_plain() : expected_unexplained == 0;
+    if (!expected.empty()) return expected_unexplained == 0;
+    return explanations.front().hypothesis.is_plain() && !lacks_tensor_core();
   }
 };
 
@@ -237,7 +249,7 @@ struct GemmDoctorOptions {
 ///
 /// Throws std::invalid_argument where a and b differ in K, the output, c or the bias has another size, nothing is known
 /// of the output, or no model takes the operands; for float64; and where the expected GEMM is none that gemm() has of
-/// such operands, or is split in ranges of several lengths, or in an order that neither ascends nor descends.
+/// such operands, adds c exactly, has both scales of tiles and rows without a scale_order, or rounds stochastically.
 [[nodiscard]] GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput& out,
                                           const GemmDoctorOptions& options = {});
 
