@@ -358,7 +358,7 @@ def gemm(
         Of codes: one that multiplies on dequantize (for NumPy arrays also a number). Of the scaled wgmma kernels: one for 128 of K,
         (M, K / 128) and (N, K / 128), for ``1d2d`` (N / 128, K / 128), rounded up.
     promote_k : int, optional
-        Of ``wgmma_promoted``: a multiple of 128; 128 if left out.
+        Of ``wgmma_promoted``: a multiple of 32; 128 if left out. CUTLASS's ``mma_promotion_interval`` is promote_k / 32.
     bias : array of float32, (N,), optional
     out_dtype : str
         ``float32``, ``bfloat16`` or ``float16``.

@@ -205,8 +205,8 @@ void check_gemm(GemmKernel kernel, const GemmArguments& arguments) {
   check_numbers("bias", arguments.bias, n, "one a column");
   check_tile_scales(kernel, arguments);
   check_block_scales(kernel, arguments);
-  if (kernel == GemmKernel::wgmma_promoted && (arguments.promote_k == 0 || arguments.promote_k % 128 != 0)) {
-    throw std::invalid_argument("promote_k must be a positive multiple of 128, not " +
+  if (kernel == GemmKernel::wgmma_promoted && (arguments.promote_k == 0 || arguments.promote_k % 32 != 0)) {
+    throw std::invalid_argument("promote_k must be a positive multiple of 32, not " +
                                 std::to_string(arguments.promote_k));
   }
 }

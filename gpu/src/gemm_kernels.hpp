@@ -73,7 +73,7 @@ void with_wgmma_kernel(GemmKernel kernel, const GemmArguments& arguments, const 
   const std::size_t blocks = ceil_div(arguments.k, 128);
   switch (kernel) {
     case GemmKernel::wgmma_fast: return with(NoPromotion{});
-    case GemmKernel::wgmma_promoted: return with(PlainPromotion{.interval = arguments.promote_k / 128});
+    case GemmKernel::wgmma_promoted: return with(PlainPromotion{.interval = arguments.promote_k / 32});
     case GemmKernel::wgmma_scaled_1d2d: return with(ScaledPromotion<128>{tiles_a, tiles_b, blocks});
     case GemmKernel::wgmma_scaled_1d1d: return with(ScaledPromotion<1>{tiles_a, tiles_b, blocks});
     case GemmKernel::mma_sync:

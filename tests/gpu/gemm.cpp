@@ -172,6 +172,14 @@ TEST_CASE("wgmma with promotion on the host team equals gemm") {
   check_kernel(GemmKernel::wgmma_promoted, {40, 33, 528}, shuffled, HostChip::hopper, 256);
   check_kernel(GemmKernel::wgmma_promoted, {5, 3, 144}, ascending, HostChip::hopper, 1024);
 }
+TEST_CASE("wgmma with promotion within a stage, and with intervals that end in another stage, equals gemm") {
+  using enum MmaType;
+  check_kernel(GemmKernel::wgmma_promoted, {66, 9, 304}, ascending, HostChip::hopper, 32);
+  check_kernel(GemmKernel::wgmma_promoted, {3, 130, 400, e5m2, e4m3, Codes::any}, shuffled, HostChip::hopper, 64);
+  check_kernel(GemmKernel::wgmma_promoted, {5, 17, 656, e4m3, e5m2, Codes::small}, descending, HostChip::hopper, 96);
+  // Two promotions in the last stage, the first of them of what a stage before left.
+  check_kernel(GemmKernel::wgmma_promoted, {5, 3, 480}, shuffled, HostChip::hopper, 160);
+}
 TEST_CASE("wgmma with DeepGEMM's scaled promotion on the host team equals gemm") {
   using enum MmaType;
   check_kernel(GemmKernel::wgmma_scaled_1d2d, {66, 257, 640}, ascending);
@@ -230,8 +238,8 @@ TEST_CASE("GEMM kernels refuse what does not fit, and say what does") {
   CHECK(refusal(fast, [&](Arguments& x) { x.tile_scales_a = std::span(&scale, 1); }) ==
         "tile scales are for wgmma_scaled_1d2d and wgmma_scaled_1d1d, not for wgmma_fast");
   CHECK(refusal(GemmKernel::wgmma_scaled_1d2d, [](Arguments&) {}) == "tile_scales_a must have 16 * 1 elements, not 0");
-  CHECK(refusal(GemmKernel::wgmma_promoted, [](Arguments& x) { x.promote_k = 64; }) ==
-        "promote_k must be a positive multiple of 128, not 64");
+  CHECK(refusal(GemmKernel::wgmma_promoted, [](Arguments& x) { x.promote_k = 48; }) ==
+        "promote_k must be a positive multiple of 32, not 48");
   CHECK(refusal(fast, [](Arguments&) {}, HostChip::ada) == "wgmma_fast is for Hopper alone");
   CHECK(refusal(GemmKernel::mma_sync, [](Arguments&) {}, HostChip::ampere) == "mma.sync of FP8 is for sm_89 and later");
   CHECK(gpu::find_gemm_kernel("mma_sync") == GemmKernel::mma_sync);

@@ -421,15 +421,19 @@ def test_a_device_gives_the_bits_of_quantize_on_tensors_of_torch(device, dtype):
     [
         ("wgmma_fast", "hopper", "hopper_wgmma_fp8", None),
         ("wgmma_promoted", "hopper", "hopper_wgmma_fp8", 128),
+        ("wgmma_promoted", "hopper", "hopper_wgmma_fp8", 32),
         ("mma_sync", "ada", "ada_mma_fp8", None),
         ("mma_sync", "hopper", "hopper_mma_sync_fp8", None),
     ],
 )
 def test_gemm_kernels_have_the_bits_of_gemm(kernel, chip, model, promote_k, order):
+    interval = {} if promote_k is None else {"promote_k": promote_k}
     rng = np.random.default_rng(5)
     a, b = (fp8lab.encode(rng.normal(size=(rows, 272)).astype(np.float32), "e4m3") for rows in (70, 40))
     bias = rng.normal(size=40).astype(np.float32)
-    got = gpu.gemm(a, b, kernel=kernel, chip=chip, scale_a=0.3, scale_b=1.7, bias=bias, order=order, seed=3 if order == "shuffled" else None)
+    got = gpu.gemm(
+        a, b, kernel=kernel, chip=chip, scale_a=0.3, scale_b=1.7, bias=bias, order=order, seed=3 if order == "shuffled" else None, **interval
+    )  # fmt: skip
     expected = fp8lab.gemm(a, b, model=model, scale_a=0.3, scale_b=1.7, bias=bias, promote_k=promote_k)
     np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
     if kernel == "mma_sync":
@@ -487,6 +491,7 @@ MX = fp8lab.quantize(np.ones((32, 64), np.float32), "te_mxfp8")
         ({"b": np.zeros((4, 32), np.uint8)}, "as many columns as a"),
         ({"a": np.zeros((4, 16), np.float32)}, "a must be uint8"),
         ({"promote_k": 128}, "wgmma_promoted"),
+        ({"kernel": "wgmma_promoted", "promote_k": 48}, "promote_k must be a positive multiple of 32, not 48"),
         ({"scale_a": np.ones(3, np.float32)}, "scale_a"),
         ({"chip": "volta"}, "chip"),
         ({"chip": "ampere"}, "sm_89"),

@@ -173,13 +173,23 @@ DEFECTS = {
     ),
     "wgmma: the last block of K is not promoted": (
         GEMM, "gemm_wgmma.hpp",
-        "if (count < promotion.interval && block + 1 < blocks_of_k()) continue;",
+        "if (count < promotion.interval && !is_end) continue;",
         "if (count < promotion.interval) continue;",
     ),
     "wgmma: a scale of the rows eight below": (
         GEMM, "gemm_wgmma.hpp",
         "(i % 4 < 2 ? upper : lower)",
         "(i % 4 < 2 ? lower : upper)",
+    ),
+    "wgmma: a promotion within a stage leaves the accumulator": (
+        GEMM, "gemm_wgmma.hpp",
+        "add || step > part.first",
+        "add || step > 0",
+    ),
+    "wgmma: the interval begins anew with each stage": (
+        GEMM, "gemm_wgmma.hpp",
+        "for (Steps part = next_part(0, count);",
+        "for (Steps part = next_part(0, 0);",
     ),
     "sm_100: the first product is added to what was there": (
         BLACKWELL, "gemm_sm100.hpp",

@@ -65,7 +65,7 @@ struct GemmArguments {
   std::span<const float> tile_scales_a = {};  ///< of the scaled kernels: (M, K / 128 rounded up)
   std::span<const float> tile_scales_b = {};  ///< of the scaled kernels: the same of N, or of N / 128 rounded up
   std::span<const float> bias = {};           ///< N numbers, or empty
-  std::size_t promote_k = 128;                ///< of wgmma_promoted: a positive multiple of 128
+  std::size_t promote_k = 128;                ///< of wgmma_promoted: a positive multiple of 32
   std::variant<std::span<float>, std::span<BFloat16>, std::span<Half>> out = {};  ///< (M, N)
 };
 

@@ -20,10 +20,10 @@ struct NoPromotion {
   static constexpr unsigned tile_n = 256, stages = 4;
   struct Shared {};
 };
-/// The tensor core's accumulator is added to a float32 one (nearest even) after every `interval` times 128 of K, and at
-/// the end.
+/// The tensor core's accumulator is added to a float32 one (nearest even) after every `interval` instructions, each of
+/// 32 of K, and at the end: CUTLASS's mma_promotion_interval.
 struct PlainPromotion {
-  static constexpr bool promotes = true;
+  static constexpr bool promotes = true, at_stages = false;
   static constexpr unsigned tile_n = 128, stages = 6;
   struct Shared {};
   std::size_t interval;
@@ -41,8 +41,8 @@ struct PlainPromotion {
 /// of K of every row of a, and of every kRowsB rows of b: 128 (its "1d2d") or 1 ("1d1d").
 template <unsigned kRowsB>
 struct ScaledPromotion {
-  static constexpr bool promotes = true;
-  static constexpr unsigned tile_n = 128, stages = 6, interval = 1;
+  static constexpr bool promotes = true, at_stages = true;
+  static constexpr unsigned tile_n = 128, stages = 6, interval = 4;
   static_assert(kRowsB == 1 || kRowsB == tile_n);
   struct Shared {
     float scales_b[2][tile_n];  // NOLINT(modernize-avoid-c-arrays): of even and odd blocks of K
@@ -86,6 +86,7 @@ template <MmaType kA, MmaType kB, typename Promotion, typename TensorMap>
 struct WgmmaGemm {
   static constexpr unsigned threads = 3 * 128;
   static constexpr unsigned tile_m = 128, tile_n = Promotion::tile_n, tile_k = 128, stages = Promotion::stages;
+  static constexpr unsigned steps = tile_k / 32;  ///< instructions of a stage
   using Instruction = Wgmma<kA, kB, MmaAccumulator::float32, tile_n>;
   using D = Instruction::D;
 
@@ -177,7 +178,7 @@ struct WgmmaGemm {
     unsigned previous = 0;
     for (std::size_t block = 0; block < blocks_of_k(); ++block, turn.advance()) {
       wait(group, shared.full[turn.stage], turn.parity);
-      multiply(group, i, shared, turn.stage, block > 0, sums);
+      multiply(group, i, shared, turn.stage, {0, steps}, block > 0, sums);
       wgmma_wait<1>(group);  // so the block before is done
       if (block > 0) arrive_by_warps(group, shared.empty[previous]);
       previous = turn.stage;
@@ -188,33 +189,45 @@ struct WgmmaGemm {
   FP8LAB_HD void accumulate_promoted(const Group& group, Place tile, unsigned i, Shared& shared, Sums& sums) const {
     auto accumulators = group.template each<D>();
     Turn turn;
-    std::size_t count = 0;  // of blocks since the last promotion
+    std::size_t count = 0;  // of instructions since the last promotion
     for (std::size_t block = 0; block < blocks_of_k(); ++block, turn.advance()) {
       wait(group, shared.full[turn.stage], turn.parity);
-      multiply(group, i, shared, turn.stage, count > 0, accumulators);
-      promotion.load(group, out, tile, block, shared.promotion[i]);
-      wgmma_wait_all(group, accumulators);
-      arrive_by_warps(group, shared.empty[turn.stage]);
-      ++count;
-      if (count < promotion.interval && block + 1 < blocks_of_k()) continue;
-      count = 0;
-      group.for_each_thread([&](std::size_t thread) {
-        promotion.promote(out, tile, static_cast<unsigned>(thread), block, shared.promotion[i], accumulators[thread],
-                          sums[thread]);
-      });
+      for (Steps part = next_part(0, count); part.first < steps; part = next_part(part.last, count)) {
+        multiply(group, i, shared, turn.stage, part, count > 0, accumulators);
+        promotion.load(group, out, tile, block, shared.promotion[i]);
+        wgmma_wait_all(group, accumulators);
+        if (part.last == steps) arrive_by_warps(group, shared.empty[turn.stage]);
+        count += part.last - part.first;
+        const bool is_end = part.last == steps && block + 1 == blocks_of_k();
+        if (count < promotion.interval && !is_end) continue;
+        count = 0;
+        group.for_each_thread([&](std::size_t thread) {
+          promotion.promote(out, tile, static_cast<unsigned>(thread), block, shared.promotion[i], accumulators[thread],
+                            sums[thread]);
+        });
+      }
     }
   }
-  /// d = the product of a stage, or d += it; four instructions of 32 of K.
+  /// Instructions [first, last) of a stage.
+  struct Steps {
+    unsigned first, last;
+  };
+  /// Those from `first` on up to the next promotion, which follows `count` instructions of stages before.
+  [[nodiscard]] FP8LAB_HD Steps next_part(unsigned first, std::size_t count) const {
+    if (Promotion::at_stages || promotion.interval - count >= steps - first) return {first, steps};
+    return {first, first + static_cast<unsigned>(promotion.interval - count)};
+  }
+  /// d = the product of a part of a stage, or d += it; an instruction for each 32 of K.
   template <typename Group, typename Accumulators>
-  FP8LAB_HD void multiply(const Group& group, unsigned i, Shared& shared, unsigned stage, bool add,
+  FP8LAB_HD void multiply(const Group& group, unsigned i, Shared& shared, unsigned stage, Steps part, bool add,
                           Accumulators& d) const {
     const std::uint32_t left = shared_address(group, shared.a[stage]) + i * 64 * tile_k;
     const std::uint32_t right = shared_address(group, shared.b[stage]);
     wgmma_fence(group);
-    unrolled<tile_k / 32>([&](unsigned step) {
+    for (unsigned step = part.first; step < part.last; ++step) {
       wgmma<Instruction>(group, d, wgmma_descriptor(left + step * 32), wgmma_descriptor(right + step * 32),
-                         add || step > 0);
-    });
+                         add || step > part.first);
+    }
     wgmma_commit(group);
   }
 };
