@@ -90,6 +90,20 @@ TEST_CASE("special values: tensors of zeros, -0, subnormals, infinities and NaNs
   }
 }
 
+TEST_CASE("special values: a NaN has the code of the recipe, in each format") {
+  Tensor x(gpu::ElementType::float32, 2, 40, 41);
+  x.put(3, nan);
+  x.put(44, -nan);
+  for (const Format& format : {e4m3, e5m2}) {
+    for (const NanCode code : {NanCode::positive_all_ones, NanCode::sign_all_ones, NanCode::largest}) {
+      Recipe recipe = GivenScale{.format = format, .scale = 1};
+      recipe.cast.nan = code;
+      REQUIRE(gpu::has_kernel(recipe));
+      REQUIRE_NO(quantize_mismatches({recipe}, x, {}));
+    }
+  }
+}
+
 TEST_CASE("scales of one byte may be swizzled for tensor cores") {
   for (const std::string_view name : {"te_mxfp8", "te_mxfp8_2d", "te_nvfp4", "te_nvfp4_2d", "ocp_mxfp4"}) {
     INFO(name);

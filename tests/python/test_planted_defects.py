@@ -24,10 +24,13 @@ pytestmark = [
 
 QUANTIZERS = "every named recipe*,every order*,pointers of any*,special values*,scales of one byte*,NVFP4 with*,a given scale*,both directions*"
 QUANTIZERS += ",the amax of*,the delayed*"
-# The source that has the kernels, and the tests that call them.
+# The source that has the kernels, and the tests that call them. A source of the tests has both; the others of the tests are left out.
 QUANTIZE = ("quantize_host.cpp", QUANTIZERS)
 GEMM = ("gemm.cpp", "wgmma with*,mma.sync*,GEMM kernels take*")
 BLACKWELL = ("gemm_blackwell.cpp", "the GEMM of sm_1*,Blackwell's GEMMs*")
+RECORDER = ("recorder.cpp", "recorder: every instruction*")
+KERNEL_TESTS = ("tests/gpu/kernels.cpp", "")
+TILE_TESTS = ("tests/gpu/instruction_tiles.cpp", "mma.sync of the host*,wgmma of the host*")
 
 # What is planted: the file, what it has, and what takes its place.
 DEFECTS = {
@@ -133,6 +136,86 @@ DEFECTS = {
         "codes[i / 2] >> (i % 2 * 4)",
         "codes[i / 2] >> ((i + 1) % 2 * 4)",
     ),
+    "elements: the quotient is the product with an inverse": (
+        QUANTIZE, "element_rule.hpp",
+        "return x / factor;",
+        "return x * (1.0F / factor);",
+    ),
+    "elements: another format's largest code takes a NaN's place": (
+        QUANTIZE, "element_rule.hpp",
+        "rule.format == CodeFormat::e4m3 ? 0x7EU : 0x7BU",
+        "0x7EU",
+    ),
+    "elements: every four codes get the first random word": (
+        QUANTIZE, "element_rule.hpp",
+        "e2m1x4_stochastic(four, random.words[i])",
+        "e2m1x4_stochastic(four, random.words[0])",
+    ),
+    "amaxes: infinity is dropped": (
+        QUANTIZE, "run.hpp",
+        "magnitude > 0x7F800000U",
+        "magnitude >= 0x7F800000U",
+    ),
+    "loads: the last element of a tail": (
+        QUANTIZE, "run.hpp",
+        "if (i < valid) run.set(i, from[i]);",
+        "if (i + 1 < valid) run.set(i, from[i]);",
+    ),
+    "stores: the last pair of a tail": (
+        QUANTIZE, "run.hpp",
+        "if (std::size_t{2} * i < valid)",
+        "if (std::size_t{2} * i + 2 < valid)",
+    ),
+    "scales: swizzled for the neighbor": (
+        QUANTIZE, "scale_maker.hpp",
+        "swizzled_place(row, column, columns)",
+        "swizzled_place(row, column ^ 1U, columns)",
+    ),
+    "scales: the given one is ignored": (
+        QUANTIZE, "scale_maker.hpp",
+        "if (given != nullptr) own.given_scale = *given;",
+        "",
+    ),
+    "scales: the factor in place of its inverse": (
+        QUANTIZE, "scale_maker.hpp",
+        "scale_inv[at] = scale.scale_inv;",
+        "scale_inv[at] = scale.factor;",
+    ),
+    "scales: the rule that is known has one format": (
+        QUANTIZE, "scale_maker.hpp",
+        "return {.format = format};",
+        "return {};",
+    ),
+    "scales: the tensor's amax is not the kernel's": (
+        QUANTIZE, "scale_maker.hpp",
+        "{.amax = *amax, .input_type",
+        "{.amax = 1, .input_type",
+    ),
+    "fill: the last byte": (
+        KERNEL_TESTS, "fill.hpp",
+        "team.for_each(size,",
+        "team.for_each(size - 1,",
+    ),
+    "fill: every block begins where the first does": (
+        KERNEL_TESTS, "fill.hpp",
+        "out[first + i] = 0;",
+        "out[i] = 0;",
+    ),
+    "encode: inputs of the first block": (
+        KERNEL_TESTS, "../encode_kernel.hpp",
+        "encode(format, policy, in[first + i])",
+        "encode(format, policy, in[i])",
+    ),
+    "encode: the sign of zero": (
+        KERNEL_TESTS, "../encode_kernel.hpp",
+        "encode(format, policy, in[first + i])",
+        "encode(format, policy, in[first + i] + 0.0F)",
+    ),
+    "Hadamard: sums are not rounded": (
+        QUANTIZE, "hadamard_run.hpp",
+        "to_bfloat16 ? rounded_to_bfloat16(value) : value",
+        "value",
+    ),
     "Hadamard: a sign": (
         QUANTIZE, "hadamard_run.hpp",
         "hadamard_sign(j, i) < 0 ? -x : x",
@@ -191,6 +274,41 @@ DEFECTS = {
         "for (Steps part = next_part(0, count);",
         "for (Steps part = next_part(0, 0);",
     ),
+    "mma.sync tiles: the last team": (
+        TILE_TESTS, "instruction_tiles.hpp",
+        "return ceil_div(tiles, threads / 32);",
+        "return tiles / (threads / 32);",
+    ),
+    "mma.sync tiles: fragments of b are swapped": (
+        TILE_TESTS, "instruction_tiles.hpp",
+        "mma_sync_b(Mma::elements, lane, reg, 0)",
+        "mma_sync_b(Mma::elements, lane ^ 4U, reg, 0)",
+    ),
+    "wgmma tiles: rows are not swizzled": (
+        TILE_TESTS, "instruction_tiles.hpp",
+        "const auto place = swizzle_128b(static_cast<std::uint32_t>(i / 8 * 128 + i % 8 * 4));",
+        "const auto place = static_cast<std::uint32_t>(i / 8 * 128 + i % 8 * 4);",
+    ),
+    "scaled tiles: a's scale is of b's row": (
+        RECORDER, "scaled_tiles.hpp",
+        "left.scale_word(mma_sync_scale_row_a(lane))",
+        "left.scale_word(mma_sync_scale_row_b(lane))",
+    ),
+    "scaled tiles: the first element of a pair is both": (
+        RECORDER, "scaled_tiles.hpp",
+        "(at[0] & 15U) | (at[1] & 15U) << 4",
+        "(at[0] & 15U) * 17U",
+    ),
+    "tcgen05 tiles: scales of rows 32 below": (
+        RECORDER, "scaled_tiles.hpp",
+        "swizzled_place(row, 0, 4)",
+        "swizzled_place(row ^ 32U, 0, 4)",
+    ),
+    "tcgen05 tiles: rows are not swizzled": (
+        RECORDER, "scaled_tiles.hpp",
+        "swizzle_128b(row * 128 + byte)",
+        "(row * 128 + byte)",
+    ),
     "sm_100: the first product is added to what was there": (
         BLACKWELL, "gemm_sm100.hpp",
         "scales_of_b + scale / 4 * 4, add || step > 0)",
@@ -216,6 +334,16 @@ DEFECTS = {
         "kSlice * 2 + lane / 8 % 2)",
         "kSlice * 2 + (lane / 8 + 1) % 2)",
     ),
+    "swizzled scales: the last row": (
+        BLACKWELL, "swizzle.hpp",
+        "row < rows && column < columns",
+        "row + 1 < rows && column < columns",
+    ),
+    "swizzled scales: rows of a tile as they come": (
+        BLACKWELL, "swizzle.hpp",
+        "swizzled_place(i / 4, i % 4, 4)",
+        "(i / 4 * 4 + i % 4)",
+    ),
     "swizzled scales: the scale of the neighbor": (
         BLACKWELL, "swizzle.hpp",
         "swizzled_place(i / 4, i % 4, 4)",
@@ -225,22 +353,25 @@ DEFECTS = {
 
 
 def _command(source: str) -> list[str]:
-    """How the release build compiles a source of the library, up to its output."""
+    """How the release build compiles a source of the library, or one of the tests, up to its output."""
+    place = "/test_gpu.dir/Unity/unity_0_cxx.cxx" if source.startswith("tests/") else f"/gpu/src/{source}"
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
-        if entry["file"].endswith(f"/gpu/src/{source}"):
+        if entry["file"].endswith(place):
             words = shlex.split(entry["command"])
             words = words[1:] if "ccache" in words[0] else words
             return words[: words.index("-o")]
     raise AssertionError(f"the release build has no {source}")
 
 
-def _link(first: pathlib.Path, program: pathlib.Path) -> list[str]:
+def _link(first: pathlib.Path, program: pathlib.Path, all_tests: bool) -> list[str]:
     told = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "bin/test_gpu"], capture_output=True, text=True, check=True).stdout
     line = next(line for line in told.splitlines() if "-o bin/test_gpu" in line)
     words = shlex.split(line.split("&&")[1])
     words[words.index("bin/test_gpu")] = str(program)
     # Where both have a template, the linker takes the first.
     words.insert(next(i for i, word in enumerate(words) if word.endswith(".o")), str(first))
+    if not all_tests:
+        words = [word for word in words if "/test_gpu.dir/" not in word]
     return words[1:] if "ccache" in words[0] else words
 
 
@@ -254,14 +385,16 @@ def _run(folder: pathlib.Path, source: str, tests: str, file: str = "", old: str
         assert text.count(old) == 1, f"{file} has {text.count(old)} times: {old}"
         path.write_text(text.replace(old, new))
     made, program = folder / "kernels.o", folder / "test_gpu"
-    compile_ = [*_command(source), "-w", "-O1", "-iquote", include, "-I", include, "-o", made, "-c", ROOT / "gpu" / "src" / source]
+    is_test = source.startswith("tests/")
+    place = ROOT / source if is_test else ROOT / "gpu" / "src" / source
+    compile_ = [*_command(source), "-w", "-O1", "-iquote", include, "-I", include, "-o", made, "-c", place]
     compile_.insert(1, f"-I{include}")
     subprocess.run(compile_, cwd=BUILD, check=True)
-    subprocess.run(_link(made, program), cwd=BUILD, check=True)
-    return subprocess.run([program, tests, "--abort"], capture_output=True, text=True, check=False, timeout=300)
+    subprocess.run(_link(made, program, not is_test), cwd=BUILD, check=True)
+    return subprocess.run([program, *filter(None, [tests]), "--abort"], capture_output=True, text=True, errors="replace", check=False, timeout=300)
 
 
-@pytest.mark.parametrize("source", [QUANTIZE, GEMM, BLACKWELL], ids=lambda source: source[0])
+@pytest.mark.parametrize("source", [QUANTIZE, GEMM, BLACKWELL, RECORDER, KERNEL_TESTS, TILE_TESTS], ids=lambda source: source[0])
 def test_without_a_defect_they_pass(source, tmp_path):
     done = _run(tmp_path, *source)
     assert done.returncode == 0 and "No tests ran" not in done.stdout, done.stdout
