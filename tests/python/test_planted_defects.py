@@ -309,6 +309,91 @@ DEFECTS = {
         "swizzle_128b(row * 128 + byte)",
         "(row * 128 + byte)",
     ),
+    "wgmma: no fence of registers": (
+        GEMM, "gemm_wgmma.hpp",
+        "wgmma_fence(group);",
+        "",
+    ),
+    "wgmma: no fence of barriers": (
+        GEMM, "gemm_wgmma.hpp",
+        "fence_init(team);",
+        "",
+    ),
+    "wgmma: registers are read while they are written": (
+        GEMM, "gemm_wgmma.hpp",
+        "wgmma_wait_all(group, accumulators);",
+        "",
+    ),
+    "wgmma tiles: no fence of registers": (
+        TILE_TESTS, "instruction_tiles.hpp",
+        "wgmma_fence(group);",
+        "",
+    ),
+    "wgmma tiles: no fence of shared memory": (
+        TILE_TESTS, "instruction_tiles.hpp",
+        "fence_shared(team);",
+        "",
+    ),
+    "tcgen05 tiles: no fence of shared memory": (
+        RECORDER, "scaled_tiles.hpp",
+        "fence_shared(team);",
+        "",
+    ),
+    "tcgen05 tiles: no fence of barriers": (
+        RECORDER, "scaled_tiles.hpp",
+        "fence_init(team);",
+        "",
+    ),
+    "tcgen05 tiles: no fence before the barrier": (
+        RECORDER, "scaled_tiles.hpp",
+        "tcgen05_fence_before(group);\n    group.sync();",
+        "group.sync();",
+    ),
+    "tcgen05 tiles: no fence behind the barrier": (
+        RECORDER, "scaled_tiles.hpp",
+        "tcgen05_fence_after(group);\n      memory.copy_scales",
+        "memory.copy_scales",
+    ),
+    "tcgen05 tiles: no fence before loads": (
+        RECORDER, "scaled_tiles.hpp",
+        "tcgen05_fence_after(group);\n    // 3.",
+        "// 3.",
+    ),
+    "tcgen05 tiles: no fence before memory is given back": (
+        RECORDER, "scaled_tiles.hpp",
+        "    tcgen05_fence_before(group);\n  }",
+        "  }",
+    ),
+    "sm_100: no fence of shared memory": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "fence_shared(group);",
+        "",
+    ),
+    "sm_100: no fence of barriers": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "fence_init(team);",
+        "",
+    ),
+    "sm_100: no fence behind the stage's barrier": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "tcgen05_fence_after(group);\n        multiply",
+        "multiply",
+    ),
+    "sm_100: no fence before loads": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "    tcgen05_fence_after(group);\n  }",
+        "  }",
+    ),
+    "sm_100: no fence before memory is given back": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "tcgen05_fence_before(group);",
+        "",
+    ),
+    "sm_120: a stage's copies are no group": (
+        BLACKWELL, "gemm_sm120.hpp",
+        "copies.commit(thread);",
+        "",
+    ),
     "sm_100: the first product is added to what was there": (
         BLACKWELL, "gemm_sm100.hpp",
         "scales_of_b + scale / 4 * 4, add || step > 0)",

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "fp8lab/gpu/host_fences.hpp"
 #include "fp8lab/gpu/host_roles.hpp"
 #include "fp8lab/gpu/team.hpp"
 
@@ -28,9 +29,12 @@ class HostTeam {
  public:
   static constexpr bool on_device = false;
 
-  /// `shared` is the beginning of the block's shared memory, whose addresses matrix instructions are given.
-  HostTeam(unsigned threads, HostOrder order, HostChip chip = HostChip::hopper, const void* shared = nullptr)
-      : threads_(threads), order_(order), chip_(chip), shared_(shared), random_(order.seed) {}
+  /// `shared` is the beginning of the block's shared memory, whose addresses matrix instructions are given. Behind its
+  /// `bytes` lie as many more, which are what asynchronous instructions see of it: all that bulk copies wrote, and what
+  /// threads wrote before the last publish(). 0 bytes: they see the memory itself.
+  HostTeam(unsigned threads, HostOrder order, HostChip chip = HostChip::hopper, const void* shared = nullptr,
+           std::size_t bytes = 0)
+      : threads_(threads), order_(order), chip_(chip), shared_(shared), bytes_(bytes), random_(order.seed) {}
 
   /// A value of each thread.
   template <typename T>
@@ -48,6 +52,14 @@ class HostTeam {
   [[nodiscard]] const HostOrder& order() const { return order_; }
   [[nodiscard]] HostChip chip() const { return chip_; }
   [[nodiscard]] const std::byte* shared() const { return static_cast<const std::byte*>(shared_); }
+  [[nodiscard]] const std::byte* async_shared() const { return shared() + bytes_; }
+  [[nodiscard]] std::size_t shared_bytes() const { return bytes_; }
+  // What fences do.
+  void publish() const {
+    if (bytes_ != 0) std::memcpy(const_cast<std::byte*>(async_shared()), shared(), bytes_);
+  }
+  void publish_barriers() const { barriers_known_ = true; }
+  [[nodiscard]] bool barriers_known() const { return barriers_known_; }
 
   template <typename Body>
   void for_each(std::size_t count, const Body& body) const {
@@ -108,6 +120,8 @@ class HostTeam {
   HostOrder order_;
   HostChip chip_;
   const void* shared_;
+  std::size_t bytes_;
+  mutable bool barriers_known_ = false;
   mutable std::mt19937_64 random_;
   mutable std::vector<std::size_t> places_;
 };
@@ -120,9 +134,10 @@ class HostRole {
   using Each = HostTeam::Each<T>;
 
   HostRole(const HostTeam& team, HostRoles& roles, std::size_t index, unsigned threads)
-      : team_(threads, {team.order().kind, team.order().seed + index}, team.chip(), team.shared()),
+      : team_(threads, {team.order().kind, team.order().seed + index}, team.chip(), team.shared(), team.shared_bytes()),
         roles_(&roles),
-        index_(index) {}
+        index_(index),
+        fences_(team.barriers_known()) {}
 
   [[nodiscard]] unsigned threads() const { return team_.threads(); }
   template <typename T>
@@ -131,17 +146,29 @@ class HostRole {
   }
   template <typename Body>
   void for_each_thread(const Body& body) const {
+    fences_.use_registers();
     team_.for_each_thread(body);
   }
-  void sync() const {}  // for_each_thread() ends when all threads did
+  /// The barrier of its threads: for_each_thread() ends when all did.
+  void sync() const {
+    fences_.come_to_barrier();
+    fences_.pass_barrier();
+  }
   template <typename Body>
   void once(const Body& body) const {
     body();
   }
 
   [[nodiscard]] const HostTeam& team() const { return team_; }
+  [[nodiscard]] HostFences& fences() const { return fences_; }
+  void publish() const { team_.publish(); }
+  /// Ends the role: all of the block meet at a barrier.
+  void end() const { fences_.come_to_barrier(); }
   // What instructions of this role do.
-  void wait_until(std::function<bool()> ready) const { roles_->wait_until(index_, std::move(ready)); }
+  void wait_until(std::function<bool()> ready) const {
+    roles_->wait_until(index_, std::move(ready));
+    fences_.pass_barrier();
+  }
   void pass() const { roles_->pass(index_); }
   void copy(std::function<void()> work) const { roles_->copy(std::move(work)); }
   void defer(std::function<void()> work) const { roles_->defer(index_, std::move(work)); }
@@ -152,6 +179,7 @@ class HostRole {
   HostTeam team_;
   HostRoles* roles_;
   std::size_t index_;
+  mutable HostFences fences_;
 };
 
 template <unsigned kGroups, typename... Bodies>
@@ -163,30 +191,39 @@ void HostTeam::roles(const Bodies&... bodies) const {
     using Body = std::remove_cvref_t<decltype(body)>;
     if constexpr (std::is_invocable_v<Body, const HostRole&, unsigned>) {
       for (unsigned i = 0; i < kGroups; ++i) {
-        parts.emplace_back([this, &roles, &body, i] { body(HostRole(*this, roles, i, 128), i); });
+        parts.emplace_back([this, &roles, &body, i] {
+          const HostRole role(*this, roles, i, 128);
+          body(role, i);
+          role.end();
+        });
       }
     } else {
-      parts.emplace_back([this, &roles, &body] { body(HostRole(*this, roles, kGroups, 128)); });
+      parts.emplace_back([this, &roles, &body] {
+        const HostRole role(*this, roles, kGroups, 128);
+        body(role);
+        role.end();
+      });
     }
   };
   (add(bodies), ...);
   roles.run(parts);
 }
 
-/// Shared memory of a host team: aligned as bulk copies of the device want it, and full of what no kernel wrote.
+/// Shared memory of a host team, twice, as HostTeam says: aligned as bulk copies of the device want it, and full of
+/// what no kernel wrote.
 template <typename Shared>
 class HostShared {
  public:
   static constexpr std::align_val_t alignment{std::max<std::size_t>(1024, alignof(Shared))};
 
-  HostShared() : memory_(static_cast<Shared*>(::operator new(sizeof(Shared), alignment))) {}
+  HostShared() : memory_(static_cast<Shared*>(::operator new(2 * sizeof(Shared), alignment))) {}
   HostShared(HostShared&&) = delete;  // and so no copies either
   ~HostShared() { ::operator delete(memory_, alignment); }
 
   /// The memory for the next block.
   [[nodiscard]] Shared& poisoned() {
     static_assert(std::is_trivially_copyable_v<Shared>);
-    std::memset(static_cast<void*>(memory_), 0xA5, sizeof(Shared));
+    std::memset(static_cast<void*>(memory_), 0xA5, 2 * sizeof(Shared));
     return *memory_;
   }
 
@@ -201,7 +238,8 @@ void run_on_host(const Kernel& kernel, HostOrder order = {}, HostChip chip = Hos
   HostShared<typename Kernel::Shared> shared;
   blocks.for_each(kernel.blocks(), [&](std::size_t block) {
     auto& memory = shared.poisoned();
-    const HostTeam team(Kernel::threads, {order.kind, order.seed + block + 1, order.threads}, chip, &memory);
+    const HostTeam team(Kernel::threads, {order.kind, order.seed + block + 1, order.threads}, chip, &memory,
+                        sizeof(memory));
     kernel(team, block, memory);
   });
 }

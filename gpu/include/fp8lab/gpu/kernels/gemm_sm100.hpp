@@ -64,7 +64,7 @@ struct GemmSm100 {
         init(shared.empty[stage], 1);
       }
       init(shared.done, 1);
-      fence_init();
+      fence_init(team);
     });
     TensorMemory memory(team, shared.tensor_memory, columns);
     team.template roles<1>(
@@ -155,8 +155,8 @@ struct GemmSm100 {
         const std::size_t place = t * std::size_t{512} + swizzled_place(row, 0, 4);
         for (std::size_t i = count; i < 4; ++i) scales[0][place + i] = scales[1][place + i] = 0;
       }
-      fence_shared();
     });
+    fence_shared(group);
     group.sync();
   }
 

@@ -114,7 +114,7 @@ struct WgmmaGemm {
         init(shared.full[stage], 1);
         init(shared.empty[stage], 2 * 4);  // the warps of both groups
       }
-      fence_init();
+      fence_init(team);
     });
     team.template roles<2>(
         [&](const auto& group, unsigned i) {

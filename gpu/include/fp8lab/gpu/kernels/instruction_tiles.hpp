@@ -110,7 +110,7 @@ struct WgmmaTiles {
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& shared) const {
     load_tile(team, a, block * bytes_a, Instruction::m, shared.a);
     load_tile(team, b, block * bytes_b, Instruction::n, shared.b);
-    team.for_each_thread([](std::size_t) { fence_shared(); });
+    fence_shared(team);
     team.template roles<1>([&](const auto& group, unsigned) { multiply(group, block, shared); });
   }
 

@@ -135,9 +135,9 @@ struct Tcgen05Tiles {
     load_tile(team, ScaledTile(b, block, Mma::n, Mma::kind), Mma::n, shared.b, shared.scales[1]);
     team.for_each(1, [&](std::size_t) {
       init(shared.done, 1);
-      fence_init();
+      fence_init(team);
     });
-    team.for_each_thread([](std::size_t) { fence_shared(); });
+    fence_shared(team);
     TensorMemory memory(team, shared.tensor_memory, columns);
     team.template roles<1>([&](const auto& group, unsigned) { multiply(group, block, shared, memory); });
     memory.free(team);

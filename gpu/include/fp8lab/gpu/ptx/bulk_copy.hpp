@@ -53,13 +53,16 @@ __device__ void copy_bytes(const Role& role, const void* from, Mbarrier& barrier
 template <typename Role>
 void copy_box(const Role& role, const HostTensorMap& map, Mbarrier& barrier, void* to, std::size_t row,
               std::size_t column) {
+  role.fences().start_async_arrival();
   auto* const shared = const_cast<std::byte*>(role.team().shared());
-  role.copy([map, &barrier, shared, address = shared_address(role, to), row, column] {
+  auto* const seen = const_cast<std::byte*>(role.team().async_shared());
+  role.copy([map, &barrier, shared, seen, address = shared_address(role, to), row, column] {
     for (std::uint32_t i = 0; i < box_bytes(map.box_rows); ++i) {
       const std::size_t y = row + i / 128;
       const std::size_t x = column + i % 128;
       const bool inside = y < map.rows && x < map.columns;
-      shared[swizzle_128b(address + i)] = static_cast<std::byte>(inside ? map.data[y * map.columns + x] : 0);
+      const auto byte = static_cast<std::byte>(inside ? map.data[y * map.columns + x] : 0);
+      shared[swizzle_128b(address + i)] = seen[swizzle_128b(address + i)] = byte;
     }
     change(barrier, 0, -static_cast<std::int64_t>(box_bytes(map.box_rows)));
   });
@@ -67,8 +70,11 @@ void copy_box(const Role& role, const HostTensorMap& map, Mbarrier& barrier, voi
 }
 template <typename Role>
 void copy_bytes(const Role& role, const void* from, Mbarrier& barrier, void* to, std::uint32_t bytes) {
-  role.copy([from, &barrier, to, bytes] {
+  role.fences().start_async_arrival();
+  auto* const seen = const_cast<std::byte*>(role.team().async_shared()) + shared_address(role, to);
+  role.copy([from, &barrier, to, seen, bytes] {
     std::memcpy(to, from, bytes);
+    if (seen != to) std::memcpy(seen, from, bytes);
     change(barrier, 0, -static_cast<std::int64_t>(bytes));
   });
   role.pass();

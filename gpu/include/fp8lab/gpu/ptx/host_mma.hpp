@@ -145,7 +145,7 @@ void host_wgmma(const HostTeam& team, Each& d, std::uint64_t a, std::uint64_t b,
                             .d = std::vector<typename Instruction::D::Value>(count)};
   const auto read = [&](std::uint64_t descriptor, unsigned row, Element* to) {
     for (unsigned byte = 0; byte < 32; ++byte) {
-      reinterpret_cast<std::byte*>(to)[byte] = team.shared()[wgmma_address(descriptor, row, byte)];
+      reinterpret_cast<std::byte*>(to)[byte] = team.async_shared()[wgmma_address(descriptor, row, byte)];
     }
   };
   for (unsigned m = 0; m < Instruction::m; ++m) {

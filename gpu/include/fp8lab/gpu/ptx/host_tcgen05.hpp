@@ -37,6 +37,7 @@ class HostTensorMemory {
   /// Begins an instruction.
   template <typename Role>
   void start(const Role& role, std::function<void()> work) {
+    role.fences().start_tensor_memory();
     started_.push_back(std::move(work));
     role.copy([this] {
       const auto first = std::move(started_.front());
@@ -73,7 +74,7 @@ struct HostTcgen05Operand {
     if (descriptor >> 61 != 2) throw std::logic_error("tcgen05.mma: not the 128-byte swizzle");
     for (unsigned row = 0; row < rows; ++row) {
       for (unsigned byte = 0; byte < 32; ++byte) {
-        bytes.push_back(static_cast<std::uint8_t>(team.shared()[wgmma_address(descriptor, row, byte)]));
+        bytes.push_back(static_cast<std::uint8_t>(team.async_shared()[wgmma_address(descriptor, row, byte)]));
       }
       if (scales_of(kind) == 0) continue;
       const Place place = tensor_memory_scales(row);
@@ -115,7 +116,7 @@ inline void host_tcgen05_copy(const HostTeam& team, HostTensorMemory& memory, un
   for (unsigned lane = 0; lane < tensor_memory_lanes; ++lane) {
     for (unsigned word = 0; word < 4; ++word) {
       std::memcpy(&memory.at(lane, column + word),
-                  team.shared() + tcgen05_scale_address(descriptor, lane % 32, 4 * word), 4);
+                  team.async_shared() + tcgen05_scale_address(descriptor, lane % 32, 4 * word), 4);
     }
   }
 }

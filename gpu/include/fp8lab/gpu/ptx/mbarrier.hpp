@@ -66,10 +66,13 @@ FP8LAB_HD inline void init(Mbarrier& barrier, unsigned arrivals) {
                                                  .outstanding = static_cast<std::int16_t>(arrivals)});
 #endif
 }
-/// Makes new barriers known to bulk copies.
-FP8LAB_HD inline void fence_init() {
+/// Makes new barriers known to bulk copies and tcgen05.
+template <typename Team>
+FP8LAB_HD void fence_init([[maybe_unused]] const Team& team) {
 #ifdef __CUDA_ARCH__
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#elif !defined(__CUDACC__)
+  team.publish_barriers();
 #endif
 }
 

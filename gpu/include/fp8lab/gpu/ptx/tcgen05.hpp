@@ -119,6 +119,7 @@ class TensorMemory {
                      shared_address(role, &barrier))
                  : "memory");
 #elif !defined(__CUDACC__)
+    role.fences().start_async_arrival();
     host_.start(role, [&barrier] { change(barrier, 1, 0); });
 #endif
   }
@@ -142,6 +143,7 @@ class TensorMemory {
         : "r"(from)
         : "memory");
 #elif !defined(__CUDACC__)
+    group.fences().use_tensor_memory();
     for (unsigned thread = 0; thread < group.threads(); ++thread) {
       for (unsigned i = 0; i < 32; ++i) {
         values[thread].values[i] = std::bit_cast<float>(host_.at(thread, column + i));
@@ -167,6 +169,7 @@ class TensorMemory {
         "f"(from[29]), "f"(from[30]), "f"(from[31])
         : "memory");
 #elif !defined(__CUDACC__)
+    group.fences().use_tensor_memory();
     for (unsigned thread = 0; thread < group.threads(); ++thread) {
       for (unsigned i = 0; i < 32; ++i) {
         host_.at(thread, column + i) = std::bit_cast<std::uint32_t>(values[thread].values[i]);
@@ -189,6 +192,8 @@ template <typename Role>
 FP8LAB_HD void tcgen05_fence_after([[maybe_unused]] const Role& role) {
 #ifdef __CUDA_ARCH__
   asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+#elif !defined(__CUDACC__)
+  role.fences().fence_behind_barrier();
 #endif
 }
 /// Orders instructions of tensor memory before a barrier that the thread comes to.
@@ -196,6 +201,8 @@ template <typename Role>
 FP8LAB_HD void tcgen05_fence_before([[maybe_unused]] const Role& role) {
 #ifdef __CUDA_ARCH__
   asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
+#elif !defined(__CUDACC__)
+  role.fences().fence_before_barrier();
 #endif
 }
 

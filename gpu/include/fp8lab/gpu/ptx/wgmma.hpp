@@ -21,12 +21,18 @@ template <typename Group>
 FP8LAB_HD void wgmma_fence([[maybe_unused]] const Group& group) {
 #ifdef __CUDACC__
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#else
+  group.fences().fence_registers();
 #endif
 }
-/// Makes what threads wrote to shared memory themselves known to wgmma; a barrier of the block or group follows.
-FP8LAB_HD inline void fence_shared() {
-#ifdef __CUDA_ARCH__
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+/// Makes what threads wrote to shared memory themselves known to wgmma and tcgen05. All threads of the block call this,
+/// where it ends in the block's barrier, or those of a group, before theirs.
+template <typename Team>
+FP8LAB_HD void fence_shared(const Team& team) {
+#ifdef __CUDACC__
+  team.for_each_thread([](std::size_t) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); });
+#else
+  team.publish();
 #endif
 }
 /// Gives registers of the group back, so that each of its threads has kCount, a multiple of 8.
@@ -203,6 +209,7 @@ FP8LAB_HD void wgmma([[maybe_unused]] const Group& group, D& d, std::uint64_t a,
 #ifdef __CUDACC__
   wgmma_ptx<Instruction>(d[0], a, b, add ? 1 : 0);
 #else
+  group.fences().start_wgmma();
   group.defer([&group, &d, a, b, add] { host_wgmma<Instruction>(group.team(), d, a, b, add); });
   group.pass();
 #endif
