@@ -143,7 +143,9 @@ def test_a_scale_of_the_tensor_that_is_given_is_correct(expected):
     for given in (scale, F(1) / scale):
         found = fp8lab.diagnose(X, codes, scales, tensor_scale=given, expected=expected)
         assert found.correct and "The scale of the tensor is the one that was given" in found.verdict, found
-    assert not fp8lab.diagnose(X, codes, scales, tensor_scale=1.5 * scale, expected=expected).explained
+    found = fp8lab.diagnose(X, codes, scales, tensor_scale=F(1.5) * scale, expected=expected)
+    assert found.explained and not found.correct and "that was given, 424.421, is not the one that was used" in str(found), found
+    assert f"it is {scale:.6g}" in found.verdict
     own = planted.nvfp4(X)
     assert "given" not in fp8lab.diagnose(X, *own[:2], tensor_scale=own[2], expected="te_nvfp4").verdict
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/pack.hpp"
@@ -62,7 +64,9 @@ bool is_same_on(const std::vector<float>& x, std::size_t rows, std::size_t colum
 
 }  // namespace
 
-bool is_modelled(const Recipe& recipe) {
+namespace {
+
+bool has_model(const Recipe& recipe) {
   // Whole tiles of any size.
   const auto whole = [](std::size_t length, std::size_t tile) {
     return tile < 2 ? length : (length + tile - 1) / tile * tile;
@@ -78,14 +82,27 @@ bool is_modelled(const Recipe& recipe) {
   return is_same_on(x, rows, columns, own);
 }
 
-Stored stored_by_quantize(const MatrixView& x, const Recipe& recipe, Direction direction, int threads) {
+}  // namespace
+
+bool is_modelled(const Recipe& recipe) {
+  constexpr std::size_t most = 512;  // named recipes, and some that callers made
+  thread_local std::vector<std::pair<Recipe, bool>> known;
+  const auto found = std::ranges::find(known, recipe, &std::pair<Recipe, bool>::first);
+  if (found != known.end()) return found->second;
+  const bool is = has_model(recipe);
+  if (known.size() < most) known.emplace_back(recipe, is);
+  return is;
+}
+
+Stored stored_by_quantize(const MatrixView& x, const Recipe& recipe, Direction direction, int threads,
+                          std::optional<float> tensor_amax) {
   Stored stored;
   if (is_stochastic(recipe)) {
     stored.is_refused = true;
     return stored;
   }
   try {
-    const Quantized q = quantize(x, recipe, direction, {.threads = threads});
+    const Quantized q = quantize(x, recipe, direction, {.given = {.tensor_amax = tensor_amax}, .threads = threads});
     stored = {false, unpacked_codes(q), q.scale_inv, q.scale_codes};
   } catch (const std::invalid_argument&) {
     stored.is_refused = true;

@@ -19,7 +19,8 @@ struct Stored {
   std::vector<float> scale_inv;
   std::vector<std::uint8_t> scale_codes;
 };
-[[nodiscard]] Stored stored_by_quantize(const MatrixView& x, const Recipe& recipe, Direction direction, int threads);
+[[nodiscard]] Stored stored_by_quantize(const MatrixView& x, const Recipe& recipe, Direction direction, int threads,
+                                        std::optional<float> tensor_amax = {});
 
 /// How many codes, and how many scales, of a dump differ.
 [[nodiscard]] std::uint64_t code_mismatches(const Stored& stored, const StoredDump& dump);

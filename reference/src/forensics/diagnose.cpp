@@ -105,7 +105,10 @@ Diagnosis Search::run() {
     if (stage.changes == 2 && !stage.only_expected) try_other_recipes();
     if (stage.changes > 0) localize();
     const auto explains = [&] { return !verified_.empty() && verified_.front().all() == 0; };
-    if (stage.changes == 0 && !explains() && !is_zero) quantize_others();
+    if (stage.changes == 0 && !explains() && !is_zero) {
+      quantize_others();
+      if (!explains()) try_tensor_scales();
+    }
     const bool is_explained = explains();
     if (is_explained && verified_.front().candidate.cost < stage.most_cost) break;
     if (finds_nothing_written()) break;
@@ -222,23 +225,55 @@ std::vector<Suspect> Search::best_of_each_kind(bool only_expected) const {
 }
 
 void Search::quantize_others() {
+  std::vector<Suspect> others;
   for (const Side& side : sides_) {
     for (Candidate& one : plain_candidates(side.facts, options_)) {
       const Hypothesis& hypothesis = one.hypothesis;
       const bool is_turned =
           hypothesis.recipe.transform != Transform::none && hypothesis.direction == Direction::columnwise;
       if (!hypothesis.deviations.empty() || (!is_turned && is_modelled_here(hypothesis.recipe))) continue;
-      const Stored stored = stored_by_quantize(x_, hypothesis.recipe, hypothesis.direction, options_.threads);
-      ++searched_;
-      if (stored.is_refused) continue;
-      Suspect suspect{.candidate = std::move(one), .side = &side, .is_by_quantize = true};
-      if (side.facts.direction == Direction::columnwise && sides_.size() > 1) suspect.candidate.cost += 0.3;
-      suspect.codes = code_mismatches(stored, dump_);
-      suspect.scales = forensics::scale_mismatches(stored, dump_);
-      verified_.push_back(std::move(suspect));
+      others.push_back({.candidate = std::move(one), .side = &side, .is_by_quantize = true});
     }
   }
+  keep_nearest(others);
+  for (Suspect& suspect : others) {
+    const Hypothesis& hypothesis = suspect.candidate.hypothesis;
+    const Stored stored = stored_by_quantize(x_, hypothesis.recipe, hypothesis.direction, options_.threads);
+    ++searched_;
+    if (stored.is_refused) continue;
+    if (suspect.side->facts.direction == Direction::columnwise && sides_.size() > 1) suspect.candidate.cost += 0.3;
+    suspect.codes = code_mismatches(stored, dump_);
+    suspect.scales = forensics::scale_mismatches(stored, dump_);
+    verified_.push_back(std::move(suspect));
+  }
   sort_verified();
+}
+
+void Search::keep_nearest(std::vector<Suspect>& others) const {
+  constexpr std::size_t many_elements = std::size_t{1} << 20;
+  constexpr std::size_t most = 2;
+  constexpr std::size_t rows_of_band = 64;  // whole tiles
+  const Source& source = sides_.front().source;
+  if (sides_.front().facts.direction != Direction::rowwise || others.size() <= most) return;
+  if (x_.rows() * x_.columns() < many_elements) return;
+  const std::size_t rows = std::min(x_.rows(), rows_of_band);
+  const MatrixView band(source.values().first(rows * x_.columns()), rows, x_.columns());
+  float amax = 0;
+  for (const float value : source.values()) amax = std::isnan(value) ? amax : std::max(amax, std::abs(value));
+  std::vector<std::pair<std::uint64_t, Suspect>> all;
+  for (Suspect& one : others) {
+    const Hypothesis& hypothesis = one.candidate.hypothesis;
+    std::uint64_t wrong = 0;  // what a band cannot tell is looked at
+    if (hypothesis.direction == Direction::rowwise && has_tensor_scale(hypothesis.recipe)) {
+      const Stored stored = stored_by_quantize(band, hypothesis.recipe, hypothesis.direction, options_.threads, amax);
+      for (std::size_t i = 0; i < stored.codes.size(); ++i) wrong += stored.codes[i] == dump_.codes[i] ? 0 : 1;
+    }
+    all.emplace_back(wrong, std::move(one));
+  }
+  std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });
+  others.clear();
+  for (std::size_t i = 0; i < all.size() && (all[i].first == 0 || i < most); ++i)
+    others.push_back(std::move(all[i].second));
 }
 
 bool Search::is_modelled_here(const Recipe& recipe) {

@@ -44,7 +44,7 @@ void Search::localize() {
   }
   if (verified_.front().all() != 0) add_tiles_as_stored(local);
   add_stale(found);
-  add_tensor_scales(found);
+  add_tensor_scales(found, false);
   for (Suspect& one : found) {
     verify(one, dump_);
     ++searched_;
@@ -120,15 +120,27 @@ void Search::add_stale(std::vector<Suspect>& found) {
   }
 }
 
-void Search::add_tensor_scales(std::vector<Suspect>& found) const {
+void Search::try_tensor_scales() {
+  std::vector<Suspect> found;
+  add_tensor_scales(found, true);
+  for (Suspect& one : found) {
+    verify(one, dump_);
+    ++searched_;
+    verified_.push_back(std::move(one));
+  }
+  sort_verified();
+}
+
+void Search::add_tensor_scales(std::vector<Suspect>& found, bool only_likely) const {
   const Side& side = sides_.front();
-  if (dump_.of_tensor || dump_.scales.empty()) return;
+  if (dump_.scales.empty()) return;
   std::vector<std::pair<std::uint64_t, Suspect>> all;
   std::optional<FactorInterval> interval;
   bool is_searched = false;
   for (const Candidate& plain : plain_candidates(side.facts, options_)) {
     const KernelModel model(side.source, plain.hypothesis, &dump_);
-    if (!has_tensor_scale(plain.hypothesis.recipe) || !model.applies()) continue;
+    const bool is_plain = plain.hypothesis.deviations.empty();  // with no given scale of the tensor
+    if (!has_tensor_scale(plain.hypothesis.recipe) || !is_plain || !model.applies()) continue;
     // Recipes differ in the last bits of it.
     if (!std::exchange(is_searched, true)) interval = tensor_scale_interval(model, side.source, dump_);
     if (!interval) return;
@@ -150,7 +162,9 @@ void Search::add_tensor_scales(std::vector<Suspect>& found) const {
   }
   constexpr std::size_t most_verified_here = 8;
   std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });
-  for (std::size_t i = 0; i < std::min(all.size(), most_verified_here); ++i) found.push_back(std::move(all[i].second));
+  for (std::size_t i = 0; i < std::min(all.size(), most_verified_here); ++i) {
+    if (all[i].first == 0 || !only_likely) found.push_back(std::move(all[i].second));
+  }
 }
 
 }  // namespace fp8lab::forensics

@@ -125,6 +125,11 @@ Diagnosis Search::report() {
     std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
     note_tiles_as_stored(diagnosis);
   }
+  if (dump_.of_tensor && has(first, Departure::tensor_scale_stale)) {
+    TextStream text;
+    text << "The scale of the tensor that was given, " << *dump_.of_tensor << ", is not the one that was used.";
+    diagnosis.notes.push_back(text.str());
+  }
   // What explains equally much and is equally plausible.
   constexpr double less_plausible = 0.75;
   diagnosis.tied = static_cast<std::size_t>(std::ranges::count_if(verified_, [&](const Suspect& one) {

@@ -41,6 +41,8 @@ class Search {
   [[nodiscard]] std::vector<Suspect> best_of_each_kind(bool only_expected) const;
   /// Recipes that a KernelModel does not have all of: by quantize(), without departures.
   void quantize_others();
+  /// Of a large tensor, those that are nearest to its first rows.
+  void keep_nearest(std::vector<Suspect>& others) const;
   [[nodiscard]] bool is_modelled_here(const Recipe& recipe);
   void sort_verified();
   /// Whether all codes are 0, and x has a number: then recipes are told from their scales alone, and the search is
@@ -55,12 +57,15 @@ class Search {
   bool learn();
   /// Looks for departures in one place, which elements left unexplained suggest.
   void localize();
+  /// Whether another scale of the tensor explains the sample: before departures are searched, for it explains most of
+  /// what is wrong then.
+  void try_tensor_scales();
   /// The rule of most scales, and the stored ones for tiles that have another.
   void add_tiles_as_stored(std::vector<Suspect>& found) const;
   /// One factor for all elements, whatever the tensor.
   void add_stale(std::vector<Suspect>& found);
   /// One scale of the tensor over those of tiles, whatever the tensor: where it is not given.
-  void add_tensor_scales(std::vector<Suspect>& found) const;
+  void add_tensor_scales(std::vector<Suspect>& found, bool only_likely) const;
 
   [[nodiscard]] Diagnosis report();
   /// Leaves one of those that are the same.

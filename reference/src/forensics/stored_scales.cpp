@@ -153,8 +153,9 @@ std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, s
   if (dump_ == nullptr) return 0;
   if (dump_->of_tensor && has_tensor_scale(recipe())) {
     const ScaleConstants constants = scale_constants(recipe(), facts_);
-    const bool is_explained =
-        *dump_->of_tensor == constants.tensor_scale || *dump_->of_tensor == constants.tensor_scale_inv;
+    const bool is_explained = has(tensor_scale_stale) ||  // which says that it is another
+                              *dump_->of_tensor == constants.tensor_scale ||
+                              *dump_->of_tensor == constants.tensor_scale_inv;
     count += is_explained ? 0 : 1;
   }
   if (dump_->scales.empty()) return count;
