@@ -74,13 +74,13 @@ py::list first_of(const Comparison& found) {
 
 py::dict compared(const Array<std::uint8_t>& a, const Array<std::uint8_t>& b,
                   const std::optional<NamedOrOwnFormat>& format, const std::string& name, bool pairs,
-                  std::uint64_t columns, std::size_t shown) {
+                  std::uint64_t columns, std::size_t shown, int threads) {
   const forensics::ElementType type = element_type(format, name, pairs);
   const auto bytes_a = std::as_bytes(view(a));
   const auto bytes_b = std::as_bytes(view(b));
   const Comparison found = [&] {
     const py::gil_scoped_release release;
-    return compare(type, bytes_a, bytes_b, {.columns = columns, .most_shown = shown});
+    return compare(type, bytes_a, bytes_b, {.columns = columns, .most_shown = shown, .threads = threads});
   }();
   py::dict all;
   all["bits"] = type.format.bits();
@@ -112,7 +112,7 @@ void bind_forensics(py::module_& module) {
              py::arg("layout"), py::arg("amax"), py::arg("tensor_scale"), py::arg("tensor_scale_inv"),
              py::arg("row_amaxes").noconvert(), py::arg("allow_special_scales"));
   module.def("compare", &compared, py::arg("a").noconvert(), py::arg("b").noconvert(), py::arg("format"),
-             py::arg("name"), py::arg("pairs"), py::arg("columns"), py::arg("shown"));
+             py::arg("name"), py::arg("pairs"), py::arg("columns"), py::arg("shown"), py::arg("threads"));
 }
 
 }  // namespace fp8lab::bindings

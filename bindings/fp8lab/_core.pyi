@@ -345,7 +345,7 @@ def diagnose(
 def probe(hypotheses: list[Hypothesis], input_type: str) -> tuple[NDArray[np.float32], list[int], list[tuple[int, int]]]: ...
 
 def compare(
-    a: NDArray[np.uint8], b: NDArray[np.uint8], format: Format | None, name: str, pairs: bool, columns: int, shown: int
+    a: NDArray[np.uint8], b: NDArray[np.uint8], format: Format | None, name: str, pairs: bool, columns: int, shown: int, threads: int
 ) -> dict[str, Any]: ...
 
 class ExpectedGemm:

@@ -17,6 +17,7 @@ from fp8lab._arrays import (
     carried_format,
     check_bool,
     check_int,
+    check_threads,
     contiguous,
     kind_of,
 )
@@ -167,12 +168,12 @@ def _format_of(a: _Side, b: _Side, format: str | Format | None) -> str | Format:
     return known[0]
 
 
-def _comparison(a: Array, b: Array, format: str | Format, pairs: bool, input: Array | None, shown: int) -> Comparison:
+def _comparison(a: Array, b: Array, format: str | Format, pairs: bool, input: Array | None, shown: int, threads: int) -> Comparison:
     shape = (*a.shape[:-1], a.shape[-1] * 2) if pairs else a.shape
     columns = shape[-1] if shape else 1
     found = _core.compare(
         a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8), format if isinstance(format, Format) else None,
-        "" if isinstance(format, Format) else format, pairs, columns, shown,
+        "" if isinstance(format, Format) else format, pairs, columns, shown, threads,
     )  # fmt: skip
     if input is not None and input.shape != shape:
         raise ValueError(f"input must have shape {shape}, as the elements of a and b, not {input.shape}")
@@ -195,6 +196,7 @@ def compare(
     pairs: bool = False,
     input: Any = None,
     shown: int = 10,
+    threads: int = 1,
 ) -> Comparison | QuantizedComparison:
     """Compare two arrays of codes or values, or two Quantized, bit for bit.
 
@@ -211,6 +213,8 @@ def compare(
         What both were made of, to show beside elements that differ.
     shown : int
         How many differing elements to list.
+    threads : int
+        They change nothing but the time.
 
     Returns
     -------
@@ -223,9 +227,10 @@ def compare(
     """
     shown = check_int(shown, "shown", 0, 2**20)
     pairs = check_bool(pairs, "pairs")
+    threads = check_threads(threads)
     made = None if input is None else as_doubles(on_host(input), "input")
     if isinstance(a, Quantized) or isinstance(b, Quantized):
-        return _compare_quantized(a, b, format, made, shown)
+        return _compare_quantized(a, b, format, made, shown, threads)
     left, right = _side(a, "a"), _side(b, "b")
     if left.words.shape != right.words.shape:
         raise ValueError(f"a and b must have one shape, not {left.words.shape} and {right.words.shape}")
@@ -236,10 +241,10 @@ def compare(
     own = _format_of(left, right, format)
     if pairs and not (isinstance(own, Format) and own.bits == 4):
         raise ValueError("pairs are of formats of 4 bits, such as e2m1")
-    return _comparison(left.words, right.words, own, pairs, made, shown)
+    return _comparison(left.words, right.words, own, pairs, made, shown, threads)
 
 
-def _compare_quantized(a: Any, b: Any, format: Any, input: Array | None, shown: int) -> QuantizedComparison:
+def _compare_quantized(a: Any, b: Any, format: Any, input: Array | None, shown: int, threads: int) -> QuantizedComparison:
     for x, argument, other in ((a, "a", "b"), (b, "b", "a")):
         if not isinstance(x, Quantized):
             raise TypeError(f"{argument} must be a Quantized, as {other} is, not {kind_of(x)}")
@@ -251,12 +256,12 @@ def _compare_quantized(a: Any, b: Any, format: Any, input: Array | None, shown: 
     if input is not None and a.transposed and input.shape == a.shape:
         input = np.ascontiguousarray(input.T)
     own = as_format(a.format if a.format in _FORMATS else a.recipe.format, "format")
-    codes = _comparison(contiguous(a.codes), contiguous(b.codes), own, own.bits == 4, input, shown)
+    codes = _comparison(contiguous(a.codes), contiguous(b.codes), own, own.bits == 4, input, shown, threads)
     if a.scale_codes is None:
-        scales = _comparison(contiguous(a.scale_inv), contiguous(b.scale_inv), "float32", False, None, shown)
+        scales = _comparison(contiguous(a.scale_inv), contiguous(b.scale_inv), "float32", False, None, shown, threads)
     else:
         kind = _core.find_format(a.scale_format)
-        scales = _comparison(contiguous(a.scale_codes), contiguous(b.scale_codes), kind, False, None, shown)
+        scales = _comparison(contiguous(a.scale_codes), contiguous(b.scale_codes), kind, False, None, shown, threads)
     others = []
     if np.float32(a.amax).tobytes() != np.float32(b.amax).tobytes():
         others.append(f"The amax is {a.amax:.9g} of a and {b.amax:.9g} of b.")

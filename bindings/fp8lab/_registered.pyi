@@ -251,6 +251,7 @@ def compare(
     shown: int = 10,
     raw: bool = False,
     shape: int | Sequence[int] | None = None,
+    threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "files/row_major.hpp"
@@ -14,6 +16,7 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/memory.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "kit/tensor_source.hpp"
@@ -164,31 +167,69 @@ class PairReader {
     const std::uint64_t elements = a.header.size * element_bytes * 8 / static_cast<std::uint64_t>(type.bits());
     const std::uint64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
     forensics::Comparer comparer(type, elements, {.columns = columns, .most_shown = arguments_.most_shown});
-    RowMajorReader file_a(a.path, a.header);
-    RowMajorReader file_b(b.path, b.header);
-    for (std::uint64_t first = 0; first < a.header.size;) {
-      checkpoint();
-      const std::uint64_t count = std::min(piece_bytes / element_bytes, a.header.size - first);
-      bytes_a_.resize(static_cast<std::size_t>(count * element_bytes));
-      bytes_b_.resize(bytes_a_.size());
-      file_a.read(bytes_a_);
-      file_b.read(bytes_b_);
-      comparer.add(bytes_a_, bytes_b_);
-      first += count;
-      done_ += static_cast<double>(bytes_a_.size());
-      if (progress_) progress_(done_ / all_bytes_);
-    }
+    // Bands of a tensor in Fortran order are put in order by one thread, since each takes memory.
+    const bool is_read_apart = is_row_major(a.header) && is_row_major(b.header);
+    const int threads = forensics::useful_threads(arguments_.threads, a.header.size * element_bytes);
+    const std::vector<forensics::ElementRange> ranges =
+        comparer.parts(is_read_apart ? static_cast<std::size_t>(threads) : 1);
+    std::vector<forensics::Comparer> parts;
+    parts.reserve(ranges.size());
+    for (const forensics::ElementRange& range : ranges) parts.push_back(comparer.part(range));
+    caller_ = std::this_thread::get_id();
+    parallel_for(parts.size(), threads, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) read_part(a, b, ranges[i], parts[i]);
+    });
+    for (forensics::Comparer& part : parts) comparer.append(std::move(part));
     tensor.comparison = comparer.result();
     if (arguments_.input) tensor.inputs = inputs_of(*arguments_.input, tensor);
     return tensor;
   }
 
  private:
+  /// Compares a part of the tensors. Its elements need not be those of the file, such as two codes in a byte.
+  void read_part(const StoredTensor& a, const StoredTensor& b, const forensics::ElementRange& range,
+                 forensics::Comparer& part) {
+    const std::uint64_t element_bytes = bytes_of(a.header.type);
+    const auto bits = static_cast<std::uint64_t>(type_of(arguments_, a.header, "").bits());
+    const auto stored = [&](std::uint64_t element) { return element * bits / 8 / element_bytes; };
+    RowMajorReader file_a(a.path, a.header);
+    RowMajorReader file_b(b.path, b.header);
+    file_a.go_to(stored(range.first));
+    file_b.go_to(stored(range.first));
+    Buffer<std::byte> bytes_a;
+    Buffer<std::byte> bytes_b;
+    const std::uint64_t last = stored(range.last);
+    for (std::uint64_t first = stored(range.first); first < last && !is_cancelled_;) {
+      checkpoint();
+      const std::uint64_t count = std::min(piece_bytes / element_bytes, last - first);
+      bytes_a.resize(static_cast<std::size_t>(count * element_bytes));
+      bytes_b.resize(bytes_a.size());
+      file_a.read(bytes_a);
+      file_b.read(bytes_b);
+      part.add(bytes_a, bytes_b);
+      first += count;
+      done_bytes_ += bytes_a.size();
+      tell_progress();
+    }
+  }
+
+  /// On the calling thread alone; what it throws ends the other threads, too.
+  void tell_progress() {
+    if (!progress_ || std::this_thread::get_id() != caller_) return;
+    try {
+      progress_(static_cast<double>(done_bytes_) / all_bytes_);
+    } catch (...) {
+      is_cancelled_ = true;
+      throw;
+    }
+  }
+
   const CompareArguments& arguments_;
   double all_bytes_;
   const Progress& progress_;
-  double done_ = 0;
-  Buffer<std::byte> bytes_a_, bytes_b_;
+  std::atomic<std::uint64_t> done_bytes_ = 0;
+  std::atomic<bool> is_cancelled_ = false;
+  std::thread::id caller_;  ///< who hears of progress
 };
 
 /// Why two tensors cannot be compared, in words; empty where they can.
@@ -267,6 +308,7 @@ bool CompareResult::equal() const {
 CompareResult run_compare(const CompareArguments& arguments, const Progress& progress) {
   const DefaultEnvironment environment;
   check(arguments);
+  check_threads(arguments.threads);
   // 1. Pairs, and what has no partner.
   const Inventory all_a = inventory_of(arguments, arguments.a);
   const Inventory all_b = inventory_of(arguments, arguments.b);

@@ -24,6 +24,7 @@ struct CompareArguments {
   bool raw = false;
   std::optional<std::filesystem::path> input{};  ///< what both were made of: a file with as many elements
   std::size_t most_shown = 10;                   ///< of the differing elements of a tensor
+  int threads = 1;                               ///< changes nothing but the time
 };
 
 /// Two tensors that were compared.
@@ -42,9 +43,10 @@ struct CompareResult {
   [[nodiscard]] bool equal() const;
 };
 
-/// Reads and compares. Only a piece of each file is in memory at a time.
+/// Reads and compares. Only a piece of each file is in memory at a time for each thread.
 ///
-/// Throws std::invalid_argument where no tensor of a has one in b, formats are missing, or the input has another size;
+/// Throws std::invalid_argument where no tensor of a has one in b, formats are missing, the input has another size, or
+/// for threads as parallel_for() does;
 /// std::runtime_error where a file cannot be read.
 [[nodiscard]] CompareResult run_compare(const CompareArguments& arguments, const Progress& progress = {});
 

@@ -158,6 +158,7 @@ void describe(CompareArguments& arguments, ArgumentList& list) {
   list.add("shown", arguments.most_shown, "how many differing elements of a tensor to list");
   list.add("raw", arguments.raw, "the files have no header").needing({"format"});
   list.add("shape", arguments.shape, "the shape of files without a header").needing({"raw"}).with_repeats();
+  list.add_threads(arguments.threads);
 }
 
 Document run(const CompareArguments& arguments, const Context& context) {

@@ -86,7 +86,8 @@ void RowMajorReader::read(std::span<std::byte> out) {
     return;
   }
   while (!out.empty()) {
-    if (band_.empty() || next_ / columns_ >= band_first_ + band_rows_) load_band();
+    const std::uint64_t row = next_ / columns_;
+    if (band_.empty() || row < band_first_ || row >= band_first_ + band_rows_) load_band();
     const std::uint64_t at = (next_ - band_first_ * columns_) * element;
     const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(band_.size() - at, out.size()));
     std::memcpy(out.data(), band_.data() + at, size);

@@ -29,6 +29,8 @@ class RowMajorReader {
 
   /// Reads the next elements, a whole number of them. Throws as TensorFile does.
   void read(std::span<std::byte> out);
+  /// Goes on with the element that has this number.
+  void go_to(std::uint64_t element) { next_ = element; }
 
  private:
   void load_band();

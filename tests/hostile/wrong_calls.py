@@ -257,7 +257,7 @@ CALLS = {
         fp8lab.Quantized.from_arrays,
         {"codes": CODES, "scales": np.full((2, 1), 127, np.uint8), "recipe": "ocp_mxfp8_e4m3", "transposed": None, "amax": 1.0},
     ),
-    "compare": (fp8lab.compare, {"a": CODES, "b": CODES + 1, "format": "e4m3", "input": X, "shown": 3}),
+    "compare": (fp8lab.compare, {"a": CODES, "b": CODES + 1, "format": "e4m3", "input": X, "shown": 3, "threads": 2}),
     "compare, quantized": (fp8lab.compare, {"a": quantized(), "b": quantized()}),
     "diagnose": (
         fp8lab.diagnose,

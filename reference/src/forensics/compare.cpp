@@ -107,7 +107,7 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
     refuse(elements, " elements are no whole number of rows of ", options_.columns);
   }
   result_.type = type;
-  result_.elements = elements;
+  result_.elements = end_ = elements;
   result_.rows = places_of(elements / options_.columns);
   result_.columns = places_of(options_.columns);
   for (const auto& [high, wide] : tile_sides) {
@@ -130,7 +130,7 @@ void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
   const auto bits = static_cast<std::uint64_t>(result_.type.bits());
   if (a.size() != b.size()) refuse("a has ", a.size(), " bytes, b ", b.size());
   if (a.size() * 8 % bits != 0) refuse(a.size(), " bytes end within an element of ", bits / 8, " bytes");
-  const std::uint64_t left = result_.elements - next_;
+  const std::uint64_t left = end_ - next_;
   // The last byte of an odd number of codes of 4 bits has one code.
   const std::uint64_t count = std::min(a.size() * 8 / bits, left);
   if ((count * bits + 7) / 8 != a.size())
@@ -140,7 +140,7 @@ void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
     const std::size_t size = std::min(at_once, a.size() - at);
     const std::byte* const own_a = a.data() + at;
     const std::byte* const own_b = b.data() + at;
-    const auto here = static_cast<std::size_t>(std::min<std::uint64_t>(size * 8 / bits, result_.elements - next_));
+    const auto here = static_cast<std::size_t>(std::min<std::uint64_t>(size * 8 / bits, end_ - next_));
     if (std::memcmp(own_a, own_b, size) != 0) {
       switch (bits) {
         case 4: add_pairs(own_a, own_b, here); break;
@@ -416,26 +416,20 @@ void Comparer::set_counts(Comparison& whole) const {
   }
 }
 
+void Comparer::flush() {
+  flush_tables();
+  flush_columns();
+  flush_word();
+  for (std::size_t kind = 0; kind < bands_.size(); ++kind) flush_band(kind);
+}
+
 Comparison Comparer::result() const {
-  if (next_ != result_.elements) throw std::logic_error("elements are missing");
+  if (begin_ != 0 || next_ != result_.elements) throw std::logic_error("elements are missing");
   Comparer done = *this;
-  done.flush_tables();
-  done.flush_columns();
-  done.flush_word();
-  for (std::size_t kind = 0; kind < bands_.size(); ++kind) done.flush_band(kind);
+  done.flush();
   Comparison whole = std::move(done.result_);
   done.set_counts(whole);
   return whole;
-}
-
-Comparison compare(const ElementType& type, std::span<const std::byte> a, std::span<const std::byte> b,
-                   const CompareOptions& options) {
-  type.check();
-  const auto bits = static_cast<std::uint64_t>(type.bits());
-  if (a.size() * 8 % bits != 0) refuse(a.size(), " bytes end within an element of ", bits / 8, " bytes");
-  Comparer comparer(type, a.size() * 8 / bits, options);
-  comparer.add(a, b);
-  return comparer.result();
 }
 
 }  // namespace fp8lab::forensics

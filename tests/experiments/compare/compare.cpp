@@ -2,8 +2,10 @@
 // Files and folders that are compared: pairs, types, shapes, inputs; what cannot be compared.
 #include "compare/compare.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 
 #include "experiments/files/tensor_bytes.hpp"
@@ -103,6 +105,39 @@ TEST_CASE("compare: more than a piece of a file is compared") {
       run_compare({.a = a, .b = written(scratch.path / "b.bin", bytes), .format = "e5m2", .raw = true});
   CHECK(result.tensors.front().comparison.first ==
         std::vector<forensics::Mismatch>{{std::size_t{1} << 18, 0x11, 0x12}, {size - 1, 0x11, 0x12}});
+}
+
+TEST_CASE("compare: threads read a part of the files each, and change nothing") {
+  const Scratch scratch;
+  // Rows of which parts begin where the last row of a tile ends, and codes of 4 bits, two in a byte.
+  const std::size_t rows = 1024;
+  const std::size_t columns = 3100;
+  std::string bytes(rows * columns, '\x11');
+  const fs::path a = written(scratch.path / "a.bin", bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (random_bits(1, i) % 3 == 0) bytes[i] = static_cast<char>(random_bits(2, i));
+  }
+  const fs::path b = written(scratch.path / "b.bin", bytes);
+  CompareArguments arguments{
+      .a = a, .b = b, .format = "e2m1", .pairs = true, .shape = {rows, 2 * columns}, .raw = true, .most_shown = 50};
+  const forensics::Comparison one = run_compare(arguments).tensors.front().comparison;
+  CHECK(one.differing > rows * columns / 3);
+  for (const int threads : {2, 3}) {
+    arguments.threads = threads;
+    double share = 0;
+    const CompareResult result = run_compare(arguments, [&share](double now) { share = std::max(share, now); });
+    const forensics::Comparison& found = result.tensors.front().comparison;
+    CHECK(found.first == one.first);
+    CHECK(found.differing == one.differing);
+    CHECK(found.rows.counts == one.rows.counts);
+    CHECK(found.columns.counts == one.columns.counts);
+    CHECK(found.distances.above == one.distances.above);
+    CHECK(found.tiles == one.tiles);
+    CHECK(share > 0.3);
+    CHECK_THROWS_AS(run_compare(arguments, [](double) { throw std::length_error("enough"); }), std::length_error);
+  }
+  arguments.threads = 0;
+  CHECK(refused(arguments) == "threads must be from 1 to 1024, not 0");
 }
 
 TEST_CASE("compare: a file in Fortran order meets one in C order by its indices") {

@@ -164,6 +164,22 @@ void require_same(const Comparison& found, const Comparison& expected) {
   REQUIRE(found.first == expected.first);
 }
 
+/// Compares parts one by one, and joins them; gives how many there were, too.
+std::pair<Comparison, std::size_t> compared_in_parts(const ElementType& type, const Dumps& dumps, std::size_t columns,
+                                                     std::size_t most) {
+  const auto bytes = static_cast<std::size_t>(type.bits()) / 8;
+  forensics::Comparer whole(type, dumps.a.size() / bytes, {.columns = columns});
+  const std::vector<forensics::ElementRange> ranges = whole.parts(most);
+  for (const auto& [first, last] : ranges) {
+    forensics::Comparer part = whole.part({first, last});
+    const std::size_t size = static_cast<std::size_t>(last - first) * bytes;
+    part.add(std::span(dumps.a).subspan(static_cast<std::size_t>(first) * bytes, size),
+             std::span(dumps.b).subspan(static_cast<std::size_t>(first) * bytes, size));
+    whole.append(std::move(part));
+  }
+  return {whole.result(), ranges.size()};
+}
+
 }  // namespace
 
 TEST_CASE("compare counts random dumps on every vector target as a walk over their values does") {
@@ -191,6 +207,71 @@ TEST_CASE("compare counts random dumps on every vector target as a walk over the
       }
     }
   }
+}
+
+TEST_CASE("compare finds the same in one, two and three parts as a walk over all values does") {
+  // The shapes of the walk on every target, pairs of codes in odd rows, and rows of which tiles have several.
+  const std::array<std::pair<std::size_t, std::size_t>, 8> shapes{
+      {{700, 1}, {130, 7}, {64, 256}, {3, 1234}, {1, 5000}, {2, 70'000}, {300, 130}, {40, 72}}};
+  std::uint64_t seed = 100;
+  for (const Format& format : {e4m3, binary16, binary32, binary64}) {
+    const ElementType type{format};
+    const auto bytes = static_cast<std::size_t>(type.bits()) / 8;
+    for (const auto& [rows, columns] : shapes) {
+      // Nearly all differ, some do, and a few in one place alone.
+      for (const std::uint64_t every : {1, 3, 2000}) {
+        INFO(format_name(format) << ", " << rows << " x " << columns << ", every " << every);
+        const Dumps dumps = dumps_of(format, bytes, rows * columns, every, ++seed);
+        const Comparison whole = compare(type, dumps.a, dumps.b, {.columns = columns});
+        const Comparison expected = compared_plainly(type, dumps, columns, whole);
+        for (const std::size_t count : {1, 2, 3}) {
+          const auto [found, parts] = compared_in_parts(type, dumps, columns, count);
+          require_same(found, expected);
+          // Tiles of several rows are not cut: 64 rows are two of 32, 300 begin with two of 128, 40 with one of 32.
+          const std::size_t most = rows == 40 ? 1 : rows == 64 || rows == 300 ? 2 : 3;
+          REQUIRE(parts == std::min(count, most));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("compare finds the same on one, two and three threads") {
+  // Enough bytes for a thread each.
+  const std::array<std::pair<std::size_t, std::size_t>, 2> shapes{{{1536, 1025}, {1, 1'600'000}}};
+  for (const auto& [rows, columns] : shapes) {
+    const Dumps dumps = dumps_of(binary16, 2, rows * columns, 2, rows);
+    REQUIRE(forensics::useful_threads(3, dumps.a.size()) == 3);
+    const Comparison expected = compare({binary16}, dumps.a, dumps.b, {.columns = columns});
+    for (const int threads : {2, 3}) {
+      require_same(compare({binary16}, dumps.a, dumps.b, {.columns = columns, .threads = threads}), expected);
+    }
+  }
+}
+
+TEST_CASE("compare cuts pairs of codes between bytes, and takes no parts that do not follow each other") {
+  // Rows of an odd number of codes: every second one begins within a byte.
+  std::vector<std::uint8_t> a(9 * 5);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<std::uint8_t>(random_bits(9, i));
+  const std::vector<std::uint8_t> b(a.rbegin(), a.rend());
+  const forensics::Comparer whole({e2m1, true}, 90, {.columns = 9});
+  const Comparison expected = compare({e2m1, true}, bytes_of(a), bytes_of(b), {.columns = 9});
+  CHECK(expected.differing > 30);
+  const std::vector<forensics::ElementRange> ranges = whole.parts(3);
+  REQUIRE(ranges.size() == 3);
+  std::vector<forensics::Comparer> parts;
+  for (const auto& [first, last] : ranges) {
+    REQUIRE(first % 2 == 0);
+    parts.push_back(whole.part({first, last}));
+    parts.back().add(bytes_of(a).subspan(first / 2, (last - first) / 2),
+                     bytes_of(b).subspan(first / 2, (last - first) / 2));
+  }
+  forensics::Comparer joined = whole;
+  CHECK_THROWS_AS(joined.append(parts[1]), std::logic_error);
+  CHECK_THROWS_AS(joined.append(whole.part(ranges[0])), std::logic_error);
+  CHECK_THROWS_AS(parts[0].result(), std::logic_error);
+  for (const forensics::Comparer& part : parts) joined.append(part);
+  require_same(joined.result(), expected);
 }
 
 TEST_CASE("compare counts rows by the thousand in columns, also of arrays that lie on no boundary") {
@@ -367,6 +448,11 @@ TEST_CASE("compare refuses what cannot be compared") {
                       "pairs are of formats of 4 bits; e4m3 has 8");
   REQUIRE_THROWS_WITH(compare({e2m1}, bytes_of(four), bytes_of(std::vector<std::uint8_t>{0, 0, 0x10, 0})),
                       "element 2 has bits beyond the 4 of e2m1");
+  const std::vector<std::byte> large(std::size_t{3} << 20);
+  std::vector<std::byte> wrong = large;
+  for (const std::size_t at : {std::size_t{5}, wrong.size() - 1}) wrong[at] = std::byte{0x10};
+  REQUIRE_THROWS_WITH(compare({e2m1}, large, wrong, {.threads = 3}), "element 5 has bits beyond the 4 of e2m1");
+  REQUIRE_THROWS_WITH(compare({e2m1}, large, wrong, {.threads = 0}), "threads must be from 1 to 1024, not 0");
   forensics::Comparer comparer({e4m3}, 3);
   REQUIRE_THROWS_WITH(comparer.add(bytes_of(four), bytes_of(four)),
                       "4 bytes are more than the 3 elements that are left");

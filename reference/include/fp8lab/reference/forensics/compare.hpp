@@ -103,13 +103,29 @@ struct Comparison {
 struct CompareOptions {
   std::uint64_t columns = 0;    ///< the last dimension; 0: one row
   std::size_t most_shown = 10;  ///< of Comparison::first
+  int threads = 1;              ///< changes nothing but the time
 };
 
-/// Compares two arrays that come piece by piece, in order.
+/// Elements first .. last of an array.
+struct ElementRange {
+  std::uint64_t first, last;
+};
+
+/// Compares two arrays that come piece by piece, in order; or a part of them, which append() joins to the parts before.
 class Comparer {
  public:
   /// Throws std::invalid_argument where `type` does not check, or `elements` are no multiple of the columns.
   Comparer(const ElementType& type, std::uint64_t elements, const CompareOptions& options = {});
+
+  /// Up to `most` parts of like size that follow each other and cover all elements. None ends within a tile that
+  /// counts, nor within a byte: they are of whole rows of tiles, and where all tiles have one row, of multiples of 1024
+  /// columns. There is one at least, which is empty where the array is.
+  [[nodiscard]] std::vector<ElementRange> parts(std::size_t most) const;
+  /// A comparer of the same arrays, for one of parts() alone: its elements are the next.
+  [[nodiscard]] Comparer part(const ElementRange& range) const;
+  /// Adds what `next` has found in the part behind those that were added. Throws std::logic_error where it is another
+  /// one, or has not all of its elements.
+  void append(Comparer next);
 
   /// The next bytes of both. Throws std::invalid_argument where there are more than the elements have, their numbers
   /// differ, they end within an element, or a differing element has bits beyond those of its format.
@@ -143,6 +159,7 @@ class Comparer {
   void flush_band(std::size_t kind);
   void count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t word, std::uint64_t segments);
   void set_counts(Comparison& whole) const;
+  void flush();
 
   /// Which segments of the current rows of tiles of one kind have a differing element; tiles with one row need none.
   struct Band {
@@ -152,11 +169,11 @@ class Comparer {
 
   CompareOptions options_;
   Comparison result_;
-  std::uint64_t next_ = 0;
-  std::uint64_t beyond_ = 0;               ///< bits that no code of the format has
-  std::vector<Band> bands_;                ///< by kind of tiles
-  std::uint64_t word_row_ = 0, word_ = 0;  ///< of the segments that are being touched
-  std::uint64_t touched_segments_ = 0;     ///< of that word, a bit for each
+  std::uint64_t begin_ = 0, next_ = 0, end_ = 0;  ///< elements: the part is [begin_, end_), next_ comes next
+  std::uint64_t beyond_ = 0;                      ///< bits that no code of the format has
+  std::vector<Band> bands_;                       ///< by kind of tiles
+  std::uint64_t word_row_ = 0, word_ = 0;         ///< of the segments that are being touched
+  std::uint64_t touched_segments_ = 0;            ///< of that word, a bit for each
   /// How many pairs of words are of each kind, and counts that were not added to these yet: of two kinds at a time.
   std::vector<std::uint64_t> kinds_;
   std::vector<std::uint32_t> tables_;
@@ -169,7 +186,12 @@ class Comparer {
   std::uint64_t stretches_added_ = 0;
 };
 
-/// Compares two whole arrays. Throws as Comparer does, and where the bytes are no whole number of elements.
+/// The threads that are worth starting for arrays of so many bytes. Throws std::invalid_argument unless
+/// 1 <= threads <= most_threads.
+[[nodiscard]] int useful_threads(int threads, std::uint64_t bytes);
+
+/// Compares two whole arrays. Throws as Comparer does, where the bytes are no whole number of elements, and for threads
+/// as parallel_for() does.
 [[nodiscard]] Comparison compare(const ElementType& type, std::span<const std::byte> a, std::span<const std::byte> b,
                                  const CompareOptions& options = {});
 
