@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
@@ -109,7 +110,10 @@ void set_history(Fp8State& state, std::size_t layer, const std::string& tensor, 
 /// Layers begin with the histories of a recipe, without codes and what is put aside.
 void begin_layer(Fp8State& state, std::size_t layer, const Delayed& recipe) {
   LayerState& one = state.layers.at(layer);
-  one = {.recipe = recipe, .buffer = one.buffer};
+  LayerState begun;
+  begun.recipe = recipe;
+  begun.buffer = one.buffer;
+  one = std::move(begun);
 }
 
 py::list trace_of(const Fp8State& state) {
