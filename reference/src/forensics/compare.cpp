@@ -416,7 +416,7 @@ void Comparer::set_counts(Comparison& whole) const {
   }
 }
 
-void Comparer::flush() {
+void Comparer::finish_counts() {
   flush_tables();
   flush_columns();
   flush_word();
@@ -426,7 +426,7 @@ void Comparer::flush() {
 Comparison Comparer::result() const {
   if (begin_ != 0 || next_ != result_.elements) throw std::logic_error("elements are missing");
   Comparer done = *this;
-  done.flush();
+  done.finish_counts();
   Comparison whole = std::move(done.result_);
   done.set_counts(whole);
   return whole;

@@ -66,8 +66,8 @@ Comparer Comparer::part(const ElementRange& range) const {
 
 void Comparer::append(Comparer next) {
   if (next.begin_ != next_ || next.next_ != next.end_) throw std::logic_error("a part is missing, or not whole");
-  flush();
-  next.flush();
+  finish_counts();
+  next.finish_counts();
   next_ = next.next_;
   // 1. Counts.
   for (std::size_t i = 0; i < kinds_.size(); ++i) kinds_[i] += next.kinds_[i];

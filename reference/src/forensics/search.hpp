@@ -41,7 +41,7 @@ class Search {
   [[nodiscard]] std::vector<Suspect> best_of_each_kind(bool only_expected) const;
   /// Recipes that a KernelModel does not have all of: by quantize(), without departures.
   void quantize_others();
-  /// Of a large tensor, those that are nearest to its first rows.
+  /// Leaves those that are nearest to the first rows of a large tensor.
   void keep_nearest(std::vector<Suspect>& others) const;
   [[nodiscard]] bool is_modelled_here(const Recipe& recipe);
   void sort_verified();

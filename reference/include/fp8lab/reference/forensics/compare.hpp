@@ -159,7 +159,7 @@ class Comparer {
   void flush_band(std::size_t kind);
   void count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t word, std::uint64_t segments);
   void set_counts(Comparison& whole) const;
-  void flush();
+  void finish_counts();
 
   /// Which segments of the current rows of tiles of one kind have a differing element; tiles with one row need none.
   struct Band {
