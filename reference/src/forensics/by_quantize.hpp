@@ -9,7 +9,8 @@
 
 namespace fp8lab::forensics {
 
-/// Whether a KernelModel makes the same as quantize(), on a tensor with all kinds of elements.
+/// Whether a KernelModel makes the same as quantize(), on a tensor with all kinds of elements. Answers are kept, by
+/// thread.
 [[nodiscard]] bool is_modelled(const Recipe& recipe);
 
 /// Codes and scales as they are stored.

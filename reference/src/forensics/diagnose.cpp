@@ -231,7 +231,7 @@ void Search::quantize_others() {
       const Hypothesis& hypothesis = one.hypothesis;
       const bool is_turned =
           hypothesis.recipe.transform != Transform::none && hypothesis.direction == Direction::columnwise;
-      if (!hypothesis.deviations.empty() || (!is_turned && is_modelled_here(hypothesis.recipe))) continue;
+      if (!hypothesis.deviations.empty() || (!is_turned && is_modelled(hypothesis.recipe))) continue;
       others.push_back({.candidate = std::move(one), .side = &side, .is_by_quantize = true});
     }
   }
@@ -274,13 +274,6 @@ void Search::keep_nearest(std::vector<Suspect>& others) const {
   others.clear();
   for (std::size_t i = 0; i < all.size() && (all[i].first == 0 || i < most); ++i)
     others.push_back(std::move(all[i].second));
-}
-
-bool Search::is_modelled_here(const Recipe& recipe) {
-  for (const auto& [known, is] : modelled_) {
-    if (known == recipe) return is;
-  }
-  return modelled_.emplace_back(recipe, is_modelled(recipe)).second;
 }
 
 void Search::sort_verified() {
@@ -351,7 +344,7 @@ void Search::verify_best() {
     };
     const auto known = std::ranges::find_if(verified_, is_same);
     if (known != verified_.end()) continue;
-    if (!is_modelled_here(one.candidate.hypothesis.recipe)) continue;
+    if (!is_modelled(one.candidate.hypothesis.recipe)) continue;
     verify(one, dump_);
     verified_.push_back(one);
   }

@@ -43,7 +43,6 @@ class Search {
   void quantize_others();
   /// Leaves those that are nearest to the first rows of a large tensor.
   void keep_nearest(std::vector<Suspect>& others) const;
-  [[nodiscard]] bool is_modelled_here(const Recipe& recipe);
   void sort_verified();
   /// Whether all codes are 0, and x has a number: then recipes are told from their scales alone, and the search is
   /// over.
@@ -78,7 +77,6 @@ class Search {
   StoredDump dump_;
   const DiagnoseOptions& options_;
   std::vector<Side> sides_;
-  std::vector<std::pair<Recipe, bool>> modelled_;
   std::vector<Suspect> kept_;      // by the sample
   std::vector<Suspect> verified_;  // by everything, the best first
   std::optional<FactorInterval> factor_;
