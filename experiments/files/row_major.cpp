@@ -17,35 +17,25 @@ namespace {
 /// Columns that are read before their elements are written side by side.
 constexpr std::uint64_t columns_at_once = 64;
 
-/// Goes through the columns of a tensor in Fortran order as they are stored, and tells which column each is in C order.
-/// A column has the elements that have all but the first index in common.
-class FortranColumns {
- public:
-  /// `shape` has at least one dimension.
-  explicit FortranColumns(const std::vector<std::uint64_t>& shape)
-      : lengths_(shape.begin() + 1, shape.end()), steps_(lengths_.size()), at_(lengths_.size()) {
-    std::uint64_t step = 1;
-    for (std::size_t i = lengths_.size(); i-- > 0;) {
-      steps_[i] = step;
-      step *= lengths_[i];
-    }
-  }
-  [[nodiscard]] std::uint64_t column() const { return column_; }
-  void next() {
-    for (std::size_t i = 0; i < at_.size(); ++i) {
-      column_ += steps_[i];
-      if (++at_[i] < lengths_[i]) return;
-      column_ -= steps_[i] * lengths_[i];
-      at_[i] = 0;
-    }
-  }
-
- private:
-  std::vector<std::uint64_t> lengths_, steps_, at_;
-  std::uint64_t column_ = 0;
-};
-
 }  // namespace
+
+StoredOrder::StoredOrder(std::span<const std::uint64_t> lengths)
+    : lengths_(lengths.begin(), lengths.end()), steps_(lengths.size()), at_(lengths.size()) {
+  std::uint64_t step = 1;
+  for (std::size_t i = lengths_.size(); i-- > 0;) {
+    steps_[i] = step;
+    step *= lengths_[i];
+  }
+}
+
+void StoredOrder::next() {
+  for (std::size_t i = 0; i < at_.size(); ++i) {
+    place_ += steps_[i];
+    if (++at_[i] < lengths_[i]) return;
+    place_ -= steps_[i] * lengths_[i];
+    at_[i] = 0;
+  }
+}
 
 bool is_row_major(const TensorHeader& header) {
   return !header.fortran_order || std::ranges::count_if(header.shape, [](std::uint64_t n) { return n != 1; }) < 2;
@@ -111,7 +101,7 @@ void RowMajorReader::load_band_of() {
   const std::uint64_t rows = std::min(band_rows_, rows_ - band_first_);
   band_.resize(static_cast<std::size_t>(rows * columns_ * sizeof(Word)));
   columns_read_.resize(static_cast<std::size_t>(std::min(columns_at_once, columns_) * rows * sizeof(Word)));
-  FortranColumns column(header_.shape);
+  StoredOrder column(std::span(header_.shape).subspan(1));
   for (std::uint64_t first = 0; first < columns_; first += columns_at_once) {
     checkpoint();
     // 1. Some columns of these rows: side by side where they are whole.
@@ -127,7 +117,7 @@ void RowMajorReader::load_band_of() {
     }
     // 2. Their elements, in rows.
     std::array<std::uint64_t, columns_at_once> places{};
-    for (std::uint64_t j = 0; j < count; ++j, column.next()) places[j] = column.column();
+    for (std::uint64_t j = 0; j < count; ++j, column.next()) places[j] = column.place();
     for (std::uint64_t i = 0; i < rows; ++i) {
       for (std::uint64_t j = 0; j < count; ++j) {
         std::memcpy(band_.data() + (i * columns_ + places[j]) * sizeof(Word),

@@ -18,6 +18,19 @@ namespace fp8lab::experiments {
 /// Where the element lies in its file, counted in elements, that is number `index` where the last index runs fastest.
 [[nodiscard]] std::uint64_t stored_place(const TensorHeader& header, std::uint64_t index);
 
+/// Goes through the indices of some dimensions as they are stored in Fortran order, the first index running fastest,
+/// and tells the place of each in C order.
+class StoredOrder {
+ public:
+  explicit StoredOrder(std::span<const std::uint64_t> lengths);
+  [[nodiscard]] std::uint64_t place() const { return place_; }
+  void next();
+
+ private:
+  std::vector<std::uint64_t> lengths_, steps_, at_;
+  std::uint64_t place_ = 0;
+};
+
 /// A tensor that is read from its begin to its end with the last index running fastest, however it is stored. Of one in
 /// Fortran order, bands of up to `most_bytes` are in memory: all elements with some neighbouring first indices.
 class RowMajorReader {

@@ -47,34 +47,6 @@ std::string outliers_text(const OutlierLines& outliers, const char* lines) {
   return text.str();
 }
 
-/// The rows of a tensor that is stored in Fortran order. Goes through the elements of a column as they are stored, and
-/// tells which row in C order each one belongs to.
-class FortranRows {
- public:
-  /// `shape` has at least one dimension.
-  explicit FortranRows(const std::vector<std::uint64_t>& shape)
-      : lengths_(shape.begin(), shape.end() - 1), steps_(lengths_.size()), at_(lengths_.size()) {
-    std::uint64_t step = 1;
-    for (std::size_t i = lengths_.size(); i-- > 0;) {
-      steps_[i] = step;
-      step *= lengths_[i];
-    }
-  }
-  [[nodiscard]] std::size_t row() const { return row_; }
-  void next() {
-    for (std::size_t i = 0; i < at_.size(); ++i) {
-      row_ += steps_[i];
-      if (++at_[i] < lengths_[i]) return;
-      row_ -= steps_[i] * lengths_[i];
-      at_[i] = 0;
-    }
-  }
-
- private:
-  std::vector<std::uint64_t> lengths_, steps_, at_;
-  std::size_t row_ = 0;
-};
-
 constexpr std::size_t piece = std::size_t{1} << 20;  // elements read at a time
 
 /// Reads elements [first, first + out.size()) as they are stored.
@@ -105,14 +77,14 @@ void read_fortran(TensorFile& file, const SourceTensor& facts, std::span<Out> ou
     const std::size_t count = std::min(most, columns - first);
     room.resize(count * rows);
     read_stored<T, T>(file, std::uint64_t{first} * rows, std::span<T>(room));
-    FortranRows row(facts.shape);
+    StoredOrder row(std::span(facts.shape).first(facts.shape.size() - 1));
     for (std::size_t i = 0; i < rows; ++i, row.next()) {
       checkpoint(i);
       for (std::size_t j = 0; j < count; ++j) {
         if constexpr (std::is_same_v<T, Out>) {
-          out[row.row() * columns + first + j] = room[j * rows + i];
+          out[row.place() * columns + first + j] = room[j * rows + i];
         } else {
-          out[row.row() * columns + first + j] = as_float32(room[j * rows + i]);
+          out[row.place() * columns + first + j] = as_float32(room[j * rows + i]);
         }
       }
     }
