@@ -225,8 +225,15 @@ class DeviceTeam {
   }
 };
 
+/// The blocks of a multiprocessor that a kernel asks for; 0: ptxas chooses, and may spill registers for its choice.
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::threads) run(const __grid_constant__ Kernel kernel) {
+inline constexpr unsigned least_blocks = 0;
+template <typename Kernel>
+  requires requires { Kernel::least_blocks; }
+inline constexpr unsigned least_blocks<Kernel> = Kernel::least_blocks;
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>) run(const __grid_constant__ Kernel kernel) {
   extern __shared__ __align__(1024) unsigned char memory[];
   kernel(DeviceTeam<Kernel::threads>{}, blockIdx.x, *reinterpret_cast<typename Kernel::Shared*>(memory));
 }

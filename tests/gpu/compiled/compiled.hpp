@@ -38,15 +38,14 @@ struct Compiled {
 struct Limit {
   std::string kernel;
   unsigned registers;
-  std::size_t local;  ///< bytes of the stack and of spilled registers
   unsigned threads;
   std::size_t shared;  ///< bytes that the launch asks for
 };
 template <typename Kernel>
-[[nodiscard]] Limit limit(unsigned registers, std::size_t local = 0) {
+[[nodiscard]] Limit limit(unsigned registers) {
   using Shared = typename Kernel::Shared;
   constexpr std::size_t shared = std::is_empty_v<Shared> ? 0 : sizeof(Shared);
-  return {demangled(typeid(Kernel).name()), registers, local, Kernel::threads, shared};
+  return {demangled(typeid(Kernel).name()), registers, Kernel::threads, shared};
 }
 /// The limit of that kernel: its own, or else its template's. Null: none.
 [[nodiscard]] const Limit* find_limit(const std::vector<Limit>& limits, std::string_view kernel);

@@ -50,6 +50,7 @@ template <typename Source>
 struct Cast {
   static constexpr unsigned threads = 256;
   static constexpr unsigned runs = sizeof(Source) == 4 ? 2 : 4;
+  static constexpr unsigned least_blocks = 4;  // of a multiprocessor: 128 KiB in flight
   static constexpr std::size_t elements_of_block = std::size_t{threads} * runs * run_length;
   struct Shared {
     float factor;
