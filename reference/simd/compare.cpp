@@ -16,11 +16,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
 
-/// Vectors whose kinds make a vector of indices of 16 bits: pairs of them for bytes lie in one already.
+/// Words are counted as bits, 64 pairs at a time.
 template <class T>
-constexpr std::size_t vectors_in_group = sizeof(T);
-template <class T>
-using Lanes = hn::CappedTag<T, bits_at_once / vectors_in_group<T>>;
+using Lanes = hn::CappedTag<T, bits_at_once>;
+using Bytes = hn::CappedTag<std::uint8_t, 8 * pair_lanes>;
 
 /// The bin of distances, of which 0 has none.
 HWY_INLINE hn::Vec<Lanes<std::uint8_t>> Bin(hn::Vec<Lanes<std::uint8_t>> distance) {
@@ -71,22 +70,17 @@ struct Side {
   hn::Mask<D> negative, nan, zero;
 };
 
-/// The constants in every lane.
-template <class T>
+/// The constants in every lane. `has_lone_nan`: the sign bit alone is NaN.
+template <class T, bool has_lone_nan>
 struct Constants {
   using D = Lanes<T>;
   hn::Vec<D> sign, magnitude, last_number, zero;
-  hn::Vec<D> lone_nan;  // the sign bit, or one above it, which no masked word has
-  bool has_lone_nan, has_zero;
 
   HWY_INLINE explicit Constants(const PairConstants& from)
       : sign(hn::Set(D(), static_cast<T>(from.sign))),
         magnitude(hn::Set(D(), static_cast<T>(from.magnitude))),
         last_number(hn::Set(D(), static_cast<T>(from.last_number))),
-        zero(hn::Zero(D())),
-        lone_nan(hn::Set(D(), static_cast<T>(from.sign))),
-        has_lone_nan(from.lone_nan != 0),
-        has_zero(from.zero == 0) {}
+        zero(hn::Zero(D())) {}
 
   HWY_INLINE Side<D> side_of(hn::Vec<D> word) const {
     const D d;
@@ -95,64 +89,39 @@ struct Constants {
     // Negative numbers lie below `sign`, the others above: no word leaves the lane.
     const auto order = hn::IfThenElse(negative, hn::Sub(sign, own), hn::Add(sign, own));
     auto nan = hn::Gt(own, last_number);
-    if (has_lone_nan) nan = hn::Or(nan, hn::Eq(word, lone_nan));
-    const auto is_zero = has_zero ? hn::Eq(own, zero) : hn::Ne(own, own);
-    return {own, order, negative, nan, is_zero};
+    if constexpr (has_lone_nan) nan = hn::Or(nan, hn::Eq(word, sign));
+    return {own, order, negative, nan, hn::Eq(own, zero)};
   }
 };
 
-/// Counts a vector of pairs; gives their kinds.
+/// The bits of a bin.
 template <class T>
-HWY_INLINE hn::Vec<Lanes<T>> CountVector(const Constants<T>& constants, hn::Vec<Lanes<T>> words_a,
-                                         hn::Vec<Lanes<T>> words_b, PairCounts& counts, hn::Vec<Lanes<T>>& largest) {
-  const Lanes<T> d;
-  const auto a = constants.side_of(words_a);
-  const auto b = constants.side_of(words_b);
-  const auto differs = hn::Ne(words_a, words_b);
-  const auto is_plain =
-      hn::Not(hn::Or(hn::Or(hn::Or(a.nan, b.nan), hn::Or(a.zero, b.zero)), hn::Xor(a.negative, b.negative)));
-  // 1. Two numbers: how far apart they are.
-  const auto upper = hn::Max(a.order, b.order);
-  auto distance = hn::Sub(upper, hn::Min(a.order, b.order));
-  const auto above = hn::Eq(upper, b.order);
-  const auto base = hn::IfThenElse(above, hn::Set(d, static_cast<T>(PairKind::first_bin)),
-                                   hn::Set(d, static_cast<T>(PairKind::first_bin + pair_bins(sizeof(T)))));
-  auto kind = hn::IfThenElseZero(differs, hn::Add(Bin(distance), base));
-  // 2. NaNs, zeros, and numbers of opposite signs.
-  if (!hn::AllTrue(d, hn::Or(is_plain, hn::Not(differs)))) {
-    const auto constant = [d](std::uint32_t value) HWY_ATTR { return hn::Set(d, static_cast<T>(value)); };
-    const auto any_nan = hn::Or(a.nan, b.nan);
-    const auto numbers = hn::And(differs, hn::Not(hn::Or(any_nan, hn::And(a.zero, b.zero))));
-    const auto of_nan_a = hn::IfThenElse(b.nan, constant(PairKind::nan_words), constant(PairKind::nan_in_a));
-    const auto of_others = hn::IfThenElse(b.nan, constant(PairKind::nan_in_b), constant(PairKind::zero_sign));
-    const auto special = hn::IfThenElseZero(differs, hn::IfThenElse(a.nan, of_nan_a, of_others));
-    kind = hn::IfThenElse(numbers, kind, special);
-    distance = hn::IfThenElseZero(numbers, distance);
-    const auto any_zero = hn::Or(a.zero, b.zero);
-    const auto opposite = hn::And(numbers, hn::And(hn::Xor(a.negative, b.negative), hn::Not(any_zero)));
-    counts.opposite_signs += hn::CountTrue(d, opposite);
-    counts.opposite_values += hn::CountTrue(d, hn::And(numbers, hn::Eq(a.magnitude, b.magnitude)));
-    counts.became_zero += hn::CountTrue(d, hn::And(numbers, b.zero));
-    counts.was_zero += hn::CountTrue(d, hn::And(numbers, a.zero));
-  }
-  largest = hn::Max(largest, distance);
-  return kind;
-}
+constexpr int bin_bits = sizeof(T) == 1   ? 4
+                         : sizeof(T) == 2 ? 5
+                                          : 6;
+static_assert(pair_bins(1) <= 16 && pair_bins(2) <= 32 && pair_bins(4) <= 64);
 
-/// The indices of two kinds each, in 16 bits.
-HWY_INLINE hn::Vec<Lanes<std::uint16_t>> Indices(const hn::Vec<Lanes<std::uint16_t>>* kinds) {
-  return hn::Or(kinds[0], hn::ShiftLeft<kind_bits(2)>(kinds[1]));
-}
-HWY_INLINE hn::Vec<Lanes<std::uint32_t>> Indices(const hn::Vec<Lanes<std::uint32_t>>* kinds) {
-  const auto lower = hn::Or(kinds[0], hn::ShiftLeft<kind_bits(4)>(kinds[1]));
-  const auto upper = hn::Or(kinds[2], hn::ShiftLeft<kind_bits(4)>(kinds[3]));
-  return hn::Or(lower, hn::ShiftLeft<16>(upper));
-}
-HWY_INLINE auto Indices(const hn::Vec<Lanes<std::uint8_t>>* kinds) {
-  const hn::Repartition<std::uint16_t, Lanes<std::uint8_t>> d;
-  const auto both = hn::BitCast(d, kinds[0]);  // the upper one lies 8 bits up
-  const auto upper = hn::ShiftLeft<kind_bits(1)>(hn::ShiftRight<8>(both));
-  return hn::Or(hn::And(both, hn::Set(d, 0xFF)), upper);
+/// What is known of each pair, a bit each: words of 64 pairs, of which some differ.
+struct Planes {
+  static constexpr std::size_t most_words = hn::MaxLanes(Bytes()) < 32 ? 32 : 64;  // few enough for counts in bytes
+  enum Name : std::size_t { differs, nan_a, nan_b, zero_a, zero_b, negative_a, negative_b, same, above, below, bin };
+  static constexpr std::size_t names = bin + bin_bits<std::uint32_t>;
+
+  alignas(64) std::uint64_t bits[names][most_words];
+  std::size_t words = 0;
+};
+
+/// Writes the bits of lanes i and on of 64.
+template <class D>
+HWY_INLINE void PutBits(D d, hn::Mask<D> mask, std::size_t i, std::uint64_t* word) {
+  auto* const bytes = reinterpret_cast<std::uint8_t*>(word) + i / 8;
+  if constexpr (hn::MaxLanes(D()) >= 8) {
+    hn::StoreMaskBits(d, mask, bytes);
+  } else {
+    std::uint8_t bits[8];
+    hn::StoreMaskBits(d, mask, bits);
+    *bytes = static_cast<std::uint8_t>((i % 8 == 0 ? 0 : *bytes) | bits[0] << i % 8);
+  }
 }
 
 /// Which of 64 pairs differ.
@@ -161,53 +130,153 @@ HWY_INLINE std::uint64_t DifferingBits(const T* a, const T* b) {
   const Lanes<T> d;
   std::uint64_t all = 0;
   for (std::size_t i = 0; i < bits_at_once; i += hn::Lanes(d)) {
-    std::uint8_t bytes[8] = {};
-    hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), bytes);
-    std::uint64_t bits;
-    std::memcpy(&bits, bytes, sizeof(bits));
-    all |= bits << i;
+    PutBits(d, hn::Ne(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), i, &all);
   }
   return all;
 }
 
-/// Counts 64 pairs.
-template <class T>
-HWY_INLINE void CountBlock(const Constants<T>& constants, const T* a, const T* b, PairCounts& counts,
-                           hn::Vec<Lanes<T>>& largest) {
+/// Adds a word of 64 pairs, of which those in `differing` differ.
+template <class T, bool has_lone_nan>
+HWY_INLINE void AddWord(const Constants<T, has_lone_nan>& constants, const T* words_a, const T* words_b,
+                        std::uint64_t differing, Planes& planes, hn::Vec<Lanes<T>>& largest) {
   const Lanes<T> d;
-  constexpr std::size_t group = vectors_in_group<T>;
-  alignas(64) std::uint16_t indices[bits_at_once / 2];
-  std::uint16_t* next = indices;
-  for (std::size_t i = 0; i < bits_at_once; i += group * hn::Lanes(d)) {
-    hn::Vec<Lanes<T>> kinds[group];
-    for (std::size_t k = 0; k < group; ++k) {
-      const std::size_t at = i + k * hn::Lanes(d);
-      kinds[k] = CountVector(constants, hn::LoadU(d, a + at), hn::LoadU(d, b + at), counts, largest);
+  const std::size_t word = planes.words++;
+  const auto plane = [&](std::size_t name) HWY_ATTR { return &planes.bits[name][word]; };
+  *plane(Planes::differs) = differing;
+  for (std::size_t i = 0; i < bits_at_once; i += hn::Lanes(d)) {
+    const auto a = constants.side_of(hn::LoadU(d, words_a + i));
+    const auto b = constants.side_of(hn::LoadU(d, words_b + i));
+    const auto upper = hn::Max(a.order, b.order);
+    const auto distance = hn::Sub(upper, hn::Min(a.order, b.order));
+    const auto numbers = hn::Not(hn::Or(a.nan, b.nan));
+    largest = hn::Max(largest, hn::IfThenElseZero(numbers, distance));
+    PutBits(d, a.nan, i, plane(Planes::nan_a));
+    PutBits(d, b.nan, i, plane(Planes::nan_b));
+    PutBits(d, a.zero, i, plane(Planes::zero_a));
+    PutBits(d, b.zero, i, plane(Planes::zero_b));
+    PutBits(d, a.negative, i, plane(Planes::negative_a));
+    PutBits(d, b.negative, i, plane(Planes::negative_b));
+    PutBits(d, hn::Eq(a.magnitude, b.magnitude), i, plane(Planes::same));
+    PutBits(d, hn::Eq(upper, b.order), i, plane(Planes::above));
+    const auto bin = Bin(distance);
+    for (int k = 0; k < bin_bits<T>; ++k) {
+      PutBits(d, hn::TestBit(bin, hn::Set(d, static_cast<T>(1 << k))), i, plane(Planes::bin + k));
     }
-    const auto own = hn::BitCast(d, Indices(kinds));
-    hn::StoreU(own, d, reinterpret_cast<T*>(next));
-    next += hn::Lanes(d) * sizeof(T) / 2;
-  }
-  for (std::size_t i = 0; i < bits_at_once / 2; i += 4) {
-    std::uint64_t four;
-    std::memcpy(&four, indices + i, sizeof(four));
-    ++counts.tables[0][four & 0xFFFF];
-    ++counts.tables[1][four >> 16 & 0xFFFF];
-    ++counts.tables[0][four >> 32 & 0xFFFF];
-    ++counts.tables[1][four >> 48];
   }
 }
 
+/// The number of bits set, by lanes of 64 bits.
+class BitCount {
+ public:
+  HWY_INLINE BitCount() : sum_(hn::Zero(Bytes())) {}
+  HWY_INLINE void add(hn::Vec<Bytes> bits) { sum_ = hn::Add(sum_, hn::PopulationCount(bits)); }
+  HWY_INLINE void add_to(std::uint64_t* lanes) const {
+    const hn::Repartition<std::uint64_t, Bytes> d;
+    hn::StoreU(hn::Add(hn::LoadU(d, lanes), hn::SumsOf8(sum_)), d, lanes);
+  }
+  [[nodiscard]] HWY_INLINE std::uint64_t sum() const {
+    std::uint64_t lanes[pair_lanes] = {};
+    add_to(lanes);
+    std::uint64_t all = 0;
+    for (const std::uint64_t one : lanes) all += one;
+    return all;
+  }
+
+ private:
+  hn::Vec<Bytes> sum_;  // of each byte: at most 16 vectors, at most 8 each
+};
+
+/// Counts what lies in the planes, and empties them.
 template <class T>
-HWY_INLINE void CountPairs(const PairConstants& from, const T* a, const T* b, std::size_t count, PairCounts& counts,
-                           std::uint64_t* differing) {
-  const Constants<T> constants(from);
+HWY_INLINE void CountPlanes(bool has_zero, Planes& planes, PairCounts& counts) {
+  const Bytes d;
+  const std::size_t step = hn::Lanes(d) / 8;
+  for (; planes.words % step != 0; ++planes.words) {
+    for (auto& words : planes.bits) words[planes.words] = 0;
+  }
+  const auto plane = [&](std::size_t name) HWY_ATTR { return reinterpret_cast<std::uint8_t*>(planes.bits[name]); };
+  // 1. What are no two numbers, and which numbers are.
+  {
+    BitCount zero_sign, nan_words, nan_in_a, nan_in_b, opposite_signs, opposite_values, became_zero, was_zero;
+    const auto zeros = hn::Set(d, has_zero ? 0xFF : 0);
+    for (std::size_t i = 0; i < 8 * planes.words; i += hn::Lanes(d)) {
+      const auto bits = [&](Planes::Name name) HWY_ATTR { return hn::LoadU(d, plane(name) + i); };
+      const auto differs = bits(Planes::differs);
+      const auto nan_a = hn::And(differs, bits(Planes::nan_a));
+      const auto nan_b = hn::And(differs, bits(Planes::nan_b));
+      const auto others = hn::AndNot(hn::Or(nan_a, nan_b), differs);
+      const auto zero_a = hn::And(others, hn::And(zeros, bits(Planes::zero_a)));
+      const auto zero_b = hn::And(others, hn::And(zeros, bits(Planes::zero_b)));
+      const auto both_zero = hn::And(zero_a, zero_b);
+      const auto numbers = hn::AndNot(both_zero, others);
+      nan_words.add(hn::And(nan_a, nan_b));
+      nan_in_a.add(hn::AndNot(nan_b, nan_a));
+      nan_in_b.add(hn::AndNot(nan_a, nan_b));
+      zero_sign.add(both_zero);
+      const auto opposite = hn::Xor(bits(Planes::negative_a), bits(Planes::negative_b));
+      opposite_signs.add(hn::AndNot(hn::Or(zero_a, zero_b), hn::And(numbers, opposite)));
+      opposite_values.add(hn::And(numbers, bits(Planes::same)));
+      became_zero.add(hn::AndNot(zero_a, zero_b));
+      was_zero.add(hn::AndNot(zero_b, zero_a));
+      const auto above = bits(Planes::above);
+      hn::StoreU(hn::And(numbers, above), d, plane(Planes::above) + i);
+      hn::StoreU(hn::AndNot(above, numbers), d, plane(Planes::below) + i);
+    }
+    zero_sign.add_to(counts.kinds + pair_lanes * PairKind::zero_sign);
+    nan_words.add_to(counts.kinds + pair_lanes * PairKind::nan_words);
+    nan_in_a.add_to(counts.kinds + pair_lanes * PairKind::nan_in_a);
+    nan_in_b.add_to(counts.kinds + pair_lanes * PairKind::nan_in_b);
+    counts.opposite_signs += opposite_signs.sum();
+    counts.opposite_values += opposite_values.sum();
+    counts.became_zero += became_zero.sum();
+    counts.was_zero += was_zero.sum();
+  }
+  // 2. Numbers by their bins, four at a time, whose upper bits are the same.
+  for (std::uint32_t first = 0; first < pair_bins(sizeof(T)); first += 4) {
+    BitCount above[4];
+    BitCount below[4];
+    for (std::size_t i = 0; i < 8 * planes.words; i += hn::Lanes(d)) {
+      auto others = hn::Zero(d);  // than those of the four
+      for (int k = 2; k < bin_bits<T>; ++k) {
+        const auto wanted = hn::Set(d, (first >> k & 1) != 0 ? 0xFF : 0);
+        others = hn::Or(others, hn::Xor(wanted, hn::LoadU(d, plane(Planes::bin + k) + i)));
+      }
+      const auto lower = hn::LoadU(d, plane(Planes::bin) + i);
+      const auto upper = hn::LoadU(d, plane(Planes::bin + 1) + i);
+      const auto own_above = hn::AndNot(others, hn::LoadU(d, plane(Planes::above) + i));
+      const auto own_below = hn::AndNot(others, hn::LoadU(d, plane(Planes::below) + i));
+      const auto count = [&](BitCount* bins, hn::Vec<Bytes> own) HWY_ATTR {
+        const auto with_upper = hn::And(upper, own);
+        const auto without = hn::AndNot(upper, own);
+        bins[0].add(hn::AndNot(lower, without));
+        bins[1].add(hn::And(lower, without));
+        bins[2].add(hn::AndNot(lower, with_upper));
+        bins[3].add(hn::And(lower, with_upper));
+      };
+      count(above, own_above);
+      count(below, own_below);
+    }
+    for (std::uint32_t k = 0; k < 4 && first + k < pair_bins(sizeof(T)); ++k) {
+      std::uint64_t* const kind = counts.kinds + pair_lanes * (PairKind::first_bin + first + k);
+      above[k].add_to(kind);
+      below[k].add_to(kind + pair_lanes * pair_bins(sizeof(T)));
+    }
+  }
+  planes.words = 0;
+}
+
+template <bool has_lone_nan, class T>
+HWY_INLINE void CountPairsOf(const PairConstants& from, const T* a, const T* b, std::size_t count, PairCounts& counts,
+                             std::uint64_t* differing) {
+  const Constants<T, has_lone_nan> constants(from);
   auto largest = hn::Zero(Lanes<T>());
-  PairCounts own = counts;
+  Planes planes;
   std::size_t i = 0;
   for (; i + bits_at_once <= count; i += bits_at_once) {
-    differing[i / bits_at_once] = DifferingBits(a + i, b + i);
-    if (differing[i / bits_at_once] != 0) CountBlock(constants, a + i, b + i, own, largest);
+    const std::uint64_t bits = DifferingBits(a + i, b + i);
+    differing[i / bits_at_once] = bits;
+    if (bits != 0) AddWord(constants, a + i, b + i, bits, planes, largest);
+    if (planes.words == Planes::most_words) CountPlanes<T>(from.zero == 0, planes, counts);
   }
   // Pairs of zeros, which are equal, fill up the last ones.
   if (i < count) {
@@ -215,15 +284,25 @@ HWY_INLINE void CountPairs(const PairConstants& from, const T* a, const T* b, st
     T last_b[bits_at_once] = {};
     std::memcpy(last_a, a + i, (count - i) * sizeof(T));
     std::memcpy(last_b, b + i, (count - i) * sizeof(T));
-    differing[i / bits_at_once] = DifferingBits(last_a, last_b);
-    if (differing[i / bits_at_once] != 0) CountBlock(constants, last_a, last_b, own, largest);
+    const std::uint64_t bits = DifferingBits(last_a, last_b);
+    differing[i / bits_at_once] = bits;
+    if (bits != 0) AddWord(constants, last_a, last_b, bits, planes, largest);
   }
+  if (planes.words != 0) CountPlanes<T>(from.zero == 0, planes, counts);
   T distances[bits_at_once];
   hn::StoreU(largest, Lanes<T>(), distances);
   for (std::size_t k = 0; k < hn::Lanes(Lanes<T>()); ++k) {
-    if (own.largest < distances[k]) own.largest = distances[k];
+    if (counts.largest < distances[k]) counts.largest = distances[k];
   }
-  counts = own;
+}
+
+template <class T>
+HWY_INLINE void CountPairs(const PairConstants& from, const T* a, const T* b, std::size_t count, PairCounts& counts,
+                           std::uint64_t* differing) {
+  if constexpr (sizeof(T) <= 2) {  // no type of 32 bits has one
+    if (from.lone_nan != 0) return CountPairsOf<true>(from, a, b, count, counts, differing);
+  }
+  CountPairsOf<false>(from, a, b, count, counts, differing);
 }
 
 template <class T>
@@ -299,22 +378,29 @@ HWY_INLINE std::uint64_t Segments(std::uint64_t bits) {
 /// Compiled for every target, since most have an instruction that counts bits.
 HWY_ATTR RowBits CountRow(const std::uint64_t* bits, std::size_t first, std::size_t count, std::uint64_t column,
                           std::uint64_t* segments) {
-  RowBits row;
-  std::uint64_t word = column / 1024;
+  std::uint64_t differing = 0;
+  std::uint64_t first_bits = 0, first_column = 0, last_bits = 0, last_column = 0;
+  const std::uint64_t word = column / 1024;
   for (std::size_t done = 0; done < count;) {
     const std::size_t shift = column % 64;
     const std::size_t size = 64 - shift < count - done ? 64 - shift : count - done;
     const std::uint64_t own = bits_from(bits, first + done) << (64 - size) >> (64 - size);
     if (own != 0) {
-      if (row.count == 0) row.first = column + static_cast<std::uint64_t>(__builtin_ctzll(own));
-      row.last = column + 63 - static_cast<std::uint64_t>(__builtin_clzll(own));
-      row.count += static_cast<std::uint64_t>(__builtin_popcountll(own));
+      if (first_bits == 0) {
+        first_bits = own;
+        first_column = column;
+      }
+      last_bits = own;
+      last_column = column;
+      differing += static_cast<std::uint64_t>(__builtin_popcountll(own));
       segments[column / 1024 - word] |= Segments(own << shift) << (column / 64 % 16 * 4);
     }
     done += size;
     column += size;
   }
-  return row;
+  if (differing == 0) return {};
+  return {differing, first_column + static_cast<std::uint64_t>(__builtin_ctzll(first_bits)),
+          last_column + 63 - static_cast<std::uint64_t>(__builtin_clzll(last_bits))};
 }
 
 }  // namespace fp8lab::HWY_NAMESPACE

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -34,15 +33,12 @@ struct PairKind {
 constexpr std::uint32_t pair_bins(std::size_t bytes) {
   return bytes == 1 ? 13 : static_cast<std::uint32_t>(8 * bytes) + 5;
 }
-constexpr int kind_bits(std::size_t bytes) { return bytes == 1 ? 5 : static_cast<int>(bytes / 2) + 5; }
-static_assert(PairKind::first_bin + 2 * pair_bins(1) <= 1U << kind_bits(1));
-static_assert(PairKind::first_bin + 2 * pair_bins(2) <= 1U << kind_bits(2));
-static_assert(PairKind::first_bin + 2 * pair_bins(4) <= 1U << kind_bits(4));
 
-/// What count_pairs_vector() adds to. Two kinds make an index; even and odd indices have a table each, for a processor
-/// waits where it adds to the same number twice.
+/// Numbers that a count is spread over: the lanes of 64 bits that a vector has at most.
+inline constexpr std::size_t pair_lanes = 8;
+/// What count_pairs_vector() adds to.
 struct PairCounts {
-  std::array<std::uint32_t*, 2> tables;
+  std::uint64_t* kinds;  ///< pair_lanes numbers for each PairKind but `equal`; their sum is its count
   std::uint64_t opposite_signs = 0, opposite_values = 0, became_zero = 0, was_zero = 0;
   std::uint64_t largest = 0;  ///< distance
 };

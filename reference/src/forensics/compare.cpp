@@ -5,6 +5,8 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -122,7 +124,7 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
   const int width = type.format.bits();
   beyond_ = width < type.bits() ? ~std::uint64_t{0} << width : 0;
   const auto word_bytes = static_cast<std::size_t>(std::max(type.bits(), 8)) / 8;
-  kinds_.resize(PairKind::first_bin + 2 * pair_bins(word_bytes));
+  kinds_.resize(pair_lanes * (PairKind::first_bin + 2 * pair_bins(word_bytes)));
   stretch_ = tiles_along(least_stretch, options_.columns) * options_.columns;
 }
 
@@ -211,17 +213,13 @@ void Comparer::add_values(const Word* a, const Word* b, std::size_t count, std::
   bool is_done = false;
   if constexpr (has_vectors<Word>) {
     if (vector_code_allowed()) {
-      constexpr std::size_t size = std::size_t{1} << (2 * kind_bits(sizeof(Word)));
-      if (tables_.empty()) tables_.resize(2 * size);
-      in_tables_ += count;
-      if (in_tables_ >> 31 != 0) flush_tables();
-      counts.tables = {tables_.data(), tables_.data() + size};
+      counts.kinds = kinds_.data();
       count_pairs_vector(constants, a, b, count, counts, differing);
       is_done = true;
     }
   }
   for (std::size_t i = 0; i < count && !is_done; ++i) {
-    ++kinds_[kind_of(constants, a[i], b[i], sizeof(Word), counts)];
+    ++kinds_[pair_lanes * kind_of(constants, a[i], b[i], sizeof(Word), counts)];
     differing[i / bits_at_once] |= std::uint64_t{a[i] != b[i]} << (i % bits_at_once);
   }
   result_.opposite_signs += counts.opposite_signs;
@@ -229,19 +227,6 @@ void Comparer::add_values(const Word* a, const Word* b, std::size_t count, std::
   result_.became_zero += counts.became_zero;
   result_.was_zero += counts.was_zero;
   result_.distances.largest = std::max(result_.distances.largest, counts.largest);
-}
-
-void Comparer::flush_tables() {
-  const std::size_t size = tables_.size() / 2;
-  if (size == 0) return;
-  const int bits = std::countr_zero(size) / 2;
-  for (std::size_t i = 0; i < tables_.size(); ++i) {
-    const std::uint64_t times = std::exchange(tables_[i], 0);
-    if (times == 0) continue;
-    kinds_[i % size >> bits] += times;
-    kinds_[i & ((std::size_t{1} << bits) - 1)] += times;
-  }
-  in_tables_ = 0;
 }
 
 template <typename Word>
@@ -404,20 +389,23 @@ void Comparer::count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t w
 
 /// Puts the counts of kinds where they belong.
 void Comparer::set_counts(Comparison& whole) const {
-  whole.zero_signs = kinds_[PairKind::zero_sign];
-  whole.nan_words = kinds_[PairKind::nan_words];
-  whole.nan_in_a = kinds_[PairKind::nan_in_a];
-  whole.nan_in_b = kinds_[PairKind::nan_in_b];
-  const std::size_t bins = (kinds_.size() - PairKind::first_bin) / 2;
+  const auto count = [&](std::size_t kind) {
+    const auto lanes = std::span(kinds_).subspan(pair_lanes * kind, pair_lanes);
+    return std::accumulate(lanes.begin(), lanes.end(), std::uint64_t{0});
+  };
+  whole.zero_signs = count(PairKind::zero_sign);
+  whole.nan_words = count(PairKind::nan_words);
+  whole.nan_in_a = count(PairKind::nan_in_a);
+  whole.nan_in_b = count(PairKind::nan_in_b);
+  const std::size_t bins = (kinds_.size() / pair_lanes - PairKind::first_bin) / 2;
   for (std::size_t bin = 0; bin < bins; ++bin) {
-    whole.distances.above[bin] = kinds_[PairKind::first_bin + bin];
-    whole.distances.below[bin] = kinds_[PairKind::first_bin + bins + bin];
+    whole.distances.above[bin] = count(PairKind::first_bin + bin);
+    whole.distances.below[bin] = count(PairKind::first_bin + bins + bin);
     whole.numbers += whole.distances.above[bin] + whole.distances.below[bin];
   }
 }
 
 void Comparer::finish_counts() {
-  flush_tables();
   flush_columns();
   flush_word();
   for (std::size_t kind = 0; kind < bands_.size(); ++kind) flush_band(kind);

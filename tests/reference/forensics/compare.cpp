@@ -185,7 +185,9 @@ std::pair<Comparison, std::size_t> compared_in_parts(const ElementType& type, co
 TEST_CASE("compare counts random dumps on every vector target as a walk over their values does") {
   const UnforceTarget unforce;
   const Format odd{3, 2, 3, false, true, Specials::nan_at_all_ones};
-  const std::array formats{e4m3, e5m2, e8m0, e4m3fnuz, ue4m3, e2m3, e2m1, odd, binary16, bfloat16, binary32, binary64};
+  const Format wide{5, 9, 16, true, true, Specials::nan_at_negative_zero};
+  const std::array formats{e4m3, e5m2, e8m0,     e4m3fnuz, ue4m3,    e2m3,    e2m1,
+                           odd,  wide, binary16, bfloat16, binary32, binary64};
   // Rows narrower than a vector, wider than a piece, and columns whose bins have several.
   const std::array<std::pair<std::size_t, std::size_t>, 6> shapes{
       {{700, 1}, {130, 7}, {64, 256}, {3, 1234}, {1, 5000}, {2, 70'000}}};

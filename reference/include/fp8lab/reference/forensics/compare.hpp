@@ -151,7 +151,6 @@ class Comparer {
                const std::uint64_t* differing);
   [[nodiscard]] bool has_column_counts() const;
 
-  void flush_tables();
   void flush_columns();
   template <typename Word>
   void flush_columns_of();
@@ -174,10 +173,8 @@ class Comparer {
   std::vector<Band> bands_;                       ///< by kind of tiles
   std::uint64_t word_row_ = 0, word_ = 0;         ///< of the segments that are being touched
   std::uint64_t touched_segments_ = 0;            ///< of that word, a bit for each
-  /// How many pairs of words are of each kind, and counts that were not added to these yet: of two kinds at a time.
+  /// How many pairs of words are of each kind: several numbers, whose sum it is.
   std::vector<std::uint64_t> kinds_;
-  std::vector<std::uint32_t> tables_;
-  std::uint64_t in_tables_ = 0;  ///< pairs
   /// Counts of differing elements of some whole rows side by side that were not added to the columns yet: words of the
   /// size of an element, each as large as the number of such stretches that have been added.
   std::vector<std::byte> column_counts_;
