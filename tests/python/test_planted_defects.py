@@ -4,6 +4,7 @@
 It needs the release build of the checkout.
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -19,7 +20,8 @@ KERNELS = pathlib.Path("fp8lab/gpu/kernels")
 
 pytestmark = [
     pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="half a minute each: ./dev test --exhaustive"),
-    pytest.mark.skipif(not (BUILD / "bin" / "test_gpu").exists(), reason="no release build"),
+    pytest.mark.skipif(not (BUILD / "build.ninja").exists(), reason="no release build"),
+    pytest.mark.usefixtures("built"),
 ]
 
 QUANTIZERS = "every named recipe*,every order*,pointers of any*,special values*,scales of one byte*,NVFP4 with*,a given scale*,both directions*"
@@ -437,9 +439,17 @@ DEFECTS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def built():
+    """The kernels without a defect, and the tests; builds of several processes wait for each other."""
+    with (BUILD / "planted.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(["ninja", "-C", BUILD, "bin/test_planted"], check=True, capture_output=True)
+
+
 def _command(source: str) -> list[str]:
     """How the release build compiles a source of the library, or one of the tests, up to its output."""
-    place = "/test_gpu.dir/Unity/unity_0_cxx.cxx" if source.startswith("tests/") else f"/gpu/src/{source}"
+    place = "/test_planted.dir/Unity/unity_0_cxx.cxx" if source.startswith("tests/") else f"/gpu/src/{source}"
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         if entry["file"].endswith(place):
             words = shlex.split(entry["command"])
@@ -449,14 +459,14 @@ def _command(source: str) -> list[str]:
 
 
 def _link(first: pathlib.Path, program: pathlib.Path, all_tests: bool) -> list[str]:
-    told = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "bin/test_gpu"], capture_output=True, text=True, check=True).stdout
-    line = next(line for line in told.splitlines() if "-o bin/test_gpu" in line)
+    told = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "bin/test_planted"], capture_output=True, text=True, check=True).stdout
+    line = next(line for line in told.splitlines() if "-o bin/test_planted" in line)
     words = shlex.split(line.split("&&")[1])
-    words[words.index("bin/test_gpu")] = str(program)
+    words[words.index("bin/test_planted")] = str(program)
     # Where both have a template, the linker takes the first.
     words.insert(next(i for i, word in enumerate(words) if word.endswith(".o")), str(first))
     if not all_tests:
-        words = [word for word in words if "/test_gpu.dir/" not in word]
+        words = [word for word in words if "/test_planted.dir/" not in word]
     return words[1:] if "ccache" in words[0] else words
 
 
@@ -469,7 +479,7 @@ def _run(folder: pathlib.Path, source: str, tests: str, file: str = "", old: str
         text = path.read_text()
         assert text.count(old) == 1, f"{file} has {text.count(old)} times: {old}"
         path.write_text(text.replace(old, new))
-    made, program = folder / "kernels.o", folder / "test_gpu"
+    made, program = folder / "kernels.o", folder / "test_planted"
     is_test = source.startswith("tests/")
     place = ROOT / source if is_test else ROOT / "gpu" / "src" / source
     compile_ = [*_command(source), "-w", "-O1", "-iquote", include, "-I", include, "-o", made, "-c", place]
