@@ -128,7 +128,7 @@ std::vector<Limit> limits() {
       limit<WgmmaGemm<MmaType::e4m3, MmaType::e4m3, NoPromotion, DeviceTensorMap>>(168),
       limit<WgmmaGemm<MmaType::e4m3, MmaType::e4m3, PlainPromotion, DeviceTensorMap>>(168),
       limit<SweepCasts<casts::E4m3FromF32>>(48),
-      limit<GenerateTiles>(72),
+      limit<GenerateTiles>(80),
       limit<DigestTiles>(48),
       // The recorder has a private header, so its kernels are named here.
       {"fp8lab::gpu::recorded::HopperTiles<>", 64, 128, (64 + 64) * 128},

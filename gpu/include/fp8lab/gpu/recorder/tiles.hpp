@@ -227,6 +227,7 @@ FP8LAB_HD inline void store_word(const Format& format, void* to, std::size_t i, 
 /// i-th tile. D is filled with words that no instruction gives but by chance, so that what is not written shows.
 struct GenerateTiles {
   static constexpr unsigned threads = 128;
+  static constexpr unsigned least_blocks = 6;  // of a multiprocessor
   struct Shared {};
 
   TileSet set;
