@@ -47,7 +47,8 @@ inline constexpr MmaModel ada_mma_fp8_k16{.name = "ada_mma_fp8_k16",
 inline constexpr MmaModel ada_mma_fp8_k16_f16 = with_float16(ada_mma_fp8_k16, "ada_mma_fp8_k16_f16");
 
 // FP8 by mma.sync on Hopper and the data-centre Blackwell (sm_90, sm_100, sm_103), which have no such instruction:
-// ptxas 13.0 emits F2FP, two HMMA, the second with the k whose bit 1 is set, and FADD or HADD2.
+// ptxas 12.8 to 13.5 emit F2FP, two HMMA, the second with the k whose bit 1 is set, and FADD or HADD2. Those of
+// CUDA 12.4 to 12.6 let both HMMA begin at zero and add their sums, then c, by FADD: no model has that.
 inline constexpr MmaModel hopper_mma_sync_fp8{
     .name = "hopper_mma_sync_fp8",
     .chip = chips::hopper_and_blackwell,
@@ -61,7 +62,7 @@ inline constexpr MmaModel hopper_mma_sync_fp8{
     .order = StepOrder::pairs,
     .lowering = Lowering::fp16_add,
     .source =
-        "machine code of ptxas 13.0; FP16 steps as hopper_fp16 has them; rows of Khattak and Mikaitis, arXiv "
+        "machine code of ptxas 12.8 to 13.5; FP16 steps as hopper_fp16 has them; rows of Khattak and Mikaitis, arXiv "
         "2512.07004",
     .evidence = Evidence::measured,
     .evidence_note = "B200; the order of the steps is that of the machine code, which the float16 rows confirm"};
@@ -79,7 +80,7 @@ inline constexpr MmaModel hopper_mma_sync_fp8_k16{
     .operands = fp8_operands,
     .order = StepOrder::pairs,
     .lowering = Lowering::fp16_add,
-    .source = "machine code of ptxas 13.0; FP16 steps as hopper_fp16 has them",
+    .source = "machine code of ptxas 12.8 to 13.5; FP16 steps as hopper_fp16 has them",
     .evidence = Evidence::inferred,
     .evidence_note = "from the machine code and from m16n8k32"};
 inline constexpr MmaModel hopper_mma_sync_fp8_k16_f16 = inferred(
