@@ -55,6 +55,8 @@ def _from_torch(x: Any, argument: str) -> tuple[Array, str]:
             return x.view(torch.int16).numpy().view(np.uint16), name
         if name in _CODE_DTYPES:
             return x.view(torch.uint8).numpy(), name
+        if name == "float4_e2m1fn_x2":  # two codes in a byte, the first in the lower half
+            return x.view(torch.uint8).numpy(), "uint8"
         return x.numpy(), name
     except (RuntimeError, TypeError, NotImplementedError) as error:
         kind = f"{name} of layout {x.layout} on device {x.device}"

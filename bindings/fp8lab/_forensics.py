@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +113,7 @@ class QuantizedComparison:
 
     codes: Comparison
     scales: Comparison
-    others: tuple[str, ...]  #: what else differs, a sentence each: recipe, amax
+    others: tuple[str, ...]  #: what else differs, a sentence each: the recipe, and scales and amaxes of the tensor
 
     @property
     def equal(self) -> bool:
@@ -138,6 +139,8 @@ class _Side(NamedTuple):
 
 
 def _side(x: Any, argument: str) -> _Side:
+    if isinstance(x, (str, bytes, os.PathLike)):
+        raise TypeError(f"{argument} must be an array or a Quantized, not {kind_of(x)}: fp8lab.experiments.compare compares files")
     array, name = as_array(on_host(x), argument)
     carried = carried_format(name)
     if name not in (*_WIDE, "uint8", "uint16") and carried is None:
@@ -262,12 +265,30 @@ def _compare_quantized(a: Any, b: Any, format: Any, input: Array | None, shown: 
     else:
         kind = _core.find_format(a.scale_format)
         scales = _comparison(contiguous(a.scale_codes), contiguous(b.scale_codes), kind, False, None, shown, threads)
-    others = []
-    if np.float32(a.amax).tobytes() != np.float32(b.amax).tobytes():
-        others.append(f"The amax is {a.amax:.9g} of a and {b.amax:.9g} of b.")
+    others = _others(a, b)
     if a.recipe != b.recipe:
         others.append(f"The recipe is {a.recipe!s} of a, and {b.recipe!s} of b.")
     return QuantizedComparison(codes, scales, tuple(others))
+
+
+def _others(a: Quantized, b: Quantized) -> list[str]:
+    """What differs of the tensor as a whole, a sentence each."""
+    found = []
+    for name in ("tensor_scale", "tensor_scale_inv"):
+        of_a, of_b = getattr(a, name), getattr(b, name)
+        if of_a != of_b:
+            found.append(f"The {name} that was given is {of_a} of a and {of_b} of b.")
+    # Where no scale follows from it, a Quantized that was made of arrays may have none.
+    counts = a.recipe.tensor_scale != "none" and a.tensor_scale is None and a.tensor_scale_inv is None
+    if (counts or (a.amax and b.amax)) and np.float32(a.amax).tobytes() != np.float32(b.amax).tobytes():
+        found.append(f"The amax is {a.amax:.9g} of a and {b.amax:.9g} of b.")
+    if a.row_amaxes is not None and b.row_amaxes is not None:
+        rows = np.flatnonzero(a.row_amaxes.view(np.uint32) != b.row_amaxes.view(np.uint32))
+        if rows.size:
+            first = int(rows[0])
+            pair = f"{a.row_amaxes[first]:.9g} of a and {b.row_amaxes[first]:.9g} of b"
+            found.append(f"{rows.size} of {a.row_amaxes.size} row_amaxes differ; the first, that of {first}, is {pair}.")
+    return found
 
 
 _FORMATS = {known.name for known in _core.formats()}

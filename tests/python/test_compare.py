@@ -90,6 +90,35 @@ def test_quantized_are_compared_by_codes_and_scales():
     assert fp8lab.compare(nv, nv, input=X).equal
 
 
+def test_what_the_tensor_is_scaled_by_counts():
+    given = fp8lab.quantize(X, "vllm_nvfp4", tensor_scale=300.0)
+    made = [fp8lab.Quantized.from_arrays(given.codes, given.scale_codes, "vllm_nvfp4", tensor_scale=scale) for scale in (300.0, 150.0)]
+    assert fp8lab.compare(made[0], given).equal  # of which one has no amax, which gives nothing
+    other = fp8lab.compare(made[0], made[1])
+    assert not other.equal and other.findings == ("The tensor_scale that was given is 300.0 of a and 150.0 of b.",)
+    rows = fp8lab.quantize(X, "te_nvfp4_row_scaled")
+    amaxes = rows.row_amaxes.copy()
+    amaxes[3:5] *= 2
+    twice = fp8lab.Quantized.from_arrays(rows.codes, rows.scale_codes, "te_nvfp4_row_scaled", row_amaxes=amaxes)
+    (found,) = fp8lab.compare(rows, twice).findings
+    assert found.startswith(f"2 of {len(X)} row_amaxes differ; the first, that of 3, is ")
+    whole = fp8lab.quantize(X, "vllm_per_tensor")
+    assert fp8lab.compare(fp8lab.Quantized.from_arrays(whole.codes, whole.scale_inv, "vllm_per_tensor"), whole).equal
+    own = fp8lab.quantize(X, "te_nvfp4")
+    halved = fp8lab.Quantized.from_arrays(own.codes, own.scale_codes, "te_nvfp4", amax=own.amax / 2)
+    assert "The amax is" in fp8lab.compare(own, halved).findings[-1]
+
+
+def test_torch_tensors_of_packed_codes_are_their_bytes():
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("this PyTorch has no float4_e2m1fn_x2")
+    q = fp8lab.quantize(X, "te_nvfp4")
+    codes = torch.from_numpy(q.codes.copy()).view(torch.float4_e2m1fn_x2)
+    assert fp8lab.compare(codes, q.codes, format="e2m1", pairs=True).equal
+    assert fp8lab.compare(fp8lab.Quantized.from_arrays(codes, q.scale_codes, "te_nvfp4", amax=q.amax), q).equal
+
+
 def test_what_cannot_be_compared_is_refused():
     q = fp8lab.quantize(X, "te_mxfp8")
     for call, kind, message in (
@@ -104,6 +133,7 @@ def test_what_cannot_be_compared_is_refused():
         (lambda: fp8lab.compare(CODES, CODES, format="e4m3", pairs=True), ValueError, "formats of 4 bits"),
         (lambda: fp8lab.compare(CODES, CODES, format="e4m3", input=X[:3]), ValueError, "input must have shape"),
         (lambda: fp8lab.compare(CODES | 0x40, CODES, format="e2m1"), ValueError, "bits beyond"),
+        (lambda: fp8lab.compare("a.npy", "b.npy"), TypeError, "experiments.compare compares files"),
         (lambda: fp8lab.compare(q, CODES), TypeError, "b must be a Quantized"),
         (lambda: fp8lab.compare(q, fp8lab.quantize(X, "te_block_1x128")), ValueError, "scale_format is e8m0 of a"),
     ):  # fmt: skip

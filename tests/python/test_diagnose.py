@@ -205,3 +205,11 @@ def test_bytes_with_a_sign_and_a_number_for_the_scale_are_taken():
     as_arrays = fp8lab.diagnose(planted.X, codes, np.array([scale]))
     found = fp8lab.diagnose(planted.X, codes.view(np.int8), float(scale))
     assert found.explained and str(found) == str(as_arrays)
+
+
+def test_a_probe_parts_recipes_that_differ_below_their_floors_alone():
+    x = fp8lab.sample("normal", 16 * 512, seed=4).astype(np.float32).reshape(16, 512)
+    q = fp8lab.quantize(x, "vllm_group")
+    found = fp8lab.diagnose(x, q.codes, q.scale_inv)
+    assert found.correct and "does not tell it apart from" in found.verdict
+    assert not found.probe().alike

@@ -37,6 +37,15 @@ class Generator {
   std::uint64_t state_;
 };
 
+/// The exponent of the magnitudes of a row. Some rows lie below the floors that recipes have for amaxes and scales, each
+/// within the binades of a format.
+int scale_of_row(std::size_t row, int kind) {
+  const int near = static_cast<int>(row % 8);
+  if (row % 16 == 9 && kind % 2 == 1) return near - 120;
+  if (row % 16 == 13) return -12 - 12 * static_cast<int>(row / 16);
+  return near - 4;
+}
+
 /// One of the kinds of tensors that are tried. Rows have magnitudes of their own; the first elements of blocks of 16
 /// are amaxes beside those where rules for powers of two differ.
 std::vector<float> tensor_of(int kind) {
@@ -51,7 +60,7 @@ std::vector<float> tensor_of(int kind) {
   std::vector<float> x(probe_rows * probe_columns);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t row = i / probe_columns;
-    const int scale = static_cast<int>(row % 8) - (row % 16 == 9 && kind % 2 == 1 ? 120 : 4);
+    const int scale = scale_of_row(row, kind);
     x[i] = draw.number(scale - static_cast<int>(draw.bits() % spread), mantissa_bits);
     if (i % 16 == 0) {
       constexpr std::array edges{1.0F, 1.75F, 1.5F, 1.9375F, 1.875F, 1.96875F};
