@@ -84,6 +84,8 @@ fs::path inside(const fs::path& target) { return target / ".fp8lab-writing"; }
 void check_file(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) cannot_write(path, "it is a directory");
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (fs::is_other(status)) cannot_write(path, "it is a device, a pipe or a socket, and a file would take its place");
   if (fs::exists(path, error) && !mode_allows_writing(path)) cannot_write(path, "the file is read-only");
 }
 

@@ -2,6 +2,7 @@
 #include "fp8lab/gpu/host_team.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "fp8lab/formats/parallel.hpp"
@@ -29,6 +30,36 @@ void HostTeam::call_each(std::size_t count, AnyBody body) const {
   parallel_for(count, order_.threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) one(i);
   });
+}
+
+void HostWithheld::begin(const HostTeam& team) { before_.assign(team.shared(), team.shared() + team.shared_bytes()); }
+
+void HostWithheld::end(const HostTeam& team) {
+  constexpr std::byte nobody_wrote{0xFF};  // NaN in most formats
+  constexpr std::size_t at_once = 256;
+  auto* const shared = const_cast<std::byte*>(team.shared());
+  for (std::size_t first = 0; first < before_.size(); first += at_once) {
+    const std::size_t last = std::min(first + at_once, before_.size());
+    if (std::memcmp(shared + first, before_.data() + first, last - first) == 0) continue;
+    for (std::size_t i = first; i < last; ++i) {
+      if (shared[i] == before_[i]) continue;
+      writes_.push_back({i, shared[i], false});
+      shared[i] = nobody_wrote;
+    }
+  }
+}
+
+void HostWithheld::publish() {
+  for (Write& write : writes_) write.is_published = true;
+}
+
+void HostWithheld::release(const HostTeam& team) {
+  auto* const shared = const_cast<std::byte*>(team.shared());
+  for (const Write& write : writes_) {
+    shared[write.place] = write.value;
+    if (write.is_published) shared[team.shared_bytes() + write.place] = write.value;
+  }
+  writes_.clear();
 }
 
 }  // namespace fp8lab::gpu

@@ -426,6 +426,26 @@ DEFECTS = {
         "row < rows && column < columns",
         "row + 1 < rows && column < columns",
     ),
+    "wgmma: no barrier behind the scales that its threads load": (
+        GEMM, "gemm_wgmma.hpp",
+        "    group.sync();\n  }\n  /// Adds the accumulators",
+        "  }\n  /// Adds the accumulators",
+    ),
+    "tcgen05: no barrier before scales that one thread waited for": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "    group.sync();  // the stage is there for all threads, since it is for one\n",
+        "",
+    ),
+    "tcgen05: no barrier behind the scales that are cleared": (
+        BLACKWELL, "gemm_sm100.hpp",
+        "    fence_shared(group);\n    group.sync();\n  }",
+        "    fence_shared(group);\n  }",
+    ),
+    "tcgen05 of the recorder: no barrier behind the accumulators": (
+        RECORDER, "scaled_tiles.hpp",
+        "    tcgen05_fence_before(group);\n    group.sync();\n    // 2. One thread",
+        "    tcgen05_fence_before(group);\n    // 2. One thread",
+    ),
     "swizzled scales: rows of a tile as they come": (
         BLACKWELL, "swizzle.hpp",
         "swizzled_place(i / 4, i % 4, 4)",

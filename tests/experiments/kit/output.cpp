@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -144,6 +145,13 @@ TEST_CASE("a CSV that cannot be replaced is found before the work, whatever its 
   SECTION("for it is a directory") {
     fs::create_directory(directory / "more.csv");
     CHECK_THROWS_WITH(check_writable(directory, {"x.json"}), ContainsSubstring("more.csv: it is a directory"));
+  }
+  SECTION("for it is a pipe") {
+    REQUIRE(::mkfifo((directory / "more.csv").c_str(), 0600) == 0);
+    CHECK_THROWS_WITH(check_writable(directory, {"x.json"}), ContainsSubstring("more.csv: it is a device, a pipe"));
+    CHECK_THROWS_WITH(write_files(directory, {{"more.csv", "new"}}),
+                      ContainsSubstring("more.csv: it is a device, a pipe"));
+    CHECK(fs::is_fifo(directory / "more.csv"));
   }
 }
 

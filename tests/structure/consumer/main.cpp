@@ -1,5 +1,6 @@
 #include "all_headers.hpp"
 
+#include <fp8lab/gpu/kernel_list.hpp>
 #include <fp8lab/reference/gemm/gemm.hpp>
 #include <fp8lab/reference/scaling/representable.hpp>
 #include <fp8lab/reference/tensor_core/models.hpp>

@@ -29,10 +29,24 @@ class HostFences {
   void use_tensor_memory() {
     start_tensor_memory();
     has_used_tensor_memory_ = true;
+    is_tensor_memory_shared_ = false;
   }
   void fence_before_barrier() { has_used_tensor_memory_ = false; }
   void come_to_barrier() const {
     require(!has_used_tensor_memory_, "a barrier without tcgen05.fence::before_thread_sync behind tensor memory");
+  }
+
+  // A barrier of the role's threads stands between what all of them do and what one does, and the other way around.
+  void meet() {
+    is_tensor_memory_shared_ = true;
+    has_waited_alone_ = false;
+  }
+  void wait_alone() { has_waited_alone_ = true; }
+  void go_on_together() const {
+    require(!has_waited_alone_, "threads that go on behind a barrier at which one of them has waited");
+  }
+  void start_for_all() const {
+    require(is_tensor_memory_shared_, "tcgen05 of one thread without a barrier behind the tensor memory of others");
   }
 
   // fence.mbarrier_init stands between init() and what arrives at a barrier asynchronously.
@@ -49,6 +63,8 @@ class HostFences {
   bool registers_ordered_ = false;
   bool is_behind_barrier_ = false;
   bool has_used_tensor_memory_ = false;
+  bool is_tensor_memory_shared_ = true;
+  bool has_waited_alone_ = false;
 };
 
 }  // namespace fp8lab::gpu

@@ -126,6 +126,27 @@ class HostTeam {
   mutable std::vector<std::size_t> places_;
 };
 
+/// What the threads of a role wrote to shared memory since its last barrier.
+class HostWithheld {
+ public:
+  /// Before threads write, and when all did.
+  void begin(const HostTeam& team);
+  void end(const HostTeam& team);
+  /// A fence: asynchronous instructions see it behind the barrier, too.
+  void publish();
+  /// The barrier.
+  void release(const HostTeam& team);
+
+ private:
+  struct Write {
+    std::size_t place;
+    std::byte value;
+    bool is_published;
+  };
+  std::vector<std::byte> before_;
+  std::vector<Write> writes_;
+};
+
 /// A part of a host team that runs at the same time as others.
 class HostRole {
  public:
@@ -144,30 +165,42 @@ class HostRole {
   [[nodiscard]] Each<T> each() const {
     return team_.each<T>();
   }
+  /// What threads write to shared memory is there for all of them behind sync(), and until then a pattern.
   template <typename Body>
   void for_each_thread(const Body& body) const {
     fences_.use_registers();
+    fences_.go_on_together();
+    withheld_.begin(team_);
     team_.for_each_thread(body);
+    withheld_.end(team_);
   }
-  /// The barrier of its threads: for_each_thread() ends when all did.
+  /// The barrier of its threads.
   void sync() const {
     fences_.come_to_barrier();
     fences_.pass_barrier();
+    fences_.meet();
+    withheld_.release(team_);
   }
   template <typename Body>
   void once(const Body& body) const {
+    is_one_thread_ = true;
     body();
+    is_one_thread_ = false;
   }
 
   [[nodiscard]] const HostTeam& team() const { return team_; }
   [[nodiscard]] HostFences& fences() const { return fences_; }
-  void publish() const { team_.publish(); }
+  void publish() const {
+    team_.publish();
+    withheld_.publish();
+  }
   /// Ends the role: all of the block meet at a barrier.
   void end() const { fences_.come_to_barrier(); }
   // What instructions of this role do.
   void wait_until(std::function<bool()> ready) const {
     roles_->wait_until(index_, std::move(ready));
     fences_.pass_barrier();
+    is_one_thread_ ? fences_.wait_alone() : fences_.meet();
   }
   void pass() const { roles_->pass(index_); }
   void copy(std::function<void()> work) const { roles_->copy(std::move(work)); }
@@ -180,6 +213,8 @@ class HostRole {
   HostRoles* roles_;
   std::size_t index_;
   mutable HostFences fences_;
+  mutable HostWithheld withheld_;
+  mutable bool is_one_thread_ = false;
 };
 
 template <unsigned kGroups, typename... Bodies>

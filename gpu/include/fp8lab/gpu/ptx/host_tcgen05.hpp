@@ -38,6 +38,7 @@ class HostTensorMemory {
   template <typename Role>
   void start(const Role& role, std::function<void()> work) {
     role.fences().start_tensor_memory();
+    role.fences().start_for_all();
     started_.push_back(std::move(work));
     role.copy([this] {
       const auto first = std::move(started_.front());
