@@ -10,11 +10,11 @@ namespace fp8lab {
 namespace {
 
 constexpr std::string_view te_current_source =
-    "NVIDIA/TransformerEngine, Float8CurrentScaling, common/recipe/recipe_common.cuh";
+    "NVIDIA/TransformerEngine after 2.18 (d0067d0), Float8CurrentScaling, common/recipe/recipe_common.cuh";
 constexpr std::string_view te_mx =
     "NVIDIA/TransformerEngine after 2.18 (d0067d0), MXFP8BlockScaling, common/cast/mxfp8/quantize_mxfp8.cuh";
 constexpr std::string_view te_block =
-    "NVIDIA/TransformerEngine, Float8BlockScaling; as in DeepSeek-V3, arXiv 2412.19437";
+    "NVIDIA/TransformerEngine after 2.18 (d0067d0), Float8BlockScaling; as in DeepSeek-V3, arXiv 2412.19437";
 constexpr std::string_view te_nvfp4 = "NVIDIA/TransformerEngine since 2.8, NVFP4BlockScaling; NVIDIA, arXiv 2509.25149";
 constexpr std::string_view te_4over6 = "NVIDIA/TransformerEngine since 2.17, NVFP4BlockScaling with nvfp4_4over6";
 constexpr std::string_view te_row_scaled =
@@ -24,10 +24,11 @@ constexpr std::string_view te_nvfp4_fast =
 constexpr std::string_view ocp = "OCP Microscaling Formats (MX) 1.0";
 constexpr std::string_view torchao_mx = "pytorch/ao after 0.18 (36027d8), torchao/prototype/mx_formats/mx_tensor.py";
 constexpr std::string_view torchao_0_18_mx = "pytorch/ao 0.18.0, torchao/prototype/mx_formats/mx_tensor.py";
-constexpr std::string_view torchao_float8 = "pytorch/ao, torchao/float8/float8_utils.py";
-constexpr std::string_view deepseek = "deepseek-ai/DeepSeek-V3, inference/kernel.py";
-constexpr std::string_view deepgemm = "deepseek-ai/DeepGEMM, deep_gemm/utils/math.py";
-constexpr std::string_view torchao_block = "pytorch/ao, torchao/prototype/blockwise_fp8_training";
+constexpr std::string_view torchao_float8 = "pytorch/ao after 0.18 (36027d8), torchao/float8/float8_utils.py";
+constexpr std::string_view deepseek_2024 = "deepseek-ai/DeepSeek-V3, inference/kernel.py from 2024-12 to 2025-08";
+constexpr std::string_view deepseek_2025 = "deepseek-ai/DeepSeek-V3, inference/kernel.py after 2025-08-27";
+constexpr std::string_view deepgemm = "deepseek-ai/DeepGEMM (54e2261), deep_gemm/utils/math.py";
+constexpr std::string_view torchao_block = "pytorch/ao after 0.18 (36027d8), torchao/prototype/blockwise_fp8_training";
 
 Recipe torchao_mx_block(MxRule rule, E8m0Edges edges = E8m0Edges::specified) {
   return MxBlock{.rule = rule, .nan = NanInAmax::counted, .edges = edges};
@@ -82,8 +83,8 @@ std::vector<NamedRecipe> training_recipes() {
       {"te_block_1x128", Block{}, te_block},
       {"te_block_128x128", Block{.rows = 128}, te_block},
       {"te_block_1x128_fp32", Block{.force_pow_2_scales = false}, te_block},
-      {"deepseek_v3_2024", Block{.rule = BlockRule::deepseek_2024}, deepseek},
-      {"deepseek_v3_2025", Block{.rule = BlockRule::deepseek_2025}, deepseek},
+      {"deepseek_v3_2024", Block{.rule = BlockRule::deepseek_2024}, deepseek_2024},
+      {"deepseek_v3_2025", Block{.rule = BlockRule::deepseek_2025}, deepseek_2025},
       {"deepgemm_cpu", Block{.rule = BlockRule::deepgemm_cpu}, deepgemm},
       {"deepgemm_cuda", Block{.rule = BlockRule::deepgemm_cuda}, deepgemm},
       {"deepgemm_ue8m0", Block{.rule = BlockRule::deepgemm_cuda, .force_pow_2_scales = true}, deepgemm},
