@@ -86,21 +86,28 @@ Format format_called(const std::string& name) {
   return find_format(name).format;
 }
 
-/// The format that the file tells, or the user.
-forensics::ElementType type_of(const CompareArguments& arguments, const TensorHeader& header, const std::string& name) {
+/// The format that a file tells; none for bytes of which it tells nothing.
+std::optional<Format> told_format(const TensorHeader& header) {
   switch (header.type) {
-    case ElementType::float32: return {binary32};
-    case ElementType::float64: return {binary64};
-    case ElementType::float16: return {binary16};
-    case ElementType::bfloat16: return {bfloat16};
+    case ElementType::float32: return binary32;
+    case ElementType::float64: return binary64;
+    case ElementType::float16: return binary16;
+    case ElementType::bfloat16: return bfloat16;
     case ElementType::uint8: break;
   }
-  if (!header.format.empty() && !arguments.format) return {find_format(header.format).format};
+  if (header.format.empty()) return std::nullopt;
+  return find_format(header.format).format;
+}
+
+/// The format that one of the files tells; where neither does, that of the user.
+forensics::ElementType type_of(const CompareArguments& arguments, const TensorHeader& a, const TensorHeader& b,
+                               const std::string& name) {
+  if (const auto told = told_format(a)) return {*told};
+  if (const auto told = told_format(b)) return {*told};
   if (!arguments.format) {
     refuse(name, " has bytes of a format that its file does not tell: name it (such as e4m3, e8m0 or e2m1)");
   }
   const forensics::ElementType type{format_called(*arguments.format), arguments.pairs};
-  type.check();
   if (!arguments.raw && type.bits() > 8) {
     refuse(name, " has elements of a byte, ", *arguments.format, " has ", type.bits(), " bits");
   }
@@ -161,7 +168,7 @@ class PairReader {
       : arguments_(arguments), all_bytes_(all_bytes), progress_(progress) {}
 
   ComparedTensor compare(const std::string& name, const StoredTensor& a, const StoredTensor& b) {
-    const forensics::ElementType type = type_of(arguments_, a.header, name);
+    const forensics::ElementType type = type_of(arguments_, a.header, b.header, name);
     ComparedTensor tensor{.name = name, .type = type_name(type), .shape = shape_of(arguments_, a.header, type, name)};
     const std::uint64_t element_bytes = bytes_of(a.header.type);
     const std::uint64_t elements = a.header.size * element_bytes * 8 / static_cast<std::uint64_t>(type.bits());
@@ -190,7 +197,7 @@ class PairReader {
   void read_part(const StoredTensor& a, const StoredTensor& b, const forensics::ElementRange& range,
                  forensics::Comparer& part) {
     const std::uint64_t element_bytes = bytes_of(a.header.type);
-    const auto bits = static_cast<std::uint64_t>(type_of(arguments_, a.header, "").bits());
+    const auto bits = static_cast<std::uint64_t>(type_of(arguments_, a.header, b.header, "").bits());
     const auto stored = [&](std::uint64_t element) { return element * bits / 8 / element_bytes; };
     RowMajorReader file_a(a.path, a.header);
     RowMajorReader file_b(b.path, b.header);
@@ -289,6 +296,17 @@ void check_choice(const Inventory& all_a, const Inventory& all_b) {
   if (is_unnamed(all_b) && all_a.size() > 1) refuse_several(all_b, "b", all_a, "a");
 }
 
+/// Refuses a format of the user that the files of a single pair contradict. Where there are several, those take it that
+/// need it.
+void check_told_format(const CompareArguments& arguments, const TensorHeader& a, const TensorHeader& b,
+                       const std::string& name) {
+  if (!arguments.format) return;
+  const forensics::ElementType wanted{format_called(*arguments.format), arguments.pairs};
+  const forensics::ElementType type = type_of(arguments, a, b, name);
+  if (type.format == wanted.format && type.pairs == wanted.pairs) return;
+  refuse(name, " is ", type_name(type), ", as its file tells, and not ", type_name(wanted));
+}
+
 void check(const CompareArguments& arguments) {
   if (arguments.a.empty() || arguments.b.empty()) refuse("a and b must be given: two files, or two folders");
   if (arguments.pairs && !arguments.format) refuse("pairs need a format of 4 bits, such as e2m1");
@@ -297,6 +315,7 @@ void check(const CompareArguments& arguments) {
   const bool folders = fs::is_directory(arguments.a);
   if (folders != fs::is_directory(arguments.b)) refuse("one of a and b is a folder and one is not");
   if (folders && arguments.input) refuse("an input is for two files, not for folders");
+  if (arguments.format) forensics::ElementType{format_called(*arguments.format), arguments.pairs}.check();
 }
 
 }  // namespace
@@ -321,6 +340,10 @@ CompareResult run_compare(const CompareArguments& arguments, const Progress& pro
   const Pairs pairs = paired(all_a, all_b, result.unpaired);
   if (pairs.empty()) refuse("nothing can be compared: ", result.unpaired.front());
   if (pairs.size() > 1 && arguments.input) refuse("an input is for one tensor: name it");
+  if (pairs.size() == 1 && result.unpaired.empty()) {
+    const auto& [a, b] = pairs.front();
+    check_told_format(arguments, a->second.header, b->second.header, called(a->first, a->second));
+  }
   double bytes = 0;
   for (const auto& pair : pairs) {
     const TensorHeader& header = pair[0]->second.header;

@@ -18,8 +18,8 @@ namespace fp8lab::experiments {
 struct CompareArguments {
   std::filesystem::path a, b;           ///< .npy, .safetensors, files without a header, or folders of these
   std::vector<std::string> names{};     ///< tensors of .safetensors files, as names_tensor() has them; empty: all
-  std::optional<std::string> format{};  ///< of elements; needed where the file does not tell it
-  bool pairs = false;                   ///< codes of 4 bits, two in each byte
+  std::optional<std::string> format{};  ///< of elements whose files do not tell it, which need it
+  bool pairs = false;                   ///< codes of 4 bits, two in each byte; of the same elements
   std::vector<std::uint64_t> shape{};   ///< of files without a header, which `raw` says they are; empty: one row
   bool raw = false;
   std::optional<std::filesystem::path> input{};  ///< what both were made of: a file with as many elements
@@ -45,8 +45,8 @@ struct CompareResult {
 
 /// Reads and compares. Only a piece of each file is in memory at a time for each thread.
 ///
-/// Throws std::invalid_argument where no tensor of a has one in b, formats are missing, the input has another size, or
-/// for threads as parallel_for() does;
+/// Throws std::invalid_argument where no tensor of a has one in b, formats are missing, the files of a single tensor
+/// tell another format than is given, the input has another size, or for threads as parallel_for() does;
 /// std::runtime_error where a file cannot be read.
 [[nodiscard]] CompareResult run_compare(const CompareArguments& arguments, const Progress& progress = {});
 

@@ -85,6 +85,38 @@ TEST_CASE("compare: tensors of .safetensors files and files of folders meet by t
   CHECK(run_compare({.a = a / "m.safetensors", .b = b / "m.safetensors", .names = {"w"}}).equal());
 }
 
+TEST_CASE("compare: a format is of the bytes alone whose file tells none") {
+  const Scratch scratch;
+  // FP4 codes, two in a byte, and their scales: 0x38 is 1 and 0x3A 1.25 in E4M3.
+  const std::string header = object(tensor("codes", "U8", "[1,2]", 0, 2) + "," + tensor("f", "F32", "[1]", 2, 6) + "," +
+                                    tensor("scales", "F8_E4M3", "[2]", 6, 8));
+  const fs::path a = written(scratch.path / "a.safetensors", safetensors(header, "\x21\x43zzzz\x38\x38"));
+  const fs::path b = written(scratch.path / "b.safetensors", safetensors(header, "\x21\x53zzzz\x38\x3A"));
+  const CompareResult result = run_compare({.a = a, .b = b, .format = "e2m1", .pairs = true});
+  REQUIRE(result.tensors.size() == 3);
+  CHECK(result.tensors[0].type == "e2m1, pairs");
+  CHECK(result.tensors[0].shape == std::vector<std::uint64_t>{1, 4});
+  CHECK(result.tensors[0].comparison.first == std::vector<forensics::Mismatch>{{3, 4, 5}});
+  CHECK(result.tensors[1].type == "float32");
+  CHECK(result.tensors[2].type == "e4m3");
+  CHECK(result.tensors[2].shape == std::vector<std::uint64_t>{2});
+  CHECK(result.tensors[2].comparison.first == std::vector<forensics::Mismatch>{{1, 0x38, 0x3A}});
+  CHECK(result.tensors[2].comparison.distances.largest == 2);
+  // A format that contradicts the file of a single tensor is refused, and one that agrees is not.
+  CompareArguments scales{.a = a, .b = b, .names = {"scales"}, .format = "e4m3"};
+  CHECK(run_compare(scales).tensors.front().type == "e4m3");
+  scales.format = "e2m1";
+  CHECK_THAT(refused(scales), ContainsSubstring("\"scales\" is e4m3, as its file tells, and not e2m1"));
+  CHECK_THAT(refused({.a = a, .b = b, .names = {"f"}, .format = "e5m2"}), ContainsSubstring("and not e5m2"));
+  // One side tells it, the other does not.
+  const fs::path bytes = written(scratch.path / "scales.npy", npy(dict("|u1", "(2,)"), "\x38\x38"));
+  for (const bool is_first : {true, false}) {
+    const CompareResult one = run_compare({.a = is_first ? bytes : a, .b = is_first ? a : bytes, .names = {"scales"}});
+    CHECK(one.equal());
+    CHECK(one.tensors.front().type == "e4m3");
+  }
+}
+
 TEST_CASE("compare: files without a header have the format and the shape that the user says") {
   const Scratch scratch;
   const fs::path a = written(scratch.path / "a.bin", std::string("\x21\x43", 2));
