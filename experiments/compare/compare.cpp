@@ -51,7 +51,7 @@ void add_file(const CompareArguments& arguments, const fs::path& path, const std
   std::span<const std::string> names = arguments.names.empty() ? every : arguments.names;
   const bool is_one_file = below.empty();
   if (!has_names(path) && (is_one_file || arguments.names.empty())) names = {};
-  for (TensorHeader& header : find_tensors(path, names)) {
+  for (TensorHeader& header : find_tensors(path, names, OtherDtypes::as_words)) {
     std::string name = header.name;
     all[{below, std::move(name)}] = {path, std::move(header)};
   }
@@ -86,7 +86,8 @@ Format format_called(const std::string& name) {
   return find_format(name).format;
 }
 
-/// The format that a file tells; none for bytes of which it tells nothing.
+/// The format that a file tells; none for bytes of which it tells nothing. Words without a format have any of their
+/// width, since which of them are equal does not depend on it.
 std::optional<Format> told_format(const TensorHeader& header) {
   switch (header.type) {
     case ElementType::float32: return binary32;
@@ -95,6 +96,7 @@ std::optional<Format> told_format(const TensorHeader& header) {
     case ElementType::bfloat16: return bfloat16;
     case ElementType::uint8: break;
   }
+  if (!header.dtype.empty()) return e5m2;
   if (header.format.empty()) return std::nullopt;
   return find_format(header.format).format;
 }
@@ -114,8 +116,16 @@ forensics::ElementType type_of(const CompareArguments& arguments, const TensorHe
   return type;
 }
 
-std::string type_name(const forensics::ElementType& type) {
+std::string type_name(const forensics::ElementType& type, const TensorHeader& header) {
+  if (!header.dtype.empty()) return header.dtype;
   return format_name(type.format) + (type.pairs ? ", pairs" : "");
+}
+
+/// Leaves of words without a format which of them differ: what says how is of the format that stood for theirs.
+void forget_values(forensics::Comparison& found) {
+  found.zero_signs = found.nan_words = found.nan_in_a = found.nan_in_b = found.numbers = 0;
+  found.opposite_signs = found.opposite_values = found.became_zero = found.was_zero = 0;
+  found.distances = {};
 }
 
 /// The shape in elements.
@@ -169,7 +179,10 @@ class PairReader {
 
   ComparedTensor compare(const std::string& name, const StoredTensor& a, const StoredTensor& b) {
     const forensics::ElementType type = type_of(arguments_, a.header, b.header, name);
-    ComparedTensor tensor{.name = name, .type = type_name(type), .shape = shape_of(arguments_, a.header, type, name)};
+    ComparedTensor tensor{.name = name,
+                          .type = type_name(type, a.header),
+                          .shape = shape_of(arguments_, a.header, type, name),
+                          .are_words = !a.header.dtype.empty()};
     const std::uint64_t element_bytes = bytes_of(a.header.type);
     const std::uint64_t elements = a.header.size * element_bytes * 8 / static_cast<std::uint64_t>(type.bits());
     const std::uint64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
@@ -188,6 +201,7 @@ class PairReader {
     });
     for (forensics::Comparer& part : parts) comparer.append(std::move(part));
     tensor.comparison = comparer.result();
+    if (tensor.are_words) forget_values(tensor.comparison);
     if (arguments_.input) tensor.inputs = inputs_of(*arguments_.input, tensor);
     return tensor;
   }
@@ -242,9 +256,10 @@ class PairReader {
 /// Why two tensors cannot be compared, in words; empty where they can.
 std::string misfit_of(const TensorHeader& a, const TensorHeader& b) {
   const auto text = [](const TensorHeader& header) {
-    return std::string(name_of(header.type)) + " of shape " + shape_text(header.shape);
+    const std::string type = header.dtype.empty() ? std::string(name_of(header.type)) : header.dtype;
+    return type + " of shape " + shape_text(header.shape);
   };
-  if (a.type != b.type || a.shape != b.shape) return text(a) + " in a and " + text(b) + " in b";
+  if (a.type != b.type || a.dtype != b.dtype || a.shape != b.shape) return text(a) + " in a and " + text(b) + " in b";
   if (!a.format.empty() && !b.format.empty() && a.format != b.format) {
     return std::string(a.format) + " in a and " + std::string(b.format) + " in b";
   }
@@ -303,8 +318,8 @@ void check_told_format(const CompareArguments& arguments, const TensorHeader& a,
   if (!arguments.format) return;
   const forensics::ElementType wanted{format_called(*arguments.format), arguments.pairs};
   const forensics::ElementType type = type_of(arguments, a, b, name);
-  if (type.format == wanted.format && type.pairs == wanted.pairs) return;
-  refuse(name, " is ", type_name(type), ", as its file tells, and not ", type_name(wanted));
+  if (a.dtype.empty() && type.format == wanted.format && type.pairs == wanted.pairs) return;
+  refuse(name, " is ", type_name(type, a), ", as its file tells, and not ", type_name(wanted, {}));
 }
 
 void check(const CompareArguments& arguments) {

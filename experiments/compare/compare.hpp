@@ -30,8 +30,10 @@ struct CompareArguments {
 /// Two tensors that were compared.
 struct ComparedTensor {
   std::string name;                  ///< printable; of a file with one tensor the path below its folder
-  std::string type;                  ///< such as "e4m3", "bfloat16"
+  std::string type;                  ///< such as "e4m3", "bfloat16", "I64"
   std::vector<std::uint64_t> shape;  ///< in elements
+  /// Whether the elements have no format, as those of I64: words that are equal or not, of no kind and no distance.
+  bool are_words = false;
   forensics::Comparison comparison{};
   std::vector<double> inputs{};  ///< of the first differing elements, where an input is given
 };

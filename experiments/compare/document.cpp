@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -62,23 +63,28 @@ Table tensors_table_of(const CompareResult& result) {
   const auto count = [](std::uint64_t forensics::Comparison::* member) {
     return [member](const One& one) { return one.comparison.*member; };
   };
+  // Words without a format have none of these.
+  const auto kind = [](std::uint64_t forensics::Comparison::* member) {
+    return [member](const One& one) { return one.are_words ? std::nullopt : std::optional(one.comparison.*member); };
+  };
   return tabulate(result.tensors, {.name = "tensors", .title = "How many elements differ, and how"})
       .column({"tensor"}, &One::name)
       .column({"type"}, &One::type)
       .column({"shape"}, [](const One& one) { return shape_text(one.shape); })
       .column({"elements"}, count(&forensics::Comparison::elements))
       .column({"differing"}, count(&forensics::Comparison::differing))
-      .column({.name = "zero_signs", .title = "-0 for 0"}, count(&forensics::Comparison::zero_signs))
-      .column({.name = "nan_words", .title = "other NaN"}, count(&forensics::Comparison::nan_words))
-      .column({.name = "nan_in_a", .title = "NaN in a"}, count(&forensics::Comparison::nan_in_a))
-      .column({.name = "nan_in_b", .title = "NaN in b"}, count(&forensics::Comparison::nan_in_b))
-      .column({"numbers"}, count(&forensics::Comparison::numbers))
-      .column({.name = "became_zero", .detail = true}, count(&forensics::Comparison::became_zero))
-      .column({.name = "was_zero", .detail = true}, count(&forensics::Comparison::was_zero))
-      .column({.name = "opposite_signs", .detail = true}, count(&forensics::Comparison::opposite_signs))
-      .column({.name = "opposite_values", .detail = true}, count(&forensics::Comparison::opposite_values))
-      .column({.name = "largest_distance", .title = "farthest"},
-              [](const One& one) { return one.comparison.distances.largest; });
+      .column({.name = "zero_signs", .title = "-0 for 0"}, kind(&forensics::Comparison::zero_signs))
+      .column({.name = "nan_words", .title = "other NaN"}, kind(&forensics::Comparison::nan_words))
+      .column({.name = "nan_in_a", .title = "NaN in a"}, kind(&forensics::Comparison::nan_in_a))
+      .column({.name = "nan_in_b", .title = "NaN in b"}, kind(&forensics::Comparison::nan_in_b))
+      .column({"numbers"}, kind(&forensics::Comparison::numbers))
+      .column({.name = "became_zero", .detail = true}, kind(&forensics::Comparison::became_zero))
+      .column({.name = "was_zero", .detail = true}, kind(&forensics::Comparison::was_zero))
+      .column({.name = "opposite_signs", .detail = true}, kind(&forensics::Comparison::opposite_signs))
+      .column({.name = "opposite_values", .detail = true}, kind(&forensics::Comparison::opposite_values))
+      .column({.name = "largest_distance", .title = "farthest"}, [](const One& one) {
+        return one.are_words ? std::nullopt : std::optional(one.comparison.distances.largest);
+      });
 }
 
 /// A row of the tables of distances and of differing elements.
@@ -92,7 +98,24 @@ struct MismatchRow {
   double input;
   std::string a, b;
   double value_a, value_b;
+  std::optional<std::int64_t> integer_a, integer_b;
 };
+
+/// The value of a word of a format; NaN for others.
+double number_of(const ComparedTensor& tensor, std::uint64_t word) {
+  if (tensor.are_words) return std::numeric_limits<double>::quiet_NaN();
+  return forensics::value_of(tensor.comparison.type, word);
+}
+
+/// The value of a word of an integer type; none for others, and where it is 2^63 or more.
+std::optional<std::int64_t> integer_of(const ComparedTensor& tensor, std::uint64_t word) {
+  const bool is_signed = tensor.type.starts_with('I');
+  if (!tensor.are_words || !(is_signed || tensor.type.starts_with('U') || tensor.type == "BOOL")) return std::nullopt;
+  const int unused = 64 - tensor.comparison.type.bits();
+  if (is_signed) return static_cast<std::int64_t>(word << unused) >> unused;
+  if (word > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+  return static_cast<std::int64_t>(word);
+}
 
 std::string range_text(std::size_t bin) {
   const std::uint64_t first = forensics::Distances::first_of(bin);
@@ -127,10 +150,11 @@ Table mismatches_table(const CompareResult& result, bool has_input) {
       const auto& [index, a, b] = comparison.first[i];
       rows.push_back({tensor.name, index, index / comparison.columns.length, index % comparison.columns.length,
                       i < tensor.inputs.size() ? tensor.inputs[i] : std::numeric_limits<double>::quiet_NaN(),
-                      fmt::format("{:0{}X}", a, digits), fmt::format("{:0{}X}", b, digits),
-                      forensics::value_of(comparison.type, a), forensics::value_of(comparison.type, b)});
+                      fmt::format("{:0{}X}", a, digits), fmt::format("{:0{}X}", b, digits), number_of(tensor, a),
+                      number_of(tensor, b), integer_of(tensor, a), integer_of(tensor, b)});
     }
   }
+  const bool has_integers = std::ranges::any_of(rows, [](const MismatchRow& row) { return row.integer_a.has_value(); });
   return tabulate(rows, {.name = "mismatches", .title = "The first elements that differ", .detail = rows.empty()})
       .column({.name = "tensor", .detail = result.tensors.size() == 1}, &MismatchRow::tensor)
       .column({"index"}, &MismatchRow::index)
@@ -140,7 +164,9 @@ Table mismatches_table(const CompareResult& result, bool has_input) {
       .column({.name = "a", .right = true}, &MismatchRow::a)
       .column({.name = "b", .right = true}, &MismatchRow::b)
       .column({.name = "value_a", .digits = 9}, &MismatchRow::value_a)
-      .column({.name = "value_b", .digits = 9}, &MismatchRow::value_b);
+      .column({.name = "value_b", .digits = 9}, &MismatchRow::value_b)
+      .column({.name = "integer_a", .detail = !has_integers}, &MismatchRow::integer_a)
+      .column({.name = "integer_b", .detail = !has_integers}, &MismatchRow::integer_b);
 }
 
 void describe(CompareArguments& arguments, ArgumentList& list) {

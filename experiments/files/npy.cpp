@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The header of a .npy file: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 #include <string>
@@ -97,10 +98,25 @@ ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr) {
   bytes.fail("its dtype is " + printable(*descr) + "; " + std::string(allowed).append(hint));
 }
 
+/// A dtype that is no ElementType, as .safetensors calls it, and a type of as many bytes. V2 is what NumPy makes of an
+/// array of ml_dtypes' bfloat16: two bytes without a meaning.
+struct OtherDtype {
+  std::string_view descr, name;
+  ElementType type;
+};
+constexpr std::array other_dtypes{
+    OtherDtype{"|b1", "BOOL", ElementType::uint8},  OtherDtype{"<i2", "I16", ElementType::float16},
+    OtherDtype{"<u2", "U16", ElementType::float16}, OtherDtype{"<i4", "I32", ElementType::float32},
+    OtherDtype{"<u4", "U32", ElementType::float32}, OtherDtype{"<i8", "I64", ElementType::float64},
+    OtherDtype{"<u8", "U64", ElementType::float64}, OtherDtype{"<c8", "C64", ElementType::float64},
+    OtherDtype{"<V2", "V2", ElementType::float16},
+};
+
 /// The dict's three entries, in any order; where one of them is missing the number of entries is not three.
-TensorHeader parse(const Bytes& bytes, Literal dict) {
+TensorHeader parse(const Bytes& bytes, Literal dict, OtherDtypes others) {
   std::optional<ElementType> type;
   std::string_view format;
+  std::string_view dtype;
   std::optional<bool> fortran_order;
   std::optional<std::vector<std::uint64_t>> shape;
   dict.expect("{");
@@ -110,7 +126,10 @@ TensorHeader parse(const Bytes& bytes, Literal dict) {
     dict.expect(":");
     if (key == "descr" && !type) {
       const std::optional<std::string_view> descr = dict.text();
-      type = type_of(bytes, descr);
+      const auto* const other = std::ranges::find(other_dtypes, descr.value_or(""), &OtherDtype::descr);
+      const bool is_other = others == OtherDtypes::as_words && other != other_dtypes.end();
+      type = is_other ? other->type : type_of(bytes, descr);
+      if (is_other) dtype = other->name;
       if (descr.value_or("").ends_with("f1")) format = "e5m2";  // the only FP8 that ml_dtypes gives this letter
     } else if (key == "fortran_order" && !fortran_order) {
       fortran_order = dict.boolean();
@@ -134,12 +153,13 @@ TensorHeader parse(const Bytes& bytes, Literal dict) {
           .size = *size,
           .offset = 0,
           .fortran_order = *fortran_order,
-          .format = format};
+          .format = format,
+          .dtype = std::string(dtype)};
 }
 
 }  // namespace
 
-TensorHeader read_npy_header(Bytes& bytes) {
+TensorHeader read_npy_header(Bytes& bytes, OtherDtypes others) {
   // 1. Six bytes of magic, then the version, which says how long the length is.
   const std::uint64_t major = bytes.number(6, 1);
   const std::uint64_t minor = bytes.number(7, 1);
@@ -156,7 +176,7 @@ TensorHeader read_npy_header(Bytes& bytes) {
     bytes.fail("its header has " + std::to_string(length) + " bytes; at most " + std::to_string(longest) + " are read");
   }
   const std::string text = bytes.text(begin, length);
-  TensorHeader header = parse(bytes, Literal(bytes, text));
+  TensorHeader header = parse(bytes, Literal(bytes, text), others);
   header.offset = begin + length;
 
   // 3. The elements.

@@ -230,13 +230,32 @@ bool comes_before(std::string_view a, std::string_view b) {
   return a.size() < b.size();
 }
 
-TensorHeader header_of(const Bytes& bytes, Description tensor) {
+struct Type {
+  std::string_view dtype;
+  ElementType type;
+  std::string_view format = {};
+  bool is_other = false;  ///< words of another meaning that have as many bytes
+};
+
+/// A tensor whose elements have a size that is not known, or less than a byte: the bytes of each of its rows.
+TensorHeader header_of_bytes(Description tensor) {
+  const std::uint64_t size = tensor.offsets[1] - tensor.offsets[0];
+  std::vector<std::uint64_t> shape = std::move(tensor.shape);
+  if (!shape.empty()) shape.pop_back();
+  const std::uint64_t rows = elements_of(shape, ElementType::uint8).value_or(0);
+  if (rows == 0 || size % rows != 0) shape.clear();
+  shape.push_back(shape.empty() ? size : size / rows);
+  return {.name = std::move(tensor.name),
+          .type = ElementType::uint8,
+          .shape = std::move(shape),
+          .size = size,
+          .offset = tensor.offsets[0],
+          .wanted = tensor.wanted,
+          .dtype = printable(tensor.dtype) + " as bytes"};
+}
+
+TensorHeader header_of(const Bytes& bytes, Description tensor, OtherDtypes others) {
   // 1. The type.
-  struct Type {
-    std::string_view dtype;
-    ElementType type;
-    std::string_view format = {};
-  };
   constexpr std::array types{Type{"F32", ElementType::float32},
                              Type{"F64", ElementType::float64},
                              Type{"F16", ElementType::float16},
@@ -245,13 +264,22 @@ TensorHeader header_of(const Bytes& bytes, Description tensor) {
                              Type{"F8_E5M2", ElementType::uint8, "e5m2"},
                              Type{"F8_E8M0", ElementType::uint8, "e8m0"},
                              Type{"U8", ElementType::uint8},
-                             Type{"I8", ElementType::uint8}};
+                             Type{"I8", ElementType::uint8},
+                             Type{"BOOL", ElementType::uint8, "", true},
+                             Type{"I16", ElementType::float16, "", true},
+                             Type{"U16", ElementType::float16, "", true},
+                             Type{"I32", ElementType::float32, "", true},
+                             Type{"U32", ElementType::float32, "", true},
+                             Type{"I64", ElementType::float64, "", true},
+                             Type{"U64", ElementType::float64, "", true},
+                             Type{"C64", ElementType::float64, "", true}};
   const std::string about = "tensor " + printable(tensor.name);
   const auto* const type = std::ranges::find(types, tensor.dtype, &Type::dtype);
-  if (type == types.end()) {
+  if (others == OtherDtypes::refused && (type == types.end() || type->is_other)) {
     bytes.fail(about + " has the dtype " + printable(tensor.dtype) +
                "; F32, F64, F16, BF16, and codes (F8_E4M3, F8_E5M2, F8_E8M0, U8, I8) are read");
   }
+  if (type == types.end()) return header_of_bytes(std::move(tensor));
   // 2. As many bytes as its elements need.
   const std::optional<std::uint64_t> size = elements_of(tensor.shape, type->type);
   if (!size) bytes.fail(about + " has a shape of more elements than a file can hold");
@@ -266,12 +294,14 @@ TensorHeader header_of(const Bytes& bytes, Description tensor) {
           .size = *size,
           .offset = tensor.offsets[0],
           .wanted = tensor.wanted,
-          .format = type->format};
+          .format = type->format,
+          .dtype = type->is_other ? std::move(tensor.dtype) : ""};
 }
 
 }  // namespace
 
-std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names) {
+std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names,
+                                                   OtherDtypes others) {
   // 1. The length of the header, eight bytes, and the header. The limit is that of the format's own library.
   constexpr std::uint64_t longest = 100'000'000;
   const std::uint64_t length = bytes.number(0, 8);
@@ -292,7 +322,7 @@ std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const
   check_extents(bytes, listener.tensors, bytes.size() - begin);
   std::vector<TensorHeader> headers;
   for (Description& chosen : listener.chosen) {
-    headers.push_back(header_of(bytes, std::move(chosen)));
+    headers.push_back(header_of(bytes, std::move(chosen), others));
     headers.back().offset += begin;
   }
   std::ranges::sort(headers, [](const TensorHeader& a, const TensorHeader& b) {

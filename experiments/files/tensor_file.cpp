@@ -23,15 +23,15 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::string_view npy_magic = "\x93NUMPY";
 
-std::vector<TensorHeader> read_headers(Bytes bytes, std::span<const std::string> names) {
+std::vector<TensorHeader> read_headers(Bytes bytes, std::span<const std::string> names, OtherDtypes others) {
   const std::string begin = bytes.text(0, std::min<std::uint64_t>(bytes.size(), 9));
   if (begin.starts_with(npy_magic)) {
     if (!names.empty()) {
       bytes.refuse("the tensor of a .npy file has no name, so that " + printable(names.front()) + " cannot be chosen");
     }
-    return {read_npy_header(bytes)};
+    return {read_npy_header(bytes, others)};
   }
-  if (begin.size() == 9 && begin.back() == '{') return read_safetensors_headers(bytes, names);
+  if (begin.size() == 9 && begin.back() == '{') return read_safetensors_headers(bytes, names, others);
   bytes.fail(R"(it is neither .npy (begins with "\x93NUMPY") nor .safetensors (has a "{" as its ninth byte))");
 }
 
@@ -39,7 +39,7 @@ std::vector<TensorHeader> read_headers(Bytes bytes, std::span<const std::string>
 TensorHeader read_header(Bytes bytes, std::string_view tensor) {
   std::vector<std::string> names;
   if (!tensor.empty()) names.emplace_back(tensor);
-  std::vector<TensorHeader> headers = read_headers(bytes, names);
+  std::vector<TensorHeader> headers = read_headers(bytes, names, OtherDtypes::refused);
   if (headers.size() > 1) {
     bytes.refuse(printable(tensor) + " names " + std::to_string(headers.size()) +
                  " tensors: " + printable(headers[0].name) + ", " + printable(headers[1].name) + " and so on");
@@ -83,10 +83,10 @@ bool names_tensor(std::string_view pattern, std::string_view name) {
   return pattern.substr(p).find_first_not_of('*') == std::string_view::npos;
 }
 
-std::vector<TensorHeader> find_tensors(const fs::path& path, std::span<const std::string> names) {
+std::vector<TensorHeader> find_tensors(const fs::path& path, std::span<const std::string> names, OtherDtypes others) {
   FileStream content(path);
   const std::string called = in_one_line(path.native());
-  return read_headers(Bytes(content, called), names);
+  return read_headers(Bytes(content, called), names, others);
 }
 
 bool has_names(const fs::path& path) {

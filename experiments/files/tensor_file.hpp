@@ -37,6 +37,14 @@ struct TensorHeader {
   bool fortran_order = false;        ///< the first index runs fastest
   std::size_t wanted = 0;            ///< the first of the names asked for that names it
   std::string_view format = {};      ///< of codes, where the file tells it: "e4m3", "e5m2" or "e8m0"
+  /// Empty, or what the elements are that no ElementType has: "I64". `type` has as many bytes then, and no meaning.
+  std::string dtype = {};
+};
+
+/// What becomes of tensors of other dtypes than those of ElementType.
+enum class OtherDtypes : std::uint8_t {
+  refused,
+  as_words,  ///< BOOL, C64, integers of 16 to 64 bits; and in .safetensors files any others, as bytes
 };
 
 /// Whether `pattern` names a tensor called `name`: it is that name, or becomes it where each '*' stands for any text
@@ -49,7 +57,8 @@ struct TensorHeader {
 ///
 /// Throws as TensorFile's constructor does, and std::invalid_argument where no tensor is named or more than 2^16 are.
 [[nodiscard]] std::vector<TensorHeader> find_tensors(const std::filesystem::path& path,
-                                                     std::span<const std::string> names = {});
+                                                     std::span<const std::string> names = {},
+                                                     OtherDtypes others = OtherDtypes::refused);
 
 /// Whether the tensors of a file have names: not that of a .npy file. Throws std::runtime_error where the file cannot
 /// be read.

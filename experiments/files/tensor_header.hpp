@@ -44,8 +44,9 @@ class Bytes {
 /// The number of elements; none where all of them have no 64-bit number of bytes.
 [[nodiscard]] std::optional<std::uint64_t> elements_of(std::span<const std::uint64_t> shape, ElementType type);
 
-[[nodiscard]] TensorHeader read_npy_header(Bytes& bytes);
+[[nodiscard]] TensorHeader read_npy_header(Bytes& bytes, OtherDtypes others);
 /// At least one, as find_tensors() has them.
-[[nodiscard]] std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names);
+[[nodiscard]] std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names,
+                                                                 OtherDtypes others);
 
 }  // namespace fp8lab::experiments

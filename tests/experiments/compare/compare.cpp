@@ -117,6 +117,52 @@ TEST_CASE("compare: a format is of the bytes alone whose file tells none") {
   }
 }
 
+TEST_CASE("compare: words without a format are equal or not, and have no distance") {
+  const Scratch scratch;
+  // What would be zeros of both signs and two NaNs, were they float64.
+  const std::string header =
+      object(tensor("bool", "BOOL", "[2]", 0, 2) + "," + tensor("fp4", "F4", "[2,4]", 2, 6) + "," +
+             tensor("i64", "I64", "[2,2]", 8, 40) + "," + tensor("new", "X3", "[3]", 6, 8) + "," +
+             tensor("u16", "U16", "[2]", 40, 44) + "," + tensor("w", "BF16", "[1]", 44, 46));
+  const auto file = [&](const std::string& name, const std::vector<std::uint64_t>& ids) {
+    const std::string bytes = std::string("\x01\x01pairs!", 8) + tensor_bytes::data(ids, 8) + "1234ww";
+    return written(scratch.path / name, safetensors(header, bytes));
+  };
+  const fs::path a = file("a.safetensors", {0, 7, 0x7FF8000000000001, 5});
+  const fs::path b = file("b.safetensors", {0x8000000000000000, 7, 0x7FF8000000000002, 5});
+  const CompareResult result = run_compare({.a = a, .b = b});
+  REQUIRE(result.tensors.size() == 6);
+  std::vector<std::string> types;
+  for (const auto& one : result.tensors) types.push_back(one.type);
+  CHECK(types == std::vector<std::string>{"BOOL", "\"F4\" as bytes", "I64", "\"X3\" as bytes", "U16", "bfloat16"});
+  CHECK(result.tensors[1].shape == std::vector<std::uint64_t>{2, 2});
+  CHECK(result.tensors[3].shape == std::vector<std::uint64_t>{2});
+  const auto& ids = result.tensors[2];
+  CHECK(ids.shape == std::vector<std::uint64_t>{2, 2});
+  CHECK(ids.are_words);
+  CHECK(ids.comparison.first ==
+        std::vector<forensics::Mismatch>{{0, 0, 0x8000000000000000}, {2, 0x7FF8000000000001, 0x7FF8000000000002}});
+  CHECK(ids.comparison.zero_signs + ids.comparison.nan_words + ids.comparison.numbers == 0);
+  CHECK(forensics::findings(ids.comparison) == std::vector<std::string>{"All lie in column 0 of 2."});
+  for (const std::size_t i : {0, 1, 3, 4, 5}) CHECK(result.tensors[i].comparison.equal());
+  CHECK_THAT(refused({.a = a, .b = b, .names = {"i64"}, .format = "float64"}),
+             ContainsSubstring("is I64, as its file"));
+}
+
+TEST_CASE("compare: words of .npy files meet those of .safetensors files and of Fortran order") {
+  const Scratch scratch;
+  const std::string values = tensor_bytes::data({0, 1, 2, 3, 4, 0xFFFFFFFF}, 4);
+  const std::string columns = tensor_bytes::data({0, 3, 1, 4, 2, 0xFFFFFFFF}, 4);
+  const fs::path a = written(scratch.path / "a.npy", npy(dict("<i4", "(2, 3)"), values));
+  const fs::path b = written(scratch.path / "b.npy", npy(dict("<i4", "(2, 3)", "True"), columns));
+  const fs::path c =
+      written(scratch.path / "c.safetensors", safetensors(object(tensor("ids", "I32", "[2,3]", 0, 24)), values));
+  const fs::path d = written(scratch.path / "d.npy", npy(dict("<u4", "(2, 3)"), values));
+  CHECK(run_compare({.a = a, .b = b}).equal());
+  CHECK(run_compare({.a = b, .b = c}).tensors.front().type == "I32");
+  CHECK_THAT(refused({.a = a, .b = d}), ContainsSubstring("I32 of shape (2, 3) in a and U32 of shape (2, 3) in b"));
+}
+
 TEST_CASE("compare: files without a header have the format and the shape that the user says") {
   const Scratch scratch;
   const fs::path a = written(scratch.path / "a.bin", std::string("\x21\x43", 2));

@@ -41,6 +41,28 @@ def test_it_reads_fp8_of_safetensors_that_torch_wrote(tmp_path):
     assert column(tmp_path / "out" / "compare.json", "tensors", "differing") == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "a", "b", "words", "shown"),
+    [
+        ("int64", [2**53 + 1, -1], [2**53, -2], ["0020000000000001", "FFFFFFFFFFFFFFFF"], [2**53 + 1, -1]),
+        ("int16", [300, -2], [0, 0], ["012C", "FFFE"], [300, -2]),
+        ("uint32", [2**32 - 1, 1], [0, 0], ["FFFFFFFF", "00000001"], [2**32 - 1, 1]),
+        ("uint64", [2**64 - 1, 1], [0, 0], ["FFFFFFFFFFFFFFFF", "0000000000000001"], [None, 1]),
+    ],
+)
+def test_integers_are_shown_as_such(dtype, a, b, words, shown, tmp_path):
+    np.save(tmp_path / "a.npy", np.array([*a, 3], dtype))
+    np.save(tmp_path / "b.npy", np.array([*b, 3], dtype))
+    done = run(f"compare {tmp_path}/a.npy {tmp_path}/b.npy --out {tmp_path}/out")
+    assert done.returncode == 1
+    results = tmp_path / "out" / "compare.json"
+    assert column(results, "mismatches", "a") == words
+    assert column(results, "mismatches", "integer_a") == shown
+    assert column(results, "mismatches", "integer_b") == b
+    assert column(results, "mismatches", "value_a") == [None, None]
+    assert column(results, "tensors", "numbers") == [None]
+
+
 def test_a_folder_with_a_tensor_less_is_different(tmp_path):
     for folder, names in (("a", "xy"), ("b", "x")):
         (tmp_path / folder).mkdir()
