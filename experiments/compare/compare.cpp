@@ -10,15 +10,14 @@
 #include <thread>
 #include <utility>
 
+#include "compare/inventory.hpp"
 #include "files/row_major.hpp"
-#include "files/stored_file.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
-#include "fp8lab/formats/text.hpp"
 #include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
@@ -28,57 +27,6 @@ namespace fs = std::filesystem;
 
 /// Bytes of each file that are in memory at a time: few enough to stay in the cache.
 constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 18;
-
-/// One tensor of a file.
-struct StoredTensor {
-  fs::path path;
-  TensorHeader header;
-};
-/// By the path below the folder and the name in the file.
-using Inventory = std::map<std::pair<std::string, std::string>, StoredTensor>;
-
-TensorHeader header_of_raw(const fs::path& path) {
-  const std::uint64_t bytes = fs::file_size(path);
-  return {.name = "", .type = ElementType::uint8, .shape = {bytes}, .size = bytes, .offset = 0};
-}
-
-void add_file(const CompareArguments& arguments, const fs::path& path, const std::string& below, Inventory& all) {
-  if (arguments.raw) {
-    all[{below, ""}] = {path, header_of_raw(path)};
-    return;
-  }
-  const std::vector<std::string> every{"*"};
-  std::span<const std::string> names = arguments.names.empty() ? every : arguments.names;
-  const bool is_one_file = below.empty();
-  if (!has_names(path) && (is_one_file || arguments.names.empty())) names = {};
-  for (TensorHeader& header : find_tensors(path, names, OtherDtypes::as_words)) {
-    std::string name = header.name;
-    all[{below, std::move(name)}] = {path, std::move(header)};
-  }
-}
-
-/// What a path holds: of a folder all .npy and .safetensors files, or with `raw` all files.
-Inventory inventory_of(const CompareArguments& arguments, const fs::path& path) {
-  Inventory all;
-  if (!fs::is_directory(path)) {
-    add_file(arguments, path, "", all);
-    return all;
-  }
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
-    const std::string extension = entry.path().extension().native();
-    const bool is_read = arguments.raw || extension == ".npy" || extension == ".safetensors";
-    if (is_read && entry.is_regular_file()) {
-      add_file(arguments, entry.path(), fs::relative(entry.path(), path).native(), all);
-    }
-  }
-  if (all.empty()) refuse(in_quotes(path.native()), " has no ", arguments.raw ? "" : ".npy and .safetensors ", "files");
-  return all;
-}
-
-std::string called(const std::pair<std::string, std::string>& key, const StoredTensor& tensor) {
-  const std::string path = key.first.empty() ? tensor.path.filename().native() : key.first;
-  return key.second.empty() ? printable(path) : printable(path) + " " + printable(key.second);
-}
 
 Format format_called(const std::string& name) {
   if (name == "float32") return binary32;
@@ -253,64 +201,6 @@ class PairReader {
   std::thread::id caller_;  ///< who hears of progress
 };
 
-/// Why two tensors cannot be compared, in words; empty where they can.
-std::string misfit_of(const TensorHeader& a, const TensorHeader& b) {
-  const auto text = [](const TensorHeader& header) {
-    const std::string type = header.dtype.empty() ? std::string(name_of(header.type)) : header.dtype;
-    return type + " of shape " + shape_text(header.shape);
-  };
-  if (a.type != b.type || a.dtype != b.dtype || a.shape != b.shape) return text(a) + " in a and " + text(b) + " in b";
-  if (!a.format.empty() && !b.format.empty() && a.format != b.format) {
-    return std::string(a.format) + " in a and " + std::string(b.format) + " in b";
-  }
-  return "";
-}
-
-using Pairs = std::vector<std::array<const Inventory::value_type*, 2>>;
-
-/// Tensors that can be compared; the sentences about the others go into `unpaired`.
-Pairs paired(const Inventory& all_a, const Inventory& all_b, std::vector<std::string>& unpaired) {
-  Pairs pairs;
-  const bool single = all_a.size() == 1 && all_b.size() == 1;  // whatever the names
-  for (const auto& entry : all_a) {
-    const auto other = single ? all_b.begin() : all_b.find(entry.first);
-    std::string name = called(entry.first, entry.second);
-    if (other == all_b.end()) {
-      unpaired.push_back(name.append(" is in a alone."));
-    } else if (const std::string misfit = misfit_of(entry.second.header, other->second.header); !misfit.empty()) {
-      unpaired.push_back(name.append(" cannot be compared: ").append(misfit).append("."));
-    } else {
-      pairs.push_back({&entry, &*other});
-    }
-  }
-  for (const auto& entry : all_b) {
-    if (!single && !all_a.contains(entry.first)) {
-      unpaired.push_back(called(entry.first, entry.second).append(" is in b alone."));
-    }
-  }
-  return pairs;
-}
-
-/// Refuses one tensor beside a file with several, none of which was named.
-void check_choice(const Inventory& all_a, const Inventory& all_b) {
-  const auto refuse_several = [](const Inventory& one, std::string_view side_of_one, const Inventory& several,
-                                 std::string_view side_of_several) {
-    constexpr std::size_t most = 20;
-    std::string names;
-    std::size_t told = 0;
-    for (const auto& [key, tensor] : several) {
-      if (told++ == most) break;
-      names += (names.empty() ? "" : ", ") + printable(key.second);
-    }
-    if (several.size() > most) names += ", ...";
-    refuse(side_of_one, " is one tensor, ", called(one.begin()->first, one.begin()->second), "; ", side_of_several,
-           " has ", several.size(), ": ", names, ". Choose one of these with tensors");
-  };
-  const auto is_unnamed = [](const Inventory& all) { return all.size() == 1 && all.begin()->first.second.empty(); };
-  if (is_unnamed(all_a) && all_b.size() > 1) refuse_several(all_a, "a", all_b, "b");
-  if (is_unnamed(all_b) && all_a.size() > 1) refuse_several(all_b, "b", all_a, "a");
-}
-
 /// Refuses a format of the user that the files of a single pair contradict. Where there are several, those take it that
 /// need it.
 void check_told_format(const CompareArguments& arguments, const TensorHeader& a, const TensorHeader& b,
@@ -327,9 +217,12 @@ void check(const CompareArguments& arguments) {
   if (arguments.pairs && !arguments.format) refuse("pairs need a format of 4 bits, such as e2m1");
   if (!arguments.shape.empty() && !arguments.raw) refuse("a shape is for files without a header: say raw, too");
   if (arguments.raw && !arguments.format) refuse("files without a header need a format, such as e4m3 or float32");
-  const bool folders = fs::is_directory(arguments.a);
-  if (folders != fs::is_directory(arguments.b)) refuse("one of a and b is a folder and one is not");
-  if (folders && arguments.input) refuse("an input is for two files, not for folders");
+  const bool is_many_a = is_collection(arguments, arguments.a);
+  const bool is_many_b = is_collection(arguments, arguments.b);
+  if (is_many_a != is_many_b && (arguments.raw || !has_names(is_many_a ? arguments.b : arguments.a))) {
+    refuse("one of a and b is a folder, and the other is not a .safetensors file");
+  }
+  if ((is_many_a || is_many_b) && arguments.input) refuse("an input is for two files, not for folders");
   if (arguments.format) forensics::ElementType{format_called(*arguments.format), arguments.pairs}.check();
 }
 
@@ -346,30 +239,26 @@ CompareResult run_compare(const CompareArguments& arguments, const Progress& pro
   // 1. Pairs, and what has no partner.
   const Inventory all_a = inventory_of(arguments, arguments.a);
   const Inventory all_b = inventory_of(arguments, arguments.b);
-  const bool are_files = !fs::is_directory(arguments.a);
+  const bool are_files = !is_collection(arguments, arguments.a) && !is_collection(arguments, arguments.b);
   if (are_files) check_choice(all_a, all_b);
   if (are_files && !arguments.names.empty() && !arguments.raw && !has_names(arguments.a) && !has_names(arguments.b)) {
     refuse("tensors are for .safetensors files; the tensor of a .npy file has no name");
   }
-  CompareResult result;
-  const Pairs pairs = paired(all_a, all_b, result.unpaired);
-  if (pairs.empty()) refuse("nothing can be compared: ", result.unpaired.front());
+  auto [pairs, unpaired] = meeting_of(all_a, all_b);
+  if (pairs.empty()) refuse("nothing can be compared: ", unpaired.front());
   if (pairs.size() > 1 && arguments.input) refuse("an input is for one tensor: name it");
-  if (pairs.size() == 1 && result.unpaired.empty()) {
-    const auto& [a, b] = pairs.front();
-    check_told_format(arguments, a->second.header, b->second.header, called(a->first, a->second));
+  if (pairs.size() == 1 && unpaired.empty()) {
+    check_told_format(arguments, pairs.front().a->header, pairs.front().b->header, pairs.front().name);
   }
   double bytes = 0;
-  for (const auto& pair : pairs) {
-    const TensorHeader& header = pair[0]->second.header;
-    bytes += static_cast<double>(header.size * bytes_of(header.type));
+  for (const TensorPair& pair : pairs) {
+    bytes += static_cast<double>(pair.a->header.size * bytes_of(pair.a->header.type));
   }
   if (bytes == 0) refuse("a and b have no elements: there is nothing to compare");
   // 2. One after the other.
   PairReader reader(arguments, bytes, progress);
-  for (const auto& [a, b] : pairs) {
-    result.tensors.push_back(reader.compare(called(a->first, a->second), a->second, b->second));
-  }
+  CompareResult result{.tensors = {}, .unpaired = std::move(unpaired)};
+  for (const auto& [name, a, b] : pairs) result.tensors.push_back(reader.compare(name, *a, *b));
   return result;
 }
 

@@ -16,7 +16,7 @@ namespace fp8lab::experiments {
 
 /// What is compared.
 struct CompareArguments {
-  std::filesystem::path a, b;           ///< .npy, .safetensors, files without a header, or folders of these
+  std::filesystem::path a, b;  ///< .npy, .safetensors, their .index.json, files without a header, or folders of these
   std::vector<std::string> names{};     ///< tensors of .safetensors files, as names_tensor() has them; empty: all
   std::optional<std::string> format{};  ///< of elements whose files do not tell it, which need it
   bool pairs = false;                   ///< codes of 4 bits, two in each byte; of the same elements

@@ -170,7 +170,9 @@ Table mismatches_table(const CompareResult& result, bool has_input) {
 }
 
 void describe(CompareArguments& arguments, ArgumentList& list) {
-  list.add("a", arguments.a, ".npy or .safetensors file, a file without a header (raw), or a folder").positional();
+  list.add("a", arguments.a,
+           ".npy or .safetensors file, the .index.json of a checkpoint, a file without a header (raw), or a folder")
+      .positional();
   list.add("b", arguments.b, "what it is compared with").positional();
   list.add("format", arguments.format, "what bytes are, where the file does not tell: e4m3, e5m2, e8m0, e2m1, ...")
       .called("NAME")
@@ -207,12 +209,15 @@ std::vector<Experiment> compare_experiments() {
            "Says whether two dumps are equal. Where they differ: how many elements, of which kind (the sign of zero, "
            "NaNs, numbers), how many values of the format they are apart, where they lie (rows, columns, a tail, every "
            "second one), and the first ones with their bytes and values. Files are compared piece by piece and may be "
-           "larger than memory. Folders pair files by their path and tensors by their name.",
+           "larger than memory. Folders pair files by their path and tensors by their name; tensors whose files do not "
+           "pair "
+           "meet by their name, as those of one checkpoint in one file and in several.",
        .result = "text `verdict`, tables `tensors`, `distances`, `mismatches`, text `findings`",
        .not_passed = "different",
        .status_not_passed = 1,
        .examples = {{"compare ours.npy theirs.npy --format e4m3", "codes of one tensor"},
                     {"compare ours.safetensors theirs.safetensors", "all tensors by name"},
+                    {"compare a/ b/", "all files of two folders"},
                     {"compare a.bin b.bin --raw --format e2m1 --pairs --shape 4096,4096", "FP4 without a header"}}},
       describe, run)};
 }

@@ -163,6 +163,82 @@ TEST_CASE("compare: words of .npy files meet those of .safetensors files and of 
   CHECK_THAT(refused({.a = a, .b = d}), ContainsSubstring("I32 of shape (2, 3) in a and U32 of shape (2, 3) in b"));
 }
 
+TEST_CASE("compare: tensors of checkpoints meet by their names, whichever file has them") {
+  const Scratch scratch;
+  // A file of float32, each of which is four times the first letter of its tensor.
+  const auto file = [&](const std::string& path, const std::vector<std::string>& names) {
+    std::string members;
+    std::string bytes;
+    for (const std::string& name : names) {
+      const int at = static_cast<int>(bytes.size());
+      members += (at == 0 ? "" : ",") + tensor(name, "F32", "[1]", at, at + 4);
+      bytes += std::string(4, name.front());
+    }
+    written(scratch.path / path, safetensors(object(members), bytes));
+  };
+  file("a/m-1.safetensors", {"x", "y"});
+  file("a/m-2.safetensors", {"z"});
+  file("b/m-1.safetensors", {"x"});
+  file("b/m-2.safetensors", {"y", "z"});
+  file("b/m-3.safetensors", {"w"});
+  file("c.safetensors", {"x", "y", "z"});
+  const auto index = [&](const std::string& name, const std::string& json) {
+    return written(scratch.path / "a" / name, json);
+  };
+  const fs::path a = scratch.path / "a";
+  const fs::path b = scratch.path / "b";
+  const fs::path c = scratch.path / "c.safetensors";
+  const fs::path all = index("model.safetensors.index.json",
+                             R"({"weight_map":{"x":"m-1.safetensors","y":"m-1.safetensors","z":"m-2.safetensors"}})");
+  const auto names = [](const CompareResult& result) {
+    std::vector<std::string> found;
+    for (const auto& one : result.tensors) found.push_back(one.name);
+    return found;
+  };
+  // 1. Files with other boundaries.
+  const CompareResult shards = run_compare({.a = a, .b = b});
+  CHECK(names(shards) == std::vector<std::string>{R"("m-1.safetensors" "x")", R"("y")", R"("m-2.safetensors" "z")"});
+  CHECK(shards.unpaired == std::vector<std::string>{R"("m-3.safetensors" "w" is in b alone.)"});
+  for (const auto& one : shards.tensors) CHECK(one.comparison.equal());
+  // 2. Several files and one, and the index of several.
+  for (const fs::path& many : {a, all}) {
+    for (const CompareResult& result : {run_compare({.a = many, .b = c}), run_compare({.a = c, .b = many})}) {
+      CHECK(result.equal());
+      CHECK(names(result) == std::vector<std::string>{R"("x")", R"("y")", R"("z")"});
+    }
+  }
+  CHECK(run_compare({.a = all, .b = a}).equal());
+  const CompareResult one = run_compare({.a = b, .b = c, .names = {"z", "none"}});
+  CHECK(one.equal());
+  CHECK(one.tensors.size() == 1);
+  CHECK_THAT(refused({.a = a, .b = c, .names = {"v"}}), ContainsSubstring("has no tensor \"v\""));
+  // 3. Indices that are none.
+  const auto broken = [&](const std::string& json) { return refused({.a = index("broken.index.json", json), .b = c}); };
+  CHECK_THAT(broken("{"), ContainsSubstring("it is not JSON"));
+  CHECK_THAT(broken("[1]"), ContainsSubstring("it has no weight_map"));
+  CHECK_THAT(broken(R"({"weight_map":{"x":1}})"), ContainsSubstring("names no file for tensor \"x\""));
+  CHECK_THAT(broken(R"({"weight_map":{"x":"../c.safetensors"}})"), ContainsSubstring("which is no file beside it"));
+  CHECK_THAT(broken(R"({"weight_map":{"x":"m-2.safetensors"}})"),
+             ContainsSubstring("it says that \"m-2.safetensors\" has tensor \"x\", which it has not"));
+}
+
+TEST_CASE("compare: a tensor of several files of one side meets that of the same path alone") {
+  const Scratch scratch;
+  const std::string header = object(tensor("w", "F32", "[1]", 0, 4));
+  for (const std::string path : {"a/r0", "a/r1", "b/r1", "b/r2", "c/s0", "c/s1", "one"}) {
+    written(scratch.path / (path + ".safetensors"), safetensors(header, "1234"));
+  }
+  const CompareResult result = run_compare({.a = scratch.path / "a", .b = scratch.path / "b"});
+  REQUIRE(result.tensors.size() == 1);
+  CHECK(result.tensors.front().name == R"("r1.safetensors" "w")");
+  const std::string why = ", by its path: several files have a tensor of its name.";
+  CHECK(result.unpaired == std::vector<std::string>{R"("r0.safetensors" "w" is in a alone)" + why,
+                                                    R"("r2.safetensors" "w" is in b alone)" + why});
+  for (const char* const other : {"c", "one.safetensors"}) {
+    CHECK_THAT(refused({.a = scratch.path / "a", .b = scratch.path / other}), ContainsSubstring("several files"));
+  }
+}
+
 TEST_CASE("compare: files without a header have the format and the shape that the user says") {
   const Scratch scratch;
   const fs::path a = written(scratch.path / "a.bin", std::string("\x21\x43", 2));

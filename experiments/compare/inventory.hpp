@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What two dumps hold, and which of their tensors meet.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compare/compare.hpp"
+
+namespace fp8lab::experiments {
+
+/// One tensor of a file.
+struct StoredTensor {
+  std::filesystem::path path;
+  TensorHeader header;
+};
+/// By the path below the folder and the name in the file.
+using Inventory = std::map<std::pair<std::string, std::string>, StoredTensor>;
+
+/// Whether a path stands for several files: a folder, or the .index.json file of a checkpoint.
+[[nodiscard]] bool is_collection(const CompareArguments& arguments, const std::filesystem::path& path);
+
+/// What a path holds: of a folder all .npy and .safetensors files, or with `raw` all files; of an index the files that
+/// it names. Throws std::invalid_argument where there is no tensor that the arguments ask for, and as find_tensors()
+/// and read_weight_map() do; std::runtime_error where an index names a tensor that its file does not have.
+[[nodiscard]] Inventory inventory_of(const CompareArguments& arguments, const std::filesystem::path& path);
+
+/// Two tensors that can be compared. They are those of the inventories, which must outlive it.
+struct TensorPair {
+  std::string name;  ///< printable
+  const StoredTensor *a, *b;
+};
+struct Meeting {
+  std::vector<TensorPair> pairs;
+  std::vector<std::string> unpaired;  ///< sentences about the others
+};
+
+/// Tensors meet by the path and the name; those without a partner by the name alone, where no other file of their side
+/// has it. The only tensors of both sides meet whatever their names.
+[[nodiscard]] Meeting meeting_of(const Inventory& all_a, const Inventory& all_b);
+
+/// Refuses a file of one tensor without a name beside a file with several, none of which was named.
+void check_choice(const Inventory& all_a, const Inventory& all_b);
+
+}  // namespace fp8lab::experiments
