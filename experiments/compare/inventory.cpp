@@ -115,7 +115,7 @@ struct Side {
     return place->second;
   }
   /// Why nothing here meets a tensor of the other side.
-  [[nodiscard]] std::string reason(const Inventory::value_type& entry) const {
+  [[nodiscard]] std::string_view reason(const Inventory::value_type& entry) const {
     return names.contains(entry.first.second) ? ", by its path: several files have a tensor of its name." : ".";
   }
 

@@ -112,6 +112,12 @@ constexpr std::array other_dtypes{
     OtherDtype{"<V2", "V2", ElementType::float16},
 };
 
+std::optional<OtherDtype> other_dtype(std::optional<std::string_view> descr, OtherDtypes others) {
+  const auto* const found = std::ranges::find(other_dtypes, descr.value_or(""), &OtherDtype::descr);
+  if (others == OtherDtypes::refused || found == other_dtypes.end()) return std::nullopt;
+  return *found;
+}
+
 /// The dict's three entries, in any order; where one of them is missing the number of entries is not three.
 TensorHeader parse(const Bytes& bytes, Literal dict, OtherDtypes others) {
   std::optional<ElementType> type;
@@ -126,10 +132,9 @@ TensorHeader parse(const Bytes& bytes, Literal dict, OtherDtypes others) {
     dict.expect(":");
     if (key == "descr" && !type) {
       const std::optional<std::string_view> descr = dict.text();
-      const auto* const other = std::ranges::find(other_dtypes, descr.value_or(""), &OtherDtype::descr);
-      const bool is_other = others == OtherDtypes::as_words && other != other_dtypes.end();
-      type = is_other ? other->type : type_of(bytes, descr);
-      if (is_other) dtype = other->name;
+      const std::optional<OtherDtype> other = other_dtype(descr, others);
+      type = other ? other->type : type_of(bytes, descr);
+      if (other) dtype = other->name;
       if (descr.value_or("").ends_with("f1")) format = "e5m2";  // the only FP8 that ml_dtypes gives this letter
     } else if (key == "fortran_order" && !fortran_order) {
       fortran_order = dict.boolean();

@@ -243,8 +243,11 @@ TensorHeader header_of_bytes(Description tensor) {
   std::vector<std::uint64_t> shape = std::move(tensor.shape);
   if (!shape.empty()) shape.pop_back();
   const std::uint64_t rows = elements_of(shape, ElementType::uint8).value_or(0);
-  if (rows == 0 || size % rows != 0) shape.clear();
-  shape.push_back(shape.empty() ? size : size / rows);
+  if (rows != 0 && size % rows == 0) {
+    shape.push_back(size / rows);
+  } else {
+    shape = {size};
+  }
   return {.name = std::move(tensor.name),
           .type = ElementType::uint8,
           .shape = std::move(shape),
