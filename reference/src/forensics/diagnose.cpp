@@ -249,25 +249,39 @@ void Search::quantize_others() {
   sort_verified();
 }
 
+std::uint64_t Search::wrong_in_band(const Hypothesis& hypothesis, float amax) const {
+  constexpr std::size_t lines_of_band = 64;  // whole tiles
+  const Recipe& recipe = hypothesis.recipe;
+  const bool is_columnwise = hypothesis.direction == Direction::columnwise;
+  const bool is_transposed = is_columnwise && (recipe.transposed_columnwise || recipe.format.bits() == 4);
+  // What a band cannot tell is looked at: the scale of a transposed tensor may follow from transformed elements.
+  if (!has_tensor_scale(recipe) || is_columnwise != is_transposed) return 0;
+  if (is_columnwise && recipe.transform != Transform::none) return 0;
+  const Source& source = sides_.front().source;
+  const std::size_t rows = is_columnwise ? x_.rows() : std::min(x_.rows(), lines_of_band);
+  const std::size_t columns = is_columnwise ? std::min(x_.columns(), lines_of_band) : x_.columns();
+  std::vector<float> values(rows * columns);
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::ranges::copy(source.values({row, 0, columns}), values.begin() + static_cast<std::ptrdiff_t>(row * columns));
+  }
+  const MatrixView band(std::span<const float>(values), rows, columns);
+  const Stored stored = stored_by_quantize(band, recipe, hypothesis.direction, options_.threads, amax);
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < stored.codes.size(); ++i) wrong += stored.codes[i] == dump_.codes[i] ? 0 : 1;
+  return wrong;
+}
+
 void Search::keep_nearest(std::vector<Suspect>& others) const {
   constexpr std::size_t many_elements = std::size_t{1} << 20;
   constexpr std::size_t most = 2;
-  constexpr std::size_t rows_of_band = 64;  // whole tiles
   const Source& source = sides_.front().source;
   if (sides_.front().facts.direction != Direction::rowwise || others.size() <= most) return;
   if (x_.rows() * x_.columns() < many_elements) return;
-  const std::size_t rows = std::min(x_.rows(), rows_of_band);
-  const MatrixView band(source.values().first(rows * x_.columns()), rows, x_.columns());
   float amax = 0;
   for (const float value : source.values()) amax = std::isnan(value) ? amax : std::max(amax, std::abs(value));
   std::vector<std::pair<std::uint64_t, Suspect>> all;
   for (Suspect& one : others) {
-    const Hypothesis& hypothesis = one.candidate.hypothesis;
-    std::uint64_t wrong = 0;  // what a band cannot tell is looked at
-    if (hypothesis.direction == Direction::rowwise && has_tensor_scale(hypothesis.recipe)) {
-      const Stored stored = stored_by_quantize(band, hypothesis.recipe, hypothesis.direction, options_.threads, amax);
-      for (std::size_t i = 0; i < stored.codes.size(); ++i) wrong += stored.codes[i] == dump_.codes[i] ? 0 : 1;
-    }
+    const std::uint64_t wrong = wrong_in_band(one.candidate.hypothesis, amax);
     all.emplace_back(wrong, std::move(one));
   }
   std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });

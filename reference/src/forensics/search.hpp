@@ -41,7 +41,9 @@ class Search {
   [[nodiscard]] std::vector<Suspect> best_of_each_kind(bool only_expected) const;
   /// Recipes that a KernelModel does not have all of: by quantize(), without departures.
   void quantize_others();
-  /// Leaves those that are nearest to the first rows of a large tensor.
+  /// How many codes of the first rows (columnwise: columns) are not those of a recipe by quantize(), where these tell.
+  [[nodiscard]] std::uint64_t wrong_in_band(const Hypothesis& hypothesis, float amax) const;
+  /// Leaves those that are nearest to the first rows or columns of a large tensor.
   void keep_nearest(std::vector<Suspect>& others) const;
   void sort_verified();
   /// Whether all codes are 0, and x has a number: then recipes are told from their scales alone, and the search is
