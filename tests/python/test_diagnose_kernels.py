@@ -150,6 +150,28 @@ def test_a_scale_of_the_tensor_that_is_given_is_correct(expected):
     assert "given" not in fp8lab.diagnose(X, *own[:2], tensor_scale=own[2], expected="te_nvfp4").verdict
 
 
+@pytest.mark.parametrize(("shape", "seed", "digits"), [((256, 512), 106, 6), ((64, 256), 112, 3)])
+def test_a_scale_of_the_tensor_that_is_not_given_is_found_to_its_last_bits(shape, seed, digits):
+    # 106: few floats explain all codes, and none with a short mantissa does. 112: scales of tiles saturate, and many floats explain all.
+    draw = np.random.default_rng(seed)
+    x = draw.standard_normal(shape, dtype=F)
+    codes, scales, scale = planted.nvfp4(x, amax=np.abs(x).max() * F(draw.uniform(0.3, 3)))
+    found = fp8lab.diagnose(x, codes, scales)
+    first = found.explanations[0]
+    assert found.explained and first.base == "te_nvfp4" and first.departures == ("tensor_scale_stale",), found
+    told = float(re.search(r": it is ([0-9.]+)", first.description)[1])
+    assert f"{told:.{digits}g}" == f"{scale:.{digits}g}", found
+
+
+@pytest.mark.parametrize("name", ["te_nvfp4_4over6", "te_nvfp4_4over6_2d", "te_nvfp4_rht"])
+def test_columns_of_a_large_tensor_that_the_model_has_not_are_found_by_the_first_of_them(name):
+    x = np.random.default_rng(1).standard_normal((1024, 1024), dtype=F)
+    x[700, 900] = 9  # the amax lies in neither the first rows nor the first columns
+    q = fp8lab.quantize(x, name, direction="columnwise")
+    found = fp8lab.diagnose(x, q.codes, q.scale_codes)
+    assert found.correct and found.explanations[0].base == name and found.explanations[0].direction == "columnwise", found
+
+
 def clamped(s, axis, late):
     first, last = np.take(s, [0], axis), np.take(s, [-1], axis)
     length = s.shape[axis]

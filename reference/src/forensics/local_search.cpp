@@ -131,34 +131,93 @@ void Search::try_tensor_scales() {
   sort_verified();
 }
 
+namespace {
+
+/// The floats of an interval that are next to its middle, the nearest first.
+std::vector<float> floats_amid(const FactorInterval& interval) {
+  constexpr std::size_t most = 64;
+  std::vector<float> all;
+  const auto middle = static_cast<float>(interval.lowest + (interval.highest - interval.lowest) / 2);
+  const auto add = [&](float value) {
+    const bool is_within = value >= interval.lowest && value <= interval.highest;
+    if (is_within && all.size() < most) all.push_back(value);
+    return is_within;
+  };
+  bool goes_on = add(middle);
+  for (float above = middle, below = middle; goes_on && all.size() < most;) {
+    above = std::nextafterf(above, HUGE_VALF);
+    below = std::nextafterf(below, 0);
+    const bool has_above = add(above);
+    goes_on = add(below) || has_above;
+  }
+  return all;
+}
+
+std::uint64_t mismatches_in(const Suspect& suspect, const StoredDump& dump, const std::vector<Piece>& pieces) {
+  const KernelModel model(suspect.side->source, suspect.candidate.hypothesis, &dump);
+  std::uint64_t count = 0;
+  for (const Piece& piece : pieces) count += model.code_mismatches(piece) + model.scale_mismatches(piece);
+  return count;
+}
+
+/// A recipe with another scale of the tensor, and how many codes and scales of some pieces contradict it.
+using Scored = std::pair<std::uint64_t, Suspect>;
+
+Scored scored(const Candidate& plain, const Side& side, const Deviation& deviation, const StoredDump& dump,
+              const std::vector<Piece>& pieces) {
+  Suspect suspect{.candidate = plain, .side = &side};
+  suspect.candidate.hypothesis.deviations.push_back(deviation);
+  suspect.candidate.cost += 1.5;
+  const std::uint64_t wrong = mismatches_in(suspect, dump, pieces);
+  return {wrong, std::move(suspect)};
+}
+
+/// The scale of the tensor, or its inverse, among the floats amid an interval, that the pieces do not contradict.
+std::optional<Suspect> with_exact_scale(const Candidate& plain, const Side& side, const FactorInterval& interval,
+                                        const StoredDump& dump, const std::vector<Piece>& pieces) {
+  const FactorInterval inverse{1 / interval.highest, 1 / interval.lowest};
+  for (const std::uint64_t is_inverse : {0, 1}) {
+    for (const float value : floats_amid(is_inverse == 1 ? inverse : interval)) {
+      auto [wrong, suspect] = scored(plain, side, {Departure::tensor_scale_stale, is_inverse, value}, dump, pieces);
+      if (wrong == 0) return std::move(suspect);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 void Search::add_tensor_scales(std::vector<Suspect>& found, bool only_likely) const {
   const Side& side = sides_.front();
   if (dump_.scales.empty()) return;
-  std::vector<std::pair<std::uint64_t, Suspect>> all;
+  std::vector<Scored> all;
   std::optional<FactorInterval> interval;
-  bool is_searched = false;
+  std::vector<Piece> pieces;
   for (const Candidate& plain : plain_candidates(side.facts, options_)) {
     const KernelModel model(side.source, plain.hypothesis, &dump_);
     const bool is_plain = plain.hypothesis.deviations.empty();  // with no given scale of the tensor
     if (!has_tensor_scale(plain.hypothesis.recipe) || !is_plain || !model.applies()) continue;
-    // Recipes differ in the last bits of it.
-    if (!std::exchange(is_searched, true)) interval = tensor_scale_interval(model, side.source, dump_);
-    if (!interval) return;
+    // Recipes differ in the last bits of it, which few tiles tell.
+    if (!interval) {
+      interval = tensor_scale_interval(model, side.source, dump_);
+      if (!interval) return;
+      pieces = tiles_that_tell(model, side.source, dump_, *interval);
+      pieces.insert(pieces.end(), side.sample.begin(), side.sample.end());
+    }
     const FactorInterval inverse{1 / interval->highest, 1 / interval->lowest};
     const double top =
         static_cast<double>(plain.hypothesis.recipe.tensor_range) * largest_of(plain.hypothesis.recipe.format);
     const float amax = simplest({top / interval->highest, top / interval->lowest}, std::nullopt);
+    bool is_explained = false;
     for (const Deviation& one : {Deviation{Departure::tensor_scale_stale, 0, static_cast<float>(top / amax)},
                                  Deviation{Departure::tensor_scale_stale, 0, simplest(*interval, std::nullopt)},
                                  Deviation{Departure::tensor_scale_stale, 1, simplest(inverse, std::nullopt)}}) {
-      Suspect suspect{.candidate = plain, .side = &side};
-      suspect.candidate.hypothesis.deviations.push_back(one);
-      suspect.candidate.cost += 1.5;
-      const KernelModel changed(side.source, suspect.candidate.hypothesis, &dump_);
-      std::uint64_t wrong = 0;
-      for (const Piece& piece : side.sample) wrong += changed.code_mismatches(piece) + changed.scale_mismatches(piece);
-      all.emplace_back(wrong, std::move(suspect));
+      all.push_back(scored(plain, side, one, dump_, pieces));
+      is_explained = is_explained || all.back().first == 0;
     }
+    if (is_explained) continue;
+    auto exact = with_exact_scale(plain, side, *interval, dump_, pieces);
+    if (exact) all.emplace_back(0, std::move(*exact));
   }
   constexpr std::size_t most_verified_here = 8;
   std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });

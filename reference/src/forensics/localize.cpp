@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 
 namespace fp8lab::forensics {
@@ -159,42 +160,103 @@ std::optional<FactorInterval> factor_interval(const KernelModel& model, const So
   return all;
 }
 
+namespace {
+
+/// What the stored scale and the codes of a tile say of the scale of the tensor over those of tiles.
+class TensorScaleBounds {
+ public:
+  TensorScaleBounds(const KernelModel& model, const Source& source, const StoredDump& dump)
+      : model_(model),
+        source_(source),
+        dump_(dump),
+        of_codes_(ranges_of(model.recipe().format)),
+        of_scales_(ranges_of(ue4m3)),
+        largest_(largest_of(model.recipe().format)) {}
+
+  /// Calls f with each interval, whose ends roundings to float32 may move.
+  template <typename F>
+  void for_each(std::size_t row, std::size_t tile, const F& f) const {
+    const std::optional<std::uint32_t> word = model_.word_there(row, tile);
+    const double amax = model_.amax_at(row, tile);
+    if (!word || *word == 0 || *word > 0x7E || !(amax > 0) || amax == infinity) return;
+    const double scale = decode(ue4m3, *word);
+    const auto times = [&](const FactorInterval& range, double unit) {
+      f(FactorInterval{range.lowest * unit, range.highest * unit});
+    };
+    // 1. The stored scale is that of the tensor times amax / largest.
+    times(of_scales_[*word], largest_ / amax);
+    // 2. Elements are multiplied with that of the tensor over the stored one.
+    const Piece piece = piece_of(row, tile);
+    for (std::size_t column = piece.column; column < piece.column + piece.count; ++column) {
+      const double magnitude = std::abs(static_cast<double>(source_.values()[row * source_.columns() + column]));
+      const std::uint64_t place = model_.place_of(row, column);
+      if (magnitude > 0 && place < dump_.codes.size()) times(of_codes_[dump_.codes[place]], scale / magnitude);
+    }
+  }
+
+  /// The elements of a tile in that row.
+  [[nodiscard]] Piece piece_of(std::size_t row, std::size_t tile) const {
+    const Amaxes& tiles = model_.tiles();
+    const std::size_t first = tile == 0 ? 0 : tiles.end_of(tile - 1);
+    return {row, first, std::min(tiles.end_of(tile), source_.columns()) - first};
+  }
+
+ private:
+  const KernelModel& model_;
+  const Source& source_;
+  const StoredDump& dump_;
+  std::array<FactorInterval, 256> of_codes_, of_scales_;
+  double largest_;
+};
+
+/// How far the few roundings to float32 move a bound of a tensor's scale.
+constexpr double tensor_scale_tolerance = 0x1p-21;
+/// Where very many tiles tell, they are alike.
+constexpr std::size_t most_that_tell = 4096;
+
+}  // namespace
+
 std::optional<FactorInterval> tensor_scale_interval(const KernelModel& model, const Source& source,
                                                     const StoredDump& dump) {
   const Recipe& recipe = model.recipe();
   if (!has_tensor_scale(recipe) || !recipe.format.has_subnormals) return std::nullopt;
-  const auto of_codes = ranges_of(recipe.format);
-  const auto of_scales = ranges_of(ue4m3);
-  const double largest = largest_of(recipe.format);
+  const TensorScaleBounds bounds(model, source, dump);
   FactorInterval all{0, infinity};
-  // A few roundings to float32 lie between.
-  const auto narrow_to = [&](const FactorInterval& range, double unit) {
-    constexpr double tolerance = 0x1p-21;
-    all.lowest = std::max(all.lowest, range.lowest * unit * (1 - tolerance));
-    all.highest = std::min(all.highest, range.highest * unit * (1 + tolerance));
+  const auto narrow = [&](const FactorInterval& one) {
+    all.lowest = std::max(all.lowest, one.lowest * (1 - tensor_scale_tolerance));
+    all.highest = std::min(all.highest, one.highest * (1 + tensor_scale_tolerance));
   };
-  const Amaxes& tiles = model.tiles();
   // A million elements leave few floats between the bounds.
   const std::size_t step = std::max<std::size_t>(1, source.rows() * source.columns() >> 20);
   for (std::size_t row = 0; row < source.rows() && all.lowest <= all.highest; row += step) {
-    for (std::size_t tile = 0; tile < tiles.tiles_across; ++tile) {
-      const std::optional<std::uint32_t> word = model.word_there(row, tile);
-      const double amax = model.amax_at(row, tile);
-      if (!word || *word == 0 || *word >= 0x7E || !(amax > 0) || amax == infinity) continue;
-      const double scale = decode(ue4m3, *word);
-      // 1. The stored scale is that of the tensor times amax / largest.
-      narrow_to(of_scales[*word], largest / amax);
-      // 2. Elements are multiplied with that of the tensor over the stored one.
-      const std::size_t first = tile == 0 ? 0 : tiles.end_of(tile - 1);
-      const std::size_t last = std::min(tiles.end_of(tile), source.columns());
-      for (std::size_t column = first; column < last; ++column) {
-        const double magnitude = std::abs(static_cast<double>(source.values()[row * source.columns() + column]));
-        const std::uint64_t place = model.place_of(row, column);
-        if (magnitude > 0 && place < dump.codes.size()) narrow_to(of_codes[dump.codes[place]], scale / magnitude);
-      }
-    }
+    for (std::size_t tile = 0; tile < model.tiles().tiles_across; ++tile) bounds.for_each(row, tile, narrow);
   }
   if (all.lowest > all.highest || all.lowest == 0 || all.highest == infinity) return std::nullopt;
+  return all;
+}
+
+std::vector<Piece> tiles_that_tell(const KernelModel& model, const Source& source, const StoredDump& dump,
+                                   const FactorInterval& interval) {
+  const TensorScaleBounds bounds(model, source, dump);
+  const double lowest = interval.lowest * (1 - 2 * tensor_scale_tolerance);
+  const double highest = interval.highest * (1 + 2 * tensor_scale_tolerance);
+  const auto is_within = [&](double bound) { return bound >= lowest && bound <= highest; };
+  model.complete();
+  std::vector<std::vector<Piece>> of_rows(source.rows());
+  parallel_for(source.rows(), source.threads(), [&](std::size_t first, std::size_t last) {
+    for (std::size_t row = first; row < last; ++row) {
+      for (std::size_t tile = 0; tile < model.tiles().tiles_across; ++tile) {
+        bool tells = false;
+        bounds.for_each(row, tile, [&](const FactorInterval& one) {
+          tells = tells || is_within(one.lowest) || is_within(one.highest);
+        });
+        if (tells) of_rows[row].push_back(bounds.piece_of(row, tile));
+      }
+    }
+  });
+  std::vector<Piece> all;
+  for (const std::vector<Piece>& own : of_rows) all.insert(all.end(), own.begin(), own.end());
+  if (all.size() > most_that_tell) all.resize(most_that_tell);
   return all;
 }
 

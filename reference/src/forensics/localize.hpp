@@ -32,6 +32,11 @@ struct Unexplained {
 [[nodiscard]] std::optional<FactorInterval> tensor_scale_interval(const KernelModel& model, const Source& source,
                                                                   const StoredDump& dump);
 
+/// The tiles whose stored scales or codes differ between scales of the tensor in that interval, of a
+/// tensor_scale_interval(): those of all others are the same for each of them. Not all where there are very many.
+[[nodiscard]] std::vector<Piece> tiles_that_tell(const KernelModel& model, const Source& source, const StoredDump& dump,
+                                                 const FactorInterval& interval);
+
 /// The float32 of an interval with the shortest mantissa; `preferred` where that lies within.
 [[nodiscard]] float simplest(const FactorInterval& interval, std::optional<double> preferred);
 
