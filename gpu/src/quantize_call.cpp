@@ -154,7 +154,8 @@ void check_call(const QuantizeCall& call) {
   }
   if (!call.rowwise && !call.columnwise) refuse("rowwise or columnwise must be asked for");
   const bool stochastic = is_stochastic(call.recipe);
-  if (stochastic && !call.random) refuse("random must be given (in Python: philox_seed), for the recipe rounds stochastically");
+  if (stochastic && !call.random)
+    refuse("random must be given (in Python: philox_seed), for the recipe rounds stochastically");
   if (!stochastic && call.random) refuse("random is for stochastic rounding only");
   if (call.scale != nullptr && call.recipe.quotient != Quotient::given_scale) {
     refuse("scale must be null: the recipe makes its scales itself");

@@ -37,8 +37,8 @@ class Generator {
   std::uint64_t state_;
 };
 
-/// The exponent of the magnitudes of a row. Some rows lie below the floors that recipes have for amaxes and scales, each
-/// within the binades of a format.
+/// The exponent of the magnitudes of a row. Some rows lie below the floors that recipes have for amaxes and scales,
+/// each within the binades of a format.
 int scale_of_row(std::size_t row, int kind) {
   const int near = static_cast<int>(row % 8);
   if (row % 16 == 9 && kind % 2 == 1) return near - 120;
