@@ -24,6 +24,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import Format
 from fp8lab._device_arrays import on_host
+from fp8lab._recipes import Recipe
 from fp8lab._scaling import Quantized
 
 _WIDE = ("float32", "float64", "float16", "bfloat16")
@@ -279,7 +280,7 @@ def _others(a: Quantized, b: Quantized) -> list[str]:
         if of_a != of_b:
             found.append(f"The {name} that was given is {of_a} of a and {of_b} of b.")
     # Where no scale follows from it, a Quantized that was made of arrays may have none.
-    counts = a.recipe.tensor_scale != "none" and a.tensor_scale is None and a.tensor_scale_inv is None
+    counts = isinstance(a.recipe, Recipe) and a.recipe.tensor_scale != "none" and a.tensor_scale is None and a.tensor_scale_inv is None
     if (counts or (a.amax and b.amax)) and np.float32(a.amax).tobytes() != np.float32(b.amax).tobytes():
         found.append(f"The amax is {a.amax:.9g} of a and {b.amax:.9g} of b.")
     if a.row_amaxes is not None and b.row_amaxes is not None:

@@ -172,7 +172,9 @@ def quantize_arrays(
     return tuple(result for _, result in made.values())
 
 
-def cast_array(x: Any, format: str | Format, scale: Any, out: Any, place: tuple[Any, ...]) -> QuantizedArrays:
+def cast_arrays(
+    x: Any, format: str | Format, scale: Any, directions: tuple[str, ...], outs: tuple[Any, ...], place: tuple[Any, ...]
+) -> tuple[QuantizedArrays, ...]:
     """The cast by a given scale, with the amax in the same pass."""
     values, own = _matrix(x), as_format(format, "format")
     scales: Buffer | None = None
@@ -185,17 +187,19 @@ def cast_array(x: Any, format: str | Format, scale: Any, out: Any, place: tuple[
             raise ValueError("scale must be a number, or one float32 that lies where x does")
     recipe = GivenScale(own, scale=number)
     team = _team([values, *([] if scales is None else [scales])], *place)
-    buffers, result = _outputs(values, recipe, "rowwise", "compact", True, out)
-    amax = buffers[3]
-    assert amax is not None
-    if out is None:
-        fill_with_zeros(amax)
+    made = {way: _outputs(values, recipe, way, "compact", True, out) for way, out in zip(directions, outs)}
+    for (buffers, _), out in zip(made.values(), outs):
+        amax = buffers[3]
+        assert amax is not None
+        if out is None:
+            fill_with_zeros(amax)
+    places = {way: _places(buffers) for way, (buffers, _) in made.items()}
     rows, columns = values.shape
     _core.gpu_quantize(
-        values.place, values.dtype, rows, columns, recipe._core(), _places(buffers), None, "compact",
+        values.place, values.dtype, rows, columns, recipe._core(), places.get("rowwise"), places.get("columnwise"), "compact",
         None if scales is None else scales.place, None, team,
     )  # fmt: skip
-    return result
+    return tuple(result for _, result in made.values())
 
 
 def fill_with_zeros(buffer: Buffer) -> None:

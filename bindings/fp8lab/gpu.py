@@ -35,7 +35,7 @@ from fp8lab._arrays import check_bool, check_choice
 from fp8lab._core import Format
 from fp8lab._delayed import Delayed
 from fp8lab._gemm_kernels import gemm_arrays
-from fp8lab._kernels import QuantizedArrays, amax_array, cast_array, dequantize_arrays, quantize_arrays, update_scale_arrays
+from fp8lab._kernels import QuantizedArrays, amax_array, cast_arrays, dequantize_arrays, quantize_arrays, update_scale_arrays
 from fp8lab._recipes import NamedRecipe, Recipe
 from fp8lab._scaling import Quantized
 
@@ -46,6 +46,7 @@ __all__ = [
     "Status",
     "amax",
     "cast",
+    "cast_both",
     "dequantize",
     "device_count",
     "devices",
@@ -239,7 +240,27 @@ def cast(
     QuantizedArrays
         Of the recipe ``GivenScale``; a scale that is an array is not in that record.
     """
-    return cast_array(x, format, scale, out, (stream, order, seed, threads))
+    return cast_arrays(x, format, scale, ("rowwise",), (out,), (stream, order, seed, threads))[0]
+
+
+def cast_both(
+    x: Any,
+    format: str | Format,
+    *,
+    scale: Any = 1.0,
+    out: tuple[QuantizedArrays, QuantizedArrays] | None = None,
+    stream: Any = None,
+    order: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> tuple[QuantizedArrays, QuantizedArrays]:
+    """Rowwise and columnwise (the transpose) in one launch, x read once, each with the amax; see ``cast``."""
+    if out is not None and (not isinstance(out, tuple) or len(out) != 2):
+        raise TypeError("out must be a tuple of two QuantizedArrays")
+    rowwise, columnwise = cast_arrays(
+        x, format, scale, ("rowwise", "columnwise"), (None, None) if out is None else out, (stream, order, seed, threads)
+    )
+    return rowwise, columnwise
 
 
 def amax(

@@ -365,6 +365,7 @@ CALLS = {
     "gpu.cast": (fp8lab.gpu.cast, {"x": X, "format": "e4m3", "scale": 2.0}),
     "gpu.dequantize": (fp8lab.gpu.dequantize, {"q": fp8lab.gpu.quantize(WIDE, "te_mxfp8")}),
     "gpu.quantize": (fp8lab.gpu.quantize, {"x": WIDE, "recipe": "te_mxfp8"}),
+    "gpu.cast_both": (fp8lab.gpu.cast_both, {"x": WIDE, "format": "e4m3", "scale": 2.0}),
     "gpu.quantize_both": (fp8lab.gpu.quantize_both, {"x": WIDE, "recipe": "te_current_scaling"}),
     "gpu.gemm": (
         fp8lab.gpu.gemm,

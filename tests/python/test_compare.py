@@ -104,6 +104,9 @@ def test_what_the_tensor_is_scaled_by_counts():
     assert found.startswith(f"2 of {len(X)} row_amaxes differ; the first, that of 3, is ")
     whole = fp8lab.quantize(X, "vllm_per_tensor")
     assert fp8lab.compare(fp8lab.Quantized.from_arrays(whole.codes, whole.scale_inv, "vllm_per_tensor"), whole).equal
+    history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=2))
+    delayed = fp8lab.quantize(X, history)
+    assert fp8lab.compare(delayed, delayed).equal
     own = fp8lab.quantize(X, "te_nvfp4")
     halved = fp8lab.Quantized.from_arrays(own.codes, own.scale_codes, "te_nvfp4", amax=own.amax / 2)
     assert "The amax is" in fp8lab.compare(own, halved).findings[-1]

@@ -285,6 +285,7 @@ CASES = {
     "gpu.devices": lambda _: fp8lab.gpu.devices(),
     "gpu.kernels": lambda _: fp8lab.gpu.kernels(),
     "gpu.quantize": lambda _: [fp8lab.gpu.quantize(MATRIX, one).to_host() for one in ("te_mxfp8", "te_block_1x128", "te_nvfp4")],
+    "gpu.cast_both": lambda _: [one.to_host() for one in fp8lab.gpu.cast_both(MATRIX, "e5m2", scale=SCALE)],
     "gpu.quantize_both": lambda _: [one.to_host() for one in fp8lab.gpu.quantize_both(MATRIX, "te_current_scaling")],
     "gpu.recipes": lambda _: fp8lab.gpu.recipes(),
     "gpu.gemm": lambda _: [

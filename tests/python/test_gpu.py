@@ -306,6 +306,18 @@ def test_a_cast_by_a_given_scale_takes_the_amax_in_the_same_pass():
         assert made.amax == np.abs(x).max() and made.scale_inv == np.float32(1) / np.float32(0.375)
 
 
+def test_a_cast_in_both_directions_has_the_transpose_and_the_amax_in_the_same_pass():
+    x = np.nan_to_num(X, posinf=3, neginf=-3)
+    codes = fp8lab.encode(x * np.float32(0.375), "e4m3")
+    for scale in (0.375, np.float32([0.375])):
+        rowwise, columnwise = gpu.cast_both(x, "e4m3", scale=scale, order="shuffled", seed=1)
+        assert np.array_equal(rowwise.codes, codes) and np.array_equal(columnwise.codes, codes.T)
+        for made in (rowwise, columnwise):
+            assert made.amax == np.abs(x).max() and made.scale_inv == np.float32(1) / np.float32(0.375)
+    with pytest.raises(TypeError, match="out must be a tuple of two QuantizedArrays"):
+        gpu.cast_both(x, "e4m3", out=rowwise)
+
+
 def test_amaxes_drop_or_count_nan():
     x = matrix(3, 5)
     assert gpu.amax(x) == np.inf and np.isnan(gpu.amax(x, nan="counted")[0])
