@@ -187,6 +187,14 @@ def quantize(
     return quantize_arrays(x, recipe, (way,), layout, (out,), (philox_seed, philox_offset), (stream, order, seed, threads))[0]
 
 
+def _two(out: tuple[QuantizedArrays, QuantizedArrays] | None) -> tuple[QuantizedArrays | None, QuantizedArrays | None]:
+    if out is None:
+        return None, None
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise TypeError("out must be a tuple of two QuantizedArrays")
+    return out
+
+
 def quantize_both(
     x: Any,
     recipe: str | NamedRecipe | Recipe,
@@ -201,10 +209,8 @@ def quantize_both(
     threads: int | None = None,
 ) -> tuple[QuantizedArrays, QuantizedArrays]:
     """Rowwise and columnwise in one launch, x read once; see ``quantize``. Both take the random words from the first on."""
-    if out is not None and (not isinstance(out, tuple) or len(out) != 2):
-        raise TypeError("out must be a tuple of two QuantizedArrays")
     rowwise, columnwise = quantize_arrays(
-        x, recipe, ("rowwise", "columnwise"), layout, (None, None) if out is None else out, (philox_seed, philox_offset),
+        x, recipe, ("rowwise", "columnwise"), layout, _two(out), (philox_seed, philox_offset),
         (stream, order, seed, threads),
     )  # fmt: skip
     return rowwise, columnwise
@@ -255,11 +261,7 @@ def cast_both(
     threads: int | None = None,
 ) -> tuple[QuantizedArrays, QuantizedArrays]:
     """Rowwise and columnwise (the transpose) in one launch, x read once, each with the amax; see ``cast``."""
-    if out is not None and (not isinstance(out, tuple) or len(out) != 2):
-        raise TypeError("out must be a tuple of two QuantizedArrays")
-    rowwise, columnwise = cast_arrays(
-        x, format, scale, ("rowwise", "columnwise"), (None, None) if out is None else out, (stream, order, seed, threads)
-    )
+    rowwise, columnwise = cast_arrays(x, format, scale, ("rowwise", "columnwise"), _two(out), (stream, order, seed, threads))
     return rowwise, columnwise
 
 
