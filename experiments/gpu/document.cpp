@@ -96,13 +96,32 @@ Table instructions_table(const GpuResult& result) {
       .column({"verdict"}, verdict_of);
 }
 
+/// What was learned of one or several instructions.
+struct Learned {
+  std::string part, question, answer;
+  std::optional<bool> agrees;
+  std::vector<std::string> of;
+};
+
+/// Those that fp8lab has otherwise come first, and last those that it has so.
 Table findings_table(const Ledger& ledger) {
-  return tabulate(ledger.findings, {.name = "findings", .title = "What was learned", .layout = TableLayout::records})
-      .column({"name"}, &Finding::name)
-      .column({"part"}, &Finding::part)
-      .column({"question"}, &Finding::question)
-      .column({"answer"}, &Finding::answer)
-      .column({.name = "agrees", .title = "as fp8lab has it"}, &Finding::agrees);
+  std::vector<Learned> rows;
+  for (const Finding& one : ledger.findings) {
+    auto row = std::ranges::find_if(rows, [&](const Learned& other) {
+      return std::tie(other.part, other.question, other.answer, other.agrees) ==
+             std::tie(one.part, one.question, one.answer, one.agrees);
+    });
+    if (row == rows.end()) row = rows.insert(rows.end(), {one.part, one.question, one.answer, one.agrees, {}});
+    // A probe is called by its instruction, and by what the question says.
+    row->of.push_back(one.part == "probes" ? one.name.substr(0, one.name.rfind(": ")) : one.name);
+  }
+  std::ranges::stable_sort(rows, {}, [](const Learned& row) { return row.agrees ? (*row.agrees ? 2 : 0) : 1; });
+  return tabulate(rows, {.name = "findings", .title = "What was learned", .layout = TableLayout::records})
+      .column({"question"}, &Learned::question)
+      .column({"part"}, &Learned::part)
+      .column({"answer"}, &Learned::answer)
+      .column({.name = "agrees", .title = "as fp8lab has it"}, &Learned::agrees)
+      .column({"of"}, [](const Learned& row) { return fmt::format("{}", fmt::join(row.of, ", ")); });
 }
 
 Table differences_table(const Ledger& ledger) {
