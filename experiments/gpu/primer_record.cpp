@@ -86,8 +86,9 @@ std::vector<std::uint32_t> multiply_corners(const Corners& corners, gpu::Recorde
   };
   std::vector<std::uint32_t> d(set.dots());
   for (std::size_t first = 0; first < depth; first += set.depth) {
-    d = recorder.multiply(number, tile_of(corners.x, first, set.words_of_a()),
-                          tile_of(corners.w, first, set.words_of_b()), std::as_bytes(std::span(d)));
+    const auto words = recorder.multiply(number, tile_of(corners.x, first, set.words_of_a()),
+                                         tile_of(corners.w, first, set.words_of_b()), std::as_bytes(std::span(d)));
+    d.assign(words.begin(), words.end());
   }
   std::vector<std::uint32_t> out;
   for (std::size_t row = 0; row < 6; ++row) {

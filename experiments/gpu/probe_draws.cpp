@@ -10,23 +10,21 @@ namespace {
 
 using gpu::random_word;
 
-std::uint32_t sign_of(const Format& format, std::uint64_t random) {
-  return (random & 1) != 0 ? static_cast<std::uint32_t>(format.sign_mask()) : 0;
-}
+std::uint64_t sign_of(const Format& format, std::uint64_t random) { return (random & 1) != 0 ? format.sign_mask() : 0; }
 
 /// Finite words whose exponent field is below `fields`, some of them zero.
-std::uint32_t low_word(const Format& format, std::uint64_t random, std::uint64_t fields) {
+std::uint64_t low_word(const Format& format, std::uint64_t random, std::uint64_t fields) {
   if (random % 5 == 0) return 0;
   const std::uint64_t fraction = random >> 8 & ((std::uint64_t{1} << format.mantissa_bits) - 1);
   const std::uint64_t field = (random >> 40) % fields;
-  return sign_of(format, random >> 1) | static_cast<std::uint32_t>(field << format.mantissa_bits | fraction);
+  return sign_of(format, random >> 1) | field << format.mantissa_bits | fraction;
 }
 
 /// 1 or 1.5 times a power of two, whose sign is random; the nearest value of the format.
-std::uint32_t power_word(const Format& format, std::uint64_t random, int exponent) {
+std::uint64_t power_word(const Format& format, std::uint64_t random, int exponent) {
   const Unpacked value{(random & 1) != 0, fp8lab::Kind::finite, exponent - 1, 2 + (random >> 1 & 1)};
   const CastPolicy policy{};
-  return static_cast<std::uint32_t>(encode(format, policy, value, policy.nan));
+  return encode(format, policy, value, policy.nan);
 }
 
 /// Sets all scales of a and b so that their product is 2^exponent, and gives back what they really have.
@@ -41,8 +39,6 @@ int set_scales(const gpu::TileSet& set, int exponent, Drawn a, Drawn b) {
   return of_a + of_b;
 }
 
-/// Operands of which few products are not zero: one is about as large as the accumulator's smallest value, the others
-
 /// A scale that is large, tiny, zero (of E8M0: any) or any, by random bits.
 std::uint32_t any_scale(bool is_e8m0, std::uint64_t bits) {
   const auto any = static_cast<std::uint32_t>(bits >> 8 & 0x7F);
@@ -56,7 +52,7 @@ std::uint32_t any_scale(bool is_e8m0, std::uint64_t bits) {
 
 /// Scaled operands: every group of products is zero, or cancels to zero, or has one product, each a third of the time.
 /// c is any finite word, or tiny.
-void draw_groups(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
+void draw_groups(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint64_t& c) {
   std::ranges::fill(a, 0);
   std::ranges::fill(b, 0);
   for (unsigned first = 0; first < set.depth; first += 16) {
@@ -65,7 +61,7 @@ void draw_groups(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std
     if (random % 3 == 0) continue;
     a[first + 1] = b[first + 1] = one;
     if (random % 3 == 1) continue;
-    a[first + 5] = one | static_cast<std::uint32_t>(set.a.sign_mask());
+    a[first + 5] = one | set.a.sign_mask();
     b[first + 5] = one;
   }
   for (unsigned j = 0; j < set.blocks(); ++j) {
@@ -82,7 +78,7 @@ void draw_spread_values(const gpu::TileSet& set, std::uint64_t i, int below, Dra
   set_scales(set, 0, a, b);
   a[0] = a[1] = power_word(set.a, 0, of_large);
   b[0] = b[1] = power_word(set.b, 0, of_large);
-  a[1] ^= static_cast<std::uint32_t>(set.a.sign_mask());
+  a[1] ^= set.a.sign_mask();
   for (unsigned k = 2; k < std::min(set.depth, 8U); ++k) {
     const std::uint64_t own = random_word(17, i * 8 + k);
     const int of_a = (2 * of_large - below - static_cast<int>(own >> 16 & 3)) / 2;
@@ -108,7 +104,7 @@ void draw_spread_groups(const gpu::TileSet& set, std::uint64_t i, std::uint32_t 
     b[set.depth + j] = is_large || is_e8m0 ? large : 1 + small / 2;
   }
 }
-void draw_spread(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
+void draw_spread(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint64_t& c) {
   const auto below = static_cast<std::uint32_t>(20 + random_word(16, i) % 24);
   std::ranges::fill(a, 0);
   std::ranges::fill(b, 0);
@@ -121,7 +117,7 @@ void draw_spread(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std
 }
 
 /// Operands of the generator, all draws in turn.
-void draw_generated(gpu::TileSet set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
+void draw_generated(gpu::TileSet set, std::uint64_t i, Drawn a, Drawn b, std::uint64_t& c) {
   set.draw = static_cast<gpu::Draw>(i % gpu::draws);
   set.seed = 21;
   for (unsigned k = 0; k < set.depth; ++k) {
@@ -137,7 +133,7 @@ void draw_generated(gpu::TileSet set, std::uint64_t i, Drawn a, Drawn b, std::ui
 
 }  // namespace
 
-void draw_tiny(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
+void draw_tiny(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint64_t& c) {
   std::ranges::fill(a, 0);
   std::ranges::fill(b, 0);
   int smallest = set.accumulator.min_exponent() - set.accumulator.mantissa_bits;
@@ -155,16 +151,16 @@ void draw_tiny(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::
   c = i % 3 == 0 ? 0 : low_word(set.accumulator, random_word(11, i), 4 + i % 24);
 }
 
-void draw_scaled_zeros(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
+void draw_scaled_zeros(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint64_t& c) {
   i % 2 == 0 ? draw_groups(set, i / 2, a, b, c) : draw_tiny(set, i / 2, a, b, c);
 }
 
-void draw_finite(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
+void draw_finite(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint64_t& c) {
   if (i % 3 == 2) return draw_spread(set, i / 3, a, b, c);
   draw_generated(set, i / 3 * gpu::draws + 1 + i % 3, a, b, c);
 }
 
-void draw_special(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) {
+void draw_special(const gpu::TileSet& set, std::uint64_t i, Drawn a, Drawn b, std::uint64_t& c) {
   draw_generated(set, i * gpu::draws + 4, a, b, c);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <set>
 
 #include "fp8lab/formats/parallel.hpp"
@@ -22,12 +23,14 @@ using gpu::MmaType;
 
 /// The accumulator's word of one dot product.
 template <typename Element>
-std::uint32_t result_of(const Hypothesis& hypothesis, const gpu::TileSet& set, const ProbeDot& dot) {
-  const auto elements_of = [&](const std::vector<std::uint32_t>& words) {
+std::uint64_t result_of(const Hypothesis& hypothesis, const gpu::TileSet& set, const ProbeDot& dot) {
+  const auto elements_of = [&](const std::vector<std::uint64_t>& words) {
     std::vector<Element> elements;
-    for (const std::uint32_t word : std::span(words).first(set.depth)) {
-      if constexpr (sizeof(Element) == 4) {
-        elements.push_back(std::bit_cast<float>(word));
+    for (const std::uint64_t word : std::span(words).first(set.depth)) {
+      if constexpr (sizeof(Element) == 8) {
+        elements.push_back(std::bit_cast<double>(word));
+      } else if constexpr (sizeof(Element) == 4) {
+        elements.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
       } else {
         elements.push_back(static_cast<Element>(word));
       }
@@ -52,15 +55,20 @@ std::uint32_t result_of(const Hypothesis& hypothesis, const gpu::TileSet& set, c
         std::span(c), hypothesis.zero_rule);
     return c[0];
   };
+  if constexpr (sizeof(Element) == 8) {
+    const auto c = std::bit_cast<double>(dot.c);
+    return std::bit_cast<std::uint64_t>(hypothesis.other ? hypothesis.other(a, b, c) : run(std::vector{c}));
+  }
   if (set.accumulator == binary16) return run(std::vector{Half{static_cast<std::uint16_t>(dot.c)}}).bits;
-  return std::bit_cast<std::uint32_t>(run(std::vector{std::bit_cast<float>(dot.c)}));
+  return std::bit_cast<std::uint32_t>(run(std::vector{std::bit_cast<float>(static_cast<std::uint32_t>(dot.c))}));
 }
 
-std::uint32_t result_of(const Hypothesis& hypothesis, const gpu::TileSet& set, const ProbeDot& dot) {
+std::uint64_t result_of(const Hypothesis& hypothesis, const gpu::TileSet& set, const ProbeDot& dot) {
   switch (gpu::bytes_of(set.a)) {
     case 1: return result_of<std::uint8_t>(hypothesis, set, dot);
     case 2: return result_of<std::uint16_t>(hypothesis, set, dot);
-    default: return result_of<float>(hypothesis, set, dot);
+    case 4: return result_of<float>(hypothesis, set, dot);
+    default: return result_of<double>(hypothesis, set, dot);
   }
 }
 
@@ -69,7 +77,7 @@ gpu::TileSet set_of(const Probe& probe) {
 }
 
 /// Tiles of A, B or C, one for each dot product, which lies in the first row; the other rows are zero.
-std::vector<std::byte> tiles_of(const Format& format, const std::vector<std::vector<std::uint32_t>>& firsts,
+std::vector<std::byte> tiles_of(const Format& format, const std::vector<std::vector<std::uint64_t>>& firsts,
                                 std::size_t words, unsigned depth, std::size_t tile_bytes) {
   std::vector<std::byte> bytes(firsts.size() * tile_bytes);
   for (std::size_t tile = 0; tile < firsts.size(); ++tile) {
@@ -86,28 +94,28 @@ std::vector<std::byte> tiles_of(const Format& format, const std::vector<std::vec
 }
 
 /// The results of the device, in the order of the dots.
-std::vector<std::uint32_t> results_of(gpu::Recorder& recorder, const Probe& probe, const std::vector<ProbeDot>& dots) {
+std::vector<std::uint64_t> results_of(gpu::Recorder& recorder, const Probe& probe, const std::vector<ProbeDot>& dots) {
   const gpu::TileSet set = set_of(probe);
-  std::vector<std::vector<std::uint32_t>> a;
-  std::vector<std::vector<std::uint32_t>> b;
-  std::vector<std::vector<std::uint32_t>> c;
+  std::vector<std::vector<std::uint64_t>> a;
+  std::vector<std::vector<std::uint64_t>> b;
+  std::vector<std::vector<std::uint64_t>> c;
   for (const ProbeDot& dot : dots) {
     a.push_back(dot.a);
     b.push_back(dot.b);
     c.push_back({dot.c});
   }
-  const std::vector<std::uint32_t> words =
+  const std::vector<std::uint64_t> words =
       recorder.multiply(probe.instruction, tiles_of(set.a, a, set.words_of_a(), set.depth, bytes_of_a(set)),
                         tiles_of(set.b, b, set.words_of_b(), set.depth, bytes_of_b(set)),
                         tiles_of(set.accumulator, c, set.dots(), 1, set.dots() * gpu::bytes_of(set.accumulator)));
-  std::vector<std::uint32_t> results;
+  std::vector<std::uint64_t> results;
   results.reserve(dots.size());
   for (std::size_t i = 0; i < dots.size(); ++i) results.push_back(words[i * set.dots()]);
   return results;
 }
 
-std::string told(const gpu::TileSet& set, const ProbeDot& dot, std::uint32_t result) {
-  const auto words = [&](const std::vector<std::uint32_t>& all, const Format& format) {
+std::string told(const gpu::TileSet& set, const ProbeDot& dot, std::uint64_t result) {
+  const auto words = [&](const std::vector<std::uint64_t>& all, const Format& format) {
     std::string text;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (i == set.depth) text += "scales ";
@@ -209,6 +217,38 @@ std::vector<Hypothesis> tf32_hypotheses(const MmaModel& model) {
           {.name = "rounded to nearest, ties away", .model = model, .tf32_rounding = Rounding::nearest_away}};
 }
 
+/// What FP64's sums may be, beside the model's chain of fused multiply-adds of ascending k.
+std::vector<Hypothesis> fp64_hypotheses(const MmaModel& model) {
+  using Words = std::span<const double>;
+  const auto chain = [](Words a, Words b, double c, bool is_descending) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const std::size_t k = is_descending ? a.size() - 1 - i : i;
+      c = std::fma(a[k], b[k], c);
+    }
+    return c;
+  };
+  const auto pairs = [](Words a, Words b, double c) {
+    for (std::size_t k = 0; k < a.size(); k += 2) c += std::fma(a[k + 1], b[k + 1], a[k] * b[k]);
+    return c;
+  };
+  const auto rounded_products = [](Words a, Words b, double c) {
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      const volatile double product = a[k] * b[k];  // so that no compiler fuses it with the sum
+      c += product;
+    }
+    return c;
+  };
+  return {{.name = "fused multiply-adds, ascending k", .model = model, .is_ours = true},
+          {.name = "fused multiply-adds, descending k",
+           .model = model,
+           .other = [chain](Words a, Words b, double c) { return chain(a, b, c, true); }},
+          {.name = "fused multiply-adds from zero, c added last",
+           .model = model,
+           .other = [chain](Words a, Words b, double c) { return chain(a, b, 0, false) + c; }},
+          {.name = "pairs of products, then their sums", .model = model, .other = pairs},
+          {.name = "rounded products, added one by one", .model = model, .other = rounded_products}};
+}
+
 // 2. The list.
 
 /// Instructions whose answers stand for those of mixed operands.
@@ -235,8 +275,16 @@ void add_probes(std::size_t number, int capability, std::vector<Probe>& list) {
          .question = question,
          .instruction = number,
          .hypotheses = hypotheses,
-         .draw = [set, draw](std::uint64_t i, Drawn a, Drawn b, std::uint32_t& c) { draw(set, i, a, b, c); }});
+         .draw = [set, draw](std::uint64_t i, Drawn a, Drawn b, std::uint64_t& c) { draw(set, i, a, b, c); }});
   };
+  const auto add_special = [&] {
+    add("NaN and infinities", "Are NaN, infinities and their words those of the model?",
+        {{.name = "yes", .model = model, .is_ours = true}}, draw_special);
+  };
+  if (model.is_fp64()) {
+    add("order", "In which order are products added, and where are sums rounded?", fp64_hypotheses(model), draw_finite);
+    return add_special();
+  }
   const bool is_scaled = set.blocks() > 0;
   add("zeros", "What exponent do terms that are zero have?", zero_hypotheses(model),
       is_scaled ? draw_scaled_zeros : draw_tiny);
@@ -253,8 +301,7 @@ void add_probes(std::size_t number, int capability, std::vector<Probe>& list) {
   if (instruction.type_a == MmaType::tf32) {
     add("operands", "How does the instruction make TF32 of float32 words?", tf32_hypotheses(model), draw_finite);
   }
-  add("NaN and infinities", "Are NaN, infinities and their words those of the model?",
-      {{.name = "yes", .model = model, .is_ours = true}}, draw_special);
+  add_special();
 }
 
 }  // namespace
@@ -273,7 +320,7 @@ std::vector<ProbeDot> telling_dots(const Probe& probe, std::uint64_t tries) {
   constexpr std::size_t most = 64;
   for (std::uint64_t i = 0; i < tries && dots.size() < most; ++i) {
     const std::size_t words = set.depth + set.blocks();
-    ProbeDot dot{.a = std::vector<std::uint32_t>(words), .b = std::vector<std::uint32_t>(words), .c = 0, .results = {}};
+    ProbeDot dot{.a = std::vector<std::uint64_t>(words), .b = std::vector<std::uint64_t>(words), .c = 0, .results = {}};
     probe.draw(i, dot.a, dot.b, dot.c);
     for (const Hypothesis& hypothesis : probe.hypotheses) dot.results.push_back(result_of(hypothesis, set, dot));
     bool is_new = count == 1 && i < most / 2;
@@ -296,7 +343,7 @@ Finding ask(gpu::Recorder& recorder, const Probe& probe) {
     finding.answer = "nothing that was tried tells the answers apart";
     return finding;
   }
-  const std::vector<std::uint32_t> results = results_of(recorder, probe, dots);
+  const std::vector<std::uint64_t> results = results_of(recorder, probe, dots);
   std::vector<std::string> names;
   finding.agrees = false;
   for (std::size_t h = 0; h < probe.hypotheses.size(); ++h) {
@@ -333,8 +380,8 @@ Finding ask_zero_products(gpu::Recorder& recorder, std::size_t instruction, std:
       c[i] = static_cast<std::uint32_t>(std::min<std::uint64_t>(first + i, last));
     }
     const auto bytes = std::as_bytes(std::span(c));
-    const std::vector<std::uint32_t> got = recorder.multiply(instruction, a, b, bytes);
-    std::vector<std::uint32_t> expected(c.size());
+    const std::vector<std::uint64_t> got = recorder.multiply(instruction, a, b, bytes);
+    std::vector<std::uint64_t> expected(c.size());
     parallel_for(
         tiles, threads,
         [&](std::size_t begin, std::size_t end) {

@@ -20,6 +20,8 @@ struct Hypothesis {
   ZeroRule zero_rule = ZeroRule::floor;
   Rounding tf32_rounding = Rounding::toward_zero;
   bool is_ours = false;  ///< whether fp8lab computes so
+  /// Of FP64, whose models have one arithmetic: another one, in the model's place.
+  std::function<double(std::span<const double> a, std::span<const double> b, double c)> other = {};
 };
 
 /// A question to an instruction.
@@ -29,7 +31,7 @@ struct Probe {
   std::vector<Hypothesis> hypotheses;
   /// Operands of the i-th dot product that is tried, block scales behind the elements of a and b; those on which
   /// hypotheses differ are kept.
-  std::function<void(std::uint64_t i, std::span<std::uint32_t> a, std::span<std::uint32_t> b, std::uint32_t& c)> draw;
+  std::function<void(std::uint64_t i, std::span<std::uint64_t> a, std::span<std::uint64_t> b, std::uint64_t& c)> draw;
 };
 
 /// All questions to the instructions of a chip; empty where fp8lab has no models of it.
@@ -37,9 +39,9 @@ struct Probe {
 
 /// The operands of one dot product, and its result under every hypothesis.
 struct ProbeDot {
-  std::vector<std::uint32_t> a, b;
-  std::uint32_t c;
-  std::vector<std::uint32_t> results;
+  std::vector<std::uint64_t> a, b;
+  std::uint64_t c;
+  std::vector<std::uint64_t> results;
 };
 /// Dot products that tell hypotheses apart: for every two that differ on any of the first `tries` at least one.
 [[nodiscard]] std::vector<ProbeDot> telling_dots(const Probe& probe, std::uint64_t tries = 4096);

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t inputs_per_chunk = std::uint64_t{1} << 24;
 constexpr std::uint64_t dots_per_chunk = std::uint64_t{1} << 18;
 
-std::string hex_of(std::uint32_t word, int bits) { return fmt::format("{:0{}x}", word, (bits + 3) / 4); }
+std::string hex_of(std::uint64_t word, int bits) { return fmt::format("{:0{}x}", word, (bits + 3) / 4); }
 
 /// The words of a row of a tile, in hexadecimal.
 std::string row_of(const Format& format, const std::vector<std::byte>& words, std::size_t row, unsigned depth) {
@@ -44,7 +44,7 @@ void add_differences(gpu::Recorder& recorder, std::size_t number, const DotRecor
                      std::uint64_t count, Ledger& ledger) {
   const gpu::TileSet set = gpu::instructions()[number].tiles(gpu::find_draw(record.draw), record.seed);
   const gpu::TileWords tiles = recorder.tile_words(number, set, first, count);
-  const std::vector<std::uint32_t> expected =
+  const std::vector<std::uint64_t> expected =
       gpu::model_words(find_model(record.model), set, tiles.a, tiles.b, tiles.c);
   const std::size_t before = ledger.differences.size();
   const int bits = set.accumulator.bits();

@@ -31,6 +31,10 @@ using SyncWide = std::tuple<Sync<MmaType::f16, MmaType::f16, MmaAccumulator::flo
                             Sync<MmaType::f16, MmaType::f16, MmaAccumulator::float16, 8>,
                             Sync<MmaType::bf16, MmaType::bf16, MmaAccumulator::float32, 8>,
                             Sync<MmaType::tf32, MmaType::tf32, MmaAccumulator::float32, 4>>;
+template <unsigned kK, unsigned kM>
+using Mma64 = MmaSync<MmaType::f64, MmaType::f64, MmaAccumulator::float64, kK, kM>;
+using Sync64 = std::tuple<MmaSyncTiles<Mma64<4, 8>>, MmaSyncTiles<Mma64<4, 16>>, MmaSyncTiles<Mma64<8, 16>>,
+                          MmaSyncTiles<Mma64<16, 16>>>;
 
 /// Whether this pass of the compiler knows the instructions of sm_90a, sm_100a or sm_120a: each chip's code has those
 /// of its own.
@@ -79,8 +83,11 @@ using OfBytes =
                Tiles<Mma<kKind, MmaType::e5m2, MmaType::e4m3>>, Tiles<Mma<kKind, MmaType::e5m2, MmaType::e5m2>>>;
 template <MmaKind kKind, MmaType kA = MmaType::e4m3, MmaType kB = MmaType::e4m3>
 using Tcgen05 = Tcgen05Mma<kKind, kA, kB>;
+template <MmaKind kKind, MmaType kA, MmaType kB>
+using Tcgen05Half = Tcgen05Mma<kKind, kA, kB, MmaAccumulator::float16>;
 using Blackwell = decltype(std::tuple_cat(
     std::declval<OfBytes<BlackwellTiles, Tcgen05, MmaKind::f8f6f4>>(),
+    std::declval<OfBytes<BlackwellTiles, Tcgen05Half, MmaKind::f8f6f4>>(),
     std::declval<OfBytes<BlackwellTiles, Tcgen05, MmaKind::mxf8f6f4>>(),
     std::declval<std::tuple<BlackwellTiles<Tcgen05<MmaKind::mxf4>>, BlackwellTiles<Tcgen05<MmaKind::mxf4nvf4_ue8m0>>,
                             BlackwellTiles<Tcgen05<MmaKind::mxf4nvf4>>>>(),
@@ -103,7 +110,8 @@ using All = decltype(std::tuple_cat(
     std::declval<AsyncFp8<MmaAccumulator::float32>>(), std::declval<AsyncFp8<MmaAccumulator::float16>>(),
     std::declval<AsyncWide>(), std::declval<SyncFp8<MmaAccumulator::float32, 32>>(),
     std::declval<SyncFp8<MmaAccumulator::float16, 32>>(), std::declval<SyncFp8<MmaAccumulator::float32, 16>>(),
-    std::declval<SyncFp8<MmaAccumulator::float16, 16>>(), std::declval<SyncWide>(), std::declval<Blackwell>()));
+    std::declval<SyncFp8<MmaAccumulator::float16, 16>>(), std::declval<SyncWide>(), std::declval<Sync64>(),
+    std::declval<Blackwell>()));
 
 /// What a kernel of instructions runs.
 template <typename Kernel>
@@ -121,14 +129,8 @@ struct FactsOf<HopperTiles<Mma>> {
 
 template <typename Mma>
 struct FactsOf<BlackwellTiles<Mma>> {
-  static constexpr Instruction value{Instruction::Family::tcgen05,
-                                     Mma::type_a,
-                                     Mma::type_b,
-                                     MmaAccumulator::float32,
-                                     Mma::m,
-                                     Mma::n,
-                                     Mma::k,
-                                     Mma::kind};
+  static constexpr Instruction value{
+      Instruction::Family::tcgen05, Mma::type_a, Mma::type_b, Mma::accumulator, Mma::m, Mma::n, Mma::k, Mma::kind};
 };
 template <typename Mma>
 struct FactsOf<RtxTiles<Mma>> {
@@ -210,7 +212,7 @@ class RecorderOn final : public Recorder {
     multiply(instruction, tiles);
     return {copy_of(tiles.a), copy_of(tiles.b), copy_of(tiles.c), words_of(set, tiles)};
   }
-  [[nodiscard]] std::vector<std::uint32_t> multiply(std::size_t instruction, std::span<const std::byte> a,
+  [[nodiscard]] std::vector<std::uint64_t> multiply(std::size_t instruction, std::span<const std::byte> a,
                                                     std::span<const std::byte> b,
                                                     std::span<const std::byte> c) override {
     const TileSet set = instructions().at(instruction).tiles(Draw::random_bits, 0);
@@ -270,9 +272,9 @@ class RecorderOn final : public Recorder {
     array.copy_to(values);
     return values;
   }
-  static std::vector<std::uint32_t> words_of(const TileSet& set, const Tiles& tiles) {
+  static std::vector<std::uint64_t> words_of(const TileSet& set, const Tiles& tiles) {
     const auto bytes = copy_of(tiles.d);
-    std::vector<std::uint32_t> words(tiles.count * set.dots());
+    std::vector<std::uint64_t> words(tiles.count * set.dots());
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_word(set.accumulator, bytes.data(), i);
     return words;
   }

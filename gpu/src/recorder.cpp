@@ -42,8 +42,18 @@ constexpr std::array<std::string_view, draws> draw_names{"random_bits", "gaussia
                                                          "special"};
 
 std::string_view ptx_name(MmaType type) {
-  static constexpr std::array<std::string_view, 5> names{"e4m3", "e5m2", "f16", "bf16", "tf32"};
+  static constexpr std::array<std::string_view, 6> names{"e4m3", "e5m2", "f16", "bf16", "tf32", "f64"};
   return names.at(static_cast<std::size_t>(type));
+}
+
+std::string_view ptx_name(MmaAccumulator accumulator) {
+  static constexpr std::array<std::string_view, 3> names{"f32", "f16", "f64"};
+  return names.at(static_cast<std::size_t>(accumulator));
+}
+
+Format format_of(MmaAccumulator accumulator) {
+  static constexpr std::array formats{binary32, binary16, binary64};
+  return formats.at(static_cast<std::size_t>(accumulator));
 }
 
 std::string_view ptx_name(MmaKind kind) {
@@ -58,7 +68,7 @@ std::string Instruction::name() const {
   std::string name(families.at(static_cast<std::size_t>(family)));
   name += ".m" + std::to_string(m) + "n" + std::to_string(n) + "k" + std::to_string(k);
   if (has_kind()) name.append(".").append(ptx_name(kind));
-  name += accumulator == MmaAccumulator::float32 ? ".f32." : ".f16.";
+  name.append(".").append(ptx_name(accumulator)).append(".");
   if (has_kind() && is_packed(kind)) return name + "e2m1.e2m1";
   return name.append(ptx_name(type_a)).append(".").append(ptx_name(type_b));
 }
@@ -70,6 +80,8 @@ bool Instruction::is_for(int capability) const {
     case Family::tcgen05: return capability == 100;
     case Family::mma_sync: break;
   }
+  // DMMA.16x8xK is Hopper's; for later chips ptxas 13.0 makes the same of DMMA.8x8x4, which m8n8k4 is.
+  if (type_a == MmaType::f64 && m == 16) return capability == 90;
   return capability >= (gpu::bytes_of(type_a) == 1 ? 89 : 80);
 }
 
@@ -78,7 +90,7 @@ TileSet Instruction::tiles(Draw draw, std::uint64_t seed) const {
   const bool is_scaled = has_kind() && scales_of(kind) > 0;
   return {.a = is_fp4 ? e2m1 : format_of(type_a),
           .b = is_fp4 ? e2m1 : format_of(type_b),
-          .accumulator = accumulator == MmaAccumulator::float32 ? binary32 : binary16,
+          .accumulator = format_of(accumulator),
           .rows = m,
           .columns = n,
           .depth = k,
@@ -135,7 +147,7 @@ const MmaModel& model_of(const Instruction& instruction, int capability) {
   if (!instruction.is_for(capability)) {
     refuse(instruction.name(), " is no instruction of compute capability ", capability / 10, ".", capability % 10);
   }
-  if (instruction.has_kind()) return model_of(instruction.kind);
+  if (instruction.has_kind()) return model_of(instruction.kind, instruction.accumulator);
   if (instruction.family == Instruction::Family::wgmma) return wgmma_model(instruction.type_a, instruction.accumulator);
   return mma_sync_model(chip, instruction.type_a, instruction.accumulator, instruction.k);
 }

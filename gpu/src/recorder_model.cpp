@@ -8,6 +8,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/tensor_core/mma.hpp"
 
 namespace fp8lab::gpu {
 namespace {
@@ -58,22 +59,46 @@ void multiply(const MmaModel& model, const TileSet& set, const void* a, const vo
        {.c = c, .c_enters = CEntry::accumulator, .zero_rule = zero_rule});
 }
 
+/// One tile's d of FP64 by mma(), whose batch has both rows of every element of d.
+void multiply_fp64(const MmaModel& model, const TileSet& set, const std::byte* a, const std::byte* b,
+                   const std::byte* c, std::uint64_t* out) {
+  std::vector<double> rows_a;
+  std::vector<double> rows_b;
+  std::vector<double> d;
+  const auto append_row = [&set](std::vector<double>& to, const std::byte* from, std::size_t row) {
+    for (std::size_t k = 0; k < set.depth; ++k) {
+      to.push_back(std::bit_cast<double>(load_word(binary64, from, row * set.depth + k)));
+    }
+  };
+  for (std::size_t i = 0; i < set.dots(); ++i) {
+    append_row(rows_a, a, i / set.columns);
+    append_row(rows_b, b, i % set.columns);
+    d.push_back(std::bit_cast<double>(load_word(binary64, c, i)));
+  }
+  const auto operand = [&](const std::vector<double>& rows) {
+    return Operand{.elements = std::span(rows), .format = binary64, .rows = d.size(), .depth = set.depth};
+  };
+  mma(model, operand(rows_a), operand(rows_b), std::span<const double>(d), std::span(d));
+  for (std::size_t i = 0; i < d.size(); ++i) out[i] = std::bit_cast<std::uint64_t>(d[i]);
+}
+
 /// The word of an accumulator whose value is given as a float32.
-std::uint32_t accumulator_word_of(const Format& format, float value) {
+std::uint64_t accumulator_word_of(const Format& format, float value) {
   if (format == binary32) return std::bit_cast<std::uint32_t>(value);
   return encode(format, cuda_nosat_policy, value);
 }
 
 void tile_words(const MmaModel& model, const TileSet& set, const std::byte* a, const std::byte* b, const std::byte* c,
-                ZeroRule zero_rule, std::uint32_t* out) {
+                ZeroRule zero_rule, std::uint64_t* out) {
+  if (set.accumulator == binary64) return multiply_fp64(model, set, a, b, c, out);
   std::vector<float> in(set.dots());
   std::vector<float> d(set.dots());
   const Format format = set.accumulator;
   for (std::size_t i = 0; i < in.size(); ++i) {
-    const std::uint32_t word = load_word(format, c, i);
+    const std::uint64_t word = load_word(format, c, i);
     const Unpacked value = unpack(format, word);
     in[i] = std::bit_cast<float>(
-        format == binary32 ? word : static_cast<std::uint32_t>(encode(binary32, ieee_policy, value, ieee_policy.nan)));
+        static_cast<std::uint32_t>(format == binary32 ? word : encode(binary32, ieee_policy, value, ieee_policy.nan)));
   }
   switch (bytes_of(set.a)) {
     case 1: multiply<std::uint8_t>(model, set, a, b, in, zero_rule, d); break;
@@ -116,13 +141,13 @@ std::vector<std::uint64_t> model_cast_digests(const CastSweep& sweep, std::uint6
   });
 }
 
-std::vector<std::uint32_t> model_words(const MmaModel& model, const TileSet& set, std::span<const std::byte> a,
+std::vector<std::uint64_t> model_words(const MmaModel& model, const TileSet& set, std::span<const std::byte> a,
                                        std::span<const std::byte> b, std::span<const std::byte> c, ZeroRule zero_rule) {
   const DefaultEnvironment environment;
   const std::size_t bytes_a = bytes_of_a(set);
   const std::size_t bytes_b = bytes_of_b(set);
   const std::size_t bytes_c = set.dots() * bytes_of(set.accumulator);
-  std::vector<std::uint32_t> words(c.size() / bytes_of(set.accumulator));
+  std::vector<std::uint64_t> words(c.size() / bytes_of(set.accumulator));
   for (std::size_t tile = 0; tile < c.size() / bytes_c; ++tile) {
     tile_words(model, set, a.data() + tile * bytes_a, b.data() + tile * bytes_b, c.data() + tile * bytes_c, zero_rule,
                words.data() + tile * set.dots());
@@ -135,10 +160,10 @@ std::vector<std::uint64_t> model_tile_digests(const MmaModel& model, const TileS
   const DefaultEnvironment environment;
   return digests_of(chunks, tiles_per_chunk, threads, [&](std::uint64_t i) {
     const std::uint64_t tile = first + i;
-    std::vector<std::uint32_t> a(ceil_div(bytes_of_a(set), 4));
-    std::vector<std::uint32_t> b(ceil_div(bytes_of_b(set), 4));
-    std::vector<std::uint32_t> c(set.dots());
-    std::vector<std::uint32_t> words(set.dots());
+    std::vector<std::uint64_t> a(ceil_div(bytes_of_a(set), 8));
+    std::vector<std::uint64_t> b(ceil_div(bytes_of_b(set), 8));
+    std::vector<std::uint64_t> c(set.dots());
+    std::vector<std::uint64_t> words(set.dots());
     HostTeam team(1, {});
     GenerateTiles::Shared shared;
     GenerateTiles{set, tile, 1, a.data(), b.data(), c.data(), words.data()}(team, 0, shared);

@@ -44,6 +44,9 @@ TEST_CASE("fragments of mma.sync hold every element once") {
       CHECK(covers(8, halves * 4 * elements, registers(elements, halves, gpu::mma_sync_b)));
     }
   }
+  CHECK(covers(8, 4, registers(1, 1, gpu::mma_sync_a)));  // f64
+  CHECK(covers(16, 16, registers(1, 8, gpu::mma_sync_a)));
+  CHECK(covers(8, 16, registers(1, 4, gpu::mma_sync_b)));
   CHECK(covers(16, 8, [](const auto& visit) {
     for (unsigned i = 0; i < 32 * 4; ++i) visit(gpu::mma_sync_d(i / 4, i % 4));
   }));
@@ -75,6 +78,12 @@ static_assert(gpu::mma_sync_b(2, 13, 1, 1) == Place{3, 11});
 static_assert(gpu::mma_sync_a(1, 13, 1, 0) == Place{11, 1});
 static_assert(gpu::mma_sync_a(1, 13, 2, 0) == Place{3, 5});
 static_assert(gpu::mma_sync_b(1, 13, 1, 0) == Place{3, 5});
+// m16n8k16, f64: a_i is in row groupID for even i, else groupID + 8; in column threadID + 4 * (i / 2). b_i is in
+// k = threadID + 4 * i. These are the layouts of CUTLASS's SM90_16x8x16_F64F64F64F64_TN too: of A, thread
+// (4, 8) : (16, 1) and value (2, 4) : (8, 64) in a column-major 16 x 16.
+static_assert(gpu::mma_sync_a(1, 13, 5, 0) == Place{11, 9});
+static_assert(gpu::mma_sync_a(1, 13, 6, 0) == Place{3, 13});
+static_assert(gpu::mma_sync_b(1, 13, 3, 0) == Place{3, 13});
 // C and D: c_i is in row groupID for i < 2, else groupID + 8; in column threadID * 2 + i % 2.
 static_assert(gpu::mma_sync_d(13, 1) == Place{3, 3});
 static_assert(gpu::mma_sync_d(13, 2) == Place{11, 2});

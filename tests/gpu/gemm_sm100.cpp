@@ -51,6 +51,8 @@ TEST_CASE("descriptors of tcgen05 have the bits that PTX gives them") {
   // M = N = 128 too.
   CHECK(gpu::tcgen05_instruction<Tcgen05Mma<MmaKind::f8f6f4>>() == 0x0820'0010);
   CHECK(gpu::tcgen05_instruction<Tcgen05Mma<MmaKind::f8f6f4, MmaType::e5m2, MmaType::e4m3>>() == 0x0820'0090);
+  CHECK(gpu::tcgen05_instruction<
+            Tcgen05Mma<MmaKind::f8f6f4, MmaType::e5m2, MmaType::e4m3, gpu::MmaAccumulator::float16>>() == 0x0820'0080);
   CHECK(gpu::tcgen05_instruction<Mxf8>(0) == 0x08A0'0400);
   CHECK(gpu::tcgen05_instruction<Mxf8>(3) == 0x68A0'0430);
   CHECK(gpu::tcgen05_instruction<Tcgen05Mma<MmaKind::mxf4>>(2) == 0x48A0'04A0);

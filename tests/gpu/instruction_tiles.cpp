@@ -16,9 +16,9 @@ using gpu::HostChip;
 using gpu::MmaAccumulator;
 using gpu::MmaType;
 
-std::vector<std::uint32_t> random_words(std::uint64_t stream, std::size_t count) {
-  std::vector<std::uint32_t> words(count);
-  for (std::size_t i = 0; i < count; ++i) words[i] = static_cast<std::uint32_t>(random_bits(stream, i));
+std::vector<std::uint64_t> random_words(std::uint64_t stream, std::size_t count) {
+  std::vector<std::uint64_t> words(count);
+  for (std::size_t i = 0; i < count; ++i) words[i] = random_bits(stream, i);
   return words;
 }
 
@@ -50,11 +50,13 @@ Mismatches compare_with_mma(const Kernel& kernel, const MmaModel& model, Instruc
 template <typename Instruction, template <typename> typename Tiles>
 void check_tiles(HostChip chip, const MmaModel& model, std::size_t tiles) {
   constexpr unsigned bytes = gpu::bytes_of(Instruction::type_a);
-  using Element = std::conditional_t<bytes == 1, std::uint8_t, std::conditional_t<bytes == 2, std::uint16_t, float>>;
+  using Element =
+      std::conditional_t<bytes == 1, std::uint8_t,
+                         std::conditional_t<bytes == 2, std::uint16_t, std::conditional_t<bytes == 4, float, double>>>;
   using Kernel = Tiles<Instruction>;
   using Word = Kernel::Word;
-  const auto a = random_words(1, tiles * Kernel::bytes_a / 4);
-  const auto b = random_words(2, tiles * Kernel::bytes_b / 4);
+  const auto a = random_words(1, tiles * Kernel::bytes_a / 8);
+  const auto b = random_words(2, tiles * Kernel::bytes_b / 8);
   std::vector<Word> c(tiles * Kernel::words_d);
   for (std::size_t i = 0; i < c.size(); ++i) c[i] = static_cast<Word>(random_bits(3, i));
   for (const gpu::HostOrder order : {gpu::HostOrder{}, gpu::HostOrder{.kind = gpu::HostOrder::Kind::shuffled}}) {
@@ -96,6 +98,11 @@ TEST_CASE("mma.sync of the host team is the chip's model, whatever lane an eleme
   check_mma_sync<Mma<bf16, bf16, float32, 8>>(HostChip::blackwell, blackwell_bf16_k8);
   check_mma_sync<Mma<tf32, tf32, float32, 8>>(HostChip::hopper, hopper_tf32);
   check_mma_sync<Mma<tf32, tf32, float32, 4>>(HostChip::ada, ada_tf32_k4);
+  check_mma_sync<gpu::MmaSync<f64, f64, float64, 4, 8>>(HostChip::ampere, ampere_fp64);
+  check_mma_sync<gpu::MmaSync<f64, f64, float64, 4, 8>>(HostChip::rtx_blackwell, blackwell_fp64);
+  check_mma_sync<Mma<f64, f64, float64, 4>>(HostChip::hopper, hopper_fp64_k4);
+  check_mma_sync<Mma<f64, f64, float64, 8>>(HostChip::hopper, hopper_fp64_k8);
+  check_mma_sync<Mma<f64, f64, float64, 16>>(HostChip::hopper, hopper_fp64);
 }
 
 TEST_CASE("wgmma of the host team is Hopper's model, read through swizzled shared memory and descriptors") {
@@ -114,6 +121,7 @@ TEST_CASE("wgmma of the host team is Hopper's model, read through swizzled share
 TEST_CASE("mma.sync is refused for a chip that has no FP8") {
   CHECK_THROWS_AS(gpu::mma_sync_model(HostChip::ampere, MmaType::e4m3, MmaAccumulator::float32, 32),
                   std::invalid_argument);
+  CHECK_THROWS_AS(gpu::mma_sync_model(HostChip::ada, MmaType::f64, MmaAccumulator::float64, 16), std::invalid_argument);
 }
 
 }  // namespace fp8lab::tests

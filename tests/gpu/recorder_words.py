@@ -40,12 +40,16 @@ def gaussian(random, exponent, *form):
     for _half in range(2):
         total += sum(random >> (16 * i) & 0xFFFF for i in range(4))
         random = mixed((random + GOLDEN) & MASK)
+    if form == F64:  # 40 random bits follow
+        bits = (abs(total) << 40) + (random >> 24)
+        return nearest_code((-bits if total < 0 else bits) * Fraction(2) ** (exponent - 56), *form)
     return nearest_code(Fraction(total) * Fraction(2) ** (exponent - 16), *form)
 
 
 E4M3 = (4, 3, 7, 448)
 E5M2 = (5, 2, 15, 57344)
 F32 = (8, 23, 127, (2 - Fraction(1, 1 << 23)) * Fraction(2) ** 127)
+F64 = (11, 52, 1023, (2 - Fraction(1, 1 << 52)) * Fraction(2) ** 1023)
 
 
 def main():
@@ -59,6 +63,10 @@ def main():
     words += [gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F32) for place in places]
     print(f"{random_word(7, 0):#x} {digest_term(3, 5):#x}")
     print(", ".join(f"{word:#x}" for word in words))
+    own_row = tile * 2 * 512 + row
+    fp64 = [gaussian(random_word(seed, own_row * 128 + k), of_tile % 7 - 3, *F64) for k in range(2)]
+    fp64 += [gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F64) for place in places[:2]]
+    print(", ".join(f"{word:#x}" for word in fp64))
 
 
 main()

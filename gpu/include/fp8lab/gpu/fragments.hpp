@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/host_device.hpp"
@@ -13,9 +14,14 @@
 namespace fp8lab::gpu {
 
 /// What the factors of a matrix instruction are, by PTX's names.
-enum class MmaType : std::uint8_t { e4m3, e5m2, f16, bf16, tf32 };
+enum class MmaType : std::uint8_t { e4m3, e5m2, f16, bf16, tf32, f64 };
 /// What its accumulators are.
-enum class MmaAccumulator : std::uint8_t { float32, float16 };
+enum class MmaAccumulator : std::uint8_t { float32, float16, float64 };
+/// A word of an accumulator in memory.
+template <MmaAccumulator kAccumulator>
+using AccumulatorWord =
+    std::conditional_t<kAccumulator == MmaAccumulator::float64, std::uint64_t,
+                       std::conditional_t<kAccumulator == MmaAccumulator::float32, std::uint32_t, std::uint16_t>>;
 
 /// Bytes of an element in memory and in registers.
 [[nodiscard]] FP8LAB_HD constexpr unsigned bytes_of(MmaType type) {
@@ -25,6 +31,7 @@ enum class MmaAccumulator : std::uint8_t { float32, float16 };
     case MmaType::f16:
     case MmaType::bf16: return 2;
     case MmaType::tf32: return 4;
+    case MmaType::f64: return 8;
   }
   return 0;
 }
@@ -36,6 +43,7 @@ enum class MmaAccumulator : std::uint8_t { float32, float16 };
     case MmaType::f16: return binary16;
     case MmaType::bf16: return bfloat16;
     case MmaType::tf32: return binary32;
+    case MmaType::f64: return binary64;
   }
   return {};
 }
@@ -47,7 +55,7 @@ struct Place {
 };
 
 /// The place in A (16 x K) of an element of a lane's register, where registers of 32 bits hold `elements` (4 of FP8, 2
-/// of f16 and bf16, 1 of tf32).
+/// of f16 and bf16, 1 of tf32), or registers of 64 bits 1 of f64. The one register of m8n8k4 is the first of these.
 [[nodiscard]] FP8LAB_HD constexpr Place mma_sync_a(unsigned elements, unsigned lane, unsigned reg, unsigned element) {
   return {lane / 4 + 8 * (reg % 2), lane % 4 * elements + element + 4 * elements * (reg / 2)};
 }
@@ -56,7 +64,7 @@ struct Place {
   return {lane / 4, lane % 4 * elements + element + 4 * elements * reg};
 }
 /// The place in C and D (16 x 8) of a lane's i-th accumulator of four: float16 ones lie two in a register, the first in
-/// the low half.
+/// the low half. m8n8k4 has the first two.
 [[nodiscard]] FP8LAB_HD constexpr Place mma_sync_d(unsigned lane, unsigned i) {
   return {lane / 4 + 8 * (i / 2), lane % 4 * 2 + i % 2};
 }
@@ -90,11 +98,11 @@ struct Place {
 /// The accumulators of a thread.
 template <MmaAccumulator kAccumulator, unsigned kCount>
 struct Accumulators {
-  using Value = float;
-  float values[kCount];  // NOLINT(modernize-avoid-c-arrays)
+  using Value = std::conditional_t<kAccumulator == MmaAccumulator::float64, double, float>;
+  Value values[kCount];  // NOLINT(modernize-avoid-c-arrays)
 
-  [[nodiscard]] FP8LAB_HD float get(unsigned i) const { return values[i]; }
-  FP8LAB_HD void set(unsigned i, float value) { values[i] = value; }
+  [[nodiscard]] FP8LAB_HD Value get(unsigned i) const { return values[i]; }
+  FP8LAB_HD void set(unsigned i, Value value) { values[i] = value; }
 };
 template <unsigned kCount>
 struct Accumulators<MmaAccumulator::float16, kCount> {
@@ -109,27 +117,38 @@ struct Accumulators<MmaAccumulator::float16, kCount> {
   }
 };
 
-/// An mma.sync instruction of shape m16n8kK, and the registers of a lane.
-template <MmaType kA, MmaType kB, MmaAccumulator kAccumulator, unsigned kK>
+/// An mma.sync instruction of shape m16n8kK, or of f64 m8n8k4, and the registers of a lane.
+template <MmaType kA, MmaType kB, MmaAccumulator kAccumulator, unsigned kK, unsigned kM = 16>
 struct MmaSync {
+  using Register = std::conditional_t<kA == MmaType::f64, double, std::uint32_t>;
   static constexpr MmaType type_a = kA, type_b = kB;
   static constexpr MmaAccumulator accumulator = kAccumulator;
-  static constexpr unsigned m = 16, n = 8, k = kK;
+  static constexpr unsigned m = kM, n = 8, k = kK;
   static constexpr unsigned element_bytes = bytes_of(kA);
-  static constexpr unsigned elements = 4 / element_bytes;                  ///< in a register
-  static constexpr unsigned registers_a = m * k * element_bytes / 4 / 32;  ///< of a lane
-  static constexpr unsigned registers_b = n * k * element_bytes / 4 / 32;
+  static constexpr unsigned elements = sizeof(Register) / element_bytes;  ///< in a register
+  static constexpr unsigned registers_a = m * k / elements / 32;          ///< of a lane
+  static constexpr unsigned registers_b = n * k / elements / 32;
+  static constexpr unsigned values_d = m * n / 32;
+  /// The first compute capability that has it, 80 for 8.0.
+  static constexpr int capability = [] {
+    if (element_bytes == 1) return 89;
+    if (kA == MmaType::f64) return kM == 16 ? 90 : 80;
+    return kA == MmaType::f16 && kK == 8 ? 75 : 80;
+  }();
+  static constexpr bool is_f64 = kA == MmaType::f64;
   static_assert(bytes_of(kB) == element_bytes && (kA == kB || element_bytes == 1));
-  static_assert(k * element_bytes == 32 || k * element_bytes == 16);
-  static_assert(kAccumulator == MmaAccumulator::float32 || element_bytes == 1 || kA == MmaType::f16);
+  static_assert(is_f64 ? k == 4 || (m == 16 && (k == 8 || k == 16))
+                       : m == 16 && (k * element_bytes == 32 || k * element_bytes == 16));
+  static_assert((kAccumulator == MmaAccumulator::float64) == is_f64);
+  static_assert(kAccumulator != MmaAccumulator::float16 || element_bytes == 1 || kA == MmaType::f16);
 
   struct A {
-    std::uint32_t words[registers_a];  // NOLINT(modernize-avoid-c-arrays)
+    Register words[registers_a];  // NOLINT(modernize-avoid-c-arrays)
   };
   struct B {
-    std::uint32_t words[registers_b];  // NOLINT(modernize-avoid-c-arrays)
+    Register words[registers_b];  // NOLINT(modernize-avoid-c-arrays)
   };
-  using D = Accumulators<kAccumulator, 4>;
+  using D = Accumulators<kAccumulator, values_d>;
 };
 
 /// A wgmma instruction of shape m64nNkK, whose K is 32 bytes; its accumulators, of a thread.

@@ -12,11 +12,14 @@
 
 namespace fp8lab::gpu {
 
-/// A tcgen05.mma of shape m128nNk32 (bytes of K), of one block.
-template <MmaKind kKind, MmaType kA = MmaType::e4m3, MmaType kB = MmaType::e4m3, unsigned kN = 128>
+/// A tcgen05.mma of shape m128nNk32 (bytes of K), of one block. Kinds with block scales accumulate in float32.
+template <MmaKind kKind, MmaType kA = MmaType::e4m3, MmaType kB = MmaType::e4m3,
+          MmaAccumulator kAccumulator = MmaAccumulator::float32, unsigned kN = 128>
 struct Tcgen05Mma {
   static constexpr MmaKind kind = kKind;
   static constexpr MmaType type_a = kA, type_b = kB;
+  static constexpr MmaAccumulator accumulator = kAccumulator;
+  static_assert(kAccumulator == MmaAccumulator::float32 || kKind == MmaKind::f8f6f4);
   static constexpr unsigned m = 128, n = kN, k = k_of(kKind);
   static_assert(kN == 128);  // whose scales of b are as many as those of a
 };
@@ -58,14 +61,14 @@ template <typename Mma>
   constexpr MmaKind kind = Mma::kind;
   const std::uint32_t shared = tcgen05_format(kind, Mma::type_a) << 7 | tcgen05_format(kind, Mma::type_b) << 10 |
                                Mma::n / 8 << 17 | Mma::m / 16 << 24;
-  if (kind == MmaKind::f8f6f4) return shared | 1U << 4;  // float32 accumulators
+  if (kind == MmaKind::f8f6f4) return shared | (Mma::accumulator == MmaAccumulator::float32 ? 1U : 0U) << 4;
   const std::uint32_t e8m0_scales = kind == MmaKind::mxf4nvf4 ? 0 : 1;
   return shared | first_scale << 4 | e8m0_scales << 23 | first_scale << 29;
 }
 
 /// Tensor memory: 128 lanes of 512 columns of 32 bits. Row i of an accumulator lies in lane i, a column of it in a
-/// column. A tile of 128 x 4 scales takes four columns: the four scales of row r lie in column r / 32 of lane r % 32,
-/// and of the lanes 32, 64 and 96 further.
+/// column, of which float16 is the low half. A tile of 128 x 4 scales takes four columns: the four scales of row r lie
+/// in column r / 32 of lane r % 32, and of the lanes 32, 64 and 96 further.
 inline constexpr unsigned tensor_memory_lanes = 128, tensor_memory_columns = 512;
 [[nodiscard]] FP8LAB_HD constexpr Place tensor_memory_scales(unsigned row) { return {row % 32, row / 32}; }
 

@@ -103,7 +103,7 @@ struct MmaSyncScaledTiles {
   static FP8LAB_HD std::size_t index(Place place) { return std::size_t{place.row} * Mma::n + place.column; }
 };
 
-/// The same of one tcgen05.mma: a and b have 128 rows a tile, c and d are (128, 128).
+/// The same of one tcgen05.mma: a and b have 128 rows a tile, c and d are (128, 128), of float32 or float16.
 template <typename Mma>
 struct Tcgen05Tiles {
   static constexpr unsigned threads = 128;
@@ -118,7 +118,7 @@ struct Tcgen05Tiles {
   struct Values {
     float values[32];  // NOLINT(modernize-avoid-c-arrays)
   };
-  using Word = std::uint32_t;
+  using Word = AccumulatorWord<Mma::accumulator>;
   static constexpr std::size_t words_d = std::size_t{Mma::m} * Mma::n;
 
   const void* a;
@@ -166,7 +166,9 @@ struct Tcgen05Tiles {
     // 1. The accumulators, a row in each thread's lane.
     for (unsigned first = 0; first < Mma::n; first += 32) {
       group.for_each_thread([&](std::size_t thread) {
-        unrolled<32>([&](unsigned i) { own[thread].values[i] = std::bit_cast<float>(c[place(thread, first + i)]); });
+        unrolled<32>([&](unsigned i) {
+          own[thread].values[i] = std::bit_cast<float>(std::uint32_t{c[place(thread, first + i)]});
+        });
       });
       memory.store(group, first, own);
     }
@@ -188,7 +190,9 @@ struct Tcgen05Tiles {
     for (unsigned first = 0; first < Mma::n; first += 32) {
       memory.load(group, first, own);
       group.for_each_thread([&](std::size_t thread) {
-        unrolled<32>([&](unsigned i) { d[place(thread, first + i)] = std::bit_cast<Word>(own[thread].values[i]); });
+        unrolled<32>([&](unsigned i) {
+          d[place(thread, first + i)] = static_cast<Word>(std::bit_cast<std::uint32_t>(own[thread].values[i]));
+        });
       });
     }
     tcgen05_fence_before(group);

@@ -36,7 +36,8 @@ struct HostDots {
   }
 };
 
-/// The model of mma.sync m16n8kK on a chip. Throws std::invalid_argument where the chip has no such instruction.
+/// The model of mma.sync m16n8kK on a chip, of f64 with K = 4 of m8n8k4 too. Throws std::invalid_argument where the
+/// chip has no such instruction.
 [[nodiscard]] inline const MmaModel& mma_sync_model(HostChip chip, MmaType type, MmaAccumulator accumulator,
                                                     unsigned k) {
   static constexpr std::array<std::string_view, 5> names{"ampere", "ada", "hopper", "blackwell", "blackwell"};
@@ -45,6 +46,10 @@ struct HostDots {
   const bool is_fp8 = bytes_of(type) == 1;
   if (is_fp8 && chip == HostChip::ampere) throw std::invalid_argument("mma.sync of FP8 is for sm_89 and later");
   std::string name((is_fp8 ? names_fp8 : names)[static_cast<std::size_t>(chip)]);
+  if (type == MmaType::f64) {
+    if (chip != HostChip::hopper && k != 4) throw std::invalid_argument("mma.sync m16n8kK of f64 is for sm_90");
+    return find_model(name + "_fp64" + (chip == HostChip::hopper && k < 16 ? "_k" + std::to_string(k) : ""));
+  }
   if (type == MmaType::f16) name += "_fp16";
   if (type == MmaType::bf16) name += "_bf16";
   if (type == MmaType::tf32) name += "_tf32";
@@ -61,15 +66,21 @@ template <typename Element>
   else
     return static_cast<Element>(word >> (8 * sizeof(Element) * index));
 }
+template <typename Element>
+[[nodiscard]] Element element_of(double word, unsigned /*index*/) {
+  return word;
+}
 
 /// What a factor of an instruction is in memory, and a batch of its dot products.
 template <typename Mma>
-using MmaElement = std::conditional_t<bytes_of(Mma::type_a) == 1, std::uint8_t,
-                                      std::conditional_t<bytes_of(Mma::type_a) == 2, std::uint16_t, float>>;
+using MmaElement =
+    std::conditional_t<bytes_of(Mma::type_a) == 1, std::uint8_t,
+                       std::conditional_t<bytes_of(Mma::type_a) == 2, std::uint16_t,
+                                          std::conditional_t<bytes_of(Mma::type_a) == 4, float, double>>>;
 template <typename Mma>
 using MmaDots = HostDots<MmaElement<Mma>, typename Mma::D::Value>;
 
-/// Puts what a lane holds of an instruction's a, b and d into the batch, whose dot products [first, first + 16 * 8) are
+/// Puts what a lane holds of an instruction's a, b and d into the batch, whose dot products [first, first + M * 8) are
 /// the instruction's.
 template <typename Mma>
 void gather(MmaDots<Mma>& dots, std::size_t first, unsigned lane, const typename Mma::A& a, const typename Mma::B& b,
@@ -84,7 +95,7 @@ void gather(MmaDots<Mma>& dots, std::size_t first, unsigned lane, const typename
     const auto element = element_of<MmaElement<Mma>>(b.words[i / Mma::elements], i % Mma::elements);
     for (unsigned m = 0; m < Mma::m; ++m) dots.b[(first + m * Mma::n + place.row) * Mma::k + place.column] = element;
   }
-  for (unsigned i = 0; i < 4; ++i) {
+  for (unsigned i = 0; i < Mma::values_d; ++i) {
     const Place place = mma_sync_d(lane, i);
     dots.d[first + place.row * Mma::n + place.column] = d.get(i);
   }
@@ -114,7 +125,7 @@ void host_mma_sync(const HostTeam& team, Tiles& tiles) {
   dots.run(mma_sync_model(team.chip(), Mma::type_a, Mma::accumulator, Mma::k), format_of(Mma::type_a),
            format_of(Mma::type_b));
   for_each_lane([&](Tile& tile, unsigned lane, unsigned i, unsigned j, std::size_t first) {
-    for (unsigned r = 0; r < 4; ++r) {
+    for (unsigned r = 0; r < Mma::values_d; ++r) {
       const Place place = mma_sync_d(lane, r);
       tile.d[i][j].set(r, dots.d[first + place.row * Mma::n + place.column]);
     }
@@ -130,8 +141,9 @@ void host_mma_sync(const HostTeam& team, Tiles& tiles) {
     case MmaType::f16: return is_float ? hopper_fp16 : hopper_fp16_f16;
     case MmaType::bf16: return hopper_bf16;
     case MmaType::tf32: return hopper_tf32;
+    case MmaType::f64: break;
   }
-  throw std::invalid_argument("wgmma: unknown type");
+  throw std::invalid_argument("wgmma: no such type");
 }
 
 /// wgmma() of wgmma.hpp, on tiles in the team's shared memory.

@@ -16,10 +16,11 @@
 
 namespace fp8lab::gpu {
 
-/// The model of a kind, of mma.sync and tcgen05.mma alike.
-[[nodiscard]] inline const MmaModel& model_of(MmaKind kind) {
+/// The model of a kind, of mma.sync and tcgen05.mma alike. Kinds with block scales accumulate in float32.
+[[nodiscard]] inline const MmaModel& model_of(MmaKind kind, MmaAccumulator accumulator = MmaAccumulator::float32) {
   switch (kind) {
-    case MmaKind::f8f6f4: return blackwell_tcgen05_fp8;
+    case MmaKind::f8f6f4:
+      return accumulator == MmaAccumulator::float32 ? blackwell_tcgen05_fp8 : blackwell_tcgen05_fp8_f16;
     case MmaKind::mxf8f6f4: return blackwell_mxf8;
     case MmaKind::mxf4: return blackwell_mxf4;
     case MmaKind::mxf4nvf4_ue8m0: return blackwell_mxf4_block16;
@@ -29,9 +30,10 @@ namespace fp8lab::gpu {
 }
 
 /// Rows of 32 bytes with their scales, as an instruction takes them: a batch of its dot products.
+template <typename Value = float>
 struct ScaledDots {
   std::vector<std::uint8_t> a, b, scale_a, scale_b;
-  std::vector<float> d;
+  std::vector<Value> d;
 
   ScaledDots(MmaKind kind, std::size_t count)
       : a(count * 32), b(count * 32), scale_a(count * scales_of(kind)), scale_b(count * scales_of(kind)), d(count) {}
@@ -47,8 +49,9 @@ struct ScaledDots {
                      .packed = is_packed(kind),
                      .scales = {.codes = scales}};
     };
-    mma(model_of(kind), operand(a, scale_a, format_a), operand(b, scale_b, format_b), std::span<const float>(d),
-        std::span<float>(d));
+    constexpr auto accumulator = std::is_same_v<Value, float> ? MmaAccumulator::float32 : MmaAccumulator::float16;
+    mma(model_of(kind, accumulator), operand(a, scale_a, format_a), operand(b, scale_b, format_b),
+        std::span<const Value>(d), std::span<Value>(d));
   }
 };
 
@@ -60,7 +63,7 @@ void host_mma_sync_scaled(const HostTeam& team, Tiles& tiles) {
   using Mma = Tile::Instruction;
   constexpr std::size_t of_warp = Tile::count_m * Tile::count_n;
   constexpr std::size_t scales = scales_of(Mma::kind);
-  ScaledDots dots(Mma::kind, team.threads() / 32 * of_warp * Mma::m * Mma::n);
+  ScaledDots<> dots(Mma::kind, team.threads() / 32 * of_warp * Mma::m * Mma::n);
   const auto for_each = [&](const auto& body) {  // body(first thread of the warp, i, j, row, column, dot product)
     std::size_t dot = 0;
     for (std::size_t warp = 0; warp < team.threads() / 32 * of_warp; ++warp) {

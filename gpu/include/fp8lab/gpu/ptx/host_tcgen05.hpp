@@ -62,6 +62,7 @@ struct HostTcgen05Instruction {
   [[nodiscard]] unsigned n() const { return bits(17, 6) * 8; }
   [[nodiscard]] Format format_a() const { return bits(7, 3) == 0 ? e4m3 : e5m2; }
   [[nodiscard]] Format format_b() const { return bits(10, 3) == 0 ? e4m3 : e5m2; }
+  [[nodiscard]] bool is_half() const { return bits(4, 2) == 0; }  ///< of kind::f8f6f4: float16 accumulators
   [[nodiscard]] unsigned scale_a() const { return bits(29, 2); }
   [[nodiscard]] unsigned scale_b() const { return bits(4, 2); }
 };
@@ -90,24 +91,39 @@ struct HostTcgen05Operand {
   }
 };
 
+/// A dot product's accumulator in a column of tensor memory: float16 is its low half.
+inline void from_column(std::uint32_t column, float& value) { value = std::bit_cast<float>(column); }
+inline void from_column(std::uint32_t column, Half& value) { value.bits = static_cast<std::uint16_t>(column); }
+inline std::uint32_t column_of(float value) { return std::bit_cast<std::uint32_t>(value); }
+inline std::uint32_t column_of(Half value) { return value.bits; }
+
 /// tcgen05.mma: the accumulators, in tensor memory from column d on, of the tiles that descriptors describe.
-inline void host_tcgen05_mma(const HostTeam& team, HostTensorMemory& memory, MmaKind kind, unsigned d, std::uint64_t a,
-                             std::uint64_t b, std::uint32_t instruction, unsigned scale_a, unsigned scale_b, bool add) {
+template <typename Value>
+void host_tcgen05_mma_of(const HostTeam& team, HostTensorMemory& memory, MmaKind kind, unsigned d, std::uint64_t a,
+                         std::uint64_t b, std::uint32_t instruction, unsigned scale_a, unsigned scale_b, bool add) {
   const HostTcgen05Instruction told{instruction};
   const HostTcgen05Operand left(team, memory, kind, told.m(), a, scale_a, told.scale_a());
   const HostTcgen05Operand right(team, memory, kind, told.n(), b, scale_b, told.scale_b());
   const std::size_t scales = scales_of(kind);
   const unsigned n = told.n();
-  ScaledDots dots(kind, std::size_t{told.m()} * n);
+  ScaledDots<Value> dots(kind, std::size_t{told.m()} * n);
   for (unsigned i = 0; i < told.m() * n; ++i) {
     const std::size_t dot = i;
     left.copy(i / n, scales, dots.a.data() + dot * 32, dots.scale_a.data() + dot * scales);
     right.copy(i % n, scales, dots.b.data() + dot * 32, dots.scale_b.data() + dot * scales);
-    dots.d[dot] = add ? std::bit_cast<float>(memory.at(i / n, d + i % n)) : 0;
+    if (add) from_column(memory.at(i / n, d + i % n), dots.d[dot]);
   }
   dots.run(kind, told.format_a(), told.format_b());
   for (unsigned i = 0; i < told.m() * n; ++i) {
-    memory.at(i / n, d + i % n) = std::bit_cast<std::uint32_t>(dots.d[i]);
+    memory.at(i / n, d + i % n) = column_of(dots.d[i]);
+  }
+}
+inline void host_tcgen05_mma(const HostTeam& team, HostTensorMemory& memory, MmaKind kind, unsigned d, std::uint64_t a,
+                             std::uint64_t b, std::uint32_t instruction, unsigned scale_a, unsigned scale_b, bool add) {
+  if (kind == MmaKind::f8f6f4 && HostTcgen05Instruction{instruction}.is_half()) {
+    host_tcgen05_mma_of<Half>(team, memory, kind, d, a, b, instruction, scale_a, scale_b, add);
+  } else {
+    host_tcgen05_mma_of<float>(team, memory, kind, d, a, b, instruction, scale_a, scale_b, add);
   }
 }
 

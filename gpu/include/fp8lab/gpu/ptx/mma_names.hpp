@@ -27,5 +27,9 @@ template <>
 struct MmaTypeName<MmaType::tf32> {
   static constexpr char text[] = "tf32";
 };
+template <>
+struct MmaTypeName<MmaType::f64> {
+  static constexpr char text[] = "f64";
+};
 
 }  // namespace fp8lab::gpu

@@ -64,7 +64,7 @@ struct RecordedDevice {
 /// A sample of an instruction's tiles, all words of them.
 struct TileWords {
   std::vector<std::byte> a, b, c;     ///< operands, as TileSet has them, tile after tile
-  std::vector<std::uint32_t> result;  ///< one for each dot product
+  std::vector<std::uint64_t> result;  ///< one for each dot product
 };
 
 /// Runs instructions and gives back what they gave. Every function throws CudaError where CUDA fails.
@@ -91,7 +91,7 @@ class Recorder {
   [[nodiscard]] virtual TileWords tile_words(std::size_t instruction, const TileSet& set, std::uint64_t first,
                                              std::size_t tiles) = 0;
   /// The results of given operands: a, b and c of whole tiles, as TileSet has them.
-  [[nodiscard]] virtual std::vector<std::uint32_t> multiply(std::size_t instruction, std::span<const std::byte> a,
+  [[nodiscard]] virtual std::vector<std::uint64_t> multiply(std::size_t instruction, std::span<const std::byte> a,
                                                             std::span<const std::byte> b,
                                                             std::span<const std::byte> c) = 0;
 };
@@ -110,7 +110,7 @@ class Recorder {
                                                             std::uint64_t first, std::uint64_t chunks,
                                                             std::uint64_t tiles_per_chunk, int threads);
 /// The results of given tiles.
-[[nodiscard]] std::vector<std::uint32_t> model_words(const MmaModel& model, const TileSet& set,
+[[nodiscard]] std::vector<std::uint64_t> model_words(const MmaModel& model, const TileSet& set,
                                                      std::span<const std::byte> a, std::span<const std::byte> b,
                                                      std::span<const std::byte> c,
                                                      ZeroRule zero_rule = ZeroRule::floor);

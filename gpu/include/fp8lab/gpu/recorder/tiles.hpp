@@ -27,7 +27,7 @@ inline constexpr int draws = 5;
 /// for each word. Behind the words of a tile's A lie its block scales, a byte each, and B's behind those of B.
 struct TileSet {
   Format a, b;         ///< of the words of A and B
-  Format accumulator;  ///< of the words of C and D: binary32 or binary16
+  Format accumulator;  ///< of the words of C and D: binary32, binary16 or binary64
   unsigned rows, columns, depth;
   Draw draw;
   std::uint64_t seed;
@@ -46,7 +46,8 @@ inline constexpr int generator_version = 1;
 /// Bytes of a stored word.
 [[nodiscard]] FP8LAB_HD constexpr unsigned bytes_of(const Format& format) {
   if (format.bits() <= 8) return 1;
-  return format.bits() <= 16 ? 2 : 4;
+  if (format.bits() <= 16) return 2;
+  return format.bits() <= 32 ? 4 : 8;
 }
 
 /// Bytes of a tile's A and B, with their block scales.
@@ -60,7 +61,7 @@ inline constexpr int generator_version = 1;
 namespace generator {
 
 /// The normal numbers' share of what is drawn: a sum of eight uniform 16-bit integers, centred, times
-/// 2^(exponent - 16). Its standard deviation is 0.82 * 2^exponent.
+/// 2^(exponent - 16). Its standard deviation is 0.82 * 2^exponent. Of binary64, 40 random bits follow these 19.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t gaussian(const Format& format, std::uint64_t random, int exponent) {
   std::int64_t sum = -8 * 32767 - 4;
   for (int half = 0; half < 2; ++half) {
@@ -68,8 +69,13 @@ namespace generator {
     random = mixed(random + 0x9E3779B97F4A7C15U);
   }
   const bool negative = sum < 0;
-  const auto magnitude = static_cast<std::uint64_t>(negative ? -sum : sum);
-  const Unpacked value{negative, magnitude == 0 ? Kind::zero : Kind::finite, exponent - 16, magnitude};
+  auto magnitude = static_cast<std::uint64_t>(negative ? -sum : sum);
+  exponent -= 16;
+  if (format.mantissa_bits > 24) {
+    magnitude = magnitude << 40 | random >> 24;
+    exponent -= 40;
+  }
+  const Unpacked value{negative, magnitude == 0 ? Kind::zero : Kind::finite, exponent, magnitude};
   const CastPolicy policy{};
   return encode(format, policy, value, policy.nan);
 }
@@ -144,7 +150,7 @@ namespace generator {
 }
 
 /// Word (row, k) of A, or word (column, k) of B, of tile `tile`.
-[[nodiscard]] FP8LAB_HD constexpr std::uint32_t operand_word(const TileSet& set, bool is_b, std::uint64_t tile,
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t operand_word(const TileSet& set, bool is_b, std::uint64_t tile,
                                                              unsigned row, unsigned k) {
   const Format format = is_b ? set.b : set.a;
   const std::uint64_t own_row = (tile * 2 + (is_b ? 1 : 0)) * 512 + row;
@@ -175,11 +181,11 @@ namespace generator {
                                       : generator::gaussian(format, random, exponent);
       break;
   }
-  return static_cast<std::uint32_t>(word);
+  return word;
 }
 
 /// Word (row, column) of C of tile `tile`.
-[[nodiscard]] FP8LAB_HD constexpr std::uint32_t accumulator_word(const TileSet& set, std::uint64_t tile, unsigned row,
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t accumulator_word(const TileSet& set, std::uint64_t tile, unsigned row,
                                                                  unsigned column) {
   if (tile % 2 == 0) return 0;
   const Format format = set.accumulator;
@@ -203,23 +209,25 @@ namespace generator {
       word = other % 8 == 0 ? generator::special(format, other >> 8) : generator::gaussian(format, random, exponent);
       break;
   }
-  return static_cast<std::uint32_t>(word);
+  return word;
 }
 
 /// Writes a word of a format where its bytes are.
-FP8LAB_HD inline void store_word(const Format& format, void* to, std::size_t i, std::uint32_t word) {
+FP8LAB_HD inline void store_word(const Format& format, void* to, std::size_t i, std::uint64_t word) {
   switch (bytes_of(format)) {
     case 1: static_cast<std::uint8_t*>(to)[i] = static_cast<std::uint8_t>(word); break;
     case 2: static_cast<std::uint16_t*>(to)[i] = static_cast<std::uint16_t>(word); break;
-    default: static_cast<std::uint32_t*>(to)[i] = word; break;
+    case 4: static_cast<std::uint32_t*>(to)[i] = static_cast<std::uint32_t>(word); break;
+    default: static_cast<std::uint64_t*>(to)[i] = word; break;
   }
 }
 /// Reads it again.
-[[nodiscard]] FP8LAB_HD inline std::uint32_t load_word(const Format& format, const void* from, std::size_t i) {
+[[nodiscard]] FP8LAB_HD inline std::uint64_t load_word(const Format& format, const void* from, std::size_t i) {
   switch (bytes_of(format)) {
     case 1: return static_cast<const std::uint8_t*>(from)[i];
     case 2: return static_cast<const std::uint16_t*>(from)[i];
-    default: return static_cast<const std::uint32_t*>(from)[i];
+    case 4: return static_cast<const std::uint32_t*>(from)[i];
+    default: return static_cast<const std::uint64_t*>(from)[i];
   }
 }
 
@@ -249,7 +257,7 @@ struct GenerateTiles {
       const auto row = static_cast<unsigned>(i / set.columns);
       const auto column = static_cast<unsigned>(i % set.columns);
       store_word(set.accumulator, c, block * set.dots() + i, accumulator_word(set, tile, row, column));
-      store_word(set.accumulator, d, block * set.dots() + i, 0xA5A5'A5A5U);
+      store_word(set.accumulator, d, block * set.dots() + i, 0xA5A5'A5A5'A5A5'A5A5U);
     });
   }
 
