@@ -20,7 +20,7 @@ struct Hypothesis {
   ZeroRule zero_rule = ZeroRule::floor;
   Rounding tf32_rounding = Rounding::toward_zero;
   bool is_ours = false;  ///< whether fp8lab computes so
-  /// Of FP64, whose models have one arithmetic: another one, in the model's place.
+  /// Another arithmetic in the model's place, of FP64 alone: its models all compute alike.
   std::function<double(std::span<const double> a, std::span<const double> b, double c)> other = {};
 };
 
