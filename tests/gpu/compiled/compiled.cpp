@@ -141,6 +141,7 @@ std::vector<Limit> limits() {
       limit<GemmSm120<MmaSyncScaled<MmaKind::mxf4nvf4>>>(136),
       limit<MmaSyncGemm<MmaType::e4m3, MmaType::e4m3, MmaAccumulator::float32>>(255),  // 168 on Ada; Hopper unpacks FP8
       limit<MmaSyncTiles<Sync>>(32),
+      limit<MmaSyncTiles<MmaSync<MmaType::f64, MmaType::f64, MmaAccumulator::float64, 16>>>(48),
       limit<WgmmaGemm<MmaType::e4m3, MmaType::e4m3, NoPromotion, DeviceTensorMap>>(168),
       limit<WgmmaGemm<MmaType::e4m3, MmaType::e4m3, PlainPromotion, DeviceTensorMap>>(168),
       limit<SweepCasts<casts::E4m3FromF32>>(48),
