@@ -27,6 +27,7 @@ _CODE_DTYPES = {
     "float4_e2m1fn": "e2m1",
 }
 _SOURCES = ("float32", "float64", "float16", "bfloat16")
+_KERNEL_SOURCES = ("float32", "float16", "bfloat16")
 #: The names of element types that most calls have: to ask NumPy for a name takes as long as to encode a thousand elements.
 _DTYPE_NAMES = {np.dtype(name): name for name in ("float32", "float64", "float16", "uint8", "uint16", "uint32")}
 
@@ -126,14 +127,20 @@ def contiguous(array: Array) -> Array:
     return array if array.flags.c_contiguous and array.flags.aligned else copied(array)
 
 
-def as_floats(x: Any, argument: str) -> tuple[Array, str]:
-    """A C-contiguous array of floats to encode, halves and bfloat16s as words, and the name of the source type."""
+def as_floats(x: Any, argument: str, known: tuple[str, ...] = _SOURCES) -> tuple[Array, str]:
+    """A C-contiguous array of floats to encode, halves and bfloat16s as words, and the name of the source type, one of ``known``."""
     array, name = as_array(x, argument)
-    if name not in _SOURCES:
-        raise TypeError(f"{argument} must be {', '.join(_SOURCES[:-1])} or {_SOURCES[-1]}, not {name}")
+    if name not in known:
+        why = ": no kernel reads that" if name in _SOURCES else ""
+        raise TypeError(f"{argument} must be {', '.join(known[:-1])} or {known[-1]}, not {name}{why}")
     if name == "float16":
         array = array.view(np.uint16)
     return contiguous(array), name
+
+
+def as_kernel_floats(x: Any, argument: str) -> tuple[Array, str]:
+    """The same of what kernels read, which is not float64."""
+    return as_floats(x, argument, _KERNEL_SOURCES)
 
 
 def carried_format(dtype: str) -> Format | None:

@@ -14,8 +14,8 @@ from fp8lab._arrays import (
     Array,
     as_array,
     as_bytes,
-    as_floats,
     as_format,
+    as_kernel_floats,
     carried_format,
     check_choice,
     check_int,
@@ -232,9 +232,7 @@ def diagnose(
         For other element types, an empty x or empty scales, codes that do not fit x or their format, a scale of the tensor that is not
         positive and finite, unknown names.
     """
-    values, source = as_floats(on_host(x), "x")
-    if source == "float64":
-        raise TypeError("x must be float32, float16 or bfloat16, not float64: no kernel reads that")
+    values, source = as_kernel_floats(on_host(x), "x")
     shape = values.shape
     stored, carried = as_bytes(on_host(codes), "codes")
     wanted = carried if format is None else as_format(format, "format")

@@ -9,7 +9,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import (
     Array,
-    as_floats,
+    as_kernel_floats,
     check_bool,
     check_choice,
     check_int,
@@ -200,9 +200,7 @@ def override_linear_precision(
 
 def _as_matrix(x: Any, argument: str) -> tuple[tuple[Array, str], tuple[int, int]]:
     """Values with the name of their type, and rows and columns."""
-    values, source = as_floats(x, argument)
-    if source == "float64":
-        raise TypeError(f"{argument} must be float32, float16 or bfloat16, not float64: no kernel reads that")
+    values, source = as_kernel_floats(x, argument)
     if values.ndim != 2:
         raise ValueError(f"{argument} must have two dimensions, not {values.ndim}")
     return (values, source), values.shape
@@ -223,9 +221,7 @@ def _typed(out: Array, dtype: str) -> Array:
 
 
 def _as_bias(bias: Any, size: int) -> Array:
-    values, source = as_floats(bias, "bias")
-    if source == "float64":
-        raise TypeError("bias must be float32, float16 or bfloat16, not float64")
+    values, source = as_kernel_floats(bias, "bias")
     if values.shape != (size,):
         raise ValueError(f"bias must have shape {(size,)}, one for each row of w, not {values.shape}")
     if source == "float32":

@@ -17,6 +17,7 @@ from fp8lab._arrays import (
     as_float32,
     as_floats_of,
     as_format,
+    as_kernel_floats,
     check_bool,
     check_choice,
     check_int,
@@ -481,9 +482,7 @@ def _shape_of(part: _core.Quantized, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quantized, ...]:
-    values, source = as_floats(x, "x")
-    if source == "float64":
-        raise TypeError("x must be float32, float16 or bfloat16, not float64: no kernel reads that")
+    values, source = as_kernel_floats(x, "x")
     if values.ndim == 0:
         raise ValueError("x must have a dimension or more, not 0")
     shape = values.shape

@@ -182,6 +182,8 @@ def test_what_does_not_fit_is_refused():
         fp8lab.diagnose(x, codes, np.ones(2, np.float32), scale_format="e8m0")
     with pytest.raises(TypeError, match="x must be float32, float16 or bfloat16, not float64"):
         fp8lab.diagnose(np.ones((2, 32)), np.zeros((2, 32), np.uint8))
+    with pytest.raises(TypeError, match="x must be float32, float16 or bfloat16, not int32$"):
+        fp8lab.diagnose(np.ones((2, 32), np.int32), np.zeros((2, 32), np.uint8))
 
 
 def test_arrays_of_jax_are_taken():

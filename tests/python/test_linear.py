@@ -161,6 +161,8 @@ def mixed_operands():
         (lambda: fp8lab.linear(X[:, :48], W[:, :48], recipe="te_mxfp8_blackwell"), ValueError, r"fprop: x: in \(columns\) must be a multiple of 32"),
         (lambda: fp8lab.linear(X[0], W, recipe="exact"), ValueError, "x must have two dimensions"),
         (lambda: fp8lab.linear(X.astype(np.float64), W, recipe="exact"), TypeError, "x must be float32, float16 or bfloat16"),
+        (lambda: fp8lab.linear(X, W.astype(np.int32), recipe="exact"), TypeError, "w must be float32, float16 or bfloat16, not int32$"),
+        (lambda: fp8lab.linear(X, W, BIAS.astype(np.int32), recipe="exact"), TypeError, "bias must be float32, float16 or bfloat16, not int32$"),
         (lambda: fp8lab.linear(X, W, BIAS[1:], recipe="exact"), ValueError, r"bias must have shape \(384,\)"),
         (lambda: fp8lab.linear(X, W, recipe="te_mxfp8"), ValueError, "te_mxfp8_blackwell"),
         (lambda: fp8lab.linear(X, W, recipe=3), TypeError, "recipe must be a name"),

@@ -342,6 +342,7 @@ def test_a_recipe_tells_its_tiles_and_scales():
      (lambda: fp8lab.quantize(np.ones((0, 32), "f4"), "te_mxfp8"), ValueError, "x must not be empty: it is 0 x 32"),
      (lambda: fp8lab.quantize(np.float32(1), "te_mxfp8"), ValueError, "x must have a dimension or more, not 0"),
      (lambda: fp8lab.quantize(np.ones((2, 32)), "te_mxfp8"), TypeError, "x must be float32, float16 or bfloat16, not float64"),
+     (lambda: fp8lab.quantize(np.ones((2, 32), "i8"), "te_mxfp8"), TypeError, "x must be float32, float16 or bfloat16, not int64$"),
      (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), "fp7"), ValueError, "unknown recipe 'fp7'; known: te_mxfp8"),
      (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), 3), TypeError, "recipe must be a name"),
      (lambda: fp8lab.quantize(np.ones((2, 32), "f4"), JustInTime(), direction="up"), ValueError, "unknown direction 'up'"),
