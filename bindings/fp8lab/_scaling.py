@@ -456,10 +456,14 @@ def _given_array(x: Any, argument: str) -> Array | None:
 
 
 def _given_number(x: Any, argument: str) -> float:
-    value = 0.0 if x is None else check_real(x, argument)
-    if x is not None and not value > 0:
-        raise ValueError(f"{argument} must be positive, not {value}")
-    return value
+    if x is None:
+        return 0.0
+    value = check_real(x, argument)
+    with np.errstate(over="ignore", under="ignore"):
+        single = np.float32(value)
+    if not single > 0 or np.isinf(single):
+        raise ValueError(f"{argument} must be positive and finite in float32, not {value}")
+    return float(single)
 
 
 def _given(options: dict[str, Any]) -> _core.GivenScales:

@@ -405,8 +405,15 @@ def test_scales_and_amaxes_are_given():
     assert pickle.loads(pickle.dumps(given)) == given
     with pytest.raises(ValueError, match="amaxes must have one element, or one for each of the 4 x 2 tiles, not 3"):
         fp8lab.quantize(x, "te_mxfp8", amax=[1, 2, 3])
-    with pytest.raises(ValueError, match="tensor_scale must be positive"):
-        fp8lab.quantize(x, "vllm_nvfp4", tensor_scale=-1.0)
+    for wrong in (-1.0, 0.0, float("inf"), float("nan"), 1e39, 1e-50):
+        for name in ("tensor_scale", "tensor_scale_inv"):
+            with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
+                fp8lab.quantize(x, "vllm_nvfp4", **{name: wrong})
+            with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
+                fp8lab.Quantized.from_arrays(given.codes, given.scale_codes, "vllm_nvfp4", **{name: wrong})
+    restore, (kind, fields) = given.__reduce__()
+    with pytest.raises(ValueError, match="tensor_scale must be positive and finite"):
+        restore(kind, {**fields, "tensor_scale": float("inf")})
 
 
 def test_each_row_may_have_its_own_tensor_scale():

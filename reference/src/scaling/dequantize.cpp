@@ -13,6 +13,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
+#include "scaling/given_scales.hpp"
 #include "scaling/quantize_plan.hpp"
 #include "scaling/scale_values.hpp"
 
@@ -47,6 +48,8 @@ void check_sizes(const Quantized& q, const QuantizePlan& plan) {
   check_size("scale_codes", q.scale_codes.size(), plan.scale_codes ? high * wide : 0);
   check_size("row_amaxes", q.row_amaxes.size(), q.recipe.tensor_scale_for_each_row ? q.scale_rows : 0);
   check_size("scale_inv", q.scale_inv.size(), plan.scale_codes ? 0 : high * wide);
+  check_tensor_scale("tensor_scale", q.tensor_scale);
+  check_tensor_scale("tensor_scale_inv", q.tensor_scale_inv);
 }
 
 /// Codes of 4 bits fill their bytes.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scaling/given_scales.hpp"
 
+#include <cmath>
+
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/recipe_names.hpp"
@@ -23,6 +25,11 @@ void check_array(const char* name, std::span<const float> given, const QuantizeP
 
 }  // namespace
 
+void check_tensor_scale(const char* name, float scale) {
+  if (scale == 0 || (scale > 0 && std::isfinite(scale))) return;
+  refuse(name, " must be positive and finite, or 0 where it is not given, not ", scale);
+}
+
 void check_given(const Recipe& recipe, const QuantizeOptions& options) {
   const GivenScales& given = options.given;
   if (!given.scales.empty() && !given.scales_inv.empty()) refuse("scales and scales_inv must not both be given");
@@ -33,9 +40,10 @@ void check_given(const Recipe& recipe, const QuantizeOptions& options) {
   if (of_tensor && (!has_tensor_scale(recipe) || recipe.tensor_scale_for_each_row)) {
     refuse("tensor_amax, tensor_scale and tensor_scale_inv are for recipes with one tensor_scale over scales of tiles");
   }
-  for (const float value : {given.tensor_amax.value_or(0), given.tensor_scale, given.tensor_scale_inv}) {
-    if (!(value >= 0)) refuse("tensor_amax, tensor_scale and tensor_scale_inv must be 0 or more, not ", value);
-  }
+  if (given.tensor_amax && !(*given.tensor_amax >= 0))
+    refuse("tensor_amax must be 0 or more, not ", *given.tensor_amax);
+  check_tensor_scale("tensor_scale", given.tensor_scale);
+  check_tensor_scale("tensor_scale_inv", given.tensor_scale_inv);
 }
 
 void check_given_sizes(const GivenScales& given, const QuantizePlan& plan, std::size_t rows, std::size_t columns) {

@@ -14,6 +14,10 @@
 
 namespace fp8lab {
 
+/// Throws where a scale of the tensor, of which 0 is none, is negative, NaN or infinite. Where a
+/// rule makes such a scale of a tiny amax, that amax is what can be given.
+void check_tensor_scale(const char* name, float scale);
+
 /// Throws where what is given does not go with the recipe or with other options.
 void check_given(const Recipe& recipe, const QuantizeOptions& options);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scales and amaxes that the caller has, tensors' scales for each row, and products in the tensor's type.
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "fp8lab/formats/decode.hpp"
@@ -137,7 +138,14 @@ TEST_CASE("given scales: what does not go with the recipe is refused") {
   refused("vllm_static", {.amaxes = two}, "amaxes are for recipes that make scales of them");
   refused("te_mxfp8", {.scales = two}, "scales are given to recipes whose scales are float32");
   refused("te_mxfp8", {.tensor_amax = 1}, "are for recipes with one tensor_scale");
-  refused("te_nvfp4", {.tensor_scale = -1}, "must be 0 or more, not -1");
+  refused("te_nvfp4", {.tensor_scale = -1},
+          "tensor_scale must be positive and finite, or 0 where it is not given, not -1");
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  refused("te_nvfp4", {.tensor_scale = infinity}, "tensor_scale must be positive and finite");
+  refused("te_nvfp4", {.tensor_scale_inv = infinity}, "tensor_scale_inv must be positive and finite");
+  refused("te_nvfp4", {.tensor_scale_inv = std::numeric_limits<float>::quiet_NaN()},
+          "tensor_scale_inv must be positive");
+  refused("te_nvfp4", {.tensor_amax = -1}, "tensor_amax must be 0 or more, not -1");
   refused("te_nvfp4_row_scaled", {.tensor_amax = 1}, "are for recipes with one tensor_scale");
 }
 

@@ -36,7 +36,7 @@ struct GivenScales {
   std::span<const float> scales = {};
   std::span<const float> scales_inv = {};
   std::optional<float> tensor_amax = {};  ///< for a tensor's scale over those of tiles: its amax
-  float tensor_scale = 0;                 ///< that scale, E, or its inverse, D; 0: not given
+  float tensor_scale = 0;                 ///< that scale, E, or its inverse, D, positive and finite; 0: not given
   float tensor_scale_inv = 0;
 };
 
