@@ -7,6 +7,7 @@ these functions. Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those o
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 
 import fp8lab
-from fp8lab._arrays import as_array, as_bytes, contiguous
+from fp8lab._arrays import as_array, as_bytes, as_format, check_bool, contiguous
 from fp8lab._device_arrays import on_host
+from fp8lab._recipes import as_recipe
 
 __all__ = ["assert_codes_equal", "assert_matches"]
 
@@ -59,6 +61,7 @@ def assert_matches(
     scales: Any = None,
     *,
     direction: str = "rowwise",
+    transposed: bool | None = None,
     scale_layout: str = "compact",
     input_type: str | None = None,
     amax_before_rounding: bool = False,
@@ -85,10 +88,11 @@ def assert_matches(
         The scales that it wrote: what multiplies on dequantize, or the codes of that. Not compared if left out.
     direction, input_type, amax_before_rounding, random_bits
         As ``fp8lab.quantize`` takes them.
+    transposed, scale_layout
+        As ``fp8lab.Quantized.from_arrays`` takes them: whether columnwise codes and scales are those of the transpose, and the layout
+        of scale codes: ``compact``, ``padded``, or ``swizzled``, which may have any shape of as many bytes.
     amax, scale, scale_inv, tensor_amax, tensor_scale, tensor_scale_inv
         What the kernel was given instead of making it, such as a static scale; also as ``fp8lab.quantize`` takes it.
-    scale_layout : str
-        The layout of scale codes: ``compact``, ``padded`` or ``swizzled``.
     shown : int
         How many differing elements to list.
 
@@ -101,9 +105,10 @@ def assert_matches(
     """
     __tracebackhide__ = True
     x, codes, scales = on_host(x), on_host(codes), on_host(scales)
+    own = _stored_as(as_recipe(recipe), direction, transposed)
     given = {"amax": on_host(amax), "scale": on_host(scale), "scale_inv": on_host(scale_inv)}
     expected = fp8lab.quantize(
-        x, recipe, direction=direction, input_type=input_type, amax_before_rounding=amax_before_rounding, **given,
+        x, own, direction=direction, input_type=input_type, amax_before_rounding=amax_before_rounding, **given,
         tensor_amax=tensor_amax, tensor_scale=tensor_scale, tensor_scale_inv=tensor_scale_inv, random_bits=on_host(random_bits),
     )  # fmt: skip
     written, carried = as_bytes(codes, "codes")
@@ -119,8 +124,25 @@ def assert_matches(
     if of_scales is not None:
         lines.append(f"Scales of the kernel (a) and of the recipe (b): {of_scales}")
     tensor = tensor_scale if tensor_scale is not None else tensor_scale_inv
-    told = _diagnosis(x, codes, scales, expected=recipe, direction=direction, tensor_scale=tensor)
+    expected_recipe = recipe if own == as_recipe(recipe) else own
+    told = _diagnosis(x, codes, scales, expected=expected_recipe, direction=direction, tensor_scale=tensor)
     raise AssertionError(told + "\n".join(lines))
+
+
+def _stored_as(recipe: fp8lab.Recipe, direction: str, transposed: bool | None) -> fp8lab.Recipe:
+    """The recipe with columnwise codes stored as the kernel's are."""
+    if transposed is None:
+        return recipe
+    is_transposed = check_bool(transposed, "transposed")
+    if direction != "columnwise":
+        if is_transposed:
+            raise ValueError("transposed is for columnwise codes: rowwise ones lie along K as they are")
+        return recipe
+    if as_format(recipe.format, "format").bits == 4:
+        if not is_transposed:
+            raise ValueError("transposed: columnwise codes of 4 bits are those of the transpose, so that a byte has two along K")
+        return recipe
+    return dataclasses.replace(recipe, transposed_columnwise=is_transposed)
 
 
 def _in_rows(array: Any, shape: tuple[int, ...], argument: str) -> Any:
@@ -162,6 +184,8 @@ def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: str, shown:
     else:
         written, _ = as_bytes(scales, "scales")
         kind = expected.scale_format
+    if layout == "swizzled" and written.size == wanted.size:
+        written = contiguous(written).reshape(-1)
     return fp8lab.compare(_in_rows(written, wanted.shape, "scales"), wanted, format=kind, shown=shown)
 
 

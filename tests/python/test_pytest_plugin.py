@@ -42,6 +42,37 @@ def test_what_is_right_passes(assert_matches, assert_codes_equal):
     assert_matches(X, rows.codes, "torchao_rowwise", rows.scale_inv.reshape(-1))
 
 
+def test_scales_in_the_layout_of_tensor_cores_and_columnwise_output_in_either_order():
+    """Swizzled bytes by hand: of row r and block c, byte r % 32 * 16 + r // 32 * 4 + c % 4 of the tile c // 4 of 512."""
+    for name in ("te_mxfp8", "te_nvfp4"):
+        q = fp8lab.quantize(X, name)
+        row, block = np.indices(q.scale_codes.shape)
+        swizzled = np.empty(q.scale_codes.size, np.uint8)
+        swizzled[block // 4 * 512 + row % 32 * 16 + row // 32 * 4 + block % 4] = q.scale_codes
+        for shape in ((-1,), (128, -1), (1, -1, 32, 4, 4)):
+            assert_matches(X, q.codes, name, swizzled.reshape(shape), scale_layout="swizzled")
+        swizzled[17] ^= 1
+        assert "Scales of the kernel" in _message(lambda: assert_matches(X, q.codes, name, swizzled.reshape(128, -1), scale_layout="swizzled"))
+    for name in ("te_mxfp8", "te_block_1x128"):
+        turned = fp8lab.quantize(np.ascontiguousarray(X.T), name)  # the same values with K along rows
+        scales = turned.scale_inv if turned.scale_codes is None else turned.scale_codes
+        assert_matches(X, turned.codes, name, scales, direction="columnwise", transposed=True)
+        assert_matches(X, turned.codes.T, name, scales.T, direction="columnwise", transposed=False)
+        wrong = turned.codes.copy()
+        wrong[5, 3] ^= 1
+        for stored, by, at in ((wrong, True, "(5, 3)"), (wrong.T, False, "(3, 5)")):
+            told = _message(lambda: assert_matches(X, stored, name, direction="columnwise", transposed=by))
+            assert at in told and "no diagnosis" not in told, told
+    pairs = fp8lab.quantize(X, "te_nvfp4", direction="columnwise")
+    assert_matches(X, pairs.codes, "te_nvfp4", pairs.scales("swizzled"), direction="columnwise", transposed=True, scale_layout="swizzled")
+    with pytest.raises(ValueError, match="columnwise codes of 4 bits are those of the transpose"):
+        assert_matches(X, pairs.codes, "te_nvfp4", direction="columnwise", transposed=False)
+    with pytest.raises(ValueError, match="transposed is for columnwise codes"):
+        assert_matches(X, pairs.codes, "te_mxfp8", transposed=True)
+    with pytest.raises(TypeError, match="transposed must be a bool"):
+        assert_matches(X, pairs.codes, "te_mxfp8", transposed=1)
+
+
 def test_leading_dimensions_and_a_number_for_the_scale_pass():
     x = X.reshape(4, 32, 256)
     for name in ("te_mxfp8", "torchao_rowwise"):
