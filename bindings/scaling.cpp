@@ -43,12 +43,13 @@ struct GivenArrays {
   std::optional<Array<float>> amaxes, scales, scales_inv;
   std::optional<float> tensor_amax;
   float tensor_scale, tensor_scale_inv;
+  std::optional<Array<float>> row_amaxes;
 
   [[nodiscard]] GivenScales views() const {
     const auto of = [](const std::optional<Array<float>>& array) {
       return array ? view(*array) : std::span<const float>{};
     };
-    return {of(amaxes), of(scales), of(scales_inv), tensor_amax, tensor_scale, tensor_scale_inv};
+    return {of(amaxes), of(scales), of(scales_inv), tensor_amax, tensor_scale, tensor_scale_inv, of(row_amaxes)};
   }
 };
 
@@ -87,9 +88,9 @@ Quantized restored(const Recipe& recipe, const std::string& direction, std::size
 void bind_quantized(py::module_& module) {
   py::class_<GivenArrays>(module, "GivenScales")
       .def(py::init<std::optional<Array<float>>, std::optional<Array<float>>, std::optional<Array<float>>,
-                    std::optional<float>, float, float>(),
+                    std::optional<float>, float, float, std::optional<Array<float>>>(),
            py::arg("amaxes"), py::arg("scales"), py::arg("scales_inv"), py::arg("tensor_amax"), py::arg("tensor_scale"),
-           py::arg("tensor_scale_inv"));
+           py::arg("tensor_scale_inv"), py::arg("row_amaxes"));
   const auto shape = [](const Quantized& q) { return std::pair(q.rows, q.columns); };
   py::class_<Quantized>(module, "Quantized")
       .def_property_readonly("shape", shape)

@@ -243,6 +243,7 @@ class GivenScales:
         tensor_amax: float | None,
         tensor_scale: float,
         tensor_scale_inv: float,
+        row_amaxes: NDArray[np.float32] | None,
     ) -> None: ...
 
 class Quantized:

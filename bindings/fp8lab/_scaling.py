@@ -475,6 +475,7 @@ def _given(options: dict[str, Any]) -> _core.GivenScales:
         None if amax is None else check_real(amax, "tensor_amax"),
         _given_number(options["tensor_scale"], "tensor_scale"),
         _given_number(options["tensor_scale_inv"], "tensor_scale_inv"),
+        _given_array(options["row_amaxes"], "row_amaxes"),
     )
 
 
@@ -518,7 +519,7 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
     return tuple(Quantized(part, own, name, _shape_of(part, shape)) for part, name in zip(parts, directions))
 
 
-_GIVEN = ("amax", "scale", "scale_inv", "tensor_amax", "tensor_scale", "tensor_scale_inv")
+_GIVEN = ("amax", "scale", "scale_inv", "tensor_amax", "tensor_scale", "tensor_scale_inv", "row_amaxes")
 
 
 def quantize(
@@ -534,6 +535,7 @@ def quantize(
     tensor_amax: float | None = None,
     tensor_scale: float | None = None,
     tensor_scale_inv: float | None = None,
+    row_amaxes: Any = None,
     random_bits: Any = None,
     threads: int = 1,
 ) -> Quantized:
@@ -563,6 +565,8 @@ def quantize(
         For NVFP4: what the tensor's scale is made of.
     tensor_scale, tensor_scale_inv : float, optional
         For NVFP4: the tensor's scale, which multiplies on quantize, or its inverse. 1.0: none.
+    row_amaxes : array_like of float32, optional
+        For recipes where each row (columnwise: column) has such a scale of its own, in place of the rows' amaxes.
     random_bits : array_like of uint8, uint16 or uint32, optional
         For stochastic rounding (a cast with rounding ``stochastic``): a word for each code, in the order of the codes.
     threads : int
@@ -582,7 +586,7 @@ def quantize(
     return _quantize(
         x, recipe, direction, input_type=input_type, amax_before_rounding=amax_before_rounding, amax=amax, scale=scale,
         scale_inv=scale_inv, tensor_amax=tensor_amax, tensor_scale=tensor_scale, tensor_scale_inv=tensor_scale_inv,
-        random_bits=random_bits, threads=threads,
+        row_amaxes=row_amaxes, random_bits=random_bits, threads=threads,
     )[0]  # fmt: skip
 
 
@@ -598,6 +602,7 @@ def quantize_both(
     tensor_amax: float | None = None,
     tensor_scale: float | None = None,
     tensor_scale_inv: float | None = None,
+    row_amaxes: Any = None,
     random_bits: Any = None,
     threads: int = 1,
 ) -> tuple[Quantized, Quantized]:
@@ -605,7 +610,7 @@ def quantize_both(
     rowwise, columnwise = _quantize(
         x, recipe, "both", input_type=input_type, amax_before_rounding=amax_before_rounding, amax=amax, scale=scale,
         scale_inv=scale_inv, tensor_amax=tensor_amax, tensor_scale=tensor_scale, tensor_scale_inv=tensor_scale_inv,
-        random_bits=random_bits, threads=threads,
+        row_amaxes=row_amaxes, random_bits=random_bits, threads=threads,
     )  # fmt: skip
     return rowwise, columnwise
 

@@ -71,6 +71,7 @@ def assert_matches(
     tensor_amax: float | None = None,
     tensor_scale: float | None = None,
     tensor_scale_inv: float | None = None,
+    row_amaxes: Any = None,
     random_bits: Any = None,
     shown: int = 5,
 ) -> None:
@@ -91,7 +92,7 @@ def assert_matches(
     transposed, scale_layout
         As ``fp8lab.Quantized.from_arrays`` takes them: whether columnwise codes and scales are those of the transpose, and the layout
         of scale codes: ``compact``, ``padded``, or ``swizzled``, which may have any shape of as many bytes.
-    amax, scale, scale_inv, tensor_amax, tensor_scale, tensor_scale_inv
+    amax, scale, scale_inv, tensor_amax, tensor_scale, tensor_scale_inv, row_amaxes
         What the kernel was given instead of making it, such as a static scale; also as ``fp8lab.quantize`` takes it.
     shown : int
         How many differing elements to list.
@@ -109,7 +110,8 @@ def assert_matches(
     given = {"amax": on_host(amax), "scale": on_host(scale), "scale_inv": on_host(scale_inv)}
     expected = fp8lab.quantize(
         x, own, direction=direction, input_type=input_type, amax_before_rounding=amax_before_rounding, **given,
-        tensor_amax=tensor_amax, tensor_scale=tensor_scale, tensor_scale_inv=tensor_scale_inv, random_bits=on_host(random_bits),
+        tensor_amax=tensor_amax, tensor_scale=tensor_scale, tensor_scale_inv=tensor_scale_inv,
+        row_amaxes=on_host(row_amaxes), random_bits=on_host(random_bits),
     )  # fmt: skip
     written, carried = as_bytes(codes, "codes")
     if carried is not None and carried.name != expected.format:

@@ -10,6 +10,7 @@ import pytest
 
 import fp8lab
 from fp8lab import AmaxHistory, Block, Delayed, GivenScale, JustInTime, MxBlock, NvFp4
+from fp8lab.pytest_plugin import assert_matches
 
 INF = np.float32(np.inf)
 FLT_MAX = np.finfo(np.float32).max
@@ -422,4 +423,25 @@ def test_each_row_may_have_its_own_tensor_scale():
     np.testing.assert_array_equal(q.row_amaxes, np.abs(x).max(axis=1))
     for row in range(4):
         np.testing.assert_array_equal(q.codes[row], fp8lab.quantize(x[row : row + 1], "te_nvfp4").codes[0])
+    # Amaxes of the caller's, such as those of a token before it was sharded: each row is as under one amax of the tensor.
+    given = np.array([200, 64, 1e-3, 7e4], np.float32)
+    for direction, values in (("rowwise", x), ("columnwise", np.ascontiguousarray(x.T))):
+        q = fp8lab.quantize(values, "te_nvfp4_row_scaled", direction=direction, row_amaxes=given)
+        np.testing.assert_array_equal(q.row_amaxes, given)
+        for row in range(4):
+            alone = fp8lab.quantize(x[row : row + 1], "te_nvfp4", tensor_amax=float(given[row]))
+            np.testing.assert_array_equal(q.codes[row], alone.codes[0])
+            np.testing.assert_array_equal(q.scale_codes[row], alone.scale_codes[0])
+            back = fp8lab.dequantize(q) if direction == "rowwise" else fp8lab.dequantize(q).T
+            np.testing.assert_array_equal(back[row], fp8lab.dequantize(alone)[0])
+        stored = fp8lab.Quantized.from_arrays(q.codes, q.scale_codes, "te_nvfp4_row_scaled", direction=direction, row_amaxes=given)
+        assert stored == q
+        assert_matches(values, q.codes, "te_nvfp4_row_scaled", q.scale_codes, direction=direction, row_amaxes=given)
+    assert fp8lab.quantize(x, "te_nvfp4_row_scaled", row_amaxes=np.abs(x).max(axis=1)) == fp8lab.quantize(x, "te_nvfp4_row_scaled")
+    with pytest.raises(ValueError, match="row_amaxes must have 4 elements, one for every row along K, not 3"):
+        fp8lab.quantize(x, "te_nvfp4_row_scaled", row_amaxes=given[:3])
+    with pytest.raises(ValueError, match="row_amaxes are those of one direction"):
+        fp8lab.quantize_both(np.ones((32, 32), np.float32), "te_nvfp4_row_scaled", row_amaxes=np.ones(32, np.float32))
+    with pytest.raises(ValueError, match="row_amaxes are for recipes where each row has a scale"):
+        fp8lab.quantize(x, "te_nvfp4", row_amaxes=given)
     assert fp8lab.quantize(x, "te_nvfp4").row_amaxes is None

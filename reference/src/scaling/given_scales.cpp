@@ -40,6 +40,12 @@ void check_given(const Recipe& recipe, const QuantizeOptions& options) {
   if (of_tensor && (!has_tensor_scale(recipe) || recipe.tensor_scale_for_each_row)) {
     refuse("tensor_amax, tensor_scale and tensor_scale_inv are for recipes with one tensor_scale over scales of tiles");
   }
+  if (!given.row_amaxes.empty() && !recipe.tensor_scale_for_each_row) {
+    refuse("row_amaxes are for recipes where each row has a scale over those of tiles");
+  }
+  for (const float amax : given.row_amaxes) {
+    if (!(amax >= 0)) refuse("row_amaxes must be 0 or more, not ", amax);
+  }
   if (given.tensor_amax && !(*given.tensor_amax >= 0))
     refuse("tensor_amax must be 0 or more, not ", *given.tensor_amax);
   check_tensor_scale("tensor_scale", given.tensor_scale);

@@ -232,13 +232,17 @@ void quantize_each_row(const Matrix<Source>& x, const Recipe& recipe, const Quan
   const bool rowwise = request.direction == Direction::rowwise;
   const std::size_t lines = rowwise ? x.rows : x.columns;
   const std::size_t length = rowwise ? x.columns : x.rows;
+  const std::span<const float> amaxes = options.given.row_amaxes;
+  if (!amaxes.empty() && amaxes.size() != lines) {
+    refuse("row_amaxes must have ", lines, " elements, one for every row along K, not ", amaxes.size());
+  }
   prepare(request.out, recipe, request.direction, x.rows, x.columns, plan, Facts{});
   request.out.row_amaxes.resize(lines);
   Recipe own = recipe;
   own.tensor_scale_for_each_row = false;
-  QuantizeOptions alone = options;
-  alone.threads = 1;
   parallel_for(lines, options.threads, [&](std::size_t first, std::size_t last) {
+    QuantizeOptions alone = options;
+    alone.threads = 1;
     std::vector<Source> line(length);
     Quantized q;
     for (std::size_t i = first; i < last; ++i) {
@@ -246,6 +250,7 @@ void quantize_each_row(const Matrix<Source>& x, const Recipe& recipe, const Quan
       for (std::size_t k = 0; k < length; ++k) line[k] = x.values[rowwise ? i * length + k : k * lines + i];
       const std::array one{Request{Direction::rowwise, q}};
       const auto plans = plans_of(own, 1, length, one);
+      if (!amaxes.empty()) alone.given.tensor_amax = amaxes[i];
       quantize_planned(Matrix<Source>{line, 1, length}, own, plans, {}, one, alone);
       std::ranges::copy(q.codes, &request.out.codes[i * q.codes.size()]);
       std::ranges::copy(q.scale_codes, &request.out.scale_codes[i * q.scale_codes.size()]);
@@ -264,6 +269,7 @@ void quantize_values(const Matrix<Source>& x, const Recipe& given, std::optional
     return quantize_planned(x, recipe, plans, amax, requests, options, scales);
   }
   if (!options.given.amaxes.empty()) refuse("amaxes are not for a tensor_scale_for_each_row");
+  if (!options.given.row_amaxes.empty() && requests.size() > 1) refuse("row_amaxes are those of one direction");
   for (std::size_t i = 0; i < requests.size(); ++i) quantize_each_row(x, recipe, plans[i], requests[i], options);
 }
 
@@ -299,6 +305,7 @@ void check_lie(std::span<const Source> values, std::span<const Request> requests
   check("amaxes", options.given.amaxes);
   check("scales", options.given.scales);
   check("scales_inv", options.given.scales_inv);
+  check("row_amaxes", options.given.row_amaxes);
   if (options.random) std::visit([&](auto words) { check("random", words); }, options.random->words);
 }
 

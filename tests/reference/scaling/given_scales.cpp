@@ -147,6 +147,10 @@ TEST_CASE("given scales: what does not go with the recipe is refused") {
           "tensor_scale_inv must be positive");
   refused("te_nvfp4", {.tensor_amax = -1}, "tensor_amax must be 0 or more, not -1");
   refused("te_nvfp4_row_scaled", {.tensor_amax = 1}, "are for recipes with one tensor_scale");
+  refused("te_nvfp4_row_scaled", {.row_amaxes = two},
+          "row_amaxes must have 64 elements, one for every row along K, not 2");
+  refused("te_nvfp4_row_scaled", {.row_amaxes = negative}, "row_amaxes must be 0 or more, not -1");
+  refused("te_nvfp4", {.row_amaxes = two}, "row_amaxes are for recipes where each row has a scale");
 }
 
 TEST_CASE("row-scaled NVFP4 is NVFP4 of each row, and columnwise of each column") {

@@ -38,6 +38,9 @@ struct GivenScales {
   std::optional<float> tensor_amax = {};  ///< for a tensor's scale over those of tiles: its amax
   float tensor_scale = 0;                 ///< that scale, E, or its inverse, D, positive and finite; 0: not given
   float tensor_scale_inv = 0;
+  /// Where each row (columnwise: column) has a tensor's scale of its own: the amaxes that make these, for quantize() in
+  /// one direction.
+  std::span<const float> row_amaxes = {};
 };
 
 /// The recipe with the quotient given_scale, or given_scale_inv, in place of the one by which an amax makes its scale.
