@@ -2,6 +2,7 @@
 import os
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -169,8 +170,10 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="codes has the byte 159 at index 1; a code of e2m1 has 4 bits"):
         fp8lab.diagnose(x, np.full((2, 32), 0x9F, np.uint8) * (np.arange(64) > 0).reshape(2, 32).astype(np.uint8), format="e2m1")
     codes = np.zeros((2, 32), np.uint8)
-    with pytest.raises(ValueError, match="codes are of a format with a sign and at most 8 bits, such as e4m3, e5m2 or e2m1, not of e8m0"):
-        fp8lab.diagnose(x, codes, format="e8m0")
+    unsigned = "codes are of a format with a sign and at most 8 bits, such as e4m3, e5m2 or e2m1, not of e8m0, which is of scales: give these as scales"
+    for e8m0, how in ((codes, {"format": "e8m0"}), (codes.view(ml_dtypes.float8_e8m0fnu), {})):
+        with pytest.raises(ValueError, match=unsigned):
+            fp8lab.diagnose(x, e8m0, **how)
     for scale in (0, -1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="the scale of the tensor must be positive and finite"):
             fp8lab.diagnose(x, codes, tensor_scale=scale)

@@ -398,8 +398,11 @@ void check(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options
   if (x.size() == 0) refuse("x has no elements");
   if (options.expected) check_recipe(*options.expected);
   if (dump.format && (dump.format->bits() > 8 || !dump.format->is_signed)) {
+    const char* const instead = dump.format->is_signed ? ""
+                                                       : ", which is of scales: give these as scales, beside the codes "
+                                                         "of elements, or compare a cast with those of encode()";
     refuse("codes are of a format with a sign and at most 8 bits, such as e4m3, e5m2 or e2m1, not of ",
-           format_name(*dump.format));
+           format_name(*dump.format), instead);
   }
   const float scale = dump.scales.of_tensor.value_or(1);
   const bool is_positive = scale > 0 && std::isfinite(scale);
