@@ -218,3 +218,24 @@ def test_a_probe_parts_recipes_that_differ_below_their_floors_alone():
     found = fp8lab.diagnose(x, q.codes, q.scale_inv)
     assert found.correct and "does not tell it apart from" in found.verdict
     assert not found.probe().alike
+
+
+@pytest.mark.parametrize("name", ["vllm_static_row", "vllm_static_group", "compressed_tensors_static_channel", "compressed_tensors_static_block"])
+@pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
+def test_static_scales_of_rows_and_tiles_are_no_defect_where_they_are_expected(name, direction):
+    """Scales of a calibration do not follow from the tensor: only what is expected tells them from a wrong rule."""
+    random = np.random.default_rng(3)
+    x = random.standard_normal((128, 256)).astype(np.float32)
+    recipe = next(one.recipe for one in fp8lab.recipes() if one.name == name)
+    height, width = recipe.tile_shape(x.shape, direction=direction)
+    static = (random.random((-(-128 // height), -(-256 // width))) * 0.01 + 0.004).astype(np.float32)
+    q = fp8lab.quantize(x, name, direction=direction, scale_inv=static)
+    found = fp8lab.diagnose(x, q.codes, q.scale_inv, expected=name, direction=direction)
+    assert found.correct and found.explanations[0].departures == ("tile_scales_given",), found
+    assert found.verdict.startswith(f"Correct: {name}") and "static, delayed or stale" in found.verdict
+    wrong = q.codes.copy()
+    wrong[5, 7] ^= 1
+    assert not fp8lab.diagnose(x, wrong, q.scale_inv, expected=name, direction=direction).explained
+    unexpected = fp8lab.diagnose(x, q.codes, q.scale_inv, direction=direction)
+    assert unexpected.explained and not unexpected.correct, unexpected
+    assert "scale_as_stored" in unexpected.explanations[0].departures and "static, or stale?" in unexpected.verdict

@@ -57,7 +57,8 @@ constexpr std::array all_departures{
     Named{"scale_halved", scale_halved, "codes are made with half the scale"},
     Named{"scale_missing", scale_missing, "elements are cast without their scale"},
     Named{"scale_as_stored", scale_as_stored,
-          "codes are made with the stored scales, and no rule that was searched makes these of the tensor"},
+          "codes are made with the stored scales, and no rule that was searched makes these of the tensor (static, or "
+          "stale?)"},
     Named{"tiles_as_stored", tiles_as_stored,
           "codes of some tiles are made with their stored scales, which do not follow from these tiles"},
     Named{"scale_stale", scale_stale,
@@ -65,6 +66,7 @@ constexpr std::array all_departures{
     Named{"tensor_scale_stale", tensor_scale_stale,
           "the scale of the tensor over those of tiles does not follow from the tensor (given, or stale?)"},
     Named{"tensor_scale_given", tensor_scale_given, "the scale of the tensor is the given one"},
+    Named{"tile_scales_given", tile_scales_given, "the scales are given"},
     Named{"largest_of_e4m3fnuz", largest_of_e4m3fnuz, "the scale is made for a largest value of 240"},
     Named{"largest_of_e5m2", largest_of_e5m2, "the scale is made for a largest value of 57344"},
     Named{"largest_of_e4m3", largest_of_e4m3, "the scale is made for a largest value of 448"},
@@ -202,7 +204,8 @@ std::string describe(const Hypothesis& hypothesis) {
     std::string_view words = all_departures[static_cast<std::size_t>(deviation.departure)].words;
     if (is_of_transpose && deviation.departure == codes_transposed) words = "codes are not transposed";
     if (is_of_transpose && deviation.departure == stored_transposed) words = "scales are not transposed";
-    const bool is_given = deviation.departure == tensor_scale_given;  // which is no defect
+    // A given scale is no defect.
+    const bool is_given = deviation.departure == tensor_scale_given || deviation.departure == tile_scales_given;
     text << (is_given && separator == ", but " ? ", and " : separator) << words;
     put_details(text, deviation, hypothesis.recipe);
     if (!is_given) separator = "; ";

@@ -174,6 +174,7 @@ class Variants {
       case scale_stale:
       case tensor_scale_stale:
       case tensor_scale_given:
+      case tile_scales_given:
       case columns_unwritten:
       case rows_unwritten:
       case end_unwritten:

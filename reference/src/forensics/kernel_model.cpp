@@ -87,7 +87,7 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   });
   is_in_place_ = !is_moved && !is_transposed_;
   keeps_codes_ = std::ranges::none_of(of_codes, [&](Departure departure) { return has(departure); });
-  if ((has(scale_as_stored) || has(tiles_as_stored)) && !layout_.fits) applies_ = false;
+  if ((takes_all_stored() || has(tiles_as_stored)) && !layout_.fits) applies_ = false;
 }
 
 const Deviation& KernelModel::deviation(Departure departure) const {
@@ -127,7 +127,8 @@ bool KernelModel::makes_sense() const {
 
 bool KernelModel::has_meant_scales() const {
   const Recipe& r = recipe();
-  const bool is_as_stored = has(scale_as_stored) || has(tiles_as_stored);
+  const bool is_as_stored = takes_all_stored() || has(tiles_as_stored);
+  if (has(tile_scales_given) && (r.quotient != Quotient::given_scale_inv || r.tile_across == 0)) return false;
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
   if (is_as_stored && has(scale_missing)) return false;  // these codes are made with another
   if (has(stored_quotient) && (has_tensor_scale(r) || is_given(r) || r.scale_type != ScaleType::float32)) return false;

@@ -212,6 +212,10 @@ class KernelModel {
   }
   [[nodiscard]] bool has(Departure departure) const { return present_.test(static_cast<std::size_t>(departure)); }
   [[nodiscard]] const Deviation& deviation(Departure departure) const;
+  /// Whether all codes are made with the stored scales, whatever these are.
+  [[nodiscard]] bool takes_all_stored() const {
+    return has(Departure::scale_as_stored) || has(Departure::tile_scales_given);
+  }
   [[nodiscard]] AmaxKey amax_key() const;
   [[nodiscard]] ScaleLayout scale_layout() const;
   void set_scale_recipes();

@@ -96,6 +96,13 @@ class PlainCandidates {
       all_.push_back({std::move(given), cost + 0.4 + place()});
     }
   }
+  /// Rows or tiles may have scales of their own, which are known from what is stored alone.
+  void add_given_tiles(std::string_view name, const Recipe& recipe) {
+    if (recipe.quotient != Quotient::given_scale_inv || recipe.tile_across == 0 || facts_.scales == 0) return;
+    Hypothesis hypothesis{.base = std::string(name), .recipe = recipe, .direction = facts_.direction};
+    hypothesis.deviations.push_back({Departure::tile_scales_given});
+    if (may_be_codes(facts_, recipe.format)) all_.push_back({std::move(hypothesis), place()});
+  }
   [[nodiscard]] double place() const { return 0.0005 * static_cast<double>(all_.size()); }
   [[nodiscard]] std::vector<Candidate> all() && { return std::move(all_); }
 
@@ -115,7 +122,10 @@ std::vector<Candidate> plain_candidates(const SearchFacts& facts, const Diagnose
   PlainCandidates all(facts);
   // What is expected comes before anything else; a departure from it is more plausible than another recipe.
   const double others = options.expected ? 1.9 : 0;
-  if (options.expected) all.add(options.expected_name, *options.expected, 0);
+  if (options.expected) {
+    all.add(options.expected_name, *options.expected, 0);
+    all.add_given_tiles(options.expected_name, *options.expected);
+  }
   for (const NamedRecipe& one : recipes()) {
     // A given scale explains what any recipe for the tensor makes: it is the last resort.
     // Where two make the same numbers, the one that stores them in that type is meant.

@@ -136,8 +136,8 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece, std::vector<std:
   for (std::size_t column = amaxes_->tile_column(piece.column); column <= last; ++column) {
     const auto place = layout_.fits ? layout_.place_of(piece.row / layout_.entry_rows, column) : std::nullopt;
     if (layout_.fits && !place) continue;
-    const bool is_explained = has(scale_as_stored) || has(tiles_as_stored) ||
-                              (place && is_stored_for(tile_row, column, dump_->scales[*place]));
+    const bool is_explained =
+        takes_all_stored() || has(tiles_as_stored) || (place && is_stored_for(tile_row, column, dump_->scales[*place]));
     if (is_explained) continue;
     ++count;
     if (place && which != nullptr && which->size() < most) {
@@ -183,7 +183,7 @@ ScaleGrid KernelModel::scale_grid() const {
     for (std::size_t column = 0; column < layout_.columns; ++column) {
       const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
       const auto place = layout_.place_of(row, column);
-      if (!place || has(scale_as_stored) || has(tiles_as_stored)) continue;
+      if (!place || takes_all_stored() || has(tiles_as_stored)) continue;
       if (is_stored_for(tile_row, column, dump_->scales[*place])) continue;
       // Told where it is stored.
       const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed;

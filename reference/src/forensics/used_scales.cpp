@@ -131,7 +131,7 @@ TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column)
   move_to_neighbor(tile_row, tile_column);
   const bool divides = fp8lab::divides(recipe().operation);
   TileScale scale = made_scale(scale_recipe_, scale_constants_, amax_of(tile_row, tile_column));
-  if (has(scale_as_stored) || has(tiles_as_stored)) {
+  if (takes_all_stored() || has(tiles_as_stored)) {
     const auto place = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
     const float amax = amax_of(tile_row, tile_column);
     const bool follows =

@@ -82,9 +82,11 @@ std::string verdict_of(const Diagnosis& diagnosis) {
       text << " The scale is a given number, which does not follow from the tensor: static, delayed or stale.";
     }
     if (!first.hypothesis.deviations.empty() && first.hypothesis.is_plain()) {
-      text << " The scale of the tensor is the one that was given, which does not follow from the tensor: static, "
-              "delayed "
-              "or stale.";
+      const bool of_tiles = first.hypothesis.deviations.front().departure == Departure::tile_scales_given;
+      text << (of_tiles ? " The scales are those that are stored, which do not follow from the tensor: static, delayed "
+                          "or stale."
+                        : " The scale of the tensor is the one that was given, which does not follow from the tensor: "
+                          "static, delayed or stale.");
     }
     put_others(text, diagnosis);
     return text.str();

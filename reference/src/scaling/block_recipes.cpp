@@ -135,6 +135,12 @@ std::vector<NamedRecipe> nvfp4_recipes() {
       {"flashinfer_nvfp4_cute", fast_nvfp4(BlockFactor::inverse_of_product_or_zero), flashinfer},
       {"trtllm_nvfp4", fast_nvfp4(BlockFactor::inverse_of_product_by_product),
        "TensorRT-LLM 0193dbd, cpp/tensorrt_llm/kernels/quantization.cuh:cvt_warp_fp16_to_fp4"},
+      {"flashinfer_fp8_to_nvfp4", fast_nvfp4(BlockFactor::scale_times_inverse_or_zero),
+       "flashinfer 0.7.2.post1 (fb28d72), quantization_utils.cuh:cvt_warp_fp8_to_fp4, of what it makes of E4M3: "
+       "float16(code * fl(6 * fl(1 / E)))"},
+      {"trtllm_fp8_to_nvfp4", fast_nvfp4(BlockFactor::scale_times_inverse_or_zero),
+       "TensorRT-LLM 0193dbd, kernels/quantization.cuh:cvt_warp_fp8_to_fp4, of what it makes of E4M3: "
+       "float16(code * fl(6 * fl(1 / E)))"},
       {"compressed_tensors_nvfp4",
        of_torch(nvfp4_tile({.quotient = Quotient::amax_over_largest,
                             .arithmetic = ScaleArithmetic::input_type,

@@ -10,6 +10,7 @@
 
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
 #include "scaling/recipe_tables.hpp"
 
 namespace fp8lab {
@@ -40,6 +41,8 @@ constexpr std::string_view sglang_tensor = "sglang 0.5.23, kernels/jit/csrc/gemm
 constexpr std::string_view compressed =
     "compressed-tensors 0.20.0, quantization/utils/helpers.py:calculate_qparams, "
     "lifecycle/forward_helpers.py:_quantize";
+constexpr std::string_view compressed_given =
+    "compressed-tensors 0.20.0, quantization/lifecycle/forward_helpers.py:_quantize with scales of a calibration";
 constexpr std::string_view modelopt = "nvidia-modelopt 0.47.0, modelopt/torch/quantization/qtensor/fp8_tensor.py";
 
 /// The floor of a token's scale_inv in vLLM, TensorRT-LLM and FBGEMM.
@@ -63,6 +66,13 @@ Recipe compressed_tensors(std::size_t across, std::size_t along) {
                    .zero_amax = SpecialScale::type_epsilon,
                    .operation = TileOperation::divide_then_add_zero,
                    .product = ScaleArithmetic::input_type});
+}
+
+/// The same with scales of the caller's, in the type of the tensor.
+Recipe compressed_tensors_static(std::size_t across, std::size_t along) {
+  Recipe recipe = given_recipe(compressed_tensors(across, along), Quotient::given_scale_inv);
+  recipe.whole_tiles = across == 1 && along != 0;  // groups are refused where they do not divide a row
+  return recipe;
 }
 
 /// 448 / amax with an amax of at least 1e-12, and products in the tensor's type.
@@ -182,7 +192,8 @@ std::vector<NamedRecipe> fp8_recipes() {
         .rounding = ScaleRounding::up,
         .zero_amax = SpecialScale::one,
         .scale_type = ScaleType::e8m0_code},
-       "sgl-kernel, fp8_blockscale/fp8_quantize_1x128.cu and TensorRT-LLM: scale_1x128_kernel with USE_UE8M0"},
+       "TensorRT-LLM since 5f737b8 (2025-10-28), fp8_blockscale_gemm_kernel.cuh:scale_1x128_kernel with USE_UE8M0; "
+       "sgl-kernel, fp8_blockscale/fp8_quantize_1x128.cu"},
       {"torchao_float8_tensor",
        of_torch({.quotient = Quotient::amax_over_largest,
                  .arithmetic = ScaleArithmetic::input_type,
@@ -204,7 +215,16 @@ std::vector<NamedRecipe> fp8_recipes() {
        transformers_fp8},
       {"vllm_static",
        {.quotient = Quotient::given_scale_inv, .cast = nan_is_largest},
-       "vllm 0.33.0, csrc/quantization/w8a8/fp8/common.cu, with the caller's scale, or those of dividing groups"},
+       "vllm 0.33.0, csrc/quantization/w8a8/fp8/common.cu:static_scaled_fp8_quant with the caller's scale"},
+      {"vllm_static_row",
+       {.tile_across = 1,
+        .quotient = Quotient::given_scale_inv,
+        .cast = nan_is_largest,
+        .transposed_columnwise = false},
+       "vllm 0.33.0, common.cu:static_scaled_fp8_quant with the caller's scale of each row or, columnwise, column"},
+      {"vllm_static_group",
+       group_tile({.quotient = Quotient::given_scale_inv, .cast = nan_is_largest, .transposed_columnwise = false}),
+       "vllm 0.33.0, common.cu:static_scaled_fp8_quant with the caller's scales of groups"},
       {"vllm_per_token_native",
        of_torch({.tile_across = 1, .quotient = Quotient::amax_over_largest, .least_scale_inv = least_token_scale}),
        vllm_native},
@@ -253,6 +273,10 @@ std::vector<NamedRecipe> fp8_recipes() {
       {"compressed_tensors_tensor", compressed_tensors(0, 0), compressed},
       {"compressed_tensors_channel", compressed_tensors(1, 0), compressed},
       {"compressed_tensors_block", compressed_tensors(128, 128), compressed},
+      {"compressed_tensors_static", compressed_tensors_static(0, 0), compressed_given},
+      {"compressed_tensors_static_channel", compressed_tensors_static(1, 0), compressed_given},
+      {"compressed_tensors_static_group", compressed_tensors_static(1, 128), compressed_given},
+      {"compressed_tensors_static_block", compressed_tensors_static(128, 128), compressed_given},
       {"torchao_float8_tensor_e8m0",
        of_torch({.quotient = Quotient::amax_over_largest,
                  .arithmetic = ScaleArithmetic::input_type,

@@ -83,6 +83,7 @@ constexpr std::array block_factors{
           "1 / fl(d * D), or 0 where d is 0 before it is rounded"},
     Named{"scale_over_block", BlockFactor::scale_over_block, "E / d"},
     Named{"scale_over_block_bfloat16", BlockFactor::scale_over_block_bfloat16, "E / d, rounded to bfloat16"},
+    Named{"scale_times_inverse_or_zero", BlockFactor::scale_times_inverse_or_zero, "E * fl(1 / d), or 0 where d is 0"},
     Named{"product", BlockFactor::product, "d * D"},
     Named{"block_over_scale", BlockFactor::block_over_scale, "d / E"}};
 constexpr std::array block_choices{

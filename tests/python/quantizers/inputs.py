@@ -26,6 +26,14 @@ def amaxes(dtype: torch.dtype) -> np.ndarray:
     return of_words(words[(words > 0) & (words < (EXPONENTS[dtype] + 1 << bits))], dtype)
 
 
+def calibrated(x: torch.Tensor, tile: tuple[int, int]) -> np.ndarray:
+    """Scales that some other tensor gave, of many sizes and in the type of x, as float32; one for each tile, where 0 is the whole side."""
+    shape = [-(-size // (side or size)) for size, side in zip(x.shape, tile, strict=True)]
+    draw = np.random.RandomState(shape[0] * 1000 + shape[1])
+    scales = (1 + draw.random_sample(shape)) * 2.0 ** draw.randint(-12, 3, shape)
+    return torch.from_numpy(scales).to(x.dtype).float().numpy()
+
+
 def _below(amax: np.ndarray, shape: tuple[int, int], draw: np.random.RandomState) -> np.ndarray:
     """Tiles with these amaxes: multiples of a 64th of it, at several sizes, half of them made uneven."""
     x = amax[:, None] * (draw.randint(-64, 65, shape) / 64) * 2.0 ** -draw.randint(0, 8, shape)

@@ -60,6 +60,23 @@ def compressed_tensors_fp8(x: torch.Tensor, strategy: str) -> Result:
     return Result(codes8(codes), scales_of(scale))
 
 
+def compressed_tensors_static(x: torch.Tensor, strategy: str, scales) -> Result:
+    """With scales of a calibration or a checkpoint, in the type of the tensor, and zero points of 0."""
+    ct = compressed_tensors()
+    sizes = {"group": {"group_size": 128}, "block": {"block_structure": [128, 128]}}.get(strategy, {})
+    args = ct.QuantizationArgs(num_bits=8, type="float", strategy=strategy, **sizes)
+    scale = torch.from_numpy(scales(x)).to(x.dtype)
+    if strategy == "tensor":
+        scale = scale.reshape(1)
+    zero_point = torch.zeros(scale.shape, dtype=torch.float8_e4m3fn)
+    process = {"group": ct.forward._process_group, "block": ct.forward._process_block}.get(strategy, ct.forward._apply_quantize_op)
+    bounds = ct.helpers.calculate_range(args, "cpu")
+    with installed.present("compressed_tensors", unused=_HUGGING_FACE):
+        codes = process(x, scale, zero_point, args=args, q_min=bounds[0], q_max=bounds[1], dtype=torch.float8_e4m3fn, do_quantize=True,
+                        do_dequantize=False, global_scale=None)  # fmt: skip
+    return Result(codes8(codes), scales_of(scale))
+
+
 def _compressed_tensors_groups(x: torch.Tensor, args, global_scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     ct = compressed_tensors()
     groups = x.unflatten(-1, (-1, args.group_size))

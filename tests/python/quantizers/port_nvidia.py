@@ -56,6 +56,37 @@ def flashinfer_nvfp4_exact(x: torch.Tensor, g: float | None = None) -> Result:
     return Result(q4(blocks.x * blocks.at_elements(factor)), block)
 
 
+def of_e4m3(x: torch.Tensor, g: float) -> torch.Tensor:
+    """The float16 values on which the cast from E4M3 works: the codes of x times 6 over the global scale, rounded."""
+    codes = x.to(torch.float8_e4m3fn).float().numpy()
+    with np.errstate(over="ignore"):
+        return torch.from_numpy((codes * (F(6) * ra(F(g)))).astype(np.float16))
+
+
+def _fp8_to_nvfp4(x: torch.Tensor, g: float, kept) -> Result:
+    """The maximum is one of float16 values, which drops NaN; the factor is the global scale times the inverse of the block's."""
+    blocks = Tiles(of_e4m3(x, g), (1, 16))
+    unrounded = F(g) * (blocks.amax() * ra(F(6)))
+    block = q8(unrounded)
+    factor = np.where(kept(block, unrounded), F(g) * ra(value8(block)), F(0))
+    return Result(q4(blocks.x * blocks.at_elements(factor)), block)
+
+
+def flashinfer_fp8_to_nvfp4(x: torch.Tensor, g: float) -> Result:
+    """quantization_utils.cuh:cvt_warp_fp8_to_fp4, whose guard is the scale before it is rounded."""
+    return _fp8_to_nvfp4(x, g, lambda block, unrounded: unrounded != 0)
+
+
+def trtllm_fp8_to_nvfp4(x: torch.Tensor, g: float) -> Result:
+    """quantization.cuh:cvt_warp_fp8_to_fp4, which looks at the scale after it was rounded."""
+    return _fp8_to_nvfp4(x, g, lambda block, unrounded: block != 0)
+
+
+def flashinfer_cute_fp8_to_nvfp4(x: torch.Tensor, g: float) -> Result:
+    """quantization_cute_dsl_utils.py:process_nvfp4_block_fp8: from float16 on as of float16 tensors."""
+    return flashinfer_cute_nvfp4(of_e4m3(x, g), g)
+
+
 def flashinfer_mxfp4(x: torch.Tensor) -> Result:
     """cvt_warp_fp16_to_fp4 with UE8M0_SF: exp2f_rcp makes 1 of byte 0."""
     blocks = Tiles(x, (1, 32))

@@ -32,6 +32,14 @@ def static(x: torch.Tensor, scale: float) -> Result:
     return Result(q8(high_then_low(floats(x) * rcp(F(scale)))), np.array([scale], F))
 
 
+def static_tiles(x: torch.Tensor, scales) -> Result:
+    """The same with a scale for each row, column or group: the inverse of each is rounded, and multiplies."""
+    scale = scales(x)
+    height, width = (-(-size // count) for size, count in zip(x.shape, scale.shape, strict=True))
+    inverse = np.repeat(np.repeat(rcp(scale), height, axis=0), width, axis=1)[: x.shape[0], : x.shape[1]]
+    return Result(q8(high_then_low(floats(x) * inverse)), scale)
+
+
 def per_tensor(x: torch.Tensor) -> Result:
     """common.cu: dynamic_scaled_fp8_quant. No floor: a tensor of zeros has scale 0, and 0 * inf is NaN."""
     scale = Tiles(x, None).amax() / MAX8

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 
-from quantizers import checkouts, installed, packages, port_nvidia, port_sglang, port_transformers, port_vllm
+from quantizers import checkouts, inputs, installed, packages, port_nvidia, port_sglang, port_transformers, port_vllm
 from quantizers.numerics import Result
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -21,6 +22,7 @@ class Row:
 
     ``without`` are cases of input that its system leaves undefined, and ``negative_zero`` is False where the oracle loses the sign
     of zeros that its system's kernels keep. Matrices that are not ``usable`` give codes that nobody promises.
+    What is ``given`` is a number, or a function of the tensor that makes an array. ``input`` makes of the tensor what fp8lab quantizes.
     ``how`` is said beside the name. ``differs`` says where fp8lab is known to differ, ``mismatches`` how often: in the sample and in
     all. Inputs are at most ``largest``, those of float16 ``largest_half``.
     """
@@ -38,7 +40,9 @@ class Row:
     dtypes: tuple[torch.dtype, ...] = (F32, F16, BF16)
     without: tuple[str, ...] = ()
     negative_zero: bool = True
-    given: tuple[tuple[str, float], ...] = ()
+    given: tuple[tuple[str, float | Callable[[torch.Tensor], np.ndarray]], ...] = ()
+    direction: str = "rowwise"
+    input: Callable[[torch.Tensor], torch.Tensor] | None = None
     how: str = ""
     differs: str = ""
     mismatches: tuple[int, int] = (0, 0)
@@ -80,6 +84,13 @@ def _trtllm(recipe, oracle, source="kernels/quantization.cuh", **more):
     return Row(recipe, "TensorRT-LLM", "0193dbd", "port", source, oracle, **more)
 
 
+#: Scales of a calibration, for rows, columns, groups and blocks: not those of the tensor.
+ROW_SCALES = partial(inputs.calibrated, tile=(1, 0))
+COLUMN_SCALES = partial(inputs.calibrated, tile=(0, 1))
+GROUP_SCALES = partial(inputs.calibrated, tile=(1, 128))
+BLOCK_SCALES = partial(inputs.calibrated, tile=(128, 128))
+TENSOR_SCALES = partial(inputs.calibrated, tile=(0, 0))
+
 FP8_CU = "csrc/quantization/w8a8/fp8/common.cu"
 GROUP_CU = "csrc/quantization/w8a8/fp8/per_token_group_quant.cu"
 JIT = "kernels/jit/csrc/gemm"
@@ -90,6 +101,29 @@ PORTS = [
         f"{FP8_CU}:static_scaled_fp8_quant",
         **TENSOR,
         given=(("scale_inv", 0.0371),),
+    ),
+    _vllm(
+        "vllm_static_row",
+        partial(port_vllm.static_tiles, scales=ROW_SCALES),
+        f"{FP8_CU}:static_scaled_fp8_quant",
+        **TOKEN,
+        given=(("scale_inv", ROW_SCALES),),
+    ),
+    _vllm(
+        "vllm_static_row",
+        partial(port_vllm.static_tiles, scales=COLUMN_SCALES),
+        f"{FP8_CU}:static_scaled_fp8_quant",
+        **TOKEN,
+        given=(("scale_inv", COLUMN_SCALES),),
+        direction="columnwise",
+        how="by column",
+    ),
+    _vllm(
+        "vllm_static_group",
+        partial(port_vllm.static_tiles, scales=GROUP_SCALES),
+        f"{FP8_CU}:static_scaled_fp8_quant",
+        **GROUP,
+        given=(("scale_inv", GROUP_SCALES),),
     ),
     _vllm("vllm_per_tensor", port_vllm.per_tensor, f"{FP8_CU}:dynamic_scaled_fp8_quant", **TENSOR),
     _vllm("vllm_per_token", port_vllm.per_token, f"{FP8_CU}:dynamic_per_token_scaled_fp8_quant", **TOKEN),
@@ -152,6 +186,8 @@ PORTS = [
 ]
 
 
+
+
 def _package(recipe, distribution, source, oracle, **more):
     return Row(recipe, distribution, partial(installed.version, distribution), "package", source, oracle, **more)
 
@@ -175,6 +211,19 @@ PACKAGES = [
     _package("compressed_tensors_tensor", *CT, partial(packages.compressed_tensors_fp8, strategy="tensor"), **TENSOR),
     _package("compressed_tensors_channel", *CT, partial(packages.compressed_tensors_fp8, strategy="channel"), **TOKEN),
     _package("compressed_tensors_block", *CT, partial(packages.compressed_tensors_fp8, strategy="block"), **BLOCK),
+    *(
+        _package(
+            f"compressed_tensors_static{'' if strategy == 'tensor' else '_' + strategy}",
+            "compressed-tensors",
+            "quantization/lifecycle/forward_helpers.py:_quantize",
+            partial(packages.compressed_tensors_static, strategy=strategy, scales=scales),
+            **scope,
+            given=(("scale_inv", scales),),
+        )
+        for strategy, scope, scales in (
+            ("tensor", TENSOR, TENSOR_SCALES), ("channel", TOKEN, ROW_SCALES), ("group", GROUP, GROUP_SCALES), ("block", BLOCK, BLOCK_SCALES)
+        )
+    ),
     _package("compressed_tensors_nvfp4", *CT, packages.compressed_tensors_nvfp4, **NV4, without=("nonfinite",)),
     _package("compressed_tensors_mxfp8", *CT, partial(packages.compressed_tensors_mx, bits=8), **MX8, **CT_MX),
     _package("compressed_tensors_mxfp4", *CT, partial(packages.compressed_tensors_mx, bits=4), **MX4, **CT_MX),
@@ -314,6 +363,15 @@ WITH_GLOBAL_SCALE = [
     _flashinfer("flashinfer_nvfp4_exact", partial(port_nvidia.flashinfer_nvfp4_exact, g=421.3), **GIVEN),
     _flashinfer("flashinfer_nvfp4_cute", partial(port_nvidia.flashinfer_cute_nvfp4, g=421.3), "its CuTe kernel", **GIVEN),
     _trtllm("trtllm_nvfp4", partial(port_nvidia.trtllm_nvfp4, g=421.3), **GIVEN),
+]
+
+#: Under this scale the float16 values are exact, and many products are midpoints, which tell the kernels' factors apart.
+G = 168.0
+OF_E4M3 = NV4 | {"dtypes": (F16,), "given": (("tensor_scale", G),), "input": partial(port_nvidia.of_e4m3, g=G), "how": "of E4M3"}
+WITH_GLOBAL_SCALE += [
+    _flashinfer("flashinfer_fp8_to_nvfp4", partial(port_nvidia.flashinfer_fp8_to_nvfp4, g=G), **OF_E4M3),
+    _flashinfer("flashinfer_nvfp4_cute", partial(port_nvidia.flashinfer_cute_fp8_to_nvfp4, g=G), "its CuTe kernel", **OF_E4M3),
+    _trtllm("trtllm_fp8_to_nvfp4", partial(port_nvidia.trtllm_fp8_to_nvfp4, g=G), **OF_E4M3),
 ]
 
 ROWS = PORTS + WITH_GLOBAL_SCALE + PACKAGES + CHECKOUTS

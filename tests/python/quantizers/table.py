@@ -38,7 +38,8 @@ def recipe_names() -> frozenset[str]:
 
 
 def fp8labs(x: torch.Tensor, row: Row) -> Result:
-    q = fp8lab.quantize(x, row.recipe, **dict(row.given))
+    given = {what: value(x) if callable(value) else value for what, value in row.given}
+    q = fp8lab.quantize(x if row.input is None else row.input(x), row.recipe, direction=row.direction, **given)
     codes = fp8lab.unpack_pairs(q.codes) if row.format == "e2m1" else q.codes
     return Result(codes, q.scale_inv if q.scale_codes is None else q.scale_codes)
 

@@ -90,6 +90,7 @@ enum class Departure : std::uint8_t {
                         ///< or where `place` is 1 its inverse is
   tensor_scale_given,   ///< the caller's scale of the tensor, `value`, or where `place` is 1 the inverse of that: no
                         ///< defect
+  tile_scales_given,    ///< the caller's scales of rows or tiles, as they are stored: where such are expected no defect
   largest_of_e4m3fnuz,  ///< the scale is made for the largest value 240
   largest_of_e5m2,      ///< for 57344
   largest_of_e4m3,      ///< for 448
@@ -180,9 +181,11 @@ struct Hypothesis {
   Direction direction = Direction::rowwise;
 
   /// Whether it is a named recipe or profile, or the expected recipe, without change and departure. The caller may give
-  /// the scale of the tensor.
+  /// the scale of the tensor, and those of rows and tiles where that is expected.
   [[nodiscard]] bool is_plain() const {
-    const auto is_given = [](const Deviation& one) { return one.departure == Departure::tensor_scale_given; };
+    const auto is_given = [](const Deviation& one) {
+      return one.departure == Departure::tensor_scale_given || one.departure == Departure::tile_scales_given;
+    };
     return changes.empty() && std::ranges::all_of(deviations, is_given);
   }
 };

@@ -128,6 +128,7 @@ enum class BlockFactor : std::uint8_t {
   inverse_of_product_by_product,  ///< the same, infinite where d is 0, and 0 where what is rounded to d is
   scale_over_block,               ///< fl(E / d)
   scale_over_block_bfloat16,      ///< the same, at most the largest bfloat16, rounded to bfloat16
+  scale_times_inverse_or_zero,    ///< fl(E * fl(1 / d)), or 0 where d is
   product,                        ///< fl(d * D), to divide by
   block_over_scale,               ///< fl(d / E), to divide by
 };

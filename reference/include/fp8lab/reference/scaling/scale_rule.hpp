@@ -372,6 +372,7 @@ FP8LAB_HD inline TileScale scale_under_tensors(const Recipe& recipe, const Scale
       case BlockFactor::inverse_of_product_by_product: return is_zero ? 0.0F : 1 / (d * inverse);
       case BlockFactor::scale_over_block: return scale / d;
       case BlockFactor::scale_over_block_bfloat16: return limited_bfloat16(scale / d);
+      case BlockFactor::scale_times_inverse_or_zero: return d == 0 ? 0.0F : scale * (1 / d);
       case BlockFactor::product: return d * inverse;
       case BlockFactor::block_over_scale: return d / scale;
     }
