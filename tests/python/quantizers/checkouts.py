@@ -16,16 +16,26 @@ MICROXCALING = "FP8LAB_MICROXCALING_GIT"
 AO = "FP8LAB_AO_GIT"
 
 
-def transformer_engine_nvfp4(x: torch.Tensor, **options) -> Result:
-    """The quantizer in PyTorch that Transformer Engine's tests hold its kernels to. It makes +0 of -0."""
+def _reference_nvfp4():
     folder = "transformer_engine/pytorch/custom_recipes"
     names = ("reference_nvfp4", "reference_utils", "gemm")
     unused = ("transformer_engine.pytorch.quantized_tensor", "transformer_engine.pytorch.tensor", "transformer_engine.pytorch.tensor.utils")
-    reference = installed.from_git(
+    return installed.from_git(
         TE, "transformer_engine.pytorch.custom_recipes.reference_nvfp4", [f"{folder}/{name}.py" for name in names], unused=unused
     )
-    got = reference.NVFP4QuantizerRef(dtype=None, columnwise=False, **options).quantize(x)
+
+
+def transformer_engine_nvfp4(x: torch.Tensor, **options) -> Result:
+    """The quantizer in PyTorch that Transformer Engine's tests hold its kernels to. It makes +0 of -0."""
+    got = _reference_nvfp4().NVFP4QuantizerRef(dtype=None, columnwise=False, **options).quantize(x)
     return Result(codes4(got.data), codes8(got.scale))
+
+
+def transformer_engine_nvfp4_rht(x: torch.Tensor) -> Result:
+    """The same of the columns of the transpose, which are turned by the Hadamard matrix first, in the type of the tensor."""
+    quantizer = _reference_nvfp4().NVFP4QuantizerRef(dtype=None, rowwise=False, columnwise=True, with_rht=True)
+    got = quantizer.quantize(x.T.contiguous())
+    return Result(codes4(got.data_t), codes8(got.scale_t))
 
 
 def torchao_mx(x: torch.Tensor, mode: str, bits: int) -> Result:

@@ -176,6 +176,25 @@ def torchao_nvfp4(x: torch.Tensor, levels: int) -> Result:
     return Result(codes4(codes), codes8(scale))
 
 
+def torchao_training(x: torch.Tensor, by_row: bool) -> Result:
+    """A tensor of a Float8Linear; its scale multiplies on quantize, and the product takes the reciprocal. Rows have powers of two."""
+    utils = _torchao("torchao.float8.float8_utils")
+    training = _torchao("torchao.float8.float8_training_tensor")
+    how = {"scaling_granularity": utils.ScalingGranularity.AXISWISE, "axiswise_dim": -1, "round_scales_to_power_of_2": True} if by_row else {}
+    scale = utils.tensor_to_scale(x, torch.float8_e4m3fn, **how)
+    tensor = training.hp_tensor_and_scale_to_float8(x, scale, torch.float8_e4m3fn, training.LinearMMConfig())
+    return Result(codes8(tensor._data), scales_of(tensor._scale.reciprocal()))
+
+
+def torchao_blockwise(x: torch.Tensor) -> Result:
+    """The quantizer in PyTorch that its tests hold the Triton kernel to."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernels = installed.module("torchao.prototype.blockwise_fp8_training.kernels", unused=("triton", "triton.language"))
+    codes, scale_inv = kernels.torch_blockwise_scale_act_quant_lhs(x)
+    return Result(codes8(codes), scales_of(scale_inv.contiguous()))
+
+
 # --- transformers, Quark ---
 
 _FINE_UNUSED = (

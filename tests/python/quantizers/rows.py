@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from quantizers import checkouts, inputs, installed, packages, port_nvidia, port_sglang, port_transformers, port_vllm
+from quantizers import checkouts, inputs, installed, packages, port_nvidia, port_sglang, port_training, port_transformers, port_vllm
 from quantizers.numerics import Result
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -188,6 +188,42 @@ PORTS = [
 
 
 
+def _te_port(recipe, oracle, source, **more):
+    return Row(recipe, "Transformer Engine", "d0067d0", "port", source, oracle, **more)
+
+
+def _deepseek(recipe, year, least):
+    source = "inference/kernel.py:act_quant_kernel"
+    return Row(recipe, "DeepSeek-V3", year, "port", source, partial(port_training.deepseek, least=least), **GROUP)
+
+
+SCALE_CUH = "common/recipe/recipe_common.cuh:compute_scale_from_amax"
+PORTS += [
+    _te_port("given_scale", partial(port_training.given, scale=0.37), "the cast of delayed scaling", **TENSOR, given=(("scale", 0.37),)),
+    _te_port("te_current_scaling", port_training.transformer_engine_tensor, SCALE_CUH, **TENSOR),
+    _te_port("te_current_scaling_pow2", partial(port_training.transformer_engine_tensor, powers=True), SCALE_CUH, **TENSOR),
+    _te_port(
+        "te_current_scaling_e5m2", partial(port_training.transformer_engine_tensor, format="e5m2"), SCALE_CUH, **TENSOR, format="e5m2"
+    ),
+    _te_port("te_block_1x128", partial(port_training.transformer_engine_block, tile=(1, 128)), SCALE_CUH, **GROUP),
+    _te_port("te_block_128x128", partial(port_training.transformer_engine_block, tile=(128, 128)), SCALE_CUH, **BLOCK),
+    _te_port("te_block_1x128_fp32", partial(port_training.transformer_engine_block, tile=(1, 128), powers=False), SCALE_CUH, **GROUP),
+    _te_port("te_mxfp8", port_training.transformer_engine_mxfp8, "common/util/ptx.cuh:float_to_e8m0", **MX8),
+    _te_port(
+        "te_mxfp8_2d", partial(port_training.transformer_engine_mxfp8, tile=(32, 32)), "common/util/ptx.cuh:float_to_e8m0", tile=(32, 32)
+    ),
+    _deepseek("deepseek_v3_2024", "2024-12", 0),
+    _deepseek("deepseek_v3_2025", "2025-08", 1e-4),
+    *(
+        Row(
+            f"ocp_mx{name}", "OCP MX", "1.0", "port", "section 6.3", partial(port_training.ocp_mx, format=format), tile=(1, 32),
+            format=format, without=("nonfinite",),
+        )
+        for name, format in (("fp8_e4m3", "e4m3"), ("fp8_e5m2", "e5m2"), ("fp6_e2m3", "e2m3"), ("fp6_e3m2", "e3m2"), ("fp4", "e2m1"))
+    ),
+]  # fmt: skip
+
+
 def _package(recipe, distribution, source, oracle, **more):
     return Row(recipe, distribution, partial(installed.version, distribution), "package", source, oracle, **more)
 
@@ -242,6 +278,12 @@ PACKAGES = [
         **TENSOR,
     ),
     _package("torchao_float8_row", *AO8, partial(packages.torchao_float8_tensor, by_row=True), **TOKEN),
+    _package("torchao_tensorwise", "torchao", "float8/float8_utils.py:tensor_to_scale", partial(packages.torchao_training, by_row=False), **TENSOR),
+    _package("torchao_rowwise", "torchao", "float8/float8_utils.py:tensor_to_scale", partial(packages.torchao_training, by_row=True), **TOKEN),
+    Row(
+        "torchao_blockwise", "torchao", partial(installed.version, "torchao"), "reference",
+        "blockwise_fp8_training/kernels.py:torch_blockwise_scale_act_quant_lhs", packages.torchao_blockwise, **GROUP,
+    ),  # fmt: skip
     *(
         _package(f"torchao_0_18_mxfp{bits}_{mode}", *AO, partial(packages.torchao_mx, mode=mode, bits=bits), **tile, dtypes=(F32, BF16))
         for bits, tile in ((8, MX8), (4, MX4 | {"without": ("nonfinite",)}))
@@ -299,6 +341,12 @@ MX = ("microxcaling", checkouts.MICROXCALING, "package", "mx/mx_ops.py:_quantize
 TE4 = NV4 | {"dtypes": (F32, BF16), "without": ("nonfinite",), "negative_zero": False}
 
 
+def turned_without_flush(x: torch.Tensor) -> bool:
+    """PyTorch's product of bfloat16 matrices on a CPU flushes subnormals: here quarters of elements."""
+    magnitudes = x.float().abs()
+    return not bool(((0 < magnitudes) & (magnitudes < 2.0**-124)).any())
+
+
 def _te(recipe, **options):
     tile = {"tile": options["quant_tile_shape"]} if "quant_tile_shape" in options else {}
     return _checkout(recipe, *TE, partial(checkouts.transformer_engine_nvfp4, **options), **(TE4 | tile))
@@ -318,6 +366,10 @@ CHECKOUTS = [
     ),
     _te("te_nvfp4_2d", quant_tile_shape=(16, 16)),
     _te("te_nvfp4_4over6_2d", quant_tile_shape=(16, 16), **_four_over_six(256, "MAE")),
+    _checkout(
+        "te_nvfp4_rht", *TE, checkouts.transformer_engine_nvfp4_rht, **(TE4 | {"dtypes": (BF16,)}), direction="columnwise",
+        input=lambda x: x.T.contiguous(), usable=turned_without_flush,
+    ),
     *(
         _checkout(f"torchao_mxfp{bits}_{mode}", *AO_HEAD, partial(checkouts.torchao_mx, mode=mode, bits=bits), **tile, dtypes=(F32, BF16))
         for bits, tile in ((8, MX8), (4, MX4 | {"without": ("nonfinite",), "largest": 2.0**127}))
