@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "fp8lab/gpu/host_races.hpp"
+
 namespace fp8lab::gpu {
 
 void HostRoles::run(const std::vector<std::function<void()>>& bodies) {
@@ -80,6 +82,7 @@ void HostRoles::await(std::unique_lock<std::mutex>& lock, std::size_t role) {
 
 std::size_t HostRoles::next() {
   if (failure_ || std::ranges::all_of(roles_, &Role::ended)) return nobody;
+  const HostRaces::Running no_thread;
   if (order_.kind == HostOrder::Kind::shuffled) end_some();
   while (true) {
     std::vector<std::size_t> able;
@@ -112,12 +115,14 @@ void HostRoles::end_some() {
 }
 
 void HostRoles::end_copy(std::size_t i) {
+  const HostRaces::Running no_thread;
   const auto work = std::move(copies_[i]);
   copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
   work();
 }
 
 void HostRoles::do_first(Role& role) {
+  const HostRaces::Running no_thread;
   const auto work = std::move(role.deferred.front());
   role.deferred.pop_front();
   ++role.done;

@@ -16,6 +16,7 @@ void HostTeam::call_each(std::size_t count, AnyBody body) const {
       case HostOrder::Kind::descending: i = count - 1 - i; break;
       case HostOrder::Kind::shuffled: i = places_[i]; break;
     }
+    const auto thread = running(i % threads_);
     body.call(body.body, i);
   };
   if (order_.kind == HostOrder::Kind::shuffled) {
@@ -25,11 +26,12 @@ void HostTeam::call_each(std::size_t count, AnyBody body) const {
   }
   if (order_.threads == 1) {
     for (std::size_t i = 0; i < count; ++i) one(i);
-    return;
+  } else {
+    parallel_for(count, order_.threads, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) one(i);
+    });
   }
-  parallel_for(count, order_.threads, [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) one(i);
-  });
+  races_->check();
 }
 
 void HostWithheld::begin(const HostTeam& team) { before_.assign(team.shared(), team.shared() + team.shared_bytes()); }

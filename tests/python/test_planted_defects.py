@@ -26,13 +26,18 @@ pytestmark = [
 
 QUANTIZERS = "every named recipe*,every order*,pointers of any*,special values*,scales of one byte*,NVFP4 with*,a given scale*,both directions*"
 QUANTIZERS += ",the amax of*,the delayed*"
-# The source that has the kernels, and the tests that call them. A source of the tests has both; the others of the tests are left out.
+# The source that has the kernels, the tests that call them, and more for the compiler. A source of the tests has both; the others of
+# the tests are left out.
 QUANTIZE = ("quantize_host.cpp", QUANTIZERS)
 GEMM = ("gemm.cpp", "wgmma with*,mma.sync*,GEMM kernels take*")
 BLACKWELL = ("gemm_blackwell.cpp", "the GEMM of sm_1*,Blackwell's GEMMs*")
 RECORDER = ("recorder.cpp", "recorder: every instruction*")
 KERNEL_TESTS = ("tests/gpu/kernels.cpp", "")
 TILE_TESTS = ("tests/gpu/instruction_tiles.cpp", "mma.sync of the host*,wgmma of the host*")
+# Results are right in every order where a barrier is missing: the host tells what threads access.
+QUANTIZE_RACES = ("quantize_host.cpp", "no race: quantizers", "-fsanitize=thread")
+GEMM_RACES = ("gemm.cpp", "no race: GEMMs of Hopper*", "-fsanitize=thread")
+BLACKWELL_RACES = ("gemm_blackwell.cpp", "no race: GEMMs of Blackwell", "-fsanitize=thread")
 
 # What is planted: the file, what it has, and what takes its place.
 DEFECTS = {
@@ -456,6 +461,118 @@ DEFECTS = {
         "swizzled_place(i / 4, i % 4, 4)",
         "swizzled_place(i / 4, (i + 1) % 4, 4)",
     ),
+    "race: the scales of two blocks of K have one place": (
+        GEMM_RACES, "gemm_wgmma.hpp",
+        "float scales_b[2][tile_n];",
+        (
+            "struct {\n"
+            "      float one[tile_n];\n"
+            "      float* operator[](std::size_t) { return one; }\n"
+            "      const float* operator[](std::size_t) const { return one; }\n"
+            "    } scales_b;"
+        ),
+    ),
+    "race: wgmma's producer does not wait for an empty stage": (
+        GEMM_RACES, "gemm_wgmma.hpp",
+        "wait(role, shared.empty[turn.stage], turn.parity ^ 1U);",
+        "",
+    ),
+    "race: wgmma's producer waits for the stage before": (
+        GEMM_RACES, "gemm_wgmma.hpp",
+        "wait(role, shared.empty[turn.stage], turn.parity ^ 1U);",
+        "if (i > stages) wait(role, shared.empty[(i - 1) % stages], (i - 1) / stages % 2 ^ 1U);",
+    ),
+    "race: mma.sync has no barrier behind a stage": (
+        GEMM_RACES, "gemm_mma_sync.hpp",
+        "team.for_each_thread([&](std::size_t thread) {\n        store_ahead",
+        "team.go_on_each_thread([&](std::size_t thread) {\n        store_ahead",
+    ),
+    "race: sm_100's producer does not wait for an empty stage": (
+        BLACKWELL_RACES, "gemm_sm100.hpp",
+        "wait(role, shared.empty[turn.stage], turn.parity ^ 1U);",
+        "",
+    ),
+    "race: sm_100 gives a stage back before its instructions": (
+        BLACKWELL_RACES, "gemm_sm100.hpp",
+        (
+            "multiply(group, shared, turn.stage, block > 0, memory);\n"
+            "        memory.commit(group, shared.empty[turn.stage]);"
+        ),
+        (
+            "memory.commit(group, shared.empty[turn.stage]);\n"
+            "        multiply(group, shared, turn.stage, block > 0, memory);"
+        ),
+    ),
+    "race: sm_120 has the next stage copied before the barrier": (
+        BLACKWELL_RACES, "gemm_sm120.hpp",
+        (
+            "team.for_each_thread([&](std::size_t thread) { copies.wait<0>(thread); });\n"
+            "      load_own(team, [&](std::size_t thread) {\n"
+            "        if (stage + 1 < stages()) start(thread, stage + 1);\n"
+            "      });"
+        ),
+        (
+            "load_own(team, [&](std::size_t thread) {\n"
+            "        if (stage + 1 < stages()) start(thread, stage + 1);\n"
+            "      });\n"
+            "      team.for_each_thread([&](std::size_t thread) {\n"
+            "        stage + 1 < stages() ? copies.wait<1>(thread) : copies.wait<0>(thread);\n"
+            "      });"
+        ),
+    ),
+    "race: sm_120 has no barrier behind the wait for a stage": (
+        BLACKWELL_RACES, "gemm_sm120.hpp",
+        "team.for_each_thread([&](std::size_t thread) { copies.wait<0>(thread); });",
+        "load_own(team, [&](std::size_t thread) { copies.wait<0>(thread); });",
+    ),
+    "race: codes of the transpose take the place of elements": (
+        QUANTIZE_RACES, "quantize_tile.hpp",
+        (
+            "    alignas(16) std::uint32_t values[side * side / Run<Source>::per_word];  // NOLINT(modernize-avoid-c-arrays)\n"
+            "    alignas(16) std::uint32_t codes[side * side / 4];  // NOLINT(modernize-avoid-c-arrays): of the transpose\n"
+        ),
+        (
+            "    union {\n"
+            "      alignas(16) std::uint32_t values[side * side / Run<Source>::per_word];\n"
+            "      alignas(16) std::uint32_t codes[side * side / 4];\n"
+            "    };\n"
+        ),
+    ),
+    "race: tiles have no barrier behind elements": (
+        QUANTIZE_RACES, "quantize_tile.hpp",
+        "team.for_each_thread([&](std::size_t t) {\n      for (unsigned k = 0; k < runs; ++k) {\n        const Place place",
+        "team.go_on_each_thread([&](std::size_t t) {\n      for (unsigned k = 0; k < runs; ++k) {\n        const Place place",
+    ),
+    "race: tiles have no barrier behind amaxes": (
+        QUANTIZE_RACES, "quantize_tile.hpp",
+        "team.for_each_thread([&](std::size_t t) {\n      for_runs(t, [&](bool by_row, Place place) {\n        const std::uint32_t amax",
+        "team.go_on_each_thread([&](std::size_t t) {\n      for_runs(t, [&](bool by_row, Place place) {\n        const std::uint32_t amax",
+    ),
+    "race: tiles have no barrier behind codes of the transpose": (
+        QUANTIZE_RACES, "quantize_tile.hpp",
+        "team.for_each_thread([&](std::size_t t) {\n      for_runs(t, [&](bool by_row, Place place) {\n        const std::size_t row",
+        "team.go_on_each_thread([&](std::size_t t) {\n      for_runs(t, [&](bool by_row, Place place) {\n        const std::size_t row",
+    ),
+    "race: rows have no barrier behind constants": (
+        QUANTIZE_RACES, "quantize_rows.hpp",
+        "team.for_each_thread([&](std::size_t t) {\n      if (t == 0)",
+        "team.go_on_each_thread([&](std::size_t t) {\n      if (t == 0)",
+    ),
+    "race: a cast has no barrier behind its factor": (
+        QUANTIZE_RACES, "cast.hpp",
+        "team.for_each(1, [&](std::size_t) {\n      const TileScale",
+        "team.go_on_each_thread([&](std::size_t t) {\n      if (t != 0) return;\n      const TileScale",
+    ),
+    "race: dequantize has no barrier behind constants": (
+        QUANTIZE_RACES, "dequantize.hpp",
+        "team.for_each(1, [&](std::size_t) { shared",
+        "team.go_on_each_thread([&](std::size_t t) { if (t == 0) shared",
+    ),
+    "race: a delayed update has no barrier behind the newest amax": (
+        QUANTIZE_RACES, "delayed.hpp",
+        "team.for_each(1, [&](std::size_t) { shared",
+        "team.go_on_each_thread([&](std::size_t t) { if (t == 0) shared",
+    ),
 }  # fmt: skip
 
 
@@ -469,9 +586,9 @@ def built():
 
 def _command(source: str) -> list[str]:
     """How the release build compiles a source of the library, or one of the tests, up to its output."""
-    place = "/test_planted.dir/Unity/unity_0_cxx.cxx" if source.startswith("tests/") else f"/gpu/src/{source}"
+    target = "test_planted.dir/Unity/unity_0_cxx.cxx" if source.startswith("tests/") else f"fp8lab_gpu.dir/src/{source}"
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
-        if entry["file"].endswith(place):
+        if f"/{target}.o " in entry["command"]:
             words = shlex.split(entry["command"])
             words = words[1:] if "ccache" in words[0] else words
             return words[: words.index("-o")]
@@ -490,8 +607,9 @@ def _link(first: pathlib.Path, program: pathlib.Path, all_tests: bool) -> list[s
     return words[1:] if "ccache" in words[0] else words
 
 
-def _run(folder: pathlib.Path, source: str, tests: str, file: str = "", old: str = "", new: str = "") -> subprocess.CompletedProcess:
+def _run(folder: pathlib.Path, suite: tuple[str, ...], file: str = "", old: str = "", new: str = "") -> subprocess.CompletedProcess:
     """The tests, with kernels from a copy of the headers in which ``old`` is ``new``."""
+    source, tests, *options = suite
     include = folder / "include"
     shutil.copytree(ROOT / "gpu" / "include", include)
     if file:
@@ -502,21 +620,26 @@ def _run(folder: pathlib.Path, source: str, tests: str, file: str = "", old: str
     made, program = folder / "kernels.o", folder / "test_planted"
     is_test = source.startswith("tests/")
     place = ROOT / source if is_test else ROOT / "gpu" / "src" / source
-    compile_ = [*_command(source), "-w", "-O1", "-iquote", include, "-I", include, "-o", made, "-c", place]
+    compile_ = [*_command(source), "-w", "-O1", *options, "-iquote", include, "-I", include, "-o", made, "-c", place]
     compile_.insert(1, f"-I{include}")
     subprocess.run(compile_, cwd=BUILD, check=True)
     subprocess.run(_link(made, program, not is_test), cwd=BUILD, check=True)
     return subprocess.run([program, *filter(None, [tests]), "--abort"], capture_output=True, text=True, errors="replace", check=False, timeout=300)
 
 
-@pytest.mark.parametrize("source", [QUANTIZE, GEMM, BLACKWELL, RECORDER, KERNEL_TESTS, TILE_TESTS], ids=lambda source: source[0])
-def test_without_a_defect_they_pass(source, tmp_path):
-    done = _run(tmp_path, *source)
+SUITES = [QUANTIZE, GEMM, BLACKWELL, RECORDER, KERNEL_TESTS, TILE_TESTS, QUANTIZE_RACES, GEMM_RACES, BLACKWELL_RACES]
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: " ".join([suite[0], *suite[2:]]))
+def test_without_a_defect_they_pass(suite, tmp_path):
+    done = _run(tmp_path, suite)
     assert done.returncode == 0 and "No tests ran" not in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_planted_defect_is_found(name, tmp_path):
-    source, *change = DEFECTS[name]
-    done = _run(tmp_path, *source, *change)
+    suite, *change = DEFECTS[name]
+    done = _run(tmp_path, suite, *change)
     assert done.returncode != 0 and "No tests ran" not in done.stdout, done.stdout
+    if suite[2:]:
+        assert "a race in shared memory" in done.stdout, done.stdout

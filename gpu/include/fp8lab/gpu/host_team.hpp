@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <new>
 #include <random>
 #include <type_traits>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "fp8lab/gpu/host_fences.hpp"
+#include "fp8lab/gpu/host_races.hpp"
 #include "fp8lab/gpu/host_roles.hpp"
 #include "fp8lab/gpu/team.hpp"
 
@@ -34,7 +36,24 @@ class HostTeam {
   /// threads wrote before the last publish(). 0 bytes: they see the memory itself.
   HostTeam(unsigned threads, HostOrder order, HostChip chip = HostChip::hopper, const void* shared = nullptr,
            std::size_t bytes = 0)
-      : threads_(threads), order_(order), chip_(chip), shared_(shared), bytes_(bytes), random_(order.seed) {}
+      : threads_(threads),
+        order_(order),
+        chip_(chip),
+        shared_(shared),
+        bytes_(bytes),
+        races_(std::make_shared<HostRaces>(shared, bytes)),
+        random_(order.seed) {}
+  /// A role of a team: `threads` of its threads, from `first` on.
+  HostTeam(const HostTeam& team, HostRaces::Part role, unsigned first, unsigned threads)
+      : threads_(threads),
+        order_{team.order_.kind, team.order_.seed + first / threads},
+        chip_(team.chip_),
+        shared_(team.shared_),
+        bytes_(team.bytes_),
+        races_(team.races_),
+        part_(role),
+        first_(first),
+        random_(order_.seed) {}
 
   /// A value of each thread.
   template <typename T>
@@ -54,8 +73,22 @@ class HostTeam {
   [[nodiscard]] const std::byte* shared() const { return static_cast<const std::byte*>(shared_); }
   [[nodiscard]] const std::byte* async_shared() const { return shared() + bytes_; }
   [[nodiscard]] std::size_t shared_bytes() const { return bytes_; }
+  [[nodiscard]] HostRaces& races() const { return *races_; }
+  /// A thread of the team runs, or all of them do the same.
+  [[nodiscard]] HostRaces::Running running(std::size_t thread) const {
+    return {races_.get(), {part_, static_cast<std::uint16_t>(first_ + thread)}};
+  }
+  [[nodiscard]] HostRaces::Running running() const { return {races_.get(), {part_}}; }
+  [[nodiscard]] HostRaces::Part part() const { return part_; }
+  /// Shared memory that an instruction of this part reads asynchronously: wgmma as the part itself, or tcgen05.
+  [[nodiscard]] const std::byte* read_async(std::size_t place, std::size_t bytes, HostRaces::Part by) const {
+    races_->access(HostRaces::Access::read, shared() + place, bytes, {by}, races_->known(part_));
+    races_->check();
+    return async_shared() + place;
+  }
   // What fences do.
   void publish() const {
+    const HostRaces::Running nobody;
     if (bytes_ != 0) std::memcpy(const_cast<std::byte*>(async_shared()), shared(), bytes_);
   }
   void publish_barriers() const { barriers_known_ = true; }
@@ -64,11 +97,19 @@ class HostTeam {
   template <typename Body>
   void for_each(std::size_t count, const Body& body) const {
     call_each(count, {&body, [](const void* own, std::size_t i) { (*static_cast<const Body*>(own))(i); }});
+    meet();
   }
   template <typename Body>
   void for_each_thread(const Body& body) const {
     for_each(threads_, body);
   }
+  /// The same without a barrier.
+  template <typename Body>
+  void go_on_each_thread(const Body& body) const {
+    call_each(threads_, {&body, [](const void* own, std::size_t i) { (*static_cast<const Body*>(own))(i); }});
+  }
+  /// The barrier of the block, or of a role.
+  void meet() const { races_->meet(part_); }
   template <typename T>
   [[nodiscard]] Each<T> each() const {
     return Each<T>(threads_);
@@ -78,6 +119,7 @@ class HostTeam {
     static_assert(std::is_unsigned_v<Integer>);
     Integer largest = 0;
     for (unsigned thread = 0; thread < threads_; ++thread) largest = std::max(largest, values[thread]);
+    meet();
     return largest;
   }
   template <typename Integer>
@@ -85,6 +127,7 @@ class HostTeam {
     static_assert(std::is_unsigned_v<Integer>);
     Integer total = 0;
     for (unsigned thread = 0; thread < threads_; ++thread) total += values[thread];
+    meet();
     return total;
   }
   template <unsigned kLanes, typename Integer>
@@ -121,6 +164,9 @@ class HostTeam {
   HostChip chip_;
   const void* shared_;
   std::size_t bytes_;
+  std::shared_ptr<HostRaces> races_;
+  HostRaces::Part part_ = HostRaces::Part::block;
+  unsigned first_ = 0;
   mutable bool barriers_known_ = false;
   mutable std::mt19937_64 random_;
   mutable std::vector<std::size_t> places_;
@@ -155,7 +201,7 @@ class HostRole {
   using Each = HostTeam::Each<T>;
 
   HostRole(const HostTeam& team, HostRoles& roles, std::size_t index, unsigned threads)
-      : team_(threads, {team.order().kind, team.order().seed + index}, team.chip(), team.shared(), team.shared_bytes()),
+      : team_(team, static_cast<HostRaces::Part>(index + 1), static_cast<unsigned>(index) * threads, threads),
         roles_(&roles),
         index_(index),
         fences_(team.barriers_known()) {}
@@ -171,7 +217,7 @@ class HostRole {
     fences_.use_registers();
     fences_.go_on_together();
     withheld_.begin(team_);
-    team_.for_each_thread(body);
+    team_.go_on_each_thread(body);
     withheld_.end(team_);
   }
   /// The barrier of its threads.
@@ -179,10 +225,12 @@ class HostRole {
     fences_.come_to_barrier();
     fences_.pass_barrier();
     fences_.meet();
+    team_.meet();
     withheld_.release(team_);
   }
   template <typename Body>
   void once(const Body& body) const {
+    const auto one = team_.running(0);
     is_one_thread_ = true;
     body();
     is_one_thread_ = false;
@@ -197,8 +245,10 @@ class HostRole {
   /// Ends the role: all of the block meet at a barrier.
   void end() const { fences_.come_to_barrier(); }
   // What instructions of this role do.
-  void wait_until(std::function<bool()> ready) const {
+  void arrive(const void* barrier) const { team_.races().arrive(team_.part(), barrier); }
+  void wait_until(const void* barrier, std::function<bool()> ready) const {
     roles_->wait_until(index_, std::move(ready));
+    team_.races().wait(team_.part(), barrier);
     fences_.pass_barrier();
     is_one_thread_ ? fences_.wait_alone() : fences_.meet();
   }
@@ -220,6 +270,7 @@ class HostRole {
 template <unsigned kGroups, typename... Bodies>
 void HostTeam::roles(const Bodies&... bodies) const {
   static_assert(sizeof...(Bodies) == 1 || sizeof...(Bodies) == 2);
+  static_assert(kGroups + sizeof...(Bodies) - 1 <= 3);  // HostRaces knows no more
   HostRoles roles(order_, kGroups + sizeof...(Bodies) - 1);
   std::vector<std::function<void()>> parts;
   const auto add = [&](const auto& body) {
@@ -228,6 +279,7 @@ void HostTeam::roles(const Bodies&... bodies) const {
       for (unsigned i = 0; i < kGroups; ++i) {
         parts.emplace_back([this, &roles, &body, i] {
           const HostRole role(*this, roles, i, 128);
+          const auto all = role.team().running();
           body(role, i);
           role.end();
         });
@@ -235,13 +287,16 @@ void HostTeam::roles(const Bodies&... bodies) const {
     } else {
       parts.emplace_back([this, &roles, &body] {
         const HostRole role(*this, roles, kGroups, 128);
+        const auto all = role.team().running();
         body(role);
         role.end();
       });
     }
   };
   (add(bodies), ...);
+  races_->fork();
   roles.run(parts);
+  races_->join();
 }
 
 /// Shared memory of a host team, twice, as HostTeam says: aligned as bulk copies of the device want it, and full of
@@ -275,6 +330,7 @@ void run_on_host(const Kernel& kernel, HostOrder order = {}, HostChip chip = Hos
     auto& memory = shared.poisoned();
     const HostTeam team(Kernel::threads, {order.kind, order.seed + block + 1, order.threads}, chip, &memory,
                         sizeof(memory));
+    const auto all = team.running();
     kernel(team, block, memory);
   });
 }

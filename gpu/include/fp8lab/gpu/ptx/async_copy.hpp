@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "fp8lab/gpu/host_races.hpp"
 #endif
 
 namespace fp8lab::gpu {
@@ -38,6 +40,7 @@ class AsyncCopies {
         "l"(from), "r"(is_copied ? 16 : 0)
         : "memory");
 #elif !defined(__CUDACC__)
+    HostRaces::access_of_thread(HostRaces::Access::write, to, piece);
     std::memset(to, 0xA5, piece);
     of_thread_[thread].open.push_back({to, is_copied ? from : nullptr});
 #endif
@@ -60,6 +63,7 @@ class AsyncCopies {
     auto& groups = of_thread_[thread].groups;
     while (groups.size() > kPending) {
       for (const Copy& copy : groups.front()) {
+        HostRaces::access_of_thread(HostRaces::Access::write, copy.to, piece);
         if (copy.from == nullptr) {
           std::memset(copy.to, 0, piece);
         } else {

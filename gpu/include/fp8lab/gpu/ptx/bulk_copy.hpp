@@ -9,6 +9,9 @@
 
 #include "fp8lab/gpu/fragments.hpp"
 #include "fp8lab/gpu/ptx/mbarrier.hpp"
+#ifndef __CUDACC__
+#include "fp8lab/gpu/host_races.hpp"
+#endif
 
 namespace fp8lab::gpu {
 
@@ -50,13 +53,24 @@ __device__ void copy_bytes(const Role& role, const void* from, Mbarrier& barrier
                : "memory");
 }
 #else
+/// Begins to write shared memory, and gives what its end tells.
+template <typename Role>
+HostRaces::Clock begin_bulk_copy(const Role& role, const void* to, std::uint32_t bytes) {
+  HostRaces& races = role.team().races();
+  const HostRaces::Part part = role.team().part();
+  races.access(HostRaces::Access::write, to, bytes, {HostRaces::Part::bulk_copies}, races.known(part));
+  races.check();
+  return races.told(part, HostRaces::Part::bulk_copies);
+}
 template <typename Role>
 void copy_box(const Role& role, const HostTensorMap& map, Mbarrier& barrier, void* to, std::size_t row,
               std::size_t column) {
   role.fences().start_async_arrival();
   auto* const shared = const_cast<std::byte*>(role.team().shared());
   auto* const seen = const_cast<std::byte*>(role.team().async_shared());
-  role.copy([map, &barrier, shared, seen, address = shared_address(role, to), row, column] {
+  auto& races = role.team().races();
+  const auto told = begin_bulk_copy(role, to, box_bytes(map.box_rows));
+  role.copy([=, &barrier, &races, address = shared_address(role, to)] {
     for (std::uint32_t i = 0; i < box_bytes(map.box_rows); ++i) {
       const std::size_t y = row + i / 128;
       const std::size_t x = column + i % 128;
@@ -64,6 +78,7 @@ void copy_box(const Role& role, const HostTensorMap& map, Mbarrier& barrier, voi
       const auto byte = static_cast<std::byte>(inside ? map.data[y * map.columns + x] : 0);
       shared[swizzle_128b(address + i)] = seen[swizzle_128b(address + i)] = byte;
     }
+    races.arrive(&barrier, told);
     change(barrier, 0, -static_cast<std::int64_t>(box_bytes(map.box_rows)));
   });
   role.pass();
@@ -72,9 +87,12 @@ template <typename Role>
 void copy_bytes(const Role& role, const void* from, Mbarrier& barrier, void* to, std::uint32_t bytes) {
   role.fences().start_async_arrival();
   auto* const seen = const_cast<std::byte*>(role.team().async_shared()) + shared_address(role, to);
-  role.copy([from, &barrier, to, seen, bytes] {
+  auto& races = role.team().races();
+  const auto told = begin_bulk_copy(role, to, bytes);
+  role.copy([=, &barrier, &races] {
     std::memcpy(to, from, bytes);
     if (seen != to) std::memcpy(seen, from, bytes);
+    races.arrive(&barrier, told);
     change(barrier, 0, -static_cast<std::int64_t>(bytes));
   });
   role.pass();

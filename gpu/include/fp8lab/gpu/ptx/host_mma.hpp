@@ -156,8 +156,9 @@ void host_wgmma(const HostTeam& team, Each& d, std::uint64_t a, std::uint64_t b,
                             .b = std::vector<Element>(count * k),
                             .d = std::vector<typename Instruction::D::Value>(count)};
   const auto read = [&](std::uint64_t descriptor, unsigned row, Element* to) {
-    for (unsigned byte = 0; byte < 32; ++byte) {
-      reinterpret_cast<std::byte*>(to)[byte] = team.async_shared()[wgmma_address(descriptor, row, byte)];
+    for (unsigned byte = 0; byte < 32; byte += 16) {  // pieces stay together in every swizzle
+      std::copy_n(team.read_async(wgmma_address(descriptor, row, byte), 16, team.part()), 16,
+                  reinterpret_cast<std::byte*>(to) + byte);
     }
   };
   for (unsigned m = 0; m < Instruction::m; ++m) {

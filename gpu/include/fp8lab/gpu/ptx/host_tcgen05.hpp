@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -75,8 +76,9 @@ struct HostTcgen05Operand {
                      std::uint64_t descriptor, unsigned scale_column, unsigned first_scale) {
     if (descriptor >> 61 != 2) throw std::logic_error("tcgen05.mma: not the 128-byte swizzle");
     for (unsigned row = 0; row < rows; ++row) {
-      for (unsigned byte = 0; byte < 32; ++byte) {
-        bytes.push_back(static_cast<std::uint8_t>(team.async_shared()[wgmma_address(descriptor, row, byte)]));
+      for (unsigned byte = 0; byte < 32; byte += 16) {  // pieces stay together in every swizzle
+        const auto* const piece = team.read_async(wgmma_address(descriptor, row, byte), 16, HostRaces::Part::tcgen05);
+        std::transform(piece, piece + 16, std::back_inserter(bytes), std::to_integer<std::uint8_t>);
       }
       if (scales_of(kind) == 0) continue;
       const Place place = tensor_memory_scales(row);
@@ -132,8 +134,8 @@ inline void host_tcgen05_copy(const HostTeam& team, HostTensorMemory& memory, un
                               std::uint64_t descriptor) {
   for (unsigned lane = 0; lane < tensor_memory_lanes; ++lane) {
     for (unsigned word = 0; word < 4; ++word) {
-      std::memcpy(&memory.at(lane, column + word),
-                  team.async_shared() + tcgen05_scale_address(descriptor, lane % 32, 4 * word), 4);
+      const std::size_t place = tcgen05_scale_address(descriptor, lane % 32, 4 * word);
+      std::memcpy(&memory.at(lane, column + word), team.read_async(place, 4, HostRaces::Part::tcgen05), 4);
     }
   }
 }

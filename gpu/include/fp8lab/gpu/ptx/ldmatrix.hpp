@@ -7,6 +7,9 @@
 #include <cstring>
 
 #include "fp8lab/formats/host_device.hpp"
+#ifndef __CUDACC__
+#include "fp8lab/gpu/host_races.hpp"
+#endif
 
 namespace fp8lab::gpu {
 
@@ -24,13 +27,14 @@ FP8LAB_HD void ldmatrix_x4([[maybe_unused]] const Team& team, const From& from, 
                : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(from(thread))))
                : "memory");
 #elif !defined(__CUDACC__)
-  for (std::size_t thread = 0; thread < team.threads(); ++thread) {
+  team.go_on_each_thread([&](std::size_t thread) {
     const std::size_t lane = thread % 32;
     for (std::size_t i = 0; i < 4; ++i) {
       const auto* const row = static_cast<const std::uint8_t*>(from(thread - lane + 8 * i + lane / 4));
+      HostRaces::access_of_thread(HostRaces::Access::read, row + lane % 4 * 4, 4);
       std::memcpy(&to(thread, static_cast<unsigned>(i)), row + lane % 4 * 4, 4);
     }
-  }
+  });
 #endif
 }
 
@@ -40,7 +44,7 @@ FP8LAB_HD void load_own([[maybe_unused]] const Team& team, const Body& body) {
 #ifdef __CUDA_ARCH__
   body(std::size_t{threadIdx.x});
 #elif !defined(__CUDACC__)
-  for (std::size_t thread = 0; thread < team.threads(); ++thread) body(thread);
+  team.go_on_each_thread(body);
 #endif
 }
 

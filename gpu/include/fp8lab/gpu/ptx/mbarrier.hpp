@@ -7,6 +7,9 @@
 #include <cstdint>
 
 #include "fp8lab/formats/host_device.hpp"
+#ifndef __CUDACC__
+#include "fp8lab/gpu/host_races.hpp"
+#endif
 
 namespace fp8lab::gpu {
 
@@ -38,6 +41,7 @@ struct HostMbarrier {
 };
 /// Changes the barrier, and ends the phase where nothing is outstanding.
 inline void change(Mbarrier& barrier, int arrivals, std::int64_t bytes) {
+  const HostRaces::Running nobody;  // barriers are there to be changed by all
   auto state = std::bit_cast<HostMbarrier>(barrier);
   state.outstanding = static_cast<std::int16_t>(state.outstanding - arrivals);
   state.bytes = static_cast<std::int32_t>(state.bytes + bytes);
@@ -60,6 +64,7 @@ FP8LAB_HD inline void init(Mbarrier& barrier, unsigned arrivals) {
       : "memory");
 #endif
 #else
+  const HostRaces::Running nobody;
   barrier = std::bit_cast<Mbarrier>(HostMbarrier{.bytes = 0,
                                                  .phase = 0,
                                                  .arrivals = static_cast<std::uint8_t>(arrivals),
@@ -84,6 +89,7 @@ FP8LAB_HD void arrive_expecting(const Role& role, Mbarrier& barrier, std::uint32
                "r"(bytes)
                : "memory");
 #else
+  role.arrive(&barrier);
   change(barrier, 1, bytes);
   role.pass();
 #endif
@@ -96,6 +102,7 @@ FP8LAB_HD void arrive_by_warps(const Role& role, Mbarrier& barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(role, &barrier)) : "memory");
   }
 #else
+  role.arrive(&barrier);
   change(barrier, static_cast<int>(role.threads() / 32), 0);
   role.pass();
 #endif
@@ -114,7 +121,7 @@ FP8LAB_HD void wait(const Role& role, Mbarrier& barrier, std::uint32_t parity) {
       "r"(parity)
       : "memory");
 #else
-  role.wait_until([&barrier, parity] { return std::bit_cast<HostMbarrier>(barrier).phase != parity; });
+  role.wait_until(&barrier, [&barrier, parity] { return std::bit_cast<HostMbarrier>(barrier).phase != parity; });
 #endif
 }
 

@@ -41,6 +41,7 @@ class TensorMemory {
   }
 #else
       : host_(columns) {
+    team.meet();
   }
 #endif
 
@@ -120,7 +121,11 @@ class TensorMemory {
                  : "memory");
 #elif !defined(__CUDACC__)
     role.fences().start_async_arrival();
-    host_.start(role, [&barrier] { change(barrier, 1, 0); });
+    host_.start(role, [&barrier, &role] {
+      HostRaces& races = role.team().races();
+      races.arrive(&barrier, races.told(role.team().part(), HostRaces::Part::tcgen05));
+      change(barrier, 1, 0);
+    });
 #endif
   }
 
