@@ -68,7 +68,12 @@ void* __tsan_memset(void* to, int byte, unsigned long bytes) {
   return std::memset(to, byte, bytes);
 }
 
-// Atomic operations take the place of the program's. Those are of atomic_max(), atomic_add() and std::shared_ptr.
+// Atomic operations take the place of the program's. These are what atomic_max(), atomic_add(), std::shared_ptr and
+// static variables need.
+std::uint8_t __tsan_atomic8_load(const std::uint8_t* place, int /*order*/) {
+  changes(place, 1);
+  return __atomic_load_n(place, __ATOMIC_SEQ_CST);
+}
 std::uint32_t __tsan_atomic32_load(const std::uint32_t* place, int /*order*/) {
   changes(place, 4);
   return __atomic_load_n(place, __ATOMIC_SEQ_CST);
@@ -90,6 +95,12 @@ int __tsan_atomic32_compare_exchange_weak(std::uint32_t* place, std::uint32_t* e
   changes(place, 4);
   return static_cast<int>(
       __atomic_compare_exchange_n(place, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+}
+std::uint32_t __tsan_atomic32_compare_exchange_val(std::uint32_t* place, std::uint32_t expected, std::uint32_t value,
+                                                   int /*order*/, int /*otherwise*/) {
+  changes(place, 4);
+  __atomic_compare_exchange_n(place, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return expected;
 }
 int __tsan_atomic32_compare_exchange_strong(std::uint32_t* place, std::uint32_t* expected, std::uint32_t value,
                                             int /*order*/, int /*otherwise*/) {
