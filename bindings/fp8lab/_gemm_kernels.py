@@ -66,23 +66,47 @@ class _Side:
         return [one for one in (self.codes, self.scale, self.tile_scales, self.block_scales) if one is not None]
 
 
+def _takes_tiles(kernel: str) -> bool:
+    return kernel.startswith("wgmma_scaled")
+
+
+def _check_tile_scales(scales: Buffer, named: str, argument: str, codes: Buffer, kernel: str) -> None:
+    """Requires a scale for each tile of the operand."""
+    rows = 128 if kernel == "wgmma_scaled_1d2d" and argument == "b" else 1
+    shape = tuple(-(-size // tile) for size, tile in zip(codes.shape, (rows, 128)))
+    if scales.shape != shape:
+        raise ValueError(f"{named} must have shape {shape}, one for {rows} x 128 codes of {argument}, not {scales.shape}")
+
+
 def _side_of_codes(x: Any, argument: str, format: Any, scales: Any, kernel: str) -> _Side:
     """An operand that is given as codes."""
     if kernel in _BLOCK_SCALED:
         raise TypeError(f"{argument} must be a Quantized or QuantizedArrays for {kernel}, whose operands have block scales")
     codes, name = _codes(x, argument, format, f"format_{argument}")
     buffer = _scales(scales, f"scale_{argument}", codes)
-    in_tiles = kernel.startswith("wgmma_scaled")
-    return _Side(codes, name, None if in_tiles else buffer, buffer if in_tiles else None)
+    if not _takes_tiles(kernel):
+        return _Side(codes, name, buffer)
+    if buffer is None:
+        raise ValueError(f"scale_{argument} must be given: {kernel} reads one for each tile")
+    _check_tile_scales(buffer, f"scale_{argument}", argument, codes, kernel)
+    return _Side(codes, name, None, buffer)
 
 
-def _side_of_arrays(q: QuantizedArrays, argument: str) -> _Side:
+def _side_of_arrays(q: QuantizedArrays, argument: str, kernel: str) -> _Side:
     """An operand that a kernel has quantized on a device."""
-    codes, scale_inv, scale_codes, amax = _parts(input_buffer(q.codes, f"{argument}.codes"), q, _depends_on_amax(q.recipe))
+    codes, scale_inv, scale_codes, amax = _parts(input_buffer(q.codes, f"{argument}.codes"), q, _depends_on_amax(q.recipe), argument)
     assert codes is not None
     if q.direction == "columnwise" and not _is_transposed(q.recipe, q.direction):
         raise ValueError(f"{argument} must have K along its rows: quantize it rowwise, or columnwise by a recipe that transposes")
     is_one = scale_inv is not None and scale_inv.size == 1
+    for has, takes, what in (
+        (scale_inv is not None and not is_one, _takes_tiles(kernel), "float32 scales of tiles"),
+        (scale_codes is not None, kernel in _BLOCK_SCALED, "block scales"),
+    ):
+        if has != takes:
+            raise ValueError(f"{kernel} does not take {argument}: it has {'no ' if takes else ''}{what}")
+    if scale_inv is not None and _takes_tiles(kernel):
+        _check_tile_scales(scale_inv, f"{argument}.scale_inv", argument, codes, kernel)
     scale, divisor = (scale_inv if is_one else None), 1.0
     if q.recipe.tensor_scale == "largest_over_amax":
         scale, divisor = amax, _core.gpu_tensor_divisor(q.recipe._core())
@@ -98,11 +122,11 @@ def _both(a: Any, b: Any, name: str, formats: tuple[Any, Any], scales: tuple[Any
             raise TypeError("a and b must both be codes, or both Quantized or QuantizedArrays")
         return _side_of_codes(a, "a", formats[0], scales[0], name), _side_of_codes(b, "b", formats[1], scales[1], name)
     check_unread("codes", format_a=formats[0], format_b=formats[1], scale_a=scales[0], scale_b=scales[1])
-    on_device = [isinstance(one, QuantizedArrays) and input_buffer(one.codes, "codes").on_device for one in (a, b)]
+    on_device = [isinstance(q, QuantizedArrays) and input_buffer(q.codes, f"{name}.codes").on_device for q, name in ((a, "a"), (b, "b"))]
     if on_device[0] != on_device[1]:
         raise ValueError("b must lie where a does")
     if isinstance(a, QuantizedArrays) and isinstance(b, QuantizedArrays) and on_device[0]:
-        return _side_of_arrays(a, "a"), _side_of_arrays(b, "b")
+        return _side_of_arrays(a, "a", name), _side_of_arrays(b, "b", name)
     left, right = (one.to_host() if isinstance(one, QuantizedArrays) else one for one in (a, b))
     return left, right
 

@@ -177,6 +177,8 @@ def cast_arrays(
 ) -> tuple[QuantizedArrays, ...]:
     """The cast by a given scale, with the amax in the same pass."""
     values, own = _matrix(x), as_format(format, "format")
+    if own.name not in ("e4m3", "e5m2"):
+        raise ValueError(f"format must be e4m3 or e5m2, not {own.name}")
     scales: Buffer | None = None
     number = 1.0
     if isinstance(scale, (int, float, np.integer, np.floating)):
@@ -239,15 +241,15 @@ def dequantize_arrays(q: Any, out: Any, place: tuple[Any, ...]) -> Any:
     return result.owner
 
 
-def _parts(codes: Buffer, q: QuantizedArrays, needs_amax: bool) -> list[Buffer | None]:
-    """The arrays of q as buffers, which lie where its codes do."""
+def _parts(codes: Buffer, q: QuantizedArrays, needs_amax: bool, argument: str = "q") -> list[Buffer | None]:
+    """The arrays of q as buffers, which lie where its codes do; ``argument`` is what q is called in messages."""
     buffers: list[Buffer | None] = [codes]
     for name, array in (("scale_inv", q.scale_inv), ("scale_codes", q.scale_codes), ("amax", q.amax if needs_amax else None)):
-        one = None if array is None else input_buffer(array, f"q.{name}")
+        one = None if array is None else input_buffer(array, f"{argument}.{name}")
         if one is not None and one.on_device != codes.on_device:
-            raise ValueError(f"q.{name} must lie where q.codes does")
+            raise ValueError(f"{argument}.{name} must lie where {argument}.codes does")
         if one is not None and one.dtype != ("uint8" if name == "scale_codes" else "float32"):
-            raise TypeError(f"q.{name} must be {'uint8' if name == 'scale_codes' else 'float32'}, not {one.dtype}")
+            raise TypeError(f"{argument}.{name} must be {'uint8' if name == 'scale_codes' else 'float32'}, not {one.dtype}")
         buffers.append(one)
     return buffers
 

@@ -390,6 +390,7 @@ def test_wrong_calls_are_refused_by_name():
         (lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=X.view(np.uint8)[:, :256])), ValueError, "out.codes must be"),
         (lambda: gpu.quantize_both(X, "te_mxfp8", out=q), TypeError, "out must be a tuple of two"),
         (lambda: gpu.cast(X, "e4m3", scale=np.float32([1, 2])), ValueError, "scale must be a number, or one float32"),
+        (lambda: gpu.cast(X, "e2m1"), ValueError, "format must be e4m3 or e5m2, not e2m1"),
         (lambda: gpu.amax(X, nan="kept"), ValueError, "nan"),
         (lambda: gpu.amax(X, out=X[0, :1]), ValueError, "out must not overlap x"),
         (lambda: gpu.dequantize(X), TypeError, "q must be a QuantizedArrays or a Quantized"),
@@ -487,6 +488,14 @@ def test_gemm_kernels_take_arrays_that_kernels_quantized(layout):
 
 
 MX = fp8lab.quantize(np.ones((32, 64), np.float32), "te_mxfp8")
+FOUR = np.ones((4, 1), np.float32)
+
+
+def on_device(scale_type):
+    """What a device has quantized; its block scales are of a type."""
+    scales = OnDevice((32, 2), scale_type or "|u1")
+    return gpu.QuantizedArrays(fp8lab.MxBlock(), "rowwise", (32, 64), OnDevice((32, 64), "|u1"), None, scales)
+
 
 
 @pytest.mark.parametrize(
@@ -505,6 +514,12 @@ MX = fp8lab.quantize(np.ones((32, 64), np.float32), "te_mxfp8")
         ({"promote_k": 128}, "wgmma_promoted"),
         ({"kernel": "wgmma_promoted", "promote_k": 48}, "promote_k must be a positive multiple of 32, not 48"),
         ({"scale_a": np.ones(3, np.float32)}, "scale_a"),
+        ({"kernel": "wgmma_scaled_1d1d"}, "^scale_a must be given: wgmma_scaled_1d1d reads one for each tile"),
+        ({"kernel": "wgmma_scaled_1d1d", "scale_a": FOUR.T}, r"^scale_a must have shape \(4, 1\), one for 1 x 128 codes of a, not \(1, 4\)"),
+        ({"kernel": "wgmma_scaled_1d2d", "scale_a": FOUR, "scale_b": FOUR}, r"^scale_b must have shape \(1, 1\), one for 128 x 128 codes of b"),
+        ({"a": on_device(None), "b": on_device(None)}, "^mma_sync does not take a: it has block scales"),
+        ({"a": on_device("<f4"), "b": on_device("<f4")}, "^a.scale_codes must be uint8"),
+        ({"a": on_device(None), "b": on_device(None), "kernel": "wgmma_scaled_1d1d"}, "^wgmma_scaled_1d1d does not take a: it has no float32"),
         ({"chip": "volta"}, "chip"),
         ({"chip": "ampere"}, "sm_89"),
     ],
