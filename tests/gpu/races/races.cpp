@@ -11,6 +11,7 @@
 #include "fp8lab/gpu/ptx/async_copy.hpp"
 #include "fp8lab/gpu/ptx/bulk_copy.hpp"
 #include "fp8lab/gpu/ptx/ldmatrix.hpp"
+#include "fp8lab/gpu/ptx/wgmma.hpp"
 #include "gpu/scaled_problem.hpp"
 #include "support.hpp"
 
@@ -99,7 +100,7 @@ struct Known {
     load_own(team, [&](std::size_t t) {
       if (t == 3) shared.value = 5;
     });
-    if (has_barrier) team.for_each_thread([](std::size_t) {});
+    if (has_barrier) fence_shared(team);  // which ends in one
     const std::uint32_t known = shared.value;
     team.for_each(1, [&](std::size_t) { *out = known; });
   }

@@ -90,6 +90,7 @@ class HostTeam {
   void publish() const {
     const HostRaces::Running nobody;
     if (bytes_ != 0) std::memcpy(const_cast<std::byte*>(async_shared()), shared(), bytes_);
+    if (part_ == HostRaces::Part::block) meet();  // as fence_shared() says
   }
   void publish_barriers() const { barriers_known_ = true; }
   [[nodiscard]] bool barriers_known() const { return barriers_known_; }

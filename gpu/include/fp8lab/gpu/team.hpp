@@ -30,7 +30,7 @@ namespace fp8lab::gpu {
 //                                     lives in registers: indices into it must be known to the compiler.
 //   team.max(values), team.sum(...)   of the integers of all threads, known to all
 //   team.max_of_lanes<N>(values)      each thread's value becomes the largest of its N neighbours [t / N * N, ...);
-//                                     of a Vector of integers, each of them by itself
+//                                     of a Vector of integers, each of them by itself. It ends in no barrier
 //
 //   team.roles<N>(consume, produce)   consume(group, i) by N groups of 128 threads, and produce(group) by the 128
 //                                     after them, all at the same time; produce may be left out
