@@ -346,19 +346,20 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
   if (kept_.size() > std::clamp(consistent, most_kept, most_consistent)) kept_.pop_back();
 }
 
+bool Search::is_verified(const Suspect& one) const {
+  return std::ranges::any_of(verified_, [&](const Suspect& other) {
+    return other.side == one.side && other.candidate.cost == one.candidate.cost &&
+           other.candidate.hypothesis.base == one.candidate.hypothesis.base &&
+           other.candidate.hypothesis.recipe == one.candidate.hypothesis.recipe &&
+           other.candidate.hypothesis.deviations == one.candidate.hypothesis.deviations;
+  });
+}
+
 void Search::verify_best() {
   std::size_t contradicting = 0;
   for (Suspect& one : kept_) {
     if (one.in_sample != 0 && ++contradicting > most_verified) break;
-    const auto is_same = [&](const Suspect& other) {
-      return other.side == one.side && other.candidate.cost == one.candidate.cost &&
-             other.candidate.hypothesis.base == one.candidate.hypothesis.base &&
-             other.candidate.hypothesis.recipe == one.candidate.hypothesis.recipe &&
-             other.candidate.hypothesis.deviations == one.candidate.hypothesis.deviations;
-    };
-    const auto known = std::ranges::find_if(verified_, is_same);
-    if (known != verified_.end()) continue;
-    if (!is_modelled(one.candidate.hypothesis.recipe)) continue;
+    if (is_verified(one) || !is_modelled(one.candidate.hypothesis.recipe)) continue;
     verify(one, dump_);
     verified_.push_back(one);
   }

@@ -178,8 +178,8 @@ class KernelModel {
   [[nodiscard]] const Recipe& recipe() const { return hypothesis_->recipe; }
   /// Codes of elements, by row and column of the source. `others` are those that stochastic rounding may give instead.
   void predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const;
-  /// Lets several threads ask.
-  void complete() const { source_->complete(*amaxes_); }
+  /// Lets several threads ask, and makes all scales that follow a recipe's rule at once.
+  void complete() const;
   /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them.
   std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,
                                 std::size_t most = 0) const;
@@ -221,6 +221,8 @@ class KernelModel {
   void set_scale_recipes();
   [[nodiscard]] ScaleConstants constants_of(const Recipe& recipe) const;
   [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
+  /// Whether no departure is from what tile_scales() makes, for codes and where scales are stored.
+  [[nodiscard]] bool follows_rule() const;
   /// The scale of the tensor that a departure says.
   void take_tensor_scale();
   [[nodiscard]] bool makes_sense() const;
@@ -254,11 +256,13 @@ class KernelModel {
   Amaxes* amaxes_ = nullptr;                               // of the source
   std::bitset<128> present_;
   ScaleLayout layout_;
+  mutable std::vector<TileScale> made_;    // by tile, once all are made, where they follow the rule
   Narrowing narrowing_ = Narrowing::none;  // of elements
   bool is_columnwise_;
   bool is_transposed_ = false;  // codes are stored as those of the source's transpose
   bool is_in_place_ = true;     // codes stand where their elements do
   bool keeps_codes_ = true;     // codes are those of the cast
+  bool keeps_scales_ = true;    // elements meet the scale that their tile's amax makes
   bool applies_ = true;
 };
 

@@ -7,13 +7,33 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "forensics/sample.hpp"
 #include "forensics/search.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 
 namespace fp8lab::forensics {
+
+namespace {
+
+/// How many codes a suspect leaves unexplained around those elements.
+std::uint64_t codes_around(const std::vector<std::uint64_t>& elements, const Suspect& suspect, const StoredDump& dump) {
+  const Source& source = suspect.side->source;
+  const KernelModel model(source, suspect.candidate.hypothesis, &dump);
+  if (!model.applies()) return 0;
+  std::set<std::pair<std::size_t, std::size_t>> known;
+  std::uint64_t count = 0;
+  for (const std::uint64_t element : elements) {
+    const Piece piece = piece_around(source, element);
+    if (known.emplace(piece.row, piece.column).second) count += model.code_mismatches(piece);
+  }
+  return count;
+}
+
+}  // namespace
 
 void Search::localize() {
   constexpr std::size_t most_looked_at = 6;
@@ -36,16 +56,19 @@ void Search::localize() {
     const KernelModel model(one.side->source, one.candidate.hypothesis, &dump_);
     for (Candidate& other : local_candidates(one.candidate, model, one.side->source, dump_, one.unexplained)) {
       Suspect suspect{.candidate = std::move(other), .side = one.side};
-      verify(suspect, dump_);
       ++searched_;
-      // What one place explains is not a handful of a tensor's errors.
-      if (suspect.all() < one.all() - one.all() / 8) local.push_back(std::move(suspect));
+      // What one place explains is not a handful of a tensor's errors, as the first of them may show.
+      const std::uint64_t limit = one.all() - one.all() / 8;
+      if (codes_around(one.examples, suspect, dump_) >= limit) continue;
+      verify(suspect, dump_);
+      if (suspect.all() < limit) local.push_back(std::move(suspect));
     }
   }
   if (verified_.front().all() != 0) add_tiles_as_stored(local);
   add_stale(found);
-  add_tensor_scales(found, false);
+  if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
   for (Suspect& one : found) {
+    if (is_verified(one)) continue;
     verify(one, dump_);
     ++searched_;
     verified_.push_back(std::move(one));
@@ -221,8 +244,10 @@ void Search::add_tensor_scales(std::vector<Suspect>& found, bool only_likely) co
   }
   constexpr std::size_t most_verified_here = 8;
   std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });
+  // Pieces may have an element twice. What these contradict more often than all contradicts the best is not looked at.
+  const std::uint64_t limit = only_likely ? 0 : 2 * verified_.front().all();
   for (std::size_t i = 0; i < std::min(all.size(), most_verified_here); ++i) {
-    if (all[i].first == 0 || !only_likely) found.push_back(std::move(all[i].second));
+    if (all[i].first <= limit) found.push_back(std::move(all[i].second));
   }
 }
 

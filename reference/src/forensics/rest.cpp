@@ -13,6 +13,7 @@
 
 #include "forensics/by_quantize.hpp"
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab::forensics {
@@ -34,17 +35,23 @@ CodePair codes_of(const Suspect& suspect, const MatrixView& x, const StoredDump&
   }
   const KernelModel model(source, hypothesis, &dump);
   CodePair pair{std::vector<std::uint8_t>(source.size()), std::vector<std::uint8_t>(source.size()), source.columns()};
-  std::vector<std::uint8_t> others(source.columns());
-  for (std::size_t row = 0; row < source.rows(); ++row) {
-    const auto predicted = std::span(pair.predicted).subspan(row * source.columns(), source.columns());
-    model.predict({row, 0, source.columns()}, predicted, others);
-    for (std::size_t column = 0; column < source.columns(); ++column) {
-      const std::uint64_t place = model.place_of(row, column);
-      const std::uint8_t there = place < dump.codes.size() ? dump.codes[place] : predicted[column];
-      if (there == others[column]) predicted[column] = there;
-      pair.written[row * source.columns() + column] = there;
-    }
-  }
+  model.complete();
+  parallel_for(
+      source.rows(), source.threads(),
+      [&](std::size_t first, std::size_t last) {
+        std::vector<std::uint8_t> may_be(source.columns());
+        for (std::size_t row = first; row < last; ++row) {
+          const auto predicted = std::span(pair.predicted).subspan(row * source.columns(), source.columns());
+          model.predict({row, 0, source.columns()}, predicted, may_be);
+          for (std::size_t column = 0; column < source.columns(); ++column) {
+            const std::uint64_t place = model.place_of(row, column);
+            const std::uint8_t there = place < dump.codes.size() ? dump.codes[place] : predicted[column];
+            if (there == may_be[column]) predicted[column] = there;
+            pair.written[row * source.columns() + column] = there;
+          }
+        }
+      },
+      std::max<std::size_t>(1, scalar_piece / source.columns()));
   return pair;
 }
 
@@ -66,7 +73,7 @@ std::vector<bool> dense_of(const Places& places, std::uint64_t elements_of_index
 }
 
 /// Parts of the rest that are told apart.
-enum Part : std::uint8_t { in_columns, in_rows, zero_signs, nans, others, parts };
+enum Part : std::uint8_t { in_columns, in_rows, zero_signs, nans, others, as_predicted };
 
 /// Splits the rest, and tells of each part what it has in common.
 class Rest {
@@ -75,13 +82,19 @@ class Rest {
     const Comparison all = comparison_of(pair);
     columns_ = dense_of(all.columns, all.rows.length);
     rows_ = dense_of(all.rows, all.columns.length);
+    const int bits = pair.type.format.bits();
+    for (std::uint64_t code = 0; bits <= 8 && code >> bits == 0; ++code) values_.push_back(value_of(pair.type, code));
+    parts_.resize(pair.predicted.size() / width_, as_predicted);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (word(pair_.written, i) != word(pair_.predicted, i)) parts_[i] = part_of(i);
+    }
   }
 
   [[nodiscard]] std::vector<std::string> told(std::string_view noun) const {
     std::vector<std::string> sentences;
-    for (int part = 0; part < parts; ++part) {
-      const Comparison own = of_part(static_cast<Part>(part));
-      if (own.equal()) continue;
+    for (const Part part : {in_columns, in_rows, zero_signs, nans, others}) {
+      if (std::ranges::find(parts_, part) == parts_.end()) continue;
+      const Comparison own = of_part(part);
       TextStream text;
       text << own.differing << ' ' << noun << (own.differing == 1 ? " is" : "s are")
            << " not as predicted (a: predicted, b: written).";
@@ -98,11 +111,15 @@ class Rest {
     return word;
   }
 
+  [[nodiscard]] double value(std::uint64_t word) const {
+    return word < values_.size() ? values_[word] : value_of(pair_.type, word);
+  }
+
   [[nodiscard]] Part part_of(std::size_t index) const {
     if (index % pair_.columns < columns_.size() && columns_[index % pair_.columns]) return in_columns;
     if (index / pair_.columns < rows_.size() && rows_[index / pair_.columns]) return in_rows;
-    const double a = value_of(pair_.type, word(pair_.predicted, index));
-    const double b = value_of(pair_.type, word(pair_.written, index));
+    const double a = value(word(pair_.predicted, index));
+    const double b = value(word(pair_.written, index));
     if (std::isnan(a) || std::isnan(b)) return nans;
     return a == b ? zero_signs : others;
   }
@@ -110,9 +127,8 @@ class Rest {
   /// All other elements are as predicted.
   [[nodiscard]] Comparison of_part(Part part) const {
     std::vector<std::byte> written(pair_.predicted.begin(), pair_.predicted.end());
-    for (std::size_t i = 0; i * width_ < written.size(); ++i) {
-      if (word(pair_.written, i) == word(pair_.predicted, i) || part_of(i) != part) continue;
-      std::memcpy(written.data() + i * width_, pair_.written.data() + i * width_, width_);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i] == part) std::memcpy(written.data() + i * width_, pair_.written.data() + i * width_, width_);
     }
     return comparison_of({pair_.type, pair_.predicted, written, pair_.columns});
   }
@@ -120,6 +136,8 @@ class Rest {
   const WordPair& pair_;
   std::size_t width_;
   std::vector<bool> columns_, rows_;
+  std::vector<double> values_;  // of codes of up to 8 bits
+  std::vector<Part> parts_;     // of each element
 };
 
 }  // namespace

@@ -52,6 +52,8 @@ class Search {
   void vary(const Side& side, const Candidate& candidate);
   /// Keeps the candidate where it contradicts the sample less than others.
   void offer(const Side& side, Candidate candidate, int changes);
+  /// Whether it was compared with everything.
+  [[nodiscard]] bool is_verified(const Suspect& one) const;
   /// Compares what agrees with the sample, or else the best, with everything.
   void verify_best();
   /// Adds elements that contradict what agreed with the sample. Whether there were some.
@@ -82,6 +84,7 @@ class Search {
   std::vector<Suspect> kept_;      // by the sample
   std::vector<Suspect> verified_;  // by everything, the best first
   std::optional<FactorInterval> factor_;
+  bool has_tensor_scales_ = false;  // whether all scales of the tensor over those of tiles were looked for
   std::size_t searched_ = 0;
 };
 

@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
@@ -56,6 +60,7 @@ ScaleLayout KernelModel::scale_layout() const {
 }
 
 TileScale KernelModel::stored_scale(std::size_t tile_row, std::size_t tile_column) const {
+  if (!made_.empty()) return made_[tile_row * amaxes_->tiles_across + tile_column];
   return made_scale(stored_recipe_, stored_constants_, amax_of(tile_row, tile_column));
 }
 
@@ -160,8 +165,24 @@ std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, s
   }
   if (dump_->scales.empty()) return count;
   if (!layout_.fits) return count + dump_->scales.size();
-  for (std::size_t row = 0; row < source_->rows(); row += layout_.entry_rows) {
-    count += scale_mismatches(Piece{row, 0, source_->columns()}, which, most);
+  complete();
+  std::mutex mutex;
+  std::map<std::size_t, std::vector<std::uint64_t>> found;  // by the first row of those that a thread got at a time
+  parallel_for(
+      layout_.rows, source_->threads(),
+      [&](std::size_t first, std::size_t last) {
+        std::vector<std::uint64_t> own;
+        std::uint64_t own_count = 0;
+        for (std::size_t row = first; row < last; ++row) {
+          own_count += scale_mismatches(Piece{row * layout_.entry_rows, 0, source_->columns()}, &own, most);
+        }
+        const std::scoped_lock lock(mutex);
+        count += own_count;
+        found[first] = std::move(own);
+      },
+      std::max<std::size_t>(1, scalar_piece / layout_.columns));
+  for (const auto& [first, own] : found) {
+    for (std::size_t i = 0; i < own.size() && which != nullptr && which->size() < most; ++i) which->push_back(own[i]);
   }
   // A shift that explains few of the scales does not explain that at the edge, which has no place.
   if (layout_.late != 0 && count * 2 > dump_->scales.size()) ++count;

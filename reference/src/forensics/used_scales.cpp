@@ -2,13 +2,19 @@
 // Which scale the codes of a tile are made with by a hypothesis.
 #include "forensics/kernel_model.hpp"
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
+#include <span>
 #include <utility>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
+#include "fp8lab/reference/scaling/tile_scale.hpp"
 
 namespace fp8lab::forensics {
 
@@ -82,6 +88,39 @@ ScaleConstants KernelModel::constants_of(const Recipe& recipe) const {
   return constants;
 }
 
+bool KernelModel::follows_rule() const {
+  constexpr std::array others{amax_plus,  block_scale_truncated, block_scale_rounded_up,
+                              scale_plus, scale_nearest_power,   largest_of_value};
+  return stored_recipe_ == scale_recipe_ &&
+         std::ranges::none_of(others, [&](Departure departure) { return has(departure); });
+}
+
+void KernelModel::complete() const {
+  source_->complete(*amaxes_);
+  if (!made_.empty() || !follows_rule()) return;
+  const std::span<const float> amaxes = amaxes_->values;
+  made_.resize(amaxes.size());
+  parallel_for(amaxes.size(), source_->threads(), [&](std::size_t first, std::size_t last) {
+    constexpr std::size_t most = 1024;
+    std::array<std::uint32_t, most> bits;
+    std::array<float, most> factors;
+    std::array<float, most> values;
+    std::array<std::uint8_t, most> codes{};
+    for (std::size_t at = first; at < last; at += most) {
+      const std::size_t count = std::min(most, last - at);
+      std::memcpy(bits.data(), &amaxes[at], count * sizeof(float));
+      tile_scales(scale_recipe_, std::span(bits).first(count), facts_,
+                  {std::span(factors).first(count), std::span(values).first(count), std::span(codes).first(count)});
+      for (std::size_t i = 0; i < count; ++i) {
+        float value = values[i];
+        if (scale_recipe_.scale_type == ScaleType::e8m0_code) value = e8m0_value(scale_recipe_.edges, codes[i]);
+        if (has_tensor_scale(scale_recipe_)) value = decode(ue4m3, codes[i]);
+        made_[at + i] = {factors[i], value, codes[i]};
+      }
+    }
+  });
+}
+
 TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const {
   if (has(amax_plus)) amax += deviation(amax_plus).value;
   const bool is_block_rounded = has(block_scale_truncated) || has(block_scale_rounded_up);
@@ -128,9 +167,11 @@ void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_colu
 }
 
 TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column) const {
+  if (!made_.empty() && keeps_scales_) return made_[tile_row * amaxes_->tiles_across + tile_column];
   move_to_neighbor(tile_row, tile_column);
   const bool divides = fp8lab::divides(recipe().operation);
-  TileScale scale = made_scale(scale_recipe_, scale_constants_, amax_of(tile_row, tile_column));
+  TileScale scale = made_.empty() ? made_scale(scale_recipe_, scale_constants_, amax_of(tile_row, tile_column))
+                                  : made_[tile_row * amaxes_->tiles_across + tile_column];
   if (takes_all_stored() || has(tiles_as_stored)) {
     const auto place = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
     const float amax = amax_of(tile_row, tile_column);
