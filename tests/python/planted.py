@@ -97,6 +97,11 @@ def with_(codes_and_scales, codes=lambda c: c, scales=lambda s: s):
     return codes(c), scales(s)
 
 
+def by_rows(x, counted):
+    """s = amax / 448 of each row, of which those columns count."""
+    return group(x, size=x.shape[1], amax=np.abs(x[:, counted]).max(axis=1, keepdims=True))
+
+
 def by_columns(x):
     s = (np.abs(x).max(axis=0) / F(448)).astype(F)
     return e4m3((x / s).astype(F)), s
@@ -287,6 +292,10 @@ DEFECTS = {
     "amax misses the last element": (X, mx(X, amax=np.abs(blocks(X, 32)[:, :, :-1]).max(axis=2)), "amax_misses_last", {}),
     "amax misses the first element": (X, mx(X, amax=np.abs(blocks(X, 32)[:, :, 1:]).max(axis=2)), "amax_misses_first", {}),
     "amax of the rounded input": (X, group(X, amax=amax_of(X.astype(BF16).astype(F), 128)), "amax_bfloat16", {}),
+    "amax of the first half of each row": (X, by_rows(X, slice(0, 256)), "amax_of_first_half", {}),
+    "amax of every second element of each row": (X, by_rows(X, slice(1, None, 2)), "amax_of_odd_elements", {}),
+    "amax misses a tail of each row": (X, by_rows(X, slice(0, 480)), "amax_of_first$|amax_of_first ", {}),
+    "amax misses the beginning of each row, expected": (X, by_rows(X, slice(100, None)), "amax_of_last", {"expected": "vllm_per_token"}),
     "input rounded to bfloat16": (X, group(X.astype(BF16).astype(F)), "input_bfloat16", {}),
     "input rounded to half": (X, group(X.astype(np.float16).astype(F)), "input_float16", {}),
     "elements rounded after the amax": (X, group(X.astype(BF16).astype(F), amax=amax_of(X, 128)), "elements_bfloat16", {}),

@@ -161,8 +161,20 @@ void put_edge(TextStream& text, const Deviation& deviation) {
   }
 }
 
+/// How many elements count.
+void put_part(TextStream& text, const Deviation& deviation, const Hypothesis& hypothesis) {
+  text << ' ' << deviation.value;
+  if (hypothesis.recipe.tile_along != 0) {
+    text << " of " << hypothesis.recipe.tile_along << " elements";
+    return;
+  }
+  text << (hypothesis.direction == Direction::columnwise ? " elements of each column" : " elements of each row");
+  if (deviation.place != deviation.last)
+    text << " (" << deviation.place << " to " << deviation.last << " make the same scales)";
+}
+
 /// What only this deviation knows.
-void put_details(TextStream& text, const Deviation& deviation, const Recipe& recipe) {
+void put_details(TextStream& text, const Deviation& deviation, const Hypothesis& hypothesis) {
   constexpr std::array with_element{end_unwritten, tile_of_left_neighbor, tile_of_right_neighbor,
                                     tile_of_upper_neighbor, tile_of_lower_neighbor};
   const Departure own = deviation.departure;
@@ -172,8 +184,7 @@ void put_details(TextStream& text, const Deviation& deviation, const Recipe& rec
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == amax_of_moved_window) text << (deviation.value > 0 ? " +" : " ") << deviation.value;
-  if (own == amax_of_first || own == amax_of_last)
-    text << ' ' << deviation.value << " of " << recipe.tile_along << " elements";
+  if (own == amax_of_first || own == amax_of_last) put_part(text, deviation, hypothesis);
   if (own == tile_starts_early || own == tile_starts_late) put_edge(text, deviation);
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
   if (own == block_unwritten) text << " From element " << deviation.place << " to element " << deviation.last;
@@ -207,7 +218,7 @@ std::string describe(const Hypothesis& hypothesis) {
     // A given scale is no defect.
     const bool is_given = deviation.departure == tensor_scale_given || deviation.departure == tile_scales_given;
     text << (is_given && separator == ", but " ? ", and " : separator) << words;
-    put_details(text, deviation, hypothesis.recipe);
+    put_details(text, deviation, hypothesis);
     if (!is_given) separator = "; ";
   }
   return text.str();

@@ -140,7 +140,7 @@ class Variants {
       case amax_of_first_half:
       case amax_of_second_half:
       case amax_of_even_elements:
-      case amax_of_odd_elements:
+      case amax_of_odd_elements: return has_tiles || recipe.tile_across == 1;
       case amax_reads_next:
       case amax_of_moved_window:
       case amax_of_first:

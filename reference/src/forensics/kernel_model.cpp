@@ -123,7 +123,8 @@ bool KernelModel::makes_sense() const {
   if (is_packed && r.format.bits() != 4) return false;
   if ((has(pairs_swapped) || has(pairs_of_halves)) && (r.format.bits() != 4 || columns % 2 != 0)) return false;
   for (const Departure one : {amax_of_first, amax_of_last}) {
-    if (has(one) && !(deviation(one).value < static_cast<float>(r.tile_along))) return false;
+    const std::size_t along = r.tile_along == 0 ? columns : r.tile_along;
+    if (has(one) && !(deviation(one).value < static_cast<float>(along))) return false;
   }
   // Tiles of the transpose are as many where it is square, and others where tiles are not.
   if (has(amax_of_other_axis) && (source_->rows() != columns || r.tile_along == r.tile_across)) return false;

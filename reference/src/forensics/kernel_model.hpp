@@ -202,6 +202,10 @@ class KernelModel {
     return amax_of(row / amaxes_->across, tile_column);
   }
   [[nodiscard]] std::optional<std::uint32_t> word_there(std::size_t row, std::size_t tile_column) const;
+  /// Whether that word is stored as the scale of a tile with that amax.
+  [[nodiscard]] bool stores(float amax, std::uint32_t word) const {
+    return is_stored(made_scale(stored_recipe_, stored_constants_, amax), amax, word);
+  }
   /// The scale that is stored for a tile, and the one that its codes are made with.
   [[nodiscard]] TileScale stored_scale(std::size_t tile_row, std::size_t tile_column) const;
   [[nodiscard]] TileScale used_scale(std::size_t tile_row, std::size_t tile_column) const;

@@ -45,7 +45,9 @@ void Search::localize() {
     std::vector<Suspect> found;
     add_tiles_as_stored(found);
     std::ranges::move(found, std::back_inserter(verified_));
-    sort_verified();
+    found.clear();
+    add_row_parts(found);
+    verify_each(found);
     return;
   }
   std::vector<Suspect> found;
@@ -67,13 +69,18 @@ void Search::localize() {
   if (verified_.front().all() != 0) add_tiles_as_stored(local);
   add_stale(found);
   if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
-  for (Suspect& one : found) {
+  add_row_parts(found);
+  std::ranges::move(local, std::back_inserter(verified_));
+  verify_each(found);
+}
+
+void Search::verify_each(std::vector<Suspect>& suspects) {
+  for (Suspect& one : suspects) {
     if (is_verified(one)) continue;
     verify(one, dump_);
     ++searched_;
     verified_.push_back(std::move(one));
   }
-  std::ranges::move(local, std::back_inserter(verified_));
   sort_verified();
 }
 
@@ -146,12 +153,7 @@ void Search::add_stale(std::vector<Suspect>& found) {
 void Search::try_tensor_scales() {
   std::vector<Suspect> found;
   add_tensor_scales(found, true);
-  for (Suspect& one : found) {
-    verify(one, dump_);
-    ++searched_;
-    verified_.push_back(std::move(one));
-  }
-  sort_verified();
+  verify_each(found);
 }
 
 namespace {

@@ -56,6 +56,8 @@ class Search {
   [[nodiscard]] bool is_verified(const Suspect& one) const;
   /// Compares what agrees with the sample, or else the best, with everything.
   void verify_best();
+  /// Compares each with everything that was not.
+  void verify_each(std::vector<Suspect>& suspects);
   /// Adds elements that contradict what agreed with the sample. Whether there were some.
   bool learn();
   /// Looks for departures in one place, which elements left unexplained suggest.
@@ -65,6 +67,8 @@ class Search {
   void try_tensor_scales();
   /// The rule of most scales, and the stored ones for tiles that have another.
   void add_tiles_as_stored(std::vector<Suspect>& found) const;
+  /// The amax of a part of each row, where a row is a tile: the stored scales tell its length.
+  void add_row_parts(std::vector<Suspect>& found) const;
   /// One factor for all elements, whatever the tensor.
   void add_stale(std::vector<Suspect>& found);
   /// One scale of the tensor over those of tiles, whatever the tensor: where it is not given.

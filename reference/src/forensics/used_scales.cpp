@@ -38,7 +38,7 @@ AmaxKey KernelModel::amax_key() const {
   for (const Departure one : {tile_starts_early, tile_starts_late}) {
     if (has(one)) move_tiles(key, one == tile_starts_early, static_cast<TileEdge>(deviation(one).place));
   }
-  const auto along = static_cast<std::ptrdiff_t>(key.along);
+  const auto along = static_cast<std::ptrdiff_t>(key.along == 0 ? source_->columns() : key.along);
   const auto number = [&](Departure departure) { return static_cast<std::ptrdiff_t>(deviation(departure).value); };
   if (has(amax_reads_next)) key.end = 1;
   if (has(amax_of_moved_window)) key.begin = key.end = number(amax_of_moved_window);

@@ -61,7 +61,7 @@ enum class Departure : std::uint8_t {
   amax_of_odd_elements,    ///< the second, fourth, ...
   amax_reads_next,         ///< the first element of the next tile counts, too
   amax_of_moved_window,    ///< the elements that count lie `value` places behind those of the tile, within the row
-  amax_of_first,           ///< the first `value` elements of each tile count
+  amax_of_first,           ///< the first `value` elements of each tile count; of a row, `place` to `last` do the same
   amax_of_last,            ///< the last `value` elements
   amax_plus,               ///< `value` is added to the amax
   amax_of_other_axis,      ///< the amax is that of the tile in the same place of the transpose
