@@ -102,6 +102,13 @@ def by_rows(x, counted):
     return group(x, size=x.shape[1], amax=np.abs(x[:, counted]).max(axis=1, keepdims=True))
 
 
+def with_last(s, last):
+    """Some of the last scales are others, in the order of memory."""
+    out = s.copy()
+    out.ravel()[s.size - len(last) :] = last
+    return out
+
+
 def by_columns(x):
     s = (np.abs(x).max(axis=0) / F(448)).astype(F)
     return e4m3((x / s).astype(F)), s
@@ -253,6 +260,7 @@ def beside_midpoints(x):
 
 X = tensor()
 TALL = tensor(256, 256, 3)
+NVFP4 = nvfp4(X)
 STALE_NVFP4 = nvfp4(X, amax=9.5)
 MIDDLE = beside_midpoints(X)
 TIES = ties(X)
@@ -318,6 +326,10 @@ DEFECTS = {
     "scales stored transposed": (X, with_(mx(X), scales=lambda s: np.ascontiguousarray(s.T)), "stored_transposed", {}),
     "scales swizzled": (X, with_(mx(X), scales=swizzled), "stored_swizzled", {}),
     "scales stored one late": (X, with_(mx(X), scales=lambda s: np.roll(s.ravel(), 1)), "stored_one_late", {}),
+    "tail of scales not written": (X, with_(group(X), scales=lambda s: with_last(s, [0] * 12)), "stored_end_unwritten", {}),
+    "tail of scales with a fill pattern": (X, with_(mx(X), scales=lambda s: with_last(s, [0xCD] * 40)), "stored_end_unwritten", {}),
+    "tail of scales with what was there": (X, with_(group(X), scales=lambda s: with_last(s, group(tensor(seed=9))[1].ravel()[-20:])), "stored_end_unwritten", {}),
+    "tail of NVFP4's scales not written": (X, (NVFP4[0], with_last(NVFP4[1], [0] * 32)), "stored_end_unwritten", {"tensor_scale": NVFP4[2]}),
     "amax stored": (X, with_(group(X), scales=lambda s: np.maximum(amax_of(X, 128), F(1e-4))), "stored_amax", {}),
     "bytes of scales reversed": (X, with_(group(X), scales=lambda s: s.byteswap()), "stored_bytes_reversed", {}),
     "stale scale": (X, (tensorwise(X, amax=F(7.3))[0], None), "scale_stale", {}),

@@ -137,6 +137,7 @@ constexpr std::array all_departures{
     Named{"stored_of_next_row", stored_of_next_row, "the stored scale is that of the tile in the next row"},
     Named{"stored_amax", stored_amax, "the amax is stored instead of the scale"},
     Named{"stored_bytes_reversed", stored_bytes_reversed, "the bytes of each stored scale stand in reverse order"},
+    Named{"stored_end_unwritten", stored_end_unwritten, "the last scales are not written"},
 };
 
 constexpr bool is_in_order() {
@@ -188,6 +189,10 @@ void put_details(TextStream& text, const Deviation& deviation, const Hypothesis&
   if (own == tile_starts_early || own == tile_starts_late) put_edge(text, deviation);
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
   if (own == block_unwritten) text << " From element " << deviation.place << " to element " << deviation.last;
+  if (own == stored_end_unwritten) {
+    text << ", from scale " << deviation.place << " on";
+    if (deviation.last != 0) text << (deviation.last == 1 ? ", which are 0" : ", which are all the same");
+  }
   if (own == rows_unwritten) text << ", from row " << deviation.place << " on";
   if (std::ranges::count(with_element, own) != 0) text << ", at element " << deviation.place;
 }

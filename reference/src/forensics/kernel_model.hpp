@@ -192,6 +192,16 @@ class KernelModel {
   /// How many of all, by the layout of scales.
   std::uint64_t scale_mismatches(std::vector<std::uint64_t>* which = nullptr, std::size_t most = 0) const;
   [[nodiscard]] ScaleGrid scale_grid() const;
+  /// Calls f(place, is_as_predicted) with the place of each stored scale of a tile.
+  template <typename F>
+  void for_each_scale(const F& f) const {
+    for (std::size_t row = 0; row < layout_.rows; ++row) {
+      for (std::size_t column = 0; column < layout_.columns; ++column) {
+        const auto place = layout_.place_of(row, column);
+        if (place) f(*place, is_stored_there(row * layout_.entry_rows / amaxes_->across, column, *place));
+      }
+    }
+  }
   /// Where the code of an element of the source is stored; behind the last code: nowhere.
   [[nodiscard]] std::uint64_t place_of(std::size_t row, std::size_t column) const;
   [[nodiscard]] const Amaxes& tiles() const { return *amaxes_; }
@@ -248,6 +258,8 @@ class KernelModel {
   [[nodiscard]] bool is_stored(const TileScale& scale, float amax, std::uint32_t word) const;
   /// Whether that word is stored for a tile, which may have the scale of another.
   [[nodiscard]] bool is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const;
+  /// Whether what is stored in that place is the scale of a tile, or no scale by the hypothesis.
+  [[nodiscard]] bool is_stored_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const;
   [[nodiscard]] float stored_value(std::uint32_t word) const;
 
   const Source* source_;

@@ -70,6 +70,7 @@ void Search::localize() {
   add_stale(found);
   if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
   add_row_parts(found);
+  add_scale_tails(found);
   std::ranges::move(local, std::back_inserter(verified_));
   verify_each(found);
 }

@@ -69,6 +69,8 @@ class Search {
   void add_tiles_as_stored(std::vector<Suspect>& found) const;
   /// The amax of a part of each row, where a row is a tile: the stored scales tell its length.
   void add_row_parts(std::vector<Suspect>& found) const;
+  /// The last stored scales, where they look as memory does that was not written.
+  void add_scale_tails(std::vector<Suspect>& found) const;
   /// One factor for all elements, whatever the tensor.
   void add_stale(std::vector<Suspect>& found);
   /// One scale of the tensor over those of tiles, whatever the tensor: where it is not given.

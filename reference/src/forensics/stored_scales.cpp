@@ -132,6 +132,11 @@ bool KernelModel::is_stored_for(std::size_t tile_row, std::size_t tile_column, s
   return is_of(row, column);
 }
 
+bool KernelModel::is_stored_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const {
+  if (has(stored_end_unwritten) && place >= deviation(stored_end_unwritten).place) return true;
+  return is_stored_for(tile_row, tile_column, dump_->scales[place]);
+}
+
 std::uint64_t KernelModel::scale_mismatches(const Piece& piece, std::vector<std::uint64_t>* which,
                                             std::size_t most) const {
   if (dump_ == nullptr || dump_->scales.empty()) return 0;
@@ -142,7 +147,7 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece, std::vector<std:
     const auto place = layout_.fits ? layout_.place_of(piece.row / layout_.entry_rows, column) : std::nullopt;
     if (layout_.fits && !place) continue;
     const bool is_explained =
-        takes_all_stored() || has(tiles_as_stored) || (place && is_stored_for(tile_row, column, dump_->scales[*place]));
+        takes_all_stored() || has(tiles_as_stored) || (place && is_stored_there(tile_row, column, *place));
     if (is_explained) continue;
     ++count;
     if (place && which != nullptr && which->size() < most) {
@@ -205,7 +210,7 @@ ScaleGrid KernelModel::scale_grid() const {
       const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
       const auto place = layout_.place_of(row, column);
       if (!place || takes_all_stored() || has(tiles_as_stored)) continue;
-      if (is_stored_for(tile_row, column, dump_->scales[*place])) continue;
+      if (is_stored_there(tile_row, column, *place)) continue;
       // Told where it is stored.
       const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed;
       grid.is_wrong[is_in_order ? *place : row * layout_.columns + column] = 1;

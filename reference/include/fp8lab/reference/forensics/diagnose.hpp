@@ -155,6 +155,8 @@ enum class Departure : std::uint8_t {
   stored_of_next_row,       ///< of the tile in the next row
   stored_amax,              ///< the amax is stored instead of the scale
   stored_bytes_reversed,    ///< the bytes of each stored scale stand in reverse order
+  stored_end_unwritten,     ///< scales from place `place` of those stored on have not been written; where `last` is 1
+                            ///< they are 0, where it is 2 all of them are the same
 };
 
 /// The departures with their names and what they say of a kernel.
