@@ -103,6 +103,16 @@ def test_a_probe_parts_what_the_data_cannot():
     assert parted.explanations[0].promote_k == 64 and parted.tied < found.tied
 
 
+@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (-np.inf, "infinite"), (0, "0")])
+def test_an_output_of_one_kind_is_called_so(value, name):
+    found = fp8lab.diagnose_gemm(A, B, np.full((24, 20), value, np.float32))
+    # One product is 0 by chance.
+    by_chance = 1 if value == 0 else 0
+    said = f"Every element of the output is {name}, which the nearest hypothesis makes of {by_chance} of the 480 looked at."
+    assert found.verdict.startswith(said), found
+    assert "written" in found.verdict and not found.explained, found
+
+
 def test_what_tells_nothing_is_not_called_correct():
     nans = np.full_like(A, 0x7F)
     ones, sums = np.full_like(A, 0x38), np.full((24, 20), 512, np.float32)  # 1 in E4M3

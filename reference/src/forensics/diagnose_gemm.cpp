@@ -81,7 +81,7 @@ class GemmDoctor {
     add_runner_up(candidates, elements);
     explain_gemm(result, candidates, checked);
     tell_whole(result, checked - seen);
-    result.verdict = gemm_verdict(result);
+    result.verdict = output_of_one_kind(problem_, result.explanations.front()) + gemm_verdict(result);
     show(result, candidates, elements);
     return result;
   }

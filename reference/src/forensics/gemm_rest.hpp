@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "forensics/gemm_problem.hpp"
+#include "fp8lab/reference/forensics/diagnose_gemm.hpp"
 
 namespace fp8lab::forensics {
 
@@ -16,5 +17,9 @@ namespace fp8lab::forensics {
 /// place; `words` are those of `elements`, and all others count as predicted.
 [[nodiscard]] std::vector<std::string> gemm_rest(const GemmProblem& problem, std::span<const std::size_t> elements,
                                                  std::span<const std::uint64_t> words);
+
+/// What an output of NaNs, of infinities or of zeros alone says, of which the first hypothesis leaves some elements
+/// unexplained: sentences that end with a space. Empty for others.
+[[nodiscard]] std::string output_of_one_kind(const GemmProblem& problem, const GemmExplanation& first);
 
 }  // namespace fp8lab::forensics
