@@ -109,6 +109,14 @@ def with_last(s, last):
     return out
 
 
+def odd_rows(x, stride):
+    """Tiles of 128 and one of what is left over, whose scales are read with that row stride."""
+    _, s = group(np.pad(x, ((0, 0), (0, -x.shape[1] % 128))))
+    places = np.arange(x.shape[0])[:, None] * stride + np.arange(s.shape[1])
+    used = spread(s.ravel()[places], 128)[:, : x.shape[1]]
+    return e4m3((x / used).astype(F)), s
+
+
 def by_columns(x):
     s = (np.abs(x).max(axis=0) / F(448)).astype(F)
     return e4m3((x / s).astype(F)), s
@@ -260,6 +268,7 @@ def beside_midpoints(x):
 
 X = tensor()
 TALL = tensor(256, 256, 3)
+ODD = np.ascontiguousarray(X[:, :500])
 NVFP4 = nvfp4(X)
 STALE_NVFP4 = nvfp4(X, amax=9.5)
 MIDDLE = beside_midpoints(X)
@@ -312,6 +321,8 @@ DEFECTS = {
     "tiles begin early": (X, shifted_tiles(X, True), "tile_starts_early", {}),
     "tiles begin late": (X, shifted_tiles(X, False), "tile_starts_late", {}),
     "scale of the next tile": (X, group(X, used=lambda s: np.concatenate([s[:, 1:], s[:, -1:]], 1)), "scale_of_next_tile", {}),
+    "scale of the next tile, across rows": (X, group(X, used=lambda s: np.append(s.ravel()[1:], s.ravel()[-1]).reshape(s.shape)), "scale_of_next_tile", {}),
+    "row stride of scales without the tile at the end": (ODD, odd_rows(ODD, stride=3), "scale_row_stride", {}),
     "scale of the previous row": (X, group(X, used=lambda s: np.concatenate([s[:1], s[:-1]])), "scale_of_previous_row", {}),
     "one tile from its neighbor": (X, one_tile_of_its_neighbor(X), "tile_of_left_neighbor", {}),
     "codes transposed": (X, with_(group(X), lambda c: np.ascontiguousarray(c.T)), "codes_transposed", {}),

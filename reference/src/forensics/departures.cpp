@@ -45,6 +45,7 @@ constexpr std::array all_departures{
     Named{"scale_of_previous_tile", scale_of_previous_tile, "elements meet the scale of the previous tile along K"},
     Named{"scale_of_next_row", scale_of_next_row, "elements meet the scale of the tile in the next row"},
     Named{"scale_of_previous_row", scale_of_previous_row, "elements meet the scale of the tile in the previous row"},
+    Named{"scale_row_stride", scale_row_stride, "elements meet scales that are read with a wrong row stride"},
     Named{"scale_inverted", scale_inverted, "elements meet the inverse of their scale"},
     Named{"scale_unrounded", scale_unrounded, "codes are made with the scale before it is rounded"},
     Named{"block_scale_truncated", block_scale_truncated, "the scales of blocks are truncated to E4M3"},
@@ -186,6 +187,9 @@ void put_details(TextStream& text, const Deviation& deviation, const Hypothesis&
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == amax_of_moved_window) text << (deviation.value > 0 ? " +" : " ") << deviation.value;
   if (own == amax_of_first || own == amax_of_last) put_part(text, deviation, hypothesis);
+  if (own == scale_row_stride) text << ", of " << deviation.value << " scales";
+  if (own == scale_of_next_tile && deviation.place == 1) text << ", behind a row that of the next row's first";
+  if (own == scale_of_previous_tile && deviation.place == 1) text << ", before a row that of the previous row's last";
   if (own == tile_starts_early || own == tile_starts_late) put_edge(text, deviation);
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
   if (own == block_unwritten) text << " From element " << deviation.place << " to element " << deviation.last;

@@ -86,6 +86,15 @@ class Variants {
       for (const TileEdge edge : {TileEdge::usual, TileEdge::other, TileEdge::uncounted}) {
         all.push_back({.departure = departure, .place = static_cast<std::uint64_t>(edge)});
       }
+    } else if (departure == scale_of_next_tile || departure == scale_of_previous_tile) {
+      add(0);
+      if (tiles_down() > 1) all.push_back({.departure = departure, .place = 1});
+    } else if (departure == scale_row_stride) {
+      // A tile less or more than there are, or as many as a padded row has.
+      const std::size_t across = tiles_across();
+      const std::size_t padded = (across + 3) / 4 * 4;
+      for (const std::size_t stride : {across - 1, across + 1}) add(static_cast<float>(stride));
+      if (padded > across + 1) add(static_cast<float>(padded));
     } else if (departure == amax_of_first || departure == amax_of_last) {
       // A vector of 8 elements or more is left out; half of a tile has a name of its own.
       const std::size_t along = candidate_.hypothesis.recipe.tile_along;
@@ -96,6 +105,15 @@ class Variants {
       for (const float value : values_of(departure)) add(value);
     }
     return all;
+  }
+
+  [[nodiscard]] std::size_t tiles_across() const {
+    const std::size_t along = candidate_.hypothesis.recipe.tile_along;
+    return along == 0 ? 1 : (facts_.columns + along - 1) / along;
+  }
+  [[nodiscard]] std::size_t tiles_down() const {
+    const std::size_t across = candidate_.hypothesis.recipe.tile_across;
+    return across == 0 ? 1 : (facts_.rows + across - 1) / across;
   }
 
   /// The numbers that are tried; 0 where a departure has none.
@@ -149,6 +167,7 @@ class Variants {
       case tile_starts_late:
       case scale_of_next_tile:
       case scale_of_previous_tile: return has_tiles;
+      case scale_row_stride: return has_tiles && tiles_across() > 1 && tiles_down() > 1;
       case largest_of_e4m3fnuz: return recipe.format != e4m3fnuz && recipe.format.bits() == 8;
       case largest_of_e5m2: return recipe.format != e5m2 && recipe.format.bits() == 8;
       case largest_of_e4m3: return recipe.format != e4m3;

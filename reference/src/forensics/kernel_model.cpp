@@ -87,11 +87,15 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   });
   is_in_place_ = !is_moved && !is_transposed_;
   keeps_codes_ = std::ranges::none_of(of_codes, [&](Departure departure) { return has(departure); });
-  constexpr std::array of_scales{
-      scale_of_next_tile,     scale_of_previous_tile, scale_of_next_row, scale_of_previous_row, scale_float16,
-      scale_bfloat16,         scale_doubled,          scale_halved,      scale_missing,         scale_as_stored,
-      tile_scales_given,      tiles_as_stored,        scale_stale,       tile_of_left_neighbor, tile_of_right_neighbor,
-      tile_of_upper_neighbor, tile_of_lower_neighbor};
+  constexpr std::array of_scales{scale_of_next_tile,     scale_of_previous_tile,
+                                 scale_of_next_row,      scale_of_previous_row,
+                                 scale_row_stride,       scale_float16,
+                                 scale_bfloat16,         scale_doubled,
+                                 scale_halved,           scale_missing,
+                                 scale_as_stored,        tile_scales_given,
+                                 tiles_as_stored,        scale_stale,
+                                 tile_of_left_neighbor,  tile_of_right_neighbor,
+                                 tile_of_upper_neighbor, tile_of_lower_neighbor};
   keeps_scales_ = std::ranges::none_of(of_scales, [&](Departure departure) { return has(departure); });
   if ((takes_all_stored() || has(tiles_as_stored)) && !layout_.fits) applies_ = false;
 }

@@ -160,6 +160,18 @@ void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_colu
   const bool right = has(scale_of_next_tile) || is_here(tile_of_right_neighbor);
   const bool up = has(scale_of_previous_row) || is_here(tile_of_upper_neighbor);
   const bool down = has(scale_of_next_row) || is_here(tile_of_lower_neighbor);
+  const bool runs_on = (has(scale_of_previous_tile) && deviation(scale_of_previous_tile).place == 1) ||
+                       (has(scale_of_next_tile) && deviation(scale_of_next_tile).place == 1);
+  if (runs_on || has(scale_row_stride)) {
+    const std::size_t across = amaxes_->tiles_across;
+    const std::size_t stride =
+        has(scale_row_stride) ? static_cast<std::size_t>(deviation(scale_row_stride).value) : across;
+    const std::size_t place = tile_row * stride + tile_column + (right ? 1 : 0) - (left ? 1 : 0);
+    if (place >= across * amaxes_->tiles_down) return;  // no scale of the tensor
+    tile_row = place / across;
+    tile_column = place % across;
+    return;
+  }
   if (left && tile_column > 0) --tile_column;
   if (right && tile_column + 1 < amaxes_->tiles_across) ++tile_column;
   if (up && tile_row > 0) --tile_row;

@@ -68,10 +68,12 @@ enum class Departure : std::uint8_t {
   amax_misses_last,        ///< the last element of each tile does not count
   tile_starts_early,       ///< tiles begin one element before they should; `place` is a TileEdge
   tile_starts_late,        ///< tiles begin one element after they should; `place` is a TileEdge
-  scale_of_next_tile,      ///< elements meet the scale of the next tile along K
-  scale_of_previous_tile,  ///< of the previous one
+  scale_of_next_tile,      ///< elements meet the scale of the next tile along K; the last one of a row its own or,
+                           ///< where `place` is 1, the first of the next row
+  scale_of_previous_tile,  ///< of the previous one; the first its own or the last of the previous row
   scale_of_next_row,       ///< of the tile in the next row of tiles
   scale_of_previous_row,   ///< of the one in the previous row
+  scale_row_stride,        ///< tile c of row r meets the scale in place r * `value` + c, where there is one
   scale_inverted,          ///< elements are multiplied where they should be divided, or the other way round
   scale_unrounded,         ///< codes are made before the scale is rounded and stored
   block_scale_truncated,   ///< the E4M3 scale of a tile under a tensor's is rounded toward zero
