@@ -269,6 +269,7 @@ def beside_midpoints(x):
 X = tensor()
 TALL = tensor(256, 256, 3)
 ODD = np.ascontiguousarray(X[:, :500])
+EVER_SMALLER = (X * 2.0 ** -(np.arange(64)[:, None] // 6)).astype(F)
 NVFP4 = nvfp4(X)
 STALE_NVFP4 = nvfp4(X, amax=9.5)
 MIDDLE = beside_midpoints(X)
@@ -301,6 +302,7 @@ DEFECTS = {
     "scale rounded after the codes were made": (X, mx(X, used=lambda p: p), "scale_unrounded|stored_rounded_up", {}),
     "float32 scale rounded up when stored": (X, with_(group(X), scales=power_up), "stored_rounded_up|scale_unrounded|rounding is up", {}),
     "power of two rounded down": (X, mx(X, round_scale=power_down), "rounding is down", {}),
+    "epsilon added to the scale before it is rounded up": (EVER_SMALLER, group(EVER_SMALLER, after=lambda s: power_up(s + F(1e-5))), "scale_plus", {"expected": "deepseek_v3_2024"}),
     "scale in bfloat16": (X, group(X, used=lambda s: s.astype(BF16).astype(F)), "scale_bfloat16", {}),
     "scale in half": (X, group(X, used=lambda s: s.astype(np.float16).astype(F)), "scale_float16", {}),
     "scale doubled": (X, group(X, used=lambda s: s / 2), "scale_doubled", {}),

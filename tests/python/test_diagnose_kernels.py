@@ -445,10 +445,9 @@ BESIDE = {
 }
 
 
-#: One of each, and each with another; the others behind FP8LAB_EXHAUSTIVE. A number that is added to a scale before it is rounded up has
-#: no name.
+#: One of each, and each with another; the others behind FP8LAB_EXHAUSTIVE.
 NUMBERS = ("amax_plus", "scale_plus", "least_amax", "least_scale_inv")
-PAIRS = [(what, beside) for what in NUMBERS for beside in BESIDE if (what, beside) != ("scale_plus", "up to a power of two")]
+PAIRS = [(what, beside) for what in NUMBERS for beside in BESIDE]
 EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
 
 

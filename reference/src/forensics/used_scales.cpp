@@ -136,7 +136,15 @@ TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& co
     scale.scale_inv = scale_inv;
     scale.factor = divides(recipe.operation) ? scale_inv : 1 / scale_inv;
   };
-  if (has(scale_plus)) take(scale.scale_inv + deviation(scale_plus).value);
+  if (has(scale_plus) && recipe.rounding != ScaleRounding::none && makes_scale_inv(recipe)) {
+    // The sum is rounded.
+    Recipe unrounded = recipe;
+    unrounded.rounding = ScaleRounding::none;
+    const float sum = scale_of_amax(unrounded, constants, amax).scale_inv + deviation(scale_plus).value;
+    take(rounded_scale(recipe, constants, sum));
+  } else if (has(scale_plus)) {
+    take(scale.scale_inv + deviation(scale_plus).value);
+  }
   if (has(scale_nearest_power) && recipe.scale_type == ScaleType::float32) {
     take(std::bit_cast<float>((std::bit_cast<std::uint32_t>(scale.scale_inv) + 0x400000U) & 0x7F800000U));
   }

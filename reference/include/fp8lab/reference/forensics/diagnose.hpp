@@ -78,7 +78,7 @@ enum class Departure : std::uint8_t {
   scale_unrounded,         ///< codes are made before the scale is rounded and stored
   block_scale_truncated,   ///< the E4M3 scale of a tile under a tensor's is rounded toward zero
   block_scale_rounded_up,  ///< away from zero
-  scale_plus,              ///< `value` is added to scale_inv
+  scale_plus,              ///< `value` is added to scale_inv before it is rounded
   scale_nearest_power,     ///< scale_inv is rounded to the nearest power of two: from 1.5 times one on to the next
   scale_float16,           ///< codes are made with the scale rounded to float16
   scale_bfloat16,          ///< codes are made with the scale rounded to bfloat16
