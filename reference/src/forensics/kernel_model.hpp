@@ -192,6 +192,11 @@ class KernelModel {
   /// How many of all, by the layout of scales.
   std::uint64_t scale_mismatches(std::vector<std::uint64_t>* which = nullptr, std::size_t most = 0) const;
   [[nodiscard]] ScaleGrid scale_grid() const;
+  /// Whether the scale of the last tile of the last row is as predicted. Precondition: has_room_for_scales().
+  [[nodiscard]] bool has_last_scale() const {
+    const auto place = layout_.place_of(layout_.rows - 1, layout_.columns - 1);
+    return place && is_stored_there(amaxes_->tiles_down - 1, layout_.columns - 1, *place);
+  }
   /// Calls f(place, is_as_predicted) with the place of each stored scale of a tile.
   template <typename F>
   void for_each_scale(const F& f) const {

@@ -42,33 +42,37 @@ ScaleTail tail_of_scales(const std::vector<ScaleState>& places, const std::vecto
 
 /// Whether memory that was not written looks like that: zeros, one word, or numbers that have nothing to do with the
 /// predicted ones, of which few are right by chance.
-bool is_unwritten(const ScaleTail& tail, const ScaleGrid& grid) {
+bool is_unwritten(const ScaleTail& tail, const KernelModel& model) {
   constexpr std::uint64_t many = 8;
   constexpr std::uint32_t few_ulps = 64;
   const std::uint64_t count = tail.as_predicted + tail.others;
   if (tail.others == 0 || tail.before == 0 || tail.before * 8 < count) return false;
   if (tail.word) return *tail.word == 0 || count >= many;
-  const bool is_one_factor = grid.lowest_ratio == grid.highest_ratio;
-  return tail.others >= many && tail.as_predicted * 16 <= count && !is_one_factor && grid.most_ulps > few_ulps;
+  if (tail.others < many || tail.as_predicted * 16 > count) return false;
+  const ScaleGrid grid = model.scale_grid();
+  return grid.lowest_ratio != grid.highest_ratio && grid.most_ulps > few_ulps;
 }
 
 }  // namespace
 
 void Search::add_scale_tails(std::vector<Suspect>& found) const {
   constexpr std::size_t most_looked_at = 6;
+  constexpr std::size_t many_scales = std::size_t{1} << 16;
   constexpr double cost = 1.24;
   std::size_t looked_at = 0;
   for (const Suspect& one : best_of_each_kind(false)) {
     if (one.scales == 0 || looked_at++ >= most_looked_at) continue;
     const KernelModel model(one.side->source, one.candidate.hypothesis, &dump_);
     if (!model.applies() || dump_.scales.empty() || !model.has_room_for_scales()) continue;
+    // Of very many scales the last one is looked at first.
+    if (dump_.scales.size() > many_scales && model.has_last_scale()) continue;
     model.complete();
     std::vector<ScaleState> places(dump_.scales.size(), ScaleState::padding);
     model.for_each_scale([&](std::size_t place, bool is_as_predicted) {
       places[place] = is_as_predicted ? ScaleState::as_predicted : ScaleState::other;
     });
     const ScaleTail tail = tail_of_scales(places, dump_.scales);
-    if (!is_unwritten(tail, model.scale_grid())) continue;
+    if (!is_unwritten(tail, model)) continue;
     Suspect suspect{.candidate = one.candidate, .side = one.side};
     const std::uint64_t kind = !tail.word ? 0 : *tail.word == 0 ? 1 : 2;
     suspect.candidate.hypothesis.deviations.push_back(
