@@ -64,7 +64,7 @@ void Search::add_scale_tails(std::vector<Suspect>& found) const {
     if (one.scales == 0 || looked_at++ >= most_looked_at) continue;
     const KernelModel model(one.side->source, one.candidate.hypothesis, &dump_);
     if (!model.applies() || dump_.scales.empty() || !model.has_room_for_scales()) continue;
-    // Of very many scales the last one is looked at first.
+    // The last scale is looked at first where there are very many.
     if (dump_.scales.size() > many_scales && model.has_last_scale()) continue;
     model.complete();
     std::vector<ScaleState> places(dump_.scales.size(), ScaleState::padding);
