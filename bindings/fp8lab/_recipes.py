@@ -52,9 +52,10 @@ class Recipe(Record):
     block_product, block_factor, block_choice : str
         What is rounded to a tile's scale under the tensor's; the factor of that; whether a tile of E2M1 may put its amax at 4
         instead of 6, and by which error that is chosen.
-    factor, largest_factor, least_divisor, operation, product : str, float, float, str, str
+    factor, largest_factor, least_divisor, operation, product, float32_steps : str, float, float, str, str, bool
         How the elements' factor is made of the stored scale; what a smaller scale_inv counts as there; how an element meets it;
-        the type that the product or quotient is rounded to before the cast.
+        the type that the product or quotient is rounded to before the cast; whether that is made by steps in float32, two of
+        which lose a bit, as by microxcaling.
     format, cast : str or Format, str or Profile
         What elements are cast to, and the policy of that cast.
     transposed_columnwise, scale_for_each_row : bool
@@ -94,6 +95,7 @@ class Recipe(Record):
     least_divisor: float = 0.0
     operation: str = "multiply"
     product: str = "float32"
+    float32_steps: bool = False
     format: str | Format = "e4m3"
     cast: str | Profile = "cuda_satfinite"
     transposed_columnwise: bool = True

@@ -12,6 +12,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "scaling/float32_steps.hpp"
 
 namespace fp8lab::forensics {
 namespace {
@@ -176,6 +177,9 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
   if (const Format type = type_of(recipe().product, facts_.input_type); type != binary32) {
     for (float& one : x) one = rounded_to(type, one);
     if (adds_zero_after(operation)) std::ranges::for_each(x, [](float& one) { one += 0.0F; });
+  }
+  if (recipe().float32_steps) {
+    for (float& one : x) one = after_float32_steps(recipe().format, recipe().cast.rounding, one);
   }
   // A NaN that an operation makes has no sign, as on a GPU.
   for (std::size_t i = 0; i < x.size(); ++i) {

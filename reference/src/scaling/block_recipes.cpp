@@ -64,6 +64,7 @@ Recipe microxcaling(const Format& format, Rounding rounding = Rounding::nearest_
                       .rounding = ScaleRounding::down_by_log2,
                       .infinite_amax = SpecialScale::nan,
                       .operation = TileOperation::multiply_then_add_zero,
+                      .float32_steps = true,
                       .format = format,
                       .cast = {.rounding = rounding}}));
 }

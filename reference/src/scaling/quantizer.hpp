@@ -21,6 +21,7 @@
 #include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "scaling/block_choice.hpp"
 #include "scaling/cells.hpp"
+#include "scaling/float32_steps.hpp"
 #include "scaling/quantize_plan.hpp"
 #include "simd/transpose.hpp"
 
@@ -60,7 +61,8 @@ class Quantizer {
         overflow_from_(overflow_from(plan_.format)),
         out_(out),
         stream_(out.codes.size() >= streaming_bytes),
-        is_apart_(is_stochastic(recipe) || type_of(recipe.product, facts.tensor.input_type) != binary32) {
+        is_apart_(is_stochastic(recipe) || recipe.float32_steps ||
+                  type_of(recipe.product, facts.tensor.input_type) != binary32) {
     if (plan_.uniform) uniform_ = tile_scale(recipe, facts.tensor.amax, facts.tensor);
   }
 
@@ -224,7 +226,7 @@ class Quantizer {
     for (float& one : scratch.scaled) one += 0.0F;  // of what underflowed to -0
   }
 
-  /// A row by way of its scaled values: with random bits, or products that are rounded twice.
+  /// A row by way of its scaled values: with random bits, products that are rounded twice, or steps in float32.
   void encode_apart(const Cell& cell, std::size_t r, const float* factors, bool pairs, Scratch& scratch,
                     std::uint8_t* out) const {
     const TileRows<Source> row = tiling_.rows_of(cell, r, r + 1);
@@ -232,6 +234,9 @@ class Quantizer {
     scratch.column.resize(row.width);
     scale_tiles(row.row(0), row.tile, plan_.operation, {factors, row.across()}, scratch.scaled);
     round_products(scratch);
+    if (recipe_.float32_steps) {
+      for (float& one : scratch.scaled) one = after_float32_steps(plan_.format, plan_.policy.rounding, one);
+    }
     const auto codes = pairs ? std::span(scratch.column) : std::span(out, row.width);
     const std::span<const float> scaled(scratch.scaled);
     if (plan_.policy.rounding == Rounding::stochastic) {

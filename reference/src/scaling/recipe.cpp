@@ -132,6 +132,10 @@ void check_under_tensor(const Recipe& r) {
 }
 
 void check_use(const Recipe& r) {
+  const Rounding rounding = r.cast.rounding;
+  require(!r.float32_steps || rounding == Rounding::nearest_even || rounding == Rounding::nearest_away ||
+              rounding == Rounding::toward_zero,
+          "float32_steps are for a cast that rounds to nearest_even, nearest_away or toward_zero");
   require(r.factor != FactorRule::largest_over_amax ||
               (makes_scale_inv(r) && !divides(r.operation) && r.scale_type == ScaleType::float32),
           "factor largest_over_amax is for a float32 scale_inv beside it, and is multiplied");

@@ -92,6 +92,7 @@ void put_elements(TextStream& text, const Recipe& r) {
   if (r.least_divisor != 0) text << ", of at least " << r.least_divisor << " there";
   if (r.product == ScaleArithmetic::input_type) text << ", rounded to the tensor's type";
   if (r.product == ScaleArithmetic::bfloat16_type) text << ", rounded to bfloat16";
+  if (r.float32_steps) text << "; rounded by steps in float32";
   if (!entry_of(r.operation).words.empty()) text << "; " << entry_of(r.operation).words;
   if (r.edges != E8m0Edges::specified) text << "; " << entry_of(r.edges).words;
   if (is_stochastic(r)) text << "; rounded stochastically";

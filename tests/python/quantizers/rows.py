@@ -23,8 +23,7 @@ class Row:
     ``without`` are cases of input that its system leaves undefined, and ``negative_zero`` is False where the oracle loses the sign
     of zeros that its system's kernels keep. Matrices that are not ``usable`` give codes that nobody promises.
     What is ``given`` is a number, or a function of the tensor that makes an array. ``input`` makes of the tensor what fp8lab quantizes.
-    ``how`` is said beside the name. ``differs`` says where fp8lab is known to differ, ``mismatches`` how often: in the sample and in
-    all. Inputs are at most ``largest``, those of float16 ``largest_half``.
+    ``how`` is said beside the name. Inputs are at most ``largest``, those of float16 ``largest_half``.
     """
 
     recipe: str
@@ -44,8 +43,6 @@ class Row:
     direction: str = "rowwise"
     input: Callable[[torch.Tensor], torch.Tensor] | None = None
     how: str = ""
-    differs: str = ""
-    mismatches: tuple[int, int] = (0, 0)
     largest: float = math.inf
     largest_half: float = math.inf
     usable: Callable[[torch.Tensor], bool] = lambda x: True
@@ -329,14 +326,6 @@ def _checkout(recipe, name, variable, kind, source, oracle, **more):
 TE = ("Transformer Engine", checkouts.TE, "reference", "pytorch/custom_recipes/reference_nvfp4.py")
 AO_HEAD = ("torchao", checkouts.AO, "package", "prototype/mx_formats/mx_tensor.py:to_mx")
 DEEPGEMM = ("DeepGEMM", checkouts.DEEPGEMM, "package", "deep_gemm/utils/math.py")
-#: fl(x + 0.5) is 1 for the float next below 0.5: a value next below half of the least subnormal rounds up.
-BELOW_HALF = "floats next below half the least subnormal, which it rounds up"
-#: Its logarithm of a float32 next below a power of two is that power's: the floor then drops a bit more.
-UPPER_LOG2 = "floats next below powers of two, whose logarithm it rounds up"
-MX_MISMATCHES = {
-    "mxfp8_floor": (5, 464), "mxfp4": (0, 42), "mxfp4_flush": (0, 42), "mxfp4_even": (0, 42), "mxfp4_floor": (0, 4), "mxfp6_e2m3": (0, 43),
-    "mxfp6_e3m2": (1, 32),
-}  # fmt: skip
 MX = ("microxcaling", checkouts.MICROXCALING, "package", "mx/mx_ops.py:_quantize_mx")
 TE4 = NV4 | {"dtypes": (F32, BF16), "without": ("nonfinite",), "negative_zero": False}
 
@@ -394,8 +383,6 @@ CHECKOUTS = [
         _checkout(
             f"microxcaling_{name}{ending}", *MX,
             partial(checkouts.microxcaling, element=element, round=rounding, flush=flush), **tile, dtypes=(F32, BF16),
-            differs=(UPPER_LOG2 if rounding == "floor" else BELOW_HALF) if name + ending in MX_MISMATCHES else "",
-            mismatches=MX_MISMATCHES.get(name + ending, (0, 0)),
         )
         for name, element, tile in (
             ("mxfp8", "fp8_e4m3", MX8), ("mxfp4", "fp4_e2m1", MX4), ("mxfp6_e2m3", "fp6_e2m3", MX6),

@@ -118,8 +118,8 @@ def line(row: Row, count: int) -> tuple[list[str], bool]:
         return [*what, types, "", "no recipe"], False
     outcome = compare(row, count)
     mismatches = outcome.codes + outcome.scales
-    told = f"{mismatches:,}" + (f" ({row.differs or outcome.first})" if mismatches else "")
-    return [*what, types, f"{outcome.elements:,}", told], mismatches == row.mismatches[count == ALL]
+    told = f"{mismatches:,}" + (f" ({outcome.first})" if mismatches else "")
+    return [*what, types, f"{outcome.elements:,}", told], mismatches == 0
 
 
 def shown() -> list[list[str]]:

@@ -25,8 +25,7 @@ def test_a_recipe_gives_the_bits_of_its_system(row):
     except ImportError as missing:
         pytest.skip(str(missing))
     assert outcome.elements > 0
-    assert outcome.codes + outcome.scales == row.mismatches[COUNT == table.ALL], row.differs or outcome.first
-    assert bool(row.differs) == (row.mismatches[1] > 0)
+    assert outcome.codes + outcome.scales == 0, outcome.first
 
 
 def without_its_floor(x):
@@ -77,5 +76,5 @@ def test_what_tiles_do_not_divide_is_cut_filled_up_or_refused_as_the_package_doe
 def test_the_page_shows_every_row():
     shown = table.shown()
     assert [cells[:2] for cells in shown] == [[row.name(), row.package] for row in ROWS]
-    for cells, row in zip(shown, ROWS, strict=True):
-        assert cells[-1] == (f"{row.mismatches[1]:,} ({row.differs})" if row.differs else "0"), cells
+    for cells in shown:
+        assert cells[-1] == "0", cells

@@ -96,10 +96,25 @@ class Plain {
       scaled = decode(bfloat16, encode(bfloat16, ieee_policy, scaled));
       if (scaled == 0 && adds_zero_after(recipe_.operation)) scaled = 0;
     }
-    return encode(recipe_.format, recipe_.cast, scaled);
+    return encode(recipe_.format, recipe_.cast, recipe_.float32_steps ? in_steps(scaled) : scaled);
   }
 
  private:
+  /// What floor(|x| + 0.5) and floor(|x|), in places of the exponent that float32 says log2(x) has, come to.
+  [[nodiscard]] float in_steps(float x) const {
+    if (!std::isfinite(x) || x == 0) return x;
+    const auto exponent =
+        static_cast<int>(std::floor(static_cast<float>(std::log2(static_cast<double>(std::fabs(x))))));
+    const float place =
+        std::ldexp(1.0F, std::max(exponent, recipe_.format.min_exponent()) - recipe_.format.mantissa_bits);
+    const float steps = std::fabs(x) / place;
+    const bool is_tie = std::fmod(steps - 0.5F, 2.0F) == 0 && recipe_.cast.rounding == Rounding::nearest_even;
+    const float whole = recipe_.cast.rounding == Rounding::toward_zero
+                            ? std::floor(steps)
+                            : std::floor(steps + 0.5F) - (is_tie ? 1.0F : 0.0F);
+    return std::copysign(whole * place, x);
+  }
+
   [[nodiscard]] float amax(std::size_t top, std::size_t bottom, std::size_t left, std::size_t right) const {
     float most = 0;
     for (std::size_t r = top; r < bottom; ++r) {

@@ -56,7 +56,7 @@ TEST_CASE("a recipe differs from one with another value in any field, and each v
                         ContainsSubstring("unknown " + std::string(name) + " 'up there'; known: "));
     }
   });
-  CHECK(fields == 37);
+  CHECK(fields == 38);
 }
 
 TEST_CASE("a record that makes no sense is refused, and the message names the field and what is allowed") {
@@ -103,6 +103,13 @@ TEST_CASE("a record that makes no sense is refused, and the message names the fi
   refused({}, [](Recipe& r) { r.infinite_amax = SpecialScale::as_infinity; }, "may be as_infinity for a NaN amax only");
   refused(
       {}, [](Recipe& r) { r.least_amax_type = ScaleArithmetic::bfloat16_type; }, "least_amax_type is for a least_amax");
+  refused(
+      {},
+      [](Recipe& r) {
+        r.float32_steps = true;
+        r.cast.rounding = Rounding::upward;
+      },
+      "float32_steps are for a cast that rounds to nearest_even");
   refused({}, [](Recipe& r) { r.largest_factor = 0; }, "largest_factor must be above 0, not 0");
   refused({}, [](Recipe& r) { r.largest_factor = 1; }, "largest_factor is for the factor largest_over_amax");
   refused(

@@ -33,7 +33,7 @@ inline constexpr TileOperation last_operation = TileOperation::multiply_add_zero
   ElementRule rule{.operation = recipe.operation, .nan = recipe.cast.nan};
   const bool in_float32 = recipe.product == ScaleArithmetic::float32 && recipe.operation <= last_operation;
   const bool by_amax = recipe.block_choice == BlockChoice::none && !recipe.tensor_scale_for_each_row;
-  if (!in_float32 || !by_amax || recipe.cast.zero_sign != ZeroSign::kept) return {};
+  if (!in_float32 || recipe.float32_steps || !by_amax || recipe.cast.zero_sign != ZeroSign::kept) return {};
   if (recipe.format == e4m3) {
     rule.format = CodeFormat::e4m3;
   } else if (recipe.format == e5m2) {

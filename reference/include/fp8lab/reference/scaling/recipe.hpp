@@ -192,6 +192,7 @@ struct Recipe {
   float least_divisor = 0;  ///< a smaller scale_inv counts as it where elements meet it, and is stored as it is
   TileOperation operation = TileOperation::multiply;
   ScaleArithmetic product = ScaleArithmetic::float32;  ///< the type that the product or quotient is rounded to
+  bool float32_steps = false;  ///< codes are made by float32 arithmetic, as by microxcaling: floor(x + 0.5), and log2
   Format format = e4m3;
   CastPolicy cast = {};
   // 6. What is stored.
@@ -238,6 +239,7 @@ void for_fields(AnyRecipe& recipe, const Function& f) {
   f("least_divisor", recipe.least_divisor);
   f("operation", recipe.operation);
   f("product", recipe.product);
+  f("float32_steps", recipe.float32_steps);
   f("format", recipe.format);
   f("cast", recipe.cast);
   f("transposed_columnwise", recipe.transposed_columnwise);
