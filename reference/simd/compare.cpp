@@ -186,9 +186,48 @@ class BitCount {
   hn::Vec<Bytes> sum_;  // of each byte: at most 16 vectors, at most 8 each
 };
 
+/// Counts numbers by their bins [kFirst, bins), four at a time, whose upper bits are the same.
+template <class T, std::uint32_t kFirst>
+HWY_INLINE void CountBins(std::uint32_t bins, const Planes& planes, PairCounts& counts) {
+  constexpr std::uint32_t all = pair_bins(sizeof(T));
+  if (kFirst >= bins) return;
+  const Bytes d;
+  const auto plane = [&](std::size_t name)
+                         HWY_ATTR { return reinterpret_cast<const std::uint8_t*>(planes.bits[name]); };
+  BitCount above[4];
+  BitCount below[4];
+  for (std::size_t i = 0; i < 8 * planes.words; i += hn::Lanes(d)) {
+    auto others = hn::Zero(d);  // than those of the four
+    for (int k = 2; k < bin_bits<T>; ++k) {
+      const auto bits = hn::LoadU(d, plane(Planes::bin + k) + i);
+      others = hn::Or(others, (kFirst >> k & 1) != 0 ? hn::Not(bits) : bits);
+    }
+    const auto lower = hn::LoadU(d, plane(Planes::bin) + i);
+    const auto upper = hn::LoadU(d, plane(Planes::bin + 1) + i);
+    const auto count = [&](BitCount* of_bins, hn::Vec<Bytes> numbers) HWY_ATTR {
+      const auto own = hn::AndNot(others, numbers);
+      if constexpr (kFirst + 1 == all) return of_bins[0].add(own);  // the last one
+      const auto with_upper = hn::And(upper, own);
+      const auto without = hn::AndNot(upper, own);
+      of_bins[0].add(hn::AndNot(lower, without));
+      of_bins[1].add(hn::And(lower, without));
+      of_bins[2].add(hn::AndNot(lower, with_upper));
+      of_bins[3].add(hn::And(lower, with_upper));
+    };
+    count(above, hn::LoadU(d, plane(Planes::above) + i));
+    count(below, hn::LoadU(d, plane(Planes::below) + i));
+  }
+  for (std::uint32_t k = 0; k < 4 && kFirst + k < all; ++k) {
+    std::uint64_t* const kind = counts.kinds + pair_lanes * (PairKind::first_bin + kFirst + k);
+    above[k].add_to(kind);
+    below[k].add_to(kind + pair_lanes * all);
+  }
+  if constexpr (kFirst + 4 < all) CountBins<T, kFirst + 4>(bins, planes, counts);
+}
+
 /// Counts what lies in the planes, and empties them.
 template <class T>
-HWY_INLINE void CountPlanes(bool has_zero, Planes& planes, PairCounts& counts) {
+HWY_INLINE void CountPlanes(bool has_zero, std::uint32_t bins, Planes& planes, PairCounts& counts) {
   const Bytes d;
   const std::size_t step = hn::Lanes(d) / 8;
   for (; planes.words % step != 0; ++planes.words) {
@@ -231,37 +270,8 @@ HWY_INLINE void CountPlanes(bool has_zero, Planes& planes, PairCounts& counts) {
     counts.became_zero += became_zero.sum();
     counts.was_zero += was_zero.sum();
   }
-  // 2. Numbers by their bins, four at a time, whose upper bits are the same.
-  for (std::uint32_t first = 0; first < pair_bins(sizeof(T)); first += 4) {
-    BitCount above[4];
-    BitCount below[4];
-    for (std::size_t i = 0; i < 8 * planes.words; i += hn::Lanes(d)) {
-      auto others = hn::Zero(d);  // than those of the four
-      for (int k = 2; k < bin_bits<T>; ++k) {
-        const auto wanted = hn::Set(d, (first >> k & 1) != 0 ? 0xFF : 0);
-        others = hn::Or(others, hn::Xor(wanted, hn::LoadU(d, plane(Planes::bin + k) + i)));
-      }
-      const auto lower = hn::LoadU(d, plane(Planes::bin) + i);
-      const auto upper = hn::LoadU(d, plane(Planes::bin + 1) + i);
-      const auto own_above = hn::AndNot(others, hn::LoadU(d, plane(Planes::above) + i));
-      const auto own_below = hn::AndNot(others, hn::LoadU(d, plane(Planes::below) + i));
-      const auto count = [&](BitCount* bins, hn::Vec<Bytes> own) HWY_ATTR {
-        const auto with_upper = hn::And(upper, own);
-        const auto without = hn::AndNot(upper, own);
-        bins[0].add(hn::AndNot(lower, without));
-        bins[1].add(hn::And(lower, without));
-        bins[2].add(hn::AndNot(lower, with_upper));
-        bins[3].add(hn::And(lower, with_upper));
-      };
-      count(above, own_above);
-      count(below, own_below);
-    }
-    for (std::uint32_t k = 0; k < 4 && first + k < pair_bins(sizeof(T)); ++k) {
-      std::uint64_t* const kind = counts.kinds + pair_lanes * (PairKind::first_bin + first + k);
-      above[k].add_to(kind);
-      below[k].add_to(kind + pair_lanes * pair_bins(sizeof(T)));
-    }
-  }
+  // 2. Numbers by their bins, of which words of few bits use few.
+  CountBins<T, 0>(bins, planes, counts);
   planes.words = 0;
 }
 
@@ -269,6 +279,7 @@ template <bool has_lone_nan, class T>
 HWY_INLINE void CountPairsOf(const PairConstants& from, const T* a, const T* b, std::size_t count, PairCounts& counts,
                              std::uint64_t* differing) {
   const Constants<T, has_lone_nan> constants(from);
+  const std::uint32_t bins = from.magnitude < 8 ? 9 : pair_bins(sizeof(T));  // those of distances to 14
   auto largest = hn::Zero(Lanes<T>());
   Planes planes;
   std::size_t i = 0;
@@ -276,7 +287,7 @@ HWY_INLINE void CountPairsOf(const PairConstants& from, const T* a, const T* b, 
     const std::uint64_t bits = DifferingBits(a + i, b + i);
     differing[i / bits_at_once] = bits;
     if (bits != 0) AddWord(constants, a + i, b + i, bits, planes, largest);
-    if (planes.words == Planes::most_words) CountPlanes<T>(from.zero == 0, planes, counts);
+    if (planes.words == Planes::most_words) CountPlanes<T>(from.zero == 0, bins, planes, counts);
   }
   // Pairs of zeros, which are equal, fill up the last ones.
   if (i < count) {
@@ -288,7 +299,7 @@ HWY_INLINE void CountPairsOf(const PairConstants& from, const T* a, const T* b, 
     differing[i / bits_at_once] = bits;
     if (bits != 0) AddWord(constants, last_a, last_b, bits, planes, largest);
   }
-  if (planes.words != 0) CountPlanes<T>(from.zero == 0, planes, counts);
+  if (planes.words != 0) CountPlanes<T>(from.zero == 0, bins, planes, counts);
   T distances[bits_at_once];
   hn::StoreU(largest, Lanes<T>(), distances);
   for (std::size_t k = 0; k < hn::Lanes(Lanes<T>()); ++k) {
