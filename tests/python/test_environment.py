@@ -162,12 +162,15 @@ def _stored_gemm(name, array):
     return path
 
 
-def _diagnosed(recipe):
-    x = np.linspace(-3, 3, 8 * 128, dtype=np.float32).reshape(8, 128)
-    q = fp8lab.quantize(x, recipe)
+RAMP = np.linspace(-3, 3, 8 * 128, dtype=np.float32).reshape(8, 128)
+
+
+def _diagnosed(recipe, wrong=False):
+    q = fp8lab.quantize(RAMP, recipe)
     codes = q.codes.copy()
-    codes[3] ^= 1
-    return fp8lab.diagnose(x, codes, q.scale_inv if q.scale_codes is None else q.scale_codes, shown=3)
+    if wrong:
+        codes[3] ^= 1
+    return fp8lab.diagnose(RAMP, codes, q.scale_inv if q.scale_codes is None else q.scale_codes, shown=3)
 
 
 GPU_CODES = np.arange(32 * 128, dtype=np.uint8).reshape(32, 128) & 0xBB
@@ -200,7 +203,7 @@ CASES = {
     "Comparison": lambda _: fp8lab.compare(TINY, TINY[::-1].copy(), input=TINY),
     "Delayed": lambda _: fp8lab.Delayed(margin=2),
     "DelayedVersion": lambda _: fp8lab.delayed_versions(),
-    "Diagnosis": lambda _: str(_diagnosed("te_mxfp8")),
+    "Diagnosis": lambda _: str(_diagnosed("te_mxfp8", wrong=True)),
     "Diagnosis.probe": lambda _: _diagnosed("te_mxfp8").probe(),
     "Probe": lambda _: _diagnosed("te_mxfp8").probe().alike,
     "Discriminator": lambda _: _diagnosed("deepgemm_cpu").discriminators,
