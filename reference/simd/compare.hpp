@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,10 +30,8 @@ struct PairConstants {
 struct PairKind {
   static constexpr std::uint32_t equal = 0, zero_sign = 1, nan_words = 2, nan_in_a = 3, nan_in_b = 4, first_bin = 5;
 };
-/// The bins that distances of words of so many bytes have, and the bits of a kind.
-constexpr std::uint32_t pair_bins(std::size_t bytes) {
-  return bytes == 1 ? 13 : static_cast<std::uint32_t>(8 * bytes) + 5;
-}
+/// The bins that distances of words of so many bits have.
+constexpr std::uint32_t pair_bins(std::size_t bits) { return bits < 8 ? 9 : static_cast<std::uint32_t>(bits) + 5; }
 
 /// Numbers that a count is spread over: the lanes of 64 bits that a vector has at most.
 inline constexpr std::size_t pair_lanes = 8;
@@ -41,23 +40,16 @@ struct PairCounts {
   std::uint64_t* kinds;  ///< pair_lanes numbers for each PairKind but `equal`; their sum is its count
   std::uint64_t opposite_signs = 0, opposite_values = 0, became_zero = 0, was_zero = 0;
   std::uint64_t largest = 0;  ///< distance
+  bool has_beyond = false;    ///< whether a word that differs has bits beyond those of the format
 };
 
 /// Elements of a word of bits.
 inline constexpr std::size_t bits_at_once = 64;
 
-/// Counts `count` pairs of words, and sets bit i of `differing` where words i differ; bits behind the last are 0.
-void count_pairs_vector(const PairConstants& constants, const std::uint8_t* a, const std::uint8_t* b, std::size_t count,
-                        PairCounts& counts, std::uint64_t* differing);
-void count_pairs_vector(const PairConstants& constants, const std::uint16_t* a, const std::uint16_t* b,
+/// Counts `count` pairs of words of 4, 8, 16, 32 or 64 bits, of which those of 4 lie two in a byte, and sets bit i of
+/// `differing` where words i differ; bits behind the last are 0.
+void count_pairs_vector(const PairConstants& constants, std::size_t bits, const std::byte* a, const std::byte* b,
                         std::size_t count, PairCounts& counts, std::uint64_t* differing);
-void count_pairs_vector(const PairConstants& constants, const std::uint32_t* a, const std::uint32_t* b,
-                        std::size_t count, PairCounts& counts, std::uint64_t* differing);
-
-/// Adds 1 to counts[i] where words i differ.
-void add_differing_vector(const std::uint8_t* a, const std::uint8_t* b, std::size_t count, std::uint8_t* counts);
-void add_differing_vector(const std::uint16_t* a, const std::uint16_t* b, std::size_t count, std::uint16_t* counts);
-void add_differing_vector(const std::uint32_t* a, const std::uint32_t* b, std::size_t count, std::uint32_t* counts);
 
 /// The bits first to first + count of a row that begins at `column`: how many are set, and the first and the last.
 /// Sets bit s of segments[w] where one of the 16 columns from (64 * w + s) * 16 on has one; w counts from the word of
@@ -74,7 +66,8 @@ inline std::uint64_t bits_from(const std::uint64_t* bits, std::size_t first) {
   return bits[first / 64] >> shift | (shift == 0 ? 0 : bits[first / 64 + 1] << (64 - shift));
 }
 
-/// Writes the two codes of each byte, the lower first.
-void unpack_pairs_vector(const std::uint8_t* bytes, std::size_t count, std::uint8_t* codes);
+/// Adds bit first + i to counts[i]. Reads the word behind the last bit; may change up to bits_at_once counts behind the
+/// last.
+void add_bits_vector(const std::uint64_t* bits, std::size_t first, std::size_t count, std::uint8_t* counts);
 
 }  // namespace fp8lab

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 #include <memory>
+#include <random>
 #include <span>
 
 #include "bench.hpp"
 #include "cast/cast.hpp"
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/forensics/compare.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/measure/random.hpp"
@@ -88,6 +91,51 @@ bool cast_is_right(const std::vector<T>& values) {
   return result.casts[0].codes == codes;
 }
 
+/// Two arrays of random bits, nearly all of whose elements differ.
+struct Dumps {
+  std::vector<std::byte> a = std::vector<std::byte>(size * sizeof(float)), b = a, copy = a;
+  Dumps() {
+    std::mt19937_64 random(1);
+    for (std::vector<std::byte>* const dump : {&a, &b}) {
+      for (std::size_t i = 0; i < dump->size(); i += 8) {
+        const std::uint64_t bits = random();
+        std::memcpy(dump->data() + i, &bits, sizeof(bits));
+      }
+    }
+  }
+};
+
+/// Counts what differs and what is above, element by element, by the values.
+bool comparison_is_right(const Dumps& dumps, const forensics::ElementType& type) {
+  const auto bits = static_cast<std::size_t>(type.bits());
+  const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
+  std::uint64_t differing = 0;
+  std::uint64_t above = 0;
+  for (std::size_t i = 0; i < dumps.a.size() * 8; i += bits) {
+    std::uint64_t word_a = 0;
+    std::uint64_t word_b = 0;
+    std::memcpy(&word_a, dumps.a.data() + i / 8, (bits + 7) / 8);
+    std::memcpy(&word_b, dumps.b.data() + i / 8, (bits + 7) / 8);
+    word_a = word_a >> i % 8 & mask;
+    word_b = word_b >> i % 8 & mask;
+    differing += word_a != word_b ? 1 : 0;
+    above += value_of(type, word_b) > value_of(type, word_a) ? 1 : 0;
+  }
+  const forensics::Comparison found = compare(type, dumps.a, dumps.b);
+  std::uint64_t found_above = 0;
+  for (const std::uint64_t count : found.distances.above) found_above += count;
+  return found.differing == differing && found_above == above;
+}
+
+Row comparison_row(const std::shared_ptr<Dumps>& dumps, const forensics::ElementType& type, const std::string& name) {
+  return {.name = "compare, all differ, " + name + ", 2 x 2^24 bytes",
+          .bound_name = "memcpy, same bytes",
+          .work = [dumps, type] { (void)compare(type, dumps->a, dumps->b); },
+          .bound = [dumps] { std::memcpy(dumps->copy.data(), dumps->a.data(), dumps->a.size()); },
+          .bound_factor = 1,
+          .verified = [dumps, type] { return comparison_is_right(*dumps, type); }};
+}
+
 }  // namespace
 
 std::vector<Row> measure_rows() {
@@ -107,6 +155,11 @@ std::vector<Row> measure_rows() {
   rows.push_back(row_of(
       data, "all that cast shows, bfloat16", 2, [data] { (void)cast_result(data->bfloats); },
       [data] { return cast_is_right(data->bfloats); }));
+  const auto dumps = std::make_shared<Dumps>();
+  rows.push_back(comparison_row(dumps, {e4m3}, "e4m3"));
+  rows.push_back(comparison_row(dumps, {e2m1, true}, "e2m1 in pairs"));
+  rows.push_back(comparison_row(dumps, {bfloat16}, "bfloat16"));
+  rows.push_back(comparison_row(dumps, {binary32}, "float32"));
   return rows;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -19,7 +20,7 @@ namespace fp8lab::forensics {
 namespace {
 
 /// Arrays are compared as memory in pieces of so many bytes; only those that differ are looked into.
-constexpr std::size_t bytes_at_once = 4096;
+constexpr std::size_t bytes_at_once = 16384;
 
 Places places_of(std::uint64_t length) {
   Places places{.length = length};
@@ -42,9 +43,10 @@ std::uint64_t tiles_along(std::uint64_t length, std::uint64_t side) { return (le
 constexpr std::uint64_t most_counted_in_bin = 8;
 /// Narrow rows are counted side by side, at least so many elements of them.
 constexpr std::uint64_t least_stretch = 1024;
+constexpr std::uint64_t most_stretches = std::numeric_limits<std::uint8_t>::max();
 
 /// A pair of words of any format: its kind; other counts are added to `counts`.
-std::uint32_t kind_of(const PairConstants& constants, std::uint64_t a, std::uint64_t b, std::size_t word_bytes,
+std::uint32_t kind_of(const PairConstants& constants, std::uint64_t a, std::uint64_t b, std::size_t bits,
                       PairCounts& counts) {
   if (a == b) return PairKind::equal;
   const std::uint64_t magnitude_a = a & constants.magnitude;
@@ -75,11 +77,17 @@ std::uint32_t kind_of(const PairConstants& constants, std::uint64_t a, std::uint
   const std::uint64_t distance = is_above ? place_b - place_a : place_a - place_b;
   counts.largest = std::max(counts.largest, distance);
   return PairKind::first_bin + static_cast<std::uint32_t>(Distances::bin_of(distance)) +
-         (is_above ? 0 : pair_bins(word_bytes));
+         (is_above ? 0 : pair_bins(bits));
 }
 
-template <typename Word>
-constexpr bool has_vectors = sizeof(Word) < 8;
+/// Element i of an array of words of `bits` bits, little-endian; those of 4 lie two in a byte, the first in its lower
+/// half.
+std::uint64_t word_at(const std::byte* words, std::size_t bits, std::size_t i) {
+  if (bits == 4) return std::to_integer<std::uint64_t>(words[i / 2]) >> (i % 2 * 4) & 15;
+  std::uint64_t word = 0;
+  std::memcpy(&word, words + i * (bits / 8), bits / 8);
+  return word;
+}
 
 }  // namespace
 
@@ -123,8 +131,7 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
   }
   const int width = type.format.bits();
   beyond_ = width < type.bits() ? ~std::uint64_t{0} << width : 0;
-  const auto word_bytes = static_cast<std::size_t>(std::max(type.bits(), 8)) / 8;
-  kinds_.resize(pair_lanes * (PairKind::first_bin + 2 * pair_bins(word_bytes)));
+  kinds_.resize(pair_lanes * (PairKind::first_bin + 2 * pair_bins(static_cast<std::size_t>(type.bits()))));
   stretch_ = tiles_along(least_stretch, options_.columns) * options_.columns;
 }
 
@@ -137,105 +144,67 @@ void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::uint64_t count = std::min(a.size() * 8 / bits, left);
   if ((count * bits + 7) / 8 != a.size())
     refuse(a.size(), " bytes are more than the ", left, " elements that are left");
-  const std::size_t at_once = bits == 4 ? bytes_at_once / 2 : bytes_at_once;
-  for (std::size_t at = 0; at < a.size(); at += at_once) {
-    const std::size_t size = std::min(at_once, a.size() - at);
-    const std::byte* const own_a = a.data() + at;
-    const std::byte* const own_b = b.data() + at;
+  for (std::size_t at = 0; at < a.size(); at += bytes_at_once) {
+    const std::size_t size = std::min(bytes_at_once, a.size() - at);
     const auto here = static_cast<std::size_t>(std::min<std::uint64_t>(size * 8 / bits, end_ - next_));
-    if (std::memcmp(own_a, own_b, size) != 0) {
-      switch (bits) {
-        case 4: add_pairs(own_a, own_b, here); break;
-        case 8: add_words<std::uint8_t>(own_a, own_b, here); break;
-        case 16: add_words<std::uint16_t>(own_a, own_b, here); break;
-        case 32: add_words<std::uint32_t>(own_a, own_b, here); break;
-        default: add_words<std::uint64_t>(own_a, own_b, here); break;
-      }
-    }
+    if (std::memcmp(a.data() + at, b.data() + at, size) != 0) add_words(a.data() + at, b.data() + at, here);
     next_ += here;
   }
 }
 
-/// Codes of 4 bits, as bytes.
-void Comparer::add_pairs(const std::byte* a, const std::byte* b, std::size_t count) {
-  std::array<std::array<std::uint8_t, bytes_at_once>, 2> codes;
-  for (const auto& [bytes, out] : {std::pair(a, codes[0].data()), std::pair(b, codes[1].data())}) {
-    const auto* const pairs = reinterpret_cast<const std::uint8_t*>(bytes);
-    const std::size_t size = (count + 1) / 2;
-    if (vector_code_allowed()) {
-      unpack_pairs_vector(pairs, size, out);
-      continue;
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      out[2 * i] = pairs[i] & 15;
-      out[2 * i + 1] = static_cast<std::uint8_t>(pairs[i] >> 4);
-    }
-  }
-  add_words<std::uint8_t>(std::as_bytes(std::span(codes[0])).data(), std::as_bytes(std::span(codes[1])).data(), count);
-}
-
-/// A few elements, of which some differ.
-template <typename Word>
+/// A few elements, of which some may differ.
 void Comparer::add_words(const std::byte* a, const std::byte* b, std::size_t count) {
-  // 1. Words where their type allows them to lie.
-  constexpr std::size_t most = bytes_at_once / sizeof(Word);
-  std::array<std::array<Word, most>, 2> copies;
-  const auto aligned = [count](const std::byte* bytes, Word* copy) {
-    if (std::bit_cast<std::uintptr_t>(bytes) % alignof(Word) == 0) return reinterpret_cast<const Word*>(bytes);
-    std::memcpy(copy, bytes, count * sizeof(Word));
-    return static_cast<const Word*>(copy);
-  };
-  const Word* const words_a = aligned(a, copies[0].data());
-  const Word* const words_b = aligned(b, copies[1].data());
-  if (beyond_ != 0 && !result_.type.pairs) check_codes(words_a, words_b, count);
-  // 2. What they are, and where.
-  std::array<std::uint64_t, most / bits_at_once + 2> differing{};
-  add_values(words_a, words_b, count, differing.data());
-  if (result_.first.size() < options_.most_shown) show_first(words_a, words_b, count, differing.data());
-  if (has_column_counts()) add_columns(words_a, words_b, count);
+  std::array<std::uint64_t, bytes_at_once * 2 / bits_at_once + 2> differing;
+  std::fill_n(differing.begin(), count / bits_at_once + 2, std::uint64_t{0});
+  add_values(a, b, count, differing.data());
+  if (result_.first.size() < options_.most_shown) show_first(a, b, count, differing.data());
+  if (has_column_counts()) add_columns(count, differing.data());
   add_places(count, differing.data());
 }
 
-template <typename Word>
-void Comparer::check_codes(const Word* a, const Word* b, std::size_t count) const {
-  const Format& format = result_.type.format;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (((a[i] | b[i]) & beyond_) == 0 || a[i] == b[i]) continue;
-    refuse("element ", next_ + i, " has bits beyond the ", format.bits(), " of ", format_name(format));
-  }
-}
-
 /// Counts pairs of words by their kinds, and finds those that differ.
-template <typename Word>
-void Comparer::add_values(const Word* a, const Word* b, std::size_t count, std::uint64_t* differing) {
+void Comparer::add_values(const std::byte* a, const std::byte* b, std::size_t count, std::uint64_t* differing) {
   const PairConstants constants(result_.type.format);
-  PairCounts counts{};
-  bool is_done = false;
-  if constexpr (has_vectors<Word>) {
-    if (vector_code_allowed()) {
-      counts.kinds = kinds_.data();
-      count_pairs_vector(constants, a, b, count, counts, differing);
-      is_done = true;
+  const auto bits = static_cast<std::size_t>(result_.type.bits());
+  PairCounts counts{.kinds = kinds_.data(), .largest = result_.distances.largest};
+  if (vector_code_allowed()) {
+    count_pairs_vector(constants, bits, a, b, count, counts, differing);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t word_a = word_at(a, bits, i);
+      const std::uint64_t word_b = word_at(b, bits, i);
+      ++kinds_[pair_lanes * kind_of(constants, word_a, word_b, bits, counts)];
+      counts.has_beyond |= word_a != word_b && ((word_a | word_b) & beyond_) != 0;
+      differing[i / bits_at_once] |= std::uint64_t{word_a != word_b} << (i % bits_at_once);
     }
   }
-  for (std::size_t i = 0; i < count && !is_done; ++i) {
-    ++kinds_[pair_lanes * kind_of(constants, a[i], b[i], sizeof(Word), counts)];
-    differing[i / bits_at_once] |= std::uint64_t{a[i] != b[i]} << (i % bits_at_once);
-  }
+  if (counts.has_beyond) refuse_beyond(a, b, count);
   result_.opposite_signs += counts.opposite_signs;
   result_.opposite_values += counts.opposite_values;
   result_.became_zero += counts.became_zero;
   result_.was_zero += counts.was_zero;
-  result_.distances.largest = std::max(result_.distances.largest, counts.largest);
+  result_.distances.largest = counts.largest;
 }
 
-template <typename Word>
-void Comparer::show_first(const Word* a, const Word* b, std::size_t count, const std::uint64_t* differing) {
+/// Names the first of the words that differ and have bits beyond those of their format.
+void Comparer::refuse_beyond(const std::byte* a, const std::byte* b, std::size_t count) const {
+  const auto bits = static_cast<std::size_t>(result_.type.bits());
+  const Format& format = result_.type.format;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t word_a = word_at(a, bits, i);
+    const std::uint64_t word_b = word_at(b, bits, i);
+    if (((word_a | word_b) & beyond_) == 0 || word_a == word_b) continue;
+    refuse("element ", next_ + i, " has bits beyond the ", format.bits(), " of ", format_name(format));
+  }
+}
+
+void Comparer::show_first(const std::byte* a, const std::byte* b, std::size_t count, const std::uint64_t* differing) {
+  const auto bits = static_cast<std::size_t>(result_.type.bits());
   for (std::size_t word = 0; word * bits_at_once < count; ++word) {
     for (std::uint64_t left = differing[word]; left != 0; left &= left - 1) {
       if (result_.first.size() == options_.most_shown) return;
       const std::size_t i = word * bits_at_once + static_cast<std::size_t>(std::countr_zero(left));
-      result_.first.push_back({next_ + i, a[i], b[i]});
+      result_.first.push_back({next_ + i, word_at(a, bits, i), word_at(b, bits, i)});
     }
   }
 }
@@ -243,29 +212,25 @@ void Comparer::show_first(const Word* a, const Word* b, std::size_t count, const
 /// Whether the columns are counted by add_columns(): not where a bin has many, which a row's bits are counted for.
 bool Comparer::has_column_counts() const { return result_.columns.indices_per_bin <= most_counted_in_bin; }
 
-template <typename Word>
-void Comparer::add_columns(const Word* a, const Word* b, std::size_t count) {
-  if (column_counts_.empty()) column_counts_.resize(static_cast<std::size_t>(stretch_) * sizeof(Word));
-  auto* const counts = reinterpret_cast<Word*>(column_counts_.data());
+void Comparer::add_columns(std::size_t count, const std::uint64_t* differing) {
+  if (column_counts_.empty()) column_counts_.resize(static_cast<std::size_t>(stretch_) + bits_at_once);
   std::uint64_t stretch = next_ / stretch_;
   auto at = static_cast<std::size_t>(next_ - stretch * stretch_);
   for (std::size_t done = 0; done < count;) {
     // No count is larger than the number of stretches.
     if (stretches_added_ == 0 || stretch != last_stretch_) {
-      if (stretches_added_ == static_cast<Word>(~Word{0})) flush_columns_of<Word>();
+      if (stretches_added_ == most_stretches) flush_columns();
       ++stretches_added_;
       last_stretch_ = stretch;
     }
     const std::size_t size = std::min(static_cast<std::size_t>(stretch_) - at, count - done);
-    bool is_done = false;
-    if constexpr (has_vectors<Word>) {
-      if (vector_code_allowed()) {
-        add_differing_vector(a + done, b + done, size, counts + at);
-        is_done = true;
+    std::uint8_t* const counts = column_counts_.data() + at;
+    if (vector_code_allowed()) {
+      add_bits_vector(differing, done, size, counts);
+    } else {
+      for (std::size_t i = 0; i < size; ++i) {
+        counts[i] = static_cast<std::uint8_t>(counts[i] + (bits_from(differing, done + i) & 1));
       }
-    }
-    for (std::size_t i = 0; i < size && !is_done; ++i) {
-      counts[at + i] = static_cast<Word>(counts[at + i] + (a[done + i] != b[done + i] ? 1 : 0));
     }
     done += size;
     at = 0;
@@ -273,27 +238,15 @@ void Comparer::add_columns(const Word* a, const Word* b, std::size_t count) {
   }
 }
 
-template <typename Word>
-void Comparer::flush_columns_of() {
-  auto* const counts = reinterpret_cast<Word*>(column_counts_.data());
+void Comparer::flush_columns() {
   Places& columns = result_.columns;
   const int shift = std::countr_zero(columns.indices_per_bin);
   for (std::uint64_t row = 0; row < stretch_ && !column_counts_.empty(); row += options_.columns) {
     for (std::uint64_t i = 0; i < options_.columns; ++i) {
-      columns.counts[i >> shift] += std::exchange(counts[row + i], Word{0});
+      columns.counts[i >> shift] += std::exchange(column_counts_[row + i], std::uint8_t{0});
     }
   }
   stretches_added_ = 0;
-}
-
-void Comparer::flush_columns() {
-  switch (result_.type.bits()) {
-    case 4:
-    case 8: return flush_columns_of<std::uint8_t>();
-    case 16: return flush_columns_of<std::uint16_t>();
-    case 32: return flush_columns_of<std::uint32_t>();
-    default: return flush_columns_of<std::uint64_t>();
-  }
 }
 
 /// Goes through the rows of some elements; where bins of columns have many, through their bins.
@@ -319,7 +272,7 @@ void Comparer::add_places(std::size_t count, const std::uint64_t* differing) {
 void Comparer::add_row(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
                        const std::uint64_t* differing) {
   // 1. Counts.
-  std::array<std::uint64_t, bytes_at_once / (segment * segments_in_word) + 2> segments{};
+  std::array<std::uint64_t, bytes_at_once * 2 / (segment * segments_in_word) + 2> segments{};
   const RowBits found = row_bits_vector(differing, first, count, column, segments.data());
   if (found.count == 0) return;
   Places& columns = result_.columns;
@@ -373,8 +326,12 @@ void Comparer::flush_band(std::size_t kind) {
 void Comparer::count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t word, std::uint64_t segments) {
   if (segments == 0) return;
   Tiles& tiles = result_.tiles[kind];
-  // 1. A bit for each tile, where its first segment has its own.
   const std::uint64_t in_tile = tiles.columns / segment;
+  if (segments == ~std::uint64_t{0} && tiles.touched != 0) {  // as of arrays that differ everywhere
+    tiles.touched += segments_in_word / in_tile;
+    return;
+  }
+  // 1. A bit for each tile, where its first segment has its own.
   if (in_tile >= 2) segments = (segments | segments >> 1) & 0x5555555555555555U;
   if (in_tile >= 4) segments = (segments | segments >> 2) & 0x1111111111111111U;
   if (in_tile >= 8) segments = (segments | segments >> 4) & 0x0101010101010101U;

@@ -135,25 +135,17 @@ class Comparer {
   [[nodiscard]] Comparison result() const;
 
  private:
-  template <typename Word>
   void add_words(const std::byte* a, const std::byte* b, std::size_t count);
-  void add_pairs(const std::byte* a, const std::byte* b, std::size_t count);
-  template <typename Word>
-  void add_values(const Word* a, const Word* b, std::size_t count, std::uint64_t* differing);
-  template <typename Word>
-  void add_columns(const Word* a, const Word* b, std::size_t count);
-  template <typename Word>
-  void show_first(const Word* a, const Word* b, std::size_t count, const std::uint64_t* differing);
-  template <typename Word>
-  void check_codes(const Word* a, const Word* b, std::size_t count) const;
+  void add_values(const std::byte* a, const std::byte* b, std::size_t count, std::uint64_t* differing);
+  void refuse_beyond(const std::byte* a, const std::byte* b, std::size_t count) const;
+  void show_first(const std::byte* a, const std::byte* b, std::size_t count, const std::uint64_t* differing);
+  void add_columns(std::size_t count, const std::uint64_t* differing);
   void add_places(std::size_t count, const std::uint64_t* differing);
   void add_row(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
                const std::uint64_t* differing);
   [[nodiscard]] bool has_column_counts() const;
 
   void flush_columns();
-  template <typename Word>
-  void flush_columns_of();
   void flush_word();
   void flush_band(std::size_t kind);
   void count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t word, std::uint64_t segments);
@@ -175,9 +167,9 @@ class Comparer {
   std::uint64_t touched_segments_ = 0;            ///< of that word, a bit for each
   /// How many pairs of words are of each kind: several numbers, whose sum it is.
   std::vector<std::uint64_t> kinds_;
-  /// Counts of differing elements of some whole rows side by side that were not added to the columns yet: words of the
-  /// size of an element, each as large as the number of such stretches that have been added.
-  std::vector<std::byte> column_counts_;
+  /// Counts of differing elements of some whole rows side by side that were not added to the columns yet: each at most
+  /// as large as the number of such stretches that have been added.
+  std::vector<std::uint8_t> column_counts_;
   std::uint64_t stretch_ = 0;       ///< elements of such rows
   std::uint64_t last_stretch_ = 0;  ///< its number
   std::uint64_t stretches_added_ = 0;
