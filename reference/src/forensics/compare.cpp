@@ -272,7 +272,9 @@ void Comparer::add_places(std::size_t count, const std::uint64_t* differing) {
 void Comparer::add_row(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
                        const std::uint64_t* differing) {
   // 1. Counts.
-  std::array<std::uint64_t, bytes_at_once * 2 / (segment * segments_in_word) + 2> segments{};
+  std::array<std::uint64_t, bytes_at_once * 2 / (segment * segments_in_word) + 2> segments;
+  const std::size_t words = count / (segment * segments_in_word) + 2;
+  std::fill_n(segments.begin(), words, std::uint64_t{0});
   const RowBits found = row_bits_vector(differing, first, count, column, segments.data());
   if (found.count == 0) return;
   Places& columns = result_.columns;
@@ -288,7 +290,7 @@ void Comparer::add_row(std::uint64_t row, std::uint64_t column, std::size_t firs
   result_.differing += found.count;
   // 3. Which tiles they touch.
   const std::uint64_t first_word = column / (segment * segments_in_word);
-  for (std::size_t i = 0; i < segments.size(); ++i) {
+  for (std::size_t i = 0; i < words; ++i) {
     if (segments[i] == 0) continue;
     if (row != word_row_ || first_word + i != word_) {
       flush_word();
@@ -303,7 +305,7 @@ void Comparer::flush_word() {
   if (touched_segments_ == 0) return;
   for (std::size_t i = 0; i < bands_.size(); ++i) {
     Band& band = bands_[i];
-    const std::uint64_t number = word_row_ / result_.tiles[i].rows;
+    const std::uint64_t number = word_row_ >> std::countr_zero(result_.tiles[i].rows);  // a power of two
     if (band.segments.empty()) {
       count_tiles(i, number, word_, touched_segments_);
       continue;
