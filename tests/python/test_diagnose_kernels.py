@@ -430,9 +430,9 @@ def test_an_epsilon_that_is_added_is_named(what, added):
     assert re.search(rf"a number is added to the {what}: (0\.0001|{added:g})", first.description), found
 
 
-def of_all_sizes(added):
-    """Tiles of amaxes far above and far below a number."""
-    size = 2.0 ** np.random.default_rng(5).integers(-12, 12, (64, 2)).repeat(128, axis=1)
+def of_all_sizes(added, least=-12, most=12):
+    """Tiles of amaxes far above and far below a number, between powers of two in all places."""
+    size = 2.0 ** np.random.default_rng(5).uniform(least, most, (64, 2)).repeat(128, axis=1)
     return (np.random.default_rng(6).standard_normal((64, 256)) * added * size).astype(F)
 
 
@@ -470,6 +470,52 @@ def test_an_epsilon_or_a_floor_is_named_beside_another_defect(what, beside, numb
     told = " ".join((*first.changes, *first.departures))
     assert found.explained and re.search(called, told) and what in told, found
     assert f"{number:g}" in first.description, found
+
+
+def nearest_powers_with(what, x, number, is_mx):
+    """Codes and scales that are rounded to the nearest power of two, by value."""
+    amax = planted.amax_of(x, 32 if is_mx else 128)
+    amax = amax + number if what == "amax_plus" else np.maximum(amax, number) if what == "least_amax" else amax
+    if is_mx:
+        return planted.mx(x, amax=amax, round_scale=nearest_power)
+    scales = (amax / F(448)).astype(F)
+    scales = scales + number if what == "scale_plus" else np.maximum(scales, number) if what == "least_scale_inv" else scales
+    scales = nearest_power(scales)
+    return codes_with(x, scales), scales
+
+
+#: What beside which recipe, and the sizes of most tiles: nearly all lie below the number, or few.
+NEAREST = [
+    ("scale_plus", "deepseek_v3_2024", -24, 1),
+    ("least_amax", "te_mxfp8", -24, 1),
+    ("amax_plus", None, -2, 22),
+    ("amax_plus", "te_mxfp8", -12, 12),
+    ("least_amax", "deepseek_v3_2024", -6, 6),
+    ("least_scale_inv", None, -12, 12),
+    ("least_amax", None, -2, 22),
+    ("least_scale_inv", None, -24, 1),
+    ("least_scale_inv", "deepseek_v3_2024", -24, 1),
+    ("scale_plus", None, -24, 1),
+]
+
+
+@pytest.mark.parametrize(("what", "expected", "least", "most"), NEAREST[: None if EXHAUSTIVE else 5])
+def test_a_number_that_most_or_few_tiles_show_is_named_beside_the_nearest_power_of_two(what, expected, least, most):
+    number = F(1e-8)
+    x = of_all_sizes(number * F(448) if "scale" in what else number, least, most)
+    found = fp8lab.diagnose(x, *nearest_powers_with(what, x, number, is_mx=expected == "te_mxfp8"), expected=expected)
+    first = found.explanations[0]
+    told = " ".join((*first.changes, *first.departures))
+    assert found.explained and "nearest" in told and what in told and "1e-08" in first.description, found
+
+
+def test_roundings_to_the_nearest_power_of_two_that_make_the_same_scales_are_both_named():
+    size = 2.0 ** np.arange(-20, -4)[:, None]
+    x = (np.random.default_rng(6).uniform(-1, 1, (16, 256)) * size).astype(F)
+    x[:, ::128] = 448 * 1.1 * size  # nothing between the square root of 2 and 1.5
+    for what in ("nothing", "least_scale_inv"):
+        verdict = fp8lab.diagnose(x, *nearest_powers_with(what, x, F(1e-4), False), expected="deepseek_v3_2024").verdict
+        assert "to the nearest power of two, by their value" in verdict and "rounding is nearest_by_log2" in verdict, verdict
 
 
 @pytest.mark.parametrize(("what", "number"), [("least_amax", F(1e-5)), ("amax_plus", F(1e-8))])

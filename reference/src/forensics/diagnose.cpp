@@ -28,7 +28,8 @@ namespace fp8lab::forensics {
 namespace {
 
 /// How many hypotheses that contradict the sample are kept, how many that do not, and how many of the former are
-/// compared with every element.
+/// compared with every element. Those that take the stored scales, whatever they are, explain as much under any recipe:
+/// they are counted apart, and leave room for what follows a rule.
 constexpr std::size_t most_kept = 24, most_consistent = 96, most_verified = 6;
 /// Pieces of the sample that show whether a hypothesis is wrong in most elements.
 constexpr std::size_t pieces_to_fail_on = 4;
@@ -132,6 +133,7 @@ void Search::sieve(const Stage& stage, const std::vector<Suspect>& parents) {
     const auto best = std::ranges::find_if(verified_, follows_a_rule);
     const bool is_little = best != verified_.end() && best->codes * 2 > dump_.codes.size();
     if (is_little) cross(stage);
+    cross_numbers(stage);
     return;
   }
   for (std::size_t i = 0; i < stage.sides; ++i) {
@@ -146,13 +148,14 @@ void Search::sieve(const Stage& stage, const std::vector<Suspect>& parents) {
   }
 }
 
-void Search::cross(const Stage& stage) {
+std::vector<Candidate> Search::likely_bases(const Stage& stage) const {
   const Side& side = sides_.front();
   constexpr std::size_t most_bases = 6;
-  std::vector<Recipe> bases;
-  for (const Candidate& one : plain_candidates(side.facts, options_)) {
+  std::vector<Candidate> bases;
+  for (Candidate& one : plain_candidates(side.facts, options_)) {
     const Recipe& own = one.hypothesis.recipe;
-    const auto is_like = [&](const Recipe& other) {
+    const auto is_like = [&](const Candidate& base) {
+      const Recipe& other = base.hypothesis.recipe;
       const bool has_same_rule = has_tensor_scale(own) || own.scale_type != ScaleType::float32 ||
                                  std::tie(own.quotient, own.rounding) == std::tie(other.quotient, other.rounding);
       return std::tie(own.tile_across, own.tile_along, own.scale_type, own.tensor_scale) ==
@@ -162,14 +165,33 @@ void Search::cross(const Stage& stage) {
     const KernelModel model(side.source, one.hypothesis, &dump_);
     if (bases.size() == most_bases || !model.applies() || !model.has_room_for_scales()) continue;
     if (!is_wanted(stage, one) || is_given(own) || std::ranges::any_of(bases, is_like)) continue;
-    bases.push_back(own);
-    const auto vary_again = [&](const Candidate& other) {
-      // How scales are stored explains no code.
-      const auto is_of_stored = [](const Deviation& x) { return x.departure >= Departure::stored_inverted; };
-      const auto& deviations = other.hypothesis.deviations;
-      if (std::ranges::none_of(deviations, is_of_stored)) vary(side, other);
+    bases.push_back(std::move(one));
+  }
+  return bases;
+}
+
+void Search::cross(const Stage& stage) {
+  const Side& side = sides_.front();
+  const auto vary_again = [&](const Candidate& other) {
+    // How scales are stored explains no code.
+    const auto is_of_stored = [](const Deviation& x) { return x.departure >= Departure::stored_inverted; };
+    if (std::ranges::none_of(other.hypothesis.deviations, is_of_stored)) vary(side, other);
+  };
+  for (const Candidate& one : likely_bases(stage)) for_each_variant(one, side.facts, vary_again, Numbers::without);
+}
+
+void Search::cross_numbers(const Stage& stage) {
+  const Side& side = sides_.front();
+  for (const Candidate& base : likely_bases(stage)) {
+    const auto add_number = [&](const Candidate& other) {
+      const Hypothesis& own = other.hypothesis;
+      const bool is_by_value =
+          std::ranges::count(own.deviations, Departure::scale_nearest_power, &Deviation::departure) != 0;
+      if (!is_by_value && own.recipe.rounding == base.hypothesis.recipe.rounding) return;
+      const auto offer_it = [&](Candidate one) { offer(side, std::move(one), 1); };
+      for_each_variant(other, side.facts, offer_it, Numbers::alone);
     };
-    for_each_variant(one, side.facts, vary_again, false);
+    for_each_variant(base, side.facts, add_number, Numbers::without);
   }
 }
 
@@ -324,8 +346,8 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
   if (side.facts.direction == Direction::columnwise && sides_.size() > 1) candidate.cost += 0.3;
   const KernelModel model(side.source, candidate.hypothesis, &dump_);
   if (!model.applies()) return;
-  const std::uint64_t limit =
-      kept_.size() < most_kept ? std::numeric_limits<std::uint64_t>::max() : kept_[most_kept - 1].in_sample;
+  const bool has_no_rule = is_of_no_rule(candidate.hypothesis);
+  const std::uint64_t limit = most_in_sample(has_no_rule);
   if (changes > 0 && is_wrong_in_most(side, model, limit)) return;
   // Most are wrong in most elements, which a few pieces show.
   constexpr std::uint64_t few = pieces_to_fail_on * piece_length;
@@ -342,8 +364,28 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
   if (count > limit) return;
   Suspect suspect{.candidate = std::move(candidate), .side = &side, .in_sample = count};
   kept_.insert(std::ranges::upper_bound(kept_, suspect, is_before), std::move(suspect));
-  const auto consistent = static_cast<std::size_t>(std::ranges::count(kept_, std::uint64_t{0}, &Suspect::in_sample));
-  if (kept_.size() > std::clamp(consistent, most_kept, most_consistent)) kept_.pop_back();
+  drop_last(has_no_rule);
+}
+
+std::uint64_t Search::most_in_sample(bool has_no_rule) const {
+  std::size_t count = 0;
+  for (const Suspect& one : kept_) {
+    if (is_of_no_rule(one.candidate.hypothesis) == has_no_rule && ++count == most_kept) return one.in_sample;
+  }
+  return std::numeric_limits<std::uint64_t>::max();
+}
+
+void Search::drop_last(bool has_no_rule) {
+  std::size_t count = 0;
+  std::size_t consistent = 0;
+  auto last = kept_.end();
+  for (auto one = kept_.begin(); one != kept_.end(); ++one) {
+    if (is_of_no_rule(one->candidate.hypothesis) != has_no_rule) continue;
+    last = one;
+    ++count;
+    consistent += one->in_sample == 0 ? 1 : 0;
+  }
+  if (count > std::clamp(consistent, most_kept, most_consistent)) kept_.erase(last);
 }
 
 bool Search::is_verified(const Suspect& one) const {
@@ -368,8 +410,15 @@ void Search::verify_best() {
 
 bool Search::learn() {
   constexpr std::size_t most_learned = 8;
-  if (verified_.empty() || verified_.front().all() == 0) return false;
-  const Suspect& best = verified_.front();
+  if (verified_.empty()) return false;
+  // Scales that follow from nothing explain everything: the best rule that agrees with the sample tells where it fails.
+  const auto is_rule = [](const Suspect& one) {
+    return one.in_sample == 0 && !is_of_no_rule(one.candidate.hypothesis);
+  };
+  const bool is_explained = verified_.front().all() == 0;
+  const auto found = is_explained ? std::ranges::find_if(verified_, is_rule) : verified_.begin();
+  if (found == verified_.end() || found->all() == 0) return false;
+  const Suspect& best = *found;
   std::size_t added = 0;
   std::vector<std::uint64_t> examples = best.examples;
   // Scales that the sample contradicts already say nothing new.

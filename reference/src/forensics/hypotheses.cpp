@@ -52,11 +52,11 @@ double cost_of(Departure departure) {
 class Variants {
  public:
   Variants(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
-           bool with_numbers)
-      : candidate_(candidate), facts_(facts), f_(f), with_numbers_(with_numbers) {}
+           Numbers numbers)
+      : candidate_(candidate), facts_(facts), f_(f), numbers_(numbers) {}
 
   void change_fields() {
-    change_tiles();
+    if (numbers_ != Numbers::alone) change_tiles();
     Recipe recipe = candidate_.hypothesis.recipe;
     for_fields(recipe, [&](std::string_view name, auto& field) { change(recipe, name, field); });
   }
@@ -67,7 +67,7 @@ class Variants {
       if (!is_searched(one.value) || std::ranges::count(deviations, one.value, &Deviation::departure) != 0) continue;
       double cost = cost_of(one.value);
       for (const Deviation& deviation : deviations_of(one.value)) {
-        if (deviation.value != 0 && (!with_numbers_ || !changes_a_scale(one.value, deviation.value))) continue;
+        if (!is_wanted(deviation)) continue;
         Candidate other = candidate_;
         other.hypothesis.deviations.push_back(deviation);
         other.cost += cost;
@@ -140,6 +140,13 @@ class Variants {
   [[nodiscard]] bool changes_a_scale(Departure departure, float value) const {
     if (departure != amax_plus && departure != scale_plus) return true;
     return value >= (departure == amax_plus ? least_amax() : least_scale()) * 0x1p-26F;
+  }
+
+  /// Whether the departure is one that is asked for, with a number that makes a difference.
+  [[nodiscard]] bool is_wanted(const Deviation& one) const {
+    const bool is_number = one.departure == amax_plus || one.departure == scale_plus;
+    if (numbers_ == Numbers::alone) return is_number && changes_a_scale(one.departure, one.value);
+    return one.value == 0 || (numbers_ == Numbers::with && changes_a_scale(one.departure, one.value));
   }
 
   /// Whether the departure can make a difference without further knowledge.
@@ -277,7 +284,7 @@ class Variants {
   /// Adds small numbers to the floors of an amax or scale, and leaves those that an amax of the tensor may lie below.
   template <typename Value>
   void leave_floors(std::string_view name, Value own, std::vector<Value>& values) const {
-    const bool adds_floors = with_numbers_ && !has_tensor_scale(candidate_.hypothesis.recipe);
+    const bool adds_floors = numbers_ != Numbers::without && !has_tensor_scale(candidate_.hypothesis.recipe);
     for (const float value : small_numbers) {
       const auto floor = static_cast<Value>(value);
       if (adds_floors && std::ranges::count(values, floor) == 0) values.push_back(floor);
@@ -289,6 +296,8 @@ class Variants {
 
   template <typename Value>
   void change(const Recipe& recipe, std::string_view name, Value& field) const {
+    const bool is_floor = name == "least_amax" || name == "least_scale_inv";
+    if (numbers_ == Numbers::alone && !is_floor) return;
     if constexpr (std::is_enum_v<Value>) {
       std::vector<Value> values;
       for (const Named<Value>& one : named_values(field)) values.push_back(one.value);
@@ -300,7 +309,6 @@ class Variants {
       }
       put(recipe, name, field, values, [](const Format& value) { return format_name(value); });
     } else if constexpr (std::is_floating_point_v<Value>) {
-      const bool is_floor = name == "least_amax" || name == "least_scale_inv";
       std::vector<Value> values = used_values<Value>(name);
       if (is_floor) leave_floors(name, field, values);
       if (name != "given_scale") put(recipe, name, field, values, [](Value value) { return value; });
@@ -346,7 +354,7 @@ class Variants {
   const Candidate& candidate_;
   const SearchFacts& facts_;
   const std::function<void(Candidate)>& f_;
-  bool with_numbers_;
+  Numbers numbers_;
 };
 
 /// The field of a recipe at that place in its order.
@@ -394,8 +402,8 @@ std::optional<Candidate> moved_to(const Candidate& other, const Candidate& candi
 }
 
 void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
-                      bool with_numbers) {
-  Variants variants(candidate, facts, f, with_numbers);
+                      Numbers numbers) {
+  Variants variants(candidate, facts, f, numbers);
   variants.change_fields();
   variants.depart();
 }

@@ -2,6 +2,7 @@
 // What is searched, in order of plausibility.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -44,10 +45,12 @@ struct SearchFacts {
 /// The expected recipe, the named ones, and casts without scale by each profile.
 [[nodiscard]] std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options);
 
-/// Calls f for each candidate that has one change or departure more. Of departures with a number, and of floors, there
-/// are many: `with_numbers` says whether they are among them.
+/// Whether small numbers that are added, and floors, are among variants: there are many.
+enum class Numbers : std::uint8_t { with, without, alone };
+
+/// Calls f for each candidate that has one change or departure more.
 void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
-                      bool with_numbers = true);
+                      Numbers numbers = Numbers::with);
 
 /// The changes and departures of a candidate, made to another plain one instead of `base`, from which they are told.
 /// Nothing where the other has not what they change.

@@ -32,9 +32,13 @@ class Search {
   };
   void sieve(const Stage& stage, const std::vector<Suspect>& parents);
   [[nodiscard]] bool is_wanted(const Stage& stage, const Candidate& candidate) const;
-  /// Offers recipes with two changes or departures, of which neither alone explains much: of the most plausible recipes
-  /// that have as many scales as there are.
+  /// Offers recipes with two changes or departures, of which neither alone explains much: likely_bases().
   void cross(const Stage& stage);
+  /// Offers the same recipes with scales that are rounded in another way and a small number that is added, or a floor:
+  /// where many amaxes are smaller than the number, neither alone explains much.
+  void cross_numbers(const Stage& stage);
+  /// The most plausible recipes that have as many scales as there are.
+  [[nodiscard]] std::vector<Candidate> likely_bases(const Stage& stage) const;
   /// Offers the changes and departures that explain most on all other recipes.
   void try_other_recipes();
   /// What explains most, of each set of changes and departures no more than two recipes.
@@ -52,6 +56,10 @@ class Search {
   void vary(const Side& side, const Candidate& candidate);
   /// Keeps the candidate where it contradicts the sample less than others.
   void offer(const Side& side, Candidate candidate, int changes);
+  /// How often a hypothesis may contradict the sample, of those whose scales follow from nothing or of the others.
+  [[nodiscard]] std::uint64_t most_in_sample(bool has_no_rule) const;
+  /// Drops the last of either where there are too many.
+  void drop_last(bool has_no_rule);
   /// Whether it was compared with everything.
   [[nodiscard]] bool is_verified(const Suspect& one) const;
   /// Compares what agrees with the sample, or else the best, with everything.
