@@ -527,6 +527,32 @@ def test_an_epsilon_or_a_floor_of_scales_that_are_powers_of_two_is_named(what, n
     assert found.explained and what in " ".join((*first.changes, *first.departures)) and f"{number:g}" in first.description, found
 
 
+def read_with(scales, stride):
+    """The scales that tiles meet where rows of them are read that far apart: behind the last one lies something else."""
+    rows, across = scales.shape
+    memory = np.append(scales.ravel(), np.full(rows * stride, 1, scales.dtype))
+    return memory[np.arange(rows)[:, None] * stride + np.arange(across)]
+
+
+@pytest.mark.parametrize(("stride", "expected"), [(5, "te_mxfp8"), (20, None), (1, "deepseek_v3_2024"), (2, None)])
+def test_any_row_stride_with_which_scales_are_read_is_named(stride, expected):
+    x = planted.tensor(32, 768)
+    is_mx = stride in (5, 20)
+    codes, scales = planted.mx(x, used=lambda p: read_with(planted.power_up(p), stride)) if is_mx else planted.group(x, used=lambda s: read_with(s, stride))
+    found = fp8lab.diagnose(x, codes, scales, expected=expected)
+    first = found.explanations[0]
+    assert found.explained and first.departures == ("scale_row_stride",), found
+    assert f"read with a wrong row stride, of {stride} scales" in first.description, found
+
+
+def test_a_row_stride_that_is_too_long_is_the_nearest_explanation():
+    x = planted.tensor(32, 640)  # rows of 20 scales, read as if they were padded to 32: rows from 20 on lie behind the last scale
+    found = fp8lab.diagnose(x, *planted.mx(x, used=lambda p: read_with(planted.power_up(p), 32)), expected="te_mxfp8")
+    first = found.explanations[0]
+    assert first.departures == ("scale_row_stride",) and "of 32 scales" in first.description and not found.explained, found
+    assert "All lie in rows 20 to 31 of 32, to the end." in " ".join(found.rest), found
+
+
 @pytest.mark.parametrize("size", [8, 24, 96, 192])
 @pytest.mark.parametrize("expected", [None, "te_mxfp8"])
 def test_the_number_of_scales_tells_the_length_of_tiles(size, expected):

@@ -146,9 +146,17 @@ void Search::sieve(const Stage& stage, const std::vector<Suspect>& parents) {
       }
     }
   }
+  if (stage.changes == 1) try_row_strides(stage);
 }
 
-std::vector<Candidate> Search::likely_bases(const Stage& stage) const {
+namespace {
+
+bool any_model(const KernelModel& /*model*/) { return true; }
+
+}  // namespace
+
+std::vector<Candidate> Search::likely_bases(const Stage& stage,
+                                            const std::function<bool(const KernelModel&)>& accepts) const {
   const Side& side = sides_.front();
   constexpr std::size_t most_bases = 6;
   std::vector<Candidate> bases;
@@ -164,7 +172,7 @@ std::vector<Candidate> Search::likely_bases(const Stage& stage) const {
     };
     const KernelModel model(side.source, one.hypothesis, &dump_);
     if (bases.size() == most_bases || !model.applies() || !model.has_room_for_scales()) continue;
-    if (!is_wanted(stage, one) || is_given(own) || std::ranges::any_of(bases, is_like)) continue;
+    if (!is_wanted(stage, one) || is_given(own) || std::ranges::any_of(bases, is_like) || !accepts(model)) continue;
     bases.push_back(std::move(one));
   }
   return bases;
@@ -177,12 +185,13 @@ void Search::cross(const Stage& stage) {
     const auto is_of_stored = [](const Deviation& x) { return x.departure >= Departure::stored_inverted; };
     if (std::ranges::none_of(other.hypothesis.deviations, is_of_stored)) vary(side, other);
   };
-  for (const Candidate& one : likely_bases(stage)) for_each_variant(one, side.facts, vary_again, Numbers::without);
+  for (const Candidate& one : likely_bases(stage, any_model))
+    for_each_variant(one, side.facts, vary_again, Numbers::without);
 }
 
 void Search::cross_numbers(const Stage& stage) {
   const Side& side = sides_.front();
-  for (const Candidate& base : likely_bases(stage)) {
+  for (const Candidate& base : likely_bases(stage, any_model)) {
     const auto add_number = [&](const Candidate& other) {
       const Hypothesis& own = other.hypothesis;
       const bool is_by_value =
@@ -192,6 +201,16 @@ void Search::cross_numbers(const Stage& stage) {
       for_each_variant(other, side.facts, offer_it, Numbers::alone);
     };
     for_each_variant(base, side.facts, add_number, Numbers::without);
+  }
+}
+
+void Search::try_row_strides(const Stage& stage) {
+  const Side& side = sides_.front();
+  const auto stores_its_scales = [&](const KernelModel& model) {
+    return std::ranges::all_of(side.sample, [&](const Piece& piece) { return model.scale_mismatches(piece) == 0; });
+  };
+  for (const Candidate& base : likely_bases(stage, stores_its_scales)) {
+    for_each_row_stride(base, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
   }
 }
 

@@ -68,12 +68,25 @@ class Variants {
       double cost = cost_of(one.value);
       for (const Deviation& deviation : deviations_of(one.value)) {
         if (!is_wanted(deviation)) continue;
-        Candidate other = candidate_;
-        other.hypothesis.deviations.push_back(deviation);
-        other.cost += cost;
-        f_(std::move(other));
+        emit(deviation, cost);
         if (deviation.value == 0) cost += 0.0002;  // of several edges the usual one comes first
       }
+    }
+  }
+
+  /// The likely ones first: as rows are padded.
+  void change_row_stride() const {
+    const std::size_t across = tiles_across();
+    if (across < 2 || tiles_down() < 2) return;
+    std::vector<std::size_t> strides{across - 1, across + 1};
+    for (const std::size_t multiple : {4, 8, 16, 32, 128})
+      strides.push_back((across + multiple - 1) / multiple * multiple);
+    for (std::size_t stride = 1; stride <= 2 * across; ++stride) strides.push_back(stride);
+    double cost = cost_of(scale_row_stride);
+    for (auto one = strides.begin(); one != strides.end(); ++one) {
+      if (*one == across || std::find(strides.begin(), one, *one) != one) continue;
+      emit({.departure = scale_row_stride, .value = static_cast<float>(*one)}, cost);
+      cost += 0.0002;
     }
   }
 
@@ -90,7 +103,7 @@ class Variants {
       add(0);
       if (tiles_down() > 1) all.push_back({.departure = departure, .place = 1});
     } else if (departure == scale_row_stride) {
-      // A tile less or more than there are, or as many as a padded row has.
+      // A tile less or more than there are, or as many as a padded row has. Others are looked for apart.
       const std::size_t across = tiles_across();
       const std::size_t padded = (across + 3) / 4 * 4;
       for (const std::size_t stride : {across - 1, across + 1}) add(static_cast<float>(stride));
@@ -214,6 +227,13 @@ class Variants {
       default: break;
     }
     return facts_.scales != 0 || (departure < stored_inverted && departure != scale_as_stored);
+  }
+
+  void emit(const Deviation& deviation, double cost) const {
+    Candidate other = candidate_;
+    other.hypothesis.deviations.push_back(deviation);
+    other.cost += cost;
+    f_(std::move(other));
   }
 
   void emit(const Recipe& recipe, std::string_view field, std::string change) const {
@@ -406,6 +426,12 @@ void for_each_variant(const Candidate& candidate, const SearchFacts& facts, cons
   Variants variants(candidate, facts, f, numbers);
   variants.change_fields();
   variants.depart();
+}
+
+void for_each_row_stride(const Candidate& candidate, const SearchFacts& facts,
+                         const std::function<void(Candidate)>& f) {
+  const Variants variants(candidate, facts, f, Numbers::without);
+  variants.change_row_stride();
 }
 
 }  // namespace fp8lab::forensics

@@ -52,6 +52,9 @@ enum class Numbers : std::uint8_t { with, without, alone };
 void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
                       Numbers numbers = Numbers::with);
 
+/// The same for scales that are read with any other row stride up to twice the right one, or that of a padded row.
+void for_each_row_stride(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f);
+
 /// The changes and departures of a candidate, made to another plain one instead of `base`, from which they are told.
 /// Nothing where the other has not what they change.
 [[nodiscard]] std::optional<Candidate> moved_to(const Candidate& other, const Candidate& candidate,

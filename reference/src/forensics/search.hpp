@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,8 +38,11 @@ class Search {
   /// Offers the same recipes with scales that are rounded in another way and a small number that is added, or a floor:
   /// where many amaxes are smaller than the number, neither alone explains much.
   void cross_numbers(const Stage& stage);
-  /// The most plausible recipes that have as many scales as there are.
-  [[nodiscard]] std::vector<Candidate> likely_bases(const Stage& stage) const;
+  /// Offers every row stride of scales for recipes whose scales are stored.
+  void try_row_strides(const Stage& stage);
+  /// The most plausible recipes that have as many scales as there are, of those that `accepts` takes.
+  [[nodiscard]] std::vector<Candidate> likely_bases(const Stage& stage,
+                                                    const std::function<bool(const KernelModel&)>& accepts) const;
   /// Offers the changes and departures that explain most on all other recipes.
   void try_other_recipes();
   /// What explains most, of each set of changes and departures no more than two recipes.
