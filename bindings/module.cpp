@@ -8,6 +8,7 @@
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/text.hpp"
 #include "fp8lab/gpu/cuda_error.hpp"
 #include "kit/provenance.hpp"
 
@@ -54,6 +55,8 @@ PYBIND11_MODULE(_core, module) {
       PyErr_SetString(PyExc_MemoryError, failed.what());
     } catch (const std::bad_alloc&) {
       PyErr_SetString(PyExc_MemoryError, out_of_memory);
+    } catch (const std::invalid_argument& refused) {  // a path in it may have any bytes
+      PyErr_SetString(PyExc_ValueError, fp8lab::one_line(refused.what()).c_str());
     } catch (const std::length_error&) {  // sizes that no memory has
       PyErr_SetString(PyExc_MemoryError, out_of_memory);
     }

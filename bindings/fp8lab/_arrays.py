@@ -64,7 +64,8 @@ def _from_torch(x: Any, argument: str) -> tuple[Array, str]:
         raise TypeError(f"{argument} must be a dense torch tensor with values, not {kind}") from error
 
 
-def _is_torch_tensor(x: Any) -> bool:
+def is_torch_tensor(x: Any) -> bool:
+    """Whether x is a tensor of torch, which is not imported for that."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and issubclass(type(x), torch.Tensor)
 
@@ -73,7 +74,7 @@ def as_array(x: Any, argument: str) -> tuple[Array, str]:
     """``x`` as an array and the name of its element type; types that NumPy lacks come as unsigned words."""
     if type(x) is np.ndarray and x.dtype in _DTYPE_NAMES:
         return x, _DTYPE_NAMES[x.dtype]
-    if _is_torch_tensor(x):
+    if is_torch_tensor(x):
         return _from_torch(x, argument)
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{argument} must not be a masked array: fill or compress it first")

@@ -137,7 +137,7 @@ def encode(
         For unknown names (the message lists the known ones), a wrong shape of ``out``, threads < 1, random bits that
         are missing, too few or not needed, and options of a first cast without ``via``.
     """
-    array, source = as_floats(x, "x")
+    array, source = as_floats(x, "x") if via is None else _as_chain_floats(x)
     own = as_format(format, "format")
     policy = as_profile(profile, "profile")
     mode = _rounding(rounding, "rounding")
@@ -152,7 +152,7 @@ def encode(
         return result
     if words is not None:
         raise ValueError("random_bits and via cannot be combined: encode twice instead")
-    _check_chain(source, own)
+    _check_end_of_chain(own)
     first = as_format(via, "via")
     first_policy = as_profile("ieee" if via_profile is None else via_profile, "via_profile")
     first_mode = _rounding(via_rounding, "via_rounding")
@@ -160,9 +160,15 @@ def encode(
     return result
 
 
-def _check_chain(source: str, format: Format) -> None:
+def _as_chain_floats(x: Any) -> tuple[Array, str]:
+    """What as_floats() makes of an array that can be rounded to 16 bits first."""
+    array, source = as_array(x, "x")
     if source not in ("float32", "float64"):
         raise TypeError(f"x must be float32 or float64 for a chain of casts, not {source}")
+    return contiguous(array), source
+
+
+def _check_end_of_chain(format: Format) -> None:
     if format.bits > 8:
         raise ValueError(f"format must have at most 8 bits at the end of a chain of casts, not {format.bits}")
 
@@ -216,9 +222,9 @@ def chain_differences(
     TypeError, ValueError
         As ``encode`` does.
     """
-    array, source = as_floats(x, "x")
+    array, source = _as_chain_floats(x)
     own = as_format(format, "format")
-    _check_chain(source, own)
+    _check_end_of_chain(own)
     count, indices = _core.chain_differences(
         array,
         source,

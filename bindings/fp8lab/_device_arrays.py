@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import as_array, contiguous, empty, kind_of, short
+from fp8lab._arrays import as_array, contiguous, empty, is_torch_tensor, kind_of, short
 
 #: Element types by what __cuda_array_interface__ calls them; bfloat16 as torch and ml_dtypes do.
 _TYPESTRS = {"<f4": "float32", "<f2": "float16", "<V2": "bfloat16", "|u1": "uint8", "<u4": "uint32", "<f8": "float64"}
@@ -122,8 +122,8 @@ def _of_dlpack(x: Any, argument: str) -> Buffer:
 
 
 def _on_dlpack_device(x: Any) -> bool:
-    """Whether x says by DLPack that it lies on a CUDA device: kDLCUDA or kDLCUDAManaged."""
-    if not hasattr(type(x), "__dlpack__") or not hasattr(type(x), "__dlpack_device__"):
+    """Whether x says by DLPack that it lies on a CUDA device: kDLCUDA or kDLCUDAManaged. torch says of its tensors which do."""
+    if is_torch_tensor(x) or not hasattr(type(x), "__dlpack__") or not hasattr(type(x), "__dlpack_device__"):
         return False
     return int(x.__dlpack_device__()[0]) in (2, 13)
 

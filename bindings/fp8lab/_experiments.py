@@ -124,9 +124,8 @@ _WORDS = {
 }
 
 
-def _entries(value: Any, argument: Facts) -> list[Any]:
-    """The checked entries of an argument; one where it is no list."""
-    name = argument["name"]
+def _entries(value: Any, argument: Facts, name: str) -> list[Any]:
+    """The checked entries of an argument, which the caller named so; one where it is no list."""
     if name == "threads":
         return [check_threads(value)]
     check: Callable[[Any, str], Any]
@@ -181,7 +180,7 @@ def run(name: str, given: dict[str, Any], out: Any = None) -> Document:
     facts = registered()[name]
     given, called = _with_files(facts, given)
     arguments = {
-        argument["name"]: _entries(given[argument["name"]], argument)
+        argument["name"]: _entries(given[argument["name"]], argument, called.get(argument["name"], argument["name"]))
         for argument in facts["arguments"]
         if given.get(argument["name"]) is not None
     }

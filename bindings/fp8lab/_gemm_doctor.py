@@ -263,9 +263,9 @@ def _words(out: Any, out_format: Any, shape: tuple[int, int], places: Any) -> tu
     indices: list[int] = []
     if places is None:
         if array.shape != shape:
-            raise ValueError(f"out must have shape {shape}, (M, N), not {array.shape}")
+            raise ValueError(f"out must have shape {shape}, (M, N), where places is not given, not {array.shape}")
     else:
-        entries = np.asarray(places)
+        entries, _ = as_array(places, "places")
         if entries.ndim != 2 or entries.shape[1] != 2 or entries.dtype.kind not in "iu" or array.shape != entries.shape[:1]:
             raise ValueError("places must be pairs (m, n), one for each element of out, which has one dimension then")
         for m, n in entries.tolist():
@@ -300,9 +300,10 @@ def _expected_gemm(value: Any) -> _core.ExpectedGemm | None:
     unknown = [str(name) for name in given if name not in _EXPECTED]
     if unknown or "model" not in given:
         raise ValueError(f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, not {', '.join(unknown) or 'none'}")
+    model = as_model(given["model"], "expected", ", an MmaModel or a mapping of arguments of gemm")
     profile, order, promote_k = given.get("out_profile"), given.get("scale_order"), given.get("promote_k")
     return _core.ExpectedGemm(
-        as_model(given["model"]).name,
+        model.name,
         0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
         check_sizes(given.get("split_k"), "split_k"),
         check_sizes(given.get("split_order"), "split_order"),

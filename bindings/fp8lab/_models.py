@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from typing import Any
+
 from fp8lab import _core
 from fp8lab._arrays import check_bool, check_int, check_name, kind_of, named
 from fp8lab._core import MmaModel
 from fp8lab._scaling import Quantized
 
 
-def as_model(model: str | MmaModel) -> MmaModel:
+def as_model(model: Any, argument: str = "model", instead: str = " or an MmaModel") -> MmaModel:
     """A model by name, or one that is given as it is."""
-    return model if isinstance(model, MmaModel) else named("model", _core.find_model, check_name(model, "model", " or an MmaModel"))
+    return model if isinstance(model, MmaModel) else named(argument, _core.find_model, check_name(model, argument, instead))
 
 
 def model_with(

@@ -24,6 +24,7 @@ from fp8lab._arrays import (
     check_unread,
     code_dtype,
     kind_of,
+    named,
     short,
 )
 from fp8lab._core import Format, MmaModel, Profile
@@ -165,7 +166,7 @@ def mma(
     left, right = matrix_of(a, "a", format_a), matrix_of(b, "b", format_b)
     x, y = left.operand(), right.operand()
     for operand in (x, y):
-        operand.set_tf32_rounding(check_name(tf32_rounding, "tf32_rounding"))
+        named("tf32_rounding", operand.set_tf32_rounding, check_name(tf32_rounding, "tf32_rounding"))
     set_codes(x, scale_a, "scale_a", core, left)
     set_codes(y, scale_b, "scale_b", core, right)
     dtype = np.dtype(core.accumulator)
@@ -356,7 +357,7 @@ def gemm(
     )  # fmt: skip
     for operand in (left, right):
         if isinstance(operand, _core.Operand):
-            operand.set_tf32_rounding(check_name(tf32_rounding, "tf32_rounding"))
+            named("tf32_rounding", operand.set_tf32_rounding, check_name(tf32_rounding, "tf32_rounding"))
     wide = core.accumulator == "float64"
     if wide:
         for argument, value in (("c", c), ("bias", bias)):

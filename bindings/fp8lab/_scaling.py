@@ -13,8 +13,9 @@ from fp8lab._arrays import (
     as_array,
     as_bytes,
     as_codes,
-    as_floats,
+    as_doubles,
     as_float32,
+    as_floats,
     as_floats_of,
     as_format,
     as_kernel_floats,
@@ -25,6 +26,7 @@ from fp8lab._arrays import (
     check_real,
     check_threads,
     contiguous,
+    copied,
     kind_of,
     named,
     output,
@@ -448,7 +450,8 @@ def _given_array(x: Any, argument: str) -> Array | None:
     if x is None:
         return None
     if isinstance(x, (int, float, list, tuple)) and not isinstance(x, bool):
-        x = np.asarray(x, np.float32)
+        with np.errstate(over="ignore", under="ignore"):
+            x = copied(as_doubles(x, argument), np.float32)
     values = as_floats_of(x, argument, "float32")
     if values.size == 0:
         raise ValueError(f"{argument} must not be empty")

@@ -171,7 +171,7 @@ CALLS = {
     "decode": (fp8lab.decode, {"codes": CODES}),
     "cast_to_representable": (fp8lab.cast_to_representable, {"x": X, "format": "e4m3"}),
     "chain_differences": (fp8lab.chain_differences, {"x": X, "format": "e4m3", "via": "float16"}),
-    "pack_pairs": (fp8lab.pack_pairs, {"codes": WORDS}),
+    "pack_pairs": (fp8lab.pack_pairs, {"codes": WORDS & 15}),
     "unpack_pairs": (fp8lab.unpack_pairs, {"packed": WORDS}),
     "formats": (fp8lab.formats, {}),
     "profiles": (fp8lab.profiles, {}),
@@ -433,7 +433,7 @@ SKIPPED = {("double_rounding", "low"), ("verify_tensor_cores", "models"), ("veri
 
 
 #: What an argument is called where another name says more.
-ALSO_CALLED = {"values_b": ["a and b"], "random_bits": ["random words"], "name": ["target"], "kind": ["bins"], "format_a": ["format of a"], "format_b": ["format of b"], "product_format": ["format of product"], "recipe": ["stochastic_rounding"]}
+ALSO_CALLED = {"values_b": ["a and b"], "random_bits": ["random words"], "name": ["target"], "kind": ["bins"], "format_a": ["format of a"], "format_b": ["format of b"], "product_format": ["format of product"], "recipe": ["stochastic_rounding"], "x": ["columns must be", "random words"], "raw": ["without a header"], "expected_profile": ["expected: float32"], **{name: [name.removeprefix("expected_")] for name in ("expected_promote_k", "expected_split_k", "expected_split_order", "expected_scale_order", "expected_c_enters", "expected_zero_rule")}, **dict.fromkeys(("x_tensor", "w_tensor", "tensor_a", "tensor_b"), ["the tensor of a .npy file"])}
 
 
 def arguments_of(name):

@@ -290,6 +290,8 @@ BAD_CALLS = [
     (lambda: fp8lab.encode([1.0], "e3m4", rounding="stochastic", random_bits=np.uint32([1]), random_sharing="ptx"), ValueError, "cvt.rs knows"),
     (lambda: fp8lab.encode([1.0], "e4m3", random_sharing="all"), ValueError, "known: none, ptx"),
     (lambda: fp8lab.encode(np.float16([1]), "e4m3", via="bfloat16"), TypeError, "x must be float32 or float64 for a chain"),
+    (lambda: fp8lab.encode(np.int32([1]), "e4m3", via="bfloat16"), TypeError, "x must be float32 or float64 for a chain of casts, not int32"),
+    (lambda: fp8lab.chain_differences([1], "e4m3", via="float16"), TypeError, "x must be float32 or float64 for a chain of casts, not int64"),
     (lambda: fp8lab.encode([1.0], "float16", via="bfloat16"), ValueError, "at most 8 bits at the end of a chain"),
     (lambda: fp8lab.encode([1.0], "float16", out=np.empty(1, np.uint8)), TypeError, "out must be uint16, not uint8"),
     (lambda: fp8lab.decode(np.uint8([1]), "float16"), TypeError, "codes must be uint16 codes, not uint8"),

@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_refused():
         with pytest.raises(ValueError, match=unsigned):
             fp8lab.diagnose(x, e8m0, **how)
     for scale in (0, -1, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="the scale of the tensor must be positive and finite"):
+        with pytest.raises(ValueError, match="tensor_scale, the scale of the tensor, must be positive and finite"):
             fp8lab.diagnose(x, codes, tensor_scale=scale)
     with pytest.raises(ValueError, match="scales has no elements"):
         fp8lab.diagnose(x, codes, codes[:0])

@@ -40,6 +40,44 @@ def test_hostile_arguments_give_one_line_that_names_them():
     assert bad_calls(300, 20261122) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "argument", "wrong", "told"),
+    [
+        ("quantize_both", "amax", ["x"], "amax must hold real numbers, not str32"),
+        ("quantize_both", "scale", 10**300 * 10**300, "scale must hold real numbers, not object"),
+        ("quantize_both", "scale_inv", float("nan"), "scale_inv must be positive and finite, not nan"),
+        ("quantize", "scale_inv", 2.0, "scale and scale_inv are given to recipes whose scales are float32"),
+        ("gemm", "tf32_rounding", "up", "tf32_rounding: unknown rounding 'up'; known: nearest_even"),
+        ("diagnose_gemm", "expected", 3, "expected must be a name (str), an MmaModel or a mapping of arguments of gemm, not int"),
+        ("diagnose_gemm", "expected", "", "expected: unknown model ''; known: exact"),
+        ("diagnose_gemm", "places", [[1], [1, 2]], "places must be an array, or nested lists of equal lengths, not list"),
+        ("diagnose", "tensor_scale", -1.0, "tensor_scale, the scale of the tensor, must be positive and finite, not -1"),
+        ("doctor_gemm", "expected_promote_k", 32, "expected: promote_k must be left out for exact"),
+        ("cast", "x", pathlib.PurePath("a\0.npy"), "x must be a path without NUL"),
+    ],
+)
+def test_a_message_says_which_argument_is_wrong_and_what_is_allowed(name, argument, wrong, told):
+    function, right = wrong_calls.CALLS[name]
+    with pytest.raises((TypeError, ValueError)) as caught:
+        function(**{**right, argument: wrong})
+    assert told in str(caught.value)
+
+
+def test_a_tensor_without_values_is_named():
+    torch = pytest.importorskip("torch")
+    for function in (fp8lab.gpu.amax, fp8lab.encode):
+        with pytest.raises(TypeError, match="x must be a dense torch tensor with values, not float32 of layout torch.strided on device meta"):
+            function(torch.ones(2, 32, device="meta"), *["e4m3"] * (function is fp8lab.encode))
+
+
+def test_a_path_that_is_no_text_is_told_in_escapes(tmp_path):
+    path = os.fsencode(tmp_path) + b"/\xff"
+    with open(path, "wb"):
+        pass
+    with pytest.raises(ValueError, match=r"\\xff is there already; resume goes on from it"):
+        experiments.train(sizes=[4, 16, 2], recipes=["bf16_hopper"], batch=2, steps=2, checkpoint=path)
+
+
 @exhaustive
 def test_50000_wrong_calls(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["wrong_calls.py"])

@@ -475,7 +475,7 @@ void check(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options
   }
   const float scale = dump.scales.of_tensor.value_or(1);
   const bool is_positive = scale > 0 && std::isfinite(scale);
-  if (!is_positive) refuse("the scale of the tensor must be positive and finite, not ", scale);
+  if (!is_positive) refuse("tensor_scale, the scale of the tensor, must be positive and finite, not ", scale);
 }
 
 }  // namespace

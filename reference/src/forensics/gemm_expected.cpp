@@ -27,7 +27,10 @@ std::size_t promotion_of(const ExpectedGemm& expected, const GemmFacts& facts, c
   if (facts.tile_depth != 0 && promote_k != facts.tile_depth) {
     refuse("expected: promote_k must be the depth of the tile scales, ", facts.tile_depth, ", not ", promote_k);
   }
-  if (promote_k != 0 && (unit == 0 || promote_k % unit != 0)) {
+  if (promote_k != 0 && unit == 0) {
+    refuse("expected: promote_k must be left out for ", model.name, ", whose sums have no length");
+  }
+  if (promote_k != 0 && promote_k % unit != 0) {
     refuse("expected: promote_k is ", promote_k, ", no multiple of the K of ", model.name, ", ", unit);
   }
   return promote_k >= facts.depth && facts.tile_depth == 0 ? 0 : promote_k;

@@ -55,7 +55,7 @@ void check_given(const Recipe& recipe, const QuantizeOptions& options) {
 void check_given_sizes(const GivenScales& given, const QuantizePlan& plan, std::size_t rows, std::size_t columns) {
   check_array("amaxes", given.amaxes, plan, rows, columns);
   check_array("scales", given.scales, plan, rows, columns);
-  check_array("scales_inv", given.scales_inv, plan, rows, columns);
+  check_array("scale_inv", given.scales_inv, plan, rows, columns);
 }
 
 GivenTiles given_tiles(const Recipe& recipe, const GivenScales& given) {
@@ -64,6 +64,9 @@ GivenTiles given_tiles(const Recipe& recipe, const GivenScales& given) {
   GivenTiles own{given_recipe(recipe, inverse ? Quotient::given_scale_inv : Quotient::given_scale),
                  inverse ? given.scales_inv : given.scales};
   if (own.scales.size() == 1) {
+    const float scale = own.scales.front();
+    const bool is_usable = scale > 0 && std::isfinite(scale);
+    if (!is_usable) refuse(inverse ? "scale_inv" : "scale", " must be positive and finite, not ", scale);
     own.recipe.given_scale = own.scales.front();
     own.scales = {};
   }
@@ -75,8 +78,8 @@ Recipe given_recipe(const Recipe& recipe, Quotient quotient) {
     refuse("quotient must be given_scale or given_scale_inv");
   }
   if (recipe.scale_type != ScaleType::float32) {
-    refuse("scales are given to recipes whose scales are float32; this one has ", entry_of(recipe.scale_type).words,
-           ": give amaxes, or the tensor's scale");
+    refuse("scale and scale_inv are given to recipes whose scales are float32; this one has ",
+           entry_of(recipe.scale_type).words, ": give amaxes, or the tensor's scale");
   }
   Recipe own = recipe;
   const Recipe usual;

@@ -136,7 +136,7 @@ TEST_CASE("given scales: what does not go with the recipe is refused") {
   refused("vllm_per_token", {.scales = two, .scales_inv = two}, "must not both be given");
   refused("vllm_per_token", {.scales_inv = negative}, "must be positive and finite");
   refused("vllm_static", {.amaxes = two}, "amaxes are for recipes that make scales of them");
-  refused("te_mxfp8", {.scales = two}, "scales are given to recipes whose scales are float32");
+  refused("te_mxfp8", {.scales = two}, "scale and scale_inv are given to recipes whose scales are float32");
   refused("te_mxfp8", {.tensor_amax = 1}, "are for recipes with one tensor_scale");
   refused("te_nvfp4", {.tensor_scale = -1},
           "tensor_scale must be positive and finite, or 0 where it is not given, not -1");
