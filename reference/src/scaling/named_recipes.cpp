@@ -23,9 +23,9 @@ constexpr std::string_view trtllm_token =
     "TensorRT-LLM 0193dbd, cpp/tensorrt_llm/kernels/quantization.cuh:perTokenQuantization, whose products "
     "common/cudaTypeUtils.cuh:cuda_cast rounds to bfloat16 first";
 constexpr std::string_view trtllm_1x128 =
-    "TensorRT-LLM, cutlass_kernels/fp8_blockscale_gemm/fp8_blockscale_gemm_kernel.cuh:scale_1x128_kernel, as "
-    "FlashInfer "
-    "fb28d72 has it";
+    "TensorRT-LLM dad183f, cutlass_kernels/fp8_blockscale_gemm/fp8_blockscale_gemm_kernel.cuh:scale_1x128_kernel, as "
+    "in "
+    "FlashInfer fb28d72";
 constexpr std::string_view torchao_tensor =
     "torchao 0.18.0, torchao/quantization/quant_primitives.py:_choose_scale_float8";
 constexpr std::string_view transformers_fp8 =
@@ -192,7 +192,8 @@ std::vector<NamedRecipe> fp8_recipes() {
         .rounding = ScaleRounding::up,
         .zero_amax = SpecialScale::one,
         .scale_type = ScaleType::e8m0_code},
-       "TensorRT-LLM since 5f737b8 (2025-10-28), fp8_blockscale_gemm_kernel.cuh:scale_1x128_kernel with USE_UE8M0; "
+       "TensorRT-LLM since 5f737b8 (2025-10-28), here dad183f, fp8_blockscale_gemm_kernel.cuh:scale_1x128_kernel with "
+       "USE_UE8M0; "
        "sgl-kernel, fp8_blockscale/fp8_quantize_1x128.cu"},
       {"torchao_float8_tensor",
        of_torch({.quotient = Quotient::amax_over_largest,
@@ -261,7 +262,7 @@ std::vector<NamedRecipe> fp8_recipes() {
                       .least_amax = static_cast<double>(1e-4F),
                       .quotient = Quotient::amax_over_largest,
                       .rounding = ScaleRounding::up}),
-       "vllm 0.33.0, requant_weight_ue8m0_inplace; DeepGEMM, deep_gemm/utils/math.py:per_block_cast_to_fp8"},
+       "vllm 0.33.0, requant_weight_ue8m0_inplace; DeepGEMM 54e2261, deep_gemm/utils/math.py:per_block_cast_to_fp8"},
       {"sglang_per_tensor", {.quotient = Quotient::amax_over_largest, .cast = nan_is_largest}, sglang_tensor},
       {"sglang_group_half",
        group_tile({.least_amax = static_cast<double>(1e-10F),

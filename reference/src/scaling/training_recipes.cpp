@@ -24,11 +24,12 @@ constexpr std::string_view te_nvfp4_fast =
 constexpr std::string_view ocp = "OCP Microscaling Formats (MX) 1.0";
 constexpr std::string_view torchao_mx = "pytorch/ao after 0.18 (36027d8), torchao/prototype/mx_formats/mx_tensor.py";
 constexpr std::string_view torchao_0_18_mx = "pytorch/ao 0.18.0, torchao/prototype/mx_formats/mx_tensor.py";
-constexpr std::string_view torchao_float8 = "pytorch/ao after 0.18 (36027d8), torchao/float8/float8_utils.py";
+constexpr std::string_view torchao_float8 = "torchao 0.18.0 (and pytorch/ao 36027d8), torchao/float8/float8_utils.py";
 constexpr std::string_view deepseek_2024 = "deepseek-ai/DeepSeek-V3, inference/kernel.py from 2024-12 to 2025-08";
 constexpr std::string_view deepseek_2025 = "deepseek-ai/DeepSeek-V3, inference/kernel.py after 2025-08-27";
 constexpr std::string_view deepgemm = "deepseek-ai/DeepGEMM (54e2261), deep_gemm/utils/math.py";
-constexpr std::string_view torchao_block = "pytorch/ao after 0.18 (36027d8), torchao/prototype/blockwise_fp8_training";
+constexpr std::string_view torchao_block =
+    "torchao 0.18.0 (and pytorch/ao 36027d8), torchao/prototype/blockwise_fp8_training/kernels.py";
 
 Recipe torchao_mx_block(MxRule rule, E8m0Edges edges = E8m0Edges::specified) {
   return MxBlock{.rule = rule, .nan = NanInAmax::counted, .edges = edges};

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of FlashInfer fb28d72 (0.7.2.post1) and TensorRT-LLM 0193dbd, each compared with its source, which is named there.
+"""Ports of FlashInfer fb28d72 (0.7.2.post1) and TensorRT-LLM 0193dbd and dad183f, each compared with its source, which is named there.
 
 FlashInfer's CUDA kernels: csrc/nv_internal/tensorrt_llm/kernels/quantization_utils.cuh; its CuTe kernels:
 flashinfer/quantization/quantization_cute_dsl_utils.py and cute_dsl/fp4_common.py. TensorRT-LLM's:
-cpp/tensorrt_llm/kernels/quantization.cuh. What rcp.approx.ftz flushes is not flushed here, and blocks of NaN alone, whose amax
+cpp/tensorrt_llm/kernels/quantization.cuh, and of dad183f cutlass_kernels/fp8_blockscale_gemm/fp8_blockscale_gemm_kernel.cuh. What rcp.approx.ftz flushes is not flushed here, and blocks of NaN alone, whose amax
 is NaN there, have an amax of 0.
 """
 

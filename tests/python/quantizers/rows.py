@@ -65,8 +65,8 @@ MX6 = {"tile": (1, 32), "format": "e2m3"}
 NV4 = {"tile": (1, 16), "format": "e2m1", "tensor_scale": True}
 
 
-def _vllm(recipe, oracle, source, **more):
-    return Row(recipe, "vllm", "0.33.0", "port", f"{source}:{oracle.__name__}" if ":" not in source else source, oracle, **more)
+def _vllm(recipe, oracle, source, version="0.33.0", **more):
+    return Row(recipe, "vllm", version, "port", f"{source}:{oracle.__name__}" if ":" not in source else source, oracle, **more)
 
 
 def _sglang(recipe, oracle, source, **more):
@@ -77,8 +77,8 @@ def _flashinfer(recipe, oracle, source="quantization_utils.cuh", **more):
     return Row(recipe, "flashinfer", "0.7.2.post1", "port", source, oracle, **more)
 
 
-def _trtllm(recipe, oracle, source="kernels/quantization.cuh", **more):
-    return Row(recipe, "TensorRT-LLM", "0193dbd", "port", source, oracle, **more)
+def _trtllm(recipe, oracle, source="kernels/quantization.cuh", version="0193dbd", **more):
+    return Row(recipe, "TensorRT-LLM", version, "port", source, oracle, **more)
 
 
 #: Scales of a calibration, for rows, columns, groups and blocks: not those of the tensor.
@@ -133,7 +133,7 @@ PORTS = [
     _vllm("vllm_group_packed", port_vllm.group_packed, GROUP_CU, **GROUP, dtypes=HALVES),
     _vllm("vllm_group_native", partial(port_vllm.group_native, ue8m0=False), "input_quant_fp8.py:_quantize_group_native", **GROUP),
     _vllm("vllm_group_native_ue8m0", partial(port_vllm.group_native, ue8m0=True), "input_quant_fp8.py:_quantize_group_native", **GROUP),
-    _vllm("vllm_group_before_0_33", port_vllm.group_before_0_33, GROUP_CU, **GROUP),
+    _vllm("vllm_group_before_0_33", port_vllm.group_before_0_33, GROUP_CU, "619f1cf", **GROUP),
     _vllm("vllm_per_token_native", port_vllm.per_token_native, "QuantFP8.forward_native", **TOKEN),
     _vllm("vllm_input_to_float8", port_vllm.input_to_float8, "fp8_utils.py", **TENSOR),
     _vllm("vllm_nvfp4", port_vllm.nvfp4, "csrc/quantization/fp4/nvfp4_utils.cuh", **NV4, dtypes=HALVES),
@@ -164,8 +164,8 @@ PORTS = [
         **TOKEN,
         dtypes=HALVES,
     ),
-    _trtllm("trtllm_1x128", port_nvidia.trtllm_1x128, "scale_1x128_kernel", **GROUP, dtypes=HALVES),
-    _trtllm("trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", **GROUP, dtypes=HALVES),
+    _trtllm("trtllm_1x128", port_nvidia.trtllm_1x128, "scale_1x128_kernel", "dad183f", **GROUP, dtypes=HALVES),
+    _trtllm("trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", "dad183f", **GROUP, dtypes=HALVES),
     Row(
         "te_nvfp4_fast_math",
         "Transformer Engine",

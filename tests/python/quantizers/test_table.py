@@ -3,12 +3,14 @@
 
 import dataclasses
 import os
+import re
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
+import fp8lab  # noqa: E402
 from quantizers import inputs, port_vllm, table  # noqa: E402
 from quantizers.numerics import F, Result, q8  # noqa: E402
 from quantizers.rows import CHECKOUTS, PACKAGES, ROWS  # noqa: E402
@@ -26,6 +28,13 @@ def test_a_recipe_gives_the_bits_of_its_system(row):
         pytest.skip(str(missing))
     assert outcome.elements > 0
     assert outcome.codes + outcome.scales == 0, outcome.first
+
+
+def test_a_recipe_cites_the_version_that_it_is_compared_with():
+    cited = {one.name: one.source for one in fp8lab.recipes()}
+    cells = [re.split(r" *\| *", line) for line in table.PAGE.read_text().splitlines() if line.startswith("| `")]
+    others = [name for _, name, package, version, *_ in cells if package != "Transformer Engine" and version not in cited[name.split("`")[1]]]
+    assert len(cells) > 100 and not others, others  # sources of Transformer Engine's say since which release
 
 
 def without_its_floor(x):
