@@ -75,13 +75,13 @@ Recipe compressed_tensors_static(std::size_t across, std::size_t along) {
   return recipe;
 }
 
-/// 448 / amax with an amax of at least 1e-12, and products in the tensor's type.
+/// 448 / amax with an amax of at least 1e-12, and products: vLLM's in the tensor's type, SGLang's in float32.
 Recipe input_to_float8(ScaleArithmetic arithmetic) {
   return of_torch({.least_amax = static_cast<double>(1e-12F),
                    .least_amax_type = arithmetic,
                    .quotient = Quotient::largest_times_inverse,
                    .arithmetic = arithmetic,
-                   .product = ScaleArithmetic::input_type});
+                   .product = arithmetic});
 }
 
 /// Groups with an amax of at least 1e-10, whose clamps turn NaN into -448.
@@ -110,6 +110,15 @@ Recipe without_clamp(Recipe recipe) {
   recipe.nan_in_amax = NanInAmax::counted;
   recipe.cast = find_profile("torch_2_13").policy;
   return recipe;
+}
+
+/// Weights in blocks of 128 x 128, the last of which zeros fill up.
+Recipe weight_ue8m0(ScaleRounding rounding) {
+  return without_clamp({.tile_across = 128,
+                        .tile_along = 128,
+                        .least_amax = static_cast<double>(1e-4F),
+                        .quotient = Quotient::amax_over_largest,
+                        .rounding = rounding});
 }
 
 /// The amax's floor is 1e-6 in the type of the tensor. A NaN, clamped to what -FLT_MAX is in 16 bits, is infinite.
@@ -256,13 +265,11 @@ std::vector<NamedRecipe> fp8_recipes() {
                    .operation = TileOperation::divide}),
        vllm_triton},
       {"vllm_input_to_float8", input_to_float8(ScaleArithmetic::input_type), "vllm 0.33.0, input_to_float8"},
-      {"vllm_weight_ue8m0",
-       without_clamp({.tile_across = 128,
-                      .tile_along = 128,
-                      .least_amax = static_cast<double>(1e-4F),
-                      .quotient = Quotient::amax_over_largest,
-                      .rounding = ScaleRounding::up}),
-       "vllm 0.33.0, requant_weight_ue8m0_inplace; DeepGEMM 54e2261, deep_gemm/utils/math.py:per_block_cast_to_fp8"},
+      {"vllm_weight_ue8m0", weight_ue8m0(ScaleRounding::up_by_log2),
+       "vllm 0.33.0, utils/deep_gemm.py:per_block_cast_to_fp8 of requant_weight_ue8m0_inplace, on a CPU"},
+      {"deepgemm_weight_ue8m0", weight_ue8m0(ScaleRounding::up),
+       "deepseek-ai/DeepGEMM (54e2261), deep_gemm/utils/math.py:per_block_cast_to_fp8; sglang 0.5.23, "
+       "quant_weight_ue8m0"},
       {"sglang_per_tensor", {.quotient = Quotient::amax_over_largest, .cast = nan_is_largest}, sglang_tensor},
       {"sglang_group_half",
        group_tile({.least_amax = static_cast<double>(1e-10F),

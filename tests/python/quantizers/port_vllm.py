@@ -131,6 +131,13 @@ def input_to_float8(x: torch.Tensor) -> Result:
     return Result(q8(np.clip(scaled, -MAX8, MAX8)), rcp(scale))
 
 
+def weight_ue8m0(x: torch.Tensor) -> Result:
+    """utils/deep_gemm.py:per_block_cast_to_fp8 with use_ue8m0, of which requant_weight_ue8m0_inplace makes weights."""
+    blocks = Tiles(x, (128, 128))
+    scale = upper_power(np.maximum(blocks.amax("kept"), F(1e-4)) / MAX8)
+    return Result(torch_cast(blocks.x * blocks.at_elements(rcp(scale))), scale)
+
+
 def nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
     """fp4/nvfp4_utils.cuh: cvt_warp_fp16_to_fp4, the global scale 2688 over the tensor's amax."""
     blocks = Tiles(x, (1, 16))

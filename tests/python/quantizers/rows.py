@@ -136,6 +136,7 @@ PORTS = [
     _vllm("vllm_group_before_0_33", port_vllm.group_before_0_33, GROUP_CU, "619f1cf", **GROUP),
     _vllm("vllm_per_token_native", port_vllm.per_token_native, "QuantFP8.forward_native", **TOKEN),
     _vllm("vllm_input_to_float8", port_vllm.input_to_float8, "fp8_utils.py", **TENSOR),
+    _vllm("vllm_weight_ue8m0", port_vllm.weight_ue8m0, "utils/deep_gemm.py:per_block_cast_to_fp8", **BLOCK),
     _vllm("vllm_nvfp4", port_vllm.nvfp4, "csrc/quantization/fp4/nvfp4_utils.cuh", **NV4, dtypes=HALVES),
     _vllm("vllm_mxfp4", port_vllm.mxfp4, "csrc/quantization/fp4/nvfp4_utils.cuh", **MX4, dtypes=HALVES),
     _vllm("vllm_mxfp8", port_vllm.mxfp8, "utils/mxfp8_utils.py", **MX8),
@@ -366,7 +367,7 @@ CHECKOUTS = [
     ),
     _checkout("deepgemm_cpu", *DEEPGEMM, partial(checkouts.deepgemm_fp8, ue8m0=False, group=128), **GROUP),
     _checkout("deepgemm_ue8m0", *DEEPGEMM, partial(checkouts.deepgemm_fp8, ue8m0=True, group=128), **GROUP),
-    _checkout("vllm_weight_ue8m0", *DEEPGEMM, checkouts.deepgemm_fp8_block, **BLOCK),
+    _checkout("deepgemm_weight_ue8m0", *DEEPGEMM, checkouts.deepgemm_fp8_block, **BLOCK),
     _checkout("deepgemm_fp4", *DEEPGEMM, partial(checkouts.deepgemm_fp4, ue8m0=False, group=128), tile=(1, 128), format="e2m1"),
     _checkout("deepgemm_fp4_ue8m0", *DEEPGEMM, partial(checkouts.deepgemm_fp4, ue8m0=True, group=32), **MX4),
     *(
@@ -374,7 +375,7 @@ CHECKOUTS = [
         for name, oracle, options, tile in (
             ("deepgemm_cuda", checkouts.deepgemm_fp8, {"ue8m0": False, "group": 128}, GROUP),
             ("deepgemm_ue8m0", checkouts.deepgemm_fp8, {"ue8m0": True, "group": 128}, GROUP),
-            ("vllm_weight_ue8m0", checkouts.deepgemm_fp8_block, {}, BLOCK),
+            ("deepgemm_weight_ue8m0", checkouts.deepgemm_fp8_block, {}, BLOCK),
             ("deepgemm_fp4_cuda", checkouts.deepgemm_fp4, {"ue8m0": False, "group": 128}, GROUP | {"format": "e2m1"}),
             ("deepgemm_fp4_ue8m0", checkouts.deepgemm_fp4, {"ue8m0": True, "group": 32}, MX4),
         )

@@ -30,8 +30,8 @@ void check_words(const Quantized& q, const std::string& words) {
 TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LLM, transformers, torchao and Quark") {
   // bfloat16 inputs, filled up with zeros. vllm 0.33.0 common.cu, sglang 0.5.23 per_tensor_quant_fp8.cuh,
   // per_token_quant_fp8.cuh and per_token_group_quant.cuh, TensorRT-LLM 0193dbd: ports. transformers 5.23.0
-  // finegrained_fp8.py, torchao 0.18.0 quant_primitives.py: their functions on PyTorch 2.13.0 (CPU). amd-quark 0.13
-  // observer.py: a port.
+  // finegrained_fp8.py, torchao 0.18.0 quant_primitives.py, both input_to_float8: their functions on PyTorch 2.13.0
+  // (CPU). amd-quark 0.13 observer.py: a port.
   const char* const inputs[] = {"3FC4 3A05 3A2F BF00 8000", "3F8A 3A4F BF0B", "8000 0000", "2180 A100",
                                 "3F80 7FC0 BF80"};
   const struct {
@@ -72,7 +72,8 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
       {"vllm_group_packed", {"77 7C 20 23 F0 80", "77 79 25 F1", "5E 80 00", "5E 00 80", "77 78 FE F8"}},
       {"vllm_input_to_float8",
        {"3B607038 7E 22 24 F1 80", "3B1E4CAD 7E 2A F6", "27216B31 80 00", "27216B31 00 80", "7FC00000 7F 7F 7F"}},
-      {"sglang_input_to_float8", {"3B600001 7E 22 24", "", "", "", ""}},
+      {"sglang_input_to_float8",
+       {"3B600001 7E 21 24 F1 80", "3B1DB6DB 7E 2B F6", "2720D7C5 80 00", "2720D7C5 00 80", "7FC00000 7F 7F 7F"}},
       {"compressed_tensors_tensor",
        {"3B600000 7E 22 24 F1 00", "3B1E0000 7E 2A F6", "3C000000 00 00", "1D120000 7E F6", "7FC00000 7F 7F 7F"}},
       {"compressed_tensors_channel",
@@ -101,6 +102,21 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
     INFO("transformers_fp8_weight of " << inputs[i]);
     const std::vector<BFloat16> x = bfloats(inputs[i], 128 * 128);
     check_words(quantize({x, 128, 128}, find_recipe("transformers_fp8_weight").recipe), weights[i]);
+  }
+  // Just above 448 * 2^-10; NaN; infinity. vllm 0.33.0 utils/deep_gemm.py and DeepGEMM 54e2261 deep_gemm/utils/math.py:
+  // their functions on a CPU.
+  const char* const above[] = {"3EE00001 3E999999 3B000000 80000000", "3F800000 7FC00000 BF000000",
+                               "3F800000 7F800000 BF000000"};
+  const struct {
+    const char* recipe;
+    const char* words[std::size(above)];
+  } powers[] = {{"vllm_weight_ue8m0", {"3A800000 7E 7A 40 80", "7FC00000 7F 7F 7F", "7F800000 00 .. 80"}},
+                {"deepgemm_weight_ue8m0", {"3B000000 76 72 38 80", "7F000000 00 7F 80", "7F000000 00 7E 80"}}};
+  for (const auto& [name, words] : powers) {
+    for (std::size_t i = 0; i < std::size(above); ++i) {
+      INFO(name << " of " << above[i]);
+      check_words(quantize({floats(above[i], 128 * 128), 128, 128}, find_recipe(name).recipe), words[i]);
+    }
   }
   // With a scale of the caller's, as vLLM's static quantization has it.
   const std::vector<float> given{std::bit_cast<float>(0x3C4985F0U)};
