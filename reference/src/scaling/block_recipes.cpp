@@ -260,11 +260,13 @@ std::vector<NamedRecipe> torch_mx_recipes() {
                          .nan_amax = SpecialScale::smallest_of_nan})),
        "vllm 0.33.0, utils/mxfp8_utils.py"},
       {"sglang_mxfp8",
-       of_torch(mx_tile({.least_amax = static_cast<double>(1e-30F),
-                         .quotient = Quotient::amax_over_largest,
-                         .rounding = ScaleRounding::up_by_log2,
-                         .nan_amax = SpecialScale::smallest_of_nan})),
-       "sglang 0.5.23, mxfp8_quant.py"},
+       mx_tile({.least_amax = static_cast<double>(1e-30F),
+                .quotient = Quotient::amax_over_largest,
+                .rounding = ScaleRounding::up_by_log2,
+                .cast = nan_is_largest}),
+       "sglang 0.5.23, kernels/ops/quantization/mxfp8_quant.py in Triton, on sm_90 and later, its divisions as IEEE "
+       "has "
+       "them"},
       {"compressed_tensors_mxfp8", compressed_tensors_mx(e4m3), compressed_mx},
       {"compressed_tensors_mxfp6", compressed_tensors_mx(e2m3), compressed_mx},
       {"compressed_tensors_mxfp4", compressed_tensors_mx(e2m1), compressed_mx},

@@ -36,7 +36,9 @@ constexpr std::string_view vllm_native = "vllm 0.33.0, QuantFP8.forward_native o
 constexpr std::string_view vllm_native_group =
     "vllm 0.33.0, input_quant_fp8.py:QuantFP8._quantize_group_native on a CPU";
 constexpr std::string_view vllm_triton =
-    "vllm 0.33.0, the Triton kernel for groups of tensors that are not contiguous, its divisions as IEEE has them";
+    "vllm 0.33.0, the Triton kernel for groups of tensors that are not contiguous, on sm_90 and later, its divisions "
+    "as "
+    "IEEE has them";
 constexpr std::string_view sglang_tensor = "sglang 0.5.23, kernels/jit/csrc/gemm/per_tensor_quant_fp8.cuh";
 constexpr std::string_view compressed =
     "compressed-tensors 0.20.0, quantization/utils/helpers.py:calculate_qparams, "
@@ -256,13 +258,15 @@ std::vector<NamedRecipe> fp8_recipes() {
       {"vllm_triton_group",
        group_tile({.least_amax = static_cast<double>(1e-10F),
                    .quotient = Quotient::amax_times_inverse,
-                   .operation = TileOperation::divide}),
+                   .operation = TileOperation::divide,
+                   .cast = nan_is_largest}),
        vllm_triton},
       {"vllm_triton_group_ue8m0",
        group_tile({.least_amax = static_cast<double>(1e-10F),
                    .quotient = Quotient::amax_times_inverse,
                    .rounding = ScaleRounding::up_by_log2,
-                   .operation = TileOperation::divide}),
+                   .operation = TileOperation::divide,
+                   .cast = nan_is_largest}),
        vllm_triton},
       {"vllm_input_to_float8", input_to_float8(ScaleArithmetic::input_type), "vllm 0.33.0, input_to_float8"},
       {"vllm_weight_ue8m0", weight_ue8m0(ScaleRounding::up_by_log2),

@@ -126,10 +126,8 @@ PORTS = [
     _vllm("vllm_per_token", port_vllm.per_token, f"{FP8_CU}:dynamic_per_token_scaled_fp8_quant", **TOKEN),
     _vllm("vllm_group", port_vllm.group, GROUP_CU, **GROUP),
     _vllm("vllm_group_ue8m0", port_vllm.group_ue8m0, GROUP_CU, **GROUP),
-    _vllm("vllm_triton_group", port_vllm.group_triton, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP, without=("nonfinite",)),
-    _vllm(
-        "vllm_triton_group_ue8m0", port_vllm.group_triton_ue8m0, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP, without=("nonfinite",)
-    ),
+    _vllm("vllm_triton_group", port_vllm.group_triton, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP),
+    _vllm("vllm_triton_group_ue8m0", port_vllm.group_triton_ue8m0, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP),
     _vllm("vllm_group_packed", port_vllm.group_packed, GROUP_CU, **GROUP, dtypes=HALVES),
     _vllm("vllm_group_native", partial(port_vllm.group_native, ue8m0=False), "input_quant_fp8.py:_quantize_group_native", **GROUP),
     _vllm("vllm_group_native_ue8m0", partial(port_vllm.group_native, ue8m0=True), "input_quant_fp8.py:_quantize_group_native", **GROUP),

@@ -31,7 +31,7 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
   // bfloat16 inputs, filled up with zeros. vllm 0.33.0 common.cu, sglang 0.5.23 per_tensor_quant_fp8.cuh,
   // per_token_quant_fp8.cuh and per_token_group_quant.cuh, TensorRT-LLM 0193dbd: ports. transformers 5.23.0
   // finegrained_fp8.py, torchao 0.18.0 quant_primitives.py, both input_to_float8: their functions on PyTorch 2.13.0
-  // (CPU). amd-quark 0.13 observer.py: a port.
+  // (CPU). amd-quark 0.13 observer.py: a port. What Triton's clamp makes of NaN: the PTX ISA of min.xorsign.abs.f32.
   const char* const inputs[] = {"3FC4 3A05 3A2F BF00 8000", "3F8A 3A4F BF0B", "8000 0000", "2180 A100",
                                 "3F80 7FC0 BF80"};
   const struct {
@@ -69,6 +69,9 @@ TEST_CASE("FP8 tensors, tokens and groups are those of vLLM, SGLang, TensorRT-LL
        {"3B600000 7E 22 25 F1 80", "3B1DB6DB 7E 2B F6", "2A7B5123 80 00", "2A7B5123 00 80", "3B124925 7E FE FE"}},
       {"vllm_group_ue8m0",
        {"3B800000 7C 20 23 F0 80", "3B800000 79 25 F1", "2F000000 80 00", "2F000000 00 80", "3B800000 78 FE F8"}},
+      {"vllm_triton_group", {"", "", "", "", "3B124925 7E 7E FE"}},
+      {"vllm_triton_group_ue8m0", {"", "", "", "", "3B800000 78 7E F8"}},
+      {"sglang_mxfp8", {"", "", "", "", "77 78 7E F8"}},
       {"vllm_group_packed", {"77 7C 20 23 F0 80", "77 79 25 F1", "5E 80 00", "5E 00 80", "77 78 FE F8"}},
       {"vllm_input_to_float8",
        {"3B607038 7E 22 24 F1 80", "3B1E4CAD 7E 2A F6", "27216B31 80 00", "27216B31 00 80", "7FC00000 7F 7F 7F"}},
