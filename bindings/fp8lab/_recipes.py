@@ -329,7 +329,7 @@ def NvFp4(
     round_rht: bool = True,
     nan: str = "dropped",
 ) -> Recipe:
-    """NVFP4: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale of the tensor, as Transformer Engine has it.
+    """NVFP4 of Transformer Engine since 2.14: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale of the tensor.
 
     Parameters
     ----------

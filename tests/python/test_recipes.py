@@ -4,7 +4,6 @@
 Amaxes lie within two ulps of 1, 1.5 and 1.75 times every power of two, where scales change, and anywhere.
 """
 
-import importlib
 import os
 import warnings
 
@@ -16,6 +15,8 @@ import fp8lab
 from fp8lab import Block, JustInTime, MxBlock
 
 torch = pytest.importorskip("torch")
+
+from quantizers import checkouts  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -168,22 +169,18 @@ def test_deepgemms_arithmetic_in_torch_gives_the_same_bits(power):
     assert_same_floats(q.scale_inv, scale_inv.numpy())
 
 
-def transformer_engines_reference():
-    """Its quantizer for NVFP4 in PyTorch, which its tests hold its kernels to; the module had three names."""
-    for name in ("reference_nvfp4", "quantization_ref_nvfp4", "quantization_nvfp4"):
-        try:
-            return importlib.import_module(f"transformer_engine.pytorch.custom_recipes.{name}").NVFP4QuantizerRef
-        except (ImportError, OSError):
-            continue
-    return pytest.skip("Transformer Engine's reference for NVFP4 is not there")
+NVFP4 = [("te_nvfp4", {}), ("te_nvfp4_2d", {"quant_tile_shape": (16, 16)}), ("te_nvfp4_rht", {"with_rht": True})]
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("te_nvfp4", {}), ("te_nvfp4_2d", {"quant_tile_shape": (16, 16)}), ("te_nvfp4_rht", {"with_rht": True})],
-)
-def test_transformer_engines_reference_for_nvfp4_gives_the_same_bits(name, options):
-    quantizer = transformer_engines_reference()(dtype=None, **options)
+@pytest.mark.parametrize(("tag", "ending"), [("HEAD", ""), (checkouts.TE_BEFORE_2_14, "_before_2_14")])
+@pytest.mark.parametrize(("name", "options"), NVFP4)
+def test_transformer_engines_reference_for_nvfp4_gives_the_same_bits(name, options, tag, ending):
+    """In both directions."""
+    name += ending
+    try:
+        quantizer = checkouts.reference_nvfp4(tag)(dtype=None, **options)
+    except ImportError as missing:
+        pytest.skip(str(missing))
     torch.manual_seed(0)
     normal = torch.randn(256, 256)
     for x in (normal, normal * torch.exp2(torch.randn(256, 256) * 4), torch.randint(-32, 33, (256, 256)).float()):

@@ -15,7 +15,9 @@ constexpr std::string_view te_mx =
     "NVIDIA/TransformerEngine after 2.18 (d0067d0), MXFP8BlockScaling, common/cast/mxfp8/quantize_mxfp8.cuh";
 constexpr std::string_view te_block =
     "NVIDIA/TransformerEngine after 2.18 (d0067d0), Float8BlockScaling; as in DeepSeek-V3, arXiv 2412.19437";
-constexpr std::string_view te_nvfp4 = "NVIDIA/TransformerEngine since 2.8, NVFP4BlockScaling; NVIDIA, arXiv 2509.25149";
+constexpr std::string_view te_nvfp4 =
+    "NVIDIA/TransformerEngine since 2.14, NVFP4BlockScaling; NVIDIA, arXiv 2509.25149";
+constexpr std::string_view te_nvfp4_old = "NVIDIA/TransformerEngine 2.8 to 2.13, NVFP4BlockScaling";
 constexpr std::string_view te_4over6 = "NVIDIA/TransformerEngine since 2.17, NVFP4BlockScaling with nvfp4_4over6";
 constexpr std::string_view te_row_scaled =
     "NVIDIA/TransformerEngine since 2.16, NVFP4BlockScaling with row_scaled_activation";
@@ -40,6 +42,12 @@ Recipe four_over_six(float range, BlockChoice choice, bool square = false) {
   recipe.tensor_range = range;
   recipe.block_product = BlockProduct::scale_times_quotient;
   recipe.block_choice = choice;
+  return recipe;
+}
+
+/// The block's amax was divided by 6 before it met the tensor's scale.
+Recipe before_2_14(Recipe recipe) {
+  recipe.block_product = BlockProduct::scale_times_quotient;
   return recipe;
 }
 
@@ -93,6 +101,9 @@ std::vector<NamedRecipe> training_recipes() {
       {"te_nvfp4", NvFp4{}, te_nvfp4},
       {"te_nvfp4_2d", NvFp4{.with_2d_quantization = true}, te_nvfp4},
       {"te_nvfp4_rht", NvFp4{.with_rht = true}, te_nvfp4},
+      {"te_nvfp4_before_2_14", before_2_14(NvFp4{}), te_nvfp4_old},
+      {"te_nvfp4_2d_before_2_14", before_2_14(NvFp4{.with_2d_quantization = true}), te_nvfp4_old},
+      {"te_nvfp4_rht_before_2_14", before_2_14(NvFp4{.with_rht = true}), te_nvfp4_old},
       {"te_nvfp4_4over6", four_over_six(256, BlockChoice::four_or_six_absolute), te_4over6},
       {"te_nvfp4_4over6_mse", four_over_six(256, BlockChoice::four_or_six_squared), te_4over6},
       {"te_nvfp4_4over6_448", four_over_six(448, BlockChoice::four_or_six_absolute), te_4over6},

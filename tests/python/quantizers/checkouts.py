@@ -16,24 +16,28 @@ MICROXCALING = "FP8LAB_MICROXCALING_GIT"
 AO = "FP8LAB_AO_GIT"
 
 
-def _reference_nvfp4():
+#: The last release that divided a block's amax by 6.
+TE_BEFORE_2_14 = "v2.13"
+
+
+def reference_nvfp4(tag: str = "HEAD"):
+    """Transformer Engine's quantizer for NVFP4 in PyTorch, of its newest commit or of TE_BEFORE_2_14."""
     folder = "transformer_engine/pytorch/custom_recipes"
-    names = ("reference_nvfp4", "reference_utils", "gemm")
+    names = ("reference_nvfp4", "reference_utils", "gemm") if tag == "HEAD" else ("quantization_nvfp4", "quantization", "utils")
     unused = ("transformer_engine.pytorch.quantized_tensor", "transformer_engine.pytorch.tensor", "transformer_engine.pytorch.tensor.utils")
-    return installed.from_git(
-        TE, "transformer_engine.pytorch.custom_recipes.reference_nvfp4", [f"{folder}/{name}.py" for name in names], unused=unused
-    )
+    files = [f"{folder}/{name}.py" for name in names]
+    return installed.from_git(TE, f"{folder.replace('/', '.')}.{names[0]}", files, unused=unused, commit=tag).NVFP4QuantizerRef
 
 
-def transformer_engine_nvfp4(x: torch.Tensor, **options) -> Result:
+def transformer_engine_nvfp4(x: torch.Tensor, tag: str = "HEAD", **options) -> Result:
     """The quantizer in PyTorch that Transformer Engine's tests hold its kernels to. It makes +0 of -0."""
-    got = _reference_nvfp4().NVFP4QuantizerRef(dtype=None, columnwise=False, **options).quantize(x)
+    got = reference_nvfp4(tag)(dtype=None, columnwise=False, **options).quantize(x)
     return Result(codes4(got.data), codes8(got.scale))
 
 
-def transformer_engine_nvfp4_rht(x: torch.Tensor) -> Result:
+def transformer_engine_nvfp4_rht(x: torch.Tensor, tag: str = "HEAD") -> Result:
     """The same of the columns of the transpose, which are turned by the Hadamard matrix first, in the type of the tensor."""
-    quantizer = _reference_nvfp4().NVFP4QuantizerRef(dtype=None, rowwise=False, columnwise=True, with_rht=True)
+    quantizer = reference_nvfp4(tag)(dtype=None, rowwise=False, columnwise=True, with_rht=True)
     got = quantizer.quantize(x.T.contiguous())
     return Result(codes4(got.data_t), codes8(got.scale_t))
 

@@ -74,24 +74,25 @@ class _Unused(types.ModuleType):
         return type(name, (_Anything,), {}) if name[0].isupper() and not name.isupper() else _Anything()
 
 
-_loaded: dict[str, dict[str, types.ModuleType]] = {}
+#: By the package's name, and the commit where it is of a repository.
+_loaded: dict[tuple[str, str], dict[str, types.ModuleType]] = {}
 
 
-def module(name: str, *, unused: tuple[str, ...] = (), folder: Path | None = None) -> types.ModuleType:
+def module(name: str, *, unused: tuple[str, ...] = (), folder: Path | None = None, commit: str = "") -> types.ModuleType:
     """The module of an installed package, or of one in ``folder``. Raises ImportError where it, or what it needs, is missing.
 
     ``unused`` are modules from which it takes names for functions that nothing here calls: stand-ins replace them. Other importers of
     the package find it as if this had not been.
     """
     root = name.split(".", maxsplit=1)[0]
-    if name not in _loaded.setdefault(root, {}):
-        with present(root, unused=unused, folder=folder):
+    if name not in _loaded.setdefault((root, commit), {}):
+        with present(root, unused=unused, folder=folder, commit=commit):
             importlib.import_module(name)
-    return _loaded[root][name]
+    return _loaded[root, commit][name]
 
 
 @contextlib.contextmanager
-def present(root: str, *, unused: tuple[str, ...] = (), folder: Path | None = None):
+def present(root: str, *, unused: tuple[str, ...] = (), folder: Path | None = None, commit: str = ""):
     """A block in which the package is what ``module`` makes of it: for functions that import more of it when they run."""
     if folder is None:
         spec = importlib.util.find_spec(root)
@@ -101,7 +102,7 @@ def present(root: str, *, unused: tuple[str, ...] = (), folder: Path | None = No
     others = _taken_out(root)
     stand_ins = {one: _Unused(one) for one in unused if one not in sys.modules}
     finder = _Finder(root, folder)
-    sys.modules.update(_loaded[root] | stand_ins)
+    sys.modules.update(_loaded[root, commit] | stand_ins)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -109,7 +110,7 @@ def present(root: str, *, unused: tuple[str, ...] = (), folder: Path | None = No
         sys.meta_path.remove(finder)
         for one in stand_ins:
             del sys.modules[one]
-        _loaded[root].update(_taken_out(root))
+        _loaded[root, commit].update(_taken_out(root))
         sys.modules.update(others)
 
 
@@ -124,23 +125,25 @@ def version(distribution: str) -> str:
         raise ImportError(f"{distribution} is not installed") from None
 
 
-def from_git(variable: str, name: str, files: list[str], *, unused: tuple[str, ...] = ()) -> types.ModuleType:
-    """A module of a repository's newest commit; ``files`` are those that it needs, from the package's root on."""
+def from_git(variable: str, name: str, files: list[str], *, unused: tuple[str, ...] = (), commit: str = "HEAD") -> types.ModuleType:
+    """A module of a repository's newest commit, or another; ``files`` are those that it needs, from the package's root on."""
     root = name.split(".", maxsplit=1)[0]
-    if name in _loaded.get(root, {}):
-        return _loaded[root][name]
+    if name in _loaded.get((root, commit), {}):
+        return _loaded[root, commit][name]
     with tempfile.TemporaryDirectory() as tree:
         for file in files:
             path = Path(tree, file)
             for folder in [path.parent, *path.parent.parents][: file.count("/")]:
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / "__init__.py").touch()
-            path.write_text(_git(variable, "show", f"HEAD:{file}"))
-        return module(name, unused=unused, folder=Path(tree, root))
+            path.write_text(_git(variable, "show", f"{commit}:{file}"))
+        return module(name, unused=unused, folder=Path(tree, root), commit=commit)
 
 
-def commit(variable: str) -> str:
-    return _git(variable, "rev-parse", "--short=7", "HEAD").strip()
+def commit(variable: str, tag: str = "HEAD") -> str:
+    """The newest commit in short, or the version that a tag names."""
+    found = _git(variable, "rev-parse", "--short=7", f"{tag}^{{commit}}").strip()
+    return found if tag == "HEAD" else tag.removeprefix("v")
 
 
 def _git(variable: str, *arguments: str) -> str:

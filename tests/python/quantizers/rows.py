@@ -318,8 +318,8 @@ PACKAGES = [
 ]
 
 
-def _checkout(recipe, name, variable, kind, source, oracle, **more):
-    return Row(recipe, name, partial(installed.commit, variable), kind, source, oracle, **more)
+def _checkout(recipe, name, variable, kind, source, oracle, tag="HEAD", **more):
+    return Row(recipe, name, partial(installed.commit, variable, tag), kind, source, oracle, **more)
 
 
 TE = ("Transformer Engine", checkouts.TE, "reference", "pytorch/custom_recipes/reference_nvfp4.py")
@@ -335,9 +335,16 @@ def turned_without_flush(x: torch.Tensor) -> bool:
     return not bool(((0 < magnitudes) & (magnitudes < 2.0**-124)).any())
 
 
-def _te(recipe, **options):
+def _te(recipe, tag="HEAD", **options):
     tile = {"tile": options["quant_tile_shape"]} if "quant_tile_shape" in options else {}
-    return _checkout(recipe, *TE, partial(checkouts.transformer_engine_nvfp4, **options), **(TE4 | tile))
+    return _checkout(recipe, *TE, partial(checkouts.transformer_engine_nvfp4, tag=tag, **options), tag, **(TE4 | tile))
+
+
+def _te_turned(recipe, tag="HEAD"):
+    return _checkout(
+        recipe, *TE, partial(checkouts.transformer_engine_nvfp4_rht, tag=tag), tag, **(TE4 | {"dtypes": (BF16,)}), direction="columnwise",
+        input=lambda x: x.T.contiguous(), usable=turned_without_flush,
+    )  # fmt: skip
 
 
 def _four_over_six(largest: int, mode: str, **more) -> dict:
@@ -354,10 +361,10 @@ CHECKOUTS = [
     ),
     _te("te_nvfp4_2d", quant_tile_shape=(16, 16)),
     _te("te_nvfp4_4over6_2d", quant_tile_shape=(16, 16), **_four_over_six(256, "MAE")),
-    _checkout(
-        "te_nvfp4_rht", *TE, checkouts.transformer_engine_nvfp4_rht, **(TE4 | {"dtypes": (BF16,)}), direction="columnwise",
-        input=lambda x: x.T.contiguous(), usable=turned_without_flush,
-    ),
+    _te_turned("te_nvfp4_rht"),
+    _te("te_nvfp4_before_2_14", checkouts.TE_BEFORE_2_14),
+    _te("te_nvfp4_2d_before_2_14", checkouts.TE_BEFORE_2_14, quant_tile_shape=(16, 16)),
+    _te_turned("te_nvfp4_rht_before_2_14", checkouts.TE_BEFORE_2_14),
     *(
         _checkout(f"torchao_mxfp{bits}_{mode}", *AO_HEAD, partial(checkouts.torchao_mx, mode=mode, bits=bits), **tile, dtypes=(F32, BF16))
         for bits, tile in ((8, MX8), (4, MX4 | {"without": ("nonfinite",), "largest": 2.0**127}))
