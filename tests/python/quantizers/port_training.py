@@ -2,7 +2,7 @@
 """Ports of quantizers of training, each compared with its source, and of the formulas of OCP MX 1.0.
 
 Transformer Engine d0067d0: transformer_engine/common/recipe/recipe_common.cuh:compute_scale_from_amax, and for MXFP8
-common/util/ptx.cuh:float_to_e8m0 and exp2f_rcp. DeepSeek-V3: inference/kernel.py:act_quant_kernel.
+common/util/ptx_arch_spec.cuh:float_to_e8m0 and common/util/ptx.cuh:exp2f_rcp. DeepSeek-V3: inference/kernel.py:act_quant_kernel.
 """
 
 import numpy as np

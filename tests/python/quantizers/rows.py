@@ -204,9 +204,9 @@ PORTS += [
     _te_port("te_block_1x128", partial(port_training.transformer_engine_block, tile=(1, 128)), SCALE_CUH, **GROUP),
     _te_port("te_block_128x128", partial(port_training.transformer_engine_block, tile=(128, 128)), SCALE_CUH, **BLOCK),
     _te_port("te_block_1x128_fp32", partial(port_training.transformer_engine_block, tile=(1, 128), powers=False), SCALE_CUH, **GROUP),
-    _te_port("te_mxfp8", port_training.transformer_engine_mxfp8, "common/util/ptx.cuh:float_to_e8m0", **MX8),
+    _te_port("te_mxfp8", port_training.transformer_engine_mxfp8, "common/util/ptx_arch_spec.cuh:float_to_e8m0", **MX8),
     _te_port(
-        "te_mxfp8_2d", partial(port_training.transformer_engine_mxfp8, tile=(32, 32)), "common/util/ptx.cuh:float_to_e8m0", tile=(32, 32)
+        "te_mxfp8_2d", partial(port_training.transformer_engine_mxfp8, tile=(32, 32)), "common/util/ptx_arch_spec.cuh:float_to_e8m0", tile=(32, 32)
     ),
     _deepseek("deepseek_v3_2024", "2024-12", 0),
     _deepseek("deepseek_v3_2025", "2025-08", 1e-4),
