@@ -345,7 +345,7 @@ def test_a_scale_in_the_layout_of_deepgemm_that_is_wrong_is_located():
     stored = np.pad(scales.T, ((0, 0), (0, 3)))
     found = fp8lab.diagnose(x, codes, stored, expected="deepseek_v3_2024")
     assert found.explanations[0].departures == ("stored_for_tma",), found
-    assert "1 scale is not as predicted. Each is the predicted one times 2. All lie in row 37 of 61." in " ".join(found.rest), found
+    assert "1 scale is not as predicted. It is the predicted one times 2. All lie in row 37 of 61." in " ".join(found.rest), found
 
 
 def test_an_amax_of_the_other_axis_is_named():
@@ -615,3 +615,48 @@ def test_a_probe_lists_the_pairs_that_it_does_not_part():
     assert values.shape == (128, 256)
     expected = [(i, j) for i in range(len(digests)) for j in range(i + 1, len(digests)) if digests[i] == digests[j]]
     assert [(found.explanations.index(a), found.explanations.index(b)) for a, b in alike] == expected
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_scales_that_are_stored_in_16_bits_are_no_float32_scales(name):
+    import ml_dtypes
+
+    x = (SMALL * F(1e-3)).astype(F)
+    codes, scales = planted.group(x)
+    found = fp8lab.diagnose(x, codes, scales.astype(np.dtype(getattr(ml_dtypes, name, np.float16))), expected="deepseek_v3_2024")
+    assert not found.correct and found.explanations[0].departures == (f"stored_{name}",), found
+
+
+def test_what_a_tensor_does_not_tell_apart_is_told_however_few_are_shown():
+    made = fp8lab.quantize(SMALL, "ocp_mxfp8_e4m3")
+    few, many = (fp8lab.diagnose(SMALL, made.codes, made.scale_codes, expected="ocp_mxfp8_e4m3", shown=n) for n in (1, 20))
+    assert "does not tell it apart from torchao_mxfp8_floor" in few.verdict and few.verdict == many.verdict
+    assert len(few.explanations) > 2
+
+
+def test_a_recipe_that_explains_all_is_told_beside_a_departure_from_the_expected_one():
+    made = fp8lab.quantize(SMALL, "compressed_tensors_mxfp8")
+    found = fp8lab.diagnose(SMALL, made.codes, made.scale_codes, expected="vllm_mxfp8")
+    assert found.explained and not found.correct
+    assert "compressed_tensors_mxfp8" in found.verdict, found
+
+
+def plain_place(found, base):
+    plain = [i for i, one in enumerate(found.explanations) if one.base == base and not one.departures and not one.changes]
+    assert plain, found
+    return plain[0]
+
+
+def test_the_expected_recipe_is_told_where_nothing_fits():
+    codes, scales = planted.group((SMALL + F(1 / 16)).astype(F))
+    found = fp8lab.diagnose(SMALL, codes, scales, expected="deepseek_v3_2024")
+    assert not found.explained
+    plain_place(found, "deepseek_v3_2024")
+
+
+def test_a_departure_that_explains_nothing_more_does_not_stand_before_its_recipe():
+    codes, scales = planted.group(SMALL)
+    order = np.random.default_rng(3).permuted(np.tile(np.arange(8), (len(codes), codes.shape[1] // 8, 1)), axis=2)
+    swapped = np.take_along_axis(codes.reshape(order.shape), order, axis=2).reshape(codes.shape)  # in each row others
+    found = fp8lab.diagnose(SMALL, swapped, scales, expected="deepseek_v3_2024")
+    assert not found.explained and plain_place(found, "deepseek_v3_2024") == 0, found

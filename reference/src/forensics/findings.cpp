@@ -113,11 +113,13 @@ std::optional<std::string> distance_of(const Comparison& comparison) {
     for (const std::uint64_t count : counts) total += count;
     return total;
   };
-  std::string which = "b lies above a or below it";
-  if (sum(distances.below) == 0) which = "b lies above a";
-  if (sum(distances.above) == 0) which = "b lies below a";
-  if (distances.largest != 1) return text("Every time ", which, ", by up to ", distances.largest, " values.");
-  return text("Every time ", which, ", by one value of the format.");
+  const std::uint64_t above = sum(distances.above);
+  const std::uint64_t below = sum(distances.below);
+  std::string which = text("b lies above a ", above, " times and below it ", below, " times");
+  if (below == 0) which = "Every time b lies above a";
+  if (above == 0) which = "Every time b lies below a";
+  if (distances.largest != 1) return text(which, ", by up to ", distances.largest, " values.");
+  return text(which, ", by one value of the format.");
 }
 
 }  // namespace

@@ -104,12 +104,42 @@ void Search::note_tiles_as_stored(Diagnosis& diagnosis) const {
   diagnosis.notes.push_back(text.str());
 }
 
+void Search::prefer_plain() {
+  if (verified_.front().all() == 0) return;
+  // 1. What is expected is told, whatever it leaves, and so is the recipe of which the nearest departs.
+  const Suspect nearest = verified_.front();
+  for (const auto& [name, side] : {std::pair(options_.expected_name, &std::as_const(sides_.front())),
+                                   {nearest.candidate.hypothesis.base, nearest.side}}) {
+    for (Candidate& one : plain_candidates(side->facts, options_)) {
+      const Hypothesis& own = one.hypothesis;
+      if (own.base != name || !own.is_plain() || !is_modelled(own.recipe)) continue;
+      if (!KernelModel(side->source, own, &dump_).applies()) continue;
+      Suspect suspect{.candidate = std::move(one), .side = side};
+      if (is_verified(suspect)) continue;
+      verify(suspect, dump_);
+      verified_.push_back(std::move(suspect));
+    }
+  }
+  sort_verified();
+  // 2. Departures that explain little beside what is left are chance.
+  constexpr std::uint64_t little = 10;
+  const Suspect& first = verified_.front();
+  const auto is_its_recipe = [&](const Suspect& one) {
+    return one.side == first.side && one.candidate.hypothesis.base == first.candidate.hypothesis.base &&
+           one.candidate.hypothesis.is_plain();
+  };
+  const auto plain = std::ranges::find_if(verified_, is_its_recipe);
+  if (plain == verified_.end() || (plain->all() - first.all()) * little > first.all()) return;
+  std::rotate(verified_.begin(), plain, plain + 1);
+}
+
 Diagnosis Search::report() {
   Diagnosis diagnosis;
   diagnosis.elements = dump_.codes.size();
   diagnosis.scales = dump_.scales.size();
   diagnosis.searched = searched_;
   if (verified_.empty()) refuse("no hypothesis applies to codes of this format and a tensor of this shape");
+  prefer_plain();
   join_verified();
   const Suspect& first = verified_.front();
   // Stored scales that codes do not need are no part of an explanation.
@@ -137,7 +167,10 @@ Diagnosis Search::report() {
   }));
   diagnosis.tied = std::max<std::size_t>(diagnosis.tied, 1);
   diagnosis.is_telling = has_number(first.side->source);
-  const std::size_t shown = std::max(diagnosis.is_telling ? diagnosis.tied : 1, options_.most_shown);
+  std::size_t shown = std::max(diagnosis.is_telling ? diagnosis.tied : 1, options_.most_shown);
+  for (std::size_t i = shown; i < verified_.size() && options_.expected && diagnosis.is_telling; ++i) {
+    if (verified_[i].all() == 0 && verified_[i].candidate.hypothesis.is_plain()) shown = i + 1;
+  }
   for (std::size_t i = 0; i < std::min(shown, verified_.size()); ++i) {
     diagnosis.explanations.push_back({verified_[i].candidate.hypothesis, verified_[i].codes, verified_[i].scales});
   }

@@ -96,8 +96,8 @@ class Rest {
       if (std::ranges::find(parts_, part) == parts_.end()) continue;
       const Comparison own = of_part(part);
       TextStream text;
-      text << own.differing << ' ' << noun << (own.differing == 1 ? " is" : "s are")
-           << " not as predicted (a: predicted, b: written).";
+      text << own.differing << ' ' << noun << (own.differing == 1 ? " is" : "s are") << " not as predicted"
+           << where(part) << " (a: predicted, b: written).";
       for (const std::string& finding : findings(own)) text << ' ' << finding;
       sentences.push_back(text.str());
     }
@@ -105,6 +105,11 @@ class Rest {
   }
 
  private:
+  [[nodiscard]] static std::string_view where(Part part) {
+    if (part == in_columns) return " in columns that differ in most places";
+    return part == in_rows ? " in rows that differ in most places" : "";
+  }
+
   [[nodiscard]] std::uint64_t word(std::span<const std::byte> bytes, std::size_t index) const {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes.data() + index * width_, width_);
@@ -148,7 +153,8 @@ std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump
   TextStream text;
   text << suspect.scales << (suspect.scales == 1 ? " scale is" : " scales are") << " not as predicted.";
   if (grid.is_wrong.empty()) {
-    text << " There are " << dump.scales.size() << ", and the hypothesis has another number of tiles.";
+    text << " There are " << dump.scales.size() << ", and the hypothesis has "
+         << model.tiles().tiles_down * model.tiles().tiles_across << " tiles.";
     return {text.str()};
   }
   constexpr std::uint32_t few = 64;
@@ -158,7 +164,7 @@ std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump
          << (grid.most_ulps == 1 || suspect.scales == 1 ? "" : "up to ") << grid.most_ulps
          << (grid.most_ulps == 1 ? " unit in the last place." : " units in the last place.");
   } else if (grid.lowest_ratio == grid.highest_ratio) {
-    text << " Each is the predicted one times " << grid.lowest_ratio << '.';
+    text << (suspect.scales == 1 ? " It is" : " Each is") << " the predicted one times " << grid.lowest_ratio << '.';
   } else if (grid.lowest_ratio < grid.highest_ratio) {
     text << " They are the predicted ones times " << grid.lowest_ratio << " to " << grid.highest_ratio << '.';
   }

@@ -91,6 +91,8 @@ class Search {
   [[nodiscard]] Diagnosis report();
   /// Leaves one of those that are the same.
   void join_verified();
+  /// Puts the recipe itself before departures from it that explain next to nothing.
+  void prefer_plain();
   /// Where the tiles lie whose scales do not follow from them.
   void note_tiles_as_stored(Diagnosis& diagnosis) const;
   void discriminate(Diagnosis& diagnosis) const;

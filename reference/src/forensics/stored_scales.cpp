@@ -112,7 +112,7 @@ bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t wo
   }
   const float there = decode(type, word);
   if (std::isnan(value)) return std::isnan(there);
-  return there == (type.bits() == 16 ? rounded_to(type, value) : value);
+  return there == value;
 }
 
 bool KernelModel::is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const {

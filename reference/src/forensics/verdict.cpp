@@ -9,7 +9,7 @@ namespace {
 
 void put_amount(TextStream& text, const Diagnosis& diagnosis) {
   text << "all " << diagnosis.elements << " codes";
-  if (diagnosis.scales != 0) text << " and " << diagnosis.scales << " scales";
+  if (diagnosis.scales != 0) text << " and " << diagnosis.scales << (diagnosis.scales == 1 ? " scale" : " scales");
 }
 
 /// Names of what makes the same of every tensor, or of this one.
@@ -21,15 +21,6 @@ void put_others(TextStream& text, const Diagnosis& diagnosis) {
     separator = ", ";
   }
   if (!first.hypothesis.also.empty()) text << '.';
-  // Where a recipe is expected, the others are less plausible, but may make the same of this tensor.
-  separator = " This tensor does not tell it apart from ";
-  for (std::size_t i = diagnosis.tied; i < diagnosis.explanations.size() && !diagnosis.expected.empty(); ++i) {
-    const Explanation& one = diagnosis.explanations[i];
-    if (diagnosis.tied > 1 || one.unexplained() != 0 || !one.hypothesis.is_plain()) continue;
-    text << separator << describe(one.hypothesis);
-    separator = "; ";
-  }
-  if (separator == "; ") text << '.';
   if (diagnosis.tied < 2) return;
   constexpr std::size_t most_named = 6;
   text << " This tensor does not tell it apart from " << diagnosis.tied - 1
@@ -38,6 +29,21 @@ void put_others(TextStream& text, const Diagnosis& diagnosis) {
     text << (i == 1 ? "" : "; ") << describe(diagnosis.explanations[i].hypothesis);
   }
   text << (diagnosis.tied > most_named + 1 ? "; ..." : ".");
+}
+
+/// Where a recipe is expected, the others are less plausible, but may make the same of this tensor.
+void put_unexpected(TextStream& text, const Diagnosis& diagnosis) {
+  if (diagnosis.expected.empty()) return;
+  const bool is_plain = diagnosis.tied == 1 && diagnosis.explanations.front().hypothesis.is_plain();
+  std::string_view separator =
+      is_plain ? " This tensor does not tell it apart from " : " Without any departure it is explained by ";
+  for (std::size_t i = diagnosis.tied; i < diagnosis.explanations.size(); ++i) {
+    const Explanation& one = diagnosis.explanations[i];
+    if (one.unexplained() != 0 || !one.hypothesis.is_plain()) continue;
+    text << separator << describe(one.hypothesis);
+    separator = "; ";
+  }
+  if (separator == "; ") text << '.';
 }
 
 /// Codes that say nothing.
@@ -85,10 +91,11 @@ std::string verdict_of(const Diagnosis& diagnosis) {
       const bool of_tiles = first.hypothesis.deviations.front().departure == Departure::tile_scales_given;
       text << (of_tiles ? " The scales are those that are stored, which do not follow from the tensor: static, delayed "
                           "or stale."
-                        : " The scale of the tensor is the one that was given, which does not follow from the tensor: "
-                          "static, delayed or stale.");
+                        : " The scale of the tensor is the one that was given, which the recipe does not make of this "
+                          "tensor: static, delayed, stale or by another rule.");
     }
     put_others(text, diagnosis);
+    put_unexpected(text, diagnosis);
     return text.str();
   }
   if (first.codes * 2 > diagnosis.elements) {
@@ -97,7 +104,8 @@ std::string verdict_of(const Diagnosis& diagnosis) {
   }
   text << "Unexplained: nothing that was searched explains everything. The nearest is ";
   text << describe(first.hypothesis) << ", which leaves " << first.codes << " of " << diagnosis.elements << " codes";
-  if (diagnosis.scales != 0) text << " and " << first.scales << " of " << diagnosis.scales << " scales";
+  if (diagnosis.scales != 0)
+    text << " and " << first.scales << " of " << diagnosis.scales << (diagnosis.scales == 1 ? " scale" : " scales");
   text << " unexplained.";
   return text.str();
 }
