@@ -660,3 +660,14 @@ def test_a_departure_that_explains_nothing_more_does_not_stand_before_its_recipe
     swapped = np.take_along_axis(codes.reshape(order.shape), order, axis=2).reshape(codes.shape)  # in each row others
     found = fp8lab.diagnose(SMALL, swapped, scales, expected="deepseek_v3_2024")
     assert not found.explained and plain_place(found, "deepseek_v3_2024") == 0, found
+
+
+def test_codes_that_differ_at_one_end_of_the_format_are_told_as_such():
+    x = (SMALL * F(2) ** np.random.default_rng(8).integers(-14, 1, SMALL.shape)).astype(F)
+    codes, scales = planted.group(x)
+    early = np.where((codes & 127) == 126, codes - 1, codes)  # saturates at 416
+    odd = np.where((codes & 127) < 8, codes & 0xFE, codes)  # an even multiple of the least number
+    for wrong, sentence in ((early, "the largest number"), (odd, "None is larger than the least normal number")):
+        assert (wrong != codes).sum() > 10
+        found = fp8lab.diagnose(x, wrong.astype(np.uint8), scales, expected="deepseek_v3_2024")
+        assert not found.explained and sentence in " ".join(found.rest), (found, found.rest)

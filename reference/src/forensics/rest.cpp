@@ -99,6 +99,7 @@ class Rest {
       text << own.differing << ' ' << noun << (own.differing == 1 ? " is" : "s are") << " not as predicted"
            << where(part) << " (a: predicted, b: written).";
       for (const std::string& finding : findings(own)) text << ' ' << finding;
+      text << range_of(part);
       sentences.push_back(text.str());
     }
     return sentences;
@@ -108,6 +109,24 @@ class Rest {
   [[nodiscard]] static std::string_view where(Part part) {
     if (part == in_columns) return " in columns that differ in most places";
     return part == in_rows ? " in rows that differ in most places" : "";
+  }
+
+  /// Where all elements of a part lie at one end of the format, which one.
+  [[nodiscard]] std::string_view range_of(Part part) const {
+    const Format& format = pair_.type.format;
+    if (pair_.type.pairs || format.bits() > 8 || !format.has_subnormals) return "";
+    const std::uint64_t least_normal = std::uint64_t{1} << format.mantissa_bits;
+    bool are_small = true;
+    bool are_largest = true;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i] != part) continue;
+      const std::uint64_t predicted = word(pair_.predicted, i) & format.magnitude_mask();
+      const std::uint64_t written = word(pair_.written, i) & format.magnitude_mask();
+      are_small = are_small && std::max(predicted, written) <= least_normal && predicted + written != 0;
+      are_largest = are_largest && predicted == format.max_code();
+    }
+    if (are_largest) return " All are predicted to be the largest number.";
+    return are_small ? " None is larger than the least normal number, as predicted or as written." : "";
   }
 
   [[nodiscard]] std::uint64_t word(std::span<const std::byte> bytes, std::size_t index) const {

@@ -11,7 +11,7 @@ namespace fp8lab {
 namespace {
 
 constexpr std::string_view vllm_fp4 = "vllm 0.33.0, csrc/quantization/fp4/nvfp4_utils.cuh";
-constexpr std::string_view flashinfer = "flashinfer 0.7.2.post1 (fb28d72), quantization_utils.cuh and its CuTe kernels";
+constexpr std::string_view flashinfer = "flashinfer 0.7.2.post1 and fb28d72, quantization_utils.cuh and its CuTe kernels";
 constexpr std::string_view torchao_fp4 = "torchao 0.18.0, torchao/prototype/mx_formats/nvfp4_tensor.py:nvfp4_quantize";
 constexpr std::string_view microxcaling_source = "microxcaling 7bc4195, mx/mx_ops.py:_quantize_mx on PyTorch";
 constexpr std::string_view modelopt_blocks =
@@ -132,12 +132,12 @@ std::vector<NamedRecipe> nvfp4_recipes() {
        of_torch(nvfp4_tile({.quotient = Quotient::amax_over_largest, .least_scale_inv = 0x1p-6F})), torchao_fp4},
       {"flashinfer_nvfp4", fast_nvfp4(BlockFactor::inverse_of_product_by_amax), flashinfer},
       {"flashinfer_nvfp4_exact", NvFp4{},
-       "flashinfer 0.7.2.post1 (fb28d72), quantization_utils.cuh with FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1"},
+       "flashinfer 0.7.2.post1 and fb28d72, quantization_utils.cuh with FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1"},
       {"flashinfer_nvfp4_cute", fast_nvfp4(BlockFactor::inverse_of_product_or_zero), flashinfer},
       {"trtllm_nvfp4", fast_nvfp4(BlockFactor::inverse_of_product_by_product),
        "TensorRT-LLM 0193dbd, cpp/tensorrt_llm/kernels/quantization.cuh:cvt_warp_fp16_to_fp4"},
       {"flashinfer_fp8_to_nvfp4", fast_nvfp4(BlockFactor::scale_times_inverse_or_zero),
-       "flashinfer 0.7.2.post1 (fb28d72), quantization_utils.cuh:cvt_warp_fp8_to_fp4, of what it makes of E4M3: "
+       "flashinfer 0.7.2.post1 and fb28d72, quantization_utils.cuh:cvt_warp_fp8_to_fp4, of what it makes of E4M3: "
        "float16(code * fl(6 * fl(1 / E)))"},
       {"trtllm_fp8_to_nvfp4", fast_nvfp4(BlockFactor::scale_times_inverse_or_zero),
        "TensorRT-LLM 0193dbd, kernels/quantization.cuh:cvt_warp_fp8_to_fp4, of what it makes of E4M3: "
@@ -223,7 +223,7 @@ std::vector<NamedRecipe> mx_recipes() {
                 .rounding = ScaleRounding::up,
                 .edges = E8m0Edges::torchao_0_18_rceil,
                 .format = e2m1}),
-       "flashinfer 0.7.2.post1 (fb28d72), quantization_utils.cuh, whose byte 0 multiplies by 1"},
+       "flashinfer 0.7.2.post1 and fb28d72, quantization_utils.cuh, whose byte 0 multiplies by 1"},
       {"trtllm_mxfp8", mx_tile({.quotient = Quotient::amax_times_inverse, .rounding = ScaleRounding::up}),
        "TensorRT-LLM 0193dbd, cpp/tensorrt_llm/kernels/quantization.cuh, with the reciprocal of 2^-127 as IEEE has it"},
       {"trtllm_mxfp4",

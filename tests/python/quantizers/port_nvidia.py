@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of FlashInfer fb28d72 (0.7.2.post1) and TensorRT-LLM 0193dbd and dad183f, each compared with its source, which is named there.
+"""Ports of FlashInfer fb28d72 (as 0.7.2.post1 has it) and TensorRT-LLM 0193dbd and dad183f, each compared with its source, which is named there.
 
 FlashInfer's CUDA kernels: csrc/nv_internal/tensorrt_llm/kernels/quantization_utils.cuh; its CuTe kernels:
 flashinfer/quantization/quantization_cute_dsl_utils.py and cute_dsl/fp4_common.py. TensorRT-LLM's:
