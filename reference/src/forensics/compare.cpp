@@ -43,6 +43,8 @@ std::uint64_t tiles_along(std::uint64_t length, std::uint64_t side) { return (le
 constexpr std::uint64_t most_counted_in_bin = 8;
 /// Narrow rows are counted side by side, at least so many elements of them.
 constexpr std::uint64_t least_stretch = 1024;
+/// Of all tiles of several rows the least.
+constexpr std::uint64_t most_rows_at_once = 16;
 constexpr std::uint64_t most_stretches = std::numeric_limits<std::uint8_t>::max();
 
 /// A pair of words of any format: its kind; other counts are added to `counts`.
@@ -133,6 +135,11 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
   beyond_ = width < type.bits() ? ~std::uint64_t{0} << width : 0;
   kinds_.resize(pair_lanes * (PairKind::first_bin + 2 * pair_bins(static_cast<std::size_t>(type.bits()))));
   stretch_ = tiles_along(least_stretch, options_.columns) * options_.columns;
+  // Rows that are gone through at once lie in one bin of rows and one row of tiles, and in one word of segments.
+  if (std::has_single_bit(options_.columns)) {
+    rows_at_once_ = std::clamp<std::uint64_t>(segment * segments_in_word / options_.columns, 1,
+                                              std::min(most_rows_at_once, result_.rows.indices_per_bin));
+  }
 }
 
 void Comparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
@@ -249,16 +256,17 @@ void Comparer::flush_columns() {
   stretches_added_ = 0;
 }
 
-/// Goes through the rows of some elements; where bins of columns have many, through their bins.
+/// Goes through the rows of some elements, some at once where they are narrow; where bins of columns have many, through
+/// their bins.
 void Comparer::add_places(std::size_t count, const std::uint64_t* differing) {
-  const std::uint64_t columns = options_.columns;
+  const std::uint64_t columns = options_.columns * rows_at_once_;
   const std::uint64_t bin = has_column_counts() ? columns : result_.columns.indices_per_bin;
   std::uint64_t row = next_ / columns;
   std::uint64_t column = next_ - row * columns;
   for (std::size_t done = 0; done < count;) {
     const std::uint64_t end = std::min(columns, bin == columns ? columns : column / bin * bin + bin);
     const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(end - column, count - done));
-    add_row(row, column, done, size, differing);
+    add_rows(row * rows_at_once_, column, done, size, differing);
     done += size;
     column += size;
     if (column == columns) {
@@ -268,9 +276,9 @@ void Comparer::add_places(std::size_t count, const std::uint64_t* differing) {
   }
 }
 
-/// Elements of one row, from bit `first` on.
-void Comparer::add_row(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
-                       const std::uint64_t* differing) {
+/// Elements of one row, or of those that are gone through at once as if they were one, from bit `first` on.
+void Comparer::add_rows(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
+                        const std::uint64_t* differing) {
   // 1. Counts.
   std::array<std::uint64_t, bytes_at_once * 2 / (segment * segments_in_word) + 2> segments;
   const std::size_t words = count / (segment * segments_in_word) + 2;
@@ -283,10 +291,15 @@ void Comparer::add_row(std::uint64_t row, std::uint64_t column, std::size_t firs
   rows.counts[row >> std::countr_zero(rows.indices_per_bin)] += found.count;
   // 2. Where they lie.
   const bool is_first = result_.differing == 0;
-  columns.first = is_first ? found.first : std::min(columns.first, found.first);
-  columns.last = is_first ? found.last : std::max(columns.last, found.last);
-  if (is_first) rows.first = row;
-  rows.last = row;
+  if (is_first) rows.first = row + found.first / options_.columns;
+  rows.last = row + found.last / options_.columns;
+  if (is_first) columns.first = options_.columns;
+  if (rows_at_once_ == 1) {
+    columns.first = std::min(columns.first, found.first);
+    columns.last = std::max(columns.last, found.last);
+  } else if (columns.first != 0 || columns.last + 1 != options_.columns) {
+    find_columns(column, first, count, differing);
+  }
   result_.differing += found.count;
   // 3. Which tiles they touch.
   const std::uint64_t first_word = column / (segment * segments_in_word);
@@ -301,18 +314,37 @@ void Comparer::add_row(std::uint64_t row, std::uint64_t column, std::size_t firs
   }
 }
 
+/// Which columns differ, of several rows.
+void Comparer::find_columns(std::uint64_t column, std::size_t first, std::size_t count,
+                            const std::uint64_t* differing) {
+  Places& columns = result_.columns;
+  for (std::size_t i = 0; i < count; ++i) {
+    if ((bits_from(differing, first + i) & 1) == 0) continue;
+    columns.first = std::min(columns.first, (column + i) % options_.columns);
+    columns.last = std::max(columns.last, (column + i) % options_.columns);
+  }
+}
+
+/// The segments that any of the rows that are gone through at once touches.
+std::uint64_t Comparer::of_any_row(std::uint64_t segments) const {
+  if (rows_at_once_ == 1) return segments;
+  const std::uint64_t in_row = options_.columns / segment;
+  for (std::uint64_t i = segments_in_word / 2; i >= in_row; i /= 2) segments |= segments >> i;
+  return segments & ((std::uint64_t{1} << in_row) - 1);
+}
+
 void Comparer::flush_word() {
   if (touched_segments_ == 0) return;
   for (std::size_t i = 0; i < bands_.size(); ++i) {
     Band& band = bands_[i];
     const std::uint64_t number = word_row_ >> std::countr_zero(result_.tiles[i].rows);  // a power of two
     if (band.segments.empty()) {
-      count_tiles(i, number, word_, touched_segments_);
+      count_tiles(i, number / rows_at_once_, word_, touched_segments_);
       continue;
     }
     if (number != band.number) flush_band(i);
     band.number = number;
-    band.segments[word_] |= touched_segments_;
+    band.segments[word_] |= of_any_row(touched_segments_);
   }
   touched_segments_ = 0;
 }
@@ -339,7 +371,8 @@ void Comparer::count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t w
   if (in_tile >= 8) segments = (segments | segments >> 4) & 0x0101010101010101U;
   // 2. Tiles come in order.
   if (tiles.touched == 0) {
-    const std::uint64_t across = tiles_along(options_.columns, tiles.columns);
+    const std::uint64_t width = options_.columns * (tiles.rows == 1 ? rows_at_once_ : 1);
+    const std::uint64_t across = tiles_along(width, tiles.columns);
     const std::uint64_t place = word * segments_in_word + static_cast<std::uint64_t>(std::countr_zero(segments));
     tiles.first = band * across + place / in_tile;
   }

@@ -271,6 +271,38 @@ TEST_CASE("compare finds the same in one, two and three parts as a walk over all
   }
 }
 
+TEST_CASE("compare finds the same in narrow rows, of which it takes some at once, as a walk over all values does") {
+  // Bins of 2 to 16 rows, with tiles and without; the last rows fill no bin.
+  const std::array<std::pair<std::size_t, std::size_t>, 3> shapes{{{140'001, 8}, {530'003, 2}, {66'001, 32}}};
+  std::uint64_t seed = 500;
+  for (const auto& [rows, columns] : shapes) {
+    for (const std::uint64_t every : {1, 700}) {
+      INFO(rows << " x " << columns << ", every " << every);
+      const ElementType type{e4m3};
+      const Dumps dumps = dumps_of(e4m3, 1, rows * columns, every, ++seed);
+      forensics::Comparer pieces(type, rows * columns, {.columns = columns});
+      for (std::size_t at = 0; at < dumps.a.size(); at += 99'991) {
+        const std::size_t size = std::min<std::size_t>(99'991, dumps.a.size() - at);
+        pieces.add(std::span(dumps.a).subspan(at, size), std::span(dumps.b).subspan(at, size));
+      }
+      const Comparison found = pieces.result();
+      require_same(found, compared_plainly(type, dumps, columns, found));
+      require_same(compared_in_parts(type, dumps, columns, 3).first, found);
+    }
+  }
+  // One column alone differs, and one in later rows alone.
+  std::vector<std::uint8_t> a(530'000 * 16);
+  std::vector<std::uint8_t> b = a;
+  for (const std::size_t row : {70, 71, 400'000}) b[row * 16 + 5] = 1;
+  const Comparison found = compare({e4m3}, bytes_of(a), bytes_of(b), {.columns = 16});
+  CHECK(std::pair(found.columns.first, found.columns.last) == std::pair<std::uint64_t, std::uint64_t>(5, 5));
+  CHECK(std::pair(found.rows.first, found.rows.last) == std::pair<std::uint64_t, std::uint64_t>(70, 400'000));
+  CHECK(found.tiles[0].first == 70);
+  CHECK(found.tiles[0].touched == 3);
+  CHECK(found.tiles[1].first == 4);  // 16 x 16
+  CHECK(found.tiles[1].touched == 2);
+}
+
 TEST_CASE("compare finds the same on one, two and three threads") {
   // Enough bytes for a thread each.
   const std::array<std::pair<std::size_t, std::size_t>, 2> shapes{{{1536, 1025}, {1, 1'600'000}}};

@@ -141,8 +141,10 @@ class Comparer {
   void show_first(const std::byte* a, const std::byte* b, std::size_t count, const std::uint64_t* differing);
   void add_columns(std::size_t count, const std::uint64_t* differing);
   void add_places(std::size_t count, const std::uint64_t* differing);
-  void add_row(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
-               const std::uint64_t* differing);
+  void add_rows(std::uint64_t row, std::uint64_t column, std::size_t first, std::size_t count,
+                const std::uint64_t* differing);
+  void find_columns(std::uint64_t column, std::size_t first, std::size_t count, const std::uint64_t* differing);
+  [[nodiscard]] std::uint64_t of_any_row(std::uint64_t segments) const;
   [[nodiscard]] bool has_column_counts() const;
 
   void flush_columns();
@@ -170,6 +172,7 @@ class Comparer {
   /// Counts of differing elements of some whole rows side by side that were not added to the columns yet: each at most
   /// as large as the number of such stretches that have been added.
   std::vector<std::uint8_t> column_counts_;
+  std::uint64_t rows_at_once_ = 1;  ///< narrow rows that are gone through at once
   std::uint64_t stretch_ = 0;       ///< elements of such rows
   std::uint64_t last_stretch_ = 0;  ///< its number
   std::uint64_t stretches_added_ = 0;
