@@ -64,7 +64,8 @@ class Explanation:
         return self.codes + self.scales
 
     def __str__(self) -> str:
-        return f"{self.description} ({self.codes} codes and {self.scales} scales unexplained)"
+        codes, scales = (f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in ((self.codes, "code"), (self.scales, "scale")))
+        return f"{self.description} ({codes} and {scales} unexplained)"
 
     __repr__ = __str__
 

@@ -55,7 +55,7 @@ forensics::ElementType type_of(const CompareArguments& arguments, const TensorHe
   if (const auto told = told_format(a)) return {*told};
   if (const auto told = told_format(b)) return {*told};
   if (!arguments.format) {
-    refuse(name, " has bytes of a format that its file does not tell: name it (such as e4m3, e8m0 or e2m1)");
+    refuse(name, " has bytes of a format that its file does not tell: give the format (such as e4m3, e8m0 or e2m1)");
   }
   const forensics::ElementType type{format_called(*arguments.format), arguments.pairs};
   if (!arguments.raw && type.bits() > 8) {

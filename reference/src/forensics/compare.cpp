@@ -43,7 +43,7 @@ std::uint64_t tiles_along(std::uint64_t length, std::uint64_t side) { return (le
 constexpr std::uint64_t most_counted_in_bin = 8;
 /// Narrow rows are counted side by side, at least so many elements of them.
 constexpr std::uint64_t least_stretch = 1024;
-/// Of all tiles of several rows the least.
+/// Rows that are counted at once lie in one row of tiles, and 16 rows are the fewest that a tile of several rows has.
 constexpr std::uint64_t most_rows_at_once = 16;
 constexpr std::uint64_t most_stretches = std::numeric_limits<std::uint8_t>::max();
 

@@ -11,7 +11,8 @@ namespace fp8lab {
 namespace {
 
 constexpr std::string_view vllm_fp4 = "vllm 0.33.0, csrc/quantization/fp4/nvfp4_utils.cuh";
-constexpr std::string_view flashinfer = "flashinfer 0.7.2.post1 and fb28d72, quantization_utils.cuh and its CuTe kernels";
+constexpr std::string_view flashinfer =
+    "flashinfer 0.7.2.post1 and fb28d72, quantization_utils.cuh and its CuTe kernels";
 constexpr std::string_view torchao_fp4 = "torchao 0.18.0, torchao/prototype/mx_formats/nvfp4_tensor.py:nvfp4_quantize";
 constexpr std::string_view microxcaling_source = "microxcaling 7bc4195, mx/mx_ops.py:_quantize_mx on PyTorch";
 constexpr std::string_view modelopt_blocks =
