@@ -206,6 +206,15 @@ std::vector<NamedRecipe> fp8_recipes() {
        "TensorRT-LLM since 5f737b8 (2025-10-28), here dad183f, fp8_blockscale_gemm_kernel.cuh:scale_1x128_kernel with "
        "USE_UE8M0; "
        "sgl-kernel, fp8_blockscale/fp8_quantize_1x128.cu"},
+      {"trtllm_1x128_packed",
+       {.tile_across = 1,
+        .tile_along = 128,
+        .least_amax = static_cast<double>(1e-10F),
+        .quotient = Quotient::amax_times_inverse,
+        .rounding = ScaleRounding::up,
+        .scale_type = ScaleType::e8m0_code},
+       "TensorRT-LLM 0a31e9b, cutlass_kernels/fp8_blockscale_gemm/fp8_blockscale_quant_packed.cu, for DeepGEMM on "
+       "sm_100"},
       {"torchao_float8_tensor",
        of_torch({.quotient = Quotient::amax_over_largest,
                  .arithmetic = ScaleArithmetic::input_type,

@@ -155,6 +155,13 @@ def trtllm_1x128_ue8m0(x: torch.Tensor) -> Result:
     return Result(q8(tiles.x * tiles.at_elements(power(254 - byte.astype(np.int32)))), byte)
 
 
+def trtllm_1x128_packed(x: torch.Tensor) -> Result:
+    """fp8_blockscale_quant_packed.cu:fp8_quantize_1x128_packed_kernel_impl: the amax is at least 1e-10, and multiplies 448's inverse."""
+    tiles = Tiles(x, (1, 128))
+    byte = e8m0_up(np.fmax(tiles.amax(), F(1e-10)) * ra(F(448)))
+    return Result(q8(tiles.x * tiles.at_elements(power(254 - byte.astype(np.int32)))), byte)
+
+
 def trtllm_mxfp4(x: torch.Tensor) -> Result:
     """quantization.cuh:cvt_warp_fp16_to_fp4 with UE8M0_SF and a global scale of 1."""
     blocks = Tiles(x, (1, 32))

@@ -165,6 +165,7 @@ PORTS = [
     ),
     _trtllm("trtllm_1x128", port_nvidia.trtllm_1x128, "scale_1x128_kernel", "dad183f", **GROUP, dtypes=HALVES),
     _trtllm("trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", "dad183f", **GROUP, dtypes=HALVES),
+    _trtllm("trtllm_1x128_packed", port_nvidia.trtllm_1x128_packed, "fp8_blockscale_quant_packed.cu", "0a31e9b", **GROUP, dtypes=(BF16,)),
     Row(
         "te_nvfp4_fast_math",
         "Transformer Engine",
