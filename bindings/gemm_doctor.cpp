@@ -28,6 +28,7 @@ py::dict gemm_fields(const forensics::GemmExplanation& one) {
   all["order"] = std::string(name_of(h.order));
   all["scale_use"] = std::string(name_of(h.scale_use));
   all["partial_type"] = std::string(name_of(h.partial_type));
+  all["total_type"] = std::string(name_of(h.total_type));
   all["sum_type"] = std::string(name_of(h.sum_type));
   all["divided"] = h.divided;
   all["fused"] = h.fused;
@@ -138,6 +139,7 @@ void bind_gemm_doctor(py::module_& module) {
       .def_readonly("verdict", &GemmDiagnosis::verdict)
       .def_readonly("rest", &GemmDiagnosis::rest)
       .def_readonly("expected", &GemmDiagnosis::expected)
+      .def_readonly("expected_checked", &GemmDiagnosis::expected_checked)
       .def_readonly("expected_unexplained", &GemmDiagnosis::expected_unexplained)
       .def_readonly("telling", &GemmDiagnosis::is_telling)
       .def_property_readonly("explained", &GemmDiagnosis::explained)

@@ -49,6 +49,7 @@ class GemmExplanation:
     order: str  #: of ranges or promotions: ``ascending``, ``descending`` or ``pairwise``
     scale_use: str  #: how float32 scales multiply: ``none``, ``product_first``, ``a_first`` or ``b_first``
     partial_type: str  #: what ranges of split-K are rounded to before they are added: ``as_given``, ``float16`` or ``bfloat16``
+    total_type: str  #: what their sum is rounded to after each of them is added
     sum_type: str  #: what the accumulator is rounded to before the scales multiply
     divided: bool  #: an inverted scale divides; otherwise its reciprocal multiplies
     fused: bool  #: promotions with scales end with an fma
@@ -56,7 +57,7 @@ class GemmExplanation:
     addend_type: str  #: what they are rounded to before: ``as_given``, ``float16`` or ``bfloat16``
     bias_first: bool  #: the bias is added before c
     scale_out_first: bool  #: the scale of the output multiplies those of a and b, and their product the sum
-    output: str  #: rounding to the output: ``nearest``, ``toward_zero``, ``nearest_away``, ``via_float16`` or ``via_bfloat16``
+    output: str  #: rounding to the output: ``nearest``, ``toward_zero``, ``nearest_away``, ``via_float16``, ``via_bfloat16``, ``float16_before_scale`` or ``bfloat16_before_scale``
     saturated: bool  #: overflow of an output of up to 16 bits becomes its largest number, not infinity or NaN
     k_order: tuple[int, int, int] | None  #: (ways, granule, window): each window of K is dealt out to so many parts, granule by granule; None: K ascending
     zero_rule: str  #: what zeros contribute to the alignment, as for ``gemm``
@@ -148,16 +149,22 @@ class GemmDiagnosis:
         return self._core.expected
 
     @property
+    def expected_checked(self) -> int:
+        """Elements that were compared with the expected GEMM."""
+        return self._core.expected_checked
+
+    @property
     def expected_unexplained(self) -> int:
-        """Elements that were compared and are not those of the expected GEMM."""
+        """Those of them that are not those of the expected GEMM."""
         return self._core.expected_unexplained
 
     @property
     def correct(self) -> bool:
         """Whether the output is that of the expected GEMM, or of a plain one where none was expected, and could have told otherwise.
 
-        A GEMM is plain without a defect, an output that is cut off or rounded twice, and a bias or c added before the scales;
-        and without a tensor core where both operands are float32 alone.
+        A GEMM is plain without a defect, sums or an output that are rounded in any other way than once to the nearest (but a bias
+        or c may be added to the rounded result, which is rounded again), and scales that multiply a bias or c, too; and without a
+        tensor core where both operands are float32 alone.
         """
         return self._core.correct
 
@@ -215,8 +222,13 @@ def _scale_model(x: Any, argument: str, format: Any, scales: Any, transposed: bo
     """A model that takes such scales of blocks; without these, any."""
     codes = scales[0] if isinstance(scales, tuple) and len(scales) == 2 else scales
     plain = _core.find_model("exact")
-    if codes is None or isinstance(codes, (int, float, np.integer, np.floating)) or as_array(codes, f"scale_{argument}")[1] == "float32":
+    if codes is None or isinstance(codes, (int, float, np.integer, np.floating)):
         return plain
+    name = as_array(codes, f"scale_{argument}")[1]
+    if name == "float32":
+        return plain
+    if name in ("float64", "float16", "bfloat16"):
+        raise TypeError(f"scale_{argument} must be a number, float32, or codes of block scales, not {name}")
     array, carried = as_bytes(codes, f"scale_{argument}")
     matrix = matrix_of(x, argument, format)
     rows, depth = matrix.shape[::-1] if transposed else matrix.shape
@@ -298,8 +310,10 @@ def _expected_gemm(value: Any) -> _core.ExpectedGemm | None:
         return None
     given = dict(value) if isinstance(value, Mapping) else {"model": value}
     unknown = [str(name) for name in given if name not in _EXPECTED]
-    if unknown or "model" not in given:
-        raise ValueError(f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, not {', '.join(unknown) or 'none'}")
+    if "model" not in given:
+        raise ValueError("expected must have the model")
+    if unknown:
+        raise ValueError(f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, not {', '.join(unknown)}")
     model = as_model(given["model"], "expected", ", an MmaModel or a mapping of arguments of gemm")
     profile, order, promote_k = given.get("out_profile"), given.get("scale_order"), given.get("promote_k")
     return _core.ExpectedGemm(

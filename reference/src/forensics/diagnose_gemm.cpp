@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -32,6 +33,26 @@ constexpr std::size_t most_joined = 1024;
 constexpr std::size_t most_imperfect = 12;
 /// Elements that more hypotheses explain than this do not tell of the GEMM: a percentage.
 constexpr std::size_t most_alike = 90;
+/// Hypotheses that are compared with a whole output.
+constexpr std::size_t most_wholes = 4;
+/// Elements of the second sieve that contradict what explained the first.
+constexpr std::size_t contradicting_elements = 12;
+
+/// What a search comes to.
+struct GemmFindings {
+  std::vector<GemmCandidate> candidates;  ///< the best first
+  std::size_t searched = 0;               ///< hypotheses
+  bool is_cut_short = false;              ///< something explained the sieve, so that not all was searched
+  std::size_t seen = 0;                   ///< elements, the first in order, that all have met
+  std::size_t checked = 0;                ///< these, and the next ones, which contradict what was compared with all
+  std::optional<GemmCandidate> runner_up = {};           ///< the best of those that were dropped
+  std::optional<std::vector<std::uint64_t>> whole = {};  ///< the output by the first, where it was compared with all
+  std::size_t whole_unexplained = 0;
+
+  [[nodiscard]] std::size_t unexplained() const {
+    return whole ? whole_unexplained : checked - candidates.front().matches;
+  }
+};
 
 class GemmDoctor {
  public:
@@ -47,46 +68,130 @@ class GemmDoctor {
   }
 
   GemmDiagnosis run() {
-    GemmDiagnosis result;
-    result.elements = problem_.known();
-    result.inputs = problem_.inputs();
     std::vector<std::size_t> order = problem_.order_of_elements(sieve_elements);
-    const auto sieve = std::span(order).first(std::min(sieve_elements, order.size()));
+    GemmFindings found = search(order);
+    // What explains a sieve may be wrong elsewhere: then all is searched on elements that say so.
+    if (found.is_cut_short && found.unexplained() != 0) {
+      std::vector<std::size_t> others = contradictions_first(found, order);
+      GemmFindings again = search(others);
+      const std::size_t searched = found.searched + again.searched;
+      if (is_better(again, found, others)) {
+        again.runner_up = found.candidates.front();
+        found = std::move(again);
+        order = std::move(others);
+      }
+      found.searched = searched;
+    }
+    return told(found, order);
+  }
+
+ private:
+  /// Goes through the hypotheses, and checks those that are left.
+  GemmFindings search(std::vector<std::size_t>& order) const {
+    GemmFindings found;
+    const auto sieve = std::span<const std::size_t>(order).first(std::min(sieve_elements, order.size()));
+    std::vector<GemmCandidate>& candidates = found.candidates;
     // 1. GEMMs as they usually are, then in other orders of K and with other rules for zeros, then with a defect.
-    std::vector<GemmCandidate> candidates;
     if (are_float32()) add_cuda_cores(candidates);
     add(candidates, GemmDefect::none, a_.depth);
     if (candidates.empty()) refuse_operands();
     add_expected(candidates);
-    result.searched = candidates.size();
+    found.searched = candidates.size();
     scorer_.score(candidates, sieve);
     for (const bool with_defects : {false, true}) {
-      if (best_of(candidates) == sieve.size()) break;
-      std::vector<GemmCandidate> unusual = with_defects ? defects() : other_orders();
-      result.searched += unusual.size();
-      const auto few = sieve.first(std::min(first_elements, sieve.size()));
-      scorer_.score(unusual, few);
-      keep_promising(unusual, few.size());
-      scorer_.score(unusual, sieve.subspan(few.size()));
-      std::ranges::move(unusual, std::back_inserter(candidates));
+      if (best_of(candidates) == sieve.size()) {
+        found.is_cut_short = true;
+        break;
+      }
+      add_unusual(found, with_defects ? defects() : other_orders(), sieve);
+    }
+    if (best_of(candidates) == sieve.size() && scale_addends(candidates, sieve.size())) {
+      add_unusual(found, missing_addends(), sieve);
     }
     // 2. What is left, on all elements.
-    keep_best(candidates, sieve.size());
-    const std::size_t seen = check_rest(candidates, order, sieve.size());
+    keep_best(found, sieve.size());
+    check_rest(found, order, sieve.size());
     rank(candidates);
-    const std::size_t checked = check_whole(candidates, order, seen);
-    const auto elements = std::span(order).first(checked);
-    if (expected_) check_expected(result, elements);
-    result.is_telling = candidates.front().matches != checked || is_telling(candidates, result.searched, elements);
-    add_runner_up(candidates, elements);
-    explain_gemm(result, candidates, checked);
-    tell_whole(result, checked - seen);
+    check_whole(found, order);
+    return found;
+  }
+
+  /// Adds those that explain most of the sieve.
+  void add_unusual(GemmFindings& found, std::vector<GemmCandidate> unusual, std::span<const std::size_t> sieve) const {
+    found.searched += unusual.size();
+    const auto few = sieve.first(std::min(first_elements, sieve.size()));
+    scorer_.score(unusual, few);
+    keep_promising(unusual, few.size());
+    scorer_.score(unusual, sieve.subspan(few.size()));
+    std::ranges::move(unusual, std::back_inserter(found.candidates));
+  }
+
+  /// Whether scales multiply c or the bias in all that explain the sieve: few mean that, and one that is small changes
+  /// nothing then.
+  [[nodiscard]] bool scale_addends(const std::vector<GemmCandidate>& candidates, std::size_t seen) const {
+    return std::ranges::all_of(candidates, [&](const GemmCandidate& one) {
+      const GemmHypothesis& h = one.hypothesis;
+      const bool from_c = h.addend_use == AddendUse::accumulator && h.scale_use != ScaleUse::none;
+      return one.matches != seen || h.defect != GemmDefect::none || h.addend_use == AddendUse::before_scales || from_c;
+    });
+  }
+
+  [[nodiscard]] std::vector<GemmCandidate> missing_addends() const {
+    std::vector<GemmCandidate> all;
+    for (const GemmDefect defect : {GemmDefect::c_missing, GemmDefect::bias_missing, GemmDefect::addends_missing}) {
+      add(all, defect, a_.depth);
+    }
+    return all;
+  }
+
+  /// The elements in another order: first some that contradict the best candidate, then a few that do not.
+  [[nodiscard]] std::vector<std::size_t> contradictions_first(const GemmFindings& found,
+                                                              std::span<const std::size_t> order) const {
+    const std::size_t count = found.whole ? order.size() : found.checked;
+    const std::vector<std::uint64_t> words =
+        found.whole ? *found.whole : scorer_.words(found.candidates.front(), order.first(count));
+    std::vector<std::size_t> wrong;
+    std::vector<std::size_t> all;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const bool is_wrong = i < count && words[found.whole ? order[i] : i] != problem_.word(order[i]);
+      (is_wrong && wrong.size() < contradicting_elements ? wrong : all).push_back(order[i]);
+    }
+    all.insert(all.begin(), wrong.begin(), wrong.end());
+    return all;
+  }
+
+  /// Whether the second search explains more of the elements that its candidates have met.
+  [[nodiscard]] bool is_better(const GemmFindings& again, const GemmFindings& found,
+                               std::span<const std::size_t> order) const {
+    if (again.whole && found.whole) return again.whole_unexplained < found.whole_unexplained;
+    const auto matches = [&](const GemmFindings& one) {
+      std::vector<GemmCandidate> first{one.candidates.front()};
+      first.front().matches = 0;
+      scorer_.score(first, order.first(again.seen));
+      return first.front().matches;
+    };
+    return matches(again) > matches(found);
+  }
+
+  GemmDiagnosis told(GemmFindings& found, std::span<const std::size_t> order) const {
+    GemmDiagnosis result;
+    result.elements = problem_.known();
+    result.inputs = problem_.inputs();
+    result.searched = found.searched;
+    const auto elements = order.first(found.checked);
+    check_expected(result, found, elements);
+    result.is_telling = found.unexplained() != 0 || is_telling(found, elements);
+    add_runner_up(found, elements);
+    explain_gemm(result, found.candidates, found.checked);
+    if (found.whole) {
+      result.explanations.front().checked = result.elements;
+      result.explanations.front().unexplained = found.whole_unexplained;
+    }
     result.verdict = output_of_one_kind(problem_, result.explanations.front()) + gemm_verdict(result);
-    show(result, candidates, elements);
+    show(result, found, elements);
     return result;
   }
 
- private:
   [[noreturn]] void refuse_operands() const {
     refuse("no model takes such operands: a is ", format_name(a_.format), " and b ", format_name(b_.format),
            facts_.block != 0 ? " with block scales" : "");
@@ -131,25 +236,39 @@ class GemmDoctor {
     candidates.insert(candidates.begin(), *expected_);
   }
 
-  void check_expected(GemmDiagnosis& result, std::span<const std::size_t> elements) const {
+  void check_expected(GemmDiagnosis& result, const GemmFindings& found, std::span<const std::size_t> elements) const {
     if (!expected_) return;
-    const std::vector<std::uint64_t> words = words_of(*expected_, elements);
     result.expected = describe(expected_->hypothesis);
-    for (std::size_t i = 0; i < elements.size(); ++i) {
-      result.expected_unexplained += words[i] != problem_.word(elements[i]) ? 1 : 0;
+    const bool is_first = found.whole && found.candidates.front().hypothesis == expected_->hypothesis;
+    const auto whole = found.whole && !is_first ? whole_output(*expected_, problem_, a_, b_, out_) : found.whole;
+    if (whole) {
+      result.expected_checked = whole->size();
+      result.expected_unexplained = count_unexplained(*whole);
+      return;
     }
+    std::vector<GemmCandidate> one{*expected_};
+    scorer_.score(one, elements);
+    result.expected_checked = elements.size();
+    result.expected_unexplained = elements.size() - one.front().matches;
+  }
+
+  [[nodiscard]] std::size_t count_unexplained(const std::vector<std::uint64_t>& whole) const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) count += whole[i] != problem_.word(i) ? 1 : 0;
+    return count;
   }
 
   /// Whether the elements could have told a wrong GEMM from the first candidate, which explains all of them.
-  [[nodiscard]] bool is_telling(const std::vector<GemmCandidate>& candidates, std::size_t searched,
-                                std::span<const std::size_t> elements) const {
-    const auto same =
-        std::ranges::count_if(candidates, [&](const GemmCandidate& one) { return one.matches == elements.size(); });
-    if (static_cast<std::size_t>(same) * 100 > searched * most_alike) return false;
-    if (a_.depth == 1) return true;
-    std::vector<GemmCandidate> half{candidates.front()};
+  [[nodiscard]] bool is_telling(const GemmFindings& found, std::span<const std::size_t> elements) const {
+    const auto explains_all = [&](const GemmCandidate& one) { return one.matches == elements.size(); };
+    const auto same = static_cast<std::size_t>(std::ranges::count_if(found.candidates, explains_all));
+    if (same * 100 > found.searched * most_alike || problem_.is_at_ends(elements)) return false;
+    const std::size_t depth =
+        problem_.used_depth(elements.first(std::min<std::size_t>(elements.size(), sieve_elements)));
+    if (depth < 2) return depth == 1 && a_.depth == 1;
+    std::vector<GemmCandidate> half{found.candidates.front()};
     half.front().hypothesis.defect = GemmDefect::tail_dropped;
-    half.front().hypothesis.depth = a_.depth / 2;
+    half.front().hypothesis.depth = depth / 2;
     half.front().matches = 0;
     const auto some = elements.first(std::min<std::size_t>(elements.size(), batch_elements));
     scorer_.score(half, some);
@@ -183,9 +302,19 @@ class GemmDoctor {
                                     scale_a_of_previous_tile,
                                     scale_b_of_previous_tile,
                                     scales_of_previous_tile,
+                                    tensor_scale_a_missing,
+                                    tensor_scale_b_missing,
+                                    tensor_scales_missing,
+                                    block_scales_a_missing,
+                                    block_scales_b_missing,
+                                    block_scales_missing,
+                                    scale_layout_a,
+                                    scale_layout_b,
+                                    scale_layouts,
                                     c_missing,
                                     c_transposed,
                                     bias_missing,
+                                    addends_missing,
                                     bias_along_rows,
                                     bias_in_each_range,
                                     scale_out_missing,
@@ -228,95 +357,105 @@ class GemmDoctor {
   }
 
   /// Those that explain all of `seen`, or if none does, the best ones.
-  void keep_best(std::vector<GemmCandidate>& candidates, std::size_t seen) {
+  void keep_best(GemmFindings& found, std::size_t seen) const {
+    std::vector<GemmCandidate>& candidates = found.candidates;
     rank(candidates);
     if (candidates.front().matches == seen) {
-      keep_perfect(candidates, seen);
+      keep_perfect(found, seen);
     } else if (candidates.size() > most_imperfect) {
       candidates.resize(most_imperfect);
     }
   }
 
   /// Drops those that leave some of `seen` elements unexplained, and remembers the best of them.
-  void keep_perfect(std::vector<GemmCandidate>& candidates, std::size_t seen) {
+  void keep_perfect(GemmFindings& found, std::size_t seen) const {
+    std::vector<GemmCandidate>& candidates = found.candidates;
     std::vector<GemmCandidate> dropped;
     std::ranges::copy_if(candidates, std::back_inserter(dropped), [&](const auto& one) { return one.matches < seen; });
     if (dropped.empty()) return;
     rank(dropped);
-    runner_up_ = dropped.front();
+    found.runner_up = dropped.front();
     std::erase_if(candidates, [&](const GemmCandidate& one) { return one.matches < seen; });
   }
 
   /// Adds the best of those that leave elements unexplained, to show what speaks against it.
-  void add_runner_up(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const {
-    if (!runner_up_ || candidates.front().matches != elements.size()) return;
-    std::vector<GemmCandidate> one{*runner_up_};
+  void add_runner_up(GemmFindings& found, std::span<const std::size_t> elements) const {
+    if (!found.runner_up || found.candidates.front().matches != elements.size()) return;
+    std::vector<GemmCandidate> one{*found.runner_up};
     one.front().matches = 0;
     scorer_.score(one, elements);
-    candidates.push_back(one.front());
+    found.candidates.push_back(one.front());
   }
 
-  /// Compares the candidates with more elements as long as the products last. Returns how many have been looked at.
-  std::size_t check_rest(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> order, std::size_t seen) {
+  /// Compares the candidates with more elements as long as the products last.
+  void check_rest(GemmFindings& found, std::span<const std::size_t> order, std::size_t seen) const {
     std::size_t products = options_.most_products;
     while (seen < order.size()) {
       std::map<GemmScorer::Key, std::size_t> groups;
-      for (const GemmCandidate& one : candidates) ++groups[scorer_.key_of(one)];
+      for (const GemmCandidate& one : found.candidates) ++groups[scorer_.key_of(one)];
       const std::size_t count = std::min(batch_elements, order.size() - seen);
       const std::size_t cost = groups.size() * count * a_.depth;
       if (cost > products) break;
       products -= cost;
-      scorer_.score(candidates, order.subspan(seen, count));
+      scorer_.score(found.candidates, order.subspan(seen, count));
       seen += count;
-      if (best_of(candidates) == seen) keep_perfect(candidates, seen);
+      if (best_of(found.candidates) == seen) keep_perfect(found, seen);
     }
-    return seen;
+    found.seen = found.checked = seen;
   }
 
-  /// The words of the elements by a candidate. Of a whole output gemm() has them faster.
-  [[nodiscard]] std::vector<std::uint64_t> words_of(const GemmCandidate& candidate,
-                                                    std::span<const std::size_t> elements) const {
-    const bool are_many = elements.size() > batch_elements && problem_.is_whole();
-    const auto whole = are_many ? whole_output(candidate, problem_, a_, b_, out_) : std::nullopt;
-    if (!whole) return scorer_.words(candidate, elements);
-    std::vector<std::uint64_t> words;
-    words.reserve(elements.size());
-    for (const std::size_t i : elements) words.push_back((*whole)[i]);
-    return words;
+  /// Compares the first candidate with all elements, where gemm() computes it. Those that contradict it join those that
+  /// all candidates have met; where another one explains more of these, it is compared with all, too. First is what
+  /// explains most.
+  void check_whole(GemmFindings& found, std::vector<std::size_t>& order) const {
+    std::vector<GemmCandidate>& candidates = found.candidates;
+    const bool is_hopeless = candidates.front().matches * 2 < found.seen;
+    if (!problem_.is_whole() || found.seen == order.size() || is_hopeless) return;
+    std::vector<GemmHypothesis> compared;
+    GemmHypothesis best;
+    for (std::size_t next = 0; next < candidates.size() && compared.size() < most_wholes;) {
+      const GemmHypothesis h = candidates[next].hypothesis;
+      compared.push_back(h);
+      auto whole = whole_output(candidates[next], problem_, a_, b_, out_);
+      if (!whole && (!found.whole || candidates[next].matches == found.checked)) {  // it explains more than the others
+        found.whole.reset();
+        best = h;
+        break;
+      }
+      const std::size_t unexplained = whole ? count_unexplained(*whole) : problem_.known();
+      if (whole && (!found.whole || unexplained < found.whole_unexplained)) {
+        best = h;
+        found.whole_unexplained = unexplained;
+        found.whole = std::move(whole);
+        if (unexplained == 0) break;
+        join_contradictions(found, order);
+        rank(candidates);
+      }
+      // The next one that explains more than the best, of those that were not compared yet.
+      for (next = 0;
+           next < candidates.size() && std::ranges::find(compared, candidates[next].hypothesis) != compared.end();) {
+        next = candidates[next].hypothesis == best ? candidates.size() : next + 1;
+      }
+    }
+    const auto is_best = [&](const GemmCandidate& one) { return one.hypothesis == best; };
+    const auto at = std::ranges::find_if(candidates, is_best);
+    std::rotate(candidates.begin(), at, at + 1);
   }
 
-  /// Looks at the elements beyond `seen` that were not looked at yet, by the first candidate alone, where gemm()
-  /// computes it. Those that contradict it join the others, in `order`. Returns how many have been looked at.
-  std::size_t check_whole(std::vector<GemmCandidate>& candidates, std::vector<std::size_t>& order, std::size_t seen) {
-    if (!problem_.is_whole() || seen == order.size() || candidates.front().matches * 2 < seen) return seen;
-    const auto whole = whole_output(candidates.front(), problem_, a_, b_, out_);
-    if (!whole) return seen;
-    const auto contradicts = [&](std::size_t i) { return (*whole)[i] != problem_.word(i); };
-    const auto others = std::partition(order.begin() + static_cast<std::ptrdiff_t>(seen), order.end(), contradicts);
-    const auto joined = static_cast<std::size_t>(others - order.begin()) - seen;
-    has_looked_at_all_ = true;
-    contradictions_ = joined;
-    const std::size_t count = std::min(joined, most_joined);
-    if (count == 0) return seen;
-    scorer_.score(candidates, std::span(order).subspan(seen, count));
-    const GemmHypothesis first = candidates.front().hypothesis;
-    rank(candidates);
-    has_looked_at_all_ = candidates.front().hypothesis == first;
-    return seen + count;
-  }
-
-  /// Counts all elements for the first explanation, where it has met them.
-  void tell_whole(GemmDiagnosis& result, std::size_t joined) const {
-    if (!has_looked_at_all_) return;
-    GemmExplanation& first = result.explanations.front();
-    first.checked = result.elements;
-    first.unexplained += contradictions_ - joined;
+  /// Adds elements that contradict the first candidate to those that all candidates have met.
+  void join_contradictions(GemmFindings& found, std::vector<std::size_t>& order) const {
+    const auto contradicts = [&](std::size_t i) { return (*found.whole)[i] != problem_.word(i); };
+    const auto begin = order.begin() + static_cast<std::ptrdiff_t>(found.checked);
+    const auto others = std::partition(begin, order.end(), contradicts);
+    const std::size_t count = std::min(static_cast<std::size_t>(others - begin), most_joined);
+    scorer_.score(found.candidates, std::span<const std::size_t>(order).subspan(found.checked, count));
+    found.checked += count;
   }
 
   /// Elements that are not as the first candidate, or the expected one, has them, where all are, those that tell the
   /// first from the best that gives something else.
-  void show(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates,
-            std::span<const std::size_t> elements) const {
+  void show(GemmDiagnosis& result, const GemmFindings& found, std::span<const std::size_t> elements) const {
+    const std::vector<GemmCandidate>& candidates = found.candidates;
     const GemmCandidate& first = candidates.front();
     const GemmCandidate* second = candidates.size() > 1 && !result.explained() ? &candidates[1] : nullptr;
     const auto other =
@@ -324,11 +463,19 @@ class GemmDoctor {
     if (other != candidates.end()) second = &*other;
     const bool is_another = result.explained() && !result.is_expected();
     if (is_another && expected_) second = &*expected_;
-    std::vector<std::size_t> some(elements.begin(), elements.end());
-    if (result.explained() && !is_another) some.resize(std::min<std::size_t>(some.size(), batch_elements));
     if (second == nullptr && result.explained()) return;
-    const std::vector<std::uint64_t> words = words_of(result.explained() ? *second : first, some);
+    // 1. Which elements, and their words by one of them.
+    const bool are_all = found.whole && !result.explained();
+    std::vector<std::size_t> some(elements.begin(), elements.end());
+    if (are_all) {
+      some.resize(found.whole->size());
+      std::iota(some.begin(), some.end(), std::size_t{0});
+    }
+    if (result.explained() && !is_another) some.resize(std::min<std::size_t>(some.size(), batch_elements));
+    const std::vector<std::uint64_t> words =
+        are_all ? *found.whole : scorer_.words(result.explained() ? *second : first, some);
     if (!result.explained() && problem_.is_whole()) result.rest = gemm_rest(problem_, some, words);
+    // 2. Those that differ.
     std::vector<std::size_t> differing;
     for (std::size_t i = 0; i < some.size(); ++i) {
       if (words[i] != problem_.word(some[i])) differing.push_back(some[i]);
@@ -352,10 +499,7 @@ class GemmDoctor {
   const GemmOutput& out_;
   const GemmDoctorOptions& options_;
   const GemmFacts& facts_;
-  bool has_looked_at_all_ = false;  // by the first candidate
-  std::size_t contradictions_ = 0;  // that were found then
   std::optional<GemmCandidate> expected_;
-  std::optional<GemmCandidate> runner_up_;
 };
 
 }  // namespace
@@ -363,6 +507,7 @@ class GemmDoctor {
 GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput& out,
                             const GemmDoctorOptions& options) {
   const DefaultEnvironment environment;
+  if (options.most_products == 0) refuse("most_products must be at least 1");
   const Operand left = with_scale_type(a);
   const Operand right = with_scale_type(b);
   return GemmDoctor(left, right, out, options).run();

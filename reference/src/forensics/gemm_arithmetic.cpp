@@ -29,9 +29,9 @@ struct ScalePair {
 
   ScalePair(float scale_a, float scale_b, const GemmHypothesis& h) : a(scale_a), b(scale_b) {
     const GemmDefect defect = h.defect;
-    const bool both = defect == GemmDefect::scales_missing;
-    if (both || defect == GemmDefect::scale_a_missing) a = 1;
-    if (both || defect == GemmDefect::scale_b_missing) b = 1;
+    const bool both = defect == GemmDefect::scales_missing || defect == GemmDefect::tensor_scales_missing;
+    if (both || defect == GemmDefect::scale_a_missing || defect == GemmDefect::tensor_scale_a_missing) a = 1;
+    if (both || defect == GemmDefect::scale_b_missing || defect == GemmDefect::tensor_scale_b_missing) b = 1;
     const bool inverts_a = defect == GemmDefect::scales_inverted || defect == GemmDefect::scale_a_inverted;
     const bool inverts_b = defect == GemmDefect::scales_inverted || defect == GemmDefect::scale_b_inverted;
     a_divides = inverts_a && h.divided;
@@ -52,9 +52,9 @@ struct ScalePair {
   }
 };
 
-/// The tile along K whose scale multiplies: `length` products begin at k.
-std::size_t tile_of(std::size_t k, std::size_t length, bool is_previous) {
-  return is_previous && k >= length ? k - length : k;
+/// An element of the tile along K whose scale multiplies products from k on.
+std::size_t tile_of(std::size_t k, std::size_t tile_depth, bool is_previous) {
+  return is_previous && k >= tile_depth ? k - tile_depth : k;
 }
 
 float promoted(const GemmHypothesis& h, float sum, float x, const ScalePair& scales) {
@@ -70,23 +70,28 @@ float promoted(const GemmHypothesis& h, float sum, float x, const ScalePair& sca
   return h.fused && !right.divides ? std::fma(left, right.value, sum) : sum + times(left, right);
 }
 
-/// The sum of numbers in the order of a hypothesis, in float32.
-float sum_of(std::vector<float>& parts, PartialOrder order) {
+/// The sum of numbers in the order of a hypothesis, in float32, rounded to `type` after each addition.
+float sum_of(std::vector<float>& parts, PartialOrder order, AddendType type) {
   switch (order) {
     case PartialOrder::ascending: break;
     case PartialOrder::descending: std::ranges::reverse(parts); break;
     case PartialOrder::pairwise:
       while (parts.size() > 1) {
         const std::size_t count = parts.size();
-        for (std::size_t i = 0; 2 * i + 1 < count; ++i) parts[i] = parts[2 * i] + parts[2 * i + 1];
+        for (std::size_t i = 0; 2 * i + 1 < count; ++i) parts[i] = rounded_to(type, parts[2 * i] + parts[2 * i + 1]);
         if (count % 2 != 0) parts[count / 2] = parts[count - 1];
         parts.resize((count + 1) / 2);
       }
       break;
   }
   float sum = parts.front();
-  for (std::size_t i = 1; i < parts.size(); ++i) sum += parts[i];
+  for (std::size_t i = 1; i < parts.size(); ++i) sum = rounded_to(type, sum + parts[i]);
   return sum;
+}
+
+/// Whether the defect is one of float32 scales.
+bool changes_scales(GemmDefect defect) {
+  return defect >= GemmDefect::scale_a_missing && defect <= GemmDefect::tensor_scales_missing;
 }
 
 /// The factors of an epilogue, in the order in which they multiply.
@@ -116,7 +121,7 @@ EpilogueFactors factors_of(const GemmHypothesis& h, const GemmFacts& facts, cons
     case ScaleUse::none: break;
     case ScaleUse::product_first: {
       Factor alpha = scales.product();
-      if (left.divisor != 1 || right.divisor != 1) {
+      if ((left.divisor != 1 || right.divisor != 1) && !changes_scales(h.defect)) {
         alpha = {left.factor * right.factor * (1 / (left.divisor * right.divisor))};
       }
       if (h.scale_out_first) alpha.value *= facts.scale_out;
@@ -140,8 +145,10 @@ struct Terms {
 };
 
 Terms terms_of(const GemmHypothesis& h, const GemmFacts& facts, const ElementAddends& addends) {
-  const bool c = facts.c && h.addend_use != AddendUse::accumulator && h.defect != GemmDefect::c_missing;
-  const bool bias = facts.bias && h.defect != GemmDefect::bias_missing && h.defect != GemmDefect::bias_in_each_range;
+  const bool none = h.defect == GemmDefect::addends_missing;
+  const bool c = facts.c && h.addend_use != AddendUse::accumulator && h.defect != GemmDefect::c_missing && !none;
+  const bool bias =
+      facts.bias && h.defect != GemmDefect::bias_missing && h.defect != GemmDefect::bias_in_each_range && !none;
   Terms terms;
   if (bias && h.bias_first) terms.values[terms.count++] = rounded_to(h.addend_type, addends.bias);
   if (c) terms.values[terms.count++] = rounded_to(h.addend_type, addends.c);
@@ -185,6 +192,8 @@ float epilogue(const GemmHypothesis& h, const GemmFacts& facts, const GemmSums& 
       for (const float term : added) x = rounded_midway(h, facts.format, x + term);
       break;
   }
+  if (h.output == OutputRounding::float16_before_scale) x = rounded_to(AddendType::float16, x);
+  if (h.output == OutputRounding::bfloat16_before_scale) x = rounded_to(AddendType::bfloat16, x);
   if (facts.scale_out == 1 || h.scale_out_first || h.defect == GemmDefect::scale_out_missing) return x;
   return h.defect == GemmDefect::scale_out_inverted ? x / facts.scale_out : x * facts.scale_out;
 }
@@ -227,8 +236,9 @@ static float with_partial(const GemmHypothesis& h, const GemmFacts& facts, const
   const float x = sums.partials[j * sums.a.count() + entry];
   if (facts.tile_depth == 0) return h.promote_k != 0 ? sum + x : x;
   const bool both = h.defect == GemmDefect::scales_of_previous_tile;
-  const std::size_t tile_a = tile_of(j * length, length, both || h.defect == GemmDefect::scale_a_of_previous_tile);
-  const std::size_t tile_b = tile_of(j * length, length, both || h.defect == GemmDefect::scale_b_of_previous_tile);
+  const std::size_t k = j * length;
+  const std::size_t tile_a = tile_of(k, facts.tile_depth, both || h.defect == GemmDefect::scale_a_of_previous_tile);
+  const std::size_t tile_b = tile_of(k, facts.tile_depth, both || h.defect == GemmDefect::scale_b_of_previous_tile);
   return promoted(h, sum, x, ScalePair(sums.a.tile_scale(entry, tile_a), sums.b.tile_scale(entry, tile_b), h));
 }
 
@@ -270,14 +280,14 @@ float accumulated(const GemmHypothesis& h, const GemmFacts& facts, const GemmSum
     ranges.push_back(rounded_to(h.partial_type, sum));
   }
   if (!h.range_order.empty()) ranges = in_order(ranges, h.range_order);
-  return sum_of(ranges, h.split_k != 0 ? h.order : PartialOrder::ascending);
+  return sum_of(ranges, h.split_k != 0 ? h.order : PartialOrder::ascending, h.total_type);
 }
 
 bool accumulates_equally(const GemmHypothesis& x, const GemmHypothesis& y) {
   const auto key = [](const GemmHypothesis& h) {
     const bool start = h.addend_use == AddendUse::accumulator;
     const AddendType type = start || h.defect == GemmDefect::bias_in_each_range ? h.addend_type : AddendType::as_given;
-    return std::tuple(h.promote_k, h.split_k, h.order, h.partial_type, h.scale_use, h.divided, h.fused,
+    return std::tuple(h.promote_k, h.split_k, h.order, h.partial_type, h.total_type, h.scale_use, h.divided, h.fused,
                       h.scale_out_first, start, type, h.defect, h.ranges, h.range_order);
   };
   return key(x) == key(y);

@@ -30,12 +30,12 @@ void put_answer(TextStream& text, const GemmDiagnosis& result, std::size_t check
 void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t checked) {
   const GemmExplanation& first = result.explanations.front();
   if (first.unexplained == 0) {
-    text << "all " << checked;
+    text << (checked == 1 ? "the " : "all ") << checked;
   } else {
     text << checked - first.unexplained << " of " << checked;
   }
-  text << " elements" << (checked < result.elements ? " looked at" : "") << " are those of "
-       << describe(first.hypothesis);
+  text << (checked == 1 ? " element" : " elements") << (checked < result.elements ? " looked at" : "")
+       << (checked == 1 ? " is that of " : " are those of ") << describe(first.hypothesis);
   if (first.models.size() > 1) {
     text << " (or of " << first.models.size() - 1 << " other model" << (first.models.size() > 2 ? "s" : "") << ")";
   }
@@ -73,14 +73,16 @@ std::vector<std::string_view> untold_parts(const GemmDiagnosis& result) {
   using One = const GemmHypothesis&;
   add("the tensor core", [](One h) { return h.model; });
   add("the promotion", [](One h) { return h.promote_k; });
-  add("split-K", [](One h) { return h.split_k; });
-  add("the order of partial sums", [](One h) { return std::pair(h.order, h.partial_type); });
+  add("split-K", [](One h) { return std::tuple(h.split_k, h.ranges, h.range_order); });
+  add("the order of partial sums", [](One h) { return std::tuple(h.order, h.partial_type, h.total_type); });
   add("the order of K", [](One h) { return std::tuple(h.k_order.ways, h.k_order.granule, h.k_order.window); });
   add("the rule for zeros", [](One h) { return h.zero_rule; });
   add("how scales multiply",
-      [](One h) { return std::tuple(h.scale_use, h.fused, h.divided, h.scale_out_first, h.sum_type); });
+      [](One h) { return std::tuple(h.scale_use, h.fused, h.divided, h.scale_out_first, h.sum_type, h.alpha_last); });
   add("how c and the bias are added", [](One h) { return std::tuple(h.addend_use, h.addend_type, h.bias_first); });
-  add("the rounding of the output", [](One h) { return std::pair(h.output, h.saturated); });
+  const auto untold_policy = [](One h) { return h.policy.value_or(CastPolicy{}); };
+  add("the rounding of the output",
+      [&](One h) { return std::tuple(h.output, h.saturated, h.policy.has_value(), untold_policy(h)); });
   add("the defect", [](One h) { return std::pair(h.defect, h.depth); });
   return parts;
 }
@@ -97,7 +99,7 @@ std::string gemm_verdict(const GemmDiagnosis& result) {
          << " elements looked at.";
     return text.str();
   }
-  if (result.explained() && !result.is_telling) {
+  if (result.explained() && !result.is_telling && result.is_expected()) {
     text << "Cannot tell: these operands and this output say next to nothing of the GEMM. " << result.tied
          << (result.tied == 1 ? " explanation fits, " : " explanations fit, such as ") << describe(first.hypothesis)
          << ".";
@@ -107,7 +109,8 @@ std::string gemm_verdict(const GemmDiagnosis& result) {
   put_amount(text, result, checked);
   if (result.explained() && result.lacks_tensor_core()) text << " No tensor core that was searched computes this.";
   if (!result.is_expected()) {
-    text << " What was expected leaves " << result.expected_unexplained << " of " << checked << " unexplained.";
+    text << " What was expected leaves " << result.expected_unexplained << " of " << result.expected_checked
+         << " unexplained.";
   }
   if (result.tied > 1) {
     text << " The data cannot tell it from " << result.tied - 1 << " other hypothes" << (result.tied > 2 ? "es" : "is")

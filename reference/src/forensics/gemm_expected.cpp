@@ -143,6 +143,9 @@ GemmCandidate expected_candidate(const ExpectedGemm& expected, const GemmProblem
   const MmaModel& model = find_model(expected.model);
   check_model(model, a, b);
   const GemmFacts facts = problem.facts_for(model);
+  if (!facts.c && expected.c_enters == CEntry::accumulator) {
+    refuse("expected: c_enters says that the accumulation starts from c, and there is no c");
+  }
   GemmHypothesis h{.model = std::string(model.name), .zero_rule = expected.zero_rule};
   h.promote_k = promotion_of(expected, facts, model);
   const std::size_t unit = h.promote_k != 0 ? h.promote_k : static_cast<std::size_t>(model.k());

@@ -14,6 +14,7 @@ struct Composition {
   std::size_t promote_k = 0, split_k = 0;
   PartialOrder order = PartialOrder::ascending;
   AddendType partial_type = AddendType::as_given, sum_type = AddendType::as_given;
+  AddendType total_type = AddendType::as_given;
 };
 
 void add_splits(std::vector<Composition>& all, std::size_t depth, std::size_t unit, std::size_t promote_k) {
@@ -95,6 +96,8 @@ std::vector<Composition> rounded_compositions(const MmaModel& model, const GemmF
       if (one.split_k == 0) std::swap(one.promote_k, one.split_k);  // ranges, not promotions
       all.push_back(one);
       all.back().partial_type = type;
+      all.push_back(all.back());
+      all.back().total_type = type;
     }
   }
   if (facts.tile_depth != 0) std::erase_if(all, [](const auto& one) { return one.sum_type != AddendType::as_given; });
@@ -137,9 +140,10 @@ std::vector<AddendUse> addend_uses(const MmaModel& model, const GemmFacts& facts
 /// All ways where nothing else is unusual; beside another order of K, rule for zeros or a defect the frequent ones, or
 /// there would be millions of hypotheses.
 std::vector<Addition> additions(const MmaModel& model, const GemmFacts& facts, const GemmHypothesis& h) {
-  const bool has_c = facts.c && h.defect != GemmDefect::c_missing;
+  const bool has_none = h.defect == GemmDefect::addends_missing;
+  const bool has_c = facts.c && h.defect != GemmDefect::c_missing && !has_none;
   const bool has_bias =
-      facts.bias && h.defect != GemmDefect::bias_missing && h.defect != GemmDefect::bias_in_each_range;
+      facts.bias && h.defect != GemmDefect::bias_missing && h.defect != GemmDefect::bias_in_each_range && !has_none;
   std::vector<Addition> all;
   if (!has_c && !has_bias) {
     const bool adds = h.defect == GemmDefect::bias_in_each_range;
@@ -158,7 +162,8 @@ std::vector<Addition> additions(const MmaModel& model, const GemmFacts& facts, c
   return all;
 }
 
-std::vector<OutputRounding> roundings(const Format& format, const GemmHypothesis& h) {
+std::vector<OutputRounding> roundings(const GemmFacts& facts, const GemmHypothesis& h) {
+  const Format& format = facts.format;
   std::vector<OutputRounding> all{OutputRounding::nearest};
   const bool is_rounded = h.partial_type != AddendType::as_given || h.sum_type != AddendType::as_given;
   if (h.k_order.ways != 1 || h.zero_rule != ZeroRule::floor || is_rounded) return all;
@@ -171,6 +176,10 @@ std::vector<OutputRounding> roundings(const Format& format, const GemmHypothesis
   constexpr Format brain = bfloat16;
   if (format != half) all.push_back(OutputRounding::via_float16);
   if (format != brain) all.push_back(OutputRounding::via_bfloat16);
+  if (facts.scale_out != 1 && !h.scale_out_first) {
+    all.push_back(OutputRounding::float16_before_scale);
+    all.push_back(OutputRounding::bfloat16_before_scale);
+  }
   return all;
 }
 
@@ -222,9 +231,21 @@ std::vector<KOrder> k_orders(const MmaModel& model, const GemmFacts& facts) {
   return all;
 }
 
+/// Elements of K in each promotion, where there are several within a tile, whose scales multiply each.
+std::vector<std::size_t> lengths_within_tile(const MmaModel& model, const GemmFacts& facts) {
+  const auto unit = static_cast<std::size_t>(model.k());
+  std::vector<std::size_t> all;
+  if (unit == 0 || is_cuda_cores(model)) return all;
+  for (std::size_t length = facts.tile_depth / 2; length >= std::max(unit, std::size_t{16}); length /= 2) {
+    if (length % unit == 0 && facts.tile_depth % length == 0) all.push_back(length);
+  }
+  return all;
+}
+
 bool goes_with(GemmDefect defect, const GemmFacts& facts) {
   switch (defect) {
     case GemmDefect::c_missing: return facts.c;
+    case GemmDefect::addends_missing: return facts.c && facts.bias;
     case GemmDefect::c_transposed: return facts.c && facts.rows > 1 && facts.columns > 1;
     case GemmDefect::bias_missing:
     case GemmDefect::bias_in_each_range: return facts.bias;
@@ -240,16 +261,25 @@ bool goes_with(GemmDefect defect, const GemmFacts& facts) {
     case GemmDefect::scale_b_missing: return facts.scales_b || facts.block != 0;
     case GemmDefect::scales_missing: return (facts.scales_a && facts.scales_b) || facts.block != 0;
     case GemmDefect::scale_a_inverted:
-    case GemmDefect::scale_a_twice: return facts.scales_a;
+    case GemmDefect::scale_a_twice: return facts.scales_a || facts.power_blocks;
     case GemmDefect::scale_b_inverted:
-    case GemmDefect::scale_b_twice: return facts.scales_b;
+    case GemmDefect::scale_b_twice: return facts.scales_b || facts.power_blocks;
     case GemmDefect::scales_inverted:
-    case GemmDefect::scales_twice: return facts.scales_a && facts.scales_b;
-    case GemmDefect::scale_a_of_previous_tile: return facts.scales_a && facts.tile_depth != 0;
-    case GemmDefect::scale_b_of_previous_tile: return facts.scales_b && facts.tile_depth != 0;
+    case GemmDefect::scales_twice: return (facts.scales_a && facts.scales_b) || facts.power_blocks;
+    case GemmDefect::scale_a_of_previous_tile: return (facts.scales_a && facts.tile_depth != 0) || facts.block_codes;
+    case GemmDefect::scale_b_of_previous_tile: return (facts.scales_b && facts.tile_depth != 0) || facts.block_codes;
+    case GemmDefect::tensor_scale_a_missing:
+    case GemmDefect::block_scales_a_missing: return facts.scales_a && facts.block_codes;
+    case GemmDefect::tensor_scale_b_missing:
+    case GemmDefect::block_scales_b_missing: return facts.scales_b && facts.block_codes;
+    case GemmDefect::tensor_scales_missing:
+    case GemmDefect::block_scales_missing: return facts.scales_a && facts.scales_b && facts.block_codes;
+    case GemmDefect::scale_layout_a: return facts.other_layout_a;
+    case GemmDefect::scale_layout_b: return facts.other_layout_b;
+    case GemmDefect::scale_layouts: return facts.other_layout_a && facts.other_layout_b;
     case GemmDefect::scales_of_previous_tile: break;
   }
-  return facts.scales_a && facts.scales_b && facts.tile_depth != 0;
+  return (facts.scales_a && facts.scales_b && facts.tile_depth != 0) || facts.block_codes;
 }
 
 /// Whether overflow saturates, the usual first.
@@ -283,7 +313,7 @@ void add_epilogues(std::vector<GemmHypothesis>& all, GemmHypothesis h, const Mma
         h.addend_type = addition.type;
         h.bias_first = addition.bias_first;
         h.scale_out_first = addition.scale_out_first;
-        for (const OutputRounding output : roundings(facts.format, h)) {
+        for (const OutputRounding output : roundings(facts, h)) {
           h.output = output;
           for (const bool saturated : saturations(facts)) {
             h.saturated = saturated;
@@ -312,6 +342,7 @@ std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFac
                      .split_k = composition.split_k,
                      .order = composition.order,
                      .partial_type = composition.partial_type,
+                     .total_type = composition.total_type,
                      .sum_type = composition.sum_type,
                      .k_order = k_order,
                      .zero_rule = zero_rule,
@@ -334,6 +365,7 @@ std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFac
       for (const KOrder& order : k_orders(model, facts)) {
         for (const Composition& one : compositions_in(order, facts)) add(order, one, ZeroRule::floor);
       }
+      for (const std::size_t length : lengths_within_tile(model, facts)) add({}, {length}, ZeroRule::floor);
       break;
     case GemmSearch::zeros:
       if (!has_zero_rules(model)) break;
@@ -352,6 +384,7 @@ std::size_t partial_length(const GemmHypothesis& hypothesis, std::size_t depth) 
 }
 
 int strangeness(const GemmHypothesis& h) {
+  constexpr int scaled_addends = 105;  // which are seldom meant: an addend that is missing is more likely
   int cost = 0;
   if (h.defect != GemmDefect::none) cost += h.defect == GemmDefect::tail_dropped ? 120 : 100;
   if (h.zero_rule != ZeroRule::floor) cost += 30;
@@ -361,12 +394,13 @@ int strangeness(const GemmHypothesis& h) {
     case AddendUse::none:
     case AddendUse::after_scales: break;
     case AddendUse::fused: cost += 2; break;
-    case AddendUse::accumulator: cost += 5; break;
-    case AddendUse::before_scales:
+    case AddendUse::accumulator: cost += h.scale_use == ScaleUse::none ? 5 : scaled_addends; break;
+    case AddendUse::before_scales: cost += scaled_addends; break;
     case AddendUse::after_rounding: cost += 7; break;
   }
   if (h.addend_type != AddendType::as_given) cost += 6;
   if (h.partial_type != AddendType::as_given) cost += 10;
+  if (h.total_type != AddendType::as_given) cost += 2;
   if (h.sum_type != AddendType::as_given) cost += 15;
   if (h.divided) cost += 1;
   if (h.bias_first) cost += 3;

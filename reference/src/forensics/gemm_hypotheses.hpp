@@ -16,7 +16,10 @@ struct GemmFacts {
   std::size_t tile_depth = 0;  ///< of tile scales that multiply at promotions; 0: none
   bool scales_a = false;       ///< float32 scales of a that are not 1
   bool scales_b = false;
-  std::size_t block = 0;  ///< elements that share a scale of the tensor core; 0: none
+  std::size_t block = 0;                                ///< elements that share a scale of the tensor core; 0: none
+  bool block_codes = false;                             ///< these are codes of the operands, and not scales of tiles
+  bool power_blocks = false;                            ///< they are powers of two, without a float32 scale beside them
+  bool other_layout_a = false, other_layout_b = false;  ///< has_other_layout()
   bool c = false, bias = false;
   std::vector<AddendType> addend_types = {AddendType::as_given};  ///< that differ for these numbers
   float scale_out = 1;
@@ -27,7 +30,7 @@ struct GemmFacts {
 /// How far a search goes.
 enum class GemmSearch : std::uint8_t {
   usual,         ///< K ascending, ZeroRule::floor
-  orders,        ///< of K, other than ascending
+  orders,        ///< of K, other than ascending; and promotions within a tile
   zeros,         ///< rules for zeros other than floor
   rounded_sums,  ///< ranges, or the accumulator, are rounded to 16 bits before they are added or scaled
 };

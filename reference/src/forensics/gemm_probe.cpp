@@ -2,6 +2,7 @@
 // Inputs of a GEMM on which hypotheses differ.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -17,7 +18,9 @@ namespace fp8lab::forensics {
 namespace {
 
 constexpr std::size_t most_side = 128;
-constexpr std::size_t compared = 16;  ///< elements
+constexpr std::size_t compared = 16;  ///< elements of each try
+/// What is equal on these is compared on more elements of the best try, for at most so many products.
+constexpr std::size_t most_products = std::size_t{1} << 26;
 constexpr std::uint64_t tries = 12;
 
 /// A code of the format without infinities and NaNs, with an exponent near that of 1 or, now and then, any.
@@ -108,7 +111,7 @@ struct ProbedGemm {
   GemmFacts facts;
   std::vector<std::size_t> rows = {}, columns = {};
 
-  ProbedGemm(const GemmProbe& probe, const GemmInputs& inputs)
+  ProbedGemm(const GemmProbe& probe, const GemmInputs& inputs, std::size_t most_compared)
       : a(Operand::codes(probe.a, inputs.format_a, probe.rows, probe.depth, probe.blocks_a)),
         b(Operand::codes(probe.b, inputs.format_b, probe.columns, probe.depth, probe.blocks_b)),
         addends{probe.c, probe.bias, probe.rows, probe.columns},
@@ -131,8 +134,8 @@ struct ProbedGemm {
     a.tensor_scale = {probe.scale_a};
     b.tensor_scale = {probe.scale_b};
     const std::size_t elements = probe.rows * probe.columns;
-    for (std::size_t i = 0; i < std::min(compared, elements); ++i) {
-      const std::size_t at = elements <= compared ? i : static_cast<std::size_t>(drawn_word(7, i) % elements);
+    for (std::size_t i = 0; i < std::min(most_compared, elements); ++i) {
+      const std::size_t at = elements <= most_compared ? i : static_cast<std::size_t>(drawn_word(7, i) % elements);
       rows.push_back(at / probe.columns);
       columns.push_back(at % probe.columns);
     }
@@ -156,9 +159,8 @@ struct ProbedGemm {
       right[i] = index / a.rows;
     }
     const std::size_t depth = h.defect == tail_dropped ? std::min(h.depth, a.depth) : a.depth;
-    const bool bare = h.defect == scales_missing;
-    PlainRows x(a, left, depth, {h.defect == a_transposed, bare || h.defect == scale_a_missing, blocks, h.k_order});
-    PlainRows y(b, right, depth, {h.defect == b_transposed, bare || h.defect == scale_b_missing, blocks, h.k_order});
+    PlainRows x(a, left, depth, {h.defect == a_transposed, block_reading(h.defect, true), blocks, h.k_order});
+    PlainRows y(b, right, depth, {h.defect == b_transposed, block_reading(h.defect, false), blocks, h.k_order});
     std::vector<float> starts(left.size());
     for (std::size_t i = 0; i < left.size(); ++i) starts[i] = addends_of(h, addends, left[i], right[i]).c;
     const std::vector<float> partials = partial_sums_by(h, model, x, y, starts);
@@ -171,6 +173,16 @@ struct ProbedGemm {
     return words;
   }
 };
+
+/// Drops pairs from those that are not parted which differ in more elements than were compared.
+void compare_more(GemmProbe& probe, const GemmInputs& inputs, std::span<const GemmExplanation> explanations) {
+  std::map<std::size_t, std::vector<std::uint64_t>> words;
+  for (const auto& [i, j] : probe.unparted) words[i] = words[j] = {};
+  if (words.empty()) return;
+  const ProbedGemm probed(probe, inputs, most_products / (words.size() * probe.depth));
+  for (auto& [number, own] : words) own = probed.words_by(explanations[number].hypothesis);
+  std::erase_if(probe.unparted, [&](const auto& pair) { return words.at(pair.first) != words.at(pair.second); });
+}
 
 }  // namespace
 
@@ -187,7 +199,7 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
   GemmProbe best;
   for (std::uint64_t seed = 1; seed <= tries && (seed == 1 || !best.unparted.empty()); ++seed) {
     GemmProbe probe = drawn_probe(inputs, seed, powers);
-    const ProbedGemm probed(probe, inputs);
+    const ProbedGemm probed(probe, inputs, compared);
     std::vector<std::vector<std::uint64_t>> words;
     words.reserve(explanations.size());
     for (const GemmExplanation& one : explanations) words.push_back(probed.words_by(one.hypothesis));
@@ -199,6 +211,7 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
     probe.pairs = words.size() * (words.size() - 1) / 2;
     if (seed == 1 || probe.unparted.size() < best.unparted.size()) best = std::move(probe);
   }
+  compare_more(best, inputs, explanations);
   return best;
 }
 

@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "forensics/gemm_arithmetic.hpp"
+#include "forensics/gemm_sample.hpp"
 #include "fp8lab/formats/refuse.hpp"
 
 namespace fp8lab::forensics {
@@ -54,14 +55,41 @@ GemmProblem::GemmProblem(const Operand& a, const Operand& b, const GemmOutput& o
             .scale_out = out.scale_out,
             .format = out.format,
             .overflowed = overflowed()};
-  if (!a.scales.codes.empty() && a.scales.type) facts_.block = static_cast<std::size_t>(a.scales.type->block);
+  if (!a.scales.codes.empty() && a.scales.type) {
+    facts_.block = static_cast<std::size_t>(a.scales.type->block);
+    facts_.block_codes = true;
+    facts_.power_blocks = a.scales.type->format == e8m0 && !facts_.scales_a && !facts_.scales_b;
+    facts_.other_layout_a = has_other_layout(a);
+    facts_.other_layout_b = has_other_layout(b);
+  }
+}
+
+bool GemmProblem::is_at_end(std::uint64_t word) const {
+  return (word & out_.format.magnitude_mask()) >= out_.format.max_code();
 }
 
 /// Whether an element is the largest number of its format, an infinity or a NaN.
 bool GemmProblem::overflowed() const {
   if (out_.format.bits() > 16) return false;
-  const auto at_end = [&](std::size_t i) { return (word(i) & out_.format.magnitude_mask()) >= out_.format.max_code(); };
+  const auto at_end = [&](std::size_t i) { return is_at_end(word(i)); };
   return std::ranges::any_of(std::views::iota(std::size_t{0}, known()), at_end);
+}
+
+bool GemmProblem::is_at_ends(std::span<const std::size_t> elements) const {
+  if (out_.format.bits() > 16) return false;
+  return std::ranges::all_of(elements, [&](std::size_t i) { return is_at_end(word(i)); });
+}
+
+std::size_t GemmProblem::used_depth(std::span<const std::size_t> elements) const {
+  const auto [left, right] = rows_of(elements, false);
+  const PlainRows a(a_, left, a_.depth, {});
+  const PlainRows b(b_, right, b_.depth, {});
+  for (std::size_t k = a_.depth; k > 0; --k) {
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      if (a.value(i, k - 1) != 0 && b.value(i, k - 1) != 0) return k;
+    }
+  }
+  return 0;
 }
 
 GemmInputs GemmProblem::inputs() const {
@@ -112,7 +140,10 @@ void GemmProblem::check() const {
   if (a_.rows == 0 || b_.rows == 0 || a_.depth == 0) refuse("a and b must not be empty");
   constexpr Format widest = binary64;
   if (a_.format == widest || b_.format == widest || out_.format == widest) {
-    refuse("products of float64 are not diagnosed");
+    refuse(a_.format == widest   ? "a"
+           : b_.format == widest ? "b"
+                                 : "out",
+           " must not be float64, which is not diagnosed");
   }
   if (out_.words.size() != known() * bytes()) {
     refuse("out must have ", known(), " elements of ", bytes(), " bytes, not ", out_.words.size(), " bytes");

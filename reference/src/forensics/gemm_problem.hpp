@@ -38,6 +38,12 @@ class GemmProblem {
   /// for every fourth; the others come as dice have it.
   [[nodiscard]] std::vector<std::size_t> order_of_elements(std::size_t first) const;
 
+  /// Whether each of the elements is the largest number of its format, of up to 16 bits, an infinity or a NaN: what
+  /// would be larger is the same.
+  [[nodiscard]] bool is_at_ends(std::span<const std::size_t> elements) const;
+  /// Elements of K up to the last one whose product is not 0 in any of the elements.
+  [[nodiscard]] std::size_t used_depth(std::span<const std::size_t> elements) const;
+
   /// Whether all elements are known, in the order in which they are stored.
   [[nodiscard]] bool is_whole() const { return out_.indices.empty(); }
   /// Bytes of an element of the output.
@@ -50,6 +56,7 @@ class GemmProblem {
  private:
   void check() const;
   [[nodiscard]] bool overflowed() const;
+  [[nodiscard]] bool is_at_end(std::uint64_t word) const;
 
   const Operand& a_;
   const Operand& b_;

@@ -46,6 +46,25 @@ const MmaModel& gemm_model(std::string_view name) {
   return name == cuda_cores_fma_name ? cuda_cores_fma : find_model(name);
 }
 
+BlockReading block_reading(GemmDefect defect, bool of_a) {
+  using enum GemmDefect;
+  const auto is = [&](GemmDefect a, GemmDefect b, GemmDefect both) {
+    return defect == both || defect == (of_a ? a : b);
+  };
+  if (is(scale_a_missing, scale_b_missing, scales_missing)) return BlockReading::missing;
+  if (is(block_scales_a_missing, block_scales_b_missing, block_scales_missing)) return BlockReading::missing;
+  if (is(scale_a_of_previous_tile, scale_b_of_previous_tile, scales_of_previous_tile)) return BlockReading::previous;
+  if (is(scale_a_inverted, scale_b_inverted, scales_inverted)) return BlockReading::inverted;
+  if (is(scale_a_twice, scale_b_twice, scales_twice)) return BlockReading::squared;
+  return is(scale_layout_a, scale_layout_b, scale_layouts) ? BlockReading::other_layout : BlockReading::own;
+}
+
+bool has_other_layout(const Operand& operand) {
+  if (operand.scales.codes.empty() || !operand.scales.type || operand.transposed) return false;
+  const std::size_t blocks = operand.depth / static_cast<std::size_t>(operand.scales.type->block);
+  return swizzled_size(operand.rows, blocks) == operand.rows * blocks;
+}
+
 PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, std::size_t depth,
                      const Reading& reading)
     : operand_(operand),
@@ -62,7 +81,7 @@ PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, 
   if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) gather(*bytes, bytes_);
   if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand.elements)) gather(*words, words_);
   if (const auto* floats = std::get_if<std::span<const float>>(&operand.elements)) gather(*floats, floats_);
-  if (block_scales_) gather_scales(reading.without_scales);
+  if (block_scales_) gather_scales(reading.blocks);
 }
 
 std::size_t PlainRows::source(std::size_t k) const {
@@ -93,11 +112,28 @@ void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) 
   }
 }
 
-void PlainRows::gather_scales(bool are_one) {
+std::uint8_t PlainRows::block_code(std::size_t entry, std::size_t j, bool in_other_layout) const {
   const std::size_t blocks = operand_.depth / block_;
+  const bool swizzled = (operand_.scales.layout == fp8lab::ScaleLayout::swizzled) != in_other_layout;
+  std::size_t at = operand_.transposed ? j * operand_.rows + rows_[entry] : rows_[entry] * blocks + j;
+  if (swizzled) at = swizzled_place(rows_[entry], j, blocks);
+  return operand_.scales.codes[at];
+}
+
+/// An E8M0 code of a scale that is inverted or squared.
+static std::uint8_t changed_power(std::uint8_t code, BlockReading reading) {
+  if (code == 255) return code;
+  if (reading == BlockReading::inverted) return static_cast<std::uint8_t>(254 - code);
+  return static_cast<std::uint8_t>(std::clamp(2 * code - 127, 0, 254));
+}
+
+void PlainRows::gather_scales(BlockReading reading) {
   const std::size_t own = (depth_ + block_ - 1) / block_;
   scales_.assign(rows_.size() * own, one_);
-  if (are_one) return;
+  if (reading == BlockReading::missing) return;
+  const bool is_changed = (reading == BlockReading::inverted || reading == BlockReading::squared) &&
+                          block_scales_->format == e8m0 && operand_.row_scales.empty() &&
+                          operand_.tensor_scale == TensorScale{};
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     for (std::size_t position = 0; position < own; ++position) {
       std::uint8_t& code = scales_[i * own + position];
@@ -105,10 +141,10 @@ void PlainRows::gather_scales(bool are_one) {
         code = e8m0_of(tile_scale(i, position * block_));
         continue;
       }
-      const std::size_t j = source(position * block_) / block_;
-      std::size_t at = operand_.transposed ? j * operand_.rows + rows_[i] : rows_[i] * blocks + j;
-      if (operand_.scales.layout == fp8lab::ScaleLayout::swizzled) at = swizzled_place(rows_[i], j, blocks);
-      code = operand_.scales.codes[at];
+      std::size_t j = source(position * block_) / block_;
+      if (reading == BlockReading::previous && j > 0) --j;
+      code = block_code(i, j, reading == BlockReading::other_layout);
+      if (is_changed) code = changed_power(code, reading);
     }
   }
 }

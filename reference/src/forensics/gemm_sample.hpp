@@ -19,10 +19,24 @@ namespace fp8lab::forensics {
 /// std::invalid_argument where no model takes so many.
 [[nodiscard]] Operand with_scale_type(Operand operand);
 
+/// What a defective kernel takes for the scales of blocks.
+enum class BlockReading : std::uint8_t {
+  own,
+  missing,       ///< 1
+  previous,      ///< that of the block before; of the first its own
+  inverted,      ///< of E8M0: 1 over it
+  squared,       ///< of E8M0: it is applied twice
+  other_layout,  ///< the place of the swizzled layout in compact scales, or the other way round
+};
+/// How the defect reads those of a, or of b.
+[[nodiscard]] BlockReading block_reading(GemmDefect defect, bool of_a);
+/// Whether block scales may be read in the other layout: both have as many places.
+[[nodiscard]] bool has_other_layout(const Operand& operand);
+
 /// How a defective kernel reads an operand.
 struct Reading {
-  bool transposed = false;          ///< elements are read in the other layout
-  bool without_scales = false;      ///< block scales are 1
+  bool transposed = false;  ///< elements are read in the other layout
+  BlockReading blocks = BlockReading::own;
   std::size_t tiles_as_blocks = 0;  ///< elements in each block that has its tile's scale as an E8M0 code; 0: none
   KOrder k_order = {};              ///< in which elements of K follow each other
 };
@@ -48,7 +62,9 @@ class PlainRows {
  private:
   template <typename Element>
   void gather(std::span<const Element> from, std::vector<Element>& to) const;
-  void gather_scales(bool are_one);
+  void gather_scales(BlockReading reading);
+  /// The code of block j of an entry, in the order in which they are stored.
+  [[nodiscard]] std::uint8_t block_code(std::size_t entry, std::size_t j, bool in_other_layout) const;
   [[nodiscard]] std::size_t place(std::size_t row, std::size_t k) const;
   /// Element k in the order of K, where it is stored.
   [[nodiscard]] std::size_t source(std::size_t k) const;

@@ -19,12 +19,11 @@ GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
   const GemmHypothesis& h = one.hypothesis;
   const std::size_t depth = h.defect == tail_dropped ? h.depth : a_.depth;
   const bool has_blocks = problem_.block_for(*one.model) != 0;
-  const bool no_scales = h.defect == scales_missing && has_blocks;
   const bool turns = h.defect == a_transposed || h.defect == b_transposed || h.defect == out_transposed;
   const bool from_c = h.addend_use == AddendUse::accumulator && h.promote_k == 0;
   return {turns ? h.defect : none,
-          no_scales || (h.defect == scale_a_missing && has_blocks),
-          no_scales || (h.defect == scale_b_missing && has_blocks),
+          has_blocks ? block_reading(h.defect, true) : BlockReading::own,
+          has_blocks ? block_reading(h.defect, false) : BlockReading::own,
           depth,
           one.model,
           partial_length(h, depth),
@@ -46,13 +45,14 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
   std::vector<float> starts(elements.size());
   std::vector<float> accumulators(elements.size());
   for (auto& [key, group] : groups) {
-    const auto& [turned, bare_a, bare_b, depth, model, length, ways, granule, window, zero_rule, start, ranges] = key;
+    const auto& [turned, blocks_a, blocks_b, depth, model, length, ways, granule, window, zero_rule, start, ranges] =
+        key;
     const GemmFacts facts = problem_.facts_for(*model);
     const std::size_t blocks = model->scales && problem_.facts().tile_depth != 0 ? facts.block : 0;
     const KOrder k_order{ways, granule, window};
     const auto [left, right] = problem_.rows_of(elements, turned == GemmDefect::out_transposed);
-    PlainRows a(a_, left, depth, {turned == GemmDefect::a_transposed, bare_a, blocks, k_order});
-    PlainRows b(b_, right, depth, {turned == GemmDefect::b_transposed, bare_b, blocks, k_order});
+    PlainRows a(a_, left, depth, {turned == GemmDefect::a_transposed, blocks_a, blocks, k_order});
+    PlainRows b(b_, right, depth, {turned == GemmDefect::b_transposed, blocks_b, blocks, k_order});
     const auto add_to = [&](const GemmHypothesis& h) {
       for (std::size_t i = 0; i < elements.size(); ++i) {
         addends[i] = addends_of(h, all, left[i], right[i]);

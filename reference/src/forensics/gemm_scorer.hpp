@@ -11,6 +11,7 @@
 
 #include "forensics/gemm_candidates.hpp"
 #include "forensics/gemm_problem.hpp"
+#include "forensics/gemm_sample.hpp"
 
 namespace fp8lab::forensics {
 
@@ -21,8 +22,8 @@ class GemmScorer {
       : problem_(problem), a_(a), b_(b), out_(out) {}
 
   /// What a candidate's partial sums depend on.
-  using Key = std::tuple<GemmDefect, bool, bool, std::size_t, const MmaModel*, std::size_t, std::size_t, std::size_t,
-                         std::size_t, ZeroRule, int, std::vector<std::size_t>>;
+  using Key = std::tuple<GemmDefect, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
+                         std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>>;
   [[nodiscard]] Key key_of(const GemmCandidate& one) const;
 
   using Use = std::function<void(GemmCandidate& candidate, std::size_t i, std::uint64_t word)>;

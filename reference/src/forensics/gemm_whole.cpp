@@ -29,7 +29,8 @@ bool is_composed_by_gemm(const GemmHypothesis& h, const MmaModel& model) {
   const bool adds_last = h.addend_use == AddendUse::none || h.addend_use == AddendUse::after_scales;
   return h.defect == GemmDefect::none && h.k_order.ways == 1 && is_in_order && adds_last && !h.bias_first &&
          !h.scale_out_first && h.addend_type == AddendType::as_given && h.partial_type == AddendType::as_given &&
-         h.sum_type == AddendType::as_given && model.k() != 0 && !is_cuda_cores(model);
+         h.sum_type == AddendType::as_given && h.output != OutputRounding::float16_before_scale &&
+         h.output != OutputRounding::bfloat16_before_scale && model.k() != 0 && !is_cuda_cores(model);
 }
 
 /// Lengths of the ranges, and the order in which they are added.
@@ -51,7 +52,8 @@ std::optional<std::vector<std::uint64_t>> whole_output(const GemmCandidate& cand
   const GemmHypothesis& h = candidate.hypothesis;
   const GemmFacts facts = problem.facts_for(*candidate.model);
   const auto scale_order = scale_order_of(h, facts, a, b);
-  if (!scale_order || !is_composed_by_gemm(h, *candidate.model)) return std::nullopt;
+  const bool is_within_tile = facts.tile_depth != 0 && h.promote_k != facts.tile_depth;
+  if (!scale_order || is_within_tile || !is_composed_by_gemm(h, *candidate.model)) return std::nullopt;
   GemmOptions options{.scale_out = out.scale_out,
                       .promote_k = static_cast<int>(h.promote_k),
                       .c = out.c,

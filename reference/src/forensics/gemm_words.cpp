@@ -44,7 +44,11 @@ constexpr std::array output_names{
     OutputName{"toward_zero", OutputRounding::toward_zero, "the output is cut off toward zero"},
     OutputName{"nearest_away", OutputRounding::nearest_away, "ties of the output are rounded away from zero"},
     OutputName{"via_float16", OutputRounding::via_float16, "the output is rounded to float16 on its way"},
-    OutputName{"via_bfloat16", OutputRounding::via_bfloat16, "the output is rounded to bfloat16 on its way"}};
+    OutputName{"via_bfloat16", OutputRounding::via_bfloat16, "the output is rounded to bfloat16 on its way"},
+    OutputName{"float16_before_scale", OutputRounding::float16_before_scale,
+               "rounded to float16 before the scale of the output multiplies"},
+    OutputName{"bfloat16_before_scale", OutputRounding::bfloat16_before_scale,
+               "rounded to bfloat16 before the scale of the output multiplies"}};
 
 using DefectName = Named<GemmDefect>;
 constexpr std::array defect_names{
@@ -62,15 +66,34 @@ constexpr std::array defect_names{
     DefectName{"scale_b_inverted", GemmDefect::scale_b_inverted, "the scale of b divides instead of multiplying"},
     DefectName{"scales_inverted", GemmDefect::scales_inverted, "both scales divide instead of multiplying"},
     DefectName{"scale_a_of_previous_tile", GemmDefect::scale_a_of_previous_tile,
-               "the scale of a is that of the previous tile along K"},
+               "the scale of a is that of the previous tile along K, or block"},
     DefectName{"scale_b_of_previous_tile", GemmDefect::scale_b_of_previous_tile,
-               "the scale of b is that of the previous tile along K"},
+               "the scale of b is that of the previous tile along K, or block"},
     DefectName{"scales_of_previous_tile", GemmDefect::scales_of_previous_tile,
-               "both scales are those of the previous tile along K"},
+               "both scales are those of the previous tile along K, or block"},
+    DefectName{"tensor_scale_a_missing", GemmDefect::tensor_scale_a_missing,
+               "the scale of the tensor or row of a is not applied, those of its blocks are"},
+    DefectName{"tensor_scale_b_missing", GemmDefect::tensor_scale_b_missing,
+               "the scale of the tensor or row of b is not applied, those of its blocks are"},
+    DefectName{"tensor_scales_missing", GemmDefect::tensor_scales_missing,
+               "the scales of both tensors or rows are not applied, those of blocks are"},
+    DefectName{"block_scales_a_missing", GemmDefect::block_scales_a_missing,
+               "the scales of the blocks of a are not applied, that of its tensor or row is"},
+    DefectName{"block_scales_b_missing", GemmDefect::block_scales_b_missing,
+               "the scales of the blocks of b are not applied, that of its tensor or row is"},
+    DefectName{"block_scales_missing", GemmDefect::block_scales_missing,
+               "the scales of blocks are not applied, those of tensors or rows are"},
+    DefectName{"scale_layout_a", GemmDefect::scale_layout_a,
+               "the block scales of a are read in the other layout, swizzled or compact"},
+    DefectName{"scale_layout_b", GemmDefect::scale_layout_b,
+               "the block scales of b are read in the other layout, swizzled or compact"},
+    DefectName{"scale_layouts", GemmDefect::scale_layouts,
+               "the block scales of both are read in the other layout, swizzled or compact"},
     DefectName{"tail_dropped", GemmDefect::tail_dropped, "the last products are missing"},
     DefectName{"c_missing", GemmDefect::c_missing, "c is not added"},
     DefectName{"c_transposed", GemmDefect::c_transposed, "c is read as if it were stored as (N, M)"},
     DefectName{"bias_missing", GemmDefect::bias_missing, "the bias is not added"},
+    DefectName{"addends_missing", GemmDefect::addends_missing, "neither c nor the bias is added"},
     DefectName{"bias_along_rows", GemmDefect::bias_along_rows, "the bias is added to rows, not to columns"},
     DefectName{"bias_in_each_range", GemmDefect::bias_in_each_range, "every range of K adds the bias"},
     DefectName{"scale_out_missing", GemmDefect::scale_out_missing, "the scale of the output is not applied"},
@@ -87,8 +110,9 @@ std::string_view name_of(OutputRounding rounding) { return entry_of(output_names
 std::string_view name_of(GemmDefect defect) { return entry_of(defect_names, defect).name; }
 
 bool GemmHypothesis::is_plain() const {
+  constexpr AddendType exact = AddendType::as_given;
   const bool is_rounded_once =
-      output == OutputRounding::nearest && partial_type == AddendType::as_given && sum_type == AddendType::as_given;
+      output == OutputRounding::nearest && partial_type == exact && total_type == exact && sum_type == exact;
   return defect == GemmDefect::none && is_rounded_once && addend_use != AddendUse::before_scales;
 }
 
@@ -97,6 +121,11 @@ bool GemmDiagnosis::lacks_tensor_core() const {
   constexpr Format single = binary32;
   if (inputs.format_a == single && inputs.format_b == single) return false;
   return std::ranges::none_of(tied_ones, [](const auto& one) { return one.hypothesis.has_tensor_core(); });
+}
+
+bool GemmDiagnosis::scales_addends() const {
+  const GemmHypothesis& h = explanations.front().hypothesis;
+  return h.scale_use != ScaleUse::none && inputs.tile_depth == 0 && h.addend_use == AddendUse::accumulator;
 }
 
 std::string describe(const GemmHypothesis& h) {
@@ -121,6 +150,7 @@ std::string describe(const GemmHypothesis& h) {
   if (h.partial_type != AddendType::as_given) {
     text << ", each rounded to " << name_of(h.partial_type) << " before";
   }
+  if (h.total_type != AddendType::as_given) text << ", and their sum after each of them";
   if (h.sum_type != AddendType::as_given) {
     text << ", the accumulator rounded to " << name_of(h.sum_type) << " before the scales multiply";
   }
@@ -137,7 +167,7 @@ std::string describe(const GemmHypothesis& h) {
   if (h.scale_out_first) text << ", the scale of the output multiplies those of a and b";
   if (h.output != OutputRounding::nearest) text << ", " << entry_of(output_names, h.output).words;
   if (h.saturated) text << ", saturated";
-  if (h.policy) text << ", the output rounded " << name_of(h.policy->rounding) << " by the expected profile";
+  if (h.policy) text << ", the output rounded by the expected profile (" << name_of(h.policy->rounding) << ")";
   if (h.defect != GemmDefect::none) text << "; but " << entry_of(defect_names, h.defect).words;
   if (h.divided) text << ", by a division";
   if (h.defect == GemmDefect::tail_dropped) text << " (those from k = " << h.depth << " on)";

@@ -61,11 +61,13 @@ struct KOrder {
 
 /// How the float32 result becomes an element of the output.
 enum class OutputRounding : std::uint8_t {
-  nearest,       ///< even
-  toward_zero,   ///< bits are cut off
-  nearest_away,  ///< ties away from zero
-  via_float16,   ///< rounded to float16 first
-  via_bfloat16,  ///< rounded to bfloat16 first
+  nearest,                ///< even
+  toward_zero,            ///< bits are cut off
+  nearest_away,           ///< ties away from zero
+  via_float16,            ///< rounded to float16 first
+  via_bfloat16,           ///< rounded to bfloat16 first
+  float16_before_scale,   ///< rounded to float16 before the scale of the output multiplies
+  bfloat16_before_scale,  ///< rounded to bfloat16 before it
 };
 
 /// What a GEMM does wrong.
@@ -83,13 +85,23 @@ enum class GemmDefect : std::uint8_t {
   scale_a_inverted,  ///< divided by instead of multiplied with
   scale_b_inverted,
   scales_inverted,           ///< both
-  scale_a_of_previous_tile,  ///< the scale of the tile before along K; of the first tile its own
+  scale_a_of_previous_tile,  ///< the scale of the tile or block before along K; of the first its own
   scale_b_of_previous_tile,
   scales_of_previous_tile,
+  tensor_scale_a_missing,  ///< scales of blocks are applied, that of the tensor or row is not
+  tensor_scale_b_missing,
+  tensor_scales_missing,
+  block_scales_a_missing,  ///< that of the tensor or row is applied, those of blocks are not
+  block_scales_b_missing,
+  block_scales_missing,
+  scale_layout_a,  ///< scales of blocks are read swizzled where they are compact, or the other way round
+  scale_layout_b,
+  scale_layouts,
   tail_dropped,  ///< products from GemmHypothesis::depth on are missing
   c_missing,     ///< c is not added
   c_transposed,  ///< c is read as if it were stored as (N, M)
   bias_missing,
+  addends_missing,     ///< neither c nor the bias is added
   bias_along_rows,     ///< element m of the bias is added to row m, not element n to column n
   bias_in_each_range,  ///< every range of split-K, or every promotion, adds the bias
   scale_out_missing,
@@ -109,6 +121,7 @@ struct GemmHypothesis {
   PartialOrder order = PartialOrder::ascending;  ///< of ranges, or without these of promoted accumulators
   ScaleUse scale_use = ScaleUse::none;
   AddendType partial_type = AddendType::as_given;  ///< what ranges of split-K are rounded to before they are added
+  AddendType total_type = AddendType::as_given;    ///< what their sum is rounded to after each of them
   AddendType sum_type = AddendType::as_given;      ///< what the accumulator is rounded to before the scales multiply
   bool divided = false;                            ///< an inverted scale divides; otherwise its reciprocal multiplies
   bool fused = true;  ///< a promotion with scales ends with an fma; otherwise it multiplies, rounds, and adds
@@ -214,7 +227,8 @@ struct GemmDiagnosis {
   std::string verdict;  ///< a sentence
 
   std::string expected = {};             ///< the expected GEMM in words; empty: none was
-  std::size_t expected_unexplained = 0;  ///< of the checked elements: those that the expected GEMM does not explain
+  std::size_t expected_checked = 0;      ///< elements that were compared with the expected GEMM
+  std::size_t expected_unexplained = 0;  ///< of these: those that it does not explain
   /// Whether the elements could have told a wrong GEMM: not where nearly every hypothesis gives the same, or half of
   /// the products change nothing.
   bool is_telling = true;
@@ -226,12 +240,14 @@ struct GemmDiagnosis {
   /// Whether only float32 sums without a tensor core explain most, and operands are such that a tensor core was meant:
   /// not both float32, which no tensor core multiplies as they are.
   [[nodiscard]] bool lacks_tensor_core() const;
+  /// Whether the accumulation of the first hypothesis starts from c and float32 scales multiply both in the epilogue.
+  [[nodiscard]] bool scales_addends() const;
   /// Whether the output is that of the expected GEMM, or where none was expected, of a plain one, on a tensor core
   /// unless both operands are float32; and the elements could have told otherwise.
   [[nodiscard]] bool correct() const {
     if (!explained() || !is_telling) return false;
     if (!expected.empty()) return expected_unexplained == 0;
-    return explanations.front().hypothesis.is_plain() && !lacks_tensor_core();
+    return explanations.front().hypothesis.is_plain() && !lacks_tensor_core() && !scales_addends();
   }
 };
 
@@ -246,6 +262,7 @@ struct GemmDoctorOptions {
 /// operands, and if none does, a defect that explains it. Hypotheses are sieved on elements that tell much (sums that
 /// cancel), and what is left is checked on all elements, or as many as most_products allows. Where K ascending and the
 /// usual rule for zeros explain the output, others are not tried; nor are defects where anything explains it without.
+/// Where only the sieve is explained, all are tried on elements that contradict what explains it.
 ///
 /// Throws std::invalid_argument where a and b differ in K, the output, c or the bias has another size, nothing is known
 /// of the output, or no model takes the operands; for float64; and where the expected GEMM is none that gemm() has of
