@@ -21,6 +21,7 @@ py::dict gemm_fields(const forensics::GemmExplanation& one) {
   py::dict all;
   all["description"] = describe(h);
   all["models"] = py::tuple(py::cast(one.models));
+  all["dequantized"] = std::string(name_of(h.dequantized));
   all["promote_k"] = h.promote_k;
   all["split_k"] = h.split_k;
   all["ranges"] = py::tuple(py::cast(h.ranges));

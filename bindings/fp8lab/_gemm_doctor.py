@@ -42,6 +42,7 @@ class GemmExplanation:
 
     description: str
     models: tuple[str, ...]  #: tensor cores that give the same; ``cuda_cores`` and ``cuda_cores_fma`` are float32 sums without one
+    dequantized: str  #: the type to which codes times their scales are rounded before they are multiplied; ``as_given``: they are not
     promote_k: int  #: elements of K after which accumulators are added in float32; 0: never
     split_k: int  #: elements of K in each range that is summed apart; 0: one range, or those of ``ranges``
     ranges: tuple[int, ...]  #: of an expected GEMM, lengths of ranges that ``split_k`` and ``order`` do not tell

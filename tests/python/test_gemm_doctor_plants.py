@@ -181,6 +181,25 @@ def test_a_rounding_before_the_scale_of_the_output_and_sums_kept_in_16_bits_are_
     assert found.explained and not found.correct and (first.partial_type, first.total_type, first.split_k) == ("bfloat16", "bfloat16", 128), found
 
 
+@pytest.mark.parametrize("recipe", ["vllm_per_token", "te_mxfp8", "te_nvfp4"])
+def test_operands_that_are_dequantized_first_are_named(recipe):
+    rng = np.random.default_rng(7)
+    qa, qb = (fp8lab.quantize(rng.normal(0, size, (n, 256)).astype(F), recipe) for size, n in ((1, 24), (0.02, 16)))
+    for dtype, model, name in ((ml_dtypes.bfloat16, "hopper_bf16", "bfloat16"), (np.float16, "hopper_fp16", "float16")):
+        out = fp8lab.gemm(fp8lab.dequantize(qa).astype(dtype), fp8lab.dequantize(qb).astype(dtype), model=model)
+        found = fp8lab.diagnose_gemm(qa, qb, out)
+        first = found.explanations[0]
+        if recipe == "te_mxfp8":  # whose values both types hold
+            model, name = "hopper_bf16", "bfloat16"
+        assert found.explained and not found.correct and first.dequantized == name and model in first.models, found
+        assert f"dequantized to {name} first" in found.verdict
+    own = "hopper_wgmma_fp8" if recipe == "vllm_per_token" else "blackwell_mxf8" if recipe == "te_mxfp8" else "blackwell_nvf4"
+    found = fp8lab.diagnose_gemm(qa, qb, out, expected=own)
+    assert found.verdict.startswith(f"Not {own}") and found.expected_unexplained > 0 and found.explanations[0].dequantized == name, found
+    probe = found.probe()
+    assert probe.a.shape[0] == 24 and probe.parted > 0, probe
+
+
 def test_explanations_that_differ_in_the_profile_alone_say_so():
     a, b, _, _ = drawn(16, 8, 128, 1)
     out = sums(a, b).astype(ml_dtypes.bfloat16)

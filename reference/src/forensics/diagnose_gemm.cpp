@@ -10,6 +10,7 @@
 
 #include "forensics/gemm_arithmetic.hpp"
 #include "forensics/gemm_candidates.hpp"
+#include "forensics/gemm_dequantized.hpp"
 #include "forensics/gemm_expected.hpp"
 #include "forensics/gemm_problem.hpp"
 #include "forensics/gemm_rest.hpp"
@@ -56,8 +57,11 @@ struct GemmFindings {
 
 class GemmDoctor {
  public:
-  GemmDoctor(const Operand& a, const Operand& b, const GemmOutput& out, const GemmDoctorOptions& options)
+  /// Operands that were dequantized to `dequantized` meet the usual GEMMs alone.
+  GemmDoctor(const Operand& a, const Operand& b, const GemmOutput& out, const GemmDoctorOptions& options,
+             AddendType dequantized = AddendType::as_given)
       : problem_(a, b, out),
+        dequantized_(dequantized),
         scorer_(problem_, a, b, out),
         a_(a),
         b_(b),
@@ -98,6 +102,11 @@ class GemmDoctor {
     add_expected(candidates);
     found.searched = candidates.size();
     scorer_.score(candidates, sieve);
+    if (dequantized_ != AddendType::as_given && best_of(candidates) != sieve.size()) {
+      rank(candidates);
+      found.seen = found.checked = sieve.size();
+      return found;
+    }
     for (const bool with_defects : {false, true}) {
       if (best_of(candidates) == sieve.size()) {
         found.is_cut_short = true;
@@ -205,6 +214,7 @@ class GemmDoctor {
       const auto k = static_cast<std::size_t>(model.k());
       if (facts.tile_depth != 0 && (k == 0 || facts.tile_depth % k != 0)) continue;
       for (GemmHypothesis& h : gemm_hypotheses(model, facts, defect, depth, search)) {
+        h.dequantized = dequantized_;
         all.push_back({std::move(h), &model});
       }
     }
@@ -493,6 +503,7 @@ class GemmDoctor {
   }
 
   GemmProblem problem_;
+  AddendType dequantized_;
   GemmScorer scorer_;
   const Operand& a_;
   const Operand& b_;
@@ -502,6 +513,25 @@ class GemmDoctor {
   std::optional<GemmCandidate> expected_;
 };
 
+/// Takes what explains the output of dequantized operands, if anything does.
+void try_dequantized(GemmDiagnosis& found, const Operand& a, const Operand& b, const GemmOutput& out,
+                     const GemmDoctorOptions& options, AddendType type) {
+  const DequantizedOperand left(a, type);
+  const DequantizedOperand right(b, type);
+  GemmDoctorOptions plain = options;
+  plain.expected.reset();
+  GemmDiagnosis other = GemmDoctor(left.operand(), right.operand(), out, plain, type).run();
+  found.searched += other.searched;
+  if (!other.explained()) return;
+  other.searched = found.searched;
+  other.inputs = found.inputs;
+  other.expected = found.expected;
+  other.expected_checked = found.expected_checked;
+  other.expected_unexplained = found.expected_unexplained;
+  other.verdict = gemm_verdict(other);
+  found = std::move(other);
+}
+
 }  // namespace
 
 GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput& out,
@@ -510,7 +540,13 @@ GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput
   if (options.most_products == 0) refuse("most_products must be at least 1");
   const Operand left = with_scale_type(a);
   const Operand right = with_scale_type(b);
-  return GemmDoctor(left, right, out, options).run();
+  GemmDiagnosis found = GemmDoctor(left, right, out, options).run();
+  const bool are_codes = a.format.bits() <= 8 && b.format.bits() <= 8;
+  for (const AddendType type : {AddendType::bfloat16, AddendType::float16}) {
+    if (found.explained() || !are_codes) break;
+    try_dequantized(found, left, right, out, options, type);
+  }
+  return found;
 }
 
 }  // namespace fp8lab::forensics

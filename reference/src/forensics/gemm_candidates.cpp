@@ -72,6 +72,7 @@ std::vector<std::string_view> untold_parts(const GemmDiagnosis& result) {
   };
   using One = const GemmHypothesis&;
   add("the tensor core", [](One h) { return h.model; });
+  add("whether operands are dequantized first", [](One h) { return h.dequantized; });
   add("the promotion", [](One h) { return h.promote_k; });
   add("split-K", [](One h) { return std::tuple(h.split_k, h.ranges, h.range_order); });
   add("the order of partial sums", [](One h) { return std::tuple(h.order, h.partial_type, h.total_type); });

@@ -402,6 +402,7 @@ int strangeness(const GemmHypothesis& h) {
   if (h.partial_type != AddendType::as_given) cost += 10;
   if (h.total_type != AddendType::as_given) cost += 2;
   if (h.sum_type != AddendType::as_given) cost += 15;
+  if (h.dequantized != AddendType::as_given) cost += 15;
   if (h.divided) cost += 1;
   if (h.bias_first) cost += 3;
   if (h.scale_out_first) cost += 3;

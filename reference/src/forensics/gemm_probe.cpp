@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "forensics/gemm_arithmetic.hpp"
+#include "forensics/gemm_dequantized.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/refuse.hpp"
@@ -144,6 +145,7 @@ struct ProbedGemm {
   /// The words of the compared elements by a hypothesis.
   [[nodiscard]] std::vector<std::uint64_t> words_by(const GemmHypothesis& h) const {
     using enum GemmDefect;
+    if (h.dequantized != AddendType::as_given) return dequantized(h);
     const MmaModel& model = gemm_model(h.model);
     GemmFacts own = facts;
     std::size_t blocks = 0;
@@ -171,6 +173,18 @@ struct ProbedGemm {
       words[i] = gemm_word(h, own, sums, i, added, accumulated(h, own, sums, i, added));
     }
     return words;
+  }
+
+  /// The same by a hypothesis about dequantized operands.
+  [[nodiscard]] std::vector<std::uint64_t> dequantized(GemmHypothesis h) const {
+    const DequantizedOperand left(a, h.dequantized);
+    const DequantizedOperand right(b, h.dequantized);
+    ProbedGemm plain = *this;
+    plain.a = left.operand();
+    plain.b = right.operand();
+    plain.facts.tile_depth = 0;
+    h.dequantized = AddendType::as_given;
+    return plain.words_by(h);
   }
 };
 

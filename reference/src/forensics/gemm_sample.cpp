@@ -203,6 +203,11 @@ float PlainRows::tile_scale(std::size_t entry, std::size_t k) const {
   return tiles.values[operand_.transposed ? column * down + row : row * along + column];
 }
 
+float PlainRows::block_scale(std::size_t entry, std::size_t k) const {
+  if (scales_.empty()) return 1;
+  return decode(block_scales_->format, scales_[entry * (scales_.size() / rows_.size()) + k / block_]);
+}
+
 float PlainRows::row_scale(std::size_t entry) const {
   return operand_.row_scales.empty() ? 1 : operand_.row_scales[rows_[entry]];
 }

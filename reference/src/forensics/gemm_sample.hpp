@@ -52,6 +52,8 @@ class PlainRows {
   [[nodiscard]] Operand slice(const MmaModel& model, std::size_t k, std::size_t width);
   /// The scale of the tile of element k of an entry, in the order of K; 1 where there is none.
   [[nodiscard]] float tile_scale(std::size_t entry, std::size_t k) const;
+  /// The scale of the block of element k of an entry; 1 where there is none.
+  [[nodiscard]] float block_scale(std::size_t entry, std::size_t k) const;
   /// The scale of its row; 1 where there is none.
   [[nodiscard]] float row_scale(std::size_t entry) const;
   [[nodiscard]] const TensorScale& tensor_scale() const { return operand_.tensor_scale; }

@@ -113,7 +113,8 @@ bool GemmHypothesis::is_plain() const {
   constexpr AddendType exact = AddendType::as_given;
   const bool is_rounded_once =
       output == OutputRounding::nearest && partial_type == exact && total_type == exact && sum_type == exact;
-  return defect == GemmDefect::none && is_rounded_once && addend_use != AddendUse::before_scales;
+  const bool is_of_codes = dequantized == exact;
+  return defect == GemmDefect::none && is_rounded_once && is_of_codes && addend_use != AddendUse::before_scales;
 }
 
 bool GemmDiagnosis::lacks_tensor_core() const {
@@ -132,6 +133,9 @@ std::string describe(const GemmHypothesis& h) {
   TextStream text;
   text << h.model;
   if (!h.has_tensor_core()) text << " (float32 sums without a tensor core)";
+  if (h.dequantized != AddendType::as_given) {
+    text << " of operands that are dequantized to " << name_of(h.dequantized) << " first";
+  }
   if (h.promote_k != 0) text << ", promoted every " << h.promote_k;
   if (h.split_k != 0) text << ", K split in ranges of " << h.split_k << " that are added " << name_of(h.order);
   if (!h.ranges.empty()) {

@@ -115,7 +115,9 @@ inline constexpr std::string_view cuda_cores_fma_name = "cuda_cores_fma";
 
 /// What a GEMM may have done.
 struct GemmHypothesis {
-  std::string model;          ///< the tensor core, a name of `models`, or one of the names above
+  std::string model;  ///< the tensor core, a name of `models`, or one of the names above
+  /// The type to which codes times their scales are rounded before they are multiplied, which has no scales then.
+  AddendType dequantized = AddendType::as_given;
   std::size_t promote_k = 0;  ///< elements of K after which accumulators are added in float32; 0: never
   std::size_t split_k = 0;    ///< elements of K in each range that is summed apart; 0: one range
   PartialOrder order = PartialOrder::ascending;  ///< of ranges, or without these of promoted accumulators
@@ -262,7 +264,8 @@ struct GemmDoctorOptions {
 /// operands, and if none does, a defect that explains it. Hypotheses are sieved on elements that tell much (sums that
 /// cancel), and what is left is checked on all elements, or as many as most_products allows. Where K ascending and the
 /// usual rule for zeros explain the output, others are not tried; nor are defects where anything explains it without.
-/// Where only the sieve is explained, all are tried on elements that contradict what explains it.
+/// Where only the sieve is explained, all are tried on elements that contradict what explains it. Where nothing
+/// explains the output, codes are dequantized to 16 bits, and multiplied so.
 ///
 /// Throws std::invalid_argument where a and b differ in K, the output, c or the bias has another size, nothing is known
 /// of the output, or no model takes the operands; for float64; and where the expected GEMM is none that gemm() has of
