@@ -242,6 +242,16 @@ std::vector<std::size_t> lengths_within_tile(const MmaModel& model, const GemmFa
   return all;
 }
 
+/// Ways to add partial sums in other orders of K, and where several promotions lie within a tile.
+std::vector<std::pair<KOrder, Composition>> other_orders(const MmaModel& model, const GemmFacts& facts) {
+  std::vector<std::pair<KOrder, Composition>> all;
+  for (const KOrder& order : k_orders(model, facts)) {
+    for (const Composition& one : compositions_in(order, facts)) all.emplace_back(order, one);
+  }
+  for (const std::size_t length : lengths_within_tile(model, facts)) all.emplace_back(KOrder{}, Composition{length});
+  return all;
+}
+
 bool goes_with(GemmDefect defect, const GemmFacts& facts) {
   switch (defect) {
     case GemmDefect::c_missing: return facts.c;
@@ -362,10 +372,7 @@ std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFac
       for (const Composition& one : rounded_compositions(model, facts, depth)) add({}, one, ZeroRule::floor);
       break;
     case GemmSearch::orders:
-      for (const KOrder& order : k_orders(model, facts)) {
-        for (const Composition& one : compositions_in(order, facts)) add(order, one, ZeroRule::floor);
-      }
-      for (const std::size_t length : lengths_within_tile(model, facts)) add({}, {length}, ZeroRule::floor);
+      for (const auto& [order, one] : other_orders(model, facts)) add(order, one, ZeroRule::floor);
       break;
     case GemmSearch::zeros:
       if (!has_zero_rules(model)) break;
@@ -383,26 +390,37 @@ std::size_t partial_length(const GemmHypothesis& hypothesis, std::size_t depth) 
   return hypothesis.split_k != 0 ? hypothesis.split_k : depth;
 }
 
-int strangeness(const GemmHypothesis& h) {
-  constexpr int scaled_addends = 105;  // which are seldom meant: an addend that is missing is more likely
-  int cost = 0;
-  if (h.defect != GemmDefect::none) cost += h.defect == GemmDefect::tail_dropped ? 120 : 100;
-  if (h.zero_rule != ZeroRule::floor) cost += 30;
-  if (h.output != OutputRounding::nearest) cost += 20;
-  if (h.k_order.ways != 1) cost += h.k_order.granule < 16 ? 12 : 8;
+/// How far from usual it is to add c and the bias so.
+static int strangeness_of_addends(const GemmHypothesis& h) {
+  constexpr int scaled = 105;  // which is seldom meant: an addend that is missing is more likely
   switch (h.addend_use) {
     case AddendUse::none:
     case AddendUse::after_scales: break;
-    case AddendUse::fused: cost += 2; break;
-    case AddendUse::accumulator: cost += h.scale_use == ScaleUse::none ? 5 : scaled_addends; break;
-    case AddendUse::before_scales: cost += scaled_addends; break;
-    case AddendUse::after_rounding: cost += 7; break;
+    case AddendUse::fused: return 2;
+    case AddendUse::accumulator: return h.scale_use == ScaleUse::none ? 5 : scaled;
+    case AddendUse::before_scales: return scaled;
+    case AddendUse::after_rounding: return 7;
   }
+  return 0;
+}
+
+/// How far from usual it is to round so.
+static int strangeness_of_roundings(const GemmHypothesis& h) {
+  int cost = 0;
+  if (h.output != OutputRounding::nearest) cost += 20;
   if (h.addend_type != AddendType::as_given) cost += 6;
   if (h.partial_type != AddendType::as_given) cost += 10;
   if (h.total_type != AddendType::as_given) cost += 2;
   if (h.sum_type != AddendType::as_given) cost += 15;
   if (h.dequantized != AddendType::as_given) cost += 15;
+  return cost;
+}
+
+int strangeness(const GemmHypothesis& h) {
+  int cost = strangeness_of_addends(h) + strangeness_of_roundings(h);
+  if (h.defect != GemmDefect::none) cost += h.defect == GemmDefect::tail_dropped ? 120 : 100;
+  if (h.zero_rule != ZeroRule::floor) cost += 30;
+  if (h.k_order.ways != 1) cost += h.k_order.granule < 16 ? 12 : 8;
   if (h.divided) cost += 1;
   if (h.bias_first) cost += 3;
   if (h.scale_out_first) cost += 3;

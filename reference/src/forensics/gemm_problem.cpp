@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <ranges>
+#include <string_view>
 
 #include "forensics/gemm_arithmetic.hpp"
 #include "forensics/gemm_sample.hpp"
@@ -92,6 +93,12 @@ std::size_t GemmProblem::used_depth(std::span<const std::size_t> elements) const
   return 0;
 }
 
+std::size_t GemmProblem::count_unexplained(std::span<const std::uint64_t> words) const {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < words.size(); ++i) count += words[i] != word(i) ? 1 : 0;
+  return count;
+}
+
 GemmInputs GemmProblem::inputs() const {
   const auto tile_rows = [](const Operand& x) { return x.tile_scales.values.empty() ? 0 : x.tile_scales.rows; };
   return {.rows = a_.rows,
@@ -140,10 +147,8 @@ void GemmProblem::check() const {
   if (a_.rows == 0 || b_.rows == 0 || a_.depth == 0) refuse("a and b must not be empty");
   constexpr Format widest = binary64;
   if (a_.format == widest || b_.format == widest || out_.format == widest) {
-    refuse(a_.format == widest   ? "a"
-           : b_.format == widest ? "b"
-                                 : "out",
-           " must not be float64, which is not diagnosed");
+    const std::string_view inputs = a_.format == widest ? "a" : "b";
+    refuse(out_.format == widest ? "out" : inputs, " must not be float64, which is not diagnosed");
   }
   if (out_.words.size() != known() * bytes()) {
     refuse("out must have ", known(), " elements of ", bytes(), " bytes, not ", out_.words.size(), " bytes");

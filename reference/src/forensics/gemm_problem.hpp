@@ -44,6 +44,9 @@ class GemmProblem {
   /// Elements of K up to the last one whose product is not 0 in any of the elements.
   [[nodiscard]] std::size_t used_depth(std::span<const std::size_t> elements) const;
 
+  /// Elements of a whole output that are not as `words` has them.
+  [[nodiscard]] std::size_t count_unexplained(std::span<const std::uint64_t> words) const;
+
   /// Whether all elements are known, in the order in which they are stored.
   [[nodiscard]] bool is_whole() const { return out_.indices.empty(); }
   /// Bytes of an element of the output.

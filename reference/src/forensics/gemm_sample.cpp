@@ -76,7 +76,8 @@ PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, 
   if (reading.tiles_as_blocks != 0) block_scales_ = {e8m0, static_cast<int>(reading.tiles_as_blocks)};
   if (block_scales_) {
     block_ = static_cast<std::size_t>(block_scales_->block);
-    one_ = block_scales_->format == e8m0 ? 127 : 0x38;
+    block_format_ = block_scales_->format;
+    one_ = block_format_ == e8m0 ? 127 : 0x38;
   }
   if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) gather(*bytes, bytes_);
   if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand.elements)) gather(*words, words_);
@@ -132,7 +133,7 @@ void PlainRows::gather_scales(BlockReading reading) {
   scales_.assign(rows_.size() * own, one_);
   if (reading == BlockReading::missing) return;
   const bool is_changed = (reading == BlockReading::inverted || reading == BlockReading::squared) &&
-                          block_scales_->format == e8m0 && operand_.row_scales.empty() &&
+                          block_format_ == e8m0 && operand_.row_scales.empty() &&
                           operand_.tensor_scale == TensorScale{};
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     for (std::size_t position = 0; position < own; ++position) {
@@ -205,7 +206,7 @@ float PlainRows::tile_scale(std::size_t entry, std::size_t k) const {
 
 float PlainRows::block_scale(std::size_t entry, std::size_t k) const {
   if (scales_.empty()) return 1;
-  return decode(block_scales_->format, scales_[entry * (scales_.size() / rows_.size()) + k / block_]);
+  return decode(block_format_, scales_[entry * (scales_.size() / rows_.size()) + k / block_]);
 }
 
 float PlainRows::row_scale(std::size_t entry) const {

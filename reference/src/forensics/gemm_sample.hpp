@@ -78,6 +78,7 @@ class PlainRows {
   KOrder k_order_;
   std::optional<BlockScales> block_scales_;  // that the tensor core multiplies with
   std::size_t block_ = 0;
+  Format block_format_ = e8m0;
   std::uint8_t one_ = 0;  // the code of a block's scale of 1
   std::vector<std::uint8_t> bytes_, scales_, byte_slice_, scale_slice_;
   std::vector<std::uint16_t> words_, word_slice_;

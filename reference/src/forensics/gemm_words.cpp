@@ -129,8 +129,8 @@ bool GemmDiagnosis::scales_addends() const {
   return h.scale_use != ScaleUse::none && inputs.tile_depth == 0 && h.addend_use == AddendUse::accumulator;
 }
 
-std::string describe(const GemmHypothesis& h) {
-  TextStream text;
+/// What multiplies, and how sums of products are added.
+static void put_sums(TextStream& text, const GemmHypothesis& h) {
   text << h.model;
   if (!h.has_tensor_core()) text << " (float32 sums without a tensor core)";
   if (h.dequantized != AddendType::as_given) {
@@ -141,9 +141,7 @@ std::string describe(const GemmHypothesis& h) {
   if (!h.ranges.empty()) {
     text << ", K split in ranges of";
     for (const std::size_t length : h.ranges) text << ' ' << length;
-    text << " that are added ";
-    if (h.range_order.empty()) text << "ascending";
-    if (!h.range_order.empty()) text << "in the order";
+    text << " that are added " << (h.range_order.empty() ? "ascending" : "in the order");
     for (const std::size_t number : h.range_order) text << ' ' << number;
   }
   if (h.split_k == 0 && h.order == PartialOrder::descending) text << " in descending order";
@@ -155,6 +153,10 @@ std::string describe(const GemmHypothesis& h) {
     text << ", each rounded to " << name_of(h.partial_type) << " before";
   }
   if (h.total_type != AddendType::as_given) text << ", and their sum after each of them";
+}
+
+/// How scales, c and the bias enter.
+static void put_scales(TextStream& text, const GemmHypothesis& h) {
   if (h.sum_type != AddendType::as_given) {
     text << ", the accumulator rounded to " << name_of(h.sum_type) << " before the scales multiply";
   }
@@ -169,6 +171,12 @@ std::string describe(const GemmHypothesis& h) {
   if (h.addend_type != AddendType::as_given) text << ", what is added is rounded to " << name_of(h.addend_type);
   if (h.bias_first) text << ", the bias is added before c";
   if (h.scale_out_first) text << ", the scale of the output multiplies those of a and b";
+}
+
+std::string describe(const GemmHypothesis& h) {
+  TextStream text;
+  put_sums(text, h);
+  put_scales(text, h);
   if (h.output != OutputRounding::nearest) text << ", " << entry_of(output_names, h.output).words;
   if (h.saturated) text << ", saturated";
   if (h.policy) text << ", the output rounded by the expected profile (" << name_of(h.policy->rounding) << ")";
