@@ -98,7 +98,7 @@ struct MismatchRow {
   double input;
   std::string a, b;
   double value_a, value_b;
-  std::optional<std::int64_t> integer_a, integer_b;
+  std::optional<Integer> integer_a, integer_b;
 };
 
 /// The value of a word of a format; NaN for others.
@@ -107,14 +107,13 @@ double number_of(const ComparedTensor& tensor, std::uint64_t word) {
   return forensics::value_of(tensor.comparison.type, word);
 }
 
-/// The value of a word of an integer type; none for others, and where it is 2^63 or more.
-std::optional<std::int64_t> integer_of(const ComparedTensor& tensor, std::uint64_t word) {
+/// The value of a word of an integer type; none for others.
+std::optional<Integer> integer_of(const ComparedTensor& tensor, std::uint64_t word) {
   const bool is_signed = tensor.type.starts_with('I');
   if (!tensor.are_words || !(is_signed || tensor.type.starts_with('U') || tensor.type == "BOOL")) return std::nullopt;
   const int unused = 64 - tensor.comparison.type.bits();
   if (is_signed) return static_cast<std::int64_t>(word << unused) >> unused;
-  if (word > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
-  return static_cast<std::int64_t>(word);
+  return word;
 }
 
 std::string range_text(std::size_t bin) {

@@ -48,8 +48,29 @@ struct Head {
   bool detail = false;  ///< a terminal leaves it out, and says so
 };
 
+/// A whole number from -2^63 to 2^64 - 1.
+class Integer {
+ public:
+  Integer() = default;
+  template <std::integral T>
+  Integer(T value) : word_(static_cast<std::uint64_t>(value)) {
+    if constexpr (std::signed_integral<T>) is_negative_ = value < 0;
+  }
+
+  /// What `visitor` makes of it, as a std::int64_t where it is negative and else as a std::uint64_t.
+  template <typename Visitor>
+  auto visit(const Visitor& visitor) const {
+    return is_negative_ ? visitor(static_cast<std::int64_t>(word_)) : visitor(word_);
+  }
+  friend bool operator==(const Integer&, const Integer&) = default;
+
+ private:
+  std::uint64_t word_ = 0;  ///< modulo 2^64
+  bool is_negative_ = false;
+};
+
 using Texts = std::vector<std::optional<std::string>>;
-using Integers = std::vector<std::optional<std::int64_t>>;
+using Integers = std::vector<std::optional<Integer>>;
 using Numbers = std::vector<double>;  ///< NaN: there is no number
 using Flags = std::vector<std::optional<bool>>;
 
@@ -173,9 +194,9 @@ class Tabulated {
  private:
   template <typename T, typename Value>
   void fill(Head head, const Value& value_of) {
-    using Values = std::conditional_t<
-        std::same_as<T, bool>, Flags,
-        std::conditional_t<std::integral<T>, Integers, std::conditional_t<std::floating_point<T>, Numbers, Texts>>>;
+    using Values = std::conditional_t<std::same_as<T, bool>, Flags,
+                                      std::conditional_t<std::integral<T> || std::same_as<T, Integer>, Integers,
+                                                         std::conditional_t<std::floating_point<T>, Numbers, Texts>>>;
     Values values;
     values.reserve(std::size(rows_));
     for (const auto& row : rows_) {
@@ -191,7 +212,7 @@ class Tabulated {
   template <typename Values, typename T>
   static Values::value_type entry(const T& value) {
     if constexpr (std::same_as<Values, Integers>) {
-      return static_cast<std::int64_t>(value);
+      return Integer(value);
     } else if constexpr (std::same_as<Values, Numbers>) {
       return static_cast<double>(value);
     } else if constexpr (std::same_as<Values, Texts>) {

@@ -23,8 +23,10 @@ std::string field(const std::optional<T>& value) {
   if (!value) return "";
   if constexpr (std::same_as<T, std::string>) {
     return field(*value);
+  } else if constexpr (std::same_as<T, bool>) {
+    return *value ? "1" : "0";
   } else {
-    return fmt::format("{}", static_cast<std::int64_t>(*value));
+    return value->visit([](auto number) { return fmt::format("{}", number); });
   }
 }
 

@@ -31,6 +31,9 @@ Json value_of(double x) {
   if (std::isinf(x)) return x < 0 ? "-inf" : "inf";
   return x;  // NaN becomes null
 }
+Json value_of(const std::optional<Integer>& value) {
+  return value ? value->visit([](auto number) { return Json(number); }) : Json(nullptr);
+}
 template <typename T>
 Json value_of(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
@@ -120,6 +123,10 @@ void read(const Parsed& json, double& value) {
   } else {
     value = json.get<double>();
   }
+}
+void read(const Parsed& json, std::optional<Integer>& value) {
+  if (json.is_null()) return;
+  value = json.is_number_unsigned() ? Integer(json.get<std::uint64_t>()) : Integer(json.get<std::int64_t>());
 }
 template <typename T>
 void read(const Parsed& json, std::optional<T>& value) {

@@ -37,8 +37,8 @@ std::string shown(const Head& head, double x) {
   return fmt::format("{:.{}g}", x, head.digits);
 }
 std::string shown(const Head& /*head*/, const std::optional<std::string>& text) { return text.value_or("-"); }
-std::string shown(const Head& /*head*/, const std::optional<std::int64_t>& value) {
-  return value ? std::to_string(*value) : "-";
+std::string shown(const Head& /*head*/, const std::optional<Integer>& value) {
+  return value ? value->visit([](auto number) { return std::to_string(number); }) : "-";
 }
 std::string shown(const Head& /*head*/, const std::optional<bool>& flag) {
   if (!flag) return "-";

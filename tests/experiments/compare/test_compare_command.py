@@ -47,7 +47,7 @@ def test_it_reads_fp8_of_safetensors_that_torch_wrote(tmp_path):
         ("int64", [2**53 + 1, -1], [2**53, -2], ["0020000000000001", "FFFFFFFFFFFFFFFF"], [2**53 + 1, -1]),
         ("int16", [300, -2], [0, 0], ["012C", "FFFE"], [300, -2]),
         ("uint32", [2**32 - 1, 1], [0, 0], ["FFFFFFFF", "00000001"], [2**32 - 1, 1]),
-        ("uint64", [2**64 - 1, 1], [0, 0], ["FFFFFFFFFFFFFFFF", "0000000000000001"], [None, 1]),
+        ("uint64", [2**64 - 1, 1], [0, 0], ["FFFFFFFFFFFFFFFF", "0000000000000001"], [2**64 - 1, 1]),
     ],
 )
 def test_integers_are_shown_as_such(dtype, a, b, words, shown, tmp_path):
@@ -65,6 +65,16 @@ def test_integers_are_shown_as_such(dtype, a, b, words, shown, tmp_path):
 
 def test_a_folder_with_a_tensor_less_is_different(tmp_path):
     for folder, names in (("a", "xy"), ("b", "x")):
+def test_the_farthest_float64_of_opposite_signs_are_2_to_the_64_apart(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([-np.inf, 1]))
+    np.save(tmp_path / "b.npy", np.array([np.inf, 1]))
+    done = run(f"compare {tmp_path}/a.npy {tmp_path}/b.npy --out {tmp_path}/out")
+    apart = 2 * 0x7FF0000000000000
+    assert str(apart) in done.stdout, done.stdout
+    assert column(tmp_path / "out" / "compare.json", "tensors", "largest_distance") == [apart]
+    assert (tmp_path / "out" / "tensors.csv").read_text().splitlines()[1].endswith(f",{apart}")
+
+
         (tmp_path / folder).mkdir()
         for name in names:
             np.save(tmp_path / folder / name, np.ones(8, np.float32))
