@@ -2,6 +2,8 @@
 // What the differences of two arrays have in common.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,20 +36,39 @@ std::optional<std::uint64_t> common_remainder(const Places& places, std::uint64_
   return places.first % period;
 }
 
-/// Whether every index from the first touched one to the last is touched.
-bool is_one_range(const Places& places) { return touched(places) == places.last - places.first + 1; }
+/// Whether every index from the first touched one to the last is touched, or every bin of indices.
+bool is_one_range(const Places& places) {
+  return touched(places) == places.last / places.indices_per_bin - places.first / places.indices_per_bin + 1;
+}
+
+/// How likely so many indices of a dimension, drawn at random, all have one remainder modulo `period`.
+double chance_of_remainder(const Places& places, std::uint64_t period, std::uint64_t count) {
+  const auto length = static_cast<double>(places.length);
+  const double alike = std::ceil(length / static_cast<double>(period));
+  double chance = 1;
+  for (std::uint64_t i = 1; i < count && chance > 0; ++i) {
+    chance *= std::max(alike - static_cast<double>(i), 0.0) / (length - static_cast<double>(i));
+  }
+  return chance;
+}
 
 /// "rows 3 to 5 of 8", where that says less than all of them.
 std::optional<std::string> range_of(const Places& places, std::string_view plural, std::string_view one) {
-  if (places.indices_per_bin != 1 || places.length == 1 || touched(places) == places.length) return std::nullopt;
-  const std::uint64_t count = touched(places);
-  if (count == 1) return text("All lie in ", one, " ", places.first, " of ", places.length, ".");
+  constexpr double rare = 0.005;  // in one of two dimensions
+  const bool has_both_ends = places.first == 0 && places.last + 1 == places.length;
+  if (has_both_ends && (is_one_range(places) || places.indices_per_bin != 1)) return std::nullopt;
+  if (places.first == places.last) return text("All lie in ", one, " ", places.first, " of ", places.length, ".");
   if (is_one_range(places)) {
     const char* const end = places.last + 1 == places.length ? ", to the end." : ".";
     return text("All lie in ", plural, " ", places.first, " to ", places.last, " of ", places.length, end);
   }
+  if (places.indices_per_bin != 1) {
+    return text("They lie in ", plural, " from ", places.first, " to ", places.last, " of ", places.length, ".");
+  }
+  const std::uint64_t count = touched(places);
   for (const std::uint64_t period : {128, 64, 32, 16, 8, 4, 2}) {
-    if (const auto remainder = common_remainder(places, period); remainder && count > 2) {
+    if (chance_of_remainder(places, period, count) > rare) continue;
+    if (const auto remainder = common_remainder(places, period)) {
       return text("All lie in ", plural, " whose index modulo ", period, " is ", *remainder, ".");
     }
   }
@@ -57,7 +78,6 @@ std::optional<std::string> range_of(const Places& places, std::string_view plura
 
 /// The incomplete tile at the end of the columns where the differences begin: the shortest, of the largest tile.
 std::optional<std::string> tail_of(const Places& columns) {
-  if (columns.indices_per_bin != 1) return std::nullopt;
   std::uint64_t shortest = columns.length;
   std::uint64_t its_tile = 0;
   for (const std::uint64_t tile : {4, 8, 16, 32, 64, 128, 256}) {
@@ -67,6 +87,7 @@ std::optional<std::string> tail_of(const Places& columns) {
     its_tile = tile;
   }
   if (its_tile == 0) return std::nullopt;
+  if (shortest == 1) return text("This is the last column, which no whole tile of ", its_tile, " has.");
   return text("These are the last ", shortest, " columns, which no whole tile of ", its_tile, " has.");
 }
 
@@ -115,7 +136,8 @@ std::optional<std::string> distance_of(const Comparison& comparison) {
   };
   const std::uint64_t above = sum(distances.above);
   const std::uint64_t below = sum(distances.below);
-  std::string which = text("b lies above a ", above, " times and below it ", below, " times");
+  const auto times = [](std::uint64_t count) { return text(count, count == 1 ? " time" : " times"); };
+  std::string which = text("b lies above a ", times(above), " and below it ", times(below));
   if (below == 0) which = "Every time b lies above a";
   if (above == 0) which = "Every time b lies below a";
   if (distances.largest != 1) return text(which, ", by up to ", distances.largest, " values.");

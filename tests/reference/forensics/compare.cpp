@@ -501,6 +501,46 @@ TEST_CASE("findings name where the differences lie and of which kind they are") 
              for (std::size_t i = 1; i < 512; i += 2) b[i] = 0x39;
            }) == Sentences{"Every time b lies above a, by one value of the format.",
                            "All lie in columns whose index modulo 2 is 1."});
+  CHECK(of(64, [](auto&, auto& b) { b[70] = 0x39, b[71] = 0x37, b[72] = 0x37; }) ==
+        Sentences{"b lies above a 1 time and below it 2 times, by one value of the format.", "All lie in row 1 of 8.",
+                  "All lie in columns 6 to 8 of 64."});
+}
+
+TEST_CASE("findings tell a remainder of indices where chance makes one in less than 1 of 100 dumps") {
+  constexpr std::size_t rows = 64;
+  constexpr std::size_t columns = 256;
+  for (std::size_t count = 2; count <= 12; ++count) {
+    std::size_t told = 0;
+    for (std::size_t dump = 0; dump < 1000; ++dump) {
+      const std::vector<std::uint8_t> a(rows * columns, 0x38);
+      std::vector<std::uint8_t> b = a;
+      for (std::size_t i = 0; i < count; ++i) b[random_bits(count, 1000 * i + dump) % b.size()] = 0x39;
+      for (const std::string& finding : findings(compare({e4m3}, bytes_of(a), bytes_of(b), {.columns = columns}))) {
+        told += finding.find("modulo") != std::string::npos ? 1 : 0;
+      }
+    }
+    CHECK(told <= 13);  // of 1000; up to 8 are expected
+  }
+}
+
+TEST_CASE("findings tell the ends of what differs also where a bin has several rows or columns") {
+  using Sentences = std::vector<std::string>;
+  constexpr std::size_t length = 200'001;  // bins of 4 indices
+  const auto of = [](std::size_t columns, std::size_t first, std::size_t end, std::size_t step) {
+    const std::vector<std::uint8_t> a(length, 0x38);
+    std::vector<std::uint8_t> b = a;
+    for (std::size_t i = first; i < end; i += step) b[i] = 0x39;
+    const std::vector<std::string> all = findings(compare({e4m3}, bytes_of(a), bytes_of(b), {.columns = columns}));
+    return Sentences(all.begin() + 1, all.end());  // the first is of the kind
+  };
+  CHECK(of(1, 7, 8, 1) == Sentences{"All lie in row 7 of 200001."});
+  CHECK(of(1, 1001, 1500, 1) == Sentences{"All lie in rows 1001 to 1499 of 200001."});
+  CHECK(of(1, 199'999, length, 1) == Sentences{"All lie in rows 199999 to 200000 of 200001, to the end."});
+  CHECK(of(1, 5, 100'000, 9000) == Sentences{"They lie in rows from 5 to 99005 of 200001."});
+  CHECK(of(1, 0, length, 1).empty());
+  CHECK(of(1, 0, length, 100).empty());
+  CHECK(of(length, length - 1, length, 1) ==
+        Sentences{"All lie in column 200000 of 200001.", "This is the last column, which no whole tile of 64 has."});
 }
 
 TEST_CASE("compare refuses what cannot be compared") {
