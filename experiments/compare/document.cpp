@@ -217,6 +217,7 @@ std::vector<Experiment> compare_experiments() {
        .examples = {{"compare ours.npy theirs.npy --format e4m3", "codes of one tensor"},
                     {"compare ours.safetensors theirs.safetensors", "all tensors by name"},
                     {"compare a/ b/", "all files of two folders"},
+       .passed = "equal",
                     {"compare a.bin b.bin --raw --format e2m1 --pairs --shape 4096,4096", "FP4 without a header"}}},
       describe, run)};
 }

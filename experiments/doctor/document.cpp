@@ -126,6 +126,7 @@ std::vector<Experiment> doctor_experiments() {
            "does.",
        .result = "text `verdict`, tables `explanations`, `discriminators`",
        .not_passed = "not what a named recipe, or the expected one, does",
+       .passed = "a named recipe, or the expected one, explains everything",
        .status_not_passed = 1,
        .examples = {{"doctor x.npy codes.npy scales.npy", "which recipe is it, or what is wrong?"},
                     {"doctor x.npy codes.npy --format e4m3 --expected te_mxfp8", "told from what it should do"},

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
+#include <map>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -213,9 +214,14 @@ std::string fitted(std::string_view help, std::size_t width) {
 std::string footer_of(const Experiment& experiment) {
   const std::size_t width = std::min<std::size_t>(help_width(), 100);
   std::string text = experiment.description.empty() ? "" : wrapped(experiment.description, width) + "\n\n";
-  text += "Exit status: 0 done; 2 bad input or unwritable DIR";
-  const std::string status = std::to_string(experiment.status_not_passed);
-  text += experiment.not_passed.empty() ? "." : "; " + status + " " + experiment.not_passed + ".";
+  std::map<int, std::string> statuses{{0, experiment.passed}, {2, "bad input or unwritable DIR"}};
+  if (!experiment.not_passed.empty()) statuses[experiment.status_not_passed] = experiment.not_passed;
+  std::string_view separator = "Exit status: ";
+  for (const auto& [status, meaning] : statuses) {
+    text.append(separator).append(std::to_string(status)).append(" ").append(meaning);
+    separator = "; ";
+  }
+  text += '.';
   if (experiment.examples.empty()) return text;
   std::size_t longest = 0;
   for (const Example& example : experiment.examples) {

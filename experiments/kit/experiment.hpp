@@ -38,6 +38,7 @@ struct Experiment {
   std::string summary;  ///< one sentence, without a full stop
   std::string description = {};
   std::string result = {};      ///< what its document has: the names of its tables, histograms and curves
+  std::string passed = "done";  ///< when the command exits with 0
   std::string not_passed = {};  ///< when the command exits with status_not_passed; empty: never
   int status_not_passed = 3;
   std::vector<Example> examples = {};

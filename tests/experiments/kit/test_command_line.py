@@ -19,7 +19,8 @@ def test_help_names_the_commands():
 
 
 def test_help_of_a_command_names_the_exit_status():
-    prints("primer --help", "Exit status")
+    prints("primer --help", "Exit status: 0 done; 2 bad input or unwritable DIR; 3 the default")
+    prints("compare --help", "Exit status: 0 equal; 1 different; 2 bad input or unwritable DIR.")
 
 
 def test_quiet_prints_nothing():
