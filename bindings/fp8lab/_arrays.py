@@ -64,6 +64,11 @@ def _from_torch(x: Any, argument: str) -> tuple[Array, str]:
         raise TypeError(f"{argument} must be a dense torch tensor with values, not {kind}") from error
 
 
+def holds_pairs(x: Any) -> bool:
+    """Whether the element type of x says that each byte has two codes of E2M1."""
+    return is_torch_tensor(x) and str(x.dtype) == "torch.float4_e2m1fn_x2"
+
+
 def is_torch_tensor(x: Any) -> bool:
     """Whether x is a tensor of torch, which is not imported for that."""
     torch: Any = sys.modules.get("torch")

@@ -20,6 +20,7 @@ from fp8lab._arrays import (
     check_int,
     check_threads,
     contiguous,
+    holds_pairs,
     kind_of,
 )
 from fp8lab._core import Format
@@ -28,6 +29,10 @@ from fp8lab._recipes import Recipe
 from fp8lab._scaling import Quantized
 
 _WIDE = ("float32", "float64", "float16", "bfloat16")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 class Mismatch(NamedTuple):
@@ -82,15 +87,15 @@ class Comparison:
 
     def __str__(self) -> str:
         if self.equal:
-            return f"Equal: all {self.elements} elements, bit for bit."
+            return f"Equal: all {_counted(self.elements, 'element')}, bit for bit."
         percent = 100 * self.differing / self.elements
-        lines = [f"Different: {self.differing} of {self.elements} elements ({percent:.3g} %) of {self.format}."]
+        lines = [f"Different: {self.differing} of {_counted(self.elements, 'element')} ({percent:.3g} %) of {self.format}."]
         lines += self.findings or ("Nothing that all of them share.",)
-        kinds = {
-            "numbers": self.numbers, "zeros of other signs": self.zero_signs, "other NaNs": self.nan_words,
-            "NaN in a": self.nan_in_a, "NaN in b": self.nan_in_b,
-        }  # fmt: skip
-        lines.append("Of them: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count) + ".")
+        kinds = (
+            (self.numbers, "number", "numbers"), (self.zero_signs, "zero of the other sign", "zeros of the other sign"),
+            (self.nan_words, "other NaN", "other NaNs"), (self.nan_in_a, "NaN in a", "NaN in a"), (self.nan_in_b, "NaN in b", "NaN in b"),
+        )  # fmt: skip
+        lines.append("Of them: " + ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in kinds if count) + ".")
         for low, high, below, above in self.distances:
             far = f"{low}" if low == high else f"{low} to {high}"
             lines.append(f"  {far} value{'' if high == 1 else 's'} apart: {below} below, {above} above")
@@ -137,16 +142,20 @@ class _Side(NamedTuple):
     words: Array
     name: str  # of the element type
     format: Format | None  # that it carries
+    pairs: bool  # whether its element type says that each byte has two codes
 
 
 def _side(x: Any, argument: str) -> _Side:
     if isinstance(x, (str, bytes, os.PathLike)):
         raise TypeError(f"{argument} must be an array or a Quantized, not {kind_of(x)}: fp8lab.experiments.compare compares files")
-    array, name = as_array(on_host(x), argument)
-    carried = carried_format(name)
-    if name not in (*_WIDE, "uint8", "uint16") and carried is None:
-        raise TypeError(f"{argument} must be floats, or uint8, uint16 or float8 codes, not {name}")
-    return _Side(contiguous(array), name, carried)
+    held = on_host(x)
+    array, name = as_array(held, argument)
+    pairs = holds_pairs(held)
+    carried = _core.find_format("e2m1") if pairs else carried_format(name)
+    if name not in (*_WIDE, "uint8", "int8", "uint16") and carried is None:
+        raise TypeError(f"{argument} must be floats, or uint8, int8, uint16, float8 or float4 codes, not {name}")
+    array = contiguous(array)
+    return _Side(array.view(np.uint8) if name == "int8" else array, name, carried, pairs)
 
 
 def _format_of(a: _Side, b: _Side, format: str | Format | None) -> str | Format:
@@ -207,12 +216,12 @@ def compare(
     Parameters
     ----------
     a, b : array_like, or Quantized
-        Of one shape and element type: floats, or codes as uint8 (uint16 for formats of more than 8 bits) or a float8 type of
-        ml_dtypes or torch. Arrays on a device are copied to the host once: torch tensors, and by DLPack those of JAX and CuPy.
+        Of one shape and element type: floats, or codes as uint8 or int8 (uint16 for formats of more than 8 bits) or a float8 or float4
+        type of ml_dtypes or torch. Arrays on a device are copied to the host once: torch tensors, and by DLPack those of JAX and CuPy.
     format : str or Format, optional
-        What uint8 and uint16 codes are.
+        What uint8, int8 and uint16 codes are.
     pairs : bool
-        Every byte holds two codes of 4 bits, the first in the lower half.
+        Every byte holds two codes of 4 bits, the first in the lower half. torch's float4_e2m1fn_x2 says so itself.
     input : array_like, optional
         What both were made of, to show beside elements that differ.
     shown : int
@@ -240,6 +249,11 @@ def compare(
         raise ValueError(f"a and b must have one shape, not {left.words.shape} and {right.words.shape}")
     if left.words.size == 0:
         raise ValueError("a and b must not be empty")
+    if left.pairs or right.pairs:
+        alone = next((x for x in (left, right) if x.format is not None and not x.pairs), None)
+        if alone is not None:
+            raise TypeError(f"a and b must both hold pairs of codes, or neither, and {'a' if alone is left else 'b'} is {alone.name}")
+        pairs = True
     if pairs and left.words.ndim == 0:
         raise ValueError("pairs need at least one dimension")
     own = _format_of(left, right, format)

@@ -78,6 +78,21 @@ def test_element_types_carry_formats():
     assert fp8lab.compare(torch.from_numpy(X).bfloat16(), torch.from_numpy(X).bfloat16()).equal
 
 
+def test_bytes_with_a_sign_are_codes():
+    assert fp8lab.compare(CODES.view(np.int8), CODES, format="e4m3").equal
+    assert fp8lab.compare(CODES.view(np.int8), CODES.view(np.int8), format="e4m3").format == "e4m3"
+
+
+def test_one_of_something_is_called_so():
+    one = np.zeros(1, np.uint8)
+    assert str(fp8lab.compare(one, one, format="e4m3")) == "Equal: all 1 element, bit for bit."
+    text = str(fp8lab.compare(one, one + 1, format="e4m3"))
+    assert text.startswith("Different: 1 of 1 element (100 %) of e4m3.") and "Of them: 1 number." in text
+    assert "Of them: 1 zero of the other sign." in str(fp8lab.compare(one, one + 0x80, format="e4m3"))
+    a, b = np.full(3, 0x38, np.uint8), np.array([0x39, 0x37, 0x37], np.uint8)
+    assert "b lies above a 1 time and below it 2 times" in fp8lab.compare(a, b, format="e4m3").findings[0]
+
+
 def test_quantized_are_compared_by_codes_and_scales():
     q, other = fp8lab.quantize(X, "te_mxfp8"), fp8lab.quantize(X, "ocp_mxfp8_e4m3")
     same = fp8lab.compare(q, fp8lab.quantize(X, "te_mxfp8"))
@@ -119,6 +134,11 @@ def test_torch_tensors_of_packed_codes_are_their_bytes():
     q = fp8lab.quantize(X, "te_nvfp4")
     codes = torch.from_numpy(q.codes.copy()).view(torch.float4_e2m1fn_x2)
     assert fp8lab.compare(codes, q.codes, format="e2m1", pairs=True).equal
+    told = fp8lab.compare(codes, codes)
+    assert told.equal and told.format == "e2m1" and told.shape == X.shape
+    assert fp8lab.compare(q.codes, codes).equal
+    with pytest.raises(TypeError, match="must both hold pairs of codes, or neither, and b is float4_e2m1fn"):
+        fp8lab.compare(codes, q.codes.astype(np.uint8).view(ml_dtypes.float4_e2m1fn))
     assert fp8lab.compare(fp8lab.Quantized.from_arrays(codes, q.scale_codes, "te_nvfp4", amax=q.amax), q).equal
 
 
