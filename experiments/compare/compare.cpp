@@ -12,6 +12,7 @@
 
 #include "compare/inventory.hpp"
 #include "files/row_major.hpp"
+#include "files/tensor_header.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
@@ -34,26 +35,27 @@ Format format_called(const std::string& name) {
   return find_format(name).format;
 }
 
-/// The format that a file tells; none for bytes of which it tells nothing. Words without a format have any of their
+/// The type that a file tells; none for bytes of which it tells nothing. Words without a format have any of their
 /// width, since which of them are equal does not depend on it.
-std::optional<Format> told_format(const TensorHeader& header) {
+std::optional<forensics::ElementType> told_type(const TensorHeader& header) {
+  const auto told = [](const Format& format, bool pairs = false) { return forensics::ElementType{format, pairs}; };
   switch (header.type) {
-    case ElementType::float32: return binary32;
-    case ElementType::float64: return binary64;
-    case ElementType::float16: return binary16;
-    case ElementType::bfloat16: return bfloat16;
+    case ElementType::float32: return told(binary32);
+    case ElementType::float64: return told(binary64);
+    case ElementType::float16: return told(binary16);
+    case ElementType::bfloat16: return told(bfloat16);
     case ElementType::uint8: break;
   }
-  if (!header.dtype.empty()) return e5m2;
+  if (!header.dtype.empty()) return told(e5m2);
   if (header.format.empty()) return std::nullopt;
-  return find_format(header.format).format;
+  return told(find_format(header.format).format, header.pairs);
 }
 
 /// The format that one of the files tells; where neither does, that of the user.
 forensics::ElementType type_of(const CompareArguments& arguments, const TensorHeader& a, const TensorHeader& b,
                                const std::string& name) {
-  if (const auto told = told_format(a)) return {*told};
-  if (const auto told = told_format(b)) return {*told};
+  if (const auto told = told_type(a)) return *told;
+  if (const auto told = told_type(b)) return *told;
   if (!arguments.format) {
     refuse(name, " has bytes of a format that its file does not tell: give the format (such as e4m3, e8m0 or e2m1)");
   }
@@ -80,20 +82,17 @@ void forget_values(forensics::Comparison& found) {
 std::vector<std::uint64_t> shape_of(const CompareArguments& arguments, const TensorHeader& header,
                                     const forensics::ElementType& type, const std::string& name) {
   const auto bits = static_cast<std::uint64_t>(type.bits());
-  if (!arguments.raw) {
-    std::vector<std::uint64_t> shape = header.shape;
-    if (type.pairs && !shape.empty()) shape.back() *= 2;
-    return shape;
-  }
+  if (!arguments.raw) return shape_in_elements(header, type.pairs);
   if (header.size * 8 % bits != 0) {
     refuse(name, " has ", header.size, " bytes, which are no whole number of elements of ", bits / 8);
   }
   const std::uint64_t elements = header.size * 8 / bits;
   if (arguments.shape.empty()) return {elements};
-  std::uint64_t wanted = 1;
-  for (const std::uint64_t length : arguments.shape) wanted *= length;
-  if (wanted != elements) {
-    refuse(name, " has ", elements, " elements, the shape ", shape_text(arguments.shape), " ", wanted);
+  const std::optional<std::uint64_t> wanted = elements_of(arguments.shape, ElementType::uint8);
+  if (!wanted) refuse("the shape ", shape_text(arguments.shape), " has more elements than a file can hold");
+  if (*wanted != elements) {
+    refuse(name, " has ", elements, elements == 1 ? " element" : " elements", ", the shape ",
+           shape_text(arguments.shape), " ", *wanted);
   }
   return arguments.shape;
 }
@@ -104,7 +103,12 @@ std::vector<double> inputs_of(const fs::path& path, const ComparedTensor& tensor
   TensorFile file(path, header);
   if (file.type() == ElementType::uint8) refuse(printable(path.native()), " holds codes; an input is of floats");
   if (file.size() != tensor.comparison.elements) {
-    refuse("the input has ", file.size(), " elements, ", tensor.name, " ", tensor.comparison.elements);
+    refuse("the input has ", file.size(), file.size() == 1 ? " element, " : " elements, ", tensor.name, " has ",
+           tensor.comparison.elements);
+  }
+  // An array of one dimension meets any of as many elements.
+  if (file.shape() != tensor.shape && file.shape().size() > 1 && tensor.shape.size() > 1) {
+    refuse("the input has the shape ", shape_text(file.shape()), ", ", tensor.name, " ", shape_text(tensor.shape));
   }
   std::vector<double> values;
   for (const forensics::Mismatch& mismatch : tensor.comparison.first) {
@@ -209,13 +213,16 @@ void check_told_format(const CompareArguments& arguments, const TensorHeader& a,
   const forensics::ElementType wanted{format_called(*arguments.format), arguments.pairs};
   const forensics::ElementType type = type_of(arguments, a, b, name);
   if (a.dtype.empty() && type.format == wanted.format && type.pairs == wanted.pairs) return;
-  refuse(name, " is ", type_name(type, a), ", as its file tells, and not ", type_name(wanted, {}));
+  refuse(name, " is ", type_name(type, a), told_type(a) ? ", as its file tells, and not " : ", as b tells, and not ",
+         type_name(wanted, {}));
 }
 
 void check(const CompareArguments& arguments) {
   if (arguments.a.empty() || arguments.b.empty()) refuse("a and b must be given: two files, or two folders");
   if (arguments.pairs && !arguments.format) refuse("pairs need a format of 4 bits, such as e2m1");
   if (!arguments.shape.empty() && !arguments.raw) refuse("a shape is for files without a header: say raw, too");
+  if (arguments.raw && !arguments.names.empty())
+    refuse("tensors are for .safetensors files, and raw files have no names");
   if (arguments.raw && !arguments.format) refuse("files without a header need a format, such as e4m3 or float32");
   const bool is_many_a = is_collection(arguments, arguments.a);
   const bool is_many_b = is_collection(arguments, arguments.b);
@@ -241,9 +248,10 @@ CompareResult run_compare(const CompareArguments& arguments, const Progress& pro
   const Inventory all_b = inventory_of(arguments, arguments.b);
   const bool are_files = !is_collection(arguments, arguments.a) && !is_collection(arguments, arguments.b);
   if (are_files) check_choice(all_a, all_b);
-  if (are_files && !arguments.names.empty() && !arguments.raw && !has_names(arguments.a) && !has_names(arguments.b)) {
+  if (are_files && !arguments.names.empty() && !has_names(arguments.a) && !has_names(arguments.b)) {
     refuse("tensors are for .safetensors files; the tensor of a .npy file has no name");
   }
+  check_names(arguments, all_a, all_b);
   auto [pairs, unpaired] = meeting_of(all_a, all_b);
   if (pairs.empty()) refuse("nothing can be compared: ", unpaired.front());
   if (pairs.size() > 1 && arguments.input) refuse("an input is for one tensor: name it");

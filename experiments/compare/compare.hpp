@@ -47,9 +47,9 @@ struct CompareResult {
 
 /// Reads and compares. Only a piece of each file is in memory at a time for each thread.
 ///
-/// Throws std::invalid_argument where no tensor of a has one in b, formats are missing, the files of a single tensor
-/// tell another format than is given, the input has another size, or for threads as parallel_for() does;
-/// std::runtime_error where a file cannot be read.
+/// Throws std::invalid_argument where no tensor of a has one in b, a name names none, formats are missing, the files of
+/// a single tensor tell another format than is given, the input has another size, or for threads as parallel_for()
+/// does; std::runtime_error where a file cannot be read.
 [[nodiscard]] CompareResult run_compare(const CompareArguments& arguments, const Progress& progress = {});
 
 }  // namespace fp8lab::experiments

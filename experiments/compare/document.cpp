@@ -18,6 +18,11 @@ namespace {
 /// Tensors whose findings a report tells.
 constexpr std::size_t most_told = 20;
 
+/// "1 element", "2 elements".
+std::string counted(std::uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::vector<std::string> verdict(const CompareResult& result) {
   std::uint64_t elements = 0;
   std::uint64_t differing = 0;
@@ -30,13 +35,13 @@ std::vector<std::string> verdict(const CompareResult& result) {
   std::vector<std::string> lines;
   if (differing == 0) {
     const std::string_view some =
-        result.unpaired.empty() ? "Equal: " : "Different: not every tensor is on both sides. Equal are ";
-    lines.push_back(fmt::format("{}all {} elements of {} tensor{}, bit for bit.", some, elements, result.tensors.size(),
-                                result.tensors.size() == 1 ? "" : "s"));
+        result.unpaired.empty() ? "Equal: " : "Different: not every tensor meets one of its type and shape. Equal are ";
+    lines.push_back(fmt::format("{}all {} of {}, bit for bit.", some, counted(elements, "element"),
+                                counted(result.tensors.size(), "tensor")));
   } else {
-    lines.push_back(fmt::format("Different: {} of {} elements ({:.3g} %), in {} of {} tensor{}.", differing, elements,
+    lines.push_back(fmt::format("Different: {} of {} ({:.3g} %), in {} of {}.", differing, counted(elements, "element"),
                                 100.0 * static_cast<double>(differing) / static_cast<double>(elements), tensors,
-                                result.tensors.size(), result.tensors.size() == 1 ? "" : "s"));
+                                counted(result.tensors.size(), "tensor")));
   }
   lines.insert(lines.end(), result.unpaired.begin(), result.unpaired.end());
   return lines;
@@ -212,12 +217,12 @@ std::vector<Experiment> compare_experiments() {
            "pair "
            "meet by their name, as those of one checkpoint in one file and in several.",
        .result = "text `verdict`, tables `tensors`, `distances`, `mismatches`, text `findings`",
+       .passed = "equal",
        .not_passed = "different",
        .status_not_passed = 1,
        .examples = {{"compare ours.npy theirs.npy --format e4m3", "codes of one tensor"},
                     {"compare ours.safetensors theirs.safetensors", "all tensors by name"},
                     {"compare a/ b/", "all files of two folders"},
-       .passed = "equal",
                     {"compare a.bin b.bin --raw --format e2m1 --pairs --shape 4096,4096", "FP4 without a header"}}},
       describe, run)};
 }

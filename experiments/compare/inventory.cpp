@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include "files/stored_file.hpp"
 #include "files/weight_map.hpp"
@@ -20,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TensorHeader header_of_raw(const fs::path& path) {
-  const std::uint64_t bytes = fs::file_size(path);
+  const std::uint64_t bytes = StoredFile(path).size();
   return {.name = "", .type = ElementType::uint8, .shape = {bytes}, .size = bytes, .offset = 0};
 }
 
@@ -38,6 +39,10 @@ void add_file(const CompareArguments& arguments, const fs::path& path, const std
   if (picks) names = every;
   if (!is_named && (is_one_file || arguments.names.empty())) names = {};
   for (TensorHeader& header : find_tensors(path, names, OtherDtypes::as_words)) {
+    if (header.dtype == "V2" && arguments.format == "bfloat16") {  // what NumPy makes of ml_dtypes' bfloat16
+      header.type = ElementType::bfloat16;
+      header.dtype.clear();
+    }
     const auto is_it = [&](const std::string& name) { return names_tensor(name, header.name); };
     if (picks && std::ranges::none_of(arguments.names, is_it)) continue;
     std::string name = header.name;
@@ -45,14 +50,18 @@ void add_file(const CompareArguments& arguments, const fs::path& path, const std
   }
 }
 
-void add_folder(const CompareArguments& arguments, const fs::path& path, Inventory& all) {
+void add_folder(const CompareArguments& arguments, const fs::path& path, Inventory& all) try {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
     const std::string extension = entry.path().extension().native();
     const bool is_read = arguments.raw || extension == ".npy" || extension == ".safetensors";
-    if (is_read && entry.is_regular_file()) {
-      add_file(arguments, entry.path(), fs::relative(entry.path(), path).native(), all);
+    std::error_code error;  // of a link that leads nowhere
+    if (is_read && entry.is_regular_file(error)) {
+      add_file(arguments, entry.path(), entry.path().lexically_relative(path).native(), all);
     }
   }
+} catch (const fs::filesystem_error& error) {
+  const fs::path& told = error.path1().empty() ? path : error.path1();
+  throw std::runtime_error(cannot_read(in_one_line(told.native()), "a folder: " + error.code().message()));
 }
 
 void add_index(const CompareArguments& arguments, const fs::path& path, Inventory& all) {
@@ -78,8 +87,9 @@ std::string called(const std::pair<std::string, std::string>& key, const StoredT
 /// Why two tensors cannot be compared, in words; empty where they can.
 std::string misfit_of(const TensorHeader& a, const TensorHeader& b) {
   const auto text = [](const TensorHeader& header) {
-    const std::string type = header.dtype.empty() ? std::string(name_of(header.type)) : header.dtype;
-    return type + " of shape " + shape_text(header.shape);
+    std::string type(header.format.empty() ? name_of(header.type) : header.format);
+    if (!header.dtype.empty()) type = header.dtype;
+    return type + (header.pairs ? ", pairs, of shape " : " of shape ") + shape_text(shape_in_elements(header));
   };
   if (a.type != b.type || a.dtype != b.dtype || a.shape != b.shape) return text(a) + " in a and " + text(b) + " in b";
   if (!a.format.empty() && !b.format.empty() && a.format != b.format) {
@@ -126,7 +136,8 @@ struct Side {
 }  // namespace
 
 bool is_collection(const CompareArguments& arguments, const fs::path& path) {
-  return fs::is_directory(path) || (!arguments.raw && path.native().ends_with(".index.json"));
+  std::error_code error;  // which opening the file tells
+  return fs::is_directory(path, error) || (!arguments.raw && path.native().ends_with(".index.json"));
 }
 
 Inventory inventory_of(const CompareArguments& arguments, const fs::path& path) {
@@ -135,10 +146,20 @@ Inventory inventory_of(const CompareArguments& arguments, const fs::path& path) 
     add_file(arguments, path, "", all);
     return all;
   }
-  fs::is_directory(path) ? add_folder(arguments, path, all) : add_index(arguments, path, all);
+  if (std::error_code error; fs::is_directory(path, error)) {
+    add_folder(arguments, path, all);
+  } else {
+    add_index(arguments, path, all);
+  }
   if (!all.empty()) return all;
   if (!arguments.names.empty()) refuse(in_quotes(path.native()), " has no tensor ", printable(arguments.names.front()));
   refuse(in_quotes(path.native()), " has no ", arguments.raw ? "" : ".npy and .safetensors ", "files");
+}
+
+std::vector<std::uint64_t> shape_in_elements(const TensorHeader& header, bool pairs) {
+  std::vector<std::uint64_t> shape = header.shape;
+  if (pairs && !shape.empty()) shape.back() *= 2;
+  return shape;
 }
 
 Meeting meeting_of(const Inventory& all_a, const Inventory& all_b) {
@@ -165,6 +186,16 @@ Meeting meeting_of(const Inventory& all_a, const Inventory& all_b) {
     meeting.unpaired.push_back(called(entry.first, entry.second).append(" is in b alone").append(a.reason(entry)));
   }
   return meeting;
+}
+
+void check_names(const CompareArguments& arguments, const Inventory& all_a, const Inventory& all_b) {
+  for (const std::string& name : arguments.names) {
+    const auto is_named = [&name](const Inventory::value_type& entry) {
+      return names_tensor(name, entry.first.second);
+    };
+    if (std::ranges::any_of(all_a, is_named) || std::ranges::any_of(all_b, is_named)) continue;
+    refuse("tensors names ", printable(name), ", which matches no tensor of a and none of b");
+  }
 }
 
 void check_choice(const Inventory& all_a, const Inventory& all_b) {

@@ -2,6 +2,7 @@
 // What two dumps hold, and which of their tensors meet.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -28,6 +29,12 @@ using Inventory = std::map<std::pair<std::string, std::string>, StoredTensor>;
 /// and read_weight_map() do; std::runtime_error where an index names a tensor that its file does not have.
 [[nodiscard]] Inventory inventory_of(const CompareArguments& arguments, const std::filesystem::path& path);
 
+/// The shape of a tensor in elements, where each of its bytes may hold two.
+[[nodiscard]] std::vector<std::uint64_t> shape_in_elements(const TensorHeader& header, bool pairs);
+[[nodiscard]] inline std::vector<std::uint64_t> shape_in_elements(const TensorHeader& header) {
+  return shape_in_elements(header, header.pairs);
+}
+
 /// Two tensors that can be compared. They are those of the inventories, which must outlive it.
 struct TensorPair {
   std::string name;  ///< printable
@@ -41,6 +48,9 @@ struct Meeting {
 /// Tensors meet by the path and the name; those without a partner by the name alone, where no other file of their side
 /// has it. The only tensors of both sides meet whatever their names.
 [[nodiscard]] Meeting meeting_of(const Inventory& all_a, const Inventory& all_b);
+
+/// Refuses a name or pattern that names no tensor of either side.
+void check_names(const CompareArguments& arguments, const Inventory& all_a, const Inventory& all_b);
 
 /// Refuses a file of one tensor without a name beside a file with several, none of which was named.
 void check_choice(const Inventory& all_a, const Inventory& all_b);

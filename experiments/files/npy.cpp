@@ -15,7 +15,10 @@
 namespace fp8lab::experiments {
 namespace {
 
-constexpr std::string_view allowed = "<f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read";
+std::string allowed(OtherDtypes others) {
+  if (others == OtherDtypes::refused) return "<f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read";
+  return "<f4, <f8, <f2, codes (|u1, |i1, <f1, <V1) and words (|b1, <i2, <u2, <i4, <u4, <i8, <u8, <c8, <V2) are read";
+}
 
 /// Reads the few words of Python that NumPy writes into a header: a dict of texts, booleans and tuples of whole
 /// numbers.
@@ -85,8 +88,8 @@ class Literal {
   std::size_t at_ = 0;
 };
 
-ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr) {
-  if (!descr) bytes.fail("its dtype is structured; " + std::string(allowed));
+ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr, OtherDtypes others) {
+  if (!descr) bytes.fail("its dtype is structured; " + allowed(others));
   if (*descr == "<f4") return ElementType::float32;
   if (*descr == "<f8") return ElementType::float64;
   if (*descr == "<f2") return ElementType::float16;
@@ -95,7 +98,7 @@ ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr) {
   }
   // What NumPy makes of an array of ml_dtypes' bfloat16: two bytes without a meaning.
   const std::string_view hint = *descr == "<V2" ? "; bfloat16 is read from .safetensors" : "";
-  bytes.fail("its dtype is " + printable(*descr) + "; " + std::string(allowed).append(hint));
+  bytes.fail("its dtype is " + printable(*descr) + "; " + allowed(others).append(hint));
 }
 
 /// A dtype that is no ElementType, as .safetensors calls it, and a type of as many bytes. V2 is what NumPy makes of an
@@ -133,7 +136,7 @@ TensorHeader parse(const Bytes& bytes, Literal dict, OtherDtypes others) {
     if (key == "descr" && !type) {
       const std::optional<std::string_view> descr = dict.text();
       const std::optional<OtherDtype> other = other_dtype(descr, others);
-      type = other ? other->type : type_of(bytes, descr);
+      type = other ? other->type : type_of(bytes, descr, others);
       if (other) dtype = other->name;
       if (descr.value_or("").ends_with("f1")) format = "e5m2";  // the only FP8 that ml_dtypes gives this letter
     } else if (key == "fortran_order" && !fortran_order) {

@@ -235,6 +235,7 @@ struct Type {
   ElementType type;
   std::string_view format = {};
   bool is_other = false;  ///< words of another meaning that have as many bytes
+  bool pairs = false;     ///< two elements in each byte
 };
 
 /// A tensor whose elements have a size that is not known, or less than a byte: the bytes of each of its rows.
@@ -265,7 +266,10 @@ TensorHeader header_of(const Bytes& bytes, Description tensor, OtherDtypes other
                              Type{"BF16", ElementType::bfloat16},
                              Type{"F8_E4M3", ElementType::uint8, "e4m3"},
                              Type{"F8_E5M2", ElementType::uint8, "e5m2"},
+                             Type{"F8_E4M3FNUZ", ElementType::uint8, "e4m3fnuz"},
+                             Type{"F8_E5M2FNUZ", ElementType::uint8, "e5m2fnuz"},
                              Type{"F8_E8M0", ElementType::uint8, "e8m0"},
+                             Type{"F4", ElementType::uint8, "e2m1", false, true},
                              Type{"U8", ElementType::uint8},
                              Type{"I8", ElementType::uint8},
                              Type{"BOOL", ElementType::uint8, "", true},
@@ -277,10 +281,17 @@ TensorHeader header_of(const Bytes& bytes, Description tensor, OtherDtypes other
                              Type{"U64", ElementType::float64, "", true},
                              Type{"C64", ElementType::float64, "", true}};
   const std::string about = "tensor " + printable(tensor.name);
-  const auto* const type = std::ranges::find(types, tensor.dtype, &Type::dtype);
+  const auto* type = std::ranges::find(types, tensor.dtype, &Type::dtype);
+  if (type != types.end() && type->pairs) {
+    const bool has_whole_bytes = !tensor.shape.empty() && tensor.shape.back() % 2 == 0;
+    if (has_whole_bytes) tensor.shape.back() /= 2;
+    if (!has_whole_bytes) type = types.end();
+  }
   if (others == OtherDtypes::refused && (type == types.end() || type->is_other)) {
-    bytes.fail(about + " has the dtype " + printable(tensor.dtype) +
-               "; F32, F64, F16, BF16, and codes (F8_E4M3, F8_E5M2, F8_E8M0, U8, I8) are read");
+    bytes.fail(
+        about + " has the dtype " + printable(tensor.dtype) +
+        "; F32, F64, F16, BF16, and codes (F8_E4M3, F8_E5M2, both with FNUZ, F8_E8M0, F4 in rows of whole bytes, U8, "
+        "I8) are read");
   }
   if (type == types.end()) return header_of_bytes(std::move(tensor));
   // 2. As many bytes as its elements need.
@@ -298,6 +309,7 @@ TensorHeader header_of(const Bytes& bytes, Description tensor, OtherDtypes other
           .offset = tensor.offsets[0],
           .wanted = tensor.wanted,
           .format = type->format,
+          .pairs = type->pairs,
           .dtype = type->is_other ? std::move(tensor.dtype) : ""};
 }
 

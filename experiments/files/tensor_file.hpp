@@ -36,7 +36,8 @@ struct TensorHeader {
   std::uint64_t offset;              ///< of the first element, in bytes from the file's begin
   bool fortran_order = false;        ///< the first index runs fastest
   std::size_t wanted = 0;            ///< the first of the names asked for that names it
-  std::string_view format = {};      ///< of codes, where the file tells it: "e4m3", "e5m2" or "e8m0"
+  std::string_view format = {};      ///< of codes, where the file tells it: "e4m3", "e5m2fnuz", "e8m0", "e2m1", ...
+  bool pairs = false;                ///< each byte, which counts as an element, holds two codes of 4 bits
   /// Empty, or what the elements are that no ElementType has: "I64". `type` has as many bytes then, and no meaning.
   std::string dtype = {};
 };
@@ -71,8 +72,9 @@ enum class OtherDtypes : std::uint8_t {
 /// fortran_order, the first index runs fastest; the shape is the file's all the same. What follows the array is
 /// ignored. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 ///
-/// .safetensors: dtypes F32, F64, F16, BF16, and codes: F8_E4M3, F8_E5M2, F8_E8M0, U8, I8. Other tensors of the file
-/// may have other dtypes. https://github.com/huggingface/safetensors#format
+/// .safetensors: dtypes F32, F64, F16, BF16, and codes: F8_E4M3, F8_E5M2, their FNUZ variants, F8_E8M0, U8, I8, and F4
+/// as bytes of two codes where rows have whole bytes. Other tensors of the file may have other dtypes.
+/// https://github.com/huggingface/safetensors#format
 ///
 /// The content tells which of both a file is; its name does not matter. Errors are one line that names the file.
 class TensorFile {

@@ -134,8 +134,8 @@ TEST_CASE("compare: words without a format are equal or not, and have no distanc
   REQUIRE(result.tensors.size() == 6);
   std::vector<std::string> types;
   for (const auto& one : result.tensors) types.push_back(one.type);
-  CHECK(types == std::vector<std::string>{"BOOL", "\"F4\" as bytes", "I64", "\"X3\" as bytes", "U16", "bfloat16"});
-  CHECK(result.tensors[1].shape == std::vector<std::uint64_t>{2, 2});
+  CHECK(types == std::vector<std::string>{"BOOL", "e2m1, pairs", "I64", "\"X3\" as bytes", "U16", "bfloat16"});
+  CHECK(result.tensors[1].shape == std::vector<std::uint64_t>{2, 4});
   CHECK(result.tensors[3].shape == std::vector<std::uint64_t>{2});
   const auto& ids = result.tensors[2];
   CHECK(ids.shape == std::vector<std::uint64_t>{2, 2});
@@ -147,6 +147,46 @@ TEST_CASE("compare: words without a format are equal or not, and have no distanc
   for (const std::size_t i : {0, 1, 3, 4, 5}) CHECK(result.tensors[i].comparison.equal());
   CHECK_THAT(refused({.a = a, .b = b, .names = {"i64"}, .format = "float64"}),
              ContainsSubstring("is I64, as its file"));
+}
+
+TEST_CASE("compare: a .safetensors file tells FNUZ formats, and pairs of FP4 codes") {
+  const Scratch scratch;
+  const std::string header =
+      object(tensor("a", "F8_E4M3FNUZ", "[2]", 0, 2) + "," + tensor("b", "F8_E5M2FNUZ", "[1]", 2, 3) + "," +
+             tensor("c", "F4", "[1,4]", 3, 5) + "," + tensor("d", "F4", "[1,3]", 5, 7));
+  // 0x80 is NaN in the first of them, and 0x39 the neighbour of 0x38; codes of c are 1 2 3 4 and 1 2 3 5.
+  const fs::path a = written(scratch.path / "a.safetensors", safetensors(header, "\x38\x38\x38\x21\x43__"));
+  const fs::path b = written(scratch.path / "b.safetensors", safetensors(header, "\x80\x38\x39\x21\x53__"));
+  const CompareResult result = run_compare({.a = a, .b = b});
+  REQUIRE(result.tensors.size() == 4);
+  CHECK(result.tensors[0].type == "e4m3fnuz");
+  CHECK(result.tensors[0].comparison.nan_in_b == 1);
+  CHECK(result.tensors[1].type == "e5m2fnuz");
+  CHECK(result.tensors[1].comparison.distances.above[0] == 1);
+  CHECK(result.tensors[2].type == "e2m1, pairs");
+  CHECK(result.tensors[2].comparison.first == std::vector<forensics::Mismatch>{{3, 4, 5}});
+  CHECK(result.tensors[3].type == "\"F4\" as bytes");  // a row has no whole number of bytes
+  const fs::path bytes = written(scratch.path / "c.npy", npy(dict("|u1", "(1, 2)"), "\x21\x43"));
+  CHECK(run_compare({.a = bytes, .b = a, .names = {"c"}, .format = "e2m1", .pairs = true}).equal());
+  CHECK(run_compare({.a = bytes, .b = a, .names = {"c"}}).tensors.front().shape == std::vector<std::uint64_t>{1, 4});
+  CHECK_THAT(refused({.a = bytes, .b = a, .names = {"c"}, .format = "e4m3"}),
+             ContainsSubstring("\"c.npy\" is e2m1, pairs, as b tells, and not e4m3"));
+  CHECK_THAT(refused({.a = bytes, .b = a, .names = {"d"}}),
+             ContainsSubstring("uint8 of shape (1, 2) in a and \"F4\" as bytes of shape (1, 2) in b"));
+}
+
+TEST_CASE("compare: what NumPy writes of ml_dtypes' bfloat16 is words, or what the user says") {
+  const Scratch scratch;
+  const fs::path a = written(scratch.path / "a.npy", npy(dict("<V2", "(2,)"), tensor_bytes::data({0x3F80, 0}, 2)));
+  const fs::path b = written(scratch.path / "b.npy", npy(dict("<V2", "(2,)"), tensor_bytes::data({0x3F81, 0}, 2)));
+  const fs::path c = written(scratch.path / "c.safetensors",
+                             safetensors(object(tensor("x", "BF16", "[2]", 0, 4)), tensor_bytes::data({0x3F80, 0}, 2)));
+  CHECK(run_compare({.a = a, .b = b}).tensors.front().type == "V2");
+  const CompareResult told = run_compare({.a = a, .b = b, .format = "bfloat16"});
+  CHECK(told.tensors.front().type == "bfloat16");
+  CHECK(told.tensors.front().comparison.distances.above[0] == 1);
+  CHECK(run_compare({.a = a, .b = c, .format = "bfloat16"}).equal());
+  CHECK_THAT(refused({.a = a, .b = b, .format = "float16"}), ContainsSubstring("is V2, as its file tells"));
 }
 
 TEST_CASE("compare: words of .npy files meet those of .safetensors files and of Fortran order") {
@@ -208,9 +248,14 @@ TEST_CASE("compare: tensors of checkpoints meet by their names, whichever file h
     }
   }
   CHECK(run_compare({.a = all, .b = a}).equal());
-  const CompareResult one = run_compare({.a = b, .b = c, .names = {"z", "none"}});
+  const CompareResult one = run_compare({.a = b, .b = c, .names = {"z", "z*"}});
   CHECK(one.equal());
   CHECK(one.tensors.size() == 1);
+  CHECK_FALSE(run_compare({.a = b, .b = c, .names = {"z", "w"}}).equal());  // which one side alone has
+  for (const auto& [left, right] : {std::pair(b, c), std::pair(c, b), std::pair(c, c), std::pair(all, a)}) {
+    CHECK_THAT(refused({.a = left, .b = right, .names = {"z", "Z"}}), ContainsSubstring(R"(tensors names "Z", which)"));
+    CHECK_THAT(refused({.a = left, .b = right, .names = {"v?", "*"}}), ContainsSubstring(R"("v?", which matches no)"));
+  }
   CHECK_THAT(refused({.a = a, .b = c, .names = {"v"}}), ContainsSubstring("has no tensor \"v\""));
   // 3. Indices that are none.
   const auto broken = [&](const std::string& json) { return refused({.a = index("broken.index.json", json), .b = c}); };
@@ -370,8 +415,31 @@ TEST_CASE("compare: what cannot be compared is refused in words") {
   CHECK_THAT(refused({.a = codes, .b = codes, .format = "e4m3", .shape = {5}, .raw = true}),
              ContainsSubstring("the shape (5,) 5"));
   CHECK_THAT(refused({.a = codes, .b = codes, .raw = true}), ContainsSubstring("need a format"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .names = {"w"}, .format = "e4m3", .raw = true}),
+             ContainsSubstring("raw files have no names"));
+  CHECK_THAT(refused({.a = codes, .b = codes, .format = "e4m3", .shape = {std::uint64_t{1} << 63, 2, 4}, .raw = true}),
+             ContainsSubstring("the shape (9223372036854775808, 2, 4) has more elements than a file can hold"));
   CHECK_THAT(refused({.a = codes, .b = codes, .format = "e4m3", .input = floats}),
-             ContainsSubstring("the input has 1 elements"));
+             ContainsSubstring("the input has 1 element, \"codes.npy\" has 4"));
+  const fs::path square = written(scratch.path / "square.npy", npy(dict("|u1", "(2, 2)"), "1234"));
+  const fs::path column = written(scratch.path / "column.npy", npy(dict("<f4", "(4, 1)"), std::string(16, '\x3F')));
+  CHECK_THAT(refused({.a = square, .b = square, .format = "e4m3", .input = column}),
+             ContainsSubstring("the input has the shape (4, 1), \"square.npy\" (2, 2)"));
+  CHECK(run_compare({.a = codes, .b = codes, .format = "e4m3", .input = column}).equal());  // a flat dump
+  const fs::path complex = written(scratch.path / "complex.npy", npy(dict("<c16", "(1,)"), std::string(16, '1')));
+  CHECK_THAT(refused({.a = complex, .b = complex}), ContainsSubstring(") and words (|b1, <i2,"));
+  const fs::path none = scratch.path / "none.bin";
+  const fs::path loop = scratch.path / "loop.npy";
+  fs::create_symlink(loop, loop);
+  CHECK(refused({.a = none, .b = none, .format = "e4m3", .raw = true}) ==
+        "cannot read " + none.native() + ": there is no such file");
+  CHECK(refused({.a = codes, .b = loop, .format = "e4m3"}) ==
+        "cannot read " + loop.native() + ": Too many levels of symbolic links");
+  CHECK_THAT(refused({.a = codes, .b = scratch.path / std::string(300, 'x'), .format = "e4m3"}),
+             ContainsSubstring(": File name too long"));
+  fs::create_symlink(codes, folder / "codes.npy");
+  fs::create_symlink(loop, folder / "loop.npy");
+  CHECK(run_compare({.a = folder, .b = folder, .format = "e4m3"}).tensors.front().name == "\"codes.npy\"");
   CHECK_THAT(refused({.a = scratch.path / "none.npy", .b = codes, .format = "e4m3"}), ContainsSubstring("none.npy"));
 }
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
+
 import numpy as np
 import pytest
-from command import column, prints, refuses, run
+from command import ROOT, column, prints, refuses, run
 
 
 @pytest.fixture
@@ -63,8 +65,6 @@ def test_integers_are_shown_as_such(dtype, a, b, words, shown, tmp_path):
     assert column(results, "tensors", "numbers") == [None]
 
 
-def test_a_folder_with_a_tensor_less_is_different(tmp_path):
-    for folder, names in (("a", "xy"), ("b", "x")):
 def test_the_farthest_float64_of_opposite_signs_are_2_to_the_64_apart(tmp_path):
     np.save(tmp_path / "a.npy", np.array([-np.inf, 1]))
     np.save(tmp_path / "b.npy", np.array([np.inf, 1]))
@@ -75,12 +75,15 @@ def test_the_farthest_float64_of_opposite_signs_are_2_to_the_64_apart(tmp_path):
     assert (tmp_path / "out" / "tensors.csv").read_text().splitlines()[1].endswith(f",{apart}")
 
 
+def test_a_folder_with_a_tensor_less_is_different(tmp_path):
+    for folder, names in (("a", "xy"), ("b", "x")):
         (tmp_path / folder).mkdir()
         for name in names:
             np.save(tmp_path / folder / name, np.ones(8, np.float32))
     done = run(f"compare {tmp_path}/a {tmp_path}/b")
     assert done.returncode == 1
-    assert "Different: not every tensor is on both sides. Equal are all 8 elements of 1 tensor, bit for bit." in " ".join(done.stdout.split())
+    text = " ".join(done.stdout.split())
+    assert "Different: not every tensor meets one of its type and shape. Equal are all 8 elements of 1 tensor, bit for bit." in text
     assert '"y.npy" is in a alone.' in done.stdout
 
 
@@ -103,9 +106,48 @@ def test_dumps_without_elements_are_not_equal(tmp_path):
     refuses(f"compare {tmp_path}/a.npy {tmp_path}/a.npy", "a and b have no elements.*")
 
 
+def test_what_safetensors_writes_of_torch_is_known(tmp_path):
+    torch = pytest.importorskip("torch")
+    safetensors = pytest.importorskip("safetensors.torch")
+    codes = torch.arange(8, dtype=torch.uint8)
+    made = {}
+    for name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn_x2"):
+        if hasattr(torch, name):
+            made[name] = codes.clone().view(getattr(torch, name))
+    try:
+        safetensors.save_file(made, tmp_path / "a.safetensors")
+    except (KeyError, ValueError, RuntimeError) as error:
+        pytest.skip(f"this safetensors does not write them: {error}")
+    run(f"compare {tmp_path}/a.safetensors {tmp_path}/a.safetensors --out {tmp_path}/out")
+    known = {"float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz", "float4_e2m1fn_x2": "e2m1, pairs"}
+    assert column(tmp_path / "out" / "compare.json", "tensors", "type") == [known[name] for name in sorted(made)]
+
+
+def test_a_name_that_no_tensor_has_is_refused_beside_others(tmp_path):
+    header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}'
+    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"12")
+    files = f"{tmp_path}/x.safetensors {tmp_path}/x.safetensors --format e4m3"
+    prints(f"compare {files} --tensors a,?", "Equal: all 2 elements of 2 tensors")
+    refuses(f"compare {files} --tensors a,B", 'tensors names "B", which matches no tensor of a and none of b')
+
+
+def test_the_first_command_of_the_page_runs(tmp_path, monkeypatch):
+    pytest.importorskip("fp8lab")
+    page = (ROOT / "docs" / "compare.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        exec(compile(block, "compare.md", "exec"), names)
+    command = re.search(r"^```sh\nfp8lab (.*)", page, re.MULTILINE)
+    done = run(command[1])
+    assert done.returncode == 1 and "All lie in columns 60 to 63 of 64, to the end." in " ".join(done.stdout.split()) and not done.stderr
+
+
 REFUSED = {
     "": "a and b must be given.*",
     "no_such.npy no_such.npy": 'cannot read .*no_such.npy.*',
+    "no_such.bin {b} --raw --format e4m3": "cannot read no_such.bin: there is no such file",
+    "{a} {b} --raw --format e4m3 --shape 9223372036854775808,2": "the shape .* has more elements than a file can hold",
     "{a} {b}": ".*a format that its file does not tell.*",
     "{a} {b} --pairs": "--pairs can be given only with --format",
     "{a} {b} --format e4m4": ".*e4m4.*",
