@@ -89,6 +89,12 @@ void bind_diagnose(py::module_& module) {
       py::arg("tensor_scale"), py::arg("expected"), py::arg("expected_name"), py::arg("direction"), py::arg("shown"),
       py::arg("threads"));
   module.def(
+      "note_on_pairs",
+      [](const std::vector<std::uint64_t>& shape_of_x, const std::vector<std::uint64_t>& shape_of_codes) {
+        return forensics::note_on_pairs(shape_of_x, shape_of_codes);
+      },
+      py::arg("shape_of_x"), py::arg("shape_of_codes"));
+  module.def(
       "probe",
       [](const std::vector<Hypothesis>& hypotheses, const std::string& input_type) {
         const Format type = input_type == "float32" ? binary32 : find_format(input_type).format;

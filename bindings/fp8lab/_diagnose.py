@@ -159,11 +159,13 @@ def _scales(scales: Any, scale_format: str | None) -> tuple[Array | None, str | 
         scales = np.float32(check_real(scales, "scales"))
     array, name = as_array(on_host(scales), "scales")
     if array.size == 0:
-        raise ValueError("scales has no elements; leave it out where none are known")
+        raise ValueError("scales have no elements; leave them out where none are known")
     carried = carried_format(name)
     if carried is not None:
-        name = "uint8"
-        scale_format = scale_format or ("e8m0" if carried.name == "e8m0" else "ue4m3")
+        name, told = "uint8", "e8m0" if carried.name == "e8m0" else "ue4m3"
+        if scale_format not in (None, told):
+            raise ValueError(f"scale_format is {scale_format}, and scales are {told} by their element type")
+        scale_format = told
     if name == "uint8":
         if scale_format is not None:
             check_choice(scale_format, "scale_format", _SCALE_CODES)
@@ -249,6 +251,8 @@ def diagnose(
         None if tensor_scale is None else check_real(tensor_scale, "tensor_scale"), recipe._core() if recipe else None, str(name),
         direction, check_int(shown, "shown", 0, 2**20), check_threads(threads),
     )  # fmt: skip
+    note = _core.note_on_pairs(shape, stored.shape)
+    found["notes"] = [note, *found["notes"]] if note else found["notes"]
     return _told(found, shape, source)
 
 

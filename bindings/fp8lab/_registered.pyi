@@ -266,7 +266,7 @@ def doctor(
     tensors: str | Sequence[str] | None = None,
     expected: str | NamedRecipe | Recipe | tuple[str, Recipe] | None = None,
     direction: str | None = None,
-    elements: int = 268435456,
+    elements: int | None = None,
     shown: int = 10,
     probe: str | os.PathLike[str] | None = None,
     threads: int = 1,

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "doctor/dump_files.hpp"
@@ -15,21 +17,38 @@
 namespace fp8lab::experiments {
 namespace {
 
-/// Left out of bytes where no argument tells their format.
+/// What the file or the user says of bytes; refused where these contradict each other.
+std::optional<Format> told_format(const std::optional<std::string>& wanted, std::string_view told,
+                                  std::string_view called) {
+  if (told.empty() && !wanted) return std::nullopt;
+  const Format format = find_format(wanted.value_or(std::string(told))).format;
+  if (!told.empty() && wanted && find_format(std::string(told)).format != format) {
+    refuse(called, " are ", told, ", as their file tells, and not ", *wanted);
+  }
+  return format;
+}
+
+/// Left out of bytes where nothing tells their format.
 std::optional<Format> scale_type(const DoctorArguments& arguments, const TensorHeader& header) {
   if (arguments.scale_format && header.type != ElementType::uint8) {
-    refuse("scale_format says what bytes are, and scales is of ", name_of(header.type));
+    refuse("scale_format says what bytes are, and scales are of ", name_of(header.type));
   }
   switch (header.type) {
     case ElementType::float32: return binary32;
     case ElementType::float16: return binary16;
     case ElementType::bfloat16: return bfloat16;
-    case ElementType::uint8:
-      if (!arguments.scale_format) return std::nullopt;
-      return find_format(*arguments.scale_format).format;
+    case ElementType::uint8: {
+      // Scales have no sign: E4M3 is stored as that without one.
+      const std::string_view told = header.format == "e4m3" ? "ue4m3" : header.format;
+      const std::optional<Format> format = told_format(arguments.scale_format, told, "scales");
+      if (format && *format != e8m0 && *format != ue4m3) {
+        refuse("scales of a byte are e8m0 or ue4m3, not ", format_name(*format));
+      }
+      return format;
+    }
     case ElementType::float64: break;
   }
-  refuse("scales is of float64, which no kernel stores");
+  refuse("scales are of float64, which no kernel stores");
 }
 
 void write_probe(const std::filesystem::path& directory, const forensics::Diagnosis& diagnosis,
@@ -71,11 +90,7 @@ DoctorResult run_doctor(const DoctorArguments& arguments) {
   result.sampled_rows = std::move(files.sampled_rows);
   forensics::Dump dump;
   dump.codes = {reinterpret_cast<const std::uint8_t*>(files.codes.data()), files.codes.size()};
-  if (arguments.format) {
-    dump.format = find_format(*arguments.format).format;
-  } else if (!files.codes_header.format.empty()) {
-    dump.format = find_format(files.codes_header.format).format;
-  }
+  dump.format = told_format(arguments.format, files.codes_header.format, "codes");
   if (!files.scales.empty()) {
     dump.scales.bytes = files.scales;
     dump.scales.format = scale_type(arguments, files.scales_header);

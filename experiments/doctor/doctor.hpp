@@ -24,7 +24,9 @@ struct DoctorArguments {
   std::optional<double> tensor_scale = {};
   std::optional<ChosenRecipe> expected = {};
   std::optional<std::string> direction = {};
-  std::uint64_t most_elements = std::uint64_t{1} << 28;  ///< of x that are looked at; of a larger one rows are sampled
+  /// Elements of x that are looked at; of a larger one rows are sampled. Left out: 2^28, and of a larger one 2^24, or
+  /// two groups of rows where these are more, since a search of more takes long.
+  std::optional<std::uint64_t> most_elements = {};
   std::size_t most_shown = 10;
   std::optional<std::filesystem::path> probe = {};  ///< where an input is written that parts explanations
   int threads = 1;

@@ -96,7 +96,8 @@ void describe(DoctorArguments& arguments, ArgumentList& list) {
       .called("NAME")
       .by_default("rowwise, then columnwise");
   list.add("elements", arguments.most_elements,
-           "how many elements of x to look at; of a larger x some rows are sampled");
+           "how many elements of x to look at; of a larger x some rows are sampled")
+      .by_default("2^28, of a larger x 2^24");
   list.add("shown", arguments.most_shown, "how many explanations and elements to list");
   list.add("probe", arguments.probe, "where to write an input on which the explanations differ").called("DIR");
   list.add_threads(arguments.threads);
@@ -125,8 +126,8 @@ std::vector<Experiment> doctor_experiments() {
            "...), then two and three of these. Says when the data cannot tell some apart, and writes an input that "
            "does.",
        .result = "text `verdict`, tables `explanations`, `discriminators`",
-       .not_passed = "not what a named recipe, or the expected one, does",
        .passed = "a named recipe, or the expected one, explains everything",
+       .not_passed = "not what a named recipe, or the expected one, does",
        .status_not_passed = 1,
        .examples = {{"doctor x.npy codes.npy scales.npy", "which recipe is it, or what is wrong?"},
                     {"doctor x.npy codes.npy --format e4m3 --expected te_mxfp8", "told from what it should do"},

@@ -18,7 +18,9 @@ namespace {
 /// Rows of a group, which all tiles of recipes divide.
 constexpr std::uint64_t group_rows = 128;
 
-/// Elements of a sample, where two groups of rows have no more.
+/// Elements of a tensor that is read whole, and of a sample where two groups of rows have no more, unless the user says
+/// how many.
+constexpr std::uint64_t most_read = std::uint64_t{1} << 28;
 constexpr std::uint64_t most_sampled = std::uint64_t{1} << 24;
 
 std::string name_at(const DoctorArguments& arguments, std::size_t i) {
@@ -119,13 +121,15 @@ void sample_scales(const std::filesystem::path& path, std::span<const RowGroup> 
 void sample_dump(const DoctorArguments& arguments, const TensorHeader& header, DumpFiles& dump) {
   check_order(header, "x");
   const auto [rows, columns] = shape_to_sample(header, dump.notes);
-  const std::uint64_t most = std::min(arguments.most_elements, std::max(2 * group_rows * columns, most_sampled));
+  const std::uint64_t usual = std::min(most_read, std::max(2 * group_rows * columns, most_sampled));
+  const std::uint64_t most = arguments.most_elements.value_or(usual);
   const std::vector<RowGroup> groups = sample_rows(rows, columns, most);
   // 1. x and its codes.
   const TensorHeader& codes = dump.codes_header;
   if (codes.size != header.size && codes.size != (header.size + 1) / 2) {
-    refuse("codes has ", codes.size, " bytes; x has ", header.size, " elements, which have ", header.size,
-           " codes of a byte or ", (header.size + 1) / 2, " bytes of two codes of 4 bits each");
+    refuse("codes have ", codes.size, codes.size == 1 ? " byte; x has " : " bytes; x has ", header.size,
+           header.size == 1 ? " element, which has " : " elements, which have ", header.size, " codes of a byte or ",
+           (header.size + 1) / 2, " bytes of two codes of 4 bits each");
   }
   if (codes.size % rows != 0) refuse("a row of x has ", columns, " elements, and its codes are no whole bytes");
   TensorFile x(arguments.x, header);
@@ -168,6 +172,9 @@ std::vector<RowGroup> sample_rows(std::uint64_t rows, std::uint64_t columns, std
 
 DumpFiles read_dump(const DoctorArguments& arguments) {
   DumpFiles dump;
+  if (const std::size_t files = arguments.scales ? 3 : 2; arguments.names.size() > files) {
+    refuse("tensors has ", arguments.names.size(), " names, and there are ", files, " files");
+  }
   // 1. What the files hold.
   const TensorHeader x = header_of(arguments.x, name_at(arguments, 0), "x");
   dump.shape = x.shape;
@@ -176,16 +183,19 @@ DumpFiles read_dump(const DoctorArguments& arguments) {
   if (x.type == ElementType::uint8) refuse("x is of bytes; it is the tensor that the kernel read, of floats");
   dump.codes_header = header_of(arguments.codes, name_at(arguments, 1), "codes");
   if (dump.codes_header.type != ElementType::uint8) {
-    refuse("codes is of ", name_of(dump.codes_header.type), "; codes are bytes");
+    refuse("codes are of ", name_of(dump.codes_header.type), "; they must be bytes");
   }
   check_order(dump.codes_header, "codes");
   if (arguments.scales) {
     dump.scales_header = header_of(*arguments.scales, name_at(arguments, 2), "scales");
     check_order(dump.scales_header, "scales");
-    if (dump.scales_header.size == 0) refuse("scales has no elements");
+    if (dump.scales_header.size == 0) refuse("scales have no elements");
+  }
+  if (std::string note = forensics::note_on_pairs(x.shape, dump.codes_header.shape); !note.empty()) {
+    dump.notes.push_back(std::move(note));
   }
   // 2. Their elements.
-  if (x.size > arguments.most_elements) {
+  if (x.size > arguments.most_elements.value_or(most_read)) {
     sample_dump(arguments, x, dump);
     return dump;
   }
@@ -194,7 +204,7 @@ DumpFiles read_dump(const DoctorArguments& arguments) {
   TensorStream(stored).load(0, dump.x);
   for (const TensorHeader* const other : {&dump.codes_header, &dump.scales_header}) {
     if (other->size > 4 * x.size + (1 << 20)) {
-      refuse(other == &dump.codes_header ? "codes" : "scales", " has ", other->size, " elements; x has ", x.size);
+      refuse(other == &dump.codes_header ? "codes" : "scales", " have ", other->size, " elements; x has ", x.size);
     }
   }
   dump.codes = read_whole(arguments.codes, dump.codes_header);

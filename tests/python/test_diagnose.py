@@ -163,11 +163,11 @@ def test_elements_tell_explanations_apart():
 
 def test_what_does_not_fit_is_refused():
     x = np.ones((2, 32), np.float32)
-    with pytest.raises(ValueError, match="codes has 5 bytes; x has 64 elements"):
+    with pytest.raises(ValueError, match="codes have 5 bytes; x has 64 elements"):
         fp8lab.diagnose(x, np.zeros(5, np.uint8))
     with pytest.raises(ValueError, match="x has no elements"):
         fp8lab.diagnose(x[:0], np.zeros(0, np.uint8))
-    with pytest.raises(ValueError, match="codes has the byte 159 at index 1; a code of e2m1 has 4 bits"):
+    with pytest.raises(ValueError, match="codes have the byte 159 at index 1; a code of e2m1 has 4 bits"):
         fp8lab.diagnose(x, np.full((2, 32), 0x9F, np.uint8) * (np.arange(64) > 0).reshape(2, 32).astype(np.uint8), format="e2m1")
     codes = np.zeros((2, 32), np.uint8)
     unsigned = "codes are of a format with a sign and at most 8 bits, such as e4m3, e5m2 or e2m1, not of e8m0, which is of scales: give these as scales"
@@ -177,16 +177,38 @@ def test_what_does_not_fit_is_refused():
     for scale in (0, -1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="tensor_scale, the scale of the tensor, must be positive and finite"):
             fp8lab.diagnose(x, codes, tensor_scale=scale)
-    with pytest.raises(ValueError, match="scales has no elements"):
+    with pytest.raises(ValueError, match="scales have no elements"):
         fp8lab.diagnose(x, codes, codes[:0])
     with pytest.raises(ValueError, match="scale_format says what scales are, and scales are not given"):
         fp8lab.diagnose(x, codes, scale_format="e8m0")
+    with pytest.raises(ValueError, match="scale_format is ue4m3, and scales are e8m0 by their element type"):
+        fp8lab.diagnose(x, codes, np.ones(2, np.uint8).view(ml_dtypes.float8_e8m0fnu), scale_format="ue4m3")
     with pytest.raises(ValueError, match="scale_format says what bytes are, and scales are float32"):
         fp8lab.diagnose(x, codes, np.ones(2, np.float32), scale_format="e8m0")
     with pytest.raises(TypeError, match="x must be float32, float16 or bfloat16, not float64"):
         fp8lab.diagnose(np.ones((2, 32)), np.zeros((2, 32), np.uint8))
     with pytest.raises(TypeError, match="x must be float32, float16 or bfloat16, not int32$"):
         fp8lab.diagnose(np.ones((2, 32), np.int32), np.zeros((2, 32), np.uint8))
+
+
+def test_codes_of_which_half_are_missing_are_told():
+    x = np.random.default_rng(6).standard_normal((64, 256)).astype(np.float32)
+    q = fp8lab.quantize(x, "te_nvfp4")
+    whole = fp8lab.diagnose(x, q.codes, q.scale_codes)
+    assert whole.explained and not any("missing" in note for note in whole.notes), whole
+    half = fp8lab.diagnose(x, fp8lab.encode(x, "e4m3")[:32])
+    assert "their shape is (32, 256), and that of pairs would have rows of 128 bytes: half of them may be missing" in half.notes[0]
+    flat = fp8lab.diagnose(x, fp8lab.encode(x, "e4m3")[:32].reshape(-1))
+    assert not any("missing" in note for note in flat.notes), flat
+
+
+def test_where_nothing_fits_the_nearest_is_told():
+    noise = np.random.default_rng(1).integers(0, 127, (64, 512), dtype=np.uint8)
+    found = fp8lab.diagnose(planted.X, noise, format="e4m3")
+    assert found.rest[0] == (
+        f"The first explanation, {found.explanations[0].description}, is the nearest, "
+        f"and leaves {found.explanations[0].codes} of 32768 codes unexplained."
+    )
 
 
 def test_arrays_of_jax_are_taken():

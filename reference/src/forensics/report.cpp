@@ -187,6 +187,13 @@ Diagnosis Search::report() {
   diagnosis.factor = factor_;
   discriminate(diagnosis);
   diagnosis.rest = rest_of(first, x_, dump_);
+  if (!diagnosis.rest.empty() && first.codes * 2 > diagnosis.elements) {  // which the verdict does not name
+    TextStream text;
+    text << "The first explanation, " << describe(first.candidate.hypothesis) << ", is the nearest, and leaves "
+         << first.codes << " of " << diagnosis.elements << (diagnosis.elements == 1 ? " code" : " codes")
+         << " unexplained.";
+    diagnosis.rest.insert(diagnosis.rest.begin(), text.str());
+  }
   diagnosis.verdict = verdict_of(diagnosis);
   return diagnosis;
 }

@@ -7,14 +7,17 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <mutex>
+#include <numeric>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/formats/widen.hpp"
 
 namespace fp8lab::forensics {
@@ -230,6 +233,24 @@ void Source::complete(Amaxes& tiles) const {
   tiles.values = std::move(values);
 }
 
+std::string note_on_pairs(std::span<const std::uint64_t> shape_of_x, std::span<const std::uint64_t> shape_of_codes) {
+  const auto size_of = [](std::span<const std::uint64_t> shape) {
+    return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies<>());
+  };
+  const std::uint64_t size = size_of(shape_of_x);
+  const auto is_flat = std::ranges::count_if(shape_of_codes, [](std::uint64_t length) { return length != 1; }) < 2;
+  if (is_flat || shape_of_x.empty() || 2 * size_of(shape_of_codes) != size) return "";
+  const std::uint64_t across = 2 * shape_of_codes.back();
+  const bool is_usual = std::ranges::find(shape_of_x, across) != shape_of_x.end();  // of x, or of a transpose of it
+  if (is_usual || across == size / shape_of_x.back()) return "";
+  TextStream text;
+  text << "Codes are half as many bytes as x has elements and are taken as pairs of codes of 4 bits, but their shape "
+          "is (";
+  for (const std::uint64_t& length : shape_of_codes) text << (&length == shape_of_codes.data() ? "" : ", ") << length;
+  text << "), and that of pairs would have rows of " << shape_of_x.back() / 2 << " bytes: half of them may be missing.";
+  return text.str();
+}
+
 StoredDump::StoredDump(const MatrixView& x, const Dump& dump)
     : codes(x.size()), format(dump.format), scale_format(dump.scales.format), of_tensor(dump.scales.of_tensor) {
   const std::size_t packed = (x.size() + 1) / 2;
@@ -239,16 +260,17 @@ StoredDump::StoredDump(const MatrixView& x, const Dump& dump)
     was_packed = true;
     unpack_pairs(dump.codes, codes);
   } else {
-    refuse("codes has ", dump.codes.size(), " bytes; x has ", x.size(), " elements, which have ", x.size(),
-           " codes of a byte or ", packed, " bytes of two codes of 4 bits each");
+    refuse("codes have ", dump.codes.size(), dump.codes.size() == 1 ? " byte; x has " : " bytes; x has ", x.size(),
+           x.size() == 1 ? " element, which has " : " elements, which have ", x.size(), " codes of a byte or ", packed,
+           " bytes of two codes of 4 bits each");
   }
   if (was_packed && format && format->bits() != 4) {
-    refuse("codes has two codes in each byte; a code of ", format_name(*format), " has ", format->bits(), " bits");
+    refuse("codes have two codes in each byte; a code of ", format_name(*format), " has ", format->bits(), " bits");
   }
   check_codes();
   const std::size_t width = scale_format ? static_cast<std::size_t>((scale_format->bits() + 7) / 8) : 1;
   if (dump.scales.bytes.size() % width != 0) {
-    refuse("scales has ", dump.scales.bytes.size(), " bytes, which are no whole number of elements of ", width);
+    refuse("scales have ", dump.scales.bytes.size(), " bytes, which are no whole number of elements of ", width);
   }
   scales.resize(dump.scales.bytes.size() / width);
   for (std::size_t i = 0; i < scales.size(); ++i) {
@@ -260,7 +282,7 @@ void StoredDump::check_codes() const {
   if (!format || format->bits() > 7) return;
   const auto beyond = std::ranges::find_if(codes, [&](std::uint8_t code) { return code >> format->bits() != 0; });
   if (beyond == codes.end()) return;
-  refuse("codes has the byte ", static_cast<int>(*beyond), " at index ", beyond - codes.begin(), "; a code of ",
+  refuse("codes have the byte ", static_cast<int>(*beyond), " at index ", beyond - codes.begin(), "; a code of ",
          format_name(*format), " has ", format->bits(), " bits");
 }
 

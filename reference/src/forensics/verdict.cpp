@@ -8,7 +8,7 @@ namespace fp8lab::forensics {
 namespace {
 
 void put_amount(TextStream& text, const Diagnosis& diagnosis) {
-  text << "all " << diagnosis.elements << " codes";
+  text << "all " << diagnosis.elements << (diagnosis.elements == 1 ? " code" : " codes");
   if (diagnosis.scales != 0) text << " and " << diagnosis.scales << (diagnosis.scales == 1 ? " scale" : " scales");
 }
 
@@ -103,7 +103,8 @@ std::string verdict_of(const Diagnosis& diagnosis) {
     return text.str();
   }
   text << "Unexplained: nothing that was searched explains everything. The nearest is ";
-  text << describe(first.hypothesis) << ", which leaves " << first.codes << " of " << diagnosis.elements << " codes";
+  text << describe(first.hypothesis) << ", which leaves " << first.codes << " of " << diagnosis.elements
+       << (diagnosis.elements == 1 ? " code" : " codes");
   if (diagnosis.scales != 0)
     text << " and " << first.scales << " of " << diagnosis.scales << (diagnosis.scales == 1 ? " scale" : " scales");
   text << " unexplained.";

@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 import pytest
-from command import column, prints, refuses, run
+from command import ROOT, column, prints, refuses, run
 
 
 @pytest.fixture
@@ -45,11 +45,36 @@ def test_what_does_not_fit_is_refused(dump):
     np.save(dump / "wide.npy", np.ones((7, 32)))
     np.save(dump / "empty.npy", np.ones((0, 32), np.float32))
     np.save(dump / "short.npy", np.zeros(5, np.uint8))
-    refuses(f"doctor {dump}/x.npy {dump}/short.npy", "codes has 5 bytes; x has 224 elements, which have 224 codes of a byte or 112 bytes of two codes of 4 bits each")
+    needed = "x has 224 elements, which have 224 codes of a byte or 112 bytes of two codes of 4 bits each"
+    refuses(f"doctor {dump}/x.npy {dump}/short.npy", f"codes have 5 bytes; {needed}")
     refuses(f"doctor {dump}/wide.npy {dump}/codes.npy", "x is of float64.*")
     refuses(f"doctor {dump}/empty.npy {dump}/codes.npy", "x has no elements.*")
-    refuses(f"doctor {dump}/x.npy {dump}/x.npy", "codes is of float32; codes are bytes.*")
+    refuses(f"doctor {dump}/x.npy {dump}/x.npy", "codes are of float32; they must be bytes.*")
     refuses(f"doctor {dump}/x.npy {dump}/codes.npy {dump}/codes.npy --format e9", "e9.*")
+
+
+def test_a_format_that_contradicts_the_file_is_refused(dump):
+    codes, x = np.load(dump / "codes.npy"), np.load(dump / "x.npy")
+    header = (
+        b'{"x":{"dtype":"F32","shape":[7,32],"data_offsets":[0,896]},"c":{"dtype":"F8_E4M3","shape":[7,32],"data_offsets":[896,1120]},'
+        b'"s":{"dtype":"F8_E8M0","shape":[7],"data_offsets":[1120,1127]}}'
+    )
+    file = dump / "dump.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + x.tobytes() + codes.tobytes() + bytes([127] * 7))
+    prints(f"doctor {file} {file} --tensors x,c --format e4m3", "Correct: given_scale.")
+    refuses(f"doctor {file} {file} --tensors x,c --format e5m2", "codes are e4m3, as their file tells, and not e5m2")
+    refuses(f"doctor {file} {file} {file} --tensors x,c,s --scale-format ue4m3", "scales are e8m0, as their file tells, and not ue4m3")
+    refuses(f"doctor {file} {file} --tensors x,c,s", "tensors has 3 names, and there are 2 files")
+
+
+def test_codes_of_which_half_are_missing_are_told(dump):
+    x = np.load(dump / "x.npy")
+    np.save(dump / "x.npy", np.concatenate([x, x]))
+    done = run(f"doctor {dump}/x.npy {dump}/codes.npy")
+    text = " ".join(done.stdout.split())
+    assert "their shape is (7, 32), and that of pairs would have rows of 16 bytes: half of them may be missing" in text
+    np.save(dump / "codes.npy", np.load(dump / "codes.npy").reshape(-1))
+    assert "half of them" not in run(f"doctor {dump}/x.npy {dump}/codes.npy").stdout
 
 
 def group_of_32(x):
@@ -91,3 +116,17 @@ def test_files_of_100_gb_are_sampled_in_little_memory(tmp_path):
     sparse(tmp_path / "codes.npy", "|u1", (2**33,))
     text = " ".join(run(f"doctor {tmp_path}/flat.npy {tmp_path}/codes.npy --format e4m3 --elements 300000").stdout.split())
     assert "Its 1 row of 8589934592 elements are looked at as rows of 4096." in text
+
+
+def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
+    pytest.importorskip("fp8lab")
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        exec(compile(block, "doctor.md", "exec"), names)
+    commands = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
+    assert len(commands) >= 2
+    for command in commands:
+        done = run(command.removeprefix("fp8lab "))
+        assert done.returncode == 1 and "rounded to float16" in done.stdout and not done.stderr, done.stdout + done.stderr

@@ -67,3 +67,21 @@ TEST_CASE("Every named recipe is found and is correct") {
     CHECK(names(diagnosis, one.name));
   }
 }
+
+TEST_CASE("Codes that are as many bytes as pairs but of another shape are told") {
+  using Shape = std::vector<std::uint64_t>;
+  const Shape x{64, 256};
+  for (const Shape& usual :
+       {Shape{64, 128}, Shape{256, 32}, Shape{8192}, Shape{1, 8192}, Shape{64, 256}, Shape{5, 3}}) {
+    CHECK(note_on_pairs(x, usual).empty());
+  }
+  CHECK(note_on_pairs(x, Shape{32, 256}) ==
+        "Codes are half as many bytes as x has elements and are taken as pairs of codes of 4 bits, but their shape is "
+        "(32, 256), and that of pairs would have rows of 128 bytes: half of them may be missing.");
+  CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{2, 32, 128}).empty());
+  CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{64, 128}).empty());
+  CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{2, 256, 16}).empty());
+  CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{256, 32}).empty());
+  CHECK_FALSE(note_on_pairs(Shape{2, 32, 256}, Shape{1, 32, 256}).empty());
+  CHECK(note_on_pairs({}, Shape{2, 2}).empty());
+}

@@ -273,6 +273,12 @@ struct DiagnoseOptions {
 /// tensor is not positive and finite.
 [[nodiscard]] Diagnosis diagnose(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options = {});
 
+/// A sentence where codes are half as many bytes as x has elements, as pairs of codes of 4 bits are, but have another
+/// shape than pairs of x or of its transpose: half of them may be missing. Empty elsewhere, and for codes of one
+/// dimension.
+[[nodiscard]] std::string note_on_pairs(std::span<const std::uint64_t> shape_of_x,
+                                        std::span<const std::uint64_t> shape_of_codes);
+
 /// A tensor on which hypotheses differ.
 struct Probe {
   std::size_t rows = 0, columns = 0;
