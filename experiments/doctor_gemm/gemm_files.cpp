@@ -115,6 +115,10 @@ void check_given(const DoctorGemmArguments& arguments) {
     refuse("files without a header need sizes, M,N,K, and the format of the product");
   }
   if (!arguments.raw && !arguments.sizes.empty()) refuse("sizes are for files without a header: say raw, too");
+  constexpr std::uint64_t most = std::uint64_t{1} << 30;  // so that no number of bytes overflows
+  for (const std::uint64_t size : arguments.sizes) {
+    if (size == 0 || size > most) refuse("sizes must be from 1 to ", most, ", not ", size);
+  }
 }
 
 /// (rows, K) of an operand, as elements.

@@ -146,6 +146,8 @@ def test_what_does_not_fit_is_refused(files):
     refuses(f"{operands} {files}/few.npy --places 0,1", "places are 1, the elements of the product 3")
     refuses(f"{operands} {files}/out.npy --scale-out 0", "scale_out must be a normal number of float32, not 0")
     refuses(f"{operands} {files}/out.npy --raw", "files without a header need sizes.*")
+    huge = "--raw --product-format float32 --sizes 4294967296,4294967296,4294967296"
+    refuses(f"{operands} {files}/out.npy {huge}", "sizes must be from 1 to 1073741824, not 4294967296")
     np.save(files / "wide.npy", np.ones((M, K)))
     refuses(f"doctor-gemm {files}/wide.npy {files}/b.npy {files}/out.npy", "a is of float64, which is not diagnosed")
 
