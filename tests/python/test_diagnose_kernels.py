@@ -671,3 +671,48 @@ def test_codes_that_differ_at_one_end_of_the_format_are_told_as_such():
         assert (wrong != codes).sum() > 10
         found = fp8lab.diagnose(x, wrong.astype(np.uint8), scales, expected="deepseek_v3_2024")
         assert not found.explained and sentence in " ".join(found.rest), (found, found.rest)
+
+
+#: Which scales a kernel reads instead of those of each tile, by name.
+READS = {
+    "scale_of_first_row": lambda s: np.repeat(s[:1], len(s), 0),
+    "scale_of_first_tile": lambda s: np.repeat(s[:, :1], s.shape[1], 1),
+    "scale_index_turned": lambda s: s.ravel().reshape(s.shape[::-1]).T,
+}
+
+
+@pytest.mark.parametrize("departure", READS)
+@pytest.mark.parametrize("expected", [None, "deepseek_v3_2024"])
+def test_scales_that_are_read_at_a_wrong_index_are_named(departure, expected):
+    x = np.random.default_rng(4).standard_normal((64, 640)).astype(F)
+    scales = scales_of(x)
+    found = fp8lab.diagnose(x, codes_with(x, READS[departure](scales)), scales, expected=expected)
+    first = found.explanations[0]
+    assert found.explained and not found.correct and first.departures == (departure,) and first.base == "deepseek_v3_2024", found
+
+
+@pytest.mark.parametrize("size", [512, 128])
+@pytest.mark.parametrize("is_garbage", [False, True])
+def test_stored_scales_that_no_code_is_made_with_are_compared(size, is_garbage):
+    """All rows meet the scales of the first row: those of other rows are right, or explained by nothing."""
+    draw = np.random.default_rng(4)
+    x = draw.standard_normal((64, 512)).astype(F)
+    scales = (np.abs(x).reshape(64, -1, size).max(axis=2) / F(448)).astype(F)
+    codes = codes_with(x, np.repeat(scales[:1], 64, 0), size=size)
+    if is_garbage:
+        scales[1:] = draw.random((63, 512 // size)) * 1000
+    found = fp8lab.diagnose(x, codes, scales)
+    first = found.explanations[0]
+    assert first.departures == ("scale_of_first_row",) and found.explained != is_garbage, found
+    assert first.codes == 0 and first.scales == (63 * 512 // size if is_garbage else 0), found
+    if is_garbage:
+        assert "All lie in rows 1 to 63 of 64" in " ".join(found.rest), found
+        assert all(one.unexplained for one in found.explanations), found
+
+
+def test_stored_scales_of_no_rule_that_no_code_is_made_with_are_not_explained():
+    """Scales of another tensor are stored, and each row reads the next one's: the first row's scale says nothing."""
+    x = np.random.default_rng(4).standard_normal((64, 512)).astype(F)
+    scales = np.random.default_rng(5).uniform(0.004, 0.02, (64, 1)).astype(F)
+    found = fp8lab.diagnose(x, codes_with(x, np.concatenate([scales[1:], scales[-1:]]), size=512), scales)
+    assert not found.explained and found.explanations[0].scales == 1, found

@@ -187,7 +187,10 @@ class Variants {
       case tile_starts_late:
       case scale_of_next_tile:
       case scale_of_previous_tile: return has_tiles;
-      case scale_row_stride: return has_tiles && tiles_across() > 1 && tiles_down() > 1;
+      case scale_row_stride:
+      case scale_index_turned: return has_tiles && tiles_across() > 1 && tiles_down() > 1;
+      case scale_of_first_row: return tiles_down() > 1;
+      case scale_of_first_tile: return tiles_across() > 1;
       case largest_of_e4m3fnuz: return recipe.format != e4m3fnuz && recipe.format.bits() == 8;
       case largest_of_e5m2: return recipe.format != e5m2 && recipe.format.bits() == 8;
       case largest_of_e4m3: return recipe.format != e4m3;

@@ -90,7 +90,9 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   keeps_codes_ = std::ranges::none_of(of_codes, [&](Departure departure) { return has(departure); });
   constexpr std::array of_scales{scale_of_next_tile,     scale_of_previous_tile,
                                  scale_of_next_row,      scale_of_previous_row,
-                                 scale_row_stride,       scale_float16,
+                                 scale_row_stride,       scale_of_first_row,
+                                 scale_of_first_tile,    scale_index_turned,
+                                 scale_float16,
                                  scale_bfloat16,         scale_doubled,
                                  scale_halved,           scale_missing,
                                  scale_as_stored,        tile_scales_given,

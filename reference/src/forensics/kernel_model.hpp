@@ -265,6 +265,12 @@ class KernelModel {
   [[nodiscard]] bool is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const;
   /// Whether what is stored in that place is the scale of a tile, or no scale by the hypothesis.
   [[nodiscard]] bool is_stored_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const;
+  /// Whether what is stored in that place, of those of a tile, is explained: by the rule, or because codes are made with
+  /// it, whatever it is.
+  [[nodiscard]] bool is_explained_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const;
+  /// Where codes are made with stored scales, whatever these are: which tiles' scales they are made with, row-major.
+  /// Empty where they are made with all of them.
+  [[nodiscard]] std::vector<bool> tiles_read() const;
   [[nodiscard]] float stored_value(std::uint32_t word) const;
 
   const Source* source_;

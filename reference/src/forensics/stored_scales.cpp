@@ -137,6 +137,28 @@ bool KernelModel::is_stored_there(std::size_t tile_row, std::size_t tile_column,
   return is_stored_for(tile_row, tile_column, dump_->scales[place]);
 }
 
+bool KernelModel::is_explained_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const {
+  if (takes_all_stored() || has(tiles_as_stored)) {
+    // Of the entries of a tile, codes are made with the first.
+    const auto first = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
+    if (!first || dump_->scales[place] == dump_->scales[*first]) return true;
+    if (takes_all_stored()) return false;
+  }
+  return is_stored_there(tile_row, tile_column, place);
+}
+
+std::vector<bool> KernelModel::tiles_read() const {
+  if (!takes_all_stored() && !has(tiles_as_stored)) return {};
+  std::vector<bool> is_read(amaxes_->tiles_down * amaxes_->tiles_across);
+  for (std::size_t i = 0; i < is_read.size(); ++i) {
+    std::size_t row = i / amaxes_->tiles_across;
+    std::size_t column = i % amaxes_->tiles_across;
+    move_to_neighbor(row, column);
+    is_read[row * amaxes_->tiles_across + column] = true;
+  }
+  return std::ranges::count(is_read, false) == 0 ? std::vector<bool>{} : is_read;
+}
+
 std::uint64_t KernelModel::scale_mismatches(const Piece& piece, std::vector<std::uint64_t>* which,
                                             std::size_t most) const {
   if (dump_ == nullptr || dump_->scales.empty()) return 0;
@@ -146,9 +168,7 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece, std::vector<std:
   for (std::size_t column = amaxes_->tile_column(piece.column); column <= last; ++column) {
     const auto place = layout_.fits ? layout_.place_of(piece.row / layout_.entry_rows, column) : std::nullopt;
     if (layout_.fits && !place) continue;
-    const bool is_explained =
-        takes_all_stored() || has(tiles_as_stored) || (place && is_stored_there(tile_row, column, *place));
-    if (is_explained) continue;
+    if (place && is_explained_there(tile_row, column, *place)) continue;
     ++count;
     if (place && which != nullptr && which->size() < most) {
       const std::size_t first = column == 0 ? 0 : amaxes_->end_of(column - 1);
@@ -189,8 +209,18 @@ std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, s
   for (const auto& [first, own] : found) {
     for (std::size_t i = 0; i < own.size() && which != nullptr && which->size() < most; ++i) which->push_back(own[i]);
   }
-  // A shift that explains few of the scales does not explain that at the edge, which has no place.
-  if (layout_.late != 0 && count * 2 > dump_->scales.size()) ++count;
+  // Scales that no code is made with follow a rule, or are not explained.
+  const std::vector<bool> is_read = tiles_read();
+  for (std::size_t row = 0; row < (is_read.empty() ? 0 : layout_.rows); ++row) {
+    for (std::size_t column = 0; column < layout_.columns; ++column) {
+      const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
+      const auto place = layout_.place_of(row, column);
+      if (!place || is_read[tile_row * layout_.columns + column]) continue;
+      if (is_explained_there(tile_row, column, *place) && !is_stored_there(tile_row, column, *place)) ++count;
+    }
+  }
+  // A shift that explains few of the scales, or none, does not explain that at the edge, which no tile has.
+  if (layout_.late != 0 && (takes_all_stored() || count * 2 > dump_->scales.size())) ++count;
   return count;
 }
 
@@ -205,12 +235,14 @@ ScaleGrid KernelModel::scale_grid() const {
   ScaleGrid grid{.columns = layout_.columns};
   if (!layout_.fits) return grid;
   grid.is_wrong.resize(layout_.rows * layout_.columns);
+  const std::vector<bool> is_read = tiles_read();
   for (std::size_t row = 0; row < layout_.rows; ++row) {
     for (std::size_t column = 0; column < layout_.columns; ++column) {
       const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
       const auto place = layout_.place_of(row, column);
-      if (!place || takes_all_stored() || has(tiles_as_stored)) continue;
-      if (is_stored_there(tile_row, column, *place)) continue;
+      if (!place) continue;
+      const bool can_be_any = is_read.empty() || is_read[tile_row * layout_.columns + column];
+      if (can_be_any ? is_explained_there(tile_row, column, *place) : is_stored_there(tile_row, column, *place)) continue;
       // Told where it is stored.
       const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed;
       grid.is_wrong[is_in_order ? *place : row * layout_.columns + column] = 1;

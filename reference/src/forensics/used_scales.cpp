@@ -180,6 +180,14 @@ void KernelModel::move_to_neighbor(std::size_t& tile_row, std::size_t& tile_colu
     tile_column = place % across;
     return;
   }
+  if (has(scale_index_turned)) {
+    const std::size_t place = tile_column * amaxes_->tiles_down + tile_row;
+    tile_row = place / amaxes_->tiles_across;
+    tile_column = place % amaxes_->tiles_across;
+    return;
+  }
+  if (has(scale_of_first_row)) tile_row = 0;
+  if (has(scale_of_first_tile)) tile_column = 0;
   if (left && tile_column > 0) --tile_column;
   if (right && tile_column + 1 < amaxes_->tiles_across) ++tile_column;
   if (up && tile_row > 0) --tile_row;

@@ -74,6 +74,9 @@ enum class Departure : std::uint8_t {
   scale_of_next_row,       ///< of the tile in the next row of tiles
   scale_of_previous_row,   ///< of the one in the previous row
   scale_row_stride,        ///< tile c of row r meets the scale in place r * `value` + c, where there is one
+  scale_of_first_row,      ///< elements of all rows meet the scales of the first row of tiles
+  scale_of_first_tile,     ///< elements of a row meet the scale of its first tile
+  scale_index_turned,      ///< tile c of row r meets the scale in place c * (rows of tiles) + r
   scale_inverted,          ///< elements are multiplied where they should be divided, or the other way round
   scale_unrounded,         ///< codes are made before the scale is rounded and stored
   block_scale_truncated,   ///< the E4M3 scale of a tile under a tensor's is rounded toward zero
