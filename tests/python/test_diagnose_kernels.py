@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What diagnose() says of NumPy kernels whose defects lie beside those of ``planted.DEFECTS``: how it says it, and where."""
 
+import dataclasses
 import os
 import re
 
@@ -128,7 +129,12 @@ def test_a_static_scale_is_given_in_any_format(format):
     codes = cast((X / F(0.01)).astype(F))
     for told in (None, format):
         found = fp8lab.diagnose(X, codes, np.array([0.01], F), format=told)
-        assert found.correct and "The scale is a given number" in found.verdict, found
+        assert found.explained and found.explanations[0].base.startswith("given_scale") and not found.explanations[0].departures, found
+        assert "The scale is a given number" in found.verdict and "It is right where such a recipe is expected" in found.verdict
+        assert not found.correct  # which a scale that nobody expects is not: it may be wrong
+    recipe = next(one.recipe for one in fp8lab.recipes() if one.name == "vllm_static")
+    expected = "vllm_static" if format == "e4m3" else dataclasses.replace(recipe, format=format)
+    assert fp8lab.diagnose(X, codes, np.array([0.01], F), expected=expected).correct
 
 
 def test_bytes_of_scales_are_first_those_of_a_recipe_that_stores_bytes():
@@ -716,3 +722,80 @@ def test_stored_scales_of_no_rule_that_no_code_is_made_with_are_not_explained():
     scales = np.random.default_rng(5).uniform(0.004, 0.02, (64, 1)).astype(F)
     found = fp8lab.diagnose(x, codes_with(x, np.concatenate([scales[1:], scales[-1:]]), size=512), scales)
     assert not found.explained and found.explanations[0].scales == 1, found
+
+
+@pytest.mark.parametrize(
+    ("scale", "departure", "told"),
+    [
+        (lambda x: x.max() / F(448) * 2, "scale_times", ": 2"),
+        (lambda x: x.max() / F(416), "largest_of_value", ": 416"),
+        (lambda x: x[0].max() / F(448), "amax_of_first_elements", "its first 200 elements (167 to 370 make the same scale)"),
+        (lambda x: x.ravel()[:64].max() / F(448), "amax_of_first_elements", "its first 64 elements"),
+    ],
+)
+def test_a_wrong_scale_of_the_tensor_is_told_by_how_it_follows_from_it(scale, departure, told):
+    x = np.random.default_rng(4).standard_normal((96, 200)).astype(F)
+    scale = F(scale(np.abs(x)))
+    codes = planted.e4m3((x / scale).astype(F))
+    found = fp8lab.diagnose(x, codes, scale)
+    first = found.explanations[0]
+    assert found.explained and not found.correct and first.departures == (departure,) and told in first.description, found
+    assert any(one.base == "vllm_static" for one in found.explanations[: found.tied]), found
+    assert fp8lab.diagnose(x, codes, scale, expected=next(one.base for one in found.explanations if "static" in one.base or "given" in one.base)).correct
+
+
+@pytest.mark.parametrize("expected", [None, "deepseek_v3_2024"])
+@pytest.mark.parametrize(
+    ("change", "departure", "told"),
+    [
+        (lambda a: a / F(416), "largest_of_value", ": 416"),
+        (lambda a: a / F(127), "largest_of_value", ": 127"),
+        (lambda a: a * F(1.1) / F(448), "amax_times", ": 1.1"),
+        (lambda a: a / F(448) * F(1.05), "scale_times", ": 1.05"),
+        (lambda a: a / F(448) * F(4), "scale_times", ": 4"),
+    ],
+)
+def test_scales_that_are_a_multiple_of_the_rule_are_told_with_the_number(change, departure, told, expected):
+    x = np.random.default_rng(4).standard_normal((96, 640)).astype(F)
+    scales = change(planted.amax_of(x, 128)).astype(F)
+    found = fp8lab.diagnose(x, codes_with(x, scales), scales, expected=expected)
+    first = found.explanations[0]
+    assert found.explained and not found.correct and first.base == "deepseek_v3_2024", found
+    assert first.departures == (departure,) and first.description.endswith(told), found
+
+
+def test_a_multiple_that_no_short_number_makes_is_noted():
+    x = np.random.default_rng(4).standard_normal((96, 640)).astype(F)
+    scales = scales_of(x) * F(1.234567)
+    found = fp8lab.diagnose(x, codes_with(x, scales), scales, expected="deepseek_v3_2024")
+    assert found.explained and "scale_as_stored" in found.explanations[0].departures, found
+    assert "All scales are those of deepseek_v3_2024 times 1.23457." in found.notes, found
+
+
+def test_the_largest_value_of_another_system_is_told_in_a_format_that_is_told():
+    x = np.random.default_rng(4).standard_normal((96, 512)).astype(F)
+    scales = (np.abs(x).max(axis=1, keepdims=True) / F(224)).astype(F)
+    found = fp8lab.diagnose(x, fnuz(x / scales), scales, format="e4m3fnuz")
+    first = found.explanations[0]
+    assert found.explained and first.departures == ("largest_of_value",) and first.description.endswith(": 224"), found
+
+
+def test_bytes_of_scales_that_are_doubled_are_one_departure():
+    x = np.random.default_rng(4).standard_normal((64, 512)).astype(F)
+    codes, bytes_ = planted.mx(x, round_scale=lambda s: planted.power_up(s) * F(2))
+    found = fp8lab.diagnose(x, codes, bytes_, expected="te_mxfp8")
+    assert found.explained and found.explanations[0].departures == ("scale_times",), found
+
+
+@pytest.mark.parametrize("rows", [70, 256])
+@pytest.mark.parametrize("size", [128, 512])
+def test_rows_and_scales_that_were_not_written_are_named_however_few_they_are(rows, size):
+    """A grid that is one block too small: codes and scales are 0 from there on."""
+    x = np.random.default_rng(4).standard_normal((rows, 512)).astype(F)
+    written = (rows - 1) // 64 * 64
+    scales = (planted.amax_of(x, size) / F(448)).astype(F)
+    codes = codes_with(x, scales, size=size)
+    codes[written:], scales[written:] = 0, 0
+    found = fp8lab.diagnose(x, codes, scales)
+    assert found.explained and set(found.explanations[0].departures) == {"rows_unwritten", "stored_end_unwritten"}, found
+    assert f"from row {written} on" in found.verdict and f"from scale {written * 512 // size} on" in found.verdict, found

@@ -36,6 +36,8 @@ constexpr std::array all_departures{
     Named{"amax_of_moved_window", amax_of_moved_window, "the amax is that of a window moved by"},
     Named{"amax_of_first", amax_of_first, "the amax is that of the first"},
     Named{"amax_of_last", amax_of_last, "the amax is that of the last"},
+    Named{"amax_of_first_elements", amax_of_first_elements, "the amax of the tensor is that of its first"},
+    Named{"amax_times", amax_times, "the amax is multiplied by a number"},
     Named{"amax_plus", amax_plus, "a number is added to the amax"},
     Named{"amax_of_other_axis", amax_of_other_axis, "the amax is that of the other axis"},
     Named{"amax_misses_last", amax_misses_last, "the last element of each tile does not count in its amax"},
@@ -55,11 +57,12 @@ constexpr std::array all_departures{
     Named{"block_scale_truncated", block_scale_truncated, "the scales of blocks are truncated to E4M3"},
     Named{"block_scale_rounded_up", block_scale_rounded_up, "the scales of blocks are rounded up to E4M3"},
     Named{"scale_plus", scale_plus, "a number is added to the scale"},
+    Named{"scale_times", scale_times, "scale_inv is multiplied by a number, where it is stored and where codes are made"},
     Named{"scale_nearest_power", scale_nearest_power, "scales are rounded to the nearest power of two, by their value"},
     Named{"scale_float16", scale_float16, "codes are made with the scale rounded to float16"},
     Named{"scale_bfloat16", scale_bfloat16, "codes are made with the scale rounded to bfloat16"},
-    Named{"scale_doubled", scale_doubled, "codes are made with twice the scale"},
-    Named{"scale_halved", scale_halved, "codes are made with half the scale"},
+    Named{"scale_doubled", scale_doubled, "codes are made with half of scale_inv"},
+    Named{"scale_halved", scale_halved, "codes are made with twice scale_inv"},
     Named{"scale_missing", scale_missing, "elements are cast without their scale"},
     Named{"scale_as_stored", scale_as_stored,
           "codes are made with the stored scales, and no rule that was searched makes these of the tensor (static, or "
@@ -131,8 +134,8 @@ constexpr std::array all_departures{
           "scales are rounded to the nearest power of two after the codes were made"},
     Named{"stored_float16", stored_float16, "scales are rounded to float16 after the codes were made"},
     Named{"stored_bfloat16", stored_bfloat16, "scales are rounded to bfloat16 after the codes were made"},
-    Named{"stored_doubled", stored_doubled, "twice the scale is stored"},
-    Named{"stored_halved", stored_halved, "half of the scale is stored"},
+    Named{"stored_doubled", stored_doubled, "twice scale_inv is stored"},
+    Named{"stored_halved", stored_halved, "half of scale_inv is stored"},
     Named{"stored_one_late", stored_one_late, "each scale stands one place too late"},
     Named{"stored_one_early", stored_one_early, "each scale stands one place too early"},
     Named{"stored_of_previous_tile", stored_of_previous_tile,
@@ -179,18 +182,27 @@ void put_part(TextStream& text, const Deviation& deviation, const Hypothesis& hy
     text << " (" << deviation.place << " to " << deviation.last << " make the same scales)";
 }
 
+/// How many elements of the tensor count, in rows where they may be whole rows.
+void put_first(TextStream& text, const Deviation& deviation) {
+  text << ' ' << static_cast<std::uint64_t>(deviation.value) << " elements";
+  if (deviation.place != deviation.last)
+    text << " (" << deviation.place << " to " << deviation.last << " make the same scale)";
+}
+
 /// What only this deviation knows.
 void put_details(TextStream& text, const Deviation& deviation, const Hypothesis& hypothesis) {
   constexpr std::array with_element{end_unwritten, tile_of_left_neighbor, tile_of_right_neighbor,
                                     tile_of_upper_neighbor, tile_of_lower_neighbor};
   const Departure own = deviation.departure;
   if (own == tiles_as_stored) text << ": " << deviation.place << (deviation.place == 1 ? " scale" : " scales");
-  if (own == scale_stale || own == amax_plus || own == scale_plus || own == largest_of_value)
+  if (own == scale_stale || own == amax_plus || own == scale_plus || own == largest_of_value ||
+      own == amax_times || own == scale_times)
     text << ": " << deviation.value;
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == amax_of_moved_window) text << (deviation.value > 0 ? " +" : " ") << deviation.value;
   if (own == amax_of_first || own == amax_of_last) put_part(text, deviation, hypothesis);
+  if (own == amax_of_first_elements) put_first(text, deviation);
   if (own == scale_row_stride) text << ", of " << deviation.value << " scales";
   if (own == scale_of_next_tile && deviation.place == 1) text << ", behind a row that of the next row's first";
   if (own == scale_of_previous_tile && deviation.place == 1) text << ", before a row that of the previous row's last";

@@ -212,6 +212,9 @@ class Variants {
       case stored_for_tma: return facts_.scales > 0 && facts_.scales % 4 == 0;
       case pairs_swapped:
       case pairs_of_halves: return recipe.format.bits() == 4;
+      case amax_of_first_elements:
+      case amax_times:
+      case scale_times:
       case stored_end_unwritten:
       case tiles_as_stored:
       case scale_stale:

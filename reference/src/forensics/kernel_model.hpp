@@ -46,6 +46,7 @@ struct AmaxKey {
   bool counts_rest = true;    // elements before the first tile, or behind a clamped one, count in its amax
   AmaxPart part = AmaxPart::all;
   std::ptrdiff_t begin = 0, end = 0;  // elements count from so far behind the tile's begin to so far behind its end
+  std::size_t elements = 0;           // that count of the tensor, the first of them; 0: all
   bool is_turned = false;             // the amax is that of the transpose; for as many rows as columns
   bool is_signed = false;
   bool counts_nan = false;
@@ -217,6 +218,8 @@ class KernelModel {
     return amax_of(row / amaxes_->across, tile_column);
   }
   [[nodiscard]] std::optional<std::uint32_t> word_there(std::size_t row, std::size_t tile_column) const;
+  /// The stored scale of a tile over the predicted one; NaN where it has none.
+  [[nodiscard]] double ratio_there(std::size_t tile_row, std::size_t tile_column) const;
   /// Whether that word is stored as the scale of a tile with that amax.
   [[nodiscard]] bool stores(float amax, std::uint32_t word) const {
     return is_stored(made_scale(stored_recipe_, stored_constants_, amax), amax, word);

@@ -39,14 +39,18 @@ void Search::localize() {
   constexpr std::size_t most_looked_at = 6;
   if (verified_.empty()) return;
   if (verified_.front().all() == 0) {
-    const auto& deviations = verified_.front().candidate.hypothesis.deviations;
-    if (std::ranges::count(deviations, Departure::scale_as_stored, &Deviation::departure) == 0) return;
-    // Stored scales that follow from nothing: most of them may.
+    const Hypothesis& own = verified_.front().candidate.hypothesis;
+    const bool is_as_stored = std::ranges::count(own.deviations, Departure::scale_as_stored, &Deviation::departure) != 0;
+    if (!is_as_stored && !has_given_scale(own)) return;
+    // Stored scales that follow from nothing: most of them may, or all do but for a number.
     std::vector<Suspect> found;
     add_tiles_as_stored(found);
     std::ranges::move(found, std::back_inserter(verified_));
     found.clear();
+    add_factors(found);
     add_row_parts(found);
+    add_first_elements(found);
+    add_scale_tails(found);
     verify_each(found);
     return;
   }
@@ -69,7 +73,9 @@ void Search::localize() {
   if (verified_.front().all() != 0) add_tiles_as_stored(local);
   add_stale(found);
   if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
+  add_factors(found);
   add_row_parts(found);
+  add_first_elements(found);
   add_scale_tails(found);
   std::ranges::move(local, std::back_inserter(verified_));
   verify_each(found);

@@ -122,6 +122,7 @@ std::vector<Candidate> plain_candidates(const SearchFacts& facts, const Diagnose
   PlainCandidates all(facts);
   // What is expected comes before anything else; a departure from it is more plausible than another recipe.
   const double others = options.expected ? 1.9 : 0;
+  constexpr double cost_of_given = 2.15;  // after one departure, also from a recipe in another format
   if (options.expected) {
     all.add(options.expected_name, *options.expected, 0);
     all.add_given_tiles(options.expected_name, *options.expected);
@@ -133,7 +134,7 @@ std::vector<Candidate> plain_candidates(const SearchFacts& facts, const Diagnose
     const double type_cost = facts.scales != 0 && stores_bytes != facts.scales_are_bytes ? 0.07 : 0;
     const bool is_other = with_stored_scale(one.recipe, facts).given_scale != one.recipe.given_scale;
     if (is_given(one.recipe) && is_other) {
-      all.add_given(one.name, one.recipe, others + type_cost + 1.85);
+      all.add_given(one.name, one.recipe, others + type_cost + cost_of_given);
     } else {
       all.add(one.name, one.recipe, others + type_cost);
     }

@@ -155,6 +155,13 @@ Diagnosis Search::report() {
     std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
     note_tiles_as_stored(diagnosis);
   }
+  if (scale_factor_ && (has(first, Departure::scale_as_stored) || has_given_scale(first.candidate.hypothesis))) {
+    TextStream text;
+    const auto& [rule, factor] = *scale_factor_;
+    text << (dump_.scales.size() == 1 ? "The scale is that of " : "All scales are those of ") << rule << " times "
+         << static_cast<float>((factor.lowest + factor.highest) / 2) << '.';
+    diagnosis.notes.push_back(text.str());
+  }
   if (dump_.of_tensor && has(first, Departure::tensor_scale_stale)) {
     TextStream text;
     text << "The scale of the tensor that was given, " << *dump_.of_tensor << ", is not the one that was used.";

@@ -172,8 +172,9 @@ std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump
   TextStream text;
   text << suspect.scales << (suspect.scales == 1 ? " scale is" : " scales are") << " not as predicted.";
   if (grid.is_wrong.empty()) {
-    text << " There are " << dump.scales.size() << ", and the hypothesis has "
-         << model.tiles().tiles_down * model.tiles().tiles_across << " tiles.";
+    const std::size_t tiles = model.tiles().tiles_down * model.tiles().tiles_across;
+    text << (dump.scales.size() == 1 ? " There is " : " There are ") << dump.scales.size()
+         << ", and the hypothesis has " << tiles << (tiles == 1 ? " tile." : " tiles.");
     return {text.str()};
   }
   constexpr std::uint32_t few = 64;

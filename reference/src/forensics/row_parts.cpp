@@ -67,7 +67,38 @@ std::optional<Deviation> part_of_rows(const KernelModel& model, const Source& so
   return Deviation{departure, counts.lowest, static_cast<float>(count), counts.highest};
 }
 
+/// How many of the first elements of the tensor have an amax that makes its one scale: whole rows, where they may be.
+std::optional<Deviation> first_of_tensor(const KernelModel& model, const Source& source) {
+  const std::optional<std::uint32_t> word = model.word_there(0, 0);
+  if (!word) return std::nullopt;
+  const Counts counts =
+      counts_of_row(source.values(), false, [&](float amax) { return model.stores(amax, *word); });
+  if (counts.lowest > counts.highest || counts.highest == source.size()) return std::nullopt;
+  const std::size_t rows = (counts.lowest + source.columns() - 1) / source.columns() * source.columns();
+  const std::size_t count = rows <= counts.highest ? rows : roundest(counts);
+  return Deviation{Departure::amax_of_first_elements, counts.lowest, static_cast<float>(count), counts.highest};
+}
+
 }  // namespace
+
+void Search::add_first_elements(std::vector<Suspect>& found) const {
+  constexpr double cost = 1.6;  // of few numbers one may be the largest by chance
+  const Side& side = sides_.front();
+  if (dump_.scales.size() != 1 || side.facts.direction != Direction::rowwise) return;
+  for (const Candidate& plain : plain_candidates(side.facts, options_)) {
+    const Recipe& recipe = plain.hypothesis.recipe;
+    const bool is_of_tensor = recipe.tile_across == 0 && recipe.tile_along == 0;
+    if (!is_of_tensor || is_given(recipe) || has_tensor_scale(recipe)) continue;
+    const KernelModel model(side.source, plain.hypothesis, &dump_);
+    if (!model.applies()) continue;
+    const std::optional<Deviation> part = first_of_tensor(model, side.source);
+    if (!part) continue;
+    Suspect suspect{.candidate = plain, .side = &side};
+    suspect.candidate.hypothesis.deviations.push_back(*part);
+    suspect.candidate.cost += cost;
+    found.push_back(std::move(suspect));
+  }
+}
 
 void Search::add_row_parts(std::vector<Suspect>& found) const {
   constexpr double cost = 1.05;

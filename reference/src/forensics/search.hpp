@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -79,8 +80,12 @@ class Search {
   void try_tensor_scales();
   /// The rule of most scales, and the stored ones for tiles that have another.
   void add_tiles_as_stored(std::vector<Suspect>& found) const;
+  /// Scales that are those of a rule times one number.
+  void add_factors(std::vector<Suspect>& found);
   /// The amax of a part of each row, where a row is a tile: the stored scales tell its length.
   void add_row_parts(std::vector<Suspect>& found) const;
+  /// The amax of the first elements of the tensor, where that is a tile: its stored scale tells how many.
+  void add_first_elements(std::vector<Suspect>& found) const;
   /// The last stored scales, where they look as memory does that was not written.
   void add_scale_tails(std::vector<Suspect>& found) const;
   /// One factor for all elements, whatever the tensor.
@@ -104,6 +109,7 @@ class Search {
   std::vector<Suspect> kept_;      // by the sample
   std::vector<Suspect> verified_;  // by everything, the best first
   std::optional<FactorInterval> factor_;
+  std::optional<std::pair<std::string, FactorInterval>> scale_factor_;  // a rule, and what all scales are times its own
   bool has_tensor_scales_ = false;  // whether all scales of the tensor over those of tiles were looked for
   std::size_t searched_ = 0;
 };

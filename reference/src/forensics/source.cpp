@@ -68,7 +68,12 @@ void add_rows(const Source& source, const Amaxes& tiles, std::size_t first, std:
               std::span<float> out) {
   for (std::size_t row = first; row < last; ++row) {
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const auto [begin, end] = tiles.counted_columns(tile_column + i);
+      auto [begin, end] = tiles.counted_columns(tile_column + i);
+      if (tiles.key.elements != 0) {
+        const std::size_t left = tiles.key.elements - std::min(tiles.key.elements, row * source.columns());
+        begin = std::min(begin, left);
+        end = std::min(end, left);
+      }
       const auto elements = part_of(tiles.key.part, source.values({row, begin, end - begin}));
       const bool skips = tiles.key.part == AmaxPart::even || tiles.key.part == AmaxPart::odd;
       const MaxBits most = max_bits(elements, tiles.key.is_signed, skips);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -229,6 +230,12 @@ std::optional<std::uint32_t> KernelModel::word_there(std::size_t row, std::size_
   const auto place = layout_.place_of(row / layout_.entry_rows, tile_column);
   if (!place) return std::nullopt;
   return dump_->scales[*place];
+}
+
+double KernelModel::ratio_there(std::size_t tile_row, std::size_t tile_column) const {
+  const auto word = word_there(tile_row * amaxes_->across, tile_column);
+  if (!word) return std::numeric_limits<double>::quiet_NaN();
+  return static_cast<double>(stored_value(*word)) / static_cast<double>(stored_scale(tile_row, tile_column).scale_inv);
 }
 
 ScaleGrid KernelModel::scale_grid() const {

@@ -44,6 +44,7 @@ AmaxKey KernelModel::amax_key() const {
   if (has(amax_of_moved_window)) key.begin = key.end = number(amax_of_moved_window);
   if (has(amax_of_first)) key.end = number(amax_of_first) - along;
   if (has(amax_of_last)) key.begin = along - number(amax_of_last);
+  if (has(amax_of_first_elements)) key.elements = static_cast<std::size_t>(deviation(amax_of_first_elements).value);
   using enum AmaxPart;
   for (const auto& [departure, part] :
        {std::pair{amax_misses_first, without_first}, std::pair{amax_misses_last, without_last},
@@ -89,8 +90,8 @@ ScaleConstants KernelModel::constants_of(const Recipe& recipe) const {
 }
 
 bool KernelModel::follows_rule() const {
-  constexpr std::array others{amax_plus,  block_scale_truncated, block_scale_rounded_up,
-                              scale_plus, scale_nearest_power,   largest_of_value};
+  constexpr std::array others{amax_plus,   amax_times,          block_scale_truncated, block_scale_rounded_up, scale_plus,
+                              scale_times, scale_nearest_power, largest_of_value};
   return stored_recipe_ == scale_recipe_ &&
          std::ranges::none_of(others, [&](Departure departure) { return has(departure); });
 }
@@ -122,6 +123,7 @@ void KernelModel::complete() const {
 }
 
 TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const {
+  if (has(amax_times)) amax *= deviation(amax_times).value;
   if (has(amax_plus)) amax += deviation(amax_plus).value;
   const bool is_block_rounded = has(block_scale_truncated) || has(block_scale_rounded_up);
   if (is_block_rounded && recipe.tensor_scale != TensorScaleRule::none) {
@@ -147,6 +149,14 @@ TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& co
   }
   if (has(scale_nearest_power) && recipe.scale_type == ScaleType::float32) {
     take(std::bit_cast<float>((std::bit_cast<std::uint32_t>(scale.scale_inv) + 0x400000U) & 0x7F800000U));
+  }
+  if (has(scale_times)) {
+    const float times = deviation(scale_times).value;
+    scale.scale_inv *= times;
+    scale.factor = divides(recipe.operation) ? scale.factor * times : scale.factor / times;
+    if (recipe.scale_type == ScaleType::e8m0_code) {
+      scale.code = static_cast<std::uint8_t>(encode(e8m0, CastPolicy{}, scale.scale_inv));
+    }
   }
   return scale;
 }

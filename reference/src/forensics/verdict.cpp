@@ -62,6 +62,10 @@ void put_unwritten(TextStream& text, const Diagnosis& diagnosis) {
 
 }  // namespace
 
+bool has_given_scale(const Hypothesis& hypothesis) {
+  return is_given(hypothesis.recipe) && hypothesis.recipe.given_scale != 1;
+}
+
 std::string verdict_of(const Diagnosis& diagnosis) {
   const Explanation& first = diagnosis.explanations.front();
   TextStream text;
@@ -84,8 +88,9 @@ std::string verdict_of(const Diagnosis& diagnosis) {
     text << (diagnosis.is_in_order ? ". That explains " : ", and codes stand in another order. That explains ");
     put_amount(text, diagnosis);
     text << '.';
-    if (first.hypothesis.is_plain() && is_given(first.hypothesis.recipe) && first.hypothesis.recipe.given_scale != 1) {
+    if (first.hypothesis.is_plain() && has_given_scale(first.hypothesis)) {
       text << " The scale is a given number, which does not follow from the tensor: static, delayed or stale.";
+      if (diagnosis.expected.empty()) text << " It is right where such a recipe is expected.";
     }
     if (!first.hypothesis.deviations.empty() && first.hypothesis.is_plain()) {
       const bool of_tiles = first.hypothesis.deviations.front().departure == Departure::tile_scales_given;

@@ -63,6 +63,8 @@ enum class Departure : std::uint8_t {
   amax_of_moved_window,    ///< the elements that count lie `value` places behind those of the tile, within the row
   amax_of_first,           ///< the first `value` elements of each tile count; of a row, `place` to `last` do the same
   amax_of_last,            ///< the last `value` elements
+  amax_of_first_elements,  ///< the first `value` elements of the tensor count; `place` to `last` do the same
+  amax_times,              ///< the amax is multiplied by `value`
   amax_plus,               ///< `value` is added to the amax
   amax_of_other_axis,      ///< the amax is that of the tile in the same place of the transpose
   amax_misses_last,        ///< the last element of each tile does not count
@@ -82,6 +84,7 @@ enum class Departure : std::uint8_t {
   block_scale_truncated,   ///< the E4M3 scale of a tile under a tensor's is rounded toward zero
   block_scale_rounded_up,  ///< away from zero
   scale_plus,              ///< `value` is added to scale_inv before it is rounded
+  scale_times,             ///< scale_inv is multiplied by `value`, where it is stored and where codes are made
   scale_nearest_power,     ///< scale_inv is rounded to the nearest power of two: from 1.5 times one on to the next
   scale_float16,           ///< codes are made with the scale rounded to float16
   scale_bfloat16,          ///< codes are made with the scale rounded to bfloat16
@@ -196,6 +199,8 @@ struct Hypothesis {
     return changes.empty() && std::ranges::all_of(deviations, is_given);
   }
 };
+/// Whether its scale is the stored number, which need not follow from the tensor: static or delayed, or wrong.
+[[nodiscard]] bool has_given_scale(const Hypothesis& hypothesis);
 /// In words: "te_mxfp8, but scaled elements are rounded to bfloat16 before they become codes".
 [[nodiscard]] std::string describe(const Hypothesis& hypothesis);
 
@@ -250,9 +255,12 @@ struct Diagnosis {
     return expected.empty() || first.base == expected || std::ranges::count(first.also, expected) != 0;
   }
   /// Whether it also has neither change nor departure, and x tells of scales: the kernel does what the expected recipe
-  /// says, or a named one where none was expected.
+  /// says, or a named one where none was expected. That does not say of a scale of the tensor that follows from nothing
+  /// whether it is right: it is so where it is expected.
   [[nodiscard]] bool correct() const {
-    return explained() && is_telling && is_in_order && is_expected() && explanations.front().hypothesis.is_plain();
+    const Hypothesis& first = explanations.front().hypothesis;
+    const bool is_known = !expected.empty() || !has_given_scale(first);
+    return explained() && is_telling && is_in_order && is_expected() && first.is_plain() && is_known;
   }
 };
 
