@@ -787,6 +787,20 @@ def test_bytes_of_scales_that_are_doubled_are_one_departure():
     assert found.explained and found.explanations[0].departures == ("scale_times",), found
 
 
+@pytest.mark.parametrize("shape", [(64, 128), (128, 64), (256, 128), (256, 256), (32, 128), (128, 1024), (512, 128), (2, 1024)])
+@pytest.mark.parametrize("expected", [None, "compressed_tensors_block"])
+def test_the_number_of_scales_tells_the_shape_of_tiles_of_several_rows(shape, expected):
+    height, width = shape
+    x = np.random.default_rng(4).standard_normal((512, 1024)).astype(F)
+    scales = (np.abs(x).reshape(512 // height, height, 1024 // width, width).max(axis=(1, 3)) / F(448)).astype(F)
+    used = np.repeat(np.repeat(scales, height, 0), width, 1)
+    found = fp8lab.diagnose(x, planted.e4m3((x / used).astype(F)), scales, expected=expected)
+    first = found.explanations[0]
+    told = f"tiles are {'all rows' if height == 512 else height} x {'all columns' if width == 1024 else width}"
+    assert found.explained and not found.correct and told in first.description, found
+    assert expected is None or first.base == expected, found
+
+
 @pytest.mark.parametrize("rows", [70, 256])
 @pytest.mark.parametrize("size", [128, 512])
 def test_rows_and_scales_that_were_not_written_are_named_however_few_they_are(rows, size):

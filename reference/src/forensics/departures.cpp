@@ -41,6 +41,7 @@ constexpr std::array all_departures{
     Named{"amax_plus", amax_plus, "a number is added to the amax"},
     Named{"amax_of_other_axis", amax_of_other_axis, "the amax is that of the other axis"},
     Named{"amax_misses_last", amax_misses_last, "the last element of each tile does not count in its amax"},
+    Named{"tile_shape", tile_shape, "tiles are"},
     Named{"tile_starts_early", tile_starts_early, "tiles begin one element too early"},
     Named{"tile_starts_late", tile_starts_late, "tiles begin one element too late"},
     Named{"scale_of_next_tile", scale_of_next_tile, "elements meet the scale of the next tile along K"},
@@ -202,6 +203,15 @@ void put_details(TextStream& text, const Deviation& deviation, const Hypothesis&
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == amax_of_moved_window) text << (deviation.value > 0 ? " +" : " ") << deviation.value;
   if (own == amax_of_first || own == amax_of_last) put_part(text, deviation, hypothesis);
+  if (own == tile_shape) {
+    const auto put = [&](std::uint64_t length, std::string_view all) {
+      length == 0 ? text << all : text << length;
+    };
+    text << ' ';
+    put(deviation.place, "all rows");
+    text << " x ";
+    put(deviation.last, "all columns");
+  }
   if (own == amax_of_first_elements) put_first(text, deviation);
   if (own == scale_row_stride) text << ", of " << deviation.value << " scales";
   if (own == scale_of_next_tile && deviation.place == 1) text << ", behind a row that of the next row's first";

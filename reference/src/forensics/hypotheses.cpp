@@ -91,6 +91,37 @@ class Variants {
   }
 
  private:
+  /// Of a tile; 0: all rows or columns.
+  struct Shape {
+    std::size_t across, along;
+  };
+  /// Whether no recipe has tiles of that shape.
+  static bool is_rectangle(const Shape& shape) { return shape.across != 1 && shape.across != shape.along; }
+
+  /// Tiles of usual lengths, and of whole rows or columns, whose number is that of the scales.
+  [[nodiscard]] std::vector<Shape> derived_shapes() const {
+    std::vector<Shape> shapes;
+    if (facts_.scales < 2) return shapes;
+    const auto tiles = [](std::size_t length, std::size_t tile) {
+      return tile == 0 ? std::size_t{1} : (length + tile - 1) / tile;
+    };
+    const auto add = [&](std::size_t across, std::size_t along) {
+      if (across >= facts_.rows || along >= facts_.columns) return;
+      const auto is_this = [&](const Shape& one) { return one.across == across && one.along == along; };
+      const bool fits = tiles(facts_.rows, across) * tiles(facts_.columns, along) == facts_.scales;
+      if (fits && std::ranges::none_of(shapes, is_this)) shapes.push_back({across, along});
+    };
+    // Tiles of one column are those of a row of the transpose.
+    constexpr std::array<std::size_t, 6> lengths{16, 32, 64, 128, 256, 512};
+    for (const std::size_t along : lengths) {
+      add(1, along);
+      for (const std::size_t across : lengths) add(across, along);
+    }
+    if (facts_.rows > facts_.scales) add(tiles(facts_.rows, facts_.scales), 0);
+    if (facts_.columns > facts_.scales) add(0, tiles(facts_.columns, facts_.scales));
+    return shapes;
+  }
+
   /// A departure with the numbers that are tried.
   [[nodiscard]] std::vector<Deviation> deviations_of(Departure departure) const {
     std::vector<Deviation> all;
@@ -98,6 +129,10 @@ class Variants {
     if (departure == tile_starts_early || departure == tile_starts_late) {
       for (const TileEdge edge : {TileEdge::usual, TileEdge::other, TileEdge::uncounted}) {
         all.push_back({.departure = departure, .place = static_cast<std::uint64_t>(edge)});
+      }
+    } else if (departure == tile_shape) {
+      for (const Shape& one : derived_shapes()) {
+        if (is_rectangle(one)) all.push_back({.departure = departure, .place = one.across, .last = one.along});
       }
     } else if (departure == scale_of_next_tile || departure == scale_of_previous_tile) {
       add(0);
@@ -179,6 +214,7 @@ class Variants {
       case amax_of_second_half:
       case amax_of_even_elements:
       case amax_of_odd_elements: return has_tiles || recipe.tile_across == 1;
+      case tile_shape: return !has_tensor_scale(recipe) && !is_given(recipe);
       case amax_reads_next:
       case amax_of_moved_window:
       case amax_of_first:
@@ -255,9 +291,6 @@ class Variants {
   }
 
   void change_tiles() const {
-    struct Shape {
-      std::size_t across, along;
-    };
     std::vector<Shape> shapes{Shape{0, 0},   Shape{1, 0},   Shape{0, 1},   Shape{1, 16},   Shape{16, 1},  Shape{1, 32},
                               Shape{32, 1},  Shape{1, 64},  Shape{64, 1},  Shape{1, 128},  Shape{128, 1}, Shape{1, 256},
                               Shape{16, 16}, Shape{32, 32}, Shape{64, 64}, Shape{128, 128}};
@@ -268,6 +301,10 @@ class Variants {
       const auto is_derived = [&](const Shape& one) { return one.across == 1 && one.along == derived.along; };
       const bool fits = (facts_.columns + derived.along - 1) / derived.along == in_row;
       if (fits && std::ranges::none_of(shapes, is_derived)) shapes.push_back(derived);
+    }
+    for (const Shape& one : derived_shapes()) {
+      const auto is_this = [&](const Shape& other) { return other.across == one.across && other.along == one.along; };
+      if (!is_rectangle(one) && std::ranges::none_of(shapes, is_this)) shapes.push_back(one);
     }
     const Recipe& own = candidate_.hypothesis.recipe;
     const auto text = [](std::size_t length) { return length == 0 ? std::string("all") : std::to_string(length); };

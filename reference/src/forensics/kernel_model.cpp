@@ -123,7 +123,7 @@ bool KernelModel::makes_sense() const {
   const std::size_t columns = source_->columns();
   const bool is_packed = dump_ != nullptr && dump_->was_packed;
   if (r.transform != Transform::none && is_columnwise_) return false;  // quantize() does that
-  if (r.whole_tiles || r.pads_tiles) {
+  if ((r.whole_tiles || r.pads_tiles) && !has(tile_shape)) {
     if (r.tile_across > 1 && source_->rows() % r.tile_across != 0) return false;
     if (r.tile_along > 1 && columns % r.tile_along != 0) return false;
   }

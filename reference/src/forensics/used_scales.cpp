@@ -35,6 +35,10 @@ void move_tiles(AmaxKey& key, bool is_early, TileEdge edge) {
 
 AmaxKey KernelModel::amax_key() const {
   AmaxKey key{.across = recipe().tile_across, .along = recipe().tile_along};
+  if (has(tile_shape)) {
+    key.across = deviation(tile_shape).place;
+    key.along = deviation(tile_shape).last;
+  }
   for (const Departure one : {tile_starts_early, tile_starts_late}) {
     if (has(one)) move_tiles(key, one == tile_starts_early, static_cast<TileEdge>(deviation(one).place));
   }

@@ -68,6 +68,7 @@ enum class Departure : std::uint8_t {
   amax_plus,               ///< `value` is added to the amax
   amax_of_other_axis,      ///< the amax is that of the tile in the same place of the transpose
   amax_misses_last,        ///< the last element of each tile does not count
+  tile_shape,              ///< tiles have `place` rows and `last` columns, which no recipe's have; 0: all
   tile_starts_early,       ///< tiles begin one element before they should; `place` is a TileEdge
   tile_starts_late,        ///< tiles begin one element after they should; `place` is a TileEdge
   scale_of_next_tile,      ///< elements meet the scale of the next tile along K; the last one of a row its own or,
