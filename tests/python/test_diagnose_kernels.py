@@ -813,3 +813,23 @@ def test_rows_and_scales_that_were_not_written_are_named_however_few_they_are(ro
     found = fp8lab.diagnose(x, codes, scales)
     assert found.explained and set(found.explanations[0].departures) == {"rows_unwritten", "stored_end_unwritten"}, found
     assert f"from row {written} on" in found.verdict and f"from scale {written * 512 // size} on" in found.verdict, found
+
+
+@pytest.mark.parametrize("format", ["e4m3", "e5m2"])
+def test_the_sign_of_a_nan_is_not_compared_but_told(format):
+    """0 / 0 of a group of zeros: NaN has a sign on x86 and none on a GPU."""
+    x = X.copy()
+    x[9, 128:256] = 0
+    cast = {"e4m3": planted.e4m3, "e5m2": planted.e5m2}[format]
+    scales = (planted.amax_of(x, 128) / F({"e4m3": 448, "e5m2": 57344}[format])).astype(F)
+    with np.errstate(invalid="ignore"):
+        right = codes_with(x, scales, cast=cast)
+    for word in (right[9, 200] & 0x7F, right[9, 200] | 0x80):
+        codes = right.copy()
+        codes[9, 128:256] = word
+        found = fp8lab.diagnose(x, codes, scales, expected="deepseek_v3_2024", format=format)
+        assert found.explained and found.correct == (format == "e4m3") and not found.explanations[0].departures, found
+        is_told = any(note.startswith("128 codes are NaNs of the other sign than predicted") for note in found.notes)
+        assert is_told == (word >= 0x80), found
+    codes[9, 130] = 0x40
+    assert not fp8lab.diagnose(x, codes, scales, expected="deepseek_v3_2024", format=format).explained

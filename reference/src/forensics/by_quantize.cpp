@@ -110,9 +110,12 @@ Stored stored_by_quantize(const MatrixView& x, const Recipe& recipe, Direction d
   return stored;
 }
 
-std::uint64_t code_mismatches(const Stored& stored, const StoredDump& dump) {
+std::uint64_t code_mismatches(const Stored& stored, const Format& format, const StoredDump& dump) {
   std::uint64_t count = 0;
-  for (std::size_t i = 0; i < stored.codes.size(); ++i) count += stored.codes[i] == dump.codes[i] ? 0 : 1;
+  for (std::size_t i = 0; i < stored.codes.size(); ++i) {
+    const std::uint8_t own = stored.codes[i];
+    count += own == dump.codes[i] || is_nan_of_other_sign(format, own, dump.codes[i]) ? 0 : 1;
+  }
   return count;
 }
 

@@ -283,7 +283,7 @@ void Search::quantize_others() {
     ++searched_;
     if (stored.is_refused) continue;
     if (suspect.side->facts.direction == Direction::columnwise && sides_.size() > 1) suspect.candidate.cost += 0.3;
-    suspect.codes = code_mismatches(stored, dump_);
+    suspect.codes = code_mismatches(stored, hypothesis.recipe.format, dump_);
     suspect.scales = forensics::scale_mismatches(stored, dump_);
     verified_.push_back(std::move(suspect));
   }

@@ -50,6 +50,11 @@ constexpr std::size_t most_at_once = 1024;
 
 float rounded_to(const Format& format, float x) { return decode(format, encode(format, ieee_policy, x)); }
 
+bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b) {
+  if (!format.is_signed || format.bits() > 8 || (a ^ b) != static_cast<int>(format.sign_mask())) return false;
+  return std::isnan(decode(format, a)) && std::isnan(decode(format, b));
+}
+
 KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, const StoredDump* dump)
     : source_(&source),
       hypothesis_(&hypothesis),
@@ -302,9 +307,24 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
       const std::uint64_t place = place_of(part.row, part.column + i);
       if (place >= dump_->codes.size()) continue;
       const std::uint8_t stored = dump_->codes[place];
-      if (stored == codes[i] || stored == others[i]) continue;
+      if (stored == codes[i] || stored == others[i] || is_nan_of_other_sign(recipe().format, stored, codes[i])) continue;
       ++count;
       if (which != nullptr && which->size() < most) which->push_back(part.row * source_->columns() + part.column + i);
+    }
+  }
+  return count;
+}
+
+std::uint64_t KernelModel::nans_of_other_sign() const {
+  std::vector<std::uint8_t> codes(source_->columns());
+  std::vector<std::uint8_t> others(source_->columns());
+  std::uint64_t count = 0;
+  for (std::size_t row = 0; row < source_->rows(); ++row) {
+    predict({row, 0, codes.size()}, codes, others);
+    for (std::size_t column = 0; column < codes.size(); ++column) {
+      const std::uint64_t place = place_of(row, column);
+      if (place >= dump_->codes.size()) continue;
+      count += is_nan_of_other_sign(recipe().format, dump_->codes[place], codes[column]) ? 1 : 0;
     }
   }
   return count;

@@ -24,6 +24,9 @@ namespace fp8lab::forensics {
 /// fl(x) in a format, nearest even.
 [[nodiscard]] float rounded_to(const Format& format, float x);
 
+/// Whether two codes are one NaN but for its sign, which is the processor's where an operation makes the NaN.
+[[nodiscard]] bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b);
+
 /// Elements of one row.
 struct Piece {
   std::size_t row, column, count;
@@ -184,6 +187,8 @@ class KernelModel {
   /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them.
   std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,
                                 std::size_t most = 0) const;
+  /// How many codes of the dump are the predicted NaN but for its sign.
+  [[nodiscard]] std::uint64_t nans_of_other_sign() const;
   /// For hypotheses of stochastic rounding; empty for others.
   [[nodiscard]] Randomness randomness(const Piece& piece) const;
   /// How many stored scales of the tiles of these elements differ. First elements of such tiles are appended to

@@ -10,6 +10,7 @@
 #include "forensics/rest.hpp"
 #include "forensics/search.hpp"
 #include "forensics/verdict.hpp"
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 
@@ -104,6 +105,20 @@ void Search::note_tiles_as_stored(Diagnosis& diagnosis) const {
   diagnosis.notes.push_back(text.str());
 }
 
+void Search::note_signs_of_nan(Diagnosis& diagnosis) const {
+  const Suspect& first = verified_.front();
+  const Format& format = first.candidate.hypothesis.recipe.format;
+  const auto is_nan = [&](std::uint8_t code) { return code >> format.bits() == 0 && std::isnan(decode(format, code)); };
+  if (first.is_by_quantize || std::ranges::none_of(dump_.codes, is_nan)) return;
+  const std::uint64_t count =
+      KernelModel(first.side->source, first.candidate.hypothesis, &dump_).nans_of_other_sign();
+  if (count == 0) return;
+  TextStream text;
+  text << count << (count == 1 ? " code is a NaN" : " codes are NaNs")
+       << " of the other sign than predicted, which is not compared: it is the processor's.";
+  diagnosis.notes.push_back(text.str());
+}
+
 void Search::prefer_plain() {
   if (verified_.front().all() == 0) return;
   // 1. What is expected is told, whatever it leaves, and so is the recipe of which the nearest departs.
@@ -190,6 +205,7 @@ Diagnosis Search::report() {
       diagnosis.notes.push_back(options_.expected_name + " does not take a tensor of this shape.");
     }
   }
+  note_signs_of_nan(diagnosis);
   diagnosis.format = first.candidate.hypothesis.recipe.format;
   diagnosis.factor = factor_;
   discriminate(diagnosis);

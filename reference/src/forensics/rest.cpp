@@ -46,7 +46,8 @@ CodePair codes_of(const Suspect& suspect, const MatrixView& x, const StoredDump&
           for (std::size_t column = 0; column < source.columns(); ++column) {
             const std::uint64_t place = model.place_of(row, column);
             const std::uint8_t there = place < dump.codes.size() ? dump.codes[place] : predicted[column];
-            if (there == may_be[column]) predicted[column] = there;
+            const bool is_same_nan = is_nan_of_other_sign(hypothesis.recipe.format, there, predicted[column]);
+            if (there == may_be[column] || is_same_nan) predicted[column] = there;
             pair.written[row * source.columns() + column] = there;
           }
         }

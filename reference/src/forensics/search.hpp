@@ -100,6 +100,8 @@ class Search {
   void prefer_plain();
   /// Where the tiles lie whose scales do not follow from them.
   void note_tiles_as_stored(Diagnosis& diagnosis) const;
+  /// How many codes are NaNs of another sign, which counts as explained.
+  void note_signs_of_nan(Diagnosis& diagnosis) const;
   void discriminate(Diagnosis& diagnosis) const;
 
   const MatrixView& x_;
