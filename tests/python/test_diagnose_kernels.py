@@ -833,3 +833,27 @@ def test_the_sign_of_a_nan_is_not_compared_but_told(format):
         assert is_told == (word >= 0x80), found
     codes[9, 130] = 0x40
     assert not fp8lab.diagnose(x, codes, scales, expected="deepseek_v3_2024", format=format).explained
+
+
+@pytest.mark.parametrize("expected", [None, "vllm_group_ue8m0"])
+def test_scales_that_are_stored_before_they_are_rounded_are_one_departure(expected):
+    x = np.random.default_rng(4).standard_normal((96, 640)).astype(F)
+    scales = (planted.amax_of(x, 128) / F(448)).astype(F)
+    found = fp8lab.diagnose(x, codes_with(x, planted.power_up(scales)), scales, expected=expected)
+    first = found.explanations[0]
+    assert found.explained and not found.correct and first.departures == ("stored_unrounded",), found
+    assert expected in (None, first.base), found
+
+
+@pytest.mark.parametrize("kind", ["x / d", "x * (1 / d)"])
+@pytest.mark.parametrize("expected", [None, "te_nvfp4"])
+def test_codes_of_nvfp4_that_are_made_without_the_scale_of_the_tensor_are_named(expected, kind):
+    x = (np.random.default_rng(4).standard_normal((128, 512)) * 3000).astype(F)
+    _, scales, scale = planted.nvfp4(x)
+    used = planted.spread(scales.view(planted.ml_dtypes.float8_e4m3fn).astype(F), 16)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        codes = planted.packed(planted.e2m1((x / used if kind == "x / d" else x * (F(1) / used)).astype(F)))
+    found = fp8lab.diagnose(x, codes, scales, tensor_scale=scale, expected=expected)
+    first = found.explanations[0]
+    assert found.explained and not found.correct and first.departures == ("tensor_scale_missing",), found
+    assert expected in (None, first.base), found

@@ -58,13 +58,16 @@ constexpr std::array all_departures{
     Named{"block_scale_truncated", block_scale_truncated, "the scales of blocks are truncated to E4M3"},
     Named{"block_scale_rounded_up", block_scale_rounded_up, "the scales of blocks are rounded up to E4M3"},
     Named{"scale_plus", scale_plus, "a number is added to the scale"},
-    Named{"scale_times", scale_times, "scale_inv is multiplied by a number, where it is stored and where codes are made"},
+    Named{"scale_times", scale_times,
+          "scale_inv is multiplied by a number, where it is stored and where codes are made"},
     Named{"scale_nearest_power", scale_nearest_power, "scales are rounded to the nearest power of two, by their value"},
     Named{"scale_float16", scale_float16, "codes are made with the scale rounded to float16"},
     Named{"scale_bfloat16", scale_bfloat16, "codes are made with the scale rounded to bfloat16"},
     Named{"scale_doubled", scale_doubled, "codes are made with half of scale_inv"},
     Named{"scale_halved", scale_halved, "codes are made with twice scale_inv"},
     Named{"scale_missing", scale_missing, "elements are cast without their scale"},
+    Named{"tensor_scale_missing", tensor_scale_missing,
+          "codes are made with the scales of blocks, without the scale of the tensor"},
     Named{"scale_as_stored", scale_as_stored,
           "codes are made with the stored scales, and no rule that was searched makes these of the tensor (static, or "
           "stale?)"},
@@ -128,6 +131,8 @@ constexpr std::array all_departures{
     Named{"stored_for_tma", stored_for_tma,
           "scales are stored column-major, each column padded to a multiple of 4 (aligned for TMA)"},
     Named{"stored_swizzled", stored_swizzled, "scales are stored swizzled, in tiles of 128 x 4"},
+    Named{"stored_unrounded", stored_unrounded,
+          "codes are made with the rounded scale, and the one before it was rounded is stored"},
     Named{"stored_rounded_down", stored_rounded_down,
           "scales are rounded down to a power of two after the codes were made"},
     Named{"stored_rounded_up", stored_rounded_up, "scales are rounded up to a power of two after the codes were made"},
@@ -196,17 +201,15 @@ void put_details(TextStream& text, const Deviation& deviation, const Hypothesis&
                                     tile_of_upper_neighbor, tile_of_lower_neighbor};
   const Departure own = deviation.departure;
   if (own == tiles_as_stored) text << ": " << deviation.place << (deviation.place == 1 ? " scale" : " scales");
-  if (own == scale_stale || own == amax_plus || own == scale_plus || own == largest_of_value ||
-      own == amax_times || own == scale_times)
+  if (own == scale_stale || own == amax_plus || own == scale_plus || own == largest_of_value || own == amax_times ||
+      own == scale_times)
     text << ": " << deviation.value;
   if (own == tensor_scale_stale) text << (deviation.place == 1 ? ": its inverse is " : ": it is ") << deviation.value;
   if (own == tensor_scale_given) text << (deviation.place == 1 ? ": the inverse of " : ": ") << deviation.value;
   if (own == amax_of_moved_window) text << (deviation.value > 0 ? " +" : " ") << deviation.value;
   if (own == amax_of_first || own == amax_of_last) put_part(text, deviation, hypothesis);
   if (own == tile_shape) {
-    const auto put = [&](std::uint64_t length, std::string_view all) {
-      length == 0 ? text << all : text << length;
-    };
+    const auto put = [&](std::uint64_t length, std::string_view all) { length == 0 ? text << all : text << length; };
     text << ' ';
     put(deviation.place, "all rows");
     text << " x ";
@@ -217,6 +220,7 @@ void put_details(TextStream& text, const Deviation& deviation, const Hypothesis&
   if (own == scale_of_next_tile && deviation.place == 1) text << ", behind a row that of the next row's first";
   if (own == scale_of_previous_tile && deviation.place == 1) text << ", before a row that of the previous row's last";
   if (own == tile_starts_early || own == tile_starts_late) put_edge(text, deviation);
+  if (own == tensor_scale_missing && deviation.place == 1) text << ", by a product with the inverse";
   if (own == columns_unwritten) text << ", from column " << deviation.place << " on";
   if (own == block_unwritten) text << " From element " << deviation.place << " to element " << deviation.last;
   if (own == stored_end_unwritten) {

@@ -137,6 +137,9 @@ class Variants {
     } else if (departure == scale_of_next_tile || departure == scale_of_previous_tile) {
       add(0);
       if (tiles_down() > 1) all.push_back({.departure = departure, .place = 1});
+    } else if (departure == tensor_scale_missing) {
+      add(0);
+      all.push_back({.departure = departure, .place = 1});
     } else if (departure == scale_row_stride) {
       // A tile less or more than there are, or as many as a padded row has. Others are looked for apart.
       const std::size_t across = tiles_across();
@@ -227,6 +230,8 @@ class Variants {
       case scale_index_turned: return has_tiles && tiles_across() > 1 && tiles_down() > 1;
       case scale_of_first_row: return tiles_down() > 1;
       case scale_of_first_tile: return tiles_across() > 1;
+      case tensor_scale_missing: return has_tensor_scale(recipe);
+      case stored_unrounded: return facts_.scales != 0 && !facts_.scales_are_bytes;
       case largest_of_e4m3fnuz: return recipe.format != e4m3fnuz && recipe.format.bits() == 8;
       case largest_of_e5m2: return recipe.format != e5m2 && recipe.format.bits() == 8;
       case largest_of_e4m3: return recipe.format != e4m3;

@@ -93,17 +93,12 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   });
   is_in_place_ = !is_moved && !is_transposed_;
   keeps_codes_ = std::ranges::none_of(of_codes, [&](Departure departure) { return has(departure); });
-  constexpr std::array of_scales{scale_of_next_tile,     scale_of_previous_tile,
-                                 scale_of_next_row,      scale_of_previous_row,
-                                 scale_row_stride,       scale_of_first_row,
-                                 scale_of_first_tile,    scale_index_turned,
-                                 scale_float16,
-                                 scale_bfloat16,         scale_doubled,
-                                 scale_halved,           scale_missing,
-                                 scale_as_stored,        tile_scales_given,
-                                 tiles_as_stored,        scale_stale,
-                                 tile_of_left_neighbor,  tile_of_right_neighbor,
-                                 tile_of_upper_neighbor, tile_of_lower_neighbor};
+  constexpr std::array of_scales{
+      scale_of_next_tile,     scale_of_previous_tile, scale_of_next_row,  scale_of_previous_row, scale_row_stride,
+      scale_of_first_row,     scale_of_first_tile,    scale_index_turned, scale_float16,         scale_bfloat16,
+      scale_doubled,          scale_halved,           scale_missing,      scale_as_stored,       tile_scales_given,
+      tensor_scale_missing,   tiles_as_stored,        scale_stale,        tile_of_left_neighbor, tile_of_right_neighbor,
+      tile_of_upper_neighbor, tile_of_lower_neighbor};
   keeps_scales_ = std::ranges::none_of(of_scales, [&](Departure departure) { return has(departure); });
   if ((takes_all_stored() || has(tiles_as_stored)) && !layout_.fits) applies_ = false;
 }
@@ -149,6 +144,9 @@ bool KernelModel::has_meant_scales() const {
   const bool is_as_stored = takes_all_stored() || has(tiles_as_stored);
   if (has(tile_scales_given) && (r.quotient != Quotient::given_scale_inv || r.tile_across == 0)) return false;
   if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
+  if (has(stored_unrounded) && (has_tensor_scale(r) || is_given(r) || has(scale_unrounded))) return false;
+  if (has(stored_unrounded) && r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none) return false;
+  if (has(tensor_scale_missing) && (!has_tensor_scale(r) || is_as_stored)) return false;
   if (is_as_stored && has(scale_missing)) return false;  // these codes are made with another
   if (has(stored_quotient) && (has_tensor_scale(r) || is_given(r) || r.scale_type != ScaleType::float32)) return false;
   if ((has(block_scale_truncated) || has(block_scale_rounded_up)) && !has_tensor_scale(r)) return false;
@@ -173,6 +171,10 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
     operation = divides(operation) ? TileOperation::multiply : TileOperation::divide;
   }
   if (stale) operation = TileOperation::multiply;
+  if (has(tensor_scale_missing)) {
+    const bool multiplies = deviation(tensor_scale_missing).place == 1;
+    operation = multiplies ? TileOperation::multiply : TileOperation::divide;
+  }
   const std::size_t tile_row = piece.row / amaxes_->across;
   for (std::size_t i = 0; i < x.size();) {
     const std::size_t tile_column = amaxes_->tile_column(piece.column + i);
@@ -307,7 +309,8 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
       const std::uint64_t place = place_of(part.row, part.column + i);
       if (place >= dump_->codes.size()) continue;
       const std::uint8_t stored = dump_->codes[place];
-      if (stored == codes[i] || stored == others[i] || is_nan_of_other_sign(recipe().format, stored, codes[i])) continue;
+      if (stored == codes[i] || stored == others[i] || is_nan_of_other_sign(recipe().format, stored, codes[i]))
+        continue;
       ++count;
       if (which != nullptr && which->size() < most) which->push_back(part.row * source_->columns() + part.column + i);
     }

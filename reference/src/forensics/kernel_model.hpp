@@ -266,6 +266,8 @@ class KernelModel {
   /// A code as the departures of codes change it.
   [[nodiscard]] std::uint8_t changed_code(std::uint8_t code, float product) const;
   void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
+  /// The scale of a tile with that amax before it is rounded.
+  [[nodiscard]] float unrounded_scale(float amax) const;
   /// The value of a scale as departures change it when it is stored; nothing where they do not.
   [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;
   [[nodiscard]] bool is_stored(const TileScale& scale, float amax, std::uint32_t word) const;
@@ -273,8 +275,8 @@ class KernelModel {
   [[nodiscard]] bool is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const;
   /// Whether what is stored in that place is the scale of a tile, or no scale by the hypothesis.
   [[nodiscard]] bool is_stored_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const;
-  /// Whether what is stored in that place, of those of a tile, is explained: by the rule, or because codes are made with
-  /// it, whatever it is.
+  /// Whether what is stored in that place, of those of a tile, is explained: by the rule, or because codes are made
+  /// with it, whatever it is.
   [[nodiscard]] bool is_explained_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const;
   /// Where codes are made with stored scales, whatever these are: which tiles' scales they are made with, row-major.
   /// Empty where they are made with all of them.

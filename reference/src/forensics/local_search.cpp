@@ -40,7 +40,8 @@ void Search::localize() {
   if (verified_.empty()) return;
   if (verified_.front().all() == 0) {
     const Hypothesis& own = verified_.front().candidate.hypothesis;
-    const bool is_as_stored = std::ranges::count(own.deviations, Departure::scale_as_stored, &Deviation::departure) != 0;
+    const bool is_as_stored =
+        std::ranges::count(own.deviations, Departure::scale_as_stored, &Deviation::departure) != 0;
     if (!is_as_stored && !has_given_scale(own)) return;
     // Stored scales that follow from nothing: most of them may, or all do but for a number.
     std::vector<Suspect> found;

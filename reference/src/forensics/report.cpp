@@ -110,8 +110,7 @@ void Search::note_signs_of_nan(Diagnosis& diagnosis) const {
   const Format& format = first.candidate.hypothesis.recipe.format;
   const auto is_nan = [&](std::uint8_t code) { return code >> format.bits() == 0 && std::isnan(decode(format, code)); };
   if (first.is_by_quantize || std::ranges::none_of(dump_.codes, is_nan)) return;
-  const std::uint64_t count =
-      KernelModel(first.side->source, first.candidate.hypothesis, &dump_).nans_of_other_sign();
+  const std::uint64_t count = KernelModel(first.side->source, first.candidate.hypothesis, &dump_).nans_of_other_sign();
   if (count == 0) return;
   TextStream text;
   text << count << (count == 1 ? " code is a NaN" : " codes are NaNs")

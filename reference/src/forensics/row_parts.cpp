@@ -71,8 +71,7 @@ std::optional<Deviation> part_of_rows(const KernelModel& model, const Source& so
 std::optional<Deviation> first_of_tensor(const KernelModel& model, const Source& source) {
   const std::optional<std::uint32_t> word = model.word_there(0, 0);
   if (!word) return std::nullopt;
-  const Counts counts =
-      counts_of_row(source.values(), false, [&](float amax) { return model.stores(amax, *word); });
+  const Counts counts = counts_of_row(source.values(), false, [&](float amax) { return model.stores(amax, *word); });
   if (counts.lowest > counts.highest || counts.highest == source.size()) return std::nullopt;
   const std::size_t rows = (counts.lowest + source.columns() - 1) / source.columns() * source.columns();
   const std::size_t count = rows <= counts.highest ? rows : roundest(counts);

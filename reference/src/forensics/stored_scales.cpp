@@ -80,6 +80,7 @@ std::optional<float> KernelModel::changed_value(const TileScale& scale, float am
     return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + added) & exponent);
   };
   change(stored_amax, [&](float) { return amax; });
+  change(stored_unrounded, [&](float) { return unrounded_scale(amax); });
   change(stored_quotient, [&](float) {
     Recipe inverse = stored_recipe_;
     inverse.quotient = Quotient::largest_over_amax;
@@ -249,7 +250,8 @@ ScaleGrid KernelModel::scale_grid() const {
       const auto place = layout_.place_of(row, column);
       if (!place) continue;
       const bool can_be_any = is_read.empty() || is_read[tile_row * layout_.columns + column];
-      if (can_be_any ? is_explained_there(tile_row, column, *place) : is_stored_there(tile_row, column, *place)) continue;
+      if (can_be_any ? is_explained_there(tile_row, column, *place) : is_stored_there(tile_row, column, *place))
+        continue;
       // Told where it is stored.
       const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed;
       grid.is_wrong[is_in_order ? *place : row * layout_.columns + column] = 1;

@@ -31,7 +31,23 @@ void move_tiles(AmaxKey& key, bool is_early, TileEdge edge) {
   if (!is_early && edge == TileEdge::other) key.shift += static_cast<std::ptrdiff_t>(key.along);
 }
 
+/// The recipe with scales that are not rounded.
+Recipe unrounded(Recipe recipe) {
+  recipe.rounding = ScaleRounding::none;
+  recipe.scale_type = ScaleType::float32;
+  if (has_tensor_scale(recipe)) {
+    recipe.tensor_scale = TensorScaleRule::none;
+    recipe.quotient = Quotient::amax_over_largest;
+  }
+  if (recipe.quotient == Quotient::amax_over_power) recipe.quotient = Quotient::amax_over_largest;
+  return recipe;
+}
+
 }  // namespace
+
+float KernelModel::unrounded_scale(float amax) const {
+  return tile_scale(unrounded(stored_recipe_), amax, facts_).scale_inv;
+}
 
 AmaxKey KernelModel::amax_key() const {
   AmaxKey key{.across = recipe().tile_across, .along = recipe().tile_along};
@@ -72,15 +88,7 @@ void KernelModel::set_scale_recipes() {
   if (has(largest_of_e2m1)) stored_recipe_.format = e2m1;
   // Rounding `even` to a mantissa of no bits.
   if (has(scale_nearest_power)) stored_recipe_.rounding = ScaleRounding::even;
-  scale_recipe_ = stored_recipe_;
-  if (!has(scale_unrounded)) return;
-  scale_recipe_.rounding = ScaleRounding::none;
-  scale_recipe_.scale_type = ScaleType::float32;
-  if (has_tensor_scale(scale_recipe_)) {
-    scale_recipe_.tensor_scale = TensorScaleRule::none;
-    scale_recipe_.quotient = Quotient::amax_over_largest;
-  }
-  if (scale_recipe_.quotient == Quotient::amax_over_power) scale_recipe_.quotient = Quotient::amax_over_largest;
+  scale_recipe_ = has(scale_unrounded) ? unrounded(stored_recipe_) : stored_recipe_;
 }
 
 ScaleConstants KernelModel::constants_of(const Recipe& recipe) const {
@@ -94,8 +102,8 @@ ScaleConstants KernelModel::constants_of(const Recipe& recipe) const {
 }
 
 bool KernelModel::follows_rule() const {
-  constexpr std::array others{amax_plus,   amax_times,          block_scale_truncated, block_scale_rounded_up, scale_plus,
-                              scale_times, scale_nearest_power, largest_of_value};
+  constexpr std::array others{amax_plus,  amax_times,  block_scale_truncated, block_scale_rounded_up,
+                              scale_plus, scale_times, scale_nearest_power,   largest_of_value};
   return stored_recipe_ == scale_recipe_ &&
          std::ranges::none_of(others, [&](Departure departure) { return has(departure); });
 }
@@ -224,6 +232,9 @@ TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column)
     const bool is_scale = has(stored_inverted);
     scale.factor = is_scale == divides ? 1 / stored : stored;
     if (has_tensor_scale(recipe())) scale.factor = factor_of_block(amax, stored);
+  }
+  if (has(tensor_scale_missing)) {
+    scale.factor = deviation(tensor_scale_missing).place == 1 ? 1 / scale.scale_inv : scale.scale_inv;
   }
   if (has(scale_missing)) scale.factor = 1;
   if (has(scale_stale)) scale.factor = deviation(scale_stale).value;

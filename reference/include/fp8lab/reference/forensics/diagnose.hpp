@@ -92,6 +92,8 @@ enum class Departure : std::uint8_t {
   scale_doubled,           ///< codes are made with twice the scale
   scale_halved,            ///< codes are made with half the scale
   scale_missing,           ///< elements are cast without a scale
+  tensor_scale_missing,    ///< codes are made with the scales of tiles alone: divided by them or, where `place` is 1,
+                           ///< multiplied with their inverses
   scale_as_stored,         ///< codes are made with the stored scales, which do not follow from the tensor
   tiles_as_stored,         ///< codes of `place` tiles alone are made with stored scales that do not follow from theirs
   scale_stale,             ///< codes are made with one number, which does not follow from the tensor: `value`
@@ -148,6 +150,7 @@ enum class Departure : std::uint8_t {
   stored_transposed,        ///< scales are stored as those of the transpose
   stored_for_tma,           ///< the same, each row of the transpose padded to a multiple of 4 scales, as DeepGEMM does
   stored_swizzled,          ///< scales are stored in tiles of 128 x 4, as tensor cores of Blackwell read them
+  stored_unrounded,         ///< the scale is stored in float32 as it was before it was rounded and used
   stored_rounded_down,      ///< scales are rounded to a power of two when they are stored, after they were used
   stored_rounded_up,        ///
   stored_rounded_nearest,   ///
