@@ -84,7 +84,8 @@ class Diagnosis:
 
     verdict: str
     explained: bool  #: whether the first explanation leaves nothing unexplained
-    correct: bool  #: whether it also has neither change nor departure, is what was expected if anything was, and the next two hold
+    correct: bool  #: whether it also has neither change nor departure, is what was expected if anything was, and the next two hold;
+    #: a scale of the tensor that does not follow from x is so only where a recipe that takes one is expected
     in_order: bool  #: whether codes stand in the order of x; otherwise they were put in order, as a note says
     telling: bool  #: whether x has a number that is not zero: otherwise nothing is known of scales
     elements: int

@@ -188,7 +188,7 @@ void put_part(TextStream& text, const Deviation& deviation, const Hypothesis& hy
     text << " (" << deviation.place << " to " << deviation.last << " make the same scales)";
 }
 
-/// How many elements of the tensor count, in rows where they may be whole rows.
+/// How many elements of the tensor count in its amax.
 void put_first(TextStream& text, const Deviation& deviation) {
   text << ' ' << static_cast<std::uint64_t>(deviation.value) << " elements";
   if (deviation.place != deviation.last)

@@ -91,7 +91,7 @@ class Variants {
   }
 
  private:
-  /// Of a tile; 0: all rows or columns.
+  /// The rows and columns of a tile; 0: all.
   struct Shape {
     std::size_t across, along;
   };

@@ -81,7 +81,7 @@ std::optional<Deviation> first_of_tensor(const KernelModel& model, const Source&
 }  // namespace
 
 void Search::add_first_elements(std::vector<Suspect>& found) const {
-  constexpr double cost = 1.6;  // of few numbers one may be the largest by chance
+  constexpr double cost = 1.6;  // a stale amax may be that of some first elements by chance
   const Side& side = sides_.front();
   if (dump_.scales.size() != 1 || side.facts.direction != Direction::rowwise) return;
   for (const Candidate& plain : plain_candidates(side.facts, options_)) {

@@ -74,7 +74,7 @@ std::vector<Deviation> ways_to(const FactorInterval& factor, const Recipe& recip
 
 void Search::add_factors(std::vector<Suspect>& found) {
   constexpr std::size_t few_tiles = 64;
-  constexpr std::size_t fewest_that_tell = 4;  // of fewer scales one number tells nothing: it may be chance
+  constexpr std::size_t fewest_that_tell = 4;  // fewer scales may have a common factor by chance
   if (dump_.scales.empty()) return;
   const double cost = dump_.scales.size() < fewest_that_tell ? 1.5 : 1.1;
   for (const Side& side : sides_) {

@@ -141,7 +141,7 @@ bool KernelModel::is_stored_there(std::size_t tile_row, std::size_t tile_column,
 
 bool KernelModel::is_explained_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const {
   if (takes_all_stored() || has(tiles_as_stored)) {
-    // Of the entries of a tile, codes are made with the first.
+    // Codes are made with the first entry of a tile.
     const auto first = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
     if (!first || dump_->scales[place] == dump_->scales[*first]) return true;
     if (takes_all_stored()) return false;
