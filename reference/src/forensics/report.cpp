@@ -108,7 +108,11 @@ void Search::note_tiles_as_stored(Diagnosis& diagnosis) const {
 void Search::note_signs_of_nan(Diagnosis& diagnosis) const {
   const Suspect& first = verified_.front();
   const Format& format = first.candidate.hypothesis.recipe.format;
-  const auto is_nan = [&](std::uint8_t code) { return code >> format.bits() == 0 && std::isnan(decode(format, code)); };
+  std::array<bool, 256> is_nan_code{};
+  for (std::uint32_t code = 0; code >> std::min(format.bits(), 8) == 0; ++code) {
+    is_nan_code[code] = std::isnan(decode(format, code));
+  }
+  const auto is_nan = [&](std::uint8_t code) { return is_nan_code[code]; };
   if (first.is_by_quantize || std::ranges::none_of(dump_.codes, is_nan)) return;
   const std::uint64_t count = KernelModel(first.side->source, first.candidate.hypothesis, &dump_).nans_of_other_sign();
   if (count == 0) return;
