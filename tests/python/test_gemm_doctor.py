@@ -236,11 +236,12 @@ def test_elements_that_are_left_are_located():
     def scattered(x):
         x[5, 7], x[40, 40], x[63, 0] = 1, np.nan, -3
 
-    for dtype in (np.float32, ml_dtypes.bfloat16):
-        ulp = found_of(one_ulp, dtype)
+    for dtype in (np.float32, ml_dtypes.bfloat16) if "FP8LAB_EXHAUSTIVE" in os.environ else (np.float32,):
+        ulp = found_of(one_ulp, dtype)  # of bfloat16 11 s: nearly all hypotheses explain nearly all elements
         assert ulp.explanations[0].unexplained == 1 and [(one.row, one.column) for one in ulp.shown] == [(37, 21)]
         assert "3071 of 3072" in ulp.verdict and "row 37 of 64" in ulp.rest[0] and "column 21 of 48" in ulp.rest[0] and "by one value" in ulp.rest[0]
         assert "(37, 21), of row 37 of a and row 21 of b" in str(ulp)
+    for dtype in (np.float32, ml_dtypes.bfloat16):
         tile = found_of(not_written, dtype, model)
         assert "columns 16 to 31 of 48" in " ".join(tile.rest) and "zero in b" in " ".join(tile.rest) and tile.expected_unexplained == 64 * 16
     few = found_of(scattered)
