@@ -78,7 +78,8 @@ struct HostTcgen05Operand {
     for (unsigned row = 0; row < rows; ++row) {
       for (unsigned byte = 0; byte < 32; byte += 16) {  // pieces stay together in every swizzle
         const auto* const piece = team.read_async(wgmma_address(descriptor, row, byte), 16, HostRaces::Part::tcgen05);
-        std::transform(piece, piece + 16, std::back_inserter(bytes), std::to_integer<std::uint8_t>);
+        std::transform(piece, piece + 16, std::back_inserter(bytes),
+                       [](std::byte value) { return std::to_integer<std::uint8_t>(value); });
       }
       if (scales_of(kind) == 0) continue;
       const Place place = tensor_memory_scales(row);
