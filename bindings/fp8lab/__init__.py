@@ -5,15 +5,18 @@
 >>> fp8lab.encode(np.float32([0.3, 448, 1e9]), "e4m3")
 array([ 42, 126, 126], dtype=uint8)
 
-``formats()``, ``profiles()``, ``models()``, ``recipes()``, ``linear_recipes()``, ``distributions()`` and ``delayed_versions()`` list what there is; ``str()`` of each
-entry explains it. A whole number may be a float without a fraction, such as 1e6. Ctrl-C ends a call that takes long within half a second
-of work.
+``formats()``, ``profiles()``, ``models()``, ``recipes()``, ``linear_recipes()``, ``distributions()`` and
+``delayed_versions()`` list what there is; ``str()`` of each entry explains it. A whole number may be a float without a
+fraction, such as 1e6. Ctrl-C ends a call that takes long within half a second of work.
 """
 
 import sys
 
-from fp8lab import _interpreter  # noqa: F401  # before anything that is compiled
-from fp8lab import experiments, gpu
+from fp8lab import (
+    _interpreter,  # noqa: F401  # before anything that is compiled
+    experiments,
+    gpu,
+)
 from fp8lab._casts import (
     ChainDifferences,
     cast_to_representable,
@@ -36,6 +39,8 @@ from fp8lab._core import (
     Profile,
     force_target,
     targets,
+)
+from fp8lab._core import (
     version as __version__,
 )
 from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
@@ -73,8 +78,17 @@ from fp8lab._scaling import (
     unswizzle_scales,
 )
 from fp8lab._shapes import ShapeFit, shape_fits
+from fp8lab._state import (
+    Fp8State,
+    LinearCall,
+    LinearGrads,
+    StateEvent,
+    StateRules,
+    linear_bias_gradient,
+    reduce_and_update,
+    state_rules,
+)
 from fp8lab._tensor_parallel import Reduction, TensorParallel
-from fp8lab._state import Fp8State, LinearCall, LinearGrads, StateEvent, StateRules, linear_bias_gradient, reduce_and_update, state_rules
 from fp8lab._trace import trace_dot
 
 __all__ = [

@@ -28,7 +28,8 @@ _CODE_DTYPES = {
 }
 _SOURCES = ("float32", "float64", "float16", "bfloat16")
 _KERNEL_SOURCES = ("float32", "float16", "bfloat16")
-#: The names of element types that most calls have: to ask NumPy for a name takes as long as to encode a thousand elements.
+#  The names of element types that most calls have: to ask NumPy for a name takes as long as to encode a thousand
+# elements.
 _DTYPE_NAMES = {np.dtype(name): name for name in ("float32", "float64", "float16", "uint8", "uint16", "uint32")}
 
 _MOST_ENTRIES = 4096  # of a list of names or numbers
@@ -134,7 +135,8 @@ def contiguous(array: Array) -> Array:
 
 
 def as_floats(x: Any, argument: str, known: tuple[str, ...] = _SOURCES) -> tuple[Array, str]:
-    """A C-contiguous array of floats to encode, halves and bfloat16s as words, and the name of the source type, one of ``known``."""
+    """A C-contiguous array of floats to encode, halves and bfloat16s as words, and the name of the source type, one of
+    ``known``."""
     array, name = as_array(x, argument)
     if name not in known:
         why = ": no kernel reads that" if name in _SOURCES else ""
@@ -154,7 +156,9 @@ def carried_format(dtype: str) -> Format | None:
     return _FORMATS[_CODE_DTYPES[dtype]] if dtype in _CODE_DTYPES else None
 
 
-def as_codes(x: Any, argument: str, format: str | Format | None, format_argument: str = "format") -> tuple[Array, Format]:
+def as_codes(
+    x: Any, argument: str, format: str | Format | None, format_argument: str = "format"
+) -> tuple[Array, Format]:
     """A C-contiguous array of codes and its format: the one that the element type carries, else ``format``, else E4M3.
 
     ValueError where the element type carries another format than ``format``.
@@ -164,7 +168,9 @@ def as_codes(x: Any, argument: str, format: str | Format | None, format_argument
     wanted = None if format is None else as_format(format, format_argument)
     if carried is not None:
         if wanted is not None and wanted != carried:
-            raise ValueError(f"{format_argument} is {wanted.name}, and {argument} is {carried.name} by its element type, {name}")
+            raise ValueError(
+                f"{format_argument} is {wanted.name}, and {argument} is {carried.name} by its element type, {name}"
+            )
         return contiguous(array), carried
     format = _FORMATS["e4m3"] if wanted is None else wanted
     needed = _DTYPE_NAMES[code_dtype(format)]
@@ -175,7 +181,8 @@ def as_codes(x: Any, argument: str, format: str | Format | None, format_argument
 
 
 def as_bytes(x: Any, argument: str) -> tuple[Array, Format | None]:
-    """A C-contiguous array of codes of one byte, of whatever format, and the format that its element type carries, if any."""
+    """A C-contiguous array of codes of one byte, of whatever format, and the format that its element type carries, if
+    any."""
     array, name = as_array(x, argument)
     carried = carried_format(name)
     if carried is None and name not in ("uint8", "int8"):
@@ -213,7 +220,8 @@ def as_floats_of(x: Any, argument: str, dtype: str, shape: tuple[int, ...] | Non
 
 
 def short(text: str, most: int = 80) -> str:
-    """Text of unknown origin for a message: one line of printable ASCII, and of what is long the beginning and the end."""
+    """Text of unknown origin for a message: one line of printable ASCII, and of what is long the beginning and the
+    end."""
     if len(text) > 4 * most:
         text = text[: 2 * most] + text[-2 * most :]
     line = "".join(c if c.isascii() and c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -232,7 +240,8 @@ def number_text(value: int) -> str:
 
 
 def check_int(value: Any, argument: str, low: int, high: int) -> int:
-    """``value`` as an int from ``low`` to ``high``: an int of Python or NumPy, or a float without a fraction, such as 1e6."""
+    """``value`` as an int from ``low`` to ``high``: an int of Python or NumPy, or a float without a fraction, such as
+    1e6."""
     if type(value) is int and low <= value <= high:
         return value
     is_float = isinstance(value, (float, np.floating))
@@ -248,7 +257,9 @@ def check_int(value: Any, argument: str, low: int, high: int) -> int:
         except Exception:  # it is none, or does what it likes when it is asked
             raise TypeError(f"{argument} must be an int, not {kind_of(value)}") from None
     if not low <= number <= high:
-        raise ValueError(f"{argument} must be from {number_text(low)} to {number_text(high)}, not {number_text(number)}")
+        raise ValueError(
+            f"{argument} must be from {number_text(low)} to {number_text(high)}, not {number_text(number)}"
+        )
     return number
 
 
@@ -358,15 +369,16 @@ def check_real(value: Any, argument: str) -> float:
 
 
 def check_unread(reason: str, **arguments: Any) -> None:
-    """ValueError where one of the arguments, which nothing would read, is given: not None. ``reason`` says what it goes with."""
+    """ValueError where one of the arguments, which nothing would read, is given: not None. ``reason`` says what it goes
+    with."""
     given = [name for name, value in arguments.items() if value is not None]
     if given:
         raise ValueError(f"{' and '.join(given)} {'goes' if len(given) == 1 else 'go'} with {reason}")
 
 
 def apart(array: Array, out: Array) -> Array:
-    """``array`` itself where writing ``out`` changes no element before it is read: where both lie apart, or are the same
-    elements; else a copy. Every function with an ``out`` passes its inputs through this. Both are C-contiguous.
+    """``array`` itself where writing ``out`` changes no element before it is read: where both lie apart, or are the
+    same elements; else a copy. Every function with an ``out`` passes its inputs through this. Both are C-contiguous.
     """
     if not np.may_share_memory(array, out):
         return array
@@ -382,7 +394,9 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any, argument: str = "out") 
     if not isinstance(out, np.ndarray):
         raise TypeError(f"{argument} must be a NumPy array, not {kind_of(out)}")
     if out.dtype != dtype:
-        raise TypeError(f"{argument} must be {dtype.name}, not {short(out.dtype.name if out.dtype.isnative else out.dtype.str)}")
+        raise TypeError(
+            f"{argument} must be {dtype.name}, not {short(out.dtype.name if out.dtype.isnative else out.dtype.str)}"
+        )
     if out.shape != shape:
         raise ValueError(f"{argument} must have shape {shape}, not {out.shape}")
     if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):

@@ -15,20 +15,18 @@ from fp8lab._arrays import (
     as_floats,
     as_format,
     as_profile,
-    check_int,
     check_choice,
+    check_int,
     check_real,
     check_threads,
     check_unread,
     code_dtype,
     contiguous,
-    copied,
     fill,
     output,
 )
 from fp8lab._core import Format, Profile
 from fp8lab._values import equal
-
 
 _ROUNDINGS = tuple(_core.roundings())
 
@@ -42,9 +40,11 @@ def formats() -> list[Format]:
 
 
 def profiles() -> list[Profile]:
-    """The named rules for overflow, infinity, NaN, zero, sign and float64; ``str()`` of each explains it and names its source.
+    """The named rules for overflow, infinity, NaN, zero, sign and float64; ``str()`` of each explains it and names its
+    source.
 
-    One named after a package gives the package's codes from every source type, on the version that its source begins with.
+    One named after a package gives the package's codes from every source type, on the version that its source begins
+    with.
 
     ``Profile(...)`` makes one of your own.
     """
@@ -105,15 +105,16 @@ def encode(
     profile : str or Profile
         One of ``profiles()``, or a ``Profile`` of your own: what overflow, infinities, NaN, zero and signs become.
     rounding : str, optional
-        One of ``roundings()``; the profile's own if left out, which is ``nearest_even`` for all but some ``e8m0_`` ones.
+        One of ``roundings()``; the profile's own if left out, which is ``nearest_even`` for all but some ``e8m0_``
+        ones.
     random_bits : array_like of uint8, uint16 or uint32, of x's size
         For ``stochastic`` rounding, which rounds away from zero where the part cut off, as a fraction of a unit in the
         last place, plus ``random_bits / 2**random_count`` is 1 or more.
     random_count : int, optional
         The number of low bits of each random word that count; all of them if left out.
     random_sharing : str
-        ``none``: a word an element. ``ptx``: uint32 words, shared out to neighbours as by PTX's ``cvt.rs``: one for four
-        elements (two of 16-bit formats), 16 bits for each pair, 8 bits an element for E2M1, 13 for float16.
+        ``none``: a word an element. ``ptx``: uint32 words, shared out to neighbours as by PTX's ``cvt.rs``: one for
+        four elements (two of 16-bit formats), 16 bits for each pair, 8 bits an element for E2M1, 13 for float16.
     via : str or Format, optional
         Round to this format first, as software does that converts to float16 or bfloat16 on the way; float32 and
         float64 only. ``chain_differences`` counts what that changes.
@@ -141,7 +142,9 @@ def encode(
     own = as_format(format, "format")
     policy = as_profile(profile, "profile")
     mode = _rounding(rounding, "rounding")
-    words, count = _random_bits(random_bits, random_count, check_choice(random_sharing, "random_sharing", ("none", "ptx")), array.size)
+    words, count = _random_bits(
+        random_bits, random_count, check_choice(random_sharing, "random_sharing", ("none", "ptx")), array.size
+    )
     number = check_threads(threads)
     result = output(out, array.shape, code_dtype(own))
     if out is not None:
@@ -241,7 +244,8 @@ def chain_differences(
 
 
 def pack_pairs(codes: Any, *, out: Array | None = None) -> Array:
-    """Pack 4-bit codes two a byte along the last axis, the first of a pair in the low nibble, as FP4 tensors are stored.
+    """Pack 4-bit codes two a byte along the last axis, the first of a pair in the low nibble, as FP4 tensors are
+    stored.
 
     Parameters
     ----------
@@ -347,7 +351,8 @@ def cast_to_representable(
 ) -> Array:
     """Numbers as they come back from a trip through a small format under a scale.
 
-    ``decode(encode(x * scale)) * (1 / scale)``, computed in float32 (float64 for float64 input) and rounded to x's type:
+    ``decode(encode(x * scale)) * (1 / scale)``, computed in float32 (float64 for float64 input) and rounded to x's
+    type:
     what Transformer Engine's FP8 primer calls ``cast_to_representable``.
 
     Parameters
@@ -358,7 +363,8 @@ def cast_to_representable(
     scale : float
         Multiplies before the cast; positive and finite.
     out : ndarray of x's type, optional
-        Where to write, of x's shape and C-contiguous; may be ``x`` itself. An x that overlaps it otherwise is copied first.
+        Where to write, of x's shape and C-contiguous; may be ``x`` itself. An x that overlaps it otherwise is copied
+        first.
 
     Returns
     -------

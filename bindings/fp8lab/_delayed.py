@@ -18,7 +18,8 @@ _LONGEST = 2**20
 
 
 def delayed_versions() -> list[DelayedVersion]:
-    """The versions of delayed scaling that there are: whose rules make a scale of an amax history; ``str()`` explains each."""
+    """The versions of delayed scaling that there are: whose rules make a scale of an amax history; ``str()`` explains
+    each."""
     return _core.delayed_versions()
 
 
@@ -53,7 +54,8 @@ class _Window(np.ndarray):
 
 
 def _chosen_amax(algo: Callable[[Array], Any], history: Array) -> float | int:
-    """What a function for the amax returns, as a float; where it is a view of a row of the history, that row as an int."""
+    """What a function for the amax returns, as a float; where it is a view of a row of the history, that row as an
+    int."""
     amax = algo(history.view(_Window))
     if isinstance(amax, np.ndarray) and amax.size == 1:
         if amax.dtype == np.float32 and np.may_share_memory(amax, history):
@@ -81,10 +83,10 @@ class Delayed(Record):
         The window, the running step included: 1 to 2^20.
     amax_compute_algo : str or callable
         ``max``, ``most_recent``, or a function that gets the history (a copy, a float32 array, row 0 the running step)
-        and returns the amax. A function takes the version's unfused path, as in Transformer Engine. Since 1.6 the window
-        moves in its place before the amax is read (with a window of 1 since 0.6), and a row of the history is a view of
-        it, as in PyTorch: ``lambda history: history[0]`` returns the 0 that has moved into row 0, and the scale stays;
-        ``history[0].copy()`` is the running step's amax. A function that raises leaves the history as it was.
+        and returns the amax. A function takes the version's unfused path, as in Transformer Engine. Since 1.6 the
+        window moves in its place before the amax is read (with a window of 1 since 0.6), and a row of the history is a
+        view of it, as in PyTorch: ``lambda history: history[0]`` returns the 0 that has moved into row 0, and the scale
+        stays; ``history[0].copy()`` is the running step's amax. A function that raises leaves the history as it was.
     reduce_amax : bool
         Ranks share the largest of their amaxes: see ``reduced_amax``.
     override_linear_precision : (bool, bool, bool)
@@ -133,8 +135,9 @@ class AmaxHistory:
     """The state of delayed scaling for one tensor: a value that the caller owns, keeps, copies and pickles.
 
     Two are equal where recipe, pass and every bit of the state are. Threads may share one: each method, and each
-    ``quantize``, has it to itself from reading the scale to recording the amax, and the others wait. Their amaxes all count;
-    which cast is first, and so which step an amax belongs to, is the threads' race where one of them calls ``update_scale``.
+    ``quantize``, has it to itself from reading the scale to recording the amax, and the others wait. Their amaxes all
+    count; which cast is first, and so which step an amax belongs to, is the threads' race where one of them calls
+    ``update_scale``.
 
     Parameters
     ----------
@@ -216,7 +219,8 @@ class AmaxHistory:
     def record_amax(self, amax: float) -> None:
         """What a cast of a tensor with that amax (rounded to float32) does; several in a step leave the largest.
 
-        NaN of either sign is NaN. Raises TypeError or ValueError for an amax that is negative or larger than every float32.
+        NaN of either sign is NaN. Raises TypeError or ValueError for an amax that is negative or larger than every
+        float32.
         """
         with self._lock:
             self._history.record_amax(as_amax(amax, "amax"))
@@ -224,8 +228,8 @@ class AmaxHistory:
     def update_scale(self) -> None:
         """The end of a step: the next scale, and the window moves on.
 
-        Raises what a function for the amax raises, and TypeError or ValueError where it returns no number that a float32
-        holds; the history is as it was then.
+        Raises what a function for the amax raises, and TypeError or ValueError where it returns no number that a
+        float32 holds; the history is as it was then.
         """
         with self._lock:
             algo = self._recipe.amax_compute_algo

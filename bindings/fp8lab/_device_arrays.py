@@ -15,7 +15,16 @@ from fp8lab._arrays import as_array, contiguous, empty, is_torch_tensor, kind_of
 
 #: Element types by what __cuda_array_interface__ calls them; bfloat16 as torch and ml_dtypes do.
 _TYPESTRS = {"<f4": "float32", "<f2": "float16", "<V2": "bfloat16", "|u1": "uint8", "<u4": "uint32", "<f8": "float64"}
-_SIZES = {"float64": 8, "float32": 4, "uint32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
+_SIZES = {
+    "float64": 8,
+    "float32": 4,
+    "uint32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "uint8": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,9 @@ def _of_interface(x: Any, argument: str, writes: bool) -> Buffer:
         shape, typestr, strides = tuple(told["shape"]), str(told["typestr"]), told.get("strides")
         stream = told.get("stream")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TypeError(f"{argument} has a __cuda_array_interface__ without data, shape or typestr: {short(str(error))}") from None
+        raise TypeError(
+            f"{argument} has a __cuda_array_interface__ without data, shape or typestr: {short(str(error))}"
+        ) from None
     if told.get("mask") is not None:
         raise TypeError(f"{argument} must not be masked")
     if stream == 0:
@@ -108,7 +119,9 @@ def _of_interface(x: Any, argument: str, writes: bool) -> Buffer:
     size = _SIZES.get(dtype, 1)
     steps = None if strides is None else tuple(stride // size if stride % size == 0 else 0 for stride in strides)
     library = type(x).__module__.partition(".")[0]
-    buffer = Buffer(argument, x, int(address or 0), shape, dtype, True, None if stream is None else int(stream), library)
+    buffer = Buffer(
+        argument, x, int(address or 0), shape, dtype, True, None if stream is None else int(stream), library
+    )
     return _check(buffer, _is_contiguous(shape, steps))
 
 
@@ -122,7 +135,8 @@ def _of_dlpack(x: Any, argument: str) -> Buffer:
 
 
 def _on_dlpack_device(x: Any) -> bool:
-    """Whether x says by DLPack that it lies on a CUDA device: kDLCUDA or kDLCUDAManaged. torch says of its tensors which do."""
+    """Whether x says by DLPack that it lies on a CUDA device: kDLCUDA or kDLCUDAManaged. torch says of its tensors
+    which do."""
     if is_torch_tensor(x) or not hasattr(type(x), "__dlpack__") or not hasattr(type(x), "__dlpack_device__"):
         return False
     return int(x.__dlpack_device__()[0]) in (2, 13)
@@ -142,7 +156,9 @@ def device_buffer(x: Any, argument: str, writes: bool = False) -> Buffer | None:
             return _of_interface(x, argument, writes)
         if _on_dlpack_device(x):
             if writes:
-                raise ValueError(f"{argument} must be a torch tensor or have a __cuda_array_interface__: by DLPack arrays are only read")
+                raise ValueError(
+                    f"{argument} must be a torch tensor or have a __cuda_array_interface__: by DLPack arrays are only read"
+                )
             return _of_dlpack(x, argument)
     except (TypeError, ValueError):
         raise
@@ -180,7 +196,9 @@ def output_buffer(out: Any, like: Buffer, shape: tuple[int, ...], dtypes: tuple[
     found = device_buffer(out, argument, writes=True)
     if found is None:
         if like.on_device:
-            raise TypeError(f"{argument} must lie on the device as {like.argument} does, not be {kind_of(out)} on the host")
+            raise TypeError(
+                f"{argument} must lie on the device as {like.argument} does, not be {kind_of(out)} on the host"
+            )
         if not isinstance(out, np.ndarray):
             raise TypeError(f"{argument} must be a NumPy array, not {kind_of(out)}")
         if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
@@ -197,7 +215,8 @@ def output_buffer(out: Any, like: Buffer, shape: tuple[int, ...], dtypes: tuple[
 
 
 def stream_of(stream: Any, buffers: list[Buffer]) -> int:
-    """The handle of the stream that a kernel runs on: the one that is given, else that of the first array that tells one."""
+    """The handle of the stream that a kernel runs on: the one that is given, else that of the first array that tells
+    one."""
     if stream is None:
         told = [buffer.stream for buffer in buffers if buffer.stream is not None]
         return told[0] if told else 0
@@ -212,12 +231,17 @@ def stream_of(stream: Any, buffers: list[Buffer]) -> int:
 
 def overlaps(a: Buffer, b: Buffer) -> bool:
     """Whether two buffers share memory."""
-    return a.address < b.address + b.size * b.itemsize and b.address < a.address + a.size * a.itemsize and a.size > 0 and b.size > 0
+    return (
+        a.address < b.address + b.size * b.itemsize
+        and b.address < a.address + a.size * a.itemsize
+        and a.size > 0
+        and b.size > 0
+    )
 
 
 def on_host(x: Any) -> Any:
-    """``x``, or a copy in the host's memory where it lies on a device: of CuPy, JAX and whatever has DLPack. (What reads torch
-    tensors copies them.)
+    """``x``, or a copy in the host's memory where it lies on a device: of CuPy, JAX and whatever has DLPack. (What
+    reads torch tensors copies them.)
     """
     if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)) or x is None or hasattr(x, "detach"):
         return x

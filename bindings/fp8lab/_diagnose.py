@@ -64,7 +64,9 @@ class Explanation:
         return self.codes + self.scales
 
     def __str__(self) -> str:
-        codes, scales = (f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in ((self.codes, "code"), (self.scales, "scale")))
+        codes, scales = (
+            f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in ((self.codes, "code"), (self.scales, "scale"))
+        )
         return f"{self.description} ({codes} and {scales} unexplained)"
 
     __repr__ = __str__
@@ -95,13 +97,16 @@ class Diagnosis:
     explanations: tuple[Explanation, ...]  #: the best first
     tied: int  #: how many of the first ones the data cannot tell apart
     discriminators: tuple[Discriminator, ...]
-    factor: tuple[float, float] | None  #: the interval of factors of which one would explain all codes, where there is one
+    factor: (
+        tuple[float, float] | None
+    )  #: the interval of factors of which one would explain all codes, where there is one
     rest: tuple[str, ...]  #: where what the first leaves unexplained lies, a sentence each
     notes: tuple[str, ...]
     input_type: str
 
     def probe(self, explanations: tuple[Explanation, ...] | None = None) -> Probe:
-        """A tensor to run through the kernel, on which explanations differ, and the digest of the codes by each of them.
+        """A tensor to run through the kernel, on which explanations differ, and the digest of the codes by each of
+        them.
 
         Parameters
         ----------
@@ -200,8 +205,8 @@ def diagnose(
 ) -> Diagnosis:
     """Names what a kernel did, from a tensor and the codes and scales that the kernel made of it.
 
-    Named recipes and casts by profiles are searched first, then those with another value in one field of the record, one departure
-    that no record says, and two and three of these.
+    Named recipes and casts by profiles are searched first, then those with another value in one field of the record,
+    one departure that no record says, and two and three of these.
 
     Parameters
     ----------
@@ -216,7 +221,8 @@ def diagnose(
     scale_format : str, optional
         ``e8m0`` or ``ue4m3``: what uint8 scales are. Left out: what a recipe stores.
     tensor_scale : float, optional
-        The scale of the tensor over those of blocks (NVFP4), or its inverse. It need not follow from x: that is no departure.
+        The scale of the tensor over those of blocks (NVFP4), or its inverse. It need not follow from x: that is no
+        departure.
     expected : str or recipe, optional
         What the kernel should do: departures are told from it.
     direction : str, optional
@@ -233,15 +239,17 @@ def diagnose(
     Raises
     ------
     TypeError, ValueError
-        For other element types, an empty x or empty scales, codes that do not fit x or their format, a scale of the tensor that is not
-        positive and finite, unknown names.
+        For other element types, an empty x or empty scales, codes that do not fit x or their format, a scale of the
+        tensor that is not positive and finite, unknown names.
     """
     values, source = as_kernel_floats(on_host(x), "x")
     shape = values.shape
     stored, carried = as_bytes(on_host(codes), "codes")
     wanted = carried if format is None else as_format(format, "format")
     if carried is not None and wanted != carried:
-        raise ValueError(f"format is {wanted.name if wanted else None}, and codes are {carried.name} by their element type")
+        raise ValueError(
+            f"format is {wanted.name if wanted else None}, and codes are {carried.name} by their element type"
+        )
     bytes_of_scales, type_of_scales = _scales(scales, scale_format)
     recipe = None if expected is None else _expected(expected)
     name = expected if isinstance(expected, str) else getattr(expected, "name", "the expected recipe")
@@ -294,7 +302,13 @@ def _told(found: dict[str, Any], shape: tuple[int, ...], source: str) -> Diagnos
         discriminators=tuple(
             Discriminator(
                 tuple(int(i) for i in np.unravel_index(index, shape)) if shape else (),
-                x, code, first, second, value(code), value(first), value(second),
+                x,
+                code,
+                first,
+                second,
+                value(code),
+                value(first),
+                value(second),
             )  # fmt: skip
             for index, x, code, first, second in found["discriminators"]
         ),

@@ -25,15 +25,16 @@ def as_distribution(value: Any, argument: str) -> Distribution:
 
 
 def distributions() -> list[Distribution]:
-    """The distributions that there are: normal, uniform, laplace, student_t, lognormal; ``str()`` of each explains it."""
+    """The distributions that there are: normal, uniform, laplace, student_t, lognormal; ``str()`` of each explains
+    it."""
     return _core.distributions()
 
 
 def sample(distribution: str | Distribution, size: int, *, seed: int) -> Array:
     """Draws of a distribution: the same for the same seed, on every machine and in C++.
 
-    Element i is the quantile of ``(u + 1/2) / 2**53``, u from the Philox4x32-10 words of counter i and key ``seed``. The math
-    library's last place may move an element by one float32 unit.
+    Element i is the quantile of ``(u + 1/2) / 2**53``, u from the Philox4x32-10 words of counter i and key ``seed``.
+    The math library's last place may move an element by one float32 unit.
 
     Parameters
     ----------
@@ -60,7 +61,8 @@ def sample(distribution: str | Distribution, size: int, *, seed: int) -> Array:
 
 
 def normal_grid(size: int) -> Array:
-    """The standard normal without chance: the quantiles of ``(i + 1/2) / size`` in a scrambled order that never changes.
+    """The standard normal without chance: the quantiles of ``(i + 1/2) / size`` in a scrambled order that never
+    changes.
 
     Parameters
     ----------

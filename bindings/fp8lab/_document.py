@@ -49,7 +49,9 @@ class Table(Mapping[str, Array]):
         self.name: str = section["name"]
         self.title: str = section["title"]
         self.units = {column["name"]: column["unit"] for column in section["columns"] if column["unit"]}
-        self.expected = {column["name"]: np.array(column["expected"]) for column in section["columns"] if "expected" in column}
+        self.expected = {
+            column["name"]: np.array(column["expected"]) for column in section["columns"] if "expected" in column
+        }
         self._columns = {column["name"]: _array(column) for column in section["columns"]}
 
     def __getitem__(self, name: str) -> Array:
@@ -81,7 +83,9 @@ class Counts(Mapping[str, Any]):
         self.name: str = entry["name"]
         self.title: str = entry["title"]
         arrays = {"edges": np.array(entry["edges"]), "counts": np.array(entry["counts"], np.int64)}
-        self._values = {key: arrays.get(key, value) for key, value in entry.items() if key not in ("name", "title", "label")}
+        self._values = {
+            key: arrays.get(key, value) for key, value in entry.items() if key not in ("name", "title", "label")
+        }
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -124,7 +128,9 @@ class Document:
         self._text = text
         try:
             self._content: dict[str, Any] = json.loads(text)
-            self._facts = {key: self._content[key] for key in ("experiment", "schema", "arguments", "provenance", "passed")}
+            self._facts = {
+                key: self._content[key] for key in ("experiment", "schema", "arguments", "provenance", "passed")
+            }
             list(self._content["sections"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError("text must be the JSON of a document") from error
@@ -161,7 +167,9 @@ class Document:
     def tables(self) -> Mapping[str, Table]:
         """The tables by name."""
         if self._tables is None:
-            self._tables = MappingProxyType({section["name"]: Table(section) for section in _sections(self._content, "table")})
+            self._tables = MappingProxyType(
+                {section["name"]: Table(section) for section in _sections(self._content, "table")}
+            )
         return self._tables
 
     @property
@@ -183,7 +191,9 @@ class Document:
     @property
     def texts(self) -> Mapping[str, str]:
         """The texts by name."""
-        return MappingProxyType({section["name"]: "\n".join(section["paragraphs"]) for section in _sections(self._content, "text")})
+        return MappingProxyType(
+            {section["name"]: "\n".join(section["paragraphs"]) for section in _sections(self._content, "text")}
+        )
 
     def text(self, *, width: int = 100, unicode: bool = True) -> str:
         """The report for a terminal of ``width`` columns; without ``unicode``, pictures are drawn in ASCII."""
@@ -217,7 +227,10 @@ class Document:
 
     def __repr__(self) -> str:
         judged = {None: "", True: ": passed", False: ": NOT passed"}[self.passed]
-        lines = [f"<fp8lab {self.experiment}{judged}", *(f"  .{kind}: {names}" for kind, names in self._names().items())]
+        lines = [
+            f"<fp8lab {self.experiment}{judged}",
+            *(f"  .{kind}: {names}" for kind, names in self._names().items()),
+        ]
         return "\n".join(lines) + "\n  print() shows the report>"
 
     def _repr_html_(self) -> str:
@@ -227,7 +240,9 @@ class Document:
             columns = [column for column in section["columns"] if not column["detail"]]
             cells = [[str(value) for value in column["values"][:_SHOWN_ROWS]] for column in columns]
             head = "".join(f"<th>{html.escape(column['title'] or column['name'])}</th>" for column in columns)
-            body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in zip(*cells))
+            body = "".join(
+                "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in zip(*cells)
+            )
             parts.append(f"<table><tr>{head}</tr>{body}</table>")
         parts += [f"<div>.{kind}: {html.escape(names)}</div>" for kind, names in self._names().items()]
         return "".join(parts)

@@ -21,7 +21,17 @@ _Result = TypeVar("_Result")
 _MOST = 300  # characters of a message
 
 #: The special methods of a class that compute or write text; other underscored names are nobody's entry.
-_SPECIAL = ("__init__", "__str__", "__repr__", "__eq__", "__copy__", "__deepcopy__", "__reduce__", "__getstate__", "__setstate__")
+_SPECIAL = (
+    "__init__",
+    "__str__",
+    "__repr__",
+    "__eq__",
+    "__copy__",
+    "__deepcopy__",
+    "__reduce__",
+    "__getstate__",
+    "__setstate__",
+)
 
 
 def _is_own(error: BaseException) -> bool:
@@ -33,11 +43,14 @@ def _is_own(error: BaseException) -> bool:
 
 
 def _readable(error: Exception, function: str) -> Exception:
-    """``error``, or one of its kind that says what was wrong in a line of at most 300 characters: the last net below all checks."""
+    """``error``, or one of its kind that says what was wrong in a line of at most 300 characters: the last net below
+    all checks."""
     if not _is_own(error):
         return error
     if isinstance(error, MemoryError) and not str(error).startswith("device memory: "):
-        return MemoryError(f"{function} needs more memory than there is: smaller or fewer arrays, or fewer threads, take less")
+        return MemoryError(
+            f"{function} needs more memory than there is: smaller or fewer arrays, or fewer threads, take less"
+        )
     text = str(error)
     signature = re.search(r"incompatible (?:function|constructor) arguments.*?\n *1\. *([^\n]*)", text, re.DOTALL)
     if signature:
@@ -49,7 +62,8 @@ def _readable(error: Exception, function: str) -> Exception:
 
 
 def entry(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """``function``, run in the default floating-point environment and the "C" locale whatever the calling thread has set.
+    """``function``, run in the default floating-point environment and the "C" locale whatever the calling thread has
+    set.
 
     Both are the caller's again afterwards, also where the call raises.
     """

@@ -31,7 +31,8 @@ from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
 from fp8lab._document import Document
-from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_linear_recipe as as_linear_recipe
+from fp8lab._linear import LinearRecipe, NamedLinearRecipe
+from fp8lab._linear import _as_linear_recipe as as_linear_recipe
 from fp8lab._recipes import NamedRecipe, as_named_recipe, as_recipe
 
 Facts = dict[str, Any]
@@ -114,7 +115,18 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
 }
 #: What the name of a file ends in that is given as a text in the place of an array.
 SUFFIXES = (".npy", ".safetensors")
-_SINGLE = (Delayed, DelayedVersion, Distribution, Format, LinearRecipe, MmaModel, NamedLinearRecipe, NamedRecipe, Profile, os.PathLike)
+_SINGLE = (
+    Delayed,
+    DelayedVersion,
+    Distribution,
+    Format,
+    LinearRecipe,
+    MmaModel,
+    NamedLinearRecipe,
+    NamedRecipe,
+    Profile,
+    os.PathLike,
+)
 #: What a docstring calls some of them.
 _WORDS = {
     "Any": "array_like of float32, float64, float16 or bfloat16, or path",
@@ -150,7 +162,8 @@ def _is_path(value: Any) -> bool:
 
 
 def _with_files(facts: Facts, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The same with tensors that are given as paths as the argument for their files, which means the same; and what the caller named it.
+    """The same with tensors that are given as paths as the argument for their files, which means the same; and what the
+    caller named it.
 
     That argument of ``w`` is ``w_file``, or ``file`` where an experiment has one tensor.
     """
@@ -167,7 +180,9 @@ def _with_files(facts: Facts, given: dict[str, Any]) -> tuple[dict[str, Any], di
             if not _is_path(path):
                 raise TypeError(f"{name} must have arrays or paths, not both")
             if isinstance(path, str) and not path.lower().endswith(SUFFIXES):
-                raise ValueError(f"{name} must be an array, or the path of a .npy or .safetensors file, not {short(path)!r}")
+                raise ValueError(
+                    f"{name} must be an array, or the path of a .npy or .safetensors file, not {short(path)!r}"
+                )
         if given.get(file) is not None:
             raise ValueError(f"{name} cannot be given with {file}")
         given = {**given, name: None, file: value}
@@ -197,7 +212,9 @@ def _default(argument: Facts) -> Any:
 
 def _type(argument: Facts) -> str:
     kind = "int" if argument["kind"] == "integer" else _KINDS[argument["kind"]][1]
-    names = {"recipe": " | Mapping[str, Recipe]", "linear_recipe": " | Mapping[str, LinearRecipe]"}.get(argument["kind"], "")
+    names = {"recipe": " | Mapping[str, Recipe]", "linear_recipe": " | Mapping[str, LinearRecipe]"}.get(
+        argument["kind"], ""
+    )
     return f"{kind} | Sequence[{kind}]{names}" if argument["is_list"] else kind
 
 
@@ -221,11 +238,31 @@ def _docstring(facts: Facts) -> str:
         optional = ", optional" if _default(argument) is None else ""
         lines += [f"{argument['name']} : {'sequence of ' if argument['is_list'] else ''}{kind}{optional}"]
         sentence = _described(argument)
-        lines += textwrap.wrap(sentence[0].upper() + sentence[1:] + ".", 106, initial_indent="    ", subsequent_indent="    ")
-    lines += ["out : path, optional", f"    Directory for ``{facts['name']}.json`` and a CSV for each table, histogram and set of curves.", ""]
-    lines += ["Returns", "-------", "Document", *textwrap.wrap(f"With the {facts['result']}.", 106, initial_indent="    ", subsequent_indent="    "), ""]
-    lines += ["Raises", "------", "TypeError, ValueError", "    For wrong arguments; the message says the rule.", "OSError"]
-    return "\n".join([*lines, "    Where a file cannot be read or ``out`` cannot be written; nothing is left half-written."])
+        lines += textwrap.wrap(
+            sentence[0].upper() + sentence[1:] + ".", 106, initial_indent="    ", subsequent_indent="    "
+        )
+    lines += [
+        "out : path, optional",
+        f"    Directory for ``{facts['name']}.json`` and a CSV for each table, histogram and set of curves.",
+        "",
+    ]
+    lines += [
+        "Returns",
+        "-------",
+        "Document",
+        *textwrap.wrap(f"With the {facts['result']}.", 106, initial_indent="    ", subsequent_indent="    "),
+        "",
+    ]
+    lines += [
+        "Raises",
+        "------",
+        "TypeError, ValueError",
+        "    For wrong arguments; the message says the rule.",
+        "OSError",
+    ]
+    return "\n".join(
+        [*lines, "    Where a file cannot be read or ``out`` cannot be written; nothing is left half-written."]
+    )
 
 
 def _place(argument: Facts) -> Any:
@@ -236,7 +273,9 @@ def _place(argument: Facts) -> Any:
 def _signature(facts: Facts) -> inspect.Signature:
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter(argument["name"], _place(argument), default=_default(argument), annotation=_annotation(argument))
+        inspect.Parameter(
+            argument["name"], _place(argument), default=_default(argument), annotation=_annotation(argument)
+        )
         for argument in facts["arguments"]
     ]
     parameters.append(inspect.Parameter("out", kind, default=None, annotation="str | os.PathLike[str] | None"))
@@ -296,4 +335,3 @@ def stub() -> str:
                 lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in those]
             lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
     return "\n".join(lines) + "\n"
-

@@ -89,13 +89,19 @@ class Comparison:
         if self.equal:
             return f"Equal: all {_counted(self.elements, 'element')}, bit for bit."
         percent = 100 * self.differing / self.elements
-        lines = [f"Different: {self.differing} of {_counted(self.elements, 'element')} ({percent:.3g} %) of {self.format}."]
+        lines = [
+            f"Different: {self.differing} of {_counted(self.elements, 'element')} ({percent:.3g} %) of {self.format}."
+        ]
         lines += self.findings or ("Nothing that all of them share.",)
         kinds = (
             (self.numbers, "number", "numbers"), (self.zero_signs, "zero of the other sign", "zeros of the other sign"),
             (self.nan_words, "other NaN", "other NaNs"), (self.nan_in_a, "NaN in a", "NaN in a"), (self.nan_in_b, "NaN in b", "NaN in b"),
         )  # fmt: skip
-        lines.append("Of them: " + ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in kinds if count) + ".")
+        lines.append(
+            "Of them: "
+            + ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in kinds if count)
+            + "."
+        )
         for low, high, below, above in self.distances:
             far = f"{low}" if low == high else f"{low} to {high}"
             lines.append(f"  {far} value{'' if high == 1 else 's'} apart: {below} below, {above} above")
@@ -110,7 +116,9 @@ class Comparison:
         digits = (self.bits + 3) // 4
         made = "" if one.input is None else f"input {one.input:.9g}: "
         at = ", ".join(map(str, one.place))
-        return f"  ({at}): {made}{one.a:0{digits}X} = {one.value_a:.9g} in a, {one.b:0{digits}X} = {one.value_b:.9g} in b"
+        return (
+            f"  ({at}): {made}{one.a:0{digits}X} = {one.value_a:.9g} in a, {one.b:0{digits}X} = {one.value_b:.9g} in b"
+        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -147,7 +155,9 @@ class _Side(NamedTuple):
 
 def _side(x: Any, argument: str) -> _Side:
     if isinstance(x, (str, bytes, os.PathLike)):
-        raise TypeError(f"{argument} must be an array or a Quantized, not {kind_of(x)}: fp8lab.experiments.compare compares files")
+        raise TypeError(
+            f"{argument} must be an array or a Quantized, not {kind_of(x)}: fp8lab.experiments.compare compares files"
+        )
     held = on_host(x)
     array, name = as_array(held, argument)
     pairs = holds_pairs(held)
@@ -175,13 +185,17 @@ def _format_of(a: _Side, b: _Side, format: str | Format | None) -> str | Format:
     if not known:
         raise ValueError(f"format must be given: a and b are {a.name}, which does not tell what its codes are")
     if any(one != known[0] for one in known):
-        raise ValueError(f"a, b and format must be of one format, not {' and '.join(dict.fromkeys(one.name for one in known))}")
+        raise ValueError(
+            f"a, b and format must be of one format, not {' and '.join(dict.fromkeys(one.name for one in known))}"
+        )
     if (known[0].bits > 8) != (a.words.itemsize == 2):
         raise TypeError(f"codes of {known[0].name} have {known[0].bits} bits, and a is {a.name}")
     return known[0]
 
 
-def _comparison(a: Array, b: Array, format: str | Format, pairs: bool, input: Array | None, shown: int, threads: int) -> Comparison:
+def _comparison(
+    a: Array, b: Array, format: str | Format, pairs: bool, input: Array | None, shown: int, threads: int
+) -> Comparison:
     shape = (*a.shape[:-1], a.shape[-1] * 2) if pairs else a.shape
     columns = shape[-1] if shape else 1
     found = _core.compare(
@@ -216,8 +230,9 @@ def compare(
     Parameters
     ----------
     a, b : array_like, or Quantized
-        Of one shape and element type: floats, or codes as uint8 or int8 (uint16 for formats of more than 8 bits) or a float8 or float4
-        type of ml_dtypes or torch. Arrays on a device are copied to the host once: torch tensors, and by DLPack those of JAX and CuPy.
+        Of one shape and element type: floats, or codes as uint8 or int8 (uint16 for formats of more than 8 bits) or a
+        float8 or float4 type of ml_dtypes or torch. Arrays on a device are copied to the host once: torch tensors, and
+        by DLPack those of JAX and CuPy.
     format : str or Format, optional
         What uint8, int8 and uint16 codes are.
     pairs : bool
@@ -252,7 +267,9 @@ def compare(
     if left.pairs or right.pairs:
         alone = next((x for x in (left, right) if x.format is not None and not x.pairs), None)
         if alone is not None:
-            raise TypeError(f"a and b must both hold pairs of codes, or neither, and {'a' if alone is left else 'b'} is {alone.name}")
+            raise TypeError(
+                f"a and b must both hold pairs of codes, or neither, and {'a' if alone is left else 'b'} is {alone.name}"
+            )
         pairs = True
     if pairs and left.words.ndim == 0:
         raise ValueError("pairs need at least one dimension")
@@ -262,7 +279,9 @@ def compare(
     return _comparison(left.words, right.words, own, pairs, made, shown, threads)
 
 
-def _compare_quantized(a: Any, b: Any, format: Any, input: Array | None, shown: int, threads: int) -> QuantizedComparison:
+def _compare_quantized(
+    a: Any, b: Any, format: Any, input: Array | None, shown: int, threads: int
+) -> QuantizedComparison:
     for x, argument, other in ((a, "a", "b"), (b, "b", "a")):
         if not isinstance(x, Quantized):
             raise TypeError(f"{argument} must be a Quantized, as {other} is, not {kind_of(x)}")
@@ -270,7 +289,9 @@ def _compare_quantized(a: Any, b: Any, format: Any, input: Array | None, shown: 
         raise ValueError("format is of arrays: a Quantized has its own")
     for what in ("shape", "direction", "transposed", "format", "scale_format", "tile"):
         if getattr(a, what) != getattr(b, what):
-            raise ValueError(f"a and b must be alike to be compared; {what} is {getattr(a, what)} of a and {getattr(b, what)} of b")
+            raise ValueError(
+                f"a and b must be alike to be compared; {what} is {getattr(a, what)} of a and {getattr(b, what)} of b"
+            )
     if input is not None and a.transposed and input.shape == a.shape:
         input = np.ascontiguousarray(input.T)
     own = as_format(a.format if a.format in _FORMATS else a.recipe.format, "format")
@@ -294,7 +315,12 @@ def _others(a: Quantized, b: Quantized) -> list[str]:
         if of_a != of_b:
             found.append(f"The {name} that was given is {of_a} of a and {of_b} of b.")
     # Where no scale follows from it, a Quantized that was made of arrays may have none.
-    counts = isinstance(a.recipe, Recipe) and a.recipe.tensor_scale != "none" and a.tensor_scale is None and a.tensor_scale_inv is None
+    counts = (
+        isinstance(a.recipe, Recipe)
+        and a.recipe.tensor_scale != "none"
+        and a.tensor_scale is None
+        and a.tensor_scale_inv is None
+    )
     if (counts or (a.amax and b.amax)) and np.float32(a.amax).tobytes() != np.float32(b.amax).tobytes():
         found.append(f"The amax is {a.amax:.9g} of a and {b.amax:.9g} of b.")
     if a.row_amaxes is not None and b.row_amaxes is not None:
@@ -302,7 +328,9 @@ def _others(a: Quantized, b: Quantized) -> list[str]:
         if rows.size:
             first = int(rows[0])
             pair = f"{a.row_amaxes[first]:.9g} of a and {b.row_amaxes[first]:.9g} of b"
-            found.append(f"{rows.size} of {a.row_amaxes.size} row_amaxes differ; the first, that of {first}, is {pair}.")
+            found.append(
+                f"{rows.size} of {a.row_amaxes.size} row_amaxes differ; the first, that of {first}, is {pair}."
+            )
     return found
 
 

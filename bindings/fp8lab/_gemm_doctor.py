@@ -41,7 +41,9 @@ class GemmExplanation:
     """What a GEMM may have done, and how many elements that explains."""
 
     description: str
-    models: tuple[str, ...]  #: tensor cores that give the same; ``cuda_cores`` and ``cuda_cores_fma`` are float32 sums without one
+    models: tuple[
+        str, ...
+    ]  #: tensor cores that give the same; ``cuda_cores`` and ``cuda_cores_fma`` are float32 sums without one
     dequantized: str  #: the type to which codes times their scales are rounded before they are multiplied; ``as_given``: they are not
     promote_k: int  #: elements of K after which accumulators are added in float32; 0: never
     split_k: int  #: elements of K in each range that is summed apart; 0: one range, or those of ``ranges``
@@ -49,7 +51,9 @@ class GemmExplanation:
     range_order: tuple[int, ...]  #: their numbers as they are added; empty: ascending
     order: str  #: of ranges or promotions: ``ascending``, ``descending`` or ``pairwise``
     scale_use: str  #: how float32 scales multiply: ``none``, ``product_first``, ``a_first`` or ``b_first``
-    partial_type: str  #: what ranges of split-K are rounded to before they are added: ``as_given``, ``float16`` or ``bfloat16``
+    partial_type: (
+        str  #: what ranges of split-K are rounded to before they are added: ``as_given``, ``float16`` or ``bfloat16``
+    )
     total_type: str  #: what their sum is rounded to after each of them is added
     sum_type: str  #: what the accumulator is rounded to before the scales multiply
     divided: bool  #: an inverted scale divides; otherwise its reciprocal multiplies
@@ -60,7 +64,9 @@ class GemmExplanation:
     scale_out_first: bool  #: the scale of the output multiplies those of a and b, and their product the sum
     output: str  #: rounding to the output: ``nearest``, ``toward_zero``, ``nearest_away``, ``via_float16``, ``via_bfloat16``, ``float16_before_scale`` or ``bfloat16_before_scale``
     saturated: bool  #: overflow of an output of up to 16 bits becomes its largest number, not infinity or NaN
-    k_order: tuple[int, int, int] | None  #: (ways, granule, window): each window of K is dealt out to so many parts, granule by granule; None: K ascending
+    k_order: (
+        tuple[int, int, int] | None
+    )  #: (ways, granule, window): each window of K is dealt out to so many parts, granule by granule; None: K ascending
     zero_rule: str  #: what zeros contribute to the alignment, as for ``gemm``
     defect: str  #: ``none``, or what is wrong, such as ``b_transposed``
     depth: int  #: products that count, where the defect is ``tail_dropped``
@@ -69,7 +75,8 @@ class GemmExplanation:
 
 
 class GemmElement(NamedTuple):
-    """An element that the first explanation does not explain, or that tells it from the next: words as they are there, and by these two."""
+    """An element that the first explanation does not explain, or that tells it from the next: words as they are there,
+    and by these two."""
 
     row: int
     column: int
@@ -100,9 +107,10 @@ class GemmProbe(NamedTuple):
 class GemmDiagnosis:
     """What ``diagnose_gemm`` finds. ``str()`` tells it.
 
-    ``explanations`` has the best first. ``shown`` has elements that the first leaves unexplained, or those that tell it from the
-    expected one or the next. ``rest`` says what the elements of a whole output that the first leaves unexplained have in common: a
-    sentence or a few for each kind and place, where a is what it predicts, and b is what is there.
+    ``explanations`` has the best first. ``shown`` has elements that the first leaves unexplained, or those that tell it
+    from the expected one or the next. ``rest`` says what the elements of a whole output that the first leaves
+    unexplained have in common: a sentence or a few for each kind and place, where a is what it predicts, and b is what
+    is there.
     """
 
     def __init__(self, core: _core.GemmDiagnosis, are_codes: bool, depth: int, format: Format | None) -> None:
@@ -161,16 +169,18 @@ class GemmDiagnosis:
 
     @property
     def correct(self) -> bool:
-        """Whether the output is that of the expected GEMM, or of a plain one where none was expected, and could have told otherwise.
+        """Whether the output is that of the expected GEMM, or of a plain one where none was expected, and could have
+        told otherwise.
 
-        A GEMM is plain without a defect, sums or an output that are rounded in any other way than once to the nearest (but a bias
-        or c may be added to the rounded result, which is rounded again), and scales that multiply a bias or c, too; and without a
-        tensor core where both operands are float32 alone.
+        A GEMM is plain without a defect, sums or an output that are rounded in any other way than once to the nearest
+        (but a bias or c may be added to the rounded result, which is rounded again), and scales that multiply a bias or
+        c, too; and without a tensor core where both operands are float32 alone.
         """
         return self._core.correct
 
     def probe(self, k: int | None = None) -> GemmProbe:
-        """What to run through the GEMM: the explanations that the data cannot tell apart differ on it, as many as possible.
+        """What to run through the GEMM: the explanations that the data cannot tell apart differ on it, as many as
+        possible.
 
         It is of the kind that was diagnosed, with as many rows and columns, but at most 128: codes, scales where there
         were such, and c, a bias and a scale of the output.
@@ -202,8 +212,14 @@ class GemmDiagnosis:
     def __str__(self) -> str:
         lines = [self.verdict, *self.rest]
         for number, one in enumerate(self.explanations[:8], 1):
-            others = f" (also {', '.join(one.models[1:5])}{' ...' if len(one.models) > 5 else ''})" if len(one.models) > 1 else ""
-            lines.append(f"  {number}. {one.description}{others}: {one.unexplained} of {one.checked} elements unexplained")
+            others = (
+                f" (also {', '.join(one.models[1:5])}{' ...' if len(one.models) > 5 else ''})"
+                if len(one.models) > 1
+                else ""
+            )
+            lines.append(
+                f"  {number}. {one.description}{others}: {one.unexplained} of {one.checked} elements unexplained"
+            )
         if len(self.explanations) > 8:
             lines.append(f"  ... and {len(self.explanations) - 8} more")
         for at in self.shown:
@@ -244,7 +260,9 @@ def _scale_model(x: Any, argument: str, format: Any, scales: Any, transposed: bo
     return max(fitting, key=lambda one: one.scale_format == "ue4m3")
 
 
-def _operand(x: Any, argument: str, format: Any, scale: Any, transposed: bool, swizzled: bool) -> tuple[Any, int, int, Format | None]:
+def _operand(
+    x: Any, argument: str, format: Any, scale: Any, transposed: bool, swizzled: bool
+) -> tuple[Any, int, int, Format | None]:
     """The operand, its rows and its K, and the format of its codes."""
     if isinstance(x, Quantized):
         check_unread("arrays; a Quantized has its own", **{f"format_{argument}": format, f"scale_{argument}": scale})
@@ -279,7 +297,12 @@ def _words(out: Any, out_format: Any, shape: tuple[int, int], places: Any) -> tu
             raise ValueError(f"out must have shape {shape}, (M, N), where places is not given, not {array.shape}")
     else:
         entries, _ = as_array(places, "places")
-        if entries.ndim != 2 or entries.shape[1] != 2 or entries.dtype.kind not in "iu" or array.shape != entries.shape[:1]:
+        if (
+            entries.ndim != 2
+            or entries.shape[1] != 2
+            or entries.dtype.kind not in "iu"
+            or array.shape != entries.shape[:1]
+        ):
             raise ValueError("places must be pairs (m, n), one for each element of out, which has one dimension then")
         for m, n in entries.tolist():
             if not (0 <= m < shape[0] and 0 <= n < shape[1]):
@@ -314,7 +337,9 @@ def _expected_gemm(value: Any) -> _core.ExpectedGemm | None:
     if "model" not in given:
         raise ValueError("expected must have the model")
     if unknown:
-        raise ValueError(f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, not {', '.join(unknown)}")
+        raise ValueError(
+            f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, not {', '.join(unknown)}"
+        )
     model = as_model(given["model"], "expected", ", an MmaModel or a mapping of arguments of gemm")
     profile, order, promote_k = given.get("out_profile"), given.get("scale_order"), given.get("promote_k")
     return _core.ExpectedGemm(
@@ -348,7 +373,8 @@ def diagnose_gemm(
     expected: Any = None,
     most_products: int = 2**27,
 ) -> GemmDiagnosis:
-    """Tell how a GEMM came to its output: tensor core, promotion, split-K, order, scales, addition of c and bias, rounding; or what is wrong with it.
+    """Tell how a GEMM came to its output: tensor core, promotion, split-K, order, scales, addition of c and bias,
+    rounding; or what is wrong with it.
 
     Parameters
     ----------
@@ -366,9 +392,9 @@ def diagnose_gemm(
     scale_out : float
         What the result was multiplied with before it was rounded.
     expected : str, MmaModel, or dict, optional
-        What the GEMM should do: its model, or arguments of ``gemm`` by their names, of model, promote_k, split_k, split_order,
-        scale_order, c_enters, zero_rule and out_profile. It comes first of what explains equally much, and nothing else is
-        ``correct`` then. Left out: any plain GEMM.
+        What the GEMM should do: its model, or arguments of ``gemm`` by their names, of model, promote_k, split_k,
+        split_order, scale_order, c_enters, zero_rule and out_profile. It comes first of what explains equally much, and
+        nothing else is ``correct`` then. Left out: any plain GEMM.
     most_products : int
         How many products to compute when hypotheses are compared with all elements, which bounds the time.
 
@@ -380,7 +406,8 @@ def diagnose_gemm(
     Raises
     ------
     TypeError, ValueError
-        For operands that ``gemm`` refuses, an output of another shape, places outside of it, and an expected GEMM that is none.
+        For operands that ``gemm`` refuses, an output of another shape, places outside of it, and an expected GEMM that
+        is none.
     """
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     swizzled = check_choice(scale_layout, "scale_layout", ("compact", "swizzled")) == "swizzled"

@@ -18,7 +18,8 @@ _BLOCK_SCALED = ("blackwell_mxf8f6f4", "blackwell_mxf4", "blackwell_mxf4nvf4_ue8
 
 
 def _codes(x: Any, argument: str, format: Any, format_argument: str) -> tuple[Buffer, str]:
-    """The codes of a GEMM's operand and their format: the one that the element type carries, or the one given, or E4M3."""
+    """The codes of a GEMM's operand and their format: the one that the element type carries, or the one given, or
+    E4M3."""
     buffer = input_buffer(x, argument)
     carried = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}.get(buffer.dtype)
     if carried is None and buffer.dtype != "uint8":
@@ -75,13 +76,17 @@ def _check_tile_scales(scales: Buffer, named: str, argument: str, codes: Buffer,
     rows = 128 if kernel == "wgmma_scaled_1d2d" and argument == "b" else 1
     shape = tuple(-(-size // tile) for size, tile in zip(codes.shape, (rows, 128)))
     if scales.shape != shape:
-        raise ValueError(f"{named} must have shape {shape}, one for {rows} x 128 codes of {argument}, not {scales.shape}")
+        raise ValueError(
+            f"{named} must have shape {shape}, one for {rows} x 128 codes of {argument}, not {scales.shape}"
+        )
 
 
 def _side_of_codes(x: Any, argument: str, format: Any, scales: Any, kernel: str) -> _Side:
     """An operand that is given as codes."""
     if kernel in _BLOCK_SCALED:
-        raise TypeError(f"{argument} must be a Quantized or QuantizedArrays for {kernel}, whose operands have block scales")
+        raise TypeError(
+            f"{argument} must be a Quantized or QuantizedArrays for {kernel}, whose operands have block scales"
+        )
     codes, name = _codes(x, argument, format, f"format_{argument}")
     buffer = _scales(scales, f"scale_{argument}", codes)
     if not _takes_tiles(kernel):
@@ -94,10 +99,14 @@ def _side_of_codes(x: Any, argument: str, format: Any, scales: Any, kernel: str)
 
 def _side_of_arrays(q: QuantizedArrays, argument: str, kernel: str) -> _Side:
     """An operand that a kernel has quantized on a device."""
-    codes, scale_inv, scale_codes, amax = _parts(input_buffer(q.codes, f"{argument}.codes"), q, _depends_on_amax(q.recipe), argument)
+    codes, scale_inv, scale_codes, amax = _parts(
+        input_buffer(q.codes, f"{argument}.codes"), q, _depends_on_amax(q.recipe), argument
+    )
     assert codes is not None
     if q.direction == "columnwise" and not _is_transposed(q.recipe, q.direction):
-        raise ValueError(f"{argument} must have K along its rows: quantize it rowwise, or columnwise by a recipe that transposes")
+        raise ValueError(
+            f"{argument} must have K along its rows: quantize it rowwise, or columnwise by a recipe that transposes"
+        )
     is_one = scale_inv is not None and scale_inv.size == 1
     for has, takes, what in (
         (scale_inv is not None and not is_one, _takes_tiles(kernel), "float32 scales of tiles"),
@@ -111,18 +120,33 @@ def _side_of_arrays(q: QuantizedArrays, argument: str, kernel: str) -> _Side:
     if q.recipe.tensor_scale == "largest_over_amax":
         scale, divisor = amax, _core.gpu_tensor_divisor(q.recipe._core())
     elif q.recipe.tensor_scale != "none":
-        raise ValueError(f"{argument} has a recipe whose tensor_scale is {q.recipe.tensor_scale}: on a device a kernel takes largest_over_amax")
-    return _Side(codes, as_format(q.recipe.format, "format").name, scale, None if is_one else scale_inv, scale_codes, q.layout == "swizzled", divisor)
+        raise ValueError(
+            f"{argument} has a recipe whose tensor_scale is {q.recipe.tensor_scale}: on a device a kernel takes largest_over_amax"
+        )
+    return _Side(
+        codes,
+        as_format(q.recipe.format, "format").name,
+        scale,
+        None if is_one else scale_inv,
+        scale_codes,
+        q.layout == "swizzled",
+        divisor,
+    )
 
 
-def _both(a: Any, b: Any, name: str, formats: tuple[Any, Any], scales: tuple[Any, Any]) -> tuple[_Side, _Side] | tuple[Quantized, Quantized]:
+def _both(
+    a: Any, b: Any, name: str, formats: tuple[Any, Any], scales: tuple[Any, Any]
+) -> tuple[_Side, _Side] | tuple[Quantized, Quantized]:
     """The operands: on the host those that were quantized are two ``Quantized``."""
     if not isinstance(a, (Quantized, QuantizedArrays)) or not isinstance(b, (Quantized, QuantizedArrays)):
         if isinstance(a, (Quantized, QuantizedArrays)) or isinstance(b, (Quantized, QuantizedArrays)):
             raise TypeError("a and b must both be codes, or both Quantized or QuantizedArrays")
         return _side_of_codes(a, "a", formats[0], scales[0], name), _side_of_codes(b, "b", formats[1], scales[1], name)
     check_unread("codes", format_a=formats[0], format_b=formats[1], scale_a=scales[0], scale_b=scales[1])
-    on_device = [isinstance(q, QuantizedArrays) and input_buffer(q.codes, f"{name}.codes").on_device for q, name in ((a, "a"), (b, "b"))]
+    on_device = [
+        isinstance(q, QuantizedArrays) and input_buffer(q.codes, f"{name}.codes").on_device
+        for q, name in ((a, "a"), (b, "b"))
+    ]
     if on_device[0] != on_device[1]:
         raise ValueError("b must lie where a does")
     if isinstance(a, QuantizedArrays) and isinstance(b, QuantizedArrays) and on_device[0]:
@@ -155,7 +179,9 @@ def gemm_arrays(
     interval = check_int(128 if promote_k is None else promote_k, "promote_k", 1, 2**40)
     if promote_k is not None and name != "wgmma_promoted":
         raise ValueError("promote_k goes with the kernel wgmma_promoted")
-    own_chip = None if chip is None else check_choice(chip, "chip", ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"))
+    own_chip = (
+        None if chip is None else check_choice(chip, "chip", ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"))
+    )
     left, right = _both(a, b, name, formats, scales)
     if isinstance(left, Quantized):
         assert isinstance(right, Quantized)
@@ -163,7 +189,9 @@ def gemm_arrays(
         m, n = (q.shape[0 if q.direction == "rowwise" else 1] for q in (left, right))
         bias_place, result = _written(bias, out, codes, (m, n), dtype, [codes, other])
         team = _team([codes, other], *place)
-        _core.gpu_gemm_quantized(name, left._core, right._core, bias_place, result.place, interval, dtype, own_chip, team)
+        _core.gpu_gemm_quantized(
+            name, left._core, right._core, bias_place, result.place, interval, dtype, own_chip, team
+        )
         return result.owner
     assert not isinstance(right, Quantized)
     if left.codes.on_device != right.codes.on_device:

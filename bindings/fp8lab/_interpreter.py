@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses, at import, the interpreters in which no test of fp8lab runs. An extension module would hang in some of them."""
+"""Refuses, at import, the interpreters in which no test of fp8lab runs. An extension module would hang in some of
+them."""
 
 import sysconfig
 from typing import Any

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import as_format, as_profile, check_choice, check_int, check_real, check_threads, check_unread, kind_of
+from fp8lab._arrays import (
+    as_format,
+    as_profile,
+    check_choice,
+    check_int,
+    check_real,
+    check_threads,
+    check_unread,
+    kind_of,
+)
 from fp8lab._core import Format
 from fp8lab._delayed import Delayed
 from fp8lab._device_arrays import Buffer, input_buffer, output_buffer, overlaps, stream_of, to_numpy
@@ -90,7 +99,13 @@ def _team(buffers: list[Buffer], stream: Any, order: Any, seed: Any, threads: An
         return True, handle, "ascending", 0, 1
     check_unread("arrays on a device", stream=stream)
     kind = check_choice("ascending" if order is None else order, "order", ("ascending", "descending", "shuffled"))
-    return False, 0, kind, check_int(0 if seed is None else seed, "seed", 0, 2**64 - 1), check_threads(1 if threads is None else threads)
+    return (
+        False,
+        0,
+        kind,
+        check_int(0 if seed is None else seed, "seed", 0, 2**64 - 1),
+        check_threads(1 if threads is None else threads),
+    )
 
 
 def _matrix(x: Any, argument: str = "x") -> Buffer:
@@ -111,7 +126,9 @@ def _apart(written: list[Buffer], read: list[Buffer]) -> None:
                 raise ValueError(f"{one.argument} must not overlap {other.argument}")
 
 
-def _outputs(x: Buffer, recipe: Recipe, direction: str, layout: str, wants_amax: bool, out: Any) -> tuple[list[Buffer | None], QuantizedArrays]:
+def _outputs(
+    x: Buffer, recipe: Recipe, direction: str, layout: str, wants_amax: bool, out: Any
+) -> tuple[list[Buffer | None], QuantizedArrays]:
     """The buffers of codes, scale_inv, scale_codes and amax, new or those of ``out``, and the result that has them."""
     shape = (x.shape[0], x.shape[1])
     if out is not None and not isinstance(out, QuantizedArrays):
@@ -120,10 +137,18 @@ def _outputs(x: Buffer, recipe: Recipe, direction: str, layout: str, wants_amax:
     codes, scale_inv, scale_codes = _core.gpu_sizes(recipe._core(), direction, *shape, layout)
     rows, columns = shape[::-1] if _is_transposed(recipe, direction) else shape
     own = recipe.format
-    code_types = ("uint8", {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}.get(own if isinstance(own, str) else "", "uint8"))
+    code_types = (
+        "uint8",
+        {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}.get(own if isinstance(own, str) else "", "uint8"),
+    )
     compact = _scale_shape(recipe, direction, shape, max(scale_inv, scale_codes))
     wanted: list[tuple[bool, tuple[int, ...], tuple[str, ...], str]] = [
-        (True, (rows, columns * codes // (rows * columns)) if codes == rows * columns else (rows, columns // 2), code_types, "codes"),
+        (
+            True,
+            (rows, columns * codes // (rows * columns)) if codes == rows * columns else (rows, columns // 2),
+            code_types,
+            "codes",
+        ),
         (scale_inv > 0, compact, ("float32",), "scale_inv"),
         (scale_codes > 0, (scale_codes,) if layout == "swizzled" else compact, ("uint8",), "scale_codes"),
         (wants_amax or _depends_on_amax(recipe), (1,), ("float32",), "amax"),
@@ -134,7 +159,9 @@ def _outputs(x: Buffer, recipe: Recipe, direction: str, layout: str, wants_amax:
             raise ValueError(f"out.{name} must be None: the recipe has none")
         if out is not None and is_wanted and array is None:
             raise ValueError(f"out.{name} must be there, with shape {size}")
-        buffers.append(output_buffer(array, x, size, dtypes, name if out is None else f"out.{name}") if is_wanted else None)
+        buffers.append(
+            output_buffer(array, x, size, dtypes, name if out is None else f"out.{name}") if is_wanted else None
+        )
     _apart([one for one in buffers if one is not None], [x])
     made = [None if one is None else one.owner for one in buffers]
     return buffers, QuantizedArrays(recipe, direction, shape, made[0], made[1], made[2], made[3], layout)
@@ -150,11 +177,19 @@ def _philox(seed: Any, offset: Any) -> tuple[int, int] | None:
     if seed is None:
         check_unread("philox_seed", philox_offset=offset)
         return None
-    return check_int(seed, "philox_seed", 0, 2**64 - 1), check_int(0 if offset is None else offset, "philox_offset", 0, 2**64 - 1)
+    return check_int(seed, "philox_seed", 0, 2**64 - 1), check_int(
+        0 if offset is None else offset, "philox_offset", 0, 2**64 - 1
+    )
 
 
 def quantize_arrays(
-    x: Any, recipe: Any, directions: tuple[str, ...], layout: Any, outs: tuple[Any, ...], philox: tuple[Any, Any], place: tuple[Any, ...]
+    x: Any,
+    recipe: Any,
+    directions: tuple[str, ...],
+    layout: Any,
+    outs: tuple[Any, ...],
+    philox: tuple[Any, Any],
+    place: tuple[Any, ...],
 ) -> tuple[QuantizedArrays, ...]:
     """The kernel of a recipe; ``place`` is stream, order, seed and threads."""
     values, own = _matrix(x), as_recipe(recipe)
@@ -228,7 +263,15 @@ def dequantize_arrays(q: Any, out: Any, place: tuple[Any, ...]) -> Any:
     """The values that codes and scales stand for, as float32."""
     if isinstance(q, Quantized):
         own = as_recipe(q.recipe, "q.recipe")
-        q = QuantizedArrays(own, q.direction, q.shape, q.codes, q.scale_inv, q.scale_codes, np.array([q.amax], np.float32) if _depends_on_amax(own) else None)
+        q = QuantizedArrays(
+            own,
+            q.direction,
+            q.shape,
+            q.codes,
+            q.scale_inv,
+            q.scale_codes,
+            np.array([q.amax], np.float32) if _depends_on_amax(own) else None,
+        )
     if not isinstance(q, QuantizedArrays):
         raise TypeError(f"q must be a QuantizedArrays or a Quantized, not {kind_of(q)}")
     codes = input_buffer(q.codes, "q.codes")
@@ -244,17 +287,25 @@ def dequantize_arrays(q: Any, out: Any, place: tuple[Any, ...]) -> Any:
 def _parts(codes: Buffer, q: QuantizedArrays, needs_amax: bool, argument: str = "q") -> list[Buffer | None]:
     """The arrays of q as buffers, which lie where its codes do; ``argument`` is what q is called in messages."""
     buffers: list[Buffer | None] = [codes]
-    for name, array in (("scale_inv", q.scale_inv), ("scale_codes", q.scale_codes), ("amax", q.amax if needs_amax else None)):
+    for name, array in (
+        ("scale_inv", q.scale_inv),
+        ("scale_codes", q.scale_codes),
+        ("amax", q.amax if needs_amax else None),
+    ):
         one = None if array is None else input_buffer(array, f"{argument}.{name}")
         if one is not None and one.on_device != codes.on_device:
             raise ValueError(f"{argument}.{name} must lie where {argument}.codes does")
         if one is not None and one.dtype != ("uint8" if name == "scale_codes" else "float32"):
-            raise TypeError(f"{argument}.{name} must be {'uint8' if name == 'scale_codes' else 'float32'}, not {one.dtype}")
+            raise TypeError(
+                f"{argument}.{name} must be {'uint8' if name == 'scale_codes' else 'float32'}, not {one.dtype}"
+            )
         buffers.append(one)
     return buffers
 
 
-def update_scale_arrays(recipe: Any, amaxes: Any, scale: Any, scale_inv: Any, backward: bool, place: tuple[Any, ...]) -> None:
+def update_scale_arrays(
+    recipe: Any, amaxes: Any, scale: Any, scale_inv: Any, backward: bool, place: tuple[Any, ...]
+) -> None:
     """The end of a step of delayed scaling for many tensors, in place."""
     if not isinstance(recipe, Delayed):
         raise TypeError(f"recipe must be a Delayed, not {kind_of(recipe)}")
@@ -262,7 +313,9 @@ def update_scale_arrays(recipe: Any, amaxes: Any, scale: Any, scale_inv: Any, ba
     if first.dtype != "float32" or len(first.shape) != 2:
         raise ValueError("amaxes must be float32, (amax_history_len, tensors)")
     if first.shape[0] != recipe.amax_history_len:
-        raise ValueError(f"amaxes must have as many rows as the recipe's amax_history_len, {recipe.amax_history_len}, not {first.shape[0]}")
+        raise ValueError(
+            f"amaxes must have as many rows as the recipe's amax_history_len, {recipe.amax_history_len}, not {first.shape[0]}"
+        )
     tensors = first.shape[1]
     team = _team([first], *place)
     history = output_buffer(amaxes, first, (recipe.amax_history_len, tensors), ("float32",), "amaxes")

@@ -20,8 +20,9 @@ class LayerGrads(NamedTuple):
 class Linear:
     """A Linear layer: its weight, its bias, its recipe, and its part of an ``Fp8State``.
 
-    Outside of the state's regions every forward is a region of its own: under delayed scaling its exit makes the next scales of
-    x and w, and its backward that of dy. Inside of ``state.autocast(...)`` the layer runs as that region says.
+    Outside of the state's regions every forward is a region of its own: under delayed scaling its exit makes the next
+    scales of x and w, and its backward that of dy. Inside of ``state.autocast(...)`` the layer runs as that region
+    says.
 
     Parameters
     ----------
@@ -74,7 +75,8 @@ class Linear:
         Fp8State().enter_autocast(self.recipe, delayed=self.delayed)  # refuses what does not go together
 
     def forward(self, x: Any, **options: Any) -> Array:
-        """``x @ weight.T + bias``, (tokens, out), of the recipe's output; ``options`` are those of ``Fp8State.forward``.
+        """``x @ weight.T + bias``, (tokens, out), of the recipe's output; ``options`` are those of
+        ``Fp8State.forward``.
 
         Raises
         ------
@@ -90,7 +92,8 @@ class Linear:
         return call.y
 
     def backward(self, dy: Any, **options: Any) -> LayerGrads:
-        """The gradients of the last forward; ``options`` are those of ``Fp8State.backward``. Each forward has one backward.
+        """The gradients of the last forward; ``options`` are those of ``Fp8State.backward``. Each forward has one
+        backward.
 
         db is that of ``linear_bias_gradient``, where the layer has a bias.
 

@@ -20,6 +20,8 @@ from fp8lab._arrays import (
     fill,
     kind_of,
     named,
+)
+from fp8lab._arrays import (
     output as output_array,
 )
 from fp8lab._core import MmaModel
@@ -40,7 +42,9 @@ def _as_cast(value: Any, argument: str) -> Recipe | str:
     if isinstance(value, str) and value in _DTYPES:
         return value
     if not isinstance(value, (str, Recipe, NamedRecipe)):
-        raise TypeError(f"{argument} must be a recipe, its name, or {', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}, not {kind_of(value)}")
+        raise TypeError(
+            f"{argument} must be a recipe, its name, or {', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}, not {kind_of(value)}"
+        )
     return as_recipe(value, argument)
 
 
@@ -54,16 +58,16 @@ class LinearGemm(Record):
     model : str or MmaModel
         The tensor core, one of ``models()``.
     a, b : str or Recipe
-        How the tensors on the left (x in fprop, dy in dgrad and wgrad) and on the right (w in fprop and dgrad, x in wgrad) are
-        cast. A recipe, or the name of one of ``recipes()``, quantizes. ``float32``, ``float16`` and ``bfloat16`` leave a
-        tensor in high precision, rounded to that type; then both are such.
+        How the tensors on the left (x in fprop, dy in dgrad and wgrad) and on the right (w in fprop and dgrad, x in
+        wgrad) are cast. A recipe, or the name of one of ``recipes()``, quantizes. ``float32``, ``float16`` and
+        ``bfloat16`` leave a tensor in high precision, rounded to that type; then both are such.
     promote_k : int
         As for ``gemm``. 0 is what Transformer Engine calls fast accumulation, 128 its split accumulator.
     scale_order : str, optional
         As for ``gemm``.
     output : str
-        What the result is rounded to: ``float32``, ``float16`` or ``bfloat16``; in fprop and dgrad under delayed scaling (both
-        casts are GivenScale) also ``e4m3`` or ``e5m2``, the GEMM's FP8 output.
+        What the result is rounded to: ``float32``, ``float16`` or ``bfloat16``; in fprop and dgrad under delayed
+        scaling (both casts are GivenScale) also ``e4m3`` or ``e5m2``, the GEMM's FP8 output.
     """
 
     model: str | MmaModel
@@ -88,7 +92,8 @@ class LinearGemm(Record):
 
     @property
     def bias_format(self) -> str:
-        """What the bias is rounded to: the output's type, but bfloat16 where operands are quantized and that is float32 or FP8."""
+        """What the bias is rounded to: the output's type, but bfloat16 where operands are quantized and that is float32
+        or FP8."""
         bias_format: str = self._made.bias_format
         return bias_format
 
@@ -96,7 +101,8 @@ class LinearGemm(Record):
 @record
 @dataclasses.dataclass(frozen=True)
 class LinearRecipe(Record):
-    """How a Linear layer computes its three GEMMs; ``linear_recipes()`` lists those of real systems, ``str()`` explains it.
+    """How a Linear layer computes its three GEMMs; ``linear_recipes()`` lists those of real systems, ``str()`` explains
+    it.
 
     Parameters
     ----------
@@ -105,9 +111,11 @@ class LinearRecipe(Record):
     dgrad : LinearGemm
         dx = dy @ w, from dy rowwise and w columnwise.
     wgrad : LinearGemm
-        dw = dy.T @ x, from dy and x columnwise. Both directions are made of the original tensor, never one of the other.
+        dw = dy.T @ x, from dy and x columnwise. Both directions are made of the original tensor, never one of the
+        other.
     system : str
-        The system that computes the layer: ``transformer_engine`` or ``deepseek``, which refuse some sizes (``shape_fits``), or ``none``.
+        The system that computes the layer: ``transformer_engine`` or ``deepseek``, which refuse some sizes
+        (``shape_fits``), or ``none``.
 
     Raises
     ------
@@ -194,7 +202,9 @@ def override_linear_precision(
     fprop, dgrad, wgrad : bool
     """
     flags = (check_bool(fprop, "fprop"), check_bool(dgrad, "dgrad"), check_bool(wgrad, "wgrad"))
-    changed = _core.override_linear_precision(_as_linear_recipe(recipe)._made, *flags, _as_linear_recipe(other, "other")._made)
+    changed = _core.override_linear_precision(
+        _as_linear_recipe(recipe)._made, *flags, _as_linear_recipe(other, "other")._made
+    )
     return _linear_recipe(changed)
 
 
@@ -232,7 +242,13 @@ def _as_bias(bias: Any, size: int) -> Array:
 
 
 def _scaled(
-    pass_name: str, recipe: LinearRecipe, a: Any, b: Any, options: tuple[Any, str, Any, Any, Any], bias: Array, output_scale: Any
+    pass_name: str,
+    recipe: LinearRecipe,
+    a: Any,
+    b: Any,
+    options: tuple[Any, str, Any, Any, Any],
+    bias: Array,
+    output_scale: Any,
 ) -> Quantized:
     """An FP8 output: of a history it takes the scale, and records the amax."""
     random_bits, zero_rule, threads, check_shapes, parallel = options
@@ -255,7 +271,9 @@ def _scaled(
         delayed = output_scale.recipe
         format = "e5m2" if output_scale._backward and delayed.fp8_format == "hybrid" else "e4m3"
         if format != output:
-            raise ValueError(f"output_scale is the history of a tensor in {format}, and the recipe's output is {output}")
+            raise ValueError(
+                f"output_scale is the history of a tensor in {format}, and the recipe's output is {output}"
+            )
         core = core_of(output_scale.scale)
         output_scale.record_amax(core.amax)
         return Quantized(core, delayed, "rowwise")
@@ -308,22 +326,26 @@ def linear(
     ----------
     x : array_like of float32, float16 or bfloat16, (tokens, in), or Quantized
     w : array_like of float32, float16 or bfloat16, (out, in), or Quantized
-        A Quantized was made by the recipe of that operand, in the direction of the pass. Where the recipe's scale is given,
-        it may have another: a tensor under delayed scaling is ``quantize(x, history)``.
+        A Quantized was made by the recipe of that operand, in the direction of the pass. Where the recipe's scale is
+        given, it may have another: a tensor under delayed scaling is ``quantize(x, history)``.
     bias : array_like of float32, float16 or bfloat16, (out,), optional
         Rounded to ``recipe.fprop.bias_format`` before it is added.
     recipe : str or LinearRecipe
         One of ``linear_recipes()``, or one's own.
     output_scale : float or AmaxHistory, optional
-        Where the recipe's output is FP8: what the result is multiplied with before it is cast (left out: 1). Of a history the
-        scale is taken, and the amax of the result before that is recorded; ``update_scale()`` of it ends the step.
+        Where the recipe's output is FP8: what the result is multiplied with before it is cast (left out: 1). Of a
+        history the scale is taken, and the amax of the result before that is recorded; ``update_scale()`` of it ends
+        the step.
     parallel : TensorParallel, optional
-        How the layer is split over ranks, each of which computes its part; tensors and results are the whole layer's, and not
-        quantized. A rank quantizes its part of a weight, and, where the sequence is not split, of x (row) and dy (column), by the
-        amax of that part. A part of a split sequence has the amax of all parts where one scale is for the tensor, and is gathered
-        as codes; an x in tiles of 1 x 128 whose part is no multiple of 128 is quantized, dequantized, gathered and quantized again.
-        y (row) and dx (column) of every rank are rounded to the output's type, and then added as ``parallel.reduction`` says.
-        The bias of ``row`` is rounded to the output's type, and added after that in that type. Random bits are those of all of dy.
+        How the layer is split over ranks, each of which computes its part; tensors and results are the whole layer's,
+        and not quantized. A rank quantizes its part of a weight, and, where the sequence is not split, of x (row) and
+        dy (column), by the amax of that part. A part of a split sequence has the amax of all parts where one scale is
+        for the tensor, and is gathered as codes; an x in tiles of 1 x 128 whose part is no multiple of 128 is
+        quantized, dequantized, gathered and quantized again.
+        y (row) and dx (column) of every rank are rounded to the output's type, and then added as ``parallel.reduction``
+        says.
+        The bias of ``row`` is rounded to the output's type, and added after that in that type. Random bits are those of
+        all of dy.
     zero_rule : str
         As for ``mma``.
     threads : int
@@ -334,19 +356,28 @@ def linear(
     Returns
     -------
     ndarray, (tokens, out), or Quantized
-        Of ``recipe.fprop.output``; bfloat16 needs ml_dtypes. A Quantized, rowwise, where that is FP8: its ``amax`` is that of
-        the result before it is scaled.
+        Of ``recipe.fprop.output``; bfloat16 needs ml_dtypes. A Quantized, rowwise, where that is FP8: its ``amax`` is
+        that of the result before it is scaled.
 
     Raises
     ------
     TypeError, ValueError
-        For shapes that do not fit each other, the recipe or its system's rules, a Quantized of another recipe or direction, and options that do
-        not fit or that nothing would read; the message names the pass and the tensor.
+        For shapes that do not fit each other, the recipe or its system's rules, a Quantized of another recipe or
+        direction, and options that do not fit or that nothing would read; the message names the pass and the tensor.
     """
     left, (tokens, _) = _as_input(x, "x")
     right, (features, _) = _as_input(w, "w")
     given = _NONE if bias is None else _as_bias(bias, features)
-    return _run("fprop", recipe, left, right, (tokens, features), (None, zero_rule, threads, check_shapes, parallel), given, output_scale=output_scale)
+    return _run(
+        "fprop",
+        recipe,
+        left,
+        right,
+        (tokens, features),
+        (None, zero_rule, threads, check_shapes, parallel),
+        given,
+        output_scale=output_scale,
+    )
 
 
 def linear_dgrad(
@@ -361,7 +392,8 @@ def linear_dgrad(
     threads: int = 1,
     check_shapes: bool = True,
 ) -> Any:
-    """``dy @ w``, the gradient of a Linear layer's input, bit for bit as the recipe's system computes it; Ctrl-C stops it.
+    """``dy @ w``, the gradient of a Linear layer's input, bit for bit as the recipe's system computes it; Ctrl-C stops
+    it.
 
     dy is cast rowwise, w columnwise.
 
@@ -399,7 +431,8 @@ def linear_wgrad(
     threads: int = 1,
     check_shapes: bool = True,
 ) -> Array:
-    """``dy.T @ x``, the gradient of a Linear layer's weight, bit for bit as the recipe's system computes it; Ctrl-C stops it.
+    """``dy.T @ x``, the gradient of a Linear layer's weight, bit for bit as the recipe's system computes it; Ctrl-C
+    stops it.
 
     Both are cast columnwise: x is the input itself, not its rowwise codes.
 
@@ -409,8 +442,8 @@ def linear_wgrad(
     x : array_like of float32, float16 or bfloat16, (tokens, in), or Quantized
     recipe : str or LinearRecipe
     main_grad : ndarray of float32, (out, in), optional
-        Gets the sum of what it has and of the result, in float32; the recipe's output is float32. Where the call fails or is
-        interrupted, it stays as it was.
+        Gets the sum of what it has and of the result, in float32; the recipe's output is float32. Where the call fails
+        or is interrupted, it stays as it was.
     random_bits, parallel, zero_rule, threads, check_shapes
         As for ``linear_dgrad``.
 
@@ -426,7 +459,15 @@ def linear_wgrad(
         if dtype != "float32":
             raise ValueError(f"main_grad goes with a recipe whose wgrad has the output float32, not {dtype}")
         main_grad = output_array(main_grad, (rows, columns), np.float32, "main_grad")
-    out: Array = _run("wgrad", recipe, left, right, (rows, columns), (random_bits, zero_rule, threads, check_shapes, parallel), main_grad=main_grad)
+    out: Array = _run(
+        "wgrad",
+        recipe,
+        left,
+        right,
+        (rows, columns),
+        (random_bits, zero_rule, threads, check_shapes, parallel),
+        main_grad=main_grad,
+    )
     if main_grad is None:
         return out
     fill(main_grad, out)

@@ -47,7 +47,8 @@ def relative_error(actual: Any, reference: Any) -> Array:
 def ulp_error(actual: Any, reference: Any, *, format: str | Format = "float32") -> Array:
     """``actual - reference`` in units in the last place of ``format`` at the reference, elementwise in float64.
 
-    ``format`` is float32 or one of ``formats()``, or a ``Format`` of one's own. The unit is the spacing in the reference's binade:
+    ``format`` is float32 or one of ``formats()``, or a ``Format`` of one's own. The unit is the spacing in the
+    reference's binade:
     the smallest one below the smallest normal value, the largest one above the largest value.
     """
     own = None if isinstance(format, str) and format == "float32" else as_format(format, "format")

@@ -11,11 +11,19 @@ from fp8lab._scaling import Quantized
 
 def as_model(model: Any, argument: str = "model", instead: str = " or an MmaModel") -> MmaModel:
     """A model by name, or one that is given as it is."""
-    return model if isinstance(model, MmaModel) else named(argument, _core.find_model, check_name(model, argument, instead))
+    return (
+        model
+        if isinstance(model, MmaModel)
+        else named(argument, _core.find_model, check_name(model, argument, instead))
+    )
 
 
 def model_with(
-    model: str | MmaModel, *, fraction_bits: int | None = None, zero_exponent: int | None = None, keeps_sign: bool | None = None
+    model: str | MmaModel,
+    *,
+    fraction_bits: int | None = None,
+    zero_exponent: int | None = None,
+    keeps_sign: bool | None = None,
 ) -> MmaModel:
     """A model with other answers to what no device has decided, for ``mma`` and ``gemm``.
 
@@ -35,8 +43,8 @@ def model_with(
     Raises
     ------
     ValueError
-        For an unknown name, a model whose ``arithmetic`` is not ``fused`` (``exact``, AMD's), or fraction bits or a zero
-        exponent out of range.
+        For an unknown name, a model whose ``arithmetic`` is not ``fused`` (``exact``, AMD's), or fraction bits or a
+        zero exponent out of range.
     """
     core = as_model(model)
     if core.arithmetic != "fused":
@@ -45,7 +53,9 @@ def model_with(
         fraction_bits = check_int(fraction_bits, "fraction_bits", 1, 40)
     if zero_exponent is not None:
         zero_exponent = check_int(zero_exponent, "zero_exponent", -1000, 127)
-    return core._replace(fraction_bits, zero_exponent, None if keeps_sign is None else check_bool(keeps_sign, "keeps_sign"))
+    return core._replace(
+        fraction_bits, zero_exponent, None if keeps_sign is None else check_bool(keeps_sign, "keeps_sign")
+    )
 
 
 def takes(model: str | MmaModel, q: Quantized) -> bool:
@@ -64,12 +74,13 @@ def takes(model: str | MmaModel, q: Quantized) -> bool:
 def models() -> list[MmaModel]:
     """The tensor cores that are modelled; ``str()`` of each explains it, with its source and its evidence.
 
-    Each tells its ``maker``, ``chip`` and ``instruction``; its ``arithmetic`` (``fused``; ``exact``; AMD's ``products_first`` and
-    ``flushed_pairs``; ``fma_chain``, which FP64 has, too); the instruction's ``k`` (None: any), which it adds in ``steps`` of
-    ``products_per_step``; the formats of its ``operands`` and the type of its ``accumulator``; ``fraction_bits`` kept below the
-    largest exponent, ``zero_exponent`` (of a term that is zero; None: it has none) and ``result_bits`` (mantissa bits of a step's
-    result); ``group`` (products added exactly, as one term), ``order`` of the steps and ``lowering`` (what the compiler makes of it);
-    ``scale_format`` and ``scale_block`` where it takes block scales (else None). ``evidence`` is measured, published, inferred,
-    by_definition or assumed; ``evidence_note`` names the devices, and what none has decided; ``source`` who published it.
+    Each tells its ``maker``, ``chip`` and ``instruction``; its ``arithmetic`` (``fused``; ``exact``; AMD's
+    ``products_first`` and ``flushed_pairs``; ``fma_chain``, which FP64 has, too); the instruction's ``k`` (None: any),
+    which it adds in ``steps`` of ``products_per_step``; the formats of its ``operands`` and the type of its
+    ``accumulator``; ``fraction_bits`` kept below the largest exponent, ``zero_exponent`` (of a term that is zero; None:
+    it has none) and ``result_bits`` (mantissa bits of a step's result); ``group`` (products added exactly, as one
+    term), ``order`` of the steps and ``lowering`` (what the compiler makes of it); ``scale_format`` and ``scale_block``
+    where it takes block scales (else None). ``evidence`` is measured, published, inferred, by_definition or assumed;
+    ``evidence_note`` names the devices, and what none has decided; ``source`` who published it.
     """
     return _core.models()

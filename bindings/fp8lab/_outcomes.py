@@ -13,8 +13,8 @@ from fp8lab._values import State, record, state
 class OutcomeBounds(NamedTuple):
     """The magnitudes of one sign where a cast's outcome changes.
 
-    Nonzero magnitudes up to ``underflow`` become zero (0: none does); those from ``saturated`` on lie beyond the largest finite
-    value after rounding (inf: no finite one does).
+    Nonzero magnitudes up to ``underflow`` become zero (0: none does); those from ``saturated`` on lie beyond the
+    largest finite value after rounding (inf: no finite one does).
     """
 
     underflow: float
@@ -31,10 +31,11 @@ class CastBounds(NamedTuple):
 @record
 @dataclasses.dataclass
 class OutcomeCounts:
-    """Counts of what a cast did to elements. A value is a zero, an infinity, a NaN or one that can underflow or saturate.
+    """Counts of what a cast did to elements. A value is a zero, an infinity, a NaN or one that can underflow or
+    saturate.
 
-    ``underflows`` are finite nonzero values whose result is zero; ``saturated`` are the other values whose scaled value lies
-    beyond the largest finite value after rounding, or is infinite.
+    ``underflows`` are finite nonzero values whose result is zero; ``saturated`` are the other values whose scaled value
+    lies beyond the largest finite value after rounding, or is infinite.
     """
 
     zeros: int = 0
@@ -83,7 +84,8 @@ def count_outcomes(bounds: CastBounds, x: Any, scaled: Any, result: Any, *, scal
     bounds : CastBounds
         The cast's, of ``cast_bounds``.
     x, scaled, result : array_like of real numbers, of one shape
-        Values, what they were in front of the cast, and what they were after it (in any unit: only whether it is zero counts).
+        Values, what they were in front of the cast, and what they were after it (in any unit: only whether it is zero
+        counts).
     scaled_range : str
         ``all``, or ``finite``: values that scaling made infinite count neither as underflows nor as saturated.
 

@@ -37,7 +37,8 @@ _NONE = np.empty(0, np.float32)
 
 
 class Matrix(NamedTuple):
-    """A matrix of codes with its format, or of float32 or float64 values, without; packed codes of 4 bits are two a byte."""
+    """A matrix of codes with its format, or of float32 or float64 values, without; packed codes of 4 bits are two a
+    byte."""
 
     array: Array
     format: Format | None
@@ -75,7 +76,13 @@ def matrix_of(x: Any, argument: str, format: str | Format | None) -> Matrix:
 
 
 def set_codes(
-    operand: _core.Operand, x: Any, argument: str, model: MmaModel, matrix: Matrix, transposed: bool = False, swizzled: bool = False
+    operand: _core.Operand,
+    x: Any,
+    argument: str,
+    model: MmaModel,
+    matrix: Matrix,
+    transposed: bool = False,
+    swizzled: bool = False,
 ) -> None:
     """Gives an operand the codes of its block scales, if there are any."""
     if x is None:
@@ -132,8 +139,8 @@ def mma(
         One of ``models()``, or what ``model_with`` made of it.
     a, b : array_like, (n, K)
         What the model takes: codes (uint8, or an ml_dtypes or torch float8 type, which carries its format), float16 or
-        bfloat16 (also as uint16 codes), float32, or float64 for FP64 models alone. E2M1 as uint8 is packed, (n, K / 2), the first of a pair in the low
-        nibble. K is the instruction's, any for ``exact``.
+        bfloat16 (also as uint16 codes), float32, or float64 for FP64 models alone. E2M1 as uint8 is packed, (n, K / 2),
+        the first of a pair in the low nibble. K is the instruction's, any for ``exact``.
     c : array_like of the model's accumulator type, (n,), optional
         The accumulators; zeros if left out.
     format_a, format_b : str or Format, optional
@@ -147,8 +154,8 @@ def mma(
         ``skip_empty_groups`` (FP4's not if all products are zero), ``skip_zero_groups`` (not if their sum is),
         ``count_zero_factors`` (a zero factor counts as 2^-126). No row measured on a device tells them apart.
     tf32_rounding : str
-        How float32 becomes TF32 for models that take it: ``toward_zero``, as instructions cut it, or ``nearest_away``, as
-        cuBLAS and PyTorch round it before.
+        How float32 becomes TF32 for models that take it: ``toward_zero``, as instructions cut it, or ``nearest_away``,
+        as cuBLAS and PyTorch round it before.
 
     Returns
     -------
@@ -159,8 +166,8 @@ def mma(
     ------
     TypeError, ValueError
         For wrong element types, shapes, K, formats the model does not take, codes with bits beyond their format's width
-        (of scales in UE4M3, bit 7 is ignored, as by the instruction), scales that are missing or not wanted, and unknown
-        names. For a wrong format, K or kind of scales, the message names models that take them.
+        (of scales in UE4M3, bit 7 is ignored, as by the instruction), scales that are missing or not wanted, and
+        unknown names. For a wrong format, K or kind of scales, the message names models that take them.
     """
     core = as_model(model)
     left, right = matrix_of(a, "a", format_a), matrix_of(b, "b", format_b)
@@ -234,7 +241,10 @@ def _operands(
         for x, argument, other in ((a, "a", "b"), (b, "b", "a")):
             if not isinstance(x, Quantized):
                 raise TypeError(f"{argument} must be a Quantized, as {other} is, not {kind_of(x)}")
-        wanted = {"layout": None if layout == "nt" else layout, "scale_layout": None if scale_layout == "compact" else scale_layout}
+        wanted = {
+            "layout": None if layout == "nt" else layout,
+            "scale_layout": None if scale_layout == "compact" else scale_layout,
+        }
         check_unread("arrays; a Quantized has its own", **given, **wanted)
         rows, columns = (q.shape[q.direction == "columnwise"] for q in (a, b))
         return a._core, b._core, (rows, columns)
@@ -294,26 +304,26 @@ def gemm(
     format_a, format_b : str or Format, optional
         Formats of uint8 and uint16 codes; ``e4m3`` if left out. Other element types carry theirs.
     scale_a, scale_b : float, array_like, or a tuple of both, optional
-        A number is the whole tensor's and multiplies on dequantize, in the epilogue; 1 if left out. An array of uint8 or
-        float8, (M, K / block) or (N, K / block), has the codes of the block scales, for models that have them;
+        A number is the whole tensor's and multiplies on dequantize, in the epilogue; 1 if left out. An array of uint8
+        or float8, (M, K / block) or (N, K / block), has the codes of the block scales, for models that have them;
         ``(array, number)`` is both, as NVFP4 has them. An array of float32 has a scale for every tile of 1 x 128
         elements, (M, K / 128), or 128 x 128, (M / 128, K / 128), rounded up; they multiply at every promotion, which
         is then every 128 (DeepSeek-V3, DeepGEMM), and models with E8M0 scales take them where they are powers of two
         (Transformer Engine on Blackwell). Or it has a scale for every row, (M, 1), which multiplies in the epilogue.
     layout : str
         Letters of row-major BLAS for how a and b are stored: ``nt`` as above, ``nn`` with b (K, N), ``tn`` with a
-        (K, M) and b (K, N), ``tt`` with a (K, M). Arrays of scales are transposed with their elements. cuBLAS, column-major,
-        calls ``nt`` TN.
+        (K, M) and b (K, N), ``tt`` with a (K, M). Arrays of scales are transposed with their elements. cuBLAS,
+        column-major, calls ``nt`` TN.
     scale_layout : str
-        How codes of block scales are stored: ``compact``, as above, or ``swizzled``, as ``swizzle_scales`` gives those of
-        (M, K / block) whatever the layout of a.
+        How codes of block scales are stored: ``compact``, as above, or ``swizzled``, as ``swizzle_scales`` gives those
+        of (M, K / block) whatever the layout of a.
     promote_k : int, optional
         Elements of K after which the accumulator is added to a float32 one and cleared (CUTLASS, DeepGEMM: 128);
         never if left out ("fast accumulation").
     scale_order : str, optional
-        How float32 scales of tiles and rows multiply: ``scales_first``, sum = fma(fl(scale_a * scale_b), accumulator, sum),
-        or ``accumulator_first``, sum = fma(fl(accumulator * scale_a), scale_b, sum). If left out, scales_first for tiles
-        (DeepGEMM), accumulator_first for rows (PyTorch's _scaled_mm), where the sum is 0.
+        How float32 scales of tiles and rows multiply: ``scales_first``, sum = fma(fl(scale_a * scale_b), accumulator,
+        sum), or ``accumulator_first``, sum = fma(fl(accumulator * scale_a), scale_b, sum). If left out, scales_first
+        for tiles (DeepGEMM), accumulator_first for rows (PyTorch's _scaled_mm), where the sum is 0.
     split_k : list of int, optional
         Lengths of ranges of K that are computed apart, then added in float32.
     split_order : list of int, optional
@@ -328,8 +338,8 @@ def gemm(
         operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's Quantized
         fl(fl(amax_a * amax_b) * fl(1 / (6 * 6 * 448 * 448))), as Transformer Engine computes it for cuBLAS.
     out_dtype : str, optional
-        ``float32`` if left out, for FP64 models ``float64``, which nothing else is; ``float16``, ``bfloat16`` (needs ml_dtypes), or a format of up to 8 bits, whose codes the result
-        has: rounded once.
+        ``float32`` if left out, for FP64 models ``float64``, which nothing else is; ``float16``, ``bfloat16`` (needs
+        ml_dtypes), or a format of up to 8 bits, whose codes the result has: rounded once.
     out_profile : str, optional
         One of ``profiles()``, for the rounding to the output; ``cuda_satfinite`` for codes, ``cuda_nosat`` for
         float16 and bfloat16 if left out. float32 is not rounded, and has none.
@@ -379,9 +389,13 @@ def gemm(
     if out_dtype is None:
         out_dtype = own
     elif wide and check_name(out_dtype, "out_dtype") != own:
-        raise ValueError(f"out_dtype must be float64, the accumulator of {core.name}, which nothing rounds, not {short(out_dtype)}")
+        raise ValueError(
+            f"out_dtype must be float64, the accumulator of {core.name}, which nothing rounds, not {short(out_dtype)}"
+        )
     if check_choice(out_dtype, "out_dtype", (own, *_OUT_DTYPES)) == own:
-        check_unread(f"an out_dtype of 16 bits or fewer, which the result is rounded to; {own} is not", out_profile=out_profile)
+        check_unread(
+            f"an out_dtype of 16 bits or fewer, which the result is rounded to; {own} is not", out_profile=out_profile
+        )
         exact = wide and isinstance(left, _core.Operand)  # a Quantized is refused
         out = np.empty(shape, np.float64 if exact else np.float32)
         _core.gemm(core, left, right, out, options)

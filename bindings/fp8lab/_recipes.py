@@ -21,28 +21,31 @@ def _name_of(value: Format | Profile | str, known: list[Any]) -> Any:
 @record
 @dataclasses.dataclass(frozen=True, repr=False)
 class Recipe(Record):
-    """How one tensor is cast: a record of facts. ``MxBlock(...)`` and its like make one, ``recipes()`` lists those of real systems.
+    """How one tensor is cast: a record of facts. ``MxBlock(...)`` and its like make one, ``recipes()`` lists those of
+    real systems.
 
     The amax is the largest magnitude of the elements that share a scale. The scale multiplies on quantize, scale_inv on
-    dequantize. ``str()`` says the record in words; ValueError for fields that do not go together, whose message says why.
+    dequantize. ``str()`` says the record in words; ValueError for fields that do not go together, whose message says
+    why.
 
     Parameters
     ----------
     tile_across, tile_along : int
         Elements that share a scale, across K and along K; 0: all.
     whole_tiles, pads_tiles : bool
-        Rows and columns must be multiples of the tile's, or zeros fill the last tiles up and are stored: codes and scales are then
-        those of the larger tensor. Otherwise the last tile may be shorter, as if it were filled up with zeros.
+        Rows and columns must be multiples of the tile's, or zeros fill the last tiles up and are stored: codes and
+        scales are then those of the larger tensor. Otherwise the last tile may be shorter, as if it were filled up with
+        zeros.
     transform, nan_in_amax, least_amax, least_amax_type, largest_amax : str, str, float, str, float
-        The amax: what is done to the tensor before, whether NaN counts, and what smaller and larger ones count as (the former
-        may be rounded to the tensor's type).
+        The amax: what is done to the tensor before, whether NaN counts, and what smaller and larger ones count as (the
+        former may be rounded to the tensor's type).
     flush_subnormal_amax : bool
         Elements of tiles whose amax is below 2^-126 are multiplied by 0.
     quotient, given_scale, arithmetic, least_scale_inv : str, float, str, float
         How the amax makes the scale or scale_inv, in which type; a given scale; what a smaller scale_inv becomes.
     rounding, even_mantissa_bits, limit : str, int, str
-        How that is rounded to a power of two (``even``: after rounding to so many bits of mantissa; 0: as the format has), and
-        what an infinite scale becomes.
+        How that is rounded to a power of two (``even``: after rounding to so many bits of mantissa; 0: as the format
+        has), and what an infinite scale becomes.
     zero_amax, infinite_amax, nan_amax : str
         What an amax of zero, infinity or NaN makes.
     scale_type, edges : str
@@ -50,12 +53,12 @@ class Recipe(Record):
     tensor_scale, tensor_scale_for_each_row, tensor_range : str, bool, float
         The tensor's scale over those of tiles, or of each row; the largest tile scale that it leaves room for.
     block_product, block_factor, block_choice : str
-        What is rounded to a tile's scale under the tensor's; the factor of that; whether a tile of E2M1 may put its amax at 4
-        instead of 6, and by which error that is chosen.
+        What is rounded to a tile's scale under the tensor's; the factor of that; whether a tile of E2M1 may put its
+        amax at 4 instead of 6, and by which error that is chosen.
     factor, largest_factor, least_divisor, operation, product, float32_steps : str, float, float, str, str, bool
-        How the elements' factor is made of the stored scale; what a smaller scale_inv counts as there; how an element meets it;
-        the type that the product or quotient is rounded to before the cast; whether that is made by steps in float32, two of
-        which lose a bit, as by microxcaling.
+        How the elements' factor is made of the stored scale; what a smaller scale_inv counts as there; how an element
+        meets it; the type that the product or quotient is rounded to before the cast; whether that is made by steps in
+        float32, two of which lose a bit, as by microxcaling.
     format, cast : str or Format, str or Profile
         What elements are cast to, and the policy of that cast.
     transposed_columnwise, scale_for_each_row : bool
@@ -122,7 +125,8 @@ class Recipe(Record):
         return self._core().scale_format
 
     def tile_shape(self, shape: tuple[int, int], *, direction: str = "rowwise") -> tuple[int, int]:
-        """Rows and columns that share a scale in a tensor of that shape. ValueError for shapes that the recipe does not take."""
+        """Rows and columns that share a scale in a tensor of that shape. ValueError for shapes that the recipe does not
+        take."""
         if not isinstance(shape, tuple) or len(shape) != 2:
             raise TypeError("shape must be a tuple of two ints")
         rows, columns = (check_int(size, "shape", 1, _MOST) for size in shape)
@@ -138,7 +142,8 @@ class Recipe(Record):
         tensor_amax : float
             Of the whole tensor, where that has a scale over those of tiles.
         input_type : str
-            ``float32``, ``float16`` or ``bfloat16``: that of the tensor, where the recipe's limit or arithmetic is of it.
+            ``float32``, ``float16`` or ``bfloat16``: that of the tensor, where the recipe's limit or arithmetic is of
+            it.
         """
         kind = check_choice(input_type, "input_type", ("float32", "float16", "bfloat16"))
         amax, tensor_amax = check_real(amax, "amax"), check_real(tensor_amax, "tensor_amax")
@@ -201,7 +206,8 @@ def _optional_bool(value: Any, argument: str) -> bool | None:
 def GivenScale(format: str | Format = "e4m3", scale: float = 1.0) -> Recipe:
     """One scale for the whole tensor, which comes from outside: delayed scaling, a calibration, or just a number.
 
-    Codes are those of fl(x * scale), scale_inv is fl(1 / scale). The scale is positive and finite, and so is its inverse.
+    Codes are those of fl(x * scale), scale_inv is fl(1 / scale). The scale is positive and finite, and so is its
+    inverse.
     """
     own = as_format(format, "format")
     return _recipe(_core.given_scale(own, check_real(scale, "scale")), own)
@@ -222,15 +228,16 @@ def JustInTime(
     ----------
     format : str or Format
     rule : str
-        ``te``: fl(largest / max(amax, amax_epsilon)), at most the largest float32, 1 for an amax of 0 or infinity; NaN is not
-        counted. ``torchao``: fl(largest / max(amax, 1e-12)); a NaN makes all NaN.
+        ``te``: fl(largest / max(amax, amax_epsilon)), at most the largest float32, 1 for an amax of 0 or infinity; NaN
+        is not counted. ``torchao``: fl(largest / max(amax, 1e-12)); a NaN makes all NaN.
     axis : str
         ``tensor``, or ``row``: a scale for every row (columnwise: every column).
     amax_epsilon : float
         For rule ``te``: what smaller amaxes count as.
     force_pow_2_scales : bool, optional
-        ``te``: the scale's mantissa is cleared. ``torchao``: 2^floor(log2(scale)) with log2 in float32, as PyTorch computes it
-        on a CPU: a scale within 44 * 2^-24 below a power of two may become that power (never of a bfloat16 amax). Left out:
+        ``te``: the scale's mantissa is cleared. ``torchao``: 2^floor(log2(scale)) with log2 in float32, as PyTorch
+        computes it on a CPU: a scale within 44 * 2^-24 below a power of two may become that power (never of a bfloat16
+        amax). Left out:
         True for torchao's rows.
     """
     own = as_format(format, "format")
@@ -259,20 +266,21 @@ def MxBlock(
     format : str or Format
         ``e4m3``, ``e5m2``, ``e2m3``, ``e3m2``, ``e2m1`` or one's own.
     rule : str
-        How the block's amax becomes the scale. ``te``: fl(amax * fl(1 / largest)) rounded up to a power of two; ``floor``: the
-        power of two at or below amax over that of the largest value, as OCP MX has it; ``ceil``: at or above; ``even``: that
-        of amax rounded to the format's mantissa; ``rceil``: torchao's after 0.18, as te, but NaN where it is not finite.
+        How the block's amax becomes the scale. ``te``: fl(amax * fl(1 / largest)) rounded up to a power of two;
+        ``floor``: the power of two at or below amax over that of the largest value, as OCP MX has it; ``ceil``: at or
+        above; ``even``: that of amax rounded to the format's mantissa; ``rceil``: torchao's after 0.18, as te, but NaN
+        where it is not finite.
     enable_2d_quantization : bool
         Blocks of 32 x 32, which both directions share.
     nan : str, optional
-        ``dropped``: a NaN does not count; ``counted``: it makes all of its block NaN. Left out: dropped by ``te`` and ``floor``,
-        counted by the others, which are torchao's.
+        ``dropped``: a NaN does not count; ``counted``: it makes all of its block NaN. Left out: dropped by ``te`` and
+        ``floor``, counted by the others, which are torchao's.
     drop_negative_zero : bool
         -0 is quantized to +0, as by kernels whose multiply is an fma with +0.
     edges : str
-        What the codes 00, FE and FF of E8M0 mean. With ``torchao_0_18`` also an infinite amax makes a scale that is not NaN,
-        the numbers beside a NaN are quantized to 0 (but by ``rceil``), and ``rceil`` is 2^ceil(log2(amax / largest)) with
-        log2 in float32.
+        What the codes 00, FE and FF of E8M0 mean. With ``torchao_0_18`` also an infinite amax makes a scale that is not
+        NaN, the numbers beside a NaN are quantized to 0 (but by ``rceil``), and ``rceil`` is 2^ceil(log2(amax /
+        largest)) with log2 in float32.
     """
     own = as_format(format, "format")
     core = _core.mx_block(
@@ -300,15 +308,16 @@ def Block(
     ----------
     format : str or Format
     rule : str
-        ``te`` (as JustInTime's), ``deepseek_2024``, ``deepseek_2025``, ``deepgemm_cpu``, ``deepgemm_cuda`` or ``torchao``; ``str()``
-        of the record says what each does. A NaN makes all of its tile NaN by DeepGEMM's and torchao's rules, whose maximum is
-        PyTorch's (DeepGEMM's powers of two have no NaN: 2^127).
+        ``te`` (as JustInTime's), ``deepseek_2024``, ``deepseek_2025``, ``deepgemm_cpu``, ``deepgemm_cuda`` or
+        ``torchao``; ``str()`` of the record says what each does. A NaN makes all of its tile NaN by DeepGEMM's and
+        torchao's rules, whose maximum is PyTorch's (DeepGEMM's powers of two have no NaN: 2^127).
     rows, columns : int
         Of a tile, across K and along it; rows is 1 or as columns.
     amax_epsilon : float
         For rule ``te``: what smaller amaxes count as.
     force_pow_2_scales : bool, optional
-        The scale is rounded down (scale_inv up) to a power of two; of ``torchao`` as JustInTime's. Left out: True for ``te``.
+        The scale is rounded down (scale_inv up) to a power of two; of ``torchao`` as JustInTime's. Left out: True for
+        ``te``.
     """
     own = as_format(format, "format")
     core = _core.block(
@@ -329,7 +338,8 @@ def NvFp4(
     round_rht: bool = True,
     nan: str = "dropped",
 ) -> Recipe:
-    """NVFP4 of Transformer Engine since 2.14: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale of the tensor.
+    """NVFP4 of Transformer Engine since 2.14: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale
+    of the tensor.
 
     Parameters
     ----------
@@ -340,7 +350,8 @@ def NvFp4(
     with_rht : bool
         Columnwise, every 16 elements along K are turned by a random Hadamard matrix first.
     round_rht : bool
-        With ``with_rht``: what the matrix gives is rounded to bfloat16 before its amax is taken, as by all kernels since 2.8. False:
+        With ``with_rht``: what the matrix gives is rounded to bfloat16 before its amax is taken, as by all kernels
+        since 2.8. False:
         not rounded, as by the fused kernels with NVTE_USE_FAST_MATH=1 (from 2.12).
     nan : str
         ``dropped``: a NaN does not count; ``counted``: it makes its block's scale NaN.
@@ -378,7 +389,9 @@ def as_recipe(value: Any, argument: str = "recipe") -> Recipe:
     if isinstance(value, NamedRecipe):
         return value.recipe
     if isinstance(value, Delayed):
-        raise TypeError(f"{argument} must not be a Delayed, which takes its scale of earlier steps: give an AmaxHistory of it")
+        raise TypeError(
+            f"{argument} must not be a Delayed, which takes its scale of earlier steps: give an AmaxHistory of it"
+        )
     if isinstance(value, Recipe):
         return value
     return _RECIPES[named(argument, _core.find_recipe, check_name(value, argument, " or a Recipe"))]

@@ -12,7 +12,6 @@ from fp8lab._arrays import (
     Array,
     as_array,
     as_bytes,
-    as_codes,
     as_doubles,
     as_float32,
     as_floats,
@@ -45,7 +44,11 @@ class Quantized:
     """
 
     def __init__(
-        self, core: _core.Quantized, recipe: Recipe | Delayed, direction: str, tensor_shape: tuple[int, ...] | None = None
+        self,
+        core: _core.Quantized,
+        recipe: Recipe | Delayed,
+        direction: str,
+        tensor_shape: tuple[int, ...] | None = None,
     ) -> None:
         self._core = core
         self.recipe = recipe
@@ -74,9 +77,9 @@ class Quantized:
         codes : array_like of uint8 or of a float8 type, (..., columns), or (columns, rows) where they are transposed
             Leading dimensions are rows, as for ``quantize``. Of formats of 4 bits, two a byte, half as many columns.
         scales : array_like
-            What multiplies on dequantize: a number, or one for every tile, float32, float16 or bfloat16; or uint8 or float8
-            codes where the recipe stores E8M0 or E4M3. Rows of scales lie along rows of codes; compact ones may have the
-            leading dimensions of the codes.
+            What multiplies on dequantize: a number, or one for every tile, float32, float16 or bfloat16; or uint8 or
+            float8 codes where the recipe stores E8M0 or E4M3. Rows of scales lie along rows of codes; compact ones may
+            have the leading dimensions of the codes.
         recipe : str, NamedRecipe or Recipe
             Says which elements share a scale, and the formats. How scales are made of amaxes is not checked.
         direction : str
@@ -86,9 +89,11 @@ class Quantized:
         scale_layout : str
             ``compact``, ``padded`` or ``swizzled``, as ``scales()`` has them.
         amax : float, optional
-            For recipes with a scale of the tensor over those of its tiles (NVFP4): the amax of which the recipe makes it.
+            For recipes with a scale of the tensor over those of its tiles (NVFP4): the amax of which the recipe makes
+            it.
         tensor_scale, tensor_scale_inv : float, optional
-            Or that scale itself, whatever it was made of, as it multiplies on quantize, on dequantize, or both, as ``quantize`` takes it.
+            Or that scale itself, whatever it was made of, as it multiplies on quantize, on dequantize, or both, as
+            ``quantize`` takes it.
         row_amaxes : array_like, optional
             For recipes where each row (columnwise: column) has such a scale of its own: their amaxes, float32.
         allow_special_scales : bool
@@ -103,7 +108,9 @@ class Quantized:
         elements, carried = as_bytes(on_host(codes), "codes")
         wanted_format = as_format(own.format, "format")
         if carried is not None and carried != wanted_format:
-            raise ValueError(f"codes are {carried.name} by their element type, and the recipe's are {wanted_format.name}")
+            raise ValueError(
+                f"codes are {carried.name} by their element type, and the recipe's are {wanted_format.name}"
+            )
         if elements.ndim == 0:
             raise ValueError("codes must have one dimension or more, not 0")
         stored = elements.shape
@@ -142,7 +149,8 @@ class Quantized:
 
     @property
     def tensor_shape(self) -> tuple[int, ...]:
-        """The shape that the tensor came in, whose leading dimensions are the rows of ``shape``; ``dequantize`` gives it back."""
+        """The shape that the tensor came in, whose leading dimensions are the rows of ``shape``; ``dequantize`` gives
+        it back."""
         return self._tensor_shape
 
     @property
@@ -152,12 +160,14 @@ class Quantized:
 
     @property
     def transposed(self) -> bool:
-        """Whether codes and scales are those of the transpose: columnwise ones are, but for MX codes that take a byte."""
+        """Whether codes and scales are those of the transpose: columnwise ones are, but for MX codes that take a
+        byte."""
         return self._core.transposed
 
     @property
     def codes(self) -> Array:
-        """uint8, in the shape of the tensor or of its transpose; of formats of 4 bits, half as many columns, packed two a byte."""
+        """uint8, in the shape of the tensor or of its transpose; of formats of 4 bits, half as many columns, packed two
+        a byte."""
         return self._core.codes
 
     @property
@@ -174,12 +184,14 @@ class Quantized:
 
     @property
     def amax(self) -> float:
-        """Of the tensor, where its scales depend on it, now or later (one scale for all, a tensor_scale, Delayed); else 0."""
+        """Of the tensor, where its scales depend on it, now or later (one scale for all, a tensor_scale, Delayed); else
+        0."""
         return self._core.amax
 
     @property
     def row_amaxes(self) -> Array | None:
-        """float32: the amax of each row (columnwise: column), where each has a tensor's scale of its own; otherwise None."""
+        """float32: the amax of each row (columnwise: column), where each has a tensor's scale of its own; otherwise
+        None."""
         values = self._core.row_amaxes
         return values.reshape(-1) if values.size else None
 
@@ -209,7 +221,8 @@ class Quantized:
         return self._core.factor
 
     def tile_scales_inv(self) -> Array:
-        """What ``dequantize`` multiplies the codes of each tile with: float32, (tiles down, tiles across) of the tensor.
+        """What ``dequantize`` multiplies the codes of each tile with: float32, (tiles down, tiles across) of the
+        tensor.
 
         The scale's value; for NVFP4 fl(fl(scale * amax) * fl(1 / 2688)), which has the tensor's scale in it. Tiles are
         those of the tensor, whatever the layout of the scales.
@@ -217,7 +230,8 @@ class Quantized:
         return self._core.tile_scales_inv()
 
     def scale_inv_at(self, row: int, column: int) -> float:
-        """What ``dequantize`` multiplies the code of that element of the tensor with. ValueError where there is none."""
+        """What ``dequantize`` multiplies the code of that element of the tensor with. ValueError where there is
+        none."""
         last = (self.shape[0] - 1, self.shape[1] - 1)
         return self._core.scale_inv_at(check_int(row, "row", 0, last[0]), check_int(column, "column", 0, last[1]))
 
@@ -228,8 +242,8 @@ class Quantized:
         ----------
         layout : str
             ``compact``: scale_codes or scale_inv as they are. For scale codes also ``padded``: rows (across K) up to a
-            multiple of 128, blocks up to one of 4, filled with zeros; and ``swizzled``: that in tiles of 128 x 4, one after
-            the other, as Blackwell's tensor cores read them.
+            multiple of 128, blocks up to one of 4, filled with zeros; and ``swizzled``: that in tiles of 128 x 4, one
+            after the other, as Blackwell's tensor cores read them.
 
         Raises
         ------
@@ -398,7 +412,8 @@ def unswizzle_scales(swizzled: Any, shape: tuple[int, int]) -> Array:
 
 
 def pad_scales(scales: Any) -> Array:
-    """Block scales as Transformer Engine allocates them: rows up to a multiple of 128, blocks up to one of 4, zeros there.
+    """Block scales as Transformer Engine allocates them: rows up to a multiple of 128, blocks up to one of 4, zeros
+    there.
 
     Parameters
     ----------
@@ -549,20 +564,22 @@ def quantize(
     x : array_like of float32, float16 or bfloat16, (..., columns)
         The leading dimensions are rows. ``tensor_shape`` of the result remembers the shape.
     recipe : str, a recipe, or the state of one
-        The name of one of ``recipes()``, or a Recipe, as GivenScale, JustInTime, MxBlock, Block and NvFp4 make. Delayed scaling by an
-        AmaxHistory: its scale, which may be infinite, 0 or NaN by some versions, casts, and it records the amax;
-        ``update_scale()`` of it ends the step. Threads that share one cast one after the other.
+        The name of one of ``recipes()``, or a Recipe, as GivenScale, JustInTime, MxBlock, Block and NvFp4 make. Delayed
+        scaling by an AmaxHistory: its scale, which may be infinite, 0 or NaN by some versions, casts, and it records
+        the amax; ``update_scale()`` of it ends the step. Threads that share one cast one after the other.
     direction : str
-        ``rowwise``: a row's elements lie along K, which a GEMM sums over, and share scales; ``columnwise``: a column's do.
+        ``rowwise``: a row's elements lie along K, which a GEMM sums over, and share scales; ``columnwise``: a column's
+        do.
     input_type : str, optional
         ``float16`` or ``bfloat16``: what the values are rounded to before they are quantized.
     amax_before_rounding : bool
         The amax is that of the values before that rounding, as in Transformer Engine's current scaling of activations.
     amax : array_like of float32, optional
-        What the recipe makes the scales of, in place of the tensor's own amaxes: one for each tile of the tensor, (tiles
-        down, tiles across), or one for all. Of a calibration, or of an all-reduce.
+        What the recipe makes the scales of, in place of the tensor's own amaxes: one for each tile of the tensor,
+        (tiles down, tiles across), or one for all. Of a calibration, or of an all-reduce.
     scale, scale_inv : array_like of float32, optional
-        The scales, or their inverses, which are used as they are: in the same way, for recipes whose scales are float32.
+        The scales, or their inverses, which are used as they are: in the same way, for recipes whose scales are
+        float32.
         The result's recipe has the quotient ``given_scale`` or ``given_scale_inv``.
     tensor_amax : float, optional
         For NVFP4: what the tensor's scale is made of.
@@ -619,7 +636,8 @@ def quantize_both(
 
 
 def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> Array:
-    """The values that codes and scales stand for: fl(code * scale_inv), of NVFP4 fl(code * fl(fl(scale * amax) * fl(1 / 2688))).
+    """The values that codes and scales stand for: fl(code * scale_inv), of NVFP4 fl(code * fl(fl(scale * amax) * fl(1 /
+    2688))).
 
     Parameters
     ----------
@@ -643,10 +661,11 @@ def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> A
 
 
 def hadamard_columns(x: Any, *, rounds: bool = True, threads: int = 1, out: Array | None = None) -> Array:
-    """Every 16 elements of a column times the 16 x 16 Hadamard matrix whose rows have the random signs of Transformer Engine, over 4.
+    """Every 16 elements of a column times the 16 x 16 Hadamard matrix whose rows have the random signs of Transformer
+    Engine, over 4.
 
-    It is what NVFP4 with ``with_rht`` does to a tensor that it quantizes columnwise. The product of two tensors turned so is that of
-    the tensors, but for roundings.
+    It is what NVFP4 with ``with_rht`` does to a tensor that it quantizes columnwise. The product of two tensors turned
+    so is that of the tensors, but for roundings.
 
     Parameters
     ----------

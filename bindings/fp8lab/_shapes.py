@@ -12,9 +12,11 @@ from fp8lab._tensor_parallel import TensorParallel, as_parallel
 class ShapeFit(NamedTuple):
     """A size of a Linear layer, and what a rule of its recipe's system says about it; ``str()`` says it in words.
 
-    ``pass_name`` stops where ``dimension`` (tokens, in or out) of ``tensor`` (x, w or dy) is no multiple of ``multiple``, on each
-    of ``ranks`` that share the dimension. ``check`` is who checks: the split into ranks, the module, the quantizer or the gemm.
-    ``below`` and ``above`` are the nearest sizes that no rule of the recipe refuses; ``below`` is 0 where there is none.
+    ``pass_name`` stops where ``dimension`` (tokens, in or out) of ``tensor`` (x, w or dy) is no multiple of
+    ``multiple``, on each of ``ranks`` that share the dimension. ``check`` is who checks: the split into ranks, the
+    module, the quantizer or the gemm.
+    ``below`` and ``above`` are the nearest sizes that no rule of the recipe refuses; ``below`` is 0 where there is
+    none.
     """
 
     pass_name: str
@@ -51,8 +53,8 @@ def shape_fits(
     Parameters
     ----------
     recipe : str or LinearRecipe
-        The tensor core decides which layouts its GEMMs take: FP8 with a scale for the tensor wants K contiguous on Ada, Hopper
-        and RTX Blackwell, and takes all layouts on ``blackwell_tcgen05_fp8``.
+        The tensor core decides which layouts its GEMMs take: FP8 with a scale for the tensor wants K contiguous on Ada,
+        Hopper and RTX Blackwell, and takes all layouts on ``blackwell_tcgen05_fp8``.
     tokens, in_features, out_features : int
         x is (tokens, in), w (out, in), dy (tokens, out): the whole layer's, of all ranks.
     parallel : TensorParallel, optional

@@ -22,6 +22,8 @@ from fp8lab._arrays import (
     fill,
     kind_of,
     short,
+)
+from fp8lab._arrays import (
     output as output_array,
 )
 from fp8lab._delayed import Delayed, as_amax
@@ -86,7 +88,9 @@ class LinearGrads(NamedTuple):
 class LinearCall:
     """A forward of a layer: its result ``y``, and what ``Fp8State.backward`` needs of it."""
 
-    def __init__(self, core: _core.LinearCall, y: Array, shapes: tuple[tuple[int, int], tuple[int, int]], kept: Any) -> None:
+    def __init__(
+        self, core: _core.LinearCall, y: Array, shapes: tuple[tuple[int, int], tuple[int, int]], kept: Any
+    ) -> None:
         self._core = core
         self._shapes = shapes
         self._kept = kept  # arrays that C++ has views of
@@ -134,20 +138,21 @@ def _as_delayed(delayed: Any, recipe: LinearRecipe | None = None) -> Delayed:
 
 
 class Fp8State:
-    """The FP8 state of Linear layers on one rank: what Transformer Engine's modules and its global state keep between calls.
+    """The FP8 state of Linear layers on one rank: what Transformer Engine's modules and its global state keep between
+    calls.
 
-    It holds the amax histories and scales of each layer's x, w and dy, the open autocast regions, cached weights, weights that
-    exist in FP8 only, and what recomputation puts aside. It is a value: ``copy()`` keeps it, ``==`` compares every bit, and the same
-    calls on equal states give equal results; ``arrays()`` is what a file keeps of it. A call that raises leaves it as it was. Each
-    call has it to itself; other threads wait.
+    It holds the amax histories and scales of each layer's x, w and dy, the open autocast regions, cached weights,
+    weights that exist in FP8 only, and what recomputation puts aside. It is a value: ``copy()`` keeps it, ``==``
+    compares every bit, and the same calls on equal states give equal results; ``arrays()`` is what a file keeps of it.
+    A call that raises leaves it as it was. Each call has it to itself; other threads wait.
 
     Parameters
     ----------
     layers : int
         How many layers share it; calls name them 0, 1, ...
     rules : str
-        One of ``state_rules()``: when scales are made, what a cached weight's GEMM reads, and more that releases differ in. (The
-        formulas of the scales are those of ``Delayed.version``.)
+        One of ``state_rules()``: when scales are made, what a cached weight's GEMM reads, and more that releases differ
+        in. (The formulas of the scales are those of ``Delayed.version``.)
     ranks : int
         With more than one, updates wait for ``reduce_and_update``, which the ranks' states are given to together.
     high_precision : str or LinearRecipe
@@ -174,7 +179,9 @@ class Fp8State:
     ) -> None:
         name = rules.name if isinstance(rules, StateRules) else check_choice(rules, "rules", _RULES)
         high = _as_linear_recipe(high_precision, "high_precision")
-        core = _core.Fp8State(check_int(layers, "layers", 1, _MOST), name, check_int(ranks, "ranks", 1, _MOST), high._made)
+        core = _core.Fp8State(
+            check_int(layers, "layers", 1, _MOST), name, check_int(ranks, "ranks", 1, _MOST), high._made
+        )
         core.is_traced = check_bool(trace, "trace")
         self._begin(core)
 
@@ -209,7 +216,8 @@ class Fp8State:
 
     @property
     def grad_enabled(self) -> bool:
-        """torch's grad mode. Without it nothing is kept for a backward, and no region's exit makes scales; amaxes are recorded."""
+        """torch's grad mode. Without it nothing is kept for a backward, and no region's exit makes scales; amaxes are
+        recorded."""
         return self._core.grad_enabled
 
     @grad_enabled.setter
@@ -225,7 +233,9 @@ class Fp8State:
     def _layer(self, layer: Any) -> int:
         return check_int(layer, "layer", 0, self.layers - 1)
 
-    def enter_autocast(self, recipe: RecipeLike, *, delayed: Delayed | None = None, enabled: bool = True, group: str = "") -> None:
+    def enter_autocast(
+        self, recipe: RecipeLike, *, delayed: Delayed | None = None, enabled: bool = True, group: str = ""
+    ) -> None:
         """Enter an autocast region.
 
         Parameters
@@ -233,12 +243,13 @@ class Fp8State:
         recipe : str or LinearRecipe
             How layers in it compute.
         delayed : Delayed, optional
-            For a recipe of delayed scaling: how scales are made of amaxes; Transformer Engine's defaults where left out, with the
-            fp8_format of the recipe. Its amax_compute_algo must be a name.
+            For a recipe of delayed scaling: how scales are made of amaxes; Transformer Engine's defaults where left
+            out, with the fp8_format of the recipe. Its amax_compute_algo must be a name.
         enabled : bool
             Layers in a region that is not compute in ``high_precision``.
         group : str
-            Over which ranks amaxes are shared; layers that were first run in regions of another group have other buffers.
+            Over which ranks amaxes are shared; layers that were first run in regions of another group have other
+            buffers.
 
         Raises
         ------
@@ -246,12 +257,18 @@ class Fp8State:
             For arguments that do not fit each other, such as an fp8_format that is not what the recipe casts to.
         """
         linear = _as_linear_recipe(recipe)
-        region = (linear._made, _as_delayed(delayed, linear)._recipe(), check_bool(enabled, "enabled"), check_name(group, "group"))
+        region = (
+            linear._made,
+            _as_delayed(delayed, linear)._recipe(),
+            check_bool(enabled, "enabled"),
+            check_name(group, "group"),
+        )
         with self._lock:
             self._core.enter_autocast(*region)
 
     def exit_autocast(self) -> None:
-        """Leave the innermost region; at the exit of the outermost one, forward amaxes make new scales. RuntimeError for none."""
+        """Leave the innermost region; at the exit of the outermost one, forward amaxes make new scales. RuntimeError
+        for none."""
         with self._lock:
             self._core.exit_autocast()
 
@@ -259,7 +276,8 @@ class Fp8State:
     def autocast(
         self, recipe: RecipeLike, *, delayed: Delayed | None = None, enabled: bool = True, group: str = ""
     ) -> Iterator[Fp8State]:
-        """``enter_autocast`` and ``exit_autocast`` as a context; where it raises, the region is left as in Transformer Engine."""
+        """``enter_autocast`` and ``exit_autocast`` as a context; where it raises, the region is left as in Transformer
+        Engine."""
         self.enter_autocast(recipe, delayed=delayed, enabled=enabled, group=group)
         try:
             yield self
@@ -313,7 +331,8 @@ class Fp8State:
         Raises
         ------
         TypeError, ValueError
-            As ``linear``, for a layer that there is not, a w that is missing or not wanted, and a second forward without a first.
+            As ``linear``, for a layer that there is not, a w that is missing or not wanted, and a second forward
+            without a first.
         RuntimeError
             While an update waits for the other ranks.
         """
@@ -349,7 +368,8 @@ class Fp8State:
         zero_rule: str = "floor",
         threads: int = 1,
     ) -> LinearGrads:
-        """``dy @ w`` and ``dy.T @ x`` of a call of ``forward``; the backward of a region's first layer ends with the update.
+        """``dy @ w`` and ``dy.T @ x`` of a call of ``forward``; the backward of a region's first layer ends with the
+        update.
 
         Parameters
         ----------
@@ -402,11 +422,14 @@ class Fp8State:
             None if weight_grad is None else _typed(weight_grad, dw_type),
         )
 
-    def write_weight(self, layer: int, w: Any, recipe: RecipeLike, *, delayed: Delayed | None = None, threads: int = 1) -> None:
-        """Quantize a weight (out, in) into a layer that keeps it in FP8 only: at its beginning, and after each optimizer step.
+    def write_weight(
+        self, layer: int, w: Any, recipe: RecipeLike, *, delayed: Delayed | None = None, threads: int = 1
+    ) -> None:
+        """Quantize a weight (out, in) into a layer that keeps it in FP8 only: at its beginning, and after each
+        optimizer step.
 
-        Under delayed scaling the scale is the one that the layer has at that moment, 1 at first. The amax goes into the history;
-        codes and scale_inv stay until the next write.
+        Under delayed scaling the scale is the one that the layer has at that moment, 1 at first. The amax goes into the
+        history; codes and scale_inv stay until the next write.
 
         Raises
         ------
@@ -417,13 +440,16 @@ class Fp8State:
         weight, _ = _as_matrix(w, "w")
         linear = _as_linear_recipe(recipe)
         with self._lock:
-            self._core.write_weight(index, weight, linear._made, _as_delayed(delayed, linear)._recipe(), check_threads(threads))
+            self._core.write_weight(
+                index, weight, linear._made, _as_delayed(delayed, linear)._recipe(), check_threads(threads)
+            )
 
     def arrays(self) -> dict[str, Array]:
-        """Histories and scales as float32 arrays, which ``numpy.savez`` takes: what Transformer Engine's checkpoints have of it.
+        """Histories and scales as float32 arrays, which ``numpy.savez`` takes: what Transformer Engine's checkpoints
+        have of it.
 
-        ``0.x.amax_history`` (amax_history_len,), ``0.x.scale`` () and ``0.x.scale_inv`` () of layer 0's x, and so on for w, dy and
-        every layer that has run under delayed scaling.
+        ``0.x.amax_history`` (amax_history_len,), ``0.x.scale`` () and ``0.x.scale_inv`` () of layer 0's x, and so on
+        for w, dy and every layer that has run under delayed scaling.
         """
         found: dict[str, Array] = {}
         with self._lock:
@@ -437,7 +463,8 @@ class Fp8State:
         return found
 
     def load_arrays(self, arrays: Any, *, delayed: Delayed | None = None) -> None:
-        """Take histories and scales from what ``arrays`` gave, of a state with as many layers; cached weights are forgotten.
+        """Take histories and scales from what ``arrays`` gave, of a state with as many layers; cached weights are
+        forgotten.
 
         Parameters
         ----------
@@ -468,7 +495,11 @@ class Fp8State:
                     if key not in given:
                         raise ValueError(f"arrays has no {key!r}")
                     parts.append(as_float32(given[key], f"arrays[{key!r}]", shape))
-                values[layer, tensor] = (parts[0], as_amax(float(parts[1]), "scale"), as_amax(float(parts[2]), "scale_inv"))
+                values[layer, tensor] = (
+                    parts[0],
+                    as_amax(float(parts[1]), "scale"),
+                    as_amax(float(parts[2]), "scale_inv"),
+                )
         with self._lock:
             if self.regions:
                 raise ValueError("the state must not be loaded inside of an autocast region")
@@ -494,14 +525,17 @@ class Fp8State:
         return self._core.equals(other._core) if isinstance(other, Fp8State) else NotImplemented
 
     def __reduce__(self) -> Any:
-        raise TypeError("an Fp8State is not pickled: arrays() gives its histories and scales, and copy() keeps all of it")
+        raise TypeError(
+            "an Fp8State is not pickled: arrays() gives its histories and scales, and copy() keeps all of it"
+        )
 
     def __repr__(self) -> str:
         return f"<fp8lab.Fp8State of {self.layers} layers, rules {self.rules}, {self.regions} regions open>"
 
 
 def reduce_and_update(states: Sequence[Fp8State]) -> None:
-    """Make the scales that the ranks' states wait for: amaxes become the largest of the ranks', where the recipe has reduce_amax.
+    """Make the scales that the ranks' states wait for: amaxes become the largest of the ranks', where the recipe has
+    reduce_amax.
 
     The order of the ranks does not matter. A NaN is dropped unless all ranks have one.
 

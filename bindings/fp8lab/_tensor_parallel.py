@@ -20,15 +20,15 @@ class Reduction(Record):
     Parameters
     ----------
     order : str
-        ``ring``: a chunk begins at the rank behind its own, goes around, and is complete at its own, as NCCL's ring does. Chunks
-        are the ranks' parts of the tokens where the sum is scattered; where all ranks get all of it, they are as many equal parts
-        as there are ranks. (NCCL cuts further, by channels and buffer sizes, which it does not promise.)
-        ``sequential``: rank after rank. ``pairwise``: neighbours in pairs, then pairs of pairs.
+        ``ring``: a chunk begins at the rank behind its own, goes around, and is complete at its own, as NCCL's ring
+        does. Chunks are the ranks' parts of the tokens where the sum is scattered; where all ranks get all of it, they
+        are as many equal parts as there are ranks. (NCCL cuts further, by channels and buffer sizes, which it does not
+        promise.) ``sequential``: rank after rank. ``pairwise``: neighbours in pairs, then pairs of pairs.
     ranks : sequence of int
         In which order ranks follow one another; empty: 0, 1, 2, ...
     in_float32 : bool
-        Sums stay in float32 until the last, which is rounded. Otherwise every sum of two is rounded to the output's type, as
-        NCCL's are.
+        Sums stay in float32 until the last, which is rounded. Otherwise every sum of two is rounded to the output's
+        type, as NCCL's are.
 
     Raises
     ------
@@ -55,20 +55,21 @@ class TensorParallel(Record):
     Parameters
     ----------
     mode : str
-        ``column`` splits the weight's out: every rank computes columns of y from all of x, and dx is summed over the ranks.
+        ``column`` splits the weight's out: every rank computes columns of y from all of x, and dx is summed over the
+        ranks.
         ``row`` splits its in: every rank has columns of x, and y is summed over the ranks. ``none`` splits nothing.
     ranks : int
     sequence_parallel : bool
-        Between layers, every rank has a part of the tokens: of x (column), or of y and dy (row). They are gathered before
-        they are multiplied, and sums are reduce-scattered.
+        Between layers, every rank has a part of the tokens: of x (column), or of y and dy (row). They are gathered
+        before they are multiplied, and sums are reduce-scattered.
     reduction : Reduction
         Of y (row) and dx (column).
 
     Raises
     ------
     TypeError, ValueError
-        For a number of ranks out of range, or more than one of them where nothing is split, and for a reduction that does not have
-        each of them once.
+        For a number of ranks out of range, or more than one of them where nothing is split, and for a reduction that
+        does not have each of them once.
     """
 
     mode: str
@@ -86,7 +87,14 @@ class TensorParallel(Record):
 
     def _core(self) -> tuple[str, int, bool, str, list[int], bool]:
         reduction = self.reduction
-        return self.mode, self.ranks, self.sequence_parallel, reduction.order, list(reduction.ranks), reduction.in_float32
+        return (
+            self.mode,
+            self.ranks,
+            self.sequence_parallel,
+            reduction.order,
+            list(reduction.ranks),
+            reduction.in_float32,
+        )
 
 
 _WHOLE = TensorParallel("none")

@@ -85,9 +85,9 @@ def trace_dot(
     zero_rule : str
         As for ``mma``.
     got : number, optional
-        What a kernel gave, of the result's type: float16 for models with a float16 accumulator and no promotion, float64
-        for FP64 models, else float32. A NumPy scalar of that type is taken bit for bit. Where it is another word, every model that takes the
-        operands is tried, under every zero rule, promoted and not.
+        What a kernel gave, of the result's type: float16 for models with a float16 accumulator and no promotion,
+        float64 for FP64 models, else float32. A NumPy scalar of that type is taken bit for bit. Where it is another
+        word, every model that takes the operands is tried, under every zero rule, promoted and not.
     at : int, optional
         ``str()`` tells of more than four instructions a line each; that of this k in full.
 
@@ -96,12 +96,12 @@ def trace_dot(
     experiments.Document
         Tables: ``result`` with one row, ``word`` (hexadecimal), its ``format`` and ``value``, ``exact`` (the real sum
         rounded once; NaN with block scales), ``got`` and ``equal``; ``candidates`` that would give what was got;
-        ``instructions`` with ``k``, ``products``, ``added`` (the c of a last IEEE addition), ``result`` and ``promoted``;
-        ``steps`` with the words ``before`` and ``after``, the largest ``exponent`` and the ``unit`` of what is kept (as
-        powers of two; None where nothing is aligned) and the ``sum`` of what is kept in units; ``terms`` of each step with
-        their exact ``value``, their ``exponent``, and what of it is ``kept`` and ``cut``; ``products`` with codes and
-        values, and ``scales`` of their blocks. ``instruction`` is the first k of one. ``passed`` tells whether what was got,
-        if anything, is the model's word.
+        ``instructions`` with ``k``, ``products``, ``added`` (the c of a last IEEE addition), ``result`` and
+        ``promoted``; ``steps`` with the words ``before`` and ``after``, the largest ``exponent`` and the ``unit`` of
+        what is kept (as powers of two; None where nothing is aligned) and the ``sum`` of what is kept in units;
+        ``terms`` of each step with their exact ``value``, their ``exponent``, and what of it is ``kept`` and ``cut``;
+        ``products`` with codes and values, and ``scales`` of their blocks. ``instruction`` is the first k of one.
+        ``passed`` tells whether what was got, if anything, is the model's word.
 
     Raises
     ------

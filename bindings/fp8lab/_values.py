@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values as values: equal where every bit is, and with a state from which pickle, copy and deepcopy make them again.
 
-A pickle holds a call of ``restore`` with a kind and its fields by name: numbers, names and arrays, from which the kind's
-``restorer`` makes the value by the checks that a user's own arguments pass. No state reaches an object unchecked.
+A pickle holds a call of ``restore`` with a kind and its fields by name: numbers, names and arrays, from which the
+kind's ``restorer`` makes the value by the checks that a user's own arguments pass. No state reaches an object
+unchecked.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def record(kind: _Made) -> _Made:
 
 
 def restore(kind: str, fields: dict[str, Any]) -> Any:
-    """The value of a state. TypeError or ValueError for a state that is none; the message names the kind and the field."""
+    """The value of a state. TypeError or ValueError for a state that is none; the message names the kind and the
+    field."""
     if not isinstance(kind, str) or kind not in _RESTORERS:
         raise ValueError(f"unknown kind of state {str(kind)[:40]!r}; known: {', '.join(_RESTORERS)}")
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
@@ -83,13 +85,16 @@ class Record:
 
 
 def named(own: Any, known: list[Any]) -> Any:
-    """The entry of the package's list that is this very value; else the value, which a user made up or another version had."""
+    """The entry of the package's list that is this very value; else the value, which a user made up or another version
+    had."""
     return next((one for one in known if one == own and one.name == own.name), own)
 
 
 _FORMAT_FIELDS = ("exponent_bits", "mantissa_bits", "bias", "is_signed", "has_subnormals", "specials", "name")
 _PROFILE_FIELDS = tuple(
-    name for name, value in vars(Profile).items() if isinstance(value, property) and name not in ("description", "source")
+    name
+    for name, value in vars(Profile).items()
+    if isinstance(value, property) and name not in ("description", "source")
 )
 _SUMS = (
     "sum_error", "sum_absolute_error", "sum_squared_error", "sum_squared_reference", "max_absolute_error", "max_relative_error",
@@ -99,7 +104,14 @@ _HISTOGRAM_COUNTS = ("zeros", "infinities", "nans", "below", "above", "underflow
 
 @restorer("Format", *_FORMAT_FIELDS)
 def _format(
-    *, exponent_bits: int, mantissa_bits: int, bias: int, is_signed: bool, has_subnormals: bool, specials: str, name: str
+    *,
+    exponent_bits: int,
+    mantissa_bits: int,
+    bias: int,
+    is_signed: bool,
+    has_subnormals: bool,
+    specials: str,
+    name: str,
 ) -> Format:
     own = Format(
         check_int(exponent_bits, "exponent_bits", 0, 64),
@@ -129,8 +141,14 @@ def _model(*, name: str, fraction_bits: int, zero_exponent: int | None, keeps_si
     bits = check_int(fraction_bits, "fraction_bits", 0, 40)
     zero = None if zero_exponent is None else check_int(zero_exponent, "zero_exponent", -1000, 127)
     sign = check_bool(keeps_sign, "keeps_sign")
-    if known.arithmetic != "fused" and (bits, zero, sign) != (known.fraction_bits, known.zero_exponent, known.keeps_sign):
-        raise ValueError(f"fraction_bits, zero_exponent and keeps_sign of {known.name} must be what they are: it has none to replace")
+    if known.arithmetic != "fused" and (bits, zero, sign) != (
+        known.fraction_bits,
+        known.zero_exponent,
+        known.keeps_sign,
+    ):
+        raise ValueError(
+            f"fraction_bits, zero_exponent and keeps_sign of {known.name} must be what they are: it has none to replace"
+        )
     return known._replace(bits, zero, sign)
 
 
@@ -148,7 +166,9 @@ def _distribution(*, name: str) -> Distribution:
 
 
 @restorer("Histogram", "kind", "low", "high", "count", "format", "counts", *_HISTOGRAM_COUNTS)
-def _histogram(*, kind: str, low: float, high: float, count: int, format: Format | None, counts: Array, **apart: int) -> Histogram:
+def _histogram(
+    *, kind: str, low: float, high: float, count: int, format: Format | None, counts: Array, **apart: int
+) -> Histogram:
     if format is not None and not isinstance(format, Format):
         raise TypeError(f"format must be a Format, not {type(format).__name__}")
     histogram = Histogram(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels: on arrays that lie on a CUDA device, in place, and the same source on the host where there is none.
 
-An array on a device is a torch tensor, or any with ``__cuda_array_interface__`` (CuPy) or, where it is only read, DLPack. It is neither
-copied nor moved: results are new arrays of the same library on the same device, or go to ``out``. The kernel runs on the caller's
-stream, torch's current one or that of the interface, and the call does not wait for it. The device must be the current one.
+An array on a device is a torch tensor, or any with ``__cuda_array_interface__`` (CuPy) or, where it is only read,
+DLPack. It is neither copied nor moved: results are new arrays of the same library on the same device, or go to ``out``.
+The kernel runs on the caller's stream, torch's current one or that of the interface, and the call does not wait for it.
+The device must be the current one.
 
 Every function takes, for arrays on a device,
 
@@ -13,16 +14,16 @@ Every function takes, for arrays on a device,
 and for arrays on the host, where the same source runs for tests,
 
     order : str, optional
-        In which order threads of a block run between barriers, and blocks: ``ascending``, ``descending`` or ``shuffled``. A kernel
-        whose result depends on it has a race.
+        In which order threads of a block run between barriers, and blocks: ``ascending``, ``descending`` or
+        ``shuffled``. A kernel whose result depends on it has a race.
     seed : int, optional
         Of the shuffled order.
     threads : int, optional
         Host threads that share out what a block does between two barriers.
 
-They raise TypeError and ValueError for arrays that a kernel cannot use, by name: of other element types or shapes, not C-contiguous on
-a device (on the host these are copied), read-only, overlapping or elsewhere; and RuntimeError where an array lies on a device and fp8lab cannot use it, with the reason that
-``status()`` tells, or where CUDA fails.
+They raise TypeError and ValueError for arrays that a kernel cannot use, by name: of other element types or shapes, not
+C-contiguous on a device (on the host these are copied), read-only, overlapping or elsewhere; and RuntimeError where an
+array lies on a device and fp8lab cannot use it, with the reason that ``status()`` tells, or where CUDA fails.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ from fp8lab._arrays import check_bool, check_choice
 from fp8lab._core import Format
 from fp8lab._delayed import Delayed
 from fp8lab._gemm_kernels import gemm_arrays
-from fp8lab._kernels import QuantizedArrays, amax_array, cast_arrays, dequantize_arrays, quantize_arrays, update_scale_arrays
+from fp8lab._kernels import (
+    QuantizedArrays,
+    amax_array,
+    cast_arrays,
+    dequantize_arrays,
+    quantize_arrays,
+    update_scale_arrays,
+)
 from fp8lab._recipes import NamedRecipe, Recipe
 from fp8lab._scaling import Quantized
 
@@ -106,7 +114,8 @@ class Kernel:
 
 
 def status() -> Status:
-    """What CUDA says of this machine: devices, driver, the CUDA that fp8lab was built with, and why there is no device."""
+    """What CUDA says of this machine: devices, driver, the CUDA that fp8lab was built with, and why there is no
+    device."""
     return Status(*_core.gpu_status())
 
 
@@ -165,9 +174,9 @@ def quantize(
     layout : str
         Of scales of one byte: ``compact``, or ``swizzled`` as ``fp8lab.swizzle_scales`` makes them.
     philox_seed, philox_offset : int, optional
-        For stochastic rounding: where the Philox generator stands. Four codes share 32 bits, as PTX's ``cvt.rs`` shares them out; group
-        g of 16 codes takes the four words of ``philox4x32((offset, offset >> 32, g, g >> 32), (seed, seed >> 32))``, each taken modulo
-        2**32.
+        For stochastic rounding: where the Philox generator stands. Four codes share 32 bits, as PTX's ``cvt.rs`` shares
+        them out; group g of 16 codes takes the four words of ``philox4x32((offset, offset >> 32, g, g >> 32), (seed,
+        seed >> 32))``, each taken modulo 2**32.
     out : QuantizedArrays, optional
         Its arrays take the result.
     stream, order, seed, threads
@@ -184,7 +193,9 @@ def quantize(
         As the module says, and as ``fp8lab.quantize`` does for recipes, sizes and directions.
     """
     way = check_choice(direction, "direction", ("rowwise", "columnwise"))
-    return quantize_arrays(x, recipe, (way,), layout, (out,), (philox_seed, philox_offset), (stream, order, seed, threads))[0]
+    return quantize_arrays(
+        x, recipe, (way,), layout, (out,), (philox_seed, philox_offset), (stream, order, seed, threads)
+    )[0]
 
 
 def _two(out: tuple[QuantizedArrays, QuantizedArrays] | None) -> tuple[QuantizedArrays | None, QuantizedArrays | None]:
@@ -208,7 +219,8 @@ def quantize_both(
     seed: int | None = None,
     threads: int | None = None,
 ) -> tuple[QuantizedArrays, QuantizedArrays]:
-    """Rowwise and columnwise in one launch, x read once; see ``quantize``. Both take the random words from the first on."""
+    """Rowwise and columnwise in one launch, x read once; see ``quantize``. Both take the random words from the first
+    on."""
     rowwise, columnwise = quantize_arrays(
         x, recipe, ("rowwise", "columnwise"), layout, _two(out), (philox_seed, philox_offset),
         (stream, order, seed, threads),
@@ -261,7 +273,9 @@ def cast_both(
     threads: int | None = None,
 ) -> tuple[QuantizedArrays, QuantizedArrays]:
     """Rowwise and columnwise (the transpose) in one launch, x read once, each with the amax; see ``cast``."""
-    rowwise, columnwise = cast_arrays(x, format, scale, ("rowwise", "columnwise"), _two(out), (stream, order, seed, threads))
+    rowwise, columnwise = cast_arrays(
+        x, format, scale, ("rowwise", "columnwise"), _two(out), (stream, order, seed, threads)
+    )
     return rowwise, columnwise
 
 
@@ -326,7 +340,8 @@ def update_scales(
     seed: int | None = None,
     threads: int | None = None,
 ) -> None:
-    """The end of a step of delayed scaling for many tensors in one launch, in place: ``AmaxHistory.update_scale`` of each.
+    """The end of a step of delayed scaling for many tensors in one launch, in place: ``AmaxHistory.update_scale`` of
+    each.
 
     Parameters
     ----------
@@ -340,7 +355,9 @@ def update_scales(
     stream, order, seed, threads
         As the module says.
     """
-    update_scale_arrays(recipe, amaxes, scale, scale_inv, check_bool(backward, "backward"), (stream, order, seed, threads))
+    update_scale_arrays(
+        recipe, amaxes, scale, scale_inv, check_bool(backward, "backward"), (stream, order, seed, threads)
+    )
 
 
 def gemm(
@@ -367,27 +384,28 @@ def gemm(
     Parameters
     ----------
     a, b : arrays of uint8 codes, (M, K) and (N, K), or Quantized or QuantizedArrays
-        Codes may be of a float8 type, which carries its format. K is a multiple of 16, with block scales of 32; arrays begin at a
-        multiple of 16 bytes. What was quantized brings its format and scales along; its codes have K along rows, as rowwise ones and
-        transposed ones have, and compact block scales are swizzled first.
+        Codes may be of a float8 type, which carries its format. K is a multiple of 16, with block scales of 32; arrays
+        begin at a multiple of 16 bytes. What was quantized brings its format and scales along; its codes have K along
+        rows, as rowwise ones and transposed ones have, and compact block scales are swizzled first.
     kernel : str
-        ``wgmma_fast`` and ``wgmma_promoted`` of Hopper, ``wgmma_scaled_1d2d`` and ``wgmma_scaled_1d1d`` with DeepGEMM's scaled
-        promotion; ``mma_sync`` and ``mma_sync_float16`` of Ada and later; of Blackwell (compute capabilities 10.0 and 12.0)
-        ``blackwell_mxf8f6f4`` for MXFP8, ``blackwell_mxf4`` for MXFP4, ``blackwell_mxf4nvf4`` for NVFP4, and of 10.0 alone
-        ``blackwell_f8f6f4`` for FP8 and ``blackwell_mxf4nvf4_ue8m0`` for FP4 with E8M0 scales of 16.
+        ``wgmma_fast`` and ``wgmma_promoted`` of Hopper, ``wgmma_scaled_1d2d`` and ``wgmma_scaled_1d1d`` with DeepGEMM's
+        scaled promotion; ``mma_sync`` and ``mma_sync_float16`` of Ada and later; of Blackwell (compute capabilities
+        10.0 and 12.0) ``blackwell_mxf8f6f4`` for MXFP8, ``blackwell_mxf4`` for MXFP4, ``blackwell_mxf4nvf4`` for NVFP4,
+        and of 10.0 alone ``blackwell_f8f6f4`` for FP8 and ``blackwell_mxf4nvf4_ue8m0`` for FP4 with E8M0 scales of 16.
     format_a, format_b : str, optional
         Of codes: ``e4m3`` or ``e5m2``; ``e4m3`` if left out.
     scale_a, scale_b : array of float32, optional
-        Of codes: one that multiplies on dequantize (for NumPy arrays also a number). Of the scaled wgmma kernels: one for 128 of K,
-        (M, K / 128) and (N, K / 128), for ``1d2d`` (N / 128, K / 128), rounded up.
+        Of codes: one that multiplies on dequantize (for NumPy arrays also a number). Of the scaled wgmma kernels: one
+        for 128 of K, (M, K / 128) and (N, K / 128), for ``1d2d`` (N / 128, K / 128), rounded up.
     promote_k : int, optional
-        Of ``wgmma_promoted``: a multiple of 32; 128 if left out. CUTLASS's ``mma_promotion_interval`` is promote_k / 32.
+        Of ``wgmma_promoted``: a multiple of 32; 128 if left out. CUTLASS's ``mma_promotion_interval`` is promote_k /
+        32.
     bias : array of float32, (N,), optional
     out_dtype : str
         ``float32``, ``bfloat16`` or ``float16``.
     chip : str, optional
-        For arrays on the host, whose instruction it is: ``ada``, ``hopper``, ``blackwell``, ``rtx_blackwell``, ...; if left out,
-        ``blackwell`` for its own kernels and ``hopper`` for the others.
+        For arrays on the host, whose instruction it is: ``ada``, ``hopper``, ``blackwell``, ``rtx_blackwell``, ...; if
+        left out, ``blackwell`` for its own kernels and ``hopper`` for the others.
     out : array of out_dtype, (M, N), optional
     stream, order, seed, threads
         As the module says.

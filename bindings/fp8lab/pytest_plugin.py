@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """For test suites of kernels: assertions whose failure says what the kernel did.
 
-pytest finds this plugin where fp8lab is installed. Tests take its fixtures ``assert_codes_equal`` and ``assert_matches``, or import
-these functions. Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those on a device are copied to the host once.
+pytest finds this plugin where fp8lab is installed. Tests take its fixtures ``assert_codes_equal`` and
+``assert_matches``, or import these functions. Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those on a device
+are copied to the host once.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def assert_codes_equal(
     found = fp8lab.compare(actual, expected, format=format, pairs=pairs, input=input, shown=shown)
     if found.equal:
         return
-    told = "" if input is None or isinstance(actual, fp8lab.Quantized) else _diagnosis(input, actual, None, format=format)
+    told = (
+        "" if input is None or isinstance(actual, fp8lab.Quantized) else _diagnosis(input, actual, None, format=format)
+    )
     raise AssertionError(f"{told}codes of the kernel (a) differ from those expected (b)\n{found}")
 
 
@@ -82,7 +85,8 @@ def assert_matches(
     x : array_like of float32, float16 or bfloat16, (..., columns)
         What the kernel read. Leading dimensions are rows.
     codes : array_like of uint8 or of a float8 type
-        What it wrote, in the order of ``fp8lab.quantize(x, recipe).codes``, of its shape or with the leading dimensions of x.
+        What it wrote, in the order of ``fp8lab.quantize(x, recipe).codes``, of its shape or with the leading dimensions
+        of x.
     recipe : str, NamedRecipe or Recipe
         What it should do.
     scales : array_like, optional
@@ -90,8 +94,9 @@ def assert_matches(
     direction, input_type, amax_before_rounding, random_bits
         As ``fp8lab.quantize`` takes them.
     transposed, scale_layout
-        As ``fp8lab.Quantized.from_arrays`` takes them: whether columnwise codes and scales are those of the transpose, and the layout
-        of scale codes: ``compact``, ``padded``, or ``swizzled``, which may have any shape of as many bytes.
+        As ``fp8lab.Quantized.from_arrays`` takes them: whether columnwise codes and scales are those of the transpose,
+        and the layout of scale codes: ``compact``, ``padded``, or ``swizzled``, which may have any shape of as many
+        bytes.
     amax, scale, scale_inv, tensor_amax, tensor_scale, tensor_scale_inv, row_amaxes
         What the kernel was given instead of making it, such as a static scale; also as ``fp8lab.quantize`` takes it.
     shown : int
@@ -118,7 +123,9 @@ def assert_matches(
         raise ValueError(f"codes are {carried.name} by their element type, and the recipe's are {expected.format}")
     codes = _in_rows(written, expected.codes.shape, "codes")
     pairs = expected.codes.shape != (expected.shape[::-1] if expected.transposed else expected.shape)
-    of_codes = fp8lab.compare(codes, expected.codes, format=_format(expected), pairs=pairs, input=_input(x, expected), shown=shown)
+    of_codes = fp8lab.compare(
+        codes, expected.codes, format=_format(expected), pairs=pairs, input=_input(x, expected), shown=shown
+    )
     of_scales = None if scales is None else _compare_scales(scales, expected, scale_layout, shown)
     if of_codes.equal and (of_scales is None or of_scales.equal):
         return
@@ -142,7 +149,9 @@ def _stored_as(recipe: fp8lab.Recipe, direction: str, transposed: bool | None) -
         return recipe
     if as_format(recipe.format, "format").bits == 4:
         if not is_transposed:
-            raise ValueError("transposed: columnwise codes of 4 bits are those of the transpose, so that a byte has two along K")
+            raise ValueError(
+                "transposed: columnwise codes of 4 bits are those of the transpose, so that a byte has two along K"
+            )
         return recipe
     return dataclasses.replace(recipe, transposed_columnwise=is_transposed)
 
@@ -151,7 +160,9 @@ def _in_rows(array: Any, shape: tuple[int, ...], argument: str) -> Any:
     """The array in that shape, where its leading dimensions are the rows."""
     rows = (math.prod(array.shape[:-1]), array.shape[-1]) if array.ndim > 0 else (1, 1)
     if rows != shape and not (array.ndim < 2 and array.size == math.prod(shape)):
-        raise ValueError(f"{argument} must have shape {shape}, or leading dimensions that are these rows, not {array.shape}")
+        raise ValueError(
+            f"{argument} must have shape {shape}, or leading dimensions that are these rows, not {array.shape}"
+        )
     return contiguous(array).reshape(shape)
 
 

@@ -51,7 +51,13 @@ class _LinearFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, state: Fp8State, layer: int, options: dict[str, Any]
+        ctx: Any,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        bias: torch.Tensor | None,
+        state: Fp8State,
+        layer: int,
+        options: dict[str, Any],
     ) -> torch.Tensor:
         ctx.generator, ctx.threads = options.pop("generator"), options["threads"]
         call = state.forward(layer, x.reshape(-1, x.shape[-1]), w, bias, **options)
@@ -92,7 +98,8 @@ def linear(
     generator: torch.Generator | None = None,
     threads: int = 1,
 ) -> torch.Tensor:
-    """``torch.nn.functional.linear`` as a recipe's system computes it, with gradients: an autograd function on CPU tensors.
+    """``torch.nn.functional.linear`` as a recipe's system computes it, with gradients: an autograd function on CPU
+    tensors.
 
     Parameters
     ----------
@@ -100,12 +107,13 @@ def linear(
     w : Tensor of the same types, (out, in)
     bias : Tensor of the same types, (out,), optional
     recipe : str or LinearRecipe, optional
-        One of ``fp8lab.linear_recipes()``. With a state that has a region open it is left out: the layer runs as that says.
+        One of ``fp8lab.linear_recipes()``. With a state that has a region open it is left out: the layer runs as that
+        says.
     delayed : Delayed, optional
         For a recipe of delayed scaling.
     state : Fp8State, optional
-        Keeps histories, scales and cached weights between calls. Left out, each call begins anew, and delayed scaling has a
-        scale of 1, as in its first iteration.
+        Keeps histories, scales and cached weights between calls. Left out, each call begins anew, and delayed scaling
+        has a scale of 1, as in its first iteration.
     layer : int
         Which of the state's layers it is.
     is_first_microbatch, training, recompute
@@ -118,8 +126,8 @@ def linear(
     Returns
     -------
     Tensor, (..., out)
-        Of the recipe's output. Gradients are those of ``Fp8State.backward``, rounded to the tensors' own types by torch, nearest
-        even; the bias's is ``fp8lab.linear_bias_gradient``.
+        Of the recipe's output. Gradients are those of ``Fp8State.backward``, rounded to the tensors' own types by
+        torch, nearest even; the bias's is ``fp8lab.linear_bias_gradient``.
 
     Raises
     ------
@@ -170,7 +178,8 @@ class Linear(torch.nn.Module):
     delayed : Delayed, optional
         For a recipe of delayed scaling; Transformer Engine's defaults where left out.
     state : Fp8State, optional
-        Which layers share; left out, the layer has one of its own. It is no part of ``state_dict()``: ``state.arrays()`` is.
+        Which layers share; left out, the layer has one of its own. It is no part of ``state_dict()``:
+        ``state.arrays()`` is.
     layer : int
         Which of the state's layers it is.
     dtype : torch.dtype
@@ -178,8 +187,8 @@ class Linear(torch.nn.Module):
     threads : int
         The result does not depend on it.
 
-    Weights are drawn as Transformer Engine draws them, from a normal distribution of standard deviation 0.023, by torch's
-    generator; biases are 0.
+    Weights are drawn as Transformer Engine draws them, from a normal distribution of standard deviation 0.023, by
+    torch's generator; biases are 0.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which recipe keeps most of a tensor? python compare_recipes.py [tensor.npy]; without a file, of normal draws with outliers."""
+"""Which recipe keeps most of a tensor? python compare_recipes.py [tensor.npy]; without a file, of normal draws with
+outliers."""
 
 import sys
 
-import numpy as np
-
 import fp8lab
+import numpy as np
 
 
 def main() -> None:

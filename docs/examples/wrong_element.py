@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One element of a kernel's output is not what Hopper's tensor core gives: what computed it?"""
 
-import numpy as np
-
 import fp8lab
+import numpy as np
 
 rng = np.random.default_rng(1)
 a = fp8lab.encode(rng.standard_normal((16, 256), np.float32), "e4m3")

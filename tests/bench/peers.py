@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the same casts cost from Python, beside memcpy and the peers that are installed, all on one thread in one run."""
+"""What the same casts cost from Python, beside memcpy and the peers that are installed, all on one thread in one
+run."""
 
 import importlib
 import statistics
 import time
 
-import numpy as np
-
 import fp8lab
+import numpy as np
 
 
 def milliseconds(work) -> float:
@@ -82,7 +82,9 @@ def main() -> None:
     print(f"\nFrom Python, 64 MiB of float32\n\n{'work':<50} {'ms':>10}   {'bound':<20} {'ms':>10} {'ratio':>7}")
     for name, bound, work in rows:
         time_taken = milliseconds(work)
-        print(f"{name:<50} {time_taken:10.2f}   {'copy, same bytes':<20} {copy * bound:10.2f} {time_taken / copy / bound:6.2f}x")
+        print(
+            f"{name:<50} {time_taken:10.2f}   {'copy, same bytes':<20} {copy * bound:10.2f} {time_taken / copy / bound:6.2f}x"
+        )
     small_calls()
 
 

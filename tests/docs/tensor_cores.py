@@ -20,7 +20,10 @@ def cells(model: dict[str, object]) -> list[object]:
     scales = f"{model['scale_format']} / {model['scale_block']}" if model["scale_format"] else None
     order = f"{model['order']}, {model['lowering']}" if model["lowering"] != "native" else model["order"]
     note = f"{model['evidence']}: {model['evidence_note']}" if model["evidence_note"] else model["evidence"]
-    numbers = [model[name] for name in ("k", "products_per_step", "steps", "fraction_bits", "zero_exponent", "result_bits", "group")]
+    numbers = [
+        model[name]
+        for name in ("k", "products_per_step", "steps", "fraction_bits", "zero_exponent", "result_bits", "group")
+    ]
     return [
         f"`{model['name']}`", model["chip"], model["instruction"], model["operands"], model["accumulator"], *numbers, model["arithmetic"],
         scales, order, note,

@@ -22,7 +22,8 @@ def blocks(page: pathlib.Path, language: str) -> list[str]:
 
 
 def missing_lines(shown: list[str], printed: list[str]) -> list[str]:
-    """The first lines of ``shown`` that are not in ``printed``, in this order and together; "..." stands for any lines."""
+    """The first lines of ``shown`` that are not in ``printed``, in this order and together; "..." stands for any
+    lines."""
     at = 0
     for part in "\n".join(shown).split("\n...\n") if shown else []:
         lines = [line for line in part.split("\n") if line != "..."]
@@ -42,7 +43,9 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("page, block", SHOWN, ids=lambda value: value.name if isinstance(value, pathlib.Path) else value.split("\n")[0])
+@pytest.mark.parametrize(
+    "page, block", SHOWN, ids=lambda value: value.name if isinstance(value, pathlib.Path) else value.split("\n")[0]
+)
 def test_a_command_prints_what_the_page_shows(page, block):
     command, *shown = block.splitlines()
     assert command.startswith("$ fp8lab ")
@@ -75,7 +78,9 @@ def test_the_python_of_a_page_runs(page, monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize("program", EXAMPLES, ids=lambda path: path.name)
 def test_a_program_of_a_user_runs(program, tmp_path):
     pytest.importorskip("fp8lab")
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
 
@@ -85,7 +90,9 @@ def test_compare_recipes_reads_a_file(tmp_path):
     pytest.importorskip("fp8lab")
     np.save(tmp_path / "x.npy", np.ones((32, 128), np.float32))
     program = ROOT / "docs" / "examples" / "compare_recipes.py"
-    done = subprocess.run([sys.executable, str(program), "x.npy"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(program), "x.npy"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert "te_mxfp8 " in done.stdout
 
 
@@ -124,7 +131,9 @@ def test_every_page_is_reached_from_the_readme():
     while todo:
         page = todo.pop()
         reached.add(page.resolve())
-        targets = [page.parent / link.partition("#")[0] for link in links(page) if link.partition("#")[0].endswith(".md")]
+        targets = [
+            page.parent / link.partition("#")[0] for link in links(page) if link.partition("#")[0].endswith(".md")
+        ]
         todo += [target for target in targets if target.resolve() not in reached]
     assert reached == {page.resolve() for page in PAGES}
 

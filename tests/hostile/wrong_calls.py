@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls every public function and method with hostile arguments: what comes is a result, or an error that names the argument.
+"""Calls every public function and method with hostile arguments: what comes is a result, or an error that names the
+argument.
 
-    python tests/hostile/wrong_calls.py [CALLS [SEED]]     seeded calls with one to three wrong arguments each; 50,000 if left out
+python tests/hostile/wrong_calls.py [CALLS [SEED]]     seeded calls with one to three wrong arguments each; 50,000 if
+left out
 """
 
 import collections
@@ -11,9 +13,8 @@ import random
 import sys
 import tempfile
 
-import numpy as np
-
 import fp8lab
+import numpy as np
 from fp8lab import experiments
 
 X = np.linspace(-3, 3, 64, dtype=np.float32).reshape(2, 32)
@@ -32,7 +33,9 @@ class Raises:
     def _raise(self, *_args, **_named):
         raise RuntimeError("the user's own \x1b[31m exception\n" + "y" * 1000)
 
-    __array__ = __index__ = __float__ = __int__ = __str__ = __repr__ = __len__ = __iter__ = __fspath__ = __bool__ = _raise
+    __array__ = __index__ = __float__ = __int__ = __str__ = __repr__ = __len__ = __iter__ = __fspath__ = __bool__ = (
+        _raise
+    )
     __getitem__ = __call__ = _raise
 
 
@@ -91,7 +94,7 @@ HOSTILE = [
     lambda: {"x": 1},
     lambda: {1: X, "y": 2},
     lambda: (i for i in range(3)),
-    lambda: (lambda *a, **k: "x"),
+    lambda: lambda *a, **k: "x",
     lambda: np.ma.masked_array([1.0, 2.0], [True, False]),
     lambda: np.zeros(3, [("a", "f4"), ("b", "i8")]),
     lambda: np.array(["a" * 1000, "b"]),
@@ -429,11 +432,46 @@ CALLS = {
     "Document": (experiments.Document, {"text": experiments.harmonic(formats=["e5m2"]).to_json()}),
 }  # fmt: skip
 #: No experiment and no cast is asked for work that takes its time.
-SKIPPED = {("double_rounding", "low"), ("verify_tensor_cores", "models"), ("verify_casts", "all"), ("verify_casts", "formats"), ("verify_casts", "profiles"), ("gpu", "parts"), ("gpu", "inputs"), ("transpose", "recipes"), ("transpose, drawn", "recipes"), ("transpose of a file", "recipes")}
+SKIPPED = {
+    ("double_rounding", "low"),
+    ("verify_tensor_cores", "models"),
+    ("verify_casts", "all"),
+    ("verify_casts", "formats"),
+    ("verify_casts", "profiles"),
+    ("gpu", "parts"),
+    ("gpu", "inputs"),
+    ("transpose", "recipes"),
+    ("transpose, drawn", "recipes"),
+    ("transpose of a file", "recipes"),
+}
 
 
 #: What an argument is called where another name says more.
-ALSO_CALLED = {"values_b": ["a and b"], "random_bits": ["random words"], "name": ["target"], "kind": ["bins"], "format_a": ["format of a"], "format_b": ["format of b"], "product_format": ["format of product"], "recipe": ["stochastic_rounding"], "x": ["columns must be", "random words"], "raw": ["without a header"], "expected_profile": ["expected: float32"], **{name: [name.removeprefix("expected_")] for name in ("expected_promote_k", "expected_split_k", "expected_split_order", "expected_scale_order", "expected_c_enters", "expected_zero_rule")}, **dict.fromkeys(("x_tensor", "w_tensor", "tensor_a", "tensor_b"), ["the tensor of a .npy file"])}
+ALSO_CALLED = {
+    "values_b": ["a and b"],
+    "random_bits": ["random words"],
+    "name": ["target"],
+    "kind": ["bins"],
+    "format_a": ["format of a"],
+    "format_b": ["format of b"],
+    "product_format": ["format of product"],
+    "recipe": ["stochastic_rounding"],
+    "x": ["columns must be", "random words"],
+    "raw": ["without a header"],
+    "expected_profile": ["expected: float32"],
+    **{
+        name: [name.removeprefix("expected_")]
+        for name in (
+            "expected_promote_k",
+            "expected_split_k",
+            "expected_split_order",
+            "expected_scale_order",
+            "expected_c_enters",
+            "expected_zero_rule",
+        )
+    },
+    **dict.fromkeys(("x_tensor", "w_tensor", "tensor_a", "tensor_b"), ["the tensor of a .npy file"]),
+}
 
 
 def arguments_of(name):
@@ -447,7 +485,9 @@ def arguments_of(name):
             parameters = inspect.signature(function).parameters.values()
         except ValueError:  # of the extension module
             parameters = []
-        names += [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names]
+        names += [
+            p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
+        ]
     return [argument for argument in names if (name, argument) not in SKIPPED]
 
 
@@ -471,7 +511,15 @@ def complaint(name, wrong):
             return f"{type(error).__name__} of {len(text)} characters: {text[:400]!r}"
         if not isinstance(error, (MemoryError, OSError)) and not any(names(text, argument) for argument in wrong):
             return f"{type(error).__name__} names no wrong argument: {text}"
-        for foreign in ("incompatible", "truth value", "pybind", "_core.", "Invoked with", "inhomogeneous", "subscriptable"):
+        for foreign in (
+            "incompatible",
+            "truth value",
+            "pybind",
+            "_core.",
+            "Invoked with",
+            "inhomogeneous",
+            "subscriptable",
+        ):
             if foreign in text:
                 return f"{type(error).__name__} in another's words: {text}"
     except Exception as error:  # every other one is wrong

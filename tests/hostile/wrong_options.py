@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives every option of every command hostile values: what comes is a result, or one line that names the option.
 
-    python tests/hostile/wrong_options.py FP8LAB [CALLS [SEED]]     a seeded choice; every option with every value if left out
+python tests/hostile/wrong_options.py FP8LAB [CALLS [SEED]]     a seeded choice; every option with every value if left
+out
 """
 
 import os
@@ -44,7 +45,13 @@ def complaint(fp8lab, command, option, value):
     base = COMMANDS[command]
     given = [part for pair in zip(base[::2], base[1::2]) if pair[0] != option for part in pair]
     with tempfile.TemporaryDirectory() as directory:
-        call = subprocess.run([fp8lab, *command.split(), *given, option, value], capture_output=True, cwd=directory, timeout=60, check=False)
+        call = subprocess.run(
+            [fp8lab, *command.split(), *given, option, value],
+            capture_output=True,
+            cwd=directory,
+            timeout=60,
+            check=False,
+        )
         left = os.listdir(directory)
     if call.returncode in (0, 3):
         return None if option == "--out" or not left else f"made {left}"
@@ -54,16 +61,23 @@ def complaint(fp8lab, command, option, value):
     if text.count("\n") != 1 or len(text) > 301 or not text[:-1].isascii() or not text[:-1].isprintable():
         return f"{len(text)} characters: {text[:400]!r}"
     name = option.removeprefix("--")
-    if not any(word in text for word in (name, name.replace("-", "_"), name.removesuffix("s"))) and not (
-        name in ("out", "file", "files", "file-a", "file-b", "vectors", "rows", "amax", "tensor") and "cannot" in text
-    ) and not (name.endswith(("-a", "-b")) and text.startswith("fp8lab: a and b must ")):
+    if (
+        not any(word in text for word in (name, name.replace("-", "_"), name.removesuffix("s")))
+        and not (
+            name in ("out", "file", "files", "file-a", "file-b", "vectors", "rows", "amax", "tensor")
+            and "cannot" in text
+        )
+        and not (name.endswith(("-a", "-b")) and text.startswith("fp8lab: a and b must "))
+    ):
         return f"names no option: {text!r}"
     return None
 
 
 def main():
     fp8lab = os.path.abspath(sys.argv[1])
-    calls = [(command, option, value) for command in COMMANDS for option in options_of(fp8lab, command) for value in VALUES]
+    calls = [
+        (command, option, value) for command in COMMANDS for option in options_of(fp8lab, command) for value in VALUES
+    ]
     if len(sys.argv) > 2:
         calls = random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 1).sample(calls, int(sys.argv[2]))
     bad = 0

@@ -11,8 +11,8 @@ import pytest
 
 @contextlib.contextmanager
 def interrupted_after(seconds: float, within: float = 0.5):
-    """A block that Ctrl-C has to end, after so many seconds, with ``within`` seconds of work: also in background jobs, which may
-    ignore SIGINT.
+    """A block that Ctrl-C has to end, after so many seconds, with ``within`` seconds of work: also in background jobs,
+    which may ignore SIGINT.
 
     Work is the processor's time of all threads, which other processes do not lengthen.
     """

@@ -121,7 +121,9 @@ def expected(version, amaxes, length, algorithm, margin, fp8_max):
             case "te_1_7_unfused" | "te_current_unfused":
                 return te_unfused(amaxes, length, algorithm, by(clamped(margin_last)))
             case "ms_amp" | "ms_amp_0_1":
-                return ms_amp(amaxes, length, lambda amax, old: power_of_two(fp8_max, 0, amax, old), version == "ms_amp_0_1")
+                return ms_amp(
+                    amaxes, length, lambda amax, old: power_of_two(fp8_max, 0, amax, old), version == "ms_amp_0_1"
+                )
             case "torchao_0_4" | "torchao_0_4_float16":
                 return torchao(amaxes, length, fp8_max, np.float32, 65504 if "float16" in version else np.inf)
             case "torchao" | "torchao_0_6_float16":

@@ -12,7 +12,6 @@ import re
 import struct
 
 import numpy as np
-
 from fp8lab import experiments
 
 # 1. Hostile environments.
@@ -74,7 +73,8 @@ def timeless(document: str) -> str:
 
 
 def written(value: object) -> bytes:
-    """Every bit of a result, but for addresses and times, by integers alone: this too runs in the hostile environment."""
+    """Every bit of a result, but for addresses and times, by integers alone: this too runs in the hostile
+    environment."""
     if isinstance(value, (str, int, type(None))):
         return re.sub(r" at 0x[0-9a-f]+|\b[0-9]+\.[0-9] s\b", "", str(value)).encode()
     if isinstance(value, experiments.Document):

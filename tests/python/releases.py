@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The code of releases of delayed scaling, taken out of git directories by tag, and what compares fp8lab with it.
 
-FP8LAB_TE_GIT, FP8LAB_MSAMP_GIT and FP8LAB_AO_GIT name git directories of NVIDIA/TransformerEngine, Azure/MS-AMP and pytorch/ao, with
-their tags.
+FP8LAB_TE_GIT, FP8LAB_MSAMP_GIT and FP8LAB_AO_GIT name git directories of NVIDIA/TransformerEngine, Azure/MS-AMP and
+pytorch/ao, with their tags.
 """
 
 import ast
@@ -16,10 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import splitmix
 
 TENSORS = 32
@@ -35,7 +34,9 @@ def source_of(variable: str, tag: str, path: str) -> str:
     directory = os.environ.get(variable)
     if not directory:
         pytest.skip(f"{variable} names no git directory with the releases")
-    return subprocess.run(["git", f"--git-dir={directory}", "show", f"{tag}:{path}"], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", f"--git-dir={directory}", "show", f"{tag}:{path}"], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def module_of(folder, header: str, sources: list[tuple[str, set[str]]]):
@@ -78,10 +79,18 @@ enum class AmaxComputeAlgo { INVALID, MOST_RECENT, MAX };
 def kernel_of(tag: str, kind: str):
     """The kernel of Transformer Engine by tag as a host function of one tensor.
 
-    Its arguments: (reduced amax or None, history, scale, scale_inv, length, algorithm, scaled_max). The single kernel knows no reduced amax.
+    Its arguments: (reduced amax or None, history, scale, scale_inv, length, algorithm, scaled_max). The single kernel
+    knows no reduced amax.
     """
     text = source_of("FP8LAB_TE_GIT", tag, "transformer_engine/common/recipe/delayed_scaling.cu")
-    kernels = text[text.index("namespace amax_and_scale_update_impl {") : text.index("}  // namespace amax_and_scale_update_impl")] + "}\n"
+    kernels = (
+        text[
+            text.index("namespace amax_and_scale_update_impl {") : text.index(
+                "}  // namespace amax_and_scale_update_impl"
+            )
+        ]
+        + "}\n"
+    )
     assert "constexpr size_t bsize = 256;" in kernels
     structs = ""
     if "struct AmaxParam {" in text:
@@ -89,13 +98,25 @@ def kernel_of(tag: str, kind: str):
         structs += "\nstruct AmaxParams { AmaxParam param[1]; };\n"
     has_inverse = "float* scale_inv" in structs or "scale_inv_ptr" in kernels
     call = {
-        ("single", True): "kernel(history, scale, scale_inv, nullptr, history, scale, scale_inv, length, 1, a, scaled_max);",
+        (
+            "single",
+            True,
+        ): "kernel(history, scale, scale_inv, nullptr, history, scale, scale_inv, length, 1, a, scaled_max);",
         ("single", False): "kernel(history, scale, history, scale, length, 1, a, scaled_max);",
-        ("bulk", True): "AmaxParams p; p.param[0] = {1, history, scale, scale_inv}; kernel_bulk(reduced, p, length, a, scaled_max);",
-        ("bulk", False): "AmaxParams p; p.param[0] = {1, history, scale}; kernel_bulk(reduced, p, length, a, scaled_max);",
+        (
+            "bulk",
+            True,
+        ): "AmaxParams p; p.param[0] = {1, history, scale, scale_inv}; kernel_bulk(reduced, p, length, a, scaled_max);",
+        (
+            "bulk",
+            False,
+        ): "AmaxParams p; p.param[0] = {1, history, scale}; kernel_bulk(reduced, p, length, a, scaled_max);",
     }[kind, has_inverse]
     return compiled(
-        KERNEL_HEADER + structs + kernels.replace("bsize = 256;", "bsize = 1;") + "using namespace amax_and_scale_update_impl;\n"
+        KERNEL_HEADER
+        + structs
+        + kernels.replace("bsize = 256;", "bsize = 1;")
+        + "using namespace amax_and_scale_update_impl;\n"
         'extern "C" void update(float* reduced, float* history, float* scale, float* scale_inv, size_t length, int algo, float scaled_max) {\n'
         f"  const auto a = static_cast<AmaxComputeAlgo>(algo);\n  {call}\n}}\n"
     )
@@ -108,7 +129,10 @@ def compiled(source: str):
     with tempfile.TemporaryDirectory() as folder:
         code, library = Path(folder) / "kernel.cpp", Path(folder) / "kernel.so"
         code.write_text(source)
-        subprocess.run([compiler, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-o", library, code], check=True)
+        subprocess.run(
+            [compiler, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-o", library, code],
+            check=True,
+        )
         update = ctypes.CDLL(str(library)).update
     pointer, floats = ctypes.c_void_p, np.ctypeslib.ndpointer(np.float32, flags="C_CONTIGUOUS")
     update.argtypes = [pointer, floats, floats, floats, ctypes.c_size_t, ctypes.c_int, ctypes.c_float]
@@ -122,7 +146,9 @@ def amaxes_of(seed: int, steps: int = STEPS, tensors: int = TENSORS) -> np.ndarr
     corner = np.array([0x00000000, 0x00400000, 0x00600000], np.uint32)[(words % np.uint64(3)).astype(int)]
     exponent = ((words >> np.uint64(8)) % np.uint64(252) + np.uint64(1)).astype(np.uint32) << np.uint32(23)
     # Half of the tensors have amaxes of near binades, so that a window has a new maximum now and then.
-    exponent[:, ::2] = (((words >> np.uint64(8)) % np.uint64(12)).astype(np.uint32)[:, ::2] + np.uint32(127)) << np.uint32(23)
+    exponent[:, ::2] = (
+        ((words >> np.uint64(8)) % np.uint64(12)).astype(np.uint32)[:, ::2] + np.uint32(127)
+    ) << np.uint32(23)
     ulps = ((words >> np.uint64(20)) % np.uint64(5)).astype(np.int64) - 2
     bits = (exponent + corner).astype(np.int64) + ulps
     kind = (words >> np.uint64(32)) % np.uint64(32)

@@ -24,7 +24,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
 from releases import number_of
 
 EXTENSIONS = ("transformer_engine_extensions", "transformer_engine_torch")

@@ -12,7 +12,6 @@ import struct
 from types import SimpleNamespace
 
 import numpy as np
-
 from te_environment import FakeModule
 
 FP8_MAX = {"kFloat8E4M3": 448.0, "kFloat8E5M2": 57344.0}

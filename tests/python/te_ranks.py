@@ -9,7 +9,6 @@ import threading
 from types import SimpleNamespace
 
 import numpy as np
-
 from te_environment import replaced
 from te_state import RealState
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Linear module of Transformer Engine that is split over ranks, run on a CPU with the values of its tensors.
 
-The release's own Linear, quantizers and collectives' callers run as they are, a thread for each rank. te_environment.py stands for
-CUDA. Here the compiled extension casts by fp8lab.encode and multiplies by fp8lab.gemm, and torch.distributed adds the ranks'
-tensors in ascending order, every sum rounded to their type.
+The release's own Linear, quantizers and collectives' callers run as they are, a thread for each rank. te_environment.py
+stands for CUDA. Here the compiled extension casts by fp8lab.encode and multiplies by fp8lab.gemm, and torch.distributed
+adds the ranks' tensors in ascending order, every sum rounded to their type.
 """
 
 import contextlib
@@ -12,9 +12,8 @@ import inspect
 import threading
 from types import SimpleNamespace
 
-import numpy as np
-
 import fp8lab
+import numpy as np
 from te_environment import Release, replaced
 from te_extension import Extension
 
@@ -64,19 +63,24 @@ class ValueExtension(Extension):
 
         if quantizer.with_amax_reduction:
             largest = torch.tensor([float(amax)])
-            torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX, group=quantizer.amax_reduction_group)
+            torch.distributed.all_reduce(
+                largest, op=torch.distributed.ReduceOp.MAX, group=quantizer.amax_reduction_group
+            )
             amax = largest.numpy()[0]
         recipe = fp8lab.JustInTime(format=FORMATS[quantizer.dtype.name])
         return np.float32(recipe.tile_scale(float(amax)).factor)
 
     def quantize_tiles(self, source, quantizer, out):
-        """Codes and scales of both usages, in the layouts of a Float8BlockwiseQTensor: scales transposed but for 2-D tiles."""
+        """Codes and scales of both usages, in the layouts of a Float8BlockwiseQTensor: scales transposed but for 2-D
+        tiles."""
         import torch
 
         if out is None:
             out = self.create(quantizer, source.shape, source.dtype)
         rows = 128 if quantizer.block_scaling_dim == 2 else 1
-        recipe = fp8lab.Block(format=FORMATS[quantizer.dtype.name], rows=rows, force_pow_2_scales=quantizer.force_pow_2_scales)
+        recipe = fp8lab.Block(
+            format=FORMATS[quantizer.dtype.name], rows=rows, force_pow_2_scales=quantizer.force_pow_2_scales
+        )
         for direction, codes, scales in (
             ("rowwise", out._rowwise_data, out._rowwise_scale_inv),
             ("columnwise", out._columnwise_data, out._columnwise_scale_inv),
@@ -93,7 +97,11 @@ class ValueExtension(Extension):
     def create_tiles(self, quantizer, shape, dtype):
         import torch
 
-        fields = {"fp8_dtype": quantizer.dtype, "quantizer": quantizer, "is_2D_scaled": quantizer.block_scaling_dim == 2}
+        fields = {
+            "fp8_dtype": quantizer.dtype,
+            "quantizer": quantizer,
+            "is_2D_scaled": quantizer.block_scaling_dim == 2,
+        }
         usages = {"rowwise": (False, quantizer.rowwise_usage), "columnwise": (True, quantizer.columnwise_usage)}
         for name, (columnwise, used) in usages.items():
             sides = quantizer.get_columnwise_shape(shape) if columnwise else tuple(shape)
@@ -143,7 +151,6 @@ class ValueExtension(Extension):
         if payload is None or (not rowwise and tensor._transpose_invalid):
             raise RuntimeError("the product reads a payload that the tensor lacks")
         return payload.numpy(), FORMATS[tensor._fp8_dtype.name], tensor._scale_inv.item()
-
 
     def tiled_side(self, tensor, *, rowwise):
         codes = tensor._rowwise_data if rowwise else tensor._columnwise_data

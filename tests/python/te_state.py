@@ -23,7 +23,6 @@ import functools
 import inspect
 
 import numpy as np
-
 from releases import kernel_of, number_of
 from te_environment import Release
 from te_extension import DType, Extension

@@ -5,11 +5,10 @@ import csv
 import fcntl
 from fractions import Fraction
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import interrupted_after
 
 
@@ -49,7 +48,9 @@ def test_errors_are_those_of_gemm_against_exact_integers(tmp_path):
 
 
 def test_files_are_written_all_of_them(tmp_path):
-    result = fp8lab.experiments.accumulate(k=[32, 100], rows=4, columns=4, models=[fp8lab.models()[0], "exact"], out=tmp_path / "new")
+    result = fp8lab.experiments.accumulate(
+        k=[32, 100], rows=4, columns=4, models=[fp8lab.models()[0], "exact"], out=tmp_path / "new"
+    )
     points = result.tables["points"]
     assert points["promote_k"].tolist() == [0, 0, 128, 128, 0, 0] * 2
     assert (tmp_path / "new" / "accumulate.json").read_text() == result.to_json()
@@ -57,7 +58,12 @@ def test_files_are_written_all_of_them(tmp_path):
         rows = list(csv.DictReader(file))
     assert [float(row["backward_error_largest"]) for row in rows] == points["backward_error_largest"].tolist()
     assert len(rows) == len(result.histograms) == 12
-    assert {path.stem for path in (tmp_path / "new").iterdir()} == {"accumulate", *result.tables, *result.histograms, *result.curves}
+    assert {path.stem for path in (tmp_path / "new").iterdir()} == {
+        "accumulate",
+        *result.tables,
+        *result.histograms,
+        *result.curves,
+    }
     assert "How to read it" in str(result)
 
 

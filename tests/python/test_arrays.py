@@ -3,11 +3,10 @@
 
 import copy
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import splitmix
 
 SIZE = 70
@@ -20,32 +19,72 @@ def cast_cases():
     for source in SOURCES:
         x = FLOATS.astype(source if source != "bfloat16" else ml_dtypes.bfloat16)
         for format, dtype in (("e4m3", np.uint8), ("float16", np.uint16)):
-            yield f"encode {source} to {format}", (x,), dtype, x.shape, lambda x, out, f=format: fp8lab.encode(x, f, out=out)
+            yield (
+                f"encode {source} to {format}",
+                (x,),
+                dtype,
+                x.shape,
+                lambda x, out, f=format: fp8lab.encode(x, f, out=out),
+            )
             for words in ("uint8", "uint16", "uint32"):
                 bits = splitmix(2, SIZE).astype(words)
-                yield f"encode {source} to {format} with {words}", (x, bits), dtype, x.shape, lambda x, bits, out, f=format: (
-                    fp8lab.encode(x, f, rounding="stochastic", random_bits=bits, out=out)
+                yield (
+                    f"encode {source} to {format} with {words}",
+                    (x, bits),
+                    dtype,
+                    x.shape,
+                    lambda x, bits, out, f=format: fp8lab.encode(
+                        x, f, rounding="stochastic", random_bits=bits, out=out
+                    ),
                 )
         shared = splitmix(3, (SIZE + 3) // 4).astype(np.uint32)
-        yield f"encode {source} with PTX's words", (x, shared), np.uint8, x.shape, lambda x, bits, out: (
-            fp8lab.encode(x, "e4m3", rounding="stochastic", random_bits=bits, random_sharing="ptx", out=out)
+        yield (
+            f"encode {source} with PTX's words",
+            (x, shared),
+            np.uint8,
+            x.shape,
+            lambda x, bits, out: fp8lab.encode(
+                x, "e4m3", rounding="stochastic", random_bits=bits, random_sharing="ptx", out=out
+            ),
         )
-        yield f"cast {source}", (x,), x.dtype, x.shape, lambda x, out: fp8lab.cast_to_representable(x, "e4m3", scale=3, out=out)
+        yield (
+            f"cast {source}",
+            (x,),
+            x.dtype,
+            x.shape,
+            lambda x, out: fp8lab.cast_to_representable(x, "e4m3", scale=3, out=out),
+        )
     for source in SOURCES[:2]:
         x = FLOATS.astype(source)
-        yield f"encode {source} by float16", (x,), np.uint8, x.shape, lambda x, out: fp8lab.encode(x, "e4m3", via="float16", out=out)
+        yield (
+            f"encode {source} by float16",
+            (x,),
+            np.uint8,
+            x.shape,
+            lambda x, out: fp8lab.encode(x, "e4m3", via="float16", out=out),
+        )
 
 
 def code_cases():
     yield "decode", (CODES,), np.float32, CODES.shape, lambda codes, out: fp8lab.decode(codes, "e4m3", out=out)
     halves = splitmix(4, SIZE).astype(np.uint16)
-    yield "decode halves", (halves,), np.float32, CODES.shape, lambda codes, out: fp8lab.decode(codes, "float16", out=out)
+    yield (
+        "decode halves",
+        (halves,),
+        np.float32,
+        CODES.shape,
+        lambda codes, out: fp8lab.decode(codes, "float16", out=out),
+    )
     for count in (SIZE, SIZE + 1):
         pairs = np.resize(CODES % 16, count)
         packed = fp8lab.pack_pairs(pairs)
         yield f"pack {count}", (pairs,), np.uint8, packed.shape, lambda pairs, out: fp8lab.pack_pairs(pairs, out=out)
-        yield f"unpack {count}", (packed,), np.uint8, pairs.shape, lambda packed, out: (
-            fp8lab.unpack_pairs(packed, out.shape[-1], out=out)
+        yield (
+            f"unpack {count}",
+            (packed,),
+            np.uint8,
+            pairs.shape,
+            lambda packed, out: fp8lab.unpack_pairs(packed, out.shape[-1], out=out),
         )
 
 
@@ -53,7 +92,8 @@ CASES = [*cast_cases(), *code_cases()]
 
 
 def places(size, out_bytes, itemsize):
-    """Where an output may lie in a buffer whose bytes [out_bytes, out_bytes + size) are the input, and each neighbour of that."""
+    """Where an output may lie in a buffer whose bytes [out_bytes, out_bytes + size) are the input, and each neighbour
+    of that."""
     every = range(0, size + out_bytes + 1, itemsize)
     some = {*every[:: max(1, len(every) // 24)], out_bytes, out_bytes - itemsize, out_bytes + itemsize, size}
     return sorted(some & {*every})
@@ -62,7 +102,8 @@ def places(size, out_bytes, itemsize):
 @pytest.mark.parametrize(("name", "inputs", "dtype", "shape", "call"), CASES, ids=[case[0] for case in CASES])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_an_input_that_overlaps_out_gives_what_one_apart_gives(name, inputs, dtype, shape, call, reverse):
-    """Every input at every distance from the output, forward and reversed: bytes and elements apart, in part the same, the same."""
+    """Every input at every distance from the output, forward and reversed: bytes and elements apart, in part the same,
+    the same."""
     out_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     for i, own in enumerate(inputs):
         given = own[::-1].copy() if reverse else own
@@ -83,11 +124,15 @@ def test_both_inputs_may_be_the_output_itself():
     x = FLOATS.astype(np.float16)
     expected = fp8lab.encode(x, "float16", rounding="stochastic", random_bits=x.view(np.uint16))
     own = x.copy()
-    result = fp8lab.encode(own, "float16", rounding="stochastic", random_bits=own.view(np.uint16), out=own.view(np.uint16), threads=3)
+    result = fp8lab.encode(
+        own, "float16", rounding="stochastic", random_bits=own.view(np.uint16), out=own.view(np.uint16), threads=3
+    )
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("recipe", ["te_mxfp8", "te_nvfp4", "te_current_scaling", fp8lab.Block(columns=1, force_pow_2_scales=False)])
+@pytest.mark.parametrize(
+    "recipe", ["te_mxfp8", "te_nvfp4", "te_current_scaling", fp8lab.Block(columns=1, force_pow_2_scales=False)]
+)
 @pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
 def test_dequantize_into_the_arrays_of_its_own_input(recipe, direction):
     """Views of a Quantized's arrays are inputs, too: those that have room for the output, as they are or in part."""
@@ -104,7 +149,9 @@ def test_dequantize_into_the_arrays_of_its_own_input(recipe, direction):
             out = flat[begin : begin + expected.nbytes].view(np.float32).reshape(expected.shape)
             assert fp8lab.dequantize(q, out=out) is out
             np.testing.assert_array_equal(out, expected)
-            array[...] = state.codes if array is q.codes else state.scale_inv if array.dtype == np.float32 else state.scale_codes
+            array[...] = (
+                state.codes if array is q.codes else state.scale_inv if array.dtype == np.float32 else state.scale_codes
+            )
             tried += 1
     assert tried or recipe != fp8lab.Block(columns=1, force_pow_2_scales=False)
 
@@ -120,7 +167,10 @@ def test_codes_beyond_their_width_are_refused_with_the_first(format):
     for bit in range(format.bits, 8 * np.dtype(dtype).itemsize):
         codes[2, 999] = codes[1, 17] = 1 << bit
         for threads in (1, 3):
-            with pytest.raises(ValueError, match=f"element 1017 of codes is {1 << bit:X} .hexadecimal.; codes of .* have {format.bits} bits"):
+            with pytest.raises(
+                ValueError,
+                match=f"element 1017 of codes is {1 << bit:X} .hexadecimal.; codes of .* have {format.bits} bits",
+            ):
                 fp8lab.decode(codes, format, threads=threads, out=out)
             assert (out == 7).all()
     codes[2, 999] = codes[1, 17] = (1 << format.bits) - 1
@@ -143,7 +193,9 @@ def test_codes_beyond_their_width_are_refused_by_every_function():
     with pytest.raises(ValueError, match="element 2 of codes is 40 .hexadecimal.; codes of e2m1 have 4 bits: 0 to F"):
         fp8lab.pack_pairs(np.uint8([1, 0xF, 0x40, 0x41]))
     with pytest.raises(ValueError, match="element 1 of a is F1"):
-        fp8lab.gemm(np.uint8([[1, 0xF1]]).view(ml_dtypes.float4_e2m1fn), np.uint8([[0x11]]), model="exact", format_b="e2m1")
+        fp8lab.gemm(
+            np.uint8([[1, 0xF1]]).view(ml_dtypes.float4_e2m1fn), np.uint8([[0x11]]), model="exact", format_b="e2m1"
+        )
     q = fp8lab.quantize(np.resize(FLOATS, (2, 32)), fp8lab.MxBlock("e3m2"))
     q.codes[1, 30] = 0x40
     with pytest.raises(ValueError, match="element 62 of codes is 40"):
@@ -226,4 +278,6 @@ def test_nothing_is_ignored_silently(call, error, message):
 
 def test_codes_that_carry_their_format_may_name_it():
     np.testing.assert_array_equal(fp8lab.decode(F8, "e5m2"), fp8lab.decode(F8))
-    np.testing.assert_array_equal(fp8lab.gemm(F8, F8, format_a="e5m2", **GEMM), fp8lab.gemm(A, A, format_a="e5m2", format_b="e5m2", **GEMM))
+    np.testing.assert_array_equal(
+        fp8lab.gemm(F8, F8, format_a="e5m2", **GEMM), fp8lab.gemm(A, A, format_a="e5m2", format_b="e5m2", **GEMM)
+    )

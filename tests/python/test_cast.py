@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiments on casts: every number recomputed with NumPy and ml_dtypes, which share no code with fp8lab."""
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import interrupted_after, splitmix
 
 FP8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
@@ -24,12 +23,18 @@ def values() -> np.ndarray:
 
 def rows_of(document):
     """The row of each cast: its errors and its counts."""
-    return [{**errors, **fates} for errors, fates in zip(document.tables["casts"].rows, document.tables["fates"].rows, strict=True)]
+    return [
+        {**errors, **fates}
+        for errors, fates in zip(document.tables["casts"].rows, document.tables["fates"].rows, strict=True)
+    ]
 
 
 def told(document):
     """The rows and histograms, the same for the same values, wherever they come from; NaN compares as its text."""
-    counts = {name: {key: np.asarray(value).tolist() for key, value in one.items()} for name, one in document.histograms.items()}
+    counts = {
+        name: {key: np.asarray(value).tolist() for key, value in one.items()}
+        for name, one in document.histograms.items()
+    }
     return repr((rows_of(document), counts))
 
 
@@ -49,7 +54,8 @@ def test_a_seeded_array_gives_what_numpy_and_ml_dtypes_compute(values, format, s
     cast_values = scaled.astype(FP8[format])
     back = cast_values.astype(np.float32) * (np.float32(1) / np.float32(scale))
     x, error = values.astype(np.float64), back.astype(np.float64) - values.astype(np.float64)
-    # Sums of 300,000 terms in different orders: relative 1e-12 leaves room for n * 2^-53 and for the mean's cancellation.
+    # Sums of 300,000 terms in different orders: relative 1e-12 leaves room for n * 2^-53 and for the mean's
+    # cancellation.
     assert cast["sqnr_db"] == pytest.approx(10 * np.log10((x**2).sum() / (error**2).sum()), abs=1e-10)
     assert cast["rms_error"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-12)
     assert cast["mean_error"] == pytest.approx(error.mean(), rel=1e-9, abs=1e-14)
@@ -68,7 +74,9 @@ def test_a_seeded_array_gives_what_numpy_and_ml_dtypes_compute(values, format, s
     for name in ("zeros", "underflows", "subnormals", "saturated"):
         assert cast[f"{name}_share"] == counts[name] / values.size
 
-    histograms = {name: document.histograms[f"01_{format}_{name}"] for name in ("error", "relative_error", "ulp_error", "codes")}
+    histograms = {
+        name: document.histograms[f"01_{format}_{name}"] for name in ("error", "relative_error", "ulp_error", "codes")
+    }
     codes = np.bincount(cast_values.view(np.uint8), minlength=256)
     assert histograms["codes"]["counts"].tolist() == codes.tolist()
     wrong = np.abs(error[error != 0])
@@ -77,7 +85,9 @@ def test_a_seeded_array_gives_what_numpy_and_ml_dtypes_compute(values, format, s
     relative = (np.abs(error[x != 0] / np.abs(x[x != 0])))[error[x != 0] != 0]
     assert histograms["relative_error"]["counts"].tolist() == binned(relative, histograms["relative_error"])
     mantissa = {"e4m3": 3, "e5m2": 2}[format]
-    ulp = 2.0 ** (np.maximum(np.floor(np.log2(np.abs(scaled[x != 0].astype(float)))), np.log2(SMALLEST_NORMAL[format])) - mantissa)
+    ulp = 2.0 ** (
+        np.maximum(np.floor(np.log2(np.abs(scaled[x != 0].astype(float)))), np.log2(SMALLEST_NORMAL[format])) - mantissa
+    )
     in_ulps = (cast_values.astype(np.float64)[x != 0] - scaled[x != 0].astype(float)) / ulp
     assert histograms["ulp_error"]["counts"].tolist() == binned(in_ulps[in_ulps != 0], histograms["ulp_error"])
     assert np.abs(in_ulps).max() <= 0.5
@@ -113,13 +123,18 @@ def test_draws_the_grid_and_files_are_what_the_library_draws_and_reads(tmp_path)
 def test_the_exact_sqnr_and_the_best_scale():
     result = fp8lab.experiments.cast(grid=True, formats=["e4m3", "e8m0"], scales=[1, 2], exact=True)
     exact = result.tables["casts"]["exact_sqnr_db"]
-    assert exact.tolist()[:2] == [fp8lab.exact_sqnr_db("e4m3", "normal"), fp8lab.exact_sqnr_db("e4m3", "normal", scale=2)]
+    assert exact.tolist()[:2] == [
+        fp8lab.exact_sqnr_db("e4m3", "normal"),
+        fp8lab.exact_sqnr_db("e4m3", "normal", scale=2),
+    ]
     assert np.isnan(exact[2:]).all()
     assert exact[0] == pytest.approx(31.5211, abs=0.51e-4)  # four decimals of a 40-digit computation
     best = fp8lab.best_scale("e5m2", "normal")
     [cast] = rows_of(fp8lab.experiments.cast(size=10, formats="e5m2", best_scale=True))
     assert cast["scale"] == best.scale and cast["is_best_scale"]
-    assert best.sqnr_db == pytest.approx(25.5821, abs=1e-3) and best.sqnr_db >= fp8lab.exact_sqnr_db("e5m2", "normal", scale=12.34)
+    assert best.sqnr_db == pytest.approx(25.5821, abs=1e-3) and best.sqnr_db >= fp8lab.exact_sqnr_db(
+        "e5m2", "normal", scale=12.34
+    )
 
 
 def test_formats_and_profiles_of_ones_own():
@@ -150,7 +165,10 @@ def test_files_are_written_all_of_them(tmp_path):
 def test_without_a_finite_value_there_is_no_sqnr(x):
     result = fp8lab.experiments.cast(x)
     assert result.tables["tensors"].rows[0]["shape"] == f"({x.size},)"
-    assert np.isnan(result.tables["casts"]["sqnr_db"]).all() and np.isnan(result.tables["casts"]["max_absolute_error"]).all()
+    assert (
+        np.isnan(result.tables["casts"]["sqnr_db"]).all()
+        and np.isnan(result.tables["casts"]["max_absolute_error"]).all()
+    )
     assert "How to read it" in str(result)
 
 
@@ -196,7 +214,9 @@ def test_bad_arguments_are_named(arguments, error, message):
 
 
 def test_double_rounding_counts_what_ml_dtypes_counts(tmp_path):
-    result = fp8lab.experiments.double_rounding(formats=["e4m3", "e5m2"], via_roundings=["nearest_even"], out=tmp_path / "new")
+    result = fp8lab.experiments.double_rounding(
+        formats=["e4m3", "e5m2"], via_roundings=["nearest_even"], out=tmp_path / "new"
+    )
     assert result.tables["summary"]["size"] == [2**23]
     x = np.arange(0x3F800000, 0x40000000, dtype=np.uint32).view(np.float32)
     examples = result.tables["examples"].rows

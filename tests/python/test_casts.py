@@ -2,11 +2,10 @@
 import pathlib
 import tracemalloc
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import splitmix
 
 DTYPES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e8m0": ml_dtypes.float8_e8m0fnu}
@@ -125,7 +124,9 @@ def test_a_format_of_ones_own():
     tiny = fp8lab.Format(3, 0, 3, specials="none")
     assert fp8lab.decode(fp8lab.encode([0.3, 5.0, 100.0], tiny), tiny).tolist() == [0.25, 4.0, 16.0]
     wide = fp8lab.Format(5, 6, 15)
-    np.testing.assert_array_equal(fp8lab.cast_to_representable(np.float32([1 + 2**-6, 1 + 2**-7]), wide), np.float32([1 + 2**-6, 1]))
+    np.testing.assert_array_equal(
+        fp8lab.cast_to_representable(np.float32([1 + 2**-6, 1 + 2**-7]), wide), np.float32([1 + 2**-6, 1])
+    )
 
 
 def test_a_profile_of_ones_own(floats):
@@ -148,7 +149,9 @@ def test_stochastic_rounding_follows_the_random_bits():
     wide = fp8lab.encode(x, "e4m3", rounding="stochastic", random_bits=words.astype(np.uint32), random_count=8)
     np.testing.assert_array_equal(codes, wide)
     # PTX: 16 bits for each pair of neighbours, the low half first.
-    shared = fp8lab.encode(x[:4], "e4m3", rounding="stochastic", random_bits=np.uint32([0xFFFF0000]), random_sharing="ptx")
+    shared = fp8lab.encode(
+        x[:4], "e4m3", rounding="stochastic", random_bits=np.uint32([0xFFFF0000]), random_sharing="ptx"
+    )
     assert shared.tolist() == [0x38, 0x38, 0x39, 0x39]
 
 
@@ -185,7 +188,9 @@ def test_other_formats_equal_ml_dtypes_up_to_their_largest_value(name, floats):
 
 def test_e8m0_equals_ml_dtypes_where_all_families_agree():
     # Positive normal floats that do not overflow; the families part on zero, subnormals, signs and overflow.
-    x = np.append(np.ldexp(np.float32(1.5), np.arange(-126, 127)), splitmix(8, 1 << 20).astype(np.uint32).view(np.float32))
+    x = np.append(
+        np.ldexp(np.float32(1.5), np.arange(-126, 127)), splitmix(8, 1 << 20).astype(np.uint32).view(np.float32)
+    )
     x = np.abs(x[np.isfinite(x)]).astype(np.float32)
     x = x[(x >= 2.0**-126) & (x < 1.5 * 2.0**127)]
     np.testing.assert_array_equal(fp8lab.encode(x, "e8m0"), x.astype(DTYPES["e8m0"]).view(np.uint8))
@@ -224,7 +229,10 @@ def test_cast_to_representable_keeps_the_type_and_writes_in_place(dtype):
 
 def test_rounding_modes_order_the_codes():
     x = np.float32([1.01, -1.01])
-    codes = {mode: fp8lab.decode(fp8lab.encode(x, "e4m3", rounding=mode)).tolist() for mode in ("upward", "downward", "toward_zero")}
+    codes = {
+        mode: fp8lab.decode(fp8lab.encode(x, "e4m3", rounding=mode)).tolist()
+        for mode in ("upward", "downward", "toward_zero")
+    }
     assert codes == {"upward": [1.125, -1.0], "downward": [1.0, -1.125], "toward_zero": [1.0, -1.0]}
 
 
@@ -275,23 +283,55 @@ def test_output_that_overlaps_the_input():
 
 
 BAD_CALLS = [
-    (lambda: fp8lab.encode(np.arange(3), "e4m3"), TypeError, "x must be float32, float64, float16 or bfloat16, not int64"),
+    (
+        lambda: fp8lab.encode(np.arange(3), "e4m3"),
+        TypeError,
+        "x must be float32, float64, float16 or bfloat16, not int64",
+    ),
     (lambda: fp8lab.encode(np.ones(3, ">f4"), "e4m3"), TypeError, "not >f4"),
     (lambda: fp8lab.encode(["a"], "e4m3"), TypeError, "x must be"),
     (lambda: fp8lab.encode([1.0], "e4m4"), ValueError, "unknown format 'e4m4'; known: e4m3, e5m2, e8m0, "),
     (lambda: fp8lab.encode([1.0], 7), TypeError, r"format must be a name \(str\) or a Format, not int"),
     (lambda: fp8lab.encode([1.0], "e4m3", rounding="stochastic"), ValueError, "'stochastic' needs random bits"),
     (lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.uint8([1])), ValueError, "for rounding 'stochastic' only"),
-    (lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.int8([1])), TypeError, "random_bits must be uint8, uint16 or uint32"),
+    (
+        lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.int8([1])),
+        TypeError,
+        "random_bits must be uint8, uint16 or uint32",
+    ),
     (lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.uint8([1, 2])), ValueError, "as many elements as x, 1, not 2"),
-    (lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.uint8([1]), random_count=9), ValueError, "random_count must be from 0 to 8"),
+    (
+        lambda: fp8lab.encode([1.0], "e4m3", random_bits=np.uint8([1]), random_count=9),
+        ValueError,
+        "random_count must be from 0 to 8",
+    ),
     (lambda: fp8lab.encode([1.0], "e4m3", random_count=9), ValueError, "need random_bits"),
-    (lambda: fp8lab.encode([1.0], "e4m3", rounding="stochastic", random_bits=np.uint8([1]), random_sharing="ptx"), TypeError, "must be uint32"),
-    (lambda: fp8lab.encode([1.0], "e3m4", rounding="stochastic", random_bits=np.uint32([1]), random_sharing="ptx"), ValueError, "cvt.rs knows"),
+    (
+        lambda: fp8lab.encode([1.0], "e4m3", rounding="stochastic", random_bits=np.uint8([1]), random_sharing="ptx"),
+        TypeError,
+        "must be uint32",
+    ),
+    (
+        lambda: fp8lab.encode([1.0], "e3m4", rounding="stochastic", random_bits=np.uint32([1]), random_sharing="ptx"),
+        ValueError,
+        "cvt.rs knows",
+    ),
     (lambda: fp8lab.encode([1.0], "e4m3", random_sharing="all"), ValueError, "known: none, ptx"),
-    (lambda: fp8lab.encode(np.float16([1]), "e4m3", via="bfloat16"), TypeError, "x must be float32 or float64 for a chain"),
-    (lambda: fp8lab.encode(np.int32([1]), "e4m3", via="bfloat16"), TypeError, "x must be float32 or float64 for a chain of casts, not int32"),
-    (lambda: fp8lab.chain_differences([1], "e4m3", via="float16"), TypeError, "x must be float32 or float64 for a chain of casts, not int64"),
+    (
+        lambda: fp8lab.encode(np.float16([1]), "e4m3", via="bfloat16"),
+        TypeError,
+        "x must be float32 or float64 for a chain",
+    ),
+    (
+        lambda: fp8lab.encode(np.int32([1]), "e4m3", via="bfloat16"),
+        TypeError,
+        "x must be float32 or float64 for a chain of casts, not int32",
+    ),
+    (
+        lambda: fp8lab.chain_differences([1], "e4m3", via="float16"),
+        TypeError,
+        "x must be float32 or float64 for a chain of casts, not int64",
+    ),
     (lambda: fp8lab.encode([1.0], "float16", via="bfloat16"), ValueError, "at most 8 bits at the end of a chain"),
     (lambda: fp8lab.encode([1.0], "float16", out=np.empty(1, np.uint8)), TypeError, "out must be uint16, not uint8"),
     (lambda: fp8lab.decode(np.uint8([1]), "float16"), TypeError, "codes must be uint16 codes, not uint8"),
@@ -299,14 +339,26 @@ BAD_CALLS = [
     (lambda: fp8lab.Format(9, 3, 7), ValueError, "1 to 8 exponent bits, not 9"),
     (lambda: fp8lab.Format(4, 3, 7, specials="inf"), ValueError, "unknown specials 'inf'; known: ieee, "),
     (lambda: fp8lab.Profile(overflow="wrap"), ValueError, "unknown overflow 'wrap'; known: saturate, "),
-    (lambda: fp8lab.gemm(np.ones((1, 1), np.uint16), np.ones((1, 1), np.uint16), model="exact", format_a="float16"), TypeError, "b must be uint8 codes"),
+    (
+        lambda: fp8lab.gemm(np.ones((1, 1), np.uint16), np.ones((1, 1), np.uint16), model="exact", format_a="float16"),
+        TypeError,
+        "b must be uint8 codes",
+    ),
     (lambda: fp8lab.unpack_pairs(np.uint8([1]), 3), ValueError, "count must be from 1 to 2"),
     (lambda: fp8lab.pack_pairs(np.uint8(1)), ValueError, "at least one dimension"),
-    (lambda: fp8lab.encode([1.0], "e4m3", profile="nvidia"), ValueError, "unknown profile 'nvidia'; known: .*ml_dtypes"),
+    (
+        lambda: fp8lab.encode([1.0], "e4m3", profile="nvidia"),
+        ValueError,
+        "unknown profile 'nvidia'; known: .*ml_dtypes",
+    ),
     (lambda: fp8lab.encode([1.0], "e4m3", rounding="rne"), ValueError, "unknown rounding 'rne'"),
     (lambda: fp8lab.encode([1.0], "e4m3", threads=0), ValueError, "threads must be from 1"),
     (lambda: fp8lab.encode([1.0], "e4m3", threads=1.5), TypeError, "threads must be an int, not 1.5"),
-    (lambda: fp8lab.encode([1.0], "e4m3", out=np.empty(2, np.uint8)), ValueError, r"out must have shape \(1,\), not \(2,\)"),
+    (
+        lambda: fp8lab.encode([1.0], "e4m3", out=np.empty(2, np.uint8)),
+        ValueError,
+        r"out must have shape \(1,\), not \(2,\)",
+    ),
     (lambda: fp8lab.encode([1.0], "e4m3", out=np.empty(1, np.int8)), TypeError, "out must be uint8, not int8"),
     (lambda: fp8lab.encode([1.0], "e4m3", out=[0]), TypeError, "out must be a NumPy array, not list"),
     (lambda: fp8lab.encode([1.0, 2.0], "e4m3", out=np.empty(4, np.uint8)[::2]), ValueError, "out must be C-contiguous"),
@@ -317,13 +369,21 @@ BAD_CALLS = [
     (lambda: fp8lab.cast_to_representable(np.float32([1]), "e4m3", scale=1e-40), ValueError, "so must its inverse"),
     (lambda: fp8lab.cast_to_representable([1.0], "e4m3", scale=10**400), ValueError, "scale is too large"),
     (lambda: fp8lab.encode(np.ma.array([1.0], mask=[1]), "e4m3"), TypeError, "x must not be a masked array"),
-    (lambda: fp8lab.encode([[1.0], [1.0, 2.0]], "e4m3"), ValueError, "x must be an array, or nested lists of equal lengths"),
+    (
+        lambda: fp8lab.encode([[1.0], [1.0, 2.0]], "e4m3"),
+        ValueError,
+        "x must be an array, or nested lists of equal lengths",
+    ),
     (lambda: fp8lab.encode([1.0], "e4m3\0"), ValueError, "format must be a name of printable characters"),
     (lambda: fp8lab.encode([1.0], "e\udc80"), ValueError, "format must be a name of printable characters"),
     (lambda: fp8lab.encode([1.0], pathlib.Path("e4m3")), TypeError, "format must be a name"),
     (lambda: fp8lab.encode([1.0], "e4m3", out=np.empty(1, ">u2")), TypeError, "out must be uint8, not >u2"),
     (lambda: fp8lab.decode([1], "e4m3"), TypeError, "codes must be uint8"),
-    (lambda: fp8lab.decode(np.ones(1, np.uint8), out=np.empty(5, np.uint8)[1:].view(np.float32)), ValueError, "aligned"),
+    (
+        lambda: fp8lab.decode(np.ones(1, np.uint8), out=np.empty(5, np.uint8)[1:].view(np.float32)),
+        ValueError,
+        "aligned",
+    ),
     (lambda: fp8lab.cast_to_representable([1.0], "e4m3", scale="1"), TypeError, "scale must be a number"),
 ]
 

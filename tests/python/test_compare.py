@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp8lab.compare of arrays and of Quantized."""
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 
 X = fp8lab.sample("normal", 64 * 256, seed=3).astype(np.float32).reshape(64, 256)
 CODES = fp8lab.encode(X, "e4m3")
@@ -26,7 +25,9 @@ def test_counts_and_first_mismatches_are_those_of_numpy():
     for one in found.first:
         assert (one.a, one.b, one.input) == (CODES[one.place], other[one.place], X[one.place])
         assert one.value_a == fp8lab.decode(CODES, "e4m3")[one.place]
-    assert np.array_equal(found.rows, (CODES != other).sum(1)) and np.array_equal(found.columns, (CODES != other).sum(0))
+    assert np.array_equal(found.rows, (CODES != other).sum(1)) and np.array_equal(
+        found.columns, (CODES != other).sum(0)
+    )
     assert sum(one.below + one.above for one in found.distances) == found.numbers
     text = str(found)
     assert f"Different: {len(where)} of 16384" in text and f"{one.a:02X} = {one.value_a:.9g} in a" in text
@@ -107,7 +108,10 @@ def test_quantized_are_compared_by_codes_and_scales():
 
 def test_what_the_tensor_is_scaled_by_counts():
     given = fp8lab.quantize(X, "vllm_nvfp4", tensor_scale=300.0)
-    made = [fp8lab.Quantized.from_arrays(given.codes, given.scale_codes, "vllm_nvfp4", tensor_scale=scale) for scale in (300.0, 150.0)]
+    made = [
+        fp8lab.Quantized.from_arrays(given.codes, given.scale_codes, "vllm_nvfp4", tensor_scale=scale)
+        for scale in (300.0, 150.0)
+    ]
     assert fp8lab.compare(made[0], given).equal  # of which one has no amax, which gives nothing
     other = fp8lab.compare(made[0], made[1])
     assert not other.equal and other.findings == ("The tensor_scale that was given is 300.0 of a and 150.0 of b.",)

@@ -5,10 +5,9 @@ import csv
 import dataclasses
 import math
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import interrupted_after
 from delayed_oracle import expected
 
@@ -64,7 +63,9 @@ def test_every_scale_is_that_of_float32_operations(trace, floats, margin):
 
 
 def test_partings_are_where_the_scales_differ(trace):
-    result = fp8lab.experiments.delayed({"strange": trace["strange"]}, versions=["te_1_6", "te_1_6_unfused", "te_1_7"], history=16)
+    result = fp8lab.experiments.delayed(
+        {"strange": trace["strange"]}, versions=["te_1_6", "te_1_6_unfused", "te_1_7"], history=16
+    )
     first = scales_of(result, "strange", "te_1_6 max 16")[:-1]
     for row in result.tables["summary"].rows:
         scales = scales_of(result, "strange", row["variant"])[:-1]
@@ -106,7 +107,15 @@ def test_golden_trace_of_both_updates():
     amaxes = [2, 0, 4, math.inf, 1, 1, 1]
     for version, histories in {
         "te_current": [[0, 0, 2], [0, 0, 2], [0, 2, 4], [0, 4, math.inf], [0, math.inf, 1], [0, 1, 1], [0, 1, 1]],
-        "te_current_unfused": [[0, 0, 2], [0, 2, 0], [0, 0, 4], [0, 4, math.inf], [0, math.inf, 1], [0, 1, 1], [0, 1, 1]],
+        "te_current_unfused": [
+            [0, 0, 2],
+            [0, 2, 0],
+            [0, 0, 4],
+            [0, 4, math.inf],
+            [0, math.inf, 1],
+            [0, 1, 1],
+            [0, 1, 1],
+        ],
     }.items():
         history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=3, version=version))
         seen, scales = [], []
@@ -152,7 +161,12 @@ def test_a_row_of_the_history_is_a_view_of_it():
         for algo in [lambda h: h[0], lambda h: h[:1], lambda h: h[0, ...], lambda h: h.reshape(-1, 1)[0]]:
             assert after(version, 3, algo) == after(version, 1, algo) == [1, 1, 1, 1]
         assert after(version, 3, lambda h: h[-1]) == newest  # where the running step's amax has moved to
-        for algo in [lambda h: h[0].copy(), lambda h: h[0] * 1, lambda h: float(h[0]), lambda h: h.max(where=[True, False, False], initial=0)]:
+        for algo in [
+            lambda h: h[0].copy(),
+            lambda h: h[0] * 1,
+            lambda h: float(h[0]),
+            lambda h: h.max(where=[True, False, False], initial=0),
+        ]:
             assert after(version, 3, algo) == newest
     for version in ["te_0_13", "te_1_4"]:
         assert after(version, 3, lambda h: h[0]) == newest
@@ -170,7 +184,11 @@ def test_a_function_that_raises_leaves_the_history_as_it_was():
         return max(history.tolist())
 
     for bad in [algo, lambda history: "large", lambda history: 1e39, lambda history: history, lambda history: None]:
-        history = fp8lab.AmaxHistory(fp8lab.Delayed(amax_history_len=3, version="te_1_7", amax_compute_algo=lambda h: fails[0](h) if fails else 7))
+        history = fp8lab.AmaxHistory(
+            fp8lab.Delayed(
+                amax_history_len=3, version="te_1_7", amax_compute_algo=lambda h: fails[0](h) if fails else 7
+            )
+        )
         for amax in [2.0, 4.0]:
             history.record_amax(amax)
             history.update_scale()
@@ -195,7 +213,10 @@ def test_nan_of_either_sign_is_nan():
             history.update_scale()
             other.update_scale()
             assert history.amaxes.tobytes() == other.amaxes.tobytes()
-            assert np.float32([history.scale, history.scale_inv]).tobytes() == np.float32([other.scale, other.scale_inv]).tobytes()
+            assert (
+                np.float32([history.scale, history.scale_inv]).tobytes()
+                == np.float32([other.scale, other.scale_inv]).tobytes()
+            )
 
 
 def test_a_state_is_a_value():
@@ -210,10 +231,19 @@ def test_a_state_is_a_value():
     history.amaxes[0] = 5  # of a copy
     assert history.amaxes[0] == 0
     restored = fp8lab.AmaxHistory(history.recipe)
-    restored.amaxes, restored.scale, restored.scale_inv, restored.position = history.amaxes, history.scale, history.scale_inv, 3
+    restored.amaxes, restored.scale, restored.scale_inv, restored.position = (
+        history.amaxes,
+        history.scale,
+        history.scale_inv,
+        3,
+    )
     restored.record_amax(100)
     restored.update_scale()
-    assert (restored.amaxes.tolist(), restored.scale, restored.position) == (other.amaxes.tolist(), other.scale, other.position)
+    assert (restored.amaxes.tolist(), restored.scale, restored.position) == (
+        other.amaxes.tolist(),
+        other.scale,
+        other.position,
+    )
     history.resize_history(2)
     assert history.amaxes.tolist() == [0, 8]
     assert history.recipe == fp8lab.Delayed(amax_history_len=2)
@@ -227,7 +257,9 @@ def test_the_recipe_has_the_defaults_of_transformer_engine():
         "margin": 0, "interval": 1, "fp8_format": "hybrid", "amax_history_len": 1024, "amax_compute_algo": "max",
         "reduce_amax": True, "override_linear_precision": (False, False, False), "version": "te_current",
     }  # fmt: skip
-    assert str(recipe).startswith("delayed scaling of te_current: fp8_format hybrid (E4M3 forward, E5M2 backward), margin 0")
+    assert str(recipe).startswith(
+        "delayed scaling of te_current: fp8_format hybrid (E4M3 forward, E5M2 backward), margin 0"
+    )
     assert fp8lab.Delayed(version=fp8lab.delayed_versions()[0]).version == "te_0_1"
     assert [version.name for version in fp8lab.delayed_versions()] == [
         "te_0_1", "te_0_5", "te_0_13", "te_1_4", "te_1_6", "te_1_6_unfused", "te_1_7", "te_1_7_unfused", "te_1_7_single",
@@ -327,9 +359,17 @@ def test_bad_states_are_named():
         ({"trace": {"x": [1.0]}}, TypeError, r"trace\['x'\] must be float32, not float64"),
         ({"trace": {"x": np.zeros((2, 2), np.float32)}}, ValueError, r"trace\['x'\] must have one dimension, not 2"),
         ({"trace": {"x": np.zeros(0, np.float32)}}, ValueError, "at least one step"),
-        ({"trace": {"x": np.float32([1]), "y": np.float32([1, 2])}}, ValueError, "column y has 2 amaxes, and there are 1 steps"),
+        (
+            {"trace": {"x": np.float32([1]), "y": np.float32([1, 2])}},
+            ValueError,
+            "column y has 2 amaxes, and there are 1 steps",
+        ),
         ({"trace": {"x": np.float32([-1])}}, ValueError, "column x: an amax must not be negative, and is -1"),
-        ({"trace": {"x@0": np.float32([1]), "x@1": np.float32([1]), "y@1": np.float32([1])}}, ValueError, "'y@0' is missing"),
+        (
+            {"trace": {"x@0": np.float32([1]), "x@1": np.float32([1]), "y@1": np.float32([1])}},
+            ValueError,
+            "'y@0' is missing",
+        ),
         ({"trace": "/nowhere/trace.csv"}, OSError, "cannot read /nowhere/trace.csv: there is no such file"),
         ({"formats": "e2m1"}, ValueError, "for e4m3 and e5m2, not e2m1"),
         ({"versions": []}, ValueError, "versions must have at least one entry"),

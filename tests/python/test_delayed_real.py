@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-from releases import FP8_MAX, Replay, TENSORS, amaxes_of, kernel_of, module_of, number_of, source_of
+from releases import FP8_MAX, TENSORS, Replay, amaxes_of, kernel_of, module_of, number_of, source_of
 
 # --- Transformer Engine: PyTorch code -------------------------------------------------------------------------------
 
@@ -70,7 +69,9 @@ class TransformerEngine:
         if self.tag >= (2,):
             self.code._amax_and_scale_update(state.amax_history, state.scale, self.fp8_max, self.recipe)
         elif self.tag >= (1, 6):
-            self.code._amax_and_scale_update(state.amax_history, state.scale, state.scale_inv, self.fp8_max, self.recipe)
+            self.code._amax_and_scale_update(
+                state.amax_history, state.scale, state.scale_inv, self.fp8_max, self.recipe
+            )
         else:
             meta = {
                 "recipe": self.recipe, "scaling_fwd": state, "fp8_max_fwd": self.fp8_max,
@@ -97,11 +98,21 @@ class TransformerEngine:
 
 def by_numpy(algo):
     """fp8lab gives such a function the history of one tensor, Transformer Engine a column for each of some."""
-    return {"max": lambda h: h.max(axis=0), "row 0": lambda h: h[0], "last row": lambda h: h[-1], "twice": lambda h: h[0] * 2}[algo]
+    return {
+        "max": lambda h: h.max(axis=0),
+        "row 0": lambda h: h[0],
+        "last row": lambda h: h[-1],
+        "twice": lambda h: h[0] * 2,
+    }[algo]
 
 
 def by_torch(algo):
-    return {"max": lambda h: h.max(dim=0).values, "row 0": lambda h: h[0], "last row": lambda h: h[-1], "twice": lambda h: h[0] * 2}[algo]
+    return {
+        "max": lambda h: h.max(dim=0).values,
+        "row 0": lambda h: h[0],
+        "last row": lambda h: h[-1],
+        "twice": lambda h: h[0] * 2,
+    }[algo]
 
 
 @pytest.mark.parametrize(("version", "tag"), TE_TAGS)
@@ -138,7 +149,9 @@ TE_KERNELS = [
 ]
 
 
-@pytest.mark.parametrize(("version", "kind", "tag"), [(version, kind, tag) for version, kind, tags in TE_KERNELS for tag in tags])
+@pytest.mark.parametrize(
+    ("version", "kind", "tag"), [(version, kind, tag) for version, kind, tags in TE_KERNELS for tag in tags]
+)
 def test_updates_of_kernels(version, kind, tag):
     update = kernel_of(tag, kind)
     seed = 500

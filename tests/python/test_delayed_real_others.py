@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed scaling against the code of each release of MS-AMP and torchao, which releases.py takes out of git directories."""
+"""Delayed scaling against the code of each release of MS-AMP and torchao, which releases.py takes out of git
+directories."""
 
 import itertools
 import math
 from types import SimpleNamespace
 
-import numpy as np
-import pytest
-
 import fp8lab
-from releases import Replay, TENSORS, amaxes_of, module_of, source_of
+import pytest
+from releases import TENSORS, Replay, amaxes_of, module_of, source_of
 
 # --- MS-AMP ----------------------------------------------------------------------------------------------------------
 
@@ -54,13 +53,23 @@ class Tensor:
     view_as = view
 
 
-@pytest.mark.parametrize(("version", "tag"), [("ms_amp_0_1", "v0.1.0"), ("ms_amp", "v0.2.0"), ("ms_amp", "v0.3.0"), ("ms_amp", "v0.4.0")])
+@pytest.mark.parametrize(
+    ("version", "tag"), [("ms_amp_0_1", "v0.1.0"), ("ms_amp", "v0.2.0"), ("ms_amp", "v0.3.0"), ("ms_amp", "v0.4.0")]
+)
 def test_ms_amp(tmp_path, version, tag):
     header = f"WRITES_SCALE_INV = {tag == 'v0.1.0'}\n" + MSAMP_HEADER
-    files = [("common/tensor/meta.py", {"ScalingMeta"}), ("common/tensor/cast.py", {"TypeCast"}), ("optim/optimizer.py", {"_update_scaling_factors"})]
+    files = [
+        ("common/tensor/meta.py", {"ScalingMeta"}),
+        ("common/tensor/cast.py", {"TypeCast"}),
+        ("optim/optimizer.py", {"_update_scaling_factors"}),
+    ]
     sources = []
     for path, names in files:
-        text = source_of("FP8LAB_MSAMP_GIT", tag, f"msamp/{path}").replace(".is_cuda", ".is_cpu").replace("device='cuda'", "device='cpu'")
+        text = (
+            source_of("FP8LAB_MSAMP_GIT", tag, f"msamp/{path}")
+            .replace(".is_cuda", ".is_cpu")
+            .replace("device='cuda'", "device='cpu'")
+        )
         sources.append((text, names))
     torch = pytest.importorskip("torch", reason="MS-AMP's updates are PyTorch code")
     real = module_of(tmp_path, header, sources)
@@ -143,8 +152,12 @@ def test_torchao(tmp_path, version, tag, dtype):
             for kind, cast_format, replay in zip(kinds, formats, replays, strict=True):
                 replay.record(inputs.to(torch.float32).numpy())
                 for layer, x in zip(layers, inputs, strict=True):
-                    amax, history, scale = (getattr(layer, f"fp8_{what}_{kind}") for what in ("amax", "amax_history", "scale"))
-                    real._maybe_initialize_amaxes_scales_for_float8_cast(x, amax, history, scale, "max", cast_format, step > 0, reduce_amax=True)
+                    amax, history, scale = (
+                        getattr(layer, f"fp8_{what}_{kind}") for what in ("amax", "amax_history", "scale")
+                    )
+                    real._maybe_initialize_amaxes_scales_for_float8_cast(
+                        x, amax, history, scale, "max", cast_format, step > 0, reduce_amax=True
+                    )
                     real.hp_tensor_to_float8_delayed(x, scale, cast_format, amax)
                 replay.compare("scale", [getattr(layer, f"fp8_scale_{kind}").item() for layer in layers])
                 replay.update()

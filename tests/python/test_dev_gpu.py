@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``./dev gpu``: what it runs, in which order and with which options, with programs of the same names in place of the compiler's."""
+"""``./dev gpu``: what it runs, in which order and with which options, with programs of the same names in place of the
+compiler's."""
 
 import os
 import pathlib
@@ -25,7 +26,9 @@ def machine(tmp_path):
     bin_ = tmp_path / "stubs"
     bin_.mkdir()
     (tmp_path / "build/gpu/bin").mkdir(parents=True)
-    for path in [bin_ / name for name in ("cmake", "ctest", "nvidia-smi", "nvcc")] + [tmp_path / "build/gpu/bin/fp8lab"]:
+    for path in [bin_ / name for name in ("cmake", "ctest", "nvidia-smi", "nvcc")] + [
+        tmp_path / "build/gpu/bin/fp8lab"
+    ]:
         path.write_text(STUB)
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
@@ -36,7 +39,9 @@ def machine(tmp_path):
         plain = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "FP8LAB"))}
         plain |= {"PATH": f"{bin_}:{os.environ['PATH']}", "CALLS": str(calls), "FAILING": "none", "CAPABILITY": "9.0"}
         plain |= {"FP8LAB_THIRD_PARTY": str(tmp_path / "a folder")}  # and no package is installed
-        done = subprocess.run([tmp_path / "dev", "gpu", *options], env=plain | environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [tmp_path / "dev", "gpu", *options], env=plain | environment, capture_output=True, text=True, timeout=60
+        )
         return done.returncode, done.stdout + done.stderr, calls.read_text().splitlines() if calls.exists() else []
 
     return run
@@ -47,7 +52,11 @@ def test_it_configures_builds_tests_and_asks(machine):
     assert status == 0, text
     programs = [call.split()[0] for call in calls]
     assert programs == ["nvidia-smi", "cmake", "cmake", "ctest", "fp8lab"]
-    assert "-B build/gpu" in calls[1] and "CMAKE_CUDA_ARCHITECTURES=90a-real" in calls[1] and "FP8LAB_THIRD_PARTY=" in calls[1]
+    assert (
+        "-B build/gpu" in calls[1]
+        and "CMAKE_CUDA_ARCHITECTURES=90a-real" in calls[1]
+        and "FP8LAB_THIRD_PARTY=" in calls[1]
+    )
     assert "--build build/gpu" in calls[2] and "--target fp8lab test_device" in calls[2]
     assert calls[4].startswith("fp8lab gpu --ledger results/gpu/ledger.json --out results/gpu --budget 4")
     assert calls[4].endswith("--parts casts")
@@ -55,7 +64,8 @@ def test_it_configures_builds_tests_and_asks(machine):
 
 
 @pytest.mark.parametrize(
-    ("capability", "architecture"), [("10.0", "100a-real"), ("12.0", "120a-real"), ("8.9", "89-real"), ("", "90a-real"), ("9.0\n8.9", "90a-real")]
+    ("capability", "architecture"),
+    [("10.0", "100a-real"), ("12.0", "120a-real"), ("8.9", "89-real"), ("", "90a-real"), ("9.0\n8.9", "90a-real")],
 )
 def test_the_architecture_is_that_of_the_device(machine, capability, architecture):
     assert f"CMAKE_CUDA_ARCHITECTURES={architecture}" in machine(CAPABILITY=capability)[2][1]
@@ -69,11 +79,14 @@ def test_the_device_is_the_first_that_cuda_sees(machine):
 
 
 def test_the_options_given_are_taken(machine):
-    assert machine("--budget", "30")[2][4] == "fp8lab gpu --ledger results/gpu/ledger.json --out results/gpu --budget 30"
+    assert (
+        machine("--budget", "30")[2][4] == "fp8lab gpu --ledger results/gpu/ledger.json --out results/gpu --budget 30"
+    )
 
 
 @pytest.mark.parametrize(
-    ("failing", "last"), [("cmake -S", "cmake -S"), ("cmake --build", "cmake --build"), ("ctest", "fp8lab gpu"), ("fp8lab", "fp8lab gpu")]
+    ("failing", "last"),
+    [("cmake -S", "cmake -S"), ("cmake --build", "cmake --build"), ("ctest", "fp8lab gpu"), ("fp8lab", "fp8lab gpu")],
 )
 def test_what_fails_ends_it_but_for_the_tests_of_kernels(machine, failing, last):
     status, text, calls = machine(FAILING=failing)

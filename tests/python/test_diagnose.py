@@ -2,11 +2,10 @@
 import os
 import re
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab.pytest_plugin import assert_codes_equal, assert_matches
 
 planted = pytest.importorskip("planted", reason="ml_dtypes is not installed")
@@ -50,7 +49,9 @@ def test_rows_and_columns_in_any_order_are_found_by_their_signs(moves):
     )
     assert found.explained and not found.correct and found.explanations[0].departures == ("product_bfloat16",), found
     what = "columns" if moves == "columns" else "rows"
-    assert f"the codes of {what} 0, 1, 2, ... stand in {what} {stands[0]}, {stands[1]}, {stands[2]}," in str(found), found
+    assert f"the codes of {what} 0, 1, 2, ... stand in {what} {stands[0]}, {stands[1]}, {stands[2]}," in str(found), (
+        found
+    )
 
 
 def test_what_no_pair_explains_is_located():
@@ -61,11 +62,18 @@ def test_what_no_pair_explains_is_located():
     scales = scales.copy()
     scales[4:6, 3] *= np.float32(2)
     found = fp8lab.diagnose(planted_pairs.X, codes, scales, expected="deepseek_v3_2024")
-    assert not found.explained and set(found.explanations[0].departures) == {"product_bfloat16", "codes_one_late"}, found
+    assert not found.explained and set(found.explanations[0].departures) == {"product_bfloat16", "codes_one_late"}, (
+        found
+    )
     rest = " ".join(found.rest)
     assert "All lie in columns 299 to 301 of 512." in rest, found
-    assert "2 codes are not as predicted (a: predicted, b: written). Every one is a number in a and a NaN in b." in rest, found
-    assert "2 scales are not as predicted. Each is the predicted one times 2. All lie in rows 4 to 5 of 64. All lie in column 3 of 4." in rest
+    assert (
+        "2 codes are not as predicted (a: predicted, b: written). Every one is a number in a and a NaN in b." in rest
+    ), found
+    assert (
+        "2 scales are not as predicted. Each is the predicted one times 2. All lie in rows 4 to 5 of 64. All lie in column 3 of 4."
+        in rest
+    )
     assert rest in str(found).replace("\n", " ")
 
 
@@ -100,7 +108,9 @@ def test_another_recipe_than_the_expected_one_is_not_correct():
     q = fp8lab.quantize(planted.X, "te_mxfp8")
     found = fp8lab.diagnose(planted.X, q.codes, q.scale_codes, expected="ocp_mxfp8_e4m3")
     assert found.explained and not found.correct and found.verdict.startswith("Not ocp_mxfp8_e4m3: te_mxfp8."), found
-    assert fp8lab.diagnose(planted.X, q.codes, q.scale_codes, expected="flashinfer_mxfp8").correct  # which makes the same of X
+    assert fp8lab.diagnose(
+        planted.X, q.codes, q.scale_codes, expected="flashinfer_mxfp8"
+    ).correct  # which makes the same of X
     odd = np.ascontiguousarray(planted.X[:, :100])
     q = fp8lab.quantize(odd, "deepgemm_cpu")
     found = fp8lab.diagnose(odd, q.codes[:, :100], q.scale_inv, expected="te_block_1x128")
@@ -114,7 +124,9 @@ def test_what_makes_the_same_as_the_expected_recipe_is_told_and_a_probe_parts_mu
     q = fp8lab.quantize(x, "vllm_group_before_0_33")
     found = fp8lab.diagnose(x, q.codes, q.scale_inv, expected="vllm_group_before_0_33")
     assert found.correct and re.search("does not tell it apart from .*vllm_group[;.]", found.verdict), found
-    one, other = (next(e for e in found.explanations if e.base == name) for name in ("vllm_group_before_0_33", "vllm_group"))
+    one, other = (
+        next(e for e in found.explanations if e.base == name) for name in ("vllm_group_before_0_33", "vllm_group")
+    )
     values, digests, alike = found.probe((one, other))
     assert digests[0] != digests[1] and not alike
     divided, multiplied = (fp8lab.quantize(values, name).codes for name in ("vllm_group_before_0_33", "vllm_group"))
@@ -168,7 +180,9 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="x has no elements"):
         fp8lab.diagnose(x[:0], np.zeros(0, np.uint8))
     with pytest.raises(ValueError, match="codes have the byte 159 at index 1; a code of e2m1 has 4 bits"):
-        fp8lab.diagnose(x, np.full((2, 32), 0x9F, np.uint8) * (np.arange(64) > 0).reshape(2, 32).astype(np.uint8), format="e2m1")
+        fp8lab.diagnose(
+            x, np.full((2, 32), 0x9F, np.uint8) * (np.arange(64) > 0).reshape(2, 32).astype(np.uint8), format="e2m1"
+        )
     codes = np.zeros((2, 32), np.uint8)
     unsigned = "codes are of a format with a sign and at most 8 bits, such as e4m3, e5m2 or e2m1, not of e8m0, which is of scales: give these as scales"
     for e8m0, how in ((codes, {"format": "e8m0"}), (codes.view(ml_dtypes.float8_e8m0fnu), {})):
@@ -197,7 +211,10 @@ def test_codes_of_which_half_are_missing_are_told():
     whole = fp8lab.diagnose(x, q.codes, q.scale_codes)
     assert whole.explained and not any("missing" in note for note in whole.notes), whole
     half = fp8lab.diagnose(x, fp8lab.encode(x, "e4m3")[:32])
-    assert "their shape is (32, 256), and that of pairs would have rows of 128 bytes: half of them may be missing" in half.notes[0]
+    assert (
+        "their shape is (32, 256), and that of pairs would have rows of 128 bytes: half of them may be missing"
+        in half.notes[0]
+    )
     flat = fp8lab.diagnose(x, fp8lab.encode(x, "e4m3")[:32].reshape(-1))
     assert not any("missing" in note for note in flat.notes), flat
 
@@ -242,7 +259,10 @@ def test_a_probe_parts_recipes_that_differ_below_their_floors_alone():
     assert not found.probe().alike
 
 
-@pytest.mark.parametrize("name", ["vllm_static_row", "vllm_static_group", "compressed_tensors_static_channel", "compressed_tensors_static_block"])
+@pytest.mark.parametrize(
+    "name",
+    ["vllm_static_row", "vllm_static_group", "compressed_tensors_static_channel", "compressed_tensors_static_block"],
+)
 @pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
 def test_static_scales_of_rows_and_tiles_are_no_defect_where_they_are_expected(name, direction):
     """Scales of a calibration do not follow from the tensor: only what is expected tells them from a wrong rule."""

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What diagnose() says of NumPy kernels whose defects lie beside those of ``planted.DEFECTS``: how it says it, and where."""
+"""What diagnose() says of NumPy kernels whose defects lie beside those of ``planted.DEFECTS``: how it says it, and
+where."""
 
 import dataclasses
 import os
 import re
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 planted = pytest.importorskip("planted", reason="ml_dtypes is not installed")
 F = np.float32
 X = planted.X
 
 
-@pytest.mark.parametrize(("scale", "departures"), [(np.abs(X).max(), ("stored_amax",)), (3.14159, ()), (0, ()), (np.nan, ())])
+@pytest.mark.parametrize(
+    ("scale", "departures"), [(np.abs(X).max(), ("stored_amax",)), (3.14159, ()), (0, ()), (np.nan, ())]
+)
 def test_a_single_scale_has_no_other_place(scale, departures):
     codes, _ = planted.tensorwise(X)
     found = fp8lab.diagnose(X, codes, np.array([scale], F), expected="te_current_scaling")
@@ -120,7 +122,9 @@ def test_columns_in_a_format_that_is_told():
 def test_an_expected_recipe_of_mx_in_another_format():
     codes, scales = planted.mx(X, cast=planted.e5m2, largest=F(57344))
     found = fp8lab.diagnose(X, codes, scales, format="e5m2", expected="te_mxfp8")
-    assert found.explained and found.explanations[0].description == "te_mxfp8, but format is e5m2 instead of e4m3", found
+    assert found.explained and found.explanations[0].description == "te_mxfp8, but format is e5m2 instead of e4m3", (
+        found
+    )
 
 
 @pytest.mark.parametrize("format", ["e4m3", "e5m2"])
@@ -129,8 +133,15 @@ def test_a_static_scale_is_given_in_any_format(format):
     codes = cast((X / F(0.01)).astype(F))
     for told in (None, format):
         found = fp8lab.diagnose(X, codes, np.array([0.01], F), format=told)
-        assert found.explained and found.explanations[0].base.startswith("given_scale") and not found.explanations[0].departures, found
-        assert "The scale is a given number" in found.verdict and "It is right where such a recipe is expected" in found.verdict
+        assert (
+            found.explained
+            and found.explanations[0].base.startswith("given_scale")
+            and not found.explanations[0].departures
+        ), found
+        assert (
+            "The scale is a given number" in found.verdict
+            and "It is right where such a recipe is expected" in found.verdict
+        )
         assert not found.correct  # which a scale that nobody expects is not: it may be wrong
     recipe = next(one.recipe for one in fp8lab.recipes() if one.name == "vllm_static")
     expected = "vllm_static" if format == "e4m3" else dataclasses.replace(recipe, format=format)
@@ -150,7 +161,9 @@ def test_a_scale_of_the_tensor_that_is_given_is_correct(expected):
         found = fp8lab.diagnose(X, codes, scales, tensor_scale=given, expected=expected)
         assert found.correct and "The scale of the tensor is the one that was given" in found.verdict, found
     found = fp8lab.diagnose(X, codes, scales, tensor_scale=F(1.5) * scale, expected=expected)
-    assert found.explained and not found.correct and "that was given, 424.421, is not the one that was used" in str(found), found
+    assert (
+        found.explained and not found.correct and "that was given, 424.421, is not the one that was used" in str(found)
+    ), found
     assert f"it is {scale:.6g}" in found.verdict
     own = planted.nvfp4(X)
     assert "given" not in fp8lab.diagnose(X, *own[:2], tensor_scale=own[2], expected="te_nvfp4").verdict
@@ -158,7 +171,8 @@ def test_a_scale_of_the_tensor_that_is_given_is_correct(expected):
 
 @pytest.mark.parametrize(("shape", "seed", "digits"), [((256, 512), 106, 6), ((64, 256), 112, 3)])
 def test_a_scale_of_the_tensor_that_is_not_given_is_found_to_its_last_bits(shape, seed, digits):
-    # 106: few floats explain all codes, and none with a short mantissa does. 112: scales of tiles saturate, and many floats explain all.
+    # 106: few floats explain all codes, and none with a short mantissa does. 112: scales of tiles saturate, and many
+    # floats explain all.
     draw = np.random.default_rng(seed)
     x = draw.standard_normal(shape, dtype=F)
     codes, scales, scale = planted.nvfp4(x, amax=np.abs(x).max() * F(draw.uniform(0.3, 3)))
@@ -175,7 +189,9 @@ def test_columns_of_a_large_tensor_that_the_model_has_not_are_found_by_the_first
     x[700, 900] = 9  # the amax lies in neither the first rows nor the first columns
     q = fp8lab.quantize(x, name, direction="columnwise")
     found = fp8lab.diagnose(x, q.codes, q.scale_codes)
-    assert found.correct and found.explanations[0].base == name and found.explanations[0].direction == "columnwise", found
+    assert found.correct and found.explanations[0].base == name and found.explanations[0].direction == "columnwise", (
+        found
+    )
 
 
 def clamped(s, axis, late):
@@ -213,7 +229,9 @@ def test_an_inverse_that_is_computed_anew_is_one_departure():
     for expected in (None, "deepseek_v3_2024"):
         found = fp8lab.diagnose(X, codes, inverse, expected=expected)
         assert found.explained and found.explanations[0].departures == ("stored_quotient",), found
-        assert "the inverse of the scale is stored" in found.verdict and "no rule that was searched" not in found.verdict
+        assert (
+            "the inverse of the scale is stored" in found.verdict and "no rule that was searched" not in found.verdict
+        )
     found = fp8lab.diagnose(X, planted.e4m3((X * planted.spread(inverse, 128)).astype(F)), inverse)
     assert found.explained and "the inverse of the scale is stored" in found.verdict, found
     assert "no rule that was searched" not in found.verdict, found
@@ -234,7 +252,9 @@ def test_codes_that_were_not_written_are_not_a_lost_sign():
     assert fp8lab.diagnose(X, np.zeros_like(codes)).verdict == "All codes are 0: nothing was written?"
     assert fp8lab.diagnose(X, np.zeros_like(codes), 7 * scales).verdict.endswith("No recipe makes the scales.")
     tiny = (X * F(2.0**-40)).astype(F)
-    assert fp8lab.diagnose(tiny, planted.e4m3(tiny) & 0x80).correct  # a cast without a scale, of numbers that are too small
+    assert fp8lab.diagnose(
+        tiny, planted.e4m3(tiny) & 0x80
+    ).correct  # a cast without a scale, of numbers that are too small
 
 
 @pytest.mark.parametrize(("rows", "columns"), [((20, 21), (128, 256)), ((20, 28), (128, 256)), ((5, 6), (0, 512))])
@@ -244,7 +264,9 @@ def test_a_block_that_was_not_written_is_named(rows, columns):
     codes[slice(*rows), slice(*columns)] = 0
     found = fp8lab.diagnose(X, codes, scales, expected="deepseek_v3_2024")
     assert found.explained and found.explanations[0].departures == ("block_unwritten",), found
-    assert f"From element {rows[0] * 512 + columns[0]} to element {rows[1] * 512 - 512 + columns[1] - 1}" in found.verdict, found
+    assert (
+        f"From element {rows[0] * 512 + columns[0]} to element {rows[1] * 512 - 512 + columns[1] - 1}" in found.verdict
+    ), found
 
 
 def windows(x, first, end, step=1):
@@ -306,14 +328,35 @@ def test_an_amax_of_the_first_or_last_elements_is_named(part, count):
     assert f"the amax is that of the {part} {count} of 128 elements" in first.description
 
 
-#: Of tiles of 128 that begin early or late: the columns that count in each amax, the tile of each column, and what is said.
+#  Of tiles of 128 that begin early or late: the columns that count in each amax, the tile of each column, and what is
+# said.
 EDGES = {
     "early, a tile more": ([-1, 127, 255, 383, 511], [127, 255, 383, 511, 639], (COLUMNS + 1) // 128, "early"),
-    "early, with the last": ([-1, 127, 255, 383], [127, 255, 383, 512], (COLUMNS[:-1] + 1) // 128, "early, and the last tile has"),
-    "early, clipped": ([-1, 127, 255, 383], [127, 255, 383, 511], (COLUMNS[:-1] + 1) // 128, "early, and the last element of a row"),
+    "early, with the last": (
+        [-1, 127, 255, 383],
+        [127, 255, 383, 512],
+        (COLUMNS[:-1] + 1) // 128,
+        "early, and the last tile has",
+    ),
+    "early, clipped": (
+        [-1, 127, 255, 383],
+        [127, 255, 383, 511],
+        (COLUMNS[:-1] + 1) // 128,
+        "early, and the last element of a row",
+    ),
     "late, with the first": ([0, 129, 257, 385], [129, 257, 385, 513], (COLUMNS - 1) // 128, "late"),
-    "late, a tile more": ([-127, 1, 129, 257, 385], [1, 129, 257, 385, 513], (COLUMNS + 127) // 128, "late, and the first element is"),
-    "late, clipped": ([1, 129, 257, 385], [129, 257, 385, 513], (COLUMNS - 1) // 128, "late, and the first element of a row"),
+    "late, a tile more": (
+        [-127, 1, 129, 257, 385],
+        [1, 129, 257, 385, 513],
+        (COLUMNS + 127) // 128,
+        "late, and the first element is",
+    ),
+    "late, clipped": (
+        [1, 129, 257, 385],
+        [129, 257, 385, 513],
+        (COLUMNS - 1) // 128,
+        "late, and the first element of a row",
+    ),
 }
 
 
@@ -351,7 +394,9 @@ def test_a_scale_in_the_layout_of_deepgemm_that_is_wrong_is_located():
     stored = np.pad(scales.T, ((0, 0), (0, 3)))
     found = fp8lab.diagnose(x, codes, stored, expected="deepseek_v3_2024")
     assert found.explanations[0].departures == ("stored_for_tma",), found
-    assert "1 scale is not as predicted. It is the predicted one times 2. All lie in row 37 of 61." in " ".join(found.rest), found
+    assert "1 scale is not as predicted. It is the predicted one times 2. All lie in row 37 of 61." in " ".join(
+        found.rest
+    ), found
 
 
 def test_an_amax_of_the_other_axis_is_named():
@@ -366,7 +411,9 @@ def test_what_is_flushed_before_it_is_rounded_is_told_from_what_is_flushed_after
     cast, largest = {"e4m3": (planted.e4m3, F(448)), "e5m2": CASTS["e5m2"]}[format]
     x = (X * F(2.0) ** np.random.default_rng(1).integers(-20, 1, X.shape)).astype(F)
     flushed = lambda y: cast(np.where(np.abs(y) < least, np.copysign(F(0), y), y))  # noqa: E731
-    found = fp8lab.diagnose(x, *planted.group(x, cast=flushed, largest=largest), format=format, expected="deepseek_v3_2024")
+    found = fp8lab.diagnose(
+        x, *planted.group(x, cast=flushed, largest=largest), format=format, expected="deepseek_v3_2024"
+    )
     assert found.explained and found.explanations[0].departures == ("product_flushed",), found
 
 
@@ -397,7 +444,11 @@ def test_codes_of_nvfp4_that_are_made_before_the_block_scale_is_rounded_are_name
     x = (np.random.default_rng(4).standard_normal((64, 512))).astype(F)
     _, scales, e = planted.nvfp4(x)
     amax = planted.amax_of(x, 16)
-    y = x / planted.spread((amax / F(6)).astype(F), 16) if "/ (" in kind else x * planted.spread((F(6) / amax).astype(F), 16)
+    y = (
+        x / planted.spread((amax / F(6)).astype(F), 16)
+        if "/ (" in kind
+        else x * planted.spread((F(6) / amax).astype(F), 16)
+    )
     for options in ({}, {"tensor_scale": e}):
         found = fp8lab.diagnose(x, planted.packed(planted.e2m1(y.astype(F))), scales, expected="te_nvfp4", **options)
         assert found.explained and found.explanations[0].departures == ("scale_unrounded",), found
@@ -421,7 +472,9 @@ def test_the_nearest_power_of_two_by_value_is_named(expected):
 def test_another_largest_value_is_named(largest):
     found = fp8lab.diagnose(X, *planted.group(X, largest=F(largest)), expected="deepseek_v3_2024")
     first = found.explanations[0]
-    assert found.explained and first.departures[0].startswith("largest_of_") and str(largest) in first.description, found
+    assert found.explained and first.departures[0].startswith("largest_of_") and str(largest) in first.description, (
+        found
+    )
 
 
 @pytest.mark.parametrize("added", [1e-12, 1e-8, 1e-6, 1e-4])
@@ -442,7 +495,8 @@ def of_all_sizes(added, least=-12, most=12):
     return (np.random.default_rng(6).standard_normal((64, 256)) * added * size).astype(F)
 
 
-#: What a defect is called, and how scales follow from amaxes with an epsilon or a floor, and codes from quotients, where it is there.
+#  What a defect is called, and how scales follow from amaxes with an epsilon or a floor, and codes from quotients,
+# where it is there.
 BESIDE = {
     "to the nearest power of two": ("scale_nearest_power", nearest_power, planted.e4m3),
     "up to a power of two": ("rounding is up", planted.power_up, planted.e4m3),
@@ -485,7 +539,9 @@ def nearest_powers_with(what, x, number, is_mx):
     if is_mx:
         return planted.mx(x, amax=amax, round_scale=nearest_power)
     scales = (amax / F(448)).astype(F)
-    scales = scales + number if what == "scale_plus" else np.maximum(scales, number) if what == "least_scale_inv" else scales
+    scales = (
+        scales + number if what == "scale_plus" else np.maximum(scales, number) if what == "least_scale_inv" else scales
+    )
     scales = nearest_power(scales)
     return codes_with(x, scales), scales
 
@@ -521,20 +577,27 @@ def test_roundings_to_the_nearest_power_of_two_that_make_the_same_scales_are_bot
     x[:, ::128] = 448 * 1.1 * size  # nothing between the square root of 2 and 1.5
     for what in ("nothing", "least_scale_inv"):
         verdict = fp8lab.diagnose(x, *nearest_powers_with(what, x, F(1e-4), False), expected="deepseek_v3_2024").verdict
-        assert "to the nearest power of two, by their value" in verdict and "rounding is nearest_by_log2" in verdict, verdict
+        assert "to the nearest power of two, by their value" in verdict and "rounding is nearest_by_log2" in verdict, (
+            verdict
+        )
 
 
 @pytest.mark.parametrize(("what", "number"), [("least_amax", F(1e-5)), ("amax_plus", F(1e-8))])
 def test_an_epsilon_or_a_floor_of_scales_that_are_powers_of_two_is_named(what, number):
     x = of_all_sizes(number)
     amax = planted.amax_of(x, 32)
-    found = fp8lab.diagnose(x, *planted.mx(x, amax=amax + number if what == "amax_plus" else np.maximum(amax, number)), expected="te_mxfp8")
+    found = fp8lab.diagnose(
+        x, *planted.mx(x, amax=amax + number if what == "amax_plus" else np.maximum(amax, number)), expected="te_mxfp8"
+    )
     first = found.explanations[0]
-    assert found.explained and what in " ".join((*first.changes, *first.departures)) and f"{number:g}" in first.description, found
+    assert (
+        found.explained and what in " ".join((*first.changes, *first.departures)) and f"{number:g}" in first.description
+    ), found
 
 
 def read_with(scales, stride):
-    """The scales that tiles meet where rows of them are read that far apart: behind the last one lies something else."""
+    """The scales that tiles meet where rows of them are read that far apart: behind the last one lies something
+    else."""
     rows, across = scales.shape
     memory = np.append(scales.ravel(), np.full(rows * stride, 1, scales.dtype))
     return memory[np.arange(rows)[:, None] * stride + np.arange(across)]
@@ -544,7 +607,11 @@ def read_with(scales, stride):
 def test_any_row_stride_with_which_scales_are_read_is_named(stride, expected):
     x = planted.tensor(32, 768)
     is_mx = stride in (5, 20)
-    codes, scales = planted.mx(x, used=lambda p: read_with(planted.power_up(p), stride)) if is_mx else planted.group(x, used=lambda s: read_with(s, stride))
+    codes, scales = (
+        planted.mx(x, used=lambda p: read_with(planted.power_up(p), stride))
+        if is_mx
+        else planted.group(x, used=lambda s: read_with(s, stride))
+    )
     found = fp8lab.diagnose(x, codes, scales, expected=expected)
     first = found.explanations[0]
     assert found.explained and first.departures == ("scale_row_stride",), found
@@ -552,10 +619,14 @@ def test_any_row_stride_with_which_scales_are_read_is_named(stride, expected):
 
 
 def test_a_row_stride_that_is_too_long_is_the_nearest_explanation():
-    x = planted.tensor(32, 640)  # rows of 20 scales, read as if they were padded to 32: rows from 20 on lie behind the last scale
+    x = planted.tensor(
+        32, 640
+    )  # rows of 20 scales, read as if they were padded to 32: rows from 20 on lie behind the last scale
     found = fp8lab.diagnose(x, *planted.mx(x, used=lambda p: read_with(planted.power_up(p), 32)), expected="te_mxfp8")
     first = found.explanations[0]
-    assert first.departures == ("scale_row_stride",) and "of 32 scales" in first.description and not found.explained, found
+    assert first.departures == ("scale_row_stride",) and "of 32 scales" in first.description and not found.explained, (
+        found
+    )
     assert "All lie in rows 20 to 31 of 32, to the end." in " ".join(found.rest), found
 
 
@@ -585,8 +656,12 @@ def test_some_tiles_of_nvfp4_whose_scales_are_wrong_are_told_from_the_rule_of_th
     x = (np.random.default_rng(3).standard_normal((64, 256))).astype(F)
     found = fp8lab.diagnose(x, *nvfp4_with(x, change), expected=expected)
     first = found.explanations[0]
-    assert first.base == "te_nvfp4" and first.departures == ("tiles_as_stored",) and found.explained and not found.correct, found
-    assert "1022 of 1024 scales follow the rule of te_nvfp4. 2 scales are not as predicted." in " ".join(found.notes), found
+    assert (
+        first.base == "te_nvfp4" and first.departures == ("tiles_as_stored",) and found.explained and not found.correct
+    ), found
+    assert "1022 of 1024 scales follow the rule of te_nvfp4. 2 scales are not as predicted." in " ".join(found.notes), (
+        found
+    )
 
 
 def test_scales_that_are_one_unit_off_are_told_in_units():
@@ -629,13 +704,17 @@ def test_scales_that_are_stored_in_16_bits_are_no_float32_scales(name):
 
     x = (SMALL * F(1e-3)).astype(F)
     codes, scales = planted.group(x)
-    found = fp8lab.diagnose(x, codes, scales.astype(np.dtype(getattr(ml_dtypes, name, np.float16))), expected="deepseek_v3_2024")
+    found = fp8lab.diagnose(
+        x, codes, scales.astype(np.dtype(getattr(ml_dtypes, name, np.float16))), expected="deepseek_v3_2024"
+    )
     assert not found.correct and found.explanations[0].departures == (f"stored_{name}",), found
 
 
 def test_what_a_tensor_does_not_tell_apart_is_told_however_few_are_shown():
     made = fp8lab.quantize(SMALL, "ocp_mxfp8_e4m3")
-    few, many = (fp8lab.diagnose(SMALL, made.codes, made.scale_codes, expected="ocp_mxfp8_e4m3", shown=n) for n in (1, 20))
+    few, many = (
+        fp8lab.diagnose(SMALL, made.codes, made.scale_codes, expected="ocp_mxfp8_e4m3", shown=n) for n in (1, 20)
+    )
     assert "does not tell it apart from torchao_mxfp8_floor" in few.verdict and few.verdict == many.verdict
     assert len(few.explanations) > 2
 
@@ -648,7 +727,9 @@ def test_a_recipe_that_explains_all_is_told_beside_a_departure_from_the_expected
 
 
 def plain_place(found, base):
-    plain = [i for i, one in enumerate(found.explanations) if one.base == base and not one.departures and not one.changes]
+    plain = [
+        i for i, one in enumerate(found.explanations) if one.base == base and not one.departures and not one.changes
+    ]
     assert plain, found
     return plain[0]
 
@@ -694,7 +775,9 @@ def test_scales_that_are_read_at_a_wrong_index_are_named(departure, expected):
     scales = scales_of(x)
     found = fp8lab.diagnose(x, codes_with(x, READS[departure](scales)), scales, expected=expected)
     first = found.explanations[0]
-    assert found.explained and not found.correct and first.departures == (departure,) and first.base == "deepseek_v3_2024", found
+    assert (
+        found.explained and not found.correct and first.departures == (departure,) and first.base == "deepseek_v3_2024"
+    ), found
 
 
 @pytest.mark.parametrize("size", [512, 128])
@@ -729,7 +812,11 @@ def test_stored_scales_of_no_rule_that_no_code_is_made_with_are_not_explained():
     [
         (lambda x: x.max() / F(448) * 2, "scale_times", ": 2"),
         (lambda x: x.max() / F(416), "largest_of_value", ": 416"),
-        (lambda x: x[0].max() / F(448), "amax_of_first_elements", "its first 200 elements (167 to 370 make the same scale)"),
+        (
+            lambda x: x[0].max() / F(448),
+            "amax_of_first_elements",
+            "its first 200 elements (167 to 370 make the same scale)",
+        ),
         (lambda x: x.ravel()[:64].max() / F(448), "amax_of_first_elements", "its first 64 elements"),
     ],
 )
@@ -739,9 +826,13 @@ def test_a_wrong_scale_of_the_tensor_is_told_by_how_it_follows_from_it(scale, de
     codes = planted.e4m3((x / scale).astype(F))
     found = fp8lab.diagnose(x, codes, scale)
     first = found.explanations[0]
-    assert found.explained and not found.correct and first.departures == (departure,) and told in first.description, found
+    assert found.explained and not found.correct and first.departures == (departure,) and told in first.description, (
+        found
+    )
     assert any(one.base == "vllm_static" for one in found.explanations[: found.tied]), found
-    given = next(one.base for one in found.explanations if one.base in ("given_scale", "vllm_static") and not one.departures)
+    given = next(
+        one.base for one in found.explanations if one.base in ("given_scale", "vllm_static") and not one.departures
+    )
     assert fp8lab.diagnose(x, codes, scale, expected=given).correct
 
 
@@ -788,7 +879,9 @@ def test_bytes_of_scales_that_are_doubled_are_one_departure():
     assert found.explained and found.explanations[0].departures == ("scale_times",), found
 
 
-@pytest.mark.parametrize("shape", [(64, 128), (128, 64), (256, 128), (256, 256), (32, 128), (128, 1024), (512, 128), (2, 1024)])
+@pytest.mark.parametrize(
+    "shape", [(64, 128), (128, 64), (256, 128), (256, 256), (32, 128), (128, 1024), (512, 128), (2, 1024)]
+)
 @pytest.mark.parametrize("expected", [None, "compressed_tensors_block"])
 def test_the_number_of_scales_tells_the_shape_of_tiles_of_several_rows(shape, expected):
     height, width = shape
@@ -812,8 +905,12 @@ def test_rows_and_scales_that_were_not_written_are_named_however_few_they_are(ro
     codes = codes_with(x, scales, size=size)
     codes[written:], scales[written:] = 0, 0
     found = fp8lab.diagnose(x, codes, scales)
-    assert found.explained and set(found.explanations[0].departures) == {"rows_unwritten", "stored_end_unwritten"}, found
-    assert f"from row {written} on" in found.verdict and f"from scale {written * 512 // size} on" in found.verdict, found
+    assert found.explained and set(found.explanations[0].departures) == {"rows_unwritten", "stored_end_unwritten"}, (
+        found
+    )
+    assert f"from row {written} on" in found.verdict and f"from scale {written * 512 // size} on" in found.verdict, (
+        found
+    )
 
 
 @pytest.mark.parametrize("format", ["e4m3", "e5m2"])

@@ -12,11 +12,10 @@ import pickle
 import re
 import tempfile
 
+import fp8lab
 import jsonschema
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab import _core, _experiments, experiments
 from fp8lab.experiments import Document
 
@@ -40,32 +39,74 @@ def _codes(name, codes):
 CALLS = {
     "primer": {"in_features": 32, "out_features": 48, "rows": 32},
     "cast": {
-        "size": 1000, "formats": ["e4m3", "e2m1", "e4m3fnuz"], "roundings": ["nearest_even", "toward_zero"], "scales": [1, 12345.678],
-        "amax": [4], "exact": True, "best_scale": True,
+        "size": 1000,
+        "formats": ["e4m3", "e2m1", "e4m3fnuz"],
+        "roundings": ["nearest_even", "toward_zero"],
+        "scales": [1, 12345.678],
+        "amax": [4],
+        "exact": True,
+        "best_scale": True,
     },
     "accumulate": {"models": ["hopper_wgmma_fp8", "exact"], "k": [32, 100], "rows": 4, "columns": 4},
     "harmonic": {},
     "gpu": {"host_team": True, "parts": ["casts", "dots"], "inputs": 512, "dots": 100},
     "verify_casts": {"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1},
     "verify_tensor_cores": {"models": ["hopper_wgmma_fp8"], "dots": 10},
-    **{name: {} for name in ("formats", "profiles", "models", "recipes", "linear_recipes", "delayed_versions", "distributions", "targets")},
+    **{
+        name: {}
+        for name in (
+            "formats",
+            "profiles",
+            "models",
+            "recipes",
+            "linear_recipes",
+            "delayed_versions",
+            "distributions",
+            "targets",
+        )
+    },
     "transpose": {"rows": 64, "columns": 64, "recipes": ["te_mxfp8", "te_nvfp4"], "outlier_rows": (2, 8.0)},
     "dot": {"a": "387e3c", "b": "40df38", "scale_a": None, "got": "3f800000"},
     "double_rounding": {"high": 1.001},
-    "scaling": {"steps": 6, "rows": 32, "columns": 128, "recipes": ["te_mxfp8", "te_nvfp4"], "delayed": ["max:4", "most_recent:1"]},
-    "compare": {"a": _stored("a.npy", [0.5, -0.0, np.nan, 3]), "b": _stored("b.npy", [0.25, 0.0, 1, 3]), "input": _stored("x.npy", np.ones(4))},
-    "doctor": {"x": _stored("x.npy", np.ones(4)), "codes": _codes("codes.npy", [0x38, 0x38, 0x38, 0xB8]), "probe": f"{SCRATCH.name}/probe"},
+    "scaling": {
+        "steps": 6,
+        "rows": 32,
+        "columns": 128,
+        "recipes": ["te_mxfp8", "te_nvfp4"],
+        "delayed": ["max:4", "most_recent:1"],
+    },
+    "compare": {
+        "a": _stored("a.npy", [0.5, -0.0, np.nan, 3]),
+        "b": _stored("b.npy", [0.25, 0.0, 1, 3]),
+        "input": _stored("x.npy", np.ones(4)),
+    },
+    "doctor": {
+        "x": _stored("x.npy", np.ones(4)),
+        "codes": _codes("codes.npy", [0x38, 0x38, 0x38, 0xB8]),
+        "probe": f"{SCRATCH.name}/probe",
+    },
     "doctor_gemm": {
-        "a": _codes("left.npy", [[0x38] * 32] * 2), "b": _codes("right.npy", [[0x39] * 32] * 3), "product": _stored("product.npy", np.full((2, 3), 36.0)),
-        "bias": _stored("bias.npy", np.zeros(3)), "probe": f"{SCRATCH.name}/gemm_probe",
+        "a": _codes("left.npy", [[0x38] * 32] * 2),
+        "b": _codes("right.npy", [[0x39] * 32] * 3),
+        "product": _stored("product.npy", np.full((2, 3), 36.0)),
+        "bias": _stored("bias.npy", np.zeros(3)),
+        "probe": f"{SCRATCH.name}/gemm_probe",
     },
     "shapes": {"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]},
     "linear": {
-        "tokens": 32, "in_features": 32, "out_features": 64, "steps": 3,
+        "tokens": 32,
+        "in_features": 32,
+        "out_features": 64,
+        "steps": 3,
         "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell", ("mine", fp8lab.linear_recipes()[-1].recipe)],
     },
     "train": {
-        "sizes": (64, 32, 16), "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell"], "batch": 32, "steps": 30, "jump_step": 25, "loss": "mse",
+        "sizes": (64, 32, 16),
+        "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell"],
+        "batch": 32,
+        "steps": 30,
+        "jump_step": 25,
+        "loss": "mse",
         "error_steps": [1, 30],
     },
     "delayed": {"trace": {"x": np.float32([4, 0, 0, 0, 1, np.inf, 1]), "y": np.ones(7, np.float32)}, "history": [3]},
@@ -124,7 +165,9 @@ def test_nothing_vanishes_at_any_width(documents, name):
     document = documents(name)
     words = {width: document.text(width=width) for width in WIDTHS}
     for width, text in words.items():
-        assert all(len(line) <= width or len(line.split()) == 1 for line in text.splitlines()), width  # a path is not broken
+        assert all(len(line) <= width or len(line.split()) == 1 for line in text.splitlines()), (
+            width
+        )  # a path is not broken
         flat = " ".join(text.split())
         for section in json.loads(document.to_json())["sections"]:
             if section["kind"] == "text":
@@ -135,7 +178,9 @@ def test_nothing_vanishes_at_any_width(documents, name):
                 assert all((one["label"] or one["name"]) in text for one in section["histograms"])
             elif section["kind"] == "table" and section["layout"] == "rows":
                 for column in section["columns"]:
-                    assert (column["name"] if column["detail"] else column["title"] or column["name"]) in flat, column["name"]
+                    assert (column["name"] if column["detail"] else column["title"] or column["name"]) in flat, column[
+                        "name"
+                    ]
                     if not column["detail"] and column["type"] == "text":
                         assert all(value is None or " ".join(value.split()) in flat for value in column["values"])
 
@@ -156,7 +201,9 @@ def test_files_are_the_document(documents, name, tmp_path):
                 if isinstance(value, float):
                     assert math.isnan(value) and row[column] == "" or float(row[column]) == value
                 else:
-                    assert row[column] == ("" if value is None else str(int(value)) if isinstance(value, bool) else str(value))
+                    assert row[column] == (
+                        "" if value is None else str(int(value)) if isinstance(value, bool) else str(value)
+                    )
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -210,6 +257,10 @@ def test_what_is_no_document_of_the_extension_module_is_refused(documents):
 
 def test_columns_are_arrays(documents):
     chains = documents("double_rounding").tables["chains"]
-    assert chains["count"].dtype == np.int64 and chains["share"].dtype == np.float64 and chains["format"].tolist() == ["e4m3"] * 4
+    assert (
+        chains["count"].dtype == np.int64
+        and chains["share"].dtype == np.float64
+        and chains["format"].tolist() == ["e4m3"] * 4
+    )
     with pytest.raises(KeyError, match="no column 'x' in chains; its columns: format"):
         chains["x"]

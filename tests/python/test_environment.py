@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No floating-point environment and no locale of the caller changes a byte: of every public function, method and property."""
+"""No floating-point environment and no locale of the caller changes a byte: of every public function, method and
+property."""
 
 import contextlib
 import inspect
@@ -13,14 +14,12 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+import fp8lab
 import numpy as np
 import pytest
 from conftest import splitmix
 from environments import DOWNWARD, FLUSH, MACHINES, TOWARD_ZERO, UPWARD, Floats, contents, control, written
-
-import fp8lab
 from fp8lab import experiments
-
 
 # 1. A call of everything that is public.
 
@@ -39,7 +38,10 @@ AMAXES = np.abs(np.concatenate([NEAR[:96], TINY[:32], ANY[:32], np.float32([0, 1
 RECORDED = (AMAXES.astype(np.float64) * (1 + 2**-30)).tolist()
 SCALE = 1 / 3 + 2**-26  # no float32, and nearer to the one below
 LINEAR_FP8 = fp8lab.LinearRecipe(
-    *[fp8lab.LinearGemm("hopper_wgmma_fp8", *["given_scale"] * 2, output=output) for output in ("e4m3", "e5m2", "float32")]
+    *[
+        fp8lab.LinearGemm("hopper_wgmma_fp8", *["given_scale"] * 2, output=output)
+        for output in ("e4m3", "e5m2", "float32")
+    ]
 )
 LINEAR = fp8lab.LinearRecipe(*[fp8lab.LinearGemm("hopper_wgmma_fp8", "te_current_scaling", "te_block_128x128")] * 3)
 
@@ -115,7 +117,9 @@ GEMM_OUT = fp8lab.gemm(CODES[:4], CODES[:5], model="hopper_wgmma_fp8", scale_a=S
 
 
 def _diagnosed_gemm(times: int = 1) -> fp8lab.GemmDiagnosis:
-    return fp8lab.diagnose_gemm(CODES[:4] * np.uint8(times), CODES[:5], GEMM_OUT * np.float32(times), scale_a=SCALE, scale_b=3e-20)
+    return fp8lab.diagnose_gemm(
+        CODES[:4] * np.uint8(times), CODES[:5], GEMM_OUT * np.float32(times), scale_a=SCALE, scale_b=3e-20
+    )
 
 
 TENSOR_SCALE_INV = float(np.float32(_quantized("torchao_nvfp4").amax) / np.float32(2688))
@@ -131,7 +135,9 @@ def _all_recipes() -> list[fp8lab.Quantized]:
 
 def _products(call) -> list[object]:
     """Of every model that takes CODES."""
-    return [call(model) for model in fp8lab.models() if model.k and "e4m3" in model.operands and model.scale_block is None]
+    return [
+        call(model) for model in fp8lab.models() if model.k and "e4m3" in model.operands and model.scale_block is None
+    ]
 
 
 def _of_k(model: fp8lab.MmaModel) -> np.ndarray:
@@ -321,7 +327,7 @@ CASES = {
     "experiments.Document.to_json": lambda _: experiments.Document(DOCUMENT).to_json(),
     "experiments.accumulate": _out(experiments.accumulate, k=[32, 64], rows=4, columns=4),
     "experiments.doctor": _out(experiments.doctor, x=_stored(0.3), codes=_stored_codes()),
-    "experiments.doctor_gemm": _out(experiments.doctor_gemm, 
+    "experiments.doctor_gemm": _out(experiments.doctor_gemm,
         a=_stored_gemm("a", CODES[:4]), b=_stored_gemm("b", CODES[:5]), product=_stored_gemm("product", GEMM_OUT),
         tensor_scale_a=SCALE, tensor_scale_b=3e-20),
     "experiments.compare": _out(experiments.compare, a=_stored(0.1), b=_stored(0.2)),
@@ -519,7 +525,9 @@ if "FP8LAB_EXHAUSTIVE" not in os.environ:  # all at once
     ENVIRONMENTS = {name: ENVIRONMENTS[name] for name in ("all in a new thread",)}
 
 
-@pytest.mark.skipif(platform.machine() not in MACHINES or sys.platform != "linux", reason="how to flush here is not known")
+@pytest.mark.skipif(
+    platform.machine() not in MACHINES or sys.platform != "linux", reason="how to flush here is not known"
+)
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_no_environment_changes_a_byte(name, expected, tmp_path, request):
     settings = ENVIRONMENTS[name]

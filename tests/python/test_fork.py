@@ -6,10 +6,9 @@ import signal
 import threading
 import warnings
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 X = np.linspace(-500, 500, 1 << 16, dtype=np.float32)
 

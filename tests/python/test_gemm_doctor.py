@@ -4,11 +4,10 @@
 import os
 import re
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 
 WORDS = np.random.default_rng(5)
 MAGNITUDES = 2.0 ** WORDS.integers(-6, 7, (24, 512))
@@ -23,7 +22,9 @@ def chained(model, a, b, promote):
     left, right = a[m.ravel()], b[n.ravel()]
     total, sums = np.zeros(m.size, np.float32), np.zeros(m.size, np.float32)
     for at in range(0, a.shape[1], k):
-        sums = fp8lab.mma(model, np.ascontiguousarray(left[:, at : at + k]), np.ascontiguousarray(right[:, at : at + k]), sums)
+        sums = fp8lab.mma(
+            model, np.ascontiguousarray(left[:, at : at + k]), np.ascontiguousarray(right[:, at : at + k]), sums
+        )
         if (at + k) % promote == 0:
             total, sums = total + sums, np.zeros_like(sums)
     return total.reshape(m.shape)
@@ -58,7 +59,12 @@ def test_c_a_bias_and_a_scale_of_the_output_are_told():
     both = fp8lab.diagnose_gemm(A, B, out + bias + c, c=c, bias=bias)
     assert both.correct and both.explanations[0].addend_use == "after_scales" and both.explanations[0].bias_first
     half = bias.astype(ml_dtypes.bfloat16)
-    rounded = fp8lab.diagnose_gemm(A, B, (out.astype(ml_dtypes.bfloat16).astype(np.float32) + half.astype(np.float32)).astype(ml_dtypes.bfloat16), bias=half)
+    rounded = fp8lab.diagnose_gemm(
+        A,
+        B,
+        (out.astype(ml_dtypes.bfloat16).astype(np.float32) + half.astype(np.float32)).astype(ml_dtypes.bfloat16),
+        bias=half,
+    )
     assert rounded.correct and rounded.explanations[0].addend_use == "after_rounding"
     forgotten = fp8lab.diagnose_gemm(A, B, out, bias=bias)
     assert forgotten.explanations[0].defect == "bias_missing" and not forgotten.correct
@@ -71,7 +77,10 @@ def test_c_a_bias_and_a_scale_of_the_output_are_told():
 
 
 def test_an_order_of_k_is_told():
-    model, order = "blackwell_tcgen05_fp8", np.arange(512).reshape(8, 32, 2).transpose(0, 2, 1).reshape(-1)  # even, then odd of 64
+    model, order = (
+        "blackwell_tcgen05_fp8",
+        np.arange(512).reshape(8, 32, 2).transpose(0, 2, 1).reshape(-1),
+    )  # even, then odd of 64
     found = fp8lab.diagnose_gemm(A, B, chained(model, A[:, order], B[:, order], 512))
     assert found.correct and found.explanations[0].k_order == (2, 1, 64) and model in found.explanations[0].models
     assert fp8lab.diagnose_gemm(A, B, chained(model, A, B, 512)).explanations[0].k_order is None
@@ -124,7 +133,9 @@ def test_what_tells_nothing_is_not_called_correct():
     ]
     for a, b, out in cases if "FP8LAB_EXHAUSTIVE" in os.environ else cases[:2]:
         found = fp8lab.diagnose_gemm(a, b, out)
-        assert not found.correct and found.explained and not found.telling and found.verdict.startswith("Cannot tell: "), found
+        assert (
+            not found.correct and found.explained and not found.telling and found.verdict.startswith("Cannot tell: ")
+        ), found
         assert not fp8lab.diagnose_gemm(a, b, out, expected="hopper_wgmma_fp8").correct
     zeros, bias = np.zeros((24, 20), np.float32), WORDS.normal(0, 9, 20).astype(np.float32)
     biased = fp8lab.diagnose_gemm(np.zeros_like(A), B, zeros + bias, bias=bias, scale_a=0.3)
@@ -137,15 +148,30 @@ def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
     sums = chained(model, A, B, 512)
     bias = WORDS.normal(0, 300, 20).astype(np.float32)
     early = fp8lab.diagnose_gemm(A, B, (sums + bias) * np.float32(0.37), scale_a=0.37, bias=bias)
-    assert early.explained and not early.correct and early.verdict.startswith("Explained: ") and early.explanations[0].addend_use == "before_scales"
+    assert (
+        early.explained
+        and not early.correct
+        and early.verdict.startswith("Explained: ")
+        and early.explanations[0].addend_use == "before_scales"
+    )
     cut = (sums.view(np.uint32) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
     twice = sums.astype(ml_dtypes.bfloat16).astype(np.float16)
     for out, output in ((cut, "toward_zero"), (twice, "via_bfloat16")):
         found = fp8lab.diagnose_gemm(A, B, out)
-        assert found.explained and not found.correct and found.explanations[0].output == output and "Explained: " in str(found)
+        assert (
+            found.explained
+            and not found.correct
+            and found.explanations[0].output == output
+            and "Explained: " in str(found)
+        )
     # What was meant: 1. it is that.
     meant = fp8lab.diagnose_gemm(A, B, sums, expected={"model": model})
-    assert meant.correct and meant.expected == model and meant.expected_unexplained == 0 and meant.verdict.startswith("Correct: ")
+    assert (
+        meant.correct
+        and meant.expected == model
+        and meant.expected_unexplained == 0
+        and meant.verdict.startswith("Correct: ")
+    )
     promoted = chained(model, A, B, 128)
     for arguments in ({"promote_k": 128}, {"split_k": [128] * 4}, {"promote_k": 128, "split_k": [512]}):
         found = fp8lab.diagnose_gemm(A, B, promoted, expected={"model": model, **arguments})
@@ -160,11 +186,15 @@ def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
         (cut, {}, {"model": model}),
     ):
         found = fp8lab.diagnose_gemm(A, B, out, expected=arguments, **others)
-        assert not found.correct and found.verdict.startswith(f"Not {found.expected}: ") and found.expected_unexplained > 0, found
+        assert (
+            not found.correct and found.verdict.startswith(f"Not {found.expected}: ") and found.expected_unexplained > 0
+        ), found
     both = fp8lab.diagnose_gemm(A, B, promoted, expected=model)
     assert both.explained and both.shown and all(one.second != one.word == one.first for one in both.shown)
     assert "expected one" in str(both)
-    split = sum(chained(model, A[:, first : first + 128], B[:, first : first + 128], 128) for first in (384, 256, 128, 0))
+    split = sum(
+        chained(model, A[:, first : first + 128], B[:, first : first + 128], 128) for first in (384, 256, 128, 0)
+    )
     for order in ([3, 2, 1, 0], None):
         found = fp8lab.diagnose_gemm(A, B, split, expected={"model": model, "split_k": [128] * 4, "split_order": order})
         assert found.correct == (order is not None), found
@@ -188,20 +218,22 @@ def test_what_gemm_computes_is_what_is_expected():
     rows_a, rows_b = (rng.uniform(0.5, 2, (n, 1)).astype(np.float32) for n in (24, 20))
     tiles_a, tiles_b = rng.uniform(0.5, 2, (24, 4)).astype(np.float32), rng.uniform(0.5, 2, (1, 4)).astype(np.float32)
     c, bias = rng.normal(0, 90, (24, 20)).astype(np.float32), rng.normal(0, 90, 20).astype(np.float32)
-    for i, (given, meant) in enumerate((
-        ({"scale_a": 0.37, "scale_b": 1.9, "bias": bias, "c": c}, {"promote_k": 64}),
-        ({"scale_a": rows_a, "scale_b": rows_b}, {}),
-        ({"scale_a": rows_a, "scale_b": rows_b}, {"scale_order": "scales_first"}),
-        ({"scale_a": rows_a, "scale_b": 0.3}, {}),
-        ({"scale_a": 0.3, "scale_b": rows_b}, {"scale_order": "scales_first"}),
-        ({"scale_a": tiles_a, "scale_b": tiles_b}, {}),
-        ({"scale_a": tiles_a, "scale_b": tiles_b}, {"scale_order": "accumulator_first", "split_k": [256, 256]}),
-        ({"c": c, "scale_a": 0.7}, {"c_enters": "accumulator", "promote_k": 128}),
-        ({"bias": bias}, {"split_k": [64, 320, 128], "split_order": [1, 2, 0]}),
-        ({"scale_a": tiles_a, "scale_b": tiles_b}, {"split_k": [128, 384]}),
-        ({"scale_a": (rows_a, 0.3), "scale_b": (rows_b, 1.7)}, {}),
-        ({"scale_a": (tiles_a, 0.3), "scale_b": tiles_b}, {"scale_order": "accumulator_first"}),
-    )):
+    for i, (given, meant) in enumerate(
+        (
+            ({"scale_a": 0.37, "scale_b": 1.9, "bias": bias, "c": c}, {"promote_k": 64}),
+            ({"scale_a": rows_a, "scale_b": rows_b}, {}),
+            ({"scale_a": rows_a, "scale_b": rows_b}, {"scale_order": "scales_first"}),
+            ({"scale_a": rows_a, "scale_b": 0.3}, {}),
+            ({"scale_a": 0.3, "scale_b": rows_b}, {"scale_order": "scales_first"}),
+            ({"scale_a": tiles_a, "scale_b": tiles_b}, {}),
+            ({"scale_a": tiles_a, "scale_b": tiles_b}, {"scale_order": "accumulator_first", "split_k": [256, 256]}),
+            ({"c": c, "scale_a": 0.7}, {"c_enters": "accumulator", "promote_k": 128}),
+            ({"bias": bias}, {"split_k": [64, 320, 128], "split_order": [1, 2, 0]}),
+            ({"scale_a": tiles_a, "scale_b": tiles_b}, {"split_k": [128, 384]}),
+            ({"scale_a": (rows_a, 0.3), "scale_b": (rows_b, 1.7)}, {}),
+            ({"scale_a": (tiles_a, 0.3), "scale_b": tiles_b}, {"scale_order": "accumulator_first"}),
+        )
+    ):
         types = ("float32", "bfloat16")
         for out_dtype in types if "FP8LAB_EXHAUSTIVE" in os.environ else types[i % 2 :][:1]:
             expected = {"model": "hopper_wgmma_fp8", **meant}
@@ -213,7 +245,10 @@ def test_what_gemm_computes_is_what_is_expected():
 def test_elements_that_are_left_are_located():
     model = "blackwell_tcgen05_fp8"
     rng = np.random.default_rng(19)
-    a, b = (fp8lab.encode((rng.normal(0.3, 1, (n, 256)) * 2.0 ** rng.integers(-6, 7, (n, 256))).astype(np.float32), "e4m3") for n in (64, 48))
+    a, b = (
+        fp8lab.encode((rng.normal(0.3, 1, (n, 256)) * 2.0 ** rng.integers(-6, 7, (n, 256))).astype(np.float32), "e4m3")
+        for n in (64, 48)
+    )
     out = chained(model, a, b, 256)
 
     def found_of(change, dtype=np.float32, expected=None):
@@ -239,14 +274,25 @@ def test_elements_that_are_left_are_located():
     for dtype in (np.float32, ml_dtypes.bfloat16) if "FP8LAB_EXHAUSTIVE" in os.environ else (np.float32,):
         ulp = found_of(one_ulp, dtype)  # of bfloat16 11 s: nearly all hypotheses explain nearly all elements
         assert ulp.explanations[0].unexplained == 1 and [(one.row, one.column) for one in ulp.shown] == [(37, 21)]
-        assert "3071 of 3072" in ulp.verdict and "row 37 of 64" in ulp.rest[0] and "column 21 of 48" in ulp.rest[0] and "by one value" in ulp.rest[0]
+        assert (
+            "3071 of 3072" in ulp.verdict
+            and "row 37 of 64" in ulp.rest[0]
+            and "column 21 of 48" in ulp.rest[0]
+            and "by one value" in ulp.rest[0]
+        )
         assert "(37, 21), of row 37 of a and row 21 of b" in str(ulp)
     for dtype in (np.float32, ml_dtypes.bfloat16):
         tile = found_of(not_written, dtype, model)
-        assert "columns 16 to 31 of 48" in " ".join(tile.rest) and "zero in b" in " ".join(tile.rest) and tile.expected_unexplained == 64 * 16
+        assert (
+            "columns 16 to 31 of 48" in " ".join(tile.rest)
+            and "zero in b" in " ".join(tile.rest)
+            and tile.expected_unexplained == 64 * 16
+        )
     few = found_of(scattered)
     assert {(one.row, one.column) for one in few.shown} == {(5, 7), (40, 40), (63, 0)} and len(few.rest) == 2
-    some = fp8lab.diagnose_gemm(a, b, np.array([out[3, 4], out[9, 9] + 1, out[60, 40]]), places=[(3, 4), (9, 9), (60, 40)])
+    some = fp8lab.diagnose_gemm(
+        a, b, np.array([out[3, 4], out[9, 9] + 1, out[60, 40]]), places=[(3, 4), (9, 9), (60, 40)]
+    )
     assert not some.correct and not some.rest
     exact = chained(model, a, b, 256)
     assert fp8lab.diagnose_gemm(a, b, exact).rest == ()
@@ -254,7 +300,10 @@ def test_elements_that_are_left_are_located():
 
 def test_an_element_beyond_the_sample_is_found():
     rng = np.random.default_rng(20)
-    a, b = (fp8lab.encode((rng.normal(0.3, 1, (n, 128)) * 2.0 ** rng.integers(-6, 7, (n, 128))).astype(np.float32), "e4m3") for n in (96, 80))
+    a, b = (
+        fp8lab.encode((rng.normal(0.3, 1, (n, 128)) * 2.0 ** rng.integers(-6, 7, (n, 128))).astype(np.float32), "e4m3")
+        for n in (96, 80)
+    )
     out = chained("hopper_wgmma_fp8", a, b, 64)
     right = fp8lab.diagnose_gemm(a, b, out, most_products=2**17)
     assert right.correct and right.explanations[0].checked == out.size
@@ -289,7 +338,11 @@ def test_an_inverted_scale_is_named():
         assert found.explanations[0].checked == out.size
     rows = np.random.default_rng(3).uniform(0.3, 3, (24, 1)).astype(np.float32)
     found = fp8lab.diagnose_gemm(A, B, sums / rows * scale_b, scale_a=rows, scale_b=1.9)
-    assert found.explained and found.explanations[0].defect == "scale_a_inverted" and "the scale of a divides" in found.verdict
+    assert (
+        found.explained
+        and found.explanations[0].defect == "scale_a_inverted"
+        and "the scale of a divides" in found.verdict
+    )
 
 
 def as_type(x, dtype):
@@ -302,8 +355,15 @@ def test_sums_that_are_rounded_to_16_bits_are_named():
     types = ((ml_dtypes.bfloat16, "bfloat16"), (np.float16, "float16"))
     for dtype, name in types if "FP8LAB_EXHAUSTIVE" in os.environ else types[:1]:
         found = fp8lab.diagnose_gemm(A, B, as_type(sums, dtype) * (scale_a * scale_b), scale_a=0.37, scale_b=1.9)
-        assert found.explained and not found.correct and found.explanations[0].sum_type == name and "Explained: " in str(found)
-        parts = [chained(MODEL, A[:, first : first + 128], B[:, first : first + 128], 128) for first in range(0, 512, 128)]
+        assert (
+            found.explained
+            and not found.correct
+            and found.explanations[0].sum_type == name
+            and "Explained: " in str(found)
+        )
+        parts = [
+            chained(MODEL, A[:, first : first + 128], B[:, first : first + 128], 128) for first in range(0, 512, 128)
+        ]
         total = np.zeros_like(sums)
         for part in parts:
             total = total + as_type(part, dtype)
@@ -314,8 +374,16 @@ def test_sums_that_are_rounded_to_16_bits_are_named():
 
 def test_ranges_of_whole_blocks_are_named():
     rng = np.random.default_rng(23)
-    a, b = (fp8lab.encode((rng.normal(0.3, 1, (n, 1024)) * 2.0 ** rng.integers(-6, 7, (n, 1024))).astype(np.float32), "e4m3") for n in (16, 12))
-    parts = [chained(MODEL, a[:, first:last], b[:, first:last], last - first) for first, last in ((0, 384), (384, 768), (768, 1024))]
+    a, b = (
+        fp8lab.encode(
+            (rng.normal(0.3, 1, (n, 1024)) * 2.0 ** rng.integers(-6, 7, (n, 1024))).astype(np.float32), "e4m3"
+        )
+        for n in (16, 12)
+    )
+    parts = [
+        chained(MODEL, a[:, first:last], b[:, first:last], last - first)
+        for first, last in ((0, 384), (384, 768), (768, 1024))
+    ]
     found = fp8lab.diagnose_gemm(a, b, parts[0] + parts[1] + parts[2])
     assert found.correct and 384 in (found.explanations[0].promote_k, found.explanations[0].split_k), found
     meant = {"model": MODEL, "split_k": [384, 384, 256]}
@@ -349,11 +417,15 @@ def test_float32_sums_without_a_tensor_core_are_named():
         first = found.explanations[0]
         assert first.models == ("cuda_cores",) and (first.promote_k, first.split_k, first.order) == expected, found
         assert found.explained and not found.correct  # of FP8, which is multiplied by a tensor core
-        assert found.verdict.startswith("Explained: ") and "No tensor core that was searched computes this." in found.verdict
+        assert (
+            found.verdict.startswith("Explained: ")
+            and "No tensor core that was searched computes this." in found.verdict
+        )
     assert found.probe().parted == found.probe().pairs
     scaled = fp8lab.diagnose_gemm(A, B, in_order(products) * np.float32(0.37), scale_a=0.37)
     assert scaled.explained and scaled.explanations[0].models == ("cuda_cores",)
-    # Products of float32 operands are rounded, but not by fma. float64 holds them, and a sum with another float32 nearly always.
+    # Products of float32 operands are rounded, but not by fma. float64 holds them, and a sum with another float32
+    # nearly always.
     rng = np.random.default_rng(29)
     x, y = rng.normal(0, 1, (9, 40)).astype(np.float32), rng.normal(0, 1, (7, 40)).astype(np.float32)
     fused, rounded = np.zeros((9, 7), np.float32), np.zeros((9, 7), np.float32)
@@ -387,7 +459,9 @@ def test_scales_of_the_previous_tile_are_named():
 
 def test_the_verdict_says_what_the_data_cannot_tell():
     found = fp8lab.diagnose_gemm(A, B, chained("hopper_wgmma_fp8", A, B, 128).astype(ml_dtypes.bfloat16))
-    assert found.tied > 1 and re.search(r"The data cannot tell it from \d+ other hypothes[ie]s, which differs? in .*the promotion", found.verdict), found
+    assert found.tied > 1 and re.search(
+        r"The data cannot tell it from \d+ other hypothes[ie]s, which differs? in .*the promotion", found.verdict
+    ), found
     fields = {one.output for one in found.explanations[: found.tied]}
     assert ("the rounding of the output" in found.verdict) == (len(fields) > 1)
 

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fp8lab.diagnose_gemm on GEMMs as kernels get them wrong: sums of ``fp8lab.gemm``, and scales, addends and roundings in NumPy."""
+"""fp8lab.diagnose_gemm on GEMMs as kernels get them wrong: sums of ``fp8lab.gemm``, and scales, addends and roundings
+in NumPy."""
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 
 F = np.float32
 HOPPER, BLACKWELL = "hopper_wgmma_fp8", "blackwell_tcgen05_fp8"
 
 
 def drawn(rows, columns, depth, seed):
-    """Activations and weights under scales of their tensors: codes (rows, depth) and (columns, depth), and both scales."""
+    """Activations and weights under scales of their tensors: codes (rows, depth) and (columns, depth), and both
+    scales."""
     rng = np.random.default_rng(seed)
     x, w = rng.normal(0, 1, (rows, depth)), rng.normal(0, 0.02, (columns, depth))
     scales = [F(np.abs(one).max() / 448) for one in (x, w)]
@@ -28,8 +29,15 @@ def test_c_or_a_bias_that_was_forgotten_is_named():
     a, b, scale_a, scale_b = drawn(64, 48, 256, 0)
     out = sums(a, b) * (scale_a * scale_b)
     scales = {"scale_a": float(scale_a), "scale_b": float(scale_b)}
-    c, bias = np.random.default_rng(1).normal(0, 1, (64, 48)).astype(F), np.random.default_rng(2).normal(0, 0.02, 48).astype(F)
-    for given, defect in (({"c": c}, "c_missing"), ({"bias": bias}, "bias_missing"), ({"c": c, "bias": bias}, "addends_missing")):
+    c, bias = (
+        np.random.default_rng(1).normal(0, 1, (64, 48)).astype(F),
+        np.random.default_rng(2).normal(0, 0.02, 48).astype(F),
+    )
+    for given, defect in (
+        ({"c": c}, "c_missing"),
+        ({"bias": bias}, "bias_missing"),
+        ({"c": c, "bias": bias}, "addends_missing"),
+    ):
         found = fp8lab.diagnose_gemm(a, b, out.astype(ml_dtypes.bfloat16), **given, **scales)
         assert found.explained and not found.correct and found.explanations[0].defect == defect, found
     found = fp8lab.diagnose_gemm(a, b, out, c=c, **scales, expected=HOPPER)
@@ -65,14 +73,18 @@ def test_all_elements_of_a_whole_output_are_counted():
             assert (first.checked, first.unexplained) == (out.size, wrong * 4096) and BLACKWELL in first.models, found
             assert found.correct == (not wrong and expected == BLACKWELL)
             if wrong:
-                assert "rows 64 to 127 of 192" in " ".join(found.rest) and found.rest[0].startswith("4096 elements"), found
+                assert "rows 64 to 127 of 192" in " ".join(found.rest) and found.rest[0].startswith("4096 elements"), (
+                    found
+                )
 
 
 def test_saturated_codes_say_nothing():
     a, b, scale_a, scale_b = drawn(8, 8, 256, 0)
     out = fp8lab.encode(sums(a, b) * scale_a * F(1e4), "e4m3")  # the scale of b is forgotten
     assert np.all(out & 0x7F == 0x7E)
-    found = fp8lab.diagnose_gemm(a, b, out, scale_a=float(scale_a), scale_b=float(scale_b), scale_out=1e4, out_format="e4m3")
+    found = fp8lab.diagnose_gemm(
+        a, b, out, scale_a=float(scale_a), scale_b=float(scale_b), scale_out=1e4, out_format="e4m3"
+    )
     assert not found.correct and not found.telling and found.verdict.startswith("Cannot tell"), found
 
 
@@ -86,11 +98,15 @@ def test_zeros_behind_k_hide_nothing():
 
 def test_a_probe_is_compared_in_many_elements():
     rng = np.random.default_rng(2)
-    a, b = (fp8lab.encode((rng.normal(0, 1, (n, 1024)) * 2.0 ** rng.integers(-3, 4, (n, 1024))).astype(F), "e4m3") for n in (64, 48))
+    a, b = (
+        fp8lab.encode((rng.normal(0, 1, (n, 1024)) * 2.0 ** rng.integers(-3, 4, (n, 1024))).astype(F), "e4m3")
+        for n in (64, 48)
+    )
     found = fp8lab.diagnose_gemm(a, b, fp8lab.gemm(a, b, model=HOPPER, promote_k=128))
     probe = found.probe()
     ascending, descending = (
-        fp8lab.gemm(probe.a, probe.b, model=HOPPER, split_k=[128] * 8, split_order=order) for order in (None, list(range(7, -1, -1)))
+        fp8lab.gemm(probe.a, probe.b, model=HOPPER, split_k=[128] * 8, split_order=order)
+        for order in (None, list(range(7, -1, -1)))
     )
     assert np.count_nonzero(ascending != descending) < 12  # of 3072
     at = [i for i, one in enumerate(found.explanations[: found.tied]) if one.order == "descending" and one.split_k == 0]
@@ -176,9 +192,15 @@ def test_a_rounding_before_the_scale_of_the_output_and_sums_kept_in_16_bits_are_
         assert found.explained and not found.correct and found.explanations[0].output == name, found
     total = np.zeros((64, 48), ml_dtypes.bfloat16)
     for k in range(0, 512, 128):  # atomic additions to an output in bfloat16
-        total = (total.astype(F) + sums(a, b, k, k + 128).astype(ml_dtypes.bfloat16).astype(F)).astype(ml_dtypes.bfloat16)
+        total = (total.astype(F) + sums(a, b, k, k + 128).astype(ml_dtypes.bfloat16).astype(F)).astype(
+            ml_dtypes.bfloat16
+        )
     first = (found := fp8lab.diagnose_gemm(a, b, total)).explanations[0]
-    assert found.explained and not found.correct and (first.partial_type, first.total_type, first.split_k) == ("bfloat16", "bfloat16", 128), found
+    assert (
+        found.explained
+        and not found.correct
+        and (first.partial_type, first.total_type, first.split_k) == ("bfloat16", "bfloat16", 128)
+    ), found
 
 
 @pytest.mark.parametrize("recipe", ["vllm_per_token", "te_mxfp8", "te_nvfp4"])
@@ -193,9 +215,19 @@ def test_operands_that_are_dequantized_first_are_named(recipe):
             model, name = "hopper_bf16", "bfloat16"
         assert found.explained and not found.correct and first.dequantized == name and model in first.models, found
         assert f"dequantized to {name} first" in found.verdict
-    own = "hopper_wgmma_fp8" if recipe == "vllm_per_token" else "blackwell_mxf8" if recipe == "te_mxfp8" else "blackwell_nvf4"
+    own = (
+        "hopper_wgmma_fp8"
+        if recipe == "vllm_per_token"
+        else "blackwell_mxf8"
+        if recipe == "te_mxfp8"
+        else "blackwell_nvf4"
+    )
     found = fp8lab.diagnose_gemm(qa, qb, out, expected=own)
-    assert found.verdict.startswith(f"Not {own}") and found.expected_unexplained > 0 and found.explanations[0].dequantized == name, found
+    assert (
+        found.verdict.startswith(f"Not {own}")
+        and found.expected_unexplained > 0
+        and found.explanations[0].dequantized == name
+    ), found
     probe = found.probe()
     assert probe.a.shape[0] == 24 and probe.parted > 0, probe
 

@@ -8,10 +8,9 @@ import subprocess
 import sys
 import types
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab import _device_arrays as arrays
 from fp8lab import gpu
 
@@ -123,7 +122,11 @@ def fake_torch(monkeypatch):
         return tensor
 
     module = types.SimpleNamespace(
-        Tensor=FakeTensor, strided="strided", cuda=types.SimpleNamespace(current_stream=current_stream), empty=empty, uint8="torch.uint8"
+        Tensor=FakeTensor,
+        strided="strided",
+        cuda=types.SimpleNamespace(current_stream=current_stream),
+        empty=empty,
+        uint8="torch.uint8",
     )
     monkeypatch.setitem(sys.modules, "torch", module)
     return module
@@ -131,15 +134,33 @@ def fake_torch(monkeypatch):
 
 def test_arrays_on_a_device_tell_where_they_lie(fake_torch):
     one = arrays.input_buffer(OnDevice((3, 4), data=(4096, True)), "x")
-    assert (one.address, one.shape, one.dtype, one.on_device, one.stream, one.size) == (4096, (3, 4), "float32", True, 7, 12)
+    assert (one.address, one.shape, one.dtype, one.on_device, one.stream, one.size) == (
+        4096,
+        (3, 4),
+        "float32",
+        True,
+        7,
+        12,
+    )
     assert arrays.input_buffer(OnDevice((3,), "<V2", stream=None), "x").dtype == "bfloat16"
     assert arrays.input_buffer(OnDevice((3, 4), strides=(16, 4)), "x").place == ("x", 4096, 48, 4)
     assert arrays.input_buffer(OnDevice((0, 4), strides=(1, 1)), "x").size == 0
     tensor = arrays.input_buffer(FakeTensor((2, 5)), "x")
-    assert (tensor.address, tensor.dtype, tensor.stream, tensor.library, tensor.size) == (8192, "bfloat16", 99, "torch", 10)
+    assert (tensor.address, tensor.dtype, tensor.stream, tensor.library, tensor.size) == (
+        8192,
+        "bfloat16",
+        99,
+        "torch",
+        10,
+    )
     host = np.ones((2, 3), np.float16)
     by_dlpack = arrays.input_buffer(ByDlpack(host), "x")
-    assert (by_dlpack.address, by_dlpack.shape, by_dlpack.dtype, by_dlpack.on_device) == (host.ctypes.data, (2, 3), "float16", True)
+    assert (by_dlpack.address, by_dlpack.shape, by_dlpack.dtype, by_dlpack.on_device) == (
+        host.ctypes.data,
+        (2, 3),
+        "float16",
+        True,
+    )
     assert not arrays.input_buffer(host, "x").on_device
     assert not arrays.input_buffer(ByDlpack(host, device=1).array, "x").on_device
 
@@ -172,7 +193,11 @@ REFUSED = {
     "masked": (lambda: OnDevice((3,), mask=OnDevice((3,))), TypeError, "x must not be masked"),
     "no data": (lambda: OnDevice((3,), data=None), TypeError, "x has a __cuda_array_interface__ without"),
     "transposed of DLPack": (lambda: ByDlpack(np.ones((2, 3), np.float32).T), ValueError, "x must be C-contiguous"),
-    "integers of DLPack": (lambda: ByDlpack(np.ones(3, np.int64)), TypeError, "x must be an array of .*, not type 0 of 64 bits"),
+    "integers of DLPack": (
+        lambda: ByDlpack(np.ones(3, np.int64)),
+        TypeError,
+        "x must be an array of .*, not type 0 of 64 bits",
+    ),
     "a producer that fails": (lambda: ByDlpack(None), TypeError, "x does not tell where it lies"),
 }
 
@@ -191,7 +216,11 @@ def test_tensors_of_torch_that_a_kernel_cannot_read_are_refused(fake_torch):
 def test_results_are_arrays_of_the_same_library(fake_torch):
     x = arrays.input_buffer(FakeTensor((2, 4)), "x")
     made = arrays.output_buffer(None, x, (2, 4), ("uint8",), "codes")
-    assert isinstance(made.owner, FakeTensor) and (made.dtype, made.shape, made.owner.device) == ("uint8", (2, 4), "cuda:0")
+    assert isinstance(made.owner, FakeTensor) and (made.dtype, made.shape, made.owner.device) == (
+        "uint8",
+        (2, 4),
+        "cuda:0",
+    )
     own = OnDevice((2, 4), "|u1")
     assert arrays.output_buffer(own, x, (2, 4), ("uint8",), "codes").owner is own
     with pytest.raises(TypeError, match="codes must be given: fp8lab does not know how test_gpu makes arrays"):
@@ -347,7 +376,9 @@ def test_stochastic_rounding_takes_the_words_of_philox():
     recipe = fp8lab.NvFp4(stochastic_rounding=True)
     x = np.nan_to_num(matrix(32, 64), posinf=3, neginf=-3)
     words = np.uint32([fp8lab.philox4x32([3, 0, g, 0], [11, 0]) for g in range(x.size // 16)])
-    bits = words.reshape(-1, 1).view(np.uint8)[:, [0, 2, 1, 3]].reshape(-1)  # the bytes that cvt.rs takes for four neighbours
+    bits = (
+        words.reshape(-1, 1).view(np.uint8)[:, [0, 2, 1, 3]].reshape(-1)
+    )  # the bytes that cvt.rs takes for four neighbours
     made = gpu.quantize(x, recipe, philox_seed=11, philox_offset=3)
     assert made.to_host() == fp8lab.quantize(x, recipe, random_bits=bits)
     with pytest.raises(ValueError, match="random"):
@@ -381,13 +412,25 @@ def test_wrong_calls_are_refused_by_name():
         (lambda: gpu.quantize(X, "te_current_scaling", layout="swizzled"), ValueError, "layout must be compact"),
         (lambda: gpu.quantize(X, "te_mxfp8", order="random"), ValueError, "order"),
         (lambda: gpu.quantize(X, "te_mxfp8", stream=3), ValueError, "stream goes with arrays on a device"),
-        (lambda: gpu.quantize(OnDevice((32, 32)), "te_mxfp8", threads=3), ValueError, "threads goes with arrays on the host"),
+        (
+            lambda: gpu.quantize(OnDevice((32, 32)), "te_mxfp8", threads=3),
+            ValueError,
+            "threads goes with arrays on the host",
+        ),
         (lambda: gpu.quantize(X, "te_mxfp8", out=q.codes), TypeError, "out must be a QuantizedArrays"),
-        (lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=read_only)), ValueError, "out.codes must be C-contiguous"),
+        (
+            lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=read_only)),
+            ValueError,
+            "out.codes must be C-contiguous",
+        ),
         (lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=None)), ValueError, "out.codes must be there"),
         (lambda: gpu.quantize(X, "te_block_1x128", out=q), ValueError, "out.scale_inv must be there"),
         (lambda: gpu.quantize(X[:32], "te_mxfp8", out=q), ValueError, r"out.codes must have shape \(32, 256\)"),
-        (lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=X.view(np.uint8)[:, :256])), ValueError, "out.codes must be"),
+        (
+            lambda: gpu.quantize(X, "te_mxfp8", out=changed(q, codes=X.view(np.uint8)[:, :256])),
+            ValueError,
+            "out.codes must be",
+        ),
         (lambda: gpu.quantize_both(X, "te_mxfp8", out=q), TypeError, "out must be a tuple of two"),
         (lambda: gpu.cast(X, "e4m3", scale=np.float32([1, 2])), ValueError, "scale must be a number, or one float32"),
         (lambda: gpu.cast(X, "e2m1"), ValueError, "format must be e4m3 or e5m2, not e2m1"),
@@ -405,7 +448,9 @@ def test_wrong_calls_are_refused_by_name():
 
 def test_arrays_on_a_device_need_one():
     x, scales = OnDevice((32, 64)), OnDevice((32, 2), "|u1")
-    out = gpu.QuantizedArrays(fp8lab.MxBlock(), "rowwise", (32, 64), OnDevice((32, 64), "|u1", data=(1 << 20, False)), None, scales)
+    out = gpu.QuantizedArrays(
+        fp8lab.MxBlock(), "rowwise", (32, 64), OnDevice((32, 64), "|u1", data=(1 << 20, False)), None, scales
+    )
     told = gpu.status()
     with pytest.raises(RuntimeError if told.count == 0 else ValueError) as error:
         gpu.quantize(x, "te_mxfp8", out=out)
@@ -471,7 +516,9 @@ def test_gemm_kernels_take_what_was_quantized(kernel, recipe, chip, model):
     rng = np.random.default_rng(6)
     left, right = (fp8lab.quantize(rng.normal(size=(rows, 288)).astype(np.float32), recipe) for rows in (70, 40))
     expected = fp8lab.gemm(left, right, model=model)
-    np.testing.assert_array_equal(gpu.gemm(left, right, kernel=kernel, chip=chip).view(np.uint32), expected.view(np.uint32))
+    np.testing.assert_array_equal(
+        gpu.gemm(left, right, kernel=kernel, chip=chip).view(np.uint32), expected.view(np.uint32)
+    )
 
 
 @pytest.mark.parametrize("layout", ["compact", "swizzled"])
@@ -479,12 +526,16 @@ def test_gemm_kernels_take_arrays_that_kernels_quantized(layout):
     rng = np.random.default_rng(7)
     x, w = (rng.normal(size=(rows, 256)).astype(np.float32) for rows in (64, 128))
     left, right = (gpu.quantize(one, "te_nvfp4", layout=layout) for one in (x, w))
-    expected = fp8lab.gemm(*(fp8lab.quantize(one, "te_nvfp4") for one in (x, w)), model="blackwell_nvf4", out_dtype="bfloat16")
+    expected = fp8lab.gemm(
+        *(fp8lab.quantize(one, "te_nvfp4") for one in (x, w)), model="blackwell_nvf4", out_dtype="bfloat16"
+    )
     got = gpu.gemm(left, right, kernel="blackwell_mxf4nvf4", out_dtype="bfloat16")
     np.testing.assert_array_equal(got.view(np.uint16), expected.view(np.uint16))
     grad = gpu.quantize(x, "te_nvfp4", direction="columnwise", layout=layout)  # transposed: (256, 64)
     expected = fp8lab.gemm(*[fp8lab.quantize(x, "te_nvfp4", direction="columnwise")] * 2, model="blackwell_nvf4")
-    np.testing.assert_array_equal(gpu.gemm(grad, grad, kernel="blackwell_mxf4nvf4").view(np.uint32), expected.view(np.uint32))
+    np.testing.assert_array_equal(
+        gpu.gemm(grad, grad, kernel="blackwell_mxf4nvf4").view(np.uint32), expected.view(np.uint32)
+    )
 
 
 MX = fp8lab.quantize(np.ones((32, 64), np.float32), "te_mxfp8")
@@ -495,7 +546,6 @@ def on_device(scale_type):
     """What a device has quantized; its block scales are of a type."""
     scales = OnDevice((32, 2), scale_type or "|u1")
     return gpu.QuantizedArrays(fp8lab.MxBlock(), "rowwise", (32, 64), OnDevice((32, 64), "|u1"), None, scales)
-
 
 
 @pytest.mark.parametrize(
@@ -515,11 +565,20 @@ def on_device(scale_type):
         ({"kernel": "wgmma_promoted", "promote_k": 48}, "promote_k must be a positive multiple of 32, not 48"),
         ({"scale_a": np.ones(3, np.float32)}, "scale_a"),
         ({"kernel": "wgmma_scaled_1d1d"}, "^scale_a must be given: wgmma_scaled_1d1d reads one for each tile"),
-        ({"kernel": "wgmma_scaled_1d1d", "scale_a": FOUR.T}, r"^scale_a must have shape \(4, 1\), one for 1 x 128 codes of a, not \(1, 4\)"),
-        ({"kernel": "wgmma_scaled_1d2d", "scale_a": FOUR, "scale_b": FOUR}, r"^scale_b must have shape \(1, 1\), one for 128 x 128 codes of b"),
+        (
+            {"kernel": "wgmma_scaled_1d1d", "scale_a": FOUR.T},
+            r"^scale_a must have shape \(4, 1\), one for 1 x 128 codes of a, not \(1, 4\)",
+        ),
+        (
+            {"kernel": "wgmma_scaled_1d2d", "scale_a": FOUR, "scale_b": FOUR},
+            r"^scale_b must have shape \(1, 1\), one for 128 x 128 codes of b",
+        ),
         ({"a": on_device(None), "b": on_device(None)}, "^mma_sync does not take a: it has block scales"),
         ({"a": on_device("<f4"), "b": on_device("<f4")}, "^a.scale_codes must be uint8"),
-        ({"a": on_device(None), "b": on_device(None), "kernel": "wgmma_scaled_1d1d"}, "^wgmma_scaled_1d1d does not take a: it has no float32"),
+        (
+            {"a": on_device(None), "b": on_device(None), "kernel": "wgmma_scaled_1d1d"},
+            "^wgmma_scaled_1d1d does not take a: it has no float32",
+        ),
         ({"chip": "volta"}, "chip"),
         ({"chip": "ampere"}, "sm_89"),
     ],

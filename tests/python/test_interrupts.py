@@ -3,10 +3,9 @@
 
 import os
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import interrupted_after
 from fp8lab import experiments
 
@@ -143,8 +142,8 @@ def test_an_interrupted_cast_leaves_the_history():
 
 
 def test_ctrl_c_waits_for_no_other_thread():
-    # Each of the threads ends the piece that it is in: 8 ms of work were the most of one thread in five runs on an EPYC, and 0.36 s
-    # of 64 together.
+    # Each of the threads ends the piece that it is in: 8 ms of work were the most of one thread in five runs on an
+    # EPYC, and 0.36 s of 64 together.
     with interrupted_after(0.1, within=0.5 + 64 * 0.008):
         fp8lab.encode(zeros("float64", 2**28), "e4m3", threads=64)
     assert fp8lab.encode(np.float32([1, 2]), "e4m3", threads=64).tolist() == [0x38, 0x40]  # and the next call works

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantized.from_arrays: what a kernel wrote, as a Quantized."""
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab import Quantized
 
 X = fp8lab.sample("normal", 256 * 384, seed=3).astype(np.float32).reshape(256, 384)
@@ -33,7 +32,12 @@ def test_the_arrays_of_every_recipe_are_its_tensor_again(direction):
 def test_scales_come_in_every_layout(name, direction):
     q = fp8lab.quantize(X, name, direction=direction)
     for layout in ("padded", "swizzled"):
-        assert Quantized.from_arrays(q.codes, q.scales(layout), name, direction=direction, amax=q.amax or None, scale_layout=layout) == q
+        assert (
+            Quantized.from_arrays(
+                q.codes, q.scales(layout), name, direction=direction, amax=q.amax or None, scale_layout=layout
+            )
+            == q
+        )
 
 
 def test_element_types_of_kernels_are_taken():
@@ -66,7 +70,10 @@ def test_columnwise_codes_may_lie_as_the_tensor_does():
 NVFP4 = ("te_nvfp4", "torchao_nvfp4", "flashinfer_nvfp4", "compressed_tensors_nvfp4", "quark_nvfp4", "te_nvfp4_4over6")
 
 
-@pytest.mark.parametrize("given", [{"tensor_scale": 937.25}, {"tensor_scale_inv": 0.00123}, {"tensor_scale": 512.0, "tensor_scale_inv": 0.00201}])
+@pytest.mark.parametrize(
+    "given",
+    [{"tensor_scale": 937.25}, {"tensor_scale_inv": 0.00123}, {"tensor_scale": 512.0, "tensor_scale_inv": 0.00201}],
+)
 @pytest.mark.parametrize("name", NVFP4)
 def test_a_given_scale_of_the_tensor_need_not_be_that_of_an_amax(name, given):
     try:
@@ -102,7 +109,9 @@ def test_leading_dimensions_are_rows(name):
         again = Quantized.from_arrays(codes, some, name, amax=q.amax or None)
         assert again == q and again.tensor_shape == x.shape
     assert np.array_equal(fp8lab.dequantize(again), fp8lab.dequantize(q)) and fp8lab.dequantize(again).shape == x.shape
-    row = Quantized.from_arrays(codes[0, 0, 0], scales if scales.size == 1 else wide[0, 0, 0], name, amax=q.amax or None)
+    row = Quantized.from_arrays(
+        codes[0, 0, 0], scales if scales.size == 1 else wide[0, 0, 0], name, amax=q.amax or None
+    )
     assert row.tensor_shape == (384,) and np.array_equal(fp8lab.dequantize(row), fp8lab.dequantize(q)[0, 0, 0])
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp8lab.Linear, a layer that keeps its weight and its state."""
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 RNG = np.random.default_rng(11)
 X, W = (RNG.normal(0, size, (32, 64)).astype(np.float32) for size in (1, 0.05))

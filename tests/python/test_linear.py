@@ -4,10 +4,9 @@
 import dataclasses
 import pathlib
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import splitmix
 
 NAMES = [one.name for one in fp8lab.linear_recipes()]
@@ -49,7 +48,13 @@ def composed_unquantized(gemm, a, b, directions, **options):
 
 def product(gemm, a, b, **options):
     return fp8lab.gemm(
-        a, b, model=gemm.model, promote_k=gemm.promote_k or None, scale_order=gemm.scale_order, out_dtype=gemm.output, **options
+        a,
+        b,
+        model=gemm.model,
+        promote_k=gemm.promote_k or None,
+        scale_order=gemm.scale_order,
+        out_dtype=gemm.output,
+        **options,
     )
 
 
@@ -99,7 +104,9 @@ def test_a_tensor_under_delayed_scaling_is_a_quantized_with_the_scale_of_its_his
     assert_same(fp8lab.linear(X, w, recipe="te_delayed_hopper"), composed(gemm, X, W, ("rowwise", "rowwise")))
     history.update_scale()
     dgrad = dataclasses.replace(RECIPES["te_delayed_hopper"].dgrad, b=fp8lab.GivenScale(scale=3.5))
-    assert_same(fp8lab.linear_dgrad(DY, wt, recipe="te_delayed_hopper"), composed(dgrad, DY, W, ("rowwise", "columnwise")))
+    assert_same(
+        fp8lab.linear_dgrad(DY, wt, recipe="te_delayed_hopper"), composed(dgrad, DY, W, ("rowwise", "columnwise"))
+    )
 
 
 def test_override_linear_precision():
@@ -117,7 +124,11 @@ def with_fp8_output(forward="e4m3", backward="e5m2"):
 @pytest.mark.parametrize("output", ["e4m3", "e5m2"])
 def test_an_fp8_output_is_the_cast_of_the_scaled_float32_result(output):
     recipe = with_fp8_output(output, output)
-    floats = dataclasses.replace(recipe, fprop=dataclasses.replace(recipe.fprop, output="float32"), dgrad=dataclasses.replace(recipe.dgrad, output="float32"))
+    floats = dataclasses.replace(
+        recipe,
+        fprop=dataclasses.replace(recipe.fprop, output="float32"),
+        dgrad=dataclasses.replace(recipe.dgrad, output="float32"),
+    )
     for scale in (2.0**-9, 1.7):
         for made, result in (
             (fp8lab.linear(X, W, BIAS, recipe=recipe, output_scale=scale), fp8lab.linear(X, W, BIAS, recipe=floats)),

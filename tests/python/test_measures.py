@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 
 def test_binades_equal_numpy(floats):
@@ -47,7 +46,11 @@ def test_bounds_of_casts_are_where_encode_changes():
                 x = sign * np.array([bounds.underflow, kept, np.nextafter(bounds.saturated, 0.0)])
                 code = fp8lab.decode(fp8lab.encode(x, one, rounding=rounding), one)
                 every = np.abs(fp8lab.decode(np.arange(1 << one.bits, dtype=np.uint8), one))
-                assert code[0] == 0 and code[1] != 0 and abs(code[2]) == every[np.isfinite(every)].max(), (one.name, rounding, bounds)
+                assert code[0] == 0 and code[1] != 0 and abs(code[2]) == every[np.isfinite(every)].max(), (
+                    one.name,
+                    rounding,
+                    bounds,
+                )
     assert fp8lab.cast_bounds("e4m3").positive == (2.0**-10, np.nextafter(464.0, 500.0))  # ties go to 0 and to 448
     assert fp8lab.cast_bounds("e5m2", rounding="toward_zero").negative.saturated == 65536.0
     with pytest.raises(ValueError, match="unknown rounding 'stochastic'; known: nearest_even, "):
@@ -62,11 +65,16 @@ def test_outcomes_are_counted_as_a_cast_with_a_scale_makes_them(floats):
     counts = fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), x, scaled, result)
     finite = np.isfinite(x) & (x != 0)
     assert (counts.zeros, counts.nans, counts.infinities) == ((x == 0).sum(), np.isnan(x).sum(), np.isinf(x).sum())
-    assert counts.underflows == (finite & (np.abs(scaled) <= 2.0**-10)).sum() > 0  # half of the smallest subnormal, a tie to 0
+    assert (
+        counts.underflows == (finite & (np.abs(scaled) <= 2.0**-10)).sum() > 0
+    )  # half of the smallest subnormal, a tie to 0
     assert counts.saturated == (finite & (np.abs(scaled) > 464)).sum() > 0  # 448 and half a unit, a tie to 448
     scaled[0] = np.inf
     assert fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), x[:1], scaled[:1], [448.0]).saturated == 1
-    assert fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), x[:1], scaled[:1], [448.0], scaled_range="finite").saturated == 0
+    assert (
+        fp8lab.count_outcomes(fp8lab.cast_bounds("e4m3"), x[:1], scaled[:1], [448.0], scaled_range="finite").saturated
+        == 0
+    )
     counts.merge(counts)
     assert counts.zeros == 2 * (x == 0).sum()
     with pytest.raises(ValueError, match=r"scaled must have the shape of x, \(1,\), not \(2,\)"):
@@ -111,11 +119,19 @@ def test_arrays_are_measured_as_their_elements_are(floats):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: fp8lab.histogram([1.0], "square"), ValueError, "unknown bins 'square'; known: linear, log, binade, code"),
+        (
+            lambda: fp8lab.histogram([1.0], "square"),
+            ValueError,
+            "unknown bins 'square'; known: linear, log, binade, code",
+        ),
         (lambda: fp8lab.histogram([1.0], "linear"), ValueError, "low and high are needed"),
         (lambda: fp8lab.histogram([1.0], "log", low=0, high=1), ValueError, "0 < low"),
         (lambda: fp8lab.histogram(["a"]), TypeError, "values must hold real numbers"),
-        (lambda: fp8lab.histogram([1.0], cast_input=np.float32([1, 2])), ValueError, "cast_input must have the shape of values"),
+        (
+            lambda: fp8lab.histogram([1.0], cast_input=np.float32([1, 2])),
+            ValueError,
+            "cast_input must have the shape of values",
+        ),
         (lambda: fp8lab.histogram([1.0], cast_input=np.float32([1]), rounding="x"), ValueError, "unknown rounding 'x'"),
         (lambda: fp8lab.histogram([1.0], np.array([1, 2])), TypeError, "bins must be a name"),
         (lambda: fp8lab.histogram(np.longdouble([1.0])), TypeError, "values must hold real numbers"),

@@ -8,7 +8,9 @@ import sys
 import pytest
 
 # A sanitizer takes terabytes of address space.
-pytestmark = pytest.mark.skipif("FP8LAB_SANITIZED" in os.environ, reason="a sanitized module ends where memory runs out")
+pytestmark = pytest.mark.skipif(
+    "FP8LAB_SANITIZED" in os.environ, reason="a sanitized module ends where memory runs out"
+)
 
 LIMITED = """
 import resource, sys
@@ -34,6 +36,7 @@ for call in (
 q = fp8lab.quantize(x[:64, :64], "te_mxfp8")
 print(q.codes.shape)
 """
+
 
 def run(code: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)

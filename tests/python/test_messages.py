@@ -6,10 +6,9 @@ import pathlib
 import random
 import sys
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab import experiments
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "hostile"))
@@ -48,10 +47,25 @@ def test_hostile_arguments_give_one_line_that_names_them():
         ("quantize_both", "scale_inv", float("nan"), "scale_inv must be positive and finite, not nan"),
         ("quantize", "scale_inv", 2.0, "scale and scale_inv are given to recipes whose scales are float32"),
         ("gemm", "tf32_rounding", "up", "tf32_rounding: unknown rounding 'up'; known: nearest_even"),
-        ("diagnose_gemm", "expected", 3, "expected must be a name (str), an MmaModel or a mapping of arguments of gemm, not int"),
+        (
+            "diagnose_gemm",
+            "expected",
+            3,
+            "expected must be a name (str), an MmaModel or a mapping of arguments of gemm, not int",
+        ),
         ("diagnose_gemm", "expected", "", "expected: unknown model ''; known: exact"),
-        ("diagnose_gemm", "places", [[1], [1, 2]], "places must be an array, or nested lists of equal lengths, not list"),
-        ("diagnose", "tensor_scale", -1.0, "tensor_scale, the scale of the tensor, must be positive and finite, not -1"),
+        (
+            "diagnose_gemm",
+            "places",
+            [[1], [1, 2]],
+            "places must be an array, or nested lists of equal lengths, not list",
+        ),
+        (
+            "diagnose",
+            "tensor_scale",
+            -1.0,
+            "tensor_scale, the scale of the tensor, must be positive and finite, not -1",
+        ),
         ("doctor_gemm", "expected_promote_k", 32, "expected: promote_k must be left out for exact"),
         ("cast", "x", pathlib.PurePath("a\0.npy"), "x must be a path without NUL"),
     ],
@@ -66,7 +80,10 @@ def test_a_message_says_which_argument_is_wrong_and_what_is_allowed(name, argume
 def test_a_tensor_without_values_is_named():
     torch = pytest.importorskip("torch")
     for function in (fp8lab.gpu.amax, fp8lab.encode):
-        with pytest.raises(TypeError, match="x must be a dense torch tensor with values, not float32 of layout torch.strided on device meta"):
+        with pytest.raises(
+            TypeError,
+            match="x must be a dense torch tensor with values, not float32 of layout torch.strided on device meta",
+        ):
             function(torch.ones(2, 32, device="meta"), *["e4m3"] * (function is fp8lab.encode))
 
 

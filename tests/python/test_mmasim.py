@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second opinion on the tensor cores, asked live: MMA-Sim (Xie et al., arXiv 2511.10909), the package `mmasim` of version 2.
+"""A second opinion on the tensor cores, asked live: MMA-Sim (Xie et al., arXiv 2511.10909), the package `mmasim` of
+version 2.
 
-Each of its instructions, but one, is compared on dot products of many kinds, word for word, under the zero rule `floor`,
-which is MMA-Sim's. NaN words of AMD and of FP64 are open in MMA-Sim: there any NaN is one.
+Each of its instructions, but one, is compared on dot products of many kinds, word for word, under the zero rule
+`floor`, which is MMA-Sim's. NaN words of AMD and of FP64 are open in MMA-Sim: there any NaN is one.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 torch = pytest.importorskip("torch")
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", os.path.join(sys.prefix, "torch_extensions"))  # mmasim compiles its fma
@@ -26,7 +26,14 @@ os.environ["PATH"] = os.path.join(sys.prefix, "bin") + os.pathsep + os.environ["
 pytest.importorskip("mmasim")
 from mmasim.amd import MFMA, isa_mfma  # noqa: E402
 from mmasim.nv_ptx import (  # noqa: E402
-    MMA, WGMMA, MMABlockScale, TCGen05MMA, TCGen05MMABlockScale, isa_mma, isa_tcgen05mma, isa_wgmma,
+    MMA,
+    WGMMA,
+    MMABlockScale,
+    TCGen05MMA,
+    TCGen05MMABlockScale,
+    isa_mma,
+    isa_tcgen05mma,
+    isa_wgmma,
 )
 
 ROWS = 2048
@@ -107,7 +114,13 @@ def instructions() -> list[Instruction]:
         if name.startswith("m64n8k"):
             types = types_of(name)
             fp8 = "blackwell_tcgen05_fp8" + ("_f16" if types[0] == "f16" else "")
-            add(TCGen05MMA, "Blackwell", name, fp8 if types[1][0] == "e" else nvidia_model("Blackwell", name, k_of(name)), types)
+            add(
+                TCGen05MMA,
+                "Blackwell",
+                name,
+                fp8 if types[1][0] == "e" else nvidia_model("Blackwell", name, k_of(name)),
+                types,
+            )
     for name in isa_mma.mma_block_scale_shape_and_type["RTX Blackwell"]:
         add(MMABlockScale, "RTX Blackwell", name, block_model(name), types_of(name))
     for name in isa_tcgen05mma.tcgen05mma_block_scale_shape_and_type["Blackwell"]:
@@ -191,9 +204,11 @@ def power(type: str, exponent: int) -> int:
     return field << mantissa_bits if field > 0 else (1 << mantissa_bits - 1) >> -field
 
 
-def set_floor(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], c: np.ndarray[Any, Any], one: Instruction, model: Any) -> None:
-    """Makes dot products of which the exponent of zero decides the last bit: a sum that is the least result, or half of it,
-    and a product beside it at the end of what is kept, or below."""
+def set_floor(
+    a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], c: np.ndarray[Any, Any], one: Instruction, model: Any
+) -> None:
+    """Makes dot products of which the exponent of zero decides the last bit: a sum that is the least result, or half of
+    it, and a product beside it at the end of what is kept, or below."""
     half = model.accumulator == "float16"
     if model.zero_exponent is None or one.a not in ("f16", "bf16", "tf32") or (one.a == "f16" and not half):
         return
@@ -209,7 +224,11 @@ def accumulators(type: str, random: np.random.Generator) -> np.ndarray[Any, Any]
     exponent_bits, mantissa_bits = fields(type)
     infinity = ((1 << exponent_bits) - 1) << mantissa_bits
     kinds = [words(type, (ROWS,), kind, random) for kind in ("bits", "subnormal", "near", "wide", "high")]
-    kinds += [np.zeros(ROWS, np.int64), np.ones(ROWS, np.int64) << exponent_bits + mantissa_bits, np.full(ROWS, infinity)]
+    kinds += [
+        np.zeros(ROWS, np.int64),
+        np.ones(ROWS, np.int64) << exponent_bits + mantissa_bits,
+        np.full(ROWS, infinity),
+    ]
     return np.choose(random.choice(8, ROWS, p=[0.1, 0.15, 0.15, 0.2, 0.1, 0.2, 0.05, 0.05]), kinds)
 
 
@@ -232,7 +251,9 @@ def for_mmasim(codes: np.ndarray[Any, Any], type: str, pairs: bool) -> Any:
         packed = codes[:, 0::2] << 4 | codes[:, 1::2]
         return torch.from_numpy((packed if pairs else codes << 2).astype(np.uint8))
     wide = type in ("f16", "bf16")
-    return torch.from_numpy(codes.astype(np.uint16 if wide else np.uint8).view(np.int16 if wide else np.uint8)).view(TORCH[type])
+    return torch.from_numpy(codes.astype(np.uint16 if wide else np.uint8).view(np.int16 if wide else np.uint8)).view(
+        TORCH[type]
+    )
 
 
 def for_fp8lab(codes: np.ndarray[Any, Any], type: str) -> tuple[Any, dict[str, str]]:
@@ -259,7 +280,9 @@ def compare(one: Instruction) -> None:
     c = c.astype(word)
     x, format_a = for_fp8lab(a, one.a)
     y, format_b = for_fp8lab(b, one.b)
-    given: dict[str, Any] = {f"{key}_a": value for key, value in format_a.items()} | {f"{key}_b": value for key, value in format_b.items()}
+    given: dict[str, Any] = {f"{key}_a": value for key, value in format_a.items()} | {
+        f"{key}_b": value for key, value in format_b.items()
+    }
     arguments = [for_mmasim(codes, type, one.k == 64) for codes, type in ((a, one.a), (b, one.b))]
     arguments.append(torch.from_numpy(c.view(signed)).view(getattr(torch, model.accumulator)))
     if model.scale_block is not None:
@@ -273,11 +296,15 @@ def compare(one: Instruction) -> None:
     differs = got != expected
     if one.make is MFMA or accumulator == "f64":  # which leave NaN's word open
         differs &= ~(np.isnan(got.view(number)) & np.isnan(expected.view(number)))
-    if model.name.startswith("cdna3_fp8"):  # MMA-Sim drops an accumulator that is infinite or NaN beside products of 2^25 and more
+    if model.name.startswith(
+        "cdna3_fp8"
+    ):  # MMA-Sim drops an accumulator that is infinite or NaN beside products of 2^25 and more
         special = ~np.isfinite(c.view(np.float32)) | (a == 0x80).any(axis=1) | (b == 0x80).any(axis=1)
         differs &= ~special | np.isfinite(got.view(np.float32))
     wrong = np.flatnonzero(differs)
-    assert wrong.size == 0, f"{wrong.size} of {ROWS} differ, first row {wrong[0]}: {got[wrong[0]]:x}, MMA-Sim {expected[wrong[0]]:x}"
+    assert wrong.size == 0, (
+        f"{wrong.size} of {ROWS} differ, first row {wrong[0]}: {got[wrong[0]]:x}, MMA-Sim {expected[wrong[0]]:x}"
+    )
 
 
 @pytest.mark.parametrize("one", instructions(), ids=str)

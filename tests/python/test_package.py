@@ -8,11 +8,10 @@ import re
 import subprocess
 import sys
 
+import fp8lab
 import nbformat
 import pytest
 from nbclient import NotebookClient
-
-import fp8lab
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -37,7 +36,9 @@ def test_stubs_match_the_extension_module(tmp_path):
     # fp8lab.torch imports PyTorch, which may be missing.
     # Its types are a hundred thousand lines, which stubtest would read each time.
     (tmp_path / "mypy.ini").write_text("[mypy]\n[mypy-torch.*]\nfollow_imports = skip\n")
-    (tmp_path / "allowed").write_text(f"fp8lab\\.torch.*\nfp8lab\\._core\\.{classes}\nfp8lab\\._core\\.{classes}\\.__init__\n")
+    (tmp_path / "allowed").write_text(
+        f"fp8lab\\.torch.*\nfp8lab\\._core\\.{classes}\nfp8lab\\._core\\.{classes}\\.__init__\n"
+    )
     checked = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "fp8lab", "--ignore-disjoint-bases", "--ignore-unused-allowlist",
          "--allowlist", str(tmp_path / "allowed"), "--mypy-config-file", str(tmp_path / "mypy.ini")], capture_output=True, text=True,

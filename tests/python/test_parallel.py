@@ -5,10 +5,9 @@ import dataclasses
 import functools
 from types import SimpleNamespace
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import splitmix
 from fp8lab import Reduction, TensorParallel
 from releases import module_of, source_of
@@ -99,12 +98,17 @@ def test_the_order_of_a_sum_is_an_argument():
     for ranks in ((0, 1, 2, 3), (3, 1, 0, 2)):
         for in_float32 in (False, True):
             reduction = Reduction("sequential", ranks, in_float32)
-            found[ranks, in_float32] = fp8lab.linear(X, W, recipe="te_mxfp8_blackwell", parallel=TensorParallel("row", 4, False, reduction))
+            found[ranks, in_float32] = fp8lab.linear(
+                X, W, recipe="te_mxfp8_blackwell", parallel=TensorParallel("row", 4, False, reduction)
+            )
             assert_same(found[ranks, in_float32], added(results, ranks, in_float32))
     assert len({y.tobytes() for y in found.values()}) >= 3  # another order, and float32 sums, have other bits
     a, b, c, d = results
     pairs = TensorParallel("row", 4, reduction=Reduction("pairwise"))
-    assert_same(fp8lab.linear(X, W, recipe="te_mxfp8_blackwell", parallel=pairs), added([added([a, b], (0, 1)), added([c, d], (0, 1))], (0, 1)))
+    assert_same(
+        fp8lab.linear(X, W, recipe="te_mxfp8_blackwell", parallel=pairs),
+        added([added([a, b], (0, 1)), added([c, d], (0, 1))], (0, 1)),
+    )
 
 
 def once_and_twice(tokens, inputs):

@@ -26,8 +26,8 @@ pytestmark = [
 
 QUANTIZERS = "every named recipe*,every order*,pointers of any*,special values*,scales of one byte*,NVFP4 with*,a given scale*,both directions*"
 QUANTIZERS += ",the amax of*,the delayed*"
-# The source that has the kernels, the tests that call them, and more for the compiler. A source of the tests has both; the others of
-# the tests are left out.
+# The source that has the kernels, the tests that call them, and more for the compiler. A source of the tests has both;
+# the others of the tests are left out.
 QUANTIZE = ("quantize_host.cpp", QUANTIZERS)
 GEMM = ("gemm.cpp", "wgmma with*,mma.sync*,GEMM kernels take*")
 BLACKWELL = ("gemm_blackwell.cpp", "the GEMM of sm_1*,Blackwell's GEMMs*")
@@ -596,7 +596,9 @@ def _command(source: str) -> list[str]:
 
 
 def _link(first: pathlib.Path, program: pathlib.Path, all_tests: bool) -> list[str]:
-    told = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "bin/test_planted"], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        ["ninja", "-C", BUILD, "-t", "commands", "bin/test_planted"], capture_output=True, text=True, check=True
+    ).stdout
     line = next(line for line in told.splitlines() if "-o bin/test_planted" in line)
     words = shlex.split(line.split("&&")[1])
     words[words.index("bin/test_planted")] = str(program)
@@ -607,7 +609,9 @@ def _link(first: pathlib.Path, program: pathlib.Path, all_tests: bool) -> list[s
     return words[1:] if "ccache" in words[0] else words
 
 
-def _run(folder: pathlib.Path, suite: tuple[str, ...], file: str = "", old: str = "", new: str = "") -> subprocess.CompletedProcess:
+def _run(
+    folder: pathlib.Path, suite: tuple[str, ...], file: str = "", old: str = "", new: str = ""
+) -> subprocess.CompletedProcess:
     """The tests, with kernels from a copy of the headers in which ``old`` is ``new``."""
     source, tests, *options = suite
     include = folder / "include"
@@ -624,7 +628,14 @@ def _run(folder: pathlib.Path, suite: tuple[str, ...], file: str = "", old: str 
     compile_.insert(1, f"-I{include}")
     subprocess.run(compile_, cwd=BUILD, check=True)
     subprocess.run(_link(made, program, not is_test), cwd=BUILD, check=True)
-    return subprocess.run([program, *filter(None, [tests]), "--abort"], capture_output=True, text=True, errors="replace", check=False, timeout=300)
+    return subprocess.run(
+        [program, *filter(None, [tests]), "--abort"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=300,
+    )
 
 
 SUITES = [QUANTIZE, GEMM, BLACKWELL, RECORDER, KERNEL_TESTS, TILE_TESTS, QUANTIZE_RACES, GEMM_RACES, BLACKWELL_RACES]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 
 def test_primer_reproduces_the_published_tables(tmp_path):
@@ -27,7 +26,9 @@ def test_the_same_numbers_come_from_the_parts():
     rows = table["row"]
     columns = [int(name.removeprefix("column_")) for name in table if name != "row"]
     assert rows.tolist() == [0, 1, 2, 1021, 1022, 1023] and columns == [0, 1, 2, 765, 766, 767]
-    assert [[f"{value:.4f}" for value in row] for row in out[np.ix_(rows, columns)].T] == [table[f"column_{i}"].tolist() for i in columns]
+    assert [[f"{value:.4f}" for value in row] for row in out[np.ix_(rows, columns)].T] == [
+        table[f"column_{i}"].tolist() for i in columns
+    ]
 
 
 def test_other_arguments_are_not_judged():

@@ -4,11 +4,10 @@ import pathlib
 import time
 from fractions import Fraction
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import interrupted_after, splitmix
 
 VECTORS = pathlib.Path(__file__).parents[1] / "vectors" / "mma_sim.json"
@@ -73,10 +72,17 @@ def test_fp64_is_a_chain_of_fused_multiply_adds():
     c = random.standard_normal(6)
     out = fp8lab.mma("cdna3_fp64", a[:, :4], b[:, :4], c)
     assert_same_words(out, np.array([chained(*row) for row in zip(a[:, :4], b[:, :4], c, strict=True)]))
-    assert_same_words(fp8lab.mma("hopper_fp64_k8", np.full((1, 8), np.nan), np.ones((1, 8))).view(np.uint64), np.array([2**63 - 1], np.uint64))
+    assert_same_words(
+        fp8lab.mma("hopper_fp64_k8", np.full((1, 8), np.nan), np.ones((1, 8))).view(np.uint64),
+        np.array([2**63 - 1], np.uint64),
+    )
     trace = fp8lab.trace_dot(a[0], b[0], model="hopper_fp64", got=np.float64(expected[0, 0]))
-    assert trace.passed and trace.tables["result"]["value"] == expected[0, 0] and len(trace.tables["steps"]["after"]) == 32
-    other = fp8lab.trace_dot(a[0], b[0], model="hopper_fp64", c=np.float64(3), got=np.nextafter(chained(a[0], b[0], 3.0), 99))
+    assert (
+        trace.passed and trace.tables["result"]["value"] == expected[0, 0] and len(trace.tables["steps"]["after"]) == 32
+    )
+    other = fp8lab.trace_dot(
+        a[0], b[0], model="hopper_fp64", c=np.float64(3), got=np.nextafter(chained(a[0], b[0], 3.0), 99)
+    )
     assert not other.passed and list(other.tables["candidates"]["model"]) == []
 
 
@@ -121,7 +127,9 @@ def test_gemm_with_block_scales():
     exact = fp8lab.gemm(real(a, scale_a), real(b, scale_b), model="exact")
     np.testing.assert_allclose(out, exact, rtol=1e-6, atol=1e-6 * np.abs(exact).max())
     typed = scale_b.view(ml_dtypes.float8_e4m3fn)
-    both = fp8lab.gemm(packed_a, packed_b, scale_a=(scale_a, 0.5), scale_b=(typed, 4.0), bias=np.ones(5, np.float32), **fp4)
+    both = fp8lab.gemm(
+        packed_a, packed_b, scale_a=(scale_a, 0.5), scale_b=(typed, 4.0), bias=np.ones(5, np.float32), **fp4
+    )
     np.testing.assert_array_equal(both, out * np.float32(2) + np.float32(1))
     # The first instruction by itself, and the second, whose last two groups are missing.
     first = fp8lab.mma(
@@ -179,13 +187,19 @@ def test_gemm_composes_mma():
 
 def test_exact_is_the_rational_sum_rounded_once():
     x = splitmix(3, 4 * 50).astype(np.uint32)
-    x = ((x & np.uint32(0x807FFFFF)) | ((np.uint32(100) + (x >> np.uint32(8)) % np.uint32(50)) << np.uint32(23))).view(np.float32)
+    x = ((x & np.uint32(0x807FFFFF)) | ((np.uint32(100) + (x >> np.uint32(8)) % np.uint32(50)) << np.uint32(23))).view(
+        np.float32
+    )
     a, b = x[:100].reshape(2, 50), x[100:].reshape(2, 50)
     out = fp8lab.gemm(a, b, model="exact")
     for i in range(2):
         for j in range(2):
             real = sum(Fraction(float(p)) * Fraction(float(q)) for p, q in zip(a[i], b[j], strict=True))
-            candidates = [out[i, j], np.nextafter(out[i, j], np.float32(np.inf)), np.nextafter(out[i, j], np.float32(-np.inf))]
+            candidates = [
+                out[i, j],
+                np.nextafter(out[i, j], np.float32(np.inf)),
+                np.nextafter(out[i, j], np.float32(-np.inf)),
+            ]
             distances = [abs(Fraction(float(value)) - real) for value in candidates]
             assert distances[0] == min(distances)
 
@@ -194,7 +208,9 @@ def test_float8_arrays_carry_their_format():
     x = np.linspace(-2, 2, 64, dtype=np.float32).reshape(2, 32)
     e5m2 = x.astype(ml_dtypes.float8_e5m2)
     out = fp8lab.gemm(e5m2, e5m2, model="hopper_wgmma_fp8")
-    plain = fp8lab.gemm(e5m2.view(np.uint8), e5m2.view(np.uint8), model="hopper_wgmma_fp8", format_a="e5m2", format_b="e5m2")
+    plain = fp8lab.gemm(
+        e5m2.view(np.uint8), e5m2.view(np.uint8), model="hopper_wgmma_fp8", format_a="e5m2", format_b="e5m2"
+    )
     np.testing.assert_array_equal(out, plain)
 
 
@@ -276,7 +292,13 @@ def test_what_is_unverified_can_be_replaced():
     one = np.full((1, 32), 0x22, np.uint8)  # packed E2M1: 64 times 1
     scales = np.array([[0x38, 0x38, 0x38, 0x08]], np.uint8)  # the last 2^-6, so that its group is 2^-12 * 16
     units = np.full((1, 4), 0x38, np.uint8)
-    fp4 = {"scale_a": scales, "scale_b": scales, "c": np.array([2.0**30], np.float32), "format_a": "e2m1", "format_b": "e2m1"}
+    fp4 = {
+        "scale_a": scales,
+        "scale_b": scales,
+        "c": np.array([2.0**30], np.float32),
+        "format_a": "e2m1",
+        "format_b": "e2m1",
+    }
     assert fp8lab.mma("blackwell_nvf4", one, one, **fp4)[0] == 2.0**30
     few = fp8lab.model_with("blackwell_nvf4", fraction_bits=1)
     fp4 |= {"scale_b": units, "c": np.array([0.0], np.float32)}

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiles named after packages are the packages': compared with each package that is here, from every source type.
 
-The source of a profile begins with the package and the version on which it was measured. Where the package of today gives
-other codes, the failure begins with "drifted" and names both versions.
+The source of a profile begins with the package and the version on which it was measured. Where the package of today
+gives other codes, the failure begins with "drifted" and names both versions.
 """
 
 import functools
 import importlib
 import re
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import splitmix
 
 DTYPES = {
@@ -32,7 +31,15 @@ FP8 = ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"]
 ONNX = {name: DTYPES[name].upper().replace("_", "") for name in FP8}
 ONNX |= {"e8m0": "FLOAT8E8M0", "e2m3": "FLOAT6E2M3", "e3m2": "FLOAT6E3M2", "e2m1": "FLOAT4E2M1"}
 SOURCES = ["float32", "float64", "float16", "bfloat16"]
-EXACT = ["cuda_satfinite", "cuda_nosat", "ieee", "e8m0_cuda_up", "e8m0_cuda_up_nosat", "e8m0_cuda_zero", "e8m0_cuda_zero_nosat"]
+EXACT = [
+    "cuda_satfinite",
+    "cuda_nosat",
+    "ieee",
+    "e8m0_cuda_up",
+    "e8m0_cuda_up_nosat",
+    "e8m0_cuda_zero",
+    "e8m0_cuda_zero_nosat",
+]
 
 
 def around(x: np.ndarray, steps: int) -> np.ndarray:
@@ -50,7 +57,9 @@ def with_signs(magnitudes: np.ndarray, nans: list[int]) -> np.ndarray:
     """Both signs of all, with zero, infinity and NaNs of several payloads."""
     word = np.uint32 if magnitudes.dtype == np.float32 else np.uint64
     magnitudes = np.abs(magnitudes[np.isfinite(magnitudes)])
-    words = np.concatenate([np.append(magnitudes, [0, np.inf]).astype(magnitudes.dtype).view(word), np.array(nans, word)])
+    words = np.concatenate(
+        [np.append(magnitudes, [0, np.inf]).astype(magnitudes.dtype).view(word), np.array(nans, word)]
+    )
     return np.concatenate([words, words | word(1 << (8 * words.itemsize - 1))]).view(magnitudes.dtype)
 
 
@@ -167,7 +176,11 @@ CASES += [
 ]
 
 
-@pytest.mark.parametrize(("profile", "package", "cast", "options", "name"), CASES, ids=[" ".join((case[0], case[1], case[4])) for case in CASES])
+@pytest.mark.parametrize(
+    ("profile", "package", "cast", "options", "name"),
+    CASES,
+    ids=[" ".join((case[0], case[1], case[4])) for case in CASES],
+)
 def test_a_profile_is_the_package(profile, package, cast, options, name):
     version = pytest.importorskip(package, reason=f"{package} is not installed").__version__.split("+")[0]
     for source in SOURCES:
@@ -185,8 +198,12 @@ def test_a_package_that_changes_its_rules_is_said_to_have_drifted():
     once, twice = (fp8lab.encode(x, "e4m3", profile=profile) for profile in (exact, "ml_dtypes"))
     said = drift("ml_dtypes", "ml_dtypes", "9.1.0", "e4m3", "float64", x, twice, once)
     assert said.startswith("drifted: ml_dtypes 9.1.0, measured on 0.6.0: ")
-    assert re.search(r"of ml_dtypes, e4m3 from float64 differ; [0-9a-f]{16} gives [0-9a-f]{2}, in the package [0-9a-f]{2}$", said)
-    assert drift("ml_dtypes", "ml_dtypes", "0.6.0", "e4m3", "float64", x, twice, once).startswith("wrong: ml_dtypes 0.6.0")
+    assert re.search(
+        r"of ml_dtypes, e4m3 from float64 differ; [0-9a-f]{16} gives [0-9a-f]{2}, in the package [0-9a-f]{2}$", said
+    )
+    assert drift("ml_dtypes", "ml_dtypes", "0.6.0", "e4m3", "float64", x, twice, once).startswith(
+        "wrong: ml_dtypes 0.6.0"
+    )
     assert drift("ml_dtypes", "ml_dtypes", "9.1.0", "e4m3", "float64", x, twice, twice) is None
 
 

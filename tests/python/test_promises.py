@@ -52,7 +52,9 @@ try:
 except Exception as error:
     print(error)
 """
-    told = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
     assert "subinterpreters are not supported" in told.stdout
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin for pytest: what its assertions say of kernels with planted bugs. (A whole suite is docs/examples/validate_kernel.)"""
+"""The plugin for pytest: what its assertions say of kernels with planted bugs. (A whole suite is
+docs/examples/validate_kernel.)"""
 
 import subprocess
 import sys
 import textwrap
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab.pytest_plugin import assert_codes_equal, assert_matches
 
 X = fp8lab.sample("normal", 128 * 256, seed=3).astype(np.float32).reshape(128, 256)
@@ -35,7 +35,9 @@ def test_what_is_right_passes(assert_matches, assert_codes_equal):
             assert_matches(X, q.codes, name, scales, direction=direction)
             assert_codes_equal(q, q)
     mx = fp8lab.quantize(X, "te_mxfp8")
-    assert_matches(X, mx.codes.view(ml_dtypes.float8_e4m3fn), "te_mxfp8", mx.scales("swizzled"), scale_layout="swizzled")
+    assert_matches(
+        X, mx.codes.view(ml_dtypes.float8_e4m3fn), "te_mxfp8", mx.scales("swizzled"), scale_layout="swizzled"
+    )
     half = X.astype(ml_dtypes.bfloat16)
     assert_matches(half, fp8lab.quantize(half, "te_mxfp8").codes, "te_mxfp8")
     rows = fp8lab.quantize(X, "torchao_rowwise")
@@ -43,7 +45,8 @@ def test_what_is_right_passes(assert_matches, assert_codes_equal):
 
 
 def test_scales_in_the_layout_of_tensor_cores_and_columnwise_output_in_either_order():
-    """Swizzled bytes by hand: of row r and block c, byte r % 32 * 16 + r // 32 * 4 + c % 4 of the tile c // 4 of 512."""
+    """Swizzled bytes by hand: of row r and block c, byte r % 32 * 16 + r // 32 * 4 + c % 4 of the tile c // 4 of
+    512."""
     for name in ("te_mxfp8", "te_nvfp4"):
         q = fp8lab.quantize(X, name)
         row, block = np.indices(q.scale_codes.shape)
@@ -52,7 +55,9 @@ def test_scales_in_the_layout_of_tensor_cores_and_columnwise_output_in_either_or
         for shape in ((-1,), (128, -1), (1, -1, 32, 4, 4)):
             assert_matches(X, q.codes, name, swizzled.reshape(shape), scale_layout="swizzled")
         swizzled[17] ^= 1
-        assert "Scales of the kernel" in _message(lambda: assert_matches(X, q.codes, name, swizzled.reshape(128, -1), scale_layout="swizzled"))
+        assert "Scales of the kernel" in _message(
+            lambda: assert_matches(X, q.codes, name, swizzled.reshape(128, -1), scale_layout="swizzled")
+        )
     for name in ("te_mxfp8", "te_block_1x128"):
         turned = fp8lab.quantize(np.ascontiguousarray(X.T), name)  # the same values with K along rows
         scales = turned.scale_inv if turned.scale_codes is None else turned.scale_codes
@@ -64,7 +69,15 @@ def test_scales_in_the_layout_of_tensor_cores_and_columnwise_output_in_either_or
             told = _message(lambda: assert_matches(X, stored, name, direction="columnwise", transposed=by))
             assert at in told and "no diagnosis" not in told, told
     pairs = fp8lab.quantize(X, "te_nvfp4", direction="columnwise")
-    assert_matches(X, pairs.codes, "te_nvfp4", pairs.scales("swizzled"), direction="columnwise", transposed=True, scale_layout="swizzled")
+    assert_matches(
+        X,
+        pairs.codes,
+        "te_nvfp4",
+        pairs.scales("swizzled"),
+        direction="columnwise",
+        transposed=True,
+        scale_layout="swizzled",
+    )
     with pytest.raises(ValueError, match="columnwise codes of 4 bits are those of the transpose"):
         assert_matches(X, pairs.codes, "te_nvfp4", direction="columnwise", transposed=False)
     with pytest.raises(ValueError, match="transposed is for columnwise codes"):
@@ -87,7 +100,8 @@ def test_leading_dimensions_and_a_number_for_the_scale_pass():
 
 
 def test_kernels_that_are_given_their_scales():
-    """Static FP8 as vLLM's kernel makes it, a product with the rounded inverse; and NVFP4 under a tensor scale of a calibration."""
+    """Static FP8 as vLLM's kernel makes it, a product with the rounded inverse; and NVFP4 under a tensor scale of a
+    calibration."""
     scale = np.float32(0.0123)
     inverse = np.float32(1) / scale
     codes = np.clip(X * inverse, -448, 448).astype(ml_dtypes.float8_e4m3fn)
@@ -96,7 +110,10 @@ def test_kernels_that_are_given_their_scales():
     assert "given scales" in other.splitlines()[0] and "Correct: vllm_static" in other.splitlines()[0], other
     truncated = np.clip(X * inverse, -448, 448)
     truncated = fp8lab.encode(truncated, "e4m3", rounding="toward_zero")
-    assert "toward" in _message(lambda: assert_matches(X, truncated, "vllm_static", scale, scale_inv=scale)).splitlines()[0]
+    assert (
+        "toward"
+        in _message(lambda: assert_matches(X, truncated, "vllm_static", scale, scale_inv=scale)).splitlines()[0]
+    )
     with pytest.raises(ValueError, match="scale"):
         assert_matches(X, codes, "te_mxfp8", scale_inv=scale)
 
@@ -169,7 +186,17 @@ def test_pytest_finds_the_plugin_and_shows_the_diagnosis(tmp_path):
             """
         )
     )
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--rootdir", str(tmp_path), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     first = next(line for line in done.stdout.splitlines() if line.startswith("E "))

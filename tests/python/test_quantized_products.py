@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemm of Quantized: what the arrays of a Quantized give when they are passed one by one."""
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import splitmix
 
 NAMES = [recipe.name for recipe in fp8lab.recipes()]
@@ -18,7 +17,9 @@ FP8 = {
 
 def values(rows, columns, seed):
     words = splitmix(seed, rows * columns)
-    return (((words % 4096).astype(np.float32) - 2048) * np.exp2((words >> 40) % 7).astype(np.float32)).reshape(rows, columns)
+    return (((words % 4096).astype(np.float32) - 2048) * np.exp2((words >> 40) % 7).astype(np.float32)).reshape(
+        rows, columns
+    )
 
 
 def assert_same(actual, expected):
@@ -45,11 +46,24 @@ def scales_of(q):
     name = q.recipe if isinstance(q.recipe, str) else type(q.recipe).__name__
     if name == "NvFp4":
         raise AssertionError("its tensor scale is folded")
-    return q.scale_codes if q.scale_codes is not None else q.scale_inv if q.scale_inv.size > 1 else float(q.scale_inv[0, 0])
+    return (
+        q.scale_codes
+        if q.scale_codes is not None
+        else q.scale_inv
+        if q.scale_inv.size > 1
+        else float(q.scale_inv[0, 0])
+    )
 
 
 # Float32 scales of 32 elements, and one E8M0 code for a tensor, have no argument of gemm that says them.
-@pytest.mark.parametrize("name", [name for name in NAMES if "nvfp4" not in name and name not in ("deepgemm_fp4_ue8m0", "torchao_float8_tensor_e8m0")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in NAMES
+        if "nvfp4" not in name and name not in ("deepgemm_fp4_ue8m0", "torchao_float8_tensor_e8m0")
+    ],
+)
 def test_a_quantized_is_its_arrays(name):
     # K is above 128 in both: up to there, scales of (M, 1) are those of 1 x 128 tiles, not of rows.
     (x, xt), (w, wt) = (fp8lab.quantize_both(np.concatenate([tensor, tensor]), name) for tensor in (X, W))

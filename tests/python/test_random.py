@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 
 def test_cpu_uniform_words_of_torch():
@@ -25,7 +24,8 @@ def test_philox_known_answer_and_its_place_in_the_stream():
     word = fp8lab.philox4x32((0, 0, 0, 0), (3, 0))[1]
     assert stream[512] == np.float32(word * 2.0**-32 + 2.0**-33)
     np.testing.assert_array_equal(
-        fp8lab.torch_cuda_uniform(4, seed=3, offset=4)[:1], [np.float32(fp8lab.philox4x32((1, 0, 0, 0), (3, 0))[0] * 2.0**-32 + 2.0**-33)]
+        fp8lab.torch_cuda_uniform(4, seed=3, offset=4)[:1],
+        [np.float32(fp8lab.philox4x32((1, 0, 0, 0), (3, 0))[0] * 2.0**-32 + 2.0**-33)],
     )
 
 

@@ -7,11 +7,10 @@ Amaxes lie within two ulps of 1, 1.5 and 1.75 times every power of two, where sc
 import os
 import warnings
 
+import fp8lab
 import numpy as np
 import pytest
 from conftest import splitmix
-
-import fp8lab
 from fp8lab import Block, JustInTime, MxBlock
 
 torch = pytest.importorskip("torch")
@@ -47,7 +46,9 @@ def rows(columns, wild=False):
     bits = splitmix(4, amax.size * columns).reshape(amax.size, columns)
     x = amax * ((bits % np.uint64(65)).astype(np.float32) / 32 - 1)
     x = x * np.exp2(-(bits >> np.uint64(8) & np.uint64(7)).astype(np.float32))
-    x = np.where(bits >> np.uint64(16) & np.uint64(1), x * ((bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)), x)
+    x = np.where(
+        bits >> np.uint64(16) & np.uint64(1), x * ((bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)), x
+    )
     at = bits[:, 0] % np.uint64(columns)
     x[np.arange(amax.size), at] = amax[:, 0]
     if wild:
@@ -73,7 +74,13 @@ def assert_same_floats(actual, expected):
     assert np.array_equal(actual.reshape(-1), expected.reshape(-1), equal_nan=True)
 
 
-MX_TYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e2m1": "float4_e2m1fn_x2", "e2m3": "fp6_e2m3", "e3m2": "fp6_e3m2"}
+MX_TYPES = {
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "e2m1": "float4_e2m1fn_x2",
+    "e2m3": "fp6_e2m3",
+    "e3m2": "fp6_e3m2",
+}
 
 
 @pytest.mark.parametrize("mode", ["floor", "ceil", "even", "rceil"])
@@ -86,7 +93,9 @@ def test_torchaos_mx_conversions_give_the_same_bits(mode):
     edges = named[f"torchao_0_18_mxfp8_{mode}" if released else f"torchao_mxfp8_{mode}"].edges
     halves = rows(32)[::8].to(torch.bfloat16)
     halves = halves[torch.isfinite(halves).all(dim=1)]  # which the rounding may have left
-    tensors = [(rows(32), "e4m3")] + [(x, format) for x in (rows(32)[::8], halves, rows(32, wild=True)[::8]) for format in MX_TYPES]
+    tensors = [(rows(32), "e4m3")] + [
+        (x, format) for x in (rows(32)[::8], halves, rows(32, wild=True)[::8]) for format in MX_TYPES
+    ]
     for x, format in tensors:
         dtype = getattr(torch, MX_TYPES[format], MX_TYPES[format])
         scale, codes = mx.to_mx(x.contiguous(), dtype, 32, scaling_mode=scaling)
@@ -192,7 +201,9 @@ def test_transformer_engines_reference_for_nvfp4_gives_the_same_bits(name, optio
         ):
             q = fp8lab.quantize(x, name, direction=direction)
             scales = codes_of(scale)
-            assert np.array_equal(q.scale_codes if direction == "rowwise" else q.scale_codes.reshape(scales.shape), scales)
+            assert np.array_equal(
+                q.scale_codes if direction == "rowwise" else q.scale_codes.reshape(scales.shape), scales
+            )
             codes, expected = fp8lab.unpack_pairs(q.codes), fp8lab.unpack_pairs(data.numpy())
             different = np.flatnonzero(codes != expected)  # the kernels keep -0, the reference makes 0 of it
             assert np.all(codes.flat[different] == 8) and np.all(expected.flat[different] == 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine code of the kernels: instructions that must be there, and instructions that must not.
 
-The release build leaves the machine code in build/release/cubins: objects of the library, and cubins for other architectures that the
-test "gpu: kernels compile" makes.
+The release build leaves the machine code in build/release/cubins: objects of the library, and cubins for other
+architectures that the test "gpu: kernels compile" makes.
 """
 
 import functools
@@ -35,7 +35,9 @@ def machine_code(file: str, folder: pathlib.Path) -> pathlib.Path:
     source, architecture = file.rsplit(".", 1)
     library = CUBINS / f"{source}.cu.o"
     if not cubin.exists() and library.exists():
-        subprocess.run([tool("cuobjdump"), "-xelf", "all", library.resolve()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [tool("cuobjdump"), "-xelf", "all", library.resolve()], cwd=folder, check=True, stdout=subprocess.DEVNULL
+        )
         cubin = next(folder.glob(f"*.{architecture}.cubin"), cubin)
     if not cubin.exists():
         pytest.skip(f"no {cubin}: the release build has no CUDA compiler for it, or its tests have not run")
@@ -76,7 +78,11 @@ EVIDENCE = [
     ("quantize_rows.sm_100a", "QuantizeRowsI.*TeMxRecipe", CAST),
     ("recorder.sm_89", SYNC_FP8, FP8),
     ("recorder.sm_90a", SYNC_FP8, FP8_LOWERED),
-    ("recorder.sm_90a", "casts.*(E2m1|E2m3|E3m2|Ue8m0|Stochastic)", [r"BPT\.TRAP"]),  # no software in place of an instruction
+    (
+        "recorder.sm_90a",
+        "casts.*(E2m1|E2m3|E3m2|Ue8m0|Stochastic)",
+        [r"BPT\.TRAP"],
+    ),  # no software in place of an instruction
     ("recorder.sm_100a", "(E2m1|E2m3|E3m2)FromF32EE", [r"F2FP\.SATFINITE\.E[23]M[123]\.F32"]),
     ("recorder.sm_100a", "Ue8m0FromF32", [r"F2FP\.SATFINITE\.E8\.F32\.PACK_AB_MERGE_C\.RP"]),
     ("recorder.sm_100a", "FromF32Stochastic", [r"F2FP\.SATFINITE\.E[245]M[123]\.F32\.PACK_AB_MERGE_C\.RS"]),

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantizers against NumPy's own arithmetic and ml_dtypes' casts."""
 
-import pickle
 import dataclasses
+import pickle
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab import AmaxHistory, Block, Delayed, GivenScale, JustInTime, MxBlock, NvFp4
 from fp8lab.pytest_plugin import assert_matches
 
@@ -147,7 +146,9 @@ def test_what_quantize_gives_feeds_the_tensor_core():
 
 
 @pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
-@pytest.mark.parametrize("recipe", ["te_current_scaling", "torchao_rowwise", "te_mxfp8", "te_block_128x128", "te_nvfp4_2d"])
+@pytest.mark.parametrize(
+    "recipe", ["te_current_scaling", "torchao_rowwise", "te_mxfp8", "te_block_128x128", "te_nvfp4_2d"]
+)
 def test_a_quantized_tells_its_tiles_and_what_multiplies_on_dequantize(recipe, direction):
     x = np.linspace(-3, 5, 128 * 256, dtype=np.float32).reshape(128, 256)
     q = fp8lab.quantize(x, recipe, direction=direction)
@@ -260,8 +261,12 @@ def test_recipes_are_records_that_explain_themselves():
     assert str(MxBlock()) == (
         "e4m3, an E8M0 scale for 1 x 32: scale_inv = amax * fl(1 / largest), rounded up to a power of two"
     )
-    assert "amax / largest, rounded up to a power of two by its float32 log2" in str(by_name["torchao_0_18_mxfp8_rceil"])
-    assert str(NvFp4(with_rht=True)).startswith("e2m1, turned by a Hadamard matrix where columnwise and rounded to bfloat16, ")
+    assert "amax / largest, rounded up to a power of two by its float32 log2" in str(
+        by_name["torchao_0_18_mxfp8_rceil"]
+    )
+    assert str(NvFp4(with_rht=True)).startswith(
+        "e2m1, turned by a Hadamard matrix where columnwise and rounded to bfloat16, "
+    )
     assert str(NvFp4(with_rht=True, round_rht=False)).startswith("e2m1, turned by a Hadamard matrix where columnwise, ")
 
 
@@ -272,7 +277,13 @@ def test_a_recipe_is_built_from_its_parts_and_shows_them():
     )  # fmt: skip
     assert te == MxBlock() and hash(te) == hash(MxBlock())
     assert eval(repr(te), {"Recipe": fp8lab.Recipe}) == te
-    assert (te.tile_across, te.tile_along, te.quotient, te.format, te.cast) == (1, 32, "amax_times_inverse", "e4m3", "cuda_satfinite")
+    assert (te.tile_across, te.tile_along, te.quotient, te.format, te.cast) == (
+        1,
+        32,
+        "amax_times_inverse",
+        "e4m3",
+        "cuda_satfinite",
+    )
     even = dataclasses.replace(te, quotient="amax_over_power", rounding="even", even_mantissa_bits=1)
     assert fp8lab.quantize(np.full((1, 32), 1.75, "f4"), even).scale_codes[0, 0] == 127 + 1 - 8  # the threshold of E2M1
     assert fp8lab.quantize(np.full((1, 32), 1.75, "f4"), MxBlock(rule="even")).scale_codes[0, 0] == 127 - 8
@@ -298,7 +309,10 @@ def test_defaults_of_a_rule_are_the_named_recipes(rule, name):
 
 def test_a_recipe_tells_its_tiles_and_scales():
     block = Block(rows=128)
-    assert block.tile_shape((256, 512)) == (128, 128) and MxBlock().tile_shape((64, 32), direction="columnwise") == (32, 1)
+    assert block.tile_shape((256, 512)) == (128, 128) and MxBlock().tile_shape((64, 32), direction="columnwise") == (
+        32,
+        1,
+    )
     assert JustInTime().tile_shape((3, 5)) == (3, 5) and JustInTime(axis="row").tile_shape((3, 5)) == (1, 5)
     assert [one.scale_format for one in (JustInTime(), MxBlock(), NvFp4())] == ["float32", "e8m0", "ue4m3"]
     assert JustInTime().tile_scale(2.0) == (224, 1 / np.float32(224), 0)
@@ -368,7 +382,9 @@ def test_hadamard_columns_is_sylvesters_matrix_with_transformer_engines_signs():
         expected = np.concatenate([matrix.T @ part.astype(np.float64) for part in (given[:16], given[16:])])
         turned = fp8lab.hadamard_columns(given, rounds=False)
         assert np.allclose(turned, expected, rtol=2e-7, atol=1e-7)
-        assert np.array_equal(fp8lab.hadamard_columns(given), fp8lab.decode(fp8lab.encode(turned, "bfloat16"), "bfloat16"))
+        assert np.array_equal(
+            fp8lab.hadamard_columns(given), fp8lab.decode(fp8lab.encode(turned, "bfloat16"), "bfloat16")
+        )
     with pytest.raises(ValueError, match="rows in multiples of 16 and not be empty: it is 8 x 5"):
         fp8lab.hadamard_columns(x[:8])
 
@@ -423,7 +439,8 @@ def test_each_row_may_have_its_own_tensor_scale():
     np.testing.assert_array_equal(q.row_amaxes, np.abs(x).max(axis=1))
     for row in range(4):
         np.testing.assert_array_equal(q.codes[row], fp8lab.quantize(x[row : row + 1], "te_nvfp4").codes[0])
-    # Amaxes of the caller's, such as those of a token before it was sharded: each row is as under one amax of the tensor.
+    # Amaxes of the caller's, such as those of a token before it was sharded: each row is as under one amax of the
+    # tensor.
     given = np.array([200, 64, 1e-3, 7e4], np.float32)
     for direction, values in (("rowwise", x), ("columnwise", np.ascontiguousarray(x.T))):
         q = fp8lab.quantize(values, "te_nvfp4_row_scaled", direction=direction, row_amaxes=given)
@@ -434,10 +451,14 @@ def test_each_row_may_have_its_own_tensor_scale():
             np.testing.assert_array_equal(q.scale_codes[row], alone.scale_codes[0])
             back = fp8lab.dequantize(q) if direction == "rowwise" else fp8lab.dequantize(q).T
             np.testing.assert_array_equal(back[row], fp8lab.dequantize(alone)[0])
-        stored = fp8lab.Quantized.from_arrays(q.codes, q.scale_codes, "te_nvfp4_row_scaled", direction=direction, row_amaxes=given)
+        stored = fp8lab.Quantized.from_arrays(
+            q.codes, q.scale_codes, "te_nvfp4_row_scaled", direction=direction, row_amaxes=given
+        )
         assert stored == q
         assert_matches(values, q.codes, "te_nvfp4_row_scaled", q.scale_codes, direction=direction, row_amaxes=given)
-    assert fp8lab.quantize(x, "te_nvfp4_row_scaled", row_amaxes=np.abs(x).max(axis=1)) == fp8lab.quantize(x, "te_nvfp4_row_scaled")
+    assert fp8lab.quantize(x, "te_nvfp4_row_scaled", row_amaxes=np.abs(x).max(axis=1)) == fp8lab.quantize(
+        x, "te_nvfp4_row_scaled"
+    )
     with pytest.raises(ValueError, match="row_amaxes must have 4 elements, one for every row along K, not 3"):
         fp8lab.quantize(x, "te_nvfp4_row_scaled", row_amaxes=given[:3])
     with pytest.raises(ValueError, match="row_amaxes are those of one direction"):

@@ -6,11 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab import experiments
 
 
@@ -40,7 +39,9 @@ def steps_of(result: experiments.Document, name: str) -> dict[str, Any]:
 
 def test_current_and_delayed_scaling_are_numpys() -> None:
     tensors = run()
-    result = experiments.scaling(tensors, recipes="te_current_scaling", delayed=["max:2", fp8lab.Delayed(amax_compute_algo="most_recent")])
+    result = experiments.scaling(
+        tensors, recipes="te_current_scaling", delayed=["max:2", fp8lab.Delayed(amax_compute_algo="most_recent")]
+    )
     names = ["te_current_scaling", "te_current max 2", "te_current most_recent"]
     assert result.tables["recipes"]["recipe"].tolist() == names
     current, longest, recent = (steps_of(result, name) for name in names)
@@ -104,7 +105,10 @@ def test_recipes_and_delayed_scaling_come_in_every_form() -> None:
     x = run()[:2]
     own = fp8lab.MxBlock(format="e2m3", rule="ceil")
     forms: list[Any] = [{"mine": own}, [("mine", own)], [fp8lab.NamedRecipe("mine", own, "here")]]
-    tables = [experiments.scaling(x, recipes=recipes, delayed="none").tables["recipes"]["sqnr_db"].tolist() for recipes in forms]
+    tables = [
+        experiments.scaling(x, recipes=recipes, delayed="none").tables["recipes"]["sqnr_db"].tolist()
+        for recipes in forms
+    ]
     assert tables[0] == tables[1] == tables[2]
     assert experiments.scaling(x, recipes=own, delayed=[]).tables["recipes"]["sqnr_db"].tolist() == tables[0]
     # Version and margin are those of texts; a record has its own.
@@ -120,9 +124,15 @@ def test_recipes_and_delayed_scaling_come_in_every_form() -> None:
 def test_one_array_is_one_tensor() -> None:
     x = np.stack(run())
     one = experiments.scaling(x, recipes="te_mxfp8", delayed=[])
-    assert one.tables["tensors"]["shape"].tolist() == ["(5, 64, 128)"] and set(one.tables) == {"recipes", "steps", "tensors"}
+    assert one.tables["tensors"]["shape"].tolist() == ["(5, 64, 128)"] and set(one.tables) == {
+        "recipes",
+        "steps",
+        "tensors",
+    }
     several = experiments.scaling(list(x), recipes="te_mxfp8", delayed=[])
-    assert several.tables["tensors"]["shape"].tolist() == ["(64, 128)"] * 5 and several.tables["recipes"]["elements"] == [x.size]
+    assert several.tables["tensors"]["shape"].tolist() == ["(64, 128)"] * 5 and several.tables["recipes"][
+        "elements"
+    ] == [x.size]
     assert set(several.curves["errors_by_step"]) == {"te_mxfp8"}
 
 
@@ -140,21 +150,33 @@ def test_paths_in_the_place_of_the_arrays_mean_file(tmp_path):
     ("arguments", "error", "words"),
     [
         ({"x": []}, ValueError, "x must have at least one entry"),
-        ({"x": [np.ones(32), np.zeros((0, 32), np.float32)]}, ValueError, r"x\[1\] must have from 1 to 2\^28 elements, not 0"),
+        (
+            {"x": [np.ones(32), np.zeros((0, 32), np.float32)]},
+            ValueError,
+            r"x\[1\] must have from 1 to 2\^28 elements, not 0",
+        ),
         ({"x": np.zeros((0, 32), np.float32)}, ValueError, "x must have from 1 to"),
         ({"x": [np.float32(1)]}, ValueError, "x: it is a single number"),
-        ({"x": [np.zeros((2, 32), complex)]}, TypeError, r"x\[0\] must be float32, float64, float16 or bfloat16, not complex128"),
+        (
+            {"x": [np.zeros((2, 32), complex)]},
+            TypeError,
+            r"x\[0\] must be float32, float64, float16 or bfloat16, not complex128",
+        ),
         ({"x": [np.zeros((2, 33), np.float32)]}, ValueError, "columns must be a multiple of 32"),
         ({"x": np.ones(32), "file": ["a.npy"]}, ValueError, "file cannot be given with x"),
         ({"x": ["a.npy", np.ones(32)]}, TypeError, "x must have arrays or paths, not both"),
-        ({"x": ["a.npy", "max"]}, ValueError, "x must be an array, or the path of a .npy or .safetensors file, not 'max'"),
+        (
+            {"x": ["a.npy", "max"]},
+            ValueError,
+            "x must be an array, or the path of a .npy or .safetensors file, not 'max'",
+        ),
         ({"x": np.ones(32), "steps": 3}, ValueError, "steps cannot be given with x"),
         ({"grid": True, "stream": "drift"}, ValueError, "stream cannot be given with grid"),
         ({"tensor": "w"}, ValueError, "tensor can be given only with file"),
         ({"file": []}, ValueError, "file must have at least one entry"),
         ({"file": ["none.npy"]}, OSError, "none.npy"),
         ({"stream": "x"}, ValueError, "known: stationary, drift, outliers, jump"),
-        ({"recipes": []  , "delayed": []}, ValueError, "at least one entry"),
+        ({"recipes": [], "delayed": []}, ValueError, "at least one entry"),
         ({"recipes": ["x"]}, ValueError, "unknown recipe 'x'; known: "),
         ({"recipes": [3]}, TypeError, "recipes must be a name"),
         ({"recipes": fp8lab.NvFp4(stochastic_rounding=True)}, ValueError, "rounds stochastically"),

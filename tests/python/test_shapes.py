@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sizes that systems refuse: what Python tells of them, and Transformer Engine's own checks, run.
 
-te.Linear's check is Python; that of its GEMM is C++, compiled here with tensors that have sizes alone. releases.py says where that
-code comes from.
+te.Linear's check is Python; that of its GEMM is C++, compiled here with tensors that have sizes alone. releases.py says
+where that code comes from.
 """
 
 import ctypes
@@ -12,10 +12,9 @@ import shutil
 import subprocess
 from types import SimpleNamespace
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from releases import module_of, source_of
 
 SIZES = (1, 4, 8, 12, 16, 24, 32, 40, 48, 64, 100, 128)
@@ -26,7 +25,9 @@ RECIPES = {one.name: one.recipe for one in fp8lab.linear_recipes()}
 @pytest.mark.parametrize("tag", TAGS)
 def test_te_linear_refuses_what_the_rules_of_its_module_do(tmp_path, tag):
     source = source_of("FP8LAB_TE_GIT", tag, "transformer_engine/pytorch/utils.py")
-    header = "import math\nfrom typing import *\nfrom types import SimpleNamespace\ntorch = SimpleNamespace(Tensor=object)\n"
+    header = (
+        "import math\nfrom typing import *\nfrom types import SimpleNamespace\ntorch = SimpleNamespace(Tensor=object)\n"
+    )
     real = module_of(tmp_path, header, [(source, {"assert_dim_for_fp8_exec"})]).assert_dim_for_fp8_exec
 
     def takes(*shapes):
@@ -43,7 +44,9 @@ def test_te_linear_refuses_what_the_rules_of_its_module_do(tmp_path, tag):
 
 
 @pytest.mark.parametrize("tag", TAGS)
-@pytest.mark.parametrize(("name", "file"), [("te_mxfp8_blackwell", "mxfp8_tensor"), ("te_nvfp4_blackwell", "nvfp4_tensor")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("te_mxfp8_blackwell", "mxfp8_tensor"), ("te_nvfp4_blackwell", "nvfp4_tensor")]
+)
 def test_quantizers_refuse_what_their_rules_do(tmp_path, tag, name, file):
     source = source_of("FP8LAB_TE_GIT", tag, f"transformer_engine/pytorch/tensor/{file}.py")
     constants = "MXFP8_BLOCK_SCALING_SIZE, NVFP4_BLOCK_SCALING_SIZE = 32, 16"
@@ -161,7 +164,8 @@ def test_a_fit_says_in_words_what_it_says_in_numbers():
     assert "quantizer.cpp" in broken[0].source
     assert fp8lab.shape_fits("exact", 1, 3, 5) == []
     ada = dataclasses.replace(
-        RECIPES["te_delayed_blackwell"], wgrad=dataclasses.replace(RECIPES["te_delayed_blackwell"].wgrad, model="ada_mma_fp8")
+        RECIPES["te_delayed_blackwell"],
+        wgrad=dataclasses.replace(RECIPES["te_delayed_blackwell"].wgrad, model="ada_mma_fp8"),
     )
     assert [fit.pass_name for fit in fp8lab.shape_fits(ada, 40, 64, 64) if not fit.fits] == ["wgrad", "wgrad"]
     document = fp8lab.experiments.shapes(40, 64, 64, recipes={"on Ada": ada})
@@ -171,7 +175,9 @@ def test_a_fit_says_in_words_what_it_says_in_numbers():
 def test_a_layer_refuses_the_same_sizes_unless_it_is_told_not_to():
     x, w, dy = np.ones((40, 32), np.float32), np.ones((48, 32), np.float32), np.ones((40, 48), np.float32)
     assert fp8lab.linear_dgrad(dy, w, recipe="te_delayed_hopper").shape == (40, 32)
-    with pytest.raises(ValueError, match=r"^wgrad: x: tokens \(rows\) must be a multiple of 16, not 40 \(nearest: 32 or 48\)"):
+    with pytest.raises(
+        ValueError, match=r"^wgrad: x: tokens \(rows\) must be a multiple of 16, not 40 \(nearest: 32 or 48\)"
+    ):
         fp8lab.linear_wgrad(dy, x, recipe="te_delayed_hopper")
     assert fp8lab.linear_wgrad(dy, x, recipe="te_delayed_hopper", check_shapes=False)[0, 0] == 40
     with pytest.raises(ValueError, match=r"^fprop: x: tokens \(rows\) must be a multiple of 8, not 39"):

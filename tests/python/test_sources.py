@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same tensor means the same values in every experiment, and what comes back is compared in the type that is asked for."""
+"""The same tensor means the same values in every experiment, and what comes back is compared in the type that is asked
+for."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ def told(**source: Any) -> list[float]:
     scale = float(scaling.tables["steps"]["scale"][0])
     cast = experiments.cast(formats="e4m3", scales=[scale], **source)
     transpose = experiments.transpose(recipes="te_current_scaling", **source)
-    return [scaling.tables["recipes"]["sqnr_db"][0], cast.tables["casts"]["sqnr_db"][0], transpose.tables["recipes"]["sqnr_rowwise_db"][0]]
+    return [
+        scaling.tables["recipes"]["sqnr_db"][0],
+        cast.tables["casts"]["sqnr_db"][0],
+        transpose.tables["recipes"]["sqnr_rowwise_db"][0],
+    ]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -85,7 +90,9 @@ def test_patterns_choose_tensors_and_each_is_measured_apart(tmp_path: Path) -> N
     names = [f"layers.{i}.weight" for i in (1, 2, 10)]
     arguments: dict[str, Any] = {"file": tmp_path / "x.safetensors", "tensor": "layers.*.weight"}
     cast = experiments.cast(formats="e4m3", scales=[3.0], **arguments)
-    assert [told.endswith(f'tensor "{name}"') for told, name in zip(cast.tables["tensors"]["name"], names)] == [True] * 3
+    assert [told.endswith(f'tensor "{name}"') for told, name in zip(cast.tables["tensors"]["name"], names)] == [
+        True
+    ] * 3
     transpose = experiments.transpose(recipes=["te_mxfp8"], **arguments)
     scaling = experiments.scaling(file=arguments["file"], tensor=["layers.*.weight", "norm"], delayed=[])
     assert scaling.tables["tensors"]["shape"].tolist() == ["(64, 96)"] * 3 + ["(96,)"]

@@ -4,10 +4,9 @@
 import copy
 import pickle
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 RNG = np.random.default_rng(7)
 X, W = (RNG.normal(0, size, (32, 64)).astype(np.float32) for size in (1, 0.02))
@@ -31,7 +30,9 @@ def test_a_step_is_the_products_of_what_histories_quantize():
         dy, dy_columnwise = fp8lab.quantize_both(DY, histories["dy"])
         call, grads = step(state, X * np.float32(factor))
         assert np.array_equal(call.y.view(np.uint16), fp8lab.linear(x, w, recipe=RECIPE).view(np.uint16))
-        assert np.array_equal(grads.dx.view(np.uint16), fp8lab.linear_dgrad(dy, w_columnwise, recipe=RECIPE).view(np.uint16))
+        assert np.array_equal(
+            grads.dx.view(np.uint16), fp8lab.linear_dgrad(dy, w_columnwise, recipe=RECIPE).view(np.uint16)
+        )
         assert np.array_equal(grads.dw, fp8lab.linear_wgrad(dy_columnwise, x_columnwise, recipe=RECIPE))
         for name, history in histories.items():
             history.update_scale()
@@ -58,7 +59,9 @@ def test_arrays_go_through_a_file_and_back(tmp_path):
     np.savez(tmp_path / "state.npz", **state.arrays())
     other = fp8lab.Fp8State(layers=2)
     other.load_arrays(np.load(tmp_path / "state.npz"), delayed=DELAYED)
-    assert {name: value.tolist() for name, value in other.arrays().items()} == {n: v.tolist() for n, v in state.arrays().items()}
+    assert {name: value.tolist() for name, value in other.arrays().items()} == {
+        n: v.tolist() for n, v in state.arrays().items()
+    }
     calls = [step(one)[0].y.view(np.uint16) for one in (state, other)]
     assert np.array_equal(*calls)
 

@@ -8,10 +8,9 @@ the scales that casts used and the scale_inv that products applied. Products hav
 import os
 import random
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from releases import number_of
 from te_ranks import RealRanks
 from te_scripts import features_of, random_script, scripts_of_ranks
@@ -174,7 +173,9 @@ def used_differently(ours: dict, real: dict) -> list[str]:
 
 def not_modelled(tag: tuple[int, ...]) -> set[str]:
     """What Fp8State does not do as the release does."""
-    features = {"formats"}  # a layer keeps the format of its first recipe (2.x), or casts dy to that of its latest one (before)
+    features = {
+        "formats"
+    }  # a layer keeps the format of its first recipe (2.x), or casts dy to that of its latest one (before)
     if tag < (1, 0):
         features.add("caching")  # which passes write over the cached bytes differs from one release to the next
     return features

@@ -3,10 +3,9 @@
 
 import dataclasses
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from te_split import run_split
 from test_parallel import values
 
@@ -42,7 +41,12 @@ def part_of(whole, axis, rank):
 
 @pytest.mark.parametrize(
     ("recipe", "tag"),
-    [(recipe, tag) for recipe in RECIPES for tag in ("v2.9", "v2.18") if (recipe, tag) != ("Float8BlockScaling", "v2.9")],
+    [
+        (recipe, tag)
+        for recipe in RECIPES
+        for tag in ("v2.9", "v2.18")
+        if (recipe, tag) != ("Float8BlockScaling", "v2.9")
+    ],
 )  # tiles had other layouts in 2.9
 @pytest.mark.parametrize("mode", ["column", "row"])
 @pytest.mark.parametrize("sequence", [False, True])

@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import pytest
-
 from releases import number_of
 from te_ranks import RealRanks
 from te_scripts import features_of, largest_of_ranks, random_script, scripts_of_ranks

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp8lab.torch: gradients of torch networks are those of the layers that C++ computes, bit for bit."""
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 
 torch = pytest.importorskip("torch")
 import fp8lab.torch  # noqa: E402
@@ -52,7 +51,8 @@ def test_gradients_of_a_network_are_those_of_its_passes(recipe):
 
 
 def test_the_gradient_is_the_straight_through_one():
-    # Casts count as the identity: dx is q(dy) @ q(w), where q is the cast. Sums of small numbers on E4M3's grid are exact.
+    # Casts count as the identity: dx is q(dy) @ q(w), where q is the cast. Sums of small numbers on E4M3's grid are
+    # exact.
     cast = fp8lab.GivenScale()
     gemm = fp8lab.LinearGemm("exact", cast, cast)
     recipe = fp8lab.LinearRecipe(gemm, gemm, gemm)
@@ -60,7 +60,10 @@ def test_the_gradient_is_the_straight_through_one():
     dy = tensor(32, 16, 3)
     y = fp8lab.torch.linear(x, w, recipe=recipe)
     y.backward(dy)
-    q = {name: torch.from_numpy(fp8lab.cast_to_representable(one.detach(), "e4m3")).double() for name, one in (("x", x), ("w", w), ("dy", dy))}
+    q = {
+        name: torch.from_numpy(fp8lab.cast_to_representable(one.detach(), "e4m3")).double()
+        for name, one in (("x", x), ("w", w), ("dy", dy))
+    }
     assert torch.equal(y.detach().double(), q["x"] @ q["w"].T)
     assert torch.equal(x.grad.double(), q["dy"] @ q["w"])
     assert torch.equal(w.grad.double(), q["dy"].T @ q["x"])
@@ -81,7 +84,9 @@ def test_tensors_are_read_and_written_in_place():
 def test_leading_dimensions_and_strides_change_nothing():
     x, w = tensor(64, 128, 1), tensor(32, 128, 2)
     expected = fp8lab.torch.linear(x, w, recipe="te_mxfp8_blackwell")
-    assert torch.equal(fp8lab.torch.linear(x.view(2, 32, 128), w, recipe="te_mxfp8_blackwell"), expected.view(2, 32, 32))
+    assert torch.equal(
+        fp8lab.torch.linear(x.view(2, 32, 128), w, recipe="te_mxfp8_blackwell"), expected.view(2, 32, 32)
+    )
     strided = torch.empty(64, 256)[:, ::2].copy_(x)
     assert torch.equal(fp8lab.torch.linear(strided, w.T.contiguous().T, recipe="te_mxfp8_blackwell"), expected)
 
@@ -90,7 +95,9 @@ def test_a_module_trains_and_its_state_moves():
     torch.manual_seed(3)
     state = fp8lab.Fp8State(layers=2)
     layers = [
-        fp8lab.torch.Linear(64, 64, recipe="te_delayed_hopper", state=state, layer=i, delayed=fp8lab.Delayed(amax_history_len=4))
+        fp8lab.torch.Linear(
+            64, 64, recipe="te_delayed_hopper", state=state, layer=i, delayed=fp8lab.Delayed(amax_history_len=4)
+        )
         for i in range(2)
     ]
     assert abs(layers[0].weight.std().item() - 0.023) < 0.001 and "in_features=64" in repr(layers[0])
@@ -106,7 +113,10 @@ def test_a_module_trains_and_its_state_moves():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
-    assert float(state.arrays()["1.dy.scale"]) > 1 and float(state.arrays()["0.x.scale"]) == np.float32(448) / x.abs().max().numpy()
+    assert (
+        float(state.arrays()["1.dy.scale"]) > 1
+        and float(state.arrays()["0.x.scale"]) == np.float32(448) / x.abs().max().numpy()
+    )
     with torch.no_grad():
         before = state.arrays()["0.x.scale"]
         layers[0](x * 100)
@@ -139,7 +149,10 @@ def test_stochastic_rounding_takes_a_generator():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x, w: fp8lab.torch.linear(x.double(), w, recipe="exact"), "x must be float32, float16 or bfloat16, not float64"),
+        (
+            lambda x, w: fp8lab.torch.linear(x.double(), w, recipe="exact"),
+            "x must be float32, float16 or bfloat16, not float64",
+        ),
         (lambda x, w: fp8lab.torch.linear(x.to("meta"), w, recipe="exact"), "x must be on the CPU, not on meta"),
         (lambda x, w: fp8lab.torch.linear(x.numpy(), w, recipe="exact"), "x must be a torch tensor"),
         (lambda x, w: fp8lab.torch.linear(x, w), "recipe must be given outside"),

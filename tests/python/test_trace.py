@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from fractions import Fraction
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import interrupted_after, splitmix
 
 
@@ -73,7 +72,9 @@ def test_every_kind_of_operand():
     )  # fmt: skip
     assert fp4.tables["result"]["value"] == 8 * 41.25 * (1 + 4) and np.isnan(fp4.tables["result"]["exact"])
     assert fp4.tables["terms"]["k"].tolist() == [0, 0, 16, 32, 48]
-    halves = fp8lab.trace_dot(x[:16].astype(np.float16), x[:16].astype(np.float16), model="hopper_fp16_f16", c=np.float16(1))
+    halves = fp8lab.trace_dot(
+        x[:16].astype(np.float16), x[:16].astype(np.float16), model="hopper_fp16_f16", c=np.float16(1)
+    )
     assert (halves.tables["result"]["format"], halves.tables["result"]["value"]) == ("float16", 4 * 41.25 + 1)
     assert fp8lab.trace_dot(x, x, model="hopper_tf32", at=3).tables["result"]["value"] == 16 * 41.25
     nan = fp8lab.trace_dot(np.uint8([0x7F]), np.uint8([0]), model="hopper_wgmma_fp8", got=word("7fffffff"))

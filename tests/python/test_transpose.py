@@ -3,15 +3,20 @@
 
 import csv
 
+import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-
-import fp8lab
 from conftest import interrupted_after
 
 F = np.float32
-HISTOGRAMS = ("error_original", "error_requantized", "relative_error_original", "relative_error_requantized", "difference_ulps")
+HISTOGRAMS = (
+    "error_original",
+    "error_requantized",
+    "relative_error_original",
+    "relative_error_requantized",
+    "difference_ulps",
+)
 E4M3, E5M2, E2M1 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn
 LARGEST = {E4M3: F(448), E5M2: F(57344), E2M1: F(6)}
 
@@ -24,7 +29,10 @@ def recipes_of(document):
 def told(document):
     """All tables but that of the tensors, and all histograms: the same for the same values, wherever they come from."""
     tables = {name: table.rows for name, table in document.tables.items() if name != "tensors"}
-    return tables, {name: {key: np.asarray(value).tolist() for key, value in counts.items()} for name, counts in document.histograms.items()}
+    return tables, {
+        name: {key: np.asarray(value).tolist() for key, value in counts.items()}
+        for name, counts in document.histograms.items()
+    }
 
 
 def cast(x, dtype):
@@ -140,7 +148,9 @@ def test_every_recipe_is_as_numpy_and_ml_dtypes_compute_it(matrix):
     result = fp8lab.experiments.transpose(matrix, recipes=list(RECIPES))
     rows = recipes_of(result)
     assert [one["recipe"] for one in rows] == list(RECIPES)
-    assert result.tables["tensors"].rows == [{"name": "", "type": "float32", "shape": "(256, 384)", "rows": 256, "columns": 384}]
+    assert result.tables["tensors"].rows == [
+        {"name": "", "type": "float32", "shape": "(256, 384)", "rows": 256, "columns": 384}
+    ]
     for i, one in enumerate(rows):
         counts, measures, (original, requantized) = expected(matrix, RECIPES[one["recipe"]])
         assert {name: one[name] for name in counts} == counts, one["recipe"]
@@ -211,7 +221,13 @@ def test_the_readme_says_how_many_amaxes_make_another_scale():
 
 def test_draws_arrays_and_files_give_the_same(tmp_path):
     drawn = fp8lab.experiments.transpose(
-        distribution="laplace", seed=3, rows=64, columns=96, outlier_rows=(3, 32.0), outlier_columns=(2, 0.5), recipes=["te_mxfp8"]
+        distribution="laplace",
+        seed=3,
+        rows=64,
+        columns=96,
+        outlier_rows=(3, 32.0),
+        outlier_columns=(2, 0.5),
+        recipes=["te_mxfp8"],
     )
     x = fp8lab.sample("laplace", 64 * 96, seed=3).reshape(64, 96)
     x[[0, 21, 42]] *= 32
@@ -220,7 +236,11 @@ def test_draws_arrays_and_files_give_the_same(tmp_path):
     np.save(tmp_path / "x.npy", np.asfortranarray(x))
     assert told(fp8lab.experiments.transpose(file=tmp_path / "x.npy", recipes="te_mxfp8")) == told(drawn)
     assert told(fp8lab.experiments.transpose(np.asfortranarray(x), recipes="te_mxfp8", threads=3)) == told(drawn)
-    assert fp8lab.experiments.transpose(x, recipes="te_mxfp8").arguments["x"] == {"type": "float32", "rows": 64, "columns": 96}
+    assert fp8lab.experiments.transpose(x, recipes="te_mxfp8").arguments["x"] == {
+        "type": "float32",
+        "rows": 64,
+        "columns": 96,
+    }
     assert drawn.arguments["outlier_rows"] == {"count": 3, "factor": 32} and drawn.arguments["x"] is None
 
 

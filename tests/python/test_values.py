@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public values: equal where they are, hashable where they never change, pickled, copied and restored; shared by threads."""
+"""Public values: equal where they are, hashable where they never change, pickled, copied and restored; shared by
+threads."""
 
 import copy
 import copyreg
@@ -11,10 +12,9 @@ import threading
 import time
 import weakref
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from fp8lab import _values
 
 X = np.linspace(-3, 3, 64 * 64, dtype=np.float32).reshape(64, 64)
@@ -48,7 +48,14 @@ def histograms():
 
 
 def quantized():
-    for recipe in ["given_scale", "te_current_scaling", "te_mxfp8", "te_block_1x128", "te_nvfp4", fp8lab.JustInTime(OWN, axis="row")]:
+    for recipe in [
+        "given_scale",
+        "te_current_scaling",
+        "te_mxfp8",
+        "te_block_1x128",
+        "te_nvfp4",
+        fp8lab.JustInTime(OWN, axis="row"),
+    ]:
         yield from fp8lab.quantize_both(X, recipe)
     infinite = fp8lab.AmaxHistory(fp8lab.Delayed())
     infinite.scale = float("inf")
@@ -99,14 +106,25 @@ def test_values_that_change_have_no_hash(value):
 
 
 def test_equal_is_what_is_the_same_and_nothing_else():
-    for listed in (fp8lab.formats, fp8lab.profiles, fp8lab.models, fp8lab.distributions, fp8lab.delayed_versions, fp8lab.recipes):
+    for listed in (
+        fp8lab.formats,
+        fp8lab.profiles,
+        fp8lab.models,
+        fp8lab.distributions,
+        fp8lab.delayed_versions,
+        fp8lab.recipes,
+    ):
         assert listed() == listed() and len(set(listed())) == len(listed())
-    assert fp8lab.model_with("blackwell_nvf4", fraction_bits=25) != fp8lab.model_with("blackwell_nvf4", fraction_bits=26)
+    assert fp8lab.model_with("blackwell_nvf4", fraction_bits=25) != fp8lab.model_with(
+        "blackwell_nvf4", fraction_bits=26
+    )
     assert fp8lab.model_with("blackwell_nvf4", keeps_sign=True) != fp8lab.model_with("blackwell_nvf4", keeps_sign=False)
     assert fp8lab.Profile(name="a") != fp8lab.Profile(name="b") and fp8lab.Profile(nan="largest") != fp8lab.Profile()
     assert fp8lab.GivenScale(fp8lab.formats()[0]) == fp8lab.GivenScale("e4m3")
     assert hash(fp8lab.GivenScale(fp8lab.formats()[0])) == hash(fp8lab.GivenScale("e4m3"))
-    assert fp8lab.Delayed(override_linear_precision=[False, False, True]) == fp8lab.Delayed(override_linear_precision=(False, False, True))
+    assert fp8lab.Delayed(override_linear_precision=[False, False, True]) == fp8lab.Delayed(
+        override_linear_precision=(False, False, True)
+    )
     one, other = fp8lab.quantize(X, "te_mxfp8"), fp8lab.quantize(X, "te_mxfp8")
     other.codes[3, 3] ^= 1
     assert one != other
@@ -136,12 +154,18 @@ def test_another_process_reads_the_pickles(tmp_path):
     values = [value for value in FIXED + MUTABLE if b"second_largest" not in pickle.dumps(value)]
     (tmp_path / "values").write_bytes(pickle.dumps(values))
     text = "import pickle, sys; values = pickle.load(open(sys.argv[1], 'rb')); sys.stdout.buffer.write(pickle.dumps(values))"
-    back = subprocess.run([sys.executable, "-c", text, str(tmp_path / "values")], capture_output=True, check=True).stdout
+    back = subprocess.run(
+        [sys.executable, "-c", text, str(tmp_path / "values")], capture_output=True, check=True
+    ).stdout
     assert pickle.loads(back) == values
 
 
 #: By kind, the last of each, and every Quantized and Histogram: those with states that restore() checks.
-STATES = {type(value).__name__: value for value in FIXED + MUTABLE if not isinstance(value, (tuple, dict, fp8lab.ChainDifferences))}
+STATES = {
+    type(value).__name__: value
+    for value in FIXED + MUTABLE
+    if not isinstance(value, (tuple, dict, fp8lab.ChainDifferences))
+}
 STATES |= {f"{type(value).__name__}{i}": value for i, value in enumerate([*histograms(), *quantized()])}
 
 
@@ -188,7 +212,9 @@ def test_unknown_kinds_are_refused():
 
 
 def test_truncated_pickles_are_refused():
-    whole = pickle.dumps([fp8lab.formats()[0], history(), fp8lab.quantize(X, "te_mxfp8"), totals(), fp8lab.histogram([1.0])])
+    whole = pickle.dumps(
+        [fp8lab.formats()[0], history(), fp8lab.quantize(X, "te_mxfp8"), totals(), fp8lab.histogram([1.0])]
+    )
     for length in range(0, len(whole), 97):
         with pytest.raises((pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError)):
             pickle.loads(whole[:length])

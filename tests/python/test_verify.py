@@ -7,25 +7,30 @@ import pathlib
 import re
 import zlib
 
+import fp8lab
 import numpy as np
 import pytest
-
-import fp8lab
 from test_profiles import CASES
 
 ROOT = pathlib.Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "vectors" / "mma_sim.json"
-# Measured on Ada, L40S, H100, H200 and B200 by Khattak and Mikaitis (MATLAB-tensor-core, BSD-2-Clause); not part of this
-# project.
+# Measured on Ada, L40S, H100, H200 and B200 by Khattak and Mikaitis (MATLAB-tensor-core, BSD-2-Clause); not part of
+# this project.
 MEASURED = ROOT.parent / "shared" / "data" / "tensor_core_gpu_rows.json.gz"
 
 
 def test_a_sample_is_exact_on_every_target(tmp_path):
-    result = fp8lab.experiments.verify_casts(formats=["e4m3", "e2m1"], profiles=["cuda_satfinite"], chunks=2, threads=2, out=tmp_path)
+    result = fp8lab.experiments.verify_casts(
+        formats=["e4m3", "e2m1"], profiles=["cuda_satfinite"], chunks=2, threads=2, out=tmp_path
+    )
     rows, checks = result.tables["rows"], result.tables["checks"]
     assert result.passed and not rows["mismatches"].any() and len(rows.rows) == 14
     for row in rows.rows:
-        encoders = {check["encoder"] for check in checks.rows if all(check[name] == row[name] for name in ("format", "profile", "rounding"))}
+        encoders = {
+            check["encoder"]
+            for check in checks.rows
+            if all(check[name] == row[name] for name in ("format", "profile", "rounding"))
+        }
         assert set(fp8lab.targets()) <= encoders and row["inputs"] == 2 << 20
     assert "0 mismatches: verified" in str(result)
     assert (tmp_path / "verify_casts.json").read_text() == result.to_json()
@@ -36,7 +41,11 @@ def test_wrong_arguments_are_named():
         (lambda: fp8lab.experiments.verify_casts(formats=["e4m4"]), ValueError, "unknown format 'e4m4'"),
         (lambda: fp8lab.experiments.verify_casts(formats=[3]), TypeError, "formats must be a name"),
         (lambda: fp8lab.experiments.verify_casts(all=1), TypeError, "all must be a bool"),
-        (lambda: fp8lab.experiments.verify_casts(roundings=["stochastic"]), ValueError, "rounding .stochastic. depends on random bits"),
+        (
+            lambda: fp8lab.experiments.verify_casts(roundings=["stochastic"]),
+            ValueError,
+            "rounding .stochastic. depends on random bits",
+        ),
         (lambda: fp8lab.experiments.verify_casts(chunks=0), ValueError, "chunks must be from 1 to 4096"),
         (lambda: fp8lab.experiments.verify_casts(out=3), TypeError, "out must be a path"),
     ]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A quantizer as a user has written it in Triton: E4M3 codes of 128 neighbours in a row, which share a scale that is a power of two."""
+"""A quantizer as a user has written it in Triton: E4M3 codes of 128 neighbours in a row, which share a scale that is a
+power of two."""
 
 import torch
 import triton

@@ -13,7 +13,8 @@ from command import (
     refuses_a_file_as_directory,
 )
 
-#: The exact SQNRs of saturating casts to nearest in dB, to four decimals: for each format at scale 1, and with 6 and with 4 standard
+#  The exact SQNRs of saturating casts to nearest in dB, to four decimals: for each format at scale 1, and with 6 and
+# with 4 standard
 #: deviations mapped to the largest value. From 40-digit arithmetic, and known before this program.
 EXACT = {
     "normal": {
@@ -36,7 +37,9 @@ EXACT = {
 @pytest.mark.parametrize("distribution", EXACT)
 def test_exact_sqnrs_are_those_of_40_digit_arithmetic(distribution):
     formats = EXACT[distribution]
-    shown = prints(f"cast --distribution {distribution} --size 16 --formats {','.join(formats)} --scales 1 --amax 6,4 --exact")
+    shown = prints(
+        f"cast --distribution {distribution} --size 16 --formats {','.join(formats)} --scales 1 --amax 6,4 --exact"
+    )
     expected = [sqnr for three in formats.values() for sqnr in three]
     for row, sqnr in enumerate(expected, start=1):
         assert re.search(rf"\n *{row} [^\n]* {sqnr}  ", shown), f"cast {row}: {sqnr}"
@@ -64,7 +67,10 @@ def test_a_grid_is_cast_without_a_draw():
 
 
 def test_profile_rounding_and_scale_can_be_chosen():
-    prints("cast --profiles onnx --roundings toward_zero --scales 2 --size 9", "profile onnx, rounding toward_zero, scale 2\n")
+    prints(
+        "cast --profiles onnx --roundings toward_zero --scales 2 --size 9",
+        "profile onnx, rounding toward_zero, scale 2\n",
+    )
 
 
 REFUSED = {
@@ -96,7 +102,10 @@ def test_it_refuses_a_file_that_is_no_tensor(tmp_path):
 
 def test_a_file_has_no_exact_sqnr(tmp_path):
     (tmp_path / "cast.json").write_text("{}")
-    refuses(f"cast --exact --file {tmp_path}/cast.json", "exact needs the values of a distribution or of the grid, not a tensor")
+    refuses(
+        f"cast --exact --file {tmp_path}/cast.json",
+        "exact needs the values of a distribution or of the grid, not a tensor",
+    )
 
 
 def test_it_refuses_a_file_as_directory(tmp_path):

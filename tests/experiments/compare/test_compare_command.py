@@ -20,7 +20,9 @@ def test_it_ends_with_status_1_and_says_what_the_differences_share(dumps, tmp_pa
     done = run(f"compare {dumps} --shown 2 --out {tmp_path}/out")
     assert done.returncode == 1
     assert "Different: 32 of 800 elements (4 %), in 1 of 1 tensor." in done.stdout
-    assert "Every one is zero in b and not in a. All lie in columns 96 to 99 of 100, to the end." in " ".join(done.stdout.split())
+    assert "Every one is zero in b and not in a. All lie in columns 96 to 99 of 100, to the end." in " ".join(
+        done.stdout.split()
+    )
     assert column(tmp_path / "out" / "compare.json", "mismatches", "index") == [96, 97]
     assert column(tmp_path / "out" / "compare.json", "mismatches", "a") == ["38", "38"]
 
@@ -83,7 +85,10 @@ def test_a_folder_with_a_tensor_less_is_different(tmp_path):
     done = run(f"compare {tmp_path}/a {tmp_path}/b")
     assert done.returncode == 1
     text = " ".join(done.stdout.split())
-    assert "Different: not every tensor meets one of its type and shape. Equal are all 8 elements of 1 tensor, bit for bit." in text
+    assert (
+        "Different: not every tensor meets one of its type and shape. Equal are all 8 elements of 1 tensor, bit for bit."
+        in text
+    )
     assert '"y.npy" is in a alone.' in done.stdout
 
 
@@ -124,7 +129,9 @@ def test_what_safetensors_writes_of_torch_is_known(tmp_path):
 
 
 def test_a_name_that_no_tensor_has_is_refused_beside_others(tmp_path):
-    header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}'
+    header = (
+        b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}'
+    )
     (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"12")
     files = f"{tmp_path}/x.safetensors {tmp_path}/x.safetensors --format e4m3"
     prints(f"compare {files} --tensors a,?", "Equal: all 2 elements of 2 tensors")
@@ -140,12 +147,16 @@ def test_the_first_command_of_the_page_runs(tmp_path, monkeypatch):
         exec(compile(block, "compare.md", "exec"), names)
     command = re.search(r"^```sh\nfp8lab (.*)", page, re.MULTILINE)
     done = run(command[1])
-    assert done.returncode == 1 and "All lie in columns 60 to 63 of 64, to the end." in " ".join(done.stdout.split()) and not done.stderr
+    assert (
+        done.returncode == 1
+        and "All lie in columns 60 to 63 of 64, to the end." in " ".join(done.stdout.split())
+        and not done.stderr
+    )
 
 
 REFUSED = {
     "": "a and b must be given.*",
-    "no_such.npy no_such.npy": 'cannot read .*no_such.npy.*',
+    "no_such.npy no_such.npy": "cannot read .*no_such.npy.*",
     "no_such.bin {b} --raw --format e4m3": "cannot read no_such.bin: there is no such file",
     "{a} {b} --raw --format e4m3 --shape 9223372036854775808,2": "the shape .* has more elements than a file can hold",
     "{a} {b}": ".*a format that its file does not tell.*",

@@ -38,7 +38,9 @@ def test_a_probe_is_a_npy_file_with_digests(dump):
     text = (dump / "probe" / "probe.txt").read_text()
     assert "given_scale" in text
     parted, pairs = map(int, re.search(r"(\d+) of (\d+) pairs of hypotheses differ on it", text).groups())
-    assert text.count("\n  and ") == pairs - parted and (pairs == parted or "It does not part these pairs" in text), text
+    assert text.count("\n  and ") == pairs - parted and (pairs == parted or "It does not part these pairs" in text), (
+        text
+    )
 
 
 def test_what_does_not_fit_is_refused(dump):
@@ -63,7 +65,10 @@ def test_a_format_that_contradicts_the_file_is_refused(dump):
     file.write_bytes(len(header).to_bytes(8, "little") + header + x.tobytes() + codes.tobytes() + bytes([127] * 7))
     prints(f"doctor {file} {file} --tensors x,c --format e4m3", "Correct: given_scale.")
     refuses(f"doctor {file} {file} --tensors x,c --format e5m2", "codes are e4m3, as their file tells, and not e5m2")
-    refuses(f"doctor {file} {file} {file} --tensors x,c,s --scale-format ue4m3", "scales are e8m0, as their file tells, and not ue4m3")
+    refuses(
+        f"doctor {file} {file} {file} --tensors x,c,s --scale-format ue4m3",
+        "scales are e8m0, as their file tells, and not ue4m3",
+    )
     refuses(f"doctor {file} {file} --tensors x,c,s", "tensors has 3 names, and there are 2 files")
 
 
@@ -97,7 +102,10 @@ def test_of_a_large_tensor_rows_are_sampled(tmp_path):
     assert "A sample: 316 of 700 rows are looked at, in 3 groups from the first row to the last." in text, text
     assert "leaves 1 of 20224 codes and 0 of 632 scales unexplained" in text, text
     assert column(tmp_path / "out" / "doctor.json", "discriminators", "row")[-1:] in ([699], [])
-    refuses(f"doctor {files} --elements 10", "a row of x has 64 elements, of which at most 10 are looked at: say more elements")
+    refuses(
+        f"doctor {files} --elements 10",
+        "a row of x has 64 elements, of which at most 10 are looked at: say more elements",
+    )
 
 
 def sparse(path, descr, shape):
@@ -111,10 +119,14 @@ def test_files_of_100_gb_are_sampled_in_little_memory(tmp_path):
     sparse(tmp_path / "codes.npy", "|u1", (100_000, 300_000))
     done = run(f"doctor {tmp_path}/x.npy {tmp_path}/codes.npy --format e4m3 --elements 300000")
     text = " ".join(done.stdout.split())
-    assert "A sample: 1 of 100000 rows are looked at" in text and "says nothing of scales" in text, done.stdout + done.stderr
+    assert "A sample: 1 of 100000 rows are looked at" in text and "says nothing of scales" in text, (
+        done.stdout + done.stderr
+    )
     sparse(tmp_path / "flat.npy", "<f4", (2**33,))
     sparse(tmp_path / "codes.npy", "|u1", (2**33,))
-    text = " ".join(run(f"doctor {tmp_path}/flat.npy {tmp_path}/codes.npy --format e4m3 --elements 300000").stdout.split())
+    text = " ".join(
+        run(f"doctor {tmp_path}/flat.npy {tmp_path}/codes.npy --format e4m3 --elements 300000").stdout.split()
+    )
     assert "Its 1 row of 8589934592 elements are looked at as rows of 4096." in text
 
 
@@ -125,8 +137,14 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         exec(compile(block, "doctor.md", "exec"), names)
-    commands = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
+    commands = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        for line in block.splitlines()
+    ]
     assert len(commands) >= 2
     for command in commands:
         done = run(command.removeprefix("fp8lab "))
-        assert done.returncode == 1 and "rounded to float16" in done.stdout and not done.stderr, done.stdout + done.stderr
+        assert done.returncode == 1 and "rounded to float16" in done.stdout and not done.stderr, (
+            done.stdout + done.stderr
+        )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fp8lab doctor-gemm. What it says of tensor cores is in tests/reference/forensics; the products here are sums of integers, rounded."""
+"""fp8lab doctor-gemm. What it says of tensor cores is in tests/reference/forensics; the products here are sums of
+integers, rounded."""
 
 import json
 import re
@@ -68,15 +69,27 @@ def first(directory):
 def test_a_product_is_named(files):
     done = run(f"doctor-gemm {files}/a.npy {files}/b.npy {files}/out.npy --out {files}/found")
     assert done.returncode == 0, done.stderr
-    assert "exact" in first(files / "found") and column(files / "found" / "doctor_gemm.json", "explanations", "unexplained")[0] == 0
+    assert (
+        "exact" in first(files / "found")
+        and column(files / "found" / "doctor_gemm.json", "explanations", "unexplained")[0] == 0
+    )
     assert f"Correct: all {M * N} elements are those of exact" in words(done.stdout)
 
 
 def test_scales_and_a_bias_come_as_files_and_numbers(files):
     operands = f"{files}/a.npy {files}/b.npy"
-    for scales in (f"--tensor-scale-a {SCALE_A:.9g} --tensor-scale-b {SCALE_B:.9g}", f"--scale-a {files}/scale_a.npy --scale-b {files}/rows_b.npy"):
-        says(f"doctor-gemm {operands} {files}/scaled.npy {scales}", "exact, scaled as accumulator * fl(scale_a * scale_b)")
-        says(f"doctor-gemm {operands} {files}/biased.npy {scales} --bias {files}/bias.npy", f"Correct: all {M * N} elements are those of exact")
+    for scales in (
+        f"--tensor-scale-a {SCALE_A:.9g} --tensor-scale-b {SCALE_B:.9g}",
+        f"--scale-a {files}/scale_a.npy --scale-b {files}/rows_b.npy",
+    ):
+        says(
+            f"doctor-gemm {operands} {files}/scaled.npy {scales}",
+            "exact, scaled as accumulator * fl(scale_a * scale_b)",
+        )
+        says(
+            f"doctor-gemm {operands} {files}/biased.npy {scales} --bias {files}/bias.npy",
+            f"Correct: all {M * N} elements are those of exact",
+        )
     says(f"doctor-gemm {operands} {files}/scaled.npy {scales} --bias {files}/bias.npy", "but the bias is not added", 1)
     says(f"doctor-gemm {operands} {files}/out.npy {scales}", "but no scale is applied", 1)
 
@@ -84,16 +97,31 @@ def test_scales_and_a_bias_come_as_files_and_numbers(files):
 def test_what_is_expected_decides(files):
     operands = f"doctor-gemm {files}/a.npy {files}/b.npy {files}/out.npy"
     says(f"{operands} --expected exact", f"Correct: all {M * N} elements are those of exact")
-    says(f"{operands} --expected ada_mma_fp8 --expected-promote-k 128", "Not ada_mma_fp8, promoted every 128: all 120 elements are those of", 1)
-    says(f"{operands} --expected ada_mma_fp8 --expected-split-k 128,128 --expected-split-order 1,0 --expected-zero-rule skip_terms", "Not ada_mma_fp8, K split", 1)
+    says(
+        f"{operands} --expected ada_mma_fp8 --expected-promote-k 128",
+        "Not ada_mma_fp8, promoted every 128: all 120 elements are those of",
+        1,
+    )
+    says(
+        f"{operands} --expected ada_mma_fp8 --expected-split-k 128,128 --expected-split-order 1,0 --expected-zero-rule skip_terms",
+        "Not ada_mma_fp8, K split",
+        1,
+    )
     refuses(f"{operands} --expected-promote-k 128", ".*expected.*")
     refuses(f"{operands} --expected exact --expected-split-k 100,156", "expected: .*")
-    refuses(f"{operands} --expected exact --expected-profile ieee", "expected: float32 is not rounded, and has no profile")
+    refuses(
+        f"{operands} --expected exact --expected-profile ieee", "expected: float32 is not rounded, and has no profile"
+    )
 
 
 def test_layouts_places_and_files_without_a_header(files):
-    says(f"doctor-gemm {files}/a.npy {files}/b_turned.npy {files}/out.npy --layout nn", f"Correct: all {M * N} elements are those of exact")
-    says(f"doctor-gemm {files}/a.npy {files}/b.npy {files}/few.npy --places 0,1,3,9,11,4", "all 3 elements are those of")
+    says(
+        f"doctor-gemm {files}/a.npy {files}/b_turned.npy {files}/out.npy --layout nn",
+        f"Correct: all {M * N} elements are those of exact",
+    )
+    says(
+        f"doctor-gemm {files}/a.npy {files}/b.npy {files}/few.npy --places 0,1,3,9,11,4", "all 3 elements are those of"
+    )
     raw = f"doctor-gemm {files}/a.raw {files}/b.raw {files}/out.raw --raw --sizes {M},{N},{K} --product-format float32"
     says(raw, f"Correct: all {M * N} elements are those of exact")
     refuses(f"{raw} --bias {files}/a.raw", f"bias must have {N} elements, not {M * K // 4}")
@@ -110,13 +138,18 @@ def test_tensors_of_safetensors_files_are_named_in_order(files, product):
     header = json.dumps(tensors).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + data)
     says(f"doctor-gemm {path} {path} {path} --tensors a,b,d", f"Correct: all {M * N} elements are those of exact")
-    refuses(f"doctor-gemm {files}/a.npy {path} {files}/out.npy --tensors b,a", "tensors names 2 tensors, and 1 .safetensors files are given")
+    refuses(
+        f"doctor-gemm {files}/a.npy {path} {files}/out.npy --tensors b,a",
+        "tensors names 2 tensors, and 1 .safetensors files are given",
+    )
 
 
 def test_a_probe_is_what_the_kernel_is_to_run(files):
     np.save(files / "zeros.npy", np.zeros((M, K), np.uint8))
     np.save(files / "nothing.npy", np.zeros((M, N), np.float32))
-    done = run(f"doctor-gemm {files}/zeros.npy {files}/b.npy {files}/nothing.npy --tensor-scale-a 0.5 --probe {files}/probe")
+    done = run(
+        f"doctor-gemm {files}/zeros.npy {files}/b.npy {files}/nothing.npy --tensor-scale-a 0.5 --probe {files}/probe"
+    )
     assert done.returncode == 1, done.stderr
     assert "Cannot tell: " in words(done.stdout)
     assert re.search(r"The probe has inputs on which \d+ of the \d+ pairs", words(done.stdout))
@@ -140,9 +173,13 @@ def test_what_does_not_fit_is_refused(files):
     refuses(f"{operands} {files}/a.npy", "format of product must be given: its file does not tell what its bytes are")
     refuses(f"{operands} {files}/out.npy --layout xy", 'layout must be nt or nn or tn or tt, not "xy"')
     refuses(f"{operands} {files}/out.npy --layout nn", "a and b must have the same K, not 256 and 10")
-    refuses(f"{operands} {files}/out.npy --scale-a {files}/bias.npy", "scale_a has 10 scales; of an operand of 12 rows.*")
+    refuses(
+        f"{operands} {files}/out.npy --scale-a {files}/bias.npy", "scale_a has 10 scales; of an operand of 12 rows.*"
+    )
     refuses(f"{operands} {files}/few.npy --places 0,1,3", "places must be pairs m,n, an even number of them")
-    refuses(f"{operands} {files}/few.npy --places 0,1,3,10,1,1", r"places: \(3, 10\) lies outside of an output of 12 x 10")
+    refuses(
+        f"{operands} {files}/few.npy --places 0,1,3,10,1,1", r"places: \(3, 10\) lies outside of an output of 12 x 10"
+    )
     refuses(f"{operands} {files}/few.npy --places 0,1", "places are 1, the elements of the product 3")
     refuses(f"{operands} {files}/out.npy --scale-out 0", "scale_out must be a normal number of float32, not 0")
     refuses(f"{operands} {files}/out.npy --raw", "files without a header need sizes.*")
@@ -159,7 +196,11 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         exec(compile(block, "gemm_doctor.md", "exec"), names)
-    commands = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
+    commands = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        for line in block.splitlines()
+    ]
     assert len(commands) >= 2
     for command in commands:
         done = run(command.removeprefix("fp8lab ").partition("  #")[0])

@@ -31,7 +31,10 @@ def test_c_is_read_in_the_type_of_the_accumulator():
 
 
 def test_a_drawn_operand_is_as_long_as_the_other():
-    prints("dot --distribution-a normal --values-b 1,2,3", "a: e4m3, 3 float32 values drawn with seed 1 from normal, . of them changed")
+    prints(
+        "dot --distribution-a normal --values-b 1,2,3",
+        "a: e4m3, 3 float32 values drawn with seed 1 from normal, . of them changed",
+    )
     pattern = r"a: e4m3, 32 float32 values drawn with seed 1 from normal.*\n.*b: e4m3, 32 float32 values drawn with seed 2 from normal"
     prints("dot --distribution-a normal --distribution-b normal", pattern)
 

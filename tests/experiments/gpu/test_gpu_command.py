@@ -2,7 +2,6 @@
 import importlib.util
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -19,7 +18,9 @@ SMALL = "gpu --host-team --parts casts,dots --inputs 4096 --dots 1000"
 
 def test_the_host_team_writes_a_ledger_that_its_schema_describes(tmp_path):
     ledger = tmp_path / "folder" / "ledger.json"
-    shown = prints(f"{SMALL} --ledger {ledger}", "The host team computes what fp8lab's models compute, as far as it was asked.")
+    shown = prints(
+        f"{SMALL} --ledger {ledger}", "The host team computes what fp8lab's models compute, as far as it was asked."
+    )
     assert "this is no device, and no evidence" in " ".join(shown.split())
     content = json.loads(ledger.read_text())
     jsonschema.Draft202012Validator(SCHEMA).validate(content)
@@ -50,11 +51,18 @@ def test_another_seed_gives_other_digests(tmp_path):
 
 
 def test_what_is_skipped_is_named():
-    prints("gpu --host-team --parts kernels", "kernels +skipped +[0-9]+ +the host team is no device +encode to e4m3, encode to e5m2 and more")
+    prints(
+        "gpu --host-team --parts kernels",
+        "kernels +skipped +[0-9]+ +the host team is no device +encode to e4m3, encode to e5m2 and more",
+    )
 
 
 def test_a_task_that_takes_too_long_is_killed_and_told():
-    prints("gpu --host-team --parts casts --seconds 0.0001", "casts +timed out +[0-9]+ +it was killed after 0.0001 s", status=3)
+    prints(
+        "gpu --host-team --parts casts --seconds 0.0001",
+        "casts +timed out +[0-9]+ +it was killed after 0.0001 s",
+        status=3,
+    )
 
 
 # Packages with Transformer Engine's names, whose quantizers copy.
@@ -106,18 +114,29 @@ def test_the_script_that_times_others_runs_on_a_cpu(tmp_path):
     for file, text in FAKE_TE.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
-    script = (ROOT / "experiments/gpu/torch_script.hpp").read_text().split('torch_speed_script = R"py(')[1].split(')py"')[0]
+    script = (
+        (ROOT / "experiments/gpu/torch_script.hpp").read_text().split('torch_speed_script = R"py(')[1].split(')py"')[0]
+    )
     ran = subprocess.run([sys.executable, "-c", RUN_ALL, script, tmp_path], capture_output=True, text=True,
                          env=os.environ | {"PYTHONPATH": str(tmp_path)})  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    _, cast, product, te, without = (part.splitlines()[1:] for part in re.split("^asked", ran.stdout, flags=re.MULTILINE))
+    _, cast, product, te, without = (
+        part.splitlines()[1:] for part in re.split("^asked", ran.stdout, flags=re.MULTILINE)
+    )
     assert all(part[0].startswith("PyTorch ") for part in (cast, product, te))
     rows = [line.split("|") for part in (cast, product, te) for line in part[1:]]
     assert [row[0] for row in rows] == [
         "torch.compile: cast to E4M3 with its amax", "torch._scaled_mm, fast accumulation", "torch._scaled_mm, split accumulator",
         "Transformer Engine: cast to E4M3 with its amax", "Transformer Engine: MXFP8 rowwise", "Transformer Engine: MXFP8 both",
     ]  # fmt: skip
-    assert [int(row[2]) for row in rows] == [64 * 64 * 3, 2 * 64**3, 2 * 64**3, 64 * 64 * 3, 64 * 64 * 3 + 128, 64 * 64 * 4 + 256]
+    assert [int(row[2]) for row in rows] == [
+        64 * 64 * 3,
+        2 * 64**3,
+        2 * 64**3,
+        64 * 64 * 3,
+        64 * 64 * 3 + 128,
+        64 * 64 * 4 + 256,
+    ]
     assert all(len(row) == 6 and float(row[4]) > 0 for row in rows)
     assert without[0].startswith("this Python has no Transformer Engine") and without[1] == "status 3"
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the program ``fp8lab`` as a user does: arguments in; exit status, stdout, stderr and files out.
 
-The environment variable FP8LAB names the program; without it the release build is taken, and where that is missing the test is skipped.
+The environment variable FP8LAB names the program; without it the release build is taken, and where that is missing the
+test is skipped.
 FP8LAB_SANITIZED says that the program is sanitized, and so many times slower.
 """
 
@@ -34,12 +35,18 @@ def run(arguments: str | list[str], **environment: str) -> subprocess.CompletedP
         pytest.skip(f"{PROGRAM} is not built; ./dev build does it")
     words = arguments_of(arguments) if isinstance(arguments, str) else arguments
     return subprocess.run(
-        [str(PROGRAM), *words], capture_output=True, text=True, check=False, env={**os.environ, **environment}, timeout=600
+        [str(PROGRAM), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=600,
     )
 
 
 def prints(arguments: str | list[str], pattern: str = "", status: int = 0, **environment: str) -> str:
-    """Requires the status, an empty stderr, and ``pattern`` somewhere in stdout; returns stdout. A dot matches any character."""
+    """Requires the status, an empty stderr, and ``pattern`` somewhere in stdout; returns stdout. A dot matches any
+    character."""
     done = run(arguments, **environment)
     assert (done.returncode, done.stderr) == (status, ""), done.stdout[-2000:]
     assert re.search(pattern, done.stdout, re.DOTALL), done.stdout
@@ -79,7 +86,8 @@ def refuses_a_file_as_directory(arguments: str, tmp_path: pathlib.Path) -> None:
 
 
 def keeps_the_old_result(arguments: str, name: str, tmp_path: pathlib.Path) -> None:
-    """Requires that a run whose file ``name`` is read-only fails, changes no file of the earlier result, and leaves nothing."""
+    """Requires that a run whose file ``name`` is read-only fails, changes no file of the earlier result, and leaves
+    nothing."""
     out = tmp_path / "result"
     prints_nothing(f"{arguments} --quiet --out {out}")
     (out / name).chmod(0o400)

@@ -120,9 +120,13 @@ def test_a_full_stdout_is_an_error(line):
     if not PROGRAM.exists():
         pytest.skip(f"{PROGRAM} is not built")
     with open("/dev/full", "w") as full:
-        done = subprocess.run([str(PROGRAM), *line.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [str(PROGRAM), *line.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert done.returncode == 2
-    assert done.stderr.startswith("fp8lab: ") and "cannot write to stdout" in done.stderr and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith("fp8lab: ") and "cannot write to stdout" in done.stderr and done.stderr.count("\n") == 1
+    )
 
 
 def test_the_locale_of_the_user_changes_no_number(tmp_path):

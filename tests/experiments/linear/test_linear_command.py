@@ -39,11 +39,16 @@ def test_it_tells_where_the_difference_of_each_pass_comes_from(tmp_path):
                 assert math.isclose(sum(row[at] for row in parts[:-1]), 1, rel_tol=1e-12)
     used = [row[2] for row in rows if row[:2] == ("exact", "fprop") and row[3] > 0]
     assert used == ["accumulator", "bias", "total"]
-    assert {f"01_te_delayed_hopper_{name}_error.csv" for name in ("fprop", "dgrad", "wgrad")} <= set(files_in(tmp_path / "linear"))
+    assert {f"01_te_delayed_hopper_{name}_error.csv" for name in ("fprop", "dgrad", "wgrad")} <= set(
+        files_in(tmp_path / "linear")
+    )
 
 
 def test_one_recipe_is_told_in_full():
-    prints(f"{SMALL} --recipes te_delayed_hopper --steps 1 --passes dgrad", r"cause +rms error .* largest +mean +share +growth\n")
+    prints(
+        f"{SMALL} --recipes te_delayed_hopper --steps 1 --passes dgrad",
+        r"cause +rms error .* largest +mean +share +growth\n",
+    )
 
 
 def test_the_first_step_of_delayed_scaling_has_the_scale_1(tmp_path):
@@ -64,8 +69,13 @@ def test_tensors_come_from_files(tmp_path):
     one, every = (json.loads((tmp_path / name / "linear.json").read_text())["sections"] for name in ("one", "all"))
     dgrad = [next(s for s in sections if s["name"] == "dgrad") for sections in (one, every)]
     assert dgrad[0] == dgrad[1]
-    refuses(f"linear --x {tmp_path}/x.npy --w {tmp_path}/dy.npy", r"w: .*dy.npy.*: must have two dimensions, \(out, in\), not shape .*")
-    refuses(f"linear --x {tmp_path}/dy.npy --w {tmp_path}/w.npy", r"x has 48 columns \(in\) and w has 32 columns \(in\); .*")
+    refuses(
+        f"linear --x {tmp_path}/x.npy --w {tmp_path}/dy.npy",
+        r"w: .*dy.npy.*: must have two dimensions, \(out, in\), not shape .*",
+    )
+    refuses(
+        f"linear --x {tmp_path}/dy.npy --w {tmp_path}/w.npy", r"x has 48 columns \(in\) and w has 32 columns \(in\); .*"
+    )
 
 
 def test_a_safetensors_file_has_all_tensors(tmp_path):

@@ -13,7 +13,10 @@ def test_it_ends_with_status_3_where_something_does_not_fit(tmp_path):
 
 def test_it_takes_sizes_by_place_and_by_name():
     prints("shapes 1024 4096 4096", "te_mxfp8_blackwell: fits")
-    prints("shapes --tokens 8 --in-features 16 --out-features 16 --recipe te_delayed_blackwell,exact", "exact: all sizes fit")
+    prints(
+        "shapes --tokens 8 --in-features 16 --out-features 16 --recipe te_delayed_blackwell,exact",
+        "exact: all sizes fit",
+    )
 
 
 REFUSED = {

@@ -33,7 +33,9 @@ def wrong_word(tmp_path):
 
 
 def test_a_wrong_word_is_status_3_and_told_with_both_words(wrong_word):
-    told = "sm90a.wgmma.k32.f32.e4m3.e4m3: 1 wrong; first dot product 0 gives 4743ec00, expected 4743e800\n.*NOT verified"
+    told = (
+        "sm90a.wgmma.k32.f32.e4m3.e4m3: 1 wrong; first dot product 0 gives 4743ec00, expected 4743e800\n.*NOT verified"
+    )
     prints(f"{ONE_DOT} --vectors {wrong_word}", told, status=3)
 
 
@@ -43,7 +45,9 @@ def test_quiet_tells_a_wrong_word_by_the_status_alone(wrong_word):
 
 def test_json_that_is_cut_off_is_refused(tmp_path):
     (tmp_path / "cut.json").write_text(VECTORS.read_text()[:100000])
-    refuses(f"verify tensor-cores --vectors {tmp_path}/cut.json", "cut.json: it is not JSON, or a part of it is missing")
+    refuses(
+        f"verify tensor-cores --vectors {tmp_path}/cut.json", "cut.json: it is not JSON, or a part of it is missing"
+    )
 
 
 def test_vectors_are_no_rows():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repositories that git directories hold: FP8LAB_TE_GIT, FP8LAB_DEEPGEMM_GIT, FP8LAB_MICROXCALING_GIT, FP8LAB_AO_GIT."""
+"""Repositories that git directories hold: FP8LAB_TE_GIT, FP8LAB_DEEPGEMM_GIT, FP8LAB_MICROXCALING_GIT,
+FP8LAB_AO_GIT."""
 
 import functools
 
@@ -23,10 +24,20 @@ TE_BEFORE_2_14 = "v2.13"
 def reference_nvfp4(tag: str = "HEAD"):
     """Transformer Engine's quantizer for NVFP4 in PyTorch, of its newest commit or of TE_BEFORE_2_14."""
     folder = "transformer_engine/pytorch/custom_recipes"
-    names = ("reference_nvfp4", "reference_utils", "gemm") if tag == "HEAD" else ("quantization_nvfp4", "quantization", "utils")
-    unused = ("transformer_engine.pytorch.quantized_tensor", "transformer_engine.pytorch.tensor", "transformer_engine.pytorch.tensor.utils")
+    names = (
+        ("reference_nvfp4", "reference_utils", "gemm")
+        if tag == "HEAD"
+        else ("quantization_nvfp4", "quantization", "utils")
+    )
+    unused = (
+        "transformer_engine.pytorch.quantized_tensor",
+        "transformer_engine.pytorch.tensor",
+        "transformer_engine.pytorch.tensor.utils",
+    )
     files = [f"{folder}/{name}.py" for name in names]
-    return installed.from_git(TE, f"{folder.replace('/', '.')}.{names[0]}", files, unused=unused, commit=tag).NVFP4QuantizerRef
+    return installed.from_git(
+        TE, f"{folder.replace('/', '.')}.{names[0]}", files, unused=unused, commit=tag
+    ).NVFP4QuantizerRef
 
 
 def transformer_engine_nvfp4(x: torch.Tensor, tag: str = "HEAD", **options) -> Result:
@@ -36,7 +47,8 @@ def transformer_engine_nvfp4(x: torch.Tensor, tag: str = "HEAD", **options) -> R
 
 
 def transformer_engine_nvfp4_rht(x: torch.Tensor, tag: str = "HEAD") -> Result:
-    """The same of the columns of the transpose, which are turned by the Hadamard matrix first, in the type of the tensor."""
+    """The same of the columns of the transpose, which are turned by the Hadamard matrix first, in the type of the
+    tensor."""
     quantizer = reference_nvfp4(tag)(dtype=None, rowwise=False, columnwise=True, with_rht=True)
     got = quantizer.quantize(x.T.contiguous())
     return Result(codes4(got.data_t), codes8(got.scale_t))
@@ -47,7 +59,11 @@ def torchao_mx(x: torch.Tensor, mode: str, bits: int) -> Result:
     mx_formats, common = "torchao/prototype/mx_formats", "torchao/quantization/quantize_/common"
     files = [f"{mx_formats}/{name}.py" for name in ("mx_tensor", "config", "constants", "kernels", "utils")]
     files += [f"{common}/{name}.py" for name in ("kernel_preference", "quantize_tensor_kwargs")]
-    mx = installed.from_git(AO, "torchao.prototype.mx_formats.mx_tensor", [*files, "torchao/prototype/custom_fp_utils.py", "torchao/utils.py"])
+    mx = installed.from_git(
+        AO,
+        "torchao.prototype.mx_formats.mx_tensor",
+        [*files, "torchao/prototype/custom_fp_utils.py", "torchao/utils.py"],
+    )
     dtype = torch.float8_e4m3fn if bits == 8 else torch.float4_e2m1fn_x2
     scale, codes = mx.to_mx(x.contiguous(), dtype, 32, scaling_mode=mx.ScaleCalculationMode(mode))
     return Result(codes8(codes) if bits == 8 else codes4(codes), codes8(scale))
@@ -87,11 +103,18 @@ def deepgemm_fp4(x: torch.Tensor, ue8m0: bool, group: int) -> Result:
     return Result(codes4(codes), scale.numpy())
 
 
-MX_FORMATS = {"fp8_e4m3": ("e4m3", 8), "fp8_e5m2": ("e5m2", 15), "fp6_e2m3": ("e2m3", 2), "fp6_e3m2": ("e3m2", 4), "fp4_e2m1": ("e2m1", 2)}
+MX_FORMATS = {
+    "fp8_e4m3": ("e4m3", 8),
+    "fp8_e5m2": ("e5m2", 15),
+    "fp6_e2m3": ("e2m3", 2),
+    "fp6_e3m2": ("e3m2", 4),
+    "fp4_e2m1": ("e2m1", 2),
+}
 
 
 def microxcaling(x: torch.Tensor, element: str, round: str, flush: bool) -> Result:
-    """Fake quantization. Its shared exponents come from its own function; the values under them are encoded, exactly."""
+    """Fake quantization. Its shared exponents come from its own function; the values under them are encoded,
+    exactly."""
     files = [f"mx/{name}.py" for name in ("mx_ops", "elemwise_ops", "formats", "specs")]
     mx = installed.from_git(MICROXCALING, "mx.mx_ops", files)
     format, emax = MX_FORMATS[element]

@@ -27,7 +27,8 @@ def amaxes(dtype: torch.dtype) -> np.ndarray:
 
 
 def calibrated(x: torch.Tensor, tile: tuple[int, int]) -> np.ndarray:
-    """Scales that some other tensor gave, of many sizes and in the type of x, as float32; one for each tile, where 0 is the whole side."""
+    """Scales that some other tensor gave, of many sizes and in the type of x, as float32; one for each tile, where 0 is
+    the whole side."""
     shape = [-(-size // (side or size)) for size, side in zip(x.shape, tile, strict=True)]
     draw = np.random.RandomState(shape[0] * 1000 + shape[1])
     scales = (1 + draw.random_sample(shape)) * 2.0 ** draw.randint(-12, 3, shape)
@@ -44,7 +45,9 @@ def _below(amax: np.ndarray, shape: tuple[int, int], draw: np.random.RandomState
 
 def _ties(values: np.ndarray, shape: tuple[int, int], draw: np.random.RandomState) -> np.ndarray:
     """Midpoints of a format and their neighbours' values under a scale: a power of two, or any."""
-    scale = 2.0 ** draw.randint(-12, 5, shape[0]) * np.where(draw.randint(0, 2, shape[0]), 1, 1 + draw.random_sample(shape[0]))
+    scale = 2.0 ** draw.randint(-12, 5, shape[0]) * np.where(
+        draw.randint(0, 2, shape[0]), 1, 1 + draw.random_sample(shape[0])
+    )
     points = np.concatenate([(values[1:] + values[:-1]) / 2, values])
     x = draw.choice(points, shape) * draw.choice([-1, 1], shape)
     x[:, 0] = values[-1]
@@ -75,8 +78,11 @@ def _nonfinite(shape: tuple[int, int], draw: np.random.RandomState, finite_amax:
     return x
 
 
-def tiles(case: str, dtype: torch.dtype, size: int, count: int, format: str, *, finite_amax: bool = False) -> torch.Tensor:
-    """``count`` tiles of ``size`` elements, (count, size). Of the amaxes it takes that many, or all where there are fewer."""
+def tiles(
+    case: str, dtype: torch.dtype, size: int, count: int, format: str, *, finite_amax: bool = False
+) -> torch.Tensor:
+    """``count`` tiles of ``size`` elements, (count, size). Of the amaxes it takes that many, or all where there are
+    fewer."""
     multiple = 2 if size > 1024 else 16
     seed = CASES.index(case) * 1000 + size % 1000
     draw = np.random.RandomState(seed)

@@ -78,11 +78,14 @@ class _Unused(types.ModuleType):
 _loaded: dict[tuple[str, str], dict[str, types.ModuleType]] = {}
 
 
-def module(name: str, *, unused: tuple[str, ...] = (), folder: Path | None = None, commit: str = "") -> types.ModuleType:
-    """The module of an installed package, or of one in ``folder``. Raises ImportError where it, or what it needs, is missing.
+def module(
+    name: str, *, unused: tuple[str, ...] = (), folder: Path | None = None, commit: str = ""
+) -> types.ModuleType:
+    """The module of an installed package, or of one in ``folder``. Raises ImportError where it, or what it needs, is
+    missing.
 
-    ``unused`` are modules from which it takes names for functions that nothing here calls: stand-ins replace them. Other importers of
-    the package find it as if this had not been.
+    ``unused`` are modules from which it takes names for functions that nothing here calls: stand-ins replace them.
+    Other importers of the package find it as if this had not been.
     """
     root = name.split(".", maxsplit=1)[0]
     if name not in _loaded.setdefault((root, commit), {}):
@@ -93,7 +96,8 @@ def module(name: str, *, unused: tuple[str, ...] = (), folder: Path | None = Non
 
 @contextlib.contextmanager
 def present(root: str, *, unused: tuple[str, ...] = (), folder: Path | None = None, commit: str = ""):
-    """A block in which the package is what ``module`` makes of it: for functions that import more of it when they run."""
+    """A block in which the package is what ``module`` makes of it: for functions that import more of it when they
+    run."""
     if folder is None:
         spec = importlib.util.find_spec(root)
         if spec is None or not spec.submodule_search_locations:
@@ -125,8 +129,11 @@ def version(distribution: str) -> str:
         raise ImportError(f"{distribution} is not installed") from None
 
 
-def from_git(variable: str, name: str, files: list[str], *, unused: tuple[str, ...] = (), commit: str = "HEAD") -> types.ModuleType:
-    """A module of a repository's newest commit, or another; ``files`` are those that it needs, from the package's root on."""
+def from_git(
+    variable: str, name: str, files: list[str], *, unused: tuple[str, ...] = (), commit: str = "HEAD"
+) -> types.ModuleType:
+    """A module of a repository's newest commit, or another; ``files`` are those that it needs, from the package's root
+    on."""
     root = name.split(".", maxsplit=1)[0]
     if name in _loaded.get((root, commit), {}):
         return _loaded[root, commit][name]
@@ -150,4 +157,6 @@ def _git(variable: str, *arguments: str) -> str:
     directory = os.environ.get(variable)
     if not directory:
         raise ImportError(f"{variable} names no git directory")
-    return subprocess.run(["git", f"--git-dir={directory}", *arguments], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", f"--git-dir={directory}", *arguments], capture_output=True, text=True, check=True
+    ).stdout

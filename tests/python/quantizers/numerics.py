@@ -38,7 +38,8 @@ FORMATS = {
 
 
 def nearest(values: np.ndarray, x: np.ndarray, ties: str = "even") -> np.ndarray:
-    """The index of the nearest of ``values`` to |x|, by search among the midpoints; the largest above them, and for NaN."""
+    """The index of the nearest of ``values`` to |x|, by search among the midpoints; the largest above them, and for
+    NaN."""
     middle = ((values[1:].astype(np.float64) + values[:-1]) / 2).astype(F)
     low = np.searchsorted(middle, np.abs(x), "left")
     if ties == "zero":
@@ -85,7 +86,8 @@ def rcp(x: np.ndarray) -> np.ndarray:
 
 
 def ra(x: np.ndarray) -> np.ndarray:
-    """What kernels take by rcp.approx.ftz. Its last bit is known to GPUs only: here it is IEEE's, and nothing is flushed."""
+    """What kernels take by rcp.approx.ftz. Its last bit is known to GPUs only: here it is IEEE's, and nothing is
+    flushed."""
     return rcp(x)
 
 

@@ -42,7 +42,8 @@ def compressed_tensors():
 
 
 def compressed_tensors_fp8(x: torch.Tensor, strategy: str) -> Result:
-    """Weights by the tensor, the output channel or a block of 128 x 128, as llm-compressor's min-max observer has their ranges."""
+    """Weights by the tensor, the output channel or a block of 128 x 128, as llm-compressor's min-max observer has their
+    ranges."""
     ct = compressed_tensors()
     blocks = {"block_structure": [128, 128]} if strategy == "block" else {}
     args = ct.QuantizationArgs(num_bits=8, type="float", strategy=strategy, **blocks)
@@ -69,7 +70,9 @@ def compressed_tensors_static(x: torch.Tensor, strategy: str, scales) -> Result:
     if strategy == "tensor":
         scale = scale.reshape(1)
     zero_point = torch.zeros(scale.shape, dtype=torch.float8_e4m3fn)
-    process = {"group": ct.forward._process_group, "block": ct.forward._process_block}.get(strategy, ct.forward._apply_quantize_op)
+    process = {"group": ct.forward._process_group, "block": ct.forward._process_block}.get(
+        strategy, ct.forward._apply_quantize_op
+    )
     bounds = ct.helpers.calculate_range(args, "cpu")
     with installed.present("compressed_tensors", unused=_HUGGING_FACE):
         codes = process(x, scale, zero_point, args=args, q_min=bounds[0], q_max=bounds[1], dtype=torch.float8_e4m3fn, do_quantize=True,
@@ -77,7 +80,9 @@ def compressed_tensors_static(x: torch.Tensor, strategy: str, scales) -> Result:
     return Result(codes8(codes), scales_of(scale))
 
 
-def _compressed_tensors_groups(x: torch.Tensor, args, global_scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _compressed_tensors_groups(
+    x: torch.Tensor, args, global_scale: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     ct = compressed_tensors()
     groups = x.unflatten(-1, (-1, args.group_size))
     scale, zero_point = ct.helpers.calculate_qparams(groups.amin(-1), groups.amax(-1), args, global_scale=global_scale)
@@ -89,7 +94,9 @@ def _compressed_tensors_groups(x: torch.Tensor, args, global_scale: torch.Tensor
 
 def compressed_tensors_nvfp4(x: torch.Tensor) -> Result:
     ct = compressed_tensors()
-    args = ct.QuantizationArgs(num_bits=4, type="float", strategy="tensor_group", group_size=16, scale_dtype=torch.float8_e4m3fn)
+    args = ct.QuantizationArgs(
+        num_bits=4, type="float", strategy="tensor_group", group_size=16, scale_dtype=torch.float8_e4m3fn
+    )
     values, scale = _compressed_tensors_groups(x, args, ct.helpers.generate_gparam(*torch.aminmax(x)))
     return Result(codes_of_values(values.float().numpy(), "e2m1"), codes8(scale.to(torch.float8_e4m3fn)))
 
@@ -112,7 +119,8 @@ _MODELOPT_UNUSED = (
 
 def modelopt(name: str):
     return getattr(
-        installed.module(f"modelopt.torch.quantization.qtensor.{name}_tensor", unused=_MODELOPT_UNUSED), f"{name.upper()}QTensor"
+        installed.module(f"modelopt.torch.quantization.qtensor.{name}_tensor", unused=_MODELOPT_UNUSED),
+        f"{name.upper()}QTensor",
     )
 
 
@@ -172,15 +180,26 @@ def torchao_mx(x: torch.Tensor, mode: str, bits: int) -> Result:
 
 def torchao_nvfp4(x: torch.Tensor, levels: int) -> Result:
     nvfp4 = _torchao("torchao.prototype.mx_formats.nvfp4_tensor")
-    scale, codes = nvfp4.nvfp4_quantize(x, 16, nvfp4.per_tensor_amax_to_scale(x.float().abs().max()) if levels == 2 else None)
+    scale, codes = nvfp4.nvfp4_quantize(
+        x, 16, nvfp4.per_tensor_amax_to_scale(x.float().abs().max()) if levels == 2 else None
+    )
     return Result(codes4(codes), codes8(scale))
 
 
 def torchao_training(x: torch.Tensor, by_row: bool) -> Result:
-    """A tensor of a Float8Linear; its scale multiplies on quantize, and the product takes the reciprocal. Rows have powers of two."""
+    """A tensor of a Float8Linear; its scale multiplies on quantize, and the product takes the reciprocal. Rows have
+    powers of two."""
     utils = _torchao("torchao.float8.float8_utils")
     training = _torchao("torchao.float8.float8_training_tensor")
-    how = {"scaling_granularity": utils.ScalingGranularity.AXISWISE, "axiswise_dim": -1, "round_scales_to_power_of_2": True} if by_row else {}
+    how = (
+        {
+            "scaling_granularity": utils.ScalingGranularity.AXISWISE,
+            "axiswise_dim": -1,
+            "round_scales_to_power_of_2": True,
+        }
+        if by_row
+        else {}
+    )
     scale = utils.tensor_to_scale(x, torch.float8_e4m3fn, **how)
     tensor = training.hp_tensor_and_scale_to_float8(x, scale, torch.float8_e4m3fn, training.LinearMMConfig())
     return Result(codes8(tensor._data), scales_of(tensor._scale.reciprocal()))
@@ -190,7 +209,9 @@ def torchao_blockwise(x: torch.Tensor) -> Result:
     """The quantizer in PyTorch that its tests hold the Triton kernel to."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kernels = installed.module("torchao.prototype.blockwise_fp8_training.kernels", unused=("triton", "triton.language"))
+        kernels = installed.module(
+            "torchao.prototype.blockwise_fp8_training.kernels", unused=("triton", "triton.language")
+        )
     codes, scale_inv = kernels.torch_blockwise_scale_act_quant_lhs(x)
     return Result(codes8(codes), scales_of(scale_inv.contiguous()))
 
@@ -222,11 +243,14 @@ _QUARK_UNUSED = (
 
 
 def quark(x: torch.Tensor, tile: tuple[int, int], element: str, scale_format: str) -> Result:
-    """Its own scale of amaxes in the input's type; the division in float32, the clamp and the cast are a port of its kernel."""
+    """Its own scale of amaxes in the input's type; the division in float32, the clamp and the cast are a port of its
+    kernel."""
     observer = installed.module("quark.torch.quantization.observer.observer", unused=_QUARK_UNUSED)
     dtypes = installed.module("quark.torch.quantization.config.type", unused=_QUARK_UNUSED).Dtype
     spec = SimpleNamespace(dtype=getattr(dtypes, element), mx_element_dtype=None)
-    told = SimpleNamespace(qspec=spec, scale_calculation_mode="even", scale_torch_dtype=None, quant_max_first_level=None)
+    told = SimpleNamespace(
+        qspec=spec, scale_calculation_mode="even", scale_torch_dtype=None, quant_max_first_level=None
+    )
     tiled = x.unflatten(0, (-1, tile[0])).unflatten(-1, (-1, tile[1]))
     eps = torch.tensor(torch.finfo(torch.float32).eps).to(x.dtype)
     amax = tiled.abs().amax((1, 3))
@@ -237,7 +261,9 @@ def quark(x: torch.Tensor, tile: tuple[int, int], element: str, scale_format: st
     if scale_format == "float32":
         stored = scales_of(scale)
     elif scale_format == "e8m0":
-        stored = np.where(scale.isnan().numpy(), 255, np.nan_to_num(torch.log2(scale.double()).numpy()) + 127).astype(np.uint8)
+        stored = np.where(scale.isnan().numpy(), 255, np.nan_to_num(torch.log2(scale.double()).numpy()) + 127).astype(
+            np.uint8
+        )
     else:  # the E4M3 scale, which it divides by the tensor's and does not return
         stored = codes8(((amax.float() / 6.0) * (448.0 * (6.0 / amax.max().float()))).to(torch.float8_e4m3fn))
     return Result(codes8(scaled.to(torch.float8_e4m3fn)) if element == "fp8_e4m3" else q4(scaled.numpy()), stored)

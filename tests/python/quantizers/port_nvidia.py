@@ -1,16 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of FlashInfer fb28d72 (as 0.7.2.post1 has it) and TensorRT-LLM 0193dbd and dad183f, each compared with its source, which is named there.
+"""Ports of FlashInfer fb28d72 (as 0.7.2.post1 has it) and TensorRT-LLM 0193dbd and dad183f, each compared with its
+source, which is named there.
 
 FlashInfer's CUDA kernels: csrc/nv_internal/tensorrt_llm/kernels/quantization_utils.cuh; its CuTe kernels:
 flashinfer/quantization/quantization_cute_dsl_utils.py and cute_dsl/fp4_common.py. TensorRT-LLM's:
-cpp/tensorrt_llm/kernels/quantization.cuh, and of dad183f cutlass_kernels/fp8_blockscale_gemm/fp8_blockscale_gemm_kernel.cuh. What rcp.approx.ftz flushes is not flushed here, and blocks of NaN alone, whose amax
-is NaN there, have an amax of 0.
+cpp/tensorrt_llm/kernels/quantization.cuh, and of dad183f
+cutlass_kernels/fp8_blockscale_gemm/fp8_blockscale_gemm_kernel.cuh. What rcp.approx.ftz flushes is not flushed here, and
+blocks of NaN alone, whose amax is NaN there, have an amax of 0.
 """
 
 import numpy as np
 import torch
 
-from quantizers.numerics import FLT_MAX, MAX8, F, Result, Tiles, e8m0_up, high_then_low, power, q4, q8, ra, rcp, rounded, value8
+from quantizers.numerics import (
+    FLT_MAX,
+    MAX8,
+    F,
+    Result,
+    Tiles,
+    e8m0_up,
+    high_then_low,
+    power,
+    q4,
+    q8,
+    ra,
+    rcp,
+    rounded,
+    value8,
+)
 
 SIXTH = rcp(F(6))
 
@@ -21,7 +38,8 @@ def global_scale(amax: np.ndarray) -> np.ndarray:
 
 
 def _nvfp4(x: torch.Tensor, g: float | None, kept) -> Result:
-    """The block's scale under the global one, 2688 over the tensor's amax, and a factor where ``kept(amax, block, unrounded)``."""
+    """The block's scale under the global one, 2688 over the tensor's amax, and a factor where ``kept(amax, block,
+    unrounded)``."""
     blocks = Tiles(x, (1, 16))
     amax = blocks.amax()
     g = global_scale(amax) if g is None else F(g)
@@ -64,7 +82,8 @@ def of_e4m3(x: torch.Tensor, g: float) -> torch.Tensor:
 
 
 def _fp8_to_nvfp4(x: torch.Tensor, g: float, kept) -> Result:
-    """The maximum is one of float16 values, which drops NaN; the factor is the global scale times the inverse of the block's."""
+    """The maximum is one of float16 values, which drops NaN; the factor is the global scale times the inverse of the
+    block's."""
     blocks = Tiles(of_e4m3(x, g), (1, 16))
     unrounded = F(g) * (blocks.amax() * ra(F(6)))
     block = q8(unrounded)
@@ -116,7 +135,8 @@ def flashinfer_mxfp8(x: torch.Tensor) -> Result:
 
 
 def trtllm_mxfp8(x: torch.Tensor) -> Result:
-    """quantization.cuh:cvt_warp_fp16_to_mxfp8. Byte 0 multiplies by 2^127 here; where 2^-127 is flushed, by infinity."""
+    """quantization.cuh:cvt_warp_fp16_to_mxfp8. Byte 0 multiplies by 2^127 here; where 2^-127 is flushed, by
+    infinity."""
     blocks = Tiles(x, (1, 32))
     unrounded = blocks.amax() * ra(F(448))
     byte = e8m0_up(unrounded)
@@ -127,8 +147,8 @@ def trtllm_mxfp8(x: torch.Tensor) -> Result:
 def trtllm_per_token(x: torch.Tensor, min_scaling: bool = False) -> Result:
     """quantization.cuh:perTokenQuantization of 16-bit inputs: the stored scale and the factor are rounded apart.
 
-    Values are clamped to -FLT_MAX and FLT_MAX in their type, which are infinities: NaN becomes -infinity. cudaTypeUtils.cuh's
-    cuda_cast of a pair of floats goes by way of bfloat16.
+    Values are clamped to -FLT_MAX and FLT_MAX in their type, which are infinities: NaN becomes -infinity.
+    cudaTypeUtils.cuh's cuda_cast of a pair of floats goes by way of bfloat16.
     """
     rows = Tiles(x, (1, x.shape[1]))
     values = np.where(np.isnan(rows.x), F(-np.inf), rows.x)
@@ -156,7 +176,8 @@ def trtllm_1x128_ue8m0(x: torch.Tensor) -> Result:
 
 
 def trtllm_1x128_packed(x: torch.Tensor) -> Result:
-    """fp8_blockscale_quant_packed.cu:fp8_quantize_1x128_packed_kernel_impl: the amax is at least 1e-10, and multiplies 448's inverse."""
+    """fp8_blockscale_quant_packed.cu:fp8_quantize_1x128_packed_kernel_impl: the amax is at least 1e-10, and multiplies
+    448's inverse."""
     tiles = Tiles(x, (1, 128))
     byte = e8m0_up(np.fmax(tiles.amax(), F(1e-10)) * ra(F(448)))
     return Result(q8(tiles.x * tiles.at_elements(power(254 - byte.astype(np.int32)))), byte)

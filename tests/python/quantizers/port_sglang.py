@@ -28,7 +28,8 @@ def per_token_warp(x: torch.Tensor) -> Result:
 
 
 def group(x: torch.Tensor) -> Result:
-    """per_token_group_quant.cuh: the stored scale and the factor are rounded apart. Its fast division is IEEE's here."""
+    """per_token_group_quant.cuh: the stored scale and the factor are rounded apart. Its fast division is IEEE's
+    here."""
     groups = Tiles(x, (1, 128))
     amax = np.fmax(groups.amax(), F(1e-10))
     scaled = groups.x * groups.at_elements(MAX8 / amax)
@@ -46,15 +47,16 @@ def group_ue8m0(x: torch.Tensor) -> Result:
 
 
 def input_to_float8(x: torch.Tensor) -> Result:
-    """fp8_utils.py: the amax is float32, and so is the product. The division of a number by a tensor is a product, too."""
+    """fp8_utils.py: the amax is float32, and so is the product. The division of a number by a tensor is a product,
+    too."""
     amax = np.maximum(Tiles(x, None).amax("kept"), F(1e-12))
     scale = rcp(amax) * MAX8
     return Result(q8(np.clip(floats(x) * scale, -MAX8, MAX8)), rcp(scale))
 
 
 def mxfp8(x: torch.Tensor) -> Result:
-    """mxfp8_quant.py: as vLLM's torch path, with a floor of 1e-30. Triton's maximum drops NaN, and on sm_90 and later it clamps by
-    min.xorsign.abs.f32, which makes +448 of the NaN that a division gives.
+    """mxfp8_quant.py: as vLLM's torch path, with a floor of 1e-30. Triton's maximum drops NaN, and on sm_90 and later
+    it clamps by min.xorsign.abs.f32, which makes +448 of the NaN that a division gives.
     """
     blocks = Tiles(x, (1, 32))
     amax = np.fmax(blocks.amax(), F(1e-30))

@@ -2,20 +2,38 @@
 """Ports of quantizers of training, each compared with its source, and of the formulas of OCP MX 1.0.
 
 Transformer Engine d0067d0: transformer_engine/common/recipe/recipe_common.cuh:compute_scale_from_amax, and for MXFP8
-common/util/ptx_arch_spec.cuh:float_to_e8m0 and common/util/ptx.cuh:exp2f_rcp. DeepSeek-V3: inference/kernel.py:act_quant_kernel.
+common/util/ptx_arch_spec.cuh:float_to_e8m0 and common/util/ptx.cuh:exp2f_rcp. DeepSeek-V3:
+inference/kernel.py:act_quant_kernel.
 """
 
 import numpy as np
 import torch
 
-from quantizers.numerics import FLT_MAX, FORMATS, MAX8, F, Result, Tiles, bits, codes_of_values, e8m0_up, floats, of_bits, power, q8, rcp
+from quantizers.numerics import (
+    FLT_MAX,
+    FORMATS,
+    MAX8,
+    F,
+    Result,
+    Tiles,
+    bits,
+    codes_of_values,
+    e8m0_up,
+    floats,
+    of_bits,
+    power,
+    q8,
+    rcp,
+)
 
 
 def given(x: torch.Tensor, scale: float) -> Result:
     return Result(q8(floats(x) * F(scale)), rcp(F(scale)))
 
 
-def transformer_engine_scale(amax: np.ndarray, largest: np.ndarray, for_infinity: np.ndarray, powers: bool) -> np.ndarray:
+def transformer_engine_scale(
+    amax: np.ndarray, largest: np.ndarray, for_infinity: np.ndarray, powers: bool
+) -> np.ndarray:
     """compute_scale_from_amax without an epsilon."""
     with np.errstate(divide="ignore"):
         scale = largest / amax
@@ -47,7 +65,8 @@ def transformer_engine_mxfp8(x: torch.Tensor, tile: tuple[int, int] = (1, 32)) -
 
 
 def ocp_mx(x: torch.Tensor, format: str) -> Result:
-    """Section 6.3: the largest power of two that is not above the amax, over the largest power of two of the element's format."""
+    """Section 6.3: the largest power of two that is not above the amax, over the largest power of two of the element's
+    format."""
     blocks = Tiles(x, (1, 32))
     emax = int(np.log2(FORMATS[format][0][-1]))
     exponent = np.frexp(blocks.amax())[1] - 1 - emax

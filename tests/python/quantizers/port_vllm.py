@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of vLLM 0.33.0, each compared with its source: csrc/quantization/w8a8/fp8, csrc/quantization/fp4, and vllm/model_executor."""
+"""Ports of vLLM 0.33.0, each compared with its source: csrc/quantization/w8a8/fp8, csrc/quantization/fp4, and
+vllm/model_executor."""
 
 import numpy as np
 import torch
@@ -109,15 +110,16 @@ def group_triton_ue8m0(x: torch.Tensor) -> Result:
 
 
 def per_token_native(x: torch.Tensor) -> Result:
-    """input_quant_fp8.py:QuantFP8.forward_native, as compiled graphs have it: the floor of the kernel, products, NaN kept."""
+    """input_quant_fp8.py:QuantFP8.forward_native, as compiled graphs have it: the floor of the kernel, products, NaN
+    kept."""
     rows = Tiles(x, (1, x.shape[1]))
     scale = np.maximum(rows.amax("kept") / MAX8, LEAST_TOKEN_SCALE)
     return Result(torch_cast(np.clip(rows.x * rcp(scale), -MAX8, MAX8)), scale)
 
 
 def group_triton(x: torch.Tensor) -> Result:
-    """fp8_utils.py: _per_token_group_quant_fp8, where the division of a constant is a product. On sm_90 and later Triton clamps by
-    min.xorsign.abs.f32, which makes +448 of the NaN that a division gives.
+    """fp8_utils.py: _per_token_group_quant_fp8, where the division of a constant is a product. On sm_90 and later
+    Triton clamps by min.xorsign.abs.f32, which makes +448 of the NaN that a division gives.
     """
     groups = Tiles(x, (1, 128))
     scale = np.fmax(groups.amax(), F(1e-10)) * rcp(MAX8)
@@ -151,8 +153,8 @@ def nvfp4(x: torch.Tensor, g: float | None = None) -> Result:
 
 
 def mxfp4(x: torch.Tensor) -> Result:
-    """nvfp4_utils.cuh:cvt_warp_fp16_to_fp4 with UE8M0_SF, for experts: a quarter of the largest exponent, mantissas from 1.75 up
-    rounded to the next.
+    """nvfp4_utils.cuh:cvt_warp_fp16_to_fp4 with UE8M0_SF, for experts: a quarter of the largest exponent, mantissas
+    from 1.75 up rounded to the next.
     """
     blocks = Tiles(x, (1, 32))
     bumped = (bits(blocks.amax()) + np.uint32(1 << 21)) >> np.uint32(23)

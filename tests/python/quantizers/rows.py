@@ -9,7 +9,17 @@ from functools import partial
 import numpy as np
 import torch
 
-from quantizers import checkouts, inputs, installed, packages, port_nvidia, port_sglang, port_training, port_transformers, port_vllm
+from quantizers import (
+    checkouts,
+    inputs,
+    installed,
+    packages,
+    port_nvidia,
+    port_sglang,
+    port_training,
+    port_transformers,
+    port_vllm,
+)
 from quantizers.numerics import Result
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -20,9 +30,11 @@ HALVES = (F16, BF16)
 class Row:
     """``kind`` is "package", whose own functions run, "reference", which are in Python beside its kernels, or "port".
 
-    ``without`` are cases of input that its system leaves undefined, and ``negative_zero`` is False where the oracle loses the sign
-    of zeros that its system's kernels keep. Matrices that are not ``usable`` give codes that nobody promises.
-    What is ``given`` is a number, or a function of the tensor that makes an array. ``input`` makes of the tensor what fp8lab quantizes.
+    ``without`` are cases of input that its system leaves undefined, and ``negative_zero`` is False where the oracle
+    loses the sign of zeros that its system's kernels keep. Matrices that are not ``usable`` give codes that nobody
+    promises.
+    What is ``given`` is a number, or a function of the tensor that makes an array. ``input`` makes of the tensor what
+    fp8lab quantizes.
     ``how`` is said beside the name. Inputs are at most ``largest``, those of float16 ``largest_half``.
     """
 
@@ -48,7 +60,11 @@ class Row:
     usable: Callable[[torch.Tensor], bool] = lambda x: True
 
     def name(self) -> str:
-        return f"`{self.recipe}`" + "".join(f", {what} given" for what, _ in self.given) + (f", {self.how}" if self.how else "")
+        return (
+            f"`{self.recipe}`"
+            + "".join(f", {what} given" for what, _ in self.given)
+            + (f", {self.how}" if self.how else "")
+        )
 
     def version_found(self) -> str:
         """Raises ImportError where the package is missing."""
@@ -66,7 +82,9 @@ NV4 = {"tile": (1, 16), "format": "e2m1", "tensor_scale": True}
 
 
 def _vllm(recipe, oracle, source, version="0.33.0", **more):
-    return Row(recipe, "vllm", version, "port", f"{source}:{oracle.__name__}" if ":" not in source else source, oracle, **more)
+    return Row(
+        recipe, "vllm", version, "port", f"{source}:{oracle.__name__}" if ":" not in source else source, oracle, **more
+    )
 
 
 def _sglang(recipe, oracle, source, **more):
@@ -129,8 +147,18 @@ PORTS = [
     _vllm("vllm_triton_group", port_vllm.group_triton, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP),
     _vllm("vllm_triton_group_ue8m0", port_vllm.group_triton_ue8m0, "fp8_utils.py:_per_token_group_quant_fp8", **GROUP),
     _vllm("vllm_group_packed", port_vllm.group_packed, GROUP_CU, **GROUP, dtypes=HALVES),
-    _vllm("vllm_group_native", partial(port_vllm.group_native, ue8m0=False), "input_quant_fp8.py:_quantize_group_native", **GROUP),
-    _vllm("vllm_group_native_ue8m0", partial(port_vllm.group_native, ue8m0=True), "input_quant_fp8.py:_quantize_group_native", **GROUP),
+    _vllm(
+        "vllm_group_native",
+        partial(port_vllm.group_native, ue8m0=False),
+        "input_quant_fp8.py:_quantize_group_native",
+        **GROUP,
+    ),
+    _vllm(
+        "vllm_group_native_ue8m0",
+        partial(port_vllm.group_native, ue8m0=True),
+        "input_quant_fp8.py:_quantize_group_native",
+        **GROUP,
+    ),
     _vllm("vllm_group_before_0_33", port_vllm.group_before_0_33, GROUP_CU, "619f1cf", **GROUP),
     _vllm("vllm_per_token_native", port_vllm.per_token_native, "QuantFP8.forward_native", **TOKEN),
     _vllm("vllm_input_to_float8", port_vllm.input_to_float8, "fp8_utils.py", **TENSOR),
@@ -164,8 +192,17 @@ PORTS = [
         dtypes=HALVES,
     ),
     _trtllm("trtllm_1x128", port_nvidia.trtllm_1x128, "scale_1x128_kernel", "dad183f", **GROUP, dtypes=HALVES),
-    _trtllm("trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", "dad183f", **GROUP, dtypes=HALVES),
-    _trtllm("trtllm_1x128_packed", port_nvidia.trtllm_1x128_packed, "fp8_blockscale_quant_packed.cu", "0a31e9b", **GROUP, dtypes=(BF16,)),
+    _trtllm(
+        "trtllm_1x128_ue8m0", port_nvidia.trtllm_1x128_ue8m0, "scale_1x128_kernel", "dad183f", **GROUP, dtypes=HALVES
+    ),
+    _trtllm(
+        "trtllm_1x128_packed",
+        port_nvidia.trtllm_1x128_packed,
+        "fp8_blockscale_quant_packed.cu",
+        "0a31e9b",
+        **GROUP,
+        dtypes=(BF16,),
+    ),
     Row(
         "te_nvfp4_fast_math",
         "Transformer Engine",
@@ -177,12 +214,24 @@ PORTS = [
         dtypes=(BF16,),
     ),  # fmt: skip
     Row(
-        "transformers_fp8_activation", "finegrained-fp8", "017b01b", "port", "its activation kernel", port_transformers.activation, **GROUP
+        "transformers_fp8_activation",
+        "finegrained-fp8",
+        "017b01b",
+        "port",
+        "its activation kernel",
+        port_transformers.activation,
+        **GROUP,
     ),
-    Row("transformers_mxfp8", "finegrained-fp8", "017b01b", "port", "mx_act_quant_inline", port_transformers.mxfp8, **MX8),
+    Row(
+        "transformers_mxfp8",
+        "finegrained-fp8",
+        "017b01b",
+        "port",
+        "mx_act_quant_inline",
+        port_transformers.mxfp8,
+        **MX8,
+    ),
 ]
-
-
 
 
 def _te_port(recipe, oracle, source, **more):
@@ -254,7 +303,10 @@ PACKAGES = [
             given=(("scale_inv", scales),),
         )
         for strategy, scope, scales in (
-            ("tensor", TENSOR, TENSOR_SCALES), ("channel", TOKEN, ROW_SCALES), ("group", GROUP, GROUP_SCALES), ("block", BLOCK, BLOCK_SCALES)
+            ("tensor", TENSOR, TENSOR_SCALES),
+            ("channel", TOKEN, ROW_SCALES),
+            ("group", GROUP, GROUP_SCALES),
+            ("block", BLOCK, BLOCK_SCALES),
         )
     ),
     _package("compressed_tensors_nvfp4", *CT, packages.compressed_tensors_nvfp4, **NV4, without=("nonfinite",)),
@@ -275,14 +327,37 @@ PACKAGES = [
         **TENSOR,
     ),
     _package("torchao_float8_row", *AO8, partial(packages.torchao_float8_tensor, by_row=True), **TOKEN),
-    _package("torchao_tensorwise", "torchao", "float8/float8_utils.py:tensor_to_scale", partial(packages.torchao_training, by_row=False), **TENSOR),
-    _package("torchao_rowwise", "torchao", "float8/float8_utils.py:tensor_to_scale", partial(packages.torchao_training, by_row=True), **TOKEN),
+    _package(
+        "torchao_tensorwise",
+        "torchao",
+        "float8/float8_utils.py:tensor_to_scale",
+        partial(packages.torchao_training, by_row=False),
+        **TENSOR,
+    ),
+    _package(
+        "torchao_rowwise",
+        "torchao",
+        "float8/float8_utils.py:tensor_to_scale",
+        partial(packages.torchao_training, by_row=True),
+        **TOKEN,
+    ),
     Row(
-        "torchao_blockwise", "torchao", partial(installed.version, "torchao"), "reference",
-        "blockwise_fp8_training/kernels.py:torch_blockwise_scale_act_quant_lhs", packages.torchao_blockwise, **GROUP,
+        "torchao_blockwise",
+        "torchao",
+        partial(installed.version, "torchao"),
+        "reference",
+        "blockwise_fp8_training/kernels.py:torch_blockwise_scale_act_quant_lhs",
+        packages.torchao_blockwise,
+        **GROUP,
     ),  # fmt: skip
     *(
-        _package(f"torchao_0_18_mxfp{bits}_{mode}", *AO, partial(packages.torchao_mx, mode=mode, bits=bits), **tile, dtypes=(F32, BF16))
+        _package(
+            f"torchao_0_18_mxfp{bits}_{mode}",
+            *AO,
+            partial(packages.torchao_mx, mode=mode, bits=bits),
+            **tile,
+            dtypes=(F32, BF16),
+        )
         for bits, tile in ((8, MX8), (4, MX4 | {"without": ("nonfinite",)}))
         for mode in ("floor", "ceil", "even", "rceil")
     ),
@@ -295,7 +370,14 @@ PACKAGES = [
         dtypes=(F32, BF16),
         usable=lambda x: x.float().abs().max().item() / 2688 >= 2.0**-126,  # else 1 / 0 times 0, and FP4 has no NaN
     ),  # fmt: skip
-    _package("torchao_nvfp4_one_level", *AO4, partial(packages.torchao_nvfp4, levels=1), **NV4, without=("nonfinite",), dtypes=(F32, BF16)),
+    _package(
+        "torchao_nvfp4_one_level",
+        *AO4,
+        partial(packages.torchao_nvfp4, levels=1),
+        **NV4,
+        without=("nonfinite",),
+        dtypes=(F32, BF16),
+    ),
     _package("transformers_fp8_weight", *HF, partial(packages.transformers_weight, scale_fmt="float"), **BLOCK),
     _package("transformers_fp8_weight_ue8m0", *HF, partial(packages.transformers_weight, scale_fmt="ue8m0"), **BLOCK),
     _package("flax_fp8", "flax", "linen/fp8_ops.py", packages.flax, **TENSOR, usable=not_flushed),
@@ -308,13 +390,29 @@ PACKAGES = [
         dtypes=(BF16,),
         usable=not_flushed,
     ),
-    _package("quark_fp8", *QUARK, partial(packages.quark, tile=(4, 16), element="fp8_e4m3", scale_format="float32"), **TENSOR),
     _package(
-        "quark_mxfp8", *QUARK, partial(packages.quark, tile=(1, 32), element="fp8_e4m3", scale_format="e8m0"), **MX8, largest=2.0**127
+        "quark_fp8", *QUARK, partial(packages.quark, tile=(4, 16), element="fp8_e4m3", scale_format="float32"), **TENSOR
     ),
-    _package("quark_mxfp4", *QUARK, partial(packages.quark, tile=(1, 32), element="fp4", scale_format="e8m0"), **MX4, largest=2.0**127),
     _package(
-        "quark_nvfp4", *QUARK, partial(packages.quark, tile=(1, 16), element="fp4", scale_format="e4m3"), **NV4, without=("nonfinite",)
+        "quark_mxfp8",
+        *QUARK,
+        partial(packages.quark, tile=(1, 32), element="fp8_e4m3", scale_format="e8m0"),
+        **MX8,
+        largest=2.0**127,
+    ),
+    _package(
+        "quark_mxfp4",
+        *QUARK,
+        partial(packages.quark, tile=(1, 32), element="fp4", scale_format="e8m0"),
+        **MX4,
+        largest=2.0**127,
+    ),
+    _package(
+        "quark_nvfp4",
+        *QUARK,
+        partial(packages.quark, tile=(1, 16), element="fp4", scale_format="e4m3"),
+        **NV4,
+        without=("nonfinite",),
     ),
 ]
 
@@ -404,19 +502,34 @@ CHECKOUTS = [
 
 GIVEN = NV4 | {"dtypes": HALVES, "given": (("tensor_scale", 421.3),)}
 WITH_GLOBAL_SCALE = [
-    _vllm("vllm_nvfp4", partial(port_vllm.nvfp4, g=421.3), "csrc/quantization/fp4/nvfp4_utils.cuh:cvt_warp_fp16_to_fp4", **GIVEN),
+    _vllm(
+        "vllm_nvfp4",
+        partial(port_vllm.nvfp4, g=421.3),
+        "csrc/quantization/fp4/nvfp4_utils.cuh:cvt_warp_fp16_to_fp4",
+        **GIVEN,
+    ),
     _flashinfer("flashinfer_nvfp4", partial(port_nvidia.flashinfer_nvfp4, g=421.3), **GIVEN),
     _flashinfer("flashinfer_nvfp4_exact", partial(port_nvidia.flashinfer_nvfp4_exact, g=421.3), **GIVEN),
-    _flashinfer("flashinfer_nvfp4_cute", partial(port_nvidia.flashinfer_cute_nvfp4, g=421.3), "its CuTe kernel", **GIVEN),
+    _flashinfer(
+        "flashinfer_nvfp4_cute", partial(port_nvidia.flashinfer_cute_nvfp4, g=421.3), "its CuTe kernel", **GIVEN
+    ),
     _trtllm("trtllm_nvfp4", partial(port_nvidia.trtllm_nvfp4, g=421.3), **GIVEN),
 ]
 
-#: Under this scale the float16 values are exact, and many products are midpoints, which tell the kernels' factors apart.
+#  Under this scale the float16 values are exact, and many products are midpoints, which tell the kernels' factors
+# apart.
 G = 168.0
-OF_E4M3 = NV4 | {"dtypes": (F16,), "given": (("tensor_scale", G),), "input": partial(port_nvidia.of_e4m3, g=G), "how": "of E4M3"}
+OF_E4M3 = NV4 | {
+    "dtypes": (F16,),
+    "given": (("tensor_scale", G),),
+    "input": partial(port_nvidia.of_e4m3, g=G),
+    "how": "of E4M3",
+}
 WITH_GLOBAL_SCALE += [
     _flashinfer("flashinfer_fp8_to_nvfp4", partial(port_nvidia.flashinfer_fp8_to_nvfp4, g=G), **OF_E4M3),
-    _flashinfer("flashinfer_nvfp4_cute", partial(port_nvidia.flashinfer_cute_fp8_to_nvfp4, g=G), "its CuTe kernel", **OF_E4M3),
+    _flashinfer(
+        "flashinfer_nvfp4_cute", partial(port_nvidia.flashinfer_cute_fp8_to_nvfp4, g=G), "its CuTe kernel", **OF_E4M3
+    ),
     _trtllm("trtllm_fp8_to_nvfp4", partial(port_nvidia.trtllm_fp8_to_nvfp4, g=G), **OF_E4M3),
 ]
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares every row with fp8lab's recipe of its name: PYTHONPATH=tests/python python -m quantizers.table [--small] [NAME...]
+"""Compares every row with fp8lab's recipe of its name: PYTHONPATH=tests/python python -m quantizers.table [--small]
+[NAME...]
 
 With --page it writes the table of docs/quantizers.md.
 """
@@ -20,7 +21,10 @@ from quantizers.numerics import FORMATS, Result
 from quantizers.rows import ROWS, Row
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "quantizers.md"
-BEGIN, END = "<!-- The table is generated: PYTHONPATH=tests/python python -m quantizers.table --page -->\n", "<!-- end of the table -->\n"
+BEGIN, END = (
+    "<!-- The table is generated: PYTHONPATH=tests/python python -m quantizers.table --page -->\n",
+    "<!-- end of the table -->\n",
+)
 #: Tiles for each case, and with it every amax of the inputs.
 ALL = 4096
 
@@ -62,7 +66,10 @@ def differences(expected: Result, got: Result, x: torch.Tensor, row: Row) -> tup
         a, b = (np.where(codes & 0x7F > largest, 0x7F, codes) for codes in (a, b))
     if not row.negative_zero:
         a, b = (np.where(codes & 7 == 0, 0, codes) for codes in (a, b))
-    mine, theirs = scales_like(got.scales, expected.scales, row.tensor_scale), scales_like(expected.scales, got.scales, row.tensor_scale)
+    mine, theirs = (
+        scales_like(got.scales, expected.scales, row.tensor_scale),
+        scales_like(expected.scales, got.scales, row.tensor_scale),
+    )
     scales = len(mine) if len(mine) != len(theirs) else int(np.count_nonzero(mine != theirs))
     return np.flatnonzero((a != b).reshape(-1)), scales
 
@@ -92,14 +99,19 @@ def compare(row: Row, count: int, cases=inputs.CASES) -> Outcome:
     return Outcome(elements, codes, scales, first)
 
 
-def described(case: str, dtype: torch.dtype, x: torch.Tensor, expected: Result, got: Result, at: np.ndarray, row: Row) -> str:
+def described(
+    case: str, dtype: torch.dtype, x: torch.Tensor, expected: Result, got: Result, at: np.ndarray, row: Row
+) -> str:
     words = f"{case}, {str(dtype).removeprefix('torch.')}"
     if len(at):
         i = at[0]
         value = x.reshape(-1)[int(i)].item()
         words += f": element {i} of {tuple(x.shape)}, {value!r}: {expected.codes.reshape(-1)[i]:02X}, fp8lab {got.codes.reshape(-1)[i]:02X}"
     if expected.scales.size == got.scales.size:
-        a, b = (scales_like(*pair, row.tensor_scale) for pair in ((expected.scales, got.scales), (got.scales, expected.scales)))
+        a, b = (
+            scales_like(*pair, row.tensor_scale)
+            for pair in ((expected.scales, got.scales), (got.scales, expected.scales))
+        )
         if len(unequal := np.flatnonzero(a != b)):
             i = unequal[0]
             tile = np.abs(x.float().numpy()).reshape(-1)
@@ -108,7 +120,9 @@ def described(case: str, dtype: torch.dtype, x: torch.Tensor, expected: Result, 
 
 
 def line(row: Row, count: int) -> tuple[list[str], bool]:
-    types = ", ".join({torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}[one] for one in row.dtypes)
+    types = ", ".join(
+        {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}[one] for one in row.dtypes
+    )
     what = [row.name(), row.package]
     try:
         what += [row.version_found(), row.kind]

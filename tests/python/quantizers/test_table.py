@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fp8lab's recipes against the quantizers that they are named after: a sample, or with FP8LAB_EXHAUSTIVE what docs/quantizers.md shows."""
+"""fp8lab's recipes against the quantizers that they are named after: a sample, or with FP8LAB_EXHAUSTIVE what
+docs/quantizers.md shows."""
 
 import dataclasses
 import os
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import fp8lab  # noqa: E402
+
 from quantizers import inputs, port_vllm, table  # noqa: E402
 from quantizers.numerics import F, Result, q8  # noqa: E402
 from quantizers.rows import CHECKOUTS, PACKAGES, ROWS  # noqa: E402
@@ -33,7 +35,11 @@ def test_a_recipe_gives_the_bits_of_its_system(row):
 def test_a_recipe_cites_the_version_that_it_is_compared_with():
     cited = {one.name: one.source for one in fp8lab.recipes()}
     cells = [re.split(r" *\| *", line) for line in table.PAGE.read_text().splitlines() if line.startswith("| `")]
-    others = [name for _, name, package, version, *_ in cells if package != "Transformer Engine" and version not in cited[name.split("`")[1]]]
+    others = [
+        name
+        for _, name, package, version, *_ in cells
+        if package != "Transformer Engine" and version not in cited[name.split("`")[1]]
+    ]
     assert len(cells) > 100 and not others, others  # sources of Transformer Engine's say since which release
 
 
@@ -61,7 +67,11 @@ def ragged(row):
 
 
 #: Quark's tiles are made by its oracle here, and Transformer Engine's kernels refuse what its reference pads.
-TILED = [row for row in PACKAGES + CHECKOUTS if row.scope == "tile" and row.package not in ("amd-quark", "Transformer Engine")]
+TILED = [
+    row
+    for row in PACKAGES + CHECKOUTS
+    if row.scope == "tile" and row.package not in ("amd-quark", "Transformer Engine")
+]
 
 
 @pytest.mark.parametrize("row", TILED, ids=lambda row: row.recipe + "-cuda" * bool(row.how))

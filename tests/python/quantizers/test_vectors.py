@@ -126,7 +126,9 @@ def assert_cell(got, cell: str, what: object) -> None:
     else:
         word = int(stored) if got.scales.dtype == np.uint8 else int(stored.view(np.uint32))
         assert f"{word:X}" == scale.lstrip("0") or (scale.strip("0") == "" and word == 0), what
-    got_codes = [0x7F if int(code) == 0xFF else int(code) for code in got.codes[0, : len(codes)]]  # a NaN's sign is the processor's
+    got_codes = [
+        0x7F if int(code) == 0xFF else int(code) for code in got.codes[0, : len(codes)]
+    ]  # a NaN's sign is the processor's
     assert [f"{code:X}" for code in got_codes] == [f"{int(code, 16):X}" for code in codes], what
 
 
