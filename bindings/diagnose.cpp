@@ -4,28 +4,28 @@
 #include <utility>
 #include <vector>
 
-#include "fp8lab/reference/forensics/diagnose.hpp"
+#include "fp8lab/doctor/diagnose.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
 namespace {
 
-using forensics::Diagnosis;
-using forensics::Hypothesis;
+using doctor::Diagnosis;
+using doctor::Hypothesis;
 
 std::vector<std::string> departures_of(const Hypothesis& hypothesis) {
   std::vector<std::string> names;
-  for (const forensics::Deviation& one : hypothesis.deviations) names.emplace_back(name_of(one.departure));
+  for (const doctor::Deviation& one : hypothesis.deviations) names.emplace_back(name_of(one.departure));
   return names;
 }
 
 py::dict told(const Diagnosis& found) {
   py::list explanations;
-  for (const forensics::Explanation& one : found.explanations) {
+  for (const doctor::Explanation& one : found.explanations) {
     explanations.append(py::make_tuple(one.hypothesis, one.codes, one.scales));
   }
   py::list discriminators;
-  for (const forensics::Discriminator& one : found.discriminators) {
+  for (const doctor::Discriminator& one : found.discriminators) {
     discriminators.append(py::make_tuple(one.index, one.x, one.code, one.first, one.second));
   }
   py::dict all;
@@ -66,14 +66,14 @@ void bind_diagnose(py::module_& module) {
          const std::optional<std::string>& scale_format, std::optional<float> tensor_scale,
          const std::optional<Recipe>& expected, const std::string& expected_name,
          const std::optional<std::string>& direction, std::size_t shown, int threads) {
-        forensics::Dump dump{.codes = view(codes)};
+        doctor::Dump dump{.codes = view(codes)};
         if (format) dump.format = format->format;
         if (scales) dump.scales.bytes = std::as_bytes(view(*scales));
         if (scale_format) {
           dump.scales.format = *scale_format == "float32" ? binary32 : find_format(*scale_format).format;
         }
         dump.scales.of_tensor = tensor_scale;
-        forensics::DiagnoseOptions options{.expected = expected};
+        doctor::DiagnoseOptions options{.expected = expected};
         if (expected) options.expected_name = expected_name;
         if (direction) options.direction = find_direction(*direction);
         options.most_shown = shown;
@@ -81,7 +81,7 @@ void bind_diagnose(py::module_& module) {
         const MatrixView matrix = matrix_of(x, source);
         const Diagnosis found = [&] {
           const py::gil_scoped_release release;
-          return forensics::diagnose(matrix, dump, options);
+          return doctor::diagnose(matrix, dump, options);
         }();
         return told(found);
       },
@@ -91,16 +91,16 @@ void bind_diagnose(py::module_& module) {
   module.def(
       "note_on_pairs",
       [](const std::vector<std::uint64_t>& shape_of_x, const std::vector<std::uint64_t>& shape_of_codes) {
-        return forensics::note_on_pairs(shape_of_x, shape_of_codes);
+        return doctor::note_on_pairs(shape_of_x, shape_of_codes);
       },
       py::arg("shape_of_x"), py::arg("shape_of_codes"));
   module.def(
       "probe",
       [](const std::vector<Hypothesis>& hypotheses, const std::string& input_type) {
         const Format type = input_type == "float32" ? binary32 : find_format(input_type).format;
-        const forensics::Probe found = [&] {
+        const doctor::Probe found = [&] {
           const py::gil_scoped_release release;
-          return forensics::probe(hypotheses, type);
+          return doctor::probe(hypotheses, type);
         }();
         const py::array_t<float> values({found.rows, found.columns}, found.values.data());
         py::list alike;

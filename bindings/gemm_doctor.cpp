@@ -6,17 +6,17 @@
 #include <utility>
 #include <vector>
 
-#include "fp8lab/reference/forensics/diagnose_gemm.hpp"
+#include "fp8lab/doctor/diagnose_gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
 namespace {
 
-using forensics::GemmDiagnosis;
-using forensics::GemmHypothesis;
+using doctor::GemmDiagnosis;
+using doctor::GemmHypothesis;
 
-py::dict gemm_fields(const forensics::GemmExplanation& one) {
+py::dict gemm_fields(const doctor::GemmExplanation& one) {
   const GemmHypothesis& h = one.hypothesis;
   py::dict all;
   all["description"] = describe(h);
@@ -49,7 +49,7 @@ py::dict gemm_fields(const forensics::GemmExplanation& one) {
   return all;
 }
 
-py::tuple gemm_fields(const forensics::GemmElement& one) {
+py::tuple gemm_fields(const doctor::GemmElement& one) {
   return py::make_tuple(one.row, one.column, one.word, one.first, one.second);
 }
 
@@ -63,22 +63,22 @@ py::list all_gemm_fields(const Values& values) {
 GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std::uint8_t>& words,
                              const std::optional<NamedOrOwnFormat>& format, std::vector<std::size_t> indices,
                              const Array<float>& c, const Array<float>& bias, float scale_out,
-                             std::size_t most_products, const std::optional<forensics::ExpectedGemm>& expected) {
-  const forensics::GemmOutput out{.format = format ? format->format : binary32,
-                                  .words = std::as_bytes(view(words)),
-                                  .indices = std::move(indices),
-                                  .c = view(c),
-                                  .bias = view(bias),
-                                  .scale_out = scale_out};
+                             std::size_t most_products, const std::optional<doctor::ExpectedGemm>& expected) {
+  const doctor::GemmOutput out{.format = format ? format->format : binary32,
+                               .words = std::as_bytes(view(words)),
+                               .indices = std::move(indices),
+                               .c = view(c),
+                               .bias = view(bias),
+                               .scale_out = scale_out};
   const py::gil_scoped_release release;
   return diagnose_gemm(a, b, out, {.most_products = most_products, .expected = expected});
 }
 
 py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t depth) {
   const auto some = std::span(found.explanations).first(std::min(most, found.explanations.size()));
-  forensics::GemmInputs inputs = found.inputs;
+  doctor::GemmInputs inputs = found.inputs;
   inputs.depth = depth;
-  const forensics::GemmProbe probe = [&] {
+  const doctor::GemmProbe probe = [&] {
     const py::gil_scoped_release release;
     return probe_gemm(some, inputs);
   }();
@@ -116,17 +116,17 @@ py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t
 }  // namespace
 
 void bind_gemm_doctor(py::module_& module) {
-  py::class_<forensics::ExpectedGemm>(module, "ExpectedGemm")
+  py::class_<doctor::ExpectedGemm>(module, "ExpectedGemm")
       .def(py::init([](std::string model, std::size_t promote_k, std::vector<std::size_t> split_k,
                        std::vector<std::size_t> split_order, const std::optional<std::string>& scale_order,
                        const std::string& c_enters, const std::string& zero_rule,
                        const std::optional<NamedOrOwnProfile>& profile) {
-             forensics::ExpectedGemm expected{.model = std::move(model),
-                                              .promote_k = promote_k,
-                                              .split_k = std::move(split_k),
-                                              .split_order = std::move(split_order),
-                                              .c_enters = find_c_entry(c_enters),
-                                              .zero_rule = find_zero_rule(zero_rule)};
+             doctor::ExpectedGemm expected{.model = std::move(model),
+                                           .promote_k = promote_k,
+                                           .split_k = std::move(split_k),
+                                           .split_order = std::move(split_order),
+                                           .c_enters = find_c_entry(c_enters),
+                                           .zero_rule = find_zero_rule(zero_rule)};
              if (scale_order) expected.scale_order = find_scale_order(*scale_order);
              if (profile) expected.policy = profile->policy;
              return expected;

@@ -70,7 +70,7 @@ PYBIND11_MODULE(_core, module) {
   bind_measures(module);
   bind_recipes(module);
   bind_scaling(module);
-  bind_forensics(module);
+  bind_compare(module);
   bind_diagnose(module);
   bind_gemm_doctor(module);
   bind_linear(module);

@@ -84,7 +84,7 @@ void bind_gpu_kernels(py::module_& module);
 void bind_gpu_gemm(py::module_& module);
 void bind_linear(py::module_& module);
 void bind_parallel(py::module_& module);
-void bind_forensics(py::module_& module);
+void bind_compare(py::module_& module);
 void bind_gemm_doctor(py::module_& module);
 void bind_fp8_state(py::module_& module);
 void bind_products(py::module_& module);

@@ -37,8 +37,8 @@ Format format_called(const std::string& name) {
 
 /// The type that a file tells; none for bytes of which it tells nothing. Words without a format have any of their
 /// width, since which of them are equal does not depend on it.
-std::optional<forensics::ElementType> told_type(const TensorHeader& header) {
-  const auto told = [](const Format& format, bool pairs = false) { return forensics::ElementType{format, pairs}; };
+std::optional<doctor::ElementType> told_type(const TensorHeader& header) {
+  const auto told = [](const Format& format, bool pairs = false) { return doctor::ElementType{format, pairs}; };
   switch (header.type) {
     case ElementType::float32: return told(binary32);
     case ElementType::float64: return told(binary64);
@@ -52,27 +52,27 @@ std::optional<forensics::ElementType> told_type(const TensorHeader& header) {
 }
 
 /// The format that one of the files tells; where neither does, that of the user.
-forensics::ElementType type_of(const CompareArguments& arguments, const TensorHeader& a, const TensorHeader& b,
-                               const std::string& name) {
+doctor::ElementType type_of(const CompareArguments& arguments, const TensorHeader& a, const TensorHeader& b,
+                            const std::string& name) {
   if (const auto told = told_type(a)) return *told;
   if (const auto told = told_type(b)) return *told;
   if (!arguments.format) {
     refuse(name, " has bytes of a format that its file does not tell: give the format (such as e4m3, e8m0 or e2m1)");
   }
-  const forensics::ElementType type{format_called(*arguments.format), arguments.pairs};
+  const doctor::ElementType type{format_called(*arguments.format), arguments.pairs};
   if (!arguments.raw && type.bits() > 8) {
     refuse(name, " has elements of a byte, ", *arguments.format, " has ", type.bits(), " bits");
   }
   return type;
 }
 
-std::string type_name(const forensics::ElementType& type, const TensorHeader& header) {
+std::string type_name(const doctor::ElementType& type, const TensorHeader& header) {
   if (!header.dtype.empty()) return header.dtype;
   return format_name(type.format) + (type.pairs ? ", pairs" : "");
 }
 
 /// Leaves of words without a format which of them differ: what says how is of the format that stood for theirs.
-void forget_values(forensics::Comparison& found) {
+void forget_values(doctor::Comparison& found) {
   found.zero_signs = found.nan_words = found.nan_in_a = found.nan_in_b = found.numbers = 0;
   found.opposite_signs = found.opposite_values = found.became_zero = found.was_zero = 0;
   found.distances = {};
@@ -80,7 +80,7 @@ void forget_values(forensics::Comparison& found) {
 
 /// The shape in elements.
 std::vector<std::uint64_t> shape_of(const CompareArguments& arguments, const TensorHeader& header,
-                                    const forensics::ElementType& type, const std::string& name) {
+                                    const doctor::ElementType& type, const std::string& name) {
   const auto bits = static_cast<std::uint64_t>(type.bits());
   if (!arguments.raw) return shape_in_elements(header, type.pairs);
   if (header.size * 8 % bits != 0) {
@@ -111,7 +111,7 @@ std::vector<double> inputs_of(const fs::path& path, const ComparedTensor& tensor
     refuse("the input has the shape ", shape_text(file.shape()), ", ", tensor.name, " ", shape_text(tensor.shape));
   }
   std::vector<double> values;
-  for (const forensics::Mismatch& mismatch : tensor.comparison.first) {
+  for (const doctor::Mismatch& mismatch : tensor.comparison.first) {
     std::uint64_t word = 0;
     file.read_bytes(stored_place(header, mismatch.index),
                     std::as_writable_bytes(std::span(&word, 1)).first(bytes_of(file.type())));
@@ -119,7 +119,7 @@ std::vector<double> inputs_of(const fs::path& path, const ComparedTensor& tensor
                                                 {ElementType::float64, binary64},
                                                 {ElementType::float16, binary16},
                                                 {ElementType::bfloat16, bfloat16}};
-    values.push_back(forensics::value_of({formats.at(file.type())}, word));
+    values.push_back(doctor::value_of({formats.at(file.type())}, word));
   }
   return values;
 }
@@ -130,7 +130,7 @@ class PairReader {
       : arguments_(arguments), all_bytes_(all_bytes), progress_(progress) {}
 
   ComparedTensor compare(const std::string& name, const StoredTensor& a, const StoredTensor& b) {
-    const forensics::ElementType type = type_of(arguments_, a.header, b.header, name);
+    const doctor::ElementType type = type_of(arguments_, a.header, b.header, name);
     ComparedTensor tensor{.name = name,
                           .type = type_name(type, a.header),
                           .shape = shape_of(arguments_, a.header, type, name),
@@ -138,20 +138,20 @@ class PairReader {
     const std::uint64_t element_bytes = bytes_of(a.header.type);
     const std::uint64_t elements = a.header.size * element_bytes * 8 / static_cast<std::uint64_t>(type.bits());
     const std::uint64_t columns = tensor.shape.empty() ? 1 : tensor.shape.back();
-    forensics::Comparer comparer(type, elements, {.columns = columns, .most_shown = arguments_.most_shown});
+    doctor::Comparer comparer(type, elements, {.columns = columns, .most_shown = arguments_.most_shown});
     // Bands of a tensor in Fortran order are put in order by one thread, since each takes memory.
     const bool is_read_apart = is_row_major(a.header) && is_row_major(b.header);
-    const int threads = forensics::useful_threads(arguments_.threads, a.header.size * element_bytes);
-    const std::vector<forensics::ElementRange> ranges =
+    const int threads = doctor::useful_threads(arguments_.threads, a.header.size * element_bytes);
+    const std::vector<doctor::ElementRange> ranges =
         comparer.parts(is_read_apart ? static_cast<std::size_t>(threads) : 1);
-    std::vector<forensics::Comparer> parts;
+    std::vector<doctor::Comparer> parts;
     parts.reserve(ranges.size());
-    for (const forensics::ElementRange& range : ranges) parts.push_back(comparer.part(range));
+    for (const doctor::ElementRange& range : ranges) parts.push_back(comparer.part(range));
     caller_ = std::this_thread::get_id();
     parallel_for(parts.size(), threads, [&](std::size_t first, std::size_t last) {
       for (std::size_t i = first; i < last; ++i) read_part(a, b, ranges[i], parts[i]);
     });
-    for (forensics::Comparer& part : parts) comparer.append(std::move(part));
+    for (doctor::Comparer& part : parts) comparer.append(std::move(part));
     tensor.comparison = comparer.result();
     if (tensor.are_words) forget_values(tensor.comparison);
     if (arguments_.input) tensor.inputs = inputs_of(*arguments_.input, tensor);
@@ -160,8 +160,8 @@ class PairReader {
 
  private:
   /// Compares a part of the tensors. Its elements need not be those of the file, such as two codes in a byte.
-  void read_part(const StoredTensor& a, const StoredTensor& b, const forensics::ElementRange& range,
-                 forensics::Comparer& part) {
+  void read_part(const StoredTensor& a, const StoredTensor& b, const doctor::ElementRange& range,
+                 doctor::Comparer& part) {
     const std::uint64_t element_bytes = bytes_of(a.header.type);
     const auto bits = static_cast<std::uint64_t>(type_of(arguments_, a.header, b.header, "").bits());
     const auto stored = [&](std::uint64_t element) { return element * bits / 8 / element_bytes; };
@@ -210,8 +210,8 @@ class PairReader {
 void check_told_format(const CompareArguments& arguments, const TensorHeader& a, const TensorHeader& b,
                        const std::string& name) {
   if (!arguments.format) return;
-  const forensics::ElementType wanted{format_called(*arguments.format), arguments.pairs};
-  const forensics::ElementType type = type_of(arguments, a, b, name);
+  const doctor::ElementType wanted{format_called(*arguments.format), arguments.pairs};
+  const doctor::ElementType type = type_of(arguments, a, b, name);
   if (a.dtype.empty() && type.format == wanted.format && type.pairs == wanted.pairs) return;
   refuse(name, " is ", type_name(type, a), told_type(a) ? ", as its file tells, and not " : ", as b tells, and not ",
          type_name(wanted, {}));
@@ -230,7 +230,7 @@ void check(const CompareArguments& arguments) {
     refuse("one of a and b is a folder, and the other is not a .safetensors file");
   }
   if ((is_many_a || is_many_b) && arguments.input) refuse("an input is for two files, not for folders");
-  if (arguments.format) forensics::ElementType{format_called(*arguments.format), arguments.pairs}.check();
+  if (arguments.format) doctor::ElementType{format_called(*arguments.format), arguments.pairs}.check();
 }
 
 }  // namespace

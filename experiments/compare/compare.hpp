@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "files/tensor_file.hpp"
-#include "fp8lab/reference/forensics/compare.hpp"
+#include "fp8lab/doctor/compare.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
@@ -34,7 +34,7 @@ struct ComparedTensor {
   std::vector<std::uint64_t> shape;  ///< in elements
   /// Whether the elements have no format, as those of I64: words that are equal or not, of no kind and no distance.
   bool are_words = false;
-  forensics::Comparison comparison{};
+  doctor::Comparison comparison{};
   std::vector<double> inputs{};  ///< of the first differing elements, where an input is given
 };
 

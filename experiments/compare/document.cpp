@@ -53,7 +53,7 @@ Text findings_text(const CompareResult& result) {
   for (const ComparedTensor& tensor : result.tensors) {
     if (tensor.comparison.equal() || ++told > most_told) continue;
     std::string line = result.tensors.size() == 1 ? "" : tensor.name + ": ";
-    const std::vector<std::string> sentences = forensics::findings(tensor.comparison);
+    const std::vector<std::string> sentences = doctor::findings(tensor.comparison);
     for (const std::string& sentence : sentences) line += sentence + " ";
     if (sentences.empty()) line += "Nothing that all of them share.";
     text.paragraphs.push_back(line);
@@ -65,28 +65,28 @@ Text findings_text(const CompareResult& result) {
 
 Table tensors_table_of(const CompareResult& result) {
   using One = ComparedTensor;
-  const auto count = [](std::uint64_t forensics::Comparison::* member) {
+  const auto count = [](std::uint64_t doctor::Comparison::* member) {
     return [member](const One& one) { return one.comparison.*member; };
   };
   // Words without a format have none of these.
-  const auto kind = [](std::uint64_t forensics::Comparison::* member) {
+  const auto kind = [](std::uint64_t doctor::Comparison::* member) {
     return [member](const One& one) { return one.are_words ? std::nullopt : std::optional(one.comparison.*member); };
   };
   return tabulate(result.tensors, {.name = "tensors", .title = "How many elements differ, and how"})
       .column({"tensor"}, &One::name)
       .column({"type"}, &One::type)
       .column({"shape"}, [](const One& one) { return shape_text(one.shape); })
-      .column({"elements"}, count(&forensics::Comparison::elements))
-      .column({"differing"}, count(&forensics::Comparison::differing))
-      .column({.name = "zero_signs", .title = "-0 for 0"}, kind(&forensics::Comparison::zero_signs))
-      .column({.name = "nan_words", .title = "other NaN"}, kind(&forensics::Comparison::nan_words))
-      .column({.name = "nan_in_a", .title = "NaN in a"}, kind(&forensics::Comparison::nan_in_a))
-      .column({.name = "nan_in_b", .title = "NaN in b"}, kind(&forensics::Comparison::nan_in_b))
-      .column({"numbers"}, kind(&forensics::Comparison::numbers))
-      .column({.name = "became_zero", .detail = true}, kind(&forensics::Comparison::became_zero))
-      .column({.name = "was_zero", .detail = true}, kind(&forensics::Comparison::was_zero))
-      .column({.name = "opposite_signs", .detail = true}, kind(&forensics::Comparison::opposite_signs))
-      .column({.name = "opposite_values", .detail = true}, kind(&forensics::Comparison::opposite_values))
+      .column({"elements"}, count(&doctor::Comparison::elements))
+      .column({"differing"}, count(&doctor::Comparison::differing))
+      .column({.name = "zero_signs", .title = "-0 for 0"}, kind(&doctor::Comparison::zero_signs))
+      .column({.name = "nan_words", .title = "other NaN"}, kind(&doctor::Comparison::nan_words))
+      .column({.name = "nan_in_a", .title = "NaN in a"}, kind(&doctor::Comparison::nan_in_a))
+      .column({.name = "nan_in_b", .title = "NaN in b"}, kind(&doctor::Comparison::nan_in_b))
+      .column({"numbers"}, kind(&doctor::Comparison::numbers))
+      .column({.name = "became_zero", .detail = true}, kind(&doctor::Comparison::became_zero))
+      .column({.name = "was_zero", .detail = true}, kind(&doctor::Comparison::was_zero))
+      .column({.name = "opposite_signs", .detail = true}, kind(&doctor::Comparison::opposite_signs))
+      .column({.name = "opposite_values", .detail = true}, kind(&doctor::Comparison::opposite_values))
       .column({.name = "largest_distance", .title = "farthest"}, [](const One& one) {
         return one.are_words ? std::nullopt : std::optional(one.comparison.distances.largest);
       });
@@ -109,7 +109,7 @@ struct MismatchRow {
 /// The value of a word of a format; NaN for others.
 double number_of(const ComparedTensor& tensor, std::uint64_t word) {
   if (tensor.are_words) return std::numeric_limits<double>::quiet_NaN();
-  return forensics::value_of(tensor.comparison.type, word);
+  return doctor::value_of(tensor.comparison.type, word);
 }
 
 /// The value of a word of an integer type; none for others.
@@ -122,15 +122,15 @@ std::optional<Integer> integer_of(const ComparedTensor& tensor, std::uint64_t wo
 }
 
 std::string range_text(std::size_t bin) {
-  const std::uint64_t first = forensics::Distances::first_of(bin);
-  const std::uint64_t last = forensics::Distances::last_of(bin);
+  const std::uint64_t first = doctor::Distances::first_of(bin);
+  const std::uint64_t last = doctor::Distances::last_of(bin);
   return first == last ? fmt::format("{}", first) : fmt::format("{} to {}", first, last);
 }
 
 Table distances_table(const CompareResult& result) {
   std::vector<DistanceRow> rows;
   for (const ComparedTensor& tensor : result.tensors) {
-    const forensics::Distances& distances = tensor.comparison.distances;
+    const doctor::Distances& distances = tensor.comparison.distances;
     for (std::size_t i = 0; i < distances.below.size(); ++i) {
       if (distances.below[i] + distances.above[i] == 0) continue;
       rows.push_back({tensor.name, range_text(i), distances.below[i], distances.above[i]});
@@ -148,7 +148,7 @@ Table distances_table(const CompareResult& result) {
 Table mismatches_table(const CompareResult& result, bool has_input) {
   std::vector<MismatchRow> rows;
   for (const ComparedTensor& tensor : result.tensors) {
-    const forensics::Comparison& comparison = tensor.comparison;
+    const doctor::Comparison& comparison = tensor.comparison;
     const int digits = (comparison.type.bits() + 3) / 4;
     for (std::size_t i = 0; i < comparison.first.size(); ++i) {
       const auto& [index, a, b] = comparison.first[i];

@@ -51,8 +51,8 @@ std::optional<Format> scale_type(const DoctorArguments& arguments, const TensorH
   refuse("scales are of float64, which no kernel stores");
 }
 
-void write_probe(const std::filesystem::path& directory, const forensics::Diagnosis& diagnosis,
-                 const forensics::Probe& probe) {
+void write_probe(const std::filesystem::path& directory, const doctor::Diagnosis& diagnosis,
+                 const doctor::Probe& probe) {
   std::string text = fmt::format(
       "Run probe.npy, {} x {} of float32, through the kernel. Its codes, a byte for each, then have the digest "
       "(FNV-1a,\n"
@@ -88,7 +88,7 @@ DoctorResult run_doctor(const DoctorArguments& arguments) {
   result.shape = files.shape;
   result.columns = files.x.columns();
   result.sampled_rows = std::move(files.sampled_rows);
-  forensics::Dump dump;
+  doctor::Dump dump;
   dump.codes = {reinterpret_cast<const std::uint8_t*>(files.codes.data()), files.codes.size()};
   dump.format = told_format(arguments.format, files.codes_header.format, "codes");
   if (!files.scales.empty()) {
@@ -97,24 +97,24 @@ DoctorResult run_doctor(const DoctorArguments& arguments) {
   }
   if (arguments.tensor_scale) dump.scales.of_tensor = static_cast<float>(*arguments.tensor_scale);
   // 2. The diagnosis.
-  forensics::DiagnoseOptions options{.most_shown = arguments.most_shown, .threads = arguments.threads};
+  doctor::DiagnoseOptions options{.most_shown = arguments.most_shown, .threads = arguments.threads};
   if (arguments.expected) {
     options.expected = arguments.expected->recipe;
     options.expected_name = arguments.expected->name;
   }
   if (arguments.direction) options.direction = find_direction(*arguments.direction);
-  result.diagnosis = forensics::diagnose(files.x.view(), dump, options);
+  result.diagnosis = doctor::diagnose(files.x.view(), dump, options);
   result.diagnosis.notes.insert(result.diagnosis.notes.begin(), files.notes.begin(), files.notes.end());
   // 3. What would tell more.
   if (!arguments.probe) return result;
-  std::vector<forensics::Hypothesis> hypotheses;
+  std::vector<doctor::Hypothesis> hypotheses;
   hypotheses.reserve(result.diagnosis.explanations.size());
-  for (const forensics::Explanation& one : result.diagnosis.explanations) hypotheses.push_back(one.hypothesis);
+  for (const doctor::Explanation& one : result.diagnosis.explanations) hypotheses.push_back(one.hypothesis);
   if (hypotheses.size() < 2) refuse("a probe parts at least two explanations; shown is ", arguments.most_shown);
   Format type = bfloat16;
   if (files.x.type() == ElementType::float32) type = binary32;
   if (files.x.type() == ElementType::float16) type = binary16;
-  result.probe = forensics::probe(hypotheses, type);
+  result.probe = doctor::probe(hypotheses, type);
   write_probe(*arguments.probe, result.diagnosis, *result.probe);
   return result;
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fp8lab/reference/forensics/diagnose.hpp"
+#include "fp8lab/doctor/diagnose.hpp"
 #include "kit/chosen.hpp"
 
 namespace fp8lab::experiments {
@@ -33,14 +33,14 @@ struct DoctorArguments {
 };
 
 struct DoctorResult {
-  forensics::Diagnosis diagnosis;
+  doctor::Diagnosis diagnosis;
   std::vector<std::uint64_t> shape;         ///< of x in its file
   std::uint64_t columns = 1;                ///< of x as it is looked at
   std::vector<std::uint64_t> sampled_rows;  ///< the row in the file of each row that is looked at; empty where all are
 
   /// The row and column in the file of an element that is looked at.
   [[nodiscard]] std::array<std::uint64_t, 2> place_of(std::uint64_t index) const;
-  std::optional<forensics::Probe> probe = {};
+  std::optional<doctor::Probe> probe = {};
 };
 
 /// Reads and diagnoses.

@@ -20,10 +20,10 @@ struct ExplanationRow {
   bool is_tied;
 };
 
-Table explanations_table(const forensics::Diagnosis& diagnosis) {
+Table explanations_table(const doctor::Diagnosis& diagnosis) {
   std::vector<ExplanationRow> rows;
   for (std::size_t i = 0; i < diagnosis.explanations.size(); ++i) {
-    const forensics::Explanation& one = diagnosis.explanations[i];
+    const doctor::Explanation& one = diagnosis.explanations[i];
     rows.push_back({i + 1, describe(one.hypothesis), one.codes, one.scales, i < diagnosis.tied});
   }
   return tabulate(rows, {.name = "explanations", .title = "What explains the output, the best first"})
@@ -36,8 +36,8 @@ Table explanations_table(const forensics::Diagnosis& diagnosis) {
 }
 
 Table discriminators_table(const DoctorResult& result) {
-  const forensics::Diagnosis& diagnosis = result.diagnosis;
-  using One = forensics::Discriminator;
+  const doctor::Diagnosis& diagnosis = result.diagnosis;
+  using One = doctor::Discriminator;
   const auto hex = [](std::uint8_t code) { return fmt::format("{:02X}", code); };
   const auto value = [&diagnosis](std::uint8_t code) { return static_cast<double>(decode(diagnosis.format, code)); };
   return tabulate(diagnosis.discriminators,
@@ -60,7 +60,7 @@ Table discriminators_table(const DoctorResult& result) {
 }
 
 Text verdict_text(const DoctorResult& result) {
-  const forensics::Diagnosis& diagnosis = result.diagnosis;
+  const doctor::Diagnosis& diagnosis = result.diagnosis;
   Text text{"verdict", "", {diagnosis.verdict}};
   text.paragraphs.insert(text.paragraphs.end(), diagnosis.rest.begin(), diagnosis.rest.end());
   text.paragraphs.insert(text.paragraphs.end(), diagnosis.notes.begin(), diagnosis.notes.end());

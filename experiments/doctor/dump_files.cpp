@@ -191,7 +191,7 @@ DumpFiles read_dump(const DoctorArguments& arguments) {
     check_order(dump.scales_header, "scales");
     if (dump.scales_header.size == 0) refuse("scales have no elements");
   }
-  if (std::string note = forensics::note_on_pairs(x.shape, dump.codes_header.shape); !note.empty()) {
+  if (std::string note = doctor::note_on_pairs(x.shape, dump.codes_header.shape); !note.empty()) {
     dump.notes.push_back(std::move(note));
   }
   // 2. Their elements.

@@ -58,9 +58,9 @@ std::vector<std::size_t> indices_of(const DoctorGemmArguments& arguments, const 
   return indices;
 }
 
-std::optional<forensics::ExpectedGemm> expected_of(const DoctorGemmArguments& arguments) {
+std::optional<doctor::ExpectedGemm> expected_of(const DoctorGemmArguments& arguments) {
   if (!arguments.expected) return std::nullopt;
-  forensics::ExpectedGemm expected{
+  doctor::ExpectedGemm expected{
       .model = std::string(arguments.expected->name),
       .promote_k = static_cast<std::size_t>(arguments.expected_promote_k),
       .split_k = {arguments.expected_split_k.begin(), arguments.expected_split_k.end()},
@@ -144,8 +144,8 @@ class ProbeFiles {
     if (x != 1) command_ += fmt::format(" {} {:.9g}", option, x);
   }
 
-  const forensics::GemmProbe& probe_;
-  const forensics::GemmInputs& inputs_;
+  const doctor::GemmProbe& probe_;
+  const doctor::GemmInputs& inputs_;
   std::string at_;
   std::string command_ = "fp8lab doctor-gemm";
   Files files_ = {};
@@ -161,12 +161,12 @@ DoctorGemmResult run_doctor_gemm(const DoctorGemmArguments& arguments) {
   const GemmFiles files(arguments);
   const Operand a = files.left(arguments);
   const Operand b = files.right(arguments);
-  const forensics::GemmOutput out{.format = files.out.format,
-                                  .words = files.out.bytes,
-                                  .indices = indices_of(arguments, files),
-                                  .c = files.c,
-                                  .bias = files.bias,
-                                  .scale_out = static_cast<float>(arguments.scale_out)};
+  const doctor::GemmOutput out{.format = files.out.format,
+                               .words = files.out.bytes,
+                               .indices = indices_of(arguments, files),
+                               .c = files.c,
+                               .bias = files.bias,
+                               .scale_out = static_cast<float>(arguments.scale_out)};
   // 2. The diagnosis, and what would tell more.
   DoctorGemmResult result{.format = out.format};
   result.diagnosis = diagnose_gemm(a, b, out,
@@ -174,7 +174,7 @@ DoctorGemmResult run_doctor_gemm(const DoctorGemmArguments& arguments) {
                                     .most_shown = arguments.most_shown,
                                     .expected = expected_of(arguments)});
   const bool are_codes = a.format.bits() <= 8 && b.format.bits() <= 8;
-  const std::vector<forensics::GemmExplanation>& all = result.diagnosis.explanations;
+  const std::vector<doctor::GemmExplanation>& all = result.diagnosis.explanations;
   result.probed = std::min(all.size(), std::clamp<std::size_t>(result.diagnosis.tied, 2, most_probed));
   if (are_codes && result.probed >= 2 && (result.diagnosis.tied > 1 || arguments.probe)) {
     result.probe = probe_gemm(std::span(all).first(result.probed), result.diagnosis.inputs);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "fp8lab/reference/forensics/diagnose_gemm.hpp"
+#include "fp8lab/doctor/diagnose_gemm.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
 #include "kit/chosen.hpp"
 
@@ -40,10 +40,10 @@ struct DoctorGemmArguments {
 };
 
 struct DoctorGemmResult {
-  forensics::GemmDiagnosis diagnosis = {};
-  Format format = binary32;                        ///< of the output
-  std::optional<forensics::GemmProbe> probe = {};  ///< where explanations are tied
-  std::size_t probed = 0;                          ///< explanations that the probe is about: the first ones
+  doctor::GemmDiagnosis diagnosis = {};
+  Format format = binary32;                     ///< of the output
+  std::optional<doctor::GemmProbe> probe = {};  ///< where explanations are tied
+  std::size_t probed = 0;                       ///< explanations that the probe is about: the first ones
 };
 
 /// Reads and diagnoses.

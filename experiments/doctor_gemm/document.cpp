@@ -23,10 +23,10 @@ struct GemmExplanationRow {
   bool is_tied;
 };
 
-Table gemm_explanations_table(const forensics::GemmDiagnosis& diagnosis, std::size_t most) {
+Table gemm_explanations_table(const doctor::GemmDiagnosis& diagnosis, std::size_t most) {
   std::vector<GemmExplanationRow> rows;
   for (std::size_t i = 0; i < std::min(most, diagnosis.explanations.size()); ++i) {
-    const forensics::GemmExplanation& one = diagnosis.explanations[i];
+    const doctor::GemmExplanation& one = diagnosis.explanations[i];
     rows.push_back({i + 1, describe(one.hypothesis), fmt::format("{}", fmt::join(one.models, " ")), one.unexplained,
                     one.checked, i < diagnosis.tied});
   }
@@ -48,7 +48,7 @@ double value_of_word(const Format& format, std::uint64_t word) {
 }
 
 Table gemm_elements_table(const DoctorGemmResult& result) {
-  using One = forensics::GemmElement;
+  using One = doctor::GemmElement;
   const Format format = result.format;
   const int digits = (format.bits() + 3) / 4;
   const auto hex = [digits](std::uint64_t word) { return fmt::format("{:0{}X}", word, digits); };
@@ -90,7 +90,7 @@ Text gemm_verdict_text(const DoctorGemmResult& result, const DoctorGemmArguments
   Text text{"verdict", "", {result.diagnosis.verdict}};
   for (const std::string& sentence : result.diagnosis.rest) text.paragraphs.push_back(sentence);
   if (!result.probe) return text;
-  const forensics::GemmProbe& probe = *result.probe;
+  const doctor::GemmProbe& probe = *result.probe;
   if (probe.parted() != 0) {
     const std::string differ = fmt::format("inputs on which {} of the {} pairs of the first {} explanations differ",
                                            probe.parted(), probe.pairs, result.probed);

@@ -21,12 +21,12 @@
 #include <utility>
 
 #include "files/tensor_file.hpp"
+#include "fp8lab/doctor/diagnose_gemm.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/gpu/recorder/cublaslt.hpp"
 #include "fp8lab/gpu/recorder/memory.hpp"
 #include "fp8lab/gpu/recorder/tiles.hpp"
-#include "fp8lab/reference/forensics/diagnose_gemm.hpp"
 #include "fp8lab/reference/measure/random.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "gpu/torch_script.hpp"
@@ -176,18 +176,17 @@ TaskResult product_result(const std::string& name, const std::string& library, c
 }
 
 /// What gemm() is told for a hypothesis of the doctor; nothing where it cannot compose so, or the model is another one.
-std::optional<Composition> composition_of(const forensics::GemmExplanation& explanation, std::string_view model) {
-  const forensics::GemmHypothesis& found = explanation.hypothesis;
+std::optional<Composition> composition_of(const doctor::GemmExplanation& explanation, std::string_view model) {
+  const doctor::GemmHypothesis& found = explanation.hypothesis;
   const bool is_of_model = std::ranges::find(explanation.models, model) != explanation.models.end();
-  const bool is_ordered = found.order == forensics::PartialOrder::ascending ||
-                          (found.order == forensics::PartialOrder::descending && found.split_k > 0);
-  if (!is_of_model || !is_ordered || found.defect != forensics::GemmDefect::none ||
-      found.output != forensics::OutputRounding::nearest || found.k_order != forensics::KOrder{} ||
+  const bool is_ordered = found.order == doctor::PartialOrder::ascending ||
+                          (found.order == doctor::PartialOrder::descending && found.split_k > 0);
+  if (!is_of_model || !is_ordered || found.defect != doctor::GemmDefect::none ||
+      found.output != doctor::OutputRounding::nearest || found.k_order != doctor::KOrder{} ||
       found.zero_rule != ZeroRule::floor) {
     return {};
   }
-  return Composition{static_cast<int>(found.promote_k), found.split_k,
-                     found.order == forensics::PartialOrder::descending};
+  return Composition{static_cast<int>(found.promote_k), found.split_k, found.order == doctor::PartialOrder::descending};
 }
 
 }  // namespace
@@ -213,11 +212,11 @@ FoundComposition find_composition(const MmaModel& model, const LibraryProduct& p
   const auto operand = [&](std::span<const std::uint8_t> codes, std::size_t rows) {
     return Operand::codes(codes, e4m3, rows, product.depth);
   };
-  const forensics::GemmDiagnosis diagnosis =
-      forensics::diagnose_gemm(operand(product.a, product.rows), operand(product.b, product.columns),
-                               {.words = std::as_bytes(out)}, {.most_products = std::size_t{1} << 24});
+  const doctor::GemmDiagnosis diagnosis =
+      doctor::diagnose_gemm(operand(product.a, product.rows), operand(product.b, product.columns),
+                            {.words = std::as_bytes(out)}, {.most_products = std::size_t{1} << 24});
   FoundComposition found{.told = diagnosis.verdict, .composition = {}};
-  for (const forensics::GemmExplanation& explanation : diagnosis.explanations) {
+  for (const doctor::GemmExplanation& explanation : diagnosis.explanations) {
     const auto composition = composition_of(explanation, model.name);
     if (!composition || explanation.unexplained > diagnosis.explanations.front().unexplained) continue;
     // The doctor checks as many words as a budget allows; a record is of all.

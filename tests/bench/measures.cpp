@@ -6,9 +6,9 @@
 
 #include "bench.hpp"
 #include "cast/cast.hpp"
+#include "fp8lab/doctor/compare.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
-#include "fp8lab/reference/forensics/compare.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/measure/random.hpp"
@@ -106,7 +106,7 @@ struct Dumps {
 };
 
 /// Counts what differs and what is above, element by element, by the values.
-bool comparison_is_right(const Dumps& dumps, const forensics::ElementType& type) {
+bool comparison_is_right(const Dumps& dumps, const doctor::ElementType& type) {
   const auto bits = static_cast<std::size_t>(type.bits());
   const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
   std::uint64_t differing = 0;
@@ -121,13 +121,13 @@ bool comparison_is_right(const Dumps& dumps, const forensics::ElementType& type)
     differing += word_a != word_b ? 1 : 0;
     above += value_of(type, word_b) > value_of(type, word_a) ? 1 : 0;
   }
-  const forensics::Comparison found = compare(type, dumps.a, dumps.b, {.columns = 4096});
+  const doctor::Comparison found = compare(type, dumps.a, dumps.b, {.columns = 4096});
   std::uint64_t found_above = 0;
   for (const std::uint64_t count : found.distances.above) found_above += count;
   return found.differing == differing && found_above == above;
 }
 
-Row comparison_row(const std::shared_ptr<Dumps>& dumps, const forensics::ElementType& type, const std::string& name) {
+Row comparison_row(const std::shared_ptr<Dumps>& dumps, const doctor::ElementType& type, const std::string& name) {
   return {.name = "compare of 2 x 2^24 bytes that differ, " + name,
           .bound_name = "memcpy, same bytes",
           .work = [dumps, type] { (void)compare(type, dumps->a, dumps->b, {.columns = 4096}); },

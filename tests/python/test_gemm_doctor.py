@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fp8lab.diagnose_gemm. What it says of GEMMs composed by hand is in tests/reference/forensics/diagnose_gemm.cpp."""
+"""fp8lab.diagnose_gemm. What it says of GEMMs composed by hand is in tests/reference/doctor/diagnose_gemm.cpp."""
 
 import os
 import re

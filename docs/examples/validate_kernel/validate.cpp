@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fp8lab/doctor/diagnose.hpp>
 #include <fp8lab/formats/decode.hpp>
-#include <fp8lab/reference/forensics/diagnose.hpp>
 #include <fp8lab/reference/measure/distributions.hpp>
 #include <fp8lab/reference/scaling/quantize.hpp>
 #include <limits>
@@ -48,10 +48,9 @@ void quantize_on_host(const std::vector<float>& x, bool too_late, std::vector<st
 std::string diagnosis(const std::vector<float>& x, const std::vector<std::uint8_t>& codes,
                       const std::vector<float>& scale_inv) {
   const fp8lab::MatrixView tensor(x, rows, columns);
-  const fp8lab::forensics::Dump dump{
-      .codes = codes,
-      .format = fp8lab::e4m3,
-      .scales = {.format = fp8lab::binary32, .bytes = std::as_bytes(std::span(scale_inv))}};
+  const fp8lab::doctor::Dump dump{.codes = codes,
+                                  .format = fp8lab::e4m3,
+                                  .scales = {.format = fp8lab::binary32, .bytes = std::as_bytes(std::span(scale_inv))}};
   const char* const name = "te_block_1x128";
   return diagnose(tensor, dump, {.expected = fp8lab::find_recipe(name).recipe, .expected_name = name}).verdict;
 }

@@ -61,7 +61,7 @@ TEST_CASE("compare: files of codes that differ in one element tell it, with the 
   CHECK_FALSE(result.equal());
   CHECK(one.type == "e4m3");
   CHECK(one.shape == std::vector<std::uint64_t>{3, 4});
-  CHECK(one.comparison.first == std::vector<forensics::Mismatch>{{7, 0x38, 0x39}});
+  CHECK(one.comparison.first == std::vector<doctor::Mismatch>{{7, 0x38, 0x39}});
   CHECK(one.inputs == std::vector<double>{1.0625});
 }
 
@@ -96,11 +96,11 @@ TEST_CASE("compare: a format is of the bytes alone whose file tells none") {
   REQUIRE(result.tensors.size() == 3);
   CHECK(result.tensors[0].type == "e2m1, pairs");
   CHECK(result.tensors[0].shape == std::vector<std::uint64_t>{1, 4});
-  CHECK(result.tensors[0].comparison.first == std::vector<forensics::Mismatch>{{3, 4, 5}});
+  CHECK(result.tensors[0].comparison.first == std::vector<doctor::Mismatch>{{3, 4, 5}});
   CHECK(result.tensors[1].type == "float32");
   CHECK(result.tensors[2].type == "e4m3");
   CHECK(result.tensors[2].shape == std::vector<std::uint64_t>{2});
-  CHECK(result.tensors[2].comparison.first == std::vector<forensics::Mismatch>{{1, 0x38, 0x3A}});
+  CHECK(result.tensors[2].comparison.first == std::vector<doctor::Mismatch>{{1, 0x38, 0x3A}});
   CHECK(result.tensors[2].comparison.distances.largest == 2);
   // A format that contradicts the file of a single tensor is refused, and one that agrees is not.
   CompareArguments scales{.a = a, .b = b, .names = {"scales"}, .format = "e4m3"};
@@ -141,9 +141,9 @@ TEST_CASE("compare: words without a format are equal or not, and have no distanc
   CHECK(ids.shape == std::vector<std::uint64_t>{2, 2});
   CHECK(ids.are_words);
   CHECK(ids.comparison.first ==
-        std::vector<forensics::Mismatch>{{0, 0, 0x8000000000000000}, {2, 0x7FF8000000000001, 0x7FF8000000000002}});
+        std::vector<doctor::Mismatch>{{0, 0, 0x8000000000000000}, {2, 0x7FF8000000000001, 0x7FF8000000000002}});
   CHECK(ids.comparison.zero_signs + ids.comparison.nan_words + ids.comparison.numbers == 0);
-  CHECK(forensics::findings(ids.comparison) == std::vector<std::string>{"All lie in column 0 of 2."});
+  CHECK(doctor::findings(ids.comparison) == std::vector<std::string>{"All lie in column 0 of 2."});
   for (const std::size_t i : {0, 1, 3, 4, 5}) CHECK(result.tensors[i].comparison.equal());
   CHECK_THAT(refused({.a = a, .b = b, .names = {"i64"}, .format = "float64"}),
              ContainsSubstring("is I64, as its file"));
@@ -164,7 +164,7 @@ TEST_CASE("compare: a .safetensors file tells FNUZ formats, and pairs of FP4 cod
   CHECK(result.tensors[1].type == "e5m2fnuz");
   CHECK(result.tensors[1].comparison.distances.above[0] == 1);
   CHECK(result.tensors[2].type == "e2m1, pairs");
-  CHECK(result.tensors[2].comparison.first == std::vector<forensics::Mismatch>{{3, 4, 5}});
+  CHECK(result.tensors[2].comparison.first == std::vector<doctor::Mismatch>{{3, 4, 5}});
   CHECK(result.tensors[3].type == "\"F4\" as bytes");  // a row has no whole number of bytes
   const fs::path bytes = written(scratch.path / "c.npy", npy(dict("|u1", "(1, 2)"), "\x21\x43"));
   CHECK(run_compare({.a = bytes, .b = a, .names = {"c"}, .format = "e2m1", .pairs = true}).equal());
@@ -290,7 +290,7 @@ TEST_CASE("compare: files without a header have the format and the shape that th
   const fs::path b = written(scratch.path / "b.bin", std::string("\x21\x53", 2));
   const CompareResult result =
       run_compare({.a = a, .b = b, .format = "e2m1", .pairs = true, .shape = {2, 2}, .raw = true});
-  CHECK(result.tensors.front().comparison.first == std::vector<forensics::Mismatch>{{3, 4, 5}});
+  CHECK(result.tensors.front().comparison.first == std::vector<doctor::Mismatch>{{3, 4, 5}});
   CHECK(run_compare({.a = a, .b = a, .format = "bfloat16", .raw = true}).equal());
 }
 
@@ -303,7 +303,7 @@ TEST_CASE("compare: more than a piece of a file is compared") {
   const CompareResult result =
       run_compare({.a = a, .b = written(scratch.path / "b.bin", bytes), .format = "e5m2", .raw = true});
   CHECK(result.tensors.front().comparison.first ==
-        std::vector<forensics::Mismatch>{{std::size_t{1} << 18, 0x11, 0x12}, {size - 1, 0x11, 0x12}});
+        std::vector<doctor::Mismatch>{{std::size_t{1} << 18, 0x11, 0x12}, {size - 1, 0x11, 0x12}});
 }
 
 TEST_CASE("compare: threads read a part of the files each, and change nothing") {
@@ -319,13 +319,13 @@ TEST_CASE("compare: threads read a part of the files each, and change nothing") 
   const fs::path b = written(scratch.path / "b.bin", bytes);
   CompareArguments arguments{
       .a = a, .b = b, .format = "e2m1", .pairs = true, .shape = {rows, 2 * columns}, .raw = true, .most_shown = 50};
-  const forensics::Comparison one = run_compare(arguments).tensors.front().comparison;
+  const doctor::Comparison one = run_compare(arguments).tensors.front().comparison;
   CHECK(one.differing > rows * columns / 3);
   for (const int threads : {2, 3}) {
     arguments.threads = threads;
     double share = 0;
     const CompareResult result = run_compare(arguments, [&share](double now) { share = std::max(share, now); });
-    const forensics::Comparison& found = result.tensors.front().comparison;
+    const doctor::Comparison& found = result.tensors.front().comparison;
     CHECK(found.first == one.first);
     CHECK(found.differing == one.differing);
     CHECK(found.rows.counts == one.rows.counts);
@@ -360,10 +360,10 @@ TEST_CASE("compare: a file in Fortran order meets one in C order by its indices"
   const fs::path b = written(scratch.path / "b.npy", npy(header, columns));
   const fs::path c = written(scratch.path / "c.npy", npy(header, other));
   CHECK(run_compare({.a = a, .b = b, .format = "e4m3"}).equal());
-  const forensics::Mismatch wrong{2 * 20 + 1 * 5 + 4, 49, 0x7B};
+  const doctor::Mismatch wrong{2 * 20 + 1 * 5 + 4, 49, 0x7B};
   for (const fs::path& one : {a, b}) {
     const CompareResult result = run_compare({.a = one, .b = c, .format = "e4m3"});
-    CHECK(result.tensors.front().comparison.first == std::vector<forensics::Mismatch>{wrong});
+    CHECK(result.tensors.front().comparison.first == std::vector<doctor::Mismatch>{wrong});
     CHECK(result.tensors.front().comparison.columns.length == 5);
   }
   // Bands of one row, of two, and all at once, read in pieces that end within them.

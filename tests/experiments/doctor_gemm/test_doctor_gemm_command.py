@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fp8lab doctor-gemm. What it says of tensor cores is in tests/reference/forensics; the products here are sums of
+"""fp8lab doctor-gemm. What it says of tensor cores is in tests/reference/doctor; the products here are sums of
 integers, rounded."""
 
 import json

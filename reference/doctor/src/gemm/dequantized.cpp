@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/dequantized.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "fp8lab/formats/encode.hpp"
+#include "gemm/sample.hpp"
+
+namespace fp8lab::doctor {
+namespace {
+
+/// Rows that are gathered at a time.
+constexpr std::size_t rows_at_once = 128;
+
+}  // namespace
+
+DequantizedOperand::DequantizedOperand(const Operand& from, AddendType type)
+    : format_(type == AddendType::float16 ? binary16 : bfloat16), rows_(from.rows), depth_(from.depth) {
+  const float of_tensor = from.tensor_scale.factor / from.tensor_scale.divisor;
+  words_.reserve(rows_ * depth_);
+  for (std::size_t first = 0; first < rows_; first += rows_at_once) {
+    std::vector<std::size_t> numbers(std::min(rows_at_once, rows_ - first));
+    std::iota(numbers.begin(), numbers.end(), first);
+    const PlainRows rows(from, numbers, depth_, {});
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      for (std::size_t k = 0; k < depth_; ++k) {
+        float x = static_cast<float>(rows.value(i, k)) * rows.block_scale(i, k);
+        x = x * rows.tile_scale(i, k) * rows.row_scale(i) * of_tensor;
+        words_.push_back(static_cast<std::uint16_t>(encode(format_, cuda_nosat_policy, x)));
+      }
+    }
+  }
+}
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inputs of a GEMM on which hypotheses differ.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/pack.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "gemm/arithmetic.hpp"
+#include "gemm/dequantized.hpp"
+
+namespace fp8lab::doctor {
+namespace {
+
+constexpr std::size_t most_side = 128;
+constexpr std::size_t compared = 16;  ///< elements of each try
+/// What is equal on these is compared on more elements of the best try, for at most so many products.
+constexpr std::size_t most_products = std::size_t{1} << 26;
+constexpr std::uint64_t tries = 12;
+
+/// A code of the format without infinities and NaNs, with an exponent near that of 1 or, now and then, any.
+std::uint8_t drawn_code(const Format& format, std::uint64_t word) {
+  const auto top = static_cast<std::uint64_t>(format.max_code());
+  const std::uint64_t one = static_cast<std::uint64_t>(format.bias) << format.mantissa_bits;
+  const std::uint64_t step = std::uint64_t{1} << format.mantissa_bits;
+  const std::uint64_t near = one - step + word % (3 * step);
+  const std::uint64_t magnitude = (word >> 20) % 4 == 0 ? (word >> 24) % (top + 1) : std::min(near, top);
+  return static_cast<std::uint8_t>(magnitude | ((word >> 60) % 2 == 0 ? 0 : format.sign_mask()));
+}
+
+/// SplitMix64.
+std::uint64_t drawn_word(std::uint64_t seed, std::uint64_t i) {
+  std::uint64_t z = seed * 0xD1342543DE82EF95U + (i + 1) * 0x9E3779B97F4A7C15U;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31);
+}
+
+std::vector<std::uint8_t> drawn_codes(const Format& format, std::size_t count, std::uint64_t seed) {
+  std::vector<std::uint8_t> codes(count);
+  for (std::size_t i = 0; i < count; ++i) codes[i] = drawn_code(format, drawn_word(seed, i));
+  if (format.bits() != 4) return codes;
+  std::vector<std::uint8_t> pairs((count + 1) / 2);
+  pack_pairs(codes, pairs);
+  return pairs;
+}
+
+/// Codes of scales from 1/4 to 4.
+std::vector<std::uint8_t> drawn_blocks(const std::optional<BlockScales>& type, std::size_t rows, std::size_t depth,
+                                       std::uint64_t seed) {
+  if (!type) return {};
+  const bool powers = type->format == e8m0;
+  std::vector<std::uint8_t> codes(rows * (depth / static_cast<std::size_t>(type->block)));
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<std::uint8_t>((powers ? 125 : 0x28) + drawn_word(seed, i) % (powers ? 5 : 33));
+  }
+  return codes;
+}
+
+/// Numbers from 0.5 to 1.5 with all bits of float32.
+std::vector<float> drawn_scales(std::size_t count, std::uint64_t seed) {
+  std::vector<float> scales(count);
+  for (std::size_t i = 0; i < count; ++i) scales[i] = 0.5F + static_cast<float>(drawn_word(seed, i) >> 40) * 0x1p-24F;
+  return scales;
+}
+
+std::vector<float> drawn_tiles(std::size_t tile_rows, std::size_t tile_depth, const GemmProbe& probe, std::size_t rows,
+                               std::uint64_t seed, bool powers) {
+  if (tile_rows == 0) return {};
+  const std::size_t count = (rows + tile_rows - 1) / tile_rows * ((probe.depth + tile_depth - 1) / tile_depth);
+  std::vector<float> scales = drawn_scales(count, seed);
+  if (powers) {
+    for (float& scale : scales) scale = scale < 1 ? 0.5F : 1;
+  }
+  return scales;
+}
+
+GemmProbe drawn_probe(const GemmInputs& inputs, std::uint64_t seed, bool powers) {
+  GemmProbe probe{
+      .rows = std::min(inputs.rows, most_side), .columns = std::min(inputs.columns, most_side), .depth = inputs.depth};
+  const std::uint64_t stream = seed * 16;
+  probe.a = drawn_codes(inputs.format_a, probe.rows * probe.depth, stream);
+  probe.b = drawn_codes(inputs.format_b, probe.columns * probe.depth, stream + 1);
+  probe.blocks_a = drawn_blocks(inputs.blocks_a, probe.rows, probe.depth, stream + 2);
+  probe.blocks_b = drawn_blocks(inputs.blocks_b, probe.columns, probe.depth, stream + 3);
+  probe.tiles_a = drawn_tiles(inputs.tile_rows_a, inputs.tile_depth, probe, probe.rows, stream + 4, powers);
+  probe.tiles_b = drawn_tiles(inputs.tile_rows_b, inputs.tile_depth, probe, probe.columns, stream + 5, powers);
+  if (inputs.row_scales_a) probe.rows_a = drawn_scales(probe.rows, stream + 6);
+  if (inputs.row_scales_b) probe.rows_b = drawn_scales(probe.columns, stream + 7);
+  if (inputs.tensor_scale_a) probe.scale_a = 0.7310586F;  // products with these are rounded
+  if (inputs.tensor_scale_b) probe.scale_b = 1.3132617F;
+  if (inputs.scale_out) probe.scale_out = 0.8427008F;
+  // As large as sums are.
+  const auto spread = static_cast<float>(std::sqrt(static_cast<double>(probe.depth)));
+  if (inputs.c) probe.c = drawn_scales(probe.rows * probe.columns, stream + 8);
+  if (inputs.bias) probe.bias = drawn_scales(probe.columns, stream + 9);
+  for (float& c : probe.c) c *= spread;
+  for (float& bias : probe.bias) bias *= -spread;
+  return probe;
+}
+
+/// The operands of a probe, and which of its elements are compared.
+struct ProbedGemm {
+  Operand a, b;
+  GemmAddends addends;
+  GemmFacts facts;
+  std::vector<std::size_t> rows = {}, columns = {};
+
+  ProbedGemm(const GemmProbe& probe, const GemmInputs& inputs, std::size_t most_compared)
+      : a(Operand::codes(probe.a, inputs.format_a, probe.rows, probe.depth, probe.blocks_a)),
+        b(Operand::codes(probe.b, inputs.format_b, probe.columns, probe.depth, probe.blocks_b)),
+        addends{probe.c, probe.bias, probe.rows, probe.columns},
+        facts{.rows = probe.rows,
+              .columns = probe.columns,
+              .depth = probe.depth,
+              .tile_depth = inputs.tile_depth,
+              .c = inputs.c,
+              .bias = inputs.bias,
+              .scale_out = probe.scale_out,
+              .format = inputs.format} {
+    a.packed = inputs.format_a.bits() == 4;
+    b.packed = inputs.format_b.bits() == 4;
+    a.scales.type = inputs.blocks_a;
+    b.scales.type = inputs.blocks_b;
+    a.tile_scales = {probe.tiles_a, std::max<std::size_t>(inputs.tile_rows_a, 1), inputs.tile_depth};
+    b.tile_scales = {probe.tiles_b, std::max<std::size_t>(inputs.tile_rows_b, 1), inputs.tile_depth};
+    a.row_scales = probe.rows_a;
+    b.row_scales = probe.rows_b;
+    a.tensor_scale = {probe.scale_a};
+    b.tensor_scale = {probe.scale_b};
+    const std::size_t elements = probe.rows * probe.columns;
+    for (std::size_t i = 0; i < std::min(most_compared, elements); ++i) {
+      const std::size_t at = elements <= most_compared ? i : static_cast<std::size_t>(drawn_word(7, i) % elements);
+      rows.push_back(at / probe.columns);
+      columns.push_back(at % probe.columns);
+    }
+  }
+
+  /// The words of the compared elements by a hypothesis.
+  [[nodiscard]] std::vector<std::uint64_t> words_by(const GemmHypothesis& h) const {
+    using enum GemmDefect;
+    if (h.dequantized != AddendType::as_given) return dequantized(h);
+    const MmaModel& model = gemm_model(h.model);
+    GemmFacts own = facts;
+    std::size_t blocks = 0;
+    if (model.scales && facts.tile_depth != 0) {
+      own.tile_depth = 0;
+      blocks = static_cast<std::size_t>(model.scales->block);
+    }
+    std::vector<std::size_t> left = rows;
+    std::vector<std::size_t> right = columns;
+    for (std::size_t i = 0; h.defect == out_transposed && i < rows.size(); ++i) {
+      const std::size_t index = rows[i] * b.rows + columns[i];
+      left[i] = index % a.rows;
+      right[i] = index / a.rows;
+    }
+    const std::size_t depth = h.defect == tail_dropped ? std::min(h.depth, a.depth) : a.depth;
+    PlainRows x(a, left, depth, {h.defect == a_transposed, block_reading(h.defect, true), blocks, h.k_order});
+    PlainRows y(b, right, depth, {h.defect == b_transposed, block_reading(h.defect, false), blocks, h.k_order});
+    std::vector<float> starts(left.size());
+    for (std::size_t i = 0; i < left.size(); ++i) starts[i] = addends_of(h, addends, left[i], right[i]).c;
+    const std::vector<float> partials = partial_sums_by(h, model, x, y, starts);
+    const GemmSums sums{partials, x, y};
+    std::vector<std::uint64_t> words(left.size());
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      const ElementAddends added = addends_of(h, addends, left[i], right[i]);
+      words[i] = gemm_word(h, own, sums, i, added, accumulated(h, own, sums, i, added));
+    }
+    return words;
+  }
+
+  /// The same by a hypothesis about dequantized operands.
+  [[nodiscard]] std::vector<std::uint64_t> dequantized(GemmHypothesis h) const {
+    const DequantizedOperand left(a, h.dequantized);
+    const DequantizedOperand right(b, h.dequantized);
+    ProbedGemm plain = *this;
+    plain.a = left.operand();
+    plain.b = right.operand();
+    plain.facts.tile_depth = 0;
+    h.dequantized = AddendType::as_given;
+    return plain.words_by(h);
+  }
+};
+
+/// Drops pairs from those that are not parted which differ in more elements than were compared.
+void compare_more(GemmProbe& probe, const GemmInputs& inputs, std::span<const GemmExplanation> explanations) {
+  std::map<std::size_t, std::vector<std::uint64_t>> words;
+  for (const auto& [i, j] : probe.unparted) words[i] = words[j] = {};
+  if (words.empty()) return;
+  const ProbedGemm probed(probe, inputs, most_products / (words.size() * probe.depth));
+  for (auto& [number, own] : words) own = probed.words_by(explanations[number].hypothesis);
+  std::erase_if(probe.unparted, [&](const auto& pair) { return words.at(pair.first) != words.at(pair.second); });
+}
+
+}  // namespace
+
+GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& inputs) {
+  const DefaultEnvironment environment;
+  if (inputs.format_a.bits() > 8 || inputs.format_b.bits() > 8) refuse("probes are of formats of at most 8 bits");
+  const bool has_pairs = inputs.format_a.bits() == 4 || inputs.format_b.bits() == 4;
+  if (has_pairs && inputs.depth % 2 != 0) refuse("of codes of 4 bits, K must be even, not ", inputs.depth);
+  if (explanations.size() < 2) refuse("a probe needs two hypotheses or more");
+  // Scales of tiles become those of blocks where a hypothesis' model has such: powers of two.
+  const bool powers = inputs.tile_depth != 0 && std::ranges::any_of(explanations, [](const GemmExplanation& one) {
+                        return gemm_model(one.hypothesis.model).scales.has_value();
+                      });
+  GemmProbe best;
+  for (std::uint64_t seed = 1; seed <= tries && (seed == 1 || !best.unparted.empty()); ++seed) {
+    GemmProbe probe = drawn_probe(inputs, seed, powers);
+    const ProbedGemm probed(probe, inputs, compared);
+    std::vector<std::vector<std::uint64_t>> words;
+    words.reserve(explanations.size());
+    for (const GemmExplanation& one : explanations) words.push_back(probed.words_by(one.hypothesis));
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      for (std::size_t j = i + 1; j < words.size(); ++j) {
+        if (words[i] == words[j]) probe.unparted.emplace_back(i, j);
+      }
+    }
+    probe.pairs = words.size() * (words.size() - 1) / 2;
+    if (seed == 1 || probe.unparted.size() < best.unparted.size()) best = std::move(probe);
+  }
+  compare_more(best, inputs, explanations);
+  return best;
+}
+
+}  // namespace fp8lab::doctor

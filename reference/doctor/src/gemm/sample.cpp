@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/sample.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/scaling/scale_layout.hpp"
+#include "fp8lab/reference/tensor_core/mma.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
+#include "reference/src/gemm/factors.hpp"
+#include "reference/src/gemm/misfit.hpp"
+
+namespace fp8lab::doctor {
+namespace {
+
+constexpr MmaModel cuda_cores{.name = cuda_cores_name, .products_per_step = 1};
+constexpr MmaModel cuda_cores_fma{.name = cuda_cores_fma_name, .products_per_step = 1};
+
+/// Sums of pieces of K, one float32 operation after the other.
+std::vector<float> plain_sums(bool fused, const PlainRows& a, const PlainRows& b, const PartialSums& how) {
+  const std::size_t count = a.count();
+  std::vector<float> sums((a.depth() + how.length - 1) / how.length * count);
+  std::ranges::copy(how.starts, sums.begin());
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t k = 0; k < a.depth(); ++k) {
+      const auto x = static_cast<float>(a.value(i, k));
+      const auto y = static_cast<float>(b.value(i, k));
+      float& sum = sums[k / how.length * count + i];
+      sum = fused ? std::fma(x, y, sum) : sum + x * y;
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+bool is_cuda_cores(const MmaModel& model) { return model.name == cuda_cores_name || model.name == cuda_cores_fma_name; }
+
+const MmaModel& gemm_model(std::string_view name) {
+  if (name == cuda_cores_name) return cuda_cores;
+  return name == cuda_cores_fma_name ? cuda_cores_fma : find_model(name);
+}
+
+BlockReading block_reading(GemmDefect defect, bool of_a) {
+  using enum GemmDefect;
+  const auto is = [&](GemmDefect a, GemmDefect b, GemmDefect both) {
+    return defect == both || defect == (of_a ? a : b);
+  };
+  if (is(scale_a_missing, scale_b_missing, scales_missing)) return BlockReading::missing;
+  if (is(block_scales_a_missing, block_scales_b_missing, block_scales_missing)) return BlockReading::missing;
+  if (is(scale_a_of_previous_tile, scale_b_of_previous_tile, scales_of_previous_tile)) return BlockReading::previous;
+  if (is(scale_a_inverted, scale_b_inverted, scales_inverted)) return BlockReading::inverted;
+  if (is(scale_a_twice, scale_b_twice, scales_twice)) return BlockReading::squared;
+  return is(scale_layout_a, scale_layout_b, scale_layouts) ? BlockReading::other_layout : BlockReading::own;
+}
+
+bool has_other_layout(const Operand& operand) {
+  if (operand.scales.codes.empty() || !operand.scales.type || operand.transposed) return false;
+  const std::size_t blocks = operand.depth / static_cast<std::size_t>(operand.scales.type->block);
+  return swizzled_size(operand.rows, blocks) == operand.rows * blocks;
+}
+
+PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, std::size_t depth,
+                     const Reading& reading)
+    : operand_(operand),
+      rows_(rows.begin(), rows.end()),
+      depth_(depth),
+      transposed_(operand.transposed != reading.transposed),
+      k_order_(reading.k_order),
+      block_scales_(operand.scales.type) {
+  if (reading.tiles_as_blocks != 0) block_scales_ = {e8m0, static_cast<int>(reading.tiles_as_blocks)};
+  if (block_scales_) {
+    block_ = static_cast<std::size_t>(block_scales_->block);
+    block_format_ = block_scales_->format;
+    one_ = block_format_ == e8m0 ? 127 : 0x38;
+  }
+  if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) gather(*bytes, bytes_);
+  if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand.elements)) gather(*words, words_);
+  if (const auto* floats = std::get_if<std::span<const float>>(&operand.elements)) gather(*floats, floats_);
+  if (block_scales_) gather_scales(reading.blocks);
+}
+
+std::size_t PlainRows::source(std::size_t k) const {
+  if (k_order_.ways == 1) return k;
+  const auto& [ways, granule, window] = k_order_;
+  const std::size_t part = window / ways;
+  const std::size_t at = k % window;
+  return k - at + (at % part / granule * ways + at / part) * granule + at % granule;
+}
+
+std::size_t PlainRows::place(std::size_t row, std::size_t k) const {
+  return transposed_ ? k * operand_.rows + row : row * operand_.depth + k;
+}
+
+template <typename Element>
+void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) const {
+  to.resize(rows_.size() * depth_);
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    for (std::size_t k = 0; k < depth_; ++k) {
+      const std::size_t at = place(rows_[i], source(k));
+      Element& element = to[i * depth_ + k];
+      if (operand_.packed) {
+        element = static_cast<Element>(static_cast<unsigned>(from[at / 2]) >> (at % 2 * 4) & 0xFU);
+      } else {
+        element = from[at];
+      }
+    }
+  }
+}
+
+std::uint8_t PlainRows::block_code(std::size_t entry, std::size_t j, bool in_other_layout) const {
+  const std::size_t blocks = operand_.depth / block_;
+  const bool swizzled = (operand_.scales.layout == fp8lab::ScaleLayout::swizzled) != in_other_layout;
+  std::size_t at = operand_.transposed ? j * operand_.rows + rows_[entry] : rows_[entry] * blocks + j;
+  if (swizzled) at = swizzled_place(rows_[entry], j, blocks);
+  return operand_.scales.codes[at];
+}
+
+/// An E8M0 code of a scale that is inverted or squared.
+static std::uint8_t changed_power(std::uint8_t code, BlockReading reading) {
+  if (code == 255) return code;
+  if (reading == BlockReading::inverted) return static_cast<std::uint8_t>(254 - code);
+  return static_cast<std::uint8_t>(std::clamp(2 * code - 127, 0, 254));
+}
+
+void PlainRows::gather_scales(BlockReading reading) {
+  const std::size_t own = (depth_ + block_ - 1) / block_;
+  scales_.assign(rows_.size() * own, one_);
+  if (reading == BlockReading::missing) return;
+  const bool is_changed = (reading == BlockReading::inverted || reading == BlockReading::squared) &&
+                          block_format_ == e8m0 && operand_.row_scales.empty() &&
+                          operand_.tensor_scale == TensorScale{};
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    for (std::size_t position = 0; position < own; ++position) {
+      std::uint8_t& code = scales_[i * own + position];
+      if (operand_.scales.codes.empty()) {
+        code = e8m0_of(tile_scale(i, position * block_));
+        continue;
+      }
+      std::size_t j = source(position * block_) / block_;
+      if (reading == BlockReading::previous && j > 0) --j;
+      code = block_code(i, j, reading == BlockReading::other_layout);
+      if (is_changed) code = changed_power(code, reading);
+    }
+  }
+}
+
+Operand PlainRows::slice(const MmaModel& model, std::size_t k, std::size_t width) {
+  const auto cut = [&](const auto& all, auto& part) {
+    part.assign(rows_.size() * width, {});
+    const std::size_t count = std::min(width, depth_ - k);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(i * depth_ + k), count,
+                  part.begin() + static_cast<std::ptrdiff_t>(i * width));
+    }
+  };
+  Operand result = operand_;
+  result.rows = rows_.size();
+  result.depth = width;
+  result.transposed = false;
+  result.packed = false;
+  result.scales = {};
+  result.tile_scales = {};
+  result.row_scales = {};
+  result.tensor_scale = {};
+  if (!bytes_.empty()) {
+    cut(bytes_, byte_slice_);
+    result.elements = std::span<const std::uint8_t>(byte_slice_);
+  } else if (!words_.empty()) {
+    cut(words_, word_slice_);
+    result.elements = std::span<const std::uint16_t>(word_slice_);
+  } else {
+    cut(floats_, float_slice_);
+    result.elements = std::span<const float>(float_slice_);
+    if (!result.tf32_rounding && std::ranges::find(model.operands, tf32) != model.operands.end()) {
+      result.tf32_rounding = Rounding::nearest_away;  // as libraries round
+    }
+  }
+  if (!model.scales || scales_.empty()) return result;
+  const std::size_t all = scales_.size() / rows_.size();
+  const std::size_t blocks = width / block_;
+  scale_slice_.assign(rows_.size() * blocks, 0);
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    for (std::size_t j = 0; j < blocks && k / block_ + j < all; ++j) {
+      scale_slice_[i * blocks + j] = scales_[i * all + k / block_ + j];
+    }
+  }
+  result.scales = {.codes = scale_slice_, .type = block_scales_};
+  return result;
+}
+
+float PlainRows::tile_scale(std::size_t entry, std::size_t k) const {
+  const TileScales& tiles = operand_.tile_scales;
+  if (tiles.values.empty()) return 1;
+  const std::size_t down = (operand_.rows + tiles.rows - 1) / tiles.rows;
+  const std::size_t along = (operand_.depth + tiles.depth - 1) / tiles.depth;
+  const std::size_t row = rows_[entry] / tiles.rows;
+  const std::size_t column = source(k) / tiles.depth;
+  return tiles.values[operand_.transposed ? column * down + row : row * along + column];
+}
+
+float PlainRows::block_scale(std::size_t entry, std::size_t k) const {
+  if (scales_.empty()) return 1;
+  return decode(block_format_, scales_[entry * (scales_.size() / rows_.size()) + k / block_]);
+}
+
+float PlainRows::row_scale(std::size_t entry) const {
+  return operand_.row_scales.empty() ? 1 : operand_.row_scales[rows_[entry]];
+}
+
+double PlainRows::value(std::size_t entry, std::size_t k) const {
+  const std::size_t at = entry * depth_ + k;
+  if (!bytes_.empty()) return decode(operand_.format, bytes_[at]);
+  return words_.empty() ? floats_[at] : decode(operand_.format, words_[at]);
+}
+
+Operand with_scale_type(Operand operand) {
+  if (operand.scales.codes.empty() || operand.scales.type) return operand;
+  for (const MmaModel& model : models) {
+    if (!model.scales || !misfit_of_format(model, operand).empty()) continue;
+    const std::size_t blocks = operand.depth / static_cast<std::size_t>(model.scales->block);
+    const bool swizzled = operand.scales.layout == fp8lab::ScaleLayout::swizzled;
+    const std::size_t count = swizzled ? swizzled_size(operand.rows, blocks) : operand.rows * blocks;
+    if (operand.scales.codes.size() != count) continue;
+    if (!operand.scales.type || model.scales->format == ue4m3) operand.scales.type = model.scales;
+  }
+  if (!operand.scales.type) refuse("no model takes ", operand.scales.codes.size(), " block scales of such an operand");
+  return operand;
+}
+
+/// Where pieces of K begin, and its end.
+static std::vector<std::size_t> piece_edges(const PartialSums& how, std::size_t depth) {
+  std::vector<std::size_t> edges;
+  for (std::size_t first = 0; first < depth;) {
+    edges.push_back(first);
+    const std::size_t number = edges.size() - 1;
+    const bool is_last = number + 1 >= how.lengths.size();
+    if (how.lengths.empty()) {
+      first += how.length;
+    } else {
+      first = is_last ? depth : first + how.lengths[number];
+    }
+  }
+  edges.push_back(depth);
+  return edges;
+}
+
+std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, const PartialSums& how) {
+  const std::size_t count = a.count();
+  const std::size_t depth = a.depth();
+  if (is_cuda_cores(model)) return plain_sums(model.name == cuda_cores_fma_name, a, b, how);
+  if (model.k() == 0) {
+    std::vector<float> sums(count);
+    mma(model, a.slice(model, 0, depth), b.slice(model, 0, depth), std::span<const float>(), sums, how.zero_rule);
+    return sums;
+  }
+  const auto width = static_cast<std::size_t>(model.k());
+  const std::vector<std::size_t> edges = piece_edges(how, depth);
+  std::vector<float> sums((edges.size() - 1) * count);
+  std::ranges::copy(how.starts, sums.begin());
+  std::vector<Half> halves(model.accumulator() == binary16 ? count : 0);
+  for (std::size_t piece = 0; piece + 1 < edges.size(); ++piece) {
+    checkpoint();
+    const auto sum = std::span(sums).subspan(piece * count, count);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      halves[i].bits = static_cast<std::uint16_t>(encode(binary16, cuda_nosat_policy, sum[i]));
+    }
+    for (std::size_t k = edges[piece]; k < std::min(depth, edges[piece + 1]); k += width) {
+      const Operand left = a.slice(model, k, width);
+      const Operand right = b.slice(model, k, width);
+      if (halves.empty()) {
+        mma(model, left, right, sum, sum, how.zero_rule);
+      } else {
+        mma(model, left, right, std::span<const Half>(halves), halves, how.zero_rule);
+      }
+    }
+    for (std::size_t i = 0; i < halves.size(); ++i) sum[i] = decode(binary16, halves[i].bits);
+  }
+  return sums;
+}
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What hypotheses make of elements of a GEMM.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "gemm/candidates.hpp"
+#include "gemm/problem.hpp"
+#include "gemm/sample.hpp"
+
+namespace fp8lab::doctor {
+
+class GemmScorer {
+ public:
+  /// All must outlive it.
+  GemmScorer(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out)
+      : problem_(problem), a_(a), b_(b), out_(out) {}
+
+  /// What a candidate's partial sums depend on.
+  using Key = std::tuple<GemmDefect, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
+                         std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>>;
+  [[nodiscard]] Key key_of(const GemmCandidate& one) const;
+
+  using Use = std::function<void(GemmCandidate& candidate, std::size_t i, std::uint64_t word)>;
+  /// Calls use(candidate, i, word) for all candidates and elements[i]. Partial sums are computed once for all
+  /// candidates that need them, and sums of these once for neighbours that differ in the epilogue alone.
+  void compute(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements, const Use& use) const;
+  /// Adds the elements that each candidate explains to its matches.
+  void score(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const;
+  /// The words of the elements by one candidate.
+  [[nodiscard]] std::vector<std::uint64_t> words(const GemmCandidate& candidate,
+                                                 std::span<const std::size_t> elements) const;
+
+ private:
+  const GemmProblem& problem_;
+  const Operand& a_;
+  const Operand& b_;
+  const GemmOutput& out_;
+};
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/search.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "gemm/expected.hpp"
+#include "gemm/whole.hpp"
+
+namespace fp8lab::doctor {
+namespace {
+
+/// There are many more hypotheses with a defect: of those that explain few of these elements, none is looked at again.
+constexpr std::size_t first_elements = 4;
+/// Elements that contradict what explains a sample, of those beyond it: so many are compared with all hypotheses.
+constexpr std::size_t most_joined = 1024;
+/// This many hypotheses are checked where all leave elements of the sieve unexplained: the best ones.
+constexpr std::size_t most_imperfect = 12;
+/// Hypotheses that are compared with a whole output.
+constexpr std::size_t most_wholes = 4;
+/// Elements of the second sieve that contradict what explained the first.
+constexpr std::size_t contradicting_elements = 12;
+
+std::size_t best_of(const std::vector<GemmCandidate>& candidates) {
+  std::size_t best = 0;
+  for (const GemmCandidate& one : candidates) best = std::max(best, one.matches);
+  return best;
+}
+
+/// Drops those that explain less than the best of them, which has to explain something.
+void keep_promising(std::vector<GemmCandidate>& candidates, std::size_t seen) {
+  const std::size_t best = std::max<std::size_t>(best_of(candidates), seen == 0 ? 0 : 1);
+  std::erase_if(candidates, [&](const GemmCandidate& one) { return one.matches < best; });
+}
+
+/// Whether scales multiply c or the bias in all that explain the sieve: few mean that, and one that is small changes
+/// nothing then.
+bool scale_addends(const std::vector<GemmCandidate>& candidates, std::size_t seen) {
+  return std::ranges::all_of(candidates, [&](const GemmCandidate& one) {
+    const GemmHypothesis& h = one.hypothesis;
+    const bool from_c = h.addend_use == AddendUse::accumulator && h.scale_use != ScaleUse::none;
+    return one.matches != seen || h.defect != GemmDefect::none || h.addend_use == AddendUse::before_scales || from_c;
+  });
+}
+
+}  // namespace
+
+GemmSearcher::GemmSearcher(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out,
+                           const GemmDoctorOptions& options, AddendType dequantized)
+    : problem_(problem),
+      a_(a),
+      b_(b),
+      out_(out),
+      options_(options),
+      dequantized_(dequantized),
+      scorer_(problem, a, b, out),
+      stages_(problem, a, b, dequantized) {
+  if (options.expected) expected_ = expected_candidate(*options.expected, problem, a, b);
+}
+
+GemmFindings GemmSearcher::find(std::vector<std::size_t>& order) const {
+  order = problem_.order_of_elements(sieve_elements);
+  GemmFindings found = search(order);
+  // What explains a sieve may be wrong elsewhere: then all is searched on elements that say so.
+  if (found.is_cut_short && found.unexplained() != 0) {
+    std::vector<std::size_t> others = contradictions_first(found, order);
+    GemmFindings again = search(others);
+    const std::size_t searched = found.searched + again.searched;
+    if (is_better(again, found, others)) {
+      again.runner_up = found.candidates.front();
+      found = std::move(again);
+      order = std::move(others);
+    }
+    found.searched = searched;
+  }
+  return found;
+}
+
+/// Goes through the hypotheses, and checks those that are left.
+GemmFindings GemmSearcher::search(std::vector<std::size_t>& order) const {
+  GemmFindings found;
+  const auto sieve = std::span<const std::size_t>(order).first(std::min(sieve_elements, order.size()));
+  std::vector<GemmCandidate>& candidates = found.candidates;
+  // 1. GEMMs as they usually are, then in other orders of K and with other rules for zeros, then with a defect.
+  candidates = stages_.usual();
+  add_expected(candidates);
+  found.searched = candidates.size();
+  scorer_.score(candidates, sieve);
+  if (dequantized_ != AddendType::as_given && best_of(candidates) != sieve.size()) {
+    rank(candidates);
+    found.seen = found.checked = sieve.size();
+    return found;
+  }
+  for (const bool with_defects : {false, true}) {
+    if (best_of(candidates) == sieve.size()) {
+      found.is_cut_short = true;
+      break;
+    }
+    add_unusual(found, with_defects ? stages_.defects() : stages_.unusual(), sieve);
+  }
+  if (best_of(candidates) == sieve.size() && scale_addends(candidates, sieve.size())) {
+    add_unusual(found, stages_.missing_addends(), sieve);
+  }
+  // 2. What is left, on all elements.
+  keep_best(found, sieve.size());
+  check_rest(found, order, sieve.size());
+  rank(candidates);
+  check_whole(found, order);
+  return found;
+}
+
+/// Adds those that explain most of the sieve.
+void GemmSearcher::add_unusual(GemmFindings& found, std::vector<GemmCandidate> unusual,
+                               std::span<const std::size_t> sieve) const {
+  found.searched += unusual.size();
+  const auto few = sieve.first(std::min(first_elements, sieve.size()));
+  scorer_.score(unusual, few);
+  keep_promising(unusual, few.size());
+  scorer_.score(unusual, sieve.subspan(few.size()));
+  std::ranges::move(unusual, std::back_inserter(found.candidates));
+}
+
+/// The elements in another order: first some that contradict the best candidate, then a few that do not.
+std::vector<std::size_t> GemmSearcher::contradictions_first(const GemmFindings& found,
+                                                            std::span<const std::size_t> order) const {
+  const std::size_t count = found.whole ? order.size() : found.checked;
+  const std::vector<std::uint64_t> words =
+      found.whole ? *found.whole : scorer_.words(found.candidates.front(), order.first(count));
+  std::vector<std::size_t> wrong;
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const bool is_wrong = i < count && words[found.whole ? order[i] : i] != problem_.word(order[i]);
+    (is_wrong && wrong.size() < contradicting_elements ? wrong : all).push_back(order[i]);
+  }
+  all.insert(all.begin(), wrong.begin(), wrong.end());
+  return all;
+}
+
+/// Whether the second search explains more of the elements that its candidates have met.
+bool GemmSearcher::is_better(const GemmFindings& again, const GemmFindings& found,
+                             std::span<const std::size_t> order) const {
+  if (again.whole && found.whole) return again.whole_unexplained < found.whole_unexplained;
+  const auto matches = [&](const GemmFindings& one) {
+    std::vector<GemmCandidate> first{one.candidates.front()};
+    first.front().matches = 0;
+    scorer_.score(first, order.first(again.seen));
+    return first.front().matches;
+  };
+  return matches(again) > matches(found);
+}
+
+/// In the place of the one that is the same.
+void GemmSearcher::add_expected(std::vector<GemmCandidate>& candidates) const {
+  if (!expected_) return;
+  std::erase_if(candidates, [&](const GemmCandidate& one) { return is_same(one.hypothesis, expected_->hypothesis); });
+  candidates.insert(candidates.begin(), *expected_);
+}
+
+/// By what they explain, then the expected one, then the usual ones.
+void GemmSearcher::rank(std::vector<GemmCandidate>& candidates) const {
+  const auto cost = [&](const GemmCandidate& one) {
+    return expected_ && one.hypothesis == expected_->hypothesis ? -1 : strangeness(one.hypothesis);
+  };
+  std::ranges::stable_sort(candidates, [&](const GemmCandidate& x, const GemmCandidate& y) {
+    return x.matches != y.matches ? x.matches > y.matches : cost(x) < cost(y);
+  });
+}
+
+/// Those that explain all of `seen`, or if none does, the best ones.
+void GemmSearcher::keep_best(GemmFindings& found, std::size_t seen) const {
+  std::vector<GemmCandidate>& candidates = found.candidates;
+  rank(candidates);
+  if (candidates.front().matches == seen) {
+    keep_perfect(found, seen);
+  } else if (candidates.size() > most_imperfect) {
+    candidates.resize(most_imperfect);
+  }
+}
+
+/// Drops those that leave some of `seen` elements unexplained, and remembers the best of them.
+void GemmSearcher::keep_perfect(GemmFindings& found, std::size_t seen) const {
+  std::vector<GemmCandidate>& candidates = found.candidates;
+  std::vector<GemmCandidate> dropped;
+  std::ranges::copy_if(candidates, std::back_inserter(dropped), [&](const auto& one) { return one.matches < seen; });
+  if (dropped.empty()) return;
+  rank(dropped);
+  found.runner_up = dropped.front();
+  std::erase_if(candidates, [&](const GemmCandidate& one) { return one.matches < seen; });
+}
+
+/// Compares the candidates with more elements as long as the products last.
+void GemmSearcher::check_rest(GemmFindings& found, std::span<const std::size_t> order, std::size_t seen) const {
+  std::size_t products = options_.most_products;
+  while (seen < order.size()) {
+    std::map<GemmScorer::Key, std::size_t> groups;
+    for (const GemmCandidate& one : found.candidates) ++groups[scorer_.key_of(one)];
+    const std::size_t count = std::min(batch_elements, order.size() - seen);
+    const std::size_t cost = groups.size() * count * a_.depth;
+    if (cost > products) break;
+    products -= cost;
+    scorer_.score(found.candidates, order.subspan(seen, count));
+    seen += count;
+    if (best_of(found.candidates) == seen) keep_perfect(found, seen);
+  }
+  found.seen = found.checked = seen;
+}
+
+/// Compares the first candidate with all elements, where gemm() computes it. Those that contradict it join those that
+/// all candidates have met; where another one explains more of these, it is compared with all, too. First is what
+/// explains most.
+void GemmSearcher::check_whole(GemmFindings& found, std::vector<std::size_t>& order) const {
+  std::vector<GemmCandidate>& candidates = found.candidates;
+  const bool is_hopeless = candidates.front().matches * 2 < found.seen;
+  if (!problem_.is_whole() || found.seen == order.size() || is_hopeless) return;
+  std::vector<GemmHypothesis> compared;
+  GemmHypothesis best;
+  for (std::size_t next = 0; next < candidates.size() && compared.size() < most_wholes;) {
+    const GemmHypothesis h = candidates[next].hypothesis;
+    compared.push_back(h);
+    auto whole = whole_output(candidates[next], problem_, a_, b_, out_);
+    if (!whole && (!found.whole || candidates[next].matches == found.checked)) {  // it explains more than the others
+      found.whole.reset();
+      best = h;
+      break;
+    }
+    const std::size_t unexplained = whole ? problem_.count_unexplained(*whole) : problem_.known();
+    if (whole && (!found.whole || unexplained < found.whole_unexplained)) {
+      best = h;
+      found.whole_unexplained = unexplained;
+      found.whole = std::move(whole);
+      if (unexplained == 0) break;
+      join_contradictions(found, order);
+      rank(candidates);
+    }
+    // The next one that explains more than the best, of those that were not compared yet.
+    for (next = 0;
+         next < candidates.size() && std::ranges::find(compared, candidates[next].hypothesis) != compared.end();) {
+      next = candidates[next].hypothesis == best ? candidates.size() : next + 1;
+    }
+  }
+  const auto is_best = [&](const GemmCandidate& one) { return one.hypothesis == best; };
+  const auto at = std::ranges::find_if(candidates, is_best);
+  std::rotate(candidates.begin(), at, at + 1);
+}
+
+/// Adds elements that contradict the first candidate to those that all candidates have met.
+void GemmSearcher::join_contradictions(GemmFindings& found, std::vector<std::size_t>& order) const {
+  const auto contradicts = [&](std::size_t i) { return (*found.whole)[i] != problem_.word(i); };
+  const auto begin = order.begin() + static_cast<std::ptrdiff_t>(found.checked);
+  const auto others = std::partition(begin, order.end(), contradicts);
+  const std::size_t count = std::min(static_cast<std::size_t>(others - begin), most_joined);
+  scorer_.score(found.candidates, std::span<const std::size_t>(order).subspan(found.checked, count));
+  found.checked += count;
+}
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is searched, in order of plausibility.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "fp8lab/doctor/diagnose.hpp"
+#include "quantize/kernel_model.hpp"
+
+namespace fp8lab::doctor {
+
+/// A hypothesis and how implausible it is: 0 for the expected recipe, about 1 for each change and departure.
+struct Candidate {
+  Hypothesis hypothesis;
+  double cost = 0;
+};
+
+/// Costs from here on are not of named recipes and profiles that tell a scale of their own.
+inline constexpr double cost_of_departure = 1;
+
+/// Facts that say which hypotheses differ from others.
+struct SearchFacts {
+  Format input_type = binary32;
+  Direction direction = Direction::rowwise;
+  bool is_packed = false;
+  std::optional<Format> format;   ///< of codes
+  std::uint8_t largest_code = 0;  ///< that is there
+  bool may_be_e5m2 = false;       ///< the largest magnitude is the largest of E5M2, which E4M3 has no reason to end at
+  std::size_t rows = 0, columns = 0;  ///< of the tensor, as the direction sees it
+  std::size_t scales = 0;             ///< that are stored
+  bool scales_are_bytes = false;      ///< codes of E8M0 or E4M3
+  std::optional<float> tensor_scale;  ///< that is given
+  std::optional<float> scale;         ///< the stored one, where there is one
+  float least_run = 0;  ///< the least amax of 16 elements in a row of the tensor, from a multiple of 16 on
+};
+
+/// Whether codes may be of that format, by what is known of them.
+[[nodiscard]] bool may_be_codes(const SearchFacts& facts, const Format& format);
+/// Whether check_recipe() takes the recipe.
+[[nodiscard]] bool is_valid(const Recipe& recipe);
+
+/// The expected recipe, the named ones, and casts without scale by each profile.
+[[nodiscard]] std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options);
+
+/// Whether small numbers that are added, and floors, are among variants: there are many.
+enum class Numbers : std::uint8_t { with, without, alone };
+
+/// Calls f for each candidate that has one change or departure more.
+void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
+                      Numbers numbers = Numbers::with);
+
+/// The same for scales that are read with any other row stride up to twice the right one, or that of a padded row.
+void for_each_row_stride(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f);
+
+/// The changes and departures of a candidate, made to another plain one instead of `base`, from which they are told.
+/// Nothing where the other has not what they change.
+[[nodiscard]] std::optional<Candidate> moved_to(const Candidate& other, const Candidate& candidate,
+                                                const Candidate& base);
+
+/// Joins hypotheses that are the same, in the order of their costs.
+void join_equals(std::vector<Candidate>& candidates);
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel makes of a tensor by a hypothesis, element by element.
+#pragma once
+
+#include <algorithm>
+#include <bitset>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/doctor/diagnose.hpp"
+#include "fp8lab/formats/memory.hpp"
+#include "fp8lab/reference/scaling/scale_rule.hpp"
+
+namespace fp8lab::doctor {
+
+/// fl(x) in a format, nearest even.
+[[nodiscard]] float rounded_to(const Format& format, float x);
+
+/// Whether two codes are one NaN but for its sign, which is the processor's where an operation makes the NaN.
+[[nodiscard]] bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b);
+
+/// Elements of one row.
+struct Piece {
+  std::size_t row, column, count;
+};
+
+/// To what elements are rounded before their amax is taken.
+enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
+
+/// Rounds in place.
+void narrow(Narrowing narrowing, std::span<float> x);
+
+/// Which of the elements of a tile that lie in the tensor count in its amax.
+enum class AmaxPart : std::uint8_t { all, without_first, without_last, first_half, second_half, even, odd };
+
+/// Which elements count in which amax.
+struct AmaxKey {
+  std::size_t across, along;  // of a tile; 0: all
+  std::ptrdiff_t shift = 0;   // tiles begin so many elements early
+  bool is_clamped = false;    // there is no further tile behind the last one, which has the rest
+  bool counts_rest = true;    // elements before the first tile, or behind a clamped one, count in its amax
+  AmaxPart part = AmaxPart::all;
+  std::ptrdiff_t begin = 0, end = 0;  // elements count from so far behind the tile's begin to so far behind its end
+  std::size_t elements = 0;           // that count of the tensor, the first of them; 0: all
+  bool is_turned = false;             // the amax is that of the transpose; for as many rows as columns
+  bool is_signed = false;
+  bool counts_nan = false;
+  Narrowing narrowing = Narrowing::none;
+
+  friend auto operator<=>(const AmaxKey&, const AmaxKey&) = default;
+};
+
+/// The amaxes of tiles: those that were asked for, or all of them.
+struct Amaxes {
+  AmaxKey key = {};
+  std::size_t across = 1, along = 1;  // elements of a tile, not 0
+  std::ptrdiff_t shift = 0;
+  std::size_t columns = 0;  // of the source
+  std::size_t tiles_down = 1, tiles_across = 1;
+  std::vector<float> values = {};                    // by tile, row-major; empty until all are known
+  std::unordered_map<std::size_t, float> some = {};  // until then
+
+  [[nodiscard]] std::size_t tile_column(std::size_t column) const {
+    if (shift == 0) return column / along;
+    const std::ptrdiff_t moved = static_cast<std::ptrdiff_t>(column) + shift;
+    return moved < 0 ? 0 : std::min(static_cast<std::size_t>(moved) / along, tiles_across - 1);
+  }
+  /// The column behind the last one of that tile, or one behind the tensor.
+  [[nodiscard]] std::size_t end_of(std::size_t tile_column) const {
+    const auto end = static_cast<std::size_t>(static_cast<std::ptrdiff_t>((tile_column + 1) * along) - shift);
+    return tile_column + 1 == tiles_across ? std::max(end, columns) : end;
+  }
+  /// The columns of a tile that count in its amax: [first, last).
+  [[nodiscard]] std::pair<std::size_t, std::size_t> counted_columns(std::size_t tile_column) const;
+};
+
+/// The tensor that was quantized, rowwise: where the quantization is columnwise, the transpose.
+class Source {
+ public:
+  Source(const MatrixView& x, int threads);
+
+  [[nodiscard]] Source transposed() const;
+  [[nodiscard]] std::size_t rows() const { return rows_; }
+  [[nodiscard]] std::size_t columns() const { return columns_; }
+  [[nodiscard]] std::size_t size() const { return values_.size(); }
+  [[nodiscard]] const Format& type() const { return type_; }
+  [[nodiscard]] std::span<const float> values() const { return values_; }
+  [[nodiscard]] std::span<const float> values(const Piece& piece) const {
+    return values().subspan(piece.row * columns_ + piece.column, piece.count);
+  }
+  [[nodiscard]] int threads() const { return threads_; }
+  /// Tiles, whose amaxes are computed once they are asked for, and kept. Not for several threads at a time.
+  [[nodiscard]] Amaxes& tiles(const AmaxKey& key) const;
+  [[nodiscard]] float amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_column) const;
+  /// Computes all of them. From then on several threads may ask.
+  void complete(Amaxes& tiles) const;
+
+ private:
+  Source() = default;
+  /// The source whose elements count.
+  [[nodiscard]] const Source& counted(const AmaxKey& key) const;
+
+  std::size_t rows_ = 0, columns_ = 0;
+  Format type_ = binary32;
+  int threads_ = 1;
+  Buffer<float> values_;
+  mutable std::map<AmaxKey, Amaxes> amaxes_;
+  mutable std::shared_ptr<const Source> turned_;  // the transpose, once it is asked for
+};
+
+/// A dump with a byte for each code and a word for each scale.
+struct StoredDump {
+  std::vector<std::uint8_t> codes;
+  bool was_packed = false;
+  std::optional<Format> format;        // of codes
+  std::optional<Format> scale_format;  // as DumpedScales has it
+  std::vector<std::uint32_t> scales;
+  std::optional<float> of_tensor;
+
+  StoredDump(const MatrixView& x, const Dump& dump);
+  /// The type of scales for a recipe that stores those of `own`.
+  [[nodiscard]] Format type_of_scales(const Format& own) const;
+
+ private:
+  /// Throws std::invalid_argument where a code has more bits than the format.
+  void check_codes() const;
+};
+
+/// Where scales are stored.
+struct ScaleLayout {
+  bool fits = false;
+  std::size_t entry_rows = 1;  // rows of the source that share an entry
+  std::size_t rows = 0;        // of entries
+  std::size_t columns = 0;
+  std::size_t stored_rows = 0;  // from one column of entries to the next, where they are transposed
+  bool is_padded = false, is_swizzled = false, is_transposed = false;
+  std::ptrdiff_t late = 0;
+  std::size_t count = 0;
+
+  /// Nothing where the entry is not stored.
+  [[nodiscard]] std::optional<std::size_t> place_of(std::size_t row, std::size_t column) const;
+};
+
+/// Which stored scales differ, by rows and columns of entries.
+struct ScaleGrid {
+  std::size_t columns = 1;
+  std::vector<std::uint8_t> is_wrong = {};  ///< empty where their number does not fit
+  /// What is stored over what is predicted, of those that differ; not ordered where none is finite.
+  float lowest_ratio = 1, highest_ratio = 0;
+  std::uint32_t most_ulps = 0;  ///< by how many floats those differ at most that are finite
+};
+
+/// What tells stochastic rounding from others. With p the part of a unit in the last place that is cut off, in 1024ths,
+/// and b whether the code lies away from zero: sums of b - p, of (b - p) * (p - 512), and of their variances where b is
+/// random. Whole numbers, so that their order does not matter.
+struct Randomness {
+  std::int64_t inexact = 0;  // codes that rounding decides
+  std::int64_t bias = 0, slope = 0;
+  std::int64_t bias_variance = 0, slope_variance = 0;
+
+  void add(const Randomness& other);
+  /// Whether both sums are what random bits make, within five standard deviations.
+  [[nodiscard]] bool is_random() const;
+};
+
+/// What a kernel does by a hypothesis.
+class KernelModel {
+ public:
+  /// `dump` may be null: then nothing can be as stored. All arguments must outlive the model.
+  KernelModel(const Source& source, const Hypothesis& hypothesis, const StoredDump* dump);
+
+  /// Whether the hypothesis makes sense for the tensor and the dump.
+  [[nodiscard]] bool applies() const { return applies_; }
+  [[nodiscard]] const Recipe& recipe() const { return hypothesis_->recipe; }
+  /// Codes of elements, by row and column of the source. `others` are those that stochastic rounding may give instead.
+  void predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const;
+  /// Lets several threads ask, and makes all scales that follow a recipe's rule at once.
+  void complete() const;
+  /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them.
+  std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,
+                                std::size_t most = 0) const;
+  /// How many codes of the dump are the predicted NaN but for its sign.
+  [[nodiscard]] std::uint64_t nans_of_other_sign() const;
+  /// For hypotheses of stochastic rounding; empty for others.
+  [[nodiscard]] Randomness randomness(const Piece& piece) const;
+  /// How many stored scales of the tiles of these elements differ. First elements of such tiles are appended to
+  /// `which`, up to `most` of them.
+  std::uint64_t scale_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,
+                                 std::size_t most = 0) const;
+  /// How many of all, by the layout of scales.
+  std::uint64_t scale_mismatches(std::vector<std::uint64_t>* which = nullptr, std::size_t most = 0) const;
+  [[nodiscard]] ScaleGrid scale_grid() const;
+  /// Whether the scale of the last tile of the last row is as predicted. Precondition: has_room_for_scales().
+  [[nodiscard]] bool has_last_scale() const {
+    const auto place = layout_.place_of(layout_.rows - 1, layout_.columns - 1);
+    return place && is_stored_there(amaxes_->tiles_down - 1, layout_.columns - 1, *place);
+  }
+  /// Calls f(place, is_as_predicted) with the place of each stored scale of a tile.
+  template <typename F>
+  void for_each_scale(const F& f) const {
+    for (std::size_t row = 0; row < layout_.rows; ++row) {
+      for (std::size_t column = 0; column < layout_.columns; ++column) {
+        const auto place = layout_.place_of(row, column);
+        if (place) f(*place, is_stored_there(row * layout_.entry_rows / amaxes_->across, column, *place));
+      }
+    }
+  }
+  /// Where the code of an element of the source is stored; behind the last code: nowhere.
+  [[nodiscard]] std::uint64_t place_of(std::size_t row, std::size_t column) const;
+  [[nodiscard]] const Amaxes& tiles() const { return *amaxes_; }
+  /// Whether there are as many scales as the hypothesis stores, or none are known.
+  [[nodiscard]] bool has_room_for_scales() const { return layout_.fits || dump_ == nullptr || dump_->scales.empty(); }
+  /// The amax of that tile of a row of the source, and the word that is stored as its scale, where there is one.
+  [[nodiscard]] float amax_at(std::size_t row, std::size_t tile_column) const {
+    return amax_of(row / amaxes_->across, tile_column);
+  }
+  [[nodiscard]] std::optional<std::uint32_t> word_there(std::size_t row, std::size_t tile_column) const;
+  /// The stored scale of a tile over the predicted one; NaN where it has none.
+  [[nodiscard]] double ratio_there(std::size_t tile_row, std::size_t tile_column) const;
+  /// Whether that word is stored as the scale of a tile with that amax.
+  [[nodiscard]] bool stores(float amax, std::uint32_t word) const {
+    return is_stored(made_scale(stored_recipe_, stored_constants_, amax), amax, word);
+  }
+  /// The scale that is stored for a tile, and the one that its codes are made with.
+  [[nodiscard]] TileScale stored_scale(std::size_t tile_row, std::size_t tile_column) const;
+  [[nodiscard]] TileScale used_scale(std::size_t tile_row, std::size_t tile_column) const;
+
+ private:
+  [[nodiscard]] float amax_of(std::size_t tile_row, std::size_t tile_column) const {
+    return source_->amax_of(*amaxes_, tile_row, tile_column);
+  }
+  [[nodiscard]] bool has(Departure departure) const { return present_.test(static_cast<std::size_t>(departure)); }
+  [[nodiscard]] const Deviation& deviation(Departure departure) const;
+  /// Whether all codes are made with the stored scales, whatever these are.
+  [[nodiscard]] bool takes_all_stored() const {
+    return has(Departure::scale_as_stored) || has(Departure::tile_scales_given);
+  }
+  [[nodiscard]] AmaxKey amax_key() const;
+  [[nodiscard]] ScaleLayout scale_layout() const;
+  void set_scale_recipes();
+  [[nodiscard]] ScaleConstants constants_of(const Recipe& recipe) const;
+  [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
+  /// Whether no departure is from what tile_scales() makes, for codes and where scales are stored.
+  [[nodiscard]] bool follows_rule() const;
+  /// The scale of the tensor that a departure says.
+  void take_tensor_scale();
+  [[nodiscard]] bool makes_sense() const;
+  /// Whether the recipe and the dump have the scales that departures change.
+  [[nodiscard]] bool has_meant_scales() const;
+  /// Whether the tensor has whole words, tiles or halves for departures that move codes.
+  [[nodiscard]] bool has_room(bool is_packed) const;
+  /// The factor of a tile under a tensor's scale whose own scale is that value.
+  [[nodiscard]] float factor_of_block(float amax, float scale) const;
+  void move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const;
+  void scale_elements(const Piece& piece, std::span<float> x) const;
+  void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
+                       std::span<std::uint8_t> others) const;
+  /// A code as the departures of codes change it.
+  [[nodiscard]] std::uint8_t changed_code(std::uint8_t code, float product) const;
+  void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
+  /// The scale of a tile with that amax before it is rounded.
+  [[nodiscard]] float unrounded_scale(float amax) const;
+  /// The value of a scale as departures change it when it is stored; nothing where they do not.
+  [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;
+  [[nodiscard]] bool is_stored(const TileScale& scale, float amax, std::uint32_t word) const;
+  /// Whether that word is stored for a tile, which may have the scale of another.
+  [[nodiscard]] bool is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const;
+  /// Whether what is stored in that place is the scale of a tile, or no scale by the hypothesis.
+  [[nodiscard]] bool is_stored_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const;
+  /// Whether what is stored in that place, of those of a tile, is explained: by the rule, or because codes are made
+  /// with it, whatever it is.
+  [[nodiscard]] bool is_explained_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const;
+  /// Where codes are made with stored scales, whatever these are: which tiles' scales they are made with, row-major.
+  /// Empty where they are made with all of them.
+  [[nodiscard]] std::vector<bool> tiles_read() const;
+  [[nodiscard]] float stored_value(std::uint32_t word) const;
+
+  const Source* source_;
+  const Hypothesis* hypothesis_;
+  const StoredDump* dump_;
+  Recipe stored_recipe_;  // of the scale that is stored
+  Recipe scale_recipe_;   // of the scale that codes are made with
+  TensorFacts facts_;
+  ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
+  Amaxes* amaxes_ = nullptr;                               // of the source
+  std::bitset<128> present_;
+  ScaleLayout layout_;
+  mutable std::vector<TileScale> made_;    // by tile, once all are made, where they follow the rule
+  Narrowing narrowing_ = Narrowing::none;  // of elements
+  bool is_columnwise_;
+  bool is_transposed_ = false;  // codes are stored as those of the source's transpose
+  bool is_in_place_ = true;     // codes stand where their elements do
+  bool keeps_codes_ = true;     // codes are those of the cast
+  bool keeps_scales_ = true;    // elements meet the scale that their tile's amax makes
+  bool applies_ = true;
+};
+
+}  // namespace fp8lab::doctor

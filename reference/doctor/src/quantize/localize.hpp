@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the elements that a hypothesis leaves unexplained say of a departure in one place.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quantize/hypotheses.hpp"
+#include "quantize/kernel_model.hpp"
+
+namespace fp8lab::doctor {
+
+/// Which elements a hypothesis leaves unexplained.
+struct Unexplained {
+  std::uint64_t count = 0;
+  std::uint64_t first = 0, last = 0;  // indices of the source
+  std::size_t first_row = 0, last_row = 0, first_column = 0, last_column = 0;
+};
+
+/// Candidates with a departure in one place that the unexplained elements suggest.
+[[nodiscard]] std::vector<Candidate> local_candidates(const Candidate& candidate, const KernelModel& model,
+                                                      const Source& source, const StoredDump& dump,
+                                                      const Unexplained& unexplained);
+
+/// The factors with which x gives all codes of the dump, by rounding to nearest in the model's format.
+[[nodiscard]] std::optional<FactorInterval> factor_interval(const KernelModel& model, const Source& source,
+                                                            const StoredDump& dump);
+
+/// The scales of the tensor over those of tiles that give all stored scales and codes, as far as float32 rounding lets
+/// one say; nothing where the recipe has no such scale or none gives them.
+[[nodiscard]] std::optional<FactorInterval> tensor_scale_interval(const KernelModel& model, const Source& source,
+                                                                  const StoredDump& dump);
+
+/// The tiles whose stored scales or codes differ between scales of the tensor in that interval, of a
+/// tensor_scale_interval(): those of all others are the same for each of them. Not all where there are very many.
+[[nodiscard]] std::vector<Piece> tiles_that_tell(const KernelModel& model, const Source& source, const StoredDump& dump,
+                                                 const FactorInterval& interval);
+
+/// The float32 of an interval with the shortest mantissa; `preferred` where that lies within.
+[[nodiscard]] float simplest(const FactorInterval& interval, std::optional<double> preferred);
+
+}  // namespace fp8lab::doctor

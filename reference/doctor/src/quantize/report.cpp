@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a search has found, as a Diagnosis.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/formats/text_stream.hpp"
+#include "quantize/rest.hpp"
+#include "quantize/search.hpp"
+#include "quantize/verdict.hpp"
+
+namespace fp8lab::doctor {
+namespace {
+
+/// The index in x of an element of a side's source.
+std::uint64_t index_in_x(const Side& side, std::uint64_t index) {
+  if (side.facts.direction == Direction::rowwise) return index;
+  const Source& source = side.source;
+  return index % source.columns() * source.rows() + index / source.columns();
+}
+
+std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64_t index_of_x) {
+  const Source& source = suspect.side->source;
+  std::uint64_t index = index_of_x;
+  if (suspect.side->facts.direction == Direction::columnwise) {
+    index = index_of_x % source.rows() * source.columns() + index_of_x / source.rows();
+  }
+  const KernelModel model(source, suspect.candidate.hypothesis, &dump);
+  std::array<std::uint8_t, 1> code;
+  std::array<std::uint8_t, 1> other;
+  model.predict({index / source.columns(), index % source.columns(), 1}, code, other);
+  return code.front();
+}
+
+bool has(const Suspect& suspect, Departure departure) {
+  return std::ranges::count(suspect.candidate.hypothesis.deviations, departure, &Deviation::departure) != 0;
+}
+
+bool has_number(const Source& source) {
+  return std::ranges::any_of(source.values(), [](float x) { return std::isfinite(x) && x != 0; });
+}
+
+}  // namespace
+
+void Search::join_verified() {
+  std::vector<Candidate> candidates;
+  candidates.reserve(verified_.size());
+  for (const Suspect& one : verified_) candidates.push_back(one.candidate);
+  join_equals(candidates);
+  std::vector<Suspect> distinct;
+  for (Suspect& one : verified_) {
+    const auto is_this = [&](const Candidate& other) {
+      return other.cost == one.candidate.cost && other.hypothesis.direction == one.candidate.hypothesis.direction &&
+             other.hypothesis.base == one.candidate.hypothesis.base &&
+             other.hypothesis.changes == one.candidate.hypothesis.changes &&
+             other.hypothesis.deviations == one.candidate.hypothesis.deviations;
+    };
+    const auto kept = std::ranges::find_if(candidates, is_this);
+    if (kept == candidates.end()) continue;
+    one.candidate = *kept;
+    distinct.push_back(std::move(one));
+  }
+  verified_ = std::move(distinct);
+}
+
+void Search::discriminate(Diagnosis& diagnosis) const {
+  const Suspect& first = verified_.front();
+  const auto makes_other = [&](const Suspect& one) {
+    return !one.is_by_quantize && one.codes != 0 &&
+           one.candidate.hypothesis.recipe.format == first.candidate.hypothesis.recipe.format;
+  };
+  const auto second = std::find_if(verified_.begin() + 1, verified_.end(), makes_other);
+  if (first.is_by_quantize || second == verified_.end()) return;
+  for (const Suspect* one : {&*second, &first}) {
+    for (const std::uint64_t place : one->examples) {
+      if (diagnosis.discriminators.size() == options_.most_shown) return;
+      const std::uint64_t index = index_in_x(*one->side, place);
+      const Source& source = one->side->source;
+      const KernelModel model(source, one->candidate.hypothesis, &dump_);
+      const std::uint64_t stored = model.place_of(place / source.columns(), place % source.columns());
+      const Discriminator found{index, static_cast<double>(source.values()[place]),
+                                stored < dump_.codes.size() ? dump_.codes[stored] : std::uint8_t{0},
+                                code_at(first, dump_, index), code_at(*second, dump_, index)};
+      const bool is_known = std::ranges::count(diagnosis.discriminators, index, &Discriminator::index) != 0;
+      if (found.first != found.second && !is_known) diagnosis.discriminators.push_back(found);
+    }
+  }
+}
+
+void Search::note_tiles_as_stored(Diagnosis& diagnosis) const {
+  Suspect rule = verified_.front();
+  Hypothesis& hypothesis = rule.candidate.hypothesis;
+  const auto last = std::ranges::find(hypothesis.deviations, Departure::tiles_as_stored, &Deviation::departure);
+  rule.scales = last->place;
+  hypothesis.deviations.erase(last);
+  TextStream text;
+  text << dump_.scales.size() - rule.scales << " of " << dump_.scales.size() << " scales follow the rule of "
+       << describe(hypothesis) << '.';
+  for (const std::string& sentence : rest_of_scales(rule, dump_)) text << ' ' << sentence;
+  diagnosis.notes.push_back(text.str());
+}
+
+void Search::note_signs_of_nan(Diagnosis& diagnosis) const {
+  const Suspect& first = verified_.front();
+  const Format& format = first.candidate.hypothesis.recipe.format;
+  std::array<bool, 256> is_nan_code{};
+  for (std::uint32_t code = 0; code >> std::min(format.bits(), 8) == 0; ++code) {
+    is_nan_code[code] = std::isnan(decode(format, code));
+  }
+  const auto is_nan = [&](std::uint8_t code) { return is_nan_code[code]; };
+  if (first.is_by_quantize || std::ranges::none_of(dump_.codes, is_nan)) return;
+  const std::uint64_t count = KernelModel(first.side->source, first.candidate.hypothesis, &dump_).nans_of_other_sign();
+  if (count == 0) return;
+  TextStream text;
+  text << count << (count == 1 ? " code is a NaN" : " codes are NaNs")
+       << " of the other sign than predicted, which is not compared: it is the processor's.";
+  diagnosis.notes.push_back(text.str());
+}
+
+void Search::prefer_plain() {
+  if (verified_.front().all() == 0) return;
+  // 1. What is expected is told, whatever it leaves, and so is the recipe of which the nearest departs.
+  const Suspect nearest = verified_.front();
+  for (const auto& [name, side] : {std::pair(options_.expected_name, &std::as_const(sides_.front())),
+                                   {nearest.candidate.hypothesis.base, nearest.side}}) {
+    for (Candidate& one : plain_candidates(side->facts, options_)) {
+      const Hypothesis& own = one.hypothesis;
+      if (own.base != name || !own.is_plain() || !is_modelled(own.recipe)) continue;
+      if (!KernelModel(side->source, own, &dump_).applies()) continue;
+      Suspect suspect{.candidate = std::move(one), .side = side};
+      if (is_verified(suspect)) continue;
+      verify(suspect, dump_);
+      verified_.push_back(std::move(suspect));
+    }
+  }
+  sort_verified();
+  // 2. Departures that explain little beside what is left are chance.
+  constexpr std::uint64_t little = 10;
+  const Suspect& first = verified_.front();
+  const auto is_its_recipe = [&](const Suspect& one) {
+    return one.side == first.side && one.candidate.hypothesis.base == first.candidate.hypothesis.base &&
+           one.candidate.hypothesis.is_plain();
+  };
+  const auto plain = std::ranges::find_if(verified_, is_its_recipe);
+  if (plain == verified_.end() || (plain->all() - first.all()) * little > first.all()) return;
+  std::rotate(verified_.begin(), plain, plain + 1);
+}
+
+Diagnosis Search::report() {
+  Diagnosis diagnosis;
+  diagnosis.elements = dump_.codes.size();
+  diagnosis.scales = dump_.scales.size();
+  diagnosis.searched = searched_;
+  if (verified_.empty()) refuse("no hypothesis applies to codes of this format and a tensor of this shape");
+  prefer_plain();
+  join_verified();
+  const Suspect& first = verified_.front();
+  // Stored scales that codes do not need are no part of an explanation.
+  const auto needs_none = [&](const Suspect& one) {
+    return one.codes == 0 && one.scales != 0 && one.scales * 2 < dump_.scales.size() &&
+           !has(one, Departure::scale_as_stored);
+  };
+  if (has(first, Departure::scale_as_stored) && std::ranges::any_of(verified_, needs_none)) {
+    std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
+  }
+  // All scales taken as they are stored explain what some do.
+  if (has(first, Departure::tiles_as_stored)) {
+    std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
+    note_tiles_as_stored(diagnosis);
+  }
+  if (scale_factor_ && (has(first, Departure::scale_as_stored) || has_given_scale(first.candidate.hypothesis))) {
+    TextStream text;
+    const auto& [rule, factor] = *scale_factor_;
+    text << (dump_.scales.size() == 1 ? "The scale is that of " : "All scales are those of ") << rule << " times "
+         << static_cast<float>((factor.lowest + factor.highest) / 2) << '.';
+    diagnosis.notes.push_back(text.str());
+  }
+  if (dump_.of_tensor && has(first, Departure::tensor_scale_stale)) {
+    TextStream text;
+    text << "The scale of the tensor that was given, " << *dump_.of_tensor << ", is not the one that was used.";
+    diagnosis.notes.push_back(text.str());
+  }
+  // What explains equally much and is equally plausible.
+  constexpr double less_plausible = 0.75;
+  diagnosis.tied = static_cast<std::size_t>(std::ranges::count_if(verified_, [&](const Suspect& one) {
+    return one.all() == 0 && one.candidate.cost < first.candidate.cost + less_plausible;
+  }));
+  diagnosis.tied = std::max<std::size_t>(diagnosis.tied, 1);
+  diagnosis.is_telling = has_number(first.side->source);
+  std::size_t shown = std::max(diagnosis.is_telling ? diagnosis.tied : 1, options_.most_shown);
+  for (std::size_t i = shown; i < verified_.size() && options_.expected && diagnosis.is_telling; ++i) {
+    if (verified_[i].all() == 0 && verified_[i].candidate.hypothesis.is_plain()) shown = i + 1;
+  }
+  for (std::size_t i = 0; i < std::min(shown, verified_.size()); ++i) {
+    diagnosis.explanations.push_back({verified_[i].candidate.hypothesis, verified_[i].codes, verified_[i].scales});
+  }
+  if (options_.expected) {
+    diagnosis.expected = options_.expected_name;
+    const Side& side = sides_.front();
+    const Candidate expected = plain_candidates(side.facts, options_).front();
+    if (expected.hypothesis.base == options_.expected_name &&
+        !KernelModel(side.source, expected.hypothesis, &dump_).applies()) {
+      diagnosis.notes.push_back(options_.expected_name + " does not take a tensor of this shape.");
+    }
+  }
+  note_signs_of_nan(diagnosis);
+  diagnosis.format = first.candidate.hypothesis.recipe.format;
+  diagnosis.factor = factor_;
+  discriminate(diagnosis);
+  diagnosis.rest = rest_of(first, x_, dump_);
+  if (!diagnosis.rest.empty() && first.codes * 2 > diagnosis.elements) {  // which the verdict does not name
+    TextStream text;
+    text << "The first explanation, " << describe(first.candidate.hypothesis) << ", is the nearest, and leaves "
+         << first.codes << " of " << diagnosis.elements << (diagnosis.elements == 1 ? " code" : " codes")
+         << " unexplained.";
+    diagnosis.rest.insert(diagnosis.rest.begin(), text.str());
+  }
+  diagnosis.verdict = verdict_of(diagnosis);
+  return diagnosis;
+}
+
+}  // namespace fp8lab::doctor

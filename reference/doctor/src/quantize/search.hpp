@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search for what explains a dump.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/doctor/diagnose.hpp"
+#include "quantize/hypotheses.hpp"
+#include "quantize/kernel_model.hpp"
+#include "quantize/suspect.hpp"
+
+namespace fp8lab::doctor {
+
+/// Sieves hypotheses on a sample, compares what is left with everything, and goes on from the best with one change or
+/// departure more.
+class Search {
+ public:
+  Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options);
+
+  [[nodiscard]] Diagnosis run();
+
+ private:
+  /// What is offered at a time.
+  struct Stage {
+    int changes;         ///< 0: plain hypotheses; 1: with one change or departure; 2: with one more than the best have
+    std::size_t sides;   ///< the first of them
+    bool only_expected;  ///< departures from the expected recipe alone
+    double most_cost;    ///< an explanation of all with less ends the search
+  };
+  void sieve(const Stage& stage, const std::vector<Suspect>& parents);
+  [[nodiscard]] bool is_wanted(const Stage& stage, const Candidate& candidate) const;
+  /// Offers recipes with two changes or departures, of which neither alone explains much: likely_bases().
+  void cross(const Stage& stage);
+  /// Offers the same recipes with scales that are rounded in another way and a small number that is added, or a floor:
+  /// where many amaxes are smaller than the number, neither alone explains much.
+  void cross_numbers(const Stage& stage);
+  /// Offers every row stride of scales for recipes whose scales are stored.
+  void try_row_strides(const Stage& stage);
+  /// The most plausible recipes that have as many scales as there are, of those that `accepts` takes.
+  [[nodiscard]] std::vector<Candidate> likely_bases(const Stage& stage,
+                                                    const std::function<bool(const KernelModel&)>& accepts) const;
+  /// Offers the changes and departures that explain most on all other recipes.
+  void try_other_recipes();
+  /// What explains most, of each set of changes and departures no more than two recipes.
+  [[nodiscard]] std::vector<Suspect> best_of_each_kind(bool only_expected) const;
+  /// Recipes that a KernelModel does not have all of: by quantize(), without departures.
+  void quantize_others();
+  /// How many codes of the first rows (columnwise: columns) are not those of a recipe by quantize(), where these tell.
+  [[nodiscard]] std::uint64_t wrong_in_band(const Hypothesis& hypothesis, float amax) const;
+  /// Leaves those that are nearest to the first rows or columns of a large tensor.
+  void keep_nearest(std::vector<Suspect>& others) const;
+  void sort_verified();
+  /// Whether all codes are 0, and x has a number: then recipes are told from their scales alone, and the search is
+  /// over.
+  bool finds_nothing_written();
+  void vary(const Side& side, const Candidate& candidate);
+  /// Keeps the candidate where it contradicts the sample less than others.
+  void offer(const Side& side, Candidate candidate, int changes);
+  /// How often a hypothesis may contradict the sample, of those whose scales follow from nothing or of the others.
+  [[nodiscard]] std::uint64_t most_in_sample(bool has_no_rule) const;
+  /// Drops the last of either where there are too many.
+  void drop_last(bool has_no_rule);
+  /// Whether it was compared with everything.
+  [[nodiscard]] bool is_verified(const Suspect& one) const;
+  /// Compares what agrees with the sample, or else the best, with everything.
+  void verify_best();
+  /// Compares each with everything that was not.
+  void verify_each(std::vector<Suspect>& suspects);
+  /// Adds elements that contradict what agreed with the sample. Whether there were some.
+  bool learn();
+  /// Looks for departures in one place, which elements left unexplained suggest.
+  void localize();
+  /// Whether another scale of the tensor explains the sample: before departures are searched, for it explains most of
+  /// what is wrong then.
+  void try_tensor_scales();
+  /// The rule of most scales, and the stored ones for tiles that have another.
+  void add_tiles_as_stored(std::vector<Suspect>& found) const;
+  /// Scales that are those of a rule times one number.
+  void add_factors(std::vector<Suspect>& found);
+  /// The amax of a part of each row, where a row is a tile: the stored scales tell its length.
+  void add_row_parts(std::vector<Suspect>& found) const;
+  /// The amax of the first elements of the tensor, where that is a tile: its stored scale tells how many.
+  void add_first_elements(std::vector<Suspect>& found) const;
+  /// The last stored scales, where they look as memory does that was not written.
+  void add_scale_tails(std::vector<Suspect>& found) const;
+  /// One factor for all elements, whatever the tensor.
+  void add_stale(std::vector<Suspect>& found);
+  /// One scale of the tensor over those of tiles, whatever the tensor: where it is not given.
+  void add_tensor_scales(std::vector<Suspect>& found, bool only_likely) const;
+
+  [[nodiscard]] Diagnosis report();
+  /// Leaves one of those that are the same.
+  void join_verified();
+  /// Puts the recipe itself before departures from it that explain next to nothing.
+  void prefer_plain();
+  /// Where the tiles lie whose scales do not follow from them.
+  void note_tiles_as_stored(Diagnosis& diagnosis) const;
+  /// How many codes are NaNs of another sign, which counts as explained.
+  void note_signs_of_nan(Diagnosis& diagnosis) const;
+  void discriminate(Diagnosis& diagnosis) const;
+
+  const MatrixView& x_;
+  StoredDump dump_;
+  const DiagnoseOptions& options_;
+  std::vector<Side> sides_;
+  std::vector<Suspect> kept_;      // by the sample
+  std::vector<Suspect> verified_;  // by everything, the best first
+  std::optional<FactorInterval> factor_;
+  std::optional<std::pair<std::string, FactorInterval>> scale_factor_;  // a rule, and what all scales are times its own
+  bool has_tensor_scales_ = false;  // whether all scales of the tensor over those of tiles were looked for
+  std::size_t searched_ = 0;
+};
+
+}  // namespace fp8lab::doctor

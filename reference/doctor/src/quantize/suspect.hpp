@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A hypothesis under examination, and what it leaves unexplained.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "quantize/hypotheses.hpp"
+#include "quantize/kernel_model.hpp"
+#include "quantize/localize.hpp"
+
+namespace fp8lab::doctor {
+
+/// The tensor as one direction of quantization sees it.
+struct Side {
+  Source source;
+  SearchFacts facts;
+  std::vector<Piece> sample;
+};
+
+/// A hypothesis under examination.
+struct Suspect {
+  Candidate candidate;
+  const Side* side;
+  bool is_by_quantize = false;  // and not by a KernelModel
+  std::uint64_t in_sample = 0;  // unexplained codes and scales of the sample
+  std::uint64_t codes = 0, scales = 0;
+  Unexplained unexplained = {};
+  std::vector<std::uint64_t> examples = {};        // indices of the side's source
+  std::vector<std::uint64_t> scale_examples = {};  // the first element of tiles whose scales differ
+
+  [[nodiscard]] std::uint64_t all() const { return codes + scales; }
+};
+
+/// Whether it explains more of the sample, or as much and is more plausible.
+[[nodiscard]] inline bool is_before(const Suspect& a, const Suspect& b) {
+  return std::pair(a.in_sample, a.candidate.cost) < std::pair(b.in_sample, b.candidate.cost);
+}
+
+/// Compares with every element and scale.
+void verify(Suspect& suspect, const StoredDump& dump);
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel did is named from its codes and scales.
+#include "fp8lab/doctor/diagnose.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
+#include "support.hpp"
+
+using namespace fp8lab;
+using namespace fp8lab::doctor;
+
+namespace {
+
+std::vector<float> normals(std::size_t count) {
+  std::mt19937 random(5);
+  std::vector<float> x(count);
+  for (float& value : x) {
+    const auto bits = static_cast<std::uint32_t>(random());
+    const int exponent = -std::countr_zero(static_cast<std::uint32_t>(random()) | 0x1000U);
+    value =
+        std::ldexp(1 + static_cast<float>(bits & 0x7FFFFF) * 0x1p-23F, exponent) * ((bits >> 31) != 0 ? -1.0F : 1.0F);
+  }
+  return x;
+}
+
+Dump dump_of(const Quantized& q) {
+  Dump dump{.codes = q.codes, .format = q.format, .scales = {}};
+  dump.scales.format = scale_format_of(q.recipe);
+  dump.scales.bytes =
+      q.scale_codes.empty() ? std::as_bytes(std::span(q.scale_inv)) : std::as_bytes(std::span(q.scale_codes));
+  return dump;
+}
+
+bool names(const Diagnosis& diagnosis, std::string_view name) {
+  return std::any_of(diagnosis.explanations.begin(),
+                     diagnosis.explanations.begin() + static_cast<std::ptrdiff_t>(diagnosis.tied),
+                     [&](const Explanation& one) {
+                       const auto& also = one.hypothesis.also;
+                       return one.hypothesis.base == name || std::ranges::count(also, name) != 0;
+                     });
+}
+
+}  // namespace
+
+TEST_CASE("Every named recipe is found and is correct") {
+  const std::vector<float> x = normals(128 * 256);
+  const MatrixView view(x, 128, 256);
+  std::size_t number = 0;
+  for (const NamedRecipe& one : recipes()) {
+    if (tests::sanitized && number++ % 8 != 0) continue;
+    if (is_stochastic(one.recipe)) continue;
+    const Quantized q = quantize(view, one.recipe);
+    const Diagnosis diagnosis = diagnose(view, dump_of(q));
+    INFO(one.name << ": " << diagnosis.verdict);
+    CHECK(diagnosis.correct());
+    CHECK(names(diagnosis, one.name));
+  }
+}
+
+TEST_CASE("Codes that are as many bytes as pairs but of another shape are told") {
+  using Shape = std::vector<std::uint64_t>;
+  const Shape x{64, 256};
+  for (const Shape& usual :
+       {Shape{64, 128}, Shape{256, 32}, Shape{8192}, Shape{1, 8192}, Shape{64, 256}, Shape{5, 3}}) {
+    CHECK(note_on_pairs(x, usual).empty());
+  }
+  CHECK(note_on_pairs(x, Shape{32, 256}) ==
+        "Codes are half as many bytes as x has elements and are taken as pairs of codes of 4 bits, but their shape is "
+        "(32, 256), and that of pairs would have rows of 128 bytes: half of them may be missing.");
+  CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{2, 32, 128}).empty());
+  CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{64, 128}).empty());
+  CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{2, 256, 16}).empty());
+  CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{256, 32}).empty());
+  CHECK_FALSE(note_on_pairs(Shape{2, 32, 256}, Shape{1, 32, 256}).empty());
+  CHECK(note_on_pairs({}, Shape{2, 2}).empty());
+}
