@@ -6,7 +6,7 @@
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/gpu/gemm.hpp"
-#include "fp8lab/reference/gemm/operand.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 #include "gemm_kernels.hpp"
 
 namespace fp8lab::gpu {

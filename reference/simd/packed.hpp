@@ -14,8 +14,8 @@
 
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/memory.hpp"
-#include "gemm/factors.hpp"
 #include "simd/fuse.hpp"
+#include "tensor_core/factors.hpp"
 
 namespace fp8lab {
 

@@ -13,8 +13,8 @@
 #include "fp8lab/gpu/block_scaled.hpp"
 #include "fp8lab/gpu/fragments.hpp"
 #include "fp8lab/gpu/host_team.hpp"
-#include "fp8lab/reference/gemm/operand.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 
 namespace fp8lab::gpu {
 
