@@ -7,27 +7,14 @@
 #include <string_view>
 #include <vector>
 
-#include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/chosen.hpp"
 #include "kit/document.hpp"
+#include "kit/factor_draws.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
-
-/// Where the factors of a dot product come from: draws of sample(), or their magnitudes.
-struct FactorDraws {
-  Distribution distribution;
-  bool magnitudes = false;
-
-  /// The distribution's name, with "abs_" before it for magnitudes: abs_uniform is U(0, 1).
-  [[nodiscard]] std::string name() const;
-  /// Whether all factors have one sign, so that |error| / sum |products| is the relative error.
-  [[nodiscard]] bool has_one_sign() const;
-};
-/// The draws with that name(). Throws std::invalid_argument that lists the known names.
-[[nodiscard]] FactorDraws choose_factor_draws(std::string_view name);
 
 /// What to sum, and how: every combination of distribution, model, promotion and K.
 struct AccumulateArguments {

@@ -128,15 +128,6 @@ ReplayedScales replay(const DelayedVariant& variant, const std::vector<float>& a
 
 }  // namespace
 
-std::string DelayedVariant::name() const {
-  const AmaxComputeAlgo algorithm = std::get<AmaxComputeAlgo>(recipe.amax_compute_algo);
-  TextStream text;
-  text << recipe.version.name << ' ' << name_of(algorithm);
-  if (algorithm == AmaxComputeAlgo::max) text << ' ' << recipe.amax_history_len;
-  if (pass == Pass::backward) text << " e5m2";
-  return text.str();
-}
-
 std::vector<DelayedVariant> variants_of(const DelayedArguments& arguments) {
   check_filled_list("formats", arguments.formats);
   check_filled_list("versions", arguments.versions);

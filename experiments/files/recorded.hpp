@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kit/dots.hpp"
+#include "files/dot_words.hpp"
+#include "fp8lab/reference/tensor_core/mma_model.hpp"
 
 namespace fp8lab::experiments {
 

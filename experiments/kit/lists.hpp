@@ -6,11 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "accumulate/accumulate.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
+#include "fp8lab/reference/tensor_core/mma_model.hpp"
 #include "kit/chosen.hpp"
+#include "kit/factor_draws.hpp"
 
 namespace fp8lab::experiments {
 

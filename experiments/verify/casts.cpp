@@ -16,7 +16,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cast/table.hpp"
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -26,6 +25,7 @@
 #include "fp8lab/gpu/host_header.hpp"
 #include "kit/provenance.hpp"
 #include "verify/cast_digests.hpp"
+#include "verify/cast_table.hpp"
 
 namespace fp8lab::experiments {
 namespace {
