@@ -47,7 +47,7 @@ bool is_jumping(const Jump& jump, std::uint64_t step) {
 struct StepGradients {
   double loss = 0;
   Network gradients;
-  std::vector<TensorFacts> facts;
+  std::vector<TensorStats> facts;
 };
 StepGradients gradients_of(const TrainArguments& arguments, const NetworkPlan& plan, const Network& network,
                            std::vector<LayerHistories>& histories, std::uint64_t step) {

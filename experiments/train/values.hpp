@@ -44,7 +44,7 @@ void apply_relu_gradient(Values& dy, const Values& activation);
 [[nodiscard]] std::vector<float> column_sums(const Values& x);
 
 /// Its amax, and the counts of what is not zero and of what is not finite.
-[[nodiscard]] TensorFacts facts_of(const MatrixView& x);
+[[nodiscard]] TensorStats facts_of(const MatrixView& x);
 /// How many elements' magnitudes exceed `limit`.
 [[nodiscard]] std::uint32_t count_above(const MatrixView& x, float limit);
 

@@ -135,7 +135,7 @@ struct StoredDump {
 };
 
 /// Where scales are stored.
-struct ScaleLayout {
+struct StoredScaleLayout {
   bool fits = false;
   std::size_t entry_rows = 1;  // rows of the source that share an entry
   std::size_t rows = 0;        // of entries
@@ -244,7 +244,7 @@ class KernelModel {
     return has(Departure::scale_as_stored) || has(Departure::tile_scales_given);
   }
   [[nodiscard]] AmaxKey amax_key() const;
-  [[nodiscard]] ScaleLayout scale_layout() const;
+  [[nodiscard]] StoredScaleLayout scale_layout() const;
   void set_scale_recipes();
   [[nodiscard]] ScaleConstants constants_of(const Recipe& recipe) const;
   [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
@@ -292,7 +292,7 @@ class KernelModel {
   ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
   Amaxes* amaxes_ = nullptr;                               // of the source
   std::bitset<128> present_;
-  ScaleLayout layout_;
+  StoredScaleLayout layout_;
   mutable std::vector<TileScale> made_;    // by tile, once all are made, where they follow the rule
   Narrowing narrowing_ = Narrowing::none;  // of elements
   bool is_columnwise_;
