@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The three products of a Linear layer, as each system's recipe computes them."""
+
 from __future__ import annotations
 
 import dataclasses

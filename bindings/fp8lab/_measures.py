@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Errors and histograms of arrays."""
+
 from __future__ import annotations
 
 from typing import Any

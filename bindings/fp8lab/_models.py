@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The table of tensor-core models, and models that differ from them in some fields."""
+
 from __future__ import annotations
 
 from typing import Any

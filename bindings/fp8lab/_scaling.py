@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Quantizing and dequantizing tensors by a recipe, and the layouts of their scales."""
+
 from __future__ import annotations
 
 import dataclasses

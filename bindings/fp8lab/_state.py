@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The FP8 state of Linear layers that training carries from step to step."""
+
 from __future__ import annotations
 
 import threading

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Every step of one dot product on a tensor core."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `cast`: what a cast does to values.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `dot`: every step of one dot product.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `gpu`: what the GPU of this machine computes, beside the models.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

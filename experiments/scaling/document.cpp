@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `scaling`: one stream of tensors, quantized by every recipe.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `shapes`: the sizes of a Linear layer that a recipe's system takes.
 #include <fmt/format.h>
 
 #include <array>

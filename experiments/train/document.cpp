@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `train`: where and why training under FP8 recipes parts from FP32.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `transpose`: what it costs to make the columnwise copy from the rowwise one.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiments that compare casts and tensor cores with exact values and with recorded ones.
 #include <fmt/format.h>
 
 #include <algorithm>
