@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included once for every target, after highway.h and vector_encode.hpp: the plain casts of VectorEncode. The scalar
-// encode defines the result; here is why the steps give the same:
+// Included once for every target, after highway.h and encode.hpp of this folder: the plain casts of VectorEncode. The
+// scalar encode defines the result; here is why the steps give the same:
 // - |x|, limited to what overflow becomes, is rounded to a multiple of its binade's spacing, to nearest even, by adding
 //   the power of two whose ulp is that spacing (the caller sees to the rounding mode). Below the smallest normal number
 //   the spacing is that of its binade. What is added is the binade's power of two times a constant, which is exact, so
