@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rounds an exact number once to a format and packs its code: the one place where fp8lab rounds to a format.
 #pragma once
 
 #include <bit>
