@@ -61,7 +61,7 @@ HeldTensor held(std::span<const T> values, const py::array& x) {
   return {MatrixView(values, columns == 0 ? 0 : values.size() / columns, columns), shape};
 }
 
-// What is registered.
+// The functions below list the registered experiments.
 
 /// A pair: (array, type of its elements), (name, recipe), (name, linear recipe) or (count, factor).
 Entry entry_of_pair(const py::tuple& pair) {
@@ -149,7 +149,7 @@ std::string run_experiment(const std::string& name, const py::dict& arguments, c
   return std::move(files.front().second);  // what is returned is what is written
 }
 
-/// What is known of an experiment, for the package to make a function of it.
+/// The facts of an experiment, of which the package makes a function.
 py::dict facts_of(const Experiment& experiment) {
   py::list arguments;
   const std::unique_ptr<Call> call = experiment.prepare();

@@ -47,7 +47,7 @@ void check(const AccumulateArguments& arguments) {
   if (factors > most_factors) refuse("(rows + columns) * k must be at most ", most_factors, ", not ", factors);
 }
 
-/// What one of the model's operands is cast to.
+/// The format that one of the model's operands is cast to.
 ChosenFormat format_for(const MmaModel& model, const std::optional<ChosenFormat>& wanted) {
   const bool takes_e4m3 = std::ranges::find(model.operands, e4m3) != model.operands.end();
   const Format& own = takes_e4m3 ? e4m3 : model.operands.front();
@@ -199,7 +199,7 @@ std::vector<ExactDots> exact_dots(const FactorRows& a, const FactorRows& b, cons
   return at_each;
 }
 
-/// What all curves of a distribution and of a pair of formats start from.
+/// The inputs that all curves of a distribution and a pair of formats share.
 struct DotInputs {
   /// Precondition: the arguments' K ascend.
   DotInputs(const AccumulateCurve& curve, const AccumulateArguments& arguments, const Progress& progress)

@@ -92,7 +92,7 @@ std::optional<Parting> parting_of(const std::vector<float>& scales, const std::v
   return parting;
 }
 
-/// What the casts of a variant's scales do to their amaxes.
+/// Counts how often a variant's scales clip, and how much of the format's range they leave unused.
 void judge(const DelayedVariant& variant, const std::vector<float>& amaxes, ReplayedScales& replayed) {
   const auto largest = static_cast<double>(fp8_max(variant.recipe, variant.pass));
   const int mantissa_bits = (variant.pass == Pass::forward ? e4m3 : e5m2).mantissa_bits;

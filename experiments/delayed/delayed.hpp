@@ -15,7 +15,8 @@
 
 namespace fp8lab::experiments {
 
-/// What to replay, and how: every combination of format, version, algorithm and history length.
+/// The arguments of the experiment: it replays a trace by every combination of format, version, algorithm and history
+/// length.
 struct DelayedArguments {
   AmaxTrace trace = example_amax_trace();
   std::vector<ChosenFormat> formats{{"e4m3", e4m3}};  ///< E4M3, E5M2, or both

@@ -30,7 +30,7 @@ struct RecordedChains {
   std::vector<RecordedChain> chains;
 };
 
-/// What a file holds.
+/// The contents of a file.
 struct Recorded {
   std::string source;  ///< as the file names it
   std::vector<RecordedDots> sets;

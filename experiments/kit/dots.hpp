@@ -29,10 +29,10 @@ class Elements {
   std::vector<double> doubles_;
 };
 
-/// What gemm() makes of operands, as words: of float64 for FP64 models, else of float32.
+/// Computes gemm(), and returns the results as words: of float64 for FP64 models, else of float32.
 [[nodiscard]] Codes gemm_words(const MmaModel& model, const Operand& a, const Operand& b,
                                const GemmOptions& options = {});
-/// What mma() makes of them, as words of the accumulator.
+/// Computes mma(), and returns the results as words of the accumulator.
 [[nodiscard]] Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule);
 
 /// A stream of seeded random numbers (SplitMix64), the same everywhere.

@@ -191,7 +191,7 @@ Table steps_table(const LinearResult& result) {
   return table;
 }
 
-/// What every cast did to its tensor.
+/// The table of what every cast did to its tensor.
 Table casts_table(const LinearResult& result) {
   struct Row {
     std::size_t step;
@@ -321,7 +321,7 @@ struct GivenTensor {
   }
 };
 
-/// What a user gives.
+/// The arguments as a user gives them.
 struct LinearOptionsGiven {
   LinearArguments arguments;
   LayerDraws draws;

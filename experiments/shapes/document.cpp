@@ -72,7 +72,7 @@ Table nearest_table(const ShapesResult& result) {
       .column({"above"}, [](const RecipeNearest& one) { return one.above; });
 }
 
-/// Which recipes take the sizes, and the first rule that each of the others breaks.
+/// Says which recipes take the sizes, and names the first rule that each of the others breaks.
 Text verdict_of(const ShapesResult& result) {
   Text text{.name = "verdict", .title = "Verdict"};
   for (const RecipeFits& recipe : result.recipes) {

@@ -27,7 +27,7 @@ struct LayerHistories {
 void update_forward(const LayerRecipe& recipe, LayerHistories& histories);
 void update_backward(const LayerRecipe& recipe, LayerHistories& histories);
 
-/// Which directions are wanted.
+/// The directions that are wanted.
 struct Directions {
   bool rowwise = true, columnwise = true;
 };

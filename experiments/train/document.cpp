@@ -20,7 +20,7 @@ namespace {
 
 constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
-/// What share of the elements that are not zero a count is.
+/// The share that a count is of the elements that are not zero.
 double share_of(std::uint32_t count, const TensorStats& facts) {
   return facts.nonzero == 0 ? 0 : static_cast<double>(count) / static_cast<double>(facts.nonzero);
 }
@@ -99,7 +99,7 @@ Table losses_table(const TrainResult& result) {
 
 // 2. Why runs diverged.
 
-/// What happened to a tensor first.
+/// The first event of a kind, as the document tells it.
 struct ToldEvent {
   const TrainedRun* run;
   const char* what;

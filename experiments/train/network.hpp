@@ -24,7 +24,7 @@ struct NetworkPlan {
   std::vector<LayerRecipe> layers;
 };
 
-/// What a network computes under a linear recipe: by delayed scaling where the recipe's scales are given, the last
+/// The plan of a network under a linear recipe: by delayed scaling where the recipe's scales are given, the last
 /// layer in bfloat16 on the same chip where the arguments ask for high precision and the recipe quantizes.
 /// Throws std::invalid_argument where the recipe casts a tensor in two ways.
 [[nodiscard]] NetworkPlan plan_of(const TrainArguments& arguments, const LinearRecipe& recipe);

@@ -43,7 +43,7 @@ bool is_jumping(const Jump& jump, std::uint64_t step) {
   return step >= first && step - first < static_cast<std::uint64_t>(jump.length);
 }
 
-/// What a step computes before the weights change.
+/// The results of a step before the weights change.
 struct StepGradients {
   double loss = 0;
   Network gradients;
@@ -69,7 +69,7 @@ StepGradients gradients_of(const TrainArguments& arguments, const NetworkPlan& p
   return {loss.loss, std::move(gradients), propagation.facts()};
 }
 
-/// What a network computes in FP32.
+/// The plan of a network that computes in FP32.
 NetworkPlan reference_plan(const TrainArguments& arguments) {
   return plan_of(arguments, find_linear_recipe(train_reference).recipe);
 }

@@ -17,7 +17,7 @@ struct RunState {
   OptimizerState optimizer;
   std::vector<LayerHistories> histories;  ///< of each layer
 };
-/// What a run's results are made of, step by step.
+/// The measurements of a run, step by step.
 struct RunLog {
   std::vector<double> losses;
   std::vector<TensorStats> tensors;

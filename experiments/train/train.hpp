@@ -17,10 +17,10 @@
 
 namespace fp8lab::experiments {
 
-/// What a network learns: which of the products x[2j] * x[2j+1] is the largest, or all of them.
+/// The task that a network learns: which of the products x[2j] * x[2j+1] is the largest, or all of them.
 enum class TrainLoss : std::uint8_t { cross_entropy, mse };
 enum class Optimizer : std::uint8_t { adam, sgd };
-/// What a jump multiplies.
+/// The tensors that a jump multiplies.
 enum class JumpOf : std::uint8_t { inputs, gradients };
 /// The precision of the last layer.
 enum class HeadPrecision : std::uint8_t { high_precision, fp8 };
@@ -65,7 +65,7 @@ struct TrainArguments {
   int threads = 1;
 };
 
-/// What a cast of a tensor met.
+/// Counts of what a cast met among the elements of a tensor.
 struct TensorStats {
   float amax = 0;                ///< NaN left out
   float scale = 0;               ///< NaN where the tensor has several, or is not quantized

@@ -155,7 +155,7 @@ Text reading_of_copies() {
            "beyond the format's largest value once scaled; requantized: what rowwise gave back."}};
 }
 
-/// What a user gives.
+/// The arguments as a user gives them.
 struct TransposeOptions {
   TransposeArguments arguments;
   TensorArguments matrix{.draws = {.rows = 1024, .columns = 1024}};

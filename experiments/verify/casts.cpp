@@ -65,7 +65,7 @@ auto as_codes(const Format& format, std::span<std::uint8_t> bytes, const Use& us
   return use(std::span(reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / 2));
 }
 
-/// What one chunk of one encoder gave.
+/// The result of one chunk of one encoder.
 struct ChunkResult {
   std::uint64_t mismatches = 0;
   std::optional<CastMismatch> first;
@@ -157,7 +157,7 @@ NamedEncoder library_encoder(const NamedFormat& named, const CastPolicy& policy,
           }};
 }
 
-/// What of a policy makes a difference to the codes of floats in this format: equal results mean equal codes.
+/// Reduces a policy to the parts that change the codes of floats in this format: equal results mean equal codes.
 CastPolicy effective(const Format& format, CastPolicy policy) {
   const auto normal = [&](Overflow overflow) {
     const bool special = overflow == Overflow::to_special ||

@@ -222,7 +222,7 @@ Text verdict_of(const VerifyTensorCoresResult& result) {
   return text;
 }
 
-/// What all rows have together.
+/// The table of totals over all rows.
 template <typename Result>
 Table totals_table(const Result& result) {
   const std::array all{&result};

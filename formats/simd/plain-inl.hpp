@@ -107,7 +107,7 @@ HWY_INLINE hn::Vec<PackedBytes> BytesOf(hn::Vec<PackedShorts> low, hn::Vec<Packe
   if constexpr (kFirstBit == 0) return hn::ConcatEven(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
   return hn::ConcatOdd(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
 }
-/// The same of four vectors of 32-bit lanes.
+/// Does the same to four vectors of 32-bit lanes.
 template <int kFirstBit, class V>
 HWY_INLINE hn::Vec<PackedBytes> BytesOf(V code0, V code1, V code2, V code3) {
   return BytesOf<kFirstBit>(LowerHalves(code0, code1), LowerHalves(code2, code3));

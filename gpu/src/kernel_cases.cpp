@@ -58,7 +58,7 @@ std::vector<std::byte> tensor_bytes(ElementType type, std::size_t count) {
   return bytes;
 }
 
-/// What is quantized.
+/// The recipe, the element type and the layout of scales that a case of the quantizer has.
 struct QuantizerInput {
   Recipe recipe;
   ElementType type = ElementType::bfloat16;
@@ -157,7 +157,7 @@ Bytes random_block_scales(std::size_t count, std::uint64_t seed) {
   return scales;
 }
 
-/// What a GEMM kernel is asked.
+/// The kernel and the types of operands that a case of GEMM has.
 struct GemmInput {
   GemmKernel kernel;
   MmaType type_a = MmaType::e4m3, type_b = MmaType::e4m3;
@@ -224,7 +224,7 @@ void add_quantizers(std::vector<KernelCase>& all) {
   all.push_back({.name = "delayed scaling's update", .output = update_output});
 }
 
-/// Which compute capabilities have a kernel's instructions.
+/// Lists the compute capabilities of the chips that have a kernel's instructions.
 std::vector<int> chips_of(GemmKernel kernel) {
   const auto kind = kind_of(kernel);
   if (!kind)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls of quantize.hpp need, and what is wrong with them.
+// Checks calls of quantize.hpp, and plans the kernels that they need.
 #include "quantize_call.hpp"
 
 #include <cstdint>
@@ -30,7 +30,7 @@ std::string known_names() {
   return text;
 }
 
-/// What a direction's arrays are called in messages.
+/// The name of a direction's array in messages.
 std::string named(Direction direction, std::string_view array) {
   return (direction == Direction::rowwise ? "rowwise." : "columnwise.") + std::string(array);
 }

@@ -49,7 +49,7 @@ Aligned sum_of_products(const MmaModel& model, const FactorSpan& a, const Factor
   return whole;
 }
 
-/// What a NaN or an infinity, also a product of 2^128 or more, makes of the step.
+/// Finds what NaNs and infinities, products of 2^128 or more among them, make of the step.
 SpecialSum specials_of(const FactorSpan& a, const FactorSpan& b, const Factor& c) {
   SpecialSum specials;
   specials.add(c);

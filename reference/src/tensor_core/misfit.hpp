@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model does not take of an operand, in words, and which models do take it.
+// Says why a model does not take an operand, and which models do.
 #pragma once
 
 #include <cstddef>

@@ -165,7 +165,7 @@ struct Tf32FromF32 : OfPair<float> {
 
 // 3. FP4, FP6 and scales, from Blackwell on.
 
-/// As OfPair, of a family's own instructions.
+/// An OfPair whose instruction only chips with FP4 conversions have.
 template <typename From>
 struct OfFamily : OfPair<From> {
   static constexpr bool is_there = ptx::has_cvt_fp4;

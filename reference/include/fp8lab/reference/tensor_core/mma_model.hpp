@@ -19,7 +19,7 @@ enum class Arithmetic : std::uint8_t {
   fma_chain,      ///< one IEEE 754 fused multiply-add after the other, of ascending k, in the accumulator's format
 };
 
-/// Which products an instruction of several steps takes first.
+/// The order in which an instruction of several steps takes its products.
 enum class StepOrder : std::uint8_t {
   ascending,  ///< those of the lowest k
   pairs,      ///< of every four k the first two, then the last two
@@ -53,7 +53,7 @@ enum class UnderflowSign : std::uint8_t {
   kept,      ///< -0 (Khattak and Mikaitis, for float16)
 };
 
-/// What supports the numbers of a model.
+/// The evidence that supports the numbers of a model.
 enum class Evidence : std::uint8_t {
   measured,       ///< rows measured on devices, which the model reproduces without a mismatch; evidence_note names them
   published,      ///< others published the model; no measured row was compared with it
@@ -136,7 +136,7 @@ struct MmaModel {
 
   /// The instruction's K; 0 for exact: any.
   [[nodiscard]] constexpr int k() const { return products_per_step * steps; }
-  /// What c and the result are: binary32, binary16 or binary64.
+  /// The format of c and of the result: binary32, binary16 or binary64.
   [[nodiscard]] constexpr const Format& accumulator() const {
     if (is_fp64()) return binary64;
     return output.exponent_bits == binary16.exponent_bits ? binary16 : binary32;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What entries of the table of models are made of: formats of operands, chips, sources, and records made of records.
+// Defines the parts of entries of the table of models: formats of operands, chips, sources, and records made of
+// records.
 #pragma once
 
 #include <array>
