@@ -181,7 +181,9 @@ TEST_CASE("gpu: ledgers that are cut off, of another generator or of unknown thi
   CHECK(refusal(replaced(text, "\"ledger\": 1", "\"ledger\": 9")) ==
         "it is a ledger of schema 9, and this fp8lab reads 1");
   CHECK(refusal(replaced(text, "fp8lab recorder", "another one")) ==
-        "its operands were drawn by \"another one\" 1, and this fp8lab has fp8lab recorder 1");
+        "its operands were drawn by \"another one\" 2, and this fp8lab has fp8lab recorder 1 to 2");
+  CHECK(refusal(replaced(text, "\"version\": 2", "\"version\": 3")) ==
+        "its operands were drawn by \"fp8lab recorder\" 3, and this fp8lab has fp8lab recorder 1 to 2");
   CHECK(refusal(replaced(text, "cvt.rna.tf32.f32", "cvt.rna.tf33.f32")) == "unknown sweep \"cvt.rna.tf33.f32\"");
   CHECK(refusal(replaced(text, "mma.sync.m16n8k4.f32.tf32.tf32", "mma.sync.m16n8k5")) ==
         "unknown instruction \"mma.sync.m16n8k5\"");
