@@ -159,7 +159,8 @@ def mma(
     Returns
     -------
     ndarray of the model's accumulator type, float32, float16 or float64, (n,)
-        Result words are kept bit for bit; NaN has all bits set but the sign: 7FFFFFFF, 7FFF or 7FFFFFFFFFFFFFFF.
+        Result words are kept bit for bit; NaN is 7FFFFFFF or 7FFF; of FP64 models AMD's give 7FFFFFFFFFFFFFFF, and
+        NVIDIA's keep a NaN of b, c or a, or give FFF8000000000000.
 
     Raises
     ------
