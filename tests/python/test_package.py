@@ -21,6 +21,7 @@ def test_version_has_one_home():
     version = re.search(r"project\(fp8lab VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
     assert version and fp8lab.__version__ == version[1]
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE) == [version[1]]
 
 
 def test_every_public_name_is_documented():
