@@ -70,8 +70,8 @@ class StateEvent(NamedTuple):
     tensor: str
     """``x``, ``w`` or ``dy``."""
     action: str
-    """``cast``, ``reuse`` (of cached codes), ``read`` (of codes by a backward), ``update`` (of the scale), or ``take stash`` (of a
-    recomputed layer)."""
+    """``cast``, ``reuse`` (of cached codes), ``read`` (of codes by a backward), ``update`` (of the scale), or ``take
+    stash`` (of a recomputed layer)."""
     amax: float
     """In row 0 of the history, afterwards."""
     scale: float
