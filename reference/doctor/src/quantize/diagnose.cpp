@@ -19,6 +19,7 @@
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/by_quantize.hpp"
 #include "quantize/hypotheses.hpp"
+#include "quantize/named_rows.hpp"
 #include "quantize/order.hpp"
 #include "quantize/sample.hpp"
 #include "quantize/search.hpp"
@@ -35,13 +36,6 @@ constexpr std::size_t most_kept = 24, most_consistent = 96, most_verified = 6;
 constexpr std::size_t pieces_to_fail_on = 4;
 /// How often elements that contradict join the sample.
 constexpr int most_rounds = 4;
-
-/// Whether scales, or some of them, follow from nothing.
-bool is_of_no_rule(const Hypothesis& hypothesis) {
-  return std::ranges::any_of(hypothesis.deviations, [](const Deviation& one) {
-    return one.departure >= Departure::scale_as_stored && one.departure <= Departure::tensor_scale_stale;
-  });
-}
 
 }  // namespace
 
@@ -129,7 +123,7 @@ void Search::sieve(const Stage& stage, const std::vector<Suspect>& parents) {
   if (stage.changes == 2) {
     for (const Suspect& one : parents) vary(*one.side, one.candidate);
     // Scales that follow from nothing explain all codes: a rule may, too.
-    const auto follows_a_rule = [](const Suspect& one) { return !is_of_no_rule(one.candidate.hypothesis); };
+    const auto follows_a_rule = [](const Suspect& one) { return !doctor::has_no_rule(one.candidate.hypothesis); };
     const auto best = std::ranges::find_if(verified_, follows_a_rule);
     const bool is_little = best != verified_.end() && best->codes * 2 > dump_.codes.size();
     if (is_little) cross(stage);
@@ -182,7 +176,7 @@ void Search::cross(const Stage& stage) {
   const Side& side = sides_.front();
   const auto vary_again = [&](const Candidate& other) {
     // How scales are stored explains no code.
-    const auto is_of_stored = [](const Deviation& x) { return x.departure >= Departure::stored_inverted; };
+    const auto is_of_stored = [](const Deviation& x) { return x.departure->stage == KernelStage::stored; };
     if (std::ranges::none_of(other.hypothesis.deviations, is_of_stored)) vary(side, other);
   };
   for (const Candidate& one : likely_bases(stage, any_model))
@@ -194,8 +188,7 @@ void Search::cross_numbers(const Stage& stage) {
   for (const Candidate& base : likely_bases(stage, any_model)) {
     const auto add_number = [&](const Candidate& other) {
       const Hypothesis& own = other.hypothesis;
-      const bool is_by_value =
-          std::ranges::count(own.deviations, Departure::scale_nearest_power, &Deviation::departure) != 0;
+      const bool is_by_value = has(own, rows::scale_nearest_power);
       if (!is_by_value && own.recipe.rounding == base.hypothesis.recipe.rounding) return;
       const auto offer_it = [&](Candidate one) { offer(side, std::move(one), 1); };
       for_each_variant(other, side.facts, offer_it, Numbers::alone);
@@ -218,7 +211,7 @@ void Search::try_other_recipes() {
   constexpr std::size_t most = 4;
   const auto may_move = [](const Suspect& one) {
     const Hypothesis& own = one.candidate.hypothesis;
-    return !one.is_by_quantize && !own.is_plain() && !is_of_no_rule(own);
+    return !one.is_by_quantize && !own.is_plain() && !doctor::has_no_rule(own);
   };
   std::vector<Suspect> best;
   std::ranges::copy_if(verified_, std::back_inserter(best), may_move);
@@ -365,7 +358,7 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
   if (side.facts.direction == Direction::columnwise && sides_.size() > 1) candidate.cost += 0.3;
   const KernelModel model(side.source, candidate.hypothesis, &dump_);
   if (!model.applies()) return;
-  const bool has_no_rule = is_of_no_rule(candidate.hypothesis);
+  const bool has_no_rule = doctor::has_no_rule(candidate.hypothesis);
   const std::uint64_t limit = most_in_sample(has_no_rule);
   if (changes > 0 && is_wrong_in_most(side, model, limit)) return;
   // Most are wrong in most elements, which a few pieces show.
@@ -389,7 +382,7 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
 std::uint64_t Search::most_in_sample(bool has_no_rule) const {
   std::size_t count = 0;
   for (const Suspect& one : kept_) {
-    if (is_of_no_rule(one.candidate.hypothesis) == has_no_rule && ++count == most_kept) return one.in_sample;
+    if (doctor::has_no_rule(one.candidate.hypothesis) == has_no_rule && ++count == most_kept) return one.in_sample;
   }
   return std::numeric_limits<std::uint64_t>::max();
 }
@@ -399,7 +392,7 @@ void Search::drop_last(bool has_no_rule) {
   std::size_t consistent = 0;
   auto last = kept_.end();
   for (auto one = kept_.begin(); one != kept_.end(); ++one) {
-    if (is_of_no_rule(one->candidate.hypothesis) != has_no_rule) continue;
+    if (doctor::has_no_rule(one->candidate.hypothesis) != has_no_rule) continue;
     last = one;
     ++count;
     consistent += one->in_sample == 0 ? 1 : 0;
@@ -432,7 +425,7 @@ bool Search::learn() {
   if (verified_.empty()) return false;
   // Scales that follow from nothing explain everything: the best rule that agrees with the sample tells where it fails.
   const auto is_rule = [](const Suspect& one) {
-    return one.in_sample == 0 && !is_of_no_rule(one.candidate.hypothesis);
+    return one.in_sample == 0 && !doctor::has_no_rule(one.candidate.hypothesis);
   };
   const bool is_explained = verified_.front().all() == 0;
   const auto found = is_explained ? std::ranges::find_if(verified_, is_rule) : verified_.begin();

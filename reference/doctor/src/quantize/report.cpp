@@ -11,6 +11,7 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "quantize/by_quantize.hpp"
+#include "quantize/named_rows.hpp"
 #include "quantize/rest.hpp"
 #include "quantize/search.hpp"
 #include "quantize/verdict.hpp"
@@ -38,9 +39,7 @@ std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64
   return code.front();
 }
 
-bool has(const Suspect& suspect, Departure departure) {
-  return std::ranges::count(suspect.candidate.hypothesis.deviations, departure, &Deviation::departure) != 0;
-}
+bool has(const Suspect& suspect, const Departure& departure) { return has(suspect.candidate.hypothesis, departure); }
 
 bool has_number(const Source& source) {
   return std::ranges::any_of(source.values(), [](float x) { return std::isfinite(x) && x != 0; });
@@ -96,7 +95,7 @@ void Search::discriminate(Diagnosis& diagnosis) const {
 void Search::note_tiles_as_stored(Diagnosis& diagnosis) const {
   Suspect rule = verified_.front();
   Hypothesis& hypothesis = rule.candidate.hypothesis;
-  const auto last = std::ranges::find(hypothesis.deviations, Departure::tiles_as_stored, &Deviation::departure);
+  const auto last = std::ranges::find(hypothesis.deviations, &rows::tiles_as_stored, &Deviation::departure);
   rule.scales = last->place;
   hypothesis.deviations.erase(last);
   TextStream text;
@@ -164,24 +163,24 @@ Diagnosis Search::report() {
   // Stored scales that codes do not need are no part of an explanation.
   const auto needs_none = [&](const Suspect& one) {
     return one.codes == 0 && one.scales != 0 && one.scales * 2 < dump_.scales.size() &&
-           !has(one, Departure::scale_as_stored);
+           !has(one, rows::scale_as_stored);
   };
-  if (has(first, Departure::scale_as_stored) && std::ranges::any_of(verified_, needs_none)) {
-    std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
+  if (has(first, rows::scale_as_stored) && std::ranges::any_of(verified_, needs_none)) {
+    std::erase_if(verified_, [](const Suspect& one) { return has(one, rows::scale_as_stored); });
   }
   // All scales taken as they are stored explain what some do.
-  if (has(first, Departure::tiles_as_stored)) {
-    std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
+  if (has(first, rows::tiles_as_stored)) {
+    std::erase_if(verified_, [](const Suspect& one) { return has(one, rows::scale_as_stored); });
     note_tiles_as_stored(diagnosis);
   }
-  if (scale_factor_ && (has(first, Departure::scale_as_stored) || has_given_scale(first.candidate.hypothesis))) {
+  if (scale_factor_ && (has(first, rows::scale_as_stored) || has_given_scale(first.candidate.hypothesis))) {
     TextStream text;
     const auto& [rule, factor] = *scale_factor_;
     text << (dump_.scales.size() == 1 ? "The scale is that of " : "All scales are those of ") << rule << " times "
          << static_cast<float>((factor.lowest + factor.highest) / 2) << '.';
     diagnosis.notes.push_back(text.str());
   }
-  if (dump_.of_tensor && has(first, Departure::tensor_scale_stale)) {
+  if (dump_.of_tensor && has(first, rows::tensor_scale_stale)) {
     TextStream text;
     text << "The scale of the tensor that was given, " << *dump_.of_tensor << ", is not the one that was used.";
     diagnosis.notes.push_back(text.str());

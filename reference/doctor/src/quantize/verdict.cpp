@@ -3,6 +3,7 @@
 
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/named_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -70,7 +71,7 @@ std::string verdict_of(const Diagnosis& diagnosis) {
   const Explanation& first = diagnosis.explanations.front();
   TextStream text;
   const auto& deviations = first.hypothesis.deviations;
-  if (!deviations.empty() && deviations.back().departure == Departure::codes_unwritten) {
+  if (!deviations.empty() && deviations.back().departure == &rows::codes_unwritten) {
     put_unwritten(text, diagnosis);
     return text.str();
   }
@@ -93,7 +94,7 @@ std::string verdict_of(const Diagnosis& diagnosis) {
       if (diagnosis.expected.empty()) text << " It is right where such a recipe is expected.";
     }
     if (!first.hypothesis.deviations.empty() && first.hypothesis.is_plain()) {
-      const bool of_tiles = first.hypothesis.deviations.front().departure == Departure::tile_scales_given;
+      const bool of_tiles = first.hypothesis.deviations.front().departure == &rows::tile_scales_given;
       text << (of_tiles ? " The scales are those that are stored, which do not follow from the tensor: static, delayed "
                           "or stale."
                         : " The scale of the tensor is the one that was given, which the recipe does not make of this "
