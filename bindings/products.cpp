@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <optional>
+#include <utility>
 
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "fp8lab/reference/tensor_core/scale_shapes.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -49,6 +52,13 @@ void set_tiles(Operand& operand, const Array<float>& scales, std::size_t rows, s
   operand.tile_scales = {view(scales), rows, depth};
 }
 void set_rows(Operand& operand, const Array<float>& scales) { operand.row_scales = view(scales); }
+
+/// Shapes as Python has them: of scales of 1 x 128 elements, of 128 x 128, and of rows.
+std::array<std::pair<std::size_t, std::size_t>, 3> scale_shapes(const Operand& operand) {
+  const FloatScaleShapes shapes = float_scale_shapes(operand);
+  const auto pair = [](const ScaleShape& shape) { return std::pair(shape.down, shape.along); };
+  return {pair(shapes.fine), pair(shapes.coarse), pair(shapes.rows)};
+}
 
 /// `Value` is float or double.
 template <typename Value>
@@ -138,6 +148,7 @@ void bind_products(py::module_& module) {
       .def("set_tiles", &set_tiles, py::arg("scales").noconvert(), py::arg("rows"), py::arg("depth"),
            py::keep_alive<1, 2>())
       .def("set_rows", &set_rows, py::arg("scales").noconvert(), py::keep_alive<1, 2>())
+      .def("float_scale_shapes", &scale_shapes)
       .def(
           "set_tf32_rounding",
           [](Operand& operand, const std::string& name) { operand.tf32_rounding = find_rounding(name); },

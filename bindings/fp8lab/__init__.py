@@ -29,6 +29,7 @@ from fp8lab._casts import (
     roundings,
     unpack_pairs,
 )
+from fp8lab._compare import Comparison, Distance, Mismatch, QuantizedComparison, compare
 from fp8lab._core import (
     DelayedVersion,
     Distribution,
@@ -47,7 +48,6 @@ from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._diagnose import Diagnosis, Discriminator, Explanation, Probe, diagnose
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
-from fp8lab._compare import Comparison, Distance, Mismatch, QuantizedComparison, compare
 from fp8lab._gemm_doctor import GemmDiagnosis, GemmElement, GemmExplanation, GemmProbe, diagnose_gemm
 from fp8lab._layer import LayerGrads, Linear
 from fp8lab._linear import (

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Casts between floats and codes, with the tables of formats, profiles and roundings."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -95,7 +95,8 @@ class Comparison:
         lines += self.findings or ("Nothing that all of them share.",)
         kinds = (
             (self.numbers, "number", "numbers"), (self.zero_signs, "zero of the other sign", "zeros of the other sign"),
-            (self.nan_words, "other NaN", "other NaNs"), (self.nan_in_a, "NaN in a", "NaN in a"), (self.nan_in_b, "NaN in b", "NaN in b"),
+            (self.nan_words, "other NaN", "other NaNs"), (self.nan_in_a, "NaN in a", "NaN in a"),
+            (self.nan_in_b, "NaN in b", "NaN in b"),
         )  # fmt: skip
         lines.append(
             "Of them: "
@@ -211,8 +212,8 @@ def _comparison(
         for index, word_a, word_b, value_a, value_b in found.pop("first"))  # fmt: skip
     distances = tuple(Distance(*one) for one in found.pop("distances"))
     name = format.name if isinstance(format, Format) else format
-    return Comparison(
-        format=name, shape=shape, first=first, distances=distances, findings=tuple(found.pop("findings")), **found)  # fmt: skip
+    findings = tuple(found.pop("findings"))
+    return Comparison(format=name, shape=shape, first=first, distances=distances, findings=findings, **found)
 
 
 def compare(
@@ -267,9 +268,8 @@ def compare(
     if left.pairs or right.pairs:
         alone = next((x for x in (left, right) if x.format is not None and not x.pairs), None)
         if alone is not None:
-            raise TypeError(
-                f"a and b must both hold pairs of codes, or neither, and {'a' if alone is left else 'b'} is {alone.name}"
-            )
+            single = "a" if alone is left else "b"
+            raise TypeError(f"a and b must both hold pairs of codes, or neither, and {single} is {alone.name}")
         pairs = True
     if pairs and left.words.ndim == 0:
         raise ValueError("pairs need at least one dimension")

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Delayed scaling: its recipe, its versions and the amax history that the caller owns."""
+
 from __future__ import annotations
 
 import threading

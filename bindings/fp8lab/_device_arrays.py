@@ -157,7 +157,8 @@ def device_buffer(x: Any, argument: str, writes: bool = False) -> Buffer | None:
         if _on_dlpack_device(x):
             if writes:
                 raise ValueError(
-                    f"{argument} must be a torch tensor or have a __cuda_array_interface__: by DLPack arrays are only read"
+                    f"{argument} must be a torch tensor or have a __cuda_array_interface__: "
+                    "by DLPack arrays are only read"
                 )
             return _of_dlpack(x, argument)
     except (TypeError, ValueError):

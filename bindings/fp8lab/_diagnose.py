@@ -86,8 +86,9 @@ class Diagnosis:
 
     verdict: str
     explained: bool  #: whether the first explanation leaves nothing unexplained
-    correct: bool  #: whether it also has neither change nor departure, is what was expected if anything was, and the next two hold;
+    #: whether it also has neither change nor departure, is what was expected if anything was, and the next two hold;
     #: a scale of the tensor that does not follow from x is so only where a recipe that takes one is expected
+    correct: bool
     in_order: bool  #: whether codes stand in the order of x; otherwise they were put in order, as a note says
     telling: bool  #: whether x has a number that is not zero: otherwise nothing is known of scales
     elements: int
@@ -257,7 +258,8 @@ def diagnose(
         direction = check_choice(direction, "direction", ("rowwise", "columnwise"))
     found = _core.diagnose(
         _as_rows(values), source, stored.reshape(-1), wanted, bytes_of_scales, type_of_scales,
-        None if tensor_scale is None else check_real(tensor_scale, "tensor_scale"), recipe._core() if recipe else None, str(name),
+        None if tensor_scale is None else check_real(tensor_scale, "tensor_scale"),
+        recipe._core() if recipe else None, str(name),
         direction, check_int(shown, "shown", 0, 2**20), check_threads(threads),
     )  # fmt: skip
     note = _core.note_on_pairs(shape, stored.shape)

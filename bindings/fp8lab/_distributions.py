@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Distributions to draw from, and the exact SQNR of a format for each of them."""
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple

@@ -315,7 +315,7 @@ def stub() -> str:
     """The text of ``_registered.pyi``: each function as a type checker sees it."""
     lines = [
         "# SPDX-License-Identifier: Apache-2.0",
-        "# What fp8lab._experiments.stub() gives; a test compares.",
+        "# What bindings/stubs.py gives; a test compares.",
         "import os",
         "from collections.abc import Mapping, Sequence",
         "from typing import Any",
@@ -326,12 +326,13 @@ def stub() -> str:
         "from fp8lab._linear import LinearRecipe, NamedLinearRecipe",
         "from fp8lab._recipes import NamedRecipe, Recipe",
     ]
-    for name, facts in registered().items():
-        if facts["is_public"]:
-            lines += ["", f"def {name}("]
-            for is_positional in (True, False):
-                lines += [] if is_positional else ["    *,"]
-                those = [one for one in facts["arguments"] if one["is_positional"] is is_positional]
-                lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in those]
-            lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
+    public = [facts for facts in registered().values() if facts["is_public"]]
+    lines += ["", "__all__ = [", *(f'    "{facts["name"]}",' for facts in public), "]"]
+    for facts in public:
+        lines += ["", f"def {facts['name']}("]
+        for is_positional in (True, False):
+            lines += [] if is_positional else ["    *,"]
+            those = [one for one in facts["arguments"] if one["is_positional"] is is_positional]
+            lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in those]
+        lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
     return "\n".join(lines) + "\n"

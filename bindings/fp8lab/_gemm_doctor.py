@@ -44,7 +44,8 @@ class GemmExplanation:
     models: tuple[
         str, ...
     ]  #: tensor cores that give the same; ``cuda_cores`` and ``cuda_cores_fma`` are float32 sums without one
-    dequantized: str  #: the type to which codes times their scales are rounded before they are multiplied; ``as_given``: they are not
+    #: the type to which codes times their scales are rounded before they are multiplied; ``as_given``: they are not
+    dequantized: str
     promote_k: int  #: elements of K after which accumulators are added in float32; 0: never
     split_k: int  #: elements of K in each range that is summed apart; 0: one range, or those of ``ranges``
     ranges: tuple[int, ...]  #: of an expected GEMM, lengths of ranges that ``split_k`` and ``order`` do not tell
@@ -58,11 +59,15 @@ class GemmExplanation:
     sum_type: str  #: what the accumulator is rounded to before the scales multiply
     divided: bool  #: an inverted scale divides; otherwise its reciprocal multiplies
     fused: bool  #: promotions with scales end with an fma
-    addend_use: str  #: how c and the bias are added: ``none``, ``after_scales``, ``fused``, ``before_scales``, ``after_rounding`` or ``accumulator``
+    #: how c and the bias are added: ``none``, ``after_scales``, ``fused``, ``before_scales``, ``after_rounding`` or
+    #: ``accumulator``
+    addend_use: str
     addend_type: str  #: what they are rounded to before: ``as_given``, ``float16`` or ``bfloat16``
     bias_first: bool  #: the bias is added before c
     scale_out_first: bool  #: the scale of the output multiplies those of a and b, and their product the sum
-    output: str  #: rounding to the output: ``nearest``, ``toward_zero``, ``nearest_away``, ``via_float16``, ``via_bfloat16``, ``float16_before_scale`` or ``bfloat16_before_scale``
+    #: rounding to the output: ``nearest``, ``toward_zero``, ``nearest_away``, ``via_float16``, ``via_bfloat16``,
+    #: ``float16_before_scale`` or ``bfloat16_before_scale``
+    output: str
     saturated: bool  #: overflow of an output of up to 16 bits becomes its largest number, not infinity or NaN
     k_order: (
         tuple[int, int, int] | None
@@ -226,8 +231,9 @@ class GemmDiagnosis:
             other = "second" if not self.explained else "expected one" if self.expected_unexplained else "next"
             second = "" if at.second is None else f", by the {other} {self._number(at.second)}"
             lines.append(
-                f"  ({at.row}, {at.column}), of row {at.row} of a and row {at.column} of b: {self._number(at.word)} is there, "
-                f"by the first {self._number(at.first)}{second}")  # fmt: skip
+                f"  ({at.row}, {at.column}), of row {at.row} of a and row {at.column} of b: "
+                f"{self._number(at.word)} is there, by the first {self._number(at.first)}{second}"
+            )
         if self.tied > 1:
             lines.append("probe() gives operands that part those that explain equally much, as far as any do.")
         return "\n".join(lines)
@@ -338,7 +344,8 @@ def _expected_gemm(value: Any) -> _core.ExpectedGemm | None:
         raise ValueError("expected must have the model")
     if unknown:
         raise ValueError(
-            f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, not {', '.join(unknown)}"
+            f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, "
+            f"not {', '.join(unknown)}"
         )
     model = as_model(given["model"], "expected", ", an MmaModel or a mapping of arguments of gemm")
     profile, order, promote_k = given.get("out_profile"), given.get("scale_order"), given.get("promote_k")

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A Linear layer with its weight, its recipe and its state, called as a network calls it."""
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The three products of a Linear layer, as each system's recipe computes them."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -42,9 +44,8 @@ def _as_cast(value: Any, argument: str) -> Recipe | str:
     if isinstance(value, str) and value in _DTYPES:
         return value
     if not isinstance(value, (str, Recipe, NamedRecipe)):
-        raise TypeError(
-            f"{argument} must be a recipe, its name, or {', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}, not {kind_of(value)}"
-        )
+        types = f"{', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}"
+        raise TypeError(f"{argument} must be a recipe, its name, or {types}, not {kind_of(value)}")
     return as_recipe(value, argument)
 
 
@@ -300,8 +301,8 @@ def _run(
     out = copied(main_grad) if main_grad is not None else empty(shape, np.float32 if dtype == "float32" else np.uint16)
     _core.linear_pass(
         pass_name, core._made, a, b, out, bias, main_grad is not None,
-        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads), check_bool(check_shapes, "check_shapes"),
-        as_parallel(parallel)._core(),
+        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads),
+        check_bool(check_shapes, "check_shapes"), as_parallel(parallel)._core(),
     )  # fmt: skip
     return _typed(out, dtype)
 

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Where casts underflow and saturate, and how many elements did."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Products of matrices of codes: single instructions of tensor cores, and whole GEMMs."""
+
 from __future__ import annotations
 
 import math
@@ -100,13 +102,10 @@ def set_codes(
     operand.set_codes(codes, swizzled, format, block)
 
 
-def _set_float_scales(operand: _core.Operand, x: Any, argument: str, shape: tuple[int, ...], transposed: bool) -> None:
+def _set_float_scales(operand: _core.Operand, x: Any, argument: str) -> None:
     """Gives an operand the float32 scales of its rows, or of its tiles of 1 x 128 or 128 x 128 elements."""
     scales = as_float32(x, argument)
-    rows, depth = shape[::-1] if transposed else shape
-    allowed = [(rows, -(-depth // 128)), (-(-rows // 128), -(-depth // 128)), (rows, 1)]
-    if transposed:
-        allowed = [size[::-1] for size in allowed]
+    allowed = operand.float_scale_shapes()
     if scales.shape not in allowed:
         raise ValueError(
             f"{argument} must have shape {allowed[0]} or {allowed[1]}, one for every 1 x 128 or 128 x 128 elements, "
@@ -160,7 +159,8 @@ def mma(
     Returns
     -------
     ndarray of the model's accumulator type, float32, float16 or float64, (n,)
-        Result words are kept bit for bit; NaN has all bits set but the sign: 7FFFFFFF, 7FFF or 7FFFFFFFFFFFFFFF.
+        Result words are kept bit for bit; NaN is 7FFFFFFF or 7FFF; of FP64 models AMD's give 7FFFFFFFFFFFFFFF, and
+        NVIDIA's keep a NaN of b, c or a, or give FFF8000000000000.
 
     Raises
     ------
@@ -223,7 +223,7 @@ def gemm_operand(
     if scales is not None:
         _check_scales(scales, name, model)
     if scales is not None and as_array(scales, name)[1] == "float32":
-        _set_float_scales(operand, scales, name, matrix.shape, transposed)
+        _set_float_scales(operand, scales, name)
     else:
         set_codes(operand, scales, name, model, matrix, transposed, swizzled)
     tensor = check_real(number, name)

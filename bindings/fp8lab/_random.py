@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The random streams of PyTorch on the CPU and on CUDA devices, word for word."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

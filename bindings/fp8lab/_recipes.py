@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Scaling recipes as records: the constructors, and the table of real systems."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Quantizing and dequantizing tensors by a recipe, and the layouts of their scales."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -335,8 +337,8 @@ def _as_matrix(x: Any, argument: str, dtype: str) -> Array:
 
 
 @restorer(
-    "Quantized", "recipe", "direction", "shape", "transposed", "codes", "scale_inv", "scale_codes", "amax", "row_amaxes",
-    "tensor_scale", "tensor_scale_inv", "tensor_shape", "cast",
+    "Quantized", "recipe", "direction", "shape", "transposed", "codes", "scale_inv", "scale_codes", "amax",
+    "row_amaxes", "tensor_scale", "tensor_scale_inv", "tensor_shape", "cast",
 )  # fmt: skip
 def _quantized(
     *,

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The sizes of a Linear layer that a recipe's system takes."""
+
 from __future__ import annotations
 
 from typing import NamedTuple

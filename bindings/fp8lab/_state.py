@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The FP8 state of Linear layers that training carries from step to step."""
+
 from __future__ import annotations
 
 import threading
@@ -68,8 +70,8 @@ class StateEvent(NamedTuple):
     tensor: str
     """``x``, ``w`` or ``dy``."""
     action: str
-    """``cast``, ``reuse`` (of cached codes), ``read`` (of codes by a backward), ``update`` (of the scale), or ``take stash`` (of a
-    recomputed layer)."""
+    """``cast``, ``reuse`` (of cached codes), ``read`` (of codes by a backward), ``update`` (of the scale), or ``take
+    stash`` (of a recomputed layer)."""
     amax: float
     """In row 0 of the history, afterwards."""
     scale: float

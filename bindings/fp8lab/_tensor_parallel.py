@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""How a Linear layer is split over ranks, and how their parts are summed up."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiments `accumulate` and `harmonic`: how the error of a tensor core's sums grows with K.
 #include <fmt/format.h>
 
 #include <array>

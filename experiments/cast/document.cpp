@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `cast`: what a cast does to values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -82,7 +83,7 @@ Table errors_table(const CastResult& result) {
   return table;
 }
 
-/// What a terminal shows of a count: the count, or its share of all values.
+/// A column that the terminal shows for a count: the count, or its share of all values.
 struct ShownCount {
   NamedCount count;
   const char* share;  ///< the name of the share's column; empty where the count is shown
@@ -163,7 +164,7 @@ Text intro(const CastResult& result) {
 
 /// The cast that loses least.
 Text best(const CastResult& result) {
-  // What overflows to NaN would win otherwise: its largest errors are not counted.
+  // A cast that overflows to NaN would win otherwise, for its largest errors are not counted.
   const auto found = std::ranges::max_element(result.casts, {}, [](const MeasuredCast& one) {
     const double sqnr = sqnr_of(one.totals);
     return std::pair(one.totals.count, std::isnan(sqnr) ? -std::numeric_limits<double>::infinity() : sqnr);
@@ -206,7 +207,7 @@ Text reading(const CastResult& result) {
   return text;
 }
 
-/// What a user chooses.
+/// The arguments as a user gives them.
 struct CastOptions {
   CastArguments arguments;
   TensorArguments tensors;

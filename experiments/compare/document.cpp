@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `compare`: whether two dumps are equal, and what their differences share.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `delayed`: the scales that versions of delayed scaling give to a trace of amaxes.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

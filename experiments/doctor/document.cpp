@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `doctor`: what a quantization kernel did.
 #include <fmt/format.h>
 
 #include <string>

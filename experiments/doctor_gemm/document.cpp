@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `doctor-gemm`: how a GEMM came to its output.
 #include <fmt/format.h>
 
 #include <bit>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `double-rounding`: the codes that change by way of float16 or bfloat16.
 #include <fmt/format.h>
 
 #include <algorithm>

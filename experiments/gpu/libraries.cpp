@@ -147,7 +147,7 @@ std::vector<float> composed(const MmaModel& model, const LibraryProduct& product
   return out;
 }
 
-/// What a library's output tells.
+/// Finds out how a library's output was composed, and records it.
 TaskResult product_result(const std::string& name, const std::string& library, const std::string& algorithm,
                           const ProductQuestion& question, const LibraryProduct& product, std::span<const float> out) {
   const FoundComposition found = find_composition(question.model, product, out, question.threads);
@@ -175,7 +175,8 @@ TaskResult product_result(const std::string& name, const std::string& library, c
   return {.ledger = {.products = {std::move(record)}, .findings = {std::move(finding)}}, .rows = {std::move(row)}};
 }
 
-/// What gemm() is told for a hypothesis of the doctor; nothing where it cannot compose so, or the model is another one.
+/// The options of gemm() that compute what a hypothesis of the doctor says; none where gemm() cannot, or where the
+/// model is another one.
 std::optional<Composition> composition_of(const doctor::GemmExplanation& explanation, std::string_view model) {
   const doctor::GemmHypothesis& found = explanation.hypothesis;
   const bool is_of_model = std::ranges::find(explanation.models, model) != explanation.models.end();

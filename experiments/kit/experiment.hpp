@@ -72,7 +72,7 @@ template <typename Arguments>
   return facts;
 }
 
-/// All of them, in the order of the help.
+/// Lists all experiments, in the order of the help.
 [[nodiscard]] const std::vector<Experiment>& experiments();
 /// The one with that identifier(). Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const Experiment& find_experiment(std::string_view identifier);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `linear`: the causes of the error of a Linear layer in FP8.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -190,7 +191,7 @@ Table steps_table(const LinearResult& result) {
   return table;
 }
 
-/// What every cast did to its tensor.
+/// The table of what every cast did to its tensor.
 Table casts_table(const LinearResult& result) {
   struct Row {
     std::size_t step;
@@ -320,7 +321,7 @@ struct GivenTensor {
   }
 };
 
-/// What a user gives.
+/// The arguments as a user gives them.
 struct LinearOptionsGiven {
   LinearArguments arguments;
   LayerDraws draws;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `primer`: the tables of Transformer Engine's FP8 primer, and their causes.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `scaling`: one stream of tensors, quantized by every recipe.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -171,7 +172,7 @@ Text reading() {
 
 // 4. The experiment.
 
-/// What a user gives.
+/// The arguments as a user gives them.
 struct ScalingOptions {
   ScalingArguments arguments;
   TensorArguments tensors{.draws = {.rows = 256, .columns = 256, .steps = 48, .kind = StreamKind::jump}};

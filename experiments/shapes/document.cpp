@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `shapes`: the sizes of a Linear layer that a recipe's system takes.
 #include <fmt/format.h>
 
 #include <array>
@@ -71,7 +72,7 @@ Table nearest_table(const ShapesResult& result) {
       .column({"above"}, [](const RecipeNearest& one) { return one.above; });
 }
 
-/// Which recipes take the sizes, and the first rule that each of the others breaks.
+/// Says which recipes take the sizes, and names the first rule that each of the others breaks.
 Text verdict_of(const ShapesResult& result) {
   Text text{.name = "verdict", .title = "Verdict"};
   for (const RecipeFits& recipe : result.recipes) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `transpose`: what it costs to make the columnwise copy from the rowwise one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -154,7 +155,7 @@ Text reading_of_copies() {
            "beyond the format's largest value once scaled; requantized: what rowwise gave back."}};
 }
 
-/// What a user gives.
+/// The arguments as a user gives them.
 struct TransposeOptions {
   TransposeArguments arguments;
   TensorArguments matrix{.draws = {.rows = 1024, .columns = 1024}};

@@ -16,7 +16,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cast/table.hpp"
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -26,6 +25,7 @@
 #include "fp8lab/gpu/host_header.hpp"
 #include "kit/provenance.hpp"
 #include "verify/cast_digests.hpp"
+#include "verify/cast_table.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -65,7 +65,7 @@ auto as_codes(const Format& format, std::span<std::uint8_t> bytes, const Use& us
   return use(std::span(reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / 2));
 }
 
-/// What one chunk of one encoder gave.
+/// The result of one chunk of one encoder.
 struct ChunkResult {
   std::uint64_t mismatches = 0;
   std::optional<CastMismatch> first;
@@ -157,7 +157,7 @@ NamedEncoder library_encoder(const NamedFormat& named, const CastPolicy& policy,
           }};
 }
 
-/// What of a policy makes a difference to the codes of floats in this format: equal results mean equal codes.
+/// Reduces a policy to the parts that change the codes of floats in this format: equal results mean equal codes.
 CastPolicy effective(const Format& format, CastPolicy policy) {
   const auto normal = [&](Overflow overflow) {
     const bool special = overflow == Overflow::to_special ||

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiments that compare casts and tensor cores with exact values and with recorded ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -221,7 +222,7 @@ Text verdict_of(const VerifyTensorCoresResult& result) {
   return text;
 }
 
-/// What all rows have together.
+/// The table of totals over all rows.
 template <typename Result>
 Table totals_table(const Result& result) {
   const std::array all{&result};

@@ -44,7 +44,7 @@ const char* words(MissingNan nan) {
   return "";
 }
 
-/// What zero and negative values become where the format cannot hold them.
+/// Says what zero and negative values become in formats that cannot hold them.
 std::string describe_missing(const CastPolicy& policy) {
   std::string text = "; formats without a sign ";
   switch (policy.negative) {

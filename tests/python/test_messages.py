@@ -66,8 +66,8 @@ def test_hostile_arguments_give_one_line_that_names_them():
             -1.0,
             "tensor_scale, the scale of the tensor, must be positive and finite, not -1",
         ),
-        ("doctor_gemm", "expected_promote_k", 32, "expected: promote_k must be left out for exact"),
-        ("cast", "x", pathlib.PurePath("a\0.npy"), "x must be a path without NUL"),
+        ("experiments.doctor_gemm", "expected_promote_k", 32, "expected: promote_k must be left out for exact"),
+        ("experiments.cast", "x", pathlib.PurePath("a\0.npy"), "x must be a path without NUL"),
     ],
 )
 def test_a_message_says_which_argument_is_wrong_and_what_is_allowed(name, argument, wrong, told):

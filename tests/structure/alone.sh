@@ -22,8 +22,10 @@ export flags_line="${flags[*]}"
 
 compile() {
   local file=$1 room=${1%%/*}
+  [[ $file == reference/doctor/* ]] && room=reference/doctor
   # shellcheck disable=SC2086
-  local command=("${CXX:-g++}" $flags_line -Iformats/include -Ireference/include -Igpu/include -I"$room" -I"$room/src" -I. -Iexperiments -Itests)
+  local command=("${CXX:-g++}" $flags_line -Iformats/include -Ireference/include -Ireference/doctor/include -Igpu/include
+                 -I"$room" -I"$room/src" -Ireference/src -I. -Iexperiments -Itests)
   "${command[@]}" -x c++ "$file" >"$2" 2>&1 && return
   echo "$file does not compile by itself: $(grep -m 1 -E 'error' "$2" | cut -c1-200)"
   return 1

@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <limits>
 #include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
-#include "fp8lab/formats/unpack.hpp"
+#include "tensor_core/fp64_nan.hpp"
 
 namespace fp8lab {
 namespace {
@@ -28,6 +26,7 @@ Fp64Gemm::Fp64Gemm(const MmaModel& model, const Operand& a, const Operand& b, co
     : a_(a),
       b_(b),
       k_(static_cast<std::size_t>(model.k())),
+      nan_(model.nan),
       split_k_(options.split_k),
       split_order_(options.split_order) {}
 
@@ -53,6 +52,16 @@ void Fp64Gemm::chains(std::size_t first, std::size_t from, std::size_t to, std::
   }
   // The zeros that fill up the last instruction: they make +0 of -0, which a product becomes that is too small.
   if ((to - from) % k_ != 0) std::ranges::for_each(sums, [](double& x) { x += 0.0; });
+  // A NaN stays one to the chain's end, so that only its word is to be found.
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (std::isnan(sums[i])) sums[i] = nan_of_chain(first + i / columns, i % columns, from, to);
+  }
+}
+
+double Fp64Gemm::nan_of_chain(std::size_t row, std::size_t column, std::size_t from, std::size_t to) const {
+  double sum = 0;
+  for (std::size_t k = from; k < to; ++k) sum = fp64_fma(nan_, element(a_, row, k), element(b_, column, k), sum);
+  return sum;
 }
 
 void Fp64Gemm::rows(std::size_t first, std::size_t count, std::span<double> out) const {
@@ -65,9 +74,9 @@ void Fp64Gemm::rows(std::size_t first, std::size_t count, std::span<double> out)
   }
   const auto in_order = [&](std::size_t i) -> const auto& { return sums[split_order_.empty() ? i : split_order_[i]]; };
   std::ranges::copy(in_order(0), out.begin());
-  for (std::size_t i = 1; i < ranges; ++i) std::ranges::transform(out, in_order(i), out.begin(), std::plus<>());
-  const auto nan = std::bit_cast<double>(binary64.magnitude_mask());
-  std::ranges::for_each(out, [&](double& x) { x = std::isnan(x) ? nan : x; });
+  // Which NaN an addition of two ranges gives is not known: the first one's is taken.
+  const auto added = [this](double x, double y) { return std::isnan(x + y) ? first_nan(nan_, {x, y}) : x + y; };
+  for (std::size_t i = 1; i < ranges; ++i) std::ranges::transform(out, in_order(i), out.begin(), added);
 }
 
 }  // namespace fp8lab

@@ -417,8 +417,8 @@ PACKAGES = [
 ]
 
 
-def _checkout(recipe, name, variable, kind, source, oracle, tag="HEAD", **more):
-    return Row(recipe, name, partial(installed.commit, variable, tag), kind, source, oracle, **more)
+def _checkout(recipe, name, project, kind, source, oracle, tag="HEAD", **more):
+    return Row(recipe, name, partial(installed.commit, project, tag), kind, source, oracle, **more)
 
 
 TE = ("Transformer Engine", checkouts.TE, "reference", "pytorch/custom_recipes/reference_nvfp4.py")

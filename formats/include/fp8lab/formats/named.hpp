@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the entry of a table by its name or its value, and refuses a name that no entry has.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Defines what a cast decides: rounding, overflow, NaN, zero and sign; and names the policies of known software.
 #pragma once
 
 #include <array>
@@ -115,13 +116,13 @@ struct Profile {
   std::string_view source;
 };
 
-/// What processors do: overflow becomes infinity, a NaN keeps its sign and the payload that fits. Exact where the
+/// The cast of processors: overflow becomes infinity, a NaN keeps its sign and the payload that fits. Exact where the
 /// target has all values of the source.
 inline constexpr CastPolicy ieee_policy{
     .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
 
-/// What NVIDIA's converts and tensor cores do where they do not saturate: as above, but every NaN is the positive one
-/// of all ones.
+/// The cast of NVIDIA's converts and tensor cores where they do not saturate: as above, but every NaN is the positive
+/// one of all ones.
 inline constexpr CastPolicy cuda_nosat_policy{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
 
 // A source begins with the package and the version on which the profile was measured: all halves and bfloat16s, and
@@ -278,7 +279,7 @@ inline constexpr std::array named_roundings{
 /// The profile, or rounding, called `name`. Both throw std::invalid_argument that lists the known names.
 [[nodiscard]] const Profile& find_profile(std::string_view name);
 [[nodiscard]] Rounding find_rounding(std::string_view name);
-/// What `rounding` is called.
+/// The name of `rounding`, as named_roundings has it.
 [[nodiscard]] std::string_view name_of(Rounding rounding);
 
 }  // namespace fp8lab

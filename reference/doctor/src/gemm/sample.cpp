@@ -12,8 +12,8 @@
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "reference/src/gemm/factors.hpp"
-#include "reference/src/gemm/misfit.hpp"
+#include "reference/src/tensor_core/factors.hpp"
+#include "reference/src/tensor_core/misfit.hpp"
 
 namespace fp8lab::doctor {
 namespace {

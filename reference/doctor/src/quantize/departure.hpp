@@ -20,7 +20,7 @@ namespace fp8lab::doctor {
 
 struct AmaxKey;
 struct Amaxes;
-struct ScaleLayout;
+struct StoredScaleLayout;
 class SearchCase;
 struct ModelCase;
 class LocalCase;
@@ -130,7 +130,7 @@ struct Departure {
 
   // The stored scale.
   bool stores_inverse = false;
-  void (*layout)(ScaleLayout&) = nullptr;
+  void (*layout)(StoredScaleLayout&) = nullptr;
   float (*stored)(float value, const StoredRule&) = nullptr;
   std::uint32_t (*word)(std::uint32_t word, const Format&) = nullptr;  ///< its bytes as they would be
   StoredTiles (*stored_of)(TileIndex, TileIndex last) = nullptr;

@@ -132,7 +132,7 @@ struct StoredDump {
 };
 
 /// Where scales are stored.
-struct ScaleLayout {
+struct StoredScaleLayout {
   bool fits = false;
   std::size_t entry_rows = 1;  // rows of the source that share an entry
   std::size_t rows = 0;        // of entries
@@ -226,7 +226,7 @@ class KernelModel {
   /// Where the code of an element of the source is stored; behind the last code: nowhere.
   [[nodiscard]] std::uint64_t place_of(std::size_t row, std::size_t column) const;
   [[nodiscard]] const Amaxes& tiles() const { return *amaxes_; }
-  [[nodiscard]] const ScaleLayout& layout() const { return layout_; }
+  [[nodiscard]] const StoredScaleLayout& layout() const { return layout_; }
   /// Whether there are as many scales as the hypothesis stores, or none are known.
   [[nodiscard]] bool has_room_for_scales() const { return layout_.fits || dump_ == nullptr || dump_->scales.empty(); }
   /// The amax of that tile of a row of the source, and the word that is stored as its scale, where there is one.
@@ -261,7 +261,7 @@ class KernelModel {
   /// Calls the hooks that say how scales are made.
   void set_scales();
   [[nodiscard]] AmaxKey amax_key() const;
-  [[nodiscard]] ScaleLayout scale_layout() const;
+  [[nodiscard]] StoredScaleLayout scale_layout() const;
   [[nodiscard]] ScaleConstants constants_of(const Recipe& recipe) const;
   [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
   /// Whether no departure is from what tile_scales() makes, for codes and where scales are stored.
@@ -307,7 +307,7 @@ class KernelModel {
   TensorFacts facts_;
   ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
   Amaxes* amaxes_ = nullptr;                               // of the source
-  ScaleLayout layout_;
+  StoredScaleLayout layout_;
   mutable std::vector<TileScale> made_;  // by tile, once all are made, where they follow the rule
   InputNarrowing narrowing_;
   TileOperation operation_;  // by which an element meets its scale

@@ -10,6 +10,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "quantize/by_quantize.hpp"
 #include "quantize/named_rows.hpp"
 #include "quantize/rest.hpp"
 #include "quantize/search.hpp"

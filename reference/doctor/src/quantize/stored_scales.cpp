@@ -19,7 +19,7 @@
 
 namespace fp8lab::doctor {
 
-std::optional<std::size_t> ScaleLayout::place_of(std::size_t row, std::size_t column) const {
+std::optional<std::size_t> StoredScaleLayout::place_of(std::size_t row, std::size_t column) const {
   std::size_t place = is_transposed ? column * stored_rows + row : row * columns + column;
   if (is_padded) place = row * ((columns + 3) / 4 * 4) + column;
   if (is_swizzled) place = swizzled_place(row, column, columns);
@@ -28,8 +28,8 @@ std::optional<std::size_t> ScaleLayout::place_of(std::size_t row, std::size_t co
   return static_cast<std::size_t>(moved);
 }
 
-ScaleLayout KernelModel::scale_layout() const {
-  ScaleLayout layout;
+StoredScaleLayout KernelModel::scale_layout() const {
+  StoredScaleLayout layout;
   if (dump_ == nullptr || dump_->scales.empty()) return layout;
   const std::size_t count = dump_->scales.size();
   layout.count = count;

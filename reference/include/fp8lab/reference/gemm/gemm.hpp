@@ -76,8 +76,8 @@ void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<f
           const GemmOptions& options = {});
 
 /// The same for models with a float64 accumulator, and for these alone. There are no scales, no promotion and no
-/// epilogue: of the options, split_k, split_order (ranges are added in float64), threads and progress apply. A NaN is
-/// 7FFFFFFFFFFFFFFF.
+/// epilogue: of the options, split_k, split_order (ranges are added in float64), threads and progress apply. A NaN has
+/// the word that the model says (NanWord); which one an addition of ranges gives is not known: the first one's here.
 void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<double> out,
           const GemmOptions& options = {});
 
