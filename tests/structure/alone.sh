@@ -25,7 +25,8 @@ compile() {
   [[ $file == reference/doctor/* ]] && room=reference/doctor
   # shellcheck disable=SC2086
   local command=("${CXX:-g++}" $flags_line -Iformats/include -Ireference/include -Ireference/doctor/include -Igpu/include
-                 -I"$room" -I"$room/src" -Ireference/src -I. -Iexperiments -Itests)
+                 -I"$room" -I"$room/src" -Ireference/src
+                 -Ireference/doctor/src -I. -Iexperiments -Itests)
   "${command[@]}" -x c++ "$file" >"$2" 2>&1 && return
   echo "$file does not compile by itself: $(grep -m 1 -E 'error' "$2" | cut -c1-200)"
   return 1

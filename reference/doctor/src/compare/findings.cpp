@@ -12,7 +12,7 @@
 
 #include "fp8lab/doctor/compare.hpp"
 #include "fp8lab/formats/text_stream.hpp"
-#include "quantize/rest.hpp"
+#include "search/located.hpp"
 
 namespace fp8lab::doctor {
 namespace {

@@ -2,7 +2,6 @@
 // A departure is a row of a table: what a wrong kernel does, in words and by hooks of the stages where it acts.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
+#include "search/table.hpp"
 
 namespace fp8lab::doctor {
 
@@ -148,21 +148,6 @@ struct Departure {
 
   KernelStage stage = KernelStage::input;  ///< of_stage() sets it
 };
-
-/// Rows that act in one stage.
-template <std::size_t count>
-consteval std::array<Departure, count> of_stage(KernelStage stage, std::array<Departure, count> rows) {
-  for (Departure& one : rows) one.stage = stage;
-  return rows;
-}
-
-/// The row of that name. Rows that searches refer to have names in named_rows.hpp.
-consteval const Departure& row_named(std::span<const Departure> rows, std::string_view name) {
-  for (const Departure& one : rows) {
-    if (one.name == name) return one;
-  }
-  throw "no such row";  // NOLINT(hicpp-exception-baseclass): it stops the compiler
-}
 
 /// The rows of each stage's file.
 [[nodiscard]] std::span<const Departure> input_departures();

@@ -185,12 +185,9 @@ Diagnosis Search::report() {
     text << "The scale of the tensor that was given, " << *dump_.of_tensor << ", is not the one that was used.";
     diagnosis.notes.push_back(text.str());
   }
-  // What explains equally much and is equally plausible.
-  constexpr double less_plausible = 0.75;
-  diagnosis.tied = static_cast<std::size_t>(std::ranges::count_if(verified_, [&](const Suspect& one) {
-    return one.all() == 0 && one.candidate.cost < first.candidate.cost + less_plausible;
-  }));
-  diagnosis.tied = std::max<std::size_t>(diagnosis.tied, 1);
+  std::vector<Rank> ranks;
+  for (const Suspect& one : verified_) ranks.push_back(one.rank());
+  diagnosis.tied = count_tied(ranks);
   diagnosis.is_telling = has_number(first.side->source);
   std::size_t shown = std::max(diagnosis.is_telling ? diagnosis.tied : 1, options_.most_shown);
   for (std::size_t i = shown; i < verified_.size() && options_.expected && diagnosis.is_telling; ++i) {

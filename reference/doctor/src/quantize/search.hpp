@@ -16,6 +16,9 @@
 
 namespace fp8lab::doctor {
 
+/// How often elements that contradict join the sample.
+inline constexpr int most_rounds = 4;
+
 /// Sieves hypotheses on a sample, compares what is left with everything, and goes on from the best with one change or
 /// departure more.
 class Search {
