@@ -208,19 +208,17 @@ class Operand:
     def set_tensor(self, scale: float) -> None: ...
     def set_tf32_rounding(self, name: str) -> None: ...
 
-class GemmOptions:
+class GemmRecipe:
+    def __init__(self, fields: dict[str, Any]) -> None: ...
+    @property
+    def fields(self) -> dict[str, Any]: ...
+    @property
+    def description(self) -> str: ...
+    def slow_because(self, a: Operand, b: Operand) -> str: ...
+
+class GemmCall:
     def __init__(
-        self,
-        scale_out: float,
-        promote_k: int,
-        scale_order: str | None,
-        split_k: list[int],
-        split_order: list[int],
-        c: NDArray[np.float32],
-        c_enters: str,
-        bias: NDArray[np.float32],
-        zero_rule: str,
-        threads: int,
+        self, c: NDArray[np.float32], bias: NDArray[np.float32], scale_out: float, threads: int
     ) -> None: ...
 
 class Recipe:
@@ -358,19 +356,6 @@ def compare(
     threads: int,
 ) -> dict[str, Any]: ...
 
-class ExpectedGemm:
-    def __init__(
-        self,
-        model: str,
-        promote_k: int,
-        split_k: list[int],
-        split_order: list[int],
-        scale_order: str | None,
-        c_enters: str,
-        zero_rule: str,
-        profile: Profile | None,
-    ) -> None: ...
-
 class GemmDiagnosis:
     @property
     def elements(self) -> int: ...
@@ -410,8 +395,20 @@ def diagnose_gemm(
     bias: NDArray[np.float32],
     scale_out: float,
     most_products: int,
-    expected: ExpectedGemm | None,
+    expected: GemmRecipe | None,
 ) -> GemmDiagnosis: ...
+def expected_with_profile(recipe: GemmRecipe, profile: Profile) -> GemmRecipe: ...
+def gemm_words(
+    recipe: GemmRecipe,
+    departures: list[tuple[str, int]],
+    a: Operand,
+    b: Operand,
+    format: Format | None,
+    c: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    scale_out: float,
+) -> NDArray[np.uint64]: ...
+def gemm_departures() -> list[tuple[str, str]]: ...
 def operand_of(q: Quantized) -> Operand: ...
 
 class Histogram:
@@ -604,26 +601,18 @@ def torch_cuda_normal(
 ) -> None: ...
 def mma(model: MmaModel, a: Operand, b: Operand, c: NDArray[Any], out: NDArray[Any], zero_rule: str) -> None: ...
 def gemm(
-    model: MmaModel,
+    recipe: GemmRecipe,
     a: Operand | Quantized,
     b: Operand | Quantized,
-    out: NDArray[np.float32],
-    options: GemmOptions,
-) -> None: ...
-def gemm_encoded(
-    model: MmaModel,
-    a: Operand | Quantized,
-    b: Operand | Quantized,
-    format: Format,
-    profile: Profile,
     out: NDArray[Any],
-    options: GemmOptions,
+    call: GemmCall,
 ) -> None: ...
+def gemm_recipe_choices() -> dict[str, list[str]]: ...
+def gemm_recipes() -> list[tuple[str, GemmRecipe, str]]: ...
+def find_gemm_model(name: str) -> MmaModel: ...
 
 class LinearGemm:
-    def __init__(
-        self, model: MmaModel, a: Recipe | str, b: Recipe | str, promote_k: int, scale_order: str | None, output: str
-    ) -> None: ...
+    def __init__(self, recipe: GemmRecipe, a: Recipe | str, b: Recipe | str) -> None: ...
     @property
     def bias_format(self) -> str: ...
     @property

@@ -45,8 +45,7 @@ struct Dots {
 };
 
 /// What gemm() makes of operands, as words: of float64 for FP64 models, else of float32.
-[[nodiscard]] Codes gemm_words(const MmaModel& model, const Operand& a, const Operand& b,
-                               const GemmOptions& options = {});
+[[nodiscard]] Codes gemm_words(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call = {});
 /// What mma() makes of them, as words of the accumulator.
 [[nodiscard]] Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule);
 

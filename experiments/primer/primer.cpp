@@ -71,12 +71,12 @@ class Products {
   }
   [[nodiscard]] std::vector<float> multiply(const MmaModel& model, const Operand& a, const Operand& b) {
     constexpr int products = 6;
-    GemmOptions options{.threads = arguments_.threads};
-    options.progress = [&](double share) {
+    GemmCall call{.threads = arguments_.threads};
+    call.progress = [&](double share) {
       if (progress_) progress_((done_ + share) / products);
     };
     std::vector<float> out(rows() * columns());
-    gemm(model, a, b, out, options);
+    gemm({.model = model}, a, b, out, call);
     ++done_;
     return out;
   }

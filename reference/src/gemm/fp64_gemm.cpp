@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
@@ -24,12 +25,17 @@ double element(const Operand& operand, std::size_t row, std::size_t k) {
 
 }  // namespace
 
-Fp64Gemm::Fp64Gemm(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options)
+Fp64Gemm::Fp64Gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b)
     : a_(a),
       b_(b),
-      k_(static_cast<std::size_t>(model.k())),
-      split_k_(options.split_k),
-      split_order_(options.split_order) {}
+      k_(static_cast<std::size_t>(recipe.model.k())),
+      ranges_(ranges_of(recipe, a.depth, k_)),
+      order_(recipe.split_order) {
+  if (!order_.empty()) return;
+  order_.resize(ranges_.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  if (recipe.order == PartialOrder::descending) std::ranges::reverse(order_);
+}
 
 void Fp64Gemm::chains(std::size_t first, std::size_t from, std::size_t to, std::span<double> sums) const {
   const std::size_t columns = b_.rows;
@@ -56,16 +62,15 @@ void Fp64Gemm::chains(std::size_t first, std::size_t from, std::size_t to, std::
 }
 
 void Fp64Gemm::rows(std::size_t first, std::size_t count, std::span<double> out) const {
-  const std::size_t ranges = std::max<std::size_t>(1, split_k_.size());
-  std::vector<std::vector<double>> sums(ranges, std::vector<double>(count * b_.rows));
-  for (std::size_t r = 0, from = 0; r < ranges; ++r) {
-    const std::size_t to = split_k_.empty() ? a_.depth : from + split_k_[r];
-    chains(first, from, to, sums[r]);
-    from = to;
+  std::vector<std::vector<double>> sums(ranges_.size(), std::vector<double>(count * b_.rows));
+  for (std::size_t r = 0, from = 0; r < ranges_.size(); ++r) {
+    chains(first, from, from + ranges_[r], sums[r]);
+    from += ranges_[r];
   }
-  const auto in_order = [&](std::size_t i) -> const auto& { return sums[split_order_.empty() ? i : split_order_[i]]; };
-  std::ranges::copy(in_order(0), out.begin());
-  for (std::size_t i = 1; i < ranges; ++i) std::ranges::transform(out, in_order(i), out.begin(), std::plus<>());
+  std::ranges::copy(sums[order_.front()], out.begin());
+  for (const std::size_t r : std::span(order_).subspan(1)) {
+    std::ranges::transform(out, sums[r], out.begin(), std::plus<>());
+  }
   const auto nan = std::bit_cast<double>(binary64.magnitude_mask());
   std::ranges::for_each(out, [&](double& x) { x = std::isnan(x) ? nan : x; });
 }
