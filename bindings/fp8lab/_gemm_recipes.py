@@ -204,7 +204,8 @@ def _plain(value: Any) -> Any:
             return value.name
     elif not isinstance(value, (Format, Profile)):
         return list(value) if isinstance(value, tuple) else value
-    _, (kind, fields) = copyreg.dispatch_table[type(value)](value)
+    reduced: Any = copyreg.dispatch_table[type(value)](value)
+    kind, fields = reduced[1]
     return {"kind": kind, **fields}
 
 
@@ -265,7 +266,7 @@ def gemm_recipes() -> list[NamedGemmRecipe]:
 _NAMED = {name: core for name, core, _ in _core.gemm_recipes()}
 
 
-def as_gemm_recipe(value: Any, argument: str = "recipe") -> GemmRecipe:
+def as_gemm_recipe(value: Any, argument: str = "recipe", instead: str = "or an MmaModel") -> GemmRecipe:
     """A recipe; one by its name; or by a model, or its name, what that computes as it is."""
     if isinstance(value, GemmRecipe):
         return value
@@ -275,7 +276,7 @@ def as_gemm_recipe(value: Any, argument: str = "recipe") -> GemmRecipe:
         return GemmRecipe(value)
     if not isinstance(value, str):
         raise TypeError(
-            f"{argument} must be a GemmRecipe, the name of one or of a model, or an MmaModel, not {kind_of(value)}"
+            f"{argument} must be a GemmRecipe, the name of one or of a model, {instead}, not {kind_of(value)}"
         )
     if value in _NAMED:
         return gemm_recipe_of(_NAMED[value])
