@@ -378,7 +378,7 @@ def _expected_gemm(value: Any) -> _core.GemmRecipe | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        return as_gemm_recipe(value, "expected")._core()
+        return as_gemm_recipe(value, "expected", "an MmaModel, or arguments of gemm")._core()
     given = dict(value)
     unknown = [str(name) for name in given if name not in _EXPECTED]
     if "model" not in given:

@@ -8,6 +8,8 @@ import dataclasses
 import json
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from fp8lab import _core
 from fp8lab._arrays import (
     as_format,
@@ -25,6 +27,7 @@ from fp8lab._values import Record, record, restore
 
 _MOST = 2**62
 _WIDE = ("float32", "float64")
+_FORMATS, _PROFILES = _core.formats(), _core.profiles()
 
 
 def as_gemm_model(model: Any, argument: str = "model") -> MmaModel:
@@ -152,16 +155,29 @@ class GemmRecipe(Record):
     def __post_init__(self) -> None:
         fields = {one.name: _CHECKS[str(one.type)](getattr(self, one.name), one.name) for one in _FIELDS}
         core = _core.GemmRecipe(fields)
+        self._set(core, {**core.fields, "output": fields["output"], "cast": fields["cast"]})  # by names as given
+
+    def _set(self, core: _core.GemmRecipe, fields: dict[str, Any]) -> None:
         object.__setattr__(self, "_made", core)
-        for name, value in core.fields.items():
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
-        for name, known in (("output", _core.formats()), ("cast", _core.profiles())):
-            value = fields[name]  # with the name that it was given
-            object.__setattr__(self, name, value if isinstance(value, str) else _name_of(value, known))
+        for name, known in (("output", _FORMATS), ("cast", _PROFILES)):
+            value = fields[name]
+            if value is not None and not isinstance(value, str):
+                object.__setattr__(self, name, _name_of(value, known))
 
     def _core(self) -> _core.GemmRecipe:
         made: _core.GemmRecipe = self._made
         return made
+
+    @property
+    def slow_because(self) -> str:
+        """What of it the fast path of ``gemm`` does not have, so that each element is computed by itself; empty: nothing.
+
+        Operands with scales of tiles may add to it: promotions within a tile, that are not fused, or with the scales of
+        b first.
+        """
+        return self._core().slow_because(_NOTHING, _NOTHING)
 
     def to_json(self) -> str:
         """The fields that are not as by default, by name; ``from_json`` makes the record again."""
@@ -204,7 +220,8 @@ def _plain(value: Any) -> Any:
             return value.name
     elif not isinstance(value, (Format, Profile)):
         return list(value) if isinstance(value, tuple) else value
-    _, (kind, fields) = copyreg.dispatch_table[type(value)](value)
+    reduced: Any = copyreg.dispatch_table[type(value)](value)
+    kind, fields = reduced[1]
     return {"kind": kind, **fields}
 
 
@@ -214,6 +231,7 @@ def _restored(value: Any) -> Any:
     return restore(value.get("kind", ""), {name: one for name, one in value.items() if name != "kind"})
 
 
+_NOTHING = _core.Operand(np.empty((0, 0), np.uint8), _core.find_format("e4m3"), False, False)
 _FIELDS = dataclasses.fields(GemmRecipe)
 _CHECKS: dict[str, Any] = {
     "str | MmaModel": as_gemm_model,
@@ -242,8 +260,10 @@ def changed(recipe: GemmRecipe, fields: dict[str, Any]) -> GemmRecipe:
 
 
 def gemm_recipe_of(core: _core.GemmRecipe) -> GemmRecipe:
-    """The record of one in C++."""
-    return GemmRecipe(**core.fields)
+    """The record of one in C++, which has been checked."""
+    recipe = object.__new__(GemmRecipe)
+    recipe._set(core, core.fields)
+    return recipe
 
 
 class NamedGemmRecipe(NamedTuple):
@@ -265,7 +285,7 @@ def gemm_recipes() -> list[NamedGemmRecipe]:
 _NAMED = {name: core for name, core, _ in _core.gemm_recipes()}
 
 
-def as_gemm_recipe(value: Any, argument: str = "recipe") -> GemmRecipe:
+def as_gemm_recipe(value: Any, argument: str = "recipe", instead: str = "or an MmaModel") -> GemmRecipe:
     """A recipe; one by its name; or by a model, or its name, what that computes as it is."""
     if isinstance(value, GemmRecipe):
         return value
@@ -275,7 +295,7 @@ def as_gemm_recipe(value: Any, argument: str = "recipe") -> GemmRecipe:
         return GemmRecipe(value)
     if not isinstance(value, str):
         raise TypeError(
-            f"{argument} must be a GemmRecipe, the name of one or of a model, or an MmaModel, not {kind_of(value)}"
+            f"{argument} must be a GemmRecipe, the name of one or of a model, {instead}, not {kind_of(value)}"
         )
     if value in _NAMED:
         return gemm_recipe_of(_NAMED[value])

@@ -398,7 +398,8 @@ def gemm(
         Quantized that the model does not take, the message names the models that do; ``takes`` asks.
     """
     if out_dtype is not None:
-        check_choice(out_dtype, "out_dtype", (*_WIDE_DTYPES, *_OUT_DTYPES))
+        is_wide = check_name(out_dtype, "out_dtype") == "float64"  # which FP64 models alone give
+        check_choice(out_dtype, "out_dtype", ("float64" if is_wide else "float32", *_OUT_DTYPES))
     given = recipe_with(
         recipe, model, promote_k=promote_k, scale_order=scale_order, split_k=split_k, split_order=split_order,
         c_enters=c_enters, zero_rule=zero_rule, out_dtype=_output_of(recipe, model, out_dtype, out_profile),

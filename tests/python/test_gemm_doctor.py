@@ -211,10 +211,10 @@ def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
         found = diagnosed(A, B, split, expected={"model": model, "split_k": [128] * 4, "split_order": order})
         assert found.correct == (order is not None), found
     for arguments, message in (
-        ({"model": model, "promote_k": 100}, "no multiple of the K of"),
-        ({"model": model, "split_k": [100, 412]}, "a range of split_k is 100, no multiple of 32"),
+        ({"model": model, "promote_k": 100}, "promote_k must be a multiple of 32"),
+        ({"model": model, "split_k": [100, 412]}, "a range must be a positive multiple of 32 .*, not 100"),
         ({"model": model, "split_k": [128]}, "must add up to K, 512"),
-        ({"model": model, "split_k": [256, 256], "split_order": [1]}, "the numbers of all ranges"),
+        ({"model": model, "split_k": [256, 256], "split_order": [1]}, "split_order must have every number"),
         ({"model": model, "threads": 2}, "not threads"),
         ({"promote_k": 128}, "must have the model"),
         ({"model": "blackwell_mxf8"}, "a is not what blackwell_mxf8 takes"),

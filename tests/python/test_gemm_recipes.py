@@ -56,6 +56,8 @@ def test_keywords_make_a_recipe_and_change_one():
     assert np.array_equal(ranges, fp8lab.gemm(A, B, model=HOPPER, split_k=[128, 128]))
     parts = [fp8lab.gemm(*(np.ascontiguousarray(x[:, k : k + 64]) for x in (A, B)), HOPPER) for k in range(0, 256, 64)]
     pairwise = fp8lab.gemm(A, B, fp8lab.GemmRecipe(HOPPER, range_k=64, order="pairwise"))
+    assert fp8lab.GemmRecipe(HOPPER, range_k=64, order="pairwise").slow_because == "order is pairwise"
+    assert fp8lab.GemmRecipe(HOPPER, range_k=64).slow_because == ""
     assert np.array_equal(pairwise, (parts[0] + parts[1]) + (parts[2] + parts[3]))
     assert np.array_equal(
         fp8lab.gemm(A, B, fp8lab.GemmRecipe(HOPPER, activation="relu")), np.maximum(fp8lab.gemm(A, B, HOPPER), 0)

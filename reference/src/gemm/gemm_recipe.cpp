@@ -79,8 +79,8 @@ void check_gemm_recipe(const GemmRecipe& r) {
   }
   check_k_order(r.k_order);
   check_ranges(r);
-  if (!std::isfinite(r.alpha)) refuse("alpha must be finite, not ", std::to_string(r.alpha));
-  if (!std::isfinite(r.beta)) refuse("beta must be finite, not ", std::to_string(r.beta));
+  if (!std::isfinite(r.alpha)) refuse("alpha must be finite, not ", r.alpha);
+  if (!std::isfinite(r.beta)) refuse("beta must be finite, not ", r.beta);
   check_computed(r);
   check_output(r);
 }

@@ -242,7 +242,7 @@ std::string products() {
     a.tensor_scale = {static_cast<float>(scale)};
     b.tensor_scale = {3e-20F};
     gemm({.model = model}, a, b, out,
-         {.scale_out = 1.1F, .c = std::span(in().tiny).first(64), .bias = std::span(in().tiny).first(8), .threads = 2});
+         {.c = std::span(in().tiny).first(64), .bias = std::span(in().tiny).first(8), .scale_out = 1.1F, .threads = 2});
     all += bytes(out);
     std::vector<std::uint8_t> codes(64);
     a = in().operand(8, 64);
