@@ -20,7 +20,17 @@ PROGRAMS = {
     "experiments": "experiments",
 }
 #: Tests with a program of their own, or that need a build of another kind.
-APART = ("bench/", "fakes/", "fuzz/", "hostile/", "structure/", "docs/", "gpu/compiled/", "gpu/races/", "gpu/device.cpp")
+APART = (
+    "bench/",
+    "fakes/",
+    "fuzz/",
+    "hostile/",
+    "structure/",
+    "docs/",
+    "gpu/compiled/",
+    "gpu/races/",
+    "gpu/device.cpp",
+)
 
 
 def program_of(path: pathlib.PurePath) -> str | None:
@@ -80,7 +90,9 @@ def of_words(pattern: str) -> list[tuple[str, str, str]]:
     names = [word for word in re.findall(r"\w+", expression) if word not in ("and", "or", "not")]
     for path in python_tests():
         text = (ROOT / path).read_text().lower() + path.stem
-        if names and any(re.search(rf"def test_\w*{re.escape(name.lower())}|{re.escape(name.lower())}", text) for name in names):
+        if names and any(
+            re.search(rf"def test_\w*{re.escape(name.lower())}|{re.escape(name.lower())}", text) for name in names
+        ):
             tests = [path.stem + " " + test for test in re.findall(r"def (test_\w+)", text)]
             if any(all(name.lower() in test for name in names) for test in tests) or " or " in expression:
                 lines.append(("py", str(path), expression))

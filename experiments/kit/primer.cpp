@@ -143,7 +143,7 @@ std::vector<float> primer_fp8_product(const PrimerArguments& arguments, const Pr
     return result;
   };
   std::vector<float> out(static_cast<std::size_t>(arguments.rows * arguments.out_features));
-  gemm(arguments.mma, operand(tensors.x_codes, arguments.rows, arguments.scale_x),
+  gemm({.model = arguments.mma}, operand(tensors.x_codes, arguments.rows, arguments.scale_x),
        operand(tensors.w_codes, arguments.out_features, arguments.scale_w), out,
        {.threads = arguments.threads, .progress = progress});
   return out;
