@@ -328,8 +328,8 @@ def test_an_amax_of_the_first_or_last_elements_is_named(part, count):
     assert f"the amax is that of the {part} {count} of 128 elements" in first.description
 
 
-#  Of tiles of 128 that begin early or late: the columns that count in each amax, the tile of each column, and what is
-# said.
+#: Tiles of 128 that begin early or late: the ends of the columns whose amax is taken, the ends of the columns of each tile,
+#: how many tiles there are, and what the doctor says.
 EDGES = {
     "early, a tile more": ([-1, 127, 255, 383, 511], [127, 255, 383, 511, 639], (COLUMNS + 1) // 128, "early"),
     "early, with the last": (
