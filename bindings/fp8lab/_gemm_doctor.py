@@ -32,6 +32,14 @@ from fp8lab._models import as_model
 from fp8lab._products import check_sizes, gemm_operand, matrix_of
 from fp8lab._scaling import Quantized
 
+__all__ = [
+    "GemmDiagnosis",
+    "GemmElement",
+    "GemmExplanation",
+    "GemmProbe",
+    "diagnose_gemm",
+]
+
 _MOST_PARTED = 24  # hypotheses that a probe parts
 _LARGEST = float(np.finfo(np.float32).max)
 

@@ -31,6 +31,11 @@ from fp8lab._core import Format, MmaModel, Profile
 from fp8lab._models import as_model
 from fp8lab._scaling import Quantized
 
+__all__ = [
+    "gemm",
+    "mma",
+]
+
 _OUT_DTYPES = ("float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
 _E2M1 = _core.find_format("e2m1")
 _NONE = np.empty(0, np.float32)
