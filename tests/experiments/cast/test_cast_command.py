@@ -14,7 +14,7 @@ from command import (
     refuses_a_file_as_directory,
 )
 
-#  The exact SQNRs of saturating casts to nearest in dB, to four decimals: for each format at scale 1, and with 6 and
+# The exact SQNRs of saturating casts to nearest in dB, to four decimals: for each format at scale 1, and with 6 and
 # with 4 standard
 #: deviations mapped to the largest value. From 40-digit arithmetic, and known before this program.
 EXACT = {
