@@ -169,7 +169,7 @@ py::dict facts_of(const Experiment& experiment) {
   using namespace py::literals;
   return py::dict("name"_a = experiment.identifier(), "summary"_a = experiment.summary,
                   "description"_a = experiment.description, "result"_a = experiment.result,
-                  "is_public"_a = experiment.python, "arguments"_a = arguments);
+                  "is_public"_a = experiment.python, "small"_a = experiment.small, "arguments"_a = arguments);
 }
 
 /// The amaxes of arrays, one a step, by their names.

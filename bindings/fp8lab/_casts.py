@@ -30,6 +30,19 @@ from fp8lab._arrays import (
 from fp8lab._core import Format, Profile
 from fp8lab._values import equal
 
+__all__ = [
+    "ChainDifferences",
+    "cast_to_representable",
+    "chain_differences",
+    "decode",
+    "encode",
+    "formats",
+    "pack_pairs",
+    "profiles",
+    "roundings",
+    "unpack_pairs",
+]
+
 _ROUNDINGS = tuple(_core.roundings())
 
 

@@ -11,6 +11,15 @@ from fp8lab import _core
 from fp8lab._arrays import Array, as_format, check_int, check_name, check_real, named
 from fp8lab._core import Distribution, Format
 
+__all__ = [
+    "BestScale",
+    "best_scale",
+    "distributions",
+    "exact_sqnr_db",
+    "normal_grid",
+    "sample",
+]
+
 
 class BestScale(NamedTuple):
     """A scale and the SQNR in dB that it gives."""

@@ -95,7 +95,7 @@ def _as_trace(value: Any, argument: str) -> Any:
     return _core.AmaxTrace(list(value), columns)
 
 
-#: What checks an entry of a kind, and what such an entry is called in signatures.
+#: By kind of argument: the function that checks an entry, and the type of an entry in signatures.
 _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "flag": (check_bool, "bool"),
     "number": (check_real, "float"),
@@ -113,7 +113,7 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "outliers": (_as_outliers, "tuple[int, float]"),
     "trace": (_as_trace, "str | os.PathLike[str] | Mapping[str, Any]"),
 }
-#: What the name of a file ends in that is given as a text in the place of an array.
+#: The suffixes of a path that may be given as a text in place of an array.
 SUFFIXES = (".npy", ".safetensors")
 _SINGLE = (
     Delayed,
@@ -127,7 +127,7 @@ _SINGLE = (
     Profile,
     os.PathLike,
 )
-#: What a docstring calls some of them.
+#: The words for some of these types in a docstring.
 _WORDS = {
     "Any": "array_like of float32, float64, float16 or bfloat16, or path",
     "tuple[int, float]": "(int, float)",

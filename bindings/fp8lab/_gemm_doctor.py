@@ -32,6 +32,16 @@ from fp8lab._gemm_recipes import GemmRecipe, as_gemm_model, as_gemm_recipe, gemm
 from fp8lab._products import as_typed, gemm_operand, matrix_of, recipe_with
 from fp8lab._scaling import Quantized
 
+__all__ = [
+    "GemmDeparture",
+    "GemmDiagnosis",
+    "GemmElement",
+    "GemmExplanation",
+    "GemmProbe",
+    "diagnose_gemm",
+    "gemm_departures",
+]
+
 _MOST_PARTED = 24  # hypotheses that a probe parts
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -455,8 +465,8 @@ def diagnose_gemm(
         What the result was multiplied with before it was rounded.
     expected : GemmRecipe, str, MmaModel, or dict, optional
         What the GEMM should do: a recipe, the name of one of ``gemm_recipes()`` or of a model, or arguments of ``gemm``
-        by their names, of model, promote_k, split_k, split_order, scale_order, c_enters, zero_rule and out_profile. It comes first of what explains equally much, and
-        nothing else is ``correct`` then. Left out: any plain GEMM.
+        by their names, of model, promote_k, split_k, split_order, scale_order, c_enters, zero_rule and out_profile. It
+        comes first of what explains equally much, and nothing else is ``correct`` then. Left out: any plain GEMM.
     most_products : int
         How many products to compute when hypotheses are compared with all elements, which bounds the time.
 

@@ -41,6 +41,17 @@ from fp8lab._scaling import Quantized, _random_bits
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
 from fp8lab._values import Record, record
 
+__all__ = [
+    "LinearGemm",
+    "LinearRecipe",
+    "NamedLinearRecipe",
+    "linear",
+    "linear_dgrad",
+    "linear_recipes",
+    "linear_wgrad",
+    "override_linear_precision",
+]
+
 _DTYPES = ("float32", "float16", "bfloat16")
 _FP8 = ("e4m3", "e5m2")
 _SYSTEMS = ("none", "transformer_engine", "deepseek")

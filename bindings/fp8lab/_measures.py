@@ -22,6 +22,14 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import ErrorTotals, Format, Histogram
 
+__all__ = [
+    "absolute_error",
+    "errors",
+    "histogram",
+    "relative_error",
+    "ulp_error",
+]
+
 
 def _numbers(x: Any, argument: str) -> Array:
     """float32 as it is, everything else as float64."""

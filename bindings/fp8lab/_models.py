@@ -10,6 +10,12 @@ from fp8lab._arrays import check_bool, check_int, check_name, kind_of, named
 from fp8lab._core import MmaModel
 from fp8lab._scaling import Quantized
 
+__all__ = [
+    "model_with",
+    "models",
+    "takes",
+]
+
 
 def as_model(model: Any, argument: str = "model", instead: str = " or an MmaModel") -> MmaModel:
     """A model by name, or one that is given as it is."""

@@ -11,6 +11,14 @@ from fp8lab._arrays import as_doubles, as_format, check_choice, check_int, kind_
 from fp8lab._core import Format
 from fp8lab._values import State, record, state
 
+__all__ = [
+    "CastBounds",
+    "OutcomeBounds",
+    "OutcomeCounts",
+    "cast_bounds",
+    "count_outcomes",
+]
+
 
 class OutcomeBounds(NamedTuple):
     """The magnitudes of one sign where a cast's outcome changes.

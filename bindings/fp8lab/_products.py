@@ -34,6 +34,11 @@ from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, as_gemm_model, as_
 from fp8lab._models import as_model
 from fp8lab._scaling import Quantized
 
+__all__ = [
+    "gemm",
+    "mma",
+]
+
 _OUT_DTYPES = ("float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
 _WIDE_DTYPES = ("float32", "float64")
 _E2M1 = _core.find_format("e2m1")
@@ -334,9 +339,9 @@ def gemm(
         scales and their layout, and its direction says which dimension K is: forward, both are rowwise; dx = dy @ w has
         dy rowwise and w columnwise, dw = dy.T @ x has both columnwise. ``exact`` multiplies what ``dequantize`` gives.
     recipe : GemmRecipe, str or MmaModel, optional
-        How the GEMM is composed: a ``GemmRecipe``, the name of one of ``gemm_recipes()`` or of a model. Of the arguments
-        below, model, promote_k, scale_order, split_k, split_order, c_enters, zero_rule, out_dtype and out_profile make
-        one, or change the one that is given.
+        How the GEMM is composed: a ``GemmRecipe``, the name of one of ``gemm_recipes()`` or of a model. Of the
+        arguments below, model, promote_k, scale_order, split_k, split_order, c_enters, zero_rule, out_dtype and
+        out_profile make one, or change the one that is given.
     model : str or MmaModel, optional
         One of ``models()``, or what ``model_with`` made of it; ``exact`` is the real dot product, rounded once.
     format_a, format_b : str or Format, optional
@@ -372,9 +377,9 @@ def gemm(
         ``epilogue``, as if left out, or ``accumulator``.
     bias : array_like of float32, (N,), optional
     scale_out : float
-        The epilogue, where the recipe has no other, is scale_out * (alpha * (scales of the row * accumulator) + c + bias), from left to right, every
-        operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's Quantized
-        fl(fl(amax_a * amax_b) * fl(1 / (6 * 6 * 448 * 448))), as Transformer Engine computes it for cuBLAS.
+        The epilogue, where the recipe has no other, is scale_out * (alpha * (scales of the row * accumulator) + c +
+        bias), from left to right, every operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's
+        Quantized fl(fl(amax_a * amax_b) * fl(1 / (6 * 6 * 448 * 448))), as Transformer Engine computes it for cuBLAS.
     out_dtype : str, optional
         ``float32`` if left out, for FP64 models ``float64``, which nothing else is; ``float16``, ``bfloat16`` (needs
         ml_dtypes), or a format of up to 8 bits, whose codes the result has: rounded once.

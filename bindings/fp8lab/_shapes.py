@@ -10,6 +10,11 @@ from fp8lab._arrays import check_int
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_linear_recipe
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
 
+__all__ = [
+    "ShapeFit",
+    "shape_fits",
+]
+
 
 class ShapeFit(NamedTuple):
     """A size of a Linear layer, and what a rule of its recipe's system says about it; ``str()`` says it in words.

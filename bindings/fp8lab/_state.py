@@ -32,6 +32,17 @@ from fp8lab._delayed import Delayed, as_amax
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_bias, _as_linear_recipe, _as_matrix, _typed
 from fp8lab._scaling import _random_bits
 
+__all__ = [
+    "Fp8State",
+    "LinearCall",
+    "LinearGrads",
+    "StateEvent",
+    "StateRules",
+    "linear_bias_gradient",
+    "reduce_and_update",
+    "state_rules",
+]
+
 _TENSORS = ("x", "w", "dy")
 _RECOMPUTES = ("none", "first", "second")
 _NONE = np.empty(0, np.float32)
@@ -95,7 +106,7 @@ class LinearCall:
     ) -> None:
         self._core = core
         self._shapes = shapes
-        self._kept = kept  # arrays that C++ has views of
+        self._kept = kept  # keeps the arrays alive that C++ has views of
         self.y = y
 
     @property

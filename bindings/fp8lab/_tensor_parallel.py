@@ -11,6 +11,11 @@ from fp8lab import _core
 from fp8lab._arrays import check_bool, check_choice, check_int, check_list, kind_of
 from fp8lab._values import Record, record
 
+__all__ = [
+    "Reduction",
+    "TensorParallel",
+]
+
 _MOST_RANKS = 2**31 - 1
 
 

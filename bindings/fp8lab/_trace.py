@@ -15,6 +15,10 @@ from fp8lab._document import Document
 from fp8lab._models import as_model
 from fp8lab._products import Matrix, matrix_of, set_codes
 
+__all__ = [
+    "trace_dot",
+]
+
 
 def _as_matrix(x: Any, argument: str) -> Any:
     """One row as a matrix of one."""
@@ -49,7 +53,7 @@ def _codes(row: Matrix) -> str:
 def _scales(scales: Any, argument: str, model: MmaModel, row: Matrix) -> str | None:
     if scales is None:
         return None
-    set_codes(row.operand(), _as_matrix(scales, argument), argument, model, row)  # which checks them
+    set_codes(row.operand(), _as_matrix(scales, argument), argument, model, row)  # set_codes checks them
     return _hexadecimal(as_bytes(_as_matrix(scales, argument), argument)[0])
 
 

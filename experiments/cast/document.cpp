@@ -272,7 +272,9 @@ std::vector<Experiment> cast_experiments() {
                     {"cast --formats e4m3 --amax 6,4 --exact", "where to clip: 6 or 4 standard deviations"},
                     {"cast --file model.safetensors --tensor w", "a tensor of your own"},
                     {"cast --roundings nearest_even,toward_zero", "the bias of truncation"},
-                    {"cast --best-scale --scales 1 --exact", "how much a scale can help"}}},
+                    {"cast --best-scale --scales 1 --exact", "how much a scale can help"}},
+       .small = R"({"size": 1000, "formats": ["e4m3", "e2m1", "e4m3fnuz"], "roundings": ["nearest_even", "toward_zero"],
+"scales": [1, 12345.678], "amax": [4], "exact": true, "best_scale": true})"},
       describe, run)};
 }
 

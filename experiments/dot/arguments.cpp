@@ -194,6 +194,7 @@ std::vector<Experiment> dot_experiments() {
                        {"dot --file-a x.npy --row 3 --file-b w.npy --column 5 --promote-k 128 --at 200", ""},
                        {"dot --distribution-a normal --distribution-b uniform --k 64", ""},
                        {"dot --model blackwell_mxf8 --a 38... --b 38... --scale-a 7f --scale-b 80", ""}},
+          .small = R"({"a": "387e3c", "b": "40df38", "got": "3f800000"})",
       },
       describe, run)};
 }

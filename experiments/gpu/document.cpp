@@ -246,7 +246,8 @@ std::vector<Experiment> gpu_experiments() {
        .not_passed = "a task failed, or the device's results differ from the models",
        .examples = {{"gpu --ledger results/gpu/ledger.json", "everything, in some minutes"},
                     {"gpu --parts dots --dots 1e6", "a million dot products of every matrix instruction"},
-                    {"gpu --host-team --inputs 65536 --dots 10000", "without a GPU: how it works, and no evidence"}}},
+                    {"gpu --host-team --inputs 65536 --dots 10000", "without a GPU: how it works, and no evidence"}},
+       .small = R"({"host_team": true, "parts": ["casts", "dots"], "inputs": 512, "dots": 100})"},
       describe, run)};
 }
 

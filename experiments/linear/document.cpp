@@ -463,7 +463,9 @@ std::vector<Experiment> linear_experiments() {
                     {"linear --recipes te_delayed_hopper --steps 1 --stream stationary",
                      "the first step, whose scales are 1"},
                     {"linear --recipes te_current_scaling_hopper,exact --stream stationary --passes wgrad", ""},
-                    {"linear --x x.npy --w w.npy --dy dy.npy --recipes te_mxfp8_blackwell", "a layer of your own"}}},
+                    {"linear --x x.npy --w w.npy --dy dy.npy --recipes te_mxfp8_blackwell", "a layer of your own"}},
+       .small = R"({"tokens": 32, "in_features": 32, "out_features": 64, "steps": 3,
+"recipes": ["te_delayed_hopper", "te_mxfp8_blackwell"]})"},
       describe, run)};
 }
 

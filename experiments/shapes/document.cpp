@@ -173,7 +173,8 @@ std::vector<Experiment> shapes_experiments() {
                  "dimension)",
        .not_passed = "a size that a recipe's system refuses",
        .examples = {{"shapes 1000 4096 4096 --recipe te_mxfp8_blackwell", "1000 is no multiple of 32"},
-                    {"shapes 4096 4096 11008 --parallel column --ranks 8", "every rank has a part of the weight"}}},
+                    {"shapes 4096 4096 11008 --parallel column --ranks 8", "every rank has a part of the weight"}},
+       .small = R"({"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]})"},
       describe, run)};
 }
 

@@ -403,6 +403,8 @@ std::vector<Experiment> train_experiments() {
                     {"train --recipes te_delayed_hopper,te_delayed_hopper_e4m3 --jump-step 100 --jump-of gradients",
                      "gradients that underflow"},
                     {"train --steps 100000 --checkpoint FILE", "then --resume"}},
+       .small =
+           R"({"sizes": [32, 32, 16], "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell"], "batch": 32, "steps": 3})",
        .saves_when_stopped = true},
       describe_train, run)};
 }

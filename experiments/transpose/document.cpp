@@ -223,7 +223,8 @@ std::vector<Experiment> transpose_experiments() {
        .examples = {{"transpose", "ten recipes on 1024 x 1024 normal values"},
                     {"transpose --recipes te_block_1x128,te_block_1x128_fp32", "scales that are powers of two, or not"},
                     {"transpose --outlier-rows 8,64", "eight tokens are 64 times as large"},
-                    {"transpose --file model.safetensors --tensor w", "a tensor of your own"}}},
+                    {"transpose --file model.safetensors --tensor w", "a tensor of your own"}},
+       .small = R"({"rows": 64, "columns": 64, "recipes": ["te_mxfp8", "te_nvfp4"], "outlier_rows": [2, 8.0]})"},
       describe, run)};
 }
 

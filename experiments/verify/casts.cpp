@@ -41,7 +41,7 @@ template <std::size_t kFormat, std::size_t kRounding>
                                     std::span<std::uint8_t> bytes) {
   constexpr Format format = named_formats[kFormat].format;
   CastPolicy own = policy;
-  own.rounding = named_roundings[kRounding].rounding;
+  own.rounding = named_roundings[kRounding].value;
   for (std::size_t i = 0; i < in.size(); ++i) {
     const auto code = encode(format, own, in[i]);
     if constexpr (format.bits() <= 8) {
@@ -217,13 +217,13 @@ std::vector<Combination> combinations_of(const VerifyCastsArguments& arguments) 
   std::vector<Combination> list;
   for (const NamedFormat& format : formats) {
     for (const Profile& profile : wanted) {
-      for (const NamedRounding& named : named_roundings) {
-        if (named.rounding == Rounding::stochastic || !is_asked(arguments, profile, named.name)) continue;
+      for (const Named<Rounding>& named : named_roundings) {
+        if (named.value == Rounding::stochastic || !is_asked(arguments, profile, named.name)) continue;
         // The rounding of a profile for E8M0 alone belongs to it.
         const bool alone = is_for_e8m0_alone(profile);
-        if (alone && (format.format != e8m0 || named.rounding != profile.policy.rounding)) continue;
+        if (alone && (format.format != e8m0 || named.value != profile.policy.rounding)) continue;
         list.push_back({format, profile, profile.policy});
-        list.back().policy.rounding = named.rounding;
+        list.back().policy.rounding = named.value;
       }
     }
   }

@@ -298,7 +298,8 @@ Experiment casts_experiment() {
        .not_passed = "something is not exact",
        .examples = {{"verify casts", "a seeded sample of every combination"},
                     {"verify casts --all --formats e4m3", "all 2^32 floats, and their digests"},
-                    {"verify casts --all", "everything: about 40 minutes on two cores"}}},
+                    {"verify casts --all", "everything: about 40 minutes on two cores"}},
+       .small = R"({"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1})"},
       describe, run);
 }
 
@@ -317,7 +318,8 @@ Experiment tensor_cores_experiment() {
        .not_passed = "something is not equal",
        .examples = {{"verify tensor-cores", "every model"},
                     {"verify tensor-cores --vectors tests/vectors/mma_sim.json", "and what MMA-Sim computed"},
-                    {"verify tensor-cores --models hopper_wgmma_fp8 --dots 100000000", ""}}},
+                    {"verify tensor-cores --models hopper_wgmma_fp8 --dots 100000000", ""}},
+       .small = R"({"models": ["hopper_wgmma_fp8"], "dots": 10})"},
       describe, run);
 }
 

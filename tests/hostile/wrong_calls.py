@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls every public function and method with hostile arguments: what comes is a result, or an error that names the
-argument.
+"""A right call of every public function and method, and calls of them with hostile arguments: what comes is a result, or
+an error that names the argument.
 
 python tests/hostile/wrong_calls.py [CALLS [SEED]]     seeded calls with one to three wrong arguments each; 50,000 if
 left out
@@ -9,6 +9,7 @@ left out
 import collections
 import inspect
 import os
+import pathlib
 import random
 import sys
 import tempfile
@@ -16,6 +17,9 @@ import tempfile
 import fp8lab
 import numpy as np
 from fp8lab import experiments
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "experiments" / "kit"))
+from small_calls import PUBLIC, small_call  # noqa: E402
 
 X = np.linspace(-3, 3, 64, dtype=np.float32).reshape(2, 32)
 WIDE = np.ones((32, 32), np.float32)
@@ -163,8 +167,10 @@ def files(*shape):
 
 STOCHASTIC = fp8lab.LinearRecipe(*[fp8lab.LinearGemm("exact", fp8lab.NvFp4(stochastic_rounding=True), "te_nvfp4")] * 3)
 TINY = {"rows": 32, "columns": 32, "steps": 2}
-#: Functions with arguments that are right, all that are worth replacing; those of a signature are added.
+#: Functions with arguments that are right, all that are worth replacing; those of a signature are added. An experiment has
+#: the call that it registers, and others where other arguments go together.
 CALLS = {
+    **{f"experiments.{name}": (getattr(experiments, name), small_call(name)) for name in PUBLIC},
     "encode": (fp8lab.encode, {"x": X, "format": "e4m3"}),
     "encode, stochastic": (
         fp8lab.encode,
@@ -393,19 +399,12 @@ CALLS = {
     ),
     "takes": (fp8lab.takes, {"model": "blackwell_mxf8", "q": quantized()}),
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
-    "experiments.primer": (experiments.primer, {"in_features": 16, "out_features": 16, "rows": 16}),
     "experiments.cast": (experiments.cast, {"x": X}),
     "experiments.cast, drawn": (experiments.cast, {"distribution": "normal", "size": 10, "seed": 3}),
     "experiments.cast of a grid": (experiments.cast, {"grid": True, "size": 10}),
     "experiments.cast of a file": (experiments.cast, {"file": files(2, 32)}),
-    "experiments.double_rounding": (experiments.double_rounding, {"low": 1.0, "high": 1.0001}),
     "experiments.double_rounding, drawn": (experiments.double_rounding, {"uniform": (0.0, 1.0), "size": 10, "seed": 2}),
-    "experiments.accumulate": (
-        experiments.accumulate,
-        {"k": [32], "rows": 2, "columns": 2, "models": ["hopper_wgmma_fp8"], "distributions": ["normal"], "promote_k": [0]},
-    ),
     "experiments.gpu": (experiments.gpu, {"host_team": True, "parts": ["casts"], "inputs": 64, "dots": 10, "seed": 1, "seconds": 10.0}),
-    "experiments.harmonic": (experiments.harmonic, {}),
     "experiments.linear": (experiments.linear, {"x": WIDE, "w": WIDE, "dy": WIDE, "bias": np.ones(32), "recipes": ["te_delayed_hopper"]}),
     "experiments.linear, drawn": (
         experiments.linear,
@@ -427,20 +426,10 @@ CALLS = {
         experiments.doctor_gemm,
         {"a": CODE_FILE, "b": CODE_FILE, "product": files(2, 2), "format_a": "e4m3", "tensor_scale_a": 0.5, "scale_out": 2.0, "shown": 3, "expected": "exact"},
     ),
-    "experiments.compare": (experiments.compare, {"a": files(2, 32), "b": files(2, 32), "input": files(2, 32), "shown": 3}),
-    "experiments.shapes": (
-        experiments.shapes,
-        {"tokens": 32, "in_features": 32, "out_features": 32, "recipes": ["te_mxfp8_blackwell"], "parallel": "row", "ranks": 2, "sequence_parallel": True},
-    ),
     "experiments.train": (experiments.train, {"sizes": [4, 16, 2], "recipes": ["bf16_hopper"], "batch": 2, "steps": 2}),
     "experiments.transpose": (experiments.transpose, {"x": WIDE, "recipes": ["te_mxfp8"]}),
     "experiments.transpose, drawn": (experiments.transpose, {"rows": 32, "columns": 32, "recipes": ["te_mxfp8"], "outlier_rows": (1, 2.0)}),
     "experiments.transpose of a file": (experiments.transpose, {"file": files(32, 32), "recipes": ["te_mxfp8"]}),
-    "experiments.verify_casts": (
-        experiments.verify_casts,
-        {"formats": ["e2m1"], "profiles": ["ieee"], "roundings": ["nearest_even"], "chunks": 1},
-    ),
-    "experiments.verify_tensor_cores": (experiments.verify_tensor_cores, {"models": ["hopper_wgmma_fp8"], "dots": 8}),
     "experiments.Document": (experiments.Document, {"text": experiments.harmonic(formats=["e5m2"]).to_json()}),
 }  # fmt: skip
 #: No experiment and no cast is asked for work that takes its time.

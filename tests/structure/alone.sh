@@ -12,7 +12,7 @@ flags=(-std=c++20 -fsyntax-only -w -O0 -DFP8LAB_VECTORS='""' -I"$build/experimen
 for directory in /usr/include/eigen3 "${CUDA_HOME:-/usr/local/cuda}/include"; do
   [ -d "$directory" ] && flags+=(-isystem "$directory")
 done
-without=(! -name 'added.cpp')  # what needs the format that the pages of docs/ add, or a library that is optional
+without=(! -name 'added.cpp' ! -name 'added_experiment.cpp')  # what needs what the pages of docs/ add, or a library that is optional
 [ -e "${CUDA_HOME:-/usr/local/cuda}/include/cuda_fp4.h" ] || without+=(! -name 'cuda_header.cpp')
 [ -e /usr/include/benchmark/benchmark.h ] || without+=(! -path '*/bench/*')
 if [ -x "$venv/bin/python" ]; then

@@ -516,7 +516,7 @@ WITH_GLOBAL_SCALE = [
     _trtllm("trtllm_nvfp4", partial(port_nvidia.trtllm_nvfp4, g=421.3), **GIVEN),
 ]
 
-#  Under this scale the float16 values are exact, and many products are midpoints, which tell the kernels' factors
+# Under this scale the float16 values are exact, and many products are midpoints, which tell the kernels' factors
 # apart.
 G = 168.0
 OF_E4M3 = NV4 | {

@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "fp8lab/formats/host_device.hpp"
+#include "fp8lab/formats/named.hpp"
 
 namespace fp8lab {
 
@@ -257,21 +259,19 @@ inline constexpr std::array profiles{
                       "0, clamped to 1 to 254"},
 };
 
-/// A rounding mode with its name.
-struct NamedRounding {
-  std::string_view name;
-  Rounding rounding;
-};
+/// The rounding modes with their names.
 inline constexpr std::array named_roundings{
-    NamedRounding{"nearest_even", Rounding::nearest_even},
-    NamedRounding{"nearest_away", Rounding::nearest_away},
-    NamedRounding{"nearest_toward_zero", Rounding::nearest_toward_zero},
-    NamedRounding{"toward_zero", Rounding::toward_zero},
-    NamedRounding{"upward", Rounding::upward},
-    NamedRounding{"downward", Rounding::downward},
-    NamedRounding{"to_odd", Rounding::to_odd},
-    NamedRounding{"stochastic", Rounding::stochastic},
+    Named{"nearest_even", Rounding::nearest_even},
+    Named{"nearest_away", Rounding::nearest_away},
+    Named{"nearest_toward_zero", Rounding::nearest_toward_zero},
+    Named{"toward_zero", Rounding::toward_zero},
+    Named{"upward", Rounding::upward},
+    Named{"downward", Rounding::downward},
+    Named{"to_odd", Rounding::to_odd},
+    Named{"stochastic", Rounding::stochastic},
 };
+
+[[nodiscard]] std::span<const Named<Rounding>> named_values(Rounding of_type);
 
 /// In words: rounding, and what happens to overflow, infinity, NaN, sign and zero.
 [[nodiscard]] std::string describe(const CastPolicy& policy);
@@ -279,7 +279,5 @@ inline constexpr std::array named_roundings{
 /// The profile, or rounding, called `name`. Both throw std::invalid_argument that lists the known names.
 [[nodiscard]] const Profile& find_profile(std::string_view name);
 [[nodiscard]] Rounding find_rounding(std::string_view name);
-/// The name of `rounding`, as named_roundings has it.
-[[nodiscard]] std::string_view name_of(Rounding rounding);
 
 }  // namespace fp8lab

@@ -214,10 +214,10 @@ class Variants {
       emit(recipe, cost, std::move(text));
       field = own;
     };
-    for (const NamedRounding& one : named_roundings) {
+    for (const Named<Rounding>& one : named_roundings) {
       CastPolicy cast = own;
-      cast.rounding = one.rounding;
-      with(cast, one.rounding == Rounding::stochastic ? "stochastic" : "cast",
+      cast.rounding = one.value;
+      with(cast, one.value == Rounding::stochastic ? "stochastic" : "cast",
            words("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
     }
     for (const Profile& one : profiles) {

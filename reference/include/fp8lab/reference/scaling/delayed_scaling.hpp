@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,10 +10,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/tiles.hpp"
 
 namespace fp8lab {
@@ -283,8 +286,9 @@ using AmaxFunction = std::function<std::variant<float, AmaxRow>(std::span<const 
 /// Throws std::invalid_argument that lists the known names.
 [[nodiscard]] Fp8Format find_fp8_format(std::string_view name);
 [[nodiscard]] AmaxComputeAlgo find_amax_compute_algo(std::string_view name);
-[[nodiscard]] std::string_view name_of(Fp8Format format);
-[[nodiscard]] std::string_view name_of(AmaxComputeAlgo algo);
+/// Their names, from which name_of() follows.
+[[nodiscard]] std::span<const Named<Fp8Format>> named_values(Fp8Format of_type);
+[[nodiscard]] std::span<const Named<AmaxComputeAlgo>> named_values(AmaxComputeAlgo of_type);
 
 /// The GEMMs of a Linear layer that run in high precision.
 struct LinearPrecision {
@@ -308,6 +312,20 @@ struct Delayed {
       {};  ///< of these, Transformer Engine takes wgrad alone; no scale depends on it
   DelayedVersion version = te_current;
 };
+
+/// Calls f(name, field) for each field of a Delayed, in order.
+template <typename AnyDelayed, typename Function>
+  requires std::same_as<std::remove_const_t<AnyDelayed>, Delayed>
+void for_fields(AnyDelayed& recipe, const Function& f) {
+  f("margin", recipe.margin);
+  f("interval", recipe.interval);
+  f("fp8_format", recipe.fp8_format);
+  f("amax_history_len", recipe.amax_history_len);
+  f("amax_compute_algo", recipe.amax_compute_algo);
+  f("reduce_amax", recipe.reduce_amax);
+  f("override_linear_precision", recipe.override_linear_precision);
+  f("version", recipe.version);
+}
 
 /// The state of one tensor, which the caller owns. Nothing locks it: threads that share one need a lock of their own,
 /// from a cast's record_amax() to its use of the scale.

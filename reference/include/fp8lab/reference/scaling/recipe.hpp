@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
@@ -205,6 +207,7 @@ struct Recipe {
 
 /// Calls f(name, field) for each field of a Recipe, in order.
 template <typename AnyRecipe, typename Function>
+  requires std::same_as<std::remove_const_t<AnyRecipe>, Recipe>
 void for_fields(AnyRecipe& recipe, const Function& f) {
   f("tile_across", recipe.tile_across);
   f("tile_along", recipe.tile_along);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/named.hpp"
 
 namespace fp8lab {
 
@@ -161,17 +164,43 @@ struct MmaModel {
   }
 };
 
-/// The name of the arithmetic, as the enumerator is.
-[[nodiscard]] std::string_view name_of(Arithmetic arithmetic);
+/// Calls f(name, field) for each field of an MmaModel, in order.
+template <typename AnyModel, typename Function>
+  requires std::same_as<std::remove_const_t<AnyModel>, MmaModel>
+void for_fields(AnyModel& model, const Function& f) {
+  f("name", model.name);
+  f("chip", model.chip);
+  f("instruction", model.instruction);
+  f("arithmetic", model.arithmetic);
+  f("products_per_step", model.products_per_step);
+  f("steps", model.steps);
+  f("sums", model.sums);
+  f("sum_bits", model.sum_bits);
+  f("drops_small_c", model.drops_small_c);
+  f("fraction_bits", model.fraction_bits);
+  f("zero_exponent", model.zero_exponent);
+  f("output", model.output);
+  f("operands", model.operands);
+  f("scales", model.scales);
+  f("group", model.group);
+  f("order", model.order);
+  f("lowering", model.lowering);
+  f("underflow", model.underflow);
+  f("source", model.source);
+  f("evidence", model.evidence);
+  f("evidence_note", model.evidence_note);
+}
+
 /// The zero rule called `name`, as the enumerator is. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] ZeroRule find_zero_rule(std::string_view name);
-/// The name of the zero rule.
-[[nodiscard]] std::string_view name_of(ZeroRule zero_rule);
 
-/// The name, as the enumerator is.
-[[nodiscard]] std::string_view name_of(Evidence evidence);
-[[nodiscard]] std::string_view name_of(StepOrder order);
-[[nodiscard]] std::string_view name_of(Lowering lowering);
+/// Their names, which are those of the enumerators.
+[[nodiscard]] std::span<const Named<Arithmetic>> named_values(Arithmetic of_type);
+[[nodiscard]] std::span<const Named<ZeroRule>> named_values(ZeroRule of_type);
+[[nodiscard]] std::span<const Named<UnderflowSign>> named_values(UnderflowSign of_type);
+[[nodiscard]] std::span<const Named<Evidence>> named_values(Evidence of_type);
+[[nodiscard]] std::span<const Named<StepOrder>> named_values(StepOrder of_type);
+[[nodiscard]] std::span<const Named<Lowering>> named_values(Lowering of_type);
 
 /// The evidence and its note: "measured: A100 and A2".
 [[nodiscard]] std::string evidence_of(const MmaModel& model);
