@@ -14,36 +14,21 @@ namespace fp8lab::bindings {
 namespace {
 
 using doctor::GemmDiagnosis;
-using doctor::GemmHypothesis;
+
+/// Departures as pairs of a name and a depth.
+using Departures = std::vector<std::pair<std::string, std::size_t>>;
 
 py::dict gemm_fields(const doctor::GemmExplanation& one) {
-  const GemmHypothesis& h = one.hypothesis;
+  py::list departures;
+  for (const doctor::FoundDeparture& departure : one.departures) {
+    departures.append(
+        py::make_tuple(std::string(departure.row->name), std::string(departure.row->words), departure.depth));
+  }
   py::dict all;
-  all["description"] = describe(h);
+  all["recipe"] = one.recipe;
+  all["departures"] = departures;
+  all["description"] = describe(one);
   all["models"] = py::tuple(py::cast(one.models));
-  all["dequantized"] = std::string(name_of(h.dequantized));
-  all["promote_k"] = h.promote_k;
-  all["split_k"] = h.split_k;
-  all["ranges"] = py::tuple(py::cast(h.ranges));
-  all["range_order"] = py::tuple(py::cast(h.range_order));
-  all["order"] = std::string(name_of(h.order));
-  all["scale_use"] = std::string(name_of(h.scale_use));
-  all["partial_type"] = std::string(name_of(h.partial_type));
-  all["total_type"] = std::string(name_of(h.total_type));
-  all["sum_type"] = std::string(name_of(h.sum_type));
-  all["divided"] = h.divided;
-  all["fused"] = h.fused;
-  all["addend_use"] = std::string(name_of(h.addend_use));
-  all["addend_type"] = std::string(name_of(h.addend_type));
-  all["bias_first"] = h.bias_first;
-  all["scale_out_first"] = h.scale_out_first;
-  all["output"] = std::string(name_of(h.output));
-  all["saturated"] = h.saturated;
-  all["k_order"] = h.k_order.ways == 1 ? py::object(py::none())
-                                       : py::make_tuple(h.k_order.ways, h.k_order.granule, h.k_order.window);
-  all["zero_rule"] = std::string(name_of(h.zero_rule));
-  all["defect"] = std::string(name_of(h.defect));
-  all["depth"] = h.depth;
   all["checked"] = one.checked;
   all["unexplained"] = one.unexplained;
   return all;
@@ -63,7 +48,7 @@ py::list all_gemm_fields(const Values& values) {
 GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std::uint8_t>& words,
                              const std::optional<NamedOrOwnFormat>& format, std::vector<std::size_t> indices,
                              const Array<float>& c, const Array<float>& bias, float scale_out,
-                             std::size_t most_products, const std::optional<doctor::ExpectedGemm>& expected) {
+                             std::size_t most_products, const std::optional<GemmRecipe>& expected) {
   const doctor::GemmOutput out{.format = format ? format->format : binary32,
                                .words = std::as_bytes(view(words)),
                                .indices = std::move(indices),
@@ -72,6 +57,20 @@ GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std
                                .scale_out = scale_out};
   const py::gil_scoped_release release;
   return diagnose_gemm(a, b, out, {.most_products = most_products, .expected = expected});
+}
+
+/// The words of the output by an explanation.
+std::vector<std::uint64_t> words_by(const GemmRecipe& recipe, const Departures& departures, const Operand& a,
+                                    const Operand& b, const std::optional<NamedOrOwnFormat>& format,
+                                    const Array<float>& c, const Array<float>& bias, float scale_out) {
+  doctor::GemmExplanation explanation{.recipe = recipe};
+  for (const auto& [name, depth] : departures) {
+    explanation.departures.push_back({&doctor::find_gemm_departure(name), depth});
+  }
+  const doctor::GemmOutput out{
+      .format = format ? format->format : binary32, .c = view(c), .bias = view(bias), .scale_out = scale_out};
+  const py::gil_scoped_release release;
+  return gemm_words(explanation, a, b, out);
 }
 
 py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t depth) {
@@ -116,23 +115,6 @@ py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t
 }  // namespace
 
 void bind_gemm_doctor(py::module_& module) {
-  py::class_<doctor::ExpectedGemm>(module, "ExpectedGemm")
-      .def(py::init([](std::string model, std::size_t promote_k, std::vector<std::size_t> split_k,
-                       std::vector<std::size_t> split_order, const std::optional<std::string>& scale_order,
-                       const std::string& c_enters, const std::string& zero_rule,
-                       const std::optional<NamedOrOwnProfile>& profile) {
-             doctor::ExpectedGemm expected{.model = std::move(model),
-                                           .promote_k = promote_k,
-                                           .split_k = std::move(split_k),
-                                           .split_order = std::move(split_order),
-                                           .c_enters = find_c_entry(c_enters),
-                                           .zero_rule = find_zero_rule(zero_rule)};
-             if (scale_order) expected.scale_order = find_scale_order(*scale_order);
-             if (profile) expected.policy = profile->policy;
-             return expected;
-           }),
-           py::arg("model"), py::arg("promote_k"), py::arg("split_k"), py::arg("split_order"), py::arg("scale_order"),
-           py::arg("c_enters"), py::arg("zero_rule"), py::arg("profile"));
   py::class_<GemmDiagnosis>(module, "GemmDiagnosis")
       .def_readonly("elements", &GemmDiagnosis::elements)
       .def_readonly("searched", &GemmDiagnosis::searched)
@@ -152,6 +134,28 @@ void bind_gemm_doctor(py::module_& module) {
   module.def("diagnose_gemm", &diagnosed_gemm, py::arg("a"), py::arg("b"), py::arg("words").noconvert(),
              py::arg("format"), py::arg("indices"), py::arg("c").noconvert(), py::arg("bias").noconvert(),
              py::arg("scale_out"), py::arg("most_products"), py::arg("expected"));
+  module.def(
+      "gemm_words",
+      [](const GemmRecipe& recipe, const Departures& departures, const Operand& a, const Operand& b,
+         const std::optional<NamedOrOwnFormat>& format, const Array<float>& c, const Array<float>& bias,
+         float scale_out) {
+        const auto words = words_by(recipe, departures, a, b, format, c, bias, scale_out);
+        return py::array_t<std::uint64_t>(static_cast<py::ssize_t>(words.size()), words.data());
+      },
+      py::arg("recipe"), py::arg("departures"), py::arg("a"), py::arg("b"), py::arg("format"), py::arg("c").noconvert(),
+      py::arg("bias").noconvert(), py::arg("scale_out"));
+  module.def(
+      "expected_with_profile",
+      [](GemmRecipe recipe, const NamedOrOwnProfile& profile) {
+        recipe.cast = profile.policy;
+        return recipe;
+      },
+      py::arg("recipe"), py::arg("profile"));
+  module.def("gemm_departures", [] {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const doctor::GemmDeparture& one : doctor::gemm_departures()) all.emplace_back(one.name, one.words);
+    return all;
+  });
   module.def("operand_of", [](const Quantized& q) { return operand_of(q); }, py::arg("q"), py::keep_alive<0, 1>());
 }
 

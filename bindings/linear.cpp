@@ -24,28 +24,15 @@ py::object object_of_cast(const LinearCast& cast) {
   return py::cast(format_name(std::get<Format>(cast)));
 }
 
-LinearGemm linear_gemm(const MmaModel& model, const py::object& a, const py::object& b, int promote_k,
-                       const std::optional<std::string>& scale_order, const std::string& output) {
-  return {.model = model,
-          .a = linear_cast_of(a),
-          .b = linear_cast_of(b),
-          .promote_k = promote_k,
-          .scale_order = scale_order ? std::optional(find_scale_order(*scale_order)) : std::nullopt,
-          .output = high_precision_of(output)};
+LinearGemm linear_gemm(const GemmRecipe& recipe, const py::object& a, const py::object& b) {
+  return {.recipe = recipe, .a = linear_cast_of(a), .b = linear_cast_of(b)};
 }
 
 py::dict fields_of_gemm(const LinearGemm& gemm) {
   py::dict fields;
-  fields["model"] = gemm.model;
+  fields["recipe"] = gemm.recipe;
   fields["a"] = object_of_cast(gemm.a);
   fields["b"] = object_of_cast(gemm.b);
-  fields["promote_k"] = gemm.promote_k;
-  fields["scale_order"] = py::none();
-  if (gemm.scale_order) {
-    const bool scales_first = *gemm.scale_order == ScaleOrder::scales_first;
-    fields["scale_order"] = scales_first ? "scales_first" : "accumulator_first";
-  }
-  fields["output"] = format_name(gemm.output);
   return fields;
 }
 
@@ -118,8 +105,7 @@ void bind_pass(py::module_& module) {
 
 void bind_linear(py::module_& module) {
   py::class_<LinearGemm>(module, "LinearGemm")
-      .def(py::init(&linear_gemm), py::arg("model"), py::arg("a"), py::arg("b"), py::arg("promote_k"),
-           py::arg("scale_order"), py::arg("output"))
+      .def(py::init(&linear_gemm), py::arg("recipe"), py::arg("a"), py::arg("b"))
       .def_property_readonly("bias_format", [](const LinearGemm& gemm) { return format_name(bias_format_of(gemm)); })
       .def_property_readonly("fields", &fields_of_gemm);
   py::class_<LinearRecipe>(module, "LinearRecipe")

@@ -69,6 +69,7 @@ PYBIND11_MODULE(_core, module) {
   bind_products(module);
   bind_measures(module);
   bind_recipes(module);
+  bind_gemm_recipes(module);
   bind_scaling(module);
   bind_compare(module);
   bind_diagnose(module);

@@ -60,6 +60,8 @@ struct NamedOrOwnProfile {
 
 /// A format with its name and description, where it has one.
 NamedOrOwnFormat named_or_own(const Format& format);
+/// A policy by the name that it has, or as one's own.
+NamedOrOwnProfile named_or_own(const CastPolicy& policy);
 
 /// Calls run(span) for an array of `source` elements: 16-bit words may be halves or bfloat16s.
 template <typename Run>
@@ -86,6 +88,7 @@ void bind_linear(py::module_& module);
 void bind_parallel(py::module_& module);
 void bind_compare(py::module_& module);
 void bind_gemm_doctor(py::module_& module);
+void bind_gemm_recipes(py::module_& module);
 void bind_fp8_state(py::module_& module);
 void bind_products(py::module_& module);
 void bind_measures(py::module_& module);

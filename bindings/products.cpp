@@ -77,47 +77,6 @@ void mma_half_array(const MmaModel& model, const Operand& left, const Operand& r
   mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
 }
 
-GemmOptions gemm_options(float scale_out, int promote_k, const std::optional<std::string>& scale_order,
-                         const std::vector<std::size_t>& split_k, const std::vector<std::size_t>& split_order,
-                         const Array<float>& c, const std::string& c_enters, const Array<float>& bias,
-                         const std::string& zero_rule, int threads) {
-  return {.scale_out = scale_out,
-          .promote_k = promote_k,
-          .scale_order = scale_order ? std::optional(find_scale_order(*scale_order)) : std::nullopt,
-          .split_k = split_k,
-          .split_order = split_order,
-          .c = view(c),
-          .c_enters = find_c_entry(c_enters),
-          .bias = view(bias),
-          .zero_rule = find_zero_rule(zero_rule),
-          .threads = threads};
-}
-
-/// Multiplies operands or quantized matrices: `Side` is Operand or Quantized, `Value` float, or double of operands.
-template <typename Side, typename Value>
-void gemm_array(const MmaModel& model, const Side& left, const Side& right, Array<Value> out,
-                const GemmOptions& options) {
-  const auto results = mutable_view(out);
-  const py::gil_scoped_release release;
-  gemm(model, left, right, results, options);
-}
-template <typename Side, typename Code>
-void encoded_gemm_array(const MmaModel& model, const Side& left, const Side& right, const NamedOrOwnFormat& format,
-                        const NamedOrOwnProfile& profile, Array<Code> out, const GemmOptions& options) {
-  const auto results = mutable_view(out);
-  const py::gil_scoped_release release;
-  gemm(model, left, right, format.format, profile.policy, results, options);
-}
-template <typename Side>
-void bind_gemm(py::module_& module) {
-  module.def("gemm", &gemm_array<Side, float>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("out").noconvert(),
-             py::arg("options"));
-  module.def("gemm_encoded", &encoded_gemm_array<Side, std::uint8_t>, py::arg("model"), py::arg("a"), py::arg("b"),
-             py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
-  module.def("gemm_encoded", &encoded_gemm_array<Side, std::uint16_t>, py::arg("model"), py::arg("a"), py::arg("b"),
-             py::arg("format"), py::arg("profile"), py::arg("out").noconvert(), py::arg("options"));
-}
-
 /// The model with other answers to what is unverified.
 MmaModel replaced(MmaModel model, std::optional<int> fraction_bits, std::optional<int> zero_exponent,
                   std::optional<bool> keeps_sign) {
@@ -154,11 +113,6 @@ void bind_products(py::module_& module) {
           [](Operand& operand, const std::string& name) { operand.tf32_rounding = find_rounding(name); },
           py::arg("name"))
       .def("set_tensor", [](Operand& operand, float scale) { operand.tensor_scale = {scale}; }, py::arg("scale"));
-  py::class_<GemmOptions>(module, "GemmOptions", "How a GEMM is composed, with its arrays, which must outlive it.")
-      .def(py::init(&gemm_options), py::arg("scale_out"), py::arg("promote_k"), py::arg("scale_order"),
-           py::arg("split_k"), py::arg("split_order"), py::arg("c").noconvert(), py::arg("c_enters"),
-           py::arg("bias").noconvert(), py::arg("zero_rule"), py::arg("threads"), py::keep_alive<1, 7>(),
-           py::keep_alive<1, 9>());
   py::class_<MmaModel>(module, "MmaModel")
       .def_property_readonly("name", [](const MmaModel& m) { return std::string(m.name); })
       .def_property_readonly("description", [](const MmaModel& m) { return describe(m); })
@@ -197,12 +151,7 @@ void bind_products(py::module_& module) {
                     "]";
            })
       .def(
-          "__eq__",
-          [](const MmaModel& m, const MmaModel& n) {
-            return m.name == n.name && m.fraction_bits == n.fraction_bits && m.zero_exponent == n.zero_exponent &&
-                   m.underflow == n.underflow;
-          },
-          py::is_operator())
+          "__eq__", [](const MmaModel& m, const MmaModel& n) { return m == n; }, py::is_operator())
       .def("__hash__", [](const MmaModel& m) { return py::hash(py::make_tuple(m.name, m.fraction_bits)); })
       .def("__repr__", [](const MmaModel& m) { return "<fp8lab.MmaModel " + std::string(m.name) + ">"; });
   module.def("models", [] { return std::vector<MmaModel>(models.begin(), models.end()); });
@@ -213,10 +162,6 @@ void bind_products(py::module_& module) {
              py::arg("out").noconvert(), py::arg("zero_rule"));
   module.def("mma", &mma_half_array, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
              py::arg("out").noconvert(), py::arg("zero_rule"));
-  bind_gemm<Operand>(module);
-  module.def("gemm", &gemm_array<Operand, double>, py::arg("model"), py::arg("a"), py::arg("b"),
-             py::arg("out").noconvert(), py::arg("options"));
-  bind_gemm<Quantized>(module);
   module.def("targets", [] {
     std::vector<std::string> names;
     for (const std::string_view name : targets()) names.emplace_back(name);

@@ -15,13 +15,6 @@ namespace {
 using OwnFormat = NamedOrOwnFormat;
 using OwnProfile = NamedOrOwnProfile;
 
-OwnProfile named_or_own(const CastPolicy& policy) {
-  for (const Profile& named : profiles) {
-    if (named.policy == policy) return {std::string(named.name), std::string(named.source), policy};
-  }
-  return {"own", "made up by the user", policy};
-}
-
 py::dict fields_of(const Recipe& recipe) {
   py::dict fields;
   for_fields(recipe, [&](const char* name, const auto& field) {
@@ -29,7 +22,7 @@ py::dict fields_of(const Recipe& recipe) {
     if constexpr (std::is_enum_v<Field>) {
       fields[name] = std::string(name_of(field));
     } else if constexpr (std::is_same_v<Field, Format>) {
-      fields[name] = fp8lab::bindings::named_or_own(field);
+      fields[name] = named_or_own(field);
     } else if constexpr (std::is_same_v<Field, CastPolicy>) {
       fields[name] = named_or_own(field);
     } else {
@@ -120,6 +113,13 @@ void bind_constructors(py::module_& module) {
 }
 
 }  // namespace
+
+NamedOrOwnProfile named_or_own(const CastPolicy& policy) {
+  for (const Profile& named : profiles) {
+    if (named.policy == policy) return {std::string(named.name), std::string(named.source), policy};
+  }
+  return {"own", "made up by the user", policy};
+}
 
 void bind_recipes(py::module_& module) {
   py::class_<Recipe>(module, "Recipe")

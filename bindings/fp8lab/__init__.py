@@ -48,7 +48,16 @@ from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
 from fp8lab._diagnose import Diagnosis, Discriminator, Explanation, Probe, diagnose
 from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
 from fp8lab._entry import guard as _guard
-from fp8lab._gemm_doctor import GemmDiagnosis, GemmElement, GemmExplanation, GemmProbe, diagnose_gemm
+from fp8lab._gemm_doctor import (
+    GemmDeparture,
+    GemmDiagnosis,
+    GemmElement,
+    GemmExplanation,
+    GemmProbe,
+    diagnose_gemm,
+    gemm_departures,
+)
+from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, gemm_recipes
 from fp8lab._layer import LayerGrads, Linear
 from fp8lab._linear import (
     LinearGemm,
@@ -108,10 +117,12 @@ __all__ = [
     "Explanation",
     "Format",
     "Fp8State",
+    "GemmDeparture",
     "GemmDiagnosis",
     "GemmElement",
     "GemmExplanation",
     "GemmProbe",
+    "GemmRecipe",
     "GivenScale",
     "Histogram",
     "JustInTime",
@@ -124,6 +135,7 @@ __all__ = [
     "Mismatch",
     "MmaModel",
     "MxBlock",
+    "NamedGemmRecipe",
     "NamedLinearRecipe",
     "NamedRecipe",
     "NvFp4",
@@ -161,6 +173,8 @@ __all__ = [
     "force_target",
     "formats",
     "gemm",
+    "gemm_departures",
+    "gemm_recipes",
     "gpu",
     "hadamard_columns",
     "histogram",

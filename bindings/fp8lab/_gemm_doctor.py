@@ -20,63 +20,97 @@ from fp8lab._arrays import (
     carried_format,
     check_choice,
     check_int,
-    check_name,
     check_real,
     check_unread,
+    code_dtype,
     contiguous,
     kind_of,
 )
 from fp8lab._core import Format, MmaModel
 from fp8lab._device_arrays import on_host
-from fp8lab._models import as_model
-from fp8lab._products import check_sizes, gemm_operand, matrix_of
+from fp8lab._gemm_recipes import GemmRecipe, as_gemm_model, as_gemm_recipe, gemm_recipe_of
+from fp8lab._products import as_typed, gemm_operand, matrix_of, recipe_with
 from fp8lab._scaling import Quantized
 
 _MOST_PARTED = 24  # hypotheses that a probe parts
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+class GemmDeparture(NamedTuple):
+    """What a wrong GEMM does otherwise: a row of the table that the doctor searches, ``gemm_departures()``."""
+
+    name: str  #: such as ``b_transposed``
+    words: str
+    depth: int = 0  #: products that count, where it drops the tail
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.words}"
+
+
+def gemm_departures() -> list[GemmDeparture]:
+    """What ``diagnose_gemm`` searches of wrong GEMMs, in this order."""
+    return [GemmDeparture(name, words) for name, words in _core.gemm_departures()]
+
+
 @dataclasses.dataclass(frozen=True)
 class GemmExplanation:
     """What a GEMM may have done, and how many elements that explains."""
 
+    recipe: GemmRecipe  #: the GEMM without its departures, which ``gemm`` runs
+    departures: tuple[GemmDeparture, ...]  #: what it does otherwise; empty: nothing
     description: str
     models: tuple[
         str, ...
     ]  #: tensor cores that give the same; ``cuda_cores`` and ``cuda_cores_fma`` are float32 sums without one
-    #: the type to which codes times their scales are rounded before they are multiplied; ``as_given``: they are not
-    dequantized: str
-    promote_k: int  #: elements of K after which accumulators are added in float32; 0: never
-    split_k: int  #: elements of K in each range that is summed apart; 0: one range, or those of ``ranges``
-    ranges: tuple[int, ...]  #: of an expected GEMM, lengths of ranges that ``split_k`` and ``order`` do not tell
-    range_order: tuple[int, ...]  #: their numbers as they are added; empty: ascending
-    order: str  #: of ranges or promotions: ``ascending``, ``descending`` or ``pairwise``
-    scale_use: str  #: how float32 scales multiply: ``none``, ``product_first``, ``a_first`` or ``b_first``
-    partial_type: (
-        str  #: what ranges of split-K are rounded to before they are added: ``as_given``, ``float16`` or ``bfloat16``
-    )
-    total_type: str  #: what their sum is rounded to after each of them is added
-    sum_type: str  #: what the accumulator is rounded to before the scales multiply
-    divided: bool  #: an inverted scale divides; otherwise its reciprocal multiplies
-    fused: bool  #: promotions with scales end with an fma
-    #: how c and the bias are added: ``none``, ``after_scales``, ``fused``, ``before_scales``, ``after_rounding`` or
-    #: ``accumulator``
-    addend_use: str
-    addend_type: str  #: what they are rounded to before: ``as_given``, ``float16`` or ``bfloat16``
-    bias_first: bool  #: the bias is added before c
-    scale_out_first: bool  #: the scale of the output multiplies those of a and b, and their product the sum
-    #: rounding to the output: ``nearest``, ``toward_zero``, ``nearest_away``, ``via_float16``, ``via_bfloat16``,
-    #: ``float16_before_scale`` or ``bfloat16_before_scale``
-    output: str
-    saturated: bool  #: overflow of an output of up to 16 bits becomes its largest number, not infinity or NaN
-    k_order: (
-        tuple[int, int, int] | None
-    )  #: (ways, granule, window): each window of K is dealt out to so many parts, granule by granule; None: K ascending
-    zero_rule: str  #: what zeros contribute to the alignment, as for ``gemm``
-    defect: str  #: ``none``, or what is wrong, such as ``b_transposed``
-    depth: int  #: products that count, where the defect is ``tail_dropped``
     checked: int  #: elements that were compared
     unexplained: int  #: of these
+
+    def output(
+        self,
+        a: Any,
+        b: Any,
+        *,
+        format_a: str | Format | None = None,
+        format_b: str | Format | None = None,
+        scale_a: Any = None,
+        scale_b: Any = None,
+        layout: str = "nt",
+        scale_layout: str = "compact",
+        c: Any = None,
+        bias: Any = None,
+        scale_out: float = 1.0,
+    ) -> Array:
+        """The output that this gives, its departures included: what it was found from.
+
+        Parameters
+        ----------
+        a, b, format_a, format_b, scale_a, scale_b, layout, scale_layout, c, bias, scale_out
+            As for ``diagnose_gemm``.
+
+        Returns
+        -------
+        ndarray of the recipe's output, or of uint8 codes, (M, N)
+            Every NaN has all bits set but the sign. Where there are no departures, ``gemm`` gives the same with the
+            recipe, but for NaNs of formats that have several.
+        """
+        left, right, shape, _, _ = _operand_pair(
+            a, b, layout, scale_layout, format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b
+        )
+        output = self.recipe.output
+        format = None if output == "float32" else as_format(output, "output")
+        words = _core.gemm_words(
+            self.recipe._core(),
+            [(one.name, one.depth) for one in self.departures],
+            left,
+            right,
+            format,
+            _addend(c, "c", shape),
+            _addend(bias, "bias", shape[1:]),
+            _as_scale_out(scale_out),
+        ).reshape(shape)
+        if format is None:
+            return words.astype(np.uint32).view(np.float32)
+        return as_typed(words.astype(code_dtype(format)), format)
 
 
 class GemmElement(NamedTuple):
@@ -109,6 +143,11 @@ class GemmProbe(NamedTuple):
         return self.pairs - len(self.unparted)
 
 
+def _explanation(fields: dict[str, Any]) -> GemmExplanation:
+    departures = tuple(GemmDeparture(*one) for one in fields["departures"])
+    return GemmExplanation(**{**fields, "recipe": gemm_recipe_of(fields["recipe"]), "departures": departures})
+
+
 class GemmDiagnosis:
     """What ``diagnose_gemm`` finds. ``str()`` tells it.
 
@@ -123,7 +162,7 @@ class GemmDiagnosis:
         self._format = format  # of the output; None: float32
         self._are_codes = are_codes
         self._depth = depth
-        self.explanations = tuple(GemmExplanation(**one) for one in core.explanations)
+        self.explanations = tuple(_explanation(one) for one in core.explanations)
         self.shown = tuple(GemmElement(*one) for one in core.shown)
         self.rest = tuple(core.rest)
 
@@ -334,11 +373,13 @@ def _addend(x: Any, argument: str, shape: tuple[int, ...]) -> Array:
 _EXPECTED = ("model", "promote_k", "split_k", "split_order", "scale_order", "c_enters", "zero_rule", "out_profile")
 
 
-def _expected_gemm(value: Any) -> _core.ExpectedGemm | None:
-    """Arguments of ``gemm``, or the model alone."""
+def _expected_gemm(value: Any) -> _core.GemmRecipe | None:
+    """A recipe, or arguments of ``gemm`` that make one."""
     if value is None:
         return None
-    given = dict(value) if isinstance(value, Mapping) else {"model": value}
+    if not isinstance(value, Mapping):
+        return as_gemm_recipe(value, "expected", "an MmaModel, or arguments of gemm")._core()
+    given = dict(value)
     unknown = [str(name) for name in given if name not in _EXPECTED]
     if "model" not in given:
         raise ValueError("expected must have the model")
@@ -347,18 +388,32 @@ def _expected_gemm(value: Any) -> _core.ExpectedGemm | None:
             f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, "
             f"not {', '.join(unknown)}"
         )
-    model = as_model(given["model"], "expected", ", an MmaModel or a mapping of arguments of gemm")
-    profile, order, promote_k = given.get("out_profile"), given.get("scale_order"), given.get("promote_k")
-    return _core.ExpectedGemm(
-        model.name,
-        0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
-        check_sizes(given.get("split_k"), "split_k"),
-        check_sizes(given.get("split_order"), "split_order"),
-        None if order is None else check_name(order, "scale_order"),
-        check_name(given.get("c_enters", "epilogue"), "c_enters"),
-        check_name(given.get("zero_rule", "floor"), "zero_rule"),
-        None if profile is None else as_profile(profile, "out_profile"),
-    )
+    model, profile = given.pop("model"), given.pop("out_profile", None)
+    recipe = recipe_with(None, as_gemm_model(model, "expected"), **given)
+    if profile is None:
+        return recipe._core()
+    # A profile goes with an output that is rounded: which one, the GEMM's own tells.
+    return _core.expected_with_profile(recipe._core(), as_profile(profile, "out_profile"))
+
+
+def _as_scale_out(value: Any) -> float:
+    factor = check_real(value, "scale_out")
+    if not 2.0**-126 <= abs(factor) <= _LARGEST:
+        raise ValueError(f"scale_out must be a normal number of float32, not {factor}")
+    return factor
+
+
+def _operand_pair(
+    a: Any, b: Any, layout: str, scale_layout: str, **given: Any
+) -> tuple[_core.Operand, _core.Operand, tuple[int, int], int, bool]:
+    """Both operands, the shape of the output, K, and whether both are codes of a byte or less."""
+    layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
+    swizzled = check_choice(scale_layout, "scale_layout", ("compact", "swizzled")) == "swizzled"
+    left, rows, depth, own_a = _operand(a, "a", given["format_a"], given["scale_a"], layout[0] == "t", swizzled)
+    right, columns, depth_b, own_b = _operand(b, "b", given["format_b"], given["scale_b"], layout[1] == "n", swizzled)
+    if depth != depth_b:
+        raise ValueError(f"a and b must have the same K, not {depth} and {depth_b}")
+    return left, right, (rows, columns), depth, own_a is not None and own_b is not None
 
 
 def diagnose_gemm(
@@ -398,9 +453,9 @@ def diagnose_gemm(
     bias : array_like of the same types, (N,), optional
     scale_out : float
         What the result was multiplied with before it was rounded.
-    expected : str, MmaModel, or dict, optional
-        What the GEMM should do: its model, or arguments of ``gemm`` by their names, of model, promote_k, split_k,
-        split_order, scale_order, c_enters, zero_rule and out_profile. It comes first of what explains equally much, and
+    expected : GemmRecipe, str, MmaModel, or dict, optional
+        What the GEMM should do: a recipe, the name of one of ``gemm_recipes()`` or of a model, or arguments of ``gemm``
+        by their names, of model, promote_k, split_k, split_order, scale_order, c_enters, zero_rule and out_profile. It comes first of what explains equally much, and
         nothing else is ``correct`` then. Left out: any plain GEMM.
     most_products : int
         How many products to compute when hypotheses are compared with all elements, which bounds the time.
@@ -416,28 +471,22 @@ def diagnose_gemm(
         For operands that ``gemm`` refuses, an output of another shape, places outside of it, and an expected GEMM that
         is none.
     """
-    layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
-    swizzled = check_choice(scale_layout, "scale_layout", ("compact", "swizzled")) == "swizzled"
-    left, rows, depth, own_a = _operand(a, "a", format_a, scale_a, layout[0] == "t", swizzled)
-    right, columns, depth_b, own_b = _operand(b, "b", format_b, scale_b, layout[1] == "n", swizzled)
-    if depth != depth_b:
-        raise ValueError(f"a and b must have the same K, not {depth} and {depth_b}")
+    left, right, shape, depth, are_codes = _operand_pair(
+        a, b, layout, scale_layout, format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b
+    )
     if isinstance(out, Quantized):
         raise TypeError(f"out must be an array, not {kind_of(out)}")
-    words, format, indices = _words(out, out_format, (rows, columns), places)
-    factor = check_real(scale_out, "scale_out")
-    if not 2.0**-126 <= abs(factor) <= _LARGEST:
-        raise ValueError(f"scale_out must be a normal number of float32, not {factor}")
+    words, format, indices = _words(out, out_format, shape, places)
     found = _core.diagnose_gemm(
         left,
         right,
         words,
         format,
         indices,
-        _addend(c, "c", (rows, columns)),
-        _addend(bias, "bias", (columns,)),
-        factor,
+        _addend(c, "c", shape),
+        _addend(bias, "bias", shape[1:]),
+        _as_scale_out(scale_out),
         check_int(most_products, "most_products", 1, 2**60),
         _expected_gemm(expected),
     )
-    return GemmDiagnosis(found, own_a is not None and own_b is not None, depth, format)
+    return GemmDiagnosis(found, are_codes, depth, format)

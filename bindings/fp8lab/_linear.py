@@ -28,7 +28,14 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import MmaModel
 from fp8lab._delayed import AmaxHistory, as_amax
-from fp8lab._models import as_model
+from fp8lab._gemm_recipes import (
+    GemmRecipe,
+    NamedGemmRecipe,
+    as_gemm_model,
+    as_gemm_recipe,
+    changed,
+    gemm_recipe_of,
+)
 from fp8lab._recipes import GivenScale, NamedRecipe, Recipe, _recipe, as_recipe
 from fp8lab._scaling import Quantized, _random_bits
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
@@ -50,46 +57,84 @@ def _as_cast(value: Any, argument: str) -> Recipe | str:
 
 
 @record
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class LinearGemm(Record):
-    """One GEMM of a Linear layer: a record of facts, of which a ``LinearRecipe`` has three.
+    """One GEMM of a Linear layer, of which a ``LinearRecipe`` has three: how it is composed, and how its operands are
+    cast.
 
     Parameters
     ----------
-    model : str or MmaModel
-        The tensor core, one of ``models()``.
+    recipe : GemmRecipe, str or MmaModel
+        How the GEMM is composed: a ``GemmRecipe``, the name of one of ``gemm_recipes()`` or of a model. Where it does
+        not promote is what Transformer Engine calls fast accumulation, every 128 its split accumulator. Its output is
+        ``float32``, ``float16`` or ``bfloat16``; in fprop and dgrad under delayed scaling (both casts are GivenScale)
+        also ``e4m3`` or ``e5m2``, the GEMM's FP8 output.
     a, b : str or Recipe
         How the tensors on the left (x in fprop, dy in dgrad and wgrad) and on the right (w in fprop and dgrad, x in
         wgrad) are cast. A recipe, or the name of one of ``recipes()``, quantizes. ``float32``, ``float16`` and
         ``bfloat16`` leave a tensor in high precision, rounded to that type; then both are such.
-    promote_k : int
-        As for ``gemm``. 0 is what Transformer Engine calls fast accumulation, 128 its split accumulator.
-    scale_order : str, optional
-        As for ``gemm``.
-    output : str
-        What the result is rounded to: ``float32``, ``float16`` or ``bfloat16``; in fprop and dgrad under delayed
-        scaling (both casts are GivenScale) also ``e4m3`` or ``e5m2``, the GEMM's FP8 output.
+    promote_k, scale_order, output : int, str, str, optional
+        They change these fields of the recipe.
+    model : str or MmaModel, optional
+        It makes the recipe, or changes that field.
     """
 
-    model: str | MmaModel
-    a: str | Recipe = "float32"
-    b: str | Recipe = "float32"
-    promote_k: int = 0
-    scale_order: str | None = None
-    output: str = "float32"
+    recipe: GemmRecipe
+    a: str | Recipe
+    b: str | Recipe
 
     _made: ClassVar[Any] = None  # the record in C++, which each has
 
-    def __post_init__(self) -> None:
-        casts = {name: _as_cast(getattr(self, name), name) for name in ("a", "b")}
-        a, b = (cast if isinstance(cast, str) else cast._core() for cast in casts.values())
-        promote_k = check_int(self.promote_k, "promote_k", 0, 2**31 - 1)
-        order = None if self.scale_order is None else check_name(self.scale_order, "scale_order")
-        output = check_choice(self.output, "output", (*_DTYPES, *_FP8))
-        model = as_model(self.model)
-        object.__setattr__(self, "_made", _core.LinearGemm(model, a, b, promote_k, order, output))
-        for name, value in {"model": model, "promote_k": promote_k, **casts}.items():
+    def __init__(
+        self,
+        recipe: str | GemmRecipe | NamedGemmRecipe | MmaModel | None = None,
+        a: str | Recipe | NamedRecipe = "float32",
+        b: str | Recipe | NamedRecipe = "float32",
+        promote_k: int | None = None,
+        scale_order: str | None = None,
+        output: str | None = None,
+        *,
+        model: str | MmaModel | None = None,
+    ) -> None:
+        casts = {name: _as_cast(value, name) for name, value in (("a", a), ("b", b))}
+        if recipe is None and model is None:
+            raise TypeError("a recipe or a model must be given")
+        base = as_gemm_recipe(model if recipe is None else recipe, "model" if recipe is None else "recipe")
+        fields: dict[str, Any] = {}
+        if recipe is not None and model is not None:
+            fields["model"] = as_gemm_model(model)
+        if promote_k is not None:
+            fields["promote_k"] = check_int(promote_k, "promote_k", 0, 2**31 - 1)
+        if scale_order is not None:
+            fields["scale_order"] = check_name(scale_order, "scale_order")
+        if output is not None:
+            fields.update(output=check_choice(output, "output", (*_DTYPES, *_FP8)), cast=None)
+        own = changed(base, fields)
+        left, right = (cast if isinstance(cast, str) else cast._core() for cast in casts.values())
+        object.__setattr__(self, "_made", _core.LinearGemm(own._core(), left, right))
+        for name, value in {"recipe": own, **casts}.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def model(self) -> MmaModel:
+        """The tensor core, of the recipe."""
+        return as_gemm_model(self.recipe.model)
+
+    @property
+    def promote_k(self) -> int:
+        """As the recipe has it."""
+        return self.recipe.promote_k
+
+    @property
+    def scale_order(self) -> str | None:
+        """As the recipe has it."""
+        return self.recipe.scale_order
+
+    @property
+    def output(self) -> str:
+        """What the result is rounded to, as the recipe has it."""
+        output = self.recipe.output
+        return output if isinstance(output, str) else output.name
 
     @property
     def bias_format(self) -> str:
@@ -151,6 +196,7 @@ def _linear_recipe(core: _core.LinearRecipe) -> LinearRecipe:
         for name in ("a", "b"):
             if isinstance(fields[name], _core.Recipe):
                 fields[name] = _recipe(fields[name])
+        fields["recipe"] = gemm_recipe_of(fields["recipe"])
         return LinearGemm(**fields)
 
     return LinearRecipe(gemm(core.fprop), gemm(core.dgrad), gemm(core.wgrad), core.system)

@@ -16,10 +16,10 @@ from fp8lab._arrays import (
     as_codes,
     as_float32,
     as_floats_of,
+    as_format,
     as_profile,
     check_choice,
     check_int,
-    check_list,
     check_name,
     check_real,
     check_threads,
@@ -30,10 +30,12 @@ from fp8lab._arrays import (
     short,
 )
 from fp8lab._core import Format, MmaModel, Profile
+from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, as_gemm_model, as_gemm_recipe, changed, check_sizes
 from fp8lab._models import as_model
 from fp8lab._scaling import Quantized
 
 _OUT_DTYPES = ("float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
+_WIDE_DTYPES = ("float32", "float64")
 _E2M1 = _core.find_format("e2m1")
 _NONE = np.empty(0, np.float32)
 
@@ -254,18 +256,50 @@ def _operands(
     return left, right, (rows, columns)
 
 
-def check_sizes(values: Any, argument: str) -> list[int]:
-    """A list of sizes; none where nothing is given."""
-    if values is None:
-        return []
-    return check_list(values, argument, lambda value, argument: check_int(value, argument, 0, 2**62))
+def recipe_with(
+    recipe: Any,
+    model: Any,
+    *,
+    promote_k: Any = None,
+    scale_order: Any = None,
+    split_k: Any = None,
+    split_order: Any = None,
+    c_enters: Any = None,
+    zero_rule: Any = None,
+    out_dtype: Any = None,
+    out_profile: Any = None,
+) -> GemmRecipe:
+    """The recipe that arguments of ``gemm`` make or change."""
+    if recipe is None and model is None:
+        raise TypeError("a recipe or a model must be given")
+    base = GemmRecipe(as_gemm_model(model)) if recipe is None else as_gemm_recipe(recipe)
+    fields: dict[str, Any] = {}
+    if recipe is not None and model is not None:
+        fields["model"] = as_gemm_model(model)
+    if promote_k is not None:
+        fields["promote_k"] = check_int(promote_k, "promote_k", 1, 2**31 - 1)
+    if scale_order is not None:
+        fields["scale_order"] = check_name(scale_order, "scale_order")
+    if split_k is not None:
+        fields.update(split_k=check_sizes(split_k, "split_k"), ranges=0, range_k=0)
+    if split_order is not None:
+        fields["split_order"] = check_sizes(split_order, "split_order")
+    for name, value in (("c_enters", c_enters), ("zero_rule", zero_rule)):
+        if value is not None:
+            fields[name] = check_name(value, name)
+    if out_dtype is not None:
+        fields.update(output=out_dtype, cast=None)
+    if out_profile is not None:
+        fields["cast"] = as_profile(out_profile, "out_profile")
+    return changed(base, fields)
 
 
 def gemm(
     a: Any,
     b: Any,
+    recipe: str | GemmRecipe | NamedGemmRecipe | MmaModel | None = None,
     *,
-    model: str | MmaModel,
+    model: str | MmaModel | None = None,
     format_a: str | Format | None = None,
     format_b: str | Format | None = None,
     scale_a: Any = None,
@@ -277,12 +311,12 @@ def gemm(
     split_k: Any = None,
     split_order: Any = None,
     c: Any = None,
-    c_enters: str = "epilogue",
+    c_enters: str | None = None,
     bias: Any = None,
     scale_out: float = 1.0,
     out_dtype: str | None = None,
     out_profile: str | Profile | None = None,
-    zero_rule: str = "floor",
+    zero_rule: str | None = None,
     tf32_rounding: str = "nearest_away",
     threads: int = 1,
 ) -> Array:
@@ -299,7 +333,11 @@ def gemm(
         As a Linear layer has its input and its weight. Element types as for ``mma``. A Quantized brings its format, its
         scales and their layout, and its direction says which dimension K is: forward, both are rowwise; dx = dy @ w has
         dy rowwise and w columnwise, dw = dy.T @ x has both columnwise. ``exact`` multiplies what ``dequantize`` gives.
-    model : str or MmaModel
+    recipe : GemmRecipe, str or MmaModel, optional
+        How the GEMM is composed: a ``GemmRecipe``, the name of one of ``gemm_recipes()`` or of a model. Of the arguments
+        below, model, promote_k, scale_order, split_k, split_order, c_enters, zero_rule, out_dtype and out_profile make
+        one, or change the one that is given.
+    model : str or MmaModel, optional
         One of ``models()``, or what ``model_with`` made of it; ``exact`` is the real dot product, rounded once.
     format_a, format_b : str or Format, optional
         Formats of uint8 and uint16 codes; ``e4m3`` if left out. Other element types carry theirs.
@@ -331,10 +369,10 @@ def gemm(
     c : array_like of float32, (M, N), optional
         Is added in the epilogue, or with ``c_enters="accumulator"`` what the accumulation starts from.
     c_enters : str
-        ``epilogue`` or ``accumulator``.
+        ``epilogue``, as if left out, or ``accumulator``.
     bias : array_like of float32, (N,), optional
     scale_out : float
-        The epilogue is scale_out * (alpha * (scales of the row * accumulator) + c + bias), from left to right, every
+        The epilogue, where the recipe has no other, is scale_out * (alpha * (scales of the row * accumulator) + c + bias), from left to right, every
         operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's Quantized
         fl(fl(amax_a * amax_b) * fl(1 / (6 * 6 * 448 * 448))), as Transformer Engine computes it for cuBLAS.
     out_dtype : str, optional
@@ -359,7 +397,15 @@ def gemm(
         As ``mma`` does, and for options that do not fit or that nothing would read; the message says what does. For a
         Quantized that the model does not take, the message names the models that do; ``takes`` asks.
     """
-    core = as_model(model)
+    if out_dtype is not None:
+        is_wide = check_name(out_dtype, "out_dtype") == "float64"  # which FP64 models alone give
+        check_choice(out_dtype, "out_dtype", ("float64" if is_wide else "float32", *_OUT_DTYPES))
+    given = recipe_with(
+        recipe, model, promote_k=promote_k, scale_order=scale_order, split_k=split_k, split_order=split_order,
+        c_enters=c_enters, zero_rule=zero_rule, out_dtype=_output_of(recipe, model, out_dtype, out_profile),
+        out_profile=out_profile,
+    )  # fmt: skip
+    core = as_gemm_model(given.model)
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     scale_layout = check_choice(scale_layout, "scale_layout", ("compact", "swizzled"))
     left, right, shape = _operands(
@@ -373,43 +419,49 @@ def gemm(
         for argument, value in (("c", c), ("bias", bias)):
             if value is not None:
                 raise ValueError(f"{argument} does not apply to {core.name}, which has no epilogue and no scales")
-    options = _core.GemmOptions(
-        check_real(scale_out, "scale_out"),
-        0 if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
-        None if scale_order is None else check_name(scale_order, "scale_order"),
-        check_sizes(split_k, "split_k"),
-        check_sizes(split_order, "split_order"),
+    call = _core.GemmCall(
         _NONE if c is None else as_float32(c, "c", shape),
-        check_name(c_enters, "c_enters"),
         _NONE if bias is None else as_float32(bias, "bias", shape[1:]),
-        check_name(zero_rule, "zero_rule"),
+        check_real(scale_out, "scale_out"),
         check_threads(threads),
     )
-    own = "float64" if wide else "float32"
-    if out_dtype is None:
-        out_dtype = own
-    elif wide and check_name(out_dtype, "out_dtype") != own:
-        raise ValueError(
-            f"out_dtype must be float64, the accumulator of {core.name}, which nothing rounds, not {short(out_dtype)}"
-        )
-    if check_choice(out_dtype, "out_dtype", (own, *_OUT_DTYPES)) == own:
-        check_unread(
-            f"an out_dtype of 16 bits or fewer, which the result is rounded to; {own} is not", out_profile=out_profile
-        )
+    if wide or given.output == "float32":
         exact = wide and isinstance(left, _core.Operand)  # a Quantized is refused
         out = np.empty(shape, np.float64 if exact else np.float32)
-        _core.gemm(core, left, right, out, options)
+        _core.gemm(given._core(), left, right, out, call)
         return out
-    format = _core.find_format(out_dtype)
-    default = "cuda_satfinite" if format.bits <= 8 else "cuda_nosat"
-    profile = as_profile(default if out_profile is None else out_profile, "out_profile")
+    format = as_format(given.output, "output")
     out = np.empty(shape, code_dtype(format))
-    _core.gemm_encoded(core, left, right, format, profile, out, options)
-    if format.bits <= 8:
+    _core.gemm(given._core(), left, right, out, call)
+    return as_typed(out, format)
+
+
+def as_typed(out: Array, format: Format) -> Array:
+    """16-bit words as a view of their type, where NumPy or ml_dtypes has it."""
+    if format.bits <= 8 or format.name not in ("float16", "bfloat16"):
         return out
-    dtype: Any = out_dtype
-    if out_dtype == "bfloat16":
+    dtype: Any = format.name
+    if dtype == "bfloat16":
         import ml_dtypes
 
         dtype = ml_dtypes.bfloat16
     return out.view(dtype)
+
+
+def _output_of(recipe: Any, model: Any, out_dtype: Any, out_profile: Any) -> Any:
+    """The output that arguments of ``gemm`` say, after checks that name them; None: that of the recipe."""
+    base = recipe_with(recipe, model)
+    core = as_gemm_model(base.model)
+    wide = core.accumulator == "float64"
+    if wide and out_dtype is not None and out_dtype != "float64":
+        raise ValueError(
+            f"out_dtype must be float64, the accumulator of {core.name}, which nothing rounds, not {short(out_dtype)}"
+        )
+    if not wide and out_dtype == "float64":
+        check_choice(out_dtype, "out_dtype", ("float32", *_OUT_DTYPES))
+    own = "float64" if wide else base.output if out_dtype is None else out_dtype
+    if own in _WIDE_DTYPES:
+        check_unread(
+            f"an out_dtype of 16 bits or fewer, which the result is rounded to; {own} is not", out_profile=out_profile
+        )
+    return None if wide or out_dtype is None else out_dtype

@@ -127,8 +127,8 @@ def _words(shape: tuple[int, int], dtype: str) -> Array:
 
 
 def _output_of(gemm: _core.LinearGemm) -> str:
-    output: str = gemm.fields["output"]
-    return output
+    output = gemm.fields["recipe"].fields["output"]
+    return output if isinstance(output, str) else str(output.name)
 
 
 def _as_delayed(delayed: Any, recipe: LinearRecipe | None = None) -> Delayed:

@@ -233,8 +233,8 @@ std::vector<float> computed_dots(const AccumulateCurve& curve, const DotInputs& 
       const Part b = inputs.b.part(curve.model, column, std::min(side, columns - column), depth);
       square.resize(a.rows * b.rows);
       const auto before = static_cast<double>(row * columns + a.rows * column);
-      gemm(curve.model, a.operand(), b.operand(), square,
-           {.promote_k = curve.promote_k, .threads = threads, .progress = [&](double share) {
+      gemm({.model = curve.model, .promote_k = curve.promote_k}, a.operand(), b.operand(), square,
+           {.threads = threads, .progress = [&](double share) {
               const double now = before + share * static_cast<double>(square.size());
               progress(now / static_cast<double>(out.size()));
             }});
@@ -293,7 +293,7 @@ void ask_gemm(const AccumulateCurve& curve, const std::vector<long long>& ks) {
     };
     const Part a = none(curve.format_a.format);
     const Part b = none(curve.format_b.format);
-    gemm(curve.model, a.operand(), b.operand(), std::span<float>(), {.promote_k = curve.promote_k});
+    gemm({.model = curve.model, .promote_k = curve.promote_k}, a.operand(), b.operand(), std::span<float>());
   }
 }
 

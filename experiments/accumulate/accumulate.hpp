@@ -21,7 +21,7 @@ struct AccumulateArguments {
   std::vector<MmaModel> models{hopper_wgmma_fp8, blackwell_tcgen05_fp8};
   std::vector<FactorDraws> distributions{choose_factor_draws("abs_uniform"), choose_factor_draws("normal")};
   std::vector<long long> ks{32, 128, 512, 1024, 4096, 16384};  ///< 1 to 2^20
-  /// The intervals of promotion, as GemmOptions has them; 0: never. `exact` has no accumulator to promote and is
+  /// The intervals of promotion, as GemmRecipe has them; 0: never. `exact` has no accumulator to promote and is
   /// measured once, whatever these are.
   std::vector<long long> promote_ks{0, 128};
   std::optional<ChosenFormat> format_a,

@@ -13,6 +13,7 @@
 #include "files/npy_writer.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "kit/output.hpp"
 
 namespace fp8lab::experiments {
@@ -58,17 +59,18 @@ std::vector<std::size_t> indices_of(const DoctorGemmArguments& arguments, const 
   return indices;
 }
 
-std::optional<doctor::ExpectedGemm> expected_of(const DoctorGemmArguments& arguments) {
+std::optional<GemmRecipe> expected_of(const DoctorGemmArguments& arguments) {
   if (!arguments.expected) return std::nullopt;
-  doctor::ExpectedGemm expected{
-      .model = std::string(arguments.expected->name),
-      .promote_k = static_cast<std::size_t>(arguments.expected_promote_k),
-      .split_k = {arguments.expected_split_k.begin(), arguments.expected_split_k.end()},
-      .split_order = {arguments.expected_split_order.begin(), arguments.expected_split_order.end()},
-      .c_enters = find_c_entry(arguments.expected_c_enters),
-      .zero_rule = find_zero_rule(arguments.expected_zero_rule)};
-  if (arguments.expected_scale_order) expected.scale_order = find_scale_order(*arguments.expected_scale_order);
-  if (arguments.expected_profile) expected.policy = arguments.expected_profile->policy;
+  GemmRecipe expected{.model = *arguments.expected,
+                      .zero_rule = find_zero_rule(arguments.expected_zero_rule),
+                      .promote_k = static_cast<int>(arguments.expected_promote_k),
+                      .split_k = {arguments.expected_split_k.begin(), arguments.expected_split_k.end()},
+                      .split_order = {arguments.expected_split_order.begin(), arguments.expected_split_order.end()},
+                      .c_enters = find_value<CEntry>("c_enters", arguments.expected_c_enters)};
+  if (arguments.expected_scale_order) {
+    expected.scale_order = find_value<ScaleOrder>("scale_order", *arguments.expected_scale_order);
+  }
+  if (arguments.expected_profile) expected.cast = arguments.expected_profile->policy;
   return expected;
 }
 
@@ -111,7 +113,7 @@ class ProbeFiles {
         "output as out.npy, and then:\n\n{}\n\n{} of {} pairs of these hypotheses differ on it:\n\n",
         probe_.rows, probe_.depth, probe_.columns, probe_.depth, command_, probe_.parted(), probe_.pairs);
     for (std::size_t i = 0; i < result.probed; ++i) {
-      text += fmt::format("{}. {}\n", i + 1, describe(result.diagnosis.explanations[i].hypothesis));
+      text += fmt::format("{}. {}\n", i + 1, describe(result.diagnosis.explanations[i]));
     }
     files_.insert(files_.begin(), {"probe.txt", std::move(text)});
     write_files(directory, files_);

@@ -28,8 +28,8 @@ Table gemm_explanations_table(const doctor::GemmDiagnosis& diagnosis, std::size_
   std::vector<GemmExplanationRow> rows;
   for (std::size_t i = 0; i < std::min(most, diagnosis.explanations.size()); ++i) {
     const doctor::GemmExplanation& one = diagnosis.explanations[i];
-    rows.push_back({i + 1, describe(one.hypothesis), fmt::format("{}", fmt::join(one.models, " ")), one.unexplained,
-                    one.checked, i < diagnosis.tied});
+    rows.push_back({i + 1, describe(one), fmt::format("{}", fmt::join(one.models, " ")), one.unexplained, one.checked,
+                    i < diagnosis.tied});
   }
   return tabulate(rows, {.name = "explanations", .title = "What explains the output, the best first"})
       .column({"rank"}, &GemmExplanationRow::rank)

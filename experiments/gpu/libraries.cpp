@@ -140,10 +140,9 @@ std::vector<std::uint32_t> words_of(std::span<const float> values) {
 std::vector<float> composed(const MmaModel& model, const LibraryProduct& product, const Composition& composition,
                             std::size_t rows, int threads) {
   std::vector<float> out(rows * product.columns);
-  GemmOptions options = options_of(composition, product.depth);
-  options.threads = threads;
-  gemm(model, Operand::codes(std::span(product.a).first(rows * product.depth), e4m3, rows, product.depth),
-       Operand::codes(product.b, e4m3, product.columns, product.depth), out, options);
+  gemm(recipe_of(model, composition),
+       Operand::codes(std::span(product.a).first(rows * product.depth), e4m3, rows, product.depth),
+       Operand::codes(product.b, e4m3, product.columns, product.depth), out, {.threads = threads});
   return out;
 }
 
@@ -175,19 +174,15 @@ TaskResult product_result(const std::string& name, const std::string& library, c
   return {.ledger = {.products = {std::move(record)}, .findings = {std::move(finding)}}, .rows = {std::move(row)}};
 }
 
-/// The options of gemm() that compute what a hypothesis of the doctor says; none where gemm() cannot, or where the
-/// model is another one.
-std::optional<Composition> composition_of(const doctor::GemmExplanation& explanation, std::string_view model) {
-  const doctor::GemmHypothesis& found = explanation.hypothesis;
-  const bool is_of_model = std::ranges::find(explanation.models, model) != explanation.models.end();
-  const bool is_ordered = found.order == doctor::PartialOrder::ascending ||
-                          (found.order == doctor::PartialOrder::descending && found.split_k > 0);
-  if (!is_of_model || !is_ordered || found.defect != doctor::GemmDefect::none ||
-      found.output != doctor::OutputRounding::nearest || found.k_order != doctor::KOrder{} ||
-      found.zero_rule != ZeroRule::floor) {
-    return {};
-  }
-  return Composition{static_cast<int>(found.promote_k), found.split_k, found.order == doctor::PartialOrder::descending};
+/// The composition that the doctor found; nothing where a record has no such one, or the model is another one.
+std::optional<Composition> composition_of(const doctor::GemmExplanation& explanation, const MmaModel& model) {
+  const GemmRecipe& found = explanation.recipe;
+  const bool is_of_model = std::ranges::find(explanation.models, model.name) != explanation.models.end();
+  const Composition composition{found.promote_k, found.range_k, found.order == PartialOrder::descending};
+  GemmRecipe recipe = recipe_of(model, composition);
+  recipe.model = found.model;
+  if (!is_of_model || !explanation.departures.empty() || recipe != found) return {};
+  return composition;
 }
 
 }  // namespace
@@ -196,16 +191,12 @@ LibraryProduct library_product(std::size_t rows, std::size_t columns, std::size_
   return {rows, columns, depth, codes_of(false, rows, depth, seed), codes_of(true, columns, depth, seed)};
 }
 
-GemmOptions options_of(const Composition& composition, std::size_t depth) {
-  GemmOptions options{.promote_k = composition.promote_k};
-  if (composition.split_k == 0) return options;
-  for (std::size_t first = 0; first < depth; first += composition.split_k) {
-    options.split_k.push_back(std::min(composition.split_k, depth - first));
-  }
-  for (std::size_t i = 0; i < options.split_k.size(); ++i) {
-    options.split_order.push_back(composition.descending ? options.split_k.size() - 1 - i : i);
-  }
-  return options;
+GemmRecipe recipe_of(const MmaModel& model, const Composition& composition) {
+  const bool descends = composition.descending && composition.split_k != 0;
+  return {.model = model,
+          .promote_k = composition.promote_k,
+          .range_k = composition.split_k,
+          .order = descends ? PartialOrder::descending : PartialOrder::ascending};
 }
 
 FoundComposition find_composition(const MmaModel& model, const LibraryProduct& product, std::span<const float> out,
@@ -218,7 +209,7 @@ FoundComposition find_composition(const MmaModel& model, const LibraryProduct& p
                             {.words = std::as_bytes(out)}, {.most_products = std::size_t{1} << 24});
   FoundComposition found{.told = diagnosis.verdict, .composition = {}};
   for (const doctor::GemmExplanation& explanation : diagnosis.explanations) {
-    const auto composition = composition_of(explanation, model.name);
+    const auto composition = composition_of(explanation, model);
     if (!composition || explanation.unexplained > diagnosis.explanations.front().unexplained) continue;
     // The doctor checks as many words as a budget allows; a record is of all.
     const std::vector<float> own = composed(model, product, *composition, product.rows, threads);

@@ -32,8 +32,8 @@ struct LibraryProduct {
 [[nodiscard]] LibraryProduct library_product(std::size_t rows, std::size_t columns, std::size_t depth,
                                              std::uint64_t seed);
 
-/// The options of gemm() for that composition.
-[[nodiscard]] GemmOptions options_of(const Composition& composition, std::size_t depth);
+/// The recipe of gemm() for that composition.
+[[nodiscard]] GemmRecipe recipe_of(const MmaModel& model, const Composition& composition);
 
 /// How a library's output follows from its operands, as the GEMM doctor finds it.
 struct FoundComposition {

@@ -67,7 +67,7 @@ std::uint32_t tf32_word(float value) {
 std::vector<std::uint32_t> multiply_corners(const Corners& corners, const MmaModel& model) {
   const std::size_t depth = corners.x.size() / 6;
   std::vector<float> out(36);
-  gemm(model, Operand::floats(corners.x, 6, depth), Operand::floats(corners.w, 6, depth), out);
+  gemm({.model = model}, Operand::floats(corners.x, 6, depth), Operand::floats(corners.w, 6, depth), out);
   return words_of(out);
 }
 

@@ -86,16 +86,16 @@ Operand Elements::operand(std::size_t rows, std::size_t depth, const Scales& sca
   return result;
 }
 
-Codes gemm_words(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options) {
+Codes gemm_words(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call) {
   const auto words_of = [&]<typename Value, typename Word>(Value /*type*/, Word /*type*/) {
     std::vector<Value> out(a.rows * b.rows);
-    gemm(model, a, b, std::span<Value>(out), options);
+    gemm(recipe, a, b, std::span<Value>(out), call);
     Codes words;
     words.reserve(out.size());
     for (const Value x : out) words.push_back(std::bit_cast<Word>(x));
     return words;
   };
-  return model.is_fp64() ? words_of(double{}, std::uint64_t{}) : words_of(float{}, std::uint32_t{});
+  return recipe.model.is_fp64() ? words_of(double{}, std::uint64_t{}) : words_of(float{}, std::uint32_t{});
 }
 
 Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule) {

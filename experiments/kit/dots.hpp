@@ -30,8 +30,7 @@ class Elements {
 };
 
 /// Computes gemm(), and returns the results as words: of float64 for FP64 models, else of float32.
-[[nodiscard]] Codes gemm_words(const MmaModel& model, const Operand& a, const Operand& b,
-                               const GemmOptions& options = {});
+[[nodiscard]] Codes gemm_words(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call = {});
 /// Computes mma(), and returns the results as words of the accumulator.
 [[nodiscard]] Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule);
 

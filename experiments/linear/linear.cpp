@@ -61,8 +61,8 @@ class LinearRunner {
     const LinearGemm& gemm = gemm_of(recipe_, pass);
     const LinearFactors factors = factors_of(pass);
     SplitGemm split{.pass = pass, .gemm = gemm, .real = &real, .threads = arguments_.threads};
-    split.a = cast(layer, step, factors.a, gemm.a, gemm.model);
-    split.b = cast(layer, step, factors.b, gemm.b, gemm.model);
+    split.a = cast(layer, step, factors.a, gemm.a, gemm.recipe.model);
+    split.b = cast(layer, step, factors.b, gemm.b, gemm.recipe.model);
     if (pass == LinearPass::fprop) split.bias = layer.bias();
     if (measured_.passes.size() <= index) measured_.passes.push_back({pass, {}, {}, Histogram(BinadeBins{-40, 10})});
     measure(split, measured_.passes[index], progress);
@@ -219,7 +219,7 @@ std::vector<LinearPass> passes_of(const LinearArguments& arguments, const Layer&
 void check_recipes(const LinearArguments& arguments, const Layer& layer, const std::vector<LinearPass>& passes) {
   for (const ChosenLinearRecipe& chosen : arguments.recipes) {
     for (const LinearPass pass : passes) {
-      const Format& output = gemm_of(chosen.recipe, pass).output;
+      const Format& output = gemm_of(chosen.recipe, pass).recipe.output;
       if (output != binary32 && output != binary16 && output != bfloat16) {
         refuse(chosen.name, ": ", name_of(pass), ": output must be float32, float16 or bfloat16, not ",
                format_name(output));

@@ -123,7 +123,7 @@ float rounded_to(const Format& format, float x) {
 /// The GEMM in float32, without the bias.
 void accumulate(const SplitGemm& split, std::span<float> out) {
   LinearGemm gemm = split.gemm;
-  gemm.output = binary32;
+  gemm.recipe.output = binary32;
   const LinearRecipe recipe{gemm, gemm, gemm};
   const LinearOptions options{.threads = split.threads};
   switch (split.pass) {
@@ -150,7 +150,7 @@ Outputs outputs_of(const SplitGemm& split, Buffer<float>& out) {
   parallel_for(out.size(), split.threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) {
       checkpoint(i);
-      out[i] = rounded_to(split.gemm.output, before[i]);
+      out[i] = rounded_to(split.gemm.recipe.output, before[i]);
     }
   });
   return outputs;

@@ -174,7 +174,7 @@ Table linear_recipes_table() {
   using One = NamedLinearRecipe;
   return tabulate(linear_recipes(), {.name = "linear_recipes"})
       .column({"name"}, [](const One& one) { return one.name; })
-      .column({"model", "tensor core"}, [](const One& one) { return one.recipe.fprop.model.name; })
+      .column({"model", "tensor core"}, [](const One& one) { return one.recipe.fprop.recipe.model.name; })
       .column({"x"}, [](const One& one) { return words_of(one.recipe.fprop.a); })
       .column({"w"}, [](const One& one) { return words_of(one.recipe.fprop.b); })
       .column({"dy"}, [](const One& one) { return words_of(one.recipe.dgrad.a); })

@@ -24,10 +24,10 @@ class Products {
   [[nodiscard]] Operand x_side(const std::vector<float>& x) const { return Operand::floats(x, rows(), depth()); }
   [[nodiscard]] Operand w_side(const std::vector<float>& w) const { return Operand::floats(w, columns(), depth()); }
   [[nodiscard]] std::vector<float> multiply(const MmaModel& model, const Operand& a, const Operand& b) {
-    GemmOptions options{.threads = arguments_.threads};
-    options.progress = [&](double share) { report(share); };
+    GemmCall call{.threads = arguments_.threads};
+    call.progress = [&](double share) { report(share); };
     std::vector<float> out(rows() * columns());
-    gemm(model, a, b, out, options);
+    gemm({.model = model}, a, b, out, call);
     ++done_;
     return out;
   }

@@ -61,10 +61,10 @@ NetworkPlan plan_of(const TrainArguments& arguments, const LinearRecipe& recipe)
   const bool one_cast =
       recipe.fprop.a == recipe.wgrad.b && recipe.fprop.b == recipe.dgrad.b && recipe.dgrad.a == recipe.wgrad.a;
   if (!one_cast) refuse("the recipe must cast each tensor in one way for both of its products");
-  for (const Format& output : {recipe.fprop.output, recipe.dgrad.output}) {
+  for (const Format& output : {recipe.fprop.recipe.output, recipe.dgrad.recipe.output}) {
     if (output != binary32 && output != bfloat16) refuse("the recipe's y and dx must be float32 or bfloat16");
   }
-  if (recipe.wgrad.output != binary32) refuse("the recipe's dw must be float32");
+  if (recipe.wgrad.recipe.output != binary32) refuse("the recipe's dw must be float32");
   NetworkPlan plan;
   for (const long long size : arguments.sizes) plan.sizes.push_back(static_cast<std::size_t>(size));
   const bool is_quantized = std::holds_alternative<Recipe>(recipe.fprop.a);
@@ -73,7 +73,7 @@ NetworkPlan plan_of(const TrainArguments& arguments, const LinearRecipe& recipe)
   plan.layers.resize(layers);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     if (has_own_head && layer + 1 == layers) {
-      const bool is_hopper = recipe.fprop.model.chip == hopper_wgmma_fp8.chip;
+      const bool is_hopper = recipe.fprop.recipe.model.chip == hopper_wgmma_fp8.chip;
       plan.layers[layer].linear = find_linear_recipe(is_hopper ? "bf16_hopper" : "bf16_blackwell").recipe;
     } else {
       plan.layers[layer].linear = recipe;
@@ -130,7 +130,7 @@ void Propagation::forward_layer(std::size_t layer, const MatrixView& x) {
   w_.emplace_back(w, LinearTensor::w, recipe, histories_[layer], Directions{.columnwise = layer > 0});
   facts_[3 * layer] = x_.back().facts();
   facts_[3 * layer + 1] = w_.back().facts();
-  outputs_.push_back(product(recipe.linear.fprop.output, x.rows(), out, [&](auto y) {
+  outputs_.push_back(product(recipe.linear.fprop.recipe.output, x.rows(), out, [&](auto y) {
     linear(recipe.linear, x_.back().input(Direction::rowwise), w_.back().input(Direction::rowwise), y,
            {.bias = network_[layer].b});
   }));
@@ -139,7 +139,7 @@ void Propagation::forward_layer(std::size_t layer, const MatrixView& x) {
 Network Propagation::backward(std::vector<float> output_gradient, const RandomBytes& random) {
   Network gradients = zeros_like(network_);
   Values dy = values_of(std::move(output_gradient), outputs_.back().rows, outputs_.back().columns,
-                        plan_.layers.back().linear.fprop.output);
+                        plan_.layers.back().linear.fprop.recipe.output);
   for (std::size_t layer = network_.size(); layer-- > 0;) {
     in_layer(layer, [&] { backward_layer(layer, dy, random, gradients[layer]); });
     if (layer > 0) apply_relu_gradient(dy, outputs_[layer - 1]);
@@ -161,7 +161,7 @@ void Propagation::backward_layer(std::size_t layer, Values& dy, const RandomByte
                std::span<float>(gradient.w));
   gradient.b = column_sums(dy);
   if (layer == 0) return;
-  dy = product(recipe.linear.dgrad.output, dy.rows, plan_.sizes[layer], [&](auto dx) {
+  dy = product(recipe.linear.dgrad.recipe.output, dy.rows, plan_.sizes[layer], [&](auto dx) {
     linear_dgrad(recipe.linear, cast.input(Direction::rowwise), w_[layer].input(Direction::columnwise), dx);
   });
 }

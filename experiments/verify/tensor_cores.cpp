@@ -54,9 +54,9 @@ Codes product_of(const MmaModel& model, const NamedGemm& multiply, const Problem
                  const Progress& progress) {
   const Elements left(problem.left.a, problem.left.format_a);
   const Elements right(problem.right.b, problem.right.format_b);
-  return multiply.run(model, left.operand(problem.rows, problem.depth, problem.left.scale_a),
-                      right.operand(columns, problem.depth, problem.right.scale_b),
-                      {.promote_k = problem.promote_k, .threads = threads, .progress = progress});
+  return multiply.run(
+      {.model = model, .promote_k = problem.promote_k}, left.operand(problem.rows, problem.depth, problem.left.scale_a),
+      right.operand(columns, problem.depth, problem.right.scale_b), {.threads = threads, .progress = progress});
 }
 
 void compare(ProductCheck& check, std::uint64_t got, std::uint64_t expected) {
@@ -86,9 +86,9 @@ std::vector<Shape> shapes_of(const MmaModel& model) {
 /// gemm() on a target, which stays forced.
 NamedGemm gemm_on(std::string_view target) {
   return {std::string(target),
-          [target](const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options) {
+          [target](const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call) {
             force_target(target);
-            return gemm_words(model, a, b, options);
+            return gemm_words(recipe, a, b, call);
           }};
 }
 
@@ -211,8 +211,8 @@ ProductCheck verify_chains(const RecordedChains& set) {
     const Elements right(chain.dot.b, chain.dot.format_b);
     for (const auto& [promote_k, word] : {std::pair{0, chain.fast}, std::pair{128, chain.promoted}}) {
       float out = 0;
-      gemm(set.model, left.operand(1, chain.dot.k), right.operand(1, chain.dot.k), std::span(&out, 1),
-           {.promote_k = promote_k});
+      gemm({.model = set.model, .promote_k = promote_k}, left.operand(1, chain.dot.k), right.operand(1, chain.dot.k),
+           std::span(&out, 1));
       compare(check, std::bit_cast<std::uint32_t>(out), word);
     }
   }

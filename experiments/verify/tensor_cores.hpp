@@ -64,7 +64,7 @@ struct VerifyTensorCoresResult {
 /// Something that multiplies as gemm_words() does, by the name it is reported under.
 struct NamedGemm {
   std::string name;
-  std::function<Codes(const MmaModel&, const Operand&, const Operand&, const GemmOptions&)> run;
+  std::function<Codes(const GemmRecipe&, const Operand&, const Operand&, const GemmCall&)> run;
 };
 
 /// Holds every one of `others` against what `expected` gives, in GEMMs of seeded hard operands: all formats, K of one

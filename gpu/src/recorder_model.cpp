@@ -55,8 +55,8 @@ void multiply(const MmaModel& model, const TileSet& set, const void* a, const vo
                    .scales = {.codes = scales_behind(set, words, std::size_t{rows} * set.depth, rows)},
                    .tf32_rounding = format == binary32 ? std::optional(Rounding::toward_zero) : std::nullopt};
   };
-  gemm(model, operand(a, set.a, set.rows), operand(b, set.b, set.columns), d,
-       {.c = c, .c_enters = CEntry::accumulator, .zero_rule = zero_rule});
+  gemm({.model = model, .zero_rule = zero_rule, .c_enters = CEntry::accumulator}, operand(a, set.a, set.rows),
+       operand(b, set.b, set.columns), d, {.c = c});
 }
 
 /// One tile's d of FP64 by mma(), whose batch has both rows of every element of d.

@@ -140,8 +140,8 @@ Row quantized_row(const std::string& recipe, const MmaModel& model, const std::s
   };
   const Operand a = plain(sides->a, sides->a_codes);
   const Operand b = plain(sides->b, sides->b_codes);
-  const auto by_hand = [=] { gemm(model, a, b, data->out); };
-  const auto work = [=] { gemm(model, sides->a, sides->b, data->out); };
+  const auto by_hand = [=] { gemm({.model = model}, a, b, data->out); };
+  const auto work = [=] { gemm({.model = model}, sides->a, sides->b, data->out); };
   return {std::string(model.name) + " of Quantized, " + recipe + ", 1024x768x768", "its arrays", work, by_hand, 1, [=] {
             by_hand();
             const std::vector<float> expected = data->out;
@@ -162,7 +162,7 @@ std::vector<Row> product_rows() {
   std::vector<Row> result;
   const auto add = [&](const std::string& name, const MmaModel& model, const Operand& a, const Operand& b,
                        int promote_k) {
-    const auto work = [=] { gemm(model, a, b, data->out, {.promote_k = promote_k}); };
+    const auto work = [=] { gemm({.model = model, .promote_k = promote_k}, a, b, data->out); };
     result.push_back({name + ", 1024x768x768", sgemm.name, work, native, 1, [=] {
                         work();
                         return first_row_is_right(model, a, b, data->out, static_cast<std::size_t>(promote_k));

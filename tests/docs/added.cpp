@@ -66,8 +66,8 @@ TEST_CASE("docs: an added tensor core multiplies matrices by chains of its instr
   const Dots sides = hard_dots(whole, e4m2, e4m2, 1, 3);
   const Elements a(sides.a, e4m2), b(sides.b, e4m2);
   float out = 0;
-  gemm(model, a.operand(1, depth), b.operand(1, depth), std::span(&out, 1),
-       {.zero_rule = ZeroRule::count_zero_factors});
+  gemm({.model = model, .zero_rule = ZeroRule::count_zero_factors}, a.operand(1, depth), b.operand(1, depth),
+       std::span(&out, 1));
   Dots dots{.format_a = e4m2, .format_b = e4m2, .k = 16, .c = {0}};
   for (std::size_t k = 0; k < depth; k += dots.k) {
     dots.a.assign(sides.a.begin() + static_cast<std::ptrdiff_t>(k),

@@ -140,11 +140,11 @@ api::Status cublasLtMatmul(void* /*handle*/, void* desc, const void* alpha, cons
     return Operand::codes(std::span(bytes, layout.rows * layout.columns), format_of(layout), layout.columns,
                           layout.rows);
   };
-  GemmOptions options{.promote_k = fast ? 0 : 128};
-  if (!fast && matrix_a.rows >= 4096) options.split_k = {matrix_a.rows / 2, matrix_a.rows / 2};
+  GemmRecipe recipe{.model = hopper_wgmma_fp8, .promote_k = fast ? 0 : 128};
+  if (!fast && matrix_a.rows >= 4096) recipe.split_k = {matrix_a.rows / 2, matrix_a.rows / 2};
   // Its columns are the caller's rows.
-  gemm(hopper_wgmma_fp8, operand(b, matrix_b), operand(a, matrix_a),
-       std::span(static_cast<float*>(d), matrix_a.columns * matrix_b.columns), options);
+  gemm(recipe, operand(b, matrix_b), operand(a, matrix_a),
+       std::span(static_cast<float*>(d), matrix_a.columns * matrix_b.columns));
   return 0;
 } catch (const std::exception&) {
   return invalid_value;

@@ -9,7 +9,7 @@
 #include "dot/dot.hpp"
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/targets.hpp"
-#include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/recipe_names.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
@@ -40,14 +40,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view name(reinterpret_cast<const char*>(data), size);
   look_up(name, find_format, find_profile, find_rounding, find_recipe, find_axis, find_just_in_time_rule, find_mx_rule,
           find_block_rule, find_direction, find_delayed_version, find_fp8_format, find_amax_compute_algo,
-          find_scale_order, find_c_entry, find_distribution, find_model, find_zero_rule);
+          find_distribution, find_model, find_zero_rule);
   const auto field = [](auto any) {
     return [any](std::string_view text) { return find_value<decltype(any)>("x", text); };
   };
   look_up(name, field(Transform{}), field(NanInAmax{}), field(Quotient{}), field(ScaleArithmetic{}),
           field(ScaleRounding{}), field(ScaleLimit{}), field(SpecialScale{}), field(ScaleType{}), field(E8m0Edges{}),
           field(TensorScaleRule{}), field(BlockProduct{}), field(BlockFactor{}), field(FactorRule{}),
-          field(TileOperation{}));
+          field(TileOperation{}), field(StepType{}), field(PartialOrder{}), field(ScaleOrder{}),
+          field(TensorScaleUse{}), field(CEntry{}), field(Addition{}), field(Activation{}), field(BiasGradient{}));
   look_up(
       name, choose_format, choose_profile, choose_rounding, choose_recipe, choose_delayed, choose_factor_draws,
       find_primer_model, find_stream_kind, operand_format,

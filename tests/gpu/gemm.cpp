@@ -106,12 +106,13 @@ class GemmCase {
   /// gemm() of the same, as float32 numbers or encoded.
   [[nodiscard]] std::vector<float> reference(HostChip chip, int promote_k) const {
     std::vector<float> out(problem_.m * problem_.n);
-    gemm(gpu::model_of(kernel_, chip), left(), right(), out, {.promote_k = promote_k, .bias = bias_});
+    gemm({.model = gpu::model_of(kernel_, chip), .promote_k = promote_k}, left(), right(), out, {.bias = bias_});
     return out;
   }
   [[nodiscard]] std::vector<std::uint16_t> reference(HostChip chip, const Format& format) const {
     std::vector<std::uint16_t> out(problem_.m * problem_.n);
-    gemm(gpu::model_of(kernel_, chip), left(), right(), format, cuda_nosat_policy, out, {.bias = bias_});
+    gemm({.model = gpu::model_of(kernel_, chip), .output = format, .cast = cuda_nosat_policy}, left(), right(), out,
+         {.bias = bias_});
     return out;
   }
 

@@ -48,7 +48,8 @@ void check(GemmKernel kernel, const std::string& recipe_a, const std::string& re
   std::vector<float> out(std::size_t{37} * 21, -77);
   gpu::gemm_on_host(kernel, a, b, {.bias = bias, .out = std::span(out)}, {}, chip);
   std::vector<float> expected(out.size());
-  gemm(gpu::model_of(kernel, chip), operand_of(a), operand_of(b), expected, {.promote_k = promote_k, .bias = bias});
+  gemm({.model = gpu::model_of(kernel, chip), .promote_k = promote_k}, operand_of(a), operand_of(b), expected,
+       {.bias = bias});
   Mismatches wrong;
   for (std::size_t i = 0; i < out.size(); ++i) wrong.compare(i, i, bits(out[i]), bits(expected[i]));
   REQUIRE_NO(wrong);

@@ -83,7 +83,7 @@ struct ScaledProblem {
         expected(a.rows * b.rows) {
     Operand left = a.operand(k);
     left.tensor_scale.factor = factor;
-    gemm(model, left, b.operand(k), expected);
+    gemm({.model = model}, left, b.operand(k), expected);
   }
   /// How `d` differs.
   [[nodiscard]] Mismatches compare(const std::vector<float>& d) const {

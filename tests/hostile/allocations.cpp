@@ -176,7 +176,7 @@ std::string product(const MmaModel& model) {
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i * 37 % 120);
   const Operand operands{.elements = std::span<const std::uint8_t>(codes), .format = e4m3, .rows = 32, .depth = 96};
   std::vector<float> out(32 * 32);
-  gemm(model, operands, operands, out, {.promote_k = 0, .threads = 2});
+  gemm({.model = model, .promote_k = 0}, operands, operands, out, {.threads = 2});
   return bytes_of(out);
 }
 

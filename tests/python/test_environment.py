@@ -232,11 +232,18 @@ CASES = {
     "Fp8State.load_arrays": lambda _: _written().load_arrays(_written().arrays()),
     "Fp8State.no_grad": lambda _: _steps(),
     "Fp8State.write_weight": lambda _: [_written().arrays(), _written().forward(0, MATRIX[:, :128]).y],
+    "GemmDeparture": lambda _: fp8lab.GemmDeparture("bias_missing", "the bias is not added"),
     "GemmDiagnosis": lambda _: _diagnosed_gemm().verdict,
     "GemmDiagnosis.probe": lambda _: _diagnosed_gemm(0).probe(),
     "GemmElement": lambda _: _diagnosed_gemm().shown,
     "GemmExplanation": lambda _: _diagnosed_gemm().explanations,
+    "GemmExplanation.output": lambda _, q=_quantized("te_mxfp8"): fp8lab.diagnose_gemm(
+        q, q, fp8lab.gemm(q, q, "blackwell_mxf8")
+    ).explanations[0].output(q, q),
     "GemmProbe": lambda _: _diagnosed_gemm(0).probe(32).a,
+    "GemmRecipe": lambda _: str(fp8lab.GemmRecipe("hopper_wgmma_fp8", alpha=SCALE, beta=1 / 3)),
+    "GemmRecipe.from_json": lambda _: fp8lab.GemmRecipe.from_json('{"model": "exact", "alpha": 0.1}'),
+    "GemmRecipe.to_json": lambda _: fp8lab.GemmRecipe("exact", alpha=SCALE, beta=1 / 3).to_json(),
     "GivenScale": lambda _: [fp8lab.GivenScale(scale=SCALE), _quantized(fp8lab.GivenScale(scale=SCALE))],
     "Histogram": lambda _: fp8lab.Histogram("linear", -0.1, 0.7, 7, fp8lab.formats()[0]),
     "Histogram.merge": lambda _: _merged(_histogram(), _histogram()),
@@ -254,6 +261,7 @@ CASES = {
     "Mismatch": lambda _: fp8lab.compare(DOUBLES, DOUBLES[::-1].copy()).first,
     "MmaModel": lambda _: fp8lab.models(),
     "MxBlock": lambda _: [_quantized(fp8lab.MxBlock(rule=rule)) for rule in ("te", "floor", "ceil", "even", "rceil")],
+    "NamedGemmRecipe": lambda _: fp8lab.NamedGemmRecipe("own", fp8lab.gemm_recipes()[0].recipe, "here"),
     "NamedLinearRecipe": lambda _: fp8lab.NamedLinearRecipe("own", fp8lab.linear_recipes()[0].recipe, "here"),
     "NamedRecipe": lambda _: fp8lab.NamedRecipe("own", fp8lab.NvFp4(), "here"),
     "NvFp4": lambda _: _quantized(fp8lab.NvFp4(with_rht=True), "columnwise"),
@@ -368,6 +376,8 @@ CASES = {
         fp8lab.linear(MATRIX, NEAR.reshape(16, 128), TINY[:16], recipe=LINEAR, parallel=fp8lab.TensorParallel("row", 4))],
     "linear_dgrad": lambda _: [
         fp8lab.linear_dgrad(MATRIX, NEAR.reshape(128, 16), recipe=one) for one in (LINEAR, LINEAR_FP8, "tf32_hopper")],
+    "gemm_departures": lambda _: [str(one) for one in fp8lab.gemm_departures()],
+    "gemm_recipes": lambda _: [str(one) for one in fp8lab.gemm_recipes()],
     "linear_recipes": lambda _: fp8lab.linear_recipes(),
     "linear_wgrad": lambda _: [
         fp8lab.linear_wgrad(MATRIX, MATRIX, recipe=one, main_grad=NEAR.repeat(8).reshape(128, 128))

@@ -8,6 +8,7 @@ import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
+from gemm_recomputed import departure, diagnosed, told
 
 WORDS = np.random.default_rng(5)
 MAGNITUDES = 2.0 ** WORDS.integers(-6, 7, (24, 512))
@@ -32,46 +33,55 @@ def chained(model, a, b, promote):
 
 def test_a_gemm_of_instructions_is_named():
     out = chained("hopper_wgmma_fp8", A, B, 128)
-    found = fp8lab.diagnose_gemm(A, B, out)
+    found = diagnosed(A, B, out)
     first = found.explanations[0]
-    assert found.correct and "hopper_wgmma_fp8" in first.models and first.promote_k == 128 and first.unexplained == 0
+    assert (
+        found.correct
+        and "hopper_wgmma_fp8" in first.models
+        and first.recipe.promote_k == 128
+        and first.unexplained == 0
+    )
     assert first.checked == out.size == found.elements and found.searched > 100
     assert "promoted every 128" in str(found) and found.verdict.startswith(f"Correct: all {out.size} elements")
-    scaled = fp8lab.diagnose_gemm(A, B, out * np.float32(0.37) * np.float32(1.9), scale_a=0.37, scale_b=1.9)
-    assert scaled.correct and scaled.explanations[0].scale_use == "a_first"
+    scaled = diagnosed(A, B, out * np.float32(0.37) * np.float32(1.9), scale_a=0.37, scale_b=1.9)
+    assert scaled.correct and scaled.explanations[0].recipe.scale_order == "accumulator_first"
 
 
 def test_a_few_elements_and_small_outputs_are_enough_for_much():
     out = chained("blackwell_tcgen05_fp8", A, B, 512)
     places = [(0, 1), (7, 3), (23, 19), (11, 4), (5, 5), (17, 0)]
     few = np.array([out[place] for place in places])
-    found = fp8lab.diagnose_gemm(A, B, few, places=places)
+    found = diagnosed(A, B, few, places=places)
     assert found.correct and "blackwell_tcgen05_fp8" in found.explanations[0].models and found.elements == 6
-    small = fp8lab.diagnose_gemm(A, B, out.astype(ml_dtypes.bfloat16))
-    assert small.correct and small.explanations[0].output == "nearest"
-    forgotten = fp8lab.diagnose_gemm(A, B, out, scale_a=0.3, scale_b=0.7)
-    assert forgotten.explained and not forgotten.correct and forgotten.explanations[0].defect == "scales_missing"
+    small = diagnosed(A, B, out.astype(ml_dtypes.bfloat16))
+    assert small.correct and small.explanations[0].recipe.cast is None
+    forgotten = diagnosed(A, B, out, scale_a=0.3, scale_b=0.7)
+    assert forgotten.explained and not forgotten.correct and departure(forgotten) == "scales_missing"
 
 
 def test_c_a_bias_and_a_scale_of_the_output_are_told():
     out = chained("blackwell_tcgen05_fp8", A, B, 512)
     c, bias = (WORDS.normal(0, 100, shape).astype(np.float32) for shape in (out.shape, (20,)))
-    both = fp8lab.diagnose_gemm(A, B, out + bias + c, c=c, bias=bias)
-    assert both.correct and both.explanations[0].addend_use == "after_scales" and both.explanations[0].bias_first
+    both = diagnosed(A, B, out + bias + c, c=c, bias=bias)
+    assert (
+        both.correct
+        and both.explanations[0].recipe.addition == "after_scales"
+        and both.explanations[0].recipe.bias_first
+    )
     half = bias.astype(ml_dtypes.bfloat16)
-    rounded = fp8lab.diagnose_gemm(
+    rounded = diagnosed(
         A,
         B,
         (out.astype(ml_dtypes.bfloat16).astype(np.float32) + half.astype(np.float32)).astype(ml_dtypes.bfloat16),
         bias=half,
     )
-    assert rounded.correct and rounded.explanations[0].addend_use == "after_rounding"
-    forgotten = fp8lab.diagnose_gemm(A, B, out, bias=bias)
-    assert forgotten.explanations[0].defect == "bias_missing" and not forgotten.correct
+    assert rounded.correct and rounded.explanations[0].recipe.addition == "after_rounding"
+    forgotten = diagnosed(A, B, out, bias=bias)
+    assert departure(forgotten) == "bias_missing" and not forgotten.correct
     small = np.float32(2.0**-9) * np.float32(1.3)
     codes = np.clip(out * small, -448, 448).astype(ml_dtypes.float8_e4m3fn)
-    scaled = fp8lab.diagnose_gemm(A, B, codes, scale_out=float(small))
-    assert scaled.correct and scaled.explanations[0].output == "nearest" and scaled.explanations[0].saturated
+    scaled = diagnosed(A, B, codes, scale_out=float(small))
+    assert scaled.correct and scaled.explanations[0].recipe.cast is None
     probe = both.probe()
     assert probe.c.shape == (24, 20) and probe.bias.shape == (20,) and probe.scale_out == 1 and probe.scale_a == 1
 
@@ -81,9 +91,11 @@ def test_an_order_of_k_is_told():
         "blackwell_tcgen05_fp8",
         np.arange(512).reshape(8, 32, 2).transpose(0, 2, 1).reshape(-1),
     )  # even, then odd of 64
-    found = fp8lab.diagnose_gemm(A, B, chained(model, A[:, order], B[:, order], 512))
-    assert found.correct and found.explanations[0].k_order == (2, 1, 64) and model in found.explanations[0].models
-    assert fp8lab.diagnose_gemm(A, B, chained(model, A, B, 512)).explanations[0].k_order is None
+    found = diagnosed(A, B, chained(model, A[:, order], B[:, order], 512))
+    assert (
+        found.correct and found.explanations[0].recipe.k_order == (2, 1, 64) and model in found.explanations[0].models
+    )
+    assert diagnosed(A, B, chained(model, A, B, 512)).explanations[0].recipe.k_order is None
 
 
 def test_quantized_operands_bring_their_scales():
@@ -91,30 +103,30 @@ def test_quantized_operands_bring_their_scales():
     x, w = rng.normal(0, 1, (16, 256)).astype(np.float32), rng.normal(0, 1, (128, 256)).astype(np.float32)
     qx, qw = fp8lab.quantize(x, "te_block_1x128_fp32"), fp8lab.quantize(w, "te_block_1x128_fp32")
     out = fp8lab.gemm(qx, qw, model="hopper_wgmma_fp8", out_dtype="bfloat16")
-    found = fp8lab.diagnose_gemm(qx, qw, out, most_products=2**24)
+    found = diagnosed(qx, qw, out, most_products=2**24)
     assert found.correct and any("hopper_wgmma_fp8" in one.models for one in found.explanations[: found.tied])
     mx = fp8lab.quantize(x, "te_mxfp8")
     out = fp8lab.gemm(mx, mx, model="blackwell_mxf8")
-    assert fp8lab.diagnose_gemm(mx, mx, out).explanations[0].models[0] == "blackwell_mxf8"
-    again = fp8lab.diagnose_gemm(mx.codes, mx.codes, out, scale_a=mx.scale_codes, scale_b=mx.scale_codes)
+    assert diagnosed(mx, mx, out).explanations[0].models[0] == "blackwell_mxf8"
+    again = diagnosed(mx.codes, mx.codes, out, scale_a=mx.scale_codes, scale_b=mx.scale_codes)
     assert again.correct
 
 
 def test_a_probe_parts_what_the_data_cannot():
     zeros = np.zeros_like(A)
-    found = fp8lab.diagnose_gemm(zeros, B, np.zeros((24, 20), np.float32))
+    found = diagnosed(zeros, B, np.zeros((24, 20), np.float32))
     assert found.tied > 10 and "Cannot tell" in found.verdict
     probe = found.probe()
     assert probe.a.shape == (24, 512) and probe.b.shape == (20, 512) and probe.parted > probe.pairs * 0.7
     assert len(probe.unparted) == probe.pairs - probe.parted
     out = fp8lab.gemm(probe.a, probe.b, model="hopper_wgmma_fp8", promote_k=64)
-    parted = fp8lab.diagnose_gemm(probe.a, probe.b, out)
-    assert parted.explanations[0].promote_k == 64 and parted.tied < found.tied
+    parted = diagnosed(probe.a, probe.b, out)
+    assert parted.explanations[0].recipe.promote_k == 64 and parted.tied < found.tied
 
 
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (-np.inf, "infinite"), (0, "0")])
 def test_an_output_of_one_kind_is_called_so(value, name):
-    found = fp8lab.diagnose_gemm(A, B, np.full((24, 20), value, np.float32))
+    found = diagnosed(A, B, np.full((24, 20), value, np.float32))
     # One product is 0 by chance.
     by_chance = 1 if value == 0 else 0
     said = f"Every element of the output is {name}, which the nearest hypothesis makes of {by_chance} of the 480 looked at."
@@ -132,40 +144,40 @@ def test_what_tells_nothing_is_not_called_correct():
         (A, np.zeros_like(B), np.zeros((24, 20), ml_dtypes.bfloat16)),
     ]
     for a, b, out in cases if "FP8LAB_EXHAUSTIVE" in os.environ else cases[:2]:
-        found = fp8lab.diagnose_gemm(a, b, out)
+        found = diagnosed(a, b, out)
         assert (
             not found.correct and found.explained and not found.telling and found.verdict.startswith("Cannot tell: ")
         ), found
-        assert not fp8lab.diagnose_gemm(a, b, out, expected="hopper_wgmma_fp8").correct
+        assert not diagnosed(a, b, out, expected="hopper_wgmma_fp8").correct
     zeros, bias = np.zeros((24, 20), np.float32), WORDS.normal(0, 9, 20).astype(np.float32)
-    biased = fp8lab.diagnose_gemm(np.zeros_like(A), B, zeros + bias, bias=bias, scale_a=0.3)
+    biased = diagnosed(np.zeros_like(A), B, zeros + bias, bias=bias, scale_a=0.3)
     assert not biased.correct and not biased.telling and "Cannot tell" in str(biased)
-    assert fp8lab.diagnose_gemm(A, B, chained("hopper_wgmma_fp8", A, B, 512)).telling
+    assert diagnosed(A, B, chained("hopper_wgmma_fp8", A, B, 512)).telling
 
 
 def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
     model = "blackwell_tcgen05_fp8"
     sums = chained(model, A, B, 512)
     bias = WORDS.normal(0, 300, 20).astype(np.float32)
-    early = fp8lab.diagnose_gemm(A, B, (sums + bias) * np.float32(0.37), scale_a=0.37, bias=bias)
+    early = diagnosed(A, B, (sums + bias) * np.float32(0.37), scale_a=0.37, bias=bias)
     assert (
         early.explained
         and not early.correct
         and early.verdict.startswith("Explained: ")
-        and early.explanations[0].addend_use == "before_scales"
+        and early.explanations[0].recipe.addition == "before_scales"
     )
     cut = (sums.view(np.uint32) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
     twice = sums.astype(ml_dtypes.bfloat16).astype(np.float16)
-    for out, output in ((cut, "toward_zero"), (twice, "via_bfloat16")):
-        found = fp8lab.diagnose_gemm(A, B, out)
+    for out, how in ((cut, {"rounding": "toward_zero"}), (twice, {"via_type": "bfloat16"})):
+        found = diagnosed(A, B, out)
         assert (
             found.explained
             and not found.correct
-            and found.explanations[0].output == output
+            and told(found.explanations[0].recipe) == how
             and "Explained: " in str(found)
         )
     # What was meant: 1. it is that.
-    meant = fp8lab.diagnose_gemm(A, B, sums, expected={"model": model})
+    meant = diagnosed(A, B, sums, expected={"model": model})
     assert (
         meant.correct
         and meant.expected == model
@@ -174,7 +186,7 @@ def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
     )
     promoted = chained(model, A, B, 128)
     for arguments in ({"promote_k": 128}, {"split_k": [128] * 4}, {"promote_k": 128, "split_k": [512]}):
-        found = fp8lab.diagnose_gemm(A, B, promoted, expected={"model": model, **arguments})
+        found = diagnosed(A, B, promoted, expected={"model": model, **arguments})
         assert found.correct and model in found.explanations[0].models, found
     # 2. It is another GEMM, or there is a mistake in it.
     for out, others, arguments in (
@@ -185,24 +197,24 @@ def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
         (sums * np.float32(0.37) + bias, {"scale_a": 0.37}, {"model": model}),
         (cut, {}, {"model": model}),
     ):
-        found = fp8lab.diagnose_gemm(A, B, out, expected=arguments, **others)
+        found = diagnosed(A, B, out, expected=arguments, **others)
         assert (
             not found.correct and found.verdict.startswith(f"Not {found.expected}: ") and found.expected_unexplained > 0
         ), found
-    both = fp8lab.diagnose_gemm(A, B, promoted, expected=model)
+    both = diagnosed(A, B, promoted, expected=model)
     assert both.explained and both.shown and all(one.second != one.word == one.first for one in both.shown)
     assert "expected one" in str(both)
     split = sum(
         chained(model, A[:, first : first + 128], B[:, first : first + 128], 128) for first in (384, 256, 128, 0)
     )
     for order in ([3, 2, 1, 0], None):
-        found = fp8lab.diagnose_gemm(A, B, split, expected={"model": model, "split_k": [128] * 4, "split_order": order})
+        found = diagnosed(A, B, split, expected={"model": model, "split_k": [128] * 4, "split_order": order})
         assert found.correct == (order is not None), found
     for arguments, message in (
-        ({"model": model, "promote_k": 100}, "no multiple of the K of"),
-        ({"model": model, "split_k": [100, 412]}, "a range of split_k is 100, no multiple of 32"),
+        ({"model": model, "promote_k": 100}, "promote_k must be a multiple of 32"),
+        ({"model": model, "split_k": [100, 412]}, "a range must be a positive multiple of 32 .*, not 100"),
         ({"model": model, "split_k": [128]}, "must add up to K, 512"),
-        ({"model": model, "split_k": [256, 256], "split_order": [1]}, "the numbers of all ranges"),
+        ({"model": model, "split_k": [256, 256], "split_order": [1]}, "split_order must have every number"),
         ({"model": model, "threads": 2}, "not threads"),
         ({"promote_k": 128}, "must have the model"),
         ({"model": "blackwell_mxf8"}, "a is not what blackwell_mxf8 takes"),
@@ -210,7 +222,7 @@ def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
         ("no_such", "unknown"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
-            fp8lab.diagnose_gemm(A, B, sums, expected=arguments)
+            diagnosed(A, B, sums, expected=arguments)
 
 
 def test_what_gemm_computes_is_what_is_expected():
@@ -238,7 +250,7 @@ def test_what_gemm_computes_is_what_is_expected():
         for out_dtype in types if "FP8LAB_EXHAUSTIVE" in os.environ else types[i % 2 :][:1]:
             expected = {"model": "hopper_wgmma_fp8", **meant}
             out = fp8lab.gemm(A, B, out_dtype=out_dtype, **given, **expected)
-            found = fp8lab.diagnose_gemm(A, B, out, expected=expected, **given)
+            found = diagnosed(A, B, out, expected=expected, **given)
             assert found.correct and found.expected_unexplained == 0, (given, meant, found)
 
 
@@ -254,7 +266,7 @@ def test_elements_that_are_left_are_located():
     def found_of(change, dtype=np.float32, expected=None):
         wrong = out.astype(dtype)
         change(wrong)
-        found = fp8lab.diagnose_gemm(a, b, wrong, expected=expected)
+        found = diagnosed(a, b, wrong, expected=expected)
         assert not found.correct and not found.explained and model in found.explanations[0].models, found
         for one in found.shown:  # what is there, and what should be
             right = out.astype(dtype)[one.row, one.column]
@@ -290,12 +302,10 @@ def test_elements_that_are_left_are_located():
         )
     few = found_of(scattered)
     assert {(one.row, one.column) for one in few.shown} == {(5, 7), (40, 40), (63, 0)} and len(few.rest) == 2
-    some = fp8lab.diagnose_gemm(
-        a, b, np.array([out[3, 4], out[9, 9] + 1, out[60, 40]]), places=[(3, 4), (9, 9), (60, 40)]
-    )
+    some = diagnosed(a, b, np.array([out[3, 4], out[9, 9] + 1, out[60, 40]]), places=[(3, 4), (9, 9), (60, 40)])
     assert not some.correct and not some.rest
     exact = chained(model, a, b, 256)
-    assert fp8lab.diagnose_gemm(a, b, exact).rest == ()
+    assert diagnosed(a, b, exact).rest == ()
 
 
 def test_an_element_beyond_the_sample_is_found():
@@ -305,13 +315,13 @@ def test_an_element_beyond_the_sample_is_found():
         for n in (96, 80)
     )
     out = chained("hopper_wgmma_fp8", a, b, 64)
-    right = fp8lab.diagnose_gemm(a, b, out, most_products=2**17)
+    right = diagnosed(a, b, out, most_products=2**17)
     assert right.correct and right.explanations[0].checked == out.size
     for place in ((0, 0), (50, 33), (95, 79)):
         wrong = out.copy()
         wrong.view(np.uint32)[place] ^= 1
         for expected in (None, {"model": "hopper_wgmma_fp8", "promote_k": 64}):
-            found = fp8lab.diagnose_gemm(a, b, wrong, expected=expected, most_products=2**17)
+            found = diagnosed(a, b, wrong, expected=expected, most_products=2**17)
             assert not found.correct and (place in [(one.row, one.column) for one in found.shown]), found
             assert found.explanations[0].unexplained == 1 and found.explanations[0].checked == out.size
 
@@ -333,16 +343,12 @@ def test_an_inverted_scale_is_named():
         (sums / (scale_a * scale_b), "scales_inverted"),
     )
     for out, defect in cases if "FP8LAB_EXHAUSTIVE" in os.environ else cases[2::4]:
-        found = fp8lab.diagnose_gemm(A, B, out, scale_a=0.37, scale_b=1.9)
-        assert found.explained and not found.correct and found.explanations[0].defect == defect, found
+        found = diagnosed(A, B, out, scale_a=0.37, scale_b=1.9)
+        assert found.explained and not found.correct and departure(found) == defect, found
         assert found.explanations[0].checked == out.size
     rows = np.random.default_rng(3).uniform(0.3, 3, (24, 1)).astype(np.float32)
-    found = fp8lab.diagnose_gemm(A, B, sums / rows * scale_b, scale_a=rows, scale_b=1.9)
-    assert (
-        found.explained
-        and found.explanations[0].defect == "scale_a_inverted"
-        and "the scale of a divides" in found.verdict
-    )
+    found = diagnosed(A, B, sums / rows * scale_b, scale_a=rows, scale_b=1.9)
+    assert found.explained and departure(found) == "scale_a_inverted" and "the scale of a divides" in found.verdict
 
 
 def as_type(x, dtype):
@@ -354,11 +360,11 @@ def test_sums_that_are_rounded_to_16_bits_are_named():
     sums, scale_a, scale_b = chained(MODEL, A, B, 512), np.float32(0.37), np.float32(1.9)
     types = ((ml_dtypes.bfloat16, "bfloat16"), (np.float16, "float16"))
     for dtype, name in types if "FP8LAB_EXHAUSTIVE" in os.environ else types[:1]:
-        found = fp8lab.diagnose_gemm(A, B, as_type(sums, dtype) * (scale_a * scale_b), scale_a=0.37, scale_b=1.9)
+        found = diagnosed(A, B, as_type(sums, dtype) * (scale_a * scale_b), scale_a=0.37, scale_b=1.9)
         assert (
             found.explained
             and not found.correct
-            and found.explanations[0].sum_type == name
+            and found.explanations[0].recipe.sum_type == name
             and "Explained: " in str(found)
         )
         parts = [
@@ -367,9 +373,11 @@ def test_sums_that_are_rounded_to_16_bits_are_named():
         total = np.zeros_like(sums)
         for part in parts:
             total = total + as_type(part, dtype)
-        found = fp8lab.diagnose_gemm(A, B, total)
+        found = diagnosed(A, B, total)
         first = found.explanations[0]
-        assert found.explained and not found.correct and (first.partial_type, first.split_k) == (name, 128), found
+        assert (
+            found.explained and not found.correct and (first.recipe.partial_type, first.recipe.range_k) == (name, 128)
+        ), found
 
 
 def test_ranges_of_whole_blocks_are_named():
@@ -384,10 +392,12 @@ def test_ranges_of_whole_blocks_are_named():
         chained(MODEL, a[:, first:last], b[:, first:last], last - first)
         for first, last in ((0, 384), (384, 768), (768, 1024))
     ]
-    found = fp8lab.diagnose_gemm(a, b, parts[0] + parts[1] + parts[2])
-    assert found.correct and 384 in (found.explanations[0].promote_k, found.explanations[0].split_k), found
+    found = diagnosed(a, b, parts[0] + parts[1] + parts[2])
+    assert found.correct and 384 in (found.explanations[0].recipe.promote_k, found.explanations[0].recipe.range_k), (
+        found
+    )
     meant = {"model": MODEL, "split_k": [384, 384, 256]}
-    assert fp8lab.diagnose_gemm(a, b, parts[0] + parts[1] + parts[2], expected=meant).correct
+    assert diagnosed(a, b, parts[0] + parts[1] + parts[2], expected=meant).correct
 
 
 def pairwise(parts):
@@ -413,16 +423,19 @@ def test_float32_sums_without_a_tensor_core_are_named():
         (pairwise([in_order(products[k : k + 64]) for k in range(0, 512, 64)]), (0, 64, "pairwise")),
     )
     for out, expected in cases if "FP8LAB_EXHAUSTIVE" in os.environ else cases[::3]:
-        found = fp8lab.diagnose_gemm(A, B, out)
+        found = diagnosed(A, B, out)
         first = found.explanations[0]
-        assert first.models == ("cuda_cores",) and (first.promote_k, first.split_k, first.order) == expected, found
+        assert (
+            first.models == ("cuda_cores",)
+            and (first.recipe.promote_k, first.recipe.range_k, first.recipe.order) == expected
+        ), found
         assert found.explained and not found.correct  # of FP8, which is multiplied by a tensor core
         assert (
             found.verdict.startswith("Explained: ")
             and "No tensor core that was searched computes this." in found.verdict
         )
     assert found.probe().parted == found.probe().pairs
-    scaled = fp8lab.diagnose_gemm(A, B, in_order(products) * np.float32(0.37), scale_a=0.37)
+    scaled = diagnosed(A, B, in_order(products) * np.float32(0.37), scale_a=0.37)
     assert scaled.explained and scaled.explanations[0].models == ("cuda_cores",)
     # Products of float32 operands are rounded, but not by fma. float64 holds them, and a sum with another float32
     # nearly always.
@@ -433,7 +446,7 @@ def test_float32_sums_without_a_tensor_core_are_named():
         wide = x[:, k, None].astype(np.float64) * y[None, :, k]
         fused, rounded = (fused + wide).astype(np.float32), rounded + wide.astype(np.float32)
     for out, name in ((fused, "cuda_cores_fma"), (rounded, "cuda_cores")):
-        found = fp8lab.diagnose_gemm(x, y, out)
+        found = diagnosed(x, y, out)
         assert found.correct and found.explanations[0].models[0] == name, found
         assert ("cuda_cores_fma" in found.explanations[0].models) == (name == "cuda_cores_fma")
 
@@ -452,17 +465,17 @@ def test_scales_of_the_previous_tile_are_named():
         for j, part in enumerate(parts):
             scale = tiles_a[:, before[j] if late_a else j, None] * tiles_b[0, before[j] if late_b else j]
             total = total + part * scale
-        found = fp8lab.diagnose_gemm(A, B, total, scale_a=tiles_a, scale_b=tiles_b)
-        assert found.explained and not found.correct and found.explanations[0].defect == defect, found
+        found = diagnosed(A, B, total, scale_a=tiles_a, scale_b=tiles_b)
+        assert found.explained and not found.correct and departure(found) == defect, found
         assert "of the previous tile along K" in found.verdict or "those of the previous tile" in found.verdict
 
 
 def test_the_verdict_says_what_the_data_cannot_tell():
-    found = fp8lab.diagnose_gemm(A, B, chained("hopper_wgmma_fp8", A, B, 128).astype(ml_dtypes.bfloat16))
+    found = diagnosed(A, B, chained("hopper_wgmma_fp8", A, B, 128).astype(ml_dtypes.bfloat16))
     assert found.tied > 1 and re.search(
         r"The data cannot tell it from \d+ other hypothes[ie]s, which differs? in .*the promotion", found.verdict
     ), found
-    fields = {one.output for one in found.explanations[: found.tied]}
+    fields = {tuple(told(one.recipe).items()) for one in found.explanations[: found.tied]}
     assert ("the rounding of the output" in found.verdict) == (len(fields) > 1)
 
 
@@ -470,20 +483,20 @@ def test_what_is_no_product_is_refused():
     out = np.zeros((24, 20), np.float32)
     q = fp8lab.quantize(np.ones((16, 256), np.float32), "te_mxfp8")
     for call, kind, message in (
-        (lambda: fp8lab.diagnose_gemm(A, B[:, :256], out), ValueError, "the same K, not 512 and 256"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out[:3]), ValueError, r"out must have shape \(24, 20\)"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out.astype(np.float64)), TypeError, "out must be float32"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out.astype(np.uint8)), ValueError, "out_format must be given"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out[0], places=[(0, 0)]), ValueError, "places must be pairs"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out[0, :1], places=[(0, 20)]), ValueError, "does not"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out, scale_a=np.zeros((24, 7), np.uint8)), ValueError, "scale_a must have a code"),
-        (lambda: fp8lab.diagnose_gemm(q, q, q), TypeError, "out must be an array"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out, bias=out[0, :7]), ValueError, r"bias must have shape \(20,\), not \(7,\)"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out, c=out.T), ValueError, r"c must have shape \(24, 20\)"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out, c=out.astype(int)), TypeError, "c must be float32"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out, scale_out=0), ValueError, "scale_out must be a normal number"),
-        (lambda: fp8lab.diagnose_gemm(A, B, out, layout="xy"), ValueError, "layout"),
-        (lambda: fp8lab.diagnose_gemm(np.ones((24, 512)), np.ones((20, 512)), out), ValueError, "float64"),
+        (lambda: diagnosed(A, B[:, :256], out), ValueError, "the same K, not 512 and 256"),
+        (lambda: diagnosed(A, B, out[:3]), ValueError, r"out must have shape \(24, 20\)"),
+        (lambda: diagnosed(A, B, out.astype(np.float64)), TypeError, "out must be float32"),
+        (lambda: diagnosed(A, B, out.astype(np.uint8)), ValueError, "out_format must be given"),
+        (lambda: diagnosed(A, B, out[0], places=[(0, 0)]), ValueError, "places must be pairs"),
+        (lambda: diagnosed(A, B, out[0, :1], places=[(0, 20)]), ValueError, "does not"),
+        (lambda: diagnosed(A, B, out, scale_a=np.zeros((24, 7), np.uint8)), ValueError, "scale_a must have a code"),
+        (lambda: diagnosed(q, q, q), TypeError, "out must be an array"),
+        (lambda: diagnosed(A, B, out, bias=out[0, :7]), ValueError, r"bias must have shape \(20,\), not \(7,\)"),
+        (lambda: diagnosed(A, B, out, c=out.T), ValueError, r"c must have shape \(24, 20\)"),
+        (lambda: diagnosed(A, B, out, c=out.astype(int)), TypeError, "c must be float32"),
+        (lambda: diagnosed(A, B, out, scale_out=0), ValueError, "scale_out must be a normal number"),
+        (lambda: diagnosed(A, B, out, layout="xy"), ValueError, "layout"),
+        (lambda: diagnosed(np.ones((24, 512)), np.ones((20, 512)), out), ValueError, "float64"),
     ):  # fmt: skip
         with pytest.raises(kind, match=message):
             call()

@@ -6,6 +6,7 @@ import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
+from gemm_recomputed import departure, diagnosed
 
 F = np.float32
 HOPPER, BLACKWELL = "hopper_wgmma_fp8", "blackwell_tcgen05_fp8"
@@ -38,12 +39,12 @@ def test_c_or_a_bias_that_was_forgotten_is_named():
         ({"bias": bias}, "bias_missing"),
         ({"c": c, "bias": bias}, "addends_missing"),
     ):
-        found = fp8lab.diagnose_gemm(a, b, out.astype(ml_dtypes.bfloat16), **given, **scales)
-        assert found.explained and not found.correct and found.explanations[0].defect == defect, found
-    found = fp8lab.diagnose_gemm(a, b, out, c=c, **scales, expected=HOPPER)
-    assert found.explanations[0].defect == "c_missing" and found.expected_unexplained > 0, found
+        found = diagnosed(a, b, out.astype(ml_dtypes.bfloat16), **given, **scales)
+        assert found.explained and not found.correct and departure(found) == defect, found
+    found = diagnosed(a, b, out, c=c, **scales, expected=HOPPER)
+    assert departure(found) == "c_missing" and found.expected_unexplained > 0, found
     added = fp8lab.gemm(a, b, model=HOPPER, c=c, c_enters="accumulator", **scales)
-    found = fp8lab.diagnose_gemm(a, b, added, c=c, **scales)  # which the scales multiply, too
+    found = diagnosed(a, b, added, c=c, **scales)  # which the scales multiply, too
     assert found.explained and not found.correct, found
 
 
@@ -53,7 +54,7 @@ def test_what_explains_a_few_elements_alone_does_not_end_the_search():
     total = np.zeros((64, 48), F)
     for k in range(256):
         total = total + x[:, k, None] * y[None, :, k]
-    found = fp8lab.diagnose_gemm(a, b, total * (scale_a * scale_b), scale_a=float(scale_a), scale_b=float(scale_b))
+    found = diagnosed(a, b, total * (scale_a * scale_b), scale_a=float(scale_a), scale_b=float(scale_b))
     assert found.explained and found.explanations[0].models == ("cuda_cores",), found
 
 
@@ -66,7 +67,7 @@ def test_all_elements_of_a_whole_output_are_counted():
         if wrong:
             out[64:128, 32:96] = 7
         for expected, by_it in ((BLACKWELL, right), (HOPPER, other)):
-            found = fp8lab.diagnose_gemm(a, b, out, expected=expected, most_products=2**19, **scales)
+            found = diagnosed(a, b, out, expected=expected, most_products=2**19, **scales)
             first = found.explanations[0]
             unexplained = np.count_nonzero(by_it.view(np.uint16) != out.view(np.uint16))
             assert (found.expected_checked, found.expected_unexplained) == (out.size, unexplained), found
@@ -82,17 +83,15 @@ def test_saturated_codes_say_nothing():
     a, b, scale_a, scale_b = drawn(8, 8, 256, 0)
     out = fp8lab.encode(sums(a, b) * scale_a * F(1e4), "e4m3")  # the scale of b is forgotten
     assert np.all(out & 0x7F == 0x7E)
-    found = fp8lab.diagnose_gemm(
-        a, b, out, scale_a=float(scale_a), scale_b=float(scale_b), scale_out=1e4, out_format="e4m3"
-    )
+    found = diagnosed(a, b, out, scale_a=float(scale_a), scale_b=float(scale_b), scale_out=1e4, out_format="e4m3")
     assert not found.correct and not found.telling and found.verdict.startswith("Cannot tell"), found
 
 
 def test_zeros_behind_k_hide_nothing():
     a, b, _, _ = drawn(64, 48, 256, 1)
     padded = [np.concatenate([x, np.zeros_like(x)], axis=1) for x in (a, b)]
-    assert fp8lab.diagnose_gemm(*padded, sums(a, b)).correct
-    found = fp8lab.diagnose_gemm(*padded, sums(a, b), expected="ada_mma_fp8")
+    assert diagnosed(*padded, sums(a, b)).correct
+    found = diagnosed(*padded, sums(a, b), expected="ada_mma_fp8")
     assert not found.correct and found.verdict.startswith("Not ada_mma_fp8: all 3072 elements are those of "), found
 
 
@@ -102,14 +101,18 @@ def test_a_probe_is_compared_in_many_elements():
         fp8lab.encode((rng.normal(0, 1, (n, 1024)) * 2.0 ** rng.integers(-3, 4, (n, 1024))).astype(F), "e4m3")
         for n in (64, 48)
     )
-    found = fp8lab.diagnose_gemm(a, b, fp8lab.gemm(a, b, model=HOPPER, promote_k=128))
+    found = diagnosed(a, b, fp8lab.gemm(a, b, model=HOPPER, promote_k=128))
     probe = found.probe()
     ascending, descending = (
         fp8lab.gemm(probe.a, probe.b, model=HOPPER, split_k=[128] * 8, split_order=order)
         for order in (None, list(range(7, -1, -1)))
     )
     assert np.count_nonzero(ascending != descending) < 12  # of 3072
-    at = [i for i, one in enumerate(found.explanations[: found.tied]) if one.order == "descending" and one.split_k == 0]
+    at = [
+        i
+        for i, one in enumerate(found.explanations[: found.tied])
+        if one.recipe.order == "descending" and one.recipe.range_k == 0
+    ]
     assert len(at) == 1 and (0, at[0]) not in probe.unparted and probe.parted > probe.pairs / 2, probe.unparted
 
 
@@ -135,11 +138,11 @@ def test_a_scale_of_nvfp4_that_is_missing_is_told_from_the_others(as_quantized):
         (product(late, qb.scale_codes) * (alphas[0] * alphas[1]), "scale_a_of_previous_tile"),
     ):
         if as_quantized:
-            found = fp8lab.diagnose_gemm(qa, qb, wrong)
+            found = diagnosed(qa, qb, wrong)
         else:
             scales = {"scale_a": (qa.scale_codes, float(alphas[0])), "scale_b": (qb.scale_codes, float(alphas[1]))}
-            found = fp8lab.diagnose_gemm(qa.codes, qb.codes, wrong, **scales, **given)
-        assert found.explanations[0].defect == defect and not found.correct, (defect, found)
+            found = diagnosed(qa.codes, qb.codes, wrong, **scales, **given)
+        assert departure(found) == defect and not found.correct, (defect, found)
 
 
 def test_scales_of_mx_blocks_that_are_read_wrong_are_named():
@@ -162,8 +165,8 @@ def test_scales_of_mx_blocks_that_are_read_wrong_are_named():
         (np.full_like(own, 127), other, "scale_a_missing"),
     ):
         out = fp8lab.gemm(qx.codes, qw.codes, model="blackwell_mxf8", scale_a=scale_a, scale_b=scale_b)
-        found = fp8lab.diagnose_gemm(qx.codes, qw.codes, out, scale_a=own, scale_b=other)
-        assert found.explained and found.explanations[0].defect == defect, (defect, found)
+        found = diagnosed(qx.codes, qw.codes, out, scale_a=own, scale_b=other)
+        assert found.explained and departure(found) == defect, (defect, found)
         assert found.correct == (defect == "none")
 
 
@@ -178,28 +181,28 @@ def test_promotions_within_a_tile_are_named():
         total = np.zeros((32, 128), F)
         for k in range(0, 512, step):
             total = total + sums(a, b, k, k + step) * tiles_x[:, k // 128, None] * tiles_w[0, k // 128]
-        found = fp8lab.diagnose_gemm(a, b, total, scale_a=tiles_x, scale_b=tiles_w)
-        assert found.correct and found.explanations[0].promote_k == step, found
+        found = diagnosed(a, b, total, scale_a=tiles_x, scale_b=tiles_w)
+        assert found.correct and found.explanations[0].recipe.promote_k == step, found
 
 
 def test_a_rounding_before_the_scale_of_the_output_and_sums_kept_in_16_bits_are_named():
     a, b, scale_a, scale_b = drawn(64, 48, 512, 5)
     scales = {"scale_a": float(scale_a), "scale_b": float(scale_b)}
-    for dtype, name in ((ml_dtypes.bfloat16, "bfloat16_before_scale"), (np.float16, "float16_before_scale")):
+    for dtype, name in ((ml_dtypes.bfloat16, "bfloat16"), (np.float16, "float16")):
         halves = (sums(a, b) * (scale_a * scale_b)).astype(dtype).astype(F)
         out = fp8lab.encode(halves * F(37.3), "e4m3")
-        found = fp8lab.diagnose_gemm(a, b, out, scale_out=37.3, out_format="e4m3", **scales)
-        assert found.explained and not found.correct and found.explanations[0].output == name, found
+        found = diagnosed(a, b, out, scale_out=37.3, out_format="e4m3", **scales)
+        assert found.explained and not found.correct and found.explanations[0].recipe.unscaled_type == name, found
     total = np.zeros((64, 48), ml_dtypes.bfloat16)
     for k in range(0, 512, 128):  # atomic additions to an output in bfloat16
         total = (total.astype(F) + sums(a, b, k, k + 128).astype(ml_dtypes.bfloat16).astype(F)).astype(
             ml_dtypes.bfloat16
         )
-    first = (found := fp8lab.diagnose_gemm(a, b, total)).explanations[0]
+    first = (found := diagnosed(a, b, total)).explanations[0]
     assert (
         found.explained
         and not found.correct
-        and (first.partial_type, first.total_type, first.split_k) == ("bfloat16", "bfloat16", 128)
+        and (first.recipe.partial_type, first.recipe.total_type, first.recipe.range_k) == ("bfloat16", "bfloat16", 128)
     ), found
 
 
@@ -209,11 +212,13 @@ def test_operands_that_are_dequantized_first_are_named(recipe):
     qa, qb = (fp8lab.quantize(rng.normal(0, size, (n, 256)).astype(F), recipe) for size, n in ((1, 24), (0.02, 16)))
     for dtype, model, name in ((ml_dtypes.bfloat16, "hopper_bf16", "bfloat16"), (np.float16, "hopper_fp16", "float16")):
         out = fp8lab.gemm(fp8lab.dequantize(qa).astype(dtype), fp8lab.dequantize(qb).astype(dtype), model=model)
-        found = fp8lab.diagnose_gemm(qa, qb, out)
+        found = diagnosed(qa, qb, out)
         first = found.explanations[0]
         if recipe == "te_mxfp8":  # whose values both types hold
             model, name = "hopper_bf16", "bfloat16"
-        assert found.explained and not found.correct and first.dequantized == name and model in first.models, found
+        assert found.explained and not found.correct and first.recipe.dequantized == name and model in first.models, (
+            found
+        )
         assert f"dequantized to {name} first" in found.verdict
     own = (
         "hopper_wgmma_fp8"
@@ -222,11 +227,11 @@ def test_operands_that_are_dequantized_first_are_named(recipe):
         if recipe == "te_mxfp8"
         else "blackwell_nvf4"
     )
-    found = fp8lab.diagnose_gemm(qa, qb, out, expected=own)
+    found = diagnosed(qa, qb, out, expected=own)
     assert (
         found.verdict.startswith(f"Not {own}")
         and found.expected_unexplained > 0
-        and found.explanations[0].dequantized == name
+        and found.explanations[0].recipe.dequantized == name
     ), found
     probe = found.probe()
     assert probe.a.shape[0] == 24 and probe.parted > 0, probe
@@ -235,11 +240,11 @@ def test_operands_that_are_dequantized_first_are_named(recipe):
 def test_explanations_that_differ_in_the_profile_alone_say_so():
     a, b, _, _ = drawn(16, 8, 128, 1)
     out = sums(a, b).astype(ml_dtypes.bfloat16)
-    found = fp8lab.diagnose_gemm(a, b, out, expected={"model": HOPPER, "out_profile": "ieee"})
+    found = diagnosed(a, b, out, expected={"model": HOPPER, "out_profile": "ieee"})
     assert found.correct and "differs in the rounding of the output." in found.verdict, found
     with pytest.raises(ValueError, match="starts from c, and there is no c"):
-        fp8lab.diagnose_gemm(a, b, out, expected={"model": HOPPER, "c_enters": "accumulator"})
+        diagnosed(a, b, out, expected={"model": HOPPER, "c_enters": "accumulator"})
     with pytest.raises(ValueError, match="a must not be float64"):
-        fp8lab.diagnose_gemm(fp8lab.decode(a, "e4m3").astype(np.float64), b, out)
-    one = fp8lab.diagnose_gemm(a, b, np.array([sums(a, b)[3, 4]]), places=[(3, 4)])
+        diagnosed(fp8lab.decode(a, "e4m3").astype(np.float64), b, out)
+    one = diagnosed(a, b, np.array([sums(a, b)[3, 4]]), places=[(3, 4)])
     assert "all 1" not in one.verdict, one

@@ -51,7 +51,7 @@ def test_hostile_arguments_give_one_line_that_names_them():
             "diagnose_gemm",
             "expected",
             3,
-            "expected must be a name (str), an MmaModel or a mapping of arguments of gemm, not int",
+            "expected must be a GemmRecipe, the name of one or of a model, an MmaModel, or arguments of gemm, not int",
         ),
         ("diagnose_gemm", "expected", "", "expected: unknown model ''; known: exact"),
         (

@@ -72,7 +72,7 @@ MUTABLE = [
 FIXED = [
     *fp8lab.formats(), OWN, fp8lab.Format(3, 2, 3, specials="none", name="mine"), *fp8lab.profiles(), fp8lab.Profile(name="mine", rounding="upward"), *fp8lab.models(),
     fp8lab.model_with("blackwell_nvf4", fraction_bits=25, keeps_sign=True), *fp8lab.distributions(), *fp8lab.delayed_versions(),
-    *fp8lab.recipes(), *(one.recipe for one in fp8lab.recipes()), fp8lab.TensorParallel("row", 3, True, fp8lab.Reduction("pairwise", [2, 0, 1])), *fp8lab.linear_recipes(), *(one.recipe for one in fp8lab.linear_recipes()), fp8lab.MxBlock(OWN), fp8lab.Delayed(margin=2),
+    *fp8lab.recipes(), *(one.recipe for one in fp8lab.recipes()), fp8lab.TensorParallel("row", 3, True, fp8lab.Reduction("pairwise", [2, 0, 1])), *fp8lab.linear_recipes(), *(one.recipe for one in fp8lab.linear_recipes()), *fp8lab.gemm_recipes(), *(one.recipe for one in fp8lab.gemm_recipes()), fp8lab.MxBlock(OWN), fp8lab.Delayed(margin=2),
     fp8lab.Delayed(amax_compute_algo=second_largest), fp8lab.BestScale(2.0, 30.5), fp8lab.cast_bounds("e4m3"),
     fp8lab.LinearGemm("hopper_wgmma_fp8", fp8lab.JustInTime(OWN), "te_block_1x128", scale_order="accumulator_first", output="float16"),
 ]  # fmt: skip

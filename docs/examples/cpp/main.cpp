@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts two matrices to E4M3 and multiplies them as Hopper's tensor cores do; prints the largest difference from the exact product.
+// Casts two matrices to E4M3 and multiplies them as Hopper's tensor cores do; prints the largest difference from the
+// exact product.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -23,11 +24,13 @@ int main() {
   fp8lab::encode(fp8lab::e4m3, {}, std::span<const float>(w), b);
   // 2. Multiply as Hopper's tensor cores do, with the sum promoted to float32 every 128 products.
   std::vector<float> out(rows * columns);
-  fp8lab::gemm(fp8lab::hopper_wgmma_fp8, fp8lab::Operand::codes(a, fp8lab::e4m3, rows, depth),
-               fp8lab::Operand::codes(b, fp8lab::e4m3, columns, depth), out, {.promote_k = 128});
+  fp8lab::gemm({.model = fp8lab::hopper_wgmma_fp8, .promote_k = 128},
+               fp8lab::Operand::codes(a, fp8lab::e4m3, rows, depth),
+               fp8lab::Operand::codes(b, fp8lab::e4m3, columns, depth), out);
 
   std::vector<float> exact(out.size());
-  fp8lab::gemm(fp8lab::exact, fp8lab::Operand::floats(x, rows, depth), fp8lab::Operand::floats(w, columns, depth), exact);
+  fp8lab::gemm({.model = fp8lab::exact}, fp8lab::Operand::floats(x, rows, depth),
+               fp8lab::Operand::floats(w, columns, depth), exact);
   float largest = 0;
   for (std::size_t i = 0; i < out.size(); ++i) largest = std::max(largest, std::abs(out[i] - exact[i]));
   std::printf("largest difference: %.3f\n", static_cast<double>(largest));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
@@ -22,13 +23,18 @@ double element(const Operand& operand, std::size_t row, std::size_t k) {
 
 }  // namespace
 
-Fp64Gemm::Fp64Gemm(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options)
+Fp64Gemm::Fp64Gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b)
     : a_(a),
       b_(b),
-      k_(static_cast<std::size_t>(model.k())),
-      nan_(model.nan),
-      split_k_(options.split_k),
-      split_order_(options.split_order) {}
+      k_(static_cast<std::size_t>(recipe.model.k())),
+      nan_(recipe.model.nan),
+      ranges_(ranges_of(recipe, a.depth, k_)),
+      order_(recipe.split_order) {
+  if (!order_.empty()) return;
+  order_.resize(ranges_.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  if (recipe.order == PartialOrder::descending) std::ranges::reverse(order_);
+}
 
 void Fp64Gemm::chains(std::size_t first, std::size_t from, std::size_t to, std::span<double> sums) const {
   const std::size_t columns = b_.rows;
@@ -65,18 +71,15 @@ double Fp64Gemm::nan_of_chain(std::size_t row, std::size_t column, std::size_t f
 }
 
 void Fp64Gemm::rows(std::size_t first, std::size_t count, std::span<double> out) const {
-  const std::size_t ranges = std::max<std::size_t>(1, split_k_.size());
-  std::vector<std::vector<double>> sums(ranges, std::vector<double>(count * b_.rows));
-  for (std::size_t r = 0, from = 0; r < ranges; ++r) {
-    const std::size_t to = split_k_.empty() ? a_.depth : from + split_k_[r];
-    chains(first, from, to, sums[r]);
-    from = to;
+  std::vector<std::vector<double>> sums(ranges_.size(), std::vector<double>(count * b_.rows));
+  for (std::size_t r = 0, from = 0; r < ranges_.size(); ++r) {
+    chains(first, from, from + ranges_[r], sums[r]);
+    from += ranges_[r];
   }
-  const auto in_order = [&](std::size_t i) -> const auto& { return sums[split_order_.empty() ? i : split_order_[i]]; };
-  std::ranges::copy(in_order(0), out.begin());
+  std::ranges::copy(sums[order_.front()], out.begin());
   // Which NaN an addition of two ranges gives is not known: the first one's is taken.
   const auto added = [this](double x, double y) { return std::isnan(x + y) ? first_nan(nan_, {x, y}) : x + y; };
-  for (std::size_t i = 1; i < ranges; ++i) std::ranges::transform(out, in_order(i), out.begin(), added);
+  for (const std::size_t r : std::span(order_).subspan(1)) std::ranges::transform(out, sums[r], out.begin(), added);
 }
 
 }  // namespace fp8lab

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "fp8lab/reference/gemm/gemm.hpp"
 
@@ -11,8 +12,8 @@ namespace fp8lab {
 /// Products of float64 matrices: chains of fused multiply-adds of ascending k, each from a zero accumulator.
 class Fp64Gemm {
  public:
-  /// Operands and options must have been checked; their arrays must outlive it.
-  Fp64Gemm(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options);
+  /// Operands and recipe must have been checked; the operands must outlive it.
+  Fp64Gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b);
   /// How many rows to ask for at a time.
   [[nodiscard]] static std::size_t block_rows() { return 32; }
   /// Rows [first, first + count), in the default floating-point environment.
@@ -28,7 +29,7 @@ class Fp64Gemm {
   const Operand& b_;
   std::size_t k_;  // of an instruction
   NanWord nan_;
-  std::span<const std::size_t> split_k_, split_order_;
+  std::vector<std::size_t> ranges_, order_;  // their lengths, and their numbers as they are added
 };
 
 }  // namespace fp8lab

@@ -6,18 +6,18 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
-#include <functional>
-#include <numeric>
-#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
-#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "gemm/dequantized.hpp"
+#include "gemm/element_gemm.hpp"
 #include "gemm/exact_gemm.hpp"
 #include "gemm/fp64_gemm.hpp"
 #include "gemm/tiled_gemm.hpp"
@@ -28,45 +28,38 @@ namespace {
 
 std::string text(std::size_t number) { return std::to_string(number); }
 
-void check_shapes(const Operand& a, const Operand& b, std::size_t out, const GemmOptions& options) {
+void check_shapes(const Operand& a, const Operand& b, std::size_t out, const GemmCall& call) {
   if (a.depth != b.depth) {
     throw std::invalid_argument("a and b must have the same K, not " + text(a.depth) + " and " + text(b.depth));
   }
   const std::string elements = text(a.rows) + " * " + text(b.rows) + " elements";
   if (out != a.rows * b.rows) throw std::invalid_argument("out must have " + elements + ", not " + text(out));
-  if (!options.c.empty() && options.c.size() != a.rows * b.rows) {
-    throw std::invalid_argument("c must have " + elements + ", not " + text(options.c.size()));
+  if (!call.c.empty() && call.c.size() != a.rows * b.rows) {
+    throw std::invalid_argument("c must have " + elements + ", not " + text(call.c.size()));
   }
-  if (!options.bias.empty() && options.bias.size() != b.rows) {
+  if (!call.bias.empty() && call.bias.size() != b.rows) {
     throw std::invalid_argument("bias must have " + text(b.rows) + " elements, one a row of b, not " +
-                                text(options.bias.size()));
+                                text(call.bias.size()));
   }
-  if (!std::isfinite(options.scale_out)) {
-    throw std::invalid_argument("scale_out must be finite, not " + std::to_string(options.scale_out));
+  if (!std::isfinite(call.scale_out)) {
+    throw std::invalid_argument("scale_out must be finite, not " + std::to_string(call.scale_out));
   }
 }
 
 /// The exact product is not composed of anything.
-void check_exact(const Operand& a, const Operand& b, const GemmOptions& options) {
+void check_exact(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call) {
   const auto refuse = [](bool given, const std::string& what) {
     if (given) throw std::invalid_argument(what + " does not apply to exact, which has no accumulator to promote");
   };
-  refuse(options.promote_k != 0, "promote_k");
+  const GemmRecipe none;
+  refuse(recipe.promote_k != 0, "promote_k");
   refuse(!a.tile_scales.values.empty() || !b.tile_scales.values.empty(), "a tile scale");
-  refuse(!options.split_k.empty(), "split_k");
-  refuse(!options.c.empty() && options.c_enters == CEntry::accumulator, "a c that the accumulator starts from");
-}
-
-void check_promotion(const MmaModel& model, int promote_k) {
-  if (promote_k < 0) {
-    throw std::invalid_argument("promote_k must be 0 (never) or positive, not " + std::to_string(promote_k));
-  }
-  if (promote_k % model.k() != 0) {
-    const auto nearest = nearest_multiples(static_cast<std::size_t>(promote_k), static_cast<std::size_t>(model.k()));
-    throw std::invalid_argument("promote_k must be a multiple of " + std::to_string(model.k()) +
-                                ", one instruction of " + std::string(model.name) + ", not " +
-                                std::to_string(promote_k) + " (nearest: " + nearest + ")");
-  }
+  refuse(recipe.ranges != 0, "ranges");
+  refuse(recipe.range_k != 0, "range_k");
+  refuse(!recipe.split_k.empty(), "split_k");
+  refuse(recipe.order != none.order, "order");
+  refuse(recipe.partial_type != none.partial_type, "partial_type");
+  refuse(!call.c.empty() && recipe.c_enters == CEntry::accumulator, "a c that the accumulator starts from");
 }
 
 /// Requires as many scales as the operand has tiles and rows.
@@ -99,155 +92,163 @@ void check_tile_depth(const MmaModel& model, const Operand& operand, const std::
                                 " of K, one instruction of " + std::string(model.name) + ", not " + text(scales.rows) +
                                 " * " + text(scales.depth));
   }
-  if (promote_k != 0 && !std::cmp_equal(promote_k, scales.depth)) {
+  if (promote_k != 0 && scales.depth % static_cast<std::size_t>(promote_k) != 0) {
     throw std::invalid_argument("promote_k must be " + text(scales.depth) + ", the depth of " + name +
-                                "'s tile scales, not " + std::to_string(promote_k));
+                                "'s tile scales, or divide it, which " + std::to_string(promote_k) + " does not");
   }
 }
 
-void check_split(const MmaModel& model, std::size_t depth, std::size_t promote_k, const GemmOptions& options) {
-  const std::vector<std::size_t>& split = options.split_k;
-  const std::size_t unit = std::max(static_cast<std::size_t>(model.k()), promote_k);
-  for (std::size_t i = 0; i < split.size(); ++i) {
-    if (split[i] == 0 || (i + 1 < split.size() && split[i] % unit != 0)) {
-      throw std::invalid_argument("split_k: a range must be a positive multiple of " + text(unit) +
-                                  " (the last: any positive number), not " + text(split[i]));
-    }
-  }
-  const std::size_t sum = std::accumulate(split.begin(), split.end(), std::size_t{0});
-  if (!split.empty() && sum != depth) {
-    throw std::invalid_argument("split_k: the ranges must add up to K, " + text(depth) + ", not " + text(sum));
-  }
-  if (options.split_order.empty()) return;
-  std::vector<std::size_t> order = options.split_order;
-  std::ranges::sort(order);
-  std::vector<std::size_t> all(split.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  if (order != all) {
-    throw std::invalid_argument("split_order must have every number from 0 to below " + text(split.size()) +
-                                ", the ranges of split_k, once");
+/// Requires ranges of K that go with what it is split into.
+void check_split(const GemmRecipe& recipe, std::size_t depth, std::size_t promote_k) {
+  static_cast<void>(ranges_of(recipe, depth, std::max(static_cast<std::size_t>(recipe.model.k()), promote_k)));
+  const KOrder& order = recipe.k_order;
+  if (order.ways != 1 && depth % order.window != 0) {
+    throw std::invalid_argument("k_order has a window of " + text(order.window) + ", which K, " + text(depth) +
+                                ", is no multiple of");
   }
 }
 
-/// Refuses options that nothing would read.
-void check_unread(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options) {
-  const auto has_order = [&](const Operand& x) { return promotes_tiles(model, x) || !x.row_scales.empty(); };
-  if (options.scale_order && !has_order(a) && !has_order(b)) {
+/// Refuses what nothing would read.
+void check_unread(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call) {
+  const bool of_tensors = recipe.tensor_scales == TensorScaleUse::with_rows;
+  const auto has_order = [&](const Operand& x) {
+    return promotes_tiles(recipe.model, x) || !x.row_scales.empty() || (of_tensors && x.tensor_scale != TensorScale{});
+  };
+  if (recipe.scale_order && !has_order(a) && !has_order(b)) {
     throw std::invalid_argument("scale_order goes with scales of tiles or rows, which neither a nor b has");
   }
-  if (options.c_enters != CEntry::epilogue && options.c.empty() && a.rows * b.rows != 0) {
+  if (recipe.c_enters != CEntry::epilogue && call.c.empty() && a.rows * b.rows != 0) {
     throw std::invalid_argument("c_enters goes with c, which is left out");
   }
 }
 
+/// Requires that `out` has elements of the recipe's output.
 template <typename Out>
-void check_gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<Out> out,
-                const GemmOptions& options) {
+void check_output_of(const GemmRecipe& recipe, std::span<Out> out) {
+  constexpr Format single = binary32;
+  if constexpr (sizeof(Out) == 4) {
+    if (recipe.output != single) {
+      throw std::invalid_argument("out must be of codes of " + format_name(recipe.output) +
+                                  ", the recipe's output, not float32");
+    }
+  } else {
+    if (recipe.output == single) throw std::invalid_argument("out must be float32, the recipe's output");
+    constexpr bool bytes = sizeof(Out) == 1;
+    check_bulk(recipe.output, bytes ? 1 : 9, bytes ? 8 : 16, out.size(), out.size());
+  }
+}
+
+template <typename Out>
+void check_gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::span<Out> out,
+                const GemmCall& call) {
+  const MmaModel& model = recipe.model;
   if (model.is_fp64()) {
     throw std::invalid_argument("out must be float64, the accumulator of " + std::string(model.name) +
                                 ", which nothing rounds");
   }
-  check_shapes(a, b, out.size(), options);
-  check_unread(model, a, b, options);
+  check_shapes(a, b, out.size(), call);
+  if (model.k() == 0) check_exact(recipe, a, b, call);
+  check_gemm_recipe(recipe);
+  check_unread(recipe, a, b, call);
   check_apart_operand("a", a, out);
   check_apart_operand("b", b, out);
-  check_apart_or_same("c", options.c, "out", out);
-  check_apart("bias", options.bias, "out", out);
-  if (model.k() == 0) {
-    check_exact(a, b, options);
-  } else {
-    check_promotion(model, options.promote_k);
-    check_tile_depth(model, a, "a", options.promote_k);
-    check_tile_depth(model, b, "b", options.promote_k);
+  check_apart_or_same("c", call.c, "out", out);
+  check_apart("bias", call.bias, "out", out);
+  if (model.k() != 0) {
+    check_tile_depth(model, a, "a", recipe.promote_k);
+    check_tile_depth(model, b, "b", recipe.promote_k);
   }
   check_scale_counts(a, "a");
   check_scale_counts(b, "b");
-  if (model.k() == 0) return;
+  if (model.k() == 0) return check_output_of(recipe, out);
   if (promotes_tiles(model, a) && promotes_tiles(model, b) && a.tile_scales.depth != b.tile_scales.depth) {
     throw std::invalid_argument("tile scales of a and b must be of the same depth, not " + text(a.tile_scales.depth) +
                                 " and " + text(b.tile_scales.depth));
   }
-  check_split(model, a.depth, promotion_depth(model, a, b, options.promote_k), options);
+  check_split(recipe, a.depth, promotion_depth(model, a, b, recipe.promote_k));
+  check_output_of(recipe, out);
+}
+
+/// Whether a field has the value that it has by default.
+template <typename Value>
+bool is_default(std::string_view name, const Value& value) {
+  const GemmRecipe none;
+  bool is = true;
+  for_fields(none, [&](std::string_view other, const auto& usual) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(usual)>, Value>) {
+      if (other == name) is = value == usual;
+    }
+  });
+  return is;
 }
 
 /// FP64 has no scales, no promotion and no epilogue.
-void check_fp64(const MmaModel& model, const Operand& a, const Operand& b, std::span<double> out,
-                const GemmOptions& options) {
+void check_fp64(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::span<double> out,
+                const GemmCall& call) {
+  const MmaModel& model = recipe.model;
   const std::string name(model.name);
   if (!model.is_fp64()) {
     const std::string others = names_of_models([](const MmaModel& other) { return other.is_fp64(); });
     throw std::invalid_argument("out of float64 is for models with a float64 accumulator, " + others + ", not " + name);
   }
-  check_shapes(a, b, out.size(), options);
+  check_shapes(a, b, out.size(), call);
   const auto refuse = [&](bool given, const std::string& what) {
     if (given)
       throw std::invalid_argument(what + " does not apply to " + name + ", which has no epilogue and no scales");
   };
-  const GemmOptions none;
-  refuse(options.promote_k != 0, "promote_k");
-  refuse(options.scale_out != 1, "scale_out");
-  refuse(options.scale_order.has_value(), "scale_order");
-  refuse(!options.c.empty() || options.c_enters != none.c_enters, "c");
-  refuse(!options.bias.empty(), "bias");
+  refuse(call.scale_out != 1, "scale_out");
+  refuse(!call.c.empty() || recipe.c_enters != CEntry::epilogue, "c");
+  refuse(!call.bias.empty(), "bias");
+  for_fields(recipe, [&](std::string_view field, const auto& value) {
+    constexpr std::array of_ranges{"model", "zero_rule", "ranges", "range_k", "split_k", "split_order", "order"};
+    const bool applies = std::ranges::find(of_ranges, field) != of_ranges.end();
+    refuse(!applies && field != "output" && !is_default(field, value), std::string(field));
+  });
   for (const auto& [side, operand] : {std::pair{"scale_a", &a}, std::pair{"scale_b", &b}}) {
     refuse(
         !operand->tile_scales.values.empty() || !operand->row_scales.empty() || operand->tensor_scale != TensorScale{},
         side);
   }
+  check_gemm_recipe(recipe);
   check_apart_operand("a", a, out);
   check_apart_operand("b", b, out);
-  check_split(model, a.depth, 0, options);
+  check_split(recipe, a.depth, 0);
 }
 
-/// The scale of both tensors, as one number.
-float alpha_of(const TensorScale& a, const TensorScale& b) {
-  return a.factor * b.factor * (1 / (a.divisor * b.divisor));
+/// What the recipe's arithmetic knows beside it.
+GemmGiven given_of(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call) {
+  const bool tiles = promotes_tiles(recipe.model, a) || promotes_tiles(recipe.model, b);
+  return {.tile_depth = tiles ? promotion_depth(recipe.model, a, b, 0) : 0,
+          .c = !call.c.empty(),
+          .bias = !call.bias.empty(),
+          .scale_out = call.scale_out};
 }
 
-/// Multiplies rows [first, ...) of the accumulators with the scales of a's and b's rows.
-void scale_rows(std::span<float> out, std::size_t first, const Operand& a, const Operand& b, ScaleOrder order) {
+/// Applies the epilogue to rows [first, ...).
+void finish(const Epilogue& epilogue, std::span<float> out, std::size_t first, const Operand& a, const Operand& b,
+            const GemmCall& call) {
+  const std::size_t columns = b.rows;
   const auto scale = [](const Operand& x, std::size_t row) { return x.row_scales.empty() ? 1 : x.row_scales[row]; };
-  for (std::size_t row = 0; row * b.rows < out.size(); ++row) {
+  const auto c = call.c.empty() ? call.c : call.c.subspan(first * columns, out.size());
+  for (std::size_t row = 0; row * columns < out.size(); ++row) {
     const float left = scale(a, first + row);
-    for (std::size_t column = 0; column < b.rows; ++column) {
-      float& x = out[row * b.rows + column];
-      const float right = scale(b, column);
-      switch (order) {
-        case ScaleOrder::scales_first: x *= left * right; break;
-        case ScaleOrder::accumulator_first: x = x * left * right; break;
-      }
+    for (std::size_t column = 0; column < columns; ++column) {
+      const std::size_t i = row * columns + column;
+      const ElementAddends addends{c.empty() ? 0 : c[i], call.bias.empty() ? 0 : call.bias[column]};
+      const float x = epilogue(out[i], {left, scale(b, column)}, addends);
+      out[i] = std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x;  // a GPU's NaN has all bits set
     }
   }
 }
 
-/// Applies the epilogue to rows [first, ...).
-void epilogue(std::span<float> out, std::size_t first, const Operand& a, const Operand& b, const GemmOptions& options) {
-  const std::size_t columns = b.rows;
-  if (!a.row_scales.empty() || !b.row_scales.empty()) {
-    scale_rows(out, first, a, b, options.scale_order.value_or(ScaleOrder::accumulator_first));
-  }
-  const float alpha = alpha_of(a.tensor_scale, b.tensor_scale);
-  if (alpha != 1) std::ranges::for_each(out, [&](float& x) { x *= alpha; });
-  if (!options.c.empty() && options.c_enters == CEntry::epilogue) {
-    const auto c = options.c.subspan(first * columns, out.size());
-    std::ranges::transform(out, c, out.begin(), std::plus<>());
-  }
-  if (!options.bias.empty()) {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += options.bias[i % columns];
-  }
-  if (options.scale_out != 1) std::ranges::for_each(out, [&](float& x) { x *= options.scale_out; });
-  // A GPU's NaN has all bits set.
-  std::ranges::for_each(out, [](float& x) { x = std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x; });
-}
-
 /// Blocks of rows on threads; multiply(first, count, block of rows) computes, deliver(first, block of rows) gets them.
 template <typename Value, typename Multiply, typename Deliver>
-void for_blocks(const Operand& a, const Operand& b, std::size_t block_rows, const GemmOptions& options,
+void for_blocks(const Operand& a, const Operand& b, std::size_t block_rows, const GemmCall& call,
                 const Multiply& multiply, const Deliver& deliver) {
   const std::size_t rows = a.rows;
   const std::size_t columns = b.rows;
   std::atomic<bool> cancelled = false;
-  parallel_for(rows, options.threads, [&](std::size_t first, std::size_t last) {
+  parallel_for(rows, call.threads, [&](std::size_t first, std::size_t last) {
     std::vector<Value> block(std::min(block_rows, last - first) * columns);
     for (std::size_t row = first; row < last && !cancelled; row += block_rows) {
       const std::size_t count = std::min(block_rows, last - row);
@@ -255,9 +256,9 @@ void for_blocks(const Operand& a, const Operand& b, std::size_t block_rows, cons
       multiply(row, count, out);
       deliver(row, out);
       // The last piece is the calling thread's: it alone reports, and its exception stops the others.
-      if (last != rows || !options.progress) continue;
+      if (last != rows || !call.progress) continue;
       try {
-        options.progress(static_cast<double>(row + count - first) / static_cast<double>(last - first));
+        call.progress(static_cast<double>(row + count - first) / static_cast<double>(last - first));
       } catch (...) {
         cancelled = true;
         throw;
@@ -267,76 +268,118 @@ void for_blocks(const Operand& a, const Operand& b, std::size_t block_rows, cons
 }
 
 template <typename Deliver>
-void multiply_and_deliver(const MmaModel& model, const Operand& a, const Operand& b, const GemmOptions& options,
+void multiply_and_deliver(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call,
                           const Deliver& deliver) {
   const DefaultEnvironment environment;
-  const FactorReader left(model, a, options.zero_rule, "a");
-  const FactorReader right(model, b, options.zero_rule, "b");
+  const MmaModel& model = recipe.model;
+  const FactorReader left(model, a, recipe.zero_rule, "a");
+  const FactorReader right(model, b, recipe.zero_rule, "b");
+  const GemmGiven given = given_of(recipe, a, b, call);
+  const GemmReading reading;
+  const Epilogue epilogue(recipe, given, reading, a.tensor_scale, b.tensor_scale);
   const auto run = [&](const auto& product, std::size_t block_rows) {
     const auto multiply = [&](std::size_t first, std::size_t count, std::span<float> out) {
       product.rows(first, count, out);
-      epilogue(out, first, a, b, options);
+      finish(epilogue, out, first, a, b, call);
     };
-    for_blocks<float>(a, b, block_rows, options, multiply, deliver);
+    for_blocks<float>(a, b, block_rows, call, multiply, deliver);
   };
-  if (model.k() == 0) {
+  const auto c = recipe.c_enters == CEntry::accumulator ? call.c : std::span<const float>();
+  if (!slow_because(recipe, a, b).empty()) {
+    run(SlowGemm(recipe, given, a, b, c), SlowGemm::block_rows());
+  } else if (model.k() == 0) {
     run(ExactGemm(left, right), 64);
   } else {
-    const TiledGemm product(left, right, options);
+    const TiledGemm product(left, right, recipe, c, call.threads);
     run(product, product.block_rows());
   }
 }
 
+/// Calls multiply(recipe, a, b) with operands that are dequantized first, where the recipe says so.
+template <typename Multiply>
+void with_dequantized(const GemmRecipe& recipe, const Operand& a, const Operand& b, const Multiply& multiply) {
+  if (recipe.dequantized == StepType::as_given) return multiply(recipe, a, b);
+  const DefaultEnvironment environment;
+  const auto checked = [](const Operand& operand, const std::string& name) {
+    if (operand.format.bits() > 8) {
+      throw std::invalid_argument("dequantized goes with codes of up to 8 bits, not with " +
+                                  format_name(operand.format) + ", as " + name + " is");
+    }
+    Operand typed = with_scale_type(operand);
+    Operand bare = typed;
+    bare.scales = {};
+    bare.tile_scales = {};
+    static_cast<void>(FactorReader(exact, bare, ZeroRule::floor, name));  // which checks its codes
+    check_scale_counts(typed, name);
+    return typed;
+  };
+  const DequantizedOperand left(checked(a, "a"), recipe.dequantized);
+  const DequantizedOperand right(checked(b, "b"), recipe.dequantized);
+  GemmRecipe plain = recipe;
+  plain.dequantized = StepType::as_given;
+  multiply(plain, left.operand(), right.operand());
+}
+
 template <typename Code>
-void encoded_gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format,
-                  const CastPolicy& policy, std::span<Code> out, const GemmOptions& options) {
-  check_gemm(model, a, b, out, options);
-  constexpr bool bytes = sizeof(Code) == 1;
-  check_bulk(format, bytes ? 1 : 9, bytes ? 8 : 16, out.size(), out.size());
-  multiply_and_deliver(model, a, b, options, [&](std::size_t first, std::span<const float> block) {
-    encode(format, policy, block, out.subspan(first * b.rows, block.size()));
+void encoded_gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::span<Code> out,
+                  const GemmCall& call) {
+  with_dequantized(recipe, a, b, [&](const GemmRecipe& plain, const Operand& left, const Operand& right) {
+    check_gemm(plain, left, right, out, call);
+    multiply_and_deliver(plain, left, right, call, [&](std::size_t first, std::span<const float> block) {
+      encode(recipe.output, cast_of(recipe), block, out.subspan(first * b.rows, block.size()));
+    });
   });
 }
 
 }  // namespace
 
-ScaleOrder find_scale_order(std::string_view name) {
-  constexpr std::array orders{Named{"scales_first", ScaleOrder::scales_first},
-                              Named{"accumulator_first", ScaleOrder::accumulator_first}};
-  return find_named(orders, "scale_order", name).value;
-}
-CEntry find_c_entry(std::string_view name) {
-  constexpr std::array entries{Named{"epilogue", CEntry::epilogue}, Named{"accumulator", CEntry::accumulator}};
-  return find_named(entries, "c_enters", name).value;
+std::string slow_because(const GemmRecipe& r, const Operand& a, const Operand& b) {
+  const bool tiles = promotes_tiles(r.model, a) || promotes_tiles(r.model, b);
+  const bool is_split = r.ranges > 1 || r.range_k != 0 || !r.split_k.empty();
+  if (r.model.k() == 0) return "";
+  if (is_cuda_cores(r.model)) return std::string(r.model.name) + " is no tensor core";
+  if (r.k_order.ways != 1) return "k_order is not ascending";
+  if (r.order == PartialOrder::pairwise) return "order is pairwise";
+  if (r.order == PartialOrder::descending && !is_split) return "promotions are in descending order";
+  if (r.partial_type != StepType::as_given) return "partial sums are rounded";
+  if (tiles && r.promote_k != 0 && static_cast<std::size_t>(r.promote_k) != promotion_depth(r.model, a, b, 0)) {
+    return "accumulators are promoted within tiles";
+  }
+  if (tiles && !r.fused) return "promotions are not fused";
+  if (tiles && r.scale_order == ScaleOrder::b_first) return "scale_order is b_first";
+  const bool changes_c = r.addend_type != StepType::as_given || r.beta != 1;
+  if (r.c_enters == CEntry::accumulator && changes_c) return "the c that the accumulation starts from is changed";
+  return "";
 }
 
-void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<float> out, const GemmOptions& options) {
-  check_gemm(model, a, b, out, options);
-  multiply_and_deliver(model, a, b, options, [&](std::size_t first, std::span<const float> block) {
-    std::ranges::copy(block, out.begin() + static_cast<std::ptrdiff_t>(first * b.rows));
+void gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::span<float> out, const GemmCall& call) {
+  with_dequantized(recipe, a, b, [&](const GemmRecipe& plain, const Operand& left, const Operand& right) {
+    check_gemm(plain, left, right, out, call);
+    multiply_and_deliver(plain, left, right, call, [&](std::size_t first, std::span<const float> block) {
+      std::ranges::copy(block, out.begin() + static_cast<std::ptrdiff_t>(first * b.rows));
+    });
   });
 }
-void gemm(const MmaModel& model, const Operand& a, const Operand& b, std::span<double> out,
-          const GemmOptions& options) {
-  check_fp64(model, a, b, out, options);
+void gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::span<double> out, const GemmCall& call) {
+  check_fp64(recipe, a, b, out, call);
   const DefaultEnvironment environment;
-  const FactorReader left(model, a, options.zero_rule, "a");  // which check the operands
-  const FactorReader right(model, b, options.zero_rule, "b");
-  const Fp64Gemm product(model, a, b, options);
+  const FactorReader left(recipe.model, a, recipe.zero_rule, "a");  // which check the operands
+  const FactorReader right(recipe.model, b, recipe.zero_rule, "b");
+  const Fp64Gemm product(recipe, a, b);
   for_blocks<double>(
-      a, b, Fp64Gemm::block_rows(), options,
+      a, b, Fp64Gemm::block_rows(), call,
       [&](std::size_t first, std::size_t count, std::span<double> block) { product.rows(first, count, block); },
       [&](std::size_t first, std::span<const double> block) {
         std::ranges::copy(block, out.begin() + static_cast<std::ptrdiff_t>(first * b.rows));
       });
 }
-void gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format, const CastPolicy& policy,
-          std::span<std::uint8_t> out, const GemmOptions& options) {
-  encoded_gemm(model, a, b, format, policy, out, options);
+void gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::span<std::uint8_t> out,
+          const GemmCall& call) {
+  encoded_gemm(recipe, a, b, out, call);
 }
-void gemm(const MmaModel& model, const Operand& a, const Operand& b, const Format& format, const CastPolicy& policy,
-          std::span<std::uint16_t> out, const GemmOptions& options) {
-  encoded_gemm(model, a, b, format, policy, out, options);
+void gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::span<std::uint16_t> out,
+          const GemmCall& call) {
+  encoded_gemm(recipe, a, b, out, call);
 }
 
 }  // namespace fp8lab

@@ -66,13 +66,19 @@ void check_pair(const Quantized& a, const Operand& left, const Quantized& b, con
   }
 }
 
-template <typename... Output>
-void multiply(const MmaModel& model, const Quantized& a, const Quantized& b, const GemmOptions& options,
-              const Output&... output) {
-  const Side left(model, a, "a", options.threads);
-  const Side right(model, b, "b", options.threads);
+template <typename Out>
+void multiply(const GemmRecipe& recipe, const Quantized& a, const Quantized& b, std::span<Out> out,
+              const GemmCall& call) {
+  if (recipe.dequantized != StepType::as_given) {
+    const Operand left = operand_of(a);
+    const Operand right = operand_of(b);
+    check_pair(a, left, b, right);
+    return gemm(recipe, left, right, out, call);
+  }
+  const Side left(recipe.model, a, "a", call.threads);
+  const Side right(recipe.model, b, "b", call.threads);
   check_pair(a, left.operand(), b, right.operand());
-  gemm(model, left.operand(), right.operand(), output..., options);
+  gemm(recipe, left.operand(), right.operand(), out, call);
 }
 
 }  // namespace
@@ -81,17 +87,17 @@ bool takes(const MmaModel& model, const Quantized& q) {
   return q.row_amaxes.empty() && (model.k() == 0 || takes(model, operand_of(q)));
 }
 
-void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, std::span<float> out,
-          const GemmOptions& options) {
-  multiply(model, a, b, options, out);
+void gemm(const GemmRecipe& recipe, const Quantized& a, const Quantized& b, std::span<float> out,
+          const GemmCall& call) {
+  multiply(recipe, a, b, out, call);
 }
-void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, const Format& format, const CastPolicy& policy,
-          std::span<std::uint8_t> out, const GemmOptions& options) {
-  multiply(model, a, b, options, format, policy, out);
+void gemm(const GemmRecipe& recipe, const Quantized& a, const Quantized& b, std::span<std::uint8_t> out,
+          const GemmCall& call) {
+  multiply(recipe, a, b, out, call);
 }
-void gemm(const MmaModel& model, const Quantized& a, const Quantized& b, const Format& format, const CastPolicy& policy,
-          std::span<std::uint16_t> out, const GemmOptions& options) {
-  multiply(model, a, b, options, format, policy, out);
+void gemm(const GemmRecipe& recipe, const Quantized& a, const Quantized& b, std::span<std::uint16_t> out,
+          const GemmCall& call) {
+  multiply(recipe, a, b, out, call);
 }
 
 }  // namespace fp8lab

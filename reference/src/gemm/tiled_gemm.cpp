@@ -50,42 +50,41 @@ class TiledGemm::Tile {
   alignas(64) float promoted_[most_block_rows][tile_columns] = {};
 };
 
-TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOptions& options)
+TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmRecipe& recipe, std::span<const float> c,
+                     int threads)
     : a_(a.operand()),
       b_(b.operand()),
       model_(a.model()),
       promotes_tiles_(promotes_tiles(model_, a_) || promotes_tiles(model_, b_)),
-      promote_k_(promotion_depth(model_, a_, b_, options.promote_k)),
-      scale_order_(options.scale_order.value_or(ScaleOrder::scales_first)),
-      ranges_(ranges_of(options)),
-      order_(options.split_order),
-      scalar_(scalar_multiplier(a, b, options.zero_rule)) {
+      promote_k_(promotion_depth(model_, a_, b_, recipe.promote_k)),
+      scale_order_(recipe.scale_order.value_or(ScaleOrder::scales_first)),
+      c_(c),
+      ranges_(instructions_of(recipe)),
+      order_(recipe.split_order),
+      scalar_(scalar_multiplier(a, b, recipe.zero_rule)) {
   if (promotes_tiles_) {
     for (std::size_t k = 0; k < a_.depth; k += promote_k_) {
       for (std::size_t row = 0; row < b_.rows; ++row) right_scales_.push_back(scale_at(b_, row, k));
     }
   }
-  if (options.c_enters == CEntry::accumulator) c_ = options.c;
   if (order_.empty()) {
     order_.resize(ranges_.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
+    if (recipe.order == PartialOrder::descending) std::ranges::reverse(order_);
   }
-  scalar_if_tiny_ = model_.arithmetic == Arithmetic::fused && options.zero_rule == ZeroRule::count_zero_factors;
-  if (has_vector_multiplier(model_, options.zero_rule)) {
-    vector_ = vector_multiplier(a, b, options.zero_rule, options.threads);
-  }
+  scalar_if_tiny_ = model_.arithmetic == Arithmetic::fused && recipe.zero_rule == ZeroRule::count_zero_factors;
+  if (has_vector_multiplier(model_, recipe.zero_rule)) vector_ = vector_multiplier(a, b, recipe.zero_rule, threads);
 }
 
-std::vector<TiledGemm::Range> TiledGemm::ranges_of(const GemmOptions& options) const {
+std::vector<TiledGemm::Range> TiledGemm::instructions_of(const GemmRecipe& recipe) const {
   const auto step = static_cast<std::size_t>(model_.k());
   std::vector<Range> ranges;
   std::size_t first = 0;
-  for (const std::size_t length : options.split_k) {
+  for (const std::size_t length : ranges_of(recipe, a_.depth, std::max(step, promote_k_))) {
     const std::size_t last = first + (length + step - 1) / step;
     ranges.push_back({first, last});
     first = last;
   }
-  if (ranges.empty()) ranges.push_back({0, (a_.depth + step - 1) / step});
   return ranges;
 }
 
@@ -107,6 +106,9 @@ void TiledGemm::promote(std::size_t row, std::size_t tile, std::size_t instructi
         break;
       case ScaleOrder::accumulator_first:
         for (std::size_t i = 0; i < width; ++i) sums[i] = std::fma(accumulators[i] * left, right[i], sums[i]);
+        break;
+      case ScaleOrder::b_first:
+        for (std::size_t i = 0; i < width; ++i) sums[i] = std::fma(accumulators[i] * right[i], left, sums[i]);
         break;
     }
   }

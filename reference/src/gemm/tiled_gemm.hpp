@@ -22,8 +22,10 @@ namespace fp8lab {
 /// every promote_k of them one addition in float32.
 class TiledGemm {
  public:
-  /// The options must have been checked; the readers must outlive it.
-  TiledGemm(const FactorReader& a, const FactorReader& b, const GemmOptions& options);
+  /// The recipe must have been checked, and be one that slow_because() finds nothing in; all must outlive it. `c` is
+  /// what the accumulation starts from, or empty.
+  TiledGemm(const FactorReader& a, const FactorReader& b, const GemmRecipe& recipe, std::span<const float> c,
+            int threads);
   /// How many rows to ask for at a time.
   [[nodiscard]] std::size_t block_rows() const;
   /// Rows [first, first + count), in the default floating-point environment; a NaN is any. count <= block_rows().
@@ -35,7 +37,7 @@ class TiledGemm {
   };
   class Tile;
 
-  [[nodiscard]] std::vector<Range> ranges_of(const GemmOptions& options) const;
+  [[nodiscard]] std::vector<Range> instructions_of(const GemmRecipe& recipe) const;
   /// Adds a row's accumulators to its promoted sums, after instruction number `instruction`, and clears them.
   void promote(std::size_t row, std::size_t tile, std::size_t instruction, float* accumulators, float* sums) const;
   /// Starts the accumulation of a tile from c in some rows.

@@ -237,13 +237,14 @@ void check(const MmaModel& model, const Operand& a, const Operand& b, const Trac
     throw std::invalid_argument("c must be a word of " + format_name(word) + ", the accumulator of " +
                                 std::string(model.name));
   }
-  const GemmOptions checked{.promote_k = options.promote_k, .zero_rule = options.zero_rule};  // gemm checks the rest
+  const GemmRecipe checked{
+      .model = model, .zero_rule = options.zero_rule, .promote_k = options.promote_k};  // gemm checks the rest
   float out = 0;
   double wide = 0;
   if (model.is_fp64()) {
-    gemm(model, a, b, std::span(&wide, 1), checked);
+    gemm(checked, a, b, std::span(&wide, 1));
   } else {
-    gemm(model, a, b, std::span(&out, 1), checked);
+    gemm(checked, a, b, std::span(&out, 1));
   }
 }
 

@@ -84,8 +84,7 @@ bool same(const LinearRecipe& a, const LinearRecipe& b) {
   return std::ranges::all_of(passes, [&](LinearPass pass) {
     const LinearGemm& one = gemm_of(a, pass);
     const LinearGemm& other = gemm_of(b, pass);
-    return one.model.name == other.model.name && one.a == other.a && one.b == other.b &&
-           one.promote_k == other.promote_k && one.scale_order == other.scale_order && one.output == other.output;
+    return one.recipe == other.recipe && one.a == other.a && one.b == other.b;
   });
 }
 bool same(const Autocast& a, const Autocast& b) {

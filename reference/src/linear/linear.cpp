@@ -145,10 +145,10 @@ LinearShape shape_of(LinearPass pass, const LinearInput& a, const LinearInput& b
 
 void check_linear_options(LinearPass pass, const LinearGemm& gemm, const LinearInput& a, const LinearOptions& options) {
   if (!options.bias.empty() && pass != LinearPass::fprop) throw std::invalid_argument("bias is for fprop alone");
-  if (options.accumulate && (pass != LinearPass::wgrad || gemm.output != binary32)) {
+  if (options.accumulate && (pass != LinearPass::wgrad || gemm.recipe.output != binary32)) {
     throw std::invalid_argument("accumulate is for wgrad alone, with an output of float32");
   }
-  if (options.output_scale && gemm.output.bits() != 8) {
+  if (options.output_scale && gemm.recipe.output.bits() != 8) {
     throw std::invalid_argument("output_scale is for an output of e4m3 or e5m2");
   }
   if (!options.random) return;
@@ -167,29 +167,22 @@ std::vector<float> rounded_bias(std::span<const float> bias, const Format& forma
   return result;
 }
 
-void multiply_factors(const LinearGemm& gemm, const auto& a, const auto& b, std::span<float> out,
-                      const GemmOptions& options) {
-  fp8lab::gemm(gemm.model, a, b, out, options);
-}
-void multiply_factors(const LinearGemm& gemm, const auto& a, const auto& b, std::span<std::uint16_t> out,
-                      const GemmOptions& options) {
-  fp8lab::gemm(gemm.model, a, b, gemm.output, cuda_nosat_policy, out, options);
-}
-
 template <typename Out>
 void check_linear_output(const LinearGemm& gemm, std::span<Out> /*out*/) {
   constexpr int bits = std::is_same_v<Out, float> ? 32 : 16;
-  if (gemm.output.bits() == bits) return;
+  const Format& output = gemm.recipe.output;
+  if (output.bits() == bits) return;
   std::string wanted = "16-bit codes";
-  if (gemm.output == binary32) wanted = "float32";
-  if (gemm.output.bits() == 8) wanted = "a Quantized";
-  throw std::invalid_argument("out must be " + wanted + ", for the recipe's output is " + format_name(gemm.output));
+  if (output == binary32) wanted = "float32";
+  if (output.bits() == 8) wanted = "a Quantized";
+  throw std::invalid_argument("out must be " + wanted + ", for the recipe's output is " + format_name(output));
 }
 
 /// Casts both operands and multiplies them; `Factor` is HighPrecision or QuantizedInput.
 template <typename Factor, typename Out>
 void cast_and_multiply(LinearPass pass, const LinearGemm& gemm, const LinearInput& a, const LinearInput& b,
-                       std::span<Out> out, const LinearOptions& options, const GemmOptions& gemm_options) {
+                       std::span<Out> out, const LinearOptions& options, const GemmRecipe& recipe,
+                       const GemmCall& call) {
   const auto cast = [&](const LinearInput& input, const LinearCast& how, const LinearFactor& factor) {
     return with_name(std::string(name_of(factor.tensor)),
                      [&] { return Factor(input, std::get<typename Factor::Cast>(how), factor, options); });
@@ -197,7 +190,7 @@ void cast_and_multiply(LinearPass pass, const LinearGemm& gemm, const LinearInpu
   const LinearFactors factors = factors_of(pass);
   const Factor left = cast(a, gemm.a, factors.a);
   const Factor right = cast(b, gemm.b, factors.b);
-  multiply_factors(gemm, left.get(), right.get(), out, gemm_options);
+  fp8lab::gemm(recipe, left.get(), right.get(), out, call);
 }
 
 template <typename Out>
@@ -214,18 +207,16 @@ void run_pass(const LinearRecipe& recipe, LinearPass pass, const LinearInput& a,
     check_depths(a, b, factors_of(pass));
     if (options.check_shapes) check_shape(recipe, pass, shape_of(pass, a, b));
     const std::vector<float> bias = rounded_bias(options.bias, bias_format_of(gemm));
-    GemmOptions how{.promote_k = gemm.promote_k,
-                    .scale_order = gemm.scale_order,
-                    .bias = bias,
-                    .zero_rule = options.zero_rule,
-                    .threads = options.threads};
+    GemmRecipe how = gemm.recipe;
+    if (options.zero_rule != ZeroRule::floor) how.zero_rule = options.zero_rule;
+    GemmCall call{.bias = bias, .threads = options.threads};
     if constexpr (std::is_same_v<Out, float>) {
-      if (options.accumulate) how.c = out;
+      if (options.accumulate) call.c = out;
     }
     if (std::holds_alternative<Format>(gemm.a)) {
-      cast_and_multiply<HighPrecision>(pass, gemm, a, b, out, options, how);
+      cast_and_multiply<HighPrecision>(pass, gemm, a, b, out, options, how, call);
     } else {
-      cast_and_multiply<QuantizedInput>(pass, gemm, a, b, out, options, how);
+      cast_and_multiply<QuantizedInput>(pass, gemm, a, b, out, options, how, call);
     }
   });
 }
@@ -245,7 +236,7 @@ void run_pass(LinearRecipe recipe, LinearPass pass, const LinearInput& a, const 
   const DefaultEnvironment environment;
   check_linear_recipe(recipe);
   LinearGemm& gemm = pass == LinearPass::fprop ? recipe.fprop : recipe.dgrad;
-  const Format format = gemm.output;
+  const Format format = gemm.recipe.output;
   const LinearShape shape = shape_of(pass, a, b);
   const std::size_t columns = pass == LinearPass::fprop ? shape.out : shape.in;
   with_name(std::string(name_of(pass)), [&] {
@@ -264,7 +255,8 @@ void run_pass(LinearRecipe recipe, LinearPass pass, const LinearInput& a, const 
   const float scale = options.output_scale.value_or(1);
   options.output_scale.reset();
   options.check_shapes = false;
-  gemm.output = binary32;
+  gemm.recipe.output = binary32;
+  gemm.recipe.cast.reset();
   Buffer<float> values(shape.tokens * columns);
   run_pass(recipe, pass, a, b, std::span<float>(values), options);
   quantize_output({std::span<const float>(values), shape.tokens, columns}, format, scale, out, options.threads);

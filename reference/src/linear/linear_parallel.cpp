@@ -280,14 +280,14 @@ class ParallelPass {
     if constexpr (std::is_same_v<Out, float>) {
       reduce_results(results, parallel_, out_);
     } else {
-      reduce_results(results, parallel_, gemm_.output, out_);
+      reduce_results(results, parallel_, gemm_.recipe.output, out_);
     }
   }
 
   /// The bias of a row-parallel layer: in the output's type, after the sum.
   void add_bias() {
     if (options_.bias.empty() || !is_row()) return;
-    const Format& type = gemm_.output;
+    const Format& type = gemm_.recipe.output;
     for (std::size_t i = 0; i < out_.size(); ++i) {
       const float bias = options_.bias[i % columns_];
       if constexpr (std::is_same_v<Out, float>) {

@@ -27,9 +27,10 @@ bool has_given_scale(const LinearCast& cast) {
 /// Throws for an output that no GEMM of that pass writes.
 /// Source: NVIDIA/TransformerEngine, transformer_engine/pytorch/csrc/extensions/gemm.cpp (unfused_quantization_needed).
 void check_output(const LinearGemm& gemm, LinearPass pass) {
-  if (is_high_precision(gemm.output)) return;
-  const std::string name = format_name(gemm.output);
-  if (gemm.output != e4m3 && gemm.output != e5m2) {
+  const Format& output = gemm.recipe.output;
+  if (is_high_precision(output)) return;
+  const std::string name = format_name(output);
+  if (output != e4m3 && output != e5m2) {
     throw std::invalid_argument(
         "output must be float32, float16 or bfloat16, or e4m3 or e5m2 under delayed scaling, not " + name);
   }
@@ -54,9 +55,11 @@ void check_linear_gemm(const LinearGemm& gemm, LinearPass pass) {
   }
   if (gemm.a.index() != gemm.b.index()) refuse("a and b must both be recipes or both be formats");
   check_output(gemm, pass);
-  if (gemm.model.is_fp64()) {
-    refuse("model must have a float32 or float16 accumulator, which " + std::string(gemm.model.name) + " has not");
+  if (gemm.recipe.model.is_fp64()) {
+    refuse("model must have a float32 or float16 accumulator, which " + std::string(gemm.recipe.model.name) +
+           " has not");
   }
+  check_gemm_recipe(gemm.recipe);
 }
 
 std::string words_of(const LinearCast& cast) {
@@ -88,16 +91,16 @@ const LinearGemm& gemm_of(const LinearRecipe& recipe, LinearPass pass) {
 
 Format bias_format_of(const LinearGemm& gemm) {
   const bool is_quantized = std::holds_alternative<Recipe>(gemm.a);
-  return is_quantized && gemm.output != binary16 ? bfloat16 : gemm.output;
+  return is_quantized && gemm.recipe.output != binary16 ? bfloat16 : gemm.recipe.output;
 }
 
 LinearRecipe override_linear_precision(LinearRecipe recipe, const LinearPrecision& high_precision,
                                        const LinearRecipe& other) {
   const auto replace = [](bool replaced, LinearGemm& gemm, const LinearGemm& by) {
     if (!replaced) return;
-    const Format output = gemm.output;
+    const Format output = gemm.recipe.output;
     gemm = by;
-    gemm.output = output;
+    gemm.recipe.output = output;
   };
   replace(high_precision.fprop, recipe.fprop, other.fprop);
   replace(high_precision.dgrad, recipe.dgrad, other.dgrad);
@@ -120,9 +123,9 @@ std::string describe(const LinearRecipe& recipe) {
     const LinearFactors factors = factors_of(pass);
     text += (text.empty() ? "" : "; ") + std::string(name_of(pass)) + ": ";
     text += std::string(name_of(factors.a.tensor)) + " " + words_of(gemm.a) + ", ";
-    text += std::string(name_of(factors.b.tensor)) + " " + words_of(gemm.b) + ", on " + std::string(gemm.model.name);
-    if (gemm.promote_k != 0) text += ", promoted every " + std::to_string(gemm.promote_k);
-    text += ", to " + format_name(gemm.output);
+    text += std::string(name_of(factors.b.tensor)) + " " + words_of(gemm.b) + ", on " + describe(gemm.recipe);
+    constexpr Format single = binary32;
+    if (gemm.recipe.output == single) text += ", to " + format_name(single);
   }
   return text;
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of real systems' linear recipes. A new one is an entry, with the package, version and file that it is of.
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 
@@ -21,38 +23,34 @@ struct Casts {
   LinearCast x, w, dy;
 };
 
-/// All GEMMs on one model, by Transformer Engine. y and dx are bfloat16; dw is binary32, as is the main_grad that it is
-/// added to.
-LinearRecipe on_model(const MmaModel& model, const Casts& casts) {
-  return {.fprop = {.model = model, .a = casts.x, .b = casts.w, .output = bfloat16},
-          .dgrad = {.model = model, .a = casts.dy, .b = casts.w, .output = bfloat16},
-          .wgrad = {.model = model, .a = casts.dy, .b = casts.x, .output = binary32},
+/// All GEMMs by the named recipes "<name>_fprop", and "<name>_dgrad" where it is another one, and "<name>_wgrad", by
+/// Transformer Engine. y and dx are bfloat16; dw is binary32, as is the main_grad that it is added to.
+LinearRecipe by_gemms(const std::string& name, const Casts& casts) {
+  const auto named = [&](const std::string& pass) { return find_gemm_recipe(name + pass).recipe; };
+  const bool has_dgrad = name == "te_hopper";
+  return {.fprop = {.recipe = named("_fprop"), .a = casts.x, .b = casts.w},
+          .dgrad = {.recipe = named(has_dgrad ? "_dgrad" : "_fprop"), .a = casts.dy, .b = casts.w},
+          .wgrad = {.recipe = named("_wgrad"), .a = casts.dy, .b = casts.x},
           .system = LinearSystem::transformer_engine};
 }
 
-/// On Hopper, with the accumulator of dgrad and wgrad promoted every 128. (The interval is CUTLASS's; that of cuBLAS is
-/// not documented.)
-LinearRecipe with_fast_fprop(const Casts& casts) {
-  LinearRecipe recipe = on_model(hopper_wgmma_fp8, casts);
-  recipe.dgrad.promote_k = 128;
-  recipe.wgrad.promote_k = 128;
+/// Operands that are not quantized: cuBLAS takes them in all sizes. dw is binary32.
+LinearRecipe unquantized(std::string_view name, const Format& format) {
+  const GemmRecipe& gemm = find_gemm_recipe(name).recipe;
+  LinearRecipe recipe{
+      .fprop = {gemm, format, format}, .dgrad = {gemm, format, format}, .wgrad = {gemm, format, format}};
+  recipe.wgrad.recipe.output = binary32;
   return recipe;
 }
 
-LinearRecipe with_scale_order(LinearRecipe recipe, ScaleOrder order) {
-  recipe.fprop.scale_order = order;
-  recipe.dgrad.scale_order = order;
-  recipe.wgrad.scale_order = order;
-  return recipe;
-}
-
-/// Operands that are not quantized: cuBLAS takes them in all sizes.
-LinearRecipe unquantized(const MmaModel& model, const Format& format, const Format& output) {
-  LinearRecipe recipe = on_model(model, {format, format, format});
-  recipe.fprop.output = output;
-  recipe.dgrad.output = output;
-  recipe.system = LinearSystem::none;
-  return recipe;
+/// DeepSeek-V3's GEMMs, which are DeepGEMM's.
+LinearRecipe by_deepgemm(const Casts& casts) {
+  const GemmRecipe& forward = find_gemm_recipe("deepgemm_1d2d_hopper").recipe;
+  const GemmRecipe& backward = find_gemm_recipe("deepgemm_1d1d_hopper").recipe;
+  return {.fprop = {forward, casts.x, casts.w},
+          .dgrad = {forward, casts.dy, casts.w},
+          .wgrad = {backward, casts.dy, casts.x},
+          .system = LinearSystem::deepseek};
 }
 
 std::vector<NamedLinearRecipe> all_linear_recipes() {
@@ -66,27 +64,24 @@ std::vector<NamedLinearRecipe> all_linear_recipes() {
                     NvFp4{.stochastic_rounding = true, .with_rht = true}};
   const Casts deepseek{Block{.rule = BlockRule::deepseek_2025}, Block{.rule = BlockRule::deepseek_2025, .rows = 128},
                        Block{.rule = BlockRule::deepseek_2025}};
-  const LinearRecipe te_block = on_model(hopper_wgmma_fp8, block);
-  LinearRecipe deepseek_v3 = on_model(hopper_wgmma_fp8, deepseek);
-  deepseek_v3.system = LinearSystem::deepseek;
   return {
-      {"te_delayed_hopper", with_fast_fprop(delayed), te_linear},
-      {"te_delayed_hopper_e4m3", with_fast_fprop(delayed_e4m3), te_linear},
-      {"te_delayed_blackwell", on_model(blackwell_tcgen05_fp8, delayed), te_linear},
-      {"te_current_scaling_hopper", with_fast_fprop(current), te_linear},
-      {"te_current_scaling_hopper_e4m3", with_fast_fprop(current_e4m3), te_linear},
-      {"te_current_scaling_blackwell", on_model(blackwell_tcgen05_fp8, current), te_linear},
-      {"te_mxfp8_blackwell", on_model(blackwell_mxf8, mx), te_linear},
-      {"te_block_hopper", with_scale_order(te_block, ScaleOrder::accumulator_first), te_linear},
-      {"te_block_blackwell", on_model(blackwell_mxf8, block), te_linear},
-      {"te_nvfp4_blackwell", on_model(blackwell_nvf4, nvfp4), te_linear},
-      {"deepseek_v3_hopper", with_scale_order(deepseek_v3, ScaleOrder::scales_first), deepseek_linear},
-      {"bf16_hopper", unquantized(hopper_bf16, bfloat16, bfloat16), "cuBLAS in bfloat16, float32 accumulation"},
-      {"bf16_blackwell", unquantized(blackwell_bf16, bfloat16, bfloat16), "cuBLAS in bfloat16, float32 accumulation"},
-      {"tf32_hopper", unquantized(hopper_tf32, binary32, binary32), te_linear},
-      {"fp32_cdna3", unquantized(cdna3_fp32, binary32, binary32),
+      {"te_delayed_hopper", by_gemms("te_hopper", delayed), te_linear},
+      {"te_delayed_hopper_e4m3", by_gemms("te_hopper", delayed_e4m3), te_linear},
+      {"te_delayed_blackwell", by_gemms("te_blackwell", delayed), te_linear},
+      {"te_current_scaling_hopper", by_gemms("te_hopper", current), te_linear},
+      {"te_current_scaling_hopper_e4m3", by_gemms("te_hopper", current_e4m3), te_linear},
+      {"te_current_scaling_blackwell", by_gemms("te_blackwell", current), te_linear},
+      {"te_mxfp8_blackwell", by_gemms("te_mxfp8_blackwell", mx), te_linear},
+      {"te_block_hopper", by_gemms("te_block_hopper", block), te_linear},
+      {"te_block_blackwell", by_gemms("te_mxfp8_blackwell", block), te_linear},
+      {"te_nvfp4_blackwell", by_gemms("te_nvfp4_blackwell", nvfp4), te_linear},
+      {"deepseek_v3_hopper", by_deepgemm(deepseek), deepseek_linear},
+      {"bf16_hopper", unquantized("bf16_hopper", bfloat16), "cuBLAS in bfloat16, float32 accumulation"},
+      {"bf16_blackwell", unquantized("bf16_blackwell", bfloat16), "cuBLAS in bfloat16, float32 accumulation"},
+      {"tf32_hopper", unquantized("tf32_hopper", binary32), te_linear},
+      {"fp32_cdna3", unquantized("fp32_cdna3", binary32),
        "float32 on AMD's CDNA3: one fused multiply-add after the other, of ascending k"},
-      {"exact", unquantized(exact, binary32, binary32), "the real product, rounded once"},
+      {"exact", unquantized("exact", binary32), "the real product, rounded once"},
   };
 }
 

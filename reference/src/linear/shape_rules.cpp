@@ -169,14 +169,14 @@ class RuleList {
       case Blocks::tensor:
         for (const GemmFactor* factor : {&b, &a}) {
           // Where all layouts are taken, an operand lies as its tensor does: a row of it has the tensor's columns.
-          const bool takes_all_layouts = gemm.model.chip == blackwell_tcgen05_fp8.chip;
+          const bool takes_all_layouts = gemm.recipe.model.chip == blackwell_tcgen05_fp8.chip;
           const LinearDimension row = takes_all_layouts ? dimensions_of(factor->tensor).columns : factor->k;
           add_row(*factor, row, 16, te_gemm);
         }
-        if (gemm.output.bits() == 8) add_row(b, b.outer, 16, cublas);
+        if (gemm.recipe.output.bits() == 8) add_row(b, b.outer, 16, cublas);
         break;
       case Blocks::tiles_of_128:
-        if (gemm.model.scales) {  // an MXFP8 GEMM stands in
+        if (gemm.recipe.model.scales) {  // an MXFP8 GEMM stands in
           add_row(b, b.k, 16, cublas);
           add_row(a, a.k, 16, cublas);
           if (b.recipe.tile_across == 1) add_row(b, b.outer, 4, te_swizzle);
@@ -201,7 +201,7 @@ class RuleList {
       if (factor->recipe.tile_across != 1) continue;
       add(factor->tensor, factor->k, 128, ShapeCheck::quantizer, factor->is_rowwise ? deepseek_cast : deepgemm_cast);
     }
-    add(b.tensor, b.outer, gemm.output == binary32 ? 4 : 8, ShapeCheck::gemm, deepgemm_gemm);
+    add(b.tensor, b.outer, gemm.recipe.output == binary32 ? 4 : 8, ShapeCheck::gemm, deepgemm_gemm);
   }
 
   const LinearRecipe& recipe_;

@@ -27,7 +27,7 @@ std::uint32_t gemm_word(const MmaModel& model, const DotArguments& arguments, in
   const Elements right(arguments.b.codes, arguments.b.format);
   const std::size_t depth = arguments.a.codes.size();
   float out = 0;
-  gemm(model, left.operand(1, depth), right.operand(1, depth), std::span(&out, 1), {.promote_k = promote_k});
+  gemm({.model = model, .promote_k = promote_k}, left.operand(1, depth), right.operand(1, depth), std::span(&out, 1));
   return std::bit_cast<std::uint32_t>(out);
 }
 

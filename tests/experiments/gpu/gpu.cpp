@@ -368,17 +368,16 @@ TEST_CASE("gpu: Blackwell's instructions are recorded and replayed, and its prob
 
 TEST_CASE("gpu: how a library composed a product is found from its output alone") {
   const LibraryProduct product = library_product(32, 32, 768, 3);
-  const auto found = [&](const GemmOptions& options) {
+  const auto found = [&](GemmRecipe recipe) {
     std::vector<float> out(32 * 32);
-    gemm(hopper_wgmma_fp8, Operand::codes(product.a, e4m3, 32, 768), Operand::codes(product.b, e4m3, 32, 768), out,
-         options);
+    recipe.model = hopper_wgmma_fp8;
+    gemm(recipe, Operand::codes(product.a, e4m3, 32, 768), Operand::codes(product.b, e4m3, 32, 768), out);
     const FoundComposition one = find_composition(hopper_wgmma_fp8, product, out, 1);
     INFO(one.told);
     REQUIRE(one.composition);
     std::vector<float> again(out.size());
-    GemmOptions own = options_of(*one.composition, 768);
-    gemm(hopper_wgmma_fp8, Operand::codes(product.a, e4m3, 32, 768), Operand::codes(product.b, e4m3, 32, 768), again,
-         own);
+    gemm(recipe_of(hopper_wgmma_fp8, *one.composition), Operand::codes(product.a, e4m3, 32, 768),
+         Operand::codes(product.b, e4m3, 32, 768), again);
     CHECK(again == out);
     return *one.composition;
   };

@@ -109,7 +109,8 @@ TEST_CASE("gpu: cuBLASLt is asked by itself, and how it composes its products is
 TEST_CASE("gpu: a product of which one word is wrong has no composition, and stays a digest") {
   const LibraryProduct product = library_product(32, 32, 768, 3);
   std::vector<float> out(32 * 32);
-  gemm(hopper_wgmma_fp8, Operand::codes(product.a, e4m3, 32, 768), Operand::codes(product.b, e4m3, 32, 768), out);
+  gemm({.model = hopper_wgmma_fp8}, Operand::codes(product.a, e4m3, 32, 768), Operand::codes(product.b, e4m3, 32, 768),
+       out);
   out[31 * 32] += 1;
   const FoundComposition found = find_composition(hopper_wgmma_fp8, product, out, 1);
   CHECK_FALSE(found.composition);

@@ -241,13 +241,13 @@ std::string products() {
     Operand b = a;
     a.tensor_scale = {static_cast<float>(scale)};
     b.tensor_scale = {3e-20F};
-    gemm(model, a, b, out,
-         {.scale_out = 1.1F, .c = std::span(in().tiny).first(64), .bias = std::span(in().tiny).first(8), .threads = 2});
+    gemm({.model = model}, a, b, out,
+         {.c = std::span(in().tiny).first(64), .bias = std::span(in().tiny).first(8), .scale_out = 1.1F, .threads = 2});
     all += bytes(out);
     std::vector<std::uint8_t> codes(64);
     a = in().operand(8, 64);
     a.tensor_scale = {3e-10F};
-    gemm(model, a, in().operand(8, 64), e5m2, CastPolicy{}, codes);
+    gemm({.model = model, .output = e5m2, .cast = CastPolicy{}}, a, in().operand(8, 64), codes);
     all += bytes(codes);
     if (model.accumulator() == binary16) continue;
     std::vector<float> dots(8);
@@ -259,7 +259,7 @@ std::string products() {
   const std::span<const double> doubles = std::span(in().tiny_doubles).first(64);
   const Operand rows = Operand::doubles(doubles, 8, 8);
   std::vector<double> wide(64);
-  gemm(hopper_fp64, rows, rows, std::span<double>(wide));
+  gemm({.model = hopper_fp64}, rows, rows, std::span<double>(wide));
   all += bytes(wide);
   const Operand fours = Operand::doubles(doubles, 16, 4);
   mma(cdna3_fp64, fours, fours, doubles.first(16), std::span<double>(wide).first(16));

@@ -72,8 +72,8 @@ struct SplitPass {
     const LinearGemm& gemm = gemm_of(recipe, pass);
     const LinearFactors factors = factors_of(pass);
     split = {.pass = pass, .gemm = gemm, .real = &real, .threads = threads};
-    split.a = cast(layer, factors.a, gemm.a, gemm.model, a_history, threads);
-    split.b = cast(layer, factors.b, gemm.b, gemm.model, b_history, threads);
+    split.a = cast(layer, factors.a, gemm.a, gemm.recipe.model, a_history, threads);
+    split.b = cast(layer, factors.b, gemm.b, gemm.recipe.model, b_history, threads);
     if (pass == LinearPass::fprop && with_bias) split.bias = layer.bias;
     real = real_products({split.a.given, split.a.rows, split.a.depth}, {split.b.given, split.b.rows, split.b.depth},
                          threads);
@@ -192,7 +192,7 @@ class SlowChain {
 /// What linear() and its like compute, as float32.
 std::vector<float> layer_output(const SplitPass& pass, const Format& output, bool with_bias) {
   LinearGemm gemm = pass.split.gemm;
-  gemm.output = output;
+  gemm.recipe.output = output;
   const LinearRecipe recipe{gemm, gemm, gemm};
   const SplitGemm& split = pass.split;
   const auto run = [&](auto values) {
@@ -287,7 +287,7 @@ TEST_CASE("linear split: the output is the layer's, bit for bit, with a bias and
       for (const bool with_bias : {false, true}) {
         CAPTURE(named.name, name_of(pass), with_bias);
         const SplitPass split(layer, named.recipe, pass, with_bias);
-        const std::vector<float> expected = layer_output(split, gemm_of(named.recipe, pass).output, with_bias);
+        const std::vector<float> expected = layer_output(split, gemm_of(named.recipe, pass).recipe.output, with_bias);
         REQUIRE(std::ranges::equal(split.output, expected));
       }
     }
@@ -366,7 +366,8 @@ TEST_CASE("linear split: parts that are known beforehand") {
   const Delayed delayed{.amax_history_len = 1};
   AmaxHistory x_history = start_history(delayed);
   AmaxHistory w_history = start_history(delayed);
-  const LinearGemm gemm{.model = hopper_wgmma_fp8, .a = GivenScale{}, .b = GivenScale{}, .output = bfloat16};
+  const LinearGemm gemm{
+      .recipe = {.model = hopper_wgmma_fp8, .output = bfloat16}, .a = GivenScale{}, .b = GivenScale{}};
   SplitGemm split{.pass = LinearPass::fprop, .gemm = gemm};
   const LinearFactors factors = factors_of(LinearPass::fprop);
   split.a = cast_operand({x, 1, 2}, {.factor = factors.a, .cast = gemm.a, .delayed = &delayed, .history = &x_history});

@@ -144,7 +144,7 @@ TEST_CASE("a checkpoint of another configuration or version, and one that is cut
   other.recipes.pop_back();
   refused("is of another recipes: 2, not 1", other);
   other = arguments;
-  other.recipes[0].recipe.dgrad.promote_k = 64;  // a recipe of the same name
+  other.recipes[0].recipe.dgrad.recipe.promote_k = 64;  // a recipe of the same name
   refused("is of another recipe: te_delayed_hopper: ", other);
   // 2. Bytes that are no checkpoint: every cut, and every damaged byte.
   for (std::size_t size = 0; size < good.size(); size += 1 + good.size() / 37) {

@@ -22,9 +22,9 @@ const std::string vectors_path = FP8LAB_VECTORS "/mma_sim.json";
 /// gemm() with the model that `change` makes of the one asked for.
 template <typename Change>
 NamedGemm gemm_with(const char* name, Change change) {
-  return {name, [change](MmaModel model, const Operand& a, const Operand& b, const GemmOptions& options) {
-            change(model);
-            return gemm_words(model, a, b, options);
+  return {name, [change](GemmRecipe recipe, const Operand& a, const Operand& b, const GemmCall& call) {
+            change(recipe.model);
+            return gemm_words(recipe, a, b, call);
           }};
 }
 

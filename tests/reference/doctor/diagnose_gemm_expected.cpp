@@ -9,9 +9,7 @@
 namespace fp8lab::tests {
 namespace {
 
-using doctor::ExpectedGemm;
-
-GemmDiagnosis diagnosed(const HandGemm& made, const std::vector<float>& out, const ExpectedGemm& expected) {
+GemmDiagnosis diagnosed(const HandGemm& made, const std::vector<float>& out, const GemmRecipe& expected) {
   const GemmOutput output{.words = std::as_bytes(std::span(out)), .c = made.c, .bias = made.bias};
   return diagnose_gemm(made.left(), made.right(), output, {.expected = expected});
 }
@@ -25,19 +23,20 @@ TEST_CASE("the GEMM doctor calls the expected GEMM correct, and no other") {
   const auto ranges = made.all([&](auto m, auto n) {
     return made.chain(model, m, n, 384, 512) + made.chain(model, m, n, 192, 384) + made.chain(model, m, n, 0, 192);
   });
-  const ExpectedGemm descending{.model = name, .split_k = {192, 192, 128}, .split_order = {2, 1, 0}};
+  const GemmRecipe descending{.model = model, .split_k = {192, 192, 128}, .split_order = {2, 1, 0}};
   const GemmDiagnosis right = diagnosed(made, ranges, descending);
   INFO(right.verdict);
   CHECK(right.correct());
   CHECK(right.is_expected());
   CHECK_THAT(right.verdict, ContainsSubstring("Correct: all 72 elements"));
-  const GemmDiagnosis other = diagnosed(made, ranges, {.model = name});
+  const GemmDiagnosis other = diagnosed(made, ranges, {.model = model});
   CHECK(!other.correct());
   CHECK(other.explained());
   CHECK(other.expected_unexplained > 0);
   CHECK_THAT(other.verdict, ContainsSubstring("Not " + name + ": "));
-  CHECK_THROWS_WITH(diagnosed(made, ranges, {.model = name, .promote_k = 48}), ContainsSubstring("promote_k is 48"));
-  CHECK_THROWS_WITH(diagnosed(made, ranges, {.model = name, .split_k = {512, 32}}), ContainsSubstring("add up to K"));
+  CHECK_THROWS_WITH(diagnosed(made, ranges, {.model = model, .promote_k = 48}),
+                    ContainsSubstring("promote_k must be a multiple of 32"));
+  CHECK_THROWS_WITH(diagnosed(made, ranges, {.model = model, .split_k = {512, 32}}), ContainsSubstring("add up to K"));
 }
 
 TEST_CASE("the GEMM doctor expects ranges of several lengths in any order, promoted and not") {
@@ -53,19 +52,19 @@ TEST_CASE("the GEMM doctor expects ranges of several lengths in any order, promo
     return made.chain(model, m, n, 64, 384) + made.chain(model, m, n, 384, 512) + made.chain(model, m, n, 0, 64);
   });
   const auto parts = made.all([&](auto m, auto n) { return promoted(m, n, 0, 64) + promoted(m, n, 64, 512); });
-  const ExpectedGemm turned{.model = name, .split_k = {64, 320, 128}, .split_order = {1, 2, 0}};
+  const GemmRecipe turned{.model = model, .split_k = {64, 320, 128}, .split_order = {1, 2, 0}};
   CHECK(diagnosed(made, whole, turned).correct());
   CHECK_THAT(diagnosed(made, whole, turned).verdict, ContainsSubstring("ranges of 64 320 128"));
-  CHECK(diagnosed(made, parts, {.model = name, .promote_k = 64, .split_k = {64, 448}}).correct());
-  CHECK_FALSE(diagnosed(made, whole, {.model = name, .split_k = {64, 320, 128}}).is_expected());
+  CHECK(diagnosed(made, parts, {.model = model, .promote_k = 64, .split_k = {64, 448}}).correct());
+  CHECK_FALSE(diagnosed(made, whole, {.model = model, .split_k = {64, 320, 128}}).is_expected());
   CHECK_FALSE(
-      diagnosed(made, whole, {.model = name, .split_k = {320, 64, 128}, .split_order = {1, 2, 0}}).is_expected());
-  CHECK_FALSE(diagnosed(made, parts, {.model = name, .promote_k = 64, .split_k = {448, 64}}).is_expected());
-  CHECK_THROWS_WITH(diagnosed(made, whole, {.model = name, .split_k = {0, 512}}), ContainsSubstring("split_k is 0"));
-  CHECK_THROWS_WITH(diagnosed(made, whole, {.model = name, .split_k = {100, 412}}),
-                    ContainsSubstring("no multiple of"));
-  CHECK_THROWS_WITH(diagnosed(made, whole, {.model = name, .split_k = {64, 448}, .split_order = {1, 1}}),
-                    ContainsSubstring("the numbers of all ranges"));
+      diagnosed(made, whole, {.model = model, .split_k = {320, 64, 128}, .split_order = {1, 2, 0}}).is_expected());
+  CHECK_FALSE(diagnosed(made, parts, {.model = model, .promote_k = 64, .split_k = {448, 64}}).is_expected());
+  CHECK_THROWS_WITH(diagnosed(made, whole, {.model = model, .split_k = {0, 512}}), ContainsSubstring("not 0"));
+  CHECK_THROWS_WITH(diagnosed(made, whole, {.model = model, .split_k = {100, 412}}),
+                    ContainsSubstring("a positive multiple of 32"));
+  CHECK_THROWS_WITH(diagnosed(made, whole, {.model = model, .split_k = {64, 448}, .split_order = {1, 1}}),
+                    ContainsSubstring("every number from 0 to below 2"));
 }
 
 TEST_CASE("the GEMM doctor expects scales of rows and tensors at once, and any rounding of the output") {
@@ -81,8 +80,8 @@ TEST_CASE("the GEMM doctor expects scales of rows and tensors at once, and any r
     const float by_rows = made.chain(model, m, n, 0, made.depth) * made.row_a[m] * made.row_b[n];
     return by_rows * alpha;
   });
-  CHECK(diagnosed(made, scaled, {.model = name}).correct());
-  CHECK_FALSE(diagnosed(made, scaled, {.model = name, .scale_order = ScaleOrder::scales_first}).is_expected());
+  CHECK(diagnosed(made, scaled, {.model = model}).correct());
+  CHECK_FALSE(diagnosed(made, scaled, {.model = model, .scale_order = ScaleOrder::scales_first}).is_expected());
   const HandGemm bare(59);
   CastPolicy upward = cuda_nosat_policy;
   upward.rounding = Rounding::upward;
@@ -93,14 +92,13 @@ TEST_CASE("the GEMM doctor expects scales of rows and tensors at once, and any r
     words.push_back(static_cast<std::uint16_t>((word >> 16) + (x > 0 && (word & 0xFFFF) != 0 ? 1 : 0)));
   }
   const GemmOutput output{.format = bfloat16, .words = std::as_bytes(std::span(words))};
-  ExpectedGemm expected{.model = name};
-  expected.policy = upward;
+  GemmRecipe expected{.model = model};
+  expected.cast = upward;
   const auto found = diagnose_gemm(bare.left(), bare.right(), output, {.expected = expected});
   INFO(found.verdict);
   CHECK(found.correct());
-  CHECK_FALSE(
-      diagnose_gemm(bare.left(), bare.right(), output, {.expected = ExpectedGemm{.model = name}}).is_expected());
-  expected.policy->rounding = Rounding::stochastic;
+  CHECK_FALSE(diagnose_gemm(bare.left(), bare.right(), output, {.expected = GemmRecipe{.model = model}}).is_expected());
+  expected.cast->rounding = Rounding::stochastic;
   CHECK_THROWS_WITH(diagnose_gemm(bare.left(), bare.right(), output, {.expected = expected}),
                     ContainsSubstring("rounded stochastically"));
 }
@@ -139,7 +137,7 @@ TEST_CASE("the GEMM doctor locates the elements that it leaves") {
   auto out = made.all([&](auto m, auto n) { return made.chain(model, m, n, 0, made.depth); });
   const float right = out[4 * made.columns + 7];
   out[4 * made.columns + 7] = std::nextafter(right, 1e30F);
-  const GemmDiagnosis found = diagnosed(made, out, {.model = std::string(model.name)});
+  const GemmDiagnosis found = diagnosed(made, out, {.model = model});
   INFO(found.verdict);
   REQUIRE(found.shown.size() == 1);
   CHECK(found.shown.front().row == 4);

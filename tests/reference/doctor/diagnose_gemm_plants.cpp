@@ -8,10 +8,6 @@
 namespace fp8lab::tests {
 namespace {
 
-using doctor::AddendType;
-using doctor::AddendUse;
-using doctor::KOrder;
-
 float as_bfloat16(float x) { return decode(bfloat16, encode(bfloat16, CastPolicy{}, x)); }
 float as_float16(float x) { return decode(binary16, encode(binary16, CastPolicy{}, x)); }
 
@@ -50,9 +46,8 @@ std::vector<std::size_t> dealt(std::size_t depth, const KOrder& order) {
 
 TEST_CASE("the GEMM doctor names how c and the bias are added", "[long]") {
   const MmaModel& model = blackwell_tcgen05_fp8;
-  const std::string name(model.name);
   using Add = std::function<float(float sum, float c, float bias)>;
-  const auto check = [&](const HandGemm& made, const GemmHypothesis& expected, const Add& add, const Format& format) {
+  const auto check = [&](const HandGemm& made, const Planted& expected, const Add& add, const Format& format) {
     const auto out = made.all([&](auto m, auto n) {
       const float c = made.c.empty() ? 0 : made.c[m * made.columns + n];
       return add(made.chain(model, m, n, 0, made.depth), c, made.bias.empty() ? 0 : made.bias[n]);
@@ -62,52 +57,53 @@ TEST_CASE("the GEMM doctor names how c and the bias are added", "[long]") {
         format == single ? diagnosed(made, out, format) : diagnosed(made, rounded_to(format, out), format);
     INFO(found.verdict);
     REQUIRE(found.explained());
-    const GemmHypothesis& first = found.explanations.front().hypothesis;
-    CHECK(first.addend_use == expected.addend_use);
-    CHECK(first.addend_type == expected.addend_type);
-    CHECK(first.bias_first == expected.bias_first);
-    CHECK(first.scale_use == expected.scale_use);
-    CHECK(first.output == OutputRounding::nearest);
-    CHECK(first.defect == expected.defect);
+    const GemmRecipe& first = found.explanations.front().recipe;
+    CHECK(first.addition == expected.recipe.addition);
+    CHECK(first.c_enters == CEntry::epilogue);
+    CHECK(first.addend_type == expected.recipe.addend_type);
+    CHECK(first.bias_first == expected.recipe.bias_first);
+    CHECK(first.scale_order == expected.recipe.scale_order);
+    CHECK(!first.cast);
+    CHECK(departure_of(found.explanations.front()) == expected.departure);
   };
-  GemmHypothesis expected{.model = name, .scale_use = ScaleUse::product_first, .addend_use = AddendUse::after_scales};
+  Planted expected{{.model = model, .scale_order = ScaleOrder::scales_first}};
   SECTION("a bias") {
     const HandGemm made = with_addends(21, false, true);
     const float alpha = made.scale_a * made.scale_b;
     const Add after = [&](float x, float, float bias) { return x * alpha + bias; };
     check(made, expected, after, binary32);
     check(made, expected, after, bfloat16);
-    expected.addend_use = AddendUse::fused;
+    expected.recipe.addition = Addition::fused;
     check(made, expected, [&](float x, float, float bias) { return std::fma(x, alpha, bias); }, binary32);
-    expected.scale_use = ScaleUse::a_first;
+    expected.recipe.scale_order = ScaleOrder::accumulator_first;
     check(
         made, expected, [&](float x, float, float bias) { return std::fma(x * made.scale_a, made.scale_b, bias); },
         binary32);
-    expected.scale_use = ScaleUse::product_first;
-    expected.addend_use = AddendUse::before_scales;
+    expected.recipe.scale_order = ScaleOrder::scales_first;
+    expected.recipe.addition = Addition::before_scales;
     check(made, expected, [&](float x, float, float bias) { return (x + bias) * alpha; }, binary32);
-    expected.addend_use = AddendUse::after_rounding;
+    expected.recipe.addition = Addition::after_rounding;
     check(made, expected, [&](float x, float, float bias) { return as_bfloat16(x * alpha) + bias; }, bfloat16);
     check(made, expected, [&](float x, float, float bias) { return as_float16(x * alpha) + bias; }, binary16);
-    expected.addend_type = AddendType::bfloat16;
+    expected.recipe.addend_type = StepType::to_bfloat16;
     check(
         made, expected, [&](float x, float, float bias) { return as_bfloat16(x * alpha) + as_bfloat16(bias); },
         bfloat16);
-    expected.addend_use = AddendUse::after_scales;
+    expected.recipe.addition = Addition::after_scales;
     check(made, expected, [&](float x, float, float bias) { return x * alpha + as_bfloat16(bias); }, binary32);
-    expected.addend_type = AddendType::float16;
+    expected.recipe.addend_type = StepType::to_float16;
     check(made, expected, [&](float x, float, float bias) { return x * alpha + as_float16(bias); }, binary32);
-    expected = {.model = name, .scale_use = ScaleUse::product_first, .defect = GemmDefect::bias_missing};
+    expected = {{.model = model, .scale_order = ScaleOrder::scales_first}, "bias_missing"};
     check(made, expected, [&](float x, float, float) { return x * alpha; }, binary32);
   }
   SECTION("c and a bias") {
     const HandGemm made = with_addends(22, true, true);
     const float alpha = made.scale_a * made.scale_b;
     check(made, expected, [&](float x, float c, float bias) { return x * alpha + c + bias; }, binary32);
-    expected.bias_first = true;
+    expected.recipe.bias_first = true;
     check(made, expected, [&](float x, float c, float bias) { return x * alpha + bias + c; }, binary32);
-    expected.bias_first = false;
-    expected.defect = GemmDefect::c_missing;
+    expected.recipe.bias_first = false;
+    expected.departure = "c_missing";
     check(made, expected, [&](float x, float, float bias) { return x * alpha + bias; }, binary32);
   }
 }
@@ -115,7 +111,7 @@ TEST_CASE("the GEMM doctor names how c and the bias are added", "[long]") {
 TEST_CASE("the GEMM doctor names an accumulation that starts from c, and where c and the bias went wrong") {
   const MmaModel& model = blackwell_tcgen05_fp8;
   HandGemm made = with_addends(23, true, false);
-  GemmHypothesis expected{.model = std::string(model.name), .addend_use = AddendUse::accumulator};
+  Planted expected{{.model = model, .c_enters = CEntry::accumulator}};
   made.scale_a = made.scale_b = 1;
   const auto started =
       made.all([&](auto m, auto n) { return made.chain(model, m, n, 0, made.depth, made.c[m * made.columns + n]); });
@@ -125,27 +121,27 @@ TEST_CASE("the GEMM doctor names an accumulation that starts from c, and where c
     for (std::size_t k = 0; k < made.depth; k += 64) sum += made.chain(model, m, n, k, k + 64);
     return sum;
   });
-  expected.promote_k = 64;
+  expected.recipe.promote_k = 64;
   check_named(diagnosed(made, promoted, binary32), expected);
-  expected = {.model = std::string(model.name), .addend_use = AddendUse::after_scales};
+  expected = {{.model = model}};
   const auto turned =
       made.all([&](auto m, auto n) { return made.chain(model, m, n, 0, made.depth) + made.c[n * made.rows + m]; });
-  expected.defect = GemmDefect::c_transposed;
+  expected.departure = "c_transposed";
   check_named(diagnosed(made, turned, binary32), expected);
 
   HandGemm biased = with_addends(24, false, true);
-  expected.scale_use = ScaleUse::product_first;
+  expected.recipe.scale_order = ScaleOrder::scales_first;
   const float alpha = biased.scale_a * biased.scale_b;
   const auto along =
       biased.all([&](auto m, auto n) { return biased.chain(model, m, n, 0, biased.depth) * alpha + biased.bias[m]; });
-  expected.defect = GemmDefect::bias_along_rows;
+  expected.departure = "bias_along_rows";
   check_named(diagnosed(biased, along, binary32), expected);
   const auto twice = biased.all([&](auto m, auto n) {
     const float first = biased.chain(model, m, n, 0, 128) * alpha + biased.bias[n];
     return first + (biased.chain(model, m, n, 128, 256) * alpha + biased.bias[n]);
   });
-  expected.defect = GemmDefect::bias_in_each_range;
-  expected.promote_k = 128;
+  expected.departure = "bias_in_each_range";
+  expected.recipe.promote_k = 128;
   check_named(diagnosed(biased, twice, binary32), expected);
 }
 
@@ -153,10 +149,10 @@ TEST_CASE("the GEMM doctor names the order in which K is shared out", "[long]") 
   const MmaModel& model = blackwell_tcgen05_fp8;
   const HandGemm made(25);
   const std::size_t depth = made.depth;
-  GemmHypothesis expected{.model = std::string(model.name)};
+  Planted expected{{.model = model}};
   // 1. Within an instruction or a few: one accumulator.
   for (const KOrder& order : {KOrder{2, 1, 64}, KOrder{2, 8, 64}, KOrder{4, 4, 128}}) {
-    expected.k_order = order;
+    expected.recipe.k_order = order;
     const auto ks = dealt(depth, order);
     const auto out = made.all([&](auto m, auto n) { return made.chain_of(model, m, n, ks); });
     check_named(diagnosed(made, out, binary32), expected);
@@ -173,8 +169,8 @@ TEST_CASE("the GEMM doctor names the order in which K is shared out", "[long]") 
       }
       return sum;
     });
-    expected.k_order = order;
-    expected.split_k = part;
+    expected.recipe.k_order = order;
+    expected.recipe.range_k = part;
     check_named(diagnosed(made, out, binary32), expected);
   }
 }
@@ -195,11 +191,11 @@ TEST_CASE("the GEMM doctor names another rule for zeros") {
   const GemmDiagnosis found = diagnosed(made, out, binary32);
   INFO(found.verdict);
   REQUIRE(found.explained());
-  CHECK(found.explanations.front().hypothesis.zero_rule == ZeroRule::skip_terms);
+  CHECK(found.explanations.front().recipe.zero_rule == ZeroRule::skip_terms);
   made.zero_rule = ZeroRule::floor;
   const auto usual = made.all([&](auto m, auto n) { return made.chain(model, m, n, 0, made.depth); });
   CHECK(usual != out);
-  CHECK(diagnosed(made, usual, binary32).explanations.front().hypothesis.zero_rule == ZeroRule::floor);
+  CHECK(diagnosed(made, usual, binary32).explanations.front().recipe.zero_rule == ZeroRule::floor);
 }
 
 TEST_CASE("the GEMM doctor takes scales of tiles as those of blocks where the tensor core multiplies with such") {
@@ -218,11 +214,10 @@ TEST_CASE("the GEMM doctor takes scales of tiles as those of blocks where the te
   for (std::size_t i = 0; i < made.columns * 16; ++i) blocks.block_b.push_back(code(made.tile_b[i % 16 / 4]));
   const MmaModel& model = blackwell_mxf8;
   const auto out = blocks.all([&](auto m, auto n) { return blocks.chain(model, m, n, 0, blocks.depth); });
-  check_named(diagnosed(made, out, binary32), {.model = std::string(model.name)});
+  check_named(diagnosed(made, out, binary32), {{.model = model}});
   std::ranges::fill(blocks.block_a, std::uint8_t{127});
   const auto bare = blocks.all([&](auto m, auto n) { return blocks.chain(model, m, n, 0, blocks.depth); });
-  check_named(diagnosed(made, bare, binary32),
-              {.model = std::string(model.name), .defect = GemmDefect::scale_a_missing});
+  check_named(diagnosed(made, bare, binary32), {{.model = model}, "scale_a_missing"});
 }
 
 TEST_CASE("the GEMM doctor names how an output of FP8 is scaled and rounded") {
@@ -243,27 +238,25 @@ TEST_CASE("the GEMM doctor names how an output of FP8 is scaled and rounded") {
     }
     return all;
   };
-  const auto check = [&](const std::vector<std::uint8_t>& words, OutputRounding rounding, bool saturated,
-                         GemmDefect defect = GemmDefect::none) {
+  const auto check = [&](const std::vector<std::uint8_t>& words, Rounding rounding, bool saturated,
+                         const std::string& departure = "") {
     const GemmDiagnosis found = diagnosed(made, words, e4m3);
     INFO(found.verdict);
     REQUIRE(found.explained());
-    const GemmHypothesis& first = found.explanations.front().hypothesis;
-    CHECK(first.output == rounding);
-    CHECK(first.saturated == saturated);
-    CHECK(first.defect == defect);
+    const CastPolicy cast = cast_of(found.explanations.front().recipe);
+    CHECK(cast.rounding == rounding);
+    CHECK((cast.overflow == Overflow::saturate) == saturated);
+    CHECK(departure_of(found.explanations.front()) == departure);
   };
   const auto scaled = [&](float factor) { return [=](float x) { return x * alpha * factor; }; };
   using enum Rounding;
-  check(codes(nearest_even, Overflow::saturate, scaled(made.scale_out)), OutputRounding::nearest, true);
-  check(codes(toward_zero, Overflow::saturate, scaled(made.scale_out)), OutputRounding::toward_zero, true);
-  check(codes(nearest_even, Overflow::saturate, scaled(1)), OutputRounding::nearest, true,
-        GemmDefect::scale_out_missing);
-  check(codes(nearest_even, Overflow::saturate, scaled(1 / made.scale_out)), OutputRounding::nearest, true,
-        GemmDefect::scale_out_inverted);
+  check(codes(nearest_even, Overflow::saturate, scaled(made.scale_out)), nearest_even, true);
+  check(codes(toward_zero, Overflow::saturate, scaled(made.scale_out)), toward_zero, true);
+  check(codes(nearest_even, Overflow::saturate, scaled(1)), nearest_even, true, "scale_out_missing");
+  check(codes(nearest_even, Overflow::saturate, scaled(1 / made.scale_out)), nearest_even, true, "scale_out_inverted");
   made.scale_out = 91.3F;  // some sums are beyond 448
-  check(codes(nearest_even, Overflow::saturate, scaled(made.scale_out)), OutputRounding::nearest, true);
-  check(codes(nearest_even, Overflow::to_special, scaled(made.scale_out)), OutputRounding::nearest, false);
+  check(codes(nearest_even, Overflow::saturate, scaled(made.scale_out)), nearest_even, true);
+  check(codes(nearest_even, Overflow::to_special, scaled(made.scale_out)), nearest_even, false);
 }
 
 TEST_CASE("the GEMM doctor shows what tells its first hypothesis from the next, and a probe is of the same kind") {

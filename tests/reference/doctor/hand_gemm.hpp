@@ -12,6 +12,7 @@
 #include "fp8lab/doctor/diagnose_gemm.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "support.hpp"
@@ -19,13 +20,9 @@
 namespace fp8lab::tests {
 
 using doctor::diagnose_gemm;
-using doctor::GemmDefect;
 using doctor::GemmDiagnosis;
-using doctor::GemmHypothesis;
+using doctor::GemmExplanation;
 using doctor::GemmOutput;
-using doctor::OutputRounding;
-using doctor::PartialOrder;
-using doctor::ScaleUse;
 
 /// A GEMM of codes, composed element by element.
 struct HandGemm {
@@ -129,6 +126,36 @@ inline std::vector<float> drawn_scales(std::size_t count, std::uint64_t seed) {
   return scales;
 }
 
+/// Requires that the first explanation, where it explains all, gives the words that it was found from: with its
+/// departures, and where there are none, its recipe by gemm().
+template <typename Word>
+void check_recomputed(const HandGemm& made, const std::vector<Word>& words, const GemmOutput& out,
+                      const GemmDiagnosis& found) {
+  if (!found.explained() || found.explanations.front().checked != words.size()) return;
+  const GemmExplanation& first = found.explanations.front();
+  INFO(describe(first));
+  std::vector<std::uint64_t> there;
+  for (const Word word : words) {
+    if constexpr (sizeof(Word) == 4) {
+      there.push_back(std::isnan(word) ? 0x7FFFFFFFU : bits(word));
+    } else {
+      there.push_back(std::isnan(decode(out.format, word)) ? out.format.magnitude_mask() : word);
+    }
+  }
+  REQUIRE(gemm_words(first, made.left(), made.right(), out) == there);
+  if (!first.departures.empty()) return;
+  std::vector<Word> again(words.size());
+  gemm(first.recipe, made.left(), made.right(), std::span<Word>(again),
+       {.c = made.c, .bias = made.bias, .scale_out = made.scale_out});
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if constexpr (sizeof(Word) == 4) {
+      REQUIRE(bits(again[i]) == there[i]);
+    } else {
+      REQUIRE((std::isnan(decode(out.format, again[i])) ? out.format.magnitude_mask() : again[i]) == there[i]);
+    }
+  }
+}
+
 template <typename Word>
 GemmDiagnosis diagnosed(const HandGemm& made, const std::vector<Word>& words, const Format& format) {
   const GemmOutput out{.format = format,
@@ -136,22 +163,41 @@ GemmDiagnosis diagnosed(const HandGemm& made, const std::vector<Word>& words, co
                        .c = made.c,
                        .bias = made.bias,
                        .scale_out = made.scale_out};
-  return diagnose_gemm(made.left(), made.right(), out);
+  GemmDiagnosis found = diagnose_gemm(made.left(), made.right(), out);
+  check_recomputed(made, words, out, found);
+  return found;
 }
 
-/// Whether the first explanation is the hypothesis, by that model or others that give the same.
-inline void check_named(const GemmDiagnosis& found, const GemmHypothesis& expected) {
+/// What the doctor should name: a recipe, whose scales multiply in that order where it says one, and a departure.
+struct Planted {
+  GemmRecipe recipe = {};
+  std::string departure = {};
+  std::size_t depth = 0;
+
+  [[nodiscard]] GemmExplanation explanation() const {
+    GemmExplanation expected{.recipe = recipe};
+    if (recipe.scale_order) expected.recipe.tensor_scales = TensorScaleUse::with_rows;
+    if (!departure.empty()) expected.departures = {{&doctor::find_gemm_departure(departure), depth}};
+    return expected;
+  }
+};
+
+/// The name of the departure that was found; empty: there is none.
+inline std::string departure_of(const GemmExplanation& explanation) {
+  return explanation.departures.empty() ? "" : std::string(explanation.departures.front().row->name);
+}
+
+/// Whether the first explanation is what was planted, by that model or others that give the same.
+inline void check_named(const GemmDiagnosis& found, const Planted& planted) {
   INFO(found.verdict);
   REQUIRE(found.explained());
   CHECK(found.explanations.front().checked == found.elements);
-  GemmHypothesis first = found.explanations.front().hypothesis;
-  CHECK(std::ranges::count(found.explanations.front().models, expected.model) == 1);
-  first.model = expected.model;
+  const GemmExplanation expected = planted.explanation();
+  GemmExplanation first = found.explanations.front();
+  CHECK(std::ranges::count(first.models, expected.recipe.model.name) == 1);
+  first.recipe.model = expected.recipe.model;
   CHECK(describe(first) == describe(expected));
-  using doctor::AddendUse;
-  const bool is_plain = expected.defect == GemmDefect::none && expected.output == OutputRounding::nearest &&
-                        expected.addend_use != AddendUse::before_scales;
-  CHECK(found.correct() == is_plain);
+  CHECK(found.correct() == expected.is_plain());
 }
 
 inline std::vector<std::uint16_t> rounded_to(const Format& format, const std::vector<float>& values,

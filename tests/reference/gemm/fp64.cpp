@@ -55,7 +55,7 @@ TEST_CASE("an FP64 GEMM's element is its chain of instructions, with a tail of z
     const std::vector<double> a = numbers(dots.a), b = numbers(dots.b);
     const Operand left = Operand::doubles(std::span(a).first(height * depth), height, depth);
     const Operand right = Operand::doubles(std::span(b).first(breadth * depth), breadth, depth);
-    const Codes words = gemm_words(model, left, right, {.threads = 2});
+    const Codes words = gemm_words({.model = model}, left, right, {.threads = 2});
     Mismatches wrong;
     for (std::size_t i = 0; i < words.size(); i += sanitized ? 13 : 1) {
       wrong.compare(i, i, words[i], chained(model, dots, i / breadth, i % breadth, 0, depth), model.name.data());
@@ -65,14 +65,14 @@ TEST_CASE("an FP64 GEMM's element is its chain of instructions, with a tail of z
     for (std::size_t i = 0; i < turned.size(); ++i) turned[i % depth * height + i / depth] = a[i];
     Operand transposed = Operand::doubles(turned, height, depth);
     transposed.transposed = true;
-    CHECK(gemm_words(model, transposed, right) == words);
+    CHECK(gemm_words({.model = model}, transposed, right) == words);
   }
 }
 
 TEST_CASE("an FP64 product that underflows leaves -0, and zeros that fill up an instruction make +0 of it") {
   const std::vector<double> a{-0x1p-600, 0, 0, 0}, b{0x1p-600, 0, 0, 0};
   const auto word_of = [&](const MmaModel& model, std::size_t depth) {
-    return gemm_words(model, Operand::doubles(std::span(a).first(depth), 1, depth),
+    return gemm_words({.model = model}, Operand::doubles(std::span(a).first(depth), 1, depth),
                       Operand::doubles(std::span(b).first(depth), 1, depth))
         .front();
   };
@@ -90,7 +90,7 @@ TEST_CASE("ranges of K of an FP64 product are computed apart and added in float6
   const Operand left = Operand::doubles(std::span(a).first(height * depth), height, depth);
   const Operand right = Operand::doubles(std::span(b).first(breadth * depth), breadth, depth);
   const Codes words =
-      gemm_words(cdna3_fp64, left, right, {.split_k = {8, 12, 10}, .split_order = {2, 0, 1}, .threads = 3});
+      gemm_words({.model = cdna3_fp64, .split_k = {8, 12, 10}, .split_order = {2, 0, 1}}, left, right, {.threads = 3});
   for (std::size_t i = 0; i < words.size(); ++i) {
     const auto range = [&](std::size_t first, std::size_t last) {
       return chained(cdna3_fp64, dots, i / breadth, i % breadth, first, last);
@@ -103,11 +103,11 @@ TEST_CASE("an FP64 product of a hard sum: not the sum of rounded products, nor o
   // 2^53 + 1 + 1 - 2^53: one after the other, each 1 is lost in the tie to even; descending, they are not.
   const std::vector<double> a{0x1p53, 1, 1, -0x1p53}, ones(4, 1);
   std::vector<double> out(1);
-  gemm(cdna3_fp64, Operand::doubles(a, 1, 4), Operand::doubles(ones, 1, 4), std::span<double>(out));
+  gemm({.model = cdna3_fp64}, Operand::doubles(a, 1, 4), Operand::doubles(ones, 1, 4), std::span<double>(out));
   CHECK(out[0] == 0);
   // (1 + 2^-30)^2 - 1 - 2^-29 leaves 2^-60, which a rounded product loses.
   const std::vector<double> x{-1 - 0x1p-29, 1 + 0x1p-30}, y{1, 1 + 0x1p-30};
-  gemm(cdna3_fp64, Operand::doubles(x, 1, 2), Operand::doubles(y, 1, 2), std::span<double>(out));
+  gemm({.model = cdna3_fp64}, Operand::doubles(x, 1, 2), Operand::doubles(y, 1, 2), std::span<double>(out));
   CHECK(out[0] == 0x1p-60);
 }
 
@@ -156,31 +156,34 @@ TEST_CASE("what FP64 models do not take is named") {
   std::vector<double> out(16);
   std::vector<float> narrow(16);
   const Operand four = Operand::doubles(std::span(a).first(16), 4, 4);
-  const auto run = [&](const Operand& x, const GemmOptions& options) {
-    gemm(cdna3_fp64, x, four, std::span<double>(out), options);
+  const auto run = [&](const Operand& x, GemmRecipe recipe, const GemmCall& call = {}) {
+    recipe.model = cdna3_fp64;
+    gemm(recipe, x, four, std::span<double>(out), call);
   };
-  CHECK_THROWS_WITH(gemm(cdna3_fp64, four, four, std::span<float>(narrow)),
+  CHECK_THROWS_WITH(gemm({.model = cdna3_fp64}, four, four, std::span<float>(narrow)),
                     "out must be float64, the accumulator of cdna3_fp64, which nothing rounds");
-  CHECK_THROWS_WITH(gemm(cdna3_fp32, four, four, std::span<double>(out)),
+  CHECK_THROWS_WITH(gemm({.model = cdna3_fp32}, four, four, std::span<double>(out)),
                     "out of float64 is for models with a float64 accumulator, ampere_fp64, ada_fp64, hopper_fp64, "
                     "hopper_fp64_k8, hopper_fp64_k4, blackwell_fp64, cdna2_fp64, cdna3_fp64, not cdna3_fp32");
   CHECK_THROWS_WITH(run(Operand::floats(std::span(floats).first(16), 4, 4), {}),
                     ContainsSubstring("a is float32; cdna3_fp64 takes float64. Models that take float32: ampere_tf32"));
-  CHECK_THROWS_WITH(gemm(cdna3_fp32, four, four, std::span<float>(narrow)),
+  CHECK_THROWS_WITH(gemm({.model = cdna3_fp32}, four, four, std::span<float>(narrow)),
                     ContainsSubstring("a is float64; cdna3_fp32 takes float32. Models that take float64: ampere_fp64"));
-  for (const auto& [what, options] :
-       {std::pair{"promote_k", GemmOptions{.promote_k = 4}}, std::pair{"scale_out", GemmOptions{.scale_out = 2}},
-        std::pair{"scale_order", GemmOptions{.scale_order = ScaleOrder::scales_first}},
-        std::pair{"c", GemmOptions{.c = std::span(floats).first(16)}},
-        std::pair{"bias", GemmOptions{.bias = std::span(floats).first(4)}}}) {
-    CHECK_THROWS_WITH(run(four, options),
+  for (const auto& [what, recipe, call] :
+       {std::tuple{"promote_k", GemmRecipe{.promote_k = 4}, GemmCall{}},
+        std::tuple{"scale_out", GemmRecipe{}, GemmCall{.scale_out = 2}},
+        std::tuple{"scale_order", GemmRecipe{.scale_order = ScaleOrder::scales_first}, GemmCall{}},
+        std::tuple{"partial_type", GemmRecipe{.partial_type = StepType::to_bfloat16}, GemmCall{}},
+        std::tuple{"c", GemmRecipe{}, GemmCall{.c = std::span(floats).first(16)}},
+        std::tuple{"bias", GemmRecipe{}, GemmCall{.bias = std::span(floats).first(4)}}}) {
+    CHECK_THROWS_WITH(run(four, recipe, call),
                       std::string(what) + " does not apply to cdna3_fp64, which has no epilogue and no scales");
   }
   Operand scaled = four;
   scaled.tensor_scale = {2};
   CHECK_THROWS_WITH(run(scaled, {}), ContainsSubstring("scale_a does not apply to cdna3_fp64"));
   CHECK_THROWS_WITH(run(four, {.split_k = {3, 1}}), ContainsSubstring("a range must be a positive multiple of 4"));
-  CHECK_THROWS_WITH(gemm(cdna3_fp64, four, four, std::span(a).first(16)), ContainsSubstring("overlap"));
+  CHECK_THROWS_WITH(gemm({.model = cdna3_fp64}, four, four, std::span(a).first(16)), ContainsSubstring("overlap"));
 }
 
 }  // namespace fp8lab::tests

@@ -23,7 +23,7 @@ TEST_CASE("a GEMM's element is its chain of instructions, for every model, with 
     for (const ZeroRule rule : {ZeroRule::floor, ZeroRule::count_zero_factors}) {
       for (const bool promotes : {false, true}) {
         std::vector<float> out(6);
-        gemm(model, p.a(), p.b(), out, {.promote_k = promotes ? 2 * model.k() : 0, .zero_rule = rule});
+        gemm({.model = model, .zero_rule = rule, .promote_k = promotes ? 2 * model.k() : 0}, p.a(), p.b(), out);
         for (std::size_t i = 0; i < out.size(); ++i) {
           INFO(model.name << " " << name_of(rule) << " promotes " << promotes << " element " << i);
           CHECK(bits(out[i]) == bits(p.slow(i / 3, i % 3, promotes ? 2 : 0, rule)));
@@ -46,7 +46,7 @@ TEST_CASE("an accumulator may start from c, also from a tiny one, which zeros co
       for (std::size_t i = 0; i < 48; ++i) c.push_back(p.value(accumulator_of(random, model.accumulator())));
       if (tiny) c[5] = 0x1.234p-140F;
       std::vector<float> out(48);
-      gemm(model, p.a(), p.b(), out, {.c = c, .c_enters = CEntry::accumulator, .zero_rule = rule});
+      gemm({.model = model, .zero_rule = rule, .c_enters = CEntry::accumulator}, p.a(), p.b(), out, {.c = c});
       for (std::size_t i = 0; i < out.size(); ++i) {
         INFO(model.name << " " << name_of(rule) << " tiny " << tiny << " element " << i);
         REQUIRE(bits(out[i]) == bits(p.instructions(i / 3, i % 3, 0, all, c[i], rule)));
@@ -66,8 +66,8 @@ TEST_CASE("an infinite accumulator stays infinite beside an infinite product, ho
       force_target(target);
       for (const float c : {INFINITY, -INFINITY}) {
         float out = 0;
-        gemm(blackwell_mxf8, Operand::codes(codes, e5m2, 1, 32, scales), Operand::codes(ones, e5m2, 1, 32, scales),
-             std::span(&out, 1), {.c = std::span(&c, 1), .c_enters = CEntry::accumulator});
+        gemm({.model = blackwell_mxf8, .c_enters = CEntry::accumulator}, Operand::codes(codes, e5m2, 1, 32, scales),
+             Operand::codes(ones, e5m2, 1, 32, scales), std::span(&out, 1), {.c = std::span(&c, 1)});
         CHECK(bits(out) == (c > 0 ? 0x7F800000U : 0x7FFFFFFFU));
       }
     }
@@ -98,8 +98,8 @@ TEST_CASE("groups of FP4 products that are empty, or have a scale of zero, leave
     for (const ZeroRule rule : {ZeroRule::floor, ZeroRule::skip_terms}) {
       for (const std::string_view target : targets()) {
         force_target(target);
-        gemm(model, left.operand(rows, depth, scale_a), right.operand(columns, depth, scale_b), out,
-             {.c = c, .c_enters = CEntry::accumulator, .zero_rule = rule});
+        gemm({.model = model, .zero_rule = rule, .c_enters = CEntry::accumulator}, left.operand(rows, depth, scale_a),
+             right.operand(columns, depth, scale_b), out, {.c = c});
         for (std::size_t i = 0; i < out.size(); ++i) {
           const auto part = [&](const auto& all, std::size_t row, std::size_t width) {
             const auto first = all.begin() + static_cast<std::ptrdiff_t>(row * width);
@@ -138,15 +138,14 @@ TEST_CASE("a deep product, which is packed by windows of K, is the chain of its 
     const std::vector<std::size_t> split{33 * 128, depth - 33 * 128};
     for (const bool splits : {false, true}) {
       std::vector<float> out(rows * columns), threaded(rows * columns), scalar(rows * columns);
-      GemmOptions options{.promote_k = splits ? 128 : 0};
-      if (splits) options.split_k = split;
-      gemm(model, p.a(), p.b(), out, options);
-      options.threads = 3;
-      gemm(model, p.a(), p.b(), threaded, options);
+      GemmRecipe recipe{.model = model, .promote_k = splits ? 128 : 0};
+      if (splits) recipe.split_k = split;
+      gemm(recipe, p.a(), p.b(), out);
+      gemm(recipe, p.a(), p.b(), threaded, {.threads = 3});
       CHECK(out == threaded);
       const UnforceTarget guard;
       force_target("scalar");
-      gemm(model, p.a(), p.b(), scalar, options);
+      gemm(recipe, p.a(), p.b(), scalar, {.threads = 3});
       INFO(model.name << " splits " << splits);
       CHECK(out == scalar);
     }
@@ -158,8 +157,12 @@ TEST_CASE("ranges of K are computed apart and added in the order given") {
   std::vector<float> c(3 * 70, 1.5F);
   std::vector<float> out(3 * 70);
   const std::vector<std::size_t> split{64, 96, 69};
-  gemm(blackwell_tcgen05_fp8, p.a(), p.b(), out,
-       {.promote_k = 32, .split_k = split, .split_order = {2, 0, 1}, .c = c, .c_enters = CEntry::accumulator});
+  gemm({.model = blackwell_tcgen05_fp8,
+        .promote_k = 32,
+        .split_k = split,
+        .split_order = {2, 0, 1},
+        .c_enters = CEntry::accumulator},
+       p.a(), p.b(), out, {.c = c});
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto range = [&](std::size_t first, std::size_t last, float sum) {
       for (std::size_t k = first; k < last; ++k) sum += p.instructions(i / 70, i % 70, k, k + 1);
@@ -167,7 +170,7 @@ TEST_CASE("ranges of K are computed apart and added in the order given") {
     };
     REQUIRE(bits(out[i]) == bits((range(5, 8, 0) + range(0, 2, 1.5F)) + range(2, 5, 0)));
   }
-  gemm(blackwell_tcgen05_fp8, p.a(), p.b(), out, {.split_k = split});
+  gemm({.model = blackwell_tcgen05_fp8, .split_k = split}, p.a(), p.b(), out);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto range = [&](std::size_t first, std::size_t last) { return p.instructions(i / 70, i % 70, first, last); };
     REQUIRE(bits(out[i]) == bits((range(0, 2) + range(2, 5)) + range(5, 8)));
@@ -186,7 +189,7 @@ TEST_CASE("scales of tiles multiply where accumulators are promoted, fused") {
   for (const ScaleOrder order : {ScaleOrder::scales_first, ScaleOrder::accumulator_first}) {
     for (const int promote_k : {0, 128}) {
       std::vector<float> out(5 * 70);
-      gemm(hopper_wgmma_fp8, a, b, out, {.promote_k = promote_k, .scale_order = order});
+      gemm({.model = hopper_wgmma_fp8, .promote_k = promote_k, .scale_order = order}, a, b, out);
       for (std::size_t i = 0; i < out.size(); ++i) {
         const std::size_t row = i / 70;
         const std::size_t column = i % 70;
@@ -221,7 +224,7 @@ TEST_CASE("exact is the real dot product, rounded once, on benign and on hostile
     for (std::size_t k = 0; k < depth; ++k) a[depth + k] = k % 2 == 1 ? -a[depth + k - 1] : a[depth + k];
     for (std::size_t k = 0; k < depth; ++k) b[k] = k % 2 == 1 ? b[k - 1] : b[k];  // row 1, column 0 cancels but for one
     std::vector<float> out(10);
-    gemm(exact, Operand::floats(a, 2, depth), Operand::floats(b, 5, depth), out, {.threads = 2});
+    gemm({.model = exact}, Operand::floats(a, 2, depth), Operand::floats(b, 5, depth), out, {.threads = 2});
     for (std::size_t row = 0; row < 2; ++row) {
       for (std::size_t column = 0; column < 5; ++column) {
         Rational sum = 0;
@@ -240,7 +243,7 @@ TEST_CASE("exact keeps infinities, NaN and zero sums as tensor cores do") {
   const std::vector<float> a{inf, 1, 0, 1, -1, 0, 0, 0, 0};
   const std::vector<float> b{1, 1, 1, 0, 1, 1, -inf, 1, 1};
   std::vector<float> out(9);
-  gemm(exact, Operand::floats(a, 3, 3), Operand::floats(b, 3, 3), out);
+  gemm({.model = exact}, Operand::floats(a, 3, 3), Operand::floats(b, 3, 3), out);
   CHECK(out[0] == inf);
   CHECK(bits(out[1]) == 0x7FFFFFFF);  // infinity times zero
   CHECK(out[2] == -inf);              // infinity times minus infinity
@@ -251,9 +254,9 @@ TEST_CASE("exact keeps infinities, NaN and zero sums as tensor cores do") {
 
 TEST_CASE("scales and bias are the epilogue's, in float32") {
   const Problem p = problem(3, 4, 64, 1, 8);
-  const auto plain = multiply(hopper_wgmma_fp8, p, e4m3, e4m3);
+  const auto plain = multiply({.model = hopper_wgmma_fp8}, p, e4m3, e4m3);
   const std::vector<float> bias{0.1F, -2, 3e7F, 0};
-  const auto out = multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.bias = bias}, {0.3F}, {1.7F});
+  const auto out = multiply({.model = hopper_wgmma_fp8}, p, e4m3, e4m3, {.bias = bias}, {0.3F}, {1.7F});
   for (std::size_t i = 0; i < out.size(); ++i) {
     const float scaled = plain[i] * (0.3F * 1.7F);
     REQUIRE(bits(out[i]) == bits(scaled + bias[i % 4]));
@@ -262,10 +265,10 @@ TEST_CASE("scales and bias are the epilogue's, in float32") {
 
 TEST_CASE("the epilogue adds c, then the bias, scales, and rounds to the output's format once") {
   const Problem p = problem(3, 4, 64, 1, 8);
-  const auto plain = multiply(hopper_wgmma_fp8, p, e4m3, e4m3);
+  const auto plain = multiply({.model = hopper_wgmma_fp8}, p, e4m3, e4m3);
   const std::vector<float> bias{0.1F, -2, 3e7F, 0};
   std::vector<float> c(12, 0.7F);
-  const GemmOptions options{.scale_out = 0.01F, .c = c, .bias = bias};
+  const GemmCall call{.c = c, .bias = bias, .scale_out = 0.01F};
   std::vector<float> expected;
   for (std::size_t i = 0; i < 12; ++i) {
     float x = plain[i] * (0.3F * 1.7F);
@@ -274,34 +277,33 @@ TEST_CASE("the epilogue adds c, then the bias, scales, and rounds to the output'
     x *= 0.01F;
     expected.push_back(x);
   }
-  CHECK(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, options, {0.3F}, {1.7F}) == expected);
+  CHECK(multiply({.model = hopper_wgmma_fp8}, p, e4m3, e4m3, call, {0.3F}, {1.7F}) == expected);
   Operand a = Operand::codes(p.a, e4m3, 3, 64), b = Operand::codes(p.b, e4m3, 4, 64);
   a.tensor_scale = {0.3F};
   b.tensor_scale = {1.7F};
   std::vector<std::uint8_t> bytes(12), want(12);
-  gemm(hopper_wgmma_fp8, a, b, e4m3, {}, bytes, options);
+  gemm({.model = hopper_wgmma_fp8, .output = e4m3}, a, b, bytes, call);
   for (std::size_t i = 0; i < 12; ++i) want[i] = static_cast<std::uint8_t>(encode(e4m3, {}, expected[i]));
   CHECK(bytes == want);
   CHECK((bytes[2] & 0x7F) == 0x7E);  // 3e5 saturates
   std::vector<std::uint16_t> halves(12);
-  gemm(hopper_wgmma_fp8, a, b, binary16, find_profile("ieee").policy, halves, options);
+  gemm({.model = hopper_wgmma_fp8, .output = binary16, .cast = find_profile("ieee").policy}, a, b, halves, call);
   CHECK(halves[2] == 0x7C00);
   CHECK(halves[0] == encode(binary16, {}, expected[0]));
-  CHECK_THROWS_AS(gemm(hopper_wgmma_fp8, a, b, binary16, {}, bytes, options), std::invalid_argument);
+  CHECK_THROWS_AS(gemm({.model = hopper_wgmma_fp8, .output = binary16}, a, b, bytes, call), std::invalid_argument);
+  CHECK_THROWS_WITH(gemm({.model = hopper_wgmma_fp8}, a, b, bytes, call), "out must be float32, the recipe's output");
 }
 
 TEST_CASE("a GEMM's bits do not depend on the caller's rounding mode, nor do threads change it") {
   const Problem p = problem(7, 66, 300, 0, 3);
   const std::vector<float> bias(66, 0.1F);
-  const GemmOptions options{.promote_k = 128, .bias = bias};
   for (const MmaModel& model : {hopper_wgmma_fp8, blackwell_tcgen05_fp8_f16, hopper_mma_sync_fp8}) {
-    const auto expected = multiply(model, p, e4m3, e5m2, options, {0.3F});
+    const GemmRecipe recipe{.model = model, .promote_k = 128};
+    const auto expected = multiply(recipe, p, e4m3, e5m2, {.bias = bias}, {0.3F});
     for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
       for (const int threads : {1, 3}) {
         std::fesetround(mode);
-        GemmOptions other = options;
-        other.threads = threads;
-        const auto out = multiply(model, p, e4m3, e5m2, other, {0.3F});
+        const auto out = multiply(recipe, p, e4m3, e5m2, {.bias = bias, .threads = threads}, {0.3F});
         const int after = std::fegetround();
         std::fesetround(FE_TONEAREST);
         CHECK(after == mode);
@@ -324,26 +326,31 @@ TEST_CASE("a GEMM's bits do not depend on the caller's rounding mode, nor do thr
 TEST_CASE("an exception from progress cancels, and progress ends at 1") {
   const Problem p = problem(200, 40, 32, 1, 4);
   double last = 0;
-  multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.threads = 2, .progress = [&](double share) { last = share; }});
+  multiply({.model = hopper_wgmma_fp8}, p, e4m3, e4m3, {.threads = 2, .progress = [&](double share) { last = share; }});
   CHECK(last == 1);
   const auto cancel = [](double) { throw std::runtime_error("cancelled"); };
-  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.threads = 2, .progress = cancel}), "cancelled");
+  CHECK_THROWS_WITH(multiply({.model = hopper_wgmma_fp8}, p, e4m3, e4m3, {.threads = 2, .progress = cancel}),
+                    "cancelled");
 }
 
 TEST_CASE("empty matrices and bad arguments") {
-  CHECK(multiply(hopper_wgmma_fp8, problem(0, 3, 32, 0, 1), e4m3, e4m3).empty());
-  CHECK(multiply(hopper_wgmma_fp8, problem(2, 0, 32, 0, 1), e4m3, e4m3).empty());
-  CHECK(multiply(hopper_wgmma_fp8, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
-  CHECK(multiply(exact, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
+  CHECK(multiply({.model = hopper_wgmma_fp8}, problem(0, 3, 32, 0, 1), e4m3, e4m3).empty());
+  CHECK(multiply({.model = hopper_wgmma_fp8}, problem(2, 0, 32, 0, 1), e4m3, e4m3).empty());
+  CHECK(multiply({.model = hopper_wgmma_fp8}, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
+  CHECK(multiply({.model = exact}, problem(2, 2, 0, 0, 1), e4m3, e4m3) == std::vector<float>(4));
   const Problem p = problem(2, 2, 64, 1, 1);
   const std::vector<float> bias(3);
   CHECK_THROWS_WITH(
-      multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = 48}),
+      multiply({.model = hopper_wgmma_fp8, .promote_k = 48}, p, e4m3, e4m3),
       "promote_k must be a multiple of 32, one instruction of hopper_wgmma_fp8, not 48 (nearest: 32 or 64)");
-  CHECK_THROWS_WITH(multiply(hopper_wgmma_fp8, p, e4m3, e4m3, {.promote_k = -1}),
+  CHECK_THROWS_WITH(multiply({.model = hopper_wgmma_fp8, .promote_k = -1}, p, e4m3, e4m3),
                     ContainsSubstring("promote_k must be 0"));
-  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.promote_k = 128}), ContainsSubstring("does not apply to exact"));
-  const auto wgmma = [&](const GemmOptions& options) { return multiply(hopper_wgmma_fp8, p, e4m3, e4m3, options); };
+  CHECK_THROWS_WITH(multiply({.model = exact, .promote_k = 128}, p, e4m3, e4m3),
+                    ContainsSubstring("does not apply to exact"));
+  const auto wgmma = [&](GemmRecipe recipe, const GemmCall& call = {}) {
+    recipe.model = hopper_wgmma_fp8;
+    return multiply(recipe, p, e4m3, e4m3, call);
+  };
   CHECK_THROWS_WITH(wgmma({.split_k = {48, 16}}),
                     "split_k: a range must be a positive multiple of 32 (the last: any positive number), not 48");
   CHECK_THROWS_WITH(wgmma({.split_k = {64, 0}}), ContainsSubstring("not 0"));
@@ -351,27 +358,30 @@ TEST_CASE("empty matrices and bad arguments") {
   CHECK_THROWS_WITH(wgmma({.split_k = {32, 32}, .split_order = {1, 1}}),
                     ContainsSubstring("every number from 0 to below 2"));
   CHECK_THROWS_WITH(wgmma({.split_order = {1}}), ContainsSubstring("every number from 0 to below 0"));
-  CHECK_THROWS_WITH(wgmma({.c = bias}), "c must have 2 * 2 elements, not 3");
-  CHECK_THROWS_WITH(wgmma({.scale_out = INFINITY}), ContainsSubstring("must be finite"));
-  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.split_k = {64}}), ContainsSubstring("does not apply to exact"));
+  CHECK_THROWS_WITH(wgmma({}, {.c = bias}), "c must have 2 * 2 elements, not 3");
+  CHECK_THROWS_WITH(wgmma({}, {.scale_out = INFINITY}), ContainsSubstring("must be finite"));
+  CHECK_THROWS_WITH(multiply({.model = exact, .split_k = {64}}, p, e4m3, e4m3),
+                    ContainsSubstring("does not apply to exact"));
   Operand a = Operand::codes(p.a, e4m3, 2, 64);
   const Operand b = Operand::codes(p.b, e4m3, 2, 64);
   std::vector<float> four(4);
   a.tile_scales = {bias, 1, 128};
-  CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four), "tile scales of a must be 2 * 1, one for every 1 * 128, not 3");
-  CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four, {.promote_k = 64}),
-                    "promote_k must be 128, the depth of a's tile scales, not 64");
+  CHECK_THROWS_WITH(gemm({.model = hopper_wgmma_fp8}, a, b, four),
+                    "tile scales of a must be 2 * 1, one for every 1 * 128, not 3");
+  CHECK_THROWS_WITH(gemm({.model = hopper_wgmma_fp8, .promote_k = 96}, a, b, four),
+                    "promote_k must be 128, the depth of a's tile scales, or divide it, which 96 does not");
   CHECK_THROWS_WITH(mma(hopper_wgmma_fp8, a, a, std::span<const float>(), std::span(four).first(2)),
                     ContainsSubstring("tiles, rows and tensors are for gemm"));
   a.tile_scales = {bias, 1, 48};
-  CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, four), ContainsSubstring("not 1 * 48"));
-  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.bias = bias}), "bias must have 2 elements, one a row of b, not 3");
-  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.threads = 0}), "threads must be from 1 to 1024, not 0");
-  CHECK_THROWS_WITH(multiply(exact, p, e4m3, e4m3, {.scale_out = NAN}), ContainsSubstring("must be finite"));
+  CHECK_THROWS_WITH(gemm({.model = hopper_wgmma_fp8}, a, b, four), ContainsSubstring("not 1 * 48"));
+  CHECK_THROWS_WITH(multiply({.model = exact}, p, e4m3, e4m3, {.bias = bias}),
+                    "bias must have 2 elements, one a row of b, not 3");
+  CHECK_THROWS_WITH(multiply({.model = exact}, p, e4m3, e4m3, {.threads = 0}), "threads must be from 1 to 1024, not 0");
+  CHECK_THROWS_WITH(multiply({.model = exact}, p, e4m3, e4m3, {.scale_out = NAN}), ContainsSubstring("must be finite"));
   std::vector<float> out(3);
-  CHECK_THROWS_WITH(gemm(exact, Operand::codes(p.a, e4m3, 2, 64), Operand::codes(p.b, e4m3, 4, 32), out),
+  CHECK_THROWS_WITH(gemm({.model = exact}, Operand::codes(p.a, e4m3, 2, 64), Operand::codes(p.b, e4m3, 4, 32), out),
                     "a and b must have the same K, not 64 and 32");
-  CHECK_THROWS_WITH(gemm(exact, Operand::codes(p.a, e4m3, 2, 64), Operand::codes(p.b, e4m3, 2, 64), out),
+  CHECK_THROWS_WITH(gemm({.model = exact}, Operand::codes(p.a, e4m3, 2, 64), Operand::codes(p.b, e4m3, 2, 64), out),
                     "out must have 2 * 2 elements, not 3");
 }
 

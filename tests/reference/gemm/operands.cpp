@@ -24,28 +24,29 @@ TEST_CASE("codes that are packed, or swizzled scales, are the same operand") {
   }
   const Operand plain = Operand::codes(codes, e2m1, 140, 128, scales);
   std::vector<float> expected(140 * 140), out(140 * 140);
-  gemm(blackwell_nvf4, plain, plain, expected);
+  gemm({.model = blackwell_nvf4}, plain, plain, expected);
   Operand packed = Operand::codes(pairs, e2m1, 140, 128, scales);
   packed.packed = true;
-  gemm(blackwell_nvf4, packed, plain, out);
+  gemm({.model = blackwell_nvf4}, packed, plain, out);
   CHECK(out == expected);
   const std::vector<std::uint8_t> swizzled = swizzle_scales(scales, 140, 8);
   packed.scales = {.codes = swizzled, .layout = ScaleLayout::swizzled};
-  gemm(blackwell_nvf4, plain, packed, out);
+  gemm({.model = blackwell_nvf4}, plain, packed, out);
   CHECK(out == expected);
   packed.scales.codes = std::span(swizzled).first(1120);
-  CHECK_THROWS_WITH(gemm(blackwell_nvf4, plain, packed, out),
+  CHECK_THROWS_WITH(gemm({.model = blackwell_nvf4}, plain, packed, out),
                     "scale_b must have 140 * 8 codes, one for every 16 of K, swizzled to 2048, not 1120");
   packed.format = e4m3;
-  CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, packed, packed, out), "a is e4m3; codes of 4 bits alone are packed");
+  CHECK_THROWS_WITH(gemm({.model = hopper_wgmma_fp8}, packed, packed, out),
+                    "a is e4m3; codes of 4 bits alone are packed");
   Operand transposed = Operand::codes(pairs, e2m1, 128, 140);  // the same bytes as (K, rows)
   transposed.packed = transposed.transposed = true;
   Operand bytes = Operand::codes(codes, e2m1, 128, 140);
   bytes.transposed = true;
   expected.resize(128 * 128);
   out.resize(128 * 128);
-  gemm(blackwell_tcgen05_fp8, bytes, bytes, expected);
-  gemm(blackwell_tcgen05_fp8, transposed, transposed, out);
+  gemm({.model = blackwell_tcgen05_fp8}, bytes, bytes, expected);
+  gemm({.model = blackwell_tcgen05_fp8}, transposed, transposed, out);
   CHECK(out == expected);
 }
 
@@ -55,13 +56,13 @@ TEST_CASE("scales of rows multiply in the epilogue, in the order asked for") {
   const std::vector<float> rows{0.1F, 3e-4F, 1.7F};
   Operand a = Operand::codes(codes, e4m3, 3, 200);
   std::vector<float> plain(9), out(9);
-  gemm(hopper_wgmma_fp8, a, a, plain, {.promote_k = 64});
+  gemm({.model = hopper_wgmma_fp8, .promote_k = 64}, a, a, plain);
   Operand b = a;
   a.row_scales = b.row_scales = rows;
   a.tensor_scale = {3, 7};
   b.tensor_scale = {0.3F, 11};
   for (const auto order : {std::optional<ScaleOrder>(), std::optional(ScaleOrder::scales_first)}) {
-    gemm(hopper_wgmma_fp8, a, b, out, {.promote_k = 64, .scale_order = order});
+    gemm({.model = hopper_wgmma_fp8, .promote_k = 64, .scale_order = order}, a, b, out);
     for (std::size_t i = 0; i < 9; ++i) {
       const float left = rows[i / 3];
       const float right = rows[i % 3];
@@ -70,7 +71,7 @@ TEST_CASE("scales of rows multiply in the epilogue, in the order asked for") {
     }
   }
   a.row_scales = std::span(rows).first(2);
-  CHECK_THROWS_WITH(gemm(hopper_wgmma_fp8, a, b, out), "row scales of a must be 3, one a row, not 2");
+  CHECK_THROWS_WITH(gemm({.model = hopper_wgmma_fp8}, a, b, out), "row scales of a must be 3, one a row, not 2");
   CHECK_THROWS_WITH(mma(hopper_wgmma_fp8, b, b, std::span<const float>(), std::span(out).first(3)),
                     ContainsSubstring("scales of tiles, rows and tensors are for gemm"));
 }
@@ -89,7 +90,7 @@ TEST_CASE("transposed operands, with their scales, are the same product") {
     Operand a = p.a();
     if (has_tiles) a.tile_scales = {std::span(tiles).first(3 * ((p.depth + 31) / 32)), 1, 32};
     std::vector<float> expected(3 * 70);
-    gemm(model, a, p.b(), expected);
+    gemm({.model = model}, a, p.b(), expected);
     const auto tiles_transposed = transposed(std::vector(a.tile_scales.values.begin(), a.tile_scales.values.end()), 3);
     p.left_elements = Elements(transposed(p.left, 3), p.format);
     p.right_elements = Elements(transposed(p.right, 70), p.format);
@@ -100,7 +101,7 @@ TEST_CASE("transposed operands, with their scales, are the same product") {
     a.transposed = b.transposed = true;
     if (has_tiles) a.tile_scales = {tiles_transposed, 1, 32};
     std::vector<float> out(3 * 70);
-    gemm(model, a, b, out);
+    gemm({.model = model}, a, b, out);
     INFO(model.name);
     REQUIRE_NO(float_differences(out, expected));
   }

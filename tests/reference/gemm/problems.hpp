@@ -36,15 +36,15 @@ inline Problem problem(std::size_t rows, std::size_t columns, std::size_t depth,
   return p;
 }
 
-inline std::vector<float> multiply(const MmaModel& model, const Problem& p, const Format& a, const Format& b,
-                                   const GemmOptions& options = {}, const TensorScale& scale_a = {},
+inline std::vector<float> multiply(const GemmRecipe& recipe, const Problem& p, const Format& a, const Format& b,
+                                   const GemmCall& call = {}, const TensorScale& scale_a = {},
                                    const TensorScale& scale_b = {}) {
   std::vector<float> out(p.rows * p.columns);
   Operand left = Operand::codes(p.a, a, p.rows, p.depth);
   Operand right = Operand::codes(p.b, b, p.columns, p.depth);
   left.tensor_scale = scale_a;
   right.tensor_scale = scale_b;
-  gemm(model, left, right, out, options);
+  gemm(recipe, left, right, out, call);
   return out;
 }
 

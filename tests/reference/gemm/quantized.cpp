@@ -90,12 +90,12 @@ std::size_t compare_product(const Quantized& a, std::string_view name_a, const Q
     REQUIRE(takes(model, b) == slow_fits(model, right));
     std::vector<float> out(left.rows * right.rows);
     if (!both) {
-      REQUIRE_THROWS_AS(gemm(model, a, b, out), std::invalid_argument);
+      REQUIRE_THROWS_AS(gemm({.model = model}, a, b, out), std::invalid_argument);
       continue;
     }
     if (model.scales && left.depth % static_cast<std::size_t>(model.scales->block) != 0) continue;
     ++taken;
-    gemm(model, a, b, out);
+    gemm({.model = model}, a, b, out);
     const bool is_exact = model.k() == 0;
     for (const auto& [row, column] : places(left.rows, right.rows, is_exact ? 6 : 7)) {
       const float expected =
@@ -195,7 +195,7 @@ TEST_CASE("a Quantized that a model does not take is refused, with the models th
   const Tensor tiles = quantized(32, 64, find_recipe("te_block_1x128_fp32").recipe, 1, false);
   std::vector<float> out(32 * 32);
   const auto refused = [&](const MmaModel& model, const Quantized& a, const Quantized& b, const std::string& message) {
-    CHECK_THROWS_WITH(gemm(model, a, b, out), message);
+    CHECK_THROWS_WITH(gemm({.model = model}, a, b, out), message);
   };
   const std::string words = describe(mx.rowwise.recipe);
   refused(hopper_wgmma_fp8, mx.rowwise, mx.rowwise,
@@ -208,12 +208,12 @@ TEST_CASE("a Quantized that a model does not take is refused, with the models th
               "e8m0, one for every 32 of K; blackwell_nvf4 takes ue4m3, one for every 16 of K. Models that take it: "
               "blackwell_mxf8, blackwell_mxf4, exact");
   CHECK_THROWS_WITH(
-      gemm(blackwell_mxf8, mx.rowwise, current.rowwise, out),
+      gemm({.model = blackwell_mxf8}, mx.rowwise, current.rowwise, out),
       ContainsSubstring("which blackwell_mxf8 does not take: scale_b is left out; blackwell_mxf8 takes e8m0, "
                         "one for every 32 of K. Models that take it: hopper_wgmma_fp8, "));
-  CHECK_THROWS_WITH(gemm(blackwell_mxf8, tiles.rowwise, mx.rowwise, out),
+  CHECK_THROWS_WITH(gemm({.model = blackwell_mxf8}, tiles.rowwise, mx.rowwise, out),
                     ContainsSubstring("scale_a must be powers of two, of which blackwell_mxf8 gets the exponents"));
-  CHECK_THROWS_WITH(gemm(hopper_fp16, current.rowwise, current.rowwise, out),
+  CHECK_THROWS_WITH(gemm({.model = hopper_fp16}, current.rowwise, current.rowwise, out),
                     ContainsSubstring("which hopper_fp16 does not take: a is e4m3; hopper_fp16 takes float16."));
   refused(blackwell_mxf8, mx.rowwise, mx.columnwise,
           "a and b must have the same K: of a it is 64, its columns (32 x 64, rowwise), of b 32, its rows (32 x 64, "
@@ -223,22 +223,23 @@ TEST_CASE("a Quantized that a model does not take is refused, with the models th
           "a Hadamard matrix turned a along K, and not b: their product would be of no tensors");
   refused(exact, nvfp4.columnwise, turned.columnwise,
           "a Hadamard matrix turned b along K, and not a: their product would be of no tensors");
-  CHECK_THROWS_WITH(gemm(exact, mx.rowwise, mx.rowwise, out), "out must have 32 * 32 elements, not 4096");
+  CHECK_THROWS_WITH(gemm({.model = exact}, mx.rowwise, mx.rowwise, out), "out must have 32 * 32 elements, not 4096");
   Quantized broken = mx.rowwise;
   broken.codes.pop_back();
-  CHECK_THROWS_WITH(gemm(blackwell_mxf8, broken, mx.rowwise, out), ContainsSubstring("codes must have 2048 elements"));
+  CHECK_THROWS_WITH(gemm({.model = blackwell_mxf8}, broken, mx.rowwise, out),
+                    ContainsSubstring("codes must have 2048 elements"));
 }
 
 TEST_CASE("a product of quantized tensors is encoded, split and given a bias as one of arrays is") {
   const Tensor x = quantized(48, 128, find_recipe("te_nvfp4").recipe, 1, false);
   std::vector<float> plain(48 * 48), c(48 * 48, 0.25F), bias(48, -1.5F), out(48 * 48);
-  gemm(blackwell_nvf4, x.rowwise, x.rowwise, plain);
-  gemm(blackwell_nvf4, x.rowwise, x.rowwise, out, {.scale_out = 0.5F, .c = c, .bias = bias, .threads = 2});
+  gemm({.model = blackwell_nvf4}, x.rowwise, x.rowwise, plain);
+  gemm({.model = blackwell_nvf4}, x.rowwise, x.rowwise, out, {.c = c, .bias = bias, .scale_out = 0.5F, .threads = 2});
   for (std::size_t i = 0; i < out.size(); ++i) REQUIRE(bits(out[i]) == bits((plain[i] + 0.25F - 1.5F) * 0.5F));
   std::vector<std::uint8_t> bytes(out.size());
   std::vector<std::uint16_t> words(out.size());
-  gemm(blackwell_nvf4, x.rowwise, x.rowwise, e4m3, {}, bytes);
-  gemm(blackwell_nvf4, x.rowwise, x.rowwise, bfloat16, {}, words);
+  gemm({.model = blackwell_nvf4, .output = e4m3}, x.rowwise, x.rowwise, bytes);
+  gemm({.model = blackwell_nvf4, .output = bfloat16, .cast = CastPolicy{}}, x.rowwise, x.rowwise, words);
   for (std::size_t i = 0; i < out.size(); ++i) {
     REQUIRE(bytes[i] == encode(e4m3, {}, plain[i]));
     REQUIRE(words[i] == encode(bfloat16, {}, plain[i]));

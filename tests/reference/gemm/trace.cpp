@@ -208,8 +208,8 @@ Dots deep_dots(const MmaModel& model, std::size_t count) {
 
 std::uint64_t gemm_of(const One& one, const TraceOptions& options) {
   const Elements left(one.a, one.dots.format_a), right(one.b, one.dots.format_b);
-  return gemm_words(one.model, left.operand(1, one.dots.k, one.scale_a), right.operand(1, one.dots.k, one.scale_b),
-                    {.promote_k = options.promote_k, .zero_rule = options.zero_rule})
+  return gemm_words({.model = one.model, .zero_rule = options.zero_rule, .promote_k = options.promote_k},
+                    left.operand(1, one.dots.k, one.scale_a), right.operand(1, one.dots.k, one.scale_b))
       .front();
 }
 

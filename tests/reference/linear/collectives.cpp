@@ -45,7 +45,7 @@ TEST_CASE(
   constexpr std::size_t ranks = 4;
   for (const Format& type : {bfloat16, binary16, binary32}) {
     LinearRecipe recipe = find_linear_recipe("te_current_scaling_blackwell").recipe;
-    recipe.fprop.output = type;
+    recipe.fprop.recipe.output = type;
     std::vector<SlowPass> slow;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       slow.emplace_back(recipe.fprop, columns_of(layer.x, rank, ranks), Direction::rowwise,

@@ -64,7 +64,7 @@ TEST_CASE("a step is linear(), linear_dgrad() and linear_wgrad() of the same ten
   const StepTensors tensors;
   for (const NamedLinearRecipe& named : linear_recipes()) {
     const LinearRecipe& recipe = named.recipe;
-    if (recipe.fprop.output != bfloat16) continue;
+    if (recipe.fprop.recipe.output != bfloat16) continue;
     const auto* cast = std::get_if<Recipe>(&recipe.dgrad.a);
     std::vector<std::uint8_t> random;
     if (cast != nullptr && is_stochastic(*cast)) random.resize(tensors.dy.size(), 77);

@@ -18,8 +18,8 @@ LinearRecipe with_fp8_output(const char* name, const Format& forward, const Form
   recipe.fprop.a = recipe.wgrad.b = GivenScale{.scale = 3.7F};
   recipe.fprop.b = recipe.dgrad.b = GivenScale{.scale = 41.0F};
   recipe.dgrad.a = recipe.wgrad.a = GivenScale{.format = e5m2, .scale = 900.0F};
-  recipe.fprop.output = forward;
-  recipe.dgrad.output = backward;
+  recipe.fprop.recipe.output = forward;
+  recipe.dgrad.recipe.output = backward;
   return recipe;
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("an FP8 output has no bfloat16 on its way: a value that bfloat16 round
   const MatrixView right{w, 16, 16};
   std::vector<std::uint16_t> rounded(8 * 16);
   linear(recipe, left, right, std::span(rounded));
-  recipe.fprop.output = e4m3;
+  recipe.fprop.recipe.output = e4m3;
   Quantized y;
   linear(recipe, left, right, y);
   CHECK(y.amax == 1 + 0x1p-4F + 0x1p-10F);
@@ -120,16 +120,16 @@ TEST_CASE("FP8 outputs are refused where no GEMM writes them") {
   for (const auto& name :
        {"te_current_scaling_hopper", "te_mxfp8_blackwell", "te_block_hopper", "te_nvfp4_blackwell", "bf16_hopper"}) {
     LinearRecipe recipe = find_linear_recipe(name).recipe;
-    recipe.fprop.output = e4m3;
+    recipe.fprop.recipe.output = e4m3;
     INFO(name);
     refused(recipe,
             "fprop: output must not be e4m3: GEMMs write FP8 under delayed scaling alone, whose operands have "
             "given scales; under other recipes they write high precision, which a second kernel quantizes");
   }
   LinearRecipe recipe = with_fp8_output("te_delayed_hopper", e4m3, e5m2);
-  recipe.wgrad.output = e5m2;
+  recipe.wgrad.recipe.output = e5m2;
   refused(recipe, "wgrad: output must not be e5m2: no system has dw in FP8");
-  recipe.wgrad.output = e3m2;
+  recipe.wgrad.recipe.output = e3m2;
   refused(recipe,
           "wgrad: output must be float32, float16 or bfloat16, or e4m3 or e5m2 under delayed scaling, not e3m2");
 }

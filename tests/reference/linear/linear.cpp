@@ -38,7 +38,7 @@ LinearLayer layer_for_recipe(const LinearRecipe& recipe) {
     if (cast->whole_tiles && cast->tile_along == 16) tokens = 144, in = 176, out = 160;
     if (cast->whole_tiles && cast->tile_along == 32) tokens = 160, in = 192, out = 160;
     if (cast->whole_tiles && cast->tile_along == 128) tokens = 256, in = 128, out = 256;
-    if (recipe.fprop.model.scales && !cast->whole_tiles) tokens = 160, in = 288, out = 192;
+    if (recipe.fprop.recipe.model.scales && !cast->whole_tiles) tokens = 160, in = 288, out = 192;
     is_stochastic = cast->cast.rounding == Rounding::stochastic;
   }
   LinearLayer layer{
@@ -68,7 +68,7 @@ PassWords run_pass(const LinearRecipe& recipe, LinearPass pass, const LinearInpu
       case LinearPass::wgrad: return linear_wgrad(recipe, a, b, out, options);
     }
   };
-  if (gemm_of(recipe, pass).output == binary32) {
+  if (gemm_of(recipe, pass).recipe.output == binary32) {
     std::vector<float> out(count, start);
     call(std::span(out));
     PassWords words;
@@ -114,7 +114,7 @@ TEST_CASE("a bias is of the output's type, and of bfloat16 where the output of a
     const SlowPass slow(recipe.fprop, layer.x, Direction::rowwise, layer.w, Direction::rowwise);
     const bool is_quantized = std::holds_alternative<Recipe>(recipe.fprop.a);
     for (const Format& output : {binary32, binary16, bfloat16}) {
-      recipe.fprop.output = output;
+      recipe.fprop.recipe.output = output;
       const Format type = output == binary32 && is_quantized ? bfloat16 : output;
       std::vector<float> bias = layer.bias;
       const PassWords y = run_pass(recipe, LinearPass::fprop, layer.x.view(), layer.w.view(),
@@ -150,9 +150,9 @@ TEST_CASE(
   for (const auto& name : {"te_delayed_hopper", "te_current_scaling_hopper"}) {
     const LinearRecipe& recipe = find_linear_recipe(name).recipe;
     const auto format = [](const LinearCast& cast) { return std::get<Recipe>(cast).format; };
-    CHECK((format(recipe.fprop.a) == e4m3 && format(recipe.fprop.b) == e4m3 && recipe.fprop.promote_k == 0));
-    CHECK((format(recipe.dgrad.a) == e5m2 && format(recipe.dgrad.b) == e4m3 && recipe.dgrad.promote_k == 128));
-    CHECK((format(recipe.wgrad.a) == e5m2 && format(recipe.wgrad.b) == e4m3 && recipe.wgrad.promote_k == 128));
+    CHECK((format(recipe.fprop.a) == e4m3 && format(recipe.fprop.b) == e4m3 && recipe.fprop.recipe.promote_k == 0));
+    CHECK((format(recipe.dgrad.a) == e5m2 && format(recipe.dgrad.b) == e4m3 && recipe.dgrad.recipe.promote_k == 128));
+    CHECK((format(recipe.wgrad.a) == e5m2 && format(recipe.wgrad.b) == e4m3 && recipe.wgrad.recipe.promote_k == 128));
   }
 }
 
@@ -187,10 +187,10 @@ TEST_CASE("a block-scaled wgrad is of the original input, not of what its rowwis
 TEST_CASE("scales of tiles that are no powers of two multiply in the order that the recipe says") {
   LinearRecipe recipe = find_linear_recipe("deepseek_v3_hopper").recipe;
   const LinearLayer layer = layer_for_recipe(recipe);
-  recipe.wgrad.output = binary32;
+  recipe.wgrad.recipe.output = binary32;
   PassWords before;
   for (const ScaleOrder order : {ScaleOrder::scales_first, ScaleOrder::accumulator_first}) {
-    recipe.wgrad.scale_order = order;
+    recipe.wgrad.recipe.scale_order = order;
     const PassWords dw =
         run_pass(recipe, LinearPass::wgrad, layer.dy.view(), layer.x.view(), layer.w.values.size(), {});
     require_slow(dw, SlowPass(recipe.wgrad, layer.dy, Direction::columnwise, layer.x, Direction::columnwise),
@@ -267,13 +267,13 @@ TEST_CASE("override_linear_precision takes GEMMs of another recipe, and leaves t
   const LinearRecipe& fp8 = find_linear_recipe("te_current_scaling_hopper").recipe;
   const LinearRecipe& high = find_linear_recipe("bf16_hopper").recipe;
   const LinearRecipe mixed = override_linear_precision(fp8, {.wgrad = true}, high);
-  CHECK(mixed.fprop.model.name == "hopper_wgmma_fp8");
-  CHECK(mixed.dgrad.promote_k == 128);
-  CHECK(mixed.wgrad.output == binary32);
+  CHECK(mixed.fprop.recipe.model.name == "hopper_wgmma_fp8");
+  CHECK(mixed.dgrad.recipe.promote_k == 128);
+  CHECK(mixed.wgrad.recipe.output == binary32);
   const LinearRecipe& tf32 = find_linear_recipe("tf32_hopper").recipe;
-  CHECK(override_linear_precision(fp8, {.fprop = true}, tf32).fprop.model.name == "hopper_tf32");
-  CHECK(override_linear_precision(fp8, {.fprop = true}, tf32).fprop.output == bfloat16);
-  CHECK(override_linear_precision(fp8, {.dgrad = true}, tf32).dgrad.output == bfloat16);
+  CHECK(override_linear_precision(fp8, {.fprop = true}, tf32).fprop.recipe.model.name == "hopper_tf32");
+  CHECK(override_linear_precision(fp8, {.fprop = true}, tf32).fprop.recipe.output == bfloat16);
+  CHECK(override_linear_precision(fp8, {.dgrad = true}, tf32).dgrad.recipe.output == bfloat16);
   const LinearLayer layer = layer_for_recipe(fp8);
   const auto wgrad = [&](const LinearRecipe& recipe) {
     return run_pass(recipe, LinearPass::wgrad, layer.dy.view(), layer.x.view(), layer.w.values.size(), {});
@@ -322,7 +322,7 @@ TEST_CASE("a Linear layer refuses what does not fit, and names the pass and the 
   wrong.dgrad.a = bfloat16;
   refused(wrong, x.view(), w.view(), "dgrad: a and b must both be recipes or both be formats");
   wrong = mx;
-  wrong.wgrad.output = e4m3;
+  wrong.wgrad.recipe.output = e4m3;
   refused(wrong, x.view(), w.view(), "wgrad: output must not be e4m3: no system has dw in FP8");
   wrong = bf16;
   wrong.fprop.a = e5m2;

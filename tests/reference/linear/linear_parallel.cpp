@@ -39,7 +39,7 @@ TEST_CASE("a column-parallel layer: every rank casts its part of the weight and 
     for (std::size_t i = 0; i < dw.size(); i += step) {
       REQUIRE(dw[i] == slow_dw[i / in / part].word(i / in % part, i % in));
     }
-    const Format type = recipe.dgrad.output;
+    const Format type = recipe.dgrad.recipe.output;
     for (std::size_t i = 0; i < dx.size(); i += step) {
       std::vector<float> values;
       for (const SlowPass& slow : slow_dx) values.push_back(value_of_word(slow.word(i / in, i % in), type));
@@ -74,7 +74,7 @@ TEST_CASE("a row-parallel layer: every rank casts its columns of x and of the we
     for (std::size_t i = 0; i < dw.size(); i += step) {
       REQUIRE(dw[i] == slow_dw[i % in / part].word(i / in, i % in % part));
     }
-    const Format type = recipe.fprop.output;
+    const Format type = recipe.fprop.recipe.output;
     for (std::size_t i = 0; i < y.size(); i += step) {
       std::vector<float> values;
       for (const SlowPass& slow : slow_y) values.push_back(value_of_word(slow.word(i / out, i % out), type));
@@ -91,7 +91,7 @@ TEST_CASE(
   for (std::size_t i = 0; i < out; ++i) bias.push_back(1.0F / static_cast<float>(3 + i));
   for (const Format& type : {bfloat16, binary32}) {
     LinearRecipe recipe = find_linear_recipe("te_current_scaling_hopper").recipe;
-    recipe.fprop.output = type;
+    recipe.fprop.recipe.output = type;
     for (const int ranks : {1, 2}) {
       const auto y = [&](ParallelMode mode, std::span<const float> given) {
         return words_of(recipe, LinearPass::fprop, layer, {.bias = given, .parallel = {mode, ranks}}, tokens * out);
@@ -152,14 +152,14 @@ TEST_CASE("a split layer refuses what ranks cannot share, and leaves the result 
           "the reduction's ranks must be each of 0 to 1 once");
   refused(exact_recipe, layer.x.view(), {row, 2}, "fprop: bias must have 256 elements, not 2", std::span(y).first(2));
   LinearRecipe mx = find_linear_recipe("te_mxfp8_blackwell").recipe;
-  mx.fprop.output = binary32;
+  mx.fprop.recipe.output = binary32;
   refused(mx, layer.x.view(), {row, 16},
           "fprop: x: in (columns) must be a multiple of 512 (32 on each of 16 ranks), not 256 (nearest: 512), for "
           "Transformer Engine's quantizer; check_shapes = false computes what it refuses");
   const Quantized q = quantize(layer.x.view(), MxBlock{});
   refused(mx, std::cref(q), {row, 2}, "fprop: x must not be quantized: every rank quantizes its part");
   LinearRecipe fp8 = find_linear_recipe("te_delayed_hopper").recipe;
-  fp8.fprop.output = e4m3;
+  fp8.fprop.recipe.output = e4m3;
   Quantized codes;
   CHECK_THROWS_WITH(linear(fp8, layer.x.view(), layer.w.view(), codes, {.parallel = {row, 2}}),
                     ContainsSubstring("fprop: parallel is for an output in high precision"));

@@ -74,7 +74,7 @@ std::array<bool, 3> rules_take(const LinearRecipe& recipe, const LinearShape& sh
 
 LinearRecipe on(const char* name, const MmaModel& model) {
   LinearRecipe recipe = find_linear_recipe(name).recipe;
-  recipe.fprop.model = recipe.dgrad.model = recipe.wgrad.model = model;
+  recipe.fprop.recipe.model = recipe.dgrad.recipe.model = recipe.wgrad.recipe.model = model;
   return recipe;
 }
 

@@ -89,7 +89,7 @@ inline PlainOperand plain_quantized(LayerTensor x, Recipe recipe, Direction dire
 
 /// One element of the product of values that are not quantized.
 inline float slow_unquantized(const LinearGemm& gemm, const std::vector<float>& a, const std::vector<float>& b) {
-  if (gemm.model.k() == 0) {
+  if (gemm.recipe.model.k() == 0) {
     Integer sum = 0;  // in units of 2^-400
     for (std::size_t k = 0; k < a.size(); ++k) {
       int exponent = 0;
@@ -99,9 +99,9 @@ inline float slow_unquantized(const LinearGemm& gemm, const std::vector<float>& 
     }
     return nearest_float(Rational(sum) * power_of_two(-400));
   }
-  const auto width = static_cast<std::size_t>(gemm.model.k());
+  const auto width = static_cast<std::size_t>(gemm.recipe.model.k());
   const Format format = std::get<Format>(gemm.a);
-  const bool is_tf32 = gemm.model.operands.front() == tf32;
+  const bool is_tf32 = gemm.recipe.model.operands.front() == tf32;
   float c = 0;
   for (std::size_t k = 0; k < a.size(); k += width) {
     const auto part = [&](const std::vector<float>& all) {
@@ -120,7 +120,7 @@ inline float slow_unquantized(const LinearGemm& gemm, const std::vector<float>& 
     const bool floats = format == binary32;
     const Operand one = floats ? Operand::floats(left, 1, width) : Operand::codes(x, format, 1, width);
     const Operand other = floats ? Operand::floats(right, 1, width) : Operand::codes(y, format, 1, width);
-    mma(gemm.model, one, other, std::span<const float>(&c, 1), std::span<float>(&c, 1));
+    mma(gemm.recipe.model, one, other, std::span<const float>(&c, 1), std::span<float>(&c, 1));
   }
   return c;
 }
@@ -128,24 +128,24 @@ inline float slow_unquantized(const LinearGemm& gemm, const std::vector<float>& 
 /// One element of the product of quantized operands, promoted every so many of K; before c, bias and output.
 inline float slow_promoted(const LinearGemm& gemm, const PlainOperand& a, std::size_t row, const PlainOperand& b,
                            std::size_t column) {
-  if (gemm.scale_order == ScaleOrder::accumulator_first) {
+  if (gemm.recipe.scale_order == ScaleOrder::accumulator_first) {
     float sum = 0;
     for (std::size_t k = 0; k < a.depth; k += 128) {
       float accumulator = 0;
       for (std::size_t i = k; i < std::min(a.depth, k + 128); i += 32) {
-        accumulator = slow_instruction(gemm.model, a, row, b, column, i, accumulator);
+        accumulator = slow_instruction(gemm.recipe.model, a, row, b, column, i, accumulator);
       }
       sum = std::fma(accumulator * a.scales[row * a.depth + k], b.scales[column * b.depth + k], sum);
     }
     return sum;
   }
-  if (gemm.promote_k == 0) return slow_element(gemm.model, a, row, b, column);
+  if (gemm.recipe.promote_k == 0) return slow_element(gemm.recipe.model, a, row, b, column);
   float accumulator = 0;
   float sum = 0;
   for (std::size_t k = 0; k < a.depth;) {
-    accumulator = slow_instruction(gemm.model, a, row, b, column, k, accumulator);
-    k += static_cast<std::size_t>(gemm.model.k());
-    if (k % static_cast<std::size_t>(gemm.promote_k) != 0 && k < a.depth) continue;
+    accumulator = slow_instruction(gemm.recipe.model, a, row, b, column, k, accumulator);
+    k += static_cast<std::size_t>(gemm.recipe.model.k());
+    if (k % static_cast<std::size_t>(gemm.recipe.promote_k) != 0 && k < a.depth) continue;
     sum += accumulator;
     accumulator = 0;
   }
@@ -173,7 +173,7 @@ class SlowPass {
   }
   [[nodiscard]] std::uint32_t word(std::size_t row, std::size_t column, float c = 0, float bias = 0) const {
     const float sum = product(row, column) + c + bias;
-    return gemm_.output == binary32 ? bits(sum) : encode(gemm_.output, cuda_nosat_policy, sum);
+    return gemm_.recipe.output == binary32 ? bits(sum) : encode(gemm_.recipe.output, cuda_nosat_policy, sum);
   }
 
  private:

@@ -56,7 +56,7 @@ inline std::vector<std::uint32_t> words_of(const LinearRecipe& recipe, LinearPas
       case LinearPass::wgrad: return linear_wgrad(recipe, layer.dy.view(), layer.x.view(), to, options);
     }
   };
-  if (gemm_of(recipe, pass).output != binary32) {
+  if (gemm_of(recipe, pass).recipe.output != binary32) {
     std::vector<std::uint16_t> codes(size);
     call(std::span(codes));
     return {codes.begin(), codes.end()};

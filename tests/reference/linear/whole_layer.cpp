@@ -25,7 +25,7 @@ std::vector<std::uint32_t> words_of(const LinearRecipe& recipe, LinearPass pass,
       case LinearPass::wgrad: return linear_wgrad(recipe, a.view(), b.view(), to, options);
     }
   };
-  if (gemm_of(recipe, pass).output != binary32) {
+  if (gemm_of(recipe, pass).recipe.output != binary32) {
     std::vector<std::uint16_t> codes(size);
     call(std::span(codes));
     return {codes.begin(), codes.end()};

@@ -209,28 +209,34 @@ TEST_CASE("gemm refuses arrays that overlap, or gives the result of arrays that 
   };
   const MmaModel& model = hopper_wgmma_fp8;
   check_every_distance<std::uint8_t, float>(
-      a, m * n, [&](auto in, auto out) { gemm(model, Operand::codes(in, e4m3, m, k), right, out); }, false);
+      a, m * n, [&](auto in, auto out) { gemm({.model = model}, Operand::codes(in, e4m3, m, k), right, out); }, false);
   check_every_distance<std::uint8_t, float>(
-      b, m * n, [&](auto in, auto out) { gemm(model, left, Operand::codes(in, e4m3, n, k), out); }, false);
+      b, m * n, [&](auto in, auto out) { gemm({.model = model}, left, Operand::codes(in, e4m3, n, k), out); }, false);
   check_every_distance<float, float>(
-      tiles, m * n, [&](auto in, auto out) { gemm(model, with_tiles(in), right, out); }, false);
+      tiles, m * n, [&](auto in, auto out) { gemm({.model = model}, with_tiles(in), right, out); }, false);
   check_every_distance<float, float>(
-      tiles, m * n, [&](auto in, auto out) { gemm(model, with_rows(in), right, out); }, false);
+      tiles, m * n, [&](auto in, auto out) { gemm({.model = model}, with_rows(in), right, out); }, false);
   check_every_distance<float, float>(
-      c, m * n, [&](auto in, auto out) { gemm(model, left, right, out, {.c = in, .threads = 2}); }, true);
+      c, m * n, [&](auto in, auto out) { gemm({.model = model}, left, right, out, {.c = in, .threads = 2}); }, true);
   check_every_distance<float, float>(
       c, m * n,
       [&](auto in, auto out) {
-        gemm(model, left, right, out, {.promote_k = 32, .c = in, .c_enters = CEntry::accumulator, .threads = 2});
+        gemm({.model = model, .promote_k = 32, .c_enters = CEntry::accumulator}, left, right, out,
+             {.c = in, .threads = 2});
       },
       true);
   check_every_distance<float, float>(
-      bias, m * n, [&](auto in, auto out) { gemm(model, left, right, out, {.bias = in}); }, false);
+      bias, m * n, [&](auto in, auto out) { gemm({.model = model}, left, right, out, {.bias = in}); }, false);
   const CastPolicy policy;
   check_every_distance<float, std::uint8_t>(
-      c, m * n, [&](auto in, auto out) { gemm(model, left, right, e4m3, policy, out, {.c = in}); }, false);
+      c, m * n,
+      [&](auto in, auto out) { gemm({.model = model, .output = e4m3, .cast = policy}, left, right, out, {.c = in}); },
+      false);
   check_every_distance<std::uint8_t, std::uint16_t>(
-      a, m * n, [&](auto in, auto out) { gemm(model, Operand::codes(in, e4m3, m, k), right, binary16, policy, out); },
+      a, m * n,
+      [&](auto in, auto out) {
+        gemm({.model = model, .output = binary16, .cast = policy}, Operand::codes(in, e4m3, m, k), right, out);
+      },
       false);
 }
 
@@ -320,7 +326,7 @@ TEST_CASE("Codes with bits beyond their format's width are refused, with the fir
   std::vector<float> one(1);
   mma(model, operands(good), operands(good), std::span<const float>(), one);
   refused("a", 31, 0x40, [&] { mma(model, operands(bad), operands(good), std::span<const float>(), one); });
-  refused("b", 31, 0x40, [&] { gemm(model, operands(good), operands(bad), one); });
+  refused("b", 31, 0x40, [&] { gemm({.model = model}, operands(good), operands(bad), one); });
   refused("a", 31, 0x40, [&] { (void)trace_dot(model, operands(bad), operands(good)); });
 
   Quantized q = quantize({seeded<float>(64), 2, 32}, MxBlock{.format = e2m3});
@@ -336,7 +342,10 @@ TEST_CASE("gemm refuses options that nothing would read", "[arrays]") {
   const std::vector<std::uint8_t> codes(32, 1);
   const auto operands = Operand::codes(codes, e4m3, 1, 32);
   std::vector<float> out(1);
-  const auto run = [&](const GemmOptions& options) { gemm(hopper_wgmma_fp8, operands, operands, out, options); };
+  const auto run = [&](GemmRecipe recipe) {
+    recipe.model = hopper_wgmma_fp8;
+    gemm(recipe, operands, operands, out);
+  };
   REQUIRE_THROWS_WITH(run({.scale_order = ScaleOrder::accumulator_first}),
                       "scale_order goes with scales of tiles or rows, which neither a nor b has");
   REQUIRE_THROWS_WITH(run({.c_enters = CEntry::accumulator}), "c_enters goes with c, which is left out");

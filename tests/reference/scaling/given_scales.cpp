@@ -181,7 +181,7 @@ TEST_CASE("row-scaled NVFP4 is NVFP4 of each row, and columnwise of each column"
     }
     CHECK(!takes(find_model("blackwell_nvf4"), q));
     std::vector<float> out(lines * lines);
-    CHECK_THROWS_WITH(gemm(find_model("blackwell_nvf4"), q, q, out),
+    CHECK_THROWS_WITH(gemm({.model = find_model("blackwell_nvf4")}, q, q, out),
                       ContainsSubstring("a tensor's scale for each row"));
   }
 }

@@ -43,8 +43,8 @@ void vector_equals_scalar(const std::function<bool(const MmaModel&)>& which) {
       const auto run = [&](std::string_view target) {
         force_target(target);
         std::vector<float> out(side * side);
-        gemm(model, a.operand(side, left.k, left.scale_a), b.operand(side, right.k, right.scale_b), out,
-             {.c = c, .c_enters = CEntry::accumulator});
+        gemm({.model = model, .c_enters = CEntry::accumulator}, a.operand(side, left.k, left.scale_a),
+             b.operand(side, right.k, right.scale_b), out, {.c = c});
         return out;
       };
       const auto expected = run("scalar");
@@ -65,12 +65,13 @@ TEST_CASE("vector code equals the scalar step on every target, any shape, promot
                                 static_cast<std::size_t>(depth), kind, 42);
       for (const int promote_k : {0, 32, 128}) {
         force_target("scalar");
-        const auto expected = multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k});
+        const auto expected = multiply({.model = hopper_wgmma_fp8, .promote_k = promote_k}, p, e4m3, e5m2);
         for (const std::string_view target : targets()) {
           force_target(target);
           INFO(target << " kind " << kind << " K " << depth << " promote_k " << promote_k);
           REQUIRE_NO(float_differences(
-              multiply(hopper_wgmma_fp8, p, e4m3, e5m2, {.promote_k = promote_k, .threads = rows}), expected));
+              multiply({.model = hopper_wgmma_fp8, .promote_k = promote_k}, p, e4m3, e5m2, {.threads = rows}),
+              expected));
         }
       }
     }
@@ -85,7 +86,7 @@ TEST_CASE("vector code equals the scalar step for every model that it serves") {
     const auto run = [&](std::string_view target) {
       force_target(target);
       std::vector<float> out(5 * 70);
-      gemm(model, p.a(), p.b(), out);
+      gemm({.model = model}, p.a(), p.b(), out);
       return out;
     };
     const auto expected = run("scalar");
@@ -147,8 +148,8 @@ TEST_CASE("vector code equals the scalar step about the limits of exponents, wit
       const auto run = [&](std::string_view target, CEntry c_enters) {
         force_target(target);
         std::vector<float> out(rows * columns);
-        gemm(model, a.operand(rows, depth, scales_a), b.operand(columns, depth, scales), out,
-             {.c = c, .c_enters = c_enters});
+        gemm({.model = model, .c_enters = c_enters}, a.operand(rows, depth, scales_a),
+             b.operand(columns, depth, scales), out, {.c = c});
         return out;
       };
       for (const CEntry c_enters : {CEntry::epilogue, CEntry::accumulator}) {
@@ -179,7 +180,7 @@ TEST_CASE("TF32's vector code equals the scalar step on every target") {
     }
     const auto run = [&] {
       std::vector<float> out(3 * 40);
-      gemm(hopper_tf32, Operand::floats(a, 3, 50), Operand::floats(b, 40, 50), out);
+      gemm({.model = hopper_tf32}, Operand::floats(a, 3, 50), Operand::floats(b, 40, 50), out);
       return out;
     };
     force_target("scalar");

@@ -66,9 +66,9 @@ TEST_CASE("mma: every chain of MMA-Sim is a GEMM, fast and promoted every 128") 
     const Elements left(v.dot.a, v.dot.format_a), right(v.dot.b, v.dot.format_b);
     const Operand a = left.operand(1, v.dot.k), b = right.operand(1, v.dot.k);
     float out = 0;
-    gemm(set.model, a, b, std::span(&out, 1));
+    gemm({.model = set.model}, a, b, std::span(&out, 1));
     mismatches.compare(v.dot.k, set.name, bits(out), v.fast, "fast");
-    gemm(set.model, a, b, std::span(&out, 1), {.promote_k = 128});
+    gemm({.model = set.model, .promote_k = 128}, a, b, std::span(&out, 1));
     mismatches.compare(v.dot.k, set.name, bits(out), v.promoted, "promoted");
     ++chains;
   });

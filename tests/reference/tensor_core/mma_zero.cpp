@@ -103,8 +103,9 @@ TEST_CASE("mma: a scale that is zero has no exponent, under any zero rule, and l
       const Elements side(a, e2m1);
       float out = 0;
       const float c = std::bit_cast<float>(0x2B800001U);
-      gemm(blackwell_nvf4, side.operand(1, 64, dots.scale_a), side.operand(1, 64, dots.scale_b), std::span(&out, 1),
-           {.c = std::span(&c, 1), .c_enters = CEntry::accumulator, .zero_rule = rule});
+      gemm({.model = blackwell_nvf4, .zero_rule = rule, .c_enters = CEntry::accumulator},
+           side.operand(1, 64, dots.scale_a), side.operand(1, 64, dots.scale_b), std::span(&out, 1),
+           {.c = std::span(&c, 1)});
       CHECK(bits(out) == 0x2B800001);
     }
   }

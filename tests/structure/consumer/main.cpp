@@ -10,6 +10,6 @@ int main() {
   const std::vector<std::uint8_t> ones(32, 0x38);
   std::vector<float> out(1);
   const auto row = fp8lab::Operand::codes(ones, fp8lab::e4m3, 1, 32);
-  fp8lab::gemm(fp8lab::hopper_wgmma_fp8, row, row, out);
+  fp8lab::gemm({.model = fp8lab::hopper_wgmma_fp8}, row, row, out);
   return out[0] == 32 && fp8lab::cast_to_representable(fp8lab::e4m3, {}, 0.3F) == 0.3125F ? 0 : 1;
 }

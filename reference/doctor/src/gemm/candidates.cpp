@@ -35,7 +35,7 @@ void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t check
     text << checked - first.unexplained << " of " << checked;
   }
   text << (checked == 1 ? " element" : " elements") << (checked < result.elements ? " looked at" : "")
-       << (checked == 1 ? " is that of " : " are those of ") << describe(first.hypothesis);
+       << (checked == 1 ? " is that of " : " are those of ") << describe(first);
   if (first.models.size() > 1) {
     text << " (or of " << first.models.size() - 1 << " other model" << (first.models.size() > 2 ? "s" : "") << ")";
   }
@@ -44,15 +44,26 @@ void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t check
 
 }  // namespace
 
+GemmExplanation explanation_of(const GemmCandidate& candidate) {
+  GemmExplanation explanation{.recipe = candidate.recipe};
+  if (candidate.departure != nullptr) explanation.departures.push_back({candidate.departure, candidate.depth});
+  return explanation;
+}
+
 void explain_gemm(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates, std::size_t checked) {
   std::map<std::pair<std::string, std::size_t>, std::size_t> numbers;  // by all but the model
   for (const GemmCandidate& one : candidates) {
-    GemmHypothesis without_model = one.hypothesis;
-    without_model.model.clear();
+    GemmExplanation explanation = explanation_of(one);
+    explanation.recipe.model = {};
     const std::size_t unexplained = checked - one.matches;
-    const auto [at, is_new] = numbers.try_emplace({describe(without_model), unexplained}, result.explanations.size());
-    if (is_new) result.explanations.push_back({one.hypothesis, {}, checked, unexplained});
-    result.explanations[at->second].models.push_back(one.hypothesis.model);
+    const auto [at, is_new] = numbers.try_emplace({describe(explanation), unexplained}, result.explanations.size());
+    if (is_new) {
+      explanation.recipe.model = one.recipe.model;
+      explanation.checked = checked;
+      explanation.unexplained = unexplained;
+      result.explanations.push_back(std::move(explanation));
+    }
+    result.explanations[at->second].models.emplace_back(one.recipe.model.name);
   }
   const std::size_t least = result.explanations.front().unexplained;
   result.tied = static_cast<std::size_t>(
@@ -64,27 +75,30 @@ namespace {
 /// In what the explanations differ that the data cannot tell apart.
 std::vector<std::string_view> untold_parts(const GemmDiagnosis& result) {
   const auto tied = std::span(result.explanations).first(result.tied);
-  const GemmHypothesis& first = tied.front().hypothesis;
+  const GemmExplanation& first = tied.front();
   std::vector<std::string_view> parts;
-  const auto add = [&](std::string_view part, const auto& value_of) {
-    const auto differs = [&](const GemmExplanation& one) { return value_of(one.hypothesis) != value_of(first); };
+  const auto add_if = [&](std::string_view part, const auto& value_of) {
+    const auto differs = [&](const GemmExplanation& one) { return value_of(one) != value_of(first); };
     if (std::ranges::any_of(tied, differs)) parts.push_back(part);
   };
-  using One = const GemmHypothesis&;
-  add("the tensor core", [](One h) { return h.model; });
-  add("whether operands are dequantized first", [](One h) { return h.dequantized; });
-  add("the promotion", [](One h) { return h.promote_k; });
-  add("split-K", [](One h) { return std::tuple(h.split_k, h.ranges, h.range_order); });
-  add("the order of partial sums", [](One h) { return std::tuple(h.order, h.partial_type, h.total_type); });
-  add("the order of K", [](One h) { return std::tuple(h.k_order.ways, h.k_order.granule, h.k_order.window); });
-  add("the rule for zeros", [](One h) { return h.zero_rule; });
-  add("how scales multiply",
-      [](One h) { return std::tuple(h.scale_use, h.fused, h.divided, h.scale_out_first, h.sum_type, h.alpha_last); });
-  add("how c and the bias are added", [](One h) { return std::tuple(h.addend_use, h.addend_type, h.bias_first); });
-  const auto untold_policy = [](One h) { return h.policy.value_or(CastPolicy{}); };
-  add("the rounding of the output",
-      [&](One h) { return std::tuple(h.output, h.saturated, h.policy.has_value(), untold_policy(h)); });
-  add("the defect", [](One h) { return std::pair(h.defect, h.depth); });
+  const auto add = [&](std::string_view part, const auto& value_of) {
+    add_if(part, [&](const GemmExplanation& one) { return value_of(one.recipe); });
+  };
+  using One = const GemmRecipe&;
+  add("the tensor core", [](One r) { return r.model.name; });
+  add("whether operands are dequantized first", [](One r) { return r.dequantized; });
+  add("the promotion", [](One r) { return r.promote_k; });
+  add("split-K", [](One r) { return std::tuple(r.range_k, r.split_k, r.split_order); });
+  add("the order of partial sums", [](One r) { return std::tuple(r.order, r.partial_type, r.total_type); });
+  add("the order of K", [](One r) { return std::tuple(r.k_order.ways, r.k_order.granule, r.k_order.window); });
+  add("the rule for zeros", [](One r) { return r.zero_rule; });
+  add("how scales multiply", [](One r) {
+    return std::tuple(r.scale_order, r.tensor_scales, r.fused, r.divided, r.scale_out_first, r.sum_type);
+  });
+  add("how c and the bias are added",
+      [](One r) { return std::tuple(r.c_enters, r.addition, r.addend_type, r.bias_first); });
+  add("the rounding of the output", [](One r) { return std::pair(std::pair(r.via_type, r.unscaled_type), r.cast); });
+  add_if("the defect", [](const GemmExplanation& one) { return one.departures; });
   return parts;
 }
 
@@ -102,8 +116,7 @@ std::string gemm_verdict(const GemmDiagnosis& result) {
   }
   if (result.explained() && !result.is_telling && result.is_expected()) {
     text << "Cannot tell: these operands and this output say next to nothing of the GEMM. " << result.tied
-         << (result.tied == 1 ? " explanation fits, " : " explanations fit, such as ") << describe(first.hypothesis)
-         << ".";
+         << (result.tied == 1 ? " explanation fits, " : " explanations fit, such as ") << describe(first) << ".";
     return text.str();
   }
   put_answer(text, result, checked);

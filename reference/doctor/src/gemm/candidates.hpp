@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hypotheses about a GEMM while they are looked at, and what is said of them in the end.
+// What is said of hypotheses in the end.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,8 @@
 
 namespace fp8lab::doctor {
 
-struct GemmCandidate {
-  GemmHypothesis hypothesis;
-  const MmaModel* model;
-  std::size_t matches = 0;  ///< elements that it explains
-};
+/// The explanation by that hypothesis.
+[[nodiscard]] GemmExplanation explanation_of(const GemmCandidate& candidate);
 
 /// Fills in the explanations and how many are tied. Hypotheses that differ in the model alone become one.
 void explain_gemm(GemmDiagnosis& result, const std::vector<GemmCandidate>& candidates, std::size_t checked);

@@ -12,6 +12,7 @@
 #include "gemm/rest.hpp"
 #include "gemm/search.hpp"
 #include "gemm/whole.hpp"
+#include "reference/src/tensor_core/misfit.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -22,7 +23,7 @@ constexpr std::size_t most_alike = 90;
 class GemmDoctor {
  public:
   GemmDoctor(const Operand& a, const Operand& b, const GemmOutput& out, const GemmDoctorOptions& options,
-             AddendType dequantized = AddendType::as_given)
+             StepType dequantized = StepType::as_given)
       : problem_(a, b, out),
         a_(a),
         b_(b),
@@ -59,9 +60,9 @@ class GemmDoctor {
   void check_expected(GemmDiagnosis& result, const GemmFindings& found, std::span<const std::size_t> elements) const {
     const std::optional<GemmCandidate>& expected = searcher_.expected();
     if (!expected) return;
-    result.expected = describe(expected->hypothesis);
-    const bool is_first = found.whole && found.candidates.front().hypothesis == expected->hypothesis;
-    const auto whole = found.whole && !is_first ? whole_output(*expected, problem_, a_, b_, out_) : found.whole;
+    result.expected = describe(expected->recipe);
+    const bool is_first = found.whole && found.candidates.front().is_like(*expected);
+    const auto whole = found.whole && !is_first ? whole_output(*expected, a_, b_, out_) : found.whole;
     if (whole) {
       result.expected_checked = whole->size();
       result.expected_unexplained = problem_.count_unexplained(*whole);
@@ -82,8 +83,8 @@ class GemmDoctor {
         problem_.used_depth(elements.first(std::min<std::size_t>(elements.size(), sieve_elements)));
     if (depth < 2) return depth == 1 && a_.depth == 1;
     std::vector<GemmCandidate> half{found.candidates.front()};
-    half.front().hypothesis.defect = GemmDefect::tail_dropped;
-    half.front().hypothesis.depth = depth / 2;
+    half.front().departure = &dropped_tail();
+    half.front().depth = depth / 2;
     half.front().matches = 0;
     const auto some = elements.first(std::min<std::size_t>(elements.size(), batch_elements));
     searcher_.scorer().score(half, some);
@@ -166,7 +167,7 @@ class GemmDoctor {
 
 /// Takes what explains the output of dequantized operands, if anything does.
 void try_dequantized(GemmDiagnosis& found, const Operand& a, const Operand& b, const GemmOutput& out,
-                     const GemmDoctorOptions& options, AddendType type) {
+                     const GemmDoctorOptions& options, StepType type) {
   const DequantizedOperand left(a, type);
   const DequantizedOperand right(b, type);
   GemmDoctorOptions plain = options;
@@ -183,7 +184,48 @@ void try_dequantized(GemmDiagnosis& found, const Operand& a, const Operand& b, c
   found = std::move(other);
 }
 
+/// The words of all elements, of operands that are not dequantized.
+std::vector<std::uint64_t> words_of_all(const GemmExplanation& explanation, const Operand& a, const Operand& b,
+                                        const GemmOutput& out) {
+  std::vector<std::byte> none;  // what is there is not looked at
+  GemmOutput whole = out;
+  const std::size_t bytes = out.format.bits() <= 8 ? 1 : out.format.bits() <= 16 ? 2 : 4;
+  none.resize(a.rows * b.rows * bytes);
+  whole.words = none;
+  whole.indices.clear();
+  const GemmProblem problem(a, b, whole);
+  const MmaModel& known = find_gemm_model(explanation.recipe.model.name);
+  const MmaModel& own = explanation.recipe.model;
+  for (const Operand* operand : {&a, &b}) {
+    if (!takes(own, *operand)) refuse("recipe: ", own.name, " does not take such operands");
+  }
+  GemmCandidate candidate{.recipe = explanation.recipe, .model = own == known ? &known : &own};
+  candidate.recipe = resolved(explanation.recipe, a.depth, problem.facts_for(own).tile_depth);
+  candidate.recipe.output = out.format;
+  if (!explanation.departures.empty()) {
+    candidate.departure = explanation.departures.front().row;
+    candidate.depth = explanation.departures.front().depth;
+  }
+  std::vector<std::size_t> all(a.rows * b.rows);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return GemmScorer(problem, a, b, whole).words(candidate, all);
+}
+
 }  // namespace
+
+std::vector<std::uint64_t> gemm_words(const GemmExplanation& explanation, const Operand& a, const Operand& b,
+                                      const GemmOutput& out) {
+  const DefaultEnvironment environment;
+  check_gemm_recipe(explanation.recipe);
+  if (explanation.departures.size() > 1) refuse("departures must be one at most");
+  const Operand left = with_scale_type(a);
+  const Operand right = with_scale_type(b);
+  const StepType type = explanation.recipe.dequantized;
+  if (type == StepType::as_given) return words_of_all(explanation, left, right, out);
+  const DequantizedOperand x(left, type);
+  const DequantizedOperand y(right, type);
+  return words_of_all(explanation, x.operand(), y.operand(), out);
+}
 
 GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput& out,
                             const GemmDoctorOptions& options) {
@@ -193,7 +235,7 @@ GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput
   const Operand right = with_scale_type(b);
   GemmDiagnosis found = GemmDoctor(left, right, out, options).run();
   const bool are_codes = a.format.bits() <= 8 && b.format.bits() <= 8;
-  for (const AddendType type : {AddendType::bfloat16, AddendType::float16}) {
+  for (const StepType type : {StepType::to_bfloat16, StepType::to_float16}) {
     if (found.explained() || !are_codes) break;
     try_dequantized(found, left, right, out, options, type);
   }

@@ -2,8 +2,6 @@
 #include "gemm/expected.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <ranges>
 #include <utility>
 
@@ -21,152 +19,138 @@ void check_model(const MmaModel& model, const Operand& a, const Operand& b) {
   }
 }
 
-std::size_t promotion_of(const ExpectedGemm& expected, const GemmFacts& facts, const MmaModel& model) {
-  const auto unit = static_cast<std::size_t>(model.k());
-  const std::size_t promote_k = expected.promote_k != 0 ? expected.promote_k : facts.tile_depth;
-  if (facts.tile_depth != 0 && promote_k != facts.tile_depth) {
-    refuse("expected: promote_k must be the depth of the tile scales, ", facts.tile_depth, ", not ", promote_k);
+/// Refuses a recipe that gemm() does not run of such operands.
+void check_expected_recipe(const GemmRecipe& r, const GemmFacts& facts) {
+  const MmaModel& model = r.model;
+  constexpr Format single = binary32;
+  if (r.output != facts.format) {
+    refuse("expected: output is ", format_name(r.output), ", and that of the GEMM ", format_name(facts.format));
   }
-  if (promote_k != 0 && unit == 0) {
+  if (r.cast && facts.format == single) refuse("expected: float32 is not rounded, and has no profile");
+  check_gemm_recipe(r);
+  const auto promote_k = static_cast<std::size_t>(r.promote_k);
+  if (facts.tile_depth != 0 && promote_k != 0 && facts.tile_depth % promote_k != 0) {
+    refuse("expected: promote_k must be the depth of the tile scales, ", facts.tile_depth, ", or divide it, which ",
+           promote_k, " does not");
+  }
+  if (model.k() == 0 && (promote_k != 0 || facts.tile_depth != 0)) {
     refuse("expected: promote_k must be left out for ", model.name, ", whose sums have no length");
   }
-  if (promote_k != 0 && promote_k % unit != 0) {
-    refuse("expected: promote_k is ", promote_k, ", no multiple of the K of ", model.name, ", ", unit);
-  }
-  return promote_k >= facts.depth && facts.tile_depth == 0 ? 0 : promote_k;
-}
-
-/// Refuses ranges and orders of them that gemm() has not.
-void check_ranges(const ExpectedGemm& expected, const GemmFacts& facts, std::size_t unit) {
-  const std::vector<std::size_t>& ranges = expected.split_k;
-  if (!ranges.empty() && std::accumulate(ranges.begin(), ranges.end(), std::size_t{0}) != facts.depth) {
-    refuse("expected: the ranges of split_k must add up to K, ", facts.depth);
-  }
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    const bool is_last = i + 1 == ranges.size();
-    if (ranges[i] == 0) refuse("expected: a range of split_k is 0");
-    if (!is_last && (unit == 0 || ranges[i] % unit != 0)) {
-      refuse("expected: a range of split_k is ", ranges[i], ", no multiple of ", unit);
-    }
-  }
-  std::vector<std::size_t> order = expected.split_order;
-  std::ranges::sort(order);
-  if (!order.empty() && !std::ranges::equal(order, std::views::iota(std::size_t{0}, ranges.size()))) {
-    refuse("expected: split_order must have the numbers of all ranges of split_k, once");
+  const bool from_c = r.c_enters == CEntry::accumulator;
+  if (from_c && !facts.c) refuse("expected: c_enters says that the accumulation starts from c, and there is no c");
+  if (from_c && model.k() == 0) refuse("expected: c enters exact in the epilogue");
+  if (r.cast && r.cast->rounding == Rounding::stochastic) {
+    refuse("expected: the output is rounded stochastically, and its random words are not known");
   }
 }
 
-/// Sets the ranges and their order: as those that are searched, where they have one length, of which the last may be
-/// shorter, and ascend or descend.
-void set_ranges(GemmHypothesis& h, const ExpectedGemm& expected) {
-  const std::vector<std::size_t>& ranges = expected.split_k;
-  const std::vector<std::size_t>& order = expected.split_order;
-  if (ranges.size() < 2) return;
-  const std::size_t length = ranges.front();
-  const auto is_length = [&](std::size_t range) { return range == length; };
-  const bool are_equal = std::ranges::all_of(std::span(ranges).first(ranges.size() - 1), is_length);
+/// Writes the ranges and their order as hypotheses do, where they have one length, of which the last may be shorter,
+/// and ascend or descend.
+void simplify_ranges(GemmRecipe& r, const std::vector<std::size_t>& ranges) {
   const auto ascending = std::views::iota(std::size_t{0}, ranges.size());
-  const bool ascends = order.empty() || std::ranges::equal(order, ascending);
-  const bool descends = std::ranges::equal(order, ascending | std::views::reverse);
-  if (are_equal && ranges.back() <= length && (ascends || descends)) {
-    h.split_k = length;
-    h.order = ascends ? PartialOrder::ascending : PartialOrder::descending;
+  const bool descends = r.split_order.empty() ? r.order == PartialOrder::descending
+                                              : std::ranges::equal(r.split_order, ascending | std::views::reverse);
+  const bool is_listed = !r.split_order.empty() && !descends && !std::ranges::equal(r.split_order, ascending);
+  const PartialOrder order = descends ? PartialOrder::descending : PartialOrder::ascending;
+  const std::size_t length = ranges.front();
+  const bool are_equal = std::ranges::all_of(std::span(ranges).first(ranges.size() - 1),
+                                             [&](std::size_t range) { return range == length; });
+  r.ranges = r.range_k = 0;
+  r.split_k.clear();
+  if (ranges.size() < 2) {
+    r.split_order.clear();
     return;
   }
-  h.ranges = ranges;
-  if (!ascends) h.range_order = order;
+  if (!is_listed) {
+    r.split_order.clear();
+    if (r.order != PartialOrder::pairwise) r.order = order;
+  }
+  if (are_equal && ranges.back() <= length && !is_listed) {
+    r.range_k = length;
+  } else {
+    r.split_k = ranges;
+  }
 }
 
-/// Sets how scales multiply.
-void set_scale_use(GemmHypothesis& h, const ExpectedGemm& expected, const GemmFacts& facts, const Operand& a,
-                   const Operand& b) {
-  if (!facts.scales_a && !facts.scales_b) return;
+/// Writes out how scales multiply.
+void set_scale_order(GemmRecipe& r, const GemmFacts& facts, const Operand& a, const Operand& b) {
+  if (!facts.scales_a && !facts.scales_b) {
+    r.scale_order.reset();
+    r.tensor_scales = TensorScaleUse::as_alpha;
+    return;
+  }
   const bool rows_a = !a.row_scales.empty();
   const bool rows_b = !b.row_scales.empty();
   const bool has_rows = rows_a || rows_b;
   const bool has_tiles = facts.tile_depth != 0;
   const bool scaled_a = a.tensor_scale != TensorScale{};
   const bool scaled_b = b.tensor_scale != TensorScale{};
-  if (has_rows && has_tiles && !expected.scale_order) {
+  if (has_rows && has_tiles && !r.scale_order) {
     refuse("expected: scales of tiles and rows have one scale_order: say which");
   }
-  const ScaleOrder usual = has_rows ? ScaleOrder::accumulator_first : ScaleOrder::scales_first;
-  const bool accumulator_first = expected.scale_order.value_or(usual) == ScaleOrder::accumulator_first;
+  if (r.tensor_scales == TensorScaleUse::with_rows) {
+    if (!r.scale_order) r.scale_order = ScaleOrder::scales_first;
+    return;
+  }
   const bool has_both = (has_rows || has_tiles) && (scaled_a || scaled_b);
   // One scale of each side, of rows and of the tensor, multiplies as those that are searched do.
   const bool has_divisors = a.tensor_scale.divisor != 1 || b.tensor_scale.divisor != 1;
   const bool is_one_each = !has_tiles && !has_divisors && !(rows_a && (rows_b || scaled_a)) && !(rows_b && scaled_b);
-  if (has_both && is_one_each) {
-    h.scale_use = rows_a ? ScaleUse::a_first : ScaleUse::b_first;
+  const bool is_alpha = r.alpha != 1 || r.divided;
+  if (has_both && is_one_each && !is_alpha) {
+    r.scale_order = rows_a ? ScaleOrder::accumulator_first : ScaleOrder::b_first;
+    r.tensor_scales = TensorScaleUse::with_rows;
     return;
   }
-  h.alpha_last = has_both;
   const bool has_order = (has_rows || has_tiles) && facts.scales_a && facts.scales_b;
-  h.scale_use = has_order && accumulator_first ? ScaleUse::a_first : ScaleUse::product_first;
+  const ScaleOrder usual = has_rows ? ScaleOrder::accumulator_first : ScaleOrder::scales_first;
+  r.scale_order = has_order ? r.scale_order.value_or(usual) : ScaleOrder::scales_first;
+  if (!has_both && !is_alpha) r.tensor_scales = TensorScaleUse::with_rows;
 }
 
-/// Sets how the output is rounded.
-void set_rounding(GemmHypothesis& h, const ExpectedGemm& expected, const Format& format) {
-  constexpr Format single = binary32;
-  if (format == single) {
-    if (expected.policy) refuse("expected: float32 is not rounded, and has no profile");
-    return;
-  }
-  CastPolicy policy = expected.policy.value_or(format.bits() <= 8 ? CastPolicy{} : cuda_nosat_policy);
-  if (policy.rounding == Rounding::toward_zero) {
-    h.output = OutputRounding::toward_zero;
-  } else if (policy.rounding == Rounding::nearest_away) {
-    h.output = OutputRounding::nearest_away;
-  }
-  if (policy.rounding == Rounding::stochastic) {
-    refuse("expected: the output is rounded stochastically, and its random words are not known");
-  }
-  const bool is_directed = policy.rounding == Rounding::upward || policy.rounding == Rounding::downward;
-  policy.rounding = Rounding::nearest_even;
-  h.saturated = policy == CastPolicy{};
-  if (is_directed || (!h.saturated && policy != cuda_nosat_policy)) {  // as no GEMM that is searched
-    h.output = OutputRounding::nearest;
-    h.saturated = false;
-    h.policy = expected.policy;
-  }
-}
-
-AddendUse addend_use_of(const ExpectedGemm& expected, const GemmFacts& facts) {
-  if (facts.c && expected.c_enters == CEntry::accumulator) return AddendUse::accumulator;
-  return facts.c || facts.bias ? AddendUse::after_scales : AddendUse::none;
+/// Drops what changes nothing: a cast that is the usual one, and how addends are added where there are none.
+void drop_unread(GemmRecipe& r, const GemmFacts& facts) {
+  GemmRecipe usual = r;
+  usual.cast.reset();
+  if (r.cast == cast_of(usual)) r.cast.reset();
+  if (facts.c || facts.bias) return;
+  r.addition = Addition::after_scales;
+  r.addend_type = StepType::as_given;
+  r.bias_first = false;
+  r.beta = 1;
 }
 
 }  // namespace
 
-GemmCandidate expected_candidate(const ExpectedGemm& expected, const GemmProblem& problem, const Operand& a,
+GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& problem, const Operand& a,
                                  const Operand& b) {
-  const MmaModel& model = find_model(expected.model);
-  check_model(model, a, b);
-  const GemmFacts facts = problem.facts_for(model);
-  if (!facts.c && expected.c_enters == CEntry::accumulator) {
-    refuse("expected: c_enters says that the accumulation starts from c, and there is no c");
-  }
-  GemmHypothesis h{.model = std::string(model.name), .zero_rule = expected.zero_rule};
-  h.promote_k = promotion_of(expected, facts, model);
-  const std::size_t unit = h.promote_k != 0 ? h.promote_k : static_cast<std::size_t>(model.k());
-  check_ranges(expected, facts, unit);
-  set_ranges(h, expected);
-  set_scale_use(h, expected, facts, a, b);
-  h.addend_use = addend_use_of(expected, facts);
-  if (h.addend_use == AddendUse::accumulator && model.k() == 0) refuse("expected: c enters exact in the epilogue");
-  set_rounding(h, expected, facts.format);
-  return {h, &model};
+  GemmRecipe r = expected;
+  if (r.dequantized != StepType::as_given) refuse("expected: operands that are dequantized first are found alone");
+  check_model(r.model, a, b);
+  const GemmFacts facts = problem.facts_for(r.model);
+  constexpr Format any = binary32;
+  if (r.output == any) r.output = facts.format;
+  check_expected_recipe(r, facts);
+  if (r.promote_k == 0) r.promote_k = static_cast<int>(facts.tile_depth);
+  if (static_cast<std::size_t>(r.promote_k) >= facts.depth && facts.tile_depth == 0) r.promote_k = 0;
+  const auto unit = static_cast<std::size_t>(std::max(r.promote_k, r.model.k()));
+  simplify_ranges(r, ranges_of(r, facts.depth, unit));
+  set_scale_order(r, facts, a, b);
+  drop_unread(r, facts);
+  const MmaModel& known = find_gemm_model(r.model.name);
+  return {.recipe = r, .model = r.model == known ? &known : &expected.model};
 }
 
-bool is_same(const GemmHypothesis& x, const GemmHypothesis& y) {
-  const auto simplest = [](GemmHypothesis h) {
-    const bool is_range = h.promote_k == 0 || h.promote_k == h.split_k;
-    if (h.split_k != 0 && is_range && h.order != PartialOrder::pairwise) {
-      h.promote_k = std::exchange(h.split_k, std::size_t{0});
+bool is_same(const GemmCandidate& x, const GemmCandidate& y) {
+  const auto simplest = [](GemmCandidate h) {
+    GemmRecipe& r = h.recipe;
+    const bool is_range = r.promote_k == 0 || static_cast<std::size_t>(r.promote_k) == r.range_k;
+    if (r.range_k != 0 && is_range && r.order != PartialOrder::pairwise) {
+      r.promote_k = static_cast<int>(std::exchange(r.range_k, std::size_t{0}));
     }
     return h;
   };
-  return simplest(x) == simplest(y);
+  return simplest(x).is_like(simplest(y));
 }
 
 }  // namespace fp8lab::doctor

@@ -7,11 +7,12 @@
 
 namespace fp8lab::doctor {
 
-/// What is expected of these operands. Throws std::invalid_argument as diagnose_gemm() does.
-[[nodiscard]] GemmCandidate expected_candidate(const ExpectedGemm& expected, const GemmProblem& problem,
-                                               const Operand& a, const Operand& b);
+/// What is expected of these operands: the recipe with what is left out written as hypotheses have it. Throws
+/// std::invalid_argument as diagnose_gemm() does. `expected` must outlive what is returned.
+[[nodiscard]] GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& problem, const Operand& a,
+                                               const Operand& b);
 
 /// Whether both are the same arithmetic: ranges that are added one by one are promotions of their length.
-[[nodiscard]] bool is_same(const GemmHypothesis& x, const GemmHypothesis& y);
+[[nodiscard]] bool is_same(const GemmCandidate& x, const GemmCandidate& y);
 
 }  // namespace fp8lab::doctor

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gemm/sample.hpp"
+#include "gemm/plain_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -13,8 +13,8 @@ namespace {
 struct Composition {
   std::size_t promote_k = 0, split_k = 0;
   PartialOrder order = PartialOrder::ascending;
-  AddendType partial_type = AddendType::as_given, sum_type = AddendType::as_given;
-  AddendType total_type = AddendType::as_given;
+  StepType partial_type = StepType::as_given, sum_type = StepType::as_given;
+  StepType total_type = StepType::as_given;
 };
 
 void add_splits(std::vector<Composition>& all, std::size_t depth, std::size_t unit, std::size_t promote_k) {
@@ -85,7 +85,7 @@ std::vector<Composition> rounded_compositions(const MmaModel& model, const GemmF
   const auto unit = static_cast<std::size_t>(model.k());
   std::vector<Composition> all;
   if (unit == 0) return all;
-  for (const AddendType type : {AddendType::bfloat16, AddendType::float16}) {
+  for (const StepType type : {StepType::to_bfloat16, StepType::to_float16}) {
     for (Composition one : usual_compositions(model, facts, depth)) {
       if (one.order != PartialOrder::ascending) continue;
       if (facts.scales_a || facts.scales_b) {
@@ -100,85 +100,95 @@ std::vector<Composition> rounded_compositions(const MmaModel& model, const GemmF
       all.back().total_type = type;
     }
   }
-  if (facts.tile_depth != 0) std::erase_if(all, [](const auto& one) { return one.sum_type != AddendType::as_given; });
+  if (facts.tile_depth != 0) std::erase_if(all, [](const auto& one) { return one.sum_type != StepType::as_given; });
   return all;
 }
 
-std::vector<ScaleUse> scale_uses(const GemmFacts& facts) {
-  if (!facts.scales_a && !facts.scales_b) return {ScaleUse::none};
-  if (!facts.scales_a || !facts.scales_b) return {ScaleUse::product_first};
-  return {ScaleUse::product_first, ScaleUse::a_first, ScaleUse::b_first};
+std::vector<std::optional<ScaleOrder>> scale_orders(const GemmFacts& facts) {
+  if (!facts.scales_a && !facts.scales_b) return {std::nullopt};
+  if (!facts.scales_a || !facts.scales_b) return {ScaleOrder::scales_first};
+  return {ScaleOrder::scales_first, ScaleOrder::accumulator_first, ScaleOrder::b_first};
 }
 
 /// How c and the bias enter, and how the output is scaled.
-struct Addition {
-  AddendUse use = AddendUse::none;
-  AddendType type = AddendType::as_given;
+struct AdditionWay {
+  CEntry c_enters = CEntry::epilogue;
+  Addition addition = Addition::after_scales;
+  StepType type = StepType::as_given;
   bool bias_first = false;
   bool scale_out_first = false;
 };
 
-bool is_usual(const GemmHypothesis& h) {
-  const bool is_rounded = h.partial_type != AddendType::as_given || h.sum_type != AddendType::as_given;
-  return h.defect == GemmDefect::none && h.k_order.ways == 1 && h.zero_rule == ZeroRule::floor && !is_rounded;
+bool is_usual(const GemmCandidate& h) {
+  const GemmRecipe& r = h.recipe;
+  const bool is_rounded = r.partial_type != StepType::as_given || r.sum_type != StepType::as_given;
+  return h.departure == nullptr && r.k_order.ways == 1 && r.zero_rule == ZeroRule::floor && !is_rounded;
 }
 
 /// Where c and the bias may enter.
-std::vector<AddendUse> addend_uses(const MmaModel& model, const GemmFacts& facts, const GemmHypothesis& h) {
-  using enum AddendUse;
-  std::vector<AddendUse> uses{after_scales};
-  if (h.defect != GemmDefect::none) return uses;
+std::vector<AdditionWay> addition_ways(const MmaModel& model, const GemmFacts& facts, const GemmCandidate& h) {
+  std::vector<AdditionWay> ways{{}};
+  if (h.departure != nullptr) return ways;
   constexpr Format single = binary32;
-  const bool scaled_last = h.scale_use != ScaleUse::none && facts.tile_depth == 0;
-  if (scaled_last) uses.push_back(fused);
-  if (scaled_last && is_usual(h)) uses.push_back(before_scales);
-  if (facts.format != single && facts.format.bits() > 8) uses.push_back(after_rounding);
-  if (facts.c && model.k() != 0 && is_usual(h)) uses.push_back(accumulator);
-  return uses;
+  const bool scaled_last = h.recipe.scale_order && facts.tile_depth == 0;
+  if (scaled_last) ways.push_back({.addition = Addition::fused});
+  if (scaled_last && is_usual(h)) ways.push_back({.addition = Addition::before_scales});
+  if (facts.format != single && facts.format.bits() > 8) ways.push_back({.addition = Addition::after_rounding});
+  if (facts.c && model.k() != 0 && is_usual(h)) ways.push_back({.c_enters = CEntry::accumulator});
+  return ways;
 }
 
-/// All ways where nothing else is unusual; beside another order of K, rule for zeros or a defect the frequent ones, or
-/// there would be millions of hypotheses.
-std::vector<Addition> additions(const MmaModel& model, const GemmFacts& facts, const GemmHypothesis& h) {
-  const bool has_none = h.defect == GemmDefect::addends_missing;
-  const bool has_c = facts.c && h.defect != GemmDefect::c_missing && !has_none;
+/// All ways where nothing else is unusual; beside another order of K, rule for zeros or a departure the frequent ones,
+/// or there would be millions of hypotheses.
+std::vector<AdditionWay> additions(const MmaModel& model, const GemmFacts& facts, const GemmCandidate& h) {
+  const GemmReading& reading = reading_of(h.departure);
+  const bool has_c = facts.c && reading.c != CReading::missing;
   const bool has_bias =
-      facts.bias && h.defect != GemmDefect::bias_missing && h.defect != GemmDefect::bias_in_each_range && !has_none;
-  std::vector<Addition> all;
+      facts.bias && reading.bias != BiasReading::missing && reading.bias != BiasReading::in_each_range;
+  std::vector<AdditionWay> all;
   if (!has_c && !has_bias) {
-    const bool adds = h.defect == GemmDefect::bias_in_each_range;
-    all.push_back({.use = adds ? AddendUse::after_scales : AddendUse::none});
-    const bool is_product = h.scale_use == ScaleUse::product_first && facts.tile_depth == 0;
+    all.emplace_back();
+    const bool is_product = h.recipe.scale_order == ScaleOrder::scales_first && facts.tile_depth == 0;
     if (facts.scale_out != 1 && is_product) all.push_back({.scale_out_first = true});
     return all;
   }
-  for (const AddendUse use : addend_uses(model, facts, h)) {
-    for (const AddendType type : facts.addend_types) {
-      if (!is_usual(h) && type != AddendType::as_given) continue;
-      all.push_back({use, type});
-      if (has_c && has_bias && use != AddendUse::accumulator && is_usual(h)) all.push_back({use, type, true});
+  for (AdditionWay way : addition_ways(model, facts, h)) {
+    for (const StepType type : facts.addend_types) {
+      if (!is_usual(h) && type != StepType::as_given) continue;
+      way.type = type;
+      way.bias_first = false;
+      all.push_back(way);
+      way.bias_first = true;
+      if (has_c && has_bias && way.c_enters == CEntry::epilogue && is_usual(h)) all.push_back(way);
     }
   }
   return all;
 }
 
-std::vector<OutputRounding> roundings(const GemmFacts& facts, const GemmHypothesis& h) {
+/// How the float32 result becomes an element of the output.
+struct OutputWay {
+  Rounding rounding = Rounding::nearest_even;
+  StepType via_type = StepType::as_given;
+  StepType unscaled_type = StepType::as_given;
+};
+
+std::vector<OutputWay> output_ways(const GemmFacts& facts, const GemmRecipe& r) {
   const Format& format = facts.format;
-  std::vector<OutputRounding> all{OutputRounding::nearest};
-  const bool is_rounded = h.partial_type != AddendType::as_given || h.sum_type != AddendType::as_given;
-  if (h.k_order.ways != 1 || h.zero_rule != ZeroRule::floor || is_rounded) return all;
+  std::vector<OutputWay> all{{}};
+  const bool is_rounded = r.partial_type != StepType::as_given || r.sum_type != StepType::as_given;
+  if (r.k_order.ways != 1 || r.zero_rule != ZeroRule::floor || is_rounded) return all;
   constexpr Format single = binary32;
   if (format != single) {
-    all.push_back(OutputRounding::toward_zero);
-    all.push_back(OutputRounding::nearest_away);
+    all.push_back({.rounding = Rounding::toward_zero});
+    all.push_back({.rounding = Rounding::nearest_away});
   }
   constexpr Format half = binary16;
   constexpr Format brain = bfloat16;
-  if (format != half) all.push_back(OutputRounding::via_float16);
-  if (format != brain) all.push_back(OutputRounding::via_bfloat16);
-  if (facts.scale_out != 1 && !h.scale_out_first) {
-    all.push_back(OutputRounding::float16_before_scale);
-    all.push_back(OutputRounding::bfloat16_before_scale);
+  if (format != half) all.push_back({.via_type = StepType::to_float16});
+  if (format != brain) all.push_back({.via_type = StepType::to_bfloat16});
+  if (facts.scale_out != 1 && !r.scale_out_first) {
+    all.push_back({.unscaled_type = StepType::to_float16});
+    all.push_back({.unscaled_type = StepType::to_bfloat16});
   }
   return all;
 }
@@ -252,53 +262,18 @@ std::vector<std::pair<KOrder, Composition>> other_orders(const MmaModel& model, 
   return all;
 }
 
-bool goes_with(GemmDefect defect, const GemmFacts& facts) {
-  switch (defect) {
-    case GemmDefect::c_missing: return facts.c;
-    case GemmDefect::addends_missing: return facts.c && facts.bias;
-    case GemmDefect::c_transposed: return facts.c && facts.rows > 1 && facts.columns > 1;
-    case GemmDefect::bias_missing:
-    case GemmDefect::bias_in_each_range: return facts.bias;
-    case GemmDefect::bias_along_rows: return facts.bias && facts.rows <= facts.columns;
-    case GemmDefect::scale_out_missing:
-    case GemmDefect::scale_out_inverted: return facts.scale_out != 1;
-    case GemmDefect::none:
-    case GemmDefect::a_transposed:
-    case GemmDefect::b_transposed:
-    case GemmDefect::out_transposed:
-    case GemmDefect::tail_dropped: return true;
-    case GemmDefect::scale_a_missing: return facts.scales_a || facts.block != 0;
-    case GemmDefect::scale_b_missing: return facts.scales_b || facts.block != 0;
-    case GemmDefect::scales_missing: return (facts.scales_a && facts.scales_b) || facts.block != 0;
-    case GemmDefect::scale_a_inverted:
-    case GemmDefect::scale_a_twice: return facts.scales_a || facts.power_blocks;
-    case GemmDefect::scale_b_inverted:
-    case GemmDefect::scale_b_twice: return facts.scales_b || facts.power_blocks;
-    case GemmDefect::scales_inverted:
-    case GemmDefect::scales_twice: return (facts.scales_a && facts.scales_b) || facts.power_blocks;
-    case GemmDefect::scale_a_of_previous_tile: return (facts.scales_a && facts.tile_depth != 0) || facts.block_codes;
-    case GemmDefect::scale_b_of_previous_tile: return (facts.scales_b && facts.tile_depth != 0) || facts.block_codes;
-    case GemmDefect::tensor_scale_a_missing:
-    case GemmDefect::block_scales_a_missing: return facts.scales_a && facts.block_codes;
-    case GemmDefect::tensor_scale_b_missing:
-    case GemmDefect::block_scales_b_missing: return facts.scales_b && facts.block_codes;
-    case GemmDefect::tensor_scales_missing:
-    case GemmDefect::block_scales_missing: return facts.scales_a && facts.scales_b && facts.block_codes;
-    case GemmDefect::scale_layout_a: return facts.other_layout_a;
-    case GemmDefect::scale_layout_b: return facts.other_layout_b;
-    case GemmDefect::scale_layouts: return facts.other_layout_a && facts.other_layout_b;
-    case GemmDefect::scales_of_previous_tile: break;
-  }
-  return (facts.scales_a && facts.scales_b && facts.tile_depth != 0) || facts.block_codes;
-}
-
-/// Whether overflow saturates, the usual first.
-std::vector<bool> saturations(const GemmFacts& facts) {
+/// How the result is rounded to the output so; of overflow the usual comes first.
+std::vector<std::optional<CastPolicy>> casts(const GemmFacts& facts, Rounding rounding) {
   constexpr Format single = binary32;
-  if (facts.format == single) return {false};
-  const bool usual = facts.format.bits() <= 8;
+  if (facts.format == single) return {std::nullopt};
+  CastPolicy saturated;
+  CastPolicy special = cuda_nosat_policy;
+  saturated.rounding = special.rounding = rounding;
+  const bool usually = facts.format.bits() <= 8;
+  std::optional<CastPolicy> usual;
+  if (rounding != Rounding::nearest_even) usual = usually ? saturated : special;
   if (!facts.overflowed) return {usual};
-  return {usual, !usual};
+  return {usual, usually ? special : saturated};
 }
 
 /// Whether rules for zeros make a difference for the model. (They do not where products of FP8 or float16 meet a
@@ -312,21 +287,25 @@ bool has_zero_rules(const MmaModel& model) {
 }
 
 /// Adds the hypothesis with all epilogues.
-void add_epilogues(std::vector<GemmHypothesis>& all, GemmHypothesis h, const MmaModel& model, const GemmFacts& facts) {
-  for (const ScaleUse use : scale_uses(facts)) {
+void add_epilogues(std::vector<GemmCandidate>& all, GemmCandidate h, const GemmFacts& facts) {
+  GemmRecipe& r = h.recipe;
+  for (const std::optional<ScaleOrder>& order : scale_orders(facts)) {
     for (const bool fused : {true, false}) {
-      if (!fused && (facts.tile_depth == 0 || use == ScaleUse::none)) continue;
-      h.scale_use = use;
-      h.fused = fused;
-      for (const Addition& addition : additions(model, facts, h)) {
-        h.addend_use = addition.use;
-        h.addend_type = addition.type;
-        h.bias_first = addition.bias_first;
-        h.scale_out_first = addition.scale_out_first;
-        for (const OutputRounding output : roundings(facts, h)) {
-          h.output = output;
-          for (const bool saturated : saturations(facts)) {
-            h.saturated = saturated;
+      if (!fused && (facts.tile_depth == 0 || !order)) continue;
+      r.scale_order = order;
+      r.tensor_scales = order ? TensorScaleUse::with_rows : TensorScaleUse::as_alpha;
+      r.fused = fused;
+      for (const AdditionWay& way : additions(*h.model, facts, h)) {
+        r.c_enters = way.c_enters;
+        r.addition = way.addition;
+        r.addend_type = way.type;
+        r.bias_first = way.bias_first;
+        r.scale_out_first = way.scale_out_first;
+        for (const OutputWay& output : output_ways(facts, r)) {
+          r.via_type = output.via_type;
+          r.unscaled_type = output.unscaled_type;
+          for (const std::optional<CastPolicy>& cast : casts(facts, output.rounding)) {
+            r.cast = cast;
             all.push_back(h);
           }
         }
@@ -335,34 +314,37 @@ void add_epilogues(std::vector<GemmHypothesis>& all, GemmHypothesis h, const Mma
   }
 }
 
-bool is_inversion(GemmDefect defect) {
-  using enum GemmDefect;
-  return defect == scale_a_inverted || defect == scale_b_inverted || defect == scales_inverted;
+bool is_inversion(const GemmReading& reading) {
+  return reading.a.scales == ScaleReading::inverted || reading.b.scales == ScaleReading::inverted;
 }
 
 }  // namespace
 
-std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts, GemmDefect defect,
-                                            std::size_t depth, GemmSearch search) {
-  std::vector<GemmHypothesis> all;
-  if (!goes_with(defect, facts)) return all;
+std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts,
+                                           const GemmDeparture* departure, std::size_t depth, GemmSearch search) {
+  std::vector<GemmCandidate> all;
+  if (departure != nullptr && !departure->is_searched(facts)) return all;
+  const GemmReading& reading = reading_of(departure);
   const auto add = [&](const KOrder& k_order, const Composition& composition, ZeroRule zero_rule) {
-    GemmHypothesis h{.model = std::string(model.name),
-                     .promote_k = composition.promote_k,
-                     .split_k = composition.split_k,
-                     .order = composition.order,
-                     .partial_type = composition.partial_type,
-                     .total_type = composition.total_type,
-                     .sum_type = composition.sum_type,
-                     .k_order = k_order,
-                     .zero_rule = zero_rule,
-                     .defect = defect,
-                     .depth = defect == GemmDefect::tail_dropped ? depth : 0};
-    if (defect == GemmDefect::bias_in_each_range && h.promote_k == 0 && h.split_k == 0) return;
-    add_epilogues(all, h, model, facts);
-    if (!is_inversion(defect)) return;
-    h.divided = true;
-    add_epilogues(all, h, model, facts);
+    GemmCandidate h{.recipe = {.model = model,
+                               .zero_rule = zero_rule,
+                               .k_order = k_order,
+                               .promote_k = static_cast<int>(composition.promote_k),
+                               .range_k = composition.split_k,
+                               .order = composition.order,
+                               .partial_type = composition.partial_type,
+                               .total_type = composition.total_type,
+                               .sum_type = composition.sum_type,
+                               .output = facts.format},
+                    .departure = departure,
+                    .depth = departure != nullptr && departure->drops_tail ? depth : 0,
+                    .model = &model};
+    const bool has_ranges = composition.promote_k != 0 || composition.split_k != 0;
+    if (reading.bias == BiasReading::in_each_range && !has_ranges) return;
+    add_epilogues(all, h, facts);
+    if (!is_inversion(reading)) return;
+    h.recipe.divided = true;
+    add_epilogues(all, h, facts);
   };
   switch (search) {
     case GemmSearch::usual:
@@ -385,51 +367,46 @@ std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFac
   return all;
 }
 
-std::size_t partial_length(const GemmHypothesis& hypothesis, std::size_t depth) {
-  if (hypothesis.promote_k != 0) return hypothesis.promote_k;
-  return hypothesis.split_k != 0 ? hypothesis.split_k : depth;
-}
-
 /// How far from usual it is to add c and the bias so.
-static int strangeness_of_addends(const GemmHypothesis& h) {
+static int strangeness_of_addends(const GemmRecipe& r) {
   constexpr int scaled = 105;  // which is seldom meant: an addend that is missing is more likely
-  switch (h.addend_use) {
-    case AddendUse::none:
-    case AddendUse::after_scales: break;
-    case AddendUse::fused: return 2;
-    case AddendUse::accumulator: return h.scale_use == ScaleUse::none ? 5 : scaled;
-    case AddendUse::before_scales: return scaled;
-    case AddendUse::after_rounding: return 7;
+  if (r.c_enters == CEntry::accumulator) return r.scale_order ? scaled : 5;
+  switch (r.addition) {
+    case Addition::after_scales: break;
+    case Addition::fused: return 2;
+    case Addition::before_scales: return scaled;
+    case Addition::after_rounding: return 7;
   }
   return 0;
 }
 
 /// How far from usual it is to round so.
-static int strangeness_of_roundings(const GemmHypothesis& h) {
+static int strangeness_of_roundings(const GemmRecipe& r) {
   int cost = 0;
-  if (h.output != OutputRounding::nearest) cost += 20;
-  if (h.addend_type != AddendType::as_given) cost += 6;
-  if (h.partial_type != AddendType::as_given) cost += 10;
-  if (h.total_type != AddendType::as_given) cost += 2;
-  if (h.sum_type != AddendType::as_given) cost += 15;
-  if (h.dequantized != AddendType::as_given) cost += 15;
+  if (!is_rounded_once(r)) cost += 20;
+  if (r.addend_type != StepType::as_given) cost += 6;
+  if (r.partial_type != StepType::as_given) cost += 10;
+  if (r.total_type != StepType::as_given) cost += 2;
+  if (r.sum_type != StepType::as_given) cost += 15;
+  if (r.dequantized != StepType::as_given) cost += 15;
   return cost;
 }
 
-int strangeness(const GemmHypothesis& h) {
-  int cost = strangeness_of_addends(h) + strangeness_of_roundings(h);
-  if (h.defect != GemmDefect::none) cost += h.defect == GemmDefect::tail_dropped ? 120 : 100;
-  if (h.zero_rule != ZeroRule::floor) cost += 30;
-  if (h.k_order.ways != 1) cost += h.k_order.granule < 16 ? 12 : 8;
-  if (h.divided) cost += 1;
-  if (h.bias_first) cost += 3;
-  if (h.scale_out_first) cost += 3;
-  if (h.scale_use == ScaleUse::b_first) cost += 6;
-  if (h.scale_use == ScaleUse::a_first) cost += 3;
-  if (!h.fused) cost += 4;
-  if (h.order != PartialOrder::ascending) cost += h.order == PartialOrder::pairwise ? 4 : 6;
-  if (h.split_k != 0) cost += 5;
-  if (h.promote_k != 0) cost += h.promote_k == 128 ? 1 : 2;
+int strangeness(const GemmCandidate& candidate) {
+  const GemmRecipe& r = candidate.recipe;
+  int cost = strangeness_of_addends(r) + strangeness_of_roundings(r);
+  if (candidate.departure != nullptr) cost += candidate.departure->cost;
+  if (r.zero_rule != ZeroRule::floor) cost += 30;
+  if (r.k_order.ways != 1) cost += r.k_order.granule < 16 ? 12 : 8;
+  if (r.divided) cost += 1;
+  if (r.bias_first) cost += 3;
+  if (r.scale_out_first) cost += 3;
+  if (r.scale_order == ScaleOrder::b_first) cost += 6;
+  if (r.scale_order == ScaleOrder::accumulator_first) cost += 3;
+  if (!r.fused) cost += 4;
+  if (r.order != PartialOrder::ascending) cost += r.order == PartialOrder::pairwise ? 4 : 6;
+  if (r.range_k != 0) cost += 5;
+  if (r.promote_k != 0) cost += r.promote_k == 128 ? 1 : 2;
   return cost;
 }
 

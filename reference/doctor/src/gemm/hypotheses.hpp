@@ -7,24 +7,22 @@
 #include <vector>
 
 #include "fp8lab/doctor/diagnose_gemm.hpp"
+#include "gemm/element_gemm.hpp"
 
 namespace fp8lab::doctor {
 
 /// What there is to be explained: which scales and addends, and what the output is.
-struct GemmFacts {
+struct GemmFacts : GemmGiven {
   std::size_t rows = 0, columns = 0, depth = 0;
-  std::size_t tile_depth = 0;  ///< of tile scales that multiply at promotions; 0: none
-  bool scales_a = false;       ///< float32 scales of a that are not 1
+  bool scales_a = false;  ///< float32 scales of a that are not 1
   bool scales_b = false;
   std::size_t block = 0;                                ///< elements that share a scale of the tensor core; 0: none
   bool block_codes = false;                             ///< these are codes of the operands, and not scales of tiles
   bool power_blocks = false;                            ///< they are powers of two, without a float32 scale beside them
   bool other_layout_a = false, other_layout_b = false;  ///< has_other_layout()
-  bool c = false, bias = false;
-  std::vector<AddendType> addend_types = {AddendType::as_given};  ///< that differ for these numbers
-  float scale_out = 1;
-  Format format = binary32;  ///< of the output
-  bool overflowed = false;   ///< the output has its largest number, an infinity or a NaN
+  std::vector<StepType> addend_types = {StepType::as_given};  ///< that differ for these numbers
+  Format format = binary32;                                   ///< of the output
+  bool overflowed = false;  ///< the output has its largest number, an infinity or a NaN
 };
 
 /// How far a search goes.
@@ -35,15 +33,34 @@ enum class GemmSearch : std::uint8_t {
   rounded_sums,  ///< ranges, or the accumulator, are rounded to 16 bits before they are added or scaled
 };
 
-/// All hypotheses about that model with that defect. (Defects that do not go with the facts give none.)
-[[nodiscard]] std::vector<GemmHypothesis> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts,
-                                                          GemmDefect defect, std::size_t depth,
-                                                          GemmSearch search = GemmSearch::usual);
+/// The departure that drops products from a depth on.
+[[nodiscard]] const GemmDeparture& dropped_tail();
+/// How a GEMM with that departure reads what it is given; none: as it is meant.
+[[nodiscard]] const GemmReading& reading_of(const GemmDeparture* departure);
 
-/// Elements of K in each partial sum that the hypothesis is made of.
-[[nodiscard]] std::size_t partial_length(const GemmHypothesis& hypothesis, std::size_t depth);
+/// A hypothesis about a GEMM while it is looked at.
+struct GemmCandidate {
+  GemmRecipe recipe;                         ///< resolved()
+  const GemmDeparture* departure = nullptr;  ///< none: it is as it is meant
+  std::size_t depth = 0;                     ///< of a departure that drops the tail: products that count
+  const MmaModel* model = nullptr;           ///< that of the recipe, as an entry of its table
+  std::size_t matches = 0;                   ///< elements that it explains
+
+  /// Whether both are the same hypothesis.
+  [[nodiscard]] bool is_like(const GemmCandidate& other) const {
+    return departure == other.departure && depth == other.depth && recipe == other.recipe;
+  }
+};
+
+/// All hypotheses about that model with that departure, or none. (Departures that do not go with the facts give none.)
+[[nodiscard]] std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts,
+                                                         const GemmDeparture* departure, std::size_t depth,
+                                                         GemmSearch search = GemmSearch::usual);
+
+/// Whether the result is rounded once, to the nearest output.
+[[nodiscard]] bool is_rounded_once(const GemmRecipe& recipe);
 
 /// How far from usual a hypothesis is: what explains equally much is ranked by it.
-[[nodiscard]] int strangeness(const GemmHypothesis& hypothesis);
+[[nodiscard]] int strangeness(const GemmCandidate& candidate);
 
 }  // namespace fp8lab::doctor

@@ -12,8 +12,8 @@
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "gemm/arithmetic.hpp"
 #include "gemm/dequantized.hpp"
+#include "gemm/problem.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -109,21 +109,14 @@ GemmProbe drawn_probe(const GemmInputs& inputs, std::uint64_t seed, bool powers)
 struct ProbedGemm {
   Operand a, b;
   GemmAddends addends;
-  GemmFacts facts;
+  GemmGiven given;
   std::vector<std::size_t> rows = {}, columns = {};
 
   ProbedGemm(const GemmProbe& probe, const GemmInputs& inputs, std::size_t most_compared)
       : a(Operand::codes(probe.a, inputs.format_a, probe.rows, probe.depth, probe.blocks_a)),
         b(Operand::codes(probe.b, inputs.format_b, probe.columns, probe.depth, probe.blocks_b)),
         addends{probe.c, probe.bias, probe.rows, probe.columns},
-        facts{.rows = probe.rows,
-              .columns = probe.columns,
-              .depth = probe.depth,
-              .tile_depth = inputs.tile_depth,
-              .c = inputs.c,
-              .bias = inputs.bias,
-              .scale_out = probe.scale_out,
-              .format = inputs.format} {
+        given{.tile_depth = inputs.tile_depth, .c = inputs.c, .bias = inputs.bias, .scale_out = probe.scale_out} {
     a.packed = inputs.format_a.bits() == 4;
     b.packed = inputs.format_b.bits() == 4;
     a.scales.type = inputs.blocks_a;
@@ -143,48 +136,51 @@ struct ProbedGemm {
   }
 
   /// The words of the compared elements by a hypothesis.
-  [[nodiscard]] std::vector<std::uint64_t> words_by(const GemmHypothesis& h) const {
-    using enum GemmDefect;
-    if (h.dequantized != AddendType::as_given) return dequantized(h);
-    const MmaModel& model = gemm_model(h.model);
-    GemmFacts own = facts;
+  [[nodiscard]] std::vector<std::uint64_t> words_by(const GemmExplanation& one) const {
+    const GemmRecipe& r = one.recipe;
+    if (r.dequantized != StepType::as_given) return dequantized(one);
+    const FoundDeparture none{nullptr};
+    const FoundDeparture& departure = one.departures.empty() ? none : one.departures.front();
+    const GemmReading& reading = reading_of(departure.row);
+    GemmGiven own = given;
     std::size_t blocks = 0;
-    if (model.scales && facts.tile_depth != 0) {
+    if (r.model.scales && given.tile_depth != 0) {
       own.tile_depth = 0;
-      blocks = static_cast<std::size_t>(model.scales->block);
+      blocks = static_cast<std::size_t>(r.model.scales->block);
     }
     std::vector<std::size_t> left = rows;
     std::vector<std::size_t> right = columns;
-    for (std::size_t i = 0; h.defect == out_transposed && i < rows.size(); ++i) {
+    for (std::size_t i = 0; reading.turned == Turned::out && i < rows.size(); ++i) {
       const std::size_t index = rows[i] * b.rows + columns[i];
       left[i] = index % a.rows;
       right[i] = index / a.rows;
     }
-    const std::size_t depth = h.defect == tail_dropped ? std::min(h.depth, a.depth) : a.depth;
-    PlainRows x(a, left, depth, {h.defect == a_transposed, block_reading(h.defect, true), blocks, h.k_order});
-    PlainRows y(b, right, depth, {h.defect == b_transposed, block_reading(h.defect, false), blocks, h.k_order});
+    const std::size_t depth = departure.depth != 0 ? std::min(departure.depth, a.depth) : a.depth;
+    PlainRows x(a, left, depth, {reading.turned == Turned::a, reading.a.blocks, blocks, r.k_order});
+    PlainRows y(b, right, depth, {reading.turned == Turned::b, reading.b.blocks, blocks, r.k_order});
     std::vector<float> starts(left.size());
-    for (std::size_t i = 0; i < left.size(); ++i) starts[i] = addends_of(h, addends, left[i], right[i]).c;
-    const std::vector<float> partials = partial_sums_by(h, model, x, y, starts);
+    for (std::size_t i = 0; i < left.size(); ++i) starts[i] = addends_of(reading, addends, left[i], right[i]).c;
+    const std::vector<float> partials = partial_sums_by(r, x, y, starts);
     const GemmSums sums{partials, x, y};
+    const ElementGemm element(r, own, reading, a.tensor_scale, b.tensor_scale);
     std::vector<std::uint64_t> words(left.size());
     for (std::size_t i = 0; i < left.size(); ++i) {
-      const ElementAddends added = addends_of(h, addends, left[i], right[i]);
-      words[i] = gemm_word(h, own, sums, i, added, accumulated(h, own, sums, i, added));
+      const ElementAddends added = addends_of(reading, addends, left[i], right[i]);
+      words[i] = word_of(r, element.finished(sums, i, added, element.accumulated(sums, i, added)));
     }
     return words;
   }
 
   /// The same by a hypothesis about dequantized operands.
-  [[nodiscard]] std::vector<std::uint64_t> dequantized(GemmHypothesis h) const {
-    const DequantizedOperand left(a, h.dequantized);
-    const DequantizedOperand right(b, h.dequantized);
+  [[nodiscard]] std::vector<std::uint64_t> dequantized(GemmExplanation one) const {
+    const DequantizedOperand left(a, one.recipe.dequantized);
+    const DequantizedOperand right(b, one.recipe.dequantized);
     ProbedGemm plain = *this;
     plain.a = left.operand();
     plain.b = right.operand();
-    plain.facts.tile_depth = 0;
-    h.dequantized = AddendType::as_given;
-    return plain.words_by(h);
+    plain.given.tile_depth = 0;
+    one.recipe.dequantized = StepType::as_given;
+    return plain.words_by(one);
   }
 };
 
@@ -194,7 +190,7 @@ void compare_more(GemmProbe& probe, const GemmInputs& inputs, std::span<const Ge
   for (const auto& [i, j] : probe.unparted) words[i] = words[j] = {};
   if (words.empty()) return;
   const ProbedGemm probed(probe, inputs, most_products / (words.size() * probe.depth));
-  for (auto& [number, own] : words) own = probed.words_by(explanations[number].hypothesis);
+  for (auto& [number, own] : words) own = probed.words_by(explanations[number]);
   std::erase_if(probe.unparted, [&](const auto& pair) { return words.at(pair.first) != words.at(pair.second); });
 }
 
@@ -208,7 +204,7 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
   if (explanations.size() < 2) refuse("a probe needs two hypotheses or more");
   // Scales of tiles become those of blocks where a hypothesis' model has such: powers of two.
   const bool powers = inputs.tile_depth != 0 && std::ranges::any_of(explanations, [](const GemmExplanation& one) {
-                        return gemm_model(one.hypothesis.model).scales.has_value();
+                        return one.recipe.model.scales.has_value();
                       });
   GemmProbe best;
   for (std::uint64_t seed = 1; seed <= tries && (seed == 1 || !best.unparted.empty()); ++seed) {
@@ -216,7 +212,7 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
     const ProbedGemm probed(probe, inputs, compared);
     std::vector<std::vector<std::uint64_t>> words;
     words.reserve(explanations.size());
-    for (const GemmExplanation& one : explanations) words.push_back(probed.words_by(one.hypothesis));
+    for (const GemmExplanation& one : explanations) words.push_back(probed.words_by(one));
     for (std::size_t i = 0; i < words.size(); ++i) {
       for (std::size_t j = i + 1; j < words.size(); ++j) {
         if (words[i] == words[j]) probe.unparted.emplace_back(i, j);

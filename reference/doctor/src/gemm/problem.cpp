@@ -2,14 +2,16 @@
 #include "gemm/problem.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <ranges>
 #include <string_view>
 
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/refuse.hpp"
-#include "gemm/arithmetic.hpp"
-#include "gemm/sample.hpp"
+#include "gemm/plain_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -31,9 +33,9 @@ bool has_scales(const Operand& x) {
 }
 
 /// Types to which rounding changes c or the bias.
-std::vector<AddendType> addend_types(const GemmOutput& out) {
-  std::vector<AddendType> all{AddendType::as_given};
-  for (const AddendType type : {AddendType::float16, AddendType::bfloat16}) {
+std::vector<StepType> addend_types(const GemmOutput& out) {
+  std::vector<StepType> all{StepType::as_given};
+  for (const StepType type : {StepType::to_float16, StepType::to_bfloat16}) {
     const auto changes = [&](float x) { return rounded_to(type, x) != x; };
     if (std::ranges::any_of(out.c, changes) || std::ranges::any_of(out.bias, changes)) all.push_back(type);
   }
@@ -42,20 +44,33 @@ std::vector<AddendType> addend_types(const GemmOutput& out) {
 
 }  // namespace
 
+std::uint64_t canonical_word(const Format& format, std::uint64_t word) {
+  constexpr Format single = binary32;
+  if (format == single) return std::isnan(std::bit_cast<float>(static_cast<std::uint32_t>(word))) ? 0x7FFFFFFF : word;
+  return std::isnan(decode(format, static_cast<std::uint32_t>(word))) ? format.magnitude_mask() : word;
+}
+
+std::uint64_t word_of(const GemmRecipe& recipe, float x) {
+  constexpr Format single = binary32;
+  const bool is_single = recipe.output == single;
+  return canonical_word(recipe.output,
+                        is_single ? std::bit_cast<std::uint32_t>(x) : encode(recipe.output, cast_of(recipe), x));
+}
+
 GemmProblem::GemmProblem(const Operand& a, const Operand& b, const GemmOutput& out) : a_(a), b_(b), out_(out) {
   check();
-  facts_ = {.rows = a.rows,
-            .columns = b.rows,
-            .depth = a.depth,
-            .tile_depth = std::max(tile_depth(a), tile_depth(b)),
-            .scales_a = has_scales(a) || tile_depth(a) != 0,
-            .scales_b = has_scales(b) || tile_depth(b) != 0,
-            .c = !out.c.empty(),
-            .bias = !out.bias.empty(),
-            .addend_types = addend_types(out),
-            .scale_out = out.scale_out,
-            .format = out.format,
-            .overflowed = overflowed()};
+  facts_ = {{.tile_depth = std::max(tile_depth(a), tile_depth(b)),
+             .c = !out.c.empty(),
+             .bias = !out.bias.empty(),
+             .scale_out = out.scale_out}};
+  facts_.rows = a.rows;
+  facts_.columns = b.rows;
+  facts_.depth = a.depth;
+  facts_.scales_a = has_scales(a) || tile_depth(a) != 0;
+  facts_.scales_b = has_scales(b) || tile_depth(b) != 0;
+  facts_.addend_types = addend_types(out);
+  facts_.format = out.format;
+  facts_.overflowed = overflowed();
   if (!a.scales.codes.empty() && a.scales.type) {
     facts_.block = static_cast<std::size_t>(a.scales.type->block);
     facts_.block_codes = true;

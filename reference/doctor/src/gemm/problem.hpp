@@ -12,6 +12,11 @@
 
 namespace fp8lab::doctor {
 
+/// One word for all NaNs of the format.
+[[nodiscard]] std::uint64_t canonical_word(const Format& format, std::uint64_t word);
+/// The word of a result of the recipe, rounded to its output.
+[[nodiscard]] std::uint64_t word_of(const GemmRecipe& recipe, float x);
+
 /// Row and column of an element.
 struct GemmPlace {
   std::size_t row, column;

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "gemm/arithmetic.hpp"
-
 namespace fp8lab::doctor {
 namespace {
 
@@ -15,24 +13,38 @@ constexpr std::size_t batch = 128;
 }  // namespace
 
 GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
-  using enum GemmDefect;
-  const GemmHypothesis& h = one.hypothesis;
-  const std::size_t depth = h.defect == tail_dropped ? h.depth : a_.depth;
+  const GemmRecipe& r = one.recipe;
+  const GemmReading& reading = reading_of(one.departure);
+  const std::size_t depth = one.depth != 0 ? one.depth : a_.depth;
   const bool has_blocks = problem_.block_for(*one.model) != 0;
-  const bool turns = h.defect == a_transposed || h.defect == b_transposed || h.defect == out_transposed;
-  const bool from_c = h.addend_use == AddendUse::accumulator && h.promote_k == 0;
-  return {turns ? h.defect : none,
-          has_blocks ? block_reading(h.defect, true) : BlockReading::own,
-          has_blocks ? block_reading(h.defect, false) : BlockReading::own,
+  const bool from_c = r.c_enters == CEntry::accumulator && r.promote_k == 0;
+  return {reading.turned,
+          has_blocks ? reading.a.blocks : BlockReading::own,
+          has_blocks ? reading.b.blocks : BlockReading::own,
           depth,
           one.model,
-          partial_length(h, depth),
-          h.k_order.ways,
-          h.k_order.granule,
-          h.k_order.window,
-          h.zero_rule,
-          from_c ? 1 + static_cast<int>(h.addend_type) + (h.defect == c_transposed ? 8 : 0) : 0,
-          h.promote_k == 0 ? h.ranges : std::vector<std::size_t>()};
+          partial_length(r, depth),
+          r.k_order.ways,
+          r.k_order.granule,
+          r.k_order.window,
+          r.zero_rule,
+          from_c ? 1 + static_cast<int>(r.addend_type) + (reading.c == CReading::transposed ? 8 : 0) : 0,
+          r.promote_k == 0 ? r.split_k : std::vector<std::size_t>()};
+}
+
+/// Whether both give the same sums of the same partial sums.
+static bool accumulate_equally(const GemmCandidate& x, const GemmCandidate& y) {
+  const auto key = [](const GemmCandidate& one) {
+    const GemmRecipe& r = one.recipe;
+    const bool start = r.c_enters == CEntry::accumulator;
+    const bool each = reading_of(one.departure).bias == BiasReading::in_each_range;
+    const StepType type = start || each ? r.addend_type : StepType::as_given;
+    return std::tuple(r.promote_k, r.range_k, r.order, r.partial_type, r.total_type, r.scale_order, r.divided, r.fused,
+                      r.scale_out_first, start, type, one.departure);
+  };
+  const GemmRecipe& r = x.recipe;
+  return r.alpha == y.recipe.alpha && r.beta == y.recipe.beta && r.split_k == y.recipe.split_k &&
+         r.split_order == y.recipe.split_order && r.tensor_scales == y.recipe.tensor_scales && key(x) == key(y);
 }
 
 void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements,
@@ -50,29 +62,29 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
     const GemmFacts facts = problem_.facts_for(*model);
     const std::size_t blocks = model->scales && problem_.facts().tile_depth != 0 ? facts.block : 0;
     const KOrder k_order{ways, granule, window};
-    const auto [left, right] = problem_.rows_of(elements, turned == GemmDefect::out_transposed);
-    PlainRows a(a_, left, depth, {turned == GemmDefect::a_transposed, blocks_a, blocks, k_order});
-    PlainRows b(b_, right, depth, {turned == GemmDefect::b_transposed, blocks_b, blocks, k_order});
-    const auto add_to = [&](const GemmHypothesis& h) {
+    const auto [left, right] = problem_.rows_of(elements, turned == Turned::out);
+    PlainRows a(a_, left, depth, {turned == Turned::a, blocks_a, blocks, k_order});
+    PlainRows b(b_, right, depth, {turned == Turned::b, blocks_b, blocks, k_order});
+    const auto add_to = [&](const GemmCandidate& one) {
       for (std::size_t i = 0; i < elements.size(); ++i) {
-        addends[i] = addends_of(h, all, left[i], right[i]);
+        addends[i] = addends_of(reading_of(one.departure), all, left[i], right[i]);
         starts[i] = addends[i].c;
       }
     };
-    add_to(group.front()->hypothesis);
-    const auto partials = partial_sums_by(group.front()->hypothesis, *model, a, b, starts);
+    add_to(*group.front());
+    const auto partials = partial_sums_by(group.front()->recipe, a, b, starts);
     const GemmSums sums{partials, a, b};
-    const GemmHypothesis* before = nullptr;
+    const GemmCandidate* before = nullptr;
     for (GemmCandidate* one : group) {
-      const GemmHypothesis& h = one->hypothesis;
-      if (before == nullptr || before->defect != h.defect) add_to(h);
+      const GemmReading& reading = reading_of(one->departure);
+      const ElementGemm element(one->recipe, facts, reading, a_.tensor_scale, b_.tensor_scale);
+      if (before == nullptr || before->departure != one->departure) add_to(*one);
+      const bool is_new = before == nullptr || !accumulate_equally(*before, *one);
       for (std::size_t i = 0; i < elements.size(); ++i) {
-        if (before == nullptr || !accumulates_equally(*before, h)) {
-          accumulators[i] = accumulated(h, facts, sums, i, addends[i]);
-        }
-        use(*one, i, gemm_word(h, facts, sums, i, addends[i], accumulators[i]));
+        if (is_new) accumulators[i] = element.accumulated(sums, i, addends[i]);
+        use(*one, i, word_of(one->recipe, element.finished(sums, i, addends[i], accumulators[i])));
       }
-      before = &h;
+      before = one;
     }
   }
 }

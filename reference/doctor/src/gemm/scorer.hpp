@@ -11,7 +11,6 @@
 
 #include "gemm/candidates.hpp"
 #include "gemm/problem.hpp"
-#include "gemm/sample.hpp"
 
 namespace fp8lab::doctor {
 
@@ -22,7 +21,7 @@ class GemmScorer {
       : problem_(problem), a_(a), b_(b), out_(out) {}
 
   /// What a candidate's partial sums depend on.
-  using Key = std::tuple<GemmDefect, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
+  using Key = std::tuple<Turned, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
                          std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>>;
   [[nodiscard]] Key key_of(const GemmCandidate& one) const;
 

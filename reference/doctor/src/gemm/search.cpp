@@ -39,16 +39,16 @@ void keep_promising(std::vector<GemmCandidate>& candidates, std::size_t seen) {
 /// nothing then.
 bool scale_addends(const std::vector<GemmCandidate>& candidates, std::size_t seen) {
   return std::ranges::all_of(candidates, [&](const GemmCandidate& one) {
-    const GemmHypothesis& h = one.hypothesis;
-    const bool from_c = h.addend_use == AddendUse::accumulator && h.scale_use != ScaleUse::none;
-    return one.matches != seen || h.defect != GemmDefect::none || h.addend_use == AddendUse::before_scales || from_c;
+    const GemmRecipe& r = one.recipe;
+    const bool from_c = r.c_enters == CEntry::accumulator && r.scale_order;
+    return one.matches != seen || one.departure != nullptr || r.addition == Addition::before_scales || from_c;
   });
 }
 
 }  // namespace
 
 GemmSearcher::GemmSearcher(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out,
-                           const GemmDoctorOptions& options, AddendType dequantized)
+                           const GemmDoctorOptions& options, StepType dequantized)
     : problem_(problem),
       a_(a),
       b_(b),
@@ -88,7 +88,7 @@ GemmFindings GemmSearcher::search(std::vector<std::size_t>& order) const {
   add_expected(candidates);
   found.searched = candidates.size();
   scorer_.score(candidates, sieve);
-  if (dequantized_ != AddendType::as_given && best_of(candidates) != sieve.size()) {
+  if (dequantized_ != StepType::as_given && best_of(candidates) != sieve.size()) {
     rank(candidates);
     found.seen = found.checked = sieve.size();
     return found;
@@ -154,14 +154,14 @@ bool GemmSearcher::is_better(const GemmFindings& again, const GemmFindings& foun
 /// In the place of the one that is the same.
 void GemmSearcher::add_expected(std::vector<GemmCandidate>& candidates) const {
   if (!expected_) return;
-  std::erase_if(candidates, [&](const GemmCandidate& one) { return is_same(one.hypothesis, expected_->hypothesis); });
+  std::erase_if(candidates, [&](const GemmCandidate& one) { return is_same(one, *expected_); });
   candidates.insert(candidates.begin(), *expected_);
 }
 
 /// By what they explain, then the expected one, then the usual ones.
 void GemmSearcher::rank(std::vector<GemmCandidate>& candidates) const {
   const auto cost = [&](const GemmCandidate& one) {
-    return expected_ && one.hypothesis == expected_->hypothesis ? -1 : strangeness(one.hypothesis);
+    return expected_ && one.is_like(*expected_) ? -1 : strangeness(one);
   };
   std::ranges::stable_sort(candidates, [&](const GemmCandidate& x, const GemmCandidate& y) {
     return x.matches != y.matches ? x.matches > y.matches : cost(x) < cost(y);
@@ -214,12 +214,15 @@ void GemmSearcher::check_whole(GemmFindings& found, std::vector<std::size_t>& or
   std::vector<GemmCandidate>& candidates = found.candidates;
   const bool is_hopeless = candidates.front().matches * 2 < found.seen;
   if (!problem_.is_whole() || found.seen == order.size() || is_hopeless) return;
-  std::vector<GemmHypothesis> compared;
-  GemmHypothesis best;
+  const auto is_like = [](const GemmCandidate& one) {
+    return [&one](const GemmCandidate& other) { return other.is_like(one); };
+  };
+  std::vector<GemmCandidate> compared;
+  GemmCandidate best;
   for (std::size_t next = 0; next < candidates.size() && compared.size() < most_wholes;) {
-    const GemmHypothesis h = candidates[next].hypothesis;
+    const GemmCandidate h = candidates[next];
     compared.push_back(h);
-    auto whole = whole_output(candidates[next], problem_, a_, b_, out_);
+    auto whole = whole_output(candidates[next], a_, b_, out_);
     if (!whole && (!found.whole || candidates[next].matches == found.checked)) {  // it explains more than the others
       found.whole.reset();
       best = h;
@@ -235,13 +238,11 @@ void GemmSearcher::check_whole(GemmFindings& found, std::vector<std::size_t>& or
       rank(candidates);
     }
     // The next one that explains more than the best, of those that were not compared yet.
-    for (next = 0;
-         next < candidates.size() && std::ranges::find(compared, candidates[next].hypothesis) != compared.end();) {
-      next = candidates[next].hypothesis == best ? candidates.size() : next + 1;
+    for (next = 0; next < candidates.size() && std::ranges::any_of(compared, is_like(candidates[next]));) {
+      next = candidates[next].is_like(best) ? candidates.size() : next + 1;
     }
   }
-  const auto is_best = [&](const GemmCandidate& one) { return one.hypothesis == best; };
-  const auto at = std::ranges::find_if(candidates, is_best);
+  const auto at = std::ranges::find_if(candidates, is_like(best));
   std::rotate(candidates.begin(), at, at + 1);
 }
 

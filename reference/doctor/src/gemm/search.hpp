@@ -38,7 +38,7 @@ class GemmSearcher {
  public:
   /// All must outlive it. Operands that were dequantized to `dequantized` meet the usual GEMMs alone.
   GemmSearcher(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out,
-               const GemmDoctorOptions& options, AddendType dequantized);
+               const GemmDoctorOptions& options, StepType dequantized);
 
   /// What explains the output best, and the elements in the order in which they were looked at.
   [[nodiscard]] GemmFindings find(std::vector<std::size_t>& order) const;
@@ -67,7 +67,7 @@ class GemmSearcher {
   const Operand& b_;
   const GemmOutput& out_;
   const GemmDoctorOptions& options_;
-  AddendType dequantized_;
+  StepType dequantized_;
   GemmScorer scorer_;
   GemmStages stages_;
   std::optional<GemmCandidate> expected_;

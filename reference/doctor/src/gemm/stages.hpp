@@ -13,20 +13,20 @@ namespace fp8lab::doctor {
 class GemmStages {
  public:
   /// All must outlive it. Hypotheses are about operands that were dequantized to `dequantized`.
-  GemmStages(const GemmProblem& problem, const Operand& a, const Operand& b, AddendType dequantized)
+  GemmStages(const GemmProblem& problem, const Operand& a, const Operand& b, StepType dequantized)
       : problem_(problem), a_(a), b_(b), dequantized_(dequantized) {}
 
   /// GEMMs as they usually are. Throws std::invalid_argument where no model takes the operands.
   [[nodiscard]] std::vector<GemmCandidate> usual() const;
   /// Other orders of K and rules for zeros, rounded sums, and those without a tensor core.
   [[nodiscard]] std::vector<GemmCandidate> unusual() const;
-  /// GEMMs with a defect.
+  /// GEMMs with a departure.
   [[nodiscard]] std::vector<GemmCandidate> defects() const;
   /// Those without c, the bias or both.
   [[nodiscard]] std::vector<GemmCandidate> missing_addends() const;
 
  private:
-  void add(std::vector<GemmCandidate>& all, GemmDefect defect, std::size_t depth,
+  void add(std::vector<GemmCandidate>& all, const GemmDeparture* departure, std::size_t depth,
            GemmSearch search = GemmSearch::usual) const;
   [[nodiscard]] bool are_float32() const;
   void add_cuda_cores(std::vector<GemmCandidate>& all) const;
@@ -34,7 +34,7 @@ class GemmStages {
   const GemmProblem& problem_;
   const Operand& a_;
   const Operand& b_;
-  AddendType dequantized_;
+  StepType dequantized_;
 };
 
 }  // namespace fp8lab::doctor

@@ -14,7 +14,7 @@ namespace fp8lab {
 struct TraceOptions {
   std::uint64_t c = 0;  ///< what the first instruction adds to: a word of the model's accumulator
   ZeroRule zero_rule = ZeroRule::floor;
-  int promote_k = 0;  ///< as GemmOptions has it
+  int promote_k = 0;  ///< as GemmRecipe has it
 };
 
 /// Two numbers that are multiplied: the factors of a product, or the scales of a block.

@@ -49,15 +49,12 @@ using LinearCast = std::variant<Format, Recipe>;
 
 /// One GEMM of a Linear layer.
 struct LinearGemm {
-  MmaModel model = exact;
+  /// How it is composed. Where it does not promote is what Transformer Engine calls fast accumulation, every 128 its
+  /// split accumulator. The output is binary32, binary16 or bfloat16. In fprop and dgrad it is e4m3 or e5m2, too, where
+  /// both operands have given scales: the GEMM's FP8 output, which is fused for delayed scaling alone.
+  GemmRecipe recipe = {};
   LinearCast a = binary32;  ///< how the tensor on the left is cast: x in fprop, dy in dgrad and wgrad
   LinearCast b = binary32;  ///< how the tensor on the right is cast: w in fprop and dgrad, x in wgrad
-  /// As GemmOptions has it. 0 is what Transformer Engine calls fast accumulation, 128 its split accumulator.
-  int promote_k = 0;
-  std::optional<ScaleOrder> scale_order = {};  ///< as GemmOptions has it
-  /// What the result is rounded to: binary32, binary16 or bfloat16. In fprop and dgrad it is e4m3 or e5m2, too, where
-  /// both operands have given scales: the GEMM's FP8 output, which is fused for delayed scaling alone.
-  Format output = binary32;
 };
 
 /// The system that computes the layer. It decides which sizes are refused: see shape_rules.hpp.
@@ -95,7 +92,8 @@ struct LinearRecipe {
 
 /// Throws std::invalid_argument where a GEMM casts one operand by a recipe and the other to a format, or to a format or
 /// an output that is not one of those above, or has an FP8 output and operands whose scales are not given, or its model
-/// has a float64 accumulator; and as check_recipe() does. The message names the pass and the field.
+/// has a float64 accumulator; and as check_gemm_recipe() and check_recipe() do. The message names the pass and the
+/// field.
 void check_linear_recipe(const LinearRecipe& recipe);
 
 /// In words: for each pass what its operands are cast to, the model, its promotion and the output.

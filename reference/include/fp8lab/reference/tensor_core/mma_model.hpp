@@ -153,6 +153,12 @@ struct MmaModel {
   }
   /// Whether operands and accumulator are float64 numbers.
   [[nodiscard]] constexpr bool is_fp64() const { return output.exponent_bits == binary64.exponent_bits; }
+
+  /// Whether both have the same name and the same answers to what no device has decided.
+  friend constexpr bool operator==(const MmaModel& x, const MmaModel& y) {
+    return x.name == y.name && x.fraction_bits == y.fraction_bits && x.zero_exponent == y.zero_exponent &&
+           x.underflow == y.underflow;
+  }
 };
 
 /// The name of the arithmetic, as the enumerator is.

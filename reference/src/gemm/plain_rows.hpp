@@ -6,30 +6,18 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
-#include "fp8lab/doctor/diagnose_gemm.hpp"
-#include "fp8lab/reference/tensor_core/mma_model.hpp"
+#include "fp8lab/reference/gemm/gemm_reading.hpp"
+#include "fp8lab/reference/gemm/gemm_recipe.hpp"
 #include "fp8lab/reference/tensor_core/operand.hpp"
 
-namespace fp8lab::doctor {
+namespace fp8lab {
 
 /// The operand with the type of its block scales, where that is left out: by their number, and E4M3 before E8M0. Throws
 /// std::invalid_argument where no model takes so many.
 [[nodiscard]] Operand with_scale_type(Operand operand);
 
-/// What a defective kernel takes for the scales of blocks.
-enum class BlockReading : std::uint8_t {
-  own,
-  missing,       ///< 1
-  previous,      ///< that of the block before; of the first its own
-  inverted,      ///< of E8M0: 1 over it
-  squared,       ///< of E8M0: it is applied twice
-  other_layout,  ///< the place of the swizzled layout in compact scales, or the other way round
-};
-/// How the defect reads those of a, or of b.
-[[nodiscard]] BlockReading block_reading(GemmDefect defect, bool of_a);
 /// Whether block scales may be read in the other layout: both have as many places.
 [[nodiscard]] bool has_other_layout(const Operand& operand);
 
@@ -94,15 +82,9 @@ struct PartialSums {
   std::span<const std::size_t> lengths = {};
 };
 
-/// Float32 sums without a tensor core, as a model of one product: by that name, which is cuda_cores_name or
-/// cuda_cores_fma_name.
-[[nodiscard]] bool is_cuda_cores(const MmaModel& model);
-/// The model of that name, a tensor core or one of these. Throws std::invalid_argument where there is none.
-[[nodiscard]] const MmaModel& gemm_model(std::string_view name);
-
 /// Accumulators of pieces of K in float32: piece j of element i is at j * elements + i. Of `exact` one piece alone,
 /// from zero.
 [[nodiscard]] std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b,
                                               const PartialSums& how);
 
-}  // namespace fp8lab::doctor
+}  // namespace fp8lab

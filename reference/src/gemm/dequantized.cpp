@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "fp8lab/formats/encode.hpp"
-#include "gemm/sample.hpp"
+#include "gemm/plain_rows.hpp"
 
-namespace fp8lab::doctor {
+namespace fp8lab {
 namespace {
 
 /// Rows that are gathered at a time.
@@ -15,8 +15,8 @@ constexpr std::size_t rows_at_once = 128;
 
 }  // namespace
 
-DequantizedOperand::DequantizedOperand(const Operand& from, AddendType type)
-    : format_(type == AddendType::float16 ? binary16 : bfloat16), rows_(from.rows), depth_(from.depth) {
+DequantizedOperand::DequantizedOperand(const Operand& from, StepType type)
+    : format_(type == StepType::to_float16 ? binary16 : bfloat16), rows_(from.rows), depth_(from.depth) {
   const float of_tensor = from.tensor_scale.factor / from.tensor_scale.divisor;
   words_.reserve(rows_ * depth_);
   for (std::size_t first = 0; first < rows_; first += rows_at_once) {
@@ -33,4 +33,4 @@ DequantizedOperand::DequantizedOperand(const Operand& from, AddendType type)
   }
 }
 
-}  // namespace fp8lab::doctor
+}  // namespace fp8lab

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gemm/sample.hpp"
+#include "gemm/plain_rows.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,14 +12,11 @@
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "reference/src/tensor_core/factors.hpp"
-#include "reference/src/tensor_core/misfit.hpp"
+#include "tensor_core/factors.hpp"
+#include "tensor_core/misfit.hpp"
 
-namespace fp8lab::doctor {
+namespace fp8lab {
 namespace {
-
-constexpr MmaModel cuda_cores{.name = cuda_cores_name, .products_per_step = 1};
-constexpr MmaModel cuda_cores_fma{.name = cuda_cores_fma_name, .products_per_step = 1};
 
 /// Sums of pieces of K, one float32 operation after the other.
 std::vector<float> plain_sums(bool fused, const PlainRows& a, const PlainRows& b, const PartialSums& how) {
@@ -38,26 +35,6 @@ std::vector<float> plain_sums(bool fused, const PlainRows& a, const PlainRows& b
 }
 
 }  // namespace
-
-bool is_cuda_cores(const MmaModel& model) { return model.name == cuda_cores_name || model.name == cuda_cores_fma_name; }
-
-const MmaModel& gemm_model(std::string_view name) {
-  if (name == cuda_cores_name) return cuda_cores;
-  return name == cuda_cores_fma_name ? cuda_cores_fma : find_model(name);
-}
-
-BlockReading block_reading(GemmDefect defect, bool of_a) {
-  using enum GemmDefect;
-  const auto is = [&](GemmDefect a, GemmDefect b, GemmDefect both) {
-    return defect == both || defect == (of_a ? a : b);
-  };
-  if (is(scale_a_missing, scale_b_missing, scales_missing)) return BlockReading::missing;
-  if (is(block_scales_a_missing, block_scales_b_missing, block_scales_missing)) return BlockReading::missing;
-  if (is(scale_a_of_previous_tile, scale_b_of_previous_tile, scales_of_previous_tile)) return BlockReading::previous;
-  if (is(scale_a_inverted, scale_b_inverted, scales_inverted)) return BlockReading::inverted;
-  if (is(scale_a_twice, scale_b_twice, scales_twice)) return BlockReading::squared;
-  return is(scale_layout_a, scale_layout_b, scale_layouts) ? BlockReading::other_layout : BlockReading::own;
-}
 
 bool has_other_layout(const Operand& operand) {
   if (operand.scales.codes.empty() || !operand.scales.type || operand.transposed) return false;
@@ -115,7 +92,7 @@ void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) 
 
 std::uint8_t PlainRows::block_code(std::size_t entry, std::size_t j, bool in_other_layout) const {
   const std::size_t blocks = operand_.depth / block_;
-  const bool swizzled = (operand_.scales.layout == fp8lab::ScaleLayout::swizzled) != in_other_layout;
+  const bool swizzled = (operand_.scales.layout == ScaleLayout::swizzled) != in_other_layout;
   std::size_t at = operand_.transposed ? j * operand_.rows + rows_[entry] : rows_[entry] * blocks + j;
   if (swizzled) at = swizzled_place(rows_[entry], j, blocks);
   return operand_.scales.codes[at];
@@ -224,7 +201,7 @@ Operand with_scale_type(Operand operand) {
   for (const MmaModel& model : models) {
     if (!model.scales || !misfit_of_format(model, operand).empty()) continue;
     const std::size_t blocks = operand.depth / static_cast<std::size_t>(model.scales->block);
-    const bool swizzled = operand.scales.layout == fp8lab::ScaleLayout::swizzled;
+    const bool swizzled = operand.scales.layout == ScaleLayout::swizzled;
     const std::size_t count = swizzled ? swizzled_size(operand.rows, blocks) : operand.rows * blocks;
     if (operand.scales.codes.size() != count) continue;
     if (!operand.scales.type || model.scales->format == ue4m3) operand.scales.type = model.scales;
@@ -253,7 +230,7 @@ static std::vector<std::size_t> piece_edges(const PartialSums& how, std::size_t 
 std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, const PartialSums& how) {
   const std::size_t count = a.count();
   const std::size_t depth = a.depth();
-  if (is_cuda_cores(model)) return plain_sums(model.name == cuda_cores_fma_name, a, b, how);
+  if (is_cuda_cores(model)) return plain_sums(model.name == cuda_cores_fma.name, a, b, how);
   if (model.k() == 0) {
     std::vector<float> sums(count);
     mma(model, a.slice(model, 0, depth), b.slice(model, 0, depth), std::span<const float>(), sums, how.zero_rule);
@@ -284,4 +261,4 @@ std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& 
   return sums;
 }
 
-}  // namespace fp8lab::doctor
+}  // namespace fp8lab
