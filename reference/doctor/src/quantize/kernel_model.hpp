@@ -296,6 +296,10 @@ class KernelModel {
   /// Where codes are made with stored scales, whatever these are: which tiles' scales they are made with, row-major.
   /// Empty where they are made with all of them.
   [[nodiscard]] std::vector<bool> tiles_read() const;
+  /// How many scales that no code is made with neither follow a rule nor count as unexplained already.
+  [[nodiscard]] std::uint64_t unread_mismatches() const;
+  /// 1 where the given scale of the tensor is not the one of the hypothesis, or 0.
+  [[nodiscard]] std::uint64_t tensor_scale_mismatches() const;
   [[nodiscard]] float stored_value(std::uint32_t word) const;
 
   const Source* source_;

@@ -37,24 +37,42 @@ std::uint64_t codes_around(const std::vector<std::uint64_t>& elements, const Sus
 }  // namespace
 
 void Search::localize() {
-  constexpr std::size_t most_looked_at = 6;
   if (verified_.empty()) return;
   if (verified_.front().all() == 0) {
-    const Hypothesis& own = verified_.front().candidate.hypothesis;
-    if (!has(own, rows::scale_as_stored) && !has_given_scale(own)) return;
-    // Stored scales that follow from nothing: most of them may, or all do but for a number.
-    std::vector<Suspect> found;
-    add_tiles_as_stored(found);
-    std::ranges::move(found, std::back_inserter(verified_));
-    found.clear();
-    add_factors(found);
-    add_row_parts(found);
-    add_first_elements(found);
-    add_scale_tails(found);
-    verify_each(found);
+    doubt_stored_scales();
     return;
   }
   std::vector<Suspect> found;
+  std::vector<Suspect> local = local_suspects();
+  add_tiles_as_stored(local);
+  add_stale(found);
+  if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
+  add_rules_of_scales(found);
+  std::ranges::move(local, std::back_inserter(verified_));
+  verify_each(found);
+}
+
+void Search::doubt_stored_scales() {
+  const Hypothesis& own = verified_.front().candidate.hypothesis;
+  if (!has(own, rows::scale_as_stored) && !has_given_scale(own)) return;
+  // Most of them may follow from nothing, or all do but for a number.
+  std::vector<Suspect> found;
+  add_tiles_as_stored(found);
+  std::ranges::move(found, std::back_inserter(verified_));
+  found.clear();
+  add_rules_of_scales(found);
+  verify_each(found);
+}
+
+void Search::add_rules_of_scales(std::vector<Suspect>& found) {
+  add_factors(found);
+  add_row_parts(found);
+  add_first_elements(found);
+  add_scale_tails(found);
+}
+
+std::vector<Suspect> Search::local_suspects() {
+  constexpr std::size_t most_looked_at = 6;
   std::vector<Suspect> local;
   std::size_t looked_at = 0;
   for (const Suspect& one : best_of_each_kind(false)) {
@@ -70,15 +88,7 @@ void Search::localize() {
       if (suspect.all() < limit) local.push_back(std::move(suspect));
     }
   }
-  if (verified_.front().all() != 0) add_tiles_as_stored(local);
-  add_stale(found);
-  if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
-  add_factors(found);
-  add_row_parts(found);
-  add_first_elements(found);
-  add_scale_tails(found);
-  std::ranges::move(local, std::back_inserter(verified_));
-  verify_each(found);
+  return local;
 }
 
 void Search::verify_each(std::vector<Suspect>& suspects) {

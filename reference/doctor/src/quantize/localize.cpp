@@ -32,6 +32,21 @@ std::array<FactorInterval, 256> ranges_of(const Format& format) {
 
 }  // namespace
 
+Unexplained Unexplained::none_of(const Source& source) {
+  return {.first = source.size(), .first_row = source.rows(), .first_column = source.columns()};
+}
+
+void Unexplained::take(std::uint64_t index, std::size_t columns) {
+  const std::size_t row = index / columns;
+  const std::size_t column = index % columns;
+  first = std::min(first, index);
+  last = std::max(last, index);
+  first_row = std::min(first_row, row);
+  last_row = std::max(last_row, row);
+  first_column = std::min(first_column, column);
+  last_column = std::max(last_column, column);
+}
+
 std::uint8_t LocalCase::code(std::size_t row, std::size_t column) const {
   const std::uint64_t place = model_->place_of(row, column);
   return place < dump_->codes.size() ? dump_->codes[place] : 0;

@@ -16,6 +16,11 @@ struct Unexplained {
   std::uint64_t count = 0;
   std::uint64_t first = 0, last = 0;  // indices of the source
   std::size_t first_row = 0, last_row = 0, first_column = 0, last_column = 0;
+
+  /// None of a source yet.
+  [[nodiscard]] static Unexplained none_of(const Source& source);
+  /// Takes in an element, but does not count it.
+  void take(std::uint64_t index, std::size_t columns);
 };
 
 /// What a hypothesis leaves unexplained, and the codes that are there, by the rows and columns of the source.

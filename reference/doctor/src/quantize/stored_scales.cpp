@@ -153,19 +153,35 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece, std::vector<std:
   return count;
 }
 
-std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, std::size_t most) const {
+std::uint64_t KernelModel::tensor_scale_mismatches() const {
+  if (!dump_->of_tensor || !has_tensor_scale(recipe())) return 0;
+  const auto says_another = [](const Deviation& one) {
+    return one.departure->tensor_scale != nullptr && one.departure->has_no_rule;
+  };
+  const ScaleConstants constants = scale_constants(recipe(), facts_);
+  const bool is_explained = std::ranges::any_of(deviations_, says_another) ||
+                            *dump_->of_tensor == constants.tensor_scale ||
+                            *dump_->of_tensor == constants.tensor_scale_inv;
+  return is_explained ? 0 : 1;
+}
+
+std::uint64_t KernelModel::unread_mismatches() const {
   std::uint64_t count = 0;
-  if (dump_ == nullptr) return 0;
-  if (dump_->of_tensor && has_tensor_scale(recipe())) {
-    const ScaleConstants constants = scale_constants(recipe(), facts_);
-    const auto says_another = [](const Deviation& one) {
-      return one.departure->tensor_scale != nullptr && one.departure->has_no_rule;
-    };
-    const bool is_explained = std::ranges::any_of(deviations_, says_another) ||
-                              *dump_->of_tensor == constants.tensor_scale ||
-                              *dump_->of_tensor == constants.tensor_scale_inv;
-    count += is_explained ? 0 : 1;
+  const std::vector<bool> is_read = tiles_read();
+  for (std::size_t row = 0; row < (is_read.empty() ? 0 : layout_.rows); ++row) {
+    for (std::size_t column = 0; column < layout_.columns; ++column) {
+      const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
+      const auto place = layout_.place_of(row, column);
+      if (!place || is_read[tile_row * layout_.columns + column]) continue;
+      if (is_explained_there(tile_row, column, *place) && !is_stored_there(tile_row, column, *place)) ++count;
+    }
   }
+  return count;
+}
+
+std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, std::size_t most) const {
+  if (dump_ == nullptr) return 0;
+  std::uint64_t count = tensor_scale_mismatches();
   if (dump_->scales.empty()) return count;
   if (!layout_.fits) return count + dump_->scales.size();
   complete();
@@ -187,16 +203,7 @@ std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, s
   for (const auto& [first, own] : found) {
     for (std::size_t i = 0; i < own.size() && which != nullptr && which->size() < most; ++i) which->push_back(own[i]);
   }
-  // Scales that no code is made with follow a rule, or are not explained.
-  const std::vector<bool> is_read = tiles_read();
-  for (std::size_t row = 0; row < (is_read.empty() ? 0 : layout_.rows); ++row) {
-    for (std::size_t column = 0; column < layout_.columns; ++column) {
-      const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
-      const auto place = layout_.place_of(row, column);
-      if (!place || is_read[tile_row * layout_.columns + column]) continue;
-      if (is_explained_there(tile_row, column, *place) && !is_stored_there(tile_row, column, *place)) ++count;
-    }
-  }
+  count += unread_mismatches();
   // A shift that explains few of the scales, or none, does not explain that at the edge, which no tile has.
   if (layout_.late != 0 && (takes_all_stored() || count * 2 > dump_->scales.size())) ++count;
   return count;
