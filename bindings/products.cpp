@@ -77,8 +77,6 @@ void mma_half_array(const MmaModel& model, const Operand& left, const Operand& r
   mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
 }
 
-}
-
 }  // namespace
 
 void bind_products(py::module_& module) {
