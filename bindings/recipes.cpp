@@ -66,13 +66,6 @@ void bind_constructors(py::module_& module) {
 
 }  // namespace
 
-NamedOrOwnProfile named_or_own(const CastPolicy& policy) {
-  for (const Profile& named : profiles) {
-    if (named.policy == policy) return {std::string(named.name), std::string(named.source), policy};
-  }
-  return {"own", "made up by the user", policy};
-}
-
 void bind_recipes(py::module_& module) {
   py::class_<Recipe>(module, "Recipe")
       .def(py::init(&recipe_of), py::arg("fields"))

@@ -238,23 +238,9 @@ class Operand:
     def set_codes(self, codes: NDArray[np.uint8], swizzled: bool, format: str | None, block: int | None) -> None: ...
     def set_tiles(self, scales: NDArray[np.float32], rows: int, depth: int) -> None: ...
     def set_rows(self, scales: NDArray[np.float32]) -> None: ...
+    def float_scale_shapes(self) -> list[tuple[int, int]]: ...
     def set_tf32_rounding(self, name: str) -> None: ...
     def set_tensor(self, scale: float) -> None: ...
-
-class GemmOptions:
-    def __init__(
-        self,
-        scale_out: float,
-        promote_k: int,
-        scale_order: str | None,
-        split_k: Sequence[int],
-        split_order: Sequence[int],
-        c: NDArray[np.float32],
-        c_enters: str,
-        bias: NDArray[np.float32],
-        zero_rule: str,
-        threads: int,
-    ) -> None: ...
 
 class Histogram:
     def __init__(self, kind: str, low: float, high: float, count: int, format: Format) -> None: ...
@@ -332,6 +318,17 @@ class Recipe:
     def tile_scale(self, arg0: float, arg1: float, arg2: Format | None) -> tuple[float, float, int]: ...
     @property
     def fields(self) -> dict[str, Any]: ...
+
+class GemmRecipe:
+    def __init__(self, fields: dict[str, Any]) -> None: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def fields(self) -> dict[str, Any]: ...
+    def slow_because(self, a: Operand, b: Operand) -> str: ...
+
+class GemmCall:
+    def __init__(self, c: NDArray[np.float32], bias: NDArray[np.float32], scale_out: float, threads: int) -> None: ...
 
 class GivenScales:
     def __init__(
@@ -413,19 +410,6 @@ class Hypothesis:
     @property
     def columnwise(self) -> bool: ...
 
-class ExpectedGemm:
-    def __init__(
-        self,
-        model: str,
-        promote_k: int,
-        split_k: Sequence[int],
-        split_order: Sequence[int],
-        scale_order: str | None,
-        c_enters: str,
-        zero_rule: str,
-        profile: Profile | None,
-    ) -> None: ...
-
 class GemmDiagnosis:
     @property
     def elements(self) -> int: ...
@@ -456,15 +440,7 @@ class GemmDiagnosis:
     def probe(self, most: int, depth: int) -> dict[str, Any]: ...
 
 class LinearGemm:
-    def __init__(
-        self,
-        model: MmaModel,
-        a: Any,
-        b: Any,
-        promote_k: int,
-        scale_order: str | None,
-        output: str,
-    ) -> None: ...
+    def __init__(self, recipe: GemmRecipe, a: Any, b: Any) -> None: ...
     @property
     def bias_format(self) -> str: ...
     @property
@@ -654,22 +630,6 @@ def mma(
     out: NDArray[np.float32] | NDArray[np.float64] | NDArray[np.uint16],
     zero_rule: str,
 ) -> None: ...
-def gemm(
-    model: MmaModel,
-    a: Operand | Quantized,
-    b: Operand | Quantized,
-    out: NDArray[np.float32] | NDArray[np.float64],
-    options: GemmOptions,
-) -> None: ...
-def gemm_encoded(
-    model: MmaModel,
-    a: Operand | Quantized,
-    b: Operand | Quantized,
-    format: Format,
-    profile: Profile,
-    out: NDArray[np.uint8] | NDArray[np.uint16],
-    options: GemmOptions,
-) -> None: ...
 def targets() -> list[str]: ...
 def force_target(name: str) -> None: ...
 def absolute_error(actual: NDArray[np.float64], reference: NDArray[np.float64]) -> Any: ...
@@ -718,6 +678,16 @@ def nvfp4(
 def recipe_choices() -> dict[str, Any]: ...
 def recipes() -> list[tuple[str, Recipe, str]]: ...
 def find_recipe(arg0: str) -> str: ...
+def gemm_recipe_choices() -> dict[str, Any]: ...
+def gemm_recipes() -> list[tuple[str, GemmRecipe, str]]: ...
+def find_gemm_model(arg0: str) -> MmaModel: ...
+def gemm(
+    recipe: GemmRecipe,
+    a: Operand | Quantized,
+    b: Operand | Quantized,
+    out: NDArray[np.float32] | NDArray[np.float64] | NDArray[np.uint8] | NDArray[np.uint16],
+    call: GemmCall,
+) -> None: ...
 def cast_recipe(recipe: DelayedRecipe, format: Format, scale: float) -> Recipe: ...
 def quantize(
     x: NDArray[Any],
@@ -795,8 +765,20 @@ def diagnose_gemm(
     bias: NDArray[np.float32],
     scale_out: float,
     most_products: int,
-    expected: ExpectedGemm | None,
+    expected: GemmRecipe | None,
 ) -> GemmDiagnosis: ...
+def gemm_words(
+    recipe: GemmRecipe,
+    departures: Sequence[tuple[str, int]],
+    a: Operand,
+    b: Operand,
+    format: Format | None,
+    c: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    scale_out: float,
+) -> NDArray[np.uint64]: ...
+def expected_with_profile(recipe: GemmRecipe, profile: Profile) -> GemmRecipe: ...
+def gemm_departures() -> list[tuple[str, str]]: ...
 def operand_of(q: Quantized) -> Operand: ...
 def override_linear_precision(
     recipe: LinearRecipe,
