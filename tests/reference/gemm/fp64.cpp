@@ -145,7 +145,7 @@ TEST_CASE("FP64 gives the NaNs that an H200 gave, and of several the first of b,
   // 3. A GEMM has them, and AMD's have one NaN.
   const std::vector<double> a{1, 2, std::bit_cast<double>(nan_a), 3};
   const std::vector<double> b{std::bit_cast<double>(nan_b), 1, 1, 1, 1, 1, 1, 1};
-  const Codes words = gemm_words(hopper_fp64_k4, Operand::doubles(a, 1, 4), Operand::doubles(b, 2, 4));
+  const Codes words = gemm_words({.model = hopper_fp64_k4}, Operand::doubles(a, 1, 4), Operand::doubles(b, 2, 4));
   CHECK(words == Codes{nan_b, nan_a});
   CHECK(result(cdna3_fp64, {nan_a, 0, 0, 0}, {nan_b, 0, 0, 0}, nan_c) == 0x7fffffffffffffff);
 }

@@ -219,8 +219,8 @@ inline std::uint64_t slow_amd_step(const SlowModel& model, const SlowOperand& a,
   const std::uint64_t sum = slow_amd_step(model, x, y, word, step == 0);
   if (!model.keeps_nans || sum != 0x7FFF'FFFF'FFFF'FFFFU) return sum;
   const auto k = static_cast<std::size_t>(step);
-  for (const std::uint64_t nan : {b.codes[k], word, a.codes[k]}) {
-    if (slow_decode(nan, binary64).is_nan()) return nan | 0x0008'0000'0000'0000U;  // quiet
+  for (const std::uint64_t operand : {b.codes[k], word, a.codes[k]}) {
+    if (slow_decode(operand, binary64).is_nan()) return operand | 0x0008'0000'0000'0000U;  // quiet
   }
   return 0xFFF8'0000'0000'0000U;
 }
