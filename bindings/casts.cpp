@@ -8,39 +8,13 @@
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/reference/scaling/representable.hpp"
-#include "module.hpp"
+#include "record.hpp"
 
 namespace fp8lab::bindings {
 namespace {
 
 using OwnFormat = NamedOrOwnFormat;
 using OwnProfile = NamedOrOwnProfile;
-
-/// What an enumerator is called.
-constexpr Named<Specials> specials_names[] = {{"ieee", Specials::ieee},
-                                              {"nan_at_all_ones", Specials::nan_at_all_ones},
-                                              {"nan_at_negative_zero", Specials::nan_at_negative_zero},
-                                              {"none", Specials::none}};
-constexpr Named<Overflow> overflow_names[] = {{"saturate", Overflow::saturate},
-                                              {"to_special", Overflow::to_special},
-                                              {"to_infinity", Overflow::to_infinity},
-                                              {"to_infinity_or_sole_nan", Overflow::to_infinity_or_sole_nan}};
-constexpr Named<NanCode> nan_names[] = {{"positive_all_ones", NanCode::positive_all_ones},
-                                        {"sign_all_ones", NanCode::sign_all_ones},
-                                        {"sign_quiet", NanCode::sign_quiet},
-                                        {"sign_and_payload", NanCode::sign_and_payload},
-                                        {"largest", NanCode::largest},
-                                        {"negative_largest", NanCode::negative_largest}};
-constexpr Named<MissingNan> missing_nan_names[] = {{"largest", MissingNan::largest},
-                                                   {"opposite_zero", MissingNan::opposite_zero},
-                                                   {"positive_zero", MissingNan::positive_zero},
-                                                   {"negative_zero", MissingNan::negative_zero}};
-constexpr Named<ZeroSign> zero_sign_names[] = {{"kept", ZeroSign::kept}, {"dropped", ZeroSign::dropped}};
-constexpr Named<ZeroCode> zero_names[] = {
-    {"smallest", ZeroCode::smallest}, {"second", ZeroCode::second}, {"nan", ZeroCode::nan}};
-constexpr Named<SmallestCode> smallest_names[] = {{"value", SmallestCode::value}, {"zero", SmallestCode::zero}};
-constexpr Named<NegativeInput> negative_names[] = {
-    {"magnitude", NegativeInput::magnitude}, {"nan", NegativeInput::nan}, {"smallest", NegativeInput::smallest}};
 
 /// With another rounding, where one is given.
 CastPolicy policy_of(const OwnProfile& profile, const std::optional<std::string>& rounding) {
@@ -156,26 +130,28 @@ std::pair<std::size_t, std::vector<std::size_t>> differences(const py::array& x,
 OwnFormat make_format(int exponent_bits, int mantissa_bits, int bias, bool is_signed, bool has_subnormals,
                       const std::string& specials, const std::optional<std::string>& name) {
   const Format format{exponent_bits, mantissa_bits,  bias,
-                      is_signed,     has_subnormals, find_named(specials_names, "specials", specials).value};
+                      is_signed,     has_subnormals, find_value<Specials>("specials", specials)};
   check_format(format);
   OwnFormat own = named_or_own(format);
   if (name && *name != own.name) own = {*name, "made up by the user", format};
   return own;
 }
 
-OwnProfile make_profile(const std::string& name, const std::string& rounding, const std::string& overflow,
-                        const std::string& infinity, const std::string& nan,
-                        const std::optional<std::string>& nan_of_double, const std::string& missing_nan,
-                        const std::string& zero, const std::string& smallest, const std::string& negative,
-                        const std::string& zero_sign, bool float64_via_float32) {
-  return {name, "made up by the user",
-          CastPolicy{find_rounding(rounding), find_named(overflow_names, "overflow", overflow).value,
-                     find_named(overflow_names, "infinity", infinity).value, find_named(nan_names, "nan", nan).value,
-                     find_named(nan_names, "nan_of_double", nan_of_double.value_or(nan)).value,
-                     find_named(missing_nan_names, "missing_nan", missing_nan).value,
-                     find_named(zero_names, "zero", zero).value, find_named(smallest_names, "smallest", smallest).value,
-                     find_named(negative_names, "negative", negative).value,
-                     find_named(zero_sign_names, "zero_sign", zero_sign).value, float64_via_float32}};
+/// A profile of keywords: a name, and the fields of its policy. Doubles give the NaN of the others where they are not
+/// asked for.
+OwnProfile make_profile(const py::args& positional, const py::kwargs& given) {
+  if (!positional.empty()) throw py::type_error("Profile takes keyword arguments only");
+  const py::dict fields = given.attr("copy")();
+  std::string name = "own";
+  if (fields.contains("name")) {
+    const py::object own = fields.attr("pop")("name");
+    if (!py::isinstance<py::str>(own)) throw py::type_error("name must be a str");
+    name = own.cast<std::string>();
+  }
+  if (!fields.contains("nan_of_double") || fields["nan_of_double"].is_none()) {
+    fields["nan_of_double"] = fields.contains("nan") ? py::object(fields["nan"]) : fields_of(CastPolicy{})["nan"];
+  }
+  return {name, "made up by the user", record_of<CastPolicy>(fields)};
 }
 
 OwnFormat own(const NamedFormat& named) {
@@ -184,7 +160,8 @@ OwnFormat own(const NamedFormat& named) {
 OwnProfile own(const Profile& named) { return {std::string(named.name), std::string(named.source), named.policy}; }
 
 void bind_formats(py::module_& module) {
-  py::class_<OwnFormat>(module, "Format")
+  py::class_<OwnFormat> bound(module, "Format");
+  bound
       .def(py::init(&make_format), py::arg("exponent_bits"), py::arg("mantissa_bits"), py::arg("bias"), py::kw_only(),
            py::arg("is_signed") = true, py::arg("has_subnormals") = true, py::arg("specials") = "ieee",
            py::arg("name") = py::none(),
@@ -192,20 +169,14 @@ void bind_formats(py::module_& module) {
            "specials: ieee, nan_at_all_ones, nan_at_negative_zero or none.")
       .def_readonly("name", &OwnFormat::name)
       .def_readonly("description", &OwnFormat::description)
-      .def_property_readonly("exponent_bits", [](const OwnFormat& f) { return f.format.exponent_bits; })
-      .def_property_readonly("mantissa_bits", [](const OwnFormat& f) { return f.format.mantissa_bits; })
-      .def_property_readonly("bias", [](const OwnFormat& f) { return f.format.bias; })
       .def_property_readonly("bits", [](const OwnFormat& f) { return f.format.bits(); })
-      .def_property_readonly("is_signed", [](const OwnFormat& f) { return f.format.is_signed; })
-      .def_property_readonly("has_subnormals", [](const OwnFormat& f) { return f.format.has_subnormals; })
-      .def_property_readonly("specials",
-                             [](const OwnFormat& f) { return entry_of(specials_names, f.format.specials).name; })
       .def_property_readonly("max", [](const OwnFormat& f) { return max_value(f.format); })
       .def(
           "__eq__", [](const OwnFormat& f, const OwnFormat& g) { return f.format == g.format; }, py::is_operator())
       .def("__hash__", [](const OwnFormat& f) { return py::hash(py::str(format_name(f.format))); })
       .def("__str__", [](const OwnFormat& f) { return f.name + ": " + f.description; })
       .def("__repr__", [](const OwnFormat& f) { return "<fp8lab.Format " + f.name + ">"; });
+  bind_record<Format>(bound, &OwnFormat::format);
   module.def("formats", [] {
     std::vector<OwnFormat> list;
     for (const NamedFormat& named : named_formats) list.push_back(own(named));
@@ -215,34 +186,19 @@ void bind_formats(py::module_& module) {
 }
 
 void bind_profiles(py::module_& module) {
-  py::class_<OwnProfile>(module, "Profile")
-      .def(py::init(&make_profile), py::kw_only(), py::arg("name") = "own", py::arg("rounding") = "nearest_even",
-           py::arg("overflow") = "saturate", py::arg("infinity") = "saturate", py::arg("nan") = "positive_all_ones",
-           py::arg("nan_of_double") = py::none(), py::arg("missing_nan") = "largest", py::arg("zero") = "smallest",
-           py::arg("smallest") = "value", py::arg("negative") = "magnitude", py::arg("zero_sign") = "kept",
-           py::arg("float64_via_float32") = false,
-           "A profile of one's own; describe it with str(). ValueError for unknown names, which lists the known ones.")
-      .def_readonly("name", &OwnProfile::name)
+  py::class_<OwnProfile> bound(module, "Profile");
+  {
+    py::options options;
+    options.disable_function_signatures();
+    const std::string words =
+        "A profile of one's own; describe it with str(). ValueError for unknown names, which lists the known ones.";
+    bound.def(py::init(&make_profile),
+              (signature_of<CastPolicy>("Profile", ", name: str = 'own'", "nan_of_double") + "\n\n" + words).c_str());
+  }
+  bind_record<CastPolicy>(bound, &OwnProfile::policy);
+  bound.def_readonly("name", &OwnProfile::name)
       .def_property_readonly("description", [](const OwnProfile& p) { return describe(p.policy); })
       .def_readonly("source", &OwnProfile::source)
-      .def_property_readonly("rounding", [](const OwnProfile& p) { return std::string(name_of(p.policy.rounding)); })
-      .def_property_readonly("overflow",
-                             [](const OwnProfile& p) { return entry_of(overflow_names, p.policy.overflow).name; })
-      .def_property_readonly("infinity",
-                             [](const OwnProfile& p) { return entry_of(overflow_names, p.policy.infinity).name; })
-      .def_property_readonly("nan", [](const OwnProfile& p) { return entry_of(nan_names, p.policy.nan).name; })
-      .def_property_readonly("nan_of_double",
-                             [](const OwnProfile& p) { return entry_of(nan_names, p.policy.nan_of_double).name; })
-      .def_property_readonly("missing_nan",
-                             [](const OwnProfile& p) { return entry_of(missing_nan_names, p.policy.missing_nan).name; })
-      .def_property_readonly("zero", [](const OwnProfile& p) { return entry_of(zero_names, p.policy.zero).name; })
-      .def_property_readonly("smallest",
-                             [](const OwnProfile& p) { return entry_of(smallest_names, p.policy.smallest).name; })
-      .def_property_readonly("negative",
-                             [](const OwnProfile& p) { return entry_of(negative_names, p.policy.negative).name; })
-      .def_property_readonly("zero_sign",
-                             [](const OwnProfile& p) { return entry_of(zero_sign_names, p.policy.zero_sign).name; })
-      .def_property_readonly("float64_via_float32", [](const OwnProfile& p) { return p.policy.float64_via_float32; })
       .def(
           "__eq__", [](const OwnProfile& p, const OwnProfile& q) { return p.name == q.name && p.policy == q.policy; },
           py::is_operator())
@@ -258,6 +214,13 @@ void bind_profiles(py::module_& module) {
 }
 
 }  // namespace
+
+NamedOrOwnProfile named_or_own(const CastPolicy& policy) {
+  for (const Profile& named : profiles) {
+    if (named.policy == policy) return own(named);
+  }
+  return {"own", "made up by the user", policy};
+}
 
 NamedOrOwnFormat named_or_own(const Format& format) {
   for (const NamedFormat& named : named_formats) {
@@ -277,7 +240,7 @@ void bind_casts(py::module_& module) {
       py::arg("kind"), py::arg("name"), py::arg("known"));
   module.def("roundings", [] {
     std::vector<std::string> names;
-    for (const NamedRounding& named : named_roundings) names.emplace_back(named.name);
+    for (const Named<Rounding>& named : named_roundings) names.emplace_back(named.name);
     return names;
   });
   module.def("encode", &encode_array, py::arg("x"), py::arg("source"), py::arg("out"), py::arg("format"),

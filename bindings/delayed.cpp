@@ -1,40 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "history.hpp"
-#include "module.hpp"
+#include "record.hpp"
 
 namespace fp8lab::bindings {
-namespace {
 
-/// In place of a function, which Python calls itself: a history that had one would be part of cycles which Python's
-/// garbage collector does not see.
-std::variant<float, AmaxRow> called_by_python(std::span<const float> /*amaxes*/) {
-  throw std::logic_error("the function for the amax is Python's to call");
-}
-
-Delayed recipe_of(int margin, int interval, const std::string& fp8_format, std::size_t amax_history_len,
-                  const std::optional<std::string>& amax_compute_algo, bool reduce_amax,
-                  const std::array<bool, 3>& override_linear_precision, const std::string& version) {
-  Delayed recipe;
-  recipe.margin = margin;
-  recipe.interval = interval;
-  recipe.fp8_format = find_fp8_format(fp8_format);
-  recipe.amax_history_len = amax_history_len;
-  if (amax_compute_algo) {
-    recipe.amax_compute_algo = find_amax_compute_algo(*amax_compute_algo);
-  } else {
-    recipe.amax_compute_algo = called_by_python;
+template <>
+struct PythonField<LinearPrecision> {
+  using Type = std::tuple<bool, bool, bool>;
+  static constexpr const char* type = "tuple[bool, bool, bool]";
+  static constexpr const char* words = "three bools, (fprop, dgrad, wgrad)";
+  static bool is(const py::handle& value) { return py::isinstance<py::tuple>(value); }
+  static Type told(const LinearPrecision& field) { return {field.fprop, field.dgrad, field.wgrad}; }
+  static LinearPrecision made(const char* /*name*/, const Type& value) {
+    return std::make_from_tuple<LinearPrecision>(value);
   }
-  recipe.reduce_amax = reduce_amax;
-  const auto& [fprop, dgrad, wgrad] = override_linear_precision;
-  recipe.override_linear_precision = {fprop, dgrad, wgrad};
-  recipe.version = find_delayed_version(version);
-  check(recipe);
-  return recipe;
-}
+  static std::string text(const LinearPrecision& /*field*/) { return "(False, False, False)"; }
+};
+template <>
+struct PythonField<DelayedVersion> {
+  using Type = std::string;
+  static constexpr const char* type = "str";
+  static constexpr const char* words = "a name (str)";
+  static bool is(const py::handle& value) { return py::isinstance<py::str>(value); }
+  static std::string told(const DelayedVersion& field) { return std::string(field.name); }
+  static DelayedVersion made(const char* /*name*/, const std::string& value) { return find_delayed_version(value); }
+  static std::string text(const DelayedVersion& field) { return "'" + told(field) + "'"; }
+};
+/// None is a function, which Python calls itself: a history that had one would be part of cycles which Python's garbage
+/// collector does not see.
+template <>
+struct PythonField<decltype(Delayed::amax_compute_algo)> {
+  using Field = decltype(Delayed::amax_compute_algo);
+  using Type = std::optional<std::string>;
+  static constexpr const char* type = "str | None";
+  static constexpr const char* words = "a name (str) or None";
+  static bool is(const py::handle& value) { return value.is_none() || py::isinstance<py::str>(value); }
+  static Type told(const Field& field) {
+    const auto* algo = std::get_if<AmaxComputeAlgo>(&field);
+    return algo == nullptr ? std::nullopt : Type(name_of(*algo));
+  }
+  static Field made(const char* name, const Type& value) {
+    if (value) return find_value<AmaxComputeAlgo>(name, *value);
+    return [](std::span<const float> /*amaxes*/) -> std::variant<float, AmaxRow> {
+      throw std::logic_error("the function for the amax is Python's to call");
+    };
+  }
+  static std::string text(const Field& field) { return "'" + told(field).value_or("") + "'"; }
+};
+
+namespace {
 
 /// What the recipe's function returned: the row that the amax is in, or the amax.
 using ChosenAmax = std::variant<std::size_t, float>;
@@ -106,11 +125,19 @@ void bind_delayed(py::module_& module) {
       .def("__repr__", [](const DelayedVersion& v) { return "<fp8lab.DelayedVersion " + std::string(v.name) + ">"; });
   module.def("delayed_versions",
              [] { return std::vector<DelayedVersion>(delayed_versions.begin(), delayed_versions.end()); });
-  py::class_<Delayed>(module, "DelayedRecipe")
-      .def(py::init(&recipe_of), py::arg("margin"), py::arg("interval"), py::arg("fp8_format"),
-           py::arg("amax_history_len"), py::arg("amax_compute_algo"), py::arg("reduce_amax"),
-           py::arg("override_linear_precision"), py::arg("version"))
-      .def("describe", [](const Delayed& recipe) { return describe(recipe); });
+  py::class_<Delayed> recipe(module, "DelayedRecipe");
+  {
+    py::options options;
+    options.disable_function_signatures();
+    recipe.def(py::init([](const py::kwargs& fields) {
+                 Delayed made = record_of<Delayed>(fields);
+                 check(made);
+                 return made;
+               }),
+               signature_of<Delayed>("DelayedRecipe").c_str());
+  }
+  bind_record<Delayed>(recipe);
+  recipe.def("describe", [](const Delayed& one) { return describe(one); });
   bind_history(module);
   module.def(
       "reduced_amax", [](const Array<float>& of_ranks) { return reduced_amax(view(of_ranks)); },

@@ -37,7 +37,7 @@ void writing(const Write& write) {
 }
 
 /// A directory, where files are wanted.
-using Out = std::optional<std::string>;
+using Out = std::optional<py::bytes>;
 
 /// Turns failures to read, in a run without the GIL, into OSError.
 template <typename Run>
@@ -61,7 +61,7 @@ HeldTensor held(std::span<const T> values, const py::array& x) {
   return {MatrixView(values, columns == 0 ? 0 : values.size() / columns, columns), shape};
 }
 
-// What is registered.
+// The functions below list the registered experiments.
 
 /// A pair: (array, type of its elements), (name, recipe), (name, linear recipe) or (count, factor).
 Entry entry_of_pair(const py::tuple& pair) {
@@ -129,7 +129,8 @@ void set_arguments(ArgumentList& list, const py::dict& arguments, const Called& 
 }
 
 /// Runs an experiment, writes its files where a directory is given, and gives its document as JSON.
-std::string run_experiment(const std::string& name, const py::dict& arguments, const Out& out, const Called& called) {
+std::string run_experiment(const std::string& name, const py::dict& arguments, const Out& path, const Called& called) {
+  const std::optional<std::string> out = path;
   const std::unique_ptr<Call> call = find_experiment(name).prepare();
   set_arguments(call->arguments, arguments, called);
   if (out) writing([&] { check_writable(*out, {name + ".json"}); });
@@ -149,7 +150,7 @@ std::string run_experiment(const std::string& name, const py::dict& arguments, c
   return std::move(files.front().second);  // what is returned is what is written
 }
 
-/// What is known of an experiment, for the package to make a function of it.
+/// The facts of an experiment, of which the package makes a function.
 py::dict facts_of(const Experiment& experiment) {
   py::list arguments;
   const std::unique_ptr<Call> call = experiment.prepare();
@@ -168,7 +169,7 @@ py::dict facts_of(const Experiment& experiment) {
   using namespace py::literals;
   return py::dict("name"_a = experiment.identifier(), "summary"_a = experiment.summary,
                   "description"_a = experiment.description, "result"_a = experiment.result,
-                  "is_public"_a = experiment.python, "arguments"_a = arguments);
+                  "is_public"_a = experiment.python, "small"_a = experiment.small, "arguments"_a = arguments);
 }
 
 /// The amaxes of arrays, one a step, by their names.
@@ -202,10 +203,10 @@ void bind_experiments(py::module_& module) {
       py::arg("json"), py::arg("width"), py::arg("unicode"));
   module.def(
       "save_document",
-      [](const std::string& json, const std::string& out) {
+      [](const std::string& json, const py::bytes& out) {
         Files files = files_of(read_document(json));
         files.front().second = json;
-        writing([&] { write_files(out, files, [] { checkpoint(); }); });
+        writing([&] { write_files(std::string(out), files, [] { checkpoint(); }); });
       },
       py::arg("json"), py::arg("out"));
 }

@@ -9,6 +9,7 @@
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {

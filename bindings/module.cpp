@@ -66,6 +66,7 @@ PYBIND11_MODULE(_core, module) {
   bind_random(module);
   bind_delayed(module);
   bind_distributions(module);
+  bind_models(module);
   bind_products(module);
   bind_measures(module);
   bind_recipes(module);

@@ -58,9 +58,8 @@ struct NamedOrOwnProfile {
   CastPolicy policy;
 };
 
-/// A format with its name and description, where it has one.
+/// A format or a policy with its name and description or source, where it has one.
 NamedOrOwnFormat named_or_own(const Format& format);
-/// A policy by the name that it has, or as one's own.
 NamedOrOwnProfile named_or_own(const CastPolicy& policy);
 
 /// Calls run(span) for an array of `source` elements: 16-bit words may be halves or bfloat16s.
@@ -85,6 +84,7 @@ void bind_gpu(py::module_& module);
 void bind_gpu_kernels(py::module_& module);
 void bind_gpu_gemm(py::module_& module);
 void bind_linear(py::module_& module);
+void bind_models(py::module_& module);
 void bind_parallel(py::module_& module);
 void bind_compare(py::module_& module);
 void bind_gemm_doctor(py::module_& module);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <optional>
+#include <utility>
 
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "fp8lab/reference/tensor_core/scale_shapes.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -50,6 +53,13 @@ void set_tiles(Operand& operand, const Array<float>& scales, std::size_t rows, s
 }
 void set_rows(Operand& operand, const Array<float>& scales) { operand.row_scales = view(scales); }
 
+/// Shapes as Python has them: of scales of 1 x 128 elements, of 128 x 128, and of rows.
+std::array<std::pair<std::size_t, std::size_t>, 3> scale_shapes(const Operand& operand) {
+  const FloatScaleShapes shapes = float_scale_shapes(operand);
+  const auto pair = [](const ScaleShape& shape) { return std::pair(shape.down, shape.along); };
+  return {pair(shapes.fine), pair(shapes.coarse), pair(shapes.rows)};
+}
+
 /// `Value` is float or double.
 template <typename Value>
 void mma_array(const MmaModel& model, const Operand& left, const Operand& right, const Array<Value>& c,
@@ -67,25 +77,6 @@ void mma_half_array(const MmaModel& model, const Operand& left, const Operand& r
   mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
 }
 
-/// The model with other answers to what is unverified.
-MmaModel replaced(MmaModel model, std::optional<int> fraction_bits, std::optional<int> zero_exponent,
-                  std::optional<bool> keeps_sign) {
-  if (fraction_bits) model.fraction_bits = *fraction_bits;
-  if (zero_exponent) model.zero_exponent = *zero_exponent;
-  if (keeps_sign) model.underflow = *keeps_sign ? UnderflowSign::kept : UnderflowSign::positive;
-  return model;
-}
-
-std::vector<std::string> operand_names(const MmaModel& model) {
-  std::vector<std::string> names;
-  for (const Format& format : model.operands) names.push_back(format_name(format));
-  return names;
-}
-
-std::optional<std::string> scale_format(const MmaModel& model) {
-  return model.scales ? std::optional(format_name(model.scales->format)) : std::nullopt;
-}
-
 }  // namespace
 
 void bind_products(py::module_& module) {
@@ -97,54 +88,12 @@ void bind_products(py::module_& module) {
       .def("set_tiles", &set_tiles, py::arg("scales").noconvert(), py::arg("rows"), py::arg("depth"),
            py::keep_alive<1, 2>())
       .def("set_rows", &set_rows, py::arg("scales").noconvert(), py::keep_alive<1, 2>())
+      .def("float_scale_shapes", &scale_shapes)
       .def(
           "set_tf32_rounding",
           [](Operand& operand, const std::string& name) { operand.tf32_rounding = find_rounding(name); },
           py::arg("name"))
       .def("set_tensor", [](Operand& operand, float scale) { operand.tensor_scale = {scale}; }, py::arg("scale"));
-  py::class_<MmaModel>(module, "MmaModel")
-      .def_property_readonly("name", [](const MmaModel& m) { return std::string(m.name); })
-      .def_property_readonly("description", [](const MmaModel& m) { return describe(m); })
-      .def_property_readonly("source", [](const MmaModel& m) { return std::string(m.source); })
-      .def_property_readonly("maker", [](const MmaModel& m) { return std::string(m.chip.maker); })
-      .def_property_readonly("chip", [](const MmaModel& m) { return std::string(m.chip.name); })
-      .def_property_readonly("instruction", [](const MmaModel& m) { return std::string(m.instruction); })
-      .def_property_readonly("evidence", [](const MmaModel& m) { return std::string(name_of(m.evidence)); })
-      .def_property_readonly("evidence_note", [](const MmaModel& m) { return std::string(m.evidence_note); })
-      .def_property_readonly("k", [](const MmaModel& m) { return m.k() == 0 ? std::nullopt : std::optional(m.k()); })
-      .def_property_readonly("arithmetic", [](const MmaModel& m) { return std::string(name_of(m.arithmetic)); })
-      .def_readonly("products_per_step", &MmaModel::products_per_step)
-      .def_readonly("steps", &MmaModel::steps)
-      .def_readonly("fraction_bits", &MmaModel::fraction_bits)
-      .def_readonly("group", &MmaModel::group)
-      .def_property_readonly("order", [](const MmaModel& m) { return std::string(name_of(m.order)); })
-      .def_property_readonly("lowering", [](const MmaModel& m) { return std::string(name_of(m.lowering)); })
-      .def_property_readonly("result_bits", [](const MmaModel& m) { return m.output.mantissa_bits; })
-      .def_property_readonly("zero_exponent",
-                             [](const MmaModel& m) {
-                               return m.zero_exponent == no_zero_exponent ? std::nullopt
-                                                                          : std::optional(m.zero_exponent);
-                             })
-      .def_property_readonly("keeps_sign", [](const MmaModel& m) { return m.underflow == UnderflowSign::kept; })
-      .def("_replace", &replaced, py::arg("fraction_bits"), py::arg("zero_exponent"), py::arg("keeps_sign"))
-      .def_property_readonly("accumulator", [](const MmaModel& m) { return format_name(m.accumulator()); })
-      .def_property_readonly("operands", &operand_names)
-      .def_property_readonly("scale_format", &scale_format)
-      .def(
-          "_takes", [](const MmaModel& m, const Quantized& q) { return takes(m, q); }, py::arg("q"))
-      .def_property_readonly("scale_block",
-                             [](const MmaModel& m) { return m.scales ? std::optional(m.scales->block) : std::nullopt; })
-      .def("__str__",
-           [](const MmaModel& m) {
-             return std::string(m.name) + ": " + describe(m) + " [" + std::string(m.source) + "; " + evidence_of(m) +
-                    "]";
-           })
-      .def(
-          "__eq__", [](const MmaModel& m, const MmaModel& n) { return m == n; }, py::is_operator())
-      .def("__hash__", [](const MmaModel& m) { return py::hash(py::make_tuple(m.name, m.fraction_bits)); })
-      .def("__repr__", [](const MmaModel& m) { return "<fp8lab.MmaModel " + std::string(m.name) + ">"; });
-  module.def("models", [] { return std::vector<MmaModel>(models.begin(), models.end()); });
-  module.def("find_model", [](const std::string& name) { return find_model(name); });
   module.def("mma", &mma_array<float>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),
              py::arg("out").noconvert(), py::arg("zero_rule"));
   module.def("mma", &mma_array<double>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),

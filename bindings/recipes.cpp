@@ -1,68 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A recipe's record in Python: a dict of its fields by name.
-#include <type_traits>
-
-#include "fp8lab/formats/policy.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/recipe_names.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
-#include "module.hpp"
+#include "record.hpp"
 
 namespace fp8lab::bindings {
 namespace {
 
 using OwnFormat = NamedOrOwnFormat;
-using OwnProfile = NamedOrOwnProfile;
-
-py::dict fields_of(const Recipe& recipe) {
-  py::dict fields;
-  for_fields(recipe, [&](const char* name, const auto& field) {
-    using Field = std::decay_t<decltype(field)>;
-    if constexpr (std::is_enum_v<Field>) {
-      fields[name] = std::string(name_of(field));
-    } else if constexpr (std::is_same_v<Field, Format>) {
-      fields[name] = named_or_own(field);
-    } else if constexpr (std::is_same_v<Field, CastPolicy>) {
-      fields[name] = named_or_own(field);
-    } else {
-      fields[name] = field;
-    }
-  });
-  return fields;
-}
 
 Recipe recipe_of(const py::dict& fields) {
-  Recipe recipe;
-  for_fields(recipe, [&](const char* name, auto& field) {
-    using Field = std::decay_t<decltype(field)>;
-    const py::object value = fields[name];
-    if constexpr (std::is_enum_v<Field>) {
-      field = find_value<Field>(name, value.cast<std::string>());
-    } else if constexpr (std::is_same_v<Field, Format>) {
-      field = value.cast<OwnFormat>().format;
-    } else if constexpr (std::is_same_v<Field, CastPolicy>) {
-      field = value.cast<OwnProfile>().policy;
-    } else {
-      field = value.cast<Field>();
-    }
-  });
+  const Recipe recipe = record_of<Recipe>(fields);
   check_recipe(recipe);
   return recipe;
-}
-
-/// The names that fields of names may have.
-py::dict choices() {
-  py::dict all;
-  const Recipe any;
-  for_fields(any, [&](const char* name, const auto& field) {
-    if constexpr (std::is_enum_v<std::decay_t<decltype(field)>>) {
-      std::vector<std::string> names;
-      for (const auto& one : named_values(field)) names.emplace_back(one.name);
-      all[name] = names;
-    }
-  });
-  return all;
 }
 
 Recipe checked(const Recipe& recipe) {
@@ -114,13 +66,6 @@ void bind_constructors(py::module_& module) {
 
 }  // namespace
 
-NamedOrOwnProfile named_or_own(const CastPolicy& policy) {
-  for (const Profile& named : profiles) {
-    if (named.policy == policy) return {std::string(named.name), std::string(named.source), policy};
-  }
-  return {"own", "made up by the user", policy};
-}
-
 void bind_recipes(py::module_& module) {
   py::class_<Recipe>(module, "Recipe")
       .def(py::init(&recipe_of), py::arg("fields"))
@@ -137,9 +82,9 @@ void bind_recipes(py::module_& module) {
              const TileScale scale = tile_scale(recipe, amax, {.amax = tensor_amax, .input_type = type});
              return std::tuple(scale.factor, scale.scale_inv, scale.code);
            })
-      .def_property_readonly("fields", &fields_of);
+      .def_property_readonly("fields", &fields_of<Recipe>);
   bind_constructors(module);
-  module.def("recipe_choices", &choices);
+  module.def("recipe_choices", &choices_of<Recipe>);
   module.def("recipes", [] {
     std::vector<std::tuple<std::string, Recipe, std::string>> all;
     for (const NamedRecipe& one : recipes()) all.emplace_back(one.name, one.recipe, one.source);

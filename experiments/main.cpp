@@ -21,7 +21,7 @@ int fail(const std::string& reason) {
   return bad_input;
 }
 
-/// The same without taking memory. `command` may be anything.
+/// Does the same without taking memory. `command` may be anything.
 int fail_for_memory(const char* command) {
   std::fprintf(stderr, "fp8lab: out of memory in %.16s; smaller or fewer tensors, or fewer threads, take less\n",
                command);

@@ -12,23 +12,35 @@ fraction, such as 1e6. Ctrl-C ends a call that takes long within half a second o
 
 import sys
 
+from fp8lab import _interpreter  # noqa: F401  # before anything that is compiled
+
+# isort: split
 from fp8lab import (
-    _interpreter,  # noqa: F401  # before anything that is compiled
+    _casts,
+    _compare,
+    _delayed,
+    _diagnose,
+    _distributions,
+    _gemm_doctor,
+    _gemm_recipes,
+    _layer,
+    _linear,
+    _measures,
+    _models,
+    _outcomes,
+    _products,
+    _random,
+    _recipes,
+    _scaling,
+    _shapes,
+    _state,
+    _tensor_parallel,
+    _trace,
     experiments,
     gpu,
 )
-from fp8lab._casts import (
-    ChainDifferences,
-    cast_to_representable,
-    chain_differences,
-    decode,
-    encode,
-    formats,
-    pack_pairs,
-    profiles,
-    roundings,
-    unpack_pairs,
-)
+from fp8lab._casts import *
+from fp8lab._compare import *
 from fp8lab._core import (
     DelayedVersion,
     Distribution,
@@ -43,176 +55,59 @@ from fp8lab._core import (
 from fp8lab._core import (
     version as __version__,
 )
-from fp8lab._delayed import AmaxHistory, Delayed, delayed_versions, reduced_amax
-from fp8lab._diagnose import Diagnosis, Discriminator, Explanation, Probe, diagnose
-from fp8lab._distributions import BestScale, best_scale, distributions, exact_sqnr_db, normal_grid, sample
+from fp8lab._delayed import *
+from fp8lab._diagnose import *
+from fp8lab._distributions import *
 from fp8lab._entry import guard as _guard
-from fp8lab._compare import Comparison, Distance, Mismatch, QuantizedComparison, compare
-from fp8lab._gemm_doctor import (
-    GemmDeparture,
-    GemmDiagnosis,
-    GemmElement,
-    GemmExplanation,
-    GemmProbe,
-    diagnose_gemm,
-    gemm_departures,
-)
-from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, gemm_recipes
-from fp8lab._layer import LayerGrads, Linear
-from fp8lab._linear import (
-    LinearGemm,
-    LinearRecipe,
-    NamedLinearRecipe,
-    linear,
-    linear_dgrad,
-    linear_recipes,
-    linear_wgrad,
-    override_linear_precision,
-)
-from fp8lab._measures import absolute_error, errors, histogram, relative_error, ulp_error
-from fp8lab._models import model_with, models, takes
-from fp8lab._outcomes import CastBounds, OutcomeBounds, OutcomeCounts, cast_bounds, count_outcomes
-from fp8lab._products import gemm, mma
-from fp8lab._random import philox4x32, torch_cpu_uniform, torch_cuda_normal, torch_cuda_uniform
-from fp8lab._recipes import Block, GivenScale, JustInTime, MxBlock, NamedRecipe, NvFp4, Recipe, TileScale, recipes
-from fp8lab._scaling import (
-    Quantized,
-    dequantize,
-    hadamard_columns,
-    pad_scales,
-    quantize,
-    quantize_both,
-    swizzle_scales,
-    unpad_scales,
-    unswizzle_scales,
-)
-from fp8lab._shapes import ShapeFit, shape_fits
-from fp8lab._state import (
-    Fp8State,
-    LinearCall,
-    LinearGrads,
-    StateEvent,
-    StateRules,
-    linear_bias_gradient,
-    reduce_and_update,
-    state_rules,
-)
-from fp8lab._tensor_parallel import Reduction, TensorParallel
-from fp8lab._trace import trace_dot
+from fp8lab._gemm_doctor import *
+from fp8lab._gemm_recipes import *
+from fp8lab._layer import *
+from fp8lab._linear import *
+from fp8lab._measures import *
+from fp8lab._models import *
+from fp8lab._outcomes import *
+from fp8lab._products import *
+from fp8lab._random import *
+from fp8lab._recipes import *
+from fp8lab._scaling import *
+from fp8lab._shapes import *
+from fp8lab._state import *
+from fp8lab._tensor_parallel import *
+from fp8lab._trace import *
 
 __all__ = [
-    "AmaxHistory",
-    "BestScale",
-    "Block",
-    "CastBounds",
-    "ChainDifferences",
-    "Comparison",
-    "Delayed",
+    "__version__",
+    "experiments",
+    "gpu",
     "DelayedVersion",
-    "Diagnosis",
-    "Discriminator",
-    "Distance",
     "Distribution",
     "ErrorTotals",
-    "Explanation",
     "Format",
-    "Fp8State",
-    "GemmDeparture",
-    "GemmDiagnosis",
-    "GemmElement",
-    "GemmExplanation",
-    "GemmProbe",
-    "GemmRecipe",
-    "GivenScale",
     "Histogram",
-    "JustInTime",
-    "LayerGrads",
-    "Linear",
-    "LinearCall",
-    "LinearGemm",
-    "LinearGrads",
-    "LinearRecipe",
-    "Mismatch",
     "MmaModel",
-    "MxBlock",
-    "NamedGemmRecipe",
-    "NamedLinearRecipe",
-    "NamedRecipe",
-    "NvFp4",
-    "OutcomeBounds",
-    "OutcomeCounts",
-    "Probe",
     "Profile",
-    "Quantized",
-    "QuantizedComparison",
-    "Recipe",
-    "Reduction",
-    "ShapeFit",
-    "StateEvent",
-    "StateRules",
-    "TensorParallel",
-    "TileScale",
-    "__version__",
-    "absolute_error",
-    "best_scale",
-    "cast_bounds",
-    "cast_to_representable",
-    "chain_differences",
-    "compare",
-    "count_outcomes",
-    "decode",
-    "delayed_versions",
-    "dequantize",
-    "diagnose",
-    "diagnose_gemm",
-    "distributions",
-    "encode",
-    "errors",
-    "exact_sqnr_db",
-    "experiments",
     "force_target",
-    "formats",
-    "gemm",
-    "gemm_departures",
-    "gemm_recipes",
-    "gpu",
-    "hadamard_columns",
-    "histogram",
-    "linear",
-    "linear_bias_gradient",
-    "linear_dgrad",
-    "linear_recipes",
-    "linear_wgrad",
-    "mma",
-    "model_with",
-    "models",
-    "normal_grid",
-    "override_linear_precision",
-    "pack_pairs",
-    "pad_scales",
-    "philox4x32",
-    "profiles",
-    "quantize",
-    "quantize_both",
-    "recipes",
-    "reduce_and_update",
-    "reduced_amax",
-    "relative_error",
-    "roundings",
-    "sample",
-    "shape_fits",
-    "state_rules",
-    "swizzle_scales",
-    "takes",
     "targets",
-    "torch_cpu_uniform",
-    "torch_cuda_normal",
-    "torch_cuda_uniform",
-    "trace_dot",
-    "ulp_error",
-    "unpack_pairs",
-    "unpad_scales",
-    "unswizzle_scales",
 ]
+__all__ += _casts.__all__
+__all__ += _compare.__all__
+__all__ += _delayed.__all__
+__all__ += _diagnose.__all__
+__all__ += _distributions.__all__
+__all__ += _gemm_doctor.__all__
+__all__ += _gemm_recipes.__all__
+__all__ += _layer.__all__
+__all__ += _linear.__all__
+__all__ += _measures.__all__
+__all__ += _models.__all__
+__all__ += _outcomes.__all__
+__all__ += _products.__all__
+__all__ += _random.__all__
+__all__ += _recipes.__all__
+__all__ += _scaling.__all__
+__all__ += _shapes.__all__
+__all__ += _state.__all__
+__all__ += _tensor_parallel.__all__
+__all__ += _trace.__all__
 
 _guard(sys.modules[__name__], __all__)

@@ -28,12 +28,12 @@ _CODE_DTYPES = {
 }
 _SOURCES = ("float32", "float64", "float16", "bfloat16")
 _KERNEL_SOURCES = ("float32", "float16", "bfloat16")
-#  The names of element types that most calls have: to ask NumPy for a name takes as long as to encode a thousand
-# elements.
+#: The names of the element types that most calls have. NumPy takes as long to tell a name as fp8lab takes to encode a
+#: thousand elements.
 _DTYPE_NAMES = {np.dtype(name): name for name in ("float32", "float64", "float16", "uint8", "uint16", "uint32")}
 
-_MOST_ENTRIES = 4096  # of a list of names or numbers
-_PIECE = 2**22  # elements that NumPy copies at a time
+_MOST_ENTRIES = 4096  # the longest list of names or numbers that is taken
+_PIECE = 2**22  # how many elements NumPy copies at a time
 
 _FORMATS = {known.name: known for known in _core.formats()}
 _PROFILES = {known.name: known for known in _core.profiles()}
@@ -43,7 +43,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _Entry = TypeVar("_Entry")
 _Found = TypeVar("_Found")
 
-#: More threads than that help nobody; C++ has the same limit.
+#: The largest number of threads; C++ has the same limit.
 MOST_THREADS = 1024
 
 
@@ -88,7 +88,7 @@ def as_array(x: Any, argument: str) -> tuple[Array, str]:
         array = np.asarray(x)
     except (KeyboardInterrupt, MemoryError):
         raise
-    except Exception as error:  # of numpy, or of what x does when it is asked
+    except Exception as error:  # raised by NumPy, or by x itself when it is asked
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{argument} must be an array, or nested lists of equal lengths, not {kind_of(x)}") from error
     name = array.dtype.name if array.dtype.isnative else array.dtype.str
@@ -254,7 +254,7 @@ def check_int(value: Any, argument: str, low: int, high: int) -> int:
     else:
         try:
             number = operator.index(value)
-        except Exception:  # it is none, or does what it likes when it is asked
+        except Exception:  # x is no array, or raises when it is asked
             raise TypeError(f"{argument} must be an int, not {kind_of(value)}") from None
     if not low <= number <= high:
         raise ValueError(
@@ -296,7 +296,7 @@ def check_path(value: Any, argument: str) -> bytes:
         raise TypeError(f"{argument} must be a path, not {kind_of(value)}")
     try:
         path = os.fsencode(value)
-    except Exception as error:  # of what no file system can have, or of its own __fspath__
+    except Exception as error:  # the text is no path, or its own __fspath__ raised
         raise ValueError(f"{argument} must be a path that the file system can have, not {kind_of(value)}") from error
     if b"\0" in path:
         raise ValueError(f"{argument} must be a path without NUL")
@@ -311,7 +311,7 @@ def check_list(
         values = [values]
     try:
         entries = iter(values)
-    except Exception as error:  # of an array without dimensions
+    except Exception as error:  # an array without dimensions cannot be iterated over
         raise TypeError(f"{argument} must be a list, not {kind_of(values)}") from error
     checked: list[_Entry] = []
     for value in entries:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Casts between floats and codes, with the tables of formats, profiles and roundings."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -27,6 +29,19 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import Format, Profile
 from fp8lab._values import equal
+
+__all__ = [
+    "ChainDifferences",
+    "cast_to_representable",
+    "chain_differences",
+    "decode",
+    "encode",
+    "formats",
+    "pack_pairs",
+    "profiles",
+    "roundings",
+    "unpack_pairs",
+]
 
 _ROUNDINGS = tuple(_core.roundings())
 

@@ -28,6 +28,14 @@ from fp8lab._device_arrays import on_host
 from fp8lab._recipes import Recipe
 from fp8lab._scaling import Quantized
 
+__all__ = [
+    "Comparison",
+    "Distance",
+    "Mismatch",
+    "QuantizedComparison",
+    "compare",
+]
+
 _WIDE = ("float32", "float64", "float16", "bfloat16")
 
 
@@ -43,7 +51,7 @@ class Mismatch(NamedTuple):
     b: int
     value_a: float
     value_b: float
-    input: float | None  #: of which both were made, where that is given
+    input: float | None  #: the value that both were made of, where it is given
 
 
 class Distance(NamedTuple):
@@ -59,25 +67,25 @@ class Distance(NamedTuple):
 class Comparison:
     """What ``compare`` finds: how many elements differ, of which kind, how far, and where. ``str()`` tells it."""
 
-    format: str  #: of the elements
-    bits: int  #: of an element
-    shape: tuple[int, ...]  #: in elements
+    format: str  #: the format of the elements
+    bits: int  #: how many bits an element has
+    shape: tuple[int, ...]  #: the shape in elements
     elements: int
     differing: int  #: elements whose bits are not equal: the sum of the next five
-    zero_signs: int  #: both are zeros
-    nan_words: int  #: both are NaNs
-    nan_in_a: int  #: a alone is a NaN
+    zero_signs: int  #: elements where both are zeros
+    nan_words: int  #: elements where both are NaNs
+    nan_in_a: int  #: elements where a alone is a NaN
     nan_in_b: int
-    numbers: int  #: two numbers that are not equal
-    opposite_signs: int  #: of numbers: one is above zero and one below
-    opposite_values: int  #: of numbers: b is -a
-    became_zero: int  #: of numbers: b alone is zero
-    was_zero: int  #: of numbers: a alone is zero
-    largest_distance: int  #: of numbers, in values of the format, for floats ulps
+    numbers: int  #: elements where both are numbers that are not equal; the next five tell of these
+    opposite_signs: int  #: one is above zero and one below
+    opposite_values: int  #: b is -a
+    became_zero: int  #: b alone is zero
+    was_zero: int  #: a alone is zero
+    largest_distance: int  #: the largest difference of two numbers, in values of the format (for floats: ulps)
     distances: tuple[Distance, ...]
-    rows: Array  #: how many elements of each row differ, where there are at most 65,536; of more, of each so many rows
+    rows: Array  #: how many elements of each row differ; where there are more than 65,536 rows, of each group of rows
     columns: Array
-    findings: tuple[str, ...]  #: what the differences share, a sentence each
+    findings: tuple[str, ...]  #: what the differences share, one sentence for each finding
     first: tuple[Mismatch, ...]
 
     @property
@@ -95,7 +103,8 @@ class Comparison:
         lines += self.findings or ("Nothing that all of them share.",)
         kinds = (
             (self.numbers, "number", "numbers"), (self.zero_signs, "zero of the other sign", "zeros of the other sign"),
-            (self.nan_words, "other NaN", "other NaNs"), (self.nan_in_a, "NaN in a", "NaN in a"), (self.nan_in_b, "NaN in b", "NaN in b"),
+            (self.nan_words, "other NaN", "other NaNs"), (self.nan_in_a, "NaN in a", "NaN in a"),
+            (self.nan_in_b, "NaN in b", "NaN in b"),
         )  # fmt: skip
         lines.append(
             "Of them: "
@@ -127,7 +136,9 @@ class QuantizedComparison:
 
     codes: Comparison
     scales: Comparison
-    others: tuple[str, ...]  #: what else differs, a sentence each: the recipe, and scales and amaxes of the tensor
+    others: tuple[
+        str, ...
+    ]  #: one sentence for each other thing that differs: the recipe, scales and amaxes of the tensor
 
     @property
     def equal(self) -> bool:
@@ -148,8 +159,8 @@ class QuantizedComparison:
 
 class _Side(NamedTuple):
     words: Array
-    name: str  # of the element type
-    format: Format | None  # that it carries
+    name: str  # the name of the element type
+    format: Format | None  # the format that the element type carries
     pairs: bool  # whether its element type says that each byte has two codes
 
 
@@ -211,8 +222,8 @@ def _comparison(
         for index, word_a, word_b, value_a, value_b in found.pop("first"))  # fmt: skip
     distances = tuple(Distance(*one) for one in found.pop("distances"))
     name = format.name if isinstance(format, Format) else format
-    return Comparison(
-        format=name, shape=shape, first=first, distances=distances, findings=tuple(found.pop("findings")), **found)  # fmt: skip
+    findings = tuple(found.pop("findings"))
+    return Comparison(format=name, shape=shape, first=first, distances=distances, findings=findings, **found)
 
 
 def compare(
@@ -267,9 +278,8 @@ def compare(
     if left.pairs or right.pairs:
         alone = next((x for x in (left, right) if x.format is not None and not x.pairs), None)
         if alone is not None:
-            raise TypeError(
-                f"a and b must both hold pairs of codes, or neither, and {'a' if alone is left else 'b'} is {alone.name}"
-            )
+            single = "a" if alone is left else "b"
+            raise TypeError(f"a and b must both hold pairs of codes, or neither, and {single} is {alone.name}")
         pairs = True
     if pairs and left.words.ndim == 0:
         raise ValueError("pairs need at least one dimension")
@@ -314,7 +324,7 @@ def _others(a: Quantized, b: Quantized) -> list[str]:
         of_a, of_b = getattr(a, name), getattr(b, name)
         if of_a != of_b:
             found.append(f"The {name} that was given is {of_a} of a and {of_b} of b.")
-    # Where no scale follows from it, a Quantized that was made of arrays may have none.
+    # A Quantized that was made of arrays may have no amax, where no scale follows from it.
     counts = (
         isinstance(a.recipe, Recipe)
         and a.recipe.tensor_scale != "none"

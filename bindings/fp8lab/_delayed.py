@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Delayed scaling: its recipe, its versions and the amax history that the caller owns."""
+
 from __future__ import annotations
 
 import threading
@@ -12,6 +14,13 @@ from fp8lab import _core
 from fp8lab._arrays import Array, as_float32, check_bool, check_choice, check_int, check_name, check_real, kind_of
 from fp8lab._core import DelayedVersion
 from fp8lab._values import Record, State, equal, record, restorer, state
+
+__all__ = [
+    "AmaxHistory",
+    "Delayed",
+    "delayed_versions",
+    "reduced_amax",
+]
 
 _MOST = 2**31 - 1
 _LONGEST = 2**20
@@ -117,14 +126,14 @@ class Delayed(Record):
     def _recipe(self) -> _core.DelayedRecipe:
         algo = self.amax_compute_algo
         return _core.DelayedRecipe(
-            check_int(self.margin, "margin", -_MOST, _MOST),
-            check_int(self.interval, "interval", -_MOST, _MOST),
-            check_name(self.fp8_format, "fp8_format"),
-            check_int(self.amax_history_len, "amax_history_len", 1, _LONGEST),
-            None if callable(algo) else check_name(algo, "amax_compute_algo", " or a function"),
-            check_bool(self.reduce_amax, "reduce_amax"),
-            self.override_linear_precision,
-            as_version(self.version, "version"),
+            margin=check_int(self.margin, "margin", -_MOST, _MOST),
+            interval=check_int(self.interval, "interval", -_MOST, _MOST),
+            fp8_format=check_name(self.fp8_format, "fp8_format"),
+            amax_history_len=check_int(self.amax_history_len, "amax_history_len", 1, _LONGEST),
+            amax_compute_algo=None if callable(algo) else check_name(algo, "amax_compute_algo", " or a function"),
+            reduce_amax=check_bool(self.reduce_amax, "reduce_amax"),
+            override_linear_precision=self.override_linear_precision,
+            version=as_version(self.version, "version"),
         )
 
     def __str__(self) -> str:
@@ -165,7 +174,7 @@ class AmaxHistory:
         self._recipe = recipe
         self._backward = backward
         self._history = core
-        self._lock = threading.RLock()  # a function for the amax may look at the history that calls it
+        self._lock = threading.RLock()  # reentrant: the function for the amax may read the history that calls it
 
     @property
     def recipe(self) -> Delayed:

@@ -157,12 +157,13 @@ def device_buffer(x: Any, argument: str, writes: bool = False) -> Buffer | None:
         if _on_dlpack_device(x):
             if writes:
                 raise ValueError(
-                    f"{argument} must be a torch tensor or have a __cuda_array_interface__: by DLPack arrays are only read"
+                    f"{argument} must be a torch tensor or have a __cuda_array_interface__: "
+                    "by DLPack arrays are only read"
                 )
             return _of_dlpack(x, argument)
     except (TypeError, ValueError):
         raise
-    except Exception as error:  # of what x does when it is asked
+    except Exception as error:  # raised by x itself when it is asked
         raise TypeError(f"{argument} does not tell where it lies: {short(str(error))}") from error
     return None
 
@@ -220,7 +221,7 @@ def stream_of(stream: Any, buffers: list[Buffer]) -> int:
     if stream is None:
         told = [buffer.stream for buffer in buffers if buffer.stream is not None]
         return told[0] if told else 0
-    for name in ("cuda_stream", "ptr"):  # torch's and CuPy's
+    for name in ("cuda_stream", "ptr"):  # the names that torch and CuPy have for it
         handle = getattr(stream, name, None)
         if isinstance(handle, int):
             return handle
@@ -246,7 +247,7 @@ def on_host(x: Any) -> Any:
     if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)) or x is None or hasattr(x, "detach"):
         return x
     try:
-        if callable(getattr(x, "get", None)) and hasattr(x, "__cuda_array_interface__"):  # CuPy
+        if callable(getattr(x, "get", None)) and hasattr(x, "__cuda_array_interface__"):  # an array of CuPy
             return x.get()
         if hasattr(type(x), "__array__") or not hasattr(type(x), "__dlpack__"):  # JAX's arrays come by __array__
             if not hasattr(type(x), "__array__") and hasattr(x, "__cuda_array_interface__"):
@@ -254,7 +255,7 @@ def on_host(x: Any) -> Any:
             return x
         torch: Any = sys.modules.get("torch")
         return np.from_dlpack(x) if torch is None else torch.from_dlpack(x)
-    except Exception as error:  # of what x does when it is asked
+    except Exception as error:  # raised by x itself when it is asked
         raise TypeError(f"{kind_of(x)} cannot be copied to the host: {short(str(error))}") from error
 
 
@@ -262,7 +263,7 @@ def to_numpy(x: Any) -> Any:
     """A copy of an array in the host's memory, or the array itself where it is one of NumPy."""
     if isinstance(x, np.ndarray):
         return x
-    if hasattr(x, "detach"):  # torch
+    if hasattr(x, "detach"):  # a tensor of torch
         array, _ = as_array(x, "x")
         return array
-    return x.get()  # CuPy
+    return x.get()  # an array of CuPy

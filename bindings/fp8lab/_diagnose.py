@@ -27,6 +27,14 @@ from fp8lab._arrays import (
 from fp8lab._device_arrays import on_host
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe
 
+__all__ = [
+    "Diagnosis",
+    "Discriminator",
+    "Explanation",
+    "Probe",
+    "diagnose",
+]
+
 _SCALE_TYPES = ("float32", "float16", "bfloat16")
 _SCALE_CODES = ("e8m0", "ue4m3")
 
@@ -36,10 +44,10 @@ class Discriminator(NamedTuple):
 
     place: tuple[int, ...]  #: its index in x
     x: float
-    code: int  #: that is there
-    first: int  #: by the first explanation
+    code: int  #: the code that the kernel wrote
+    first: int  #: the code by the first explanation
     second: int
-    value: float  #: of the code that is there
+    value: float  #: the value of the code that the kernel wrote
     value_first: float
     value_second: float
 
@@ -50,12 +58,12 @@ class Explanation:
 
     base: str  #: the named recipe, or the cast of a profile
     also: tuple[str, ...]  #: other names of the same arithmetic
-    changes: tuple[str, ...]  #: in what fields of the recipe it differs from that, in words
-    departures: tuple[str, ...]  #: what no recipe says: the names of one change each
+    changes: tuple[str, ...]  #: the fields in which the recipe differs from the named one, in words
+    departures: tuple[str, ...]  #: the names of what no field of a recipe can say
     direction: str
     description: str
-    codes: int  #: that it does not explain
-    scales: int  #: that it does not explain
+    codes: int  #: how many codes it does not explain
+    scales: int  #: how many scales it does not explain
     _made: Any
 
     @property
@@ -75,9 +83,11 @@ class Explanation:
 class Probe(NamedTuple):
     """A tensor on which explanations differ."""
 
-    values: Array  #: float32; exact in the type of x
-    digests: list[int]  #: of the codes by each explanation: FNV-1a with 64 bits, a byte for each code
-    alike: tuple[tuple[Explanation, Explanation], ...]  #: the pairs that it does not part: they have one digest
+    values: Array  #: the input, in float32; the type of x holds each value
+    digests: list[int]  #: digests of the codes by each explanation: FNV-1a with 64 bits, one byte for each code
+    alike: tuple[
+        tuple[Explanation, Explanation], ...
+    ]  #: the pairs of explanations that this input does not tell apart: their digests are equal
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -86,21 +96,22 @@ class Diagnosis:
 
     verdict: str
     explained: bool  #: whether the first explanation leaves nothing unexplained
-    correct: bool  #: whether it also has neither change nor departure, is what was expected if anything was, and the next two hold;
+    #: whether it also has neither change nor departure, is what was expected if anything was, and the next two hold;
     #: a scale of the tensor that does not follow from x is so only where a recipe that takes one is expected
+    correct: bool
     in_order: bool  #: whether codes stand in the order of x; otherwise they were put in order, as a note says
     telling: bool  #: whether x has a number that is not zero: otherwise nothing is known of scales
     elements: int
-    scales: int  #: 0: none were given
-    searched: int  #: hypotheses
-    format: str  #: of codes, by the first explanation
+    scales: int  #: how many scales were given
+    searched: int  #: how many hypotheses were searched
+    format: str  #: the format of the codes by the first explanation
     explanations: tuple[Explanation, ...]  #: the best first
     tied: int  #: how many of the first ones the data cannot tell apart
     discriminators: tuple[Discriminator, ...]
     factor: (
         tuple[float, float] | None
     )  #: the interval of factors of which one would explain all codes, where there is one
-    rest: tuple[str, ...]  #: where what the first leaves unexplained lies, a sentence each
+    rest: tuple[str, ...]  #: one sentence for each place where codes lie that the first explanation leaves unexplained
     notes: tuple[str, ...]
     input_type: str
 
@@ -257,7 +268,8 @@ def diagnose(
         direction = check_choice(direction, "direction", ("rowwise", "columnwise"))
     found = _core.diagnose(
         _as_rows(values), source, stored.reshape(-1), wanted, bytes_of_scales, type_of_scales,
-        None if tensor_scale is None else check_real(tensor_scale, "tensor_scale"), recipe._core() if recipe else None, str(name),
+        None if tensor_scale is None else check_real(tensor_scale, "tensor_scale"),
+        recipe._core() if recipe else None, str(name),
         direction, check_int(shown, "shown", 0, 2**20), check_threads(threads),
     )  # fmt: skip
     note = _core.note_on_pairs(shape, stored.shape)

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Distributions to draw from, and the exact SQNR of a format for each of them."""
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -8,6 +10,15 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, as_format, check_int, check_name, check_real, named
 from fp8lab._core import Distribution, Format
+
+__all__ = [
+    "BestScale",
+    "best_scale",
+    "distributions",
+    "exact_sqnr_db",
+    "normal_grid",
+    "sample",
+]
 
 
 class BestScale(NamedTuple):

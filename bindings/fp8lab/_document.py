@@ -16,7 +16,7 @@ from fp8lab import _core
 from fp8lab._arrays import Array, check_bool, check_int, check_path, kind_of
 from fp8lab._values import State, restorer, state
 
-_SHOWN_ROWS = 10  # of a table in a notebook
+_SHOWN_ROWS = 10  # how many rows of a table a notebook shows
 
 
 def _numbers(values: list[Any]) -> Array:
@@ -134,7 +134,7 @@ class Document:
             list(self._content["sections"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError("text must be the JSON of a document") from error
-        self._tables: Mapping[str, Table] | None = None  # made when they are asked for
+        self._tables: Mapping[str, Table] | None = None  # made when it is asked for the first time
         self._histograms: Mapping[str, Counts] | None = None
 
     @property

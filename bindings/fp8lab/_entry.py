@@ -18,9 +18,9 @@ from fp8lab._arrays import short
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
-_MOST = 300  # characters of a message
+_MOST = 300  # the longest message, in characters
 
-#: The special methods of a class that compute or write text; other underscored names are nobody's entry.
+#: The special methods of a class that compute or write text; users call no other name that begins with an underscore.
 _SPECIAL = (
     "__init__",
     "__str__",

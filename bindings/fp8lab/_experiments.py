@@ -95,7 +95,7 @@ def _as_trace(value: Any, argument: str) -> Any:
     return _core.AmaxTrace(list(value), columns)
 
 
-#: What checks an entry of a kind, and what such an entry is called in signatures.
+#: By kind of argument: the function that checks an entry, and the type of an entry in signatures.
 _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "flag": (check_bool, "bool"),
     "number": (check_real, "float"),
@@ -113,7 +113,7 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "outliers": (_as_outliers, "tuple[int, float]"),
     "trace": (_as_trace, "str | os.PathLike[str] | Mapping[str, Any]"),
 }
-#: What the name of a file ends in that is given as a text in the place of an array.
+#: The suffixes of a path that may be given as a text in place of an array.
 SUFFIXES = (".npy", ".safetensors")
 _SINGLE = (
     Delayed,
@@ -127,7 +127,7 @@ _SINGLE = (
     Profile,
     os.PathLike,
 )
-#: What a docstring calls some of them.
+#: The words for some of these types in a docstring.
 _WORDS = {
     "Any": "array_like of float32, float64, float16 or bfloat16, or path",
     "tuple[int, float]": "(int, float)",
@@ -315,7 +315,7 @@ def stub() -> str:
     """The text of ``_registered.pyi``: each function as a type checker sees it."""
     lines = [
         "# SPDX-License-Identifier: Apache-2.0",
-        "# What fp8lab._experiments.stub() gives; a test compares.",
+        "# What bindings/stubs.py gives; a test compares.",
         "import os",
         "from collections.abc import Mapping, Sequence",
         "from typing import Any",
@@ -326,12 +326,13 @@ def stub() -> str:
         "from fp8lab._linear import LinearRecipe, NamedLinearRecipe",
         "from fp8lab._recipes import NamedRecipe, Recipe",
     ]
-    for name, facts in registered().items():
-        if facts["is_public"]:
-            lines += ["", f"def {name}("]
-            for is_positional in (True, False):
-                lines += [] if is_positional else ["    *,"]
-                those = [one for one in facts["arguments"] if one["is_positional"] is is_positional]
-                lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in those]
-            lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
+    public = [facts for facts in registered().values() if facts["is_public"]]
+    lines += ["", "__all__ = [", *(f'    "{facts["name"]}",' for facts in public), "]"]
+    for facts in public:
+        lines += ["", f"def {facts['name']}("]
+        for is_positional in (True, False):
+            lines += [] if is_positional else ["    *,"]
+            those = [one for one in facts["arguments"] if one["is_positional"] is is_positional]
+            lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in those]
+        lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
     return "\n".join(lines) + "\n"

@@ -32,6 +32,16 @@ from fp8lab._gemm_recipes import GemmRecipe, as_gemm_model, as_gemm_recipe, gemm
 from fp8lab._products import as_typed, gemm_operand, matrix_of, recipe_with
 from fp8lab._scaling import Quantized
 
+__all__ = [
+    "GemmDeparture",
+    "GemmDiagnosis",
+    "GemmElement",
+    "GemmExplanation",
+    "GemmProbe",
+    "diagnose_gemm",
+    "gemm_departures",
+]
+
 _MOST_PARTED = 24  # hypotheses that a probe parts
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -270,8 +280,9 @@ class GemmDiagnosis:
             other = "second" if not self.explained else "expected one" if self.expected_unexplained else "next"
             second = "" if at.second is None else f", by the {other} {self._number(at.second)}"
             lines.append(
-                f"  ({at.row}, {at.column}), of row {at.row} of a and row {at.column} of b: {self._number(at.word)} is there, "
-                f"by the first {self._number(at.first)}{second}")  # fmt: skip
+                f"  ({at.row}, {at.column}), of row {at.row} of a and row {at.column} of b: "
+                f"{self._number(at.word)} is there, by the first {self._number(at.first)}{second}"
+            )
         if self.tied > 1:
             lines.append("probe() gives operands that part those that explain equally much, as far as any do.")
         return "\n".join(lines)
@@ -384,7 +395,8 @@ def _expected_gemm(value: Any) -> _core.GemmRecipe | None:
         raise ValueError("expected must have the model")
     if unknown:
         raise ValueError(
-            f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, not {', '.join(unknown)}"
+            f"expected must have the model, and of the arguments of gemm {', '.join(_EXPECTED[1:])}, "
+            f"not {', '.join(unknown)}"
         )
     model, profile = given.pop("model"), given.pop("out_profile", None)
     recipe = recipe_with(None, as_gemm_model(model, "expected"), **given)
@@ -453,8 +465,8 @@ def diagnose_gemm(
         What the result was multiplied with before it was rounded.
     expected : GemmRecipe, str, MmaModel, or dict, optional
         What the GEMM should do: a recipe, the name of one of ``gemm_recipes()`` or of a model, or arguments of ``gemm``
-        by their names, of model, promote_k, split_k, split_order, scale_order, c_enters, zero_rule and out_profile. It comes first of what explains equally much, and
-        nothing else is ``correct`` then. Left out: any plain GEMM.
+        by their names, of model, promote_k, split_k, split_order, scale_order, c_enters, zero_rule and out_profile. It
+        comes first of what explains equally much, and nothing else is ``correct`` then. Left out: any plain GEMM.
     most_products : int
         How many products to compute when hypotheses are compared with all elements, which bounds the time.
 

@@ -121,7 +121,8 @@ def _side_of_arrays(q: QuantizedArrays, argument: str, kernel: str) -> _Side:
         scale, divisor = amax, _core.gpu_tensor_divisor(q.recipe._core())
     elif q.recipe.tensor_scale != "none":
         raise ValueError(
-            f"{argument} has a recipe whose tensor_scale is {q.recipe.tensor_scale}: on a device a kernel takes largest_over_amax"
+            f"{argument} has a recipe whose tensor_scale is {q.recipe.tensor_scale}: "
+            "on a device a kernel takes largest_over_amax"
         )
     return _Side(
         codes,
@@ -170,8 +171,8 @@ def _written(
 
 
 def gemm_arrays(
-    a: Any, b: Any, kernel: Any, formats: tuple[Any, Any], scales: tuple[Any, Any], promote_k: Any, bias: Any, out_dtype: Any, chip: Any,
-    out: Any, place: tuple[Any, ...],
+    a: Any, b: Any, kernel: Any, formats: tuple[Any, Any], scales: tuple[Any, Any], promote_k: Any, bias: Any,
+    out_dtype: Any, chip: Any, out: Any, place: tuple[Any, ...],
 ) -> Any:  # fmt: skip
     """The product of codes by a GEMM kernel."""
     name = check_choice(kernel, "kernel", _core.gpu_gemm_kernels())
@@ -204,8 +205,9 @@ def gemm_arrays(
     m, n = left.codes.shape[0], right.codes.shape[0]
     bias_place, result = _written(bias, out, left.codes, (m, n), dtype, left.read() + right.read())
     places = (
-        left.codes.place, right.codes.place, _place_of(left.block_scales), _place_of(right.block_scales), _place_of(left.scale),
-        _place_of(right.scale), _place_of(left.tile_scales), _place_of(right.tile_scales), bias_place, result.place,
+        left.codes.place, right.codes.place, _place_of(left.block_scales), _place_of(right.block_scales),
+        _place_of(left.scale), _place_of(right.scale), _place_of(left.tile_scales), _place_of(right.tile_scales),
+        bias_place, result.place,
     )  # fmt: skip
     _core.gpu_gemm(name, m, n, left.depth, left.facts(), right.facts(), places, interval, dtype, own_chip, team)
     return result.owner

@@ -25,6 +25,12 @@ from fp8lab._arrays import (
 from fp8lab._core import Format, MmaModel, Profile
 from fp8lab._values import Record, record, restore
 
+__all__ = [
+    "GemmRecipe",
+    "NamedGemmRecipe",
+    "gemm_recipes",
+]
+
 _MOST = 2**62
 _WIDE = ("float32", "float64")
 _FORMATS, _PROFILES = _core.formats(), _core.profiles()
@@ -65,8 +71,8 @@ def _name_of(value: Any, known: list[Any]) -> Any:
 @record
 @dataclasses.dataclass(frozen=True, repr=False)
 class GemmRecipe(Record):
-    """How a GEMM is composed: a record of facts. ``gemm`` runs it, a ``LinearGemm`` has one, and ``diagnose_gemm`` finds
-    one; ``gemm_recipes()`` lists those of real systems.
+    """How a GEMM is composed: a record of facts. ``gemm`` runs it, a ``LinearGemm`` has one, and ``diagnose_gemm``
+    finds one; ``gemm_recipes()`` lists those of real systems.
 
     It is a function of the operands alone: c, the bias and the scale of the output are arguments of ``gemm``.
     ``str()`` says the record in words; ValueError for fields that do not go together, whose message says why. What the
@@ -172,7 +178,8 @@ class GemmRecipe(Record):
 
     @property
     def slow_because(self) -> str:
-        """What of it the fast path of ``gemm`` does not have, so that each element is computed by itself; empty: nothing.
+        """What of it the fast path of ``gemm`` does not have, so that each element is computed by itself; empty:
+        nothing.
 
         Operands with scales of tiles may add to it: promotions within a tile, that are not fused, or with the scales of
         b first.

@@ -63,11 +63,12 @@ class QuantizedArrays:
             scale_codes = np.ascontiguousarray(scale_codes if is_across else scale_codes.T)
         depends = _depends_on_amax(self.recipe)
         return _quantized(
-            recipe=self.recipe, direction=self.direction, shape=self.shape, transposed=_is_transposed(self.recipe, self.direction),
-            codes=codes, scale_inv=np.zeros((0, 0), np.float32) if scale_inv is None else scale_inv,
+            recipe=self.recipe, direction=self.direction, shape=self.shape,
+            transposed=_is_transposed(self.recipe, self.direction), codes=codes,
+            scale_inv=np.zeros((0, 0), np.float32) if scale_inv is None else scale_inv,
             scale_codes=np.zeros((0, 0), np.uint8) if scale_codes is None else scale_codes,
-            amax=float(to_numpy(self.amax)[0]) if depends else 0.0, row_amaxes=np.zeros((0, 0), np.float32), tensor_scale=0.0,
-            tensor_scale_inv=0.0, tensor_shape=self.shape, cast=None,
+            amax=float(to_numpy(self.amax)[0]) if depends else 0.0, row_amaxes=np.zeros((0, 0), np.float32),
+            tensor_scale=0.0, tensor_scale_inv=0.0, tensor_shape=self.shape, cast=None,
         )  # fmt: skip
 
 
@@ -202,7 +203,8 @@ def quantize_arrays(
     places = {way: _places(buffers) for way, (buffers, _) in made.items()}
     rows, columns = values.shape
     _core.gpu_quantize(
-        values.place, values.dtype, rows, columns, own._core(), places.get("rowwise"), places.get("columnwise"), layout, None, random, team
+        values.place, values.dtype, rows, columns, own._core(), places.get("rowwise"), places.get("columnwise"), layout,
+        None, random, team,
     )  # fmt: skip
     return tuple(result for _, result in made.values())
 
@@ -233,8 +235,8 @@ def cast_arrays(
     places = {way: _places(buffers) for way, (buffers, _) in made.items()}
     rows, columns = values.shape
     _core.gpu_quantize(
-        values.place, values.dtype, rows, columns, recipe._core(), places.get("rowwise"), places.get("columnwise"), "compact",
-        None if scales is None else scales.place, None, team,
+        values.place, values.dtype, rows, columns, recipe._core(), places.get("rowwise"), places.get("columnwise"),
+        "compact", None if scales is None else scales.place, None, team,
     )  # fmt: skip
     return tuple(result for _, result in made.values())
 
@@ -314,7 +316,8 @@ def update_scale_arrays(
         raise ValueError("amaxes must be float32, (amax_history_len, tensors)")
     if first.shape[0] != recipe.amax_history_len:
         raise ValueError(
-            f"amaxes must have as many rows as the recipe's amax_history_len, {recipe.amax_history_len}, not {first.shape[0]}"
+            f"amaxes must have as many rows as the recipe's amax_history_len, {recipe.amax_history_len}, "
+            f"not {first.shape[0]}"
         )
     tensors = first.shape[1]
     team = _team([first], *place)

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A Linear layer with its weight, its recipe and its state, called as a network calls it."""
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -7,6 +9,11 @@ from fp8lab._arrays import Array, kind_of
 from fp8lab._delayed import Delayed
 from fp8lab._linear import _as_bias, _as_linear_recipe, _as_matrix
 from fp8lab._state import Fp8State, LinearCall, RecipeLike, _as_delayed, linear_bias_gradient
+
+__all__ = [
+    "LayerGrads",
+    "Linear",
+]
 
 
 class LayerGrads(NamedTuple):
@@ -72,7 +79,7 @@ class Linear:
         self.state = Fp8State() if state is None else state
         self.layer = self.state._layer(layer)
         self._call: LinearCall | None = None
-        Fp8State().enter_autocast(self.recipe, delayed=self.delayed)  # refuses what does not go together
+        Fp8State().enter_autocast(self.recipe, delayed=self.delayed)  # refuses recipes that do not go together
 
     def forward(self, x: Any, **options: Any) -> Array:
         """``x @ weight.T + bias``, (tokens, out), of the recipe's output; ``options`` are those of

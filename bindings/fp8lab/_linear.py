@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The three products of a Linear layer, as each system's recipe computes them."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -39,6 +41,17 @@ from fp8lab._scaling import Quantized, _random_bits
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
 from fp8lab._values import Record, record
 
+__all__ = [
+    "LinearGemm",
+    "LinearRecipe",
+    "NamedLinearRecipe",
+    "linear",
+    "linear_dgrad",
+    "linear_recipes",
+    "linear_wgrad",
+    "override_linear_precision",
+]
+
 _DTYPES = ("float32", "float16", "bfloat16")
 _FP8 = ("e4m3", "e5m2")
 _SYSTEMS = ("none", "transformer_engine", "deepseek")
@@ -49,9 +62,8 @@ def _as_cast(value: Any, argument: str) -> Recipe | str:
     if isinstance(value, str) and value in _DTYPES:
         return value
     if not isinstance(value, (str, Recipe, NamedRecipe)):
-        raise TypeError(
-            f"{argument} must be a recipe, its name, or {', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}, not {kind_of(value)}"
-        )
+        types = f"{', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}"
+        raise TypeError(f"{argument} must be a recipe, its name, or {types}, not {kind_of(value)}")
     return as_recipe(value, argument)
 
 
@@ -346,8 +358,8 @@ def _run(
     out = copied(main_grad) if main_grad is not None else empty(shape, np.float32 if dtype == "float32" else np.uint16)
     _core.linear_pass(
         pass_name, core._made, a, b, out, bias, main_grad is not None,
-        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads), check_bool(check_shapes, "check_shapes"),
-        as_parallel(parallel)._core(),
+        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads),
+        check_bool(check_shapes, "check_shapes"), as_parallel(parallel)._core(),
     )  # fmt: skip
     return _typed(out, dtype)
 

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Errors and histograms of arrays."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -20,6 +22,14 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import ErrorTotals, Format, Histogram
 
+__all__ = [
+    "absolute_error",
+    "errors",
+    "histogram",
+    "relative_error",
+    "ulp_error",
+]
+
 
 def _numbers(x: Any, argument: str) -> Array:
     """float32 as it is, everything else as float64."""
@@ -36,12 +46,14 @@ def _pair(actual: Any, reference: Any) -> tuple[Array, Array]:
 
 def absolute_error(actual: Any, reference: Any) -> Array:
     """``actual - reference``, elementwise in float64."""
-    return _core.absolute_error(*_pair(actual, reference))
+    result: Array = _core.absolute_error(*_pair(actual, reference))
+    return result
 
 
 def relative_error(actual: Any, reference: Any) -> Array:
     """``(actual - reference) / |reference|``, elementwise in float64; 0 where both are equal."""
-    return _core.relative_error(*_pair(actual, reference))
+    result: Array = _core.relative_error(*_pair(actual, reference))
+    return result
 
 
 def ulp_error(actual: Any, reference: Any, *, format: str | Format = "float32") -> Array:
@@ -52,7 +64,8 @@ def ulp_error(actual: Any, reference: Any, *, format: str | Format = "float32") 
     the smallest one below the smallest normal value, the largest one above the largest value.
     """
     own = None if isinstance(format, str) and format == "float32" else as_format(format, "format")
-    return _core.ulp_error(*_pair(actual, reference), own)
+    result: Array = _core.ulp_error(*_pair(actual, reference), own)
+    return result
 
 
 def errors(actual: Any, reference: Any) -> ErrorTotals:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Where casts underflow and saturate, and how many elements did."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -8,6 +10,14 @@ from fp8lab import _core
 from fp8lab._arrays import as_doubles, as_format, check_choice, check_int, kind_of
 from fp8lab._core import Format
 from fp8lab._values import State, record, state
+
+__all__ = [
+    "CastBounds",
+    "OutcomeBounds",
+    "OutcomeCounts",
+    "cast_bounds",
+    "count_outcomes",
+]
 
 
 class OutcomeBounds(NamedTuple):

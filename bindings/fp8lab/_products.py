@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Products of matrices of codes: single instructions of tensor cores, and whole GEMMs."""
+
 from __future__ import annotations
 
 import math
@@ -31,6 +33,11 @@ from fp8lab._core import Format, MmaModel, Profile
 from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, as_gemm_model, as_gemm_recipe, changed, check_sizes
 from fp8lab._models import as_model
 from fp8lab._scaling import Quantized
+
+__all__ = [
+    "gemm",
+    "mma",
+]
 
 _OUT_DTYPES = ("float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
 _WIDE_DTYPES = ("float32", "float64")
@@ -102,13 +109,10 @@ def set_codes(
     operand.set_codes(codes, swizzled, format, block)
 
 
-def _set_float_scales(operand: _core.Operand, x: Any, argument: str, shape: tuple[int, ...], transposed: bool) -> None:
+def _set_float_scales(operand: _core.Operand, x: Any, argument: str) -> None:
     """Gives an operand the float32 scales of its rows, or of its tiles of 1 x 128 or 128 x 128 elements."""
     scales = as_float32(x, argument)
-    rows, depth = shape[::-1] if transposed else shape
-    allowed = [(rows, -(-depth // 128)), (-(-rows // 128), -(-depth // 128)), (rows, 1)]
-    if transposed:
-        allowed = [size[::-1] for size in allowed]
+    allowed = operand.float_scale_shapes()
     if scales.shape not in allowed:
         raise ValueError(
             f"{argument} must have shape {allowed[0]} or {allowed[1]}, one for every 1 x 128 or 128 x 128 elements, "
@@ -162,7 +166,8 @@ def mma(
     Returns
     -------
     ndarray of the model's accumulator type, float32, float16 or float64, (n,)
-        Result words are kept bit for bit; NaN has all bits set but the sign: 7FFFFFFF, 7FFF or 7FFFFFFFFFFFFFFF.
+        Result words are kept bit for bit; NaN is 7FFFFFFF or 7FFF; of FP64 models AMD's give 7FFFFFFFFFFFFFFF, and
+        NVIDIA's keep a NaN of b, c or a, or give FFF8000000000000.
 
     Raises
     ------
@@ -225,7 +230,7 @@ def gemm_operand(
     if scales is not None:
         _check_scales(scales, name, model)
     if scales is not None and as_array(scales, name)[1] == "float32":
-        _set_float_scales(operand, scales, name, matrix.shape, transposed)
+        _set_float_scales(operand, scales, name)
     else:
         set_codes(operand, scales, name, model, matrix, transposed, swizzled)
     tensor = check_real(number, name)
@@ -334,9 +339,9 @@ def gemm(
         scales and their layout, and its direction says which dimension K is: forward, both are rowwise; dx = dy @ w has
         dy rowwise and w columnwise, dw = dy.T @ x has both columnwise. ``exact`` multiplies what ``dequantize`` gives.
     recipe : GemmRecipe, str or MmaModel, optional
-        How the GEMM is composed: a ``GemmRecipe``, the name of one of ``gemm_recipes()`` or of a model. Of the arguments
-        below, model, promote_k, scale_order, split_k, split_order, c_enters, zero_rule, out_dtype and out_profile make
-        one, or change the one that is given.
+        How the GEMM is composed: a ``GemmRecipe``, the name of one of ``gemm_recipes()`` or of a model. Of the
+        arguments below, model, promote_k, scale_order, split_k, split_order, c_enters, zero_rule, out_dtype and
+        out_profile make one, or change the one that is given.
     model : str or MmaModel, optional
         One of ``models()``, or what ``model_with`` made of it; ``exact`` is the real dot product, rounded once.
     format_a, format_b : str or Format, optional
@@ -372,9 +377,9 @@ def gemm(
         ``epilogue``, as if left out, or ``accumulator``.
     bias : array_like of float32, (N,), optional
     scale_out : float
-        The epilogue, where the recipe has no other, is scale_out * (alpha * (scales of the row * accumulator) + c + bias), from left to right, every
-        operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's Quantized
-        fl(fl(amax_a * amax_b) * fl(1 / (6 * 6 * 448 * 448))), as Transformer Engine computes it for cuBLAS.
+        The epilogue, where the recipe has no other, is scale_out * (alpha * (scales of the row * accumulator) + c +
+        bias), from left to right, every operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's
+        Quantized fl(fl(amax_a * amax_b) * fl(1 / (6 * 6 * 448 * 448))), as Transformer Engine computes it for cuBLAS.
     out_dtype : str, optional
         ``float32`` if left out, for FP64 models ``float64``, which nothing else is; ``float16``, ``bfloat16`` (needs
         ml_dtypes), or a format of up to 8 bits, whose codes the result has: rounded once.

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The random streams of PyTorch on the CPU and on CUDA devices, word for word."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,10 +10,17 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, check_int, check_list, check_real, empty
 
+__all__ = [
+    "philox4x32",
+    "torch_cpu_uniform",
+    "torch_cuda_normal",
+    "torch_cuda_uniform",
+]
+
 _WORD = 2**32 - 1
 _LONG = 2**64 - 1
 _INT = 2**31 - 1
-_MOST_DIMENSIONS = 32  # of an array, in every version of NumPy
+_MOST_DIMENSIONS = 32  # how many dimensions an array may have in every version of NumPy
 
 
 def _empty(shape: int | Sequence[int]) -> Array:

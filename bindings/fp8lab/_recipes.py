@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Scaling recipes as records: the constructors, and the table of real systems."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -9,6 +11,18 @@ from fp8lab._arrays import as_format, as_profile, check_bool, check_choice, chec
 from fp8lab._core import Format, Profile
 from fp8lab._delayed import Delayed
 from fp8lab._values import Record, record
+
+__all__ = [
+    "Block",
+    "GivenScale",
+    "JustInTime",
+    "MxBlock",
+    "NamedRecipe",
+    "NvFp4",
+    "Recipe",
+    "TileScale",
+    "recipes",
+]
 
 _MOST = 2**40
 
@@ -104,7 +118,7 @@ class Recipe(Record):
     transposed_columnwise: bool = True
     scale_for_each_row: bool = False
 
-    _made: ClassVar[Any] = None  # the record in C++, which each has
+    _made: ClassVar[Any] = None  # the record in C++
 
     def __post_init__(self) -> None:
         core = _core.Recipe({one.name: _CHECKS[str(one.type)](getattr(self, one.name), one.name) for one in _FIELDS})
@@ -181,14 +195,14 @@ class TileScale(NamedTuple):
     """What the amax of a tile makes."""
 
     factor: float  #: multiplies the elements, or divides them where the recipe does that
-    scale_inv: float  #: multiplies on dequantize; under a tensor's scale, the value of the tile's alone
-    code: int  #: of the scale, where it is E8M0 or E4M3; else 0
+    scale_inv: float  #: multiplies on dequantize; where the tensor has a scale too, this is the tile's alone
+    code: int  #: the code of the scale, where it is E8M0 or E4M3; else 0
 
 
 def _recipe(core: _core.Recipe, format: Format | None = None) -> Recipe:
     fields = dict(core.fields)
     if format is not None:
-        fields["format"] = format  # with the name that it was given
+        fields["format"] = format  # the Format of the caller, which may have another name
     return Recipe(**fields)
 
 

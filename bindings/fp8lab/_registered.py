@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of the registered experiments; ``fp8lab._experiments.stub()`` gives their stub, ``_registered.pyi``."""
+"""The functions of the registered experiments. ``bindings/stubs.py`` writes their stub, ``_registered.pyi``."""
 
 from fp8lab._experiments import function_of, registered
 
-for _name, _facts in registered().items():
-    if _facts["is_public"]:
-        globals()[_name] = function_of(_facts)
+__all__ = [name for name, facts in registered().items() if facts["is_public"]]
+
+for _name in __all__:
+    globals()[_name] = function_of(registered()[_name])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What fp8lab._experiments.stub() gives; a test compares.
+# What bindings/stubs.py gives; a test compares.
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,11 +10,32 @@ from fp8lab._document import Document
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe
 from fp8lab._recipes import NamedRecipe, Recipe
 
+__all__ = [
+    "primer",
+    "cast",
+    "accumulate",
+    "harmonic",
+    "double_rounding",
+    "dot",
+    "scaling",
+    "linear",
+    "transpose",
+    "delayed",
+    "train",
+    "shapes",
+    "compare",
+    "doctor",
+    "doctor_gemm",
+    "verify_casts",
+    "verify_tensor_cores",
+    "gpu",
+]
+
 def primer(
     *,
     seed: int = 12345,
     sms: int = 114,
-    mma: str = "hopper_wgmma_fp8",
+    mma: str = 'hopper_wgmma_fp8',
     in_features: int = 768,
     out_features: int = 768,
     rows: int = 1024,
@@ -23,6 +44,7 @@ def primer(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def cast(
     x: Any | None = None,
     *,
@@ -32,21 +54,22 @@ def cast(
     grid: bool = False,
     file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     tensor: str | Sequence[str] | None = None,
-    formats: str | Format | Sequence[str | Format] = ("e4m3", "e5m2"),
-    profiles: str | Profile | Sequence[str | Profile] = ("cuda_satfinite",),
+    formats: str | Format | Sequence[str | Format] = ('e4m3', 'e5m2'),
+    profiles: str | Profile | Sequence[str | Profile] = ('cuda_satfinite',),
     roundings: str | Sequence[str] | None = None,
     scales: float | Sequence[float] | None = None,
     amax: float | Sequence[float] | None = None,
     best_scale: bool = False,
     exact: bool = False,
-    out_dtype: str = "float32",
+    out_dtype: str = 'float32',
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def accumulate(
     *,
-    models: str | MmaModel | Sequence[str | MmaModel] = ("hopper_wgmma_fp8", "blackwell_tcgen05_fp8"),
-    distributions: str | Sequence[str] = ("abs_uniform", "normal"),
+    models: str | MmaModel | Sequence[str | MmaModel] = ('hopper_wgmma_fp8', 'blackwell_tcgen05_fp8'),
+    distributions: str | Sequence[str] = ('abs_uniform', 'normal'),
     k: int | Sequence[int] = (32, 128, 512, 1024, 4096, 16384),
     promote_k: int | Sequence[int] = (0, 128),
     format_a: str | Format | None = None,
@@ -57,16 +80,18 @@ def accumulate(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def harmonic(
     *,
-    formats: str | Format | Sequence[str | Format] = ("float16", "bfloat16", "e4m3", "e5m2"),
+    formats: str | Format | Sequence[str | Format] = ('float16', 'bfloat16', 'e4m3', 'e5m2'),
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def double_rounding(
     *,
-    formats: str | Format | Sequence[str | Format] = ("e4m3",),
-    via: str | Format | Sequence[str | Format] = ("float16", "bfloat16"),
-    via_roundings: str | Sequence[str] = ("nearest_even", "toward_zero"),
+    formats: str | Format | Sequence[str | Format] = ('e4m3',),
+    via: str | Format | Sequence[str | Format] = ('float16', 'bfloat16'),
+    via_roundings: str | Sequence[str] = ('nearest_even', 'toward_zero'),
     low: float = 1.0,
     high: float = 2.0,
     uniform: float | Sequence[float] | None = None,
@@ -75,9 +100,10 @@ def double_rounding(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def dot(
     *,
-    model: str | MmaModel = "hopper_wgmma_fp8",
+    model: str | MmaModel = 'hopper_wgmma_fp8',
     a: str | None = None,
     values_a: float | Sequence[float] | None = None,
     file_a: str | os.PathLike[str] | None = None,
@@ -99,22 +125,18 @@ def dot(
     k: int | None = None,
     c: str | None = None,
     promote_k: int = 0,
-    zero_rule: str = "floor",
+    zero_rule: str = 'floor',
     got: str | None = None,
     at: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def scaling(
     x: Any | Sequence[Any] | None = None,
     *,
-    recipes: str
-    | NamedRecipe
-    | Recipe
-    | tuple[str, Recipe]
-    | Sequence[str | NamedRecipe | Recipe | tuple[str, Recipe]]
-    | Mapping[str, Recipe] = ("te_current_scaling", "te_mxfp8", "te_block_1x128", "te_nvfp4"),
-    delayed: str | Delayed | Sequence[str | Delayed] = ("max:1024", "max:8", "most_recent:1"),
-    version: str | DelayedVersion = "te_current",
+    recipes: str | NamedRecipe | Recipe | tuple[str, Recipe] | Sequence[str | NamedRecipe | Recipe | tuple[str, Recipe]] | Mapping[str, Recipe] = ('te_current_scaling', 'te_mxfp8', 'te_block_1x128', 'te_nvfp4'),
+    delayed: str | Delayed | Sequence[str | Delayed] = ('max:1024', 'max:8', 'most_recent:1'),
+    version: str | DelayedVersion = 'te_current',
     margin: int = 0,
     backward: bool = False,
     stream: str | None = None,
@@ -127,28 +149,18 @@ def scaling(
     file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     tensor: str | Sequence[str] | None = None,
     bfloat16: bool = False,
-    out_dtype: str = "float32",
+    out_dtype: str = 'float32',
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def linear(
     x: Any | Sequence[Any] | None = None,
     w: Any | Sequence[Any] | None = None,
     *,
     dy: Any | Sequence[Any] | None = None,
     bias: Any | Sequence[Any] | None = None,
-    recipes: str
-    | NamedLinearRecipe
-    | tuple[str, LinearRecipe]
-    | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]]
-    | Mapping[str, LinearRecipe] = (
-        "te_delayed_hopper",
-        "te_current_scaling_hopper",
-        "te_mxfp8_blackwell",
-        "te_nvfp4_blackwell",
-        "bf16_hopper",
-        "tf32_hopper",
-    ),
+    recipes: str | NamedLinearRecipe | tuple[str, LinearRecipe] | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]] | Mapping[str, LinearRecipe] = ('te_delayed_hopper', 'te_current_scaling_hopper', 'te_mxfp8_blackwell', 'te_nvfp4_blackwell', 'bf16_hopper', 'tf32_hopper'),
     passes: str | Sequence[str] | None = None,
     tokens: int | None = None,
     in_features: int | None = None,
@@ -171,33 +183,18 @@ def linear(
     bias_tensor: str | Sequence[str] | None = None,
     amax_history_len: int = 1024,
     margin: int = 0,
-    amax_compute_algo: str = "max",
-    version: str | DelayedVersion = "te_current",
+    amax_compute_algo: str = 'max',
+    version: str | DelayedVersion = 'te_current',
     check_shapes: bool = True,
     rounding_seed: int = 1,
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def transpose(
     x: Any | None = None,
     *,
-    recipes: str
-    | NamedRecipe
-    | Recipe
-    | tuple[str, Recipe]
-    | Sequence[str | NamedRecipe | Recipe | tuple[str, Recipe]]
-    | Mapping[str, Recipe] = (
-        "te_mxfp8",
-        "ocp_mxfp8_e4m3",
-        "ocp_mxfp8_e5m2",
-        "ocp_mxfp4",
-        "te_nvfp4",
-        "te_block_1x128",
-        "te_block_1x128_fp32",
-        "te_block_128x128",
-        "te_current_scaling",
-        "te_current_scaling_pow2",
-    ),
+    recipes: str | NamedRecipe | Recipe | tuple[str, Recipe] | Sequence[str | NamedRecipe | Recipe | tuple[str, Recipe]] | Mapping[str, Recipe] = ('te_mxfp8', 'ocp_mxfp8_e4m3', 'ocp_mxfp8_e5m2', 'ocp_mxfp4', 'te_nvfp4', 'te_block_1x128', 'te_block_1x128_fp32', 'te_block_128x128', 'te_current_scaling', 'te_current_scaling_pow2'),
     distribution: str | Distribution | None = None,
     seed: int | None = None,
     rows: int | None = None,
@@ -209,53 +206,36 @@ def transpose(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def delayed(
     trace: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     *,
-    formats: str | Format | Sequence[str | Format] = ("e4m3",),
-    versions: str | DelayedVersion | Sequence[str | DelayedVersion] = (
-        "te_current",
-        "te_current_unfused",
-        "te_1_6",
-        "te_0_1",
-        "ms_amp",
-        "torchao",
-    ),
-    algorithms: str | Sequence[str] = ("max", "most_recent"),
+    formats: str | Format | Sequence[str | Format] = ('e4m3',),
+    versions: str | DelayedVersion | Sequence[str | DelayedVersion] = ('te_current', 'te_current_unfused', 'te_1_6', 'te_0_1', 'ms_amp', 'torchao'),
+    algorithms: str | Sequence[str] = ('max', 'most_recent'),
     history: int | Sequence[int] = (1024, 16),
     margin: int = 0,
     reduce_amax: bool = True,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def train(
     *,
     sizes: int | Sequence[int] = (64, 256, 256, 16),
-    recipes: str
-    | NamedLinearRecipe
-    | tuple[str, LinearRecipe]
-    | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]]
-    | Mapping[str, LinearRecipe] = (
-        "bf16_hopper",
-        "te_delayed_hopper",
-        "te_delayed_hopper_e4m3",
-        "te_current_scaling_hopper",
-        "te_block_hopper",
-        "te_mxfp8_blackwell",
-        "te_nvfp4_blackwell",
-    ),
-    head: str = "high_precision",
+    recipes: str | NamedLinearRecipe | tuple[str, LinearRecipe] | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]] | Mapping[str, LinearRecipe] = ('bf16_hopper', 'te_delayed_hopper', 'te_delayed_hopper_e4m3', 'te_current_scaling_hopper', 'te_block_hopper', 'te_mxfp8_blackwell', 'te_nvfp4_blackwell'),
+    head: str = 'high_precision',
     batch: int = 128,
     steps: int = 1000,
-    loss: str = "cross_entropy",
-    optimizer: str = "adam",
+    loss: str = 'cross_entropy',
+    optimizer: str = 'adam',
     learning_rate: float = 0.002,
     momentum: float = 0.9,
     clip: float = 1.0,
     gradient_scale: float = 1.0,
     amax_history_len: int = 1024,
-    amax_compute_algo: str = "max",
+    amax_compute_algo: str = 'max',
     margin: int = 0,
-    delayed_version: str | DelayedVersion = "te_current",
+    delayed_version: str | DelayedVersion = 'te_current',
     jump_step: int | None = None,
     jump_factor: float | None = None,
     jump_of: str | None = None,
@@ -268,25 +248,22 @@ def train(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def shapes(
     tokens: int | None = None,
     in_features: int | None = None,
     out_features: int | None = None,
     *,
-    recipes: str
-    | NamedLinearRecipe
-    | tuple[str, LinearRecipe]
-    | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]]
-    | Mapping[str, LinearRecipe]
-    | None = None,
-    parallel: str = "none",
+    recipes: str | NamedLinearRecipe | tuple[str, LinearRecipe] | Sequence[str | NamedLinearRecipe | tuple[str, LinearRecipe]] | Mapping[str, LinearRecipe] | None = None,
+    parallel: str = 'none',
     ranks: int | None = None,
     sequence_parallel: bool = False,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def compare(
-    a: str | os.PathLike[str] = "",
-    b: str | os.PathLike[str] = "",
+    a: str | os.PathLike[str] = '',
+    b: str | os.PathLike[str] = '',
     *,
     format: str | None = None,
     pairs: bool = False,
@@ -298,9 +275,10 @@ def compare(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def doctor(
-    x: str | os.PathLike[str] = "",
-    codes: str | os.PathLike[str] = "",
+    x: str | os.PathLike[str] = '',
+    codes: str | os.PathLike[str] = '',
     scales: str | os.PathLike[str] | None = None,
     *,
     format: str | None = None,
@@ -315,10 +293,11 @@ def doctor(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def doctor_gemm(
-    a: str | os.PathLike[str] = "",
-    b: str | os.PathLike[str] = "",
-    product: str | os.PathLike[str] = "",
+    a: str | os.PathLike[str] = '',
+    b: str | os.PathLike[str] = '',
+    product: str | os.PathLike[str] = '',
     *,
     format_a: str | None = None,
     format_b: str | None = None,
@@ -331,8 +310,8 @@ def doctor_gemm(
     c: str | os.PathLike[str] | None = None,
     bias: str | os.PathLike[str] | None = None,
     scale_out: float = 1.0,
-    layout: str = "nt",
-    scale_layout: str = "compact",
+    layout: str = 'nt',
+    scale_layout: str = 'compact',
     places: int | Sequence[int] | None = None,
     tensors: str | Sequence[str] | None = None,
     raw: bool = False,
@@ -350,6 +329,7 @@ def doctor_gemm(
     probe: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def verify_casts(
     *,
     formats: str | Sequence[str] | None = None,
@@ -361,6 +341,7 @@ def verify_casts(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def verify_tensor_cores(
     *,
     models: str | Sequence[str] | None = None,
@@ -371,6 +352,7 @@ def verify_tensor_cores(
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
+
 def gpu(
     *,
     parts: str | Sequence[str] | None = None,
@@ -381,7 +363,7 @@ def gpu(
     budget: float = 480.0,
     host_team: bool = False,
     capability: int = 90,
-    python: str = "python3",
+    python: str = 'python3',
     cublaslt: str | os.PathLike[str] | None = None,
     ledger: str | os.PathLike[str] | None = None,
     threads: int = 1,

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Quantizing and dequantizing tensors by a recipe, and the layouts of their scales."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -34,6 +36,18 @@ from fp8lab._delayed import AmaxHistory, Delayed
 from fp8lab._device_arrays import on_host
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe, of_core
 from fp8lab._values import State, equal, restorer, state
+
+__all__ = [
+    "Quantized",
+    "dequantize",
+    "hadamard_columns",
+    "pad_scales",
+    "quantize",
+    "quantize_both",
+    "swizzle_scales",
+    "unpad_scales",
+    "unswizzle_scales",
+]
 
 
 class Quantized:
@@ -335,8 +349,8 @@ def _as_matrix(x: Any, argument: str, dtype: str) -> Array:
 
 
 @restorer(
-    "Quantized", "recipe", "direction", "shape", "transposed", "codes", "scale_inv", "scale_codes", "amax", "row_amaxes",
-    "tensor_scale", "tensor_scale_inv", "tensor_shape", "cast",
+    "Quantized", "recipe", "direction", "shape", "transposed", "codes", "scale_inv", "scale_codes", "amax",
+    "row_amaxes", "tensor_scale", "tensor_scale_inv", "tensor_shape", "cast",
 )  # fmt: skip
 def _quantized(
     *,
@@ -354,7 +368,7 @@ def _quantized(
     tensor_shape: tuple[int, ...],
     cast: tuple[str, float] | None,
 ) -> Quantized:
-    if isinstance(recipe, Delayed):  # its cast has a format and a scale of the run
+    if isinstance(recipe, Delayed):  # the format and the scale of its casts come from the run
         if not isinstance(cast, tuple) or len(cast) != 2:
             raise TypeError("the cast of delayed scaling must be a format's name and a scale")
         core = _core.cast_recipe(recipe._recipe(), as_format(cast[0], "format"), check_real(cast[1], "scale"))
@@ -525,7 +539,7 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
             raise ValueError("amax_before_rounding and random_bits are not for delayed scaling")
         if any(options[name] is not None for name in _GIVEN):
             raise ValueError("given amaxes and scales are not for delayed scaling, whose history gives them")
-        with recipe._lock:  # from reading the scale to recording the amax
+        with recipe._lock:  # no other thread comes between reading the scale and recording the amax
             own = recipe.recipe
             parts = _core.quantize_delayed(values, source, recipe._history, direction, rounds_to, threads)
     else:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The sizes of a Linear layer that a recipe's system takes."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -7,6 +9,11 @@ from fp8lab import _core
 from fp8lab._arrays import check_int
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_linear_recipe
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
+
+__all__ = [
+    "ShapeFit",
+    "shape_fits",
+]
 
 
 class ShapeFit(NamedTuple):

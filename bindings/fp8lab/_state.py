@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The FP8 state of Linear layers that training carries from step to step."""
+
 from __future__ import annotations
 
 import threading
@@ -29,6 +31,17 @@ from fp8lab._arrays import (
 from fp8lab._delayed import Delayed, as_amax
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_bias, _as_linear_recipe, _as_matrix, _typed
 from fp8lab._scaling import _random_bits
+
+__all__ = [
+    "Fp8State",
+    "LinearCall",
+    "LinearGrads",
+    "StateEvent",
+    "StateRules",
+    "linear_bias_gradient",
+    "reduce_and_update",
+    "state_rules",
+]
 
 _TENSORS = ("x", "w", "dy")
 _RECOMPUTES = ("none", "first", "second")
@@ -68,8 +81,8 @@ class StateEvent(NamedTuple):
     tensor: str
     """``x``, ``w`` or ``dy``."""
     action: str
-    """``cast``, ``reuse`` (of cached codes), ``read`` (of codes by a backward), ``update`` (of the scale), or ``take stash`` (of a
-    recomputed layer)."""
+    """``cast``, ``reuse`` (of cached codes), ``read`` (of codes by a backward), ``update`` (of the scale), or ``take
+    stash`` (of a recomputed layer)."""
     amax: float
     """In row 0 of the history, afterwards."""
     scale: float
@@ -93,7 +106,7 @@ class LinearCall:
     ) -> None:
         self._core = core
         self._shapes = shapes
-        self._kept = kept  # arrays that C++ has views of
+        self._kept = kept  # keeps the arrays alive that C++ has views of
         self.y = y
 
     @property

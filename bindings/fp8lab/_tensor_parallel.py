@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""How a Linear layer is split over ranks, and how their parts are summed up."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -8,6 +10,11 @@ from typing import Any
 from fp8lab import _core
 from fp8lab._arrays import check_bool, check_choice, check_int, check_list, kind_of
 from fp8lab._values import Record, record
+
+__all__ = [
+    "Reduction",
+    "TensorParallel",
+]
 
 _MOST_RANKS = 2**31 - 1
 

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Every step of one dot product on a tensor core."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,6 +14,10 @@ from fp8lab._core import Format, MmaModel
 from fp8lab._document import Document
 from fp8lab._models import as_model
 from fp8lab._products import Matrix, matrix_of, set_codes
+
+__all__ = [
+    "trace_dot",
+]
 
 
 def _as_matrix(x: Any, argument: str) -> Any:
@@ -47,7 +53,7 @@ def _codes(row: Matrix) -> str:
 def _scales(scales: Any, argument: str, model: MmaModel, row: Matrix) -> str | None:
     if scales is None:
         return None
-    set_codes(row.operand(), _as_matrix(scales, argument), argument, model, row)  # which checks them
+    set_codes(row.operand(), _as_matrix(scales, argument), argument, model, row)  # set_codes checks them
     return _hexadecimal(as_bytes(_as_matrix(scales, argument), argument)[0])
 
 
@@ -116,7 +122,8 @@ def trace_dot(
     result = np.dtype(np.float32) if promote_k is not None else accumulator
     arguments = {
         "model": core, "a": _codes(left), "b": _codes(right), "format_a": left.format or left.array.dtype.name,
-        "format_b": right.format or right.array.dtype.name, "c": f"{_word(c, 'c', accumulator):x}", "zero_rule": check_name(zero_rule, "zero_rule"),
+        "format_b": right.format or right.array.dtype.name, "c": f"{_word(c, 'c', accumulator):x}",
+        "zero_rule": check_name(zero_rule, "zero_rule"),
         "at": None if at is None else check_int(at, "at", 0, 2**63 - 1),
         "promote_k": None if promote_k is None else check_int(promote_k, "promote_k", 1, 2**31 - 1),
         "scale_a": _scales(scale_a, "scale_a", core, left), "scale_b": _scales(scale_b, "scale_b", core, right),

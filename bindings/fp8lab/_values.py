@@ -97,7 +97,8 @@ _PROFILE_FIELDS = tuple(
     if isinstance(value, property) and name not in ("description", "source")
 )
 _SUMS = (
-    "sum_error", "sum_absolute_error", "sum_squared_error", "sum_squared_reference", "max_absolute_error", "max_relative_error",
+    "sum_error", "sum_absolute_error", "sum_squared_error", "sum_squared_reference", "max_absolute_error",
+    "max_relative_error",
 )  # fmt: skip
 _HISTOGRAM_COUNTS = ("zeros", "infinities", "nans", "below", "above", "underflows", "saturations")
 

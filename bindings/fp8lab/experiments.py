@@ -1,46 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiments of the ``fp8lab`` command line; each gives a ``Document``."""
 
+from fp8lab import _registered
 from fp8lab._document import Document
-from fp8lab._registered import (
-    accumulate,
-    cast,
-    compare,
-    delayed,
-    doctor,
-    doctor_gemm,
-    dot,
-    double_rounding,
-    gpu,
-    harmonic,
-    linear,
-    primer,
-    scaling,
-    shapes,
-    train,
-    transpose,
-    verify_casts,
-    verify_tensor_cores,
-)
+from fp8lab._registered import *  # noqa: F403
 
-__all__ = [
-    "Document",
-    "accumulate",
-    "cast",
-    "compare",
-    "delayed",
-    "doctor",
-    "doctor_gemm",
-    "dot",
-    "double_rounding",
-    "gpu",
-    "harmonic",
-    "linear",
-    "primer",
-    "scaling",
-    "shapes",
-    "train",
-    "transpose",
-    "verify_casts",
-    "verify_tensor_cores",
-]
+__all__ = ["Document"]
+__all__ += _registered.__all__

@@ -90,7 +90,8 @@ class Status:
     count: int
     """Devices that this process may use."""
     driver: str
-    """The newest CUDA that the driver supports, such as ``13.0``; empty without a driver, or where fp8lab was built without CUDA."""
+    """The newest CUDA that the driver supports, such as ``13.0``; empty without a driver, or where fp8lab was built
+    without CUDA."""
     cuda: str
     """The CUDA that fp8lab was built with; empty where without."""
     architectures: str
@@ -415,5 +416,6 @@ def gemm(
     array of out_dtype, (M, N)
     """
     return gemm_arrays(
-        a, b, kernel, (format_a, format_b), (scale_a, scale_b), promote_k, bias, out_dtype, chip, out, (stream, order, seed, threads)
+        a, b, kernel, (format_a, format_b), (scale_a, scale_b), promote_k, bias, out_dtype, chip, out,
+        (stream, order, seed, threads),
     )  # fmt: skip

@@ -209,7 +209,10 @@ def _diagnosis(x: Any, codes: Any, scales: Any, **facts: Any) -> str:
     except (TypeError, ValueError) as error:
         return f"no diagnosis: {error}\n"
     if found.correct:
-        return f"The arithmetic is the recipe's; given scales, types, layouts or shapes are not. The doctor says: {found.verdict}\n"
+        return (
+            "The arithmetic is the recipe's; given scales, types, layouts or shapes are not. "
+            f"The doctor says: {found.verdict}\n"
+        )
     return f"{found.verdict}\n"
 
 

@@ -147,8 +147,8 @@ def linear(
         raise TypeError(f"generator must be a torch.Generator, not {kind_of(generator)}")
     tensors = [one for one in (x, w, bias) if one is not None]
     options = {
-        "is_first_microbatch": is_first_microbatch, "training": training, "recompute": recompute, "generator": generator,
-        "threads": threads, "requires_grad": any(one.requires_grad for one in tensors),
+        "is_first_microbatch": is_first_microbatch, "training": training, "recompute": recompute,
+        "generator": generator, "threads": threads, "requires_grad": any(one.requires_grad for one in tensors),
     }  # fmt: skip
     before, state.grad_enabled = state.grad_enabled, torch.is_grad_enabled()
     try:

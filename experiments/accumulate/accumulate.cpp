@@ -12,7 +12,6 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
-#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
@@ -27,7 +26,6 @@ constexpr long long most_factors = 1 << 28;
 constexpr long long most_dots = 1 << 20;
 constexpr std::size_t most_points = 4096;
 constexpr std::size_t short_sum = 1024;  // of a dot product: long sums of short sums lose least
-constexpr std::string_view prefix = "abs_";
 
 void check_range(std::string_view what, long long value, long long low, long long high) {
   if (value < low || value > high) refuse(what, " must be from ", low, " to ", high, ", not ", value);
@@ -49,7 +47,7 @@ void check(const AccumulateArguments& arguments) {
   if (factors > most_factors) refuse("(rows + columns) * k must be at most ", most_factors, ", not ", factors);
 }
 
-/// What one of the model's operands is cast to.
+/// The format that one of the model's operands is cast to.
 ChosenFormat format_for(const MmaModel& model, const std::optional<ChosenFormat>& wanted) {
   const bool takes_e4m3 = std::ranges::find(model.operands, e4m3) != model.operands.end();
   const Format& own = takes_e4m3 ? e4m3 : model.operands.front();
@@ -201,7 +199,7 @@ std::vector<ExactDots> exact_dots(const FactorRows& a, const FactorRows& b, cons
   return at_each;
 }
 
-/// What all curves of a distribution and of a pair of formats start from.
+/// The inputs that all curves of a distribution and a pair of formats share.
 struct DotInputs {
   /// Precondition: the arguments' K ascend.
   DotInputs(const AccumulateCurve& curve, const AccumulateArguments& arguments, const Progress& progress)
@@ -300,26 +298,6 @@ void ask_gemm(const AccumulateCurve& curve, const std::vector<long long>& ks) {
 }
 
 }  // namespace
-
-std::string FactorDraws::name() const { return std::string(magnitudes ? prefix : "") + std::string(distribution.name); }
-
-bool FactorDraws::has_one_sign() const { return magnitudes || quantile(distribution, 0) >= 0; }
-
-FactorDraws choose_factor_draws(std::string_view name) {
-  struct Named {
-    std::string name;
-    FactorDraws draws;
-  };
-  std::vector<Named> list;
-  list.reserve(2 * fp8lab::distributions.size());
-  for (const bool magnitudes : {false, true}) {
-    for (const Distribution& distribution : fp8lab::distributions) {
-      const FactorDraws draws{distribution, magnitudes};
-      list.push_back({draws.name(), draws});
-    }
-  }
-  return find_named(list, "distribution", name).draws;
-}
 
 std::vector<AccumulateCurve> curves_of(const AccumulateArguments& arguments) {
   check(arguments);

@@ -7,34 +7,22 @@
 #include <string_view>
 #include <vector>
 
-#include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "kit/chosen.hpp"
 #include "kit/document.hpp"
+#include "kit/factor_draws.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
 
-/// Where the factors of a dot product come from: draws of sample(), or their magnitudes.
-struct FactorDraws {
-  Distribution distribution;
-  bool magnitudes = false;
-
-  /// The distribution's name, with "abs_" before it for magnitudes: abs_uniform is U(0, 1).
-  [[nodiscard]] std::string name() const;
-  /// Whether all factors have one sign, so that |error| / sum |products| is the relative error.
-  [[nodiscard]] bool has_one_sign() const;
-};
-/// The draws with that name(). Throws std::invalid_argument that lists the known names.
-[[nodiscard]] FactorDraws choose_factor_draws(std::string_view name);
-
-/// What to sum, and how: every combination of distribution, model, promotion and K.
+/// The arguments of the experiment: it sums every combination of distribution, model, promotion and K.
 struct AccumulateArguments {
   std::vector<MmaModel> models{hopper_wgmma_fp8, blackwell_tcgen05_fp8};
   std::vector<FactorDraws> distributions{choose_factor_draws("abs_uniform"), choose_factor_draws("normal")};
   std::vector<long long> ks{32, 128, 512, 1024, 4096, 16384};  ///< 1 to 2^20
-  /// As GemmRecipe has it; 0: never. `exact` has no accumulator to promote and is measured once, whatever these are.
+  /// The intervals of promotion, as GemmRecipe has them; 0: never. `exact` has no accumulator to promote and is
+  /// measured once, whatever these are.
   std::vector<long long> promote_ks{0, 128};
   std::optional<ChosenFormat> format_a,
       format_b;            ///< none: E4M3 where the model takes it, otherwise the first it takes

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiments `accumulate` and `harmonic`: how the error of a tensor core's sums grows with K.
 #include <fmt/format.h>
 
 #include <array>
@@ -216,7 +217,8 @@ Experiment accumulate_experiment() {
                     {"accumulate --promote-k 0,32,128,512", "how often to promote"},
                     {"accumulate --models hopper_fp16,hopper_bf16,exact",
                      "the 16-bit paths, and float32's own rounding"},
-                    {"accumulate --k 1024,1048576 --distributions abs_normal", ""}}},
+                    {"accumulate --k 1024,1048576 --distributions abs_normal", ""}},
+       .small = R"({"models": ["hopper_wgmma_fp8", "exact"], "k": [32, 100], "rows": 4, "columns": 4})"},
       describe, run);
 }
 

@@ -18,7 +18,7 @@
 
 namespace fp8lab::experiments {
 
-/// What to cast, and how: every combination of format, profile, rounding and scale.
+/// The arguments of the experiment: it casts by every combination of format, profile, rounding and scale.
 struct CastArguments {
   TensorSource source = Draws{};
   std::vector<ChosenFormat> formats{{"e4m3", e4m3}, {"e5m2", e5m2}};

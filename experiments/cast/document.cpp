@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `cast`: what a cast does to values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -82,7 +83,7 @@ Table errors_table(const CastResult& result) {
   return table;
 }
 
-/// What a terminal shows of a count: the count, or its share of all values.
+/// A column that the terminal shows for a count: the count, or its share of all values.
 struct ShownCount {
   NamedCount count;
   const char* share;  ///< the name of the share's column; empty where the count is shown
@@ -163,7 +164,7 @@ Text intro(const CastResult& result) {
 
 /// The cast that loses least.
 Text best(const CastResult& result) {
-  // What overflows to NaN would win otherwise: its largest errors are not counted.
+  // A cast that overflows to NaN would win otherwise, for its largest errors are not counted.
   const auto found = std::ranges::max_element(result.casts, {}, [](const MeasuredCast& one) {
     const double sqnr = sqnr_of(one.totals);
     return std::pair(one.totals.count, std::isnan(sqnr) ? -std::numeric_limits<double>::infinity() : sqnr);
@@ -206,7 +207,7 @@ Text reading(const CastResult& result) {
   return text;
 }
 
-/// What a user chooses.
+/// The arguments as a user gives them.
 struct CastOptions {
   CastArguments arguments;
   TensorArguments tensors;
@@ -271,7 +272,9 @@ std::vector<Experiment> cast_experiments() {
                     {"cast --formats e4m3 --amax 6,4 --exact", "where to clip: 6 or 4 standard deviations"},
                     {"cast --file model.safetensors --tensor w", "a tensor of your own"},
                     {"cast --roundings nearest_even,toward_zero", "the bias of truncation"},
-                    {"cast --best-scale --scales 1 --exact", "how much a scale can help"}}},
+                    {"cast --best-scale --scales 1 --exact", "how much a scale can help"}},
+       .small = R"({"size": 1000, "formats": ["e4m3", "e2m1", "e4m3fnuz"], "roundings": ["nearest_even", "toward_zero"],
+"scales": [1, 12345.678], "amax": [4], "exact": true, "best_scale": true})"},
       describe, run)};
 }
 

@@ -14,7 +14,7 @@
 
 namespace fp8lab::experiments {
 
-/// What is compared.
+/// The dumps to compare, and how to read them.
 struct CompareArguments {
   std::filesystem::path a, b;  ///< .npy, .safetensors, their .index.json, files without a header, or folders of these
   std::vector<std::string> names{};     ///< tensors of .safetensors files, as names_tensor() has them; empty: all

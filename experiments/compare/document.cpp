@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `compare`: whether two dumps are equal, and what their differences share.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -223,7 +224,8 @@ std::vector<Experiment> compare_experiments() {
        .examples = {{"compare ours.npy theirs.npy --format e4m3", "codes of one tensor"},
                     {"compare ours.safetensors theirs.safetensors", "all tensors by name"},
                     {"compare a/ b/", "all files of two folders"},
-                    {"compare a.bin b.bin --raw --format e2m1 --pairs --shape 4096,4096", "FP4 without a header"}}},
+                    {"compare a.bin b.bin --raw --format e2m1 --pairs --shape 4096,4096", "FP4 without a header"}},
+       .small = R"({"a": "a.npy", "b": "b.npy", "input": "x.npy"})"},
       describe, run)};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two dumps hold, and which of their tensors meet.
+// Lists the tensors of two dumps, and pairs those that are to be compared.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,10 @@ using Inventory = std::map<std::pair<std::string, std::string>, StoredTensor>;
 /// Whether a path stands for several files: a folder, or the .index.json file of a checkpoint.
 [[nodiscard]] bool is_collection(const CompareArguments& arguments, const std::filesystem::path& path);
 
-/// What a path holds: of a folder all .npy and .safetensors files, or with `raw` all files; of an index the files that
-/// it names. Throws std::invalid_argument where there is no tensor that the arguments ask for, and as find_tensors()
-/// and read_weight_map() do; std::runtime_error where an index names a tensor that its file does not have.
+/// Lists the tensors of a path: of a folder all .npy and .safetensors files, or with `raw` all files; of an index the
+/// files that it names. Throws std::invalid_argument where there is no tensor that the arguments ask for, and as
+/// find_tensors() and read_weight_map() do; std::runtime_error where an index names a tensor that its file does not
+/// have.
 [[nodiscard]] Inventory inventory_of(const CompareArguments& arguments, const std::filesystem::path& path);
 
 /// The shape of a tensor in elements, where each of its bytes may hold two.

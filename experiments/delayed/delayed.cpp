@@ -92,7 +92,7 @@ std::optional<Parting> parting_of(const std::vector<float>& scales, const std::v
   return parting;
 }
 
-/// What the casts of a variant's scales do to their amaxes.
+/// Counts how often a variant's scales clip, and how much of the format's range they leave unused.
 void judge(const DelayedVariant& variant, const std::vector<float>& amaxes, ReplayedScales& replayed) {
   const auto largest = static_cast<double>(fp8_max(variant.recipe, variant.pass));
   const int mantissa_bits = (variant.pass == Pass::forward ? e4m3 : e5m2).mantissa_bits;
@@ -127,15 +127,6 @@ ReplayedScales replay(const DelayedVariant& variant, const std::vector<float>& a
 }
 
 }  // namespace
-
-std::string DelayedVariant::name() const {
-  const AmaxComputeAlgo algorithm = std::get<AmaxComputeAlgo>(recipe.amax_compute_algo);
-  TextStream text;
-  text << recipe.version.name << ' ' << name_of(algorithm);
-  if (algorithm == AmaxComputeAlgo::max) text << ' ' << recipe.amax_history_len;
-  if (pass == Pass::backward) text << " e5m2";
-  return text.str();
-}
 
 std::vector<DelayedVariant> variants_of(const DelayedArguments& arguments) {
   check_filled_list("formats", arguments.formats);

@@ -9,12 +9,14 @@
 #include "files/amax_trace.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "kit/chosen.hpp"
+#include "kit/delayed_variant.hpp"
 #include "kit/document.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
 
-/// What to replay, and how: every combination of format, version, algorithm and history length.
+/// The arguments of the experiment: it replays a trace by every combination of format, version, algorithm and history
+/// length.
 struct DelayedArguments {
   AmaxTrace trace = example_amax_trace();
   std::vector<ChosenFormat> formats{{"e4m3", e4m3}};  ///< E4M3, E5M2, or both
@@ -23,15 +25,6 @@ struct DelayedArguments {
   std::vector<long long> histories{1024, 16};  ///< amax_history_len
   int margin = 0;                              ///< of the versions that have one
   bool reduce_amax = true;                     ///< ranks share their largest amax; otherwise each has its own scales
-};
-
-/// A way to scale.
-struct DelayedVariant {
-  Delayed recipe;
-  Pass pass;  ///< whose format the scales are for
-
-  /// Such as "te_current max 16", with " e5m2" after it where that is the format.
-  [[nodiscard]] std::string name() const;
 };
 
 /// Where scales part from those of the format's first variant; steps are indices into the trace.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `delayed`: the scales that versions of delayed scaling give to a trace of amaxes.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -356,7 +357,8 @@ std::vector<Experiment> delayed_experiments() {
        .examples = {{"delayed", "a built-in trace: a drift, an outlier, a jump, zeros"},
                     {"delayed --amax trace.csv --history 1,16,1024", "how long a history"},
                     {"delayed --amax trace.csv --versions te_0_1,te_1_6,te_current --algorithms most_recent", ""},
-                    {"delayed --amax trace.csv --formats e5m2 --margin 1 --out DIR", ""}}},
+                    {"delayed --amax trace.csv --formats e5m2 --margin 1 --out DIR", ""}},
+       .small = R"({"history": [4]})"},
       describe, run)};
 }
 

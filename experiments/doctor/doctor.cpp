@@ -17,7 +17,7 @@
 namespace fp8lab::experiments {
 namespace {
 
-/// What the file or the user says of bytes; refused where these contradict each other.
+/// The format of bytes that the file or the user tells. Throws where these contradict each other.
 std::optional<Format> told_format(const std::optional<std::string>& wanted, std::string_view told,
                                   std::string_view called) {
   if (told.empty() && !wanted) return std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel did, from files of its input and output.
+// Diagnoses a kernel from files of its input and output.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace fp8lab::experiments {
 
-/// What is looked at.
+/// The files to diagnose, and what is known about them.
 struct DoctorArguments {
   std::filesystem::path x, codes;  ///< .npy or .safetensors files
   std::optional<std::filesystem::path> scales = {};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `doctor`: what a quantization kernel did.
 #include <fmt/format.h>
 
 #include <string>
@@ -131,7 +132,8 @@ std::vector<Experiment> doctor_experiments() {
        .status_not_passed = 1,
        .examples = {{"doctor x.npy codes.npy scales.npy", "which recipe is it, or what is wrong?"},
                     {"doctor x.npy codes.npy --format e4m3 --expected te_mxfp8", "told from what it should do"},
-                    {"doctor x.npy codes.npy scales.npy --probe probe", "with an input that tells more"}}},
+                    {"doctor x.npy codes.npy scales.npy --probe probe", "with an input that tells more"}},
+       .small = R"({"x": "x.npy", "codes": "codes.npy"})"},
       describe, run)};
 }
 

@@ -12,7 +12,7 @@
 
 namespace fp8lab::experiments {
 
-/// What is looked at of a dump.
+/// The files of a dump.
 struct DumpFiles {
   Tensor x;
   std::vector<std::uint64_t> shape;  ///< of x in its file

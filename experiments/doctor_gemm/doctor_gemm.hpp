@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GEMM did, from files of its inputs and its output.
+// Diagnoses a GEMM from files of its inputs and its output.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace fp8lab::experiments {
 
-/// What is looked at. Files are .npy, .safetensors, or raw.
+/// The files to diagnose, and what is known about them. Files are .npy, .safetensors, or raw.
 struct DoctorGemmArguments {
   std::filesystem::path a, b, product;
   std::vector<std::string> names = {};  ///< of tensors of .safetensors files, in the order of the files below

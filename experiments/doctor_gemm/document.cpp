@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `doctor-gemm`: how a GEMM came to its output.
 #include <fmt/format.h>
 
 #include <bit>
@@ -218,7 +219,8 @@ std::vector<Experiment> doctor_gemm_experiments() {
                      "with scales of rows, tiles or blocks"},
                     {"doctor-gemm a.npy b.npy out.npy --bias bias.npy --probe probe", "with inputs that tell more"},
                     {"doctor-gemm a.npy b.npy out.npy --expected hopper_wgmma_fp8 --expected-promote-k 128",
-                     "is it what it should be?"}}},
+                     "is it what it should be?"}},
+       .small = R"({"a": "left.npy", "b": "right.npy", "product": "product.npy", "bias": "bias.npy"})"},
       describe, run)};
 }
 

@@ -10,6 +10,7 @@
 #include "files/stored_file.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/tensor_core/scale_shapes.hpp"
 #include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
@@ -144,42 +145,31 @@ void set_scales(Operand& operand, const GemmArray& scales, const DoctorGemmArgum
                 const std::string& called) {
   if (scales.bytes.empty()) return;
   constexpr Format single = binary32;
-  const std::size_t rows = operand.rows;
-  const std::size_t along = (operand.depth + 127) / 128;
-  const std::size_t down = (rows + 127) / 128;
   if (scales.format != single) {
     operand.scales.codes = scales.as<std::uint8_t>();
     if (arguments.scale_layout == "swizzled") {
-      operand.scales.layout = fp8lab::ScaleLayout::swizzled;
-    } else if (scales.is_told && rows * operand.depth % scales.size() == 0) {
+      operand.scales.layout = ScaleLayout::swizzled;
+    } else if (scales.is_told && operand.rows * operand.depth % scales.size() == 0) {
       // float8 types call E4M3 what a tensor core reads as UE4M3: scales have no sign.
       constexpr Format scale_e4m3 = e4m3;
       const Format format = scales.format == scale_e4m3 ? ue4m3 : scales.format;
-      operand.scales.type = BlockScales{format, static_cast<int>(rows * operand.depth / scales.size())};
+      operand.scales.type = BlockScales{format, static_cast<int>(operand.rows * operand.depth / scales.size())};
     }
     return;
   }
   const auto values = scales.as<float>();
-  // Files without a header have no shape; a dimension of 1 may be left out.
-  const auto has_shape = [&](std::size_t first, std::size_t second) {
-    if (values.size() != first * second) return false;
-    if (arguments.raw || scales.shape.size() < 2) return true;
-    const std::array<std::uint64_t, 2> wanted{operand.transposed ? second : first, operand.transposed ? first : second};
-    return std::ranges::equal(scales.shape, wanted);
-  };
   if (values.size() == 1) {
     operand.tensor_scale.factor *= values.front();
-  } else if (has_shape(rows, along)) {
-    operand.tile_scales = {values, 1, 128};
-  } else if (has_shape(down, along)) {
-    operand.tile_scales = {values, 128, 128};
-  } else if (has_shape(rows, 1)) {
-    operand.row_scales = values;
-  } else {
-    refuse(called, " has ", values.size(), " scales; of an operand of ", rows, " rows and K = ", operand.depth,
-           " they are one for the tensor, one for each row, or one for each 1 x 128 (", rows, " x ", along,
-           ") or 128 x 128 elements (", down, " x ", along, ")");
+    return;
   }
+  // Files without a header have no shape; a dimension of 1 may be left out.
+  const auto shape = arguments.raw ? std::span<const std::uint64_t>() : std::span<const std::uint64_t>(scales.shape);
+  if (set_float_scales(operand, values, shape)) return;
+  const FloatScaleShapes wanted = float_scale_shapes(operand);
+  refuse(called, " has ", values.size(), " scales; of an operand of ", operand.rows, " rows and K = ", operand.depth,
+         " they are one for the tensor, one for each row, or one for each 1 x 128 (", wanted.fine.down, " x ",
+         wanted.fine.along, ") or 128 x 128 elements (", wanted.coarse.down, " x ", wanted.coarse.along,
+         "), as they are stored");
 }
 
 Operand operand_in(const GemmArray& array, std::size_t rows, std::size_t depth, bool transposed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user gives of a dot product, as texts, numbers and files, and what run_dot() takes of it.
+// Turns what a user gives for a dot product, as texts, numbers and files, into the arguments of run_dot().
 #include "dot/dot.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
@@ -24,7 +24,7 @@ struct ArgumentType<OperandFormat> {
 
 namespace {
 
-/// What is given of one side.
+/// The options that the user gives for one operand.
 struct SideOptions {
   std::optional<std::string> codes;
   std::vector<double> values;
@@ -194,6 +194,7 @@ std::vector<Experiment> dot_experiments() {
                        {"dot --file-a x.npy --row 3 --file-b w.npy --column 5 --promote-k 128 --at 200", ""},
                        {"dot --distribution-a normal --distribution-b uniform --k 64", ""},
                        {"dot --model blackwell_mxf8 --a 38... --b 38... --scale-a 7f --scale-b 80", ""}},
+          .small = R"({"a": "387e3c", "b": "40df38", "got": "3f800000"})",
       },
       describe, run)};
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `dot`: every step of one dot product.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -190,7 +191,7 @@ Table result_table(const DotResult& result) {
       .column({"equal"}, [&](auto) { return arguments.got ? std::optional(result.passed()) : std::nullopt; });
 }
 
-/// What came out, what the real sum is, and what was got.
+/// Says what the model computes, what the real sum is, and what the user got.
 Text outcome(const DotResult& result) {
   const DotTrace& trace = result.trace;
   Text text{"outcome", "", {"Result: " + bits_text(trace.word, trace.format)}};

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fp8lab/reference/tensor_core/trace.hpp"
+#include "fp8lab/reference/gemm/trace.hpp"
 #include "kit/document.hpp"
 #include "kit/dots.hpp"
 #include "kit/progress.hpp"

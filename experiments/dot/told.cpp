@@ -16,8 +16,8 @@ namespace {
 
 std::string power(int exponent) { return fmt::format("2^{}", exponent); }
 
-/// What is kept of a term as a binary number, the digit of 2^E before the point, and behind a bar the first digits of
-/// what is cut off; "+" where there are more.
+/// Draws the part of a term that is kept as a binary number, the digit of 2^E before the point, and behind a bar the
+/// first digits of what is cut off; "+" where there are more.
 std::string picture(const TraceTerm& term, int unit, int fraction_bits, int whole_digits) {
   constexpr int cut_digits = 6;
   const auto kept = static_cast<std::uint64_t>(std::ldexp(std::abs(term.kept), -unit));
@@ -47,7 +47,7 @@ std::string k_text(const TraceTerm& term, const MmaModel& model) {
   return text;
 }
 
-/// The same in a sentence.
+/// Names a term in a sentence: "c" or "k 3".
 std::string name_of_term(const TraceTerm& term, const MmaModel& model) {
   const std::string text = k_text(term, model);
   return text == "c" ? text : "k " + text;
@@ -131,7 +131,7 @@ std::string exponent_text(const TraceStep& step, const MmaModel& model) {
                      power(step.unit.value_or(0)));
 }
 
-/// What comes of a step's terms.
+/// Tells how a step sums up its terms and rounds the sum.
 std::vector<std::string> sum_told(const TraceStep& step, const MmaModel& model) {
   std::vector<std::string> lines;
   std::string changed;

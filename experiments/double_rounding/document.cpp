@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `double-rounding`: the codes that change by way of float16 or bfloat16.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -119,7 +120,8 @@ std::vector<Experiment> double_rounding_experiments() {
            "tables `chains` (a row for each chain) and `examples` (up to 8 inputs of each chain, with both codes)",
        .examples = {{"double-rounding", "every float32 of [1, 2) to E4M3"},
                     {"double-rounding --uniform -448,448", "draws over E4M3's whole range"},
-                    {"double-rounding --formats e5m2 --via-roundings to_odd", "round to odd first: no code changes"}}},
+                    {"double-rounding --formats e5m2 --via-roundings to_odd", "round to odd first: no code changes"}},
+       .small = R"({"high": 1.001})"},
       describe, run)};
 }
 

@@ -16,7 +16,7 @@
 
 #include "files/stored_file.hpp"
 #include "fp8lab/formats/environment.hpp"
-#include "kit/lists.hpp"
+#include "fp8lab/formats/refuse.hpp"
 
 namespace fp8lab::experiments {
 namespace {

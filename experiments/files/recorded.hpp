@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kit/dots.hpp"
+#include "files/dot_words.hpp"
+#include "fp8lab/reference/tensor_core/mma_model.hpp"
 
 namespace fp8lab::experiments {
 
@@ -29,7 +30,7 @@ struct RecordedChains {
   std::vector<RecordedChain> chains;
 };
 
-/// What a file holds.
+/// The contents of a file.
 struct Recorded {
   std::string source;  ///< as the file names it
   std::vector<RecordedDots> sets;

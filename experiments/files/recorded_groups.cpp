@@ -20,7 +20,7 @@
 namespace fp8lab::experiments {
 namespace {
 
-// What a small gzipped file can make of itself is bounded by these.
+// These limits bound the memory that a small gzipped file can take when it is unpacked.
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 26;
 constexpr std::size_t most_groups = 1 << 12;
 constexpr std::size_t most_rows = 1 << 20;
@@ -148,7 +148,8 @@ class RowsListener final : public nlohmann::json::json_sax_t {
   }
 
  private:
-  /// What is being read: within the file, a list of groups, a group, its rows, one of them; or the value of a key.
+  /// The place that the parser is at: within the file, a list of groups, a group, its rows, one of them; or the value
+  /// of a key.
   enum class Place : std::uint8_t {
     start,
     file,

@@ -103,7 +103,7 @@ class Listener final : public nlohmann::json::json_sax_t {
   }
 
  private:
-  /// What is being read: the list, one tensor, or the value of one of its keys.
+  /// The place that the parser is at: the list, one tensor, or the value of one of its keys.
   enum class Place : std::uint8_t { start, tensors, tensor, dtype, shape, offsets, metadata };
 
   /// The tensor being read, or the metadata, as messages name it.

@@ -27,7 +27,7 @@ enum class ElementType : std::uint8_t { float32, float64, float16, bfloat16, uin
 /// and of more than 80 bytes the beginning and the end.
 [[nodiscard]] std::string printable(std::string_view text);
 
-/// What a file says of one of its tensors.
+/// The facts that a file states about one of its tensors.
 struct TensorHeader {
   std::string name;  ///< as the file has it, of any characters: print printable(name); empty for .npy
   ElementType type;

@@ -104,14 +104,14 @@ class Child {
       }
     }
   }
-  /// Its status, once it has ended.
+  /// Waits until the child has ended, and returns its status.
   [[nodiscard]] int wait() {
     int status = 0;
     while (::waitpid(id_, &status, 0) < 0 && errno == EINTR) continue;
     waited_ = true;
     return status;
   }
-  /// The same, at once.
+  /// Kills the child, and returns its status.
   [[nodiscard]] int kill() {
     ::kill(-id_, SIGKILL);
     ::kill(id_, SIGKILL);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `gpu`: what the GPU of this machine computes, beside the models.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -57,7 +58,7 @@ struct NotDone {
   }
 };
 
-/// What was not done, and why.
+/// The table of tasks that were not done, and why.
 Table notes_table(const Ledger& ledger) {
   std::vector<NotDone> rows;
   for (const PartNote& note : ledger.parts) {
@@ -76,7 +77,7 @@ Table notes_table(const Ledger& ledger) {
       .column({"names"}, &NotDone::names);
 }
 
-/// What supported a model before, and what the device says.
+/// Says what supported a model before this run, and what the device says.
 std::string evidence_before(const RecordedRow& row) {
   return row.part == "dots" ? std::string(name_of(find_model(row.model).evidence)) : "";
 }
@@ -96,14 +97,14 @@ Table instructions_table(const GpuResult& result) {
       .column({"verdict"}, verdict_of);
 }
 
-/// What was learned of one or several instructions.
+/// An answer of the device about one or several instructions.
 struct Learned {
   std::string part, question, answer;
   std::optional<bool> agrees;
   std::vector<std::string> of;
 };
 
-/// Those that fp8lab has otherwise come first, and last those that it has so.
+/// The table of findings. Those that contradict fp8lab come first, those that agree with it last.
 Table findings_table(const Ledger& ledger) {
   std::vector<Learned> rows;
   for (const Finding& one : ledger.findings) {
@@ -245,7 +246,8 @@ std::vector<Experiment> gpu_experiments() {
        .not_passed = "a task failed, or the device's results differ from the models",
        .examples = {{"gpu --ledger results/gpu/ledger.json", "everything, in some minutes"},
                     {"gpu --parts dots --dots 1e6", "a million dot products of every matrix instruction"},
-                    {"gpu --host-team --inputs 65536 --dots 10000", "without a GPU: how it works, and no evidence"}}},
+                    {"gpu --host-team --inputs 65536 --dots 10000", "without a GPU: how it works, and no evidence"}},
+       .small = R"({"host_team": true, "parts": ["casts", "dots"], "inputs": 512, "dots": 100})"},
       describe, run)};
 }
 

@@ -48,7 +48,7 @@ void check(const GpuArguments& arguments) {
   check_threads(arguments.threads);
 }
 
-// What a child tells of a task: its rows as notes of parts, since a ledger has no place for them.
+// A child process reports the rows of its task as notes of parts, since a ledger has no place for them.
 
 constexpr char skipped_mark = '-';  // before the reason
 

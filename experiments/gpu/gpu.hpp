@@ -17,7 +17,7 @@
 
 namespace fp8lab::experiments {
 
-/// What a device is asked, in this order.
+/// The parts of a run, in the order in which a device is asked them.
 inline constexpr std::array<std::string_view, 8> gpu_parts{"kernels", "casts",  "dots",    "probes",
                                                            "primer",  "speeds", "streams", "products"};
 

@@ -247,9 +247,10 @@ void check_head(const Value& root) {
     refuse("it is a ledger of schema ", count_of(root, "ledger"), ", and this fp8lab reads ", ledger_schema);
   }
   const Value& generator = root.at("generator");
-  if (text_of(generator, "name") != ledger_generator || count_of(generator, "version") != gpu::generator_version) {
+  if (text_of(generator, "name") != ledger_generator || count_of(generator, "version") < 1 ||
+      count_of(generator, "version") > gpu::generator_version) {
     refuse("its operands were drawn by ", printable(text_of(generator, "name")), " ", count_of(generator, "version"),
-           ", and this fp8lab has ", ledger_generator, " ", gpu::generator_version);
+           ", and this fp8lab has ", ledger_generator, " 1 to ", gpu::generator_version);
   }
 }
 
@@ -259,6 +260,7 @@ Ledger ledger_of(const Value& root) {
           .version = text_of(root.at("fp8lab"), "version"),
           .commit = text_of(root.at("fp8lab"), "commit"),
           .date = text_of(root, "date"),
+          .generator = static_cast<int>(count_of(root.at("generator"), "version")),
           .casts = read_list(root, "casts", cast_of),
           .dots = read_list(root, "dots", dots_of),
           .primer = read_list(root, "primer", primer_of),
@@ -300,7 +302,7 @@ Json json_of(const Ledger& ledger) {
             {"driver", device.driver},
             {"cuda", device.runtime}}},
           {"fp8lab", {{"version", ledger.version}, {"commit", ledger.commit}}},
-          {"generator", {{"name", ledger_generator}, {"version", gpu::generator_version}}},
+          {"generator", {{"name", ledger_generator}, {"version", ledger.generator}}},
           {"casts", list_of(ledger.casts, json_of_cast)},
           {"dots", list_of(ledger.dots, json_of_dots)},
           {"primer", list_of(ledger.primer, json_of_primer)},

@@ -17,9 +17,9 @@ namespace fp8lab::experiments {
 
 /// The version of a ledger's keys. It grows when a key is renamed, removed or gets another meaning.
 inline constexpr int ledger_schema = 1;
-/// What drew the operands; its version is gpu::generator_version.
+/// The name of the generator that drew the operands; its version is the ledger's, at most gpu::generator_version.
 inline constexpr std::string_view ledger_generator = "fp8lab recorder";
-/// As many differences of a record are kept, which say enough.
+/// The number of differences that a ledger keeps of a record; more would tell nothing new.
 inline constexpr std::size_t most_differences = 8;
 
 /// Digests of a conversion instruction, of chunks of consecutive inputs.
@@ -101,6 +101,7 @@ struct PartNote {
 struct Ledger {
   gpu::RecordedDevice device = {};
   std::string version = {}, commit = {}, date = {};  ///< of fp8lab, and of the run, in UTC
+  int generator = gpu::generator_version;            ///< of the operands of `dots`
   std::vector<CastRecord> casts = {};
   std::vector<DotRecord> dots = {};
   std::vector<PrimerRecord> primer = {};
@@ -114,20 +115,20 @@ struct Ledger {
   void merge(Ledger other);
 };
 
-/// What became of the records of one instruction.
+/// The outcome of the records of one instruction.
 struct RecordedRow {
   std::string part = {}, name = {}, model = {};
   std::uint64_t words = 0;     ///< recorded
   std::uint64_t compared = 0;  ///< of them, with the model
   std::uint64_t wrong_chunks = 0;
 };
-/// What a task gives: a piece of the ledger, and what was compared with the models.
+/// The result of a task: a piece of the ledger, and the comparisons with the models.
 struct TaskResult {
   Ledger ledger = {};
   std::vector<RecordedRow> rows = {};
 };
 
-/// As bindings/fp8lab/ledger.schema.json describes it.
+/// The ledger as JSON, by the schema bindings/fp8lab/ledger.schema.json.
 [[nodiscard]] Json json_of(const Ledger& ledger);
 
 /// Reads what json_of() wrote. Throws std::invalid_argument that says what is wrong: JSON that is cut off or of another

@@ -146,7 +146,7 @@ std::vector<float> composed(const MmaModel& model, const LibraryProduct& product
   return out;
 }
 
-/// What a library's output tells.
+/// Finds out how a library's output was composed, and records it.
 TaskResult product_result(const std::string& name, const std::string& library, const std::string& algorithm,
                           const ProductQuestion& question, const LibraryProduct& product, std::span<const float> out) {
   const FoundComposition found = find_composition(question.model, product, out, question.threads);

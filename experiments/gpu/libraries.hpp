@@ -43,7 +43,7 @@ struct FoundComposition {
 [[nodiscard]] FoundComposition find_composition(const MmaModel& model, const LibraryProduct& product,
                                                 std::span<const float> out, int threads);
 
-/// What is asked of a library.
+/// The product that a library is asked for.
 struct ProductQuestion {
   MmaModel model;  ///< of its instructions
   std::size_t depth;
@@ -68,7 +68,7 @@ void check_product_record(const ProductRecord& record);
 /// The digest of the record's product, composed as it says, by a model, which may be another one than fp8lab's.
 [[nodiscard]] std::uint64_t model_digest(const ProductRecord& record, const MmaModel& model, int threads);
 
-/// What PyTorch and Transformer Engine are timed at.
+/// The operations of PyTorch and Transformer Engine that are timed.
 enum class TorchSpeed : std::uint8_t {
   cast,       ///< torch.compile's fused cast to E4M3 and amax
   scaled_mm,  ///< torch._scaled_mm

@@ -190,7 +190,7 @@ std::vector<PrimerTable> tables_of(const PrimerArguments& arguments, const std::
                        corner_values(floats(5), 6, 6), corner_values(floats(6), 6, 6));
 }
 
-/// What the device prints, beside the models and NVIDIA's documentation.
+/// Compares the tables of the device with those of the models and with NVIDIA's documentation.
 void add_findings(const std::vector<PrimerTable>& got, const std::vector<PrimerTable>& expected, bool is_published,
                   Ledger& ledger) {
   const auto rows = [](const char* who, const Corner& corner, std::vector<std::string>& words) {

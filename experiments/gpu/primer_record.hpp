@@ -9,7 +9,7 @@
 
 #include "fp8lab/gpu/recorder/recorder.hpp"
 #include "gpu/ledger.hpp"
-#include "primer/primer.hpp"
+#include "kit/primer.hpp"
 
 namespace fp8lab::experiments {
 

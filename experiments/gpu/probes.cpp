@@ -217,7 +217,7 @@ std::vector<Hypothesis> tf32_hypotheses(const MmaModel& model) {
           {.name = "rounded to nearest, ties away", .model = model, .tf32_rounding = Rounding::nearest_away}};
 }
 
-/// What FP64's sums may be, beside the model's chain of fused multiply-adds of ascending k.
+/// Lists how a chip may sum up FP64 products, beside the model's chain of fused multiply-adds of ascending k.
 std::vector<Hypothesis> fp64_hypotheses(const MmaModel& model) {
   using Words = std::span<const double>;
   const auto chain = [](Words a, Words b, double c, bool is_descending) {

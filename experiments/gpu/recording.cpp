@@ -39,7 +39,38 @@ void add_differences(gpu::Recorder& recorder, std::size_t number, std::uint64_t 
   }
 }
 
-/// Adds the dot products of tiles [first, first + count) that are not the model's.
+/// Adds the operands of tiles [first, first + count) that the device drew otherwise than the generator does: these make
+/// a digest wrong where every result is right.
+void add_operands(const gpu::TileSet& set, const gpu::TileWords& tiles, const DotRecord& record, std::uint64_t first,
+                  std::uint64_t count, Ledger& ledger) {
+  const std::size_t most = ledger.differences.size() + most_differences;
+  const auto compare = [&](char name, const Format& format, const std::byte* words, std::uint64_t tile,
+                           std::size_t rows, std::size_t columns, const auto& expected_at) {
+    for (std::size_t i = 0; i < rows * columns && ledger.differences.size() < most; ++i) {
+      const std::uint64_t got = gpu::load_word(format, words, i);
+      const std::uint64_t expected =
+          expected_at(static_cast<unsigned>(i / columns), static_cast<unsigned>(i % columns));
+      if (got == expected) continue;
+      ledger.differences.push_back({record.instruction + " " + record.draw, first + tile,
+                                    fmt::format("{} itself, of this tile: row {}, {}", name, i / columns, i % columns),
+                                    hex_of(got, format.bits()), hex_of(expected, format.bits())});
+    }
+  };
+  for (std::uint64_t tile = 0; tile < count; ++tile) {
+    const auto of_side = [&](bool is_b) {
+      return [&set, is_b, at = first + tile](unsigned row, unsigned k) {
+        return gpu::operand_word(set, is_b, at, row, k);
+      };
+    };
+    compare('a', set.a, tiles.a.data() + tile * bytes_of_a(set), tile, set.rows, set.depth, of_side(false));
+    compare('b', set.b, tiles.b.data() + tile * bytes_of_b(set), tile, set.columns, set.depth, of_side(true));
+    compare('c', set.accumulator, tiles.c.data() + tile * set.dots() * gpu::bytes_of(set.accumulator), tile, set.rows,
+            set.columns,
+            [&](unsigned row, unsigned column) { return gpu::accumulator_word(set, first + tile, row, column); });
+  }
+}
+
+/// Adds the dot products of tiles [first, first + count) that are not the model's; where there are none, operands.
 void add_differences(gpu::Recorder& recorder, std::size_t number, const DotRecord& record, std::uint64_t first,
                      std::uint64_t count, Ledger& ledger) {
   const gpu::TileSet set = gpu::instructions()[number].tiles(gpu::find_draw(record.draw), record.seed);
@@ -60,6 +91,7 @@ void add_differences(gpu::Recorder& recorder, std::size_t number, const DotRecor
                      row_of(set.b, tiles.b, tile * set.columns + column, set.depth), c),
          hex_of(tiles.result[i], bits), hex_of(expected[i], bits)});
   }
+  if (ledger.differences.size() == before) add_operands(set, tiles, record, first, count, ledger);
 }
 
 ReplayOptions replay_options(const RecordingLimits& limits) {

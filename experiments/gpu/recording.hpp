@@ -19,7 +19,7 @@ struct RecordingLimits {
   int threads = 1;
 };
 
-/// What was compared with the models on the spot.
+/// A record, and how it compared with the models during the run.
 struct Recording {
   Ledger ledger;
   Replay compared;

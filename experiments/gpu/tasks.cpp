@@ -121,7 +121,7 @@ TaskResult run_gemm_speed(const GpuArguments& arguments, const std::string& name
   return speed_result(name, "FLOP", gpu::measure_gemm_speed(kernel, &*library));
 }
 
-/// What others take for the same, in processes of their own.
+/// Adds tasks that time PyTorch and Transformer Engine at the same operations, in processes of their own.
 void add_torch_speeds(const GpuArguments& arguments, std::string_view skipped, std::vector<GpuTask>& tasks) {
   for (const auto& [name, what, size] :
        {std::tuple{"PyTorch's fused cast and amax", TorchSpeed::cast, std::size_t{16384}},

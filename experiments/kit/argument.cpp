@@ -15,7 +15,7 @@
 namespace fp8lab::experiments {
 namespace {
 
-/// What std::from_chars makes of the whole text.
+/// The number that std::from_chars reads from the whole text; none where it is not one.
 template <typename T>
 std::errc read(const std::string& text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

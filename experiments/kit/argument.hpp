@@ -33,7 +33,7 @@ using Entry = std::variant<std::string, bool, std::int64_t, std::uint64_t, doubl
                            MmaModel, Distribution, DelayedVersion, ChosenRecipe, ChosenLinearRecipe, Delayed,
                            HeldTensor, OutlierLines, AmaxTrace>;
 
-/// What an entry is. Python checks its type by this.
+/// The kind of an entry, by which Python checks its type.
 enum class Kind : std::uint8_t {
   flag,
   integer,
@@ -290,8 +290,8 @@ class ArgumentList {
   [[nodiscard]] Argument& find(std::string_view name);
   /// The values as an object; without `threads`, which changes no result.
   [[nodiscard]] Json json() const;
-  /// What an argument excludes and needs, such as "not with --grid; only with --file"; `spelled` gives the name that
-  /// the user knows, or an empty text for an argument that this user is not offered.
+  /// Says which arguments an argument excludes and needs, such as "not with --grid; only with --file"; `spelled` gives
+  /// the name that the user knows, or an empty text for an argument that this user is not offered.
   [[nodiscard]] std::string conditions(const Argument& argument,
                                        const std::function<std::string(const Argument&)>& spelled) const;
   /// Throws std::invalid_argument where one of the arguments of these names excludes or needs another; `spelled` gives

@@ -10,6 +10,7 @@
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/policy_names.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text.hpp"
 
@@ -17,10 +18,10 @@ namespace fp8lab::experiments {
 namespace {
 
 /// The roundings that need no random bits.
-std::vector<NamedRounding> deterministic() {
-  std::vector<NamedRounding> list;
+std::vector<Named<Rounding>> deterministic() {
+  std::vector<Named<Rounding>> list;
   std::ranges::copy_if(named_roundings, std::back_inserter(list),
-                       [](const NamedRounding& named) { return named.rounding != Rounding::stochastic; });
+                       [](const Named<Rounding>& named) { return named.value != Rounding::stochastic; });
   return list;
 }
 
@@ -32,13 +33,22 @@ ChosenFormat choose_format(std::string_view name) {
 }
 
 ChosenProfile choose_profile(std::string_view name) {
-  const Profile& named = find_profile(name);
-  return {std::string(named.name), named.policy};
+  std::string_view rest = name.substr(0, name.find(':'));
+  CastPolicy policy = find_profile(rest).policy;
+  for (std::size_t at = rest.size(); at < name.size(); at += rest.size() + 1) {
+    rest = name.substr(at + 1, name.substr(at + 1).find(':'));
+    const std::size_t equals = rest.find('=');
+    if (equals == std::string_view::npos) {
+      throw std::invalid_argument(in_quotes(name) + " is no PROFILE:FIELD=VALUE, such as ieee:overflow=saturate");
+    }
+    policy = policy_with(policy, rest.substr(0, equals), rest.substr(equals + 1));
+  }
+  return {std::string(name), policy};
 }
 
 Rounding choose_rounding(std::string_view name) {
-  const std::vector<NamedRounding> list = deterministic();
-  return find_named(list, "rounding without random bits", name).rounding;
+  const std::vector<Named<Rounding>> list = deterministic();
+  return find_named(list, "rounding without random bits", name).value;
 }
 
 void check_deterministic(Rounding rounding) { (void)choose_rounding(name_of(rounding)); }

@@ -134,7 +134,7 @@ std::string default_of(const Argument& argument) {
   return text == "null" ? "" : text;
 }
 
-/// What an experiment's options were, and what is done with its document.
+/// The options of an experiment's run, and what the command does with its document.
 struct Options {
   std::unique_ptr<Call> call;
   std::optional<std::string> out = {};  ///< the directory for files
@@ -210,7 +210,7 @@ std::string fitted(std::string_view help, std::size_t width) {
   return text;
 }
 
-/// What follows the options: what the command does, its exit status and examples.
+/// The text that the help prints after the options: what the command does, its exit status and examples.
 std::string footer_of(const Experiment& experiment) {
   const std::size_t width = std::min<std::size_t>(help_width(), 100);
   std::string text = experiment.description.empty() ? "" : wrapped(experiment.description, width) + "\n\n";

@@ -10,11 +10,11 @@ inline constexpr int bad_input = 2;
 /// Exit status of a command that needs a device where there is none.
 inline constexpr int no_device = 1;
 
-/// What a subcommand does once its options are parsed; gives the exit status.
+/// Runs a subcommand whose options have been parsed, and returns the exit status.
 using Command = std::function<int()>;
 
-/// What the arguments ask for, help and the version too; nothing is done or read yet. Throws std::invalid_argument, or
-/// what CLI11 throws, where they ask for nothing that there is.
+/// Parses the arguments, and returns the command that they ask for, help and the version too; nothing is done or read
+/// yet. Throws std::invalid_argument, or what CLI11 throws, where they ask for nothing that there is.
 [[nodiscard]] Command command_of(int argc, const char* const* argv);
 
 }  // namespace fp8lab::experiments

@@ -37,7 +37,7 @@ enum class Notation : std::uint8_t {
   percent,     ///< fixed, of 100 times the number
 };
 
-/// What a column holds.
+/// The name, title, unit and notation of a column.
 struct Head {
   std::string name;        ///< its key in JSON, CSV and Python
   std::string title = {};  ///< its heading at a terminal; `name` where empty
@@ -57,7 +57,8 @@ class Integer {
     if constexpr (std::signed_integral<T>) is_negative_ = value < 0;
   }
 
-  /// What `visitor` makes of it, as a std::int64_t where it is negative and else as a std::uint64_t.
+  /// Calls `visitor` with the number, as a std::int64_t where it is negative and else as a std::uint64_t; returns its
+  /// result.
   template <typename Visitor>
   auto visit(const Visitor& visitor) const {
     return is_negative_ ? visitor(static_cast<std::int64_t>(word_)) : visitor(word_);
@@ -150,7 +151,7 @@ using Section = std::variant<Text, Table, Histograms, Curves>;
 /// The version of a document's keys in JSON. It grows when a key is renamed, removed or gets another meaning.
 inline constexpr int document_schema = 2;
 
-/// What an experiment gives back.
+/// The result of an experiment.
 struct Document {
   std::string experiment = {};  ///< its name in Python
   Json arguments = Json::object();
@@ -238,7 +239,7 @@ template <typename Rows>
   return {rows, std::move(table)};
 }
 
-/// What the i-th of several things is called in tables and pictures: a to z, then A to Z, then '+'.
+/// The mark of the i-th of several curves in tables and pictures: a to z, then A to Z, then '+'.
 [[nodiscard]] constexpr char mark_of(std::size_t i) {
   constexpr std::string_view marks = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return i < marks.size() ? marks[i] : '+';

@@ -5,15 +5,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "files/dot_words.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 
 namespace fp8lab::experiments {
-
-/// Codes of operands, one a word (TF32's 19 bits in the low end), or words of accumulators.
-using Codes = std::vector<std::uint64_t>;
-/// Codes of block scales.
-using Scales = std::vector<std::uint8_t>;
 
 /// The number that a code of the format is, exactly.
 [[nodiscard]] double number_of(const Format& format, std::uint64_t code);
@@ -33,20 +29,9 @@ class Elements {
   std::vector<double> doubles_;
 };
 
-/// Dot products of K products each: codes and scales row by row.
-struct Dots {
-  Format format_a, format_b;
-  std::size_t k = 0;
-  Codes a = {}, b = {};
-  Scales scale_a = {}, scale_b = {};
-  Codes c = {};  ///< words of the accumulator
-
-  [[nodiscard]] std::size_t count() const { return c.size(); }
-};
-
-/// What gemm() makes of operands, as words: of float64 for FP64 models, else of float32.
+/// Computes gemm(), and returns the results as words: of float64 for FP64 models, else of float32.
 [[nodiscard]] Codes gemm_words(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call = {});
-/// What mma() makes of them, as words of the accumulator.
+/// Computes mma(), and returns the results as words of the accumulator.
 [[nodiscard]] Codes mma_words(const MmaModel& model, const Dots& dots, ZeroRule zero_rule);
 
 /// A stream of seeded random numbers (SplitMix64), the same everywhere.

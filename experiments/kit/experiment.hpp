@@ -42,6 +42,9 @@ struct Experiment {
   std::string not_passed = {};  ///< when the command exits with status_not_passed; empty: never
   int status_not_passed = 3;
   std::vector<Example> examples = {};
+  /// Arguments that make a call of a moment, by their names in Python, as JSON. Every test that goes through all
+  /// experiments makes this call. Paths are those of tests/experiments/kit/small_calls.py.
+  std::string small = "{}";
   bool python = true;  ///< fp8lab.experiments has it
   /// SIGINT and SIGTERM end its run by an exception, so that it can save its state, and the process afterwards.
   bool saves_when_stopped = false;
@@ -72,7 +75,7 @@ template <typename Arguments>
   return facts;
 }
 
-/// All of them, in the order of the help.
+/// Lists all experiments, in the order of the help.
 [[nodiscard]] const std::vector<Experiment>& experiments();
 /// The one with that identifier(). Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const Experiment& find_experiment(std::string_view identifier);

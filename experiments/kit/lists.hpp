@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What arguments that are lists are checked for.
+// Checks arguments that are lists: entries that occur twice, and lists that are empty.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "accumulate/accumulate.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
+#include "fp8lab/reference/tensor_core/mma_model.hpp"
 #include "kit/chosen.hpp"
+#include "kit/factor_draws.hpp"
 
 namespace fp8lab::experiments {
 
-/// What tells entries of a list apart.
+/// The key that tells an entry of a list from the others.
 inline std::string_view key_of(const ChosenFormat& format) { return format.name; }
 inline std::string_view key_of(const ChosenProfile& profile) { return profile.name; }
 inline std::string_view key_of(Rounding rounding) { return name_of(rounding); }
@@ -38,7 +39,7 @@ void check_list(std::string_view what, const std::vector<T>& list) {
   }
 }
 
-/// The same, and where it is empty.
+/// Throws where the list has an entry twice, or none.
 template <typename T>
 void check_filled_list(std::string_view what, const std::vector<T>& list) {
   if (list.empty()) refuse(what, " must have at least one entry");

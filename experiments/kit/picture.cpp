@@ -67,7 +67,7 @@ class Plane {
   }
 
   [[nodiscard]] const std::vector<std::string>& rows() const { return rows_; }
-  /// What is written beside line `row`.
+  /// The text beside line `row`.
   [[nodiscard]] std::string label(std::size_t row) const {
     char text[32] = "";
     if (has_all_labels()) {

@@ -17,7 +17,7 @@ struct NamedHistogram {
   Histogram histogram;
 };
 
-/// What the terminal that a text is for can show.
+/// The abilities of the terminal that a text is for.
 struct TextStyle {
   bool color = false;
   bool unicode = true;  ///< block characters; '#' otherwise

@@ -35,7 +35,7 @@ Descriptor open_directory(int at, const char* name) {
 }
 Descriptor open_directory(const fs::path& path) { return open_directory(AT_FDCWD, path.c_str()); }
 
-/// What an entry is, itself and not what it links to.
+/// The facts of a directory entry itself, not of what it links to; none where there is no such entry.
 std::optional<struct stat> facts_of(int at, const std::string& name) {
   struct stat facts{};
   if (at < 0 && at != AT_FDCWD) return std::nullopt;
@@ -158,7 +158,8 @@ std::string written(const Plan& plan) {
   return text;
 }
 
-/// None where a killed process had not written all of it: then it had not come to what comes after.
+/// Reads the plan. The plan is empty where a killed process had not written all of it: then that process had not begun
+/// with the steps after it.
 Plan read_plan(const Descriptor& staging) {
   const Descriptor file(::openat(staging.get(), "plan", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   std::string text;

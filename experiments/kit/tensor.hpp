@@ -66,7 +66,7 @@ class Tensor {
   /// nothing. float32 is viewed where it lies, and the others are written into `room`.
   [[nodiscard]] std::span<const float> floats(std::size_t first, std::size_t count, Buffer<float>& room) const;
 
-  /// The same into `out`.
+  /// Widens the elements into `out`.
   void widen(std::size_t first, std::span<float> out) const;
 
  private:

@@ -150,7 +150,7 @@ std::string TensorStream::called(std::size_t i) const {
   return array.empty() ? "" : array + ": ";
 }
 
-/// What messages call an array that has no name; empty where the source holds none.
+/// The name in messages of an array that has none itself; empty where the source holds no array.
 std::string TensorStream::array_name(std::size_t i) const {
   const auto* held = std::get_if<HeldTensors>(&source_);
   if (held == nullptr) return "";

@@ -41,7 +41,7 @@ struct HeldTensor {
 using HeldTensors = std::vector<HeldTensor>;
 using TensorSource = std::variant<Draws, Grid, StoredTensors, HeldTensors>;
 
-/// What is known of a tensor before it is read.
+/// The facts about a tensor that are known before it is read.
 struct SourceTensor {
   std::string name;                  ///< the path of the file and the name in it, printable; empty where it has none
   ElementType type;                  ///< of the source
@@ -61,7 +61,7 @@ enum class Loads : std::uint8_t {
   float32,      ///< float32: float64 is rounded to it, and float16 and bfloat16 lose nothing
 };
 
-/// Which tensors an experiment takes, and how they are loaded.
+/// The tensors that an experiment accepts, and how they are loaded.
 struct StreamOptions {
   int log2_most_elements = 40;         ///< of a tensor
   bool takes_empty = false;            ///< whether tensors without elements are taken

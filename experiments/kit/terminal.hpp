@@ -7,7 +7,7 @@
 
 namespace fp8lab::experiments {
 
-/// What the terminal on stdout can show.
+/// Finds out what the terminal on stdout can show.
 [[nodiscard]] TextStyle style_of_terminal();
 
 /// Prints to stdout, or throws: a report that nobody can read is no success.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `linear`: the causes of the error of a Linear layer in FP8.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -190,7 +191,7 @@ Table steps_table(const LinearResult& result) {
   return table;
 }
 
-/// What every cast did to its tensor.
+/// The table of what every cast did to its tensor.
 Table casts_table(const LinearResult& result) {
   struct Row {
     std::size_t step;
@@ -320,7 +321,7 @@ struct GivenTensor {
   }
 };
 
-/// What a user gives.
+/// The arguments as a user gives them.
 struct LinearOptionsGiven {
   LinearArguments arguments;
   LayerDraws draws;
@@ -462,7 +463,9 @@ std::vector<Experiment> linear_experiments() {
                     {"linear --recipes te_delayed_hopper --steps 1 --stream stationary",
                      "the first step, whose scales are 1"},
                     {"linear --recipes te_current_scaling_hopper,exact --stream stationary --passes wgrad", ""},
-                    {"linear --x x.npy --w w.npy --dy dy.npy --recipes te_mxfp8_blackwell", "a layer of your own"}}},
+                    {"linear --x x.npy --w w.npy --dy dy.npy --recipes te_mxfp8_blackwell", "a layer of your own"}},
+       .small = R"({"tokens": 32, "in_features": 32, "out_features": 64, "steps": 3,
+"recipes": ["te_delayed_hopper", "te_mxfp8_blackwell"]})"},
       describe, run)};
 }
 

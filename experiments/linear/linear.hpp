@@ -70,7 +70,7 @@ struct SplitTotals {
   [[nodiscard]] double growth(const PartTotals& part) const;
 };
 
-/// What a cast did to a factor.
+/// The effect of a cast on a factor of a product.
 struct CastFacts {
   LinearTensor tensor;
   double scale;        ///< multiplied it; NaN where it has several scales

@@ -48,7 +48,7 @@ struct CastPair {
   std::size_t rows, columns;
 };
 
-/// What became of the elements of rows [first, last). scale_inv_of(row, column) is what the cast divides by.
+/// Finds the outcome of each element of rows [first, last). scale_inv_of(row, column) is what the cast divides by.
 template <typename ScaleInv>
 void find_outcomes(const CastPair& cast, const CastBounds& bounds, const ScaleInv& scale_inv_of, std::size_t first,
                    std::size_t last, std::span<Outcome> outcomes) {
@@ -96,7 +96,7 @@ class ElementScales {
   std::vector<float> values_;
 };
 
-/// What came back of a Quantized that was made of these values.
+/// Dequantizes q, which was made of the values `before`, and finds the outcome of each element.
 CastValues cast_values(std::span<const float> before, const Quantized& q, int threads) {
   CastValues cast;
   cast.values.resize(before.size());

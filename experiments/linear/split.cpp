@@ -32,7 +32,7 @@ struct Replacement {
   std::span<const Outcome> outcomes = {};
   Outcome outcome = Outcome::rounded;
 };
-/// What a cause replaces.
+/// The elements that a cause replaces.
 using Link = std::vector<Replacement>;
 
 constexpr std::array cast_outcomes{Outcome::saturated, Outcome::underflow, Outcome::rounded};
@@ -247,11 +247,11 @@ class Band {
   /// deviation + output, where the deviation is that of the real product.
   [[nodiscard]] double real_value(std::size_t i, double its_deviation) const { return its_deviation + output(i); }
 
-  /// What the products at hand, with the bias, deviate from the output.
+  /// The deviation of the products at hand, with the bias, from the output.
   [[nodiscard]] std::vector<double> of_products() const {
     return deviations([&](std::size_t i) { return deviation(high_[i], low_[i], addend(split_.bias, i), output(i)); });
   }
-  /// The same of float32 values of the whole output and a bias.
+  /// The deviation of float32 values of the whole output, with a bias, from the output.
   [[nodiscard]] std::vector<double> of_values(std::span<const float> values, std::span<const float> bias) const {
     return deviations(
         [&](std::size_t i) { return deviation(values[first_ * columns_ + i], 0, addend(bias, i), output(i)); });

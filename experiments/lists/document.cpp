@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What there is: each list with an explanation and a source for every entry.
+// Registers the lists of formats, models, recipes and others, with an explanation and a source for every entry.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -53,7 +53,7 @@ std::string operands_of(const MmaModel& model) {
   return joined(names);
 }
 
-/// What the fused step has, and others do not.
+/// A number that models with a fused step have, and `exact` has not.
 std::optional<int> of_step(const MmaModel& model, int value) {
   return model.k() == 0 ? std::nullopt : std::optional(value);
 }
@@ -117,7 +117,7 @@ Text columns_text() {
           "(code of August 2026), who always count it. No row measured on a device decides it."}};
 }
 
-/// What a long text of models is, once, with the models that share it: they would not fit into the table.
+/// A table of long texts about models, which would not fit into theirs: each once, with the models that share it.
 template <typename TextOf>
 Table shared_by(const char* name, const char* title, const TextOf& text_of) {
   struct Shared {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `primer`: the tables of Transformer Engine's FP8 primer, and their causes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -179,7 +180,8 @@ std::vector<Experiment> primer_experiments() {
        .not_passed = "the default arguments did not reproduce the tables",
        .examples = {{"primer --out results/primer", "tables, causes, histograms; also as JSON and CSV"},
                     {"primer --mma exact", "the same without the tensor core's error"},
-                    {"primer --scale-w 16", "a scale that lifts the weight out of E4M3's subnormals"}}},
+                    {"primer --scale-w 16", "a scale that lifts the weight out of E4M3's subnormals"}},
+       .small = R"({"in_features": 32, "out_features": 48, "rows": 32})"},
       describe, run)};
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `scaling`: one stream of tensors, quantized by every recipe.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -171,7 +172,7 @@ Text reading() {
 
 // 4. The experiment.
 
-/// What a user gives.
+/// The arguments as a user gives them.
 struct ScalingOptions {
   ScalingArguments arguments;
   TensorArguments tensors{.draws = {.rows = 256, .columns = 256, .steps = 48, .kind = StreamKind::jump}};
@@ -264,7 +265,9 @@ std::vector<Experiment> scaling_experiments() {
        .examples = {{"scaling", "a jump up and down again: how long delayed scaling lags"},
                     {"scaling --stream outliers --delayed max:16,max:1024,most_recent:1", ""},
                     {"scaling --recipes te_mxfp8,ocp_mxfp8_e4m3,mx:e4m3:even --delayed none --grid", ""},
-                    {"scaling --file step1.npy step2.npy step3.npy --out DIR", ""}}},
+                    {"scaling --file step1.npy step2.npy step3.npy --out DIR", ""}},
+       .small = R"({"steps": 6, "rows": 32, "columns": 128, "recipes": ["te_mxfp8", "te_nvfp4"],
+"delayed": ["max:4", "most_recent:1"]})"},
       describe, run)};
 }
 

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 
-#include "delayed/delayed.hpp"
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -22,6 +21,7 @@
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "kit/band.hpp"
 #include "kit/chosen.hpp"
+#include "kit/delayed_variant.hpp"
 #include "kit/lists.hpp"
 
 namespace fp8lab::experiments {

@@ -20,7 +20,7 @@
 
 namespace fp8lab::experiments {
 
-/// What to quantize, and how: every recipe sees the same tensors in the same order.
+/// The arguments of the experiment: every recipe sees the same tensors in the same order.
 struct ScalingArguments {
   TensorSource source = Draws{.rows = 256, .columns = 256, .steps = 48, .kind = StreamKind::jump};
   std::vector<ChosenRecipe> recipes = {choose_recipe("te_current_scaling"), choose_recipe("te_mxfp8"),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `shapes`: the sizes of a Linear layer that a recipe's system takes.
 #include <fmt/format.h>
 
 #include <array>
@@ -71,7 +72,7 @@ Table nearest_table(const ShapesResult& result) {
       .column({"above"}, [](const RecipeNearest& one) { return one.above; });
 }
 
-/// Which recipes take the sizes, and the first rule that each of the others breaks.
+/// Says which recipes take the sizes, and names the first rule that each of the others breaks.
 Text verdict_of(const ShapesResult& result) {
   Text text{.name = "verdict", .title = "Verdict"};
   for (const RecipeFits& recipe : result.recipes) {
@@ -172,7 +173,8 @@ std::vector<Experiment> shapes_experiments() {
                  "dimension)",
        .not_passed = "a size that a recipe's system refuses",
        .examples = {{"shapes 1000 4096 4096 --recipe te_mxfp8_blackwell", "1000 is no multiple of 32"},
-                    {"shapes 4096 4096 11008 --parallel column --ranks 8", "every rank has a part of the weight"}}},
+                    {"shapes 4096 4096 11008 --parallel column --ranks 8", "every rank has a part of the weight"}},
+       .small = R"({"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]})"},
       describe, run)};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sizes of a Linear layer a system computes, and which are the nearest ones that it does.
+// Finds the sizes of a Linear layer that a system takes, and the nearest ones where it refuses some.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ std::uint32_t not_finite_of(const Quantized& q) {
 /// The scale of the whole tensor; NaN where there are several.
 float scale_of(const Quantized& q) { return tensor_factor(q).value_or(std::numeric_limits<float>::quiet_NaN()); }
 
-/// What is larger rounds to more than the format's largest value.
+/// The limit above which a magnitude rounds to more than the format's largest value.
 double saturation_limit(const Format& format) {
   const double largest = max_value(format);
   return largest + std::ldexp(0.5, std::ilogb(largest) - format.mantissa_bits);

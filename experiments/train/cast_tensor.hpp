@@ -27,7 +27,7 @@ struct LayerHistories {
 void update_forward(const LayerRecipe& recipe, LayerHistories& histories);
 void update_backward(const LayerRecipe& recipe, LayerHistories& histories);
 
-/// Which directions are wanted.
+/// The directions that are wanted.
 struct Directions {
   bool rowwise = true, columnwise = true;
 };
@@ -43,7 +43,7 @@ class CastTensor {
 
   /// The operand of a product, which views this. Precondition: the direction was wanted.
   [[nodiscard]] LinearInput input(Direction direction) const;
-  [[nodiscard]] const TensorFacts& facts() const { return facts_; }
+  [[nodiscard]] const TensorStats& facts() const { return facts_; }
 
  private:
   void quantize_tensor(const Recipe& cast, LinearTensor tensor, const LayerRecipe& recipe, LayerHistories& histories,
@@ -53,7 +53,7 @@ class CastTensor {
   MatrixView view_;
   bool is_quantized_ = false;
   Quantized rowwise_, columnwise_;
-  TensorFacts facts_;
+  TensorStats facts_;
 };
 
 /// Whether a cast of this tensor takes random bytes.

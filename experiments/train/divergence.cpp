@@ -8,7 +8,7 @@ namespace fp8lab::experiments {
 namespace {
 
 /// The tensors of a step in the order in which they are cast: x and w of each layer, then dy from the last layer on.
-std::vector<TensorEvent> in_order(const std::vector<TensorFacts>& tensors, std::size_t layers, std::size_t step) {
+std::vector<TensorEvent> in_order(const std::vector<TensorStats>& tensors, std::size_t layers, std::size_t step) {
   std::vector<TensorEvent> events;
   const auto add = [&](std::size_t layer, LinearTensor tensor) {
     const std::size_t at = ((step - 1) * layers + layer) * 3 + static_cast<std::size_t>(tensor);
@@ -22,22 +22,22 @@ std::vector<TensorEvent> in_order(const std::vector<TensorFacts>& tensors, std::
   return events;
 }
 
-bool is_saturated(const TensorFacts& facts) {
+bool is_saturated(const TensorStats& facts) {
   return facts.saturated > 0 && 1000 * std::uint64_t{facts.saturated} >= facts.nonzero;
 }
-bool is_flushed(const TensorFacts& facts) {
+bool is_flushed(const TensorStats& facts) {
   return facts.flushed > 0 && 2 * std::uint64_t{facts.flushed} >= facts.nonzero;
 }
 
 /// Looks for what happened to tensors around the step.
-void find_events(const std::vector<TensorFacts>& tensors, std::size_t layers, Divergence& divergence) {
+void find_events(const std::vector<TensorStats>& tensors, std::size_t layers, Divergence& divergence) {
   const std::size_t steps = tensors.size() / (3 * layers);
   const std::size_t first = divergence.step > divergence_steps ? divergence.step - divergence_steps : 1;
   const std::vector<TensorEvent> before = in_order(tensors, layers, first);
   for (std::size_t step = first; step <= std::min(steps, divergence.step + divergence_steps); ++step) {
     const std::vector<TensorEvent> events = in_order(tensors, layers, step);
     for (std::size_t i = 0; i < events.size(); ++i) {
-      const TensorFacts& facts = events[i].facts;
+      const TensorStats& facts = events[i].facts;
       if (facts.not_finite > 0 && !divergence.not_finite) divergence.not_finite = events[i];
       if (is_saturated(facts) && !divergence.saturated) divergence.saturated = events[i];
       const bool is_new = step == 1 || !is_flushed(before[i].facts);
@@ -70,7 +70,7 @@ std::optional<Divergence> step_of_divergence(const std::vector<double>& losses, 
 
 }  // namespace
 
-std::optional<Divergence> divergence_of(const std::vector<double>& losses, const std::vector<TensorFacts>& tensors,
+std::optional<Divergence> divergence_of(const std::vector<double>& losses, const std::vector<TensorStats>& tensors,
                                         std::size_t layers, double factor) {
   std::optional<Divergence> divergence = step_of_divergence(losses, factor);
   if (divergence) find_events(tensors, layers, *divergence);

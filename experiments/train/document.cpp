@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `train`: where and why training under FP8 recipes parts from FP32.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,8 +20,8 @@ namespace {
 
 constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
-/// What share of the elements that are not zero a count is.
-double share_of(std::uint32_t count, const TensorFacts& facts) {
+/// The share that a count is of the elements that are not zero.
+double share_of(std::uint32_t count, const TensorStats& facts) {
   return facts.nonzero == 0 ? 0 : static_cast<double>(count) / static_cast<double>(facts.nonzero);
 }
 
@@ -98,7 +99,7 @@ Table losses_table(const TrainResult& result) {
 
 // 2. Why runs diverged.
 
-/// What happened to a tensor first.
+/// The first event of a kind, as the document tells it.
 struct ToldEvent {
   const TrainedRun* run;
   const char* what;
@@ -108,12 +109,12 @@ struct ToldEvent {
 
 std::vector<ToldEvent> events_of(const TrainedRun& run, const Divergence& divergence) {
   std::vector<ToldEvent> events;
-  const auto add = [&](const char* what, const std::optional<TensorEvent>& event, std::uint32_t TensorFacts::* count) {
+  const auto add = [&](const char* what, const std::optional<TensorEvent>& event, std::uint32_t TensorStats::* count) {
     if (event) events.push_back({&run, what, &*event, event->facts.*count});
   };
-  add("not finite", divergence.not_finite, &TensorFacts::not_finite);
-  add("saturated", divergence.saturated, &TensorFacts::saturated);
-  add("flushed to zero", divergence.flushed, &TensorFacts::flushed);
+  add("not finite", divergence.not_finite, &TensorStats::not_finite);
+  add("saturated", divergence.saturated, &TensorStats::saturated);
+  add("flushed to zero", divergence.flushed, &TensorStats::flushed);
   std::ranges::stable_sort(events, {}, [](const ToldEvent& one) { return one.event->step; });
   return events;
 }
@@ -172,16 +173,16 @@ struct CastHistory {
   const TrainedRun& run;
   std::size_t layer;
   LinearTensor tensor;
-  std::vector<TensorFacts> facts;  // a step
+  std::vector<TensorStats> facts;  // a step
 
   /// The index of the step with the most of it.
-  [[nodiscard]] std::size_t most(std::uint32_t TensorFacts::* count) const {
-    const auto share = [&](const TensorFacts& one) { return share_of(one.*count, one); };
+  [[nodiscard]] std::size_t most(std::uint32_t TensorStats::* count) const {
+    const auto share = [&](const TensorStats& one) { return share_of(one.*count, one); };
     return static_cast<std::size_t>(std::ranges::max_element(facts, {}, share) - facts.begin());
   }
-  [[nodiscard]] std::size_t steps_with(std::uint32_t TensorFacts::* count) const {
+  [[nodiscard]] std::size_t steps_with(std::uint32_t TensorStats::* count) const {
     return static_cast<std::size_t>(
-        std::ranges::count_if(facts, [&](const TensorFacts& one) { return one.*count > 0; }));
+        std::ranges::count_if(facts, [&](const TensorStats& one) { return one.*count > 0; }));
   }
 };
 
@@ -207,20 +208,20 @@ Table tensors_table(const TrainResult& result) {
       .column({"layer"}, &CastHistory::layer)
       .column({"tensor"}, [](const CastHistory& one) { return fp8lab::name_of(one.tensor); });
   for (const auto& [name, count] :
-       {std::pair{"saturated", &TensorFacts::saturated}, std::pair{"flushed", &TensorFacts::flushed},
-        std::pair{"not_finite", &TensorFacts::not_finite}}) {
+       {std::pair{"saturated", &TensorStats::saturated}, std::pair{"flushed", &TensorStats::flushed},
+        std::pair{"not_finite", &TensorStats::not_finite}}) {
     table
         .column({fmt::format("{}_steps", name)},
                 [count = count](const CastHistory& one) { return one.steps_with(count); })
         .column({fmt::format("most_{}", name)},
                 [count = count](const CastHistory& one) {
-                  const TensorFacts& facts = one.facts[one.most(count)];
+                  const TensorStats& facts = one.facts[one.most(count)];
                   return share_of(facts.*count, facts);
                 })
         .column({fmt::format("most_{}_step", name)},
                 [count = count](const CastHistory& one) { return one.most(count) + 1; });
   }
-  const auto amax = [](const TensorFacts& facts) { return facts.amax; };
+  const auto amax = [](const TensorStats& facts) { return facts.amax; };
   table
       .column({"largest_amax"},
               [=](const CastHistory& one) { return std::ranges::max_element(one.facts, {}, amax)->amax; })
@@ -402,6 +403,8 @@ std::vector<Experiment> train_experiments() {
                     {"train --recipes te_delayed_hopper,te_delayed_hopper_e4m3 --jump-step 100 --jump-of gradients",
                      "gradients that underflow"},
                     {"train --steps 100000 --checkpoint FILE", "then --resume"}},
+       .small =
+           R"({"sizes": [32, 32, 16], "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell"], "batch": 32, "steps": 3})",
        .saves_when_stopped = true},
       describe_train, run)};
 }

@@ -24,7 +24,7 @@ struct NetworkPlan {
   std::vector<LayerRecipe> layers;
 };
 
-/// What a network computes under a linear recipe: by delayed scaling where the recipe's scales are given, the last
+/// The plan of a network under a linear recipe: by delayed scaling where the recipe's scales are given, the last
 /// layer in bfloat16 on the same chip where the arguments ask for high precision and the recipe quantizes.
 /// Throws std::invalid_argument where the recipe casts a tensor in two ways.
 [[nodiscard]] NetworkPlan plan_of(const TrainArguments& arguments, const LinearRecipe& recipe);
@@ -50,7 +50,7 @@ class Propagation {
   [[nodiscard]] Network backward(std::vector<float> output_gradient, const RandomBytes& random);
 
   /// A layer and tensor (x, w, dy).
-  [[nodiscard]] const std::vector<TensorFacts>& facts() const { return facts_; }
+  [[nodiscard]] const std::vector<TensorStats>& facts() const { return facts_; }
 
  private:
   void forward_layer(std::size_t layer, const MatrixView& x);
@@ -61,7 +61,7 @@ class Propagation {
   std::vector<LayerHistories>& histories_;
   std::vector<CastTensor> x_, w_;
   std::vector<Values> outputs_;  ///< of each layer, behind the relu
-  std::vector<TensorFacts> facts_;
+  std::vector<TensorStats> facts_;
 };
 
 }  // namespace fp8lab::experiments

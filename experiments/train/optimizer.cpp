@@ -8,7 +8,7 @@ namespace {
 
 constexpr double beta1 = 0.9, beta2 = 0.999;
 
-/// What gradients are multiplied with: the inverse of the gradient scale, and what clipping asks for.
+/// The factor of the gradients: the inverse of the gradient scale, times the factor that clipping asks for.
 float multiplier_of(const TrainArguments& arguments, const Network& gradients) {
   const double unscale = 1 / arguments.gradient_scale;
   if (arguments.clip == 0) return static_cast<float>(unscale);

@@ -43,11 +43,11 @@ bool is_jumping(const Jump& jump, std::uint64_t step) {
   return step >= first && step - first < static_cast<std::uint64_t>(jump.length);
 }
 
-/// What a step computes before the weights change.
+/// The results of a step before the weights change.
 struct StepGradients {
   double loss = 0;
   Network gradients;
-  std::vector<TensorFacts> facts;
+  std::vector<TensorStats> facts;
 };
 StepGradients gradients_of(const TrainArguments& arguments, const NetworkPlan& plan, const Network& network,
                            std::vector<LayerHistories>& histories, std::uint64_t step) {
@@ -69,7 +69,7 @@ StepGradients gradients_of(const TrainArguments& arguments, const NetworkPlan& p
   return {loss.loss, std::move(gradients), propagation.facts()};
 }
 
-/// What a network computes in FP32.
+/// The plan of a network that computes in FP32.
 NetworkPlan reference_plan(const TrainArguments& arguments) {
   return plan_of(arguments, find_linear_recipe(train_reference).recipe);
 }

@@ -17,10 +17,10 @@ struct RunState {
   OptimizerState optimizer;
   std::vector<LayerHistories> histories;  ///< of each layer
 };
-/// What a run's results are made of, step by step.
+/// The measurements of a run, step by step.
 struct RunLog {
   std::vector<double> losses;
-  std::vector<TensorFacts> tensors;
+  std::vector<TensorStats> tensors;
   std::vector<GradientError> errors;
 };
 
@@ -53,7 +53,7 @@ inline constexpr std::size_t divergence_steps = 20;
 /// When a run diverged: the first step whose loss is not finite, or that begins 20 steps in a row whose loss is above
 /// `factor` times the lowest mean of 20 steps before (the first 20, the next 20, ...; at first the first loss).
 [[nodiscard]] std::optional<Divergence> divergence_of(const std::vector<double>& losses,
-                                                      const std::vector<TensorFacts>& tensors, std::size_t layers,
+                                                      const std::vector<TensorStats>& tensors, std::size_t layers,
                                                       double factor);
 
 }  // namespace fp8lab::experiments

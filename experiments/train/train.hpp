@@ -17,10 +17,10 @@
 
 namespace fp8lab::experiments {
 
-/// What a network learns: which of the products x[2j] * x[2j+1] is the largest, or all of them.
+/// The task that a network learns: which of the products x[2j] * x[2j+1] is the largest, or all of them.
 enum class TrainLoss : std::uint8_t { cross_entropy, mse };
 enum class Optimizer : std::uint8_t { adam, sgd };
-/// What a jump multiplies.
+/// The tensors that a jump multiplies.
 enum class JumpOf : std::uint8_t { inputs, gradients };
 /// The precision of the last layer.
 enum class HeadPrecision : std::uint8_t { high_precision, fp8 };
@@ -65,8 +65,8 @@ struct TrainArguments {
   int threads = 1;
 };
 
-/// What a cast of a tensor met.
-struct TensorFacts {
+/// Counts of what a cast met among the elements of a tensor.
+struct TensorStats {
   float amax = 0;                ///< NaN left out
   float scale = 0;               ///< NaN where the tensor has several, or is not quantized
   std::uint32_t nonzero = 0;     ///< elements that are not zero
@@ -87,7 +87,7 @@ struct GradientError {
 struct TensorEvent {
   std::size_t step = 0, layer = 0;  ///< from 1 on
   LinearTensor tensor = LinearTensor::x;
-  TensorFacts facts = {};
+  TensorStats facts = {};
 };
 
 /// When and why a run diverged.
@@ -104,7 +104,7 @@ struct Divergence {
 struct TrainedRun {
   ChosenLinearRecipe recipe;
   std::vector<double> losses;        ///< a step, of its batch, before the step
-  std::vector<TensorFacts> tensors;  ///< a step, layer and tensor (x, w, dy), in this order
+  std::vector<TensorStats> tensors;  ///< a step, layer and tensor (x, w, dy), in this order
   std::vector<GradientError> errors;
   std::optional<Divergence> divergence;
   double final_loss = 0;  ///< mean of the last 20 steps

@@ -30,7 +30,7 @@ struct WordsOf<BFloat16> {
 };
 
 template <typename T>
-TensorFacts facts_of_elements(std::span<const T> x) {
+TensorStats facts_of_elements(std::span<const T> x) {
   using Words = WordsOf<T>;
   typename Words::Word largest = 0;
   std::uint32_t not_finite = 0;
@@ -114,7 +114,7 @@ std::vector<float> column_sums(const Values& x) {
   return sums;
 }
 
-TensorFacts facts_of(const MatrixView& x) {
+TensorStats facts_of(const MatrixView& x) {
   return visit_floats(x, [](auto all) { return facts_of_elements(all); });
 }
 

@@ -43,8 +43,8 @@ void apply_relu_gradient(Values& dy, const Values& activation);
 /// The sum of each column in float32, rows ascending.
 [[nodiscard]] std::vector<float> column_sums(const Values& x);
 
-/// Its amax, and the counts of what is not zero and of what is not finite.
-[[nodiscard]] TensorFacts facts_of(const MatrixView& x);
+/// Computes the amax of x, and counts the elements that are not zero, and those that are not finite.
+[[nodiscard]] TensorStats facts_of(const MatrixView& x);
 /// How many elements' magnitudes exceed `limit`.
 [[nodiscard]] std::uint32_t count_above(const MatrixView& x, float limit);
 

@@ -16,7 +16,7 @@ struct QuantizedBand {
   Buffer<float> scales;
 };
 
-/// The same rows of the matrix and of its copies.
+/// A band: some rows of the matrix, and the same rows of its copies.
 struct Band {
   Buffer<float> x;  ///< the matrix's own
   QuantizedBand rowwise;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiment `transpose`: what it costs to make the columnwise copy from the rowwise one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -154,7 +155,7 @@ Text reading_of_copies() {
            "beyond the format's largest value once scaled; requantized: what rowwise gave back."}};
 }
 
-/// What a user gives.
+/// The arguments as a user gives them.
 struct TransposeOptions {
   TransposeArguments arguments;
   TensorArguments matrix{.draws = {.rows = 1024, .columns = 1024}};
@@ -222,7 +223,8 @@ std::vector<Experiment> transpose_experiments() {
        .examples = {{"transpose", "ten recipes on 1024 x 1024 normal values"},
                     {"transpose --recipes te_block_1x128,te_block_1x128_fp32", "scales that are powers of two, or not"},
                     {"transpose --outlier-rows 8,64", "eight tokens are 64 times as large"},
-                    {"transpose --file model.safetensors --tensor w", "a tensor of your own"}}},
+                    {"transpose --file model.safetensors --tensor w", "a tensor of your own"}},
+       .small = R"({"rows": 64, "columns": 64, "recipes": ["te_mxfp8", "te_nvfp4"], "outlier_rows": [2, 8.0]})"},
       describe, run)};
 }
 

@@ -26,7 +26,7 @@ inline constexpr std::array<std::string_view, 10> default_transpose_recipes{
     "te_block_1x128", "te_block_1x128_fp32", "te_block_128x128", "te_current_scaling", "te_current_scaling_pow2"};
 [[nodiscard]] std::vector<ChosenRecipe> transpose_recipes();
 
-/// What to quantize, and how.
+/// The arguments of the experiment.
 struct TransposeArguments {
   /// Each tensor has two dimensions. bfloat16 is quantized as such, float16 as float32, float64 is rounded to float32.
   TensorSource source = Draws{.rows = 1024, .columns = 1024};
@@ -103,10 +103,11 @@ struct TransposeResult {
   std::vector<MeasuredTranspose> recipes;  ///< of the first tensor, then of the next
 };
 
-/// What a second, columnwise, copy costs that is made of the rowwise one. In training a tensor is summed over along its
-/// rows (fprop) and along its columns (wgrad). Transformer Engine quantizes both copies from the original values; who
-/// keeps the rowwise copy alone quantizes twice: quantize(dequantize(quantize(x, rowwise)), columnwise). What comes
-/// back in between is float32. DeepSeek-V3 (arXiv 2412.19437, section 3.3.3) has power-of-two scales for that case.
+/// Measures what a second, columnwise, copy costs that is made of the rowwise one. In training a tensor is summed over
+/// along its rows (fprop) and along its columns (wgrad). Transformer Engine quantizes both copies from the original
+/// values; who keeps the rowwise copy alone quantizes twice: quantize(dequantize(quantize(x, rowwise)), columnwise).
+/// What comes back in between is float32. DeepSeek-V3 (arXiv 2412.19437, section 3.3.3) has power-of-two scales for
+/// that case.
 ///
 /// Throws std::invalid_argument for no recipes or one twice, stochastic rounding, a Hadamard transform (columnwise it
 /// has no counterpart rowwise), sizes out of range (at most 2^27 elements) or that break a

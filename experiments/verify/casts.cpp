@@ -16,7 +16,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cast/table.hpp"
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -26,6 +25,7 @@
 #include "fp8lab/gpu/host_header.hpp"
 #include "kit/provenance.hpp"
 #include "verify/cast_digests.hpp"
+#include "verify/cast_table.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -41,7 +41,7 @@ template <std::size_t kFormat, std::size_t kRounding>
                                     std::span<std::uint8_t> bytes) {
   constexpr Format format = named_formats[kFormat].format;
   CastPolicy own = policy;
-  own.rounding = named_roundings[kRounding].rounding;
+  own.rounding = named_roundings[kRounding].value;
   for (std::size_t i = 0; i < in.size(); ++i) {
     const auto code = encode(format, own, in[i]);
     if constexpr (format.bits() <= 8) {
@@ -65,7 +65,7 @@ auto as_codes(const Format& format, std::span<std::uint8_t> bytes, const Use& us
   return use(std::span(reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / 2));
 }
 
-/// What one chunk of one encoder gave.
+/// The result of one chunk of one encoder.
 struct ChunkResult {
   std::uint64_t mismatches = 0;
   std::optional<CastMismatch> first;
@@ -157,7 +157,7 @@ NamedEncoder library_encoder(const NamedFormat& named, const CastPolicy& policy,
           }};
 }
 
-/// What of a policy makes a difference to the codes of floats in this format: equal results mean equal codes.
+/// Reduces a policy to the parts that change the codes of floats in this format: equal results mean equal codes.
 CastPolicy effective(const Format& format, CastPolicy policy) {
   const auto normal = [&](Overflow overflow) {
     const bool special = overflow == Overflow::to_special ||
@@ -217,13 +217,13 @@ std::vector<Combination> combinations_of(const VerifyCastsArguments& arguments) 
   std::vector<Combination> list;
   for (const NamedFormat& format : formats) {
     for (const Profile& profile : wanted) {
-      for (const NamedRounding& named : named_roundings) {
-        if (named.rounding == Rounding::stochastic || !is_asked(arguments, profile, named.name)) continue;
+      for (const Named<Rounding>& named : named_roundings) {
+        if (named.value == Rounding::stochastic || !is_asked(arguments, profile, named.name)) continue;
         // The rounding of a profile for E8M0 alone belongs to it.
         const bool alone = is_for_e8m0_alone(profile);
-        if (alone && (format.format != e8m0 || named.rounding != profile.policy.rounding)) continue;
+        if (alone && (format.format != e8m0 || named.value != profile.policy.rounding)) continue;
         list.push_back({format, profile, profile.policy});
-        list.back().policy.rounding = named.rounding;
+        list.back().policy.rounding = named.value;
       }
     }
   }

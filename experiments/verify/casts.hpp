@@ -16,7 +16,7 @@
 
 namespace fp8lab::experiments {
 
-/// What is verified, and how much of it.
+/// The casts to verify, and how many of their inputs.
 struct VerifyCastsArguments {
   std::vector<std::string> formats = {};   ///< names; all where empty
   std::vector<std::string> profiles = {};  ///< names; all where empty. Those with e8m0 in their name are for E8M0 alone

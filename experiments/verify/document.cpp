@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registers the experiments that compare casts and tensor cores with exact values and with recorded ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -221,7 +222,7 @@ Text verdict_of(const VerifyTensorCoresResult& result) {
   return text;
 }
 
-/// What all rows have together.
+/// The table of totals over all rows.
 template <typename Result>
 Table totals_table(const Result& result) {
   const std::array all{&result};
@@ -297,7 +298,8 @@ Experiment casts_experiment() {
        .not_passed = "something is not exact",
        .examples = {{"verify casts", "a seeded sample of every combination"},
                     {"verify casts --all --formats e4m3", "all 2^32 floats, and their digests"},
-                    {"verify casts --all", "everything: about 40 minutes on two cores"}}},
+                    {"verify casts --all", "everything: about 40 minutes on two cores"}},
+       .small = R"({"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1})"},
       describe, run);
 }
 
@@ -316,7 +318,8 @@ Experiment tensor_cores_experiment() {
        .not_passed = "something is not equal",
        .examples = {{"verify tensor-cores", "every model"},
                     {"verify tensor-cores --vectors tests/vectors/mma_sim.json", "and what MMA-Sim computed"},
-                    {"verify tensor-cores --models hopper_wgmma_fp8 --dots 100000000", ""}}},
+                    {"verify tensor-cores --models hopper_wgmma_fp8 --dots 100000000", ""}},
+       .small = R"({"models": ["hopper_wgmma_fp8"], "dots": 10})"},
       describe, run);
 }
 

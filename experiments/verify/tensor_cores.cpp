@@ -9,6 +9,7 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/targets.hpp"
+#include "kit/dots.hpp"
 #include "kit/lists.hpp"
 
 namespace fp8lab::experiments {

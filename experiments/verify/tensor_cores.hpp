@@ -17,7 +17,7 @@
 
 namespace fp8lab::experiments {
 
-/// What is verified, and how much of it.
+/// The models to verify, and how many dot products of each.
 struct VerifyTensorCoresArguments {
   std::vector<std::string> models = {};  ///< names; all where empty. Recorded rows of other models are left out
   long long dots = 100000;  ///< dot products a model, of each target against the scalar code; rounded up to whole GEMMs

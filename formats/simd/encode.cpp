@@ -332,7 +332,7 @@ std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy
   };
   const bool payload = policy.nan == NanCode::sign_and_payload && format.specials == Specials::ieee;
   const int shift = 32 - format.bits();
-  // What makes a sum's exponent field, above the multiple, the code of its binade less one.
+  // This offset turns a sum's exponent field, which lies above the multiple, into the code of its binade less one.
   const int offset = (format.bias - 1 - 127 - magic_binades(format)) * (1 << format.mantissa_bits);
   return VectorEncode{.rounding = policy.rounding,
                       .mantissa_bits = format.mantissa_bits,

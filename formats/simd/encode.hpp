@@ -58,7 +58,7 @@ void encode_vector(const VectorEncode& cast, const Half* in, const std::uint32_t
 void encode_vector(const VectorEncode& cast, const BFloat16* in, const std::uint32_t* random, std::uint16_t* out,
                    std::size_t count);
 
-/// What TileEncoder is called with.
+/// The arguments of a call of TileEncoder.
 template <typename Source>
 struct TilesToEncode {
   const TileRows<Source>& x;

@@ -82,7 +82,7 @@ class ScaledEncoder {
     const auto high = Codes(in, i + step, factors);
     return BytesOf<first_bit>(low, high);
   }
-  /// The same of twice as many, of 4 bits, two a byte.
+  /// Encodes twice as many elements to codes of 4 bits, two a byte.
   template <typename Source, class Factors>
   HWY_INLINE hn::Vec<PackedBytes> Pairs(const Source* in, std::size_t i, const Factors& factors) const {
     const std::size_t step = hn::Lanes(PackedShorts());
@@ -222,8 +222,8 @@ class ShortEncoder {
   static constexpr int cut = 7 - kMantissaBits;  // bits of a bfloat16's fraction
   static constexpr int below_half = (1 << (cut - 1)) - 1;
 
-  /// What the bits of a magnitude and of a factor add up to where their product is the smallest normal number; and what
-  /// is taken off, half a unit included.
+  /// SmallestNormal() is the sum of the bits of a magnitude and of a factor whose product is the smallest normal
+  /// number. Offset() is what the encoder subtracts from that sum, half a unit included.
   static HWY_INLINE std::uint16_t SmallestNormal(const VectorEncode& cast) {
     return static_cast<std::uint16_t>((cast.smallest_normal >> 16) + (127 << 7));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included once for every target, after highway.h and vector_encode.hpp: the plain casts of VectorEncode. The scalar
-// encode defines the result; here is why the steps give the same:
+// Included once for every target, after highway.h and encode.hpp of this folder: the plain casts of VectorEncode. The
+// scalar encode defines the result; here is why the steps give the same:
 // - |x|, limited to what overflow becomes, is rounded to a multiple of its binade's spacing, to nearest even, by adding
 //   the power of two whose ulp is that spacing (the caller sees to the rounding mode). Below the smallest normal number
 //   the spacing is that of its binade. What is added is the binade's power of two times a constant, which is exact, so
@@ -107,7 +107,7 @@ HWY_INLINE hn::Vec<PackedBytes> BytesOf(hn::Vec<PackedShorts> low, hn::Vec<Packe
   if constexpr (kFirstBit == 0) return hn::ConcatEven(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
   return hn::ConcatOdd(bytes, hn::BitCast(bytes, high), hn::BitCast(bytes, low));
 }
-/// The same of four vectors of 32-bit lanes.
+/// Does the same to four vectors of 32-bit lanes.
 template <int kFirstBit, class V>
 HWY_INLINE hn::Vec<PackedBytes> BytesOf(V code0, V code1, V code2, V code3) {
   return BytesOf<kFirstBit>(LowerHalves(code0, code1), LowerHalves(code2, code3));

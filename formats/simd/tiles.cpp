@@ -44,7 +44,7 @@ struct PartialAmax {
 HWY_INLINE hn::Vec<Integers> Magnitude(hn::Vec<Floats> x) {
   return hn::And(hn::BitCast(Integers(), x), hn::Set(Integers(), 0x7FFFFFFF));
 }
-/// The same with 0 for NaN.
+/// The magnitude of x, but 0 where x is NaN.
 HWY_INLINE hn::Vec<Integers> MagnitudeButNan(hn::Vec<Floats> x) {
   const auto magnitude = Magnitude(x);
   return hn::IfThenZeroElse(hn::Gt(magnitude, hn::Set(Integers(), infinity)), magnitude);
@@ -175,7 +175,7 @@ HWY_INLINE hn::Vec<Integers> MostOfTiles(const Source* in) {
     return most;
   }));
 }
-/// The same of tiles of half a vector of 64 bytes: each in two blocks of it.
+/// Does the same for tiles of half a vector of 64 bytes, each of which lies in two blocks of it.
 template <typename Source>
 HWY_INLINE hn::Vec<Integers> MostOfHalfTiles(const Source* in) {
   const MagnitudeTag<Source> own;

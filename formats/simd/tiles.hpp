@@ -29,7 +29,7 @@ struct TileRows {
   [[nodiscard]] std::span<const Source> row(std::size_t r) const { return {values + r * stride, width}; }
 };
 
-/// What add_amax() returns.
+/// The result of add_amax().
 struct AmaxSeen {
   std::uint32_t largest;  ///< largest |x| of all tiles, by the same rule
   bool finite;            ///< whether every element is
@@ -54,7 +54,7 @@ void scale_tiles(std::span<const Half> row, std::size_t tile, TileOperation oper
 /// Where overflow begins in rounding to nearest: half a spacing above the largest value.
 [[nodiscard]] float overflow_from(const Format& format);
 
-/// What makes encoding quicker, and changes no code.
+/// Hints that make encoding quicker, and change no code.
 struct EncodeHints {
   /// Known: no factor is negative, no scaled value is NaN, all are closer to 0 than overflow_from().
   bool in_range = false;

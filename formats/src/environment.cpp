@@ -59,7 +59,7 @@ locale_t standard_locale() {
   static const locale_t locale = [] {
     const locale_t plain = ::newlocale(LC_ALL_MASK, "C", nullptr);
     if (plain == nullptr) return plain;
-    // What a callback in Python reads and writes stays UTF-8.
+    // Text that a callback in Python reads and writes stays UTF-8.
     const locale_t utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", plain);
     return utf8 == nullptr ? plain : utf8;
   }();

@@ -22,7 +22,7 @@ void checkpoint() {
     if (now - scope->last_ < scope->every_) return;
     scope->last_ = now;
   }
-  // What poll() calls is polled for the scope around it.
+  // While poll() runs, the functions that it calls poll for the scope around this one.
   innermost = scope->outer_;
   try {
     scope->poll_();

@@ -44,7 +44,7 @@ const char* words(MissingNan nan) {
   return "";
 }
 
-/// What zero and negative values become where the format cannot hold them.
+/// Says what zero and negative values become in formats that cannot hold them.
 std::string describe_missing(const CastPolicy& policy) {
   std::string text = "; formats without a sign ";
   switch (policy.negative) {
@@ -109,7 +109,6 @@ void check_format(const Format& format) {
 
 const NamedFormat& find_format(std::string_view name) { return find_named(named_formats, "format", name); }
 const Profile& find_profile(std::string_view name) { return find_named(profiles, "profile", name); }
-Rounding find_rounding(std::string_view name) { return find_named(named_roundings, "rounding", name).rounding; }
-std::string_view name_of(Rounding rounding) { return named_roundings[static_cast<std::size_t>(rounding)].name; }
+Rounding find_rounding(std::string_view name) { return find_value<Rounding>("rounding", name); }
 
 }  // namespace fp8lab

@@ -30,7 +30,7 @@ std::uint32_t packed(std::uint64_t codes) {
   return static_cast<std::uint32_t>(codes | codes >> 16);
 }
 
-/// The inverse of packed().
+/// Undoes packed().
 std::uint64_t unpacked(std::uint32_t pairs) {
   std::uint64_t codes = pairs;
   codes = (codes | codes << 16) & 0x0000FFFF0000FFFFU;

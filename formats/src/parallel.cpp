@@ -20,8 +20,8 @@ namespace {
 
 using Work = std::function<void(std::size_t, std::size_t)>;
 
-/// What ends a thread because another one has failed, or the call was interrupted. No std::exception, which work might
-/// catch.
+/// Thrown to end a thread after another one has failed, or after the call was interrupted. It is no std::exception,
+/// which the work might catch.
 struct Stopped {};
 [[noreturn]] void stop() { throw Stopped{}; }  // NOLINT(bugprone-std-exception-baseclass)
 
@@ -82,7 +82,7 @@ class Team final : public Task {
     }
   }
 
-  /// What interrupted the call, or the first failure, if any.
+  /// Rethrows the exception that interrupted the call, or else that of the first piece that failed.
   void rethrow() const {
     if (interruption_) std::rethrow_exception(interruption_);
     for (const std::exception_ptr& error : errors_) {

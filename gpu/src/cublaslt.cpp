@@ -61,7 +61,7 @@ struct CublasLt::Library {
     if (status == 0) return;
     throw std::runtime_error(std::string(function) + ": " + f.cublasLtGetStatusName(status));
   }
-  /// What create(pointer to it) makes.
+  /// Owns the object that create(&object) makes.
   template <typename Create>
   [[nodiscard]] Owned make(const char* function, Status (*destroy)(void*), const Create& create) const {
     void* made = nullptr;

@@ -32,7 +32,7 @@ class DeviceScales {
  private:
   std::shared_ptr<std::byte> memory_;
 };
-/// The same on the host.
+/// Holds swizzled scales in memory of the host.
 class HostScales {
  public:
   HostScales(BlockScaleCodes& scales, std::size_t rows, std::size_t columns, HostOrder order) {

@@ -6,7 +6,7 @@
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/gpu/gemm.hpp"
-#include "fp8lab/reference/gemm/operand.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 #include "gemm_kernels.hpp"
 
 namespace fp8lab::gpu {
@@ -62,26 +62,29 @@ void gemm_on_host(GemmKernel kernel, const Quantized& a, const Quantized& b, con
                                 std::to_string(right.depth));
   }
   const bool takes_tiles = !left.tile_scales.values.empty();
-  gemm_on_host(kernel,
-               {.m = left.rows,
-                .n = right.rows,
-                .k = left.depth,
-                .type_a = type_of(left),
-                .type_b = type_of(right),
-                .a = codes_of(left),
-                .b = codes_of(right),
-                .block_scales_a = left.scales,
-                .block_scales_b = right.scales,
-                .scale_a = std::span(&left.tensor_scale.factor, takes_tiles ? 0 : 1),
-                .scale_b = std::span(&right.tensor_scale.factor, takes_tiles ? 0 : 1),
-                .divisor_a = left.tensor_scale.divisor,
-                .divisor_b = right.tensor_scale.divisor,
-                .tile_scales_a = left.tile_scales.values,
-                .tile_scales_b = right.tile_scales.values,
-                .bias = others.bias,
-                .promote_k = others.promote_k,
-                .out = others.out},
-               order, chip);
+  // Member by member: g++ 13 ends with an internal error where the call has the braces of these in it.
+  GemmArguments arguments;
+  arguments.m = left.rows;
+  arguments.n = right.rows;
+  arguments.k = left.depth;
+  arguments.type_a = type_of(left);
+  arguments.type_b = type_of(right);
+  arguments.a = codes_of(left);
+  arguments.b = codes_of(right);
+  arguments.block_scales_a = left.scales;
+  arguments.block_scales_b = right.scales;
+  if (!takes_tiles) {
+    arguments.scale_a = std::span(&left.tensor_scale.factor, 1);
+    arguments.scale_b = std::span(&right.tensor_scale.factor, 1);
+  }
+  arguments.divisor_a = left.tensor_scale.divisor;
+  arguments.divisor_b = right.tensor_scale.divisor;
+  arguments.tile_scales_a = left.tile_scales.values;
+  arguments.tile_scales_b = right.tile_scales.values;
+  arguments.bias = others.bias;
+  arguments.promote_k = others.promote_k;
+  arguments.out = others.out;
+  gemm_on_host(kernel, arguments, order, chip);
 }
 
 }  // namespace fp8lab::gpu

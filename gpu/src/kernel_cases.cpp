@@ -58,12 +58,13 @@ std::vector<std::byte> tensor_bytes(ElementType type, std::size_t count) {
   return bytes;
 }
 
-/// What is quantized.
+/// The recipe, the element type and the layout of scales that a case of the quantizer has.
 struct QuantizerInput {
   Recipe recipe;
   ElementType type = ElementType::bfloat16;
   ScaleLayout layout = ScaleLayout::compact;
   std::optional<PhiloxState> random = {};
+  bool rowwise_alone = false;  ///< which takes other kernels than both directions do
 };
 constexpr std::size_t tensor_rows = 128;
 constexpr std::size_t tensor_columns = 384;
@@ -74,7 +75,7 @@ bool has_amax(const Recipe& recipe) {
           recipe.quotient != Quotient::given_scale_inv);
 }
 
-/// Codes, scales and amaxes of both directions, and the values back.
+/// Codes, scales and amaxes of both directions, or of one, and the values back.
 Bytes quantize_output(const QuantizerInput& of, bool on_device) {
   KernelMemory memory(on_device);
   const ElementMatrix x{memory.put(tensor_bytes(of.type, tensor_rows * tensor_columns)), of.type, tensor_rows,
@@ -85,17 +86,14 @@ Bytes quantize_output(const QuantizerInput& of, bool on_device) {
                            memory.out<std::uint8_t>(sizes.scale_codes),
                            has_amax(of.recipe) ? memory.out_with_any_nan(1).data() : nullptr};
   };
-  const QuantizedArrays rowwise = arrays_of(Direction::rowwise);
-  const QuantizedArrays columnwise = arrays_of(Direction::columnwise);
-  const QuantizeCall call{.x = x,
-                          .recipe = of.recipe,
-                          .rowwise = rowwise,
-                          .columnwise = columnwise,
-                          .layout = of.layout,
-                          .random = of.random};
+  QuantizeCall call{
+      .x = x, .recipe = of.recipe, .rowwise = arrays_of(Direction::rowwise), .layout = of.layout, .random = of.random};
+  if (!of.rowwise_alone) call.columnwise = arrays_of(Direction::columnwise);
   on_device ? quantize_on_device(call) : quantize_on_host(call);
-  for (const auto& [arrays, direction] :
-       {std::pair{rowwise, Direction::rowwise}, {columnwise, Direction::columnwise}}) {
+  for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
+    const auto& made = direction == Direction::rowwise ? call.rowwise : call.columnwise;
+    if (!made) continue;
+    const QuantizedArrays& arrays = *made;
     const QuantizedView view{.recipe = of.recipe,
                              .direction = direction,
                              .rows = tensor_rows,
@@ -157,7 +155,7 @@ Bytes random_block_scales(std::size_t count, std::uint64_t seed) {
   return scales;
 }
 
-/// What a GEMM kernel is asked.
+/// The kernel and the types of operands that a case of GEMM has.
 struct GemmInput {
   GemmKernel kernel;
   MmaType type_a = MmaType::e4m3, type_b = MmaType::e4m3;
@@ -219,12 +217,20 @@ void add_quantizers(std::vector<KernelCase>& all) {
     add(std::string("quantize by ").append(name) + ", scales swizzled",
         {.recipe = find_recipe(name).recipe, .layout = ScaleLayout::swizzled});
   }
+  for (const std::string_view name : {"te_mxfp8", "te_nvfp4", "te_block_1x128", "te_current_scaling", "given_scale"}) {
+    const std::string called = std::string("quantize by ").append(name) + ", rowwise alone";
+    const Recipe recipe = find_recipe(name).recipe;
+    add(called, {.recipe = recipe, .rowwise_alone = true});
+    add(called + ", float32", {.recipe = recipe, .type = ElementType::float32, .rowwise_alone = true});
+  }
+  add("quantize by te_mxfp8, rowwise alone, scales swizzled",
+      {.recipe = find_recipe("te_mxfp8").recipe, .layout = ScaleLayout::swizzled, .rowwise_alone = true});
   add("quantize to NVFP4, turned, stochastic",
       {.recipe = NvFp4{.stochastic_rounding = true, .with_rht = true}, .random = PhiloxState{0x123456789ABCDEFU, 77}});
   all.push_back({.name = "delayed scaling's update", .output = update_output});
 }
 
-/// Which compute capabilities have a kernel's instructions.
+/// Lists the compute capabilities of the chips that have a kernel's instructions.
 std::vector<int> chips_of(GemmKernel kernel) {
   const auto kind = kind_of(kernel);
   if (!kind)

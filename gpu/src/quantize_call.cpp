@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls of quantize.hpp need, and what is wrong with them.
+// Checks calls of quantize.hpp, and plans the kernels that they need.
 #include "quantize_call.hpp"
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
+#include "reference/src/scaling/quantize_plan.hpp"
 
 namespace fp8lab::gpu {
 namespace {
@@ -29,7 +30,7 @@ std::string known_names() {
   return text;
 }
 
-/// What a direction's arrays are called in messages.
+/// The name of a direction's array in messages.
 std::string named(Direction direction, std::string_view array) {
   return (direction == Direction::rowwise ? "rowwise." : "columnwise.") + std::string(array);
 }
@@ -86,27 +87,30 @@ bool has_tile(std::size_t size) { return size == 1 || size == 16 || size == 32 |
 
 DirectionPlan direction_plan(const Recipe& recipe, Direction direction, std::size_t rows, std::size_t columns,
                              ScaleLayout layout) {
-  const bool rowwise = direction == Direction::rowwise;
-  const bool pairs = recipe.format.bits() == 4;
-  DirectionPlan plan{.tile = tile_shape(recipe, direction, rows, columns),
-                     .uniform = recipe.tile_across == 0,
-                     .tensor_amax = (recipe.tile_across == 0 && !is_given(recipe)) || has_tensor_scale(recipe),
-                     .transposed = !rowwise && (recipe.transposed_columnwise || pairs),
-                     .scale_codes = recipe.scale_type != ScaleType::float32,
+  const QuantizePlan quantized = quantize_plan(recipe, direction, rows, columns);
+  DirectionPlan plan{.tile = {rows, columns},
+                     .uniform = quantized.uniform,
+                     .tensor_amax = quantized.tensor_amax,
+                     .transposed = quantized.transposed,
+                     .scale_codes = quantized.scale_codes,
+                     .entry_rows = rows,
+                     .entry_columns = columns,
                      .sizes = {}};
-  const bool replicated = recipe.scale_for_each_row && !plan.uniform;
-  plan.entry_rows = replicated && rowwise ? 1 : plan.tile.rows;
-  plan.entry_columns = replicated && !rowwise ? 1 : plan.tile.columns;
+  if (!plan.uniform) {
+    plan.tile = {quantized.tile_rows, quantized.tile_columns};
+    plan.entry_rows = quantized.scale_height(direction);
+    plan.entry_columns = quantized.scale_width(direction);
+  }
   plan.layout_rows = ceil_div(rows, plan.entry_rows);
   plan.layout_columns = ceil_div(columns, plan.entry_columns);
-  plan.scales_transposed = plan.transposed || (!rowwise && layout == ScaleLayout::swizzled);
+  plan.scales_transposed = plan.transposed || (direction == Direction::columnwise && layout == ScaleLayout::swizzled);
   if (plan.scales_transposed) std::swap(plan.layout_rows, plan.layout_columns);
   if (layout == ScaleLayout::swizzled && (!plan.scale_codes || plan.uniform)) {
     refuse("layout must be compact: scales of float32, and one for the tensor, are not swizzled");
   }
   const std::size_t scales = layout == ScaleLayout::swizzled ? swizzled_size(plan.layout_rows, plan.layout_columns)
                                                              : plan.layout_rows * plan.layout_columns;
-  plan.sizes = {.codes = pairs ? rows * columns / 2 : rows * columns,
+  plan.sizes = {.codes = recipe.format.bits() == 4 ? rows * columns / 2 : rows * columns,
                 .scale_inv = plan.scale_codes ? 0 : scales,
                 .scale_codes = plan.scale_codes ? scales : 0};
   return plan;

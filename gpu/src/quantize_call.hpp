@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels a call of quantize.hpp is made of: the same for devices and for the host. `Launch` runs a kernel.
+// Makes a call of quantize.hpp out of kernels, the same for devices and for the host. `Launch` runs a kernel.
 #pragma once
 
 #include <cmath>
@@ -41,7 +41,7 @@ void check_view(const QuantizedView& q, std::span<const float> out);
 void check_states(const Delayed& recipe, const DelayedStates& states);
 void check_matrix(const ElementMatrix& x);
 
-/// What check_device_buffer() is to check of a call.
+/// An array of a call, as check_device_buffer() takes it.
 struct NamedBuffer {
   std::string_view argument;
   const void* address;

@@ -113,7 +113,7 @@ using All = decltype(std::tuple_cat(
     std::declval<SyncFp8<MmaAccumulator::float16, 16>>(), std::declval<SyncWide>(), std::declval<Sync64>(),
     std::declval<Blackwell>()));
 
-/// What a kernel of instructions runs.
+/// The instruction that a kernel of tiles runs.
 template <typename Kernel>
 struct FactsOf;
 template <typename Mma>

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t rows = 8192;
 constexpr std::size_t columns = 8192;
 
-/// Which directions a case makes, and how often it must read the tensor.
+/// The directions that a case makes, and how often it must read the tensor.
 struct Work {
   bool rowwise = true, columnwise = false;
   double reads = 1;

@@ -16,11 +16,11 @@ struct SpeedCase {
   bool is_bfloat16;                 ///< the type of the tensor; else float32
   std::size_t in_bytes, out_bytes;  ///< of a tensor and of its result
   double bytes;                     ///< that must be read and written at least
-  /// What is asked of quantize_on_device(), from and to memory of the device.
+  /// Makes the call of quantize_on_device(), which reads and writes memory of the device.
   std::function<QuantizeCall(const std::byte* in, std::byte* out)> call;
 };
 
-/// All of them.
+/// Lists all cases.
 [[nodiscard]] const std::vector<SpeedCase>& speed_cases();
 
 }  // namespace fp8lab::gpu

@@ -39,7 +39,7 @@ HWY_INLINE hn::Vec<Floats> ToFloat(hn::Vec<Ints> units) {
   }
   return hn::BitCast(d, bits);
 }
-/// The same of a double that is a whole number.
+/// Rounds a double that is a whole number in the same way.
 template <bool kOdd>
 HWY_INLINE hn::Vec<hn::Rebind<float, Doubles>> ToFloat(hn::Vec<Doubles> units) {
   const Doubles d;
@@ -53,7 +53,7 @@ HWY_INLINE hn::Vec<hn::Rebind<float, Doubles>> ToFloat(hn::Vec<Doubles> units) {
   }
   return hn::DemoteTo(hn::Rebind<float, Doubles>(), hn::BitCast(d, cut));
 }
-/// The same of a sum of two.
+/// Rounds the sum of two whole numbers in the same way.
 template <bool kOdd>
 HWY_INLINE hn::Vec<Floats> ToFloat(hn::Vec<Ints> units, hn::Vec<Ints> more) {
   const auto sum = [](auto x, auto y) HWY_ATTR {
@@ -171,7 +171,7 @@ HWY_INLINE bool AnyInfinite(float* const (&accumulators)[tile_rows], std::size_t
   return !hn::AllTrue(d, hn::Lt(largest, hn::Inf(d)));
 }
 
-/// What a fused step aligns its terms by, in two rows.
+/// The exponents that a fused step aligns its terms by, for two rows.
 struct Alignment {
   alignas(64) std::int16_t fields[tile_rows][tile_columns];
   alignas(64) std::int16_t scales[tile_rows][tile_columns];  // exponents

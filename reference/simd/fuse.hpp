@@ -11,7 +11,7 @@ namespace fp8lab {
 
 inline constexpr std::size_t most_groups = 4;  // of products, an instruction
 
-/// What holds a step's sum, in units of 2^-fraction_bits of the power that its terms are aligned to.
+/// The type that holds a step's sum, in units of 2^-fraction_bits of the power that its terms are aligned to.
 enum class StepSum : std::uint8_t {
   floats,     ///< a float32, where the sum stays below 2^24 units
   ints,       ///< an int32, where it stays below 2^31 units

@@ -9,7 +9,7 @@
 //   correctly rounded sums", 2008). Where it is not, which is rare, the lane is done again by ExactSum.
 #include <cmath>
 
-#include "fp8lab/reference/gemm/exact_sum.hpp"
+#include "fp8lab/reference/tensor_core/exact_sum.hpp"
 #include "simd/fuse.hpp"
 
 #undef HWY_TARGET_INCLUDE

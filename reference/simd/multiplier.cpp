@@ -133,7 +133,7 @@ class VectorRows final : public RowBlock {
       begin_ = instruction;
       end_ = instruction + window_size() / k_;
     }
-    // What is wide stays so: its accumulators may have become too small for fuse().
+    // A product that has been wide stays so: its accumulators may have become too small for fuse().
     for (std::size_t row = 0; row < count_; ++row) {
       wide_ = wide_ || !(whole_b_ == nullptr ? a_.within_limits(row, b_, 0) : a_.within_limits(row, *whole_b_, tile));
     }

@@ -14,8 +14,8 @@
 
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/memory.hpp"
-#include "gemm/factors.hpp"
 #include "simd/fuse.hpp"
+#include "tensor_core/factors.hpp"
 
 namespace fp8lab {
 
@@ -126,7 +126,7 @@ class Packed {
     if constexpr (sizeof(Exponent) == 2) find_range(tile);
   }
 
-  /// What instruction number `instruction` takes of a tile.
+  /// The factors of a tile that instruction number `instruction` takes.
   [[nodiscard]] FactorsOf<Exponent> at(std::size_t tile, std::size_t instruction) const {
     const std::size_t element = (tile * depth_ + instruction * k_) * width_;
     const std::size_t block = blocks_ == 0 ? 0 : (tile * blocks_ + instruction * k_ / block_) * width_;
@@ -135,7 +135,7 @@ class Packed {
             scales_.data() + block,   scale_exponents_.data() + block,
             nonzero_.data() + group,  special_[tile * depth_ / k_ + instruction] != 0};
   }
-  /// The same of all tiles, which are of one row each.
+  /// The factors of all tiles that it takes, where tiles are of one row each.
   [[nodiscard]] RowsOf<Exponent> rows_at(std::size_t instruction) const {
     return {at(0, instruction), &special_[instruction], of_elements_.size(), depth_, blocks_, groups_, depth_ / k_};
   }

@@ -8,7 +8,7 @@
 
 namespace fp8lab {
 
-/// What a recipe with scales of E8M0 needs beside an amax.
+/// The constants that a recipe with scales of E8M0 needs beside an amax.
 struct MxConstants {
   Quotient quotient;
   ScaleRounding rounding;
@@ -18,7 +18,7 @@ struct MxConstants {
   std::uint32_t half_spacing;      // of the mantissa that `even` rounds to, in units of a float32's last bit
   float at_first, at_254, at_nan;  // e8m0_inverse() of the codes 0, 254 and 255
 };
-/// The same for scales of float32.
+/// The constants for scales of float32.
 struct BlockConstants {
   Quotient quotient;
   ScaleRounding rounding;
@@ -29,7 +29,7 @@ struct BlockConstants {
   float at_least;
   float scale_limit;  // the scale in place of infinity
 };
-/// The same for scales of E4M3 under a tensor's.
+/// The constants for scales of E4M3 under a tensor's.
 struct NvFp4Constants {
   float factor;        // of an amax, before it is encoded
   float decode_scale;  // of what that decodes to

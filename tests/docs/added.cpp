@@ -23,9 +23,9 @@ TEST_CASE("docs: an added format rounds as the table of its values says, alone a
   const std::vector<float> inputs = boundary_inputs<float>(oracle);
   std::vector<std::uint8_t> codes(inputs.size());
   Mismatches wrong;
-  for (const NamedRounding& mode : named_roundings) {
-    const CastPolicy policy{.rounding = mode.rounding};
-    if (mode.rounding == Rounding::stochastic) continue;  // needs random bits
+  for (const Named<Rounding>& mode : named_roundings) {
+    const CastPolicy policy{.rounding = mode.value};
+    if (mode.value == Rounding::stochastic) continue;  // needs random bits
     encode(e4m2, policy, std::span<const float>(inputs), codes);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::uint32_t expected = oracle.encode(policy, static_cast<double>(inputs[i]));

@@ -71,11 +71,11 @@ std::vector<CastPolicy> deterministic_policies(const Format& format) {
     policy.nan_of_double = {};  // no source is double
     policy.float64_via_float32 = false;
   });
-  for (const NamedRounding& mode : named_roundings) {
-    if (mode.rounding == Rounding::stochastic || mode.rounding == Rounding::nearest_even) continue;
+  for (const Named<Rounding>& mode : named_roundings) {
+    if (mode.value == Rounding::stochastic || mode.value == Rounding::nearest_even) continue;
     for (const Profile& profile : {find_profile("cuda_satfinite"), find_profile("ml_dtypes")}) {
       policies.push_back(profile.policy);
-      policies.back().rounding = mode.rounding;
+      policies.back().rounding = mode.value;
     }
   }
   return policies;

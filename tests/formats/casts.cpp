@@ -22,9 +22,9 @@ Mismatches against_oracle(const Format& format, const TableOracle& oracle, const
     policy.missing_nan = {};
   };
   const auto policies = distinct_policies(format, clear);
-  for (const NamedRounding& mode : named_roundings) {
+  for (const Named<Rounding>& mode : named_roundings) {
     for (CastPolicy policy : policies) {
-      policy.rounding = mode.rounding;
+      policy.rounding = mode.value;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         const auto x = static_cast<double>(inputs[i]);
         const bool via_float = std::is_same_v<T, double> && policy.float64_via_float32;
@@ -63,8 +63,8 @@ TEST_CASE("every code survives decode and encode") {
       const std::uint32_t magnitude = code & static_cast<std::uint32_t>(named.format.magnitude_mask());
       REQUIRE(std::abs(static_cast<double>(value)) == oracle.magnitudes()[magnitude]);
       REQUIRE(std::signbit(value) == (code != magnitude));
-      for (const NamedRounding& mode : named_roundings) {
-        REQUIRE(encode(named.format, {.rounding = mode.rounding}, value) == code);
+      for (const Named<Rounding>& mode : named_roundings) {
+        REQUIRE(encode(named.format, {.rounding = mode.value}, value) == code);
       }
     }
   }
@@ -239,8 +239,8 @@ TEST_CASE("float16 and bfloat16 round as the table says, from float and double, 
     std::vector<double> inputs = boundary_inputs<double>(oracle);
     for (const float x : boundary_inputs<float>(oracle)) inputs.push_back(x);
     Mismatches wrong;
-    for (const NamedRounding& mode : named_roundings) {
-      const CastPolicy policy{.rounding = mode.rounding, .overflow = Overflow::to_special};
+    for (const Named<Rounding>& mode : named_roundings) {
+      const CastPolicy policy{.rounding = mode.value, .overflow = Overflow::to_special};
       for (std::size_t i = 0; i < inputs.size(); i += wide_stride) {
         const double x = inputs[i];
         wrong.compare(i, x, encode(format, policy, x), oracle.encode(policy, x), mode.name.data());

@@ -2,6 +2,7 @@
 // Corner values of each format, checked by the compiler. Figures: OCP OFP8 1.0 table 1, OCP MX 1.0 section 5.4.1.
 #include <limits>
 
+#include "fp8lab/formats/bits.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 
@@ -12,6 +13,14 @@ constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr CastPolicy satfinite = profiles[0].policy;
 constexpr CastPolicy nosat = profiles[1].policy;
+
+static_assert(leading_zeros(std::uint64_t{0}) == 64 && leading_zeros(std::uint64_t{1}) == 63);
+static_assert(leading_zeros(~std::uint64_t{0}) == 0 && leading_zeros(std::uint64_t{1} << 40) == 23);
+static_assert(leading_zeros(std::uint32_t{0}) == 32 && leading_zeros(std::uint32_t{1} << 30) == 1);
+static_assert(trailing_zeros(0) == 32 && trailing_zeros(1) == 0 && trailing_zeros(0x80000000U) == 31);
+static_assert(trailing_zeros(0b10100) == 2 && count_ones(0) == 0 && count_ones(0xF0F0F0F1U) == 17);
+static_assert(topmost_one(0) == 0 && topmost_one(1) == 1 && topmost_one(0xFFFFFFFFU) == 0x80000000U);
+static_assert(topmost_one(0b10100) == 0b10000);
 
 static_assert(e4m3.bits() == 8 && e5m2.bits() == 8 && e8m0.bits() == 8);
 static_assert(decode(e4m3, 0x7E) == 448 && decode(e4m3, 0x08) == 0x1p-6F && decode(e4m3, 0x01) == 0x1p-9F);

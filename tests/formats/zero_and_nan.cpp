@@ -38,8 +38,8 @@ TEST_CASE(
     const TableOracle oracle(named.format);
     const auto inputs = boundary_inputs<float>(oracle);
     const auto doubles = boundary_inputs<double>(oracle);
-    for (const NamedRounding& mode : named_roundings) {
-      const CastPolicy policy{.rounding = mode.rounding, .zero_sign = ZeroSign::dropped};
+    for (const Named<Rounding>& mode : named_roundings) {
+      const CastPolicy policy{.rounding = mode.value, .zero_sign = ZeroSign::dropped};
       Mismatches wrong;
       std::vector<std::uint8_t> expected;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -50,7 +50,7 @@ TEST_CASE(
         wrong.compare(i, doubles[i], encode(named.format, policy, doubles[i]), oracle.encode(policy, doubles[i]));
       }
       REQUIRE_NO(wrong);
-      if (mode.rounding != Rounding::stochastic) check_on_targets(named.format, policy, inputs, expected);
+      if (mode.value != Rounding::stochastic) check_on_targets(named.format, policy, inputs, expected);
     }
   }
   const CastPolicy dropped{.zero_sign = ZeroSign::dropped};

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls every public function and method with hostile arguments: what comes is a result, or an error that names the
-argument.
+"""A right call of every public function and method, and calls of them with hostile arguments: what comes is a result, or
+an error that names the argument.
 
 python tests/hostile/wrong_calls.py [CALLS [SEED]]     seeded calls with one to three wrong arguments each; 50,000 if
 left out
@@ -9,6 +9,7 @@ left out
 import collections
 import inspect
 import os
+import pathlib
 import random
 import sys
 import tempfile
@@ -16,6 +17,9 @@ import tempfile
 import fp8lab
 import numpy as np
 from fp8lab import experiments
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "experiments" / "kit"))
+from small_calls import PUBLIC, small_call  # noqa: E402
 
 X = np.linspace(-3, 3, 64, dtype=np.float32).reshape(2, 32)
 WIDE = np.ones((32, 32), np.float32)
@@ -163,8 +167,10 @@ def files(*shape):
 
 STOCHASTIC = fp8lab.LinearRecipe(*[fp8lab.LinearGemm("exact", fp8lab.NvFp4(stochastic_rounding=True), "te_nvfp4")] * 3)
 TINY = {"rows": 32, "columns": 32, "steps": 2}
-#: Functions with arguments that are right, all that are worth replacing; those of a signature are added.
+#: Functions with arguments that are right, all that are worth replacing; those of a signature are added. An experiment has
+#: the call that it registers, and others where other arguments go together.
 CALLS = {
+    **{f"experiments.{name}": (getattr(experiments, name), small_call(name)) for name in PUBLIC},
     "encode": (fp8lab.encode, {"x": X, "format": "e4m3"}),
     "encode, stochastic": (
         fp8lab.encode,
@@ -308,7 +314,11 @@ CALLS = {
     "gemm, all of it": (
         fp8lab.gemm,
         {"a": CODES, "b": CODES, "model": "hopper_wgmma_fp8", "promote_k": 32, "split_k": [32], "split_order": [0], "c": np.zeros((2, 2), np.float32),
-         "bias": np.float32([1, 2]), "scale_a": np.float32([[1], [1]]), "scale_b": np.float32([[1]]), "promote_k": None, "out_dtype": "e4m3"},
+         "bias": np.float32([1, 2]), "out_dtype": "e4m3"},
+    ),
+    "gemm, scaled": (
+        fp8lab.gemm,
+        {"a": CODES, "b": CODES, "model": "hopper_wgmma_fp8", "scale_a": np.float32([[1], [1]]), "scale_b": np.float32([[1]]), "promote_k": None},
     ),
     "gemm, quantized": (fp8lab.gemm, {"a": quantized(), "b": quantized(), "model": "blackwell_mxf8"}),
     "linear": (fp8lab.linear, {"x": WIDE, "w": WIDE, "bias": WIDE[0], "recipe": "exact"}),
@@ -389,68 +399,51 @@ CALLS = {
     ),
     "takes": (fp8lab.takes, {"model": "blackwell_mxf8", "q": quantized()}),
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
-    "primer": (experiments.primer, {"in_features": 16, "out_features": 16, "rows": 16}),
-    "cast": (experiments.cast, {"x": X}),
-    "cast, drawn": (experiments.cast, {"distribution": "normal", "size": 10, "seed": 3}),
-    "cast of a grid": (experiments.cast, {"grid": True, "size": 10}),
-    "cast of a file": (experiments.cast, {"file": files(2, 32)}),
-    "double_rounding": (experiments.double_rounding, {"low": 1.0, "high": 1.0001}),
-    "double_rounding, drawn": (experiments.double_rounding, {"uniform": (0.0, 1.0), "size": 10, "seed": 2}),
-    "accumulate": (
-        experiments.accumulate,
-        {"k": [32], "rows": 2, "columns": 2, "models": ["hopper_wgmma_fp8"], "distributions": ["normal"], "promote_k": [0]},
-    ),
-    "gpu": (experiments.gpu, {"host_team": True, "parts": ["casts"], "inputs": 64, "dots": 10, "seed": 1, "seconds": 10.0}),
-    "harmonic": (experiments.harmonic, {}),
-    "linear": (experiments.linear, {"x": WIDE, "w": WIDE, "dy": WIDE, "bias": np.ones(32), "recipes": ["te_delayed_hopper"]}),
-    "linear, drawn": (
+    "experiments.cast": (experiments.cast, {"x": X}),
+    "experiments.cast, drawn": (experiments.cast, {"distribution": "normal", "size": 10, "seed": 3}),
+    "experiments.cast of a grid": (experiments.cast, {"grid": True, "size": 10}),
+    "experiments.cast of a file": (experiments.cast, {"file": files(2, 32)}),
+    "experiments.double_rounding, drawn": (experiments.double_rounding, {"uniform": (0.0, 1.0), "size": 10, "seed": 2}),
+    "experiments.gpu": (experiments.gpu, {"host_team": True, "parts": ["casts"], "inputs": 64, "dots": 10, "seed": 1, "seconds": 10.0}),
+    "experiments.linear": (experiments.linear, {"x": WIDE, "w": WIDE, "dy": WIDE, "bias": np.ones(32), "recipes": ["te_delayed_hopper"]}),
+    "experiments.linear, drawn": (
         experiments.linear,
         {"tokens": 8, "in_features": 16, "out_features": 24, "steps": 2, "stream": "jump", "seed": 1, "recipes": ["bf16_hopper"]},
     ),
-    "linear of files": (experiments.linear, {"x_file": files(32, 32), "w_file": [files(32, 32)], "margin": 1, "amax_history_len": 4}),
-    "delayed": (experiments.delayed, {"trace": {"t": np.float32([1, 2, 3])}, "history": [4]}),
-    "dot": (experiments.dot, {"a": "38", "b": "3c", "c": "0", "at": 0}),
-    "dot of files": (experiments.dot, {"file_a": files(2, 32), "row": 1, "file_b": files(2, 32), "column": 0, "promote_k": 32}),
-    "dot, drawn": (
+    "experiments.linear of files": (experiments.linear, {"x_file": files(32, 32), "w_file": [files(32, 32)], "margin": 1, "amax_history_len": 4}),
+    "experiments.delayed": (experiments.delayed, {"trace": {"t": np.float32([1, 2, 3])}, "history": [4]}),
+    "experiments.dot": (experiments.dot, {"a": "38", "b": "3c", "c": "0", "at": 0}),
+    "experiments.dot of files": (experiments.dot, {"file_a": files(2, 32), "row": 1, "file_b": files(2, 32), "column": 0, "promote_k": 32}),
+    "experiments.dot, drawn": (
         experiments.dot,
         {"distribution_a": "normal", "seed_a": 3, "values_b": [1.0, 2.0], "k": 2, "model": "ada_mma_fp8", "format_a": "e5m2"},
     ),
-    "scaling": (experiments.scaling, {**TINY, "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
-    "scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
-    "scaling of files": (experiments.scaling, {"file": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
-    "doctor": (experiments.doctor, {"x": files(2, 32), "codes": CODE_FILE, "format": "e4m3", "expected": "te_current_scaling", "shown": 3}),
-    "doctor_gemm": (
+    "experiments.scaling": (experiments.scaling, {**TINY, "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "experiments.scaling of arrays": (experiments.scaling, {"x": [WIDE], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "experiments.scaling of files": (experiments.scaling, {"file": [files(32, 32)], "recipes": ["te_mxfp8"], "delayed": ["max:4"]}),
+    "experiments.doctor": (experiments.doctor, {"x": files(2, 32), "codes": CODE_FILE, "format": "e4m3", "expected": "te_current_scaling", "shown": 3}),
+    "experiments.doctor_gemm": (
         experiments.doctor_gemm,
         {"a": CODE_FILE, "b": CODE_FILE, "product": files(2, 2), "format_a": "e4m3", "tensor_scale_a": 0.5, "scale_out": 2.0, "shown": 3, "expected": "exact"},
     ),
-    "compare": (experiments.compare, {"a": files(2, 32), "b": files(2, 32), "input": files(2, 32), "shown": 3}),
-    "shapes": (
-        experiments.shapes,
-        {"tokens": 32, "in_features": 32, "out_features": 32, "recipes": ["te_mxfp8_blackwell"], "parallel": "row", "ranks": 2, "sequence_parallel": True},
-    ),
-    "train": (experiments.train, {"sizes": [4, 16, 2], "recipes": ["bf16_hopper"], "batch": 2, "steps": 2}),
-    "transpose": (experiments.transpose, {"x": WIDE, "recipes": ["te_mxfp8"]}),
-    "transpose, drawn": (experiments.transpose, {"rows": 32, "columns": 32, "recipes": ["te_mxfp8"], "outlier_rows": (1, 2.0)}),
-    "transpose of a file": (experiments.transpose, {"file": files(32, 32), "recipes": ["te_mxfp8"]}),
-    "verify_casts": (
-        experiments.verify_casts,
-        {"formats": ["e2m1"], "profiles": ["ieee"], "roundings": ["nearest_even"], "chunks": 1},
-    ),
-    "verify_tensor_cores": (experiments.verify_tensor_cores, {"models": ["hopper_wgmma_fp8"], "dots": 8}),
-    "Document": (experiments.Document, {"text": experiments.harmonic(formats=["e5m2"]).to_json()}),
+    "experiments.train": (experiments.train, {"sizes": [4, 16, 2], "recipes": ["bf16_hopper"], "batch": 2, "steps": 2}),
+    "experiments.transpose": (experiments.transpose, {"x": WIDE, "recipes": ["te_mxfp8"]}),
+    "experiments.transpose, drawn": (experiments.transpose, {"rows": 32, "columns": 32, "recipes": ["te_mxfp8"], "outlier_rows": (1, 2.0)}),
+    "experiments.transpose of a file": (experiments.transpose, {"file": files(32, 32), "recipes": ["te_mxfp8"]}),
+    "experiments.Document": (experiments.Document, {"text": experiments.harmonic(formats=["e5m2"]).to_json()}),
 }  # fmt: skip
 #: No experiment and no cast is asked for work that takes its time.
 SKIPPED = {
-    ("double_rounding", "low"),
-    ("verify_tensor_cores", "models"),
-    ("verify_casts", "all"),
-    ("verify_casts", "formats"),
-    ("verify_casts", "profiles"),
-    ("gpu", "parts"),
-    ("gpu", "inputs"),
-    ("transpose", "recipes"),
-    ("transpose, drawn", "recipes"),
-    ("transpose of a file", "recipes"),
+    ("experiments.double_rounding", "low"),
+    ("experiments.verify_tensor_cores", "models"),
+    ("experiments.verify_casts", "all"),
+    ("experiments.verify_casts", "formats"),
+    ("experiments.verify_casts", "profiles"),
+    ("experiments.gpu", "parts"),
+    ("experiments.gpu", "inputs"),
+    ("experiments.transpose", "recipes"),
+    ("experiments.transpose, drawn", "recipes"),
+    ("experiments.transpose of a file", "recipes"),
 }
 
 
@@ -538,7 +531,7 @@ def complaint(name, wrong):
 
 
 def public_names():
-    for prefix, module in (("", fp8lab), ("", experiments), ("gpu.", fp8lab.gpu)):
+    for prefix, module in (("", fp8lab), ("experiments.", experiments), ("gpu.", fp8lab.gpu)):
         yield from (prefix + name for name in module.__all__ if callable(getattr(module, name)))
 
 

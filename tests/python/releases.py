@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code of releases of delayed scaling, taken out of git directories by tag, and what compares fp8lab with it.
-
-FP8LAB_TE_GIT, FP8LAB_MSAMP_GIT and FP8LAB_AO_GIT name git directories of NVIDIA/TransformerEngine, Azure/MS-AMP and
-pytorch/ao, with their tags.
-"""
+"""The code of releases of delayed scaling, taken out of checkouts (``repositories``) by tag, and what compares fp8lab
+with it."""
 
 import ast
 import ctypes
@@ -19,6 +16,7 @@ from pathlib import Path
 import fp8lab
 import numpy as np
 import pytest
+import repositories
 from conftest import splitmix
 
 TENSORS = 32
@@ -30,13 +28,11 @@ def number_of(tag: str) -> tuple[int, ...]:
     return tuple(int(part) for part in tag[1:].split("."))
 
 
-def source_of(variable: str, tag: str, path: str) -> str:
-    directory = os.environ.get(variable)
-    if not directory:
-        pytest.skip(f"{variable} names no git directory with the releases")
-    return subprocess.run(
-        ["git", f"--git-dir={directory}", "show", f"{tag}:{path}"], capture_output=True, text=True, check=True
-    ).stdout
+def source_of(project: str, tag: str, path: str) -> str:
+    try:
+        return repositories.git(project, "show", f"{tag}:{path}").decode()
+    except repositories.NoCheckoutError as error:
+        pytest.skip(str(error))
 
 
 def module_of(folder, header: str, sources: list[tuple[str, set[str]]]):
@@ -82,7 +78,7 @@ def kernel_of(tag: str, kind: str):
     Its arguments: (reduced amax or None, history, scale, scale_inv, length, algorithm, scaled_max). The single kernel
     knows no reduced amax.
     """
-    text = source_of("FP8LAB_TE_GIT", tag, "transformer_engine/common/recipe/delayed_scaling.cu")
+    text = source_of(repositories.TRANSFORMER_ENGINE, tag, "transformer_engine/common/recipe/delayed_scaling.cu")
     kernels = (
         text[
             text.index("namespace amax_and_scale_update_impl {") : text.index(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PyTorch modules of a release of Transformer Engine, imported on a machine without CUDA.
 
-A release's Python files come from the git directory FP8LAB_TE_GIT and run as they are. The caller gives a module in
+A release's Python files come from the checkout of Transformer Engine (``repositories``) and run as they are. The caller gives a module in
 place of the compiled extension. PyTorch answers as on a machine with one H100.
 """
 
@@ -15,7 +15,6 @@ import inspect
 import io
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import repositories
 from releases import number_of
 
 EXTENSIONS = ("transformer_engine_extensions", "transformer_engine_torch")
@@ -40,12 +40,10 @@ PACKAGES = (
 @functools.cache
 def files_of(tag: str) -> str:
     """A folder with the Python files of the package at this tag."""
-    directory = os.environ.get("FP8LAB_TE_GIT")
-    if not directory:
-        pytest.skip("FP8LAB_TE_GIT names no git directory with the releases")
-    archive = subprocess.run(
-        ["git", f"--git-dir={directory}", "archive", tag, "transformer_engine"], capture_output=True, check=True
-    ).stdout
+    try:
+        archive = repositories.git(repositories.TRANSFORMER_ENGINE, "archive", tag, "transformer_engine")
+    except repositories.NoCheckoutError as error:
+        pytest.skip(str(error))
     folder = tempfile.mkdtemp(prefix="fp8lab-te-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import repositories
 from releases import FP8_MAX, TENSORS, Replay, amaxes_of, kernel_of, module_of, number_of, source_of
 
 # --- Transformer Engine: PyTorch code -------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ class TransformerEngine:
 
     def __init__(self, folder, tag: str, scripted: bool) -> None:
         path = f"transformer_engine/pytorch/{'quantization' if number_of(tag) >= (2, 9) else 'fp8'}.py"
-        source = source_of("FP8LAB_TE_GIT", tag, path)
+        source = source_of(repositories.TRANSFORMER_ENGINE, tag, path)
         self.torch = pytest.importorskip("torch", reason="Transformer Engine's updates are PyTorch code")
         self.code = module_of(folder, f"SCRIPTED = {scripted}\n" + TE_HEADER, [(source, TE_FUNCTIONS)])
         self.tag = number_of(tag)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import fp8lab
 import pytest
+import repositories
 from releases import TENSORS, Replay, amaxes_of, module_of, source_of
 
 # --- MS-AMP ----------------------------------------------------------------------------------------------------------
@@ -66,7 +67,7 @@ def test_ms_amp(tmp_path, version, tag):
     sources = []
     for path, names in files:
         text = (
-            source_of("FP8LAB_MSAMP_GIT", tag, f"msamp/{path}")
+            source_of(repositories.MS_AMP, tag, f"msamp/{path}")
             .replace(".is_cuda", ".is_cpu")
             .replace("device='cuda'", "device='cpu'")
         )
@@ -132,7 +133,7 @@ AO_FUNCTIONS = {
 )  # fmt: skip
 def test_torchao(tmp_path, version, tag, dtype):
     files = ["float8_utils.py", "float8_linear_utils.py", "float8_scaling_utils.py"]
-    sources = [(source_of("FP8LAB_AO_GIT", tag, f"torchao/float8/{file}"), AO_FUNCTIONS) for file in files]
+    sources = [(source_of(repositories.TORCHAO, tag, f"torchao/float8/{file}"), AO_FUNCTIONS) for file in files]
     torch = pytest.importorskip("torch", reason="torchao's updates are PyTorch code")
     real = module_of(tmp_path, AO_HEADER, sources)
     kinds = ["input", "weight", "grad_output"]

@@ -328,8 +328,8 @@ def test_an_amax_of_the_first_or_last_elements_is_named(part, count):
     assert f"the amax is that of the {part} {count} of 128 elements" in first.description
 
 
-#  Of tiles of 128 that begin early or late: the columns that count in each amax, the tile of each column, and what is
-# said.
+#: Tiles of 128 that begin early or late: the columns that count in each amax (the first and the one behind the last), the
+#: tile of each column, and words of the diagnosis.
 EDGES = {
     "early, a tile more": ([-1, 127, 255, 383, 511], [127, 255, 383, 511, 639], (COLUMNS + 1) // 128, "early"),
     "early, with the last": (
@@ -495,7 +495,7 @@ def of_all_sizes(added, least=-12, most=12):
     return (np.random.default_rng(6).standard_normal((64, 256)) * added * size).astype(F)
 
 
-#  What a defect is called, and how scales follow from amaxes with an epsilon or a floor, and codes from quotients,
+# What a defect is called, and how scales follow from amaxes with an epsilon or a floor, and codes from quotients,
 # where it is there.
 BESIDE = {
     "to the nearest power of two": ("scale_nearest_power", nearest_power, planted.e4m3),

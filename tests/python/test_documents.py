@@ -7,10 +7,8 @@ import importlib.resources
 import inspect
 import json
 import math
-import pathlib
 import pickle
 import re
-import tempfile
 
 import fp8lab
 import jsonschema
@@ -18,86 +16,14 @@ import numpy as np
 import pytest
 from fp8lab import _core, _experiments, experiments
 from fp8lab.experiments import Document
+from small_calls import PUBLIC, REGISTERED, path_of, small_call
 
-REGISTERED = _experiments.registered()
-SCRATCH = tempfile.TemporaryDirectory()
-
-
-def _stored(name, values):
-    path = f"{SCRATCH.name}/{name}"
-    np.save(path, np.float32(values))
-    return path
-
-
-def _codes(name, codes):
-    path = f"{SCRATCH.name}/{name}"
-    np.save(path, np.uint8(codes))
-    return path
-
-
-#: A small call of each.
-CALLS = {
-    "primer": {"in_features": 32, "out_features": 48, "rows": 32},
-    "cast": {
-        "size": 1000,
-        "formats": ["e4m3", "e2m1", "e4m3fnuz"],
-        "roundings": ["nearest_even", "toward_zero"],
-        "scales": [1, 12345.678],
-        "amax": [4],
-        "exact": True,
-        "best_scale": True,
-    },
-    "accumulate": {"models": ["hopper_wgmma_fp8", "exact"], "k": [32, 100], "rows": 4, "columns": 4},
-    "harmonic": {},
-    "gpu": {"host_team": True, "parts": ["casts", "dots"], "inputs": 512, "dots": 100},
-    "verify_casts": {"formats": ["e2m1"], "roundings": ["nearest_even"], "chunks": 1},
-    "verify_tensor_cores": {"models": ["hopper_wgmma_fp8"], "dots": 10},
-    **{
-        name: {}
-        for name in (
-            "formats",
-            "profiles",
-            "models",
-            "recipes",
-            "linear_recipes",
-            "delayed_versions",
-            "distributions",
-            "targets",
-        )
-    },
-    "transpose": {"rows": 64, "columns": 64, "recipes": ["te_mxfp8", "te_nvfp4"], "outlier_rows": (2, 8.0)},
-    "dot": {"a": "387e3c", "b": "40df38", "scale_a": None, "got": "3f800000"},
-    "double_rounding": {"high": 1.001},
-    "scaling": {
-        "steps": 6,
-        "rows": 32,
-        "columns": 128,
-        "recipes": ["te_mxfp8", "te_nvfp4"],
-        "delayed": ["max:4", "most_recent:1"],
-    },
-    "compare": {
-        "a": _stored("a.npy", [0.5, -0.0, np.nan, 3]),
-        "b": _stored("b.npy", [0.25, 0.0, 1, 3]),
-        "input": _stored("x.npy", np.ones(4)),
-    },
-    "doctor": {
-        "x": _stored("x.npy", np.ones(4)),
-        "codes": _codes("codes.npy", [0x38, 0x38, 0x38, 0xB8]),
-        "probe": f"{SCRATCH.name}/probe",
-    },
-    "doctor_gemm": {
-        "a": _codes("left.npy", [[0x38] * 32] * 2),
-        "b": _codes("right.npy", [[0x39] * 32] * 3),
-        "product": _stored("product.npy", np.full((2, 3), 36.0)),
-        "bias": _stored("bias.npy", np.zeros(3)),
-        "probe": f"{SCRATCH.name}/gemm_probe",
-    },
-    "shapes": {"tokens": 40, "in_features": 64, "out_features": 96, "recipes": ["te_mxfp8_blackwell", "exact"]},
+#: A small call of each: the one that it registers, or one that shows more.
+CALLS = {name: small_call(name) for name in REGISTERED} | {
+    "doctor": {**small_call("doctor"), "probe": path_of("probe")},
+    "doctor_gemm": {**small_call("doctor_gemm"), "probe": path_of("gemm_probe")},
     "linear": {
-        "tokens": 32,
-        "in_features": 32,
-        "out_features": 64,
-        "steps": 3,
+        **small_call("linear"),
         "recipes": ["te_delayed_hopper", "te_mxfp8_blackwell", ("mine", fp8lab.linear_recipes()[-1].recipe)],
     },
     "train": {
@@ -128,9 +54,9 @@ def documents():
     return document
 
 
-def test_every_experiment_is_called_here():
+def test_every_public_experiment_is_a_function():
     assert set(CALLS) == set(REGISTERED)
-    assert {name for name, facts in REGISTERED.items() if facts["is_public"]} <= set(experiments.__all__)
+    assert [*experiments.__all__] == ["Document", *PUBLIC]
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -222,18 +148,13 @@ def test_what_a_notebook_shows_is_short(documents, name):
     assert len(shown) < 6000 and name in shown and re.sub(r"<[^>]*>", "", shown).count("<") == 0
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if REGISTERED[name]["is_public"]])
+@pytest.mark.parametrize("name", PUBLIC)
 def test_signature_and_docstring_follow_from_the_arguments(name):
     function = getattr(experiments, name)
     parameters = inspect.signature(function).parameters
     assert list(parameters) == [*(one["name"] for one in REGISTERED[name]["arguments"]), "out"]
     for argument in parameters:
         assert f"\n{argument} : " in function.__doc__, argument
-
-
-def test_the_stub_is_what_the_arguments_say():
-    stub = pathlib.Path(_experiments.__file__).with_name("_registered.pyi")
-    assert stub.read_text() == _experiments.stub(), "write it anew: what fp8lab._experiments.stub() gives"
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"experiment": "x"}'])

@@ -85,7 +85,9 @@ def test_what_is_found_runs_in_a_product_in_a_layer_and_in_training():
     qx, qw = fp8lab.quantize(x, "te_current_scaling"), fp8lab.quantize(w, "te_current_scaling")
     by_gemm = fp8lab.gemm(qx, qw, first.recipe, out_dtype="bfloat16")
     assert fp8lab.linear(x, w, recipe=layer).tobytes() == by_gemm.tobytes()
-    document = fp8lab.experiments.train(recipes={"found": layer}, steps=2, sizes=[64, 32, 32], batch=32, error_steps=[2])
+    document = fp8lab.experiments.train(
+        recipes={"found": layer}, steps=2, sizes=[64, 32, 32], batch=32, error_steps=[2]
+    )
     assert np.isfinite(np.array(document.tables["losses"]["found"], float)).all()
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every message names the argument or option and what is allowed, in one line of at most 300 printable characters."""
 
+import inspect
 import os
 import pathlib
 import random
@@ -10,6 +11,7 @@ import fp8lab
 import numpy as np
 import pytest
 from fp8lab import experiments
+from small_calls import PUBLIC
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "hostile"))
 import wrong_calls  # noqa: E402
@@ -66,8 +68,8 @@ def test_hostile_arguments_give_one_line_that_names_them():
             -1.0,
             "tensor_scale, the scale of the tensor, must be positive and finite, not -1",
         ),
-        ("doctor_gemm", "expected_promote_k", 32, "expected: promote_k must be left out for exact"),
-        ("cast", "x", pathlib.PurePath("a\0.npy"), "x must be a path without NUL"),
+        ("experiments.doctor_gemm", "expected_promote_k", 32, "expected: promote_k must be left out for exact"),
+        ("experiments.cast", "x", pathlib.PurePath("a\0.npy"), "x must be a path without NUL"),
     ],
 )
 def test_a_message_says_which_argument_is_wrong_and_what_is_allowed(name, argument, wrong, told):
@@ -127,14 +129,11 @@ THREADED = {
     "quantize": lambda n: fp8lab.quantize(MATRIX, "te_mxfp8", threads=n),
     "dequantize": lambda n: fp8lab.dequantize(fp8lab.quantize(MATRIX, "te_mxfp8"), threads=n),
     "gemm": lambda n: fp8lab.gemm(CODES, CODES, model="exact", threads=n),
-    "primer": lambda n: experiments.primer(threads=n),
-    "cast": lambda n: experiments.cast(threads=n),
-    "double_rounding": lambda n: experiments.double_rounding(threads=n),
-    "accumulate": lambda n: experiments.accumulate(threads=n),
-    "scaling": lambda n: experiments.scaling(threads=n),
-    "transpose": lambda n: experiments.transpose(threads=n),
-    "verify_casts": lambda n: experiments.verify_casts(threads=n),
-    "verify_tensor_cores": lambda n: experiments.verify_tensor_cores(threads=n),
+    **{
+        name: lambda n, name=name: getattr(experiments, name)(threads=n)
+        for name in PUBLIC
+        if "threads" in inspect.signature(getattr(experiments, name)).parameters
+    },
 }
 
 

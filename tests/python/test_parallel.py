@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import fp8lab
 import numpy as np
 import pytest
+import repositories
 from conftest import splitmix
 from fp8lab import Reduction, TensorParallel
 from releases import module_of, source_of
@@ -135,7 +136,9 @@ def test_an_x_in_ragged_tiles_is_quantized_twice_where_its_sequence_is_split():
 
 
 def test_tiles_are_ragged_where_transformer_engine_says_so(tmp_path):
-    source = source_of("FP8LAB_TE_GIT", "v2.18", "transformer_engine/pytorch/tensor/float8_blockwise_tensor.py")
+    source = source_of(
+        repositories.TRANSFORMER_ENGINE, "v2.18", "transformer_engine/pytorch/tensor/float8_blockwise_tensor.py"
+    )
     header = "import math\nfrom types import SimpleNamespace\ntorch = SimpleNamespace(Tensor=object)\n"
     real = module_of(tmp_path, header, [(source, {"is_quantizable"})]).is_quantizable
     for tokens, inputs in ((96, 128), (256, 128), (256, 192), (512, 256), (768, 64)):

@@ -90,8 +90,8 @@ DEFECTS = {
     ),
     "rows: the scale of the neighbor": (
         QUANTIZE, "quantize_rows.hpp",
-        "put_scale(i >> std::countr_zero(along), scale)",
-        "put_scale((i >> std::countr_zero(along)) ^ 1U, scale)",
+        "put_scale(i >> trailing_zeros(along), scale)",
+        "put_scale((i >> trailing_zeros(along)) ^ 1U, scale)",
     ),
     "rows: half of a block has no part in its amax": (
         QUANTIZE, "quantize_rows.hpp",

@@ -72,10 +72,11 @@ def test_fp64_is_a_chain_of_fused_multiply_adds():
     c = random.standard_normal(6)
     out = fp8lab.mma("cdna3_fp64", a[:, :4], b[:, :4], c)
     assert_same_words(out, np.array([chained(*row) for row in zip(a[:, :4], b[:, :4], c, strict=True)]))
-    assert_same_words(
-        fp8lab.mma("hopper_fp64_k8", np.full((1, 8), np.nan), np.ones((1, 8))).view(np.uint64),
-        np.array([2**63 - 1], np.uint64),
-    )
+    nans = np.full((1, 4), 0xFFF0000000000123, np.uint64).view(np.float64)  # signalling
+    for model, word in (("hopper_fp64_k4", 0xFFF8000000000123), ("cdna3_fp64", 0x7FFFFFFFFFFFFFFF)):
+        assert fp8lab.mma(model, nans, np.ones((1, 4))).view(np.uint64) == word
+    invalid = fp8lab.mma("hopper_fp64_k4", np.full((1, 4), np.inf), np.zeros((1, 4)))
+    assert invalid.view(np.uint64) == 0xFFF8000000000000
     trace = fp8lab.trace_dot(a[0], b[0], model="hopper_fp64", got=np.float64(expected[0, 0]))
     assert (
         trace.passed and trace.tables["result"]["value"] == expected[0, 0] and len(trace.tables["steps"]["after"]) == 32

@@ -70,8 +70,12 @@ FP8 = [r"QMMA\.168(16|32)\.F(16|32)\.E[45]M[32]\.E[45]M[32]"]
 FP8_LOWERED = [r"HMMA\.168(8|16)\.F(16|32)", r"F2FP\.F16\.E[45]M[32]\.UNPACK_B"]
 SYNC_FP8 = "MmaSyncILNS0_7MmaTypeE[01]ELS"
 COPY = [r"LDSM\.16\.M88\.4", r"LDGSTS\.E\.BYPASS\.128"]
+# encode() in software looks for the leading bit: a compiler that takes its place for a constant has no such instruction.
+LEADING_BIT = [r"FLO\.U32"]
 # What kernels must have: (file, in the kernel's symbol, beginnings of instructions).
 EVIDENCE = [
+    ("device.sm_90a", "EncodeKernel", LEADING_BIT),
+    ("recorder.sm_90a", "GenerateTiles", LEADING_BIT),
     ("quantize_cast.sm_89", "4CastI", CAST),
     ("quantize_cast.sm_90a", "4CastI", CAST),
     ("quantize_rows.sm_90a", "QuantizeRowsI.*TeMxRecipe", CAST),

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import fp8lab
 import numpy as np
 import pytest
+import repositories
 from releases import module_of, source_of
 
 SIZES = (1, 4, 8, 12, 16, 24, 32, 40, 48, 64, 100, 128)
@@ -24,7 +25,7 @@ RECIPES = {one.name: one.recipe for one in fp8lab.linear_recipes()}
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_te_linear_refuses_what_the_rules_of_its_module_do(tmp_path, tag):
-    source = source_of("FP8LAB_TE_GIT", tag, "transformer_engine/pytorch/utils.py")
+    source = source_of(repositories.TRANSFORMER_ENGINE, tag, "transformer_engine/pytorch/utils.py")
     header = (
         "import math\nfrom typing import *\nfrom types import SimpleNamespace\ntorch = SimpleNamespace(Tensor=object)\n"
     )
@@ -48,7 +49,7 @@ def test_te_linear_refuses_what_the_rules_of_its_module_do(tmp_path, tag):
     ("name", "file"), [("te_mxfp8_blackwell", "mxfp8_tensor"), ("te_nvfp4_blackwell", "nvfp4_tensor")]
 )
 def test_quantizers_refuse_what_their_rules_do(tmp_path, tag, name, file):
-    source = source_of("FP8LAB_TE_GIT", tag, f"transformer_engine/pytorch/tensor/{file}.py")
+    source = source_of(repositories.TRANSFORMER_ENGINE, tag, f"transformer_engine/pytorch/tensor/{file}.py")
     constants = "MXFP8_BLOCK_SCALING_SIZE, NVFP4_BLOCK_SCALING_SIZE = 32, 16"
     header = f"import math\nfrom types import SimpleNamespace\ntorch = SimpleNamespace(Tensor=object)\n{constants}\n"
     real = module_of(tmp_path, header, [(source, {"is_quantizable"})]).is_quantizable
@@ -123,7 +124,9 @@ def text_of(source: str, start: str) -> str:
 
 @pytest.fixture(scope="module", params=TAGS)
 def real_gemm(request, tmp_path_factory):
-    source = source_of("FP8LAB_TE_GIT", request.param, "transformer_engine/common/gemm/cublaslt_gemm.cu")
+    source = source_of(
+        repositories.TRANSFORMER_ENGINE, request.param, "transformer_engine/common/gemm/cublaslt_gemm.cu"
+    )
     if shutil.which("g++") is None:
         pytest.skip("there is no g++")
     folder = tmp_path_factory.mktemp("gemm")

@@ -12,7 +12,7 @@ flags=(-std=c++20 -fsyntax-only -w -O0 -DFP8LAB_VECTORS='""' -I"$build/experimen
 for directory in /usr/include/eigen3 "${CUDA_HOME:-/usr/local/cuda}/include"; do
   [ -d "$directory" ] && flags+=(-isystem "$directory")
 done
-without=(! -name 'added.cpp')  # what needs the format that the pages of docs/ add, or a library that is optional
+without=(! -name 'added.cpp' ! -name 'added_experiment.cpp')  # what needs what the pages of docs/ add, or a library that is optional
 [ -e "${CUDA_HOME:-/usr/local/cuda}/include/cuda_fp4.h" ] || without+=(! -name 'cuda_header.cpp')
 [ -e /usr/include/benchmark/benchmark.h ] || without+=(! -path '*/bench/*')
 if [ -x "$venv/bin/python" ]; then
@@ -22,8 +22,11 @@ export flags_line="${flags[*]}"
 
 compile() {
   local file=$1 room=${1%%/*}
+  [[ $file == reference/doctor/* ]] && room=reference/doctor
   # shellcheck disable=SC2086
-  local command=("${CXX:-g++}" $flags_line -Iformats/include -Ireference/include -Igpu/include -I"$room" -I"$room/src" -I. -Iexperiments -Itests)
+  local command=("${CXX:-g++}" $flags_line -Iformats/include -Ireference/include -Ireference/doctor/include -Igpu/include
+                 -I"$room" -I"$room/src" -Ireference/src
+                 -Ireference/doctor/src -I. -Iexperiments -Itests)
   "${command[@]}" -x c++ "$file" >"$2" 2>&1 && return
   echo "$file does not compile by itself: $(grep -m 1 -E 'error' "$2" | cut -c1-200)"
   return 1

@@ -1,16 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
 cmake_minimum_required(VERSION 3.25)
-# Includes go one way: formats <- reference <- { doctor, gpu } <- { experiments, bindings }; nobody includes tests.
+# Includes go one way, between rooms and between the sub-rooms of a room; nobody includes tests.
 # cmake -D ROOT=directory -P include_direction.cmake
+
+# 1. Rooms: formats <- reference <- { doctor, gpu } <- { experiments, bindings }.
 set(allowed_formats formats)
 set(allowed_reference formats reference)
 set(allowed_gpu formats reference gpu)
 set(allowed_doctor formats reference doctor)
 set(allowed_experiments formats reference doctor gpu experiments)
 set(allowed_bindings formats reference doctor gpu experiments bindings)
+set(folder_doctor reference/doctor)
+
+# 2. Sub-rooms of reference, each with those that it may include. measure and units lie below all;
+#    { measure, units, scaling } <- tensor_core, whose operands are quantized tensors; tensor_core <- gemm <- linear.
+set(allowed_reference_measure measure)
+set(allowed_reference_units units)
+set(allowed_reference_scaling measure units scaling)
+set(allowed_reference_operators measure units scaling operators)
+set(allowed_reference_tensor_core measure units scaling tensor_core)
+set(allowed_reference_gemm measure units scaling tensor_core gemm)
+set(allowed_reference_linear measure units scaling tensor_core gemm linear)
+set(allowed_reference_attention measure units scaling tensor_core gemm linear operators attention)
+set(allowed_reference_calls measure units scaling tensor_core gemm linear operators calls)
+# The sub-room that each file of vector code belongs to, by the beginning of its name.
+set(vector_code_measure measure)
+set(vector_code_scaling hadamard tile_scale transpose)
+set(vector_code_gemm fuse multiplier packed)
+
+# 3. Sub-rooms of experiments: files <- kit <- the folder of each question, which sees no other question.
+set(allowed_experiments_files files)
+set(allowed_experiments_kit files kit)
+set(allowed_experiments_question files kit)
+
+# Sets `result` to the sub-room of reference that the path of a file or of an include, relative to the room, belongs to.
+function(sub_room_of_reference path result)
+  set(${result} "" PARENT_SCOPE)
+  if(path MATCHES "^simd/([^/]+)")
+    set(name ${CMAKE_MATCH_1})
+    foreach(sub_room measure scaling gemm)
+      list(JOIN vector_code_${sub_room} "|" names)
+      if(name MATCHES "^(${names})[-_.]")
+        set(${result} ${sub_room} PARENT_SCOPE)
+        return()
+      endif()
+    endforeach()
+    set(${result} "simd" PARENT_SCOPE)  # which no table has, so that a new file is entered above
+  elseif(path MATCHES "^(include/fp8lab/reference/|fp8lab/reference/|src/|reference/src/)?([a-z_]+)/")
+    set(${result} ${CMAKE_MATCH_2} PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Sets `result` to whether a file may include what a quoted include names, by the tables of sub-rooms.
+function(check_sub_rooms room path include result)
+  set(${result} TRUE PARENT_SCOPE)
+  if(room STREQUAL "reference" AND include MATCHES "^(fp8lab/reference|reference/src|simd|[a-z_]+)/" AND
+     NOT include MATCHES "^(formats/simd|fp8lab/formats)/")
+    sub_room_of_reference(${path} own)
+    sub_room_of_reference(${include} other)
+    if(NOT other IN_LIST allowed_reference_${own})
+      set(${result} FALSE PARENT_SCOPE)
+    endif()
+  elseif(room STREQUAL "experiments" AND include MATCHES "^([a-z_]+)/" AND NOT CMAKE_MATCH_1 STREQUAL "fp8lab")
+    set(other ${CMAKE_MATCH_1})
+    string(REGEX REPLACE "/.*" "" own ${path})
+    set(table question)
+    if(own MATCHES "^(kit|files)$")
+      set(table ${own})
+    endif()
+    if(NOT (other STREQUAL own OR other IN_LIST allowed_experiments_${table}))
+      set(${result} FALSE PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
 set(wrong "")
 set(count 0)
-set(folder_doctor reference/doctor)
 foreach(room formats reference doctor gpu experiments bindings)
   set(folder ${room})
   if(DEFINED folder_${room})
@@ -22,10 +87,17 @@ foreach(room formats reference doctor gpu experiments bindings)
   endif()
   foreach(file ${files})
     math(EXPR count "${count} + 1")
+    file(RELATIVE_PATH path ${ROOT}/${folder} ${file})
     file(STRINGS ${file} includes REGEX "^ *# *include")
     foreach(include ${includes})
+      set(sub_rooms_fit TRUE)
+      if(include MATCHES "include *\"([^\"]+)\"")
+        check_sub_rooms(${room} ${path} ${CMAKE_MATCH_1} sub_rooms_fit)
+      endif()
       if(include MATCHES "fp8lab/([a-z]+)/" AND NOT CMAKE_MATCH_1 IN_LIST allowed_${room})
         list(APPEND wrong "${file}: ${include}")
+      elseif(NOT sub_rooms_fit)
+        list(APPEND wrong "${file}: ${include} (a sub-room that it may not include)")
       elseif(include MATCHES "tests/|catch|\\.\\./")
         list(APPEND wrong "${file}: ${include}")
       elseif(NOT room STREQUAL "gpu" AND include MATCHES "[<\"]cuda")

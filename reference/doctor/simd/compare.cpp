@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two arrays of words are to each other, as many words at a time as a vector has. The scalar code in
+// Counts how two arrays of words differ, as many words at a time as a vector has. The scalar code in
 // src/compare/compare.cpp defines the result.
 #include "simd/compare.hpp"
 
@@ -128,7 +128,7 @@ struct Sums {
   }
 };
 
-/// What the words of a format are made of, and what counts of them.
+/// The parts of a format's words, and the counts that are kept of pairs of them.
 struct PairFormat {
   std::size_t magnitude_bits, word_bits;
   bool has_sign, has_zero, has_lone_nan;
@@ -204,7 +204,7 @@ HWY_INLINE void AddDistances(const Planes& distance, std::size_t width, std::uin
   add(8, hn::And(more, bit_3));
 }
 
-/// What the bits of pairs of words say of them.
+/// Facts of pairs of words, a bit for each pair.
 struct PairBits {
   BitVector sign_a, opposite;  ///< `opposite`: the signs differ
   BitVector nan_a, nan_b;      ///< the magnitude is that of a NaN
@@ -354,7 +354,7 @@ HWY_INLINE void PutBits(D d, hn::Mask<D> mask, std::size_t i, std::uint64_t* wor
   }
 }
 
-/// Which of 64 pairs of words of 4 * kHalfBytes bits differ.
+/// Sets a bit for each of 64 pairs of words of 4 * kHalfBytes bits that differ.
 template <std::size_t kHalfBytes>
 HWY_INLINE std::uint64_t DifferingBits(const std::byte* words_a, const std::byte* words_b) {
   std::uint64_t all = 0;
@@ -480,7 +480,7 @@ HWY_ATTR void CountAll(const PairConstants& from, std::size_t bits, const std::b
   }
 }
 
-/// Which of the four groups of 16 bits have one.
+/// Finds the groups of 16 bits, of four, in which a bit is set.
 HWY_INLINE std::uint64_t Segments(std::uint64_t bits) {
   constexpr std::uint64_t low = 0x7FFF7FFF7FFF7FFFU;
   const std::uint64_t tops = (((bits & low) + low) | bits) & ~low;  // the top bit of each group

@@ -9,7 +9,7 @@
 
 namespace fp8lab {
 
-/// What tells the words of a format apart.
+/// The constants by which the words of a format are told apart.
 struct PairConstants {
   std::uint64_t sign;         ///< the sign bit; 0 where the format has none
   std::uint64_t magnitude;    ///< the bits below the sign
@@ -25,7 +25,7 @@ struct PairConstants {
         lone_nan(format.specials == Specials::nan_at_negative_zero ? ~std::uint64_t{0} : 0) {}
 };
 
-/// What two words are to each other: one of these, or first_bin + the bin of their distance, where b is below a
+/// How two words differ: one of these, or first_bin + the bin of their distance, where b is below a
 /// pair_bins() further.
 struct PairKind {
   static constexpr std::uint32_t equal = 0, zero_sign = 1, nan_words = 2, nan_in_a = 3, nan_in_b = 4, first_bin = 5;
@@ -35,7 +35,7 @@ constexpr std::uint32_t pair_bins(std::size_t bits) { return bits < 8 ? 9 : stat
 
 /// Numbers that a count is spread over: the lanes of 64 bits that a vector has at most.
 inline constexpr std::size_t pair_lanes = 8;
-/// What count_pairs_vector() adds to.
+/// The counts that count_pairs_vector() adds to.
 struct PairCounts {
   std::uint64_t* kinds;  ///< pair_lanes numbers for each PairKind but `equal`; their sum is its count
   std::uint64_t opposite_signs = 0, opposite_values = 0, became_zero = 0, was_zero = 0;

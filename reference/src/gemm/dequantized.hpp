@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fp8lab/reference/gemm/gemm_recipe.hpp"
-#include "fp8lab/reference/gemm/operand.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 
 namespace fp8lab {
 

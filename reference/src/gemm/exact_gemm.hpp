@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "gemm/factors.hpp"
+#include "tensor_core/factors.hpp"
 
 namespace fp8lab {
 

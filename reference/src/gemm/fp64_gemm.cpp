@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <limits>
 #include <numeric>
 #include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
-#include "fp8lab/formats/unpack.hpp"
+#include "tensor_core/fp64_nan.hpp"
 
 namespace fp8lab {
 namespace {
@@ -29,6 +27,7 @@ Fp64Gemm::Fp64Gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b)
     : a_(a),
       b_(b),
       k_(static_cast<std::size_t>(recipe.model.k())),
+      nan_(recipe.model.nan),
       ranges_(ranges_of(recipe, a.depth, k_)),
       order_(recipe.split_order) {
   if (!order_.empty()) return;
@@ -59,6 +58,16 @@ void Fp64Gemm::chains(std::size_t first, std::size_t from, std::size_t to, std::
   }
   // The zeros that fill up the last instruction: they make +0 of -0, which a product becomes that is too small.
   if ((to - from) % k_ != 0) std::ranges::for_each(sums, [](double& x) { x += 0.0; });
+  // A NaN stays one to the chain's end, so that only its word is to be found.
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (std::isnan(sums[i])) sums[i] = nan_of_chain(first + i / columns, i % columns, from, to);
+  }
+}
+
+double Fp64Gemm::nan_of_chain(std::size_t row, std::size_t column, std::size_t from, std::size_t to) const {
+  double sum = 0;
+  for (std::size_t k = from; k < to; ++k) sum = fp64_fma(nan_, element(a_, row, k), element(b_, column, k), sum);
+  return sum;
 }
 
 void Fp64Gemm::rows(std::size_t first, std::size_t count, std::span<double> out) const {
@@ -68,11 +77,9 @@ void Fp64Gemm::rows(std::size_t first, std::size_t count, std::span<double> out)
     from += ranges_[r];
   }
   std::ranges::copy(sums[order_.front()], out.begin());
-  for (const std::size_t r : std::span(order_).subspan(1)) {
-    std::ranges::transform(out, sums[r], out.begin(), std::plus<>());
-  }
-  const auto nan = std::bit_cast<double>(binary64.magnitude_mask());
-  std::ranges::for_each(out, [&](double& x) { x = std::isnan(x) ? nan : x; });
+  // Which NaN an addition of two ranges gives is not known: the first one's is taken.
+  const auto added = [this](double x, double y) { return std::isnan(x + y) ? first_nan(nan_, {x, y}) : x + y; };
+  for (const std::size_t r : std::span(order_).subspan(1)) std::ranges::transform(out, sums[r], out.begin(), added);
 }
 
 }  // namespace fp8lab

@@ -22,10 +22,13 @@ class Fp64Gemm {
  private:
   /// The chains of products [from, to) of K.
   void chains(std::size_t first, std::size_t from, std::size_t to, std::span<double> sums) const;
+  /// The NaN that the chain of an element leaves.
+  [[nodiscard]] double nan_of_chain(std::size_t row, std::size_t column, std::size_t from, std::size_t to) const;
 
   const Operand& a_;
   const Operand& b_;
-  std::size_t k_;                            // of an instruction
+  std::size_t k_;  // of an instruction
+  NanWord nan_;
   std::vector<std::size_t> ranges_, order_;  // their lengths, and their numbers as they are added
 };
 

@@ -20,8 +20,8 @@
 #include "gemm/element_gemm.hpp"
 #include "gemm/exact_gemm.hpp"
 #include "gemm/fp64_gemm.hpp"
-#include "gemm/misfit.hpp"
 #include "gemm/tiled_gemm.hpp"
+#include "tensor_core/misfit.hpp"
 
 namespace fp8lab {
 namespace {

@@ -12,7 +12,7 @@
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
-#include "gemm/misfit.hpp"
+#include "tensor_core/misfit.hpp"
 
 namespace fp8lab {
 namespace {

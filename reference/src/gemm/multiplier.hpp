@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "gemm/factors.hpp"
+#include "tensor_core/factors.hpp"
 
 namespace fp8lab {
 

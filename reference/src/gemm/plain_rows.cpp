@@ -12,8 +12,8 @@
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "gemm/factors.hpp"
-#include "gemm/misfit.hpp"
+#include "tensor_core/factors.hpp"
+#include "tensor_core/misfit.hpp"
 
 namespace fp8lab {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
-#include "gemm/misfit.hpp"
+#include "tensor_core/misfit.hpp"
 
 namespace fp8lab {
 namespace {

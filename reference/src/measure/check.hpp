@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all bulk functions that measure share.
+// Checks that all bulk functions of this folder make.
 #pragma once
 
 #include <algorithm>

@@ -21,7 +21,7 @@
 
 namespace fp8lab {
 
-/// What the choice depends on beside the elements.
+/// The facts that the choice depends on, beside the elements.
 struct ChoiceFacts {
   const Recipe& recipe;
   const TensorFacts& tensor;

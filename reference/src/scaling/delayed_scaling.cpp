@@ -23,6 +23,7 @@ constexpr std::array fp8_formats{Named<Fp8Format>{"hybrid", Fp8Format::hybrid},
                                  Named<Fp8Format>{"e4m3", Fp8Format::e4m3_only}};
 constexpr std::array amax_compute_algos{Named<AmaxComputeAlgo>{"max", AmaxComputeAlgo::max},
                                         Named<AmaxComputeAlgo>{"most_recent", AmaxComputeAlgo::most_recent}};
+static_assert(is_in_order(fp8_formats) && is_in_order(amax_compute_algos));
 
 void check_length(std::size_t length) {
   if (length < 1 || length > longest_amax_history) {
@@ -173,12 +174,12 @@ void check_history(const Delayed& recipe, const AmaxHistory& history) {
 const DelayedVersion& find_delayed_version(std::string_view name) {
   return find_named(delayed_versions, "version of delayed scaling", name);
 }
-Fp8Format find_fp8_format(std::string_view name) { return find_named(fp8_formats, "fp8_format", name).value; }
+std::span<const Named<Fp8Format>> named_values(Fp8Format /*any*/) { return fp8_formats; }
+std::span<const Named<AmaxComputeAlgo>> named_values(AmaxComputeAlgo /*any*/) { return amax_compute_algos; }
+Fp8Format find_fp8_format(std::string_view name) { return find_value<Fp8Format>("fp8_format", name); }
 AmaxComputeAlgo find_amax_compute_algo(std::string_view name) {
-  return find_named(amax_compute_algos, "amax_compute_algo", name).value;
+  return find_value<AmaxComputeAlgo>("amax_compute_algo", name);
 }
-std::string_view name_of(Fp8Format format) { return fp8_formats[static_cast<std::size_t>(format)].name; }
-std::string_view name_of(AmaxComputeAlgo algo) { return amax_compute_algos[static_cast<std::size_t>(algo)].name; }
 
 void check(const Delayed& recipe) {
   const DefaultEnvironment environment;

@@ -120,7 +120,7 @@ class Dequantizer {
     for (std::size_t k = 0; k < count; ++k) out_[(column + k) * layout_.rows + row] = to[k];
   }
 
-  /// What multiplies the codes under `count` scales from `scale` on.
+  /// The factors that multiply the codes under `count` scales from `scale` on.
   std::span<const float> multipliers(std::size_t scale, std::size_t count) {
     if (q_.scale_codes.empty()) return std::span(q_.scale_inv).subspan(scale, count);
     multipliers_.resize(count);

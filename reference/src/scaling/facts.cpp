@@ -14,13 +14,13 @@ namespace fp8lab {
 namespace {
 
 /// Where the scales of a Quantized lie, in rows and columns of the tensor.
-struct ScaleGrid {
+struct ScalePlaces {
   TileShape tile;        // that shares a scale
   TileShape entry;       // that has an entry: a row of a 2-D tile has one of its own
   std::size_t row_step;  // from an entry to that of the next row
   std::size_t column_step;
 
-  explicit ScaleGrid(const Quantized& q) {
+  explicit ScalePlaces(const Quantized& q) {
     const QuantizePlan plan = plan_of(q);
     tile = plan.uniform ? TileShape{q.rows, q.columns} : TileShape{plan.tile_rows, plan.tile_columns};
     entry = plan.uniform ? tile : TileShape{plan.scale_height(q.direction), plan.scale_width(q.direction)};
@@ -38,7 +38,7 @@ TileShape tile_shape(const Recipe& recipe, Direction direction, std::size_t rows
   const QuantizePlan plan = quantize_plan(recipe, direction, rows, columns);
   return plan.uniform ? TileShape{rows, columns} : TileShape{plan.tile_rows, plan.tile_columns};
 }
-TileShape tile_shape(const Quantized& q) { return ScaleGrid(q).tile; }
+TileShape tile_shape(const Quantized& q) { return ScalePlaces(q).tile; }
 
 Format scale_format_of(const Recipe& recipe) {
   switch (recipe.scale_type) {
@@ -60,7 +60,7 @@ bool has_tensor_scale(const Recipe& recipe) { return recipe.tensor_scale != Tens
 std::vector<float> tile_scales_inv(const Quantized& q) {
   const DefaultEnvironment environment;
   check_quantized(q);
-  const ScaleGrid grid(q);
+  const ScalePlaces grid(q);
   const ScaleValues values(q);
   std::vector<float> result;
   result.reserve(blocks_of(q.rows, grid.tile.rows) * blocks_of(q.columns, grid.tile.columns));
@@ -79,7 +79,7 @@ float scale_inv_at(const Quantized& q, std::size_t row, std::size_t column) {
     throw std::invalid_argument("there is no element (" + std::to_string(row) + ", " + std::to_string(column) +
                                 ") in a tensor of " + std::to_string(q.rows) + " x " + std::to_string(q.columns));
   }
-  return ScaleValues(q)[ScaleGrid(q).index(row, column)];
+  return ScaleValues(q)[ScalePlaces(q).index(row, column)];
 }
 
 std::optional<float> tensor_factor(const Quantized& q) {

@@ -70,7 +70,7 @@ Recipe compressed_tensors(std::size_t across, std::size_t along) {
                    .product = ScaleArithmetic::input_type});
 }
 
-/// The same with scales of the caller's, in the type of the tensor.
+/// The recipe with scales of the caller's, in the type of the tensor.
 Recipe compressed_tensors_static(std::size_t across, std::size_t along) {
   Recipe recipe = given_recipe(compressed_tensors(across, along), Quotient::given_scale_inv);
   recipe.whole_tiles = across == 1 && along != 0;  // groups are refused where they do not divide a row

@@ -148,7 +148,7 @@ TensorAmax amaxes_of_tiles(const Cells& cells, std::span<const Tiling<Source>> t
 
 template <typename Source>
 void run_cells(const Cells& cells, std::span<const Quantizer<Source>> quantizers, std::size_t columns, int threads) {
-  // What is read once, in the order of memory, is fetched without.
+  // Values that are read once, in the order of memory, need no prefetch: the processor does it.
   const bool fetches = cells.at(0).height() > 1 || std::ranges::any_of(quantizers, &Quantizer<Source>::reads_twice);
   parallel_for(cells.count(), threads, [&](std::size_t first, std::size_t last) {
     std::vector<Scratch> scratch(quantizers.size());
@@ -283,7 +283,7 @@ Buffer<float> rounded_to(const Format& type, std::span<const Source> values, int
   return result;
 }
 
-/// What the values are rounded to first, if to anything.
+/// The type that the values are rounded to first, if to any.
 std::optional<Format> narrower_type(const QuantizeOptions& options) {
   if (!options.input_type || *options.input_type == binary32) return {};
   if (*options.input_type == binary16 || *options.input_type == bfloat16) return options.input_type;
@@ -291,7 +291,7 @@ std::optional<Format> narrower_type(const QuantizeOptions& options) {
                               format_name(*options.input_type));
 }
 
-/// What is read lies apart from what has served before and is written again.
+/// Throws where an array that is read overlaps one that is written: buffers that earlier calls filled serve again.
 template <typename Source>
 void check_lie(std::span<const Source> values, std::span<const Request> requests, const QuantizeOptions& options) {
   const auto check = [&](std::string_view name, auto in) {
@@ -392,7 +392,7 @@ void quantize_all(const MatrixView& x, const Recipe& recipe, std::span<const Req
   with_matrix(x, [&](const auto& matrix) { quantize_requests(matrix, recipe, requests, options); });
 }
 
-/// What the history needs to be told, and tells.
+/// Delayed scaling of one tensor: its recipe, its pass, and the history that the call reads and updates.
 struct DelayedState {
   const Delayed& recipe;
   Pass pass;

@@ -27,14 +27,14 @@
 
 namespace fp8lab {
 
-/// What is known of a tensor before it is quantized.
+/// The facts that are known of a tensor before it is quantized.
 struct Facts {
   TensorFacts tensor;
   bool finite;                               // known that all values are
   std::span<const float> given_scales = {};  // of tiles
 };
 
-/// What a thread needs room for, for one direction.
+/// The buffers that a thread needs for one direction.
 struct Scratch {
   bool finite = false, in_range = false;  // all of a cell; the latter as the hint
   std::vector<std::uint32_t> own_amaxes, random;
@@ -69,7 +69,7 @@ class Quantizer {
   /// Whether a cell's values are read for its amaxes before they are for its codes.
   [[nodiscard]] bool reads_twice() const { return !plan_.uniform && !amaxes_.known() && facts_.given_scales.empty(); }
 
-  // What is done with a cell, in this order. Precondition: it holds whole tiles, but at the tensor's ends.
+  // The steps that a cell goes through, in this order. Precondition: it holds whole tiles, but at the tensor's ends.
   void begin(const Cell& cell, Scratch& scratch) const {
     scratch.codes.resize(plan_.transposed ? cell.height() * apart_stride(cell) : 0);
     if (plan_.uniform) {
@@ -113,7 +113,7 @@ class Quantizer {
     store_scales<float>(cell, scratch.scale_inv, out_.scale_inv);
   }
 
-  /// The same rows; `fetch` as the hint, `out_ahead` in codes.
+  /// Encodes the same rows; `fetch` is as in the hint, `out_ahead` is in codes.
   void encode(const Cell& cell, std::size_t first, std::size_t last, const EncodeHints& fetch, Scratch& scratch) const {
     const std::size_t factor_stride = tiling_.tile_stride(cell);
     const float* factors = &scratch.factors[tiling_.first_tile(cell, first)];

@@ -114,7 +114,7 @@ void check_tensor_scale(const Recipe& r) {
           "operation must be divide for the block_factors product and block_over_scale, and for no others");
 }
 
-/// What lies beside a tensor's scale.
+/// Checks the fields that only recipes with a tensor's scale over those of tiles have.
 void check_under_tensor(const Recipe& r) {
   require(r.tensor_range > 0 && r.tensor_range <= 448, "tensor_range must be above 0 and at most 448, not ",
           r.tensor_range);

@@ -73,8 +73,8 @@ void set_mx_rule(Recipe& recipe, MxRule rule) {
   }
 }
 
-/// What torchao 0.18 has beside the edges: of amaxes NaN alone makes the scale NaN. A NaN among the elements keeps its
-/// sign, but by rceil, where it is the product's of two.
+/// Sets what torchao 0.18 does, beside the edges: of amaxes NaN alone makes the scale NaN. A NaN among the elements
+/// keeps its sign, but by rceil, where it is the product's of two.
 void set_torchao_0_18(Recipe& recipe, MxRule rule) {
   recipe.infinite_amax = SpecialScale::computed;
   if (rule != MxRule::rceil) {

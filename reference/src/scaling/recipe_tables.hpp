@@ -13,7 +13,7 @@ std::vector<NamedRecipe> training_recipes();
 /// MX and NVFP4 in serving, export and quantization packages.
 std::vector<NamedRecipe> block_recipes();
 
-/// As torch's maximum and clamp have it.
+/// The recipe with NaN as torch's maximum and clamp treat it.
 inline Recipe of_torch(Recipe recipe) {
   recipe.nan_in_amax = NanInAmax::counted;
   recipe.cast = find_profile("clamp_then_cast").policy;

@@ -17,7 +17,7 @@
 namespace fp8lab {
 namespace {
 
-/// The same for halves and bfloat16s, by way of float.
+/// Does the same to halves and bfloat16s, by way of float.
 template <typename T>
 void recode_halves(const Format& format, const CastPolicy& policy, std::span<const T> in, float scale,
                    std::span<T> out) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stored scales of a tensor multiply with on dequantize.
+// Computes the numbers that the stored scales of a tensor multiply with on dequantize.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace fp8lab {
 
-/// What the scales of a quantized tensor depend on.
+/// The facts that the scales of a quantized tensor depend on.
 [[nodiscard]] TensorFacts tensor_facts(const Quantized& q);
 
 class ScaleValues {

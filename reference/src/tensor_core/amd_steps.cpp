@@ -5,9 +5,11 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "fp8lab/formats/encode.hpp"
+#include "tensor_core/fp64_nan.hpp"
 #include "tensor_core/special_sum.hpp"
 
 namespace fp8lab {
@@ -49,7 +51,7 @@ Aligned sum_of_products(const MmaModel& model, const FactorSpan& a, const Factor
   return whole;
 }
 
-/// What a NaN or an infinity, also a product of 2^128 or more, makes of the step.
+/// Finds what NaNs and infinities, products of 2^128 or more among them, make of the step.
 SpecialSum specials_of(const FactorSpan& a, const FactorSpan& b, const Factor& c) {
   SpecialSum specials;
   specials.add(c);
@@ -73,7 +75,7 @@ float flushed_input(const Factor& x, const Format& format) {
 }
 
 std::uint32_t word_of(float x) { return std::isnan(x) ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(x); }
-std::uint64_t word_of(double x) { return std::isnan(x) ? binary64.magnitude_mask() : std::bit_cast<std::uint64_t>(x); }
+std::uint64_t word_of(double x) { return std::bit_cast<std::uint64_t>(x); }  // whose NaN fp64_fma() has named
 
 /// c + a[0] * b[0] + ..., one fused multiply-add after the other.
 template <typename Value, typename Word>
@@ -83,7 +85,11 @@ Word chained(const MmaModel& model, const FactorSpan& a, const FactorSpan& b, Wo
     const bool given = k < a.factors.size();
     const auto x = given ? static_cast<Value>(real_value(a.factors[k])) : Value{0};
     const auto y = given ? static_cast<Value>(real_value(b.factors[k])) : Value{0};
-    c = std::fma(x, y, c);
+    if constexpr (std::is_same_v<Value, double>) {
+      c = fp64_fma(model.nan, x, y, c);
+    } else {
+      c = std::fma(x, y, c);
+    }
   }
   return word_of(c);
 }

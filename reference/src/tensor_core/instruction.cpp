@@ -9,7 +9,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
-#include "fp8lab/reference/gemm/exact_sum.hpp"
+#include "fp8lab/reference/tensor_core/exact_sum.hpp"
 #include "tensor_core/amd_steps.hpp"
 #include "tensor_core/special_sum.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "gemm/factors.hpp"
+#include "tensor_core/factors.hpp"
 
 namespace fp8lab {
 

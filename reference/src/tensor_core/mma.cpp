@@ -10,8 +10,8 @@
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
-#include "gemm/misfit.hpp"
 #include "tensor_core/instruction.hpp"
+#include "tensor_core/misfit.hpp"
 
 namespace fp8lab {
 namespace {

@@ -10,15 +10,24 @@
 namespace fp8lab {
 namespace {
 
-struct NamedZeroRule {
-  std::string_view name;
-  ZeroRule rule;
-};
-constexpr std::array zero_rules{NamedZeroRule{"floor", ZeroRule::floor},
-                                NamedZeroRule{"skip_terms", ZeroRule::skip_terms},
-                                NamedZeroRule{"skip_empty_groups", ZeroRule::skip_empty_groups},
-                                NamedZeroRule{"skip_zero_groups", ZeroRule::skip_zero_groups},
-                                NamedZeroRule{"count_zero_factors", ZeroRule::count_zero_factors}};
+constexpr std::array arithmetic_names{Named{"fused", Arithmetic::fused}, Named{"exact", Arithmetic::exact},
+                                      Named{"products_first", Arithmetic::products_first},
+                                      Named{"flushed_pairs", Arithmetic::flushed_pairs},
+                                      Named{"fma_chain", Arithmetic::fma_chain}};
+constexpr std::array zero_rule_names{Named{"floor", ZeroRule::floor}, Named{"skip_terms", ZeroRule::skip_terms},
+                                     Named{"skip_empty_groups", ZeroRule::skip_empty_groups},
+                                     Named{"skip_zero_groups", ZeroRule::skip_zero_groups},
+                                     Named{"count_zero_factors", ZeroRule::count_zero_factors}};
+constexpr std::array underflow_sign_names{Named{"positive", UnderflowSign::positive},
+                                          Named{"kept", UnderflowSign::kept}};
+constexpr std::array evidence_names{Named{"measured", Evidence::measured}, Named{"published", Evidence::published},
+                                    Named{"inferred", Evidence::inferred},
+                                    Named{"by_definition", Evidence::by_definition},
+                                    Named{"assumed", Evidence::assumed}};
+constexpr std::array step_order_names{Named{"ascending", StepOrder::ascending}, Named{"pairs", StepOrder::pairs}};
+constexpr std::array lowering_names{Named{"native", Lowering::native}, Named{"fp16_add", Lowering::fp16_add}};
+static_assert(is_in_order(arithmetic_names) && is_in_order(zero_rule_names) && is_in_order(underflow_sign_names) &&
+              is_in_order(evidence_names) && is_in_order(step_order_names) && is_in_order(lowering_names));
 
 /// "; K 32 in 2 steps of 16".
 std::string of_steps(const MmaModel& model) {
@@ -28,49 +37,14 @@ std::string of_steps(const MmaModel& model) {
 
 }  // namespace
 
-ZeroRule find_zero_rule(std::string_view name) { return find_named(zero_rules, "zero_rule", name).rule; }
+std::span<const Named<Arithmetic>> named_values(Arithmetic /*any*/) { return arithmetic_names; }
+std::span<const Named<ZeroRule>> named_values(ZeroRule /*any*/) { return zero_rule_names; }
+std::span<const Named<UnderflowSign>> named_values(UnderflowSign /*any*/) { return underflow_sign_names; }
+std::span<const Named<Evidence>> named_values(Evidence /*any*/) { return evidence_names; }
+std::span<const Named<StepOrder>> named_values(StepOrder /*any*/) { return step_order_names; }
+std::span<const Named<Lowering>> named_values(Lowering /*any*/) { return lowering_names; }
 
-std::string_view name_of(ZeroRule zero_rule) {
-  return std::ranges::find(zero_rules, zero_rule, &NamedZeroRule::rule)->name;
-}
-
-std::string_view name_of(Arithmetic arithmetic) {
-  switch (arithmetic) {
-    case Arithmetic::fused: return "fused";
-    case Arithmetic::exact: return "exact";
-    case Arithmetic::products_first: return "products_first";
-    case Arithmetic::flushed_pairs: return "flushed_pairs";
-    case Arithmetic::fma_chain: return "fma_chain";
-  }
-  throw std::invalid_argument("unknown Arithmetic");
-}
-
-std::string_view name_of(Evidence evidence) {
-  switch (evidence) {
-    case Evidence::measured: return "measured";
-    case Evidence::published: return "published";
-    case Evidence::inferred: return "inferred";
-    case Evidence::by_definition: return "by_definition";
-    case Evidence::assumed: return "assumed";
-  }
-  throw std::invalid_argument("unknown Evidence");
-}
-
-std::string_view name_of(StepOrder order) {
-  switch (order) {
-    case StepOrder::ascending: return "ascending";
-    case StepOrder::pairs: return "pairs";
-  }
-  throw std::invalid_argument("unknown StepOrder");
-}
-
-std::string_view name_of(Lowering lowering) {
-  switch (lowering) {
-    case Lowering::native: return "native";
-    case Lowering::fp16_add: return "fp16_add";
-  }
-  throw std::invalid_argument("unknown Lowering");
-}
+ZeroRule find_zero_rule(std::string_view name) { return find_value<ZeroRule>("zero_rule", name); }
 
 std::string evidence_of(const MmaModel& model) {
   return std::string(name_of(model.evidence)) +

@@ -13,7 +13,7 @@
 #include "experiments/documents.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
-#include "fp8lab/reference/gemm/exact_sum.hpp"
+#include "fp8lab/reference/tensor_core/exact_sum.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "support.hpp"

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import re
 
 import pytest
@@ -13,7 +14,7 @@ from command import (
     refuses_a_file_as_directory,
 )
 
-#  The exact SQNRs of saturating casts to nearest in dB, to four decimals: for each format at scale 1, and with 6 and
+# The exact SQNRs of saturating casts to nearest in dB, to four decimals: for each format at scale 1, and with 6 and
 # with 4 standard
 #: deviations mapped to the largest value. From 40-digit arithmetic, and known before this program.
 EXACT = {
@@ -73,9 +74,21 @@ def test_profile_rounding_and_scale_can_be_chosen():
     )
 
 
+def test_a_profile_can_be_changed_field_by_field():
+    changed = "cuda_nosat:overflow=saturate:infinity=saturate"
+    document = json.loads(prints(f"cast --formats e4m3 --profiles cuda_satfinite,{changed} --size 999 --json"))
+    (casts,) = [one for one in document["sections"] if one["name"] == "casts"]
+    columns = {column["name"]: column["values"] for column in casts["columns"]}
+    assert columns.pop("profile") == ["cuda_satfinite", changed] and columns.pop("cast") == [1, 2]
+    assert all(first == second for first, second in columns.values())
+
+
 REFUSED = {
     "--formats e4m3,e4m4": "unknown format 'e4m4'; known: e4m3, e5m2.*",
     "--profiles cuda": "unknown profile 'cuda'; known: .*",
+    "--profiles ieee:overflow": "'ieee:overflow' is no PROFILE:FIELD=VALUE, such as ieee:overflow=saturate",
+    "--profiles ieee:colour=red": "unknown field of a profile 'colour'; known: rounding, overflow, .*",
+    "--profiles ieee:overflow=up": "unknown overflow 'up'; known: saturate, to_special, .*",
     "--roundings stochastic": "unknown rounding.*'stochastic'; known: nearest_even.*",
     "--distribution gauss": "unknown distribution 'gauss'; known: normal, uniform.*",
     "--scales 1,1.0": "scales must have each entry once, and has 1 twice",

@@ -12,7 +12,7 @@
 #include "fp8lab/formats/chain.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/stochastic.hpp"
-#include "fp8lab/reference/gemm/exact_sum.hpp"
+#include "fp8lab/reference/gemm/trace.hpp"
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/exact_sqnr.hpp"
@@ -24,8 +24,8 @@
 #include "fp8lab/reference/scaling/representable.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "fp8lab/reference/tensor_core/exact_sum.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "fp8lab/reference/tensor_core/trace.hpp"
 
 namespace fp8lab::tests::environment {
 namespace {

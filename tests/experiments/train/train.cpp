@@ -131,7 +131,7 @@ TEST_CASE("the scales of delayed scaling are made of the amaxes of the steps bef
     arguments.head = HeadPrecision::fp8;
     arguments.sizes.back() = 16;
     const TrainResult result = run_train(arguments);
-    const std::vector<TensorFacts>& tensors = result.runs[1].tensors;
+    const std::vector<TensorStats>& tensors = result.runs[1].tensors;
     const std::size_t a_step = 9;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const std::size_t step = i / a_step;
@@ -151,7 +151,7 @@ TEST_CASE("the first layer's facts are those of its casts") {
   Run run = start_run(arguments, choose_linear_recipe("te_delayed_hopper"));
   const std::vector<float> w = run.state.network[0].w;  // scale 1
   train_step(arguments, run);
-  const TensorFacts& facts = run.log.tensors[1];
+  const TensorStats& facts = run.log.tensors[1];
   float amax = 0;
   std::uint32_t flushed = 0;
   for (const float one : w) {
@@ -302,10 +302,10 @@ TEST_CASE("tiny gradients make the scale of Transformer Engine 1.6 infinite, and
 }
 
 TEST_CASE("a divergence is a loss that is not finite, or twenty in a row out of bounds") {
-  const std::vector<TensorFacts> none(3 * 100);
+  const std::vector<TensorStats> none(3 * 100);
   std::vector<double> losses(100, 1);
   const auto found = [&] {
-    std::vector<TensorFacts> tensors(3 * losses.size());
+    std::vector<TensorStats> tensors(3 * losses.size());
     return divergence_of(losses, tensors, 1, 2);
   };
   CHECK(!found());
@@ -327,8 +327,8 @@ TEST_CASE("around a divergence, the first cast that meets each trouble is found 
   constexpr std::size_t layers = 2, step = 40;
   std::vector<double> losses(60, 1);
   std::fill(losses.begin() + step - 1, losses.end(), 9);
-  std::vector<TensorFacts> tensors(60 * layers * 3, {.amax = 1, .scale = 2, .nonzero = 1000});
-  const auto at = [&](std::size_t s, std::size_t layer, LinearTensor tensor) -> TensorFacts& {
+  std::vector<TensorStats> tensors(60 * layers * 3, {.amax = 1, .scale = 2, .nonzero = 1000});
+  const auto at = [&](std::size_t s, std::size_t layer, LinearTensor tensor) -> TensorStats& {
     return tensors[((s - 1) * layers + layer - 1) * 3 + static_cast<std::size_t>(tensor)];
   };
   at(5, 1, LinearTensor::x).not_finite = 3;  // too early

@@ -11,6 +11,7 @@
 #include "catch.hpp"
 #include "experiments/documents.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "kit/dots.hpp"
 #include "scratch.hpp"
 
 namespace fp8lab::experiments {

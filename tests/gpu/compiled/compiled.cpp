@@ -87,6 +87,16 @@ std::vector<std::string> read_warnings(const std::filesystem::path& file) {
   return warnings;
 }
 
+std::vector<std::string> read_calls(const std::filesystem::path& file) {
+  static const std::regex call("calling a constexpr __host__ function\\(\"([^\"]*)\"");
+  std::ifstream in(file);
+  std::vector<std::string> calls;
+  for (std::string line; std::getline(in, line);) {
+    if (std::smatch match; std::regex_search(line, match, call)) calls.push_back(match[1]);
+  }
+  return calls;
+}
+
 const Limit* find_limit(const std::vector<Limit>& limits, std::string_view kernel) {
   const auto find = [&](const auto& matches) {
     const auto found = std::find_if(limits.begin(), limits.end(), matches);
@@ -211,6 +221,38 @@ TEST_CASE("no kernel uses local memory, or more registers than its limit") {
     }
   }
   CHECK(checked.size() >= 2);
+}
+
+namespace {
+
+/// Whether the compiler is known to make of a function for devices what it is for the host. The standard library's
+/// functions that count bits are not: they call builtins that devices do not have, and nvcc does not say so.
+bool is_right_on_devices(const std::string& function) {
+  static const std::regex known("(^|::)(bit_cast|array|operator\\[\\]|infinity|quiet_NaN|max|min|clamp)(?!\\w)");
+  return std::regex_search(function, known);
+}
+
+}  // namespace
+
+TEST_CASE("device code calls no function of the standard library but those that are right on devices") {
+  std::size_t read = 0;
+  for (const auto& file : std::filesystem::directory_iterator(FP8LAB_CUBINS "/called")) {
+    if (file.path().extension() != ".txt") continue;
+    if (is_stale(file.path())) continue;
+    INFO(file.path());
+    const std::vector<std::string> calls = read_calls(file.path());
+    for (const std::string& call : calls) {
+      if (!is_right_on_devices(call)) FAIL_CHECK(call);
+    }
+    read += calls.size();
+  }
+  CHECK(read > 0);
+}
+
+TEST_CASE("a function that counts bits otherwise on devices is found") {
+  const auto calls = read_calls(std::filesystem::path(FP8LAB_CUBINS) / "called/planted/leading_zeros.ptx.txt");
+  REQUIRE_FALSE(calls.empty());
+  CHECK_FALSE(std::ranges::all_of(calls, is_right_on_devices));
 }
 
 TEST_CASE("an array in local memory is found") {

@@ -30,6 +30,10 @@ struct Compiled {
 /// The warnings in a report.
 [[nodiscard]] std::vector<std::string> read_warnings(const std::filesystem::path& file);
 
+/// The constexpr functions of the host that device code calls, as warnings of a compilation without
+/// --expt-relaxed-constexpr name them: a name, or all of the declaration.
+[[nodiscard]] std::vector<std::string> read_calls(const std::filesystem::path& file);
+
 /// The type's name as demangled symbols have it.
 [[nodiscard]] std::string demangled(const char* symbol);
 

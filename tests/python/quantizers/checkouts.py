@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repositories that git directories hold: FP8LAB_TE_GIT, FP8LAB_DEEPGEMM_GIT, FP8LAB_MICROXCALING_GIT,
-FP8LAB_AO_GIT."""
+"""Quantizers of projects that checkouts hold (``repositories``): Transformer Engine, DeepGEMM, microxcaling, torchao."""
 
 import functools
 
 import numpy as np
+import repositories
 import torch
 
 from quantizers import installed
 from quantizers.numerics import Result, codes_of_values
 from quantizers.packages import codes4, codes8
 
-TE = "FP8LAB_TE_GIT"
-DEEPGEMM = "FP8LAB_DEEPGEMM_GIT"
-MICROXCALING = "FP8LAB_MICROXCALING_GIT"
-AO = "FP8LAB_AO_GIT"
+TE = repositories.TRANSFORMER_ENGINE
+DEEPGEMM = repositories.DEEPGEMM
+MICROXCALING = repositories.MICROXCALING
+AO = repositories.TORCHAO
 
 
 #: The last release that divided a block's amax by 6.

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules of packages, loaded alone: a package's own ``__init__``, which imports models and launchers, does not run.
 
-Packages are installed, or lie in git directories that environment variables name.
+Packages are installed, or lie in checkouts of their projects (``repositories``).
 """
 
 import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import types
 from pathlib import Path
+
+import repositories
 
 
 class _Bare(types.ModuleType):
@@ -130,7 +130,7 @@ def version(distribution: str) -> str:
 
 
 def from_git(
-    variable: str, name: str, files: list[str], *, unused: tuple[str, ...] = (), commit: str = "HEAD"
+    project: str, name: str, files: list[str], *, unused: tuple[str, ...] = (), commit: str = "HEAD"
 ) -> types.ModuleType:
     """A module of a repository's newest commit, or another; ``files`` are those that it needs, from the package's root
     on."""
@@ -143,20 +143,15 @@ def from_git(
             for folder in [path.parent, *path.parent.parents][: file.count("/")]:
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / "__init__.py").touch()
-            path.write_text(_git(variable, "show", f"{commit}:{file}"))
+            path.write_text(_git(project, "show", f"{commit}:{file}"))
         return module(name, unused=unused, folder=Path(tree, root), commit=commit)
 
 
-def commit(variable: str, tag: str = "HEAD") -> str:
+def commit(project: str, tag: str = "HEAD") -> str:
     """The newest commit in short, or the version that a tag names."""
-    found = _git(variable, "rev-parse", "--short=7", f"{tag}^{{commit}}").strip()
+    found = _git(project, "rev-parse", "--short=7", f"{tag}^{{commit}}").strip()
     return found if tag == "HEAD" else tag.removeprefix("v")
 
 
-def _git(variable: str, *arguments: str) -> str:
-    directory = os.environ.get(variable)
-    if not directory:
-        raise ImportError(f"{variable} names no git directory")
-    return subprocess.run(
-        ["git", f"--git-dir={directory}", *arguments], capture_output=True, text=True, check=True
-    ).stdout
+def _git(project: str, *arguments: str) -> str:
+    return repositories.git(project, *arguments).decode()

@@ -417,8 +417,8 @@ PACKAGES = [
 ]
 
 
-def _checkout(recipe, name, variable, kind, source, oracle, tag="HEAD", **more):
-    return Row(recipe, name, partial(installed.commit, variable, tag), kind, source, oracle, **more)
+def _checkout(recipe, name, project, kind, source, oracle, tag="HEAD", **more):
+    return Row(recipe, name, partial(installed.commit, project, tag), kind, source, oracle, **more)
 
 
 TE = ("Transformer Engine", checkouts.TE, "reference", "pytorch/custom_recipes/reference_nvfp4.py")
@@ -516,7 +516,7 @@ WITH_GLOBAL_SCALE = [
     _trtllm("trtllm_nvfp4", partial(port_nvidia.trtllm_nvfp4, g=421.3), **GIVEN),
 ]
 
-#  Under this scale the float16 values are exact, and many products are midpoints, which tell the kernels' factors
+# Under this scale the float16 values are exact, and many products are midpoints, which tell the kernels' factors
 # apart.
 G = 168.0
 OF_E4M3 = NV4 | {

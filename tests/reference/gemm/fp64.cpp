@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of float64 matrices are chains of the slow oracle's fused multiply-adds.
+#include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "reference/tensor_core/dots.hpp"
 #include "support.hpp"
@@ -106,6 +109,45 @@ TEST_CASE("an FP64 product of a hard sum: not the sum of rounded products, nor o
   const std::vector<double> x{-1 - 0x1p-29, 1 + 0x1p-30}, y{1, 1 + 0x1p-30};
   gemm({.model = cdna3_fp64}, Operand::doubles(x, 1, 2), Operand::doubles(y, 1, 2), std::span<double>(out));
   CHECK(out[0] == 0x1p-60);
+}
+
+TEST_CASE("FP64 gives the NaNs that an H200 gave, and of several the first of b, c and a") {
+  const auto result = [](const MmaModel& model, const std::array<std::uint64_t, 4>& a,
+                         const std::array<std::uint64_t, 4>& b, std::uint64_t c) {
+    const auto x = std::bit_cast<std::array<double, 4>>(a);
+    const auto y = std::bit_cast<std::array<double, 4>>(b);
+    const std::array accumulator{std::bit_cast<double>(c)};
+    std::array<double, 1> out{};
+    mma(model, Operand::doubles(x, 1, 4), Operand::doubles(y, 1, 4), std::span<const double>(accumulator),
+        std::span<double>(out));
+    return std::bit_cast<std::uint64_t>(out[0]);
+  };
+  // 1. Rows of tests/vectors/device/h200.json, of mma.sync.m8n8k4: a signalling c, a factor of a, and inf - inf.
+  CHECK(result(hopper_fp64_k4, {0xe68c8cb2c2a0a9ba, 0x036c124103a06a56, 0x4a49183faf42e968, 0xf44d40bcbff86f4a},
+               {0x79ddb8798b25480d, 0x7c56d03acb228bdf, 0x95ff80137e408295, 0xac4d368becc70d34},
+               0xfff0bb9e0b0be664) == 0xfff8bb9e0b0be664);
+  CHECK(result(hopper_fp64_k4, {0xf90eb366080e1f0f, 0xfffa8e431ccd507b, 0xa76a67c23e1c4459, 0x4780ced89496efc4},
+               {0x046b64e0581ee999, 0x4358cf554c497890, 0x16f7128963ffcdf5, 0x84dffab683db172d},
+               0x7fefffffffffffff) == 0xfffa8e431ccd507b);
+  constexpr std::uint64_t infinity = 0x7ff0000000000000;
+  constexpr std::uint64_t one = 0x3ff0000000000000;
+  CHECK(result(hopper_fp64_k4, {infinity, 0, 0, 0}, {0, 0, 0, 0}, 0) == 0xfff8000000000000);
+  CHECK(result(hopper_fp64_k4, {infinity, 0, 0, 0}, {one, 0, 0, 0}, infinity | 1ULL << 63) == 0xfff8000000000000);
+  // 2. Several, as that ledger's digests say. Of later products a NaN of b wins over what is in the accumulator.
+  constexpr std::uint64_t nan_a = 0x7ff800000000000a;
+  constexpr std::uint64_t nan_b = 0x7ff800000000000b;
+  constexpr std::uint64_t nan_c = 0xfff800000000000c;
+  CHECK(result(hopper_fp64_k4, {nan_a, 0, 0, 0}, {nan_b, 0, 0, 0}, nan_c) == nan_b);
+  CHECK(result(hopper_fp64_k4, {nan_a, 0, 0, 0}, {one, 0, 0, 0}, nan_c) == nan_c);
+  CHECK(result(hopper_fp64_k4, {nan_a, 0, 0, 0}, {one, 0, 0, 0}, 0) == nan_a);
+  CHECK(result(hopper_fp64_k4, {nan_a, 0, 0, 0}, {one, 0, 0, nan_b}, nan_c) == nan_b);
+  CHECK(result(hopper_fp64_k4, {infinity, 0, 0, 0}, {0, 0, 0, 0}, nan_c) == nan_c);
+  // 3. A GEMM has them, and AMD's have one NaN.
+  const std::vector<double> a{1, 2, std::bit_cast<double>(nan_a), 3};
+  const std::vector<double> b{std::bit_cast<double>(nan_b), 1, 1, 1, 1, 1, 1, 1};
+  const Codes words = gemm_words(hopper_fp64_k4, Operand::doubles(a, 1, 4), Operand::doubles(b, 2, 4));
+  CHECK(words == Codes{nan_b, nan_a});
+  CHECK(result(cdna3_fp64, {nan_a, 0, 0, 0}, {nan_b, 0, 0, 0}, nan_c) == 0x7fffffffffffffff);
 }
 
 TEST_CASE("what FP64 models do not take is named") {

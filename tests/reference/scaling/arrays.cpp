@@ -12,10 +12,10 @@
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/gemm/trace.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/representable.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "fp8lab/reference/tensor_core/trace.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {

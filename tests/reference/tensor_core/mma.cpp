@@ -262,7 +262,7 @@ TEST_CASE("mma: a model explains itself") {
         "K 32 in 2 steps (of every four k the first two, then the last two), 25 fraction bits kept (zero counts as "
         "2^-133), results of 23 bits, "
         "made of FP16 instructions, c added at the end; takes e4m3, e5m2");
-  CHECK(evidence_of(hopper_mma_sync_fp8_f16) == "measured: H100, H200 and B200");
+  CHECK(evidence_of(hopper_mma_sync_fp8_f16) == "measured: H100, H200 and B200; an H200 (ledger)");
   CHECK(evidence_of(turing_fp16) == "published");
   CHECK_THAT(describe(blackwell_nvf4), ContainsSubstring("summed exactly in groups of 16") &&
                                            ContainsSubstring("takes e2m1 with scales ue4m3, one for 16"));

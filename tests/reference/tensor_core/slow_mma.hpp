@@ -216,7 +216,13 @@ inline std::uint64_t slow_amd_step(const SlowModel& model, const SlowOperand& a,
     x.push_back(slow_decode(a.codes[k], a.format));
     y.push_back(slow_decode(b.codes[k], b.format));
   }
-  return slow_amd_step(model, x, y, word, step == 0);
+  const std::uint64_t sum = slow_amd_step(model, x, y, word, step == 0);
+  if (!model.keeps_nans || sum != 0x7FFF'FFFF'FFFF'FFFFU) return sum;
+  const auto k = static_cast<std::size_t>(step);
+  for (const std::uint64_t nan : {b.codes[k], word, a.codes[k]}) {
+    if (slow_decode(nan, binary64).is_nan()) return nan | 0x0008'0000'0000'0000U;  // quiet
+  }
+  return 0xFFF8'0000'0000'0000U;
 }
 
 /// One element of the instruction's result, c + sum of a_k * b_k, as a word of its accumulator: binary64, or binary32

@@ -67,6 +67,7 @@ struct SlowModel {
   SlowAlignment alignment = SlowAlignment::toward_zero;
   SlowSum sum = SlowSum::fused;
   bool has_two_sums = false;  ///< of even and of odd k
+  bool keeps_nans = false;    ///< a chain's NaN is the first of a factor of b, the accumulator and a factor of a
   SlowDefect defect = SlowDefect::none;
 
   [[nodiscard]] constexpr int k() const { return step_products * steps; }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Casts whole arrays between floats and codes, with the checks that every such function makes.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,12 @@
 
 namespace fp8lab {
 
-/// What every bulk cast asks for. Throws std::invalid_argument where the format is not one that check_format() takes,
-/// has fewer bits than `least` or more than `most`, or the sizes differ.
+/// Checks what every bulk cast requires. Throws std::invalid_argument where the format is not one that check_format()
+/// takes, has fewer bits than `least` or more than `most`, or the sizes differ.
 void check_bulk(const Format& format, int least, int most, std::size_t in, std::size_t out);
 
 /// Throws std::invalid_argument where a code has bits beyond the format's width: the message has `name`, and the index
-/// and the code of the first. What every function of arrays of codes asks for.
+/// and the code of the first. Every function that takes an array of codes calls it.
 void check_codes(const Format& format, std::span<const std::uint8_t> codes, std::string_view name, int threads = 1);
 void check_codes(const Format& format, std::span<const std::uint16_t> codes, std::string_view name, int threads = 1);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Casts by way of a second format, as software without a direct conversion does, and counts what that changes.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Turns codes of a format into floats, one by one and by the array.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Turns numbers into codes of a format, one by one and by the array.
 #pragma once
 
 #include <cstdint>

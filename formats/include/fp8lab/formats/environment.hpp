@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Gives a computation the default floating-point environment and locale, whatever the caller has set.
 #pragma once
 
 #include <locale.h>  // NOLINT(modernize-deprecated-headers): locale_t is POSIX

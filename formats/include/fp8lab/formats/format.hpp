@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Defines a floating-point format as a record of facts, and names the formats that hardware has.
 #pragma once
 
 #include <array>

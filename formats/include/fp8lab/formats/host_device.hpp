@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Defines the macros that mark functions for the host and, where nvcc compiles them, for the device.
 #pragma once
 
 /// Marks a function that runs on the host and, where nvcc compiles it, on the device too.

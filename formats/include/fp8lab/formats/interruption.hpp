@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lets a caller end a long call from outside, at the checkpoints of its loops.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Views a row-major matrix of float32, float64, float16 or bfloat16 numbers that somebody else owns.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Allocates large arrays of numbers on cache lines, without writing to them first.
 #pragma once
 
 #include <cstddef>

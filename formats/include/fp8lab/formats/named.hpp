@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the entry of a table by its name or its value, and refuses a name that no entry has.
 #pragma once
 
+#include <cstddef>
+#include <iterator>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -41,6 +44,36 @@ template <typename Entries, typename Value>
     if (entry.value == value) return entry;
   }
   throw std::logic_error("an enumerator without a name");
+}
+
+// An enumeration whose enumerators have names declares `named_values(E of_type)`, a span of Named<E> in the order of
+// the enumerators. From it follow:
+
+/// Whether entries stand in the order of the enumerators, for a static_assert beside them.
+template <typename Entries>
+[[nodiscard]] constexpr bool is_in_order(const Entries& entries) {
+  for (std::size_t i = 0; i < std::size(entries); ++i) {
+    if (static_cast<std::size_t>(entries[i].value) != i) return false;
+  }
+  return true;
+}
+template <typename Value>
+concept NamedEnum = requires(Value value) { named_values(value); };
+
+/// The entry of an enumerator.
+template <NamedEnum Value>
+[[nodiscard]] const Named<Value>& entry_of(Value value) {
+  return named_values(value)[static_cast<std::size_t>(value)];
+}
+/// The name of an enumerator.
+template <NamedEnum Value>
+[[nodiscard]] std::string_view name_of(Value value) {
+  return entry_of(value).name;
+}
+/// The enumerator called `name` of a field. Throws std::invalid_argument that names the field and lists what is known.
+template <NamedEnum Value>
+[[nodiscard]] Value find_value(std::string_view field, std::string_view name) {
+  return find_named(named_values(Value{}), field, name).value;
 }
 
 }  // namespace fp8lab

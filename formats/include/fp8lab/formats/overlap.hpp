@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks that the arrays of a call do not share memory in ways that would change its result.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ void check_apart(std::string_view name, std::span<In> in, std::string_view out_n
                               " overlap; they must lie apart in memory");
 }
 
-/// The same, but that they may be the same elements.
+/// Throws likewise, but accepts arrays that are the very same elements.
 template <typename In, typename Out>
 void check_apart_or_same(std::string_view name, std::span<In> in, std::string_view out_name, std::span<Out> out) {
   const auto x = std::as_bytes(in);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Packs codes of 4 bits two a byte, and unpacks them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Deals a loop over an array out to threads, so that their number changes no bit.
 #pragma once
 
 #include <cstddef>

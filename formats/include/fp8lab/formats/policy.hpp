@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// Defines what a cast decides: rounding, overflow, NaN, zero and sign; and names the policies of known software.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "fp8lab/formats/host_device.hpp"
+#include "fp8lab/formats/named.hpp"
 
 namespace fp8lab {
 
@@ -115,13 +118,13 @@ struct Profile {
   std::string_view source;
 };
 
-/// What processors do: overflow becomes infinity, a NaN keeps its sign and the payload that fits. Exact where the
+/// The cast of processors: overflow becomes infinity, a NaN keeps its sign and the payload that fits. Exact where the
 /// target has all values of the source.
 inline constexpr CastPolicy ieee_policy{
     .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
 
-/// What NVIDIA's converts and tensor cores do where they do not saturate: as above, but every NaN is the positive one
-/// of all ones.
+/// The cast of NVIDIA's converts and tensor cores where they do not saturate: as above, but every NaN is the positive
+/// one of all ones.
 inline constexpr CastPolicy cuda_nosat_policy{.overflow = Overflow::to_special, .infinity = Overflow::to_special};
 
 // A source begins with the package and the version on which the profile was measured: all halves and bfloat16s, and
@@ -256,21 +259,19 @@ inline constexpr std::array profiles{
                       "0, clamped to 1 to 254"},
 };
 
-/// A rounding mode with its name.
-struct NamedRounding {
-  std::string_view name;
-  Rounding rounding;
-};
+/// The rounding modes with their names.
 inline constexpr std::array named_roundings{
-    NamedRounding{"nearest_even", Rounding::nearest_even},
-    NamedRounding{"nearest_away", Rounding::nearest_away},
-    NamedRounding{"nearest_toward_zero", Rounding::nearest_toward_zero},
-    NamedRounding{"toward_zero", Rounding::toward_zero},
-    NamedRounding{"upward", Rounding::upward},
-    NamedRounding{"downward", Rounding::downward},
-    NamedRounding{"to_odd", Rounding::to_odd},
-    NamedRounding{"stochastic", Rounding::stochastic},
+    Named{"nearest_even", Rounding::nearest_even},
+    Named{"nearest_away", Rounding::nearest_away},
+    Named{"nearest_toward_zero", Rounding::nearest_toward_zero},
+    Named{"toward_zero", Rounding::toward_zero},
+    Named{"upward", Rounding::upward},
+    Named{"downward", Rounding::downward},
+    Named{"to_odd", Rounding::to_odd},
+    Named{"stochastic", Rounding::stochastic},
 };
+
+[[nodiscard]] std::span<const Named<Rounding>> named_values(Rounding of_type);
 
 /// In words: rounding, and what happens to overflow, infinity, NaN, sign and zero.
 [[nodiscard]] std::string describe(const CastPolicy& policy);
@@ -278,7 +279,5 @@ inline constexpr std::array named_roundings{
 /// The profile, or rounding, called `name`. Both throw std::invalid_argument that lists the known names.
 [[nodiscard]] const Profile& find_profile(std::string_view name);
 [[nodiscard]] Rounding find_rounding(std::string_view name);
-/// What `rounding` is called.
-[[nodiscard]] std::string_view name_of(Rounding rounding);
 
 }  // namespace fp8lab

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Throws std::invalid_argument with a message that is put together from its parts.
 #pragma once
 
 #include <stdexcept>

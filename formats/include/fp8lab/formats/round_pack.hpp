@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rounds an exact number once to a format and packs its code: the one place where fp8lab rounds to a format.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
+#include "fp8lab/formats/bits.hpp"
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
 
@@ -83,7 +84,7 @@ struct Cut {
                                                            RandomBits random = {}) {
   negative = negative && format.is_signed;
   // 1. Exponent of the leading bit, and the lowest binade that has a spacing of its own.
-  const int leading = exponent + 63 - std::countl_zero(significand);
+  const int leading = exponent + 63 - leading_zeros(significand);
   const int lowest = format.min_exponent();
   // Without subnormals everything below the smallest value becomes the smallest value, in every mode.
   if (!format.has_subnormals && leading < lowest) return negative ? format.sign_mask() : 0;

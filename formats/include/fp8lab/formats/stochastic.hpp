@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encodes arrays with stochastic rounding by the caller's random words, shared out to elements as hardware does.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists the vector instruction sets that can run, and forces one of them.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes text of unknown origin safe to print in a message, and suggests the name that was meant.
 #pragma once
 
 #include <span>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes and reads numbers as text, whatever locale the program has.
 #pragma once
 
 #include <locale>
@@ -19,7 +20,7 @@ class TextStream : public std::ostringstream {
   }
 };
 
-/// The same for reading a string.
+/// A stream that reads numbers from a string in the same way.
 class TextReader : public std::istringstream {
  public:
   explicit TextReader(std::string text) : std::istringstream(std::move(text)) { imbue(std::locale::classic()); }

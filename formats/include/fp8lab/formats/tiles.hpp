@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Names the ways in which a tile of elements meets its factor, and in which NaN elements count in its amax.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Takes numbers and codes apart exactly into sign, exponent and significand.
 #pragma once
 
 #include <bit>

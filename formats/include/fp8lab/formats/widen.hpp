@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Converts half and bfloat16 numbers to float exactly.
 #pragma once
 
 #include <bit>

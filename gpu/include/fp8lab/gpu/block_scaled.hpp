@@ -63,8 +63,8 @@ struct MmaSyncScaled {
   };
 };
 
-/// What a lane holds of its warp's tile of kM * kN instructions. A word has four scales of a row, of consecutive
-/// blocks.
+/// The factors, scales and accumulators that a lane holds of its warp's tile of kM * kN instructions. A word has four
+/// scales of a row, of consecutive blocks.
 template <typename Mma, unsigned kM, unsigned kN>
 struct ScaledWarpTile {
   using Instruction = Mma;

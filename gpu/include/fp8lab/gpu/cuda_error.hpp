@@ -10,7 +10,7 @@
 
 namespace fp8lab::gpu {
 
-/// What a CUDA call returned.
+/// The result of a CUDA call.
 struct CudaResult {
   int code = 0;           ///< the number of the cudaError_t; 0: success
   std::string_view name;  ///< its enumerator, as cudaGetErrorName has it
@@ -44,7 +44,7 @@ class DeviceMemoryError : public CudaError {
   using CudaError::CudaError;
 };
 
-/// What is said of a CUDA call in `function` that failed.
+/// The message about a CUDA call in `function` that failed.
 [[nodiscard]] std::string failure_message(std::string_view function, const CudaResult& result);
 
 /// Bytes of a device's memory.
@@ -52,7 +52,7 @@ struct DeviceMemory {
   std::uint64_t free = 0;
   std::uint64_t total = 0;
 };
-/// What is said where `asked` bytes of device memory are not to be had.
+/// The message about `asked` bytes of device memory that CUDA could not allocate.
 [[nodiscard]] std::string out_of_memory_message(std::uint64_t asked, const DeviceMemory& memory);
 
 /// CUDA versions as CUDA numbers them: 13000 is 13.0.
@@ -67,7 +67,7 @@ struct CudaVersions {
 /// gave.
 [[nodiscard]] std::string why_no_device(const CudaResult& result, int count, const CudaVersions& versions);
 
-/// What cudaPointerGetAttributes says of an address.
+/// The facts that cudaPointerGetAttributes returns about an address.
 struct PointerFacts {
   enum class Kind : std::uint8_t { unregistered, host, device, managed };
   Kind kind = Kind::unregistered;

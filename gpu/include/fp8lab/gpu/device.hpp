@@ -12,7 +12,7 @@
 
 namespace fp8lab::gpu {
 
-/// What CUDA says of this machine.
+/// The state of CUDA on this machine.
 struct DeviceStatus {
   int count = 0;              ///< devices that this process may use
   CudaVersions versions;      ///< of the driver, and of the CUDA that fp8lab was built with
@@ -35,7 +35,7 @@ struct DeviceInfo {
   int processors = 0;        ///< streaming multiprocessors
   std::uint64_t memory = 0;  ///< bytes in all
 };
-/// All of them; none where there is no device. Throws CudaError.
+/// Lists all devices; the list is empty where there is none. Throws CudaError.
 [[nodiscard]] std::vector<DeviceInfo> devices();
 
 /// The compute capability of the current device, 90 for 9.0. Throws NoDeviceError and CudaError.

@@ -13,9 +13,9 @@
 
 namespace fp8lab::gpu {
 
-/// What the factors of a matrix instruction are, by PTX's names.
+/// The type of a matrix instruction's factors, by PTX's names.
 enum class MmaType : std::uint8_t { e4m3, e5m2, f16, bf16, tf32, f64 };
-/// What its accumulators are.
+/// The type of a matrix instruction's accumulators.
 enum class MmaAccumulator : std::uint8_t { float32, float16, float64 };
 /// A word of an accumulator in memory.
 template <MmaAccumulator kAccumulator>

@@ -13,8 +13,8 @@
 #include "fp8lab/gpu/block_scaled.hpp"
 #include "fp8lab/gpu/fragments.hpp"
 #include "fp8lab/gpu/host_team.hpp"
-#include "fp8lab/reference/gemm/operand.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 
 namespace fp8lab::gpu {
 
@@ -33,7 +33,7 @@ enum class GemmKernel : std::uint8_t {
   blackwell_mxf4nvf4_ue8m0,  ///< E2M1 with E8M0 scales of 16; sm_100a alone
   blackwell_mxf4nvf4,        ///< NVFP4: E2M1 with E4M3 scales of 16
 };
-/// All of them, in this order.
+/// Lists all kernels, in the order of the enumeration.
 [[nodiscard]] std::span<const GemmKernel> gemm_kernels();
 /// The name of the kernel, as the enumerator is, and the kernel called `name`. The latter throws std::invalid_argument
 /// that lists the known names.

@@ -22,7 +22,7 @@ namespace fp8lab::gpu {
 class HostRaces {
  public:
   enum class Access : std::uint8_t { read, write, atomic };
-  /// What goes its own way between barriers.
+  /// A part of the kernel that runs independently of the others between barriers.
   enum class Part : std::uint8_t { block, first_role, second_role, third_role, tcgen05, bulk_copies };
   static constexpr std::size_t parts = 6;
   /// A moment of each part. What a part did up to then is over.
@@ -42,7 +42,7 @@ class HostRaces {
   void access(Access access, const void* place, std::size_t bytes, Who who) {
     this->access(access, place, bytes, who, known(who.part));
   }
-  /// The same by whoever is Running; nothing where nobody is.
+  /// Records an access by the part that is Running; does nothing where none is.
   static void access_of_thread(Access access, const void* place, std::size_t bytes);
   /// Throws std::logic_error where a race was found; the message has the place and both threads.
   void check() const;
@@ -55,9 +55,10 @@ class HostRaces {
   /// A part arrives at a barrier in shared memory, or has waited there.
   void arrive(Part part, const void* barrier) { arrive(barrier, told(part, part)); }
   void wait(Part part, const void* barrier);
-  /// What a part knows.
+  /// The moments of all parts that a part knows to be over.
   [[nodiscard]] const Clock& known(Part part) const { return known_[static_cast<std::size_t>(part)]; }
-  /// What a part tells when something ends that it did so far, or began; and its arrival.
+  /// told() notes that `ended` is over up to now, and returns all moments that `part` knows; arrive() leaves them at a
+  /// barrier.
   [[nodiscard]] Clock told(Part part, Part ended);
   void arrive(const void* barrier, const Clock& told);
 

@@ -86,7 +86,7 @@ class HostTeam {
     races_->check();
     return async_shared() + place;
   }
-  // What fences do.
+  // The effects of fences follow.
   void publish() const {
     const HostRaces::Running nobody;
     if (bytes_ != 0) std::memcpy(const_cast<std::byte*>(async_shared()), shared(), bytes_);
@@ -104,7 +104,7 @@ class HostTeam {
   void for_each_thread(const Body& body) const {
     for_each(threads_, body);
   }
-  /// The same without a barrier.
+  /// Does the same without a barrier at the end.
   template <typename Body>
   void go_on_each_thread(const Body& body) const {
     call_each(threads_, {&body, [](const void* own, std::size_t i) { (*static_cast<const Body*>(own))(i); }});
@@ -173,7 +173,7 @@ class HostTeam {
   mutable std::vector<std::size_t> places_;
 };
 
-/// What the threads of a role wrote to shared memory since its last barrier.
+/// Holds back what the threads of a role have written to shared memory since its last barrier.
 class HostWithheld {
  public:
   /// Before threads write, and when all did.
@@ -212,7 +212,8 @@ class HostRole {
   [[nodiscard]] Each<T> each() const {
     return team_.each<T>();
   }
-  /// What threads write to shared memory is there for all of them behind sync(), and until then a pattern.
+  /// Runs body(thread) for each thread. Other threads see what it writes to shared memory after sync(), and a pattern
+  /// until then.
   template <typename Body>
   void for_each_thread(const Body& body) const {
     fences_.use_registers();
@@ -245,7 +246,7 @@ class HostRole {
   }
   /// Ends the role: all of the block meet at a barrier.
   void end() const { fences_.come_to_barrier(); }
-  // What instructions of this role do.
+  // The effects of this role's instructions follow.
   void arrive(const void* barrier) const { team_.races().arrive(team_.part(), barrier); }
   void wait_until(const void* barrier, std::function<bool()> ready) const {
     roles_->wait_until(index_, std::move(ready));

@@ -6,7 +6,7 @@
 
 namespace fp8lab::gpu {
 
-/// What one should know of a kernel before reading it.
+/// The facts that a reader should know of a kernel before reading it.
 struct KernelInfo {
   std::string_view name;    ///< of the functor
   std::string_view header;  ///< in gpu/include/fp8lab/gpu

@@ -42,7 +42,7 @@ struct PhiloxState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  ///< in calls of Philox
 };
-/// Those words: `words` of them.
+/// Draws the first `words` random words from that state.
 [[nodiscard]] std::vector<std::uint32_t> philox_words(const PhiloxState& state, std::size_t words);
 
 /// How many elements the arrays of a direction have.
@@ -66,7 +66,7 @@ struct QuantizedArrays {
   float* amax = nullptr;
 };
 
-/// What a call quantizes, and where to.
+/// The tensor that a call quantizes, the recipe, and the arrays that it writes.
 struct QuantizeCall {
   ElementMatrix x;
   Recipe recipe;
@@ -86,7 +86,7 @@ struct QuantizeCall {
 ///
 /// Throws also where the recipe has no kernel; the message names those that have one.
 void quantize_on_device(const QuantizeCall& call, void* stream = nullptr);
-/// The same kernels on the host team.
+/// Runs the same kernels on the host team.
 void quantize_on_host(const QuantizeCall& call, HostOrder order = {});
 
 /// The largest magnitude of x goes to `amax`: NaN counts as the recipe's nan_in_amax says.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the differences of two arrays have in common.
+// Finds what the differences of two arrays have in common.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 #include "fp8lab/doctor/compare.hpp"
 #include "fp8lab/formats/text_stream.hpp"
-#include "quantize/rest.hpp"
+#include "search/located.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -110,7 +110,7 @@ std::optional<std::string> tiles_of(const Comparison& comparison) {
               ", column ", best->first % across, " of the tiles.");
 }
 
-/// What a share of the differing elements is, said where it is all of them.
+/// A kind of difference, with the sentence that is said where all differing elements are of it.
 struct Kind {
   std::uint64_t Comparison::* count;
   std::string_view sentence;

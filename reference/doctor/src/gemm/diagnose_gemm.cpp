@@ -9,10 +9,10 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "gemm/dequantized.hpp"
-#include "gemm/misfit.hpp"
 #include "gemm/rest.hpp"
 #include "gemm/search.hpp"
 #include "gemm/whole.hpp"
+#include "reference/src/tensor_core/misfit.hpp"
 
 namespace fp8lab::doctor {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "gemm/misfit.hpp"
+#include "reference/src/tensor_core/misfit.hpp"
 
 namespace fp8lab::doctor {
 

@@ -14,11 +14,11 @@
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/recipe_names.hpp"
+#include "quantize/departures/shared.hpp"
+#include "quantize/named_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
-
-using enum Departure;
 
 template <typename... Parts>
 std::string words(const Parts&... parts) {
@@ -39,15 +39,6 @@ double cost_of_change(std::string_view field) {
   return found == costs.end() ? 1.1 : found->cost;
 }
 
-/// Numbers that kernels add to an amax or a scale, or put in place of smaller ones.
-constexpr std::array small_numbers{1e-4F, 1e-5F, 1e-6F, 1e-7F, 1e-8F, 1e-9F, 1e-10F, 1e-11F, 1e-12F};
-
-double cost_of(Departure departure) {
-  if (departure == scale_as_stored) return 2.5;
-  if (departure == scale_missing) return 1.2;
-  return 1.02 + 0.0007 * static_cast<double>(departure);
-}
-
 /// Makes the variants of one candidate.
 class Variants {
  public:
@@ -61,219 +52,42 @@ class Variants {
     for_fields(recipe, [&](std::string_view name, auto& field) { change(recipe, name, field); });
   }
 
-  void depart() {
-    for (const Named<Departure>& one : departures()) {
-      const auto& deviations = candidate_.hypothesis.deviations;
-      if (!is_searched(one.value) || std::ranges::count(deviations, one.value, &Deviation::departure) != 0) continue;
-      double cost = cost_of(one.value);
-      for (const Deviation& deviation : deviations_of(one.value)) {
-        if (!is_wanted(deviation)) continue;
-        emit(deviation, cost);
-        if (deviation.value == 0) cost += 0.0002;  // of several edges the usual one comes first
+  void depart() const {
+    const SearchCase own(candidate_.hypothesis, facts_);
+    for_each_departure([&](const Departure& row) {
+      if (has(candidate_.hypothesis, row) || !row.is_searched(own)) return;
+      double cost = row.cost;
+      for (Deviation& one : row.numbers == nullptr ? std::vector<Deviation>(1) : row.numbers(own)) {
+        one.departure = &row;
+        if (!is_wanted(one)) continue;
+        emit(one, cost);
+        if (one.value == 0) cost += 0.0002;  // of several edges the usual one comes first
       }
-    }
+    });
   }
 
   /// The likely ones first: as rows are padded.
   void change_row_stride() const {
-    const std::size_t across = tiles_across();
-    if (across < 2 || tiles_down() < 2) return;
+    const SearchCase own(candidate_.hypothesis, facts_);
+    const std::size_t across = own.tiles_across();
+    if (across < 2 || own.tiles_down() < 2) return;
     std::vector<std::size_t> strides{across - 1, across + 1};
     for (const std::size_t multiple : {4, 8, 16, 32, 128})
       strides.push_back((across + multiple - 1) / multiple * multiple);
     for (std::size_t stride = 1; stride <= 2 * across; ++stride) strides.push_back(stride);
-    double cost = cost_of(scale_row_stride);
+    double cost = rows::scale_row_stride.cost;
     for (auto one = strides.begin(); one != strides.end(); ++one) {
       if (*one == across || std::find(strides.begin(), one, *one) != one) continue;
-      emit({.departure = scale_row_stride, .value = static_cast<float>(*one)}, cost);
+      emit({.departure = &rows::scale_row_stride, .value = static_cast<float>(*one)}, cost);
       cost += 0.0002;
     }
   }
 
  private:
-  /// The rows and columns of a tile; 0: all.
-  struct Shape {
-    std::size_t across, along;
-  };
-  /// Whether no recipe has tiles of that shape.
-  static bool is_rectangle(const Shape& shape) { return shape.across != 1 && shape.across != shape.along; }
-
-  /// Tiles of usual lengths, and of whole rows or columns, whose number is that of the scales.
-  [[nodiscard]] std::vector<Shape> derived_shapes() const {
-    std::vector<Shape> shapes;
-    if (facts_.scales < 2) return shapes;
-    const auto tiles = [](std::size_t length, std::size_t tile) {
-      return tile == 0 ? std::size_t{1} : (length + tile - 1) / tile;
-    };
-    const auto add = [&](std::size_t across, std::size_t along) {
-      if (across >= facts_.rows || along >= facts_.columns) return;
-      const auto is_this = [&](const Shape& one) { return one.across == across && one.along == along; };
-      const bool fits = tiles(facts_.rows, across) * tiles(facts_.columns, along) == facts_.scales;
-      if (fits && std::ranges::none_of(shapes, is_this)) shapes.push_back({across, along});
-    };
-    // Tiles of one column are those of a row of the transpose.
-    constexpr std::array<std::size_t, 6> lengths{16, 32, 64, 128, 256, 512};
-    for (const std::size_t along : lengths) {
-      add(1, along);
-      for (const std::size_t across : lengths) add(across, along);
-    }
-    if (facts_.rows > facts_.scales) add(tiles(facts_.rows, facts_.scales), 0);
-    if (facts_.columns > facts_.scales) add(0, tiles(facts_.columns, facts_.scales));
-    return shapes;
-  }
-
-  /// A departure with the numbers that are tried.
-  [[nodiscard]] std::vector<Deviation> deviations_of(Departure departure) const {
-    std::vector<Deviation> all;
-    const auto add = [&](float value) { all.push_back({.departure = departure, .value = value}); };
-    if (departure == tile_starts_early || departure == tile_starts_late) {
-      for (const TileEdge edge : {TileEdge::usual, TileEdge::other, TileEdge::uncounted}) {
-        all.push_back({.departure = departure, .place = static_cast<std::uint64_t>(edge)});
-      }
-    } else if (departure == tile_shape) {
-      for (const Shape& one : derived_shapes()) {
-        if (is_rectangle(one)) all.push_back({.departure = departure, .place = one.across, .last = one.along});
-      }
-    } else if (departure == scale_of_next_tile || departure == scale_of_previous_tile) {
-      add(0);
-      if (tiles_down() > 1) all.push_back({.departure = departure, .place = 1});
-    } else if (departure == tensor_scale_missing) {
-      add(0);
-      all.push_back({.departure = departure, .place = 1});
-    } else if (departure == scale_row_stride) {
-      // A tile less or more than there are, or as many as a padded row has. Others are looked for apart.
-      const std::size_t across = tiles_across();
-      const std::size_t padded = (across + 3) / 4 * 4;
-      for (const std::size_t stride : {across - 1, across + 1}) add(static_cast<float>(stride));
-      if (padded > across + 1) add(static_cast<float>(padded));
-    } else if (departure == amax_of_first || departure == amax_of_last) {
-      // A vector of 8 elements or more is left out; half of a tile has a name of its own.
-      const std::size_t along = candidate_.hypothesis.recipe.tile_along;
-      for (std::size_t count = 8; count < along; count += 8) {
-        if (count * 2 != along) add(static_cast<float>(count));
-      }
-    } else {
-      for (const float value : values_of(departure)) add(value);
-    }
-    return all;
-  }
-
-  [[nodiscard]] std::size_t tiles_across() const {
-    const std::size_t along = candidate_.hypothesis.recipe.tile_along;
-    return along == 0 ? 1 : (facts_.columns + along - 1) / along;
-  }
-  [[nodiscard]] std::size_t tiles_down() const {
-    const std::size_t across = candidate_.hypothesis.recipe.tile_across;
-    return across == 0 ? 1 : (facts_.rows + across - 1) / across;
-  }
-
-  /// The numbers that are tried; 0 where a departure has none.
-  static std::span<const float> values_of(Departure departure) {
-    static constexpr std::array none{0.0F};
-    static constexpr std::array moved{1.0F, -1.0F};
-    static constexpr std::array largest{256.0F, 464.0F, 480.0F};
-    if (departure == largest_of_value) return largest;
-    if (departure == amax_of_moved_window) return moved;
-    return departure == amax_plus || departure == scale_plus ? std::span<const float>(small_numbers) : none;
-  }
-
-  /// A bound below the amaxes of all tiles; 0 where none is known.
-  [[nodiscard]] float least_amax() const {
-    const Recipe& recipe = candidate_.hypothesis.recipe;
-    const bool has_runs = recipe.tile_along % 16 == 0 || recipe.tile_along > 30;
-    const auto is_of_amax = [](const Deviation& one) { return one.departure < scale_of_next_tile; };
-    if (!has_runs || has_tensor_scale(recipe)) return 0;
-    return std::ranges::any_of(candidate_.hypothesis.deviations, is_of_amax) ? 0 : facts_.least_run;
-  }
-  /// A bound below all scale_inv of recipes without a tensor's scale: amaxes over the largest value of any format.
-  [[nodiscard]] float least_scale() const { return least_amax() / largest_of(e5m2); }
-  /// Whether a small number, added to all amaxes or scales, changes one.
-  [[nodiscard]] bool changes_a_scale(Departure departure, float value) const {
-    if (departure != amax_plus && departure != scale_plus) return true;
-    return value >= (departure == amax_plus ? least_amax() : least_scale()) * 0x1p-26F;
-  }
-
-  /// Whether the departure is one that is asked for, with a number that makes a difference.
+  /// Whether the number is one that is asked for.
   [[nodiscard]] bool is_wanted(const Deviation& one) const {
-    const bool is_number = one.departure == amax_plus || one.departure == scale_plus;
-    if (numbers_ == Numbers::alone) return is_number && changes_a_scale(one.departure, one.value);
-    return one.value == 0 || (numbers_ == Numbers::with && changes_a_scale(one.departure, one.value));
-  }
-
-  /// Whether the departure can make a difference without further knowledge.
-  [[nodiscard]] bool is_searched(Departure departure) const {
-    const Recipe& recipe = candidate_.hypothesis.recipe;
-    const bool has_tiles = recipe.tile_along != 0;
-    const bool is_bfloat16 = facts_.input_type == bfloat16;
-    const bool is_float16 = facts_.input_type == binary16;
-    switch (departure) {
-      case input_float16:
-      case elements_float16:
-      case amax_float16: return !is_float16;
-      case input_bfloat16:
-      case elements_bfloat16:
-      case amax_bfloat16: return !is_bfloat16;
-      case amax_of_first_half:
-      case amax_of_second_half:
-      case amax_of_even_elements:
-      case amax_of_odd_elements: return has_tiles || recipe.tile_across == 1;
-      case tile_shape: return !has_tensor_scale(recipe) && !is_given(recipe);
-      case amax_reads_next:
-      case amax_of_moved_window:
-      case amax_of_first:
-      case amax_of_last:
-      case tile_starts_early:
-      case tile_starts_late:
-      case scale_of_next_tile:
-      case scale_of_previous_tile: return has_tiles;
-      case scale_row_stride:
-      case scale_index_turned: return has_tiles && tiles_across() > 1 && tiles_down() > 1;
-      case scale_of_first_row: return tiles_down() > 1;
-      case scale_of_first_tile: return tiles_across() > 1;
-      case tensor_scale_missing: return has_tensor_scale(recipe);
-      case stored_unrounded: return facts_.scales != 0 && !facts_.scales_are_bytes;
-      case largest_of_e4m3fnuz: return recipe.format != e4m3fnuz && recipe.format.bits() == 8;
-      case largest_of_e5m2: return recipe.format != e5m2 && recipe.format.bits() == 8;
-      case largest_of_e4m3: return recipe.format != e4m3;
-      case largest_of_e2m1: return recipe.format != e2m1;
-      case largest_of_value: return recipe.format == e4m3 && !is_given(recipe);
-      case amax_plus:
-      case scale_plus:
-        // Many numbers: in pairs alone, under a tensor's scale not even there.
-        if (candidate_.hypothesis.deviations.size() > (has_tensor_scale(recipe) ? 0 : 1)) return false;
-        return (departure == amax_plus || recipe.scale_type == ScaleType::float32) && !is_given(recipe);
-      case clamped_to_240: return recipe.format == e4m3 || recipe.format == e5m2;
-      case stored_of_previous_tile:
-      case stored_of_next_tile: return has_tiles && facts_.scales > 1;
-      // A single scale has no other place.
-      case stored_one_late:
-      case stored_one_early:
-      case stored_of_previous_row:
-      case stored_of_next_row: return facts_.scales > 1;
-      case stored_for_tma: return facts_.scales > 0 && facts_.scales % 4 == 0;
-      case pairs_swapped:
-      case pairs_of_halves: return recipe.format.bits() == 4;
-      case amax_of_first_elements:
-      case amax_times:
-      case scale_times:
-      case stored_end_unwritten:
-      case tiles_as_stored:
-      case scale_stale:
-      case tensor_scale_stale:
-      case tensor_scale_given:
-      case tile_scales_given:
-      case columns_unwritten:
-      case rows_unwritten:
-      case end_unwritten:
-      case block_unwritten:
-      case codes_unwritten:
-      case tile_of_left_neighbor:
-      case tile_of_right_neighbor:
-      case tile_of_upper_neighbor:
-      case tile_of_lower_neighbor: return false;
-      default: break;
-    }
-    return facts_.scales != 0 || (departure < stored_inverted && departure != scale_as_stored);
+    if (numbers_ == Numbers::alone) return one.departure->adds_small_number;
+    return one.value == 0 || numbers_ == Numbers::with;
   }
 
   void emit(const Deviation& deviation, double cost) const {
@@ -296,20 +110,24 @@ class Variants {
   }
 
   void change_tiles() const {
-    std::vector<Shape> shapes{Shape{0, 0},   Shape{1, 0},   Shape{0, 1},   Shape{1, 16},   Shape{16, 1},  Shape{1, 32},
-                              Shape{32, 1},  Shape{1, 64},  Shape{64, 1},  Shape{1, 128},  Shape{128, 1}, Shape{1, 256},
-                              Shape{16, 16}, Shape{32, 32}, Shape{64, 64}, Shape{128, 128}};
+    std::vector<TileShape> shapes{TileShape{0, 0},   TileShape{1, 0},   TileShape{0, 1},   TileShape{1, 16},
+                                  TileShape{16, 1},  TileShape{1, 32},  TileShape{32, 1},  TileShape{1, 64},
+                                  TileShape{64, 1},  TileShape{1, 128}, TileShape{128, 1}, TileShape{1, 256},
+                                  TileShape{16, 16}, TileShape{32, 32}, TileShape{64, 64}, TileShape{128, 128}};
     // Tiles of one row whose number is that of the scales.
     const std::size_t in_row = facts_.scales / facts_.rows;
     if (in_row > 1 && in_row * facts_.rows == facts_.scales) {
-      const Shape derived{1, (facts_.columns + in_row - 1) / in_row};
-      const auto is_derived = [&](const Shape& one) { return one.across == 1 && one.along == derived.along; };
+      const TileShape derived{1, (facts_.columns + in_row - 1) / in_row};
+      const auto is_derived = [&](const TileShape& one) { return one.across == 1 && one.along == derived.along; };
       const bool fits = (facts_.columns + derived.along - 1) / derived.along == in_row;
       if (fits && std::ranges::none_of(shapes, is_derived)) shapes.push_back(derived);
     }
-    for (const Shape& one : derived_shapes()) {
-      const auto is_this = [&](const Shape& other) { return other.across == one.across && other.along == one.along; };
-      if (!is_rectangle(one) && std::ranges::none_of(shapes, is_this)) shapes.push_back(one);
+    for (const TileShape& one : shapes_of_as_many_tiles(facts_)) {
+      const auto is_this = [&](const TileShape& other) {
+        return other.across == one.across && other.along == one.along;
+      };
+      const bool is_rectangle = one.across != 1 && one.across != one.along;
+      if (!is_rectangle && std::ranges::none_of(shapes, is_this)) shapes.push_back(one);
     }
     const Recipe& own = candidate_.hypothesis.recipe;
     const auto text = [](std::size_t length) { return length == 0 ? std::string("all") : std::to_string(length); };
@@ -358,7 +176,8 @@ class Variants {
       if (adds_floors && std::ranges::count(values, floor) == 0) values.push_back(floor);
     }
     constexpr float margin = 2;  // some floors are rounded to a short type
-    const float least = (name == "least_scale_inv" ? least_scale() : least_amax()) / margin;
+    const SearchCase known(candidate_.hypothesis, facts_);
+    const float least = (name == "least_scale_inv" ? known.least_scale() : known.least_amax()) / margin;
     std::erase_if(values, [&](Value value) { return static_cast<float>(std::max(value, own)) < least; });
   }
 
@@ -395,10 +214,10 @@ class Variants {
       emit(recipe, cost, std::move(text));
       field = own;
     };
-    for (const NamedRounding& one : named_roundings) {
+    for (const Named<Rounding>& one : named_roundings) {
       CastPolicy cast = own;
-      cast.rounding = one.rounding;
-      with(cast, one.rounding == Rounding::stochastic ? "stochastic" : "cast",
+      cast.rounding = one.value;
+      with(cast, one.value == Rounding::stochastic ? "stochastic" : "cast",
            words("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
     }
     for (const Profile& one : profiles) {
@@ -457,6 +276,38 @@ std::optional<Recipe> with_changes(Recipe recipe, const Recipe& changed, const R
 }
 
 }  // namespace
+
+float SearchCase::least_amax() const {
+  const bool has_runs = recipe().tile_along % 16 == 0 || recipe().tile_along > 30;
+  const auto is_of_amax = [](const Deviation& one) { return one.departure->stage <= KernelStage::tile; };
+  if (!has_runs || has_tensor_scale(recipe())) return 0;
+  return std::ranges::any_of(hypothesis_->deviations, is_of_amax) ? 0 : facts_->least_run;
+}
+
+float SearchCase::least_scale() const { return least_amax() / largest_of(e5m2); }
+
+std::vector<TileShape> shapes_of_as_many_tiles(const SearchFacts& facts) {
+  std::vector<TileShape> shapes;
+  if (facts.scales < 2) return shapes;
+  const auto tiles = [](std::size_t length, std::size_t tile) {
+    return tile == 0 ? std::size_t{1} : (length + tile - 1) / tile;
+  };
+  const auto add = [&](std::size_t across, std::size_t along) {
+    if (across >= facts.rows || along >= facts.columns) return;
+    const auto is_this = [&](const TileShape& one) { return one.across == across && one.along == along; };
+    const bool fits = tiles(facts.rows, across) * tiles(facts.columns, along) == facts.scales;
+    if (fits && std::ranges::none_of(shapes, is_this)) shapes.push_back({across, along});
+  };
+  // Tiles of one column are those of a row of the transpose.
+  constexpr std::array<std::size_t, 6> lengths{16, 32, 64, 128, 256, 512};
+  for (const std::size_t along : lengths) {
+    add(1, along);
+    for (const std::size_t across : lengths) add(across, along);
+  }
+  if (facts.rows > facts.scales) add(tiles(facts.rows, facts.scales), 0);
+  if (facts.columns > facts.scales) add(0, tiles(facts.columns, facts.scales));
+  return shapes;
+}
 
 std::optional<Candidate> moved_to(const Candidate& other, const Candidate& candidate, const Candidate& base) {
   const auto recipe = with_changes(other.hypothesis.recipe, candidate.hypothesis.recipe, base.hypothesis.recipe);

@@ -37,6 +37,39 @@ struct SearchFacts {
   float least_run = 0;  ///< the least amax of 16 elements in a row of the tensor, from a multiple of 16 on
 };
 
+/// A hypothesis that may have one departure more, and what is known of the tensor and the dump.
+class SearchCase {
+ public:
+  SearchCase(const Hypothesis& hypothesis, const SearchFacts& facts) : hypothesis_(&hypothesis), facts_(&facts) {}
+
+  [[nodiscard]] const Hypothesis& hypothesis() const { return *hypothesis_; }
+  [[nodiscard]] const Recipe& recipe() const { return hypothesis_->recipe; }
+  [[nodiscard]] const SearchFacts& facts() const { return *facts_; }
+  /// Whether a row has tiles.
+  [[nodiscard]] bool has_tiles() const { return recipe().tile_along != 0; }
+  [[nodiscard]] std::size_t tiles_across() const { return tiles_of(facts_->columns, recipe().tile_along); }
+  [[nodiscard]] std::size_t tiles_down() const { return tiles_of(facts_->rows, recipe().tile_across); }
+  /// A bound below the amaxes of all tiles; 0 where none is known.
+  [[nodiscard]] float least_amax() const;
+  /// A bound below all scale_inv of recipes without a tensor's scale: amaxes over the largest value of any format.
+  [[nodiscard]] float least_scale() const;
+
+ private:
+  [[nodiscard]] static std::size_t tiles_of(std::size_t length, std::size_t tile) {
+    return tile == 0 ? 1 : (length + tile - 1) / tile;
+  }
+
+  const Hypothesis* hypothesis_;
+  const SearchFacts* facts_;
+};
+
+/// The rows and columns of a tile; 0: all.
+struct TileShape {
+  std::size_t across, along;
+};
+/// Tiles of usual lengths, and of whole rows or columns, whose number is that of the stored scales.
+[[nodiscard]] std::vector<TileShape> shapes_of_as_many_tiles(const SearchFacts& facts);
+
 /// Whether codes may be of that format, by what is known of them.
 [[nodiscard]] bool may_be_codes(const SearchFacts& facts, const Format& format);
 /// Whether check_recipe() takes the recipe.

@@ -17,8 +17,6 @@
 namespace fp8lab::doctor {
 namespace {
 
-using enum Departure;
-
 /// Elements and their factor.
 void meet(TileOperation operation, float factor, std::span<float> x) {
   switch (operation) {
@@ -58,21 +56,22 @@ bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b) 
 KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, const StoredDump* dump)
     : source_(&source),
       hypothesis_(&hypothesis),
+      deviations_(hypothesis.deviations),
       dump_(dump),
       stored_recipe_(hypothesis.recipe),
       scale_recipe_(hypothesis.recipe),
+      operation_(hypothesis.recipe.operation),
       is_columnwise_(hypothesis.direction == Direction::columnwise) {
-  for (const Deviation& one : hypothesis.deviations) present_.set(static_cast<std::size_t>(one.departure));
-  if (has(input_float16) || has(elements_float16)) narrowing_ = Narrowing::float16;
-  if (has(input_bfloat16) || has(elements_bfloat16)) narrowing_ = Narrowing::bfloat16;
-  if (has(input_flushed)) narrowing_ = Narrowing::flushed;
-  set_scale_recipes();
-  const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
-  is_transposed_ = (is_columnwise_ && keeps_order) != has(codes_transposed);
+  std::ranges::stable_sort(deviations_, [](const Deviation& a, const Deviation& b) {
+    return std::pair(a.departure->stage, a.departure) < std::pair(b.departure->stage, b.departure);
+  });
+  set_stages();
+  const AmaxKey key = amax_key();
+  applies_ = takes_tensor(key);
+  if (!applies_) return;
+  amaxes_ = &source.tiles(key);
   applies_ = makes_sense();
   if (!applies_) return;
-  const AmaxKey key = amax_key();
-  amaxes_ = &source.tiles(key);
   const AmaxKey whole{
       .across = 0, .along = 0, .is_signed = key.is_signed, .counts_nan = key.counts_nan, .narrowing = key.narrowing};
   facts_.input_type = source.type();
@@ -81,111 +80,101 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   stored_constants_ = constants_of(stored_recipe_);
   scale_constants_ = constants_of(scale_recipe_);
   layout_ = scale_layout();
-  const bool is_moved_along = has(stored_of_previous_tile) || has(stored_of_next_tile);
-  const bool is_moved_down = has(stored_of_previous_row) || has(stored_of_next_row);
-  if (is_moved_along && amaxes_->tiles_across == 1) applies_ = false;
-  if (is_moved_down && amaxes_->tiles_down == 1) applies_ = false;
-  constexpr std::array of_codes{overflow_wraps, subnormals_flushed, negative_zero_lost, sign_lost,
-                                sign_inverted,  negatives_zeroed,   nan_is_zero,        columns_unwritten,
-                                rows_unwritten, end_unwritten,      block_unwritten};
-  const bool is_moved = std::ranges::any_of(hypothesis.deviations, [](const Deviation& one) {
-    return one.departure >= pairs_swapped && one.departure <= codes_one_early;
-  });
-  is_in_place_ = !is_moved && !is_transposed_;
-  keeps_codes_ = std::ranges::none_of(of_codes, [&](Departure departure) { return has(departure); });
-  constexpr std::array of_scales{
-      scale_of_next_tile,     scale_of_previous_tile, scale_of_next_row,  scale_of_previous_row, scale_row_stride,
-      scale_of_first_row,     scale_of_first_tile,    scale_index_turned, scale_float16,         scale_bfloat16,
-      scale_doubled,          scale_halved,           scale_missing,      scale_as_stored,       tile_scales_given,
-      tensor_scale_missing,   tiles_as_stored,        scale_stale,        tile_of_left_neighbor, tile_of_right_neighbor,
-      tile_of_upper_neighbor, tile_of_lower_neighbor};
-  keeps_scales_ = std::ranges::none_of(of_scales, [&](Departure departure) { return has(departure); });
-  if ((takes_all_stored() || has(tiles_as_stored)) && !layout_.fits) applies_ = false;
+  if (takes_stored_ != TakesStored::none && !layout_.fits) applies_ = false;
 }
 
-const Deviation& KernelModel::deviation(Departure departure) const {
-  return *std::ranges::find(hypothesis_->deviations, departure, &Deviation::departure);
+void KernelModel::set_stages() {
+  const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
+  is_transposed_ = is_columnwise_ && keeps_order;
+  for (const Deviation& one : deviations_) {
+    const Departure& own = *one.departure;
+    if (own.input != nullptr) own.input(narrowing_);
+    if (own.rule != nullptr) own.rule(stored_recipe_);
+    if (own.operation != nullptr) operation_ = own.operation(operation_, one);
+    takes_stored_ = std::max(takes_stored_, own.takes_stored);
+    stores_inverse_ = stores_inverse_ || own.stores_inverse;
+    is_transposed_ = is_transposed_ != own.transposes_codes;
+  }
+  scale_recipe_ = stored_recipe_;
+  for (const Deviation& one : deviations_) {
+    if (one.departure->used_rule != nullptr) one.departure->used_rule(scale_recipe_);
+  }
+  is_in_place_ = !has_any(&Departure::index, &Departure::place) && !is_transposed_;
+  keeps_codes_ = !has_any(&Departure::code);
+  keeps_scales_ = takes_stored_ == TakesStored::none && !has_any(&Departure::read, &Departure::used);
 }
 
 void KernelModel::take_tensor_scale() {
-  for (const Deviation& one : hypothesis_->deviations) {
-    if (one.departure != tensor_scale_stale && one.departure != tensor_scale_given) continue;
+  for (const Deviation& one : deviations_) {
+    if (one.departure->tensor_scale == nullptr) continue;
     const ScaleConstants own = scale_constants(recipe(), facts_);
     // A given one that follows from the tensor is none.
     const float made = one.place == 1 ? own.tensor_scale_inv : own.tensor_scale;
-    if (one.departure == tensor_scale_given && one.value == made) applies_ = false;
-    (one.place == 1 ? facts_.tensor_scale_inv : facts_.tensor_scale) = one.value;
+    if (one.departure->is_given && one.value == made) applies_ = false;
+    one.departure->tensor_scale(facts_, one);
   }
+}
+
+bool KernelModel::takes_tensor(const AmaxKey& key) const {
+  const Recipe& r = recipe();
+  if (r.transform != Transform::none && is_columnwise_) return false;  // quantize() does that
+  const bool has_its_shape = key.across == r.tile_across && key.along == r.tile_along;
+  if ((r.whole_tiles || r.pads_tiles) && has_its_shape) {
+    if (r.tile_across > 1 && source_->rows() % r.tile_across != 0) return false;
+    if (r.tile_along > 1 && source_->columns() % r.tile_along != 0) return false;
+  }
+  if (dump_ != nullptr && dump_->was_packed && r.format.bits() != 4) return false;
+  return takes_stored_ == TakesStored::none || (dump_ != nullptr && !dump_->scales.empty());
 }
 
 bool KernelModel::makes_sense() const {
-  const Recipe& r = recipe();
-  const std::size_t columns = source_->columns();
-  const bool is_packed = dump_ != nullptr && dump_->was_packed;
-  if (r.transform != Transform::none && is_columnwise_) return false;  // quantize() does that
-  if ((r.whole_tiles || r.pads_tiles) && !has(tile_shape)) {
-    if (r.tile_across > 1 && source_->rows() % r.tile_across != 0) return false;
-    if (r.tile_along > 1 && columns % r.tile_along != 0) return false;
-  }
-  if (is_packed && r.format.bits() != 4) return false;
-  if ((has(pairs_swapped) || has(pairs_of_halves)) && (r.format.bits() != 4 || columns % 2 != 0)) return false;
-  for (const Departure one : {amax_of_first, amax_of_last}) {
-    const std::size_t along = r.tile_along == 0 ? columns : r.tile_along;
-    if (has(one) && !(deviation(one).value < static_cast<float>(along))) return false;
-  }
-  // Tiles of the transpose are as many where it is square, and others where tiles are not.
-  if (has(amax_of_other_axis) && (source_->rows() != columns || r.tile_along == r.tile_across)) return false;
-  if (!has_room(is_packed)) return false;
-  return has_meant_scales();
+  const ModelCase own{.recipe = recipe(),
+                      .stored_rule = stored_recipe_,
+                      .used_rule = scale_recipe_,
+                      .source = *source_,
+                      .tiles = *amaxes_,
+                      .dump = dump_,
+                      .codes = code_matrix(),
+                      .takes_stored = takes_stored_};
+  return std::ranges::all_of(deviations_, [&](const Deviation& one) {
+    return one.departure->makes_sense == nullptr || one.departure->makes_sense(own, one);
+  });
 }
 
-bool KernelModel::has_meant_scales() const {
-  const Recipe& r = recipe();
-  const bool is_as_stored = takes_all_stored() || has(tiles_as_stored);
-  if (has(tile_scales_given) && (r.quotient != Quotient::given_scale_inv || r.tile_across == 0)) return false;
-  if (has(scale_unrounded) && (r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none)) return false;
-  if (has(stored_unrounded) && (has_tensor_scale(r) || is_given(r) || has(scale_unrounded))) return false;
-  if (has(stored_unrounded) && r.scale_type == ScaleType::float32 && r.rounding == ScaleRounding::none) return false;
-  if (has(tensor_scale_missing) && (!has_tensor_scale(r) || is_as_stored)) return false;
-  if (is_as_stored && has(scale_missing)) return false;  // these codes are made with another
-  if (has(stored_quotient) && (has_tensor_scale(r) || is_given(r) || r.scale_type != ScaleType::float32)) return false;
-  if ((has(block_scale_truncated) || has(block_scale_rounded_up)) && !has_tensor_scale(r)) return false;
-  if (has(scale_nearest_power) && (has_tensor_scale(r) || is_given(r) || r.scale_type == ScaleType::e4m3_code))
-    return false;
-  if ((has(tensor_scale_stale) || has(tensor_scale_given)) && !has_tensor_scale(r)) return false;
-  if (is_as_stored && (dump_ == nullptr || dump_->scales.empty())) return false;
-  if (has(scale_as_stored) && has_tensor_scale(r)) return false;
-  if (is_as_stored && has(scale_stale)) {
-    // The stored number may be the inverse of that factor, but for the last bits.
-    const float product = stored_value(dump_->scales.front()) * deviation(scale_stale).value;
-    if (dump_->scales.size() != 1 || !(std::abs(product - 1) < 0x1p-20F)) return false;
+CodeMatrix KernelModel::code_matrix() const {
+  const std::uint64_t per_byte = dump_ != nullptr && dump_->was_packed ? 2 : 1;
+  if (is_transposed_) return {source_->columns(), source_->rows(), per_byte};
+  return {source_->rows(), source_->columns(), per_byte};
+}
+
+std::uint64_t KernelModel::place_of(std::size_t row, std::size_t column) const {
+  if (is_in_place_) return row * source_->columns() + column;
+  const CodeMatrix matrix = code_matrix();
+  std::uint64_t r = is_transposed_ ? column : row;
+  std::uint64_t c = is_transposed_ ? row : column;
+  for (const Deviation& one : deviations_) {
+    if (one.departure->index != nullptr) one.departure->index(r, c, matrix);
   }
-  return true;
+  std::uint64_t place = r * matrix.columns + c;
+  for (const Deviation& one : deviations_) {
+    if (one.departure->place != nullptr) place = one.departure->place(place, matrix);
+  }
+  return place;
 }
 
 void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
   const auto elements = source_->values(piece);
-  const bool stale = has(scale_stale);
-  TileOperation operation = recipe().operation;
-  if (has(scale_inverted)) {
-    operation = divides(operation) ? TileOperation::multiply : TileOperation::divide;
-  }
-  if (stale) operation = TileOperation::multiply;
-  if (has(tensor_scale_missing)) {
-    const bool multiplies = deviation(tensor_scale_missing).place == 1;
-    operation = multiplies ? TileOperation::multiply : TileOperation::divide;
-  }
   const std::size_t tile_row = piece.row / amaxes_->across;
   for (std::size_t i = 0; i < x.size();) {
     const std::size_t tile_column = amaxes_->tile_column(piece.column + i);
     const std::size_t end = std::min(amaxes_->end_of(tile_column) - piece.column, x.size());
     const float factor = used_scale(tile_row, tile_column).factor;
-    meet(operation, factor, x.subspan(i, end - i));
+    meet(operation_, factor, x.subspan(i, end - i));
     i = end;
   }
   if (const Format type = type_of(recipe().product, facts_.input_type); type != binary32) {
     for (float& one : x) one = rounded_to(type, one);
-    if (adds_zero_after(operation)) std::ranges::for_each(x, [](float& one) { one += 0.0F; });
+    if (adds_zero_after(operation_)) std::ranges::for_each(x, [](float& one) { one += 0.0F; });
   }
   if (recipe().float32_steps) {
     for (float& one : x) one = after_float32_steps(recipe().format, recipe().cast.rounding, one);
@@ -211,74 +200,27 @@ void KernelModel::encode_products(std::span<const float> products, std::span<std
   encode(format, policy, products, others);
 }
 
-std::uint8_t KernelModel::changed_code(std::uint8_t code, float product) const {
-  const Format& format = recipe().format;
-  const auto sign = static_cast<std::uint8_t>(format.sign_mask());
-  const auto magnitude = static_cast<std::uint8_t>(format.magnitude_mask());
-  const int subnormals = (1 << format.mantissa_bits) - 1;
-  const bool is_nan = std::isnan(product);
-  if (has(overflow_wraps) && !is_nan) {
-    Format wide = format;
-    ++wide.exponent_bits;
-    wide.specials = Specials::none;
-    code = static_cast<std::uint8_t>((code & sign) | (encode(wide, recipe().cast, product) & magnitude));
-  }
-  if (has(subnormals_flushed) && (code & magnitude) <= subnormals) code &= sign;
-  if (has(nan_is_zero) && is_nan) code = 0;
-  if (has(negative_zero_lost) && code == sign) code = 0;
-  if (has(sign_lost)) code &= magnitude;
-  if (has(sign_inverted)) code ^= sign;
-  if (has(negatives_zeroed) && (code & sign) != 0 && !is_nan) code = 0;
-  return code;
-}
-
 void KernelModel::change_codes(const Piece& piece, std::span<const float> products,
                                std::span<std::uint8_t> codes) const {
   if (keeps_codes_) return;
-  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = changed_code(codes[i], products[i]);
-  const auto cover = [&](Departure departure, auto is_unwritten) {
-    if (!has(departure)) return;
-    const Deviation& own = deviation(departure);
-    for (std::size_t i = 0; i < codes.size(); ++i) {
-      if (is_unwritten(i, own.place)) codes[i] = static_cast<std::uint8_t>(own.value);
-    }
-  };
-  cover(columns_unwritten, [&](std::size_t i, std::uint64_t place) { return piece.column + i >= place; });
-  cover(rows_unwritten, [&](std::size_t /*i*/, std::uint64_t place) { return piece.row >= place; });
-  const std::size_t columns = source_->columns();
-  const std::uint64_t last = has(block_unwritten) ? deviation(block_unwritten).last : 0;
-  cover(block_unwritten, [&](std::size_t i, std::uint64_t place) {
-    const std::size_t column = piece.column + i;
-    return piece.row >= place / columns && piece.row <= last / columns && column >= place % columns &&
-           column <= last % columns;
-  });
-  cover(end_unwritten,
-        [&](std::size_t i, std::uint64_t place) { return piece.row * source_->columns() + piece.column + i >= place; });
+  const CodesOfPiece own{codes, products, recipe(), piece.row, piece.column, source_->columns()};
+  for (const Deviation& one : deviations_) {
+    if (one.departure->code != nullptr) one.departure->code(own, one);
+  }
 }
 
 void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const {
-  if (has(codes_unwritten)) {
-    std::ranges::fill(codes, std::uint8_t{0});
-    std::ranges::fill(others, std::uint8_t{0});
-    return;
-  }
   std::array<float, most_at_once> products;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
     const Piece part{piece.row, piece.column + first, std::min(most_at_once, piece.count - first)};
     const auto x = std::span(products).first(part.count);
     std::ranges::copy(source_->values(part), x.begin());
     // 1. The input and its scale.
-    narrow(narrowing_, x);
+    narrow(narrowing_.elements, x);
     scale_elements(part, x);
     // 2. The product.
-    if (has(product_float16)) narrow(Narrowing::float16, x);
-    if (has(product_bfloat16)) narrow(Narrowing::bfloat16, x);
-    if (has(clamped_to_240)) {
-      for (float& value : x) value = std::clamp(value, -240.0F, 240.0F);
-    }
-    if (has(product_flushed)) {
-      const float least = decode(recipe().format, std::uint32_t{1} << recipe().format.mantissa_bits);
-      for (float& value : x) value = std::abs(value) < least ? std::copysign(0.0F, value) : value;
+    for (const Deviation& one : deviations_) {
+      if (one.departure->product != nullptr) one.departure->product(x, recipe());
     }
     // 3. The code.
     const auto own = codes.subspan(first, part.count);
@@ -357,7 +299,7 @@ Randomness KernelModel::randomness(const Piece& piece) const {
     const Piece part{piece.row, piece.column + first, std::min(most_at_once, piece.count - first)};
     const auto x = std::span(products).first(part.count);
     std::ranges::copy(source_->values(part), x.begin());
-    narrow(narrowing_, x);
+    narrow(narrowing_.elements, x);
     scale_elements(part, x);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::uint64_t place = place_of(part.row, part.column + i);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bitset>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +17,7 @@
 #include "fp8lab/doctor/diagnose.hpp"
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
+#include "quantize/departure.hpp"
 
 namespace fp8lab::doctor {
 
@@ -31,9 +31,6 @@ namespace fp8lab::doctor {
 struct Piece {
   std::size_t row, column, count;
 };
-
-/// To what elements are rounded before their amax is taken.
-enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
 
 /// Rounds in place.
 void narrow(Narrowing narrowing, std::span<float> x);
@@ -135,13 +132,14 @@ struct StoredDump {
 };
 
 /// Where scales are stored.
-struct ScaleLayout {
+struct StoredScaleLayout {
   bool fits = false;
   std::size_t entry_rows = 1;  // rows of the source that share an entry
   std::size_t rows = 0;        // of entries
   std::size_t columns = 0;
   std::size_t stored_rows = 0;  // from one column of entries to the next, where they are transposed
   bool is_padded = false, is_swizzled = false, is_transposed = false;
+  bool is_for_tma = false;  // transposed, with padded rows of the transpose
   std::ptrdiff_t late = 0;
   std::size_t count = 0;
 
@@ -171,7 +169,19 @@ struct Randomness {
   [[nodiscard]] bool is_random() const;
 };
 
-/// What a kernel does by a hypothesis.
+/// What a departure meets: the recipe, the tensor and the dump.
+struct ModelCase {
+  const Recipe& recipe;
+  const Recipe& stored_rule;  ///< of the scale that is stored
+  const Recipe& used_rule;    ///< of the scale that codes are made with
+  const Source& source;
+  const Amaxes& tiles;
+  const StoredDump* dump;  ///< may be null
+  CodeMatrix codes;
+  TakesStored takes_stored;
+};
+
+/// What a kernel does by a hypothesis: it goes through the stages, and calls the hooks of the departures there.
 class KernelModel {
  public:
   /// `dump` may be null: then nothing can be as stored. All arguments must outlive the model.
@@ -216,6 +226,7 @@ class KernelModel {
   /// Where the code of an element of the source is stored; behind the last code: nowhere.
   [[nodiscard]] std::uint64_t place_of(std::size_t row, std::size_t column) const;
   [[nodiscard]] const Amaxes& tiles() const { return *amaxes_; }
+  [[nodiscard]] const StoredScaleLayout& layout() const { return layout_; }
   /// Whether there are as many scales as the hypothesis stores, or none are known.
   [[nodiscard]] bool has_room_for_scales() const { return layout_.fits || dump_ == nullptr || dump_->scales.empty(); }
   /// The amax of that tile of a row of the source, and the word that is stored as its scale, where there is one.
@@ -237,37 +248,41 @@ class KernelModel {
   [[nodiscard]] float amax_of(std::size_t tile_row, std::size_t tile_column) const {
     return source_->amax_of(*amaxes_, tile_row, tile_column);
   }
-  [[nodiscard]] bool has(Departure departure) const { return present_.test(static_cast<std::size_t>(departure)); }
-  [[nodiscard]] const Deviation& deviation(Departure departure) const;
-  /// Whether all codes are made with the stored scales, whatever these are.
-  [[nodiscard]] bool takes_all_stored() const {
-    return has(Departure::scale_as_stored) || has(Departure::tile_scales_given);
+  /// Whether a departure has one of these hooks.
+  template <typename... Hooks>
+  [[nodiscard]] bool has_any(Hooks... hooks) const {
+    return std::ranges::any_of(deviations_,
+                               [&](const Deviation& one) { return (... || (one.departure->*hooks != nullptr)); });
   }
+  /// Whether all codes are made with the stored scales, whatever these are.
+  [[nodiscard]] bool takes_all_stored() const { return takes_stored_ == TakesStored::all; }
+  /// Calls the hooks that say what comes before the amax, which tiles there are and where codes are stored.
+  void set_stages();
+  /// Calls the hooks that say how scales are made.
+  void set_scales();
   [[nodiscard]] AmaxKey amax_key() const;
-  [[nodiscard]] ScaleLayout scale_layout() const;
-  void set_scale_recipes();
+  [[nodiscard]] StoredScaleLayout scale_layout() const;
   [[nodiscard]] ScaleConstants constants_of(const Recipe& recipe) const;
   [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
   /// Whether no departure is from what tile_scales() makes, for codes and where scales are stored.
   [[nodiscard]] bool follows_rule() const;
   /// The scale of the tensor that a departure says.
   void take_tensor_scale();
+  /// Whether the recipe goes with the tensor and the dump.
+  [[nodiscard]] bool takes_tensor(const AmaxKey& key) const;
+  /// Whether all departures go with them.
   [[nodiscard]] bool makes_sense() const;
-  /// Whether the recipe and the dump have the scales that departures change.
-  [[nodiscard]] bool has_meant_scales() const;
-  /// Whether the tensor has whole words, tiles or halves for departures that move codes.
-  [[nodiscard]] bool has_room(bool is_packed) const;
+  [[nodiscard]] CodeMatrix code_matrix() const;
   /// The factor of a tile under a tensor's scale whose own scale is that value.
   [[nodiscard]] float factor_of_block(float amax, float scale) const;
-  void move_to_neighbor(std::size_t& tile_row, std::size_t& tile_column) const;
+  /// The tile whose scale another one meets.
+  [[nodiscard]] TileIndex tile_read(TileIndex tile) const;
+  /// Codes are made with the stored scale of that tile, unless it follows the rule where some are.
+  void take_stored(TileIndex tile, TileScale& scale) const;
   void scale_elements(const Piece& piece, std::span<float> x) const;
   void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
                        std::span<std::uint8_t> others) const;
-  /// A code as the departures of codes change it.
-  [[nodiscard]] std::uint8_t changed_code(std::uint8_t code, float product) const;
   void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
-  /// The scale of a tile with that amax before it is rounded.
-  [[nodiscard]] float unrounded_scale(float amax) const;
   /// The value of a scale as departures change it when it is stored; nothing where they do not.
   [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;
   [[nodiscard]] bool is_stored(const TileScale& scale, float amax, std::uint32_t word) const;
@@ -281,20 +296,27 @@ class KernelModel {
   /// Where codes are made with stored scales, whatever these are: which tiles' scales they are made with, row-major.
   /// Empty where they are made with all of them.
   [[nodiscard]] std::vector<bool> tiles_read() const;
+  /// How many scales that no code is made with neither follow a rule nor count as unexplained already.
+  [[nodiscard]] std::uint64_t unread_mismatches() const;
+  /// 1 where the given scale of the tensor is not the one of the hypothesis, or 0.
+  [[nodiscard]] std::uint64_t tensor_scale_mismatches() const;
   [[nodiscard]] float stored_value(std::uint32_t word) const;
 
   const Source* source_;
   const Hypothesis* hypothesis_;
+  std::vector<Deviation> deviations_;  // in the order of the table
   const StoredDump* dump_;
   Recipe stored_recipe_;  // of the scale that is stored
   Recipe scale_recipe_;   // of the scale that codes are made with
   TensorFacts facts_;
   ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
   Amaxes* amaxes_ = nullptr;                               // of the source
-  std::bitset<128> present_;
-  ScaleLayout layout_;
-  mutable std::vector<TileScale> made_;    // by tile, once all are made, where they follow the rule
-  Narrowing narrowing_ = Narrowing::none;  // of elements
+  StoredScaleLayout layout_;
+  mutable std::vector<TileScale> made_;  // by tile, once all are made, where they follow the rule
+  InputNarrowing narrowing_;
+  TileOperation operation_;  // by which an element meets its scale
+  TakesStored takes_stored_ = TakesStored::none;
+  bool stores_inverse_ = false;
   bool is_columnwise_;
   bool is_transposed_ = false;  // codes are stored as those of the source's transpose
   bool is_in_place_ = true;     // codes stand where their elements do

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/named_rows.hpp"
 #include "quantize/sample.hpp"
 #include "quantize/search.hpp"
 
@@ -36,26 +37,42 @@ std::uint64_t codes_around(const std::vector<std::uint64_t>& elements, const Sus
 }  // namespace
 
 void Search::localize() {
-  constexpr std::size_t most_looked_at = 6;
   if (verified_.empty()) return;
   if (verified_.front().all() == 0) {
-    const Hypothesis& own = verified_.front().candidate.hypothesis;
-    const bool is_as_stored =
-        std::ranges::count(own.deviations, Departure::scale_as_stored, &Deviation::departure) != 0;
-    if (!is_as_stored && !has_given_scale(own)) return;
-    // Stored scales that follow from nothing: most of them may, or all do but for a number.
-    std::vector<Suspect> found;
-    add_tiles_as_stored(found);
-    std::ranges::move(found, std::back_inserter(verified_));
-    found.clear();
-    add_factors(found);
-    add_row_parts(found);
-    add_first_elements(found);
-    add_scale_tails(found);
-    verify_each(found);
+    doubt_stored_scales();
     return;
   }
   std::vector<Suspect> found;
+  std::vector<Suspect> local = local_suspects();
+  add_tiles_as_stored(local);
+  add_stale(found);
+  if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
+  add_rules_of_scales(found);
+  std::ranges::move(local, std::back_inserter(verified_));
+  verify_each(found);
+}
+
+void Search::doubt_stored_scales() {
+  const Hypothesis& own = verified_.front().candidate.hypothesis;
+  if (!has(own, rows::scale_as_stored) && !has_given_scale(own)) return;
+  // Most of them may follow from nothing, or all do but for a number.
+  std::vector<Suspect> found;
+  add_tiles_as_stored(found);
+  std::ranges::move(found, std::back_inserter(verified_));
+  found.clear();
+  add_rules_of_scales(found);
+  verify_each(found);
+}
+
+void Search::add_rules_of_scales(std::vector<Suspect>& found) {
+  add_factors(found);
+  add_row_parts(found);
+  add_first_elements(found);
+  add_scale_tails(found);
+}
+
+std::vector<Suspect> Search::local_suspects() {
+  constexpr std::size_t most_looked_at = 6;
   std::vector<Suspect> local;
   std::size_t looked_at = 0;
   for (const Suspect& one : best_of_each_kind(false)) {
@@ -71,15 +88,7 @@ void Search::localize() {
       if (suspect.all() < limit) local.push_back(std::move(suspect));
     }
   }
-  if (verified_.front().all() != 0) add_tiles_as_stored(local);
-  add_stale(found);
-  if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
-  add_factors(found);
-  add_row_parts(found);
-  add_first_elements(found);
-  add_scale_tails(found);
-  std::ranges::move(local, std::back_inserter(verified_));
-  verify_each(found);
+  return local;
 }
 
 void Search::verify_each(std::vector<Suspect>& suspects) {
@@ -99,8 +108,9 @@ bool Search::finds_nothing_written() {
   verified_.clear();
   for (const Side& side : sides_) {
     for (Candidate& one : plain_candidates(side.facts, options_)) {
-      one.hypothesis.deviations.push_back({Departure::codes_unwritten});
-      one.cost += 1 + (side.facts.direction == Direction::columnwise && sides_.size() > 1 ? 0.3 : 0);
+      one.hypothesis.deviations.push_back({&rows::codes_unwritten});
+      one.cost +=
+          rows::codes_unwritten.cost + (side.facts.direction == Direction::columnwise && sides_.size() > 1 ? 0.3 : 0);
       const KernelModel model(side.source, one.hypothesis, &dump_);
       if (!model.applies()) continue;
       Suspect suspect{.candidate = std::move(one), .side = &side};
@@ -115,14 +125,13 @@ bool Search::finds_nothing_written() {
 
 void Search::add_tiles_as_stored(std::vector<Suspect>& found) const {
   constexpr std::size_t most_looked_at = 6;
-  constexpr double cost = 2.4;  // two departures may say more
   std::vector<Suspect> all;
   std::uint64_t fewest = dump_.scales.size() / 2;
   for (const Suspect& one : best_of_each_kind(false)) {
     if (one.codes == 0 || one.scales == 0 || one.scales > fewest || all.size() == most_looked_at) continue;
     Suspect suspect{.candidate = one.candidate, .side = one.side};
-    suspect.candidate.hypothesis.deviations.push_back({Departure::tiles_as_stored, one.scales});
-    suspect.candidate.cost += cost;
+    suspect.candidate.hypothesis.deviations.push_back({&rows::tiles_as_stored, one.scales});
+    suspect.candidate.cost += rows::tiles_as_stored.cost;
     if (!KernelModel(one.side->source, suspect.candidate.hypothesis, &dump_).applies()) continue;
     verify(suspect, dump_);
     if (suspect.all() > one.all() / 8) continue;
@@ -151,8 +160,8 @@ void Search::add_stale(std::vector<Suspect>& found) {
       if (!factor_) factor_ = interval;
       std::optional<double> stored;
       if (const auto& scale = side.facts.scale; scale.has_value()) stored = 1 / *scale;
-      one.hypothesis.deviations.push_back({Departure::scale_stale, 0, simplest(*interval, stored)});
-      one.cost += 1.5;
+      one.hypothesis.deviations.push_back({&rows::scale_stale, 0, simplest(*interval, stored)});
+      one.cost += rows::scale_stale.cost;
       found.push_back({.candidate = std::move(one), .side = &side});
     }
   }
@@ -200,7 +209,7 @@ Scored scored(const Candidate& plain, const Side& side, const Deviation& deviati
               const std::vector<Piece>& pieces) {
   Suspect suspect{.candidate = plain, .side = &side};
   suspect.candidate.hypothesis.deviations.push_back(deviation);
-  suspect.candidate.cost += 1.5;
+  suspect.candidate.cost += deviation.departure->cost;
   const std::uint64_t wrong = mismatches_in(suspect, dump, pieces);
   return {wrong, std::move(suspect)};
 }
@@ -211,7 +220,7 @@ std::optional<Suspect> with_exact_scale(const Candidate& plain, const Side& side
   const FactorInterval inverse{1 / interval.highest, 1 / interval.lowest};
   for (const std::uint64_t is_inverse : {0, 1}) {
     for (const float value : floats_amid(is_inverse == 1 ? inverse : interval)) {
-      auto [wrong, suspect] = scored(plain, side, {Departure::tensor_scale_stale, is_inverse, value}, dump, pieces);
+      auto [wrong, suspect] = scored(plain, side, {&rows::tensor_scale_stale, is_inverse, value}, dump, pieces);
       if (wrong == 0) return std::move(suspect);
     }
   }
@@ -242,9 +251,9 @@ void Search::add_tensor_scales(std::vector<Suspect>& found, bool only_likely) co
         static_cast<double>(plain.hypothesis.recipe.tensor_range) * largest_of(plain.hypothesis.recipe.format);
     const float amax = simplest({top / interval->highest, top / interval->lowest}, std::nullopt);
     bool is_explained = false;
-    for (const Deviation& one : {Deviation{Departure::tensor_scale_stale, 0, static_cast<float>(top / amax)},
-                                 Deviation{Departure::tensor_scale_stale, 0, simplest(*interval, std::nullopt)},
-                                 Deviation{Departure::tensor_scale_stale, 1, simplest(inverse, std::nullopt)}}) {
+    for (const Deviation& one : {Deviation{&rows::tensor_scale_stale, 0, static_cast<float>(top / amax)},
+                                 Deviation{&rows::tensor_scale_stale, 0, simplest(*interval, std::nullopt)},
+                                 Deviation{&rows::tensor_scale_stale, 1, simplest(inverse, std::nullopt)}}) {
       all.push_back(scored(plain, side, one, dump_, pieces));
       is_explained = is_explained || all.back().first == 0;
     }

@@ -13,8 +13,6 @@
 namespace fp8lab::doctor {
 namespace {
 
-using enum Departure;
-
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// The magnitudes that are rounded to each code; none for NaN and infinity.
@@ -32,109 +30,75 @@ std::array<FactorInterval, 256> ranges_of(const Format& format) {
   return ranges;
 }
 
-/// Whether the dump has one code from the index on, in the order of `is_covered`.
-class Covered {
- public:
-  Covered(const KernelModel& model, const Source& source, const StoredDump& dump)
-      : model_(model), source_(source), dump_(dump) {}
+}  // namespace
 
-  [[nodiscard]] std::uint8_t code(std::size_t row, std::size_t column) const {
-    const std::uint64_t place = model_.place_of(row, column);
-    return place < dump_.codes.size() ? dump_.codes[place] : 0;
-  }
-  [[nodiscard]] std::uint8_t last() const { return code(source_.rows() - 1, source_.columns() - 1); }
-  [[nodiscard]] bool column(std::size_t column) const {
-    for (std::size_t row = 0; row < source_.rows(); ++row) {
-      if (code(row, column) != last()) return false;
-    }
-    return true;
-  }
-  [[nodiscard]] bool row(std::size_t row) const {
-    for (std::size_t column = 0; column < source_.columns(); ++column) {
-      if (code(row, column) != last()) return false;
-    }
-    return true;
-  }
-  [[nodiscard]] bool element(std::uint64_t index) const {
-    return code(index / source_.columns(), index % source_.columns()) == last();
-  }
-
- private:
-  const KernelModel& model_;
-  const Source& source_;
-  const StoredDump& dump_;
-};
-
-/// The first index such that all from there on are covered.
-template <typename IsCovered>
-std::uint64_t begin_of(std::uint64_t length, const IsCovered& is_covered) {
-  while (length > 0 && is_covered(length - 1)) --length;
-  return length;
+Unexplained Unexplained::none_of(const Source& source) {
+  return {.first = source.size(), .first_row = source.rows(), .first_column = source.columns()};
 }
 
-/// Whether the block from one element to another has no code but 0.
-bool is_block_empty(const Covered& covered, std::uint64_t columns, std::uint64_t first, std::uint64_t last) {
+void Unexplained::take(std::uint64_t index, std::size_t columns) {
+  const std::size_t row = index / columns;
+  const std::size_t column = index % columns;
+  first = std::min(first, index);
+  last = std::max(last, index);
+  first_row = std::min(first_row, row);
+  last_row = std::max(last_row, row);
+  first_column = std::min(first_column, column);
+  last_column = std::max(last_column, column);
+}
+
+std::uint8_t LocalCase::code(std::size_t row, std::size_t column) const {
+  const std::uint64_t place = model_->place_of(row, column);
+  return place < dump_->codes.size() ? dump_->codes[place] : 0;
+}
+
+bool LocalCase::has_last_code_in_column(std::size_t column) const {
+  const std::uint8_t last = last_code();
+  for (std::size_t row = 0; row < source_->rows(); ++row) {
+    if (code(row, column) != last) return false;
+  }
+  return true;
+}
+
+bool LocalCase::has_last_code_in_row(std::size_t row) const {
+  const std::uint8_t last = last_code();
+  for (std::size_t column = 0; column < source_->columns(); ++column) {
+    if (code(row, column) != last) return false;
+  }
+  return true;
+}
+
+bool LocalCase::is_empty(std::uint64_t first, std::uint64_t last) const {
+  const std::uint64_t columns = source_->columns();
   for (std::uint64_t row = first / columns; row <= last / columns; ++row) {
     for (std::uint64_t column = first % columns; column <= last % columns; ++column) {
-      if (covered.code(row, column) != 0) return false;
+      if (code(row, column) != 0) return false;
     }
   }
   return true;
 }
 
-}  // namespace
+bool LocalCase::is_one_tile() const {
+  const Unexplained& own = *unexplained_;
+  return own.first_row / tiles().across == own.last_row / tiles().across &&
+         tiles().tile_column(own.first_column) == tiles().tile_column(own.last_column) &&
+         tiles().tiles_down * tiles().tiles_across > 1;
+}
 
 std::vector<Candidate> local_candidates(const Candidate& candidate, const KernelModel& model, const Source& source,
                                         const StoredDump& dump, const Unexplained& unexplained) {
+  const LocalCase own(model, source, dump, unexplained);
   std::vector<Candidate> all;
-  const auto add = [&](const Deviation& deviation, double cost) {
+  for_each_departure([&](const Departure& row) {
+    if (row.local == nullptr) return;
+    std::optional<Deviation> suggested = row.local(own);
+    if (!suggested) return;
+    suggested->departure = &row;
     Candidate other = candidate;
-    other.hypothesis.deviations.push_back(deviation);
-    other.cost += cost;
+    other.hypothesis.deviations.push_back(*suggested);
+    other.cost += row.cost;
     all.push_back(std::move(other));
-  };
-  // 1. Memory that was not written has one code to its end.
-  const Covered covered(model, source, dump);
-  const auto value = static_cast<float>(covered.last());
-  const auto add_tail = [&](Departure departure, std::uint64_t begin, std::uint64_t first, std::uint64_t last,
-                            double cost) {
-    const std::uint64_t place = std::max(begin, first);  // what is written there may be that code, too
-    if (place != 0 && place <= last) add({departure, place, value}, cost);
-  };
-  const std::uint64_t column = begin_of(source.columns(), [&](std::uint64_t i) { return covered.column(i); });
-  add_tail(columns_unwritten, column, unexplained.first_column, unexplained.last_column, 1.2);
-  const std::uint64_t row = begin_of(source.rows(), [&](std::uint64_t i) { return covered.row(i); });
-  add_tail(rows_unwritten, row, unexplained.first_row, unexplained.last_row, 1.21);
-  const std::uint64_t element = begin_of(source.size(), [&](std::uint64_t i) { return covered.element(i); });
-  constexpr std::uint64_t fewest = 8;  // one or two equal codes at the end come by chance
-  if (element + fewest <= source.size()) add_tail(end_unwritten, element, unexplained.first, unexplained.last, 1.22);
-  // 2. A block between.
-  const Amaxes& tiles = model.tiles();
-  const std::uint64_t columns = source.columns();
-  const auto is_empty = [&](std::uint64_t first, std::uint64_t last) {
-    return is_block_empty(covered, columns, first, last);
-  };
-  const std::uint64_t begin = unexplained.first_row * columns + unexplained.first_column;
-  const std::uint64_t end = unexplained.last_row * columns + unexplained.last_column;
-  if (unexplained.count >= fewest && is_empty(begin, end)) {
-    // What is 0 anyway, at the edges of tiles, belongs to it.
-    const std::size_t left = tiles.tile_column(unexplained.first_column);
-    const std::uint64_t first_column = left == 0 ? 0 : tiles.end_of(left - 1);
-    const std::uint64_t last_column = std::min(tiles.end_of(tiles.tile_column(unexplained.last_column)), columns) - 1;
-    const std::uint64_t wide_begin = unexplained.first_row * columns + first_column;
-    const std::uint64_t wide_end = unexplained.last_row * columns + last_column;
-    const bool is_wide = is_empty(wide_begin, wide_end);
-    add({block_unwritten, is_wide ? wide_begin : begin, 0, is_wide ? wide_end : end}, 1.23);
-  }
-  // 3. One tile alone has the scale of another.
-  const bool is_one_tile = unexplained.first_row / tiles.across == unexplained.last_row / tiles.across &&
-                           tiles.tile_column(unexplained.first_column) == tiles.tile_column(unexplained.last_column);
-  if (is_one_tile && tiles.tiles_down * tiles.tiles_across > 1) {
-    for (const Departure one :
-         {tile_of_left_neighbor, tile_of_right_neighbor, tile_of_upper_neighbor, tile_of_lower_neighbor}) {
-      add({one, unexplained.first}, 1.3);
-    }
-  }
+  });
   return all;
 }
 

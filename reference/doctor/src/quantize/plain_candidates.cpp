@@ -14,6 +14,7 @@
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "quantize/hypotheses.hpp"
+#include "quantize/named_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -92,15 +93,15 @@ class PlainCandidates {
     if (!facts_.tensor_scale || !has_tensor_scale(recipe)) return;
     for (const std::uint64_t is_inverse : {0, 1}) {
       Hypothesis given = hypothesis;
-      given.deviations.push_back({Departure::tensor_scale_given, is_inverse, *facts_.tensor_scale});
-      all_.push_back({std::move(given), cost + 0.4 + place()});
+      given.deviations.push_back({&rows::tensor_scale_given, is_inverse, *facts_.tensor_scale});
+      all_.push_back({std::move(given), cost + rows::tensor_scale_given.cost + place()});
     }
   }
   /// Rows or tiles may have scales of their own, which are known from what is stored alone.
   void add_given_tiles(std::string_view name, const Recipe& recipe) {
     if (recipe.quotient != Quotient::given_scale_inv || recipe.tile_across == 0 || facts_.scales == 0) return;
     Hypothesis hypothesis{.base = std::string(name), .recipe = recipe, .direction = facts_.direction};
-    hypothesis.deviations.push_back({Departure::tile_scales_given});
+    hypothesis.deviations.push_back({&rows::tile_scales_given});
     if (may_be_codes(facts_, recipe.format)) all_.push_back({std::move(hypothesis), place()});
   }
   [[nodiscard]] double place() const { return 0.0005 * static_cast<double>(all_.size()); }

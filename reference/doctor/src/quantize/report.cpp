@@ -10,6 +10,8 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "quantize/by_quantize.hpp"
+#include "quantize/named_rows.hpp"
 #include "quantize/rest.hpp"
 #include "quantize/search.hpp"
 #include "quantize/verdict.hpp"
@@ -37,9 +39,7 @@ std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64
   return code.front();
 }
 
-bool has(const Suspect& suspect, Departure departure) {
-  return std::ranges::count(suspect.candidate.hypothesis.deviations, departure, &Deviation::departure) != 0;
-}
+bool has(const Suspect& suspect, const Departure& departure) { return has(suspect.candidate.hypothesis, departure); }
 
 bool has_number(const Source& source) {
   return std::ranges::any_of(source.values(), [](float x) { return std::isfinite(x) && x != 0; });
@@ -95,7 +95,7 @@ void Search::discriminate(Diagnosis& diagnosis) const {
 void Search::note_tiles_as_stored(Diagnosis& diagnosis) const {
   Suspect rule = verified_.front();
   Hypothesis& hypothesis = rule.candidate.hypothesis;
-  const auto last = std::ranges::find(hypothesis.deviations, Departure::tiles_as_stored, &Deviation::departure);
+  const auto last = std::ranges::find(hypothesis.deviations, &rows::tiles_as_stored, &Deviation::departure);
   rule.scales = last->place;
   hypothesis.deviations.erase(last);
   TextStream text;
@@ -151,47 +151,40 @@ void Search::prefer_plain() {
   std::rotate(verified_.begin(), plain, plain + 1);
 }
 
-Diagnosis Search::report() {
-  Diagnosis diagnosis;
-  diagnosis.elements = dump_.codes.size();
-  diagnosis.scales = dump_.scales.size();
-  diagnosis.searched = searched_;
-  if (verified_.empty()) refuse("no hypothesis applies to codes of this format and a tensor of this shape");
-  prefer_plain();
-  join_verified();
-  const Suspect& first = verified_.front();
-  // Stored scales that codes do not need are no part of an explanation.
+void Search::drop_needless_scales(Diagnosis& diagnosis) {
+  const auto takes_all = [](const Suspect& one) { return has(one, rows::scale_as_stored); };
+  // 1. Stored scales that codes do not need are no part of an explanation.
   const auto needs_none = [&](const Suspect& one) {
-    return one.codes == 0 && one.scales != 0 && one.scales * 2 < dump_.scales.size() &&
-           !has(one, Departure::scale_as_stored);
+    return one.codes == 0 && one.scales != 0 && one.scales * 2 < dump_.scales.size() && !takes_all(one);
   };
-  if (has(first, Departure::scale_as_stored) && std::ranges::any_of(verified_, needs_none)) {
-    std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
-  }
-  // All scales taken as they are stored explain what some do.
-  if (has(first, Departure::tiles_as_stored)) {
-    std::erase_if(verified_, [](const Suspect& one) { return has(one, Departure::scale_as_stored); });
-    note_tiles_as_stored(diagnosis);
-  }
-  if (scale_factor_ && (has(first, Departure::scale_as_stored) || has_given_scale(first.candidate.hypothesis))) {
+  if (takes_all(verified_.front()) && std::ranges::any_of(verified_, needs_none)) std::erase_if(verified_, takes_all);
+  // 2. All scales taken as they are stored explain what some do.
+  if (!has(verified_.front(), rows::tiles_as_stored)) return;
+  std::erase_if(verified_, takes_all);
+  note_tiles_as_stored(diagnosis);
+}
+
+void Search::note_scales(Diagnosis& diagnosis) const {
+  const Suspect& first = verified_.front();
+  if (scale_factor_ && (has(first, rows::scale_as_stored) || has_given_scale(first.candidate.hypothesis))) {
     TextStream text;
     const auto& [rule, factor] = *scale_factor_;
     text << (dump_.scales.size() == 1 ? "The scale is that of " : "All scales are those of ") << rule << " times "
          << static_cast<float>((factor.lowest + factor.highest) / 2) << '.';
     diagnosis.notes.push_back(text.str());
   }
-  if (dump_.of_tensor && has(first, Departure::tensor_scale_stale)) {
+  if (dump_.of_tensor && has(first, rows::tensor_scale_stale)) {
     TextStream text;
     text << "The scale of the tensor that was given, " << *dump_.of_tensor << ", is not the one that was used.";
     diagnosis.notes.push_back(text.str());
   }
-  // What explains equally much and is equally plausible.
-  constexpr double less_plausible = 0.75;
-  diagnosis.tied = static_cast<std::size_t>(std::ranges::count_if(verified_, [&](const Suspect& one) {
-    return one.all() == 0 && one.candidate.cost < first.candidate.cost + less_plausible;
-  }));
-  diagnosis.tied = std::max<std::size_t>(diagnosis.tied, 1);
-  diagnosis.is_telling = has_number(first.side->source);
+}
+
+void Search::list_explanations(Diagnosis& diagnosis) const {
+  std::vector<Rank> ranks;
+  for (const Suspect& one : verified_) ranks.push_back(one.rank());
+  diagnosis.tied = count_tied(ranks);
+  diagnosis.is_telling = has_number(verified_.front().side->source);
   std::size_t shown = std::max(diagnosis.is_telling ? diagnosis.tied : 1, options_.most_shown);
   for (std::size_t i = shown; i < verified_.size() && options_.expected && diagnosis.is_telling; ++i) {
     if (verified_[i].all() == 0 && verified_[i].candidate.hypothesis.is_plain()) shown = i + 1;
@@ -199,27 +192,49 @@ Diagnosis Search::report() {
   for (std::size_t i = 0; i < std::min(shown, verified_.size()); ++i) {
     diagnosis.explanations.push_back({verified_[i].candidate.hypothesis, verified_[i].codes, verified_[i].scales});
   }
-  if (options_.expected) {
-    diagnosis.expected = options_.expected_name;
-    const Side& side = sides_.front();
-    const Candidate expected = plain_candidates(side.facts, options_).front();
-    if (expected.hypothesis.base == options_.expected_name &&
-        !KernelModel(side.source, expected.hypothesis, &dump_).applies()) {
-      diagnosis.notes.push_back(options_.expected_name + " does not take a tensor of this shape.");
-    }
+}
+
+void Search::note_expected(Diagnosis& diagnosis) const {
+  if (!options_.expected) return;
+  diagnosis.expected = options_.expected_name;
+  const Side& side = sides_.front();
+  const Candidate expected = plain_candidates(side.facts, options_).front();
+  if (expected.hypothesis.base == options_.expected_name &&
+      !KernelModel(side.source, expected.hypothesis, &dump_).applies()) {
+    diagnosis.notes.push_back(options_.expected_name + " does not take a tensor of this shape.");
   }
-  note_signs_of_nan(diagnosis);
-  diagnosis.format = first.candidate.hypothesis.recipe.format;
-  diagnosis.factor = factor_;
-  discriminate(diagnosis);
+}
+
+void Search::tell_rest(Diagnosis& diagnosis) const {
+  const Suspect& first = verified_.front();
   diagnosis.rest = rest_of(first, x_, dump_);
-  if (!diagnosis.rest.empty() && first.codes * 2 > diagnosis.elements) {  // which the verdict does not name
-    TextStream text;
-    text << "The first explanation, " << describe(first.candidate.hypothesis) << ", is the nearest, and leaves "
-         << first.codes << " of " << diagnosis.elements << (diagnosis.elements == 1 ? " code" : " codes")
-         << " unexplained.";
-    diagnosis.rest.insert(diagnosis.rest.begin(), text.str());
-  }
+  if (diagnosis.rest.empty() || first.codes * 2 <= diagnosis.elements) return;
+  TextStream text;  // what the verdict does not name
+  text << "The first explanation, " << describe(first.candidate.hypothesis) << ", is the nearest, and leaves "
+       << first.codes << " of " << diagnosis.elements << (diagnosis.elements == 1 ? " code" : " codes")
+       << " unexplained.";
+  diagnosis.rest.insert(diagnosis.rest.begin(), text.str());
+}
+
+Diagnosis Search::report() {
+  Diagnosis diagnosis;
+  diagnosis.elements = dump_.codes.size();
+  diagnosis.scales = dump_.scales.size();
+  diagnosis.searched = searched_;
+  if (verified_.empty()) refuse("no hypothesis applies to codes of this format and a tensor of this shape");
+  // 1. The explanations.
+  prefer_plain();
+  join_verified();
+  drop_needless_scales(diagnosis);
+  list_explanations(diagnosis);
+  diagnosis.format = verified_.front().candidate.hypothesis.recipe.format;
+  diagnosis.factor = factor_;
+  // 2. What is said of them.
+  note_scales(diagnosis);
+  note_expected(diagnosis);
+  note_signs_of_nan(diagnosis);
+  discriminate(diagnosis);
+  tell_rest(diagnosis);
   diagnosis.verdict = verdict_of(diagnosis);
   return diagnosis;
 }

@@ -2,31 +2,13 @@
 // Where the codes and scales lie that a hypothesis leaves unexplained.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "fp8lab/doctor/compare.hpp"
 #include "quantize/suspect.hpp"
+#include "search/located.hpp"
 
 namespace fp8lab::doctor {
-
-/// What the differences have in common by their place alone: as findings(), without what they are.
-[[nodiscard]] std::vector<std::string> places_of(const Comparison& comparison);
-
-/// Predicted words of an array and those that are there, in rows of `columns`.
-struct WordPair {
-  ElementType type;
-  std::span<const std::byte> predicted, written;
-  std::size_t columns;
-};
-
-/// What differences have in common: a sentence or a few for each kind and place. `noun` is what an element is called.
-/// Empty where there are none.
-[[nodiscard]] std::vector<std::string> located(const WordPair& pair, std::string_view noun);
 
 /// What the codes, and the scales, that the suspect leaves have in common: a sentence or a few for each kind and place.
 /// Empty where it explains all.

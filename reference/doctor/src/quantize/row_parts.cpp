@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/named_rows.hpp"
 #include "quantize/search.hpp"
 
 namespace fp8lab::doctor {
@@ -63,8 +64,8 @@ std::optional<Deviation> part_of_rows(const KernelModel& model, const Source& so
   if (counts.lowest > counts.highest || counts.highest == columns) return std::nullopt;
   const std::size_t count =
       is_backward ? columns - roundest({columns - counts.highest, columns - counts.lowest}) : roundest(counts);
-  const Departure departure = is_backward ? Departure::amax_of_last : Departure::amax_of_first;
-  return Deviation{departure, counts.lowest, static_cast<float>(count), counts.highest};
+  const Departure& departure = is_backward ? rows::amax_of_last : rows::amax_of_first;
+  return Deviation{&departure, counts.lowest, static_cast<float>(count), counts.highest};
 }
 
 /// How many of the first elements of the tensor have an amax that makes its one scale: whole rows, where they may be.
@@ -75,13 +76,12 @@ std::optional<Deviation> first_of_tensor(const KernelModel& model, const Source&
   if (counts.lowest > counts.highest || counts.highest == source.size()) return std::nullopt;
   const std::size_t rows = (counts.lowest + source.columns() - 1) / source.columns() * source.columns();
   const std::size_t count = rows <= counts.highest ? rows : roundest(counts);
-  return Deviation{Departure::amax_of_first_elements, counts.lowest, static_cast<float>(count), counts.highest};
+  return Deviation{&rows::amax_of_first_elements, counts.lowest, static_cast<float>(count), counts.highest};
 }
 
 }  // namespace
 
 void Search::add_first_elements(std::vector<Suspect>& found) const {
-  constexpr double cost = 1.6;  // a stale amax may be that of some first elements by chance
   const Side& side = sides_.front();
   if (dump_.scales.size() != 1 || side.facts.direction != Direction::rowwise) return;
   for (const Candidate& plain : plain_candidates(side.facts, options_)) {
@@ -94,7 +94,7 @@ void Search::add_first_elements(std::vector<Suspect>& found) const {
     if (!part) continue;
     Suspect suspect{.candidate = plain, .side = &side};
     suspect.candidate.hypothesis.deviations.push_back(*part);
-    suspect.candidate.cost += cost;
+    suspect.candidate.cost += rows::amax_of_first_elements.cost;
     found.push_back(std::move(suspect));
   }
 }

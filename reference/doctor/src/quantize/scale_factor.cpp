@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/named_rows.hpp"
 #include "quantize/search.hpp"
 
 namespace fp8lab::doctor {
@@ -56,16 +57,16 @@ std::vector<Deviation> ways_to(const FactorInterval& factor, const Recipe& recip
   const double middle = factor.lowest + (factor.highest - factor.lowest) / 2;
   const double power = std::exp2(std::nearbyint(std::log2(middle)));
   if (power >= factor.lowest && power <= factor.highest) {
-    return {{.departure = Departure::scale_times, .value = static_cast<float>(power)}};
+    return {{.departure = &rows::scale_times, .value = static_cast<float>(power)}};
   }
   std::vector<Deviation> all;
   const double largest = largest_of(recipe.format);
   if (const auto other = short_decimal({largest / factor.highest, largest / factor.lowest})) {
-    all.push_back({.departure = Departure::largest_of_value, .value = *other});
+    all.push_back({.departure = &rows::largest_of_value, .value = *other});
   }
   if (const auto times = short_decimal(factor)) {
-    all.push_back({.departure = Departure::amax_times, .value = *times});
-    all.push_back({.departure = Departure::scale_times, .value = *times});
+    all.push_back({.departure = &rows::amax_times, .value = *times});
+    all.push_back({.departure = &rows::scale_times, .value = *times});
   }
   return all;
 }
@@ -76,7 +77,7 @@ void Search::add_factors(std::vector<Suspect>& found) {
   constexpr std::size_t few_tiles = 64;
   constexpr std::size_t fewest_that_tell = 4;  // fewer scales may have a common factor by chance
   if (dump_.scales.empty()) return;
-  const double cost = dump_.scales.size() < fewest_that_tell ? 1.5 : 1.1;
+  const double cost = dump_.scales.size() < fewest_that_tell ? 1.5 : rows::scale_times.cost;
   for (const Side& side : sides_) {
     for (const Candidate& plain : plain_candidates(side.facts, options_)) {
       const Hypothesis& own = plain.hypothesis;

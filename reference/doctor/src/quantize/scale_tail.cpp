@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "quantize/named_rows.hpp"
 #include "quantize/search.hpp"
 
 namespace fp8lab::doctor {
@@ -58,7 +59,6 @@ bool is_unwritten(const ScaleTail& tail, const KernelModel& model) {
 void Search::add_scale_tails(std::vector<Suspect>& found) const {
   constexpr std::size_t most_looked_at = 6;
   constexpr std::size_t many_scales = std::size_t{1} << 16;
-  constexpr double cost = 1.24;
   std::size_t looked_at = 0;
   for (const Suspect& one : best_of_each_kind(false)) {
     if (one.scales == 0 || looked_at++ >= most_looked_at) continue;
@@ -76,8 +76,8 @@ void Search::add_scale_tails(std::vector<Suspect>& found) const {
     Suspect suspect{.candidate = one.candidate, .side = one.side};
     const std::uint64_t kind = !tail.word ? 0 : *tail.word == 0 ? 1 : 2;
     suspect.candidate.hypothesis.deviations.push_back(
-        {.departure = Departure::stored_end_unwritten, .place = tail.begin, .last = kind});
-    suspect.candidate.cost += cost;
+        {.departure = &rows::stored_end_unwritten, .place = tail.begin, .last = kind});
+    suspect.candidate.cost += rows::stored_end_unwritten.cost;
     found.push_back(std::move(suspect));
   }
 }

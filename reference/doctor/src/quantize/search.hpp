@@ -16,6 +16,9 @@
 
 namespace fp8lab::doctor {
 
+/// How often elements that contradict join the sample.
+inline constexpr int most_rounds = 4;
+
 /// Sieves hypotheses on a sample, compares what is left with everything, and goes on from the best with one change or
 /// departure more.
 class Search {
@@ -75,6 +78,12 @@ class Search {
   bool learn();
   /// Looks for departures in one place, which elements left unexplained suggest.
   void localize();
+  /// Looks for a rule where stored scales that follow from nothing explain everything.
+  void doubt_stored_scales();
+  /// Looks for departures in one place of the best of each kind.
+  [[nodiscard]] std::vector<Suspect> local_suspects();
+  /// Looks for scales that tell by themselves what they are.
+  void add_rules_of_scales(std::vector<Suspect>& found);
   /// Whether another scale of the tensor explains the sample: before departures are searched, for it explains most of
   /// what is wrong then.
   void try_tensor_scales();
@@ -98,6 +107,14 @@ class Search {
   void join_verified();
   /// Puts the recipe itself before departures from it that explain next to nothing.
   void prefer_plain();
+  /// Drops explanations that take stored scales as they are where others need fewer of them, or none.
+  void drop_needless_scales(Diagnosis& diagnosis);
+  void list_explanations(Diagnosis& diagnosis) const;
+  /// What is known of scales that follow from nothing.
+  void note_scales(Diagnosis& diagnosis) const;
+  /// Whether the expected recipe takes the tensor.
+  void note_expected(Diagnosis& diagnosis) const;
+  void tell_rest(Diagnosis& diagnosis) const;
   /// Where the tiles lie whose scales do not follow from them.
   void note_tiles_as_stored(Diagnosis& diagnosis) const;
   /// How many codes are NaNs of another sign, which counts as explained.

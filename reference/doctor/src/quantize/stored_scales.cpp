@@ -16,13 +16,10 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
-#include "fp8lab/reference/scaling/tile_scale.hpp"
 
 namespace fp8lab::doctor {
 
-using enum Departure;
-
-std::optional<std::size_t> ScaleLayout::place_of(std::size_t row, std::size_t column) const {
+std::optional<std::size_t> StoredScaleLayout::place_of(std::size_t row, std::size_t column) const {
   std::size_t place = is_transposed ? column * stored_rows + row : row * columns + column;
   if (is_padded) place = row * ((columns + 3) / 4 * 4) + column;
   if (is_swizzled) place = swizzled_place(row, column, columns);
@@ -31,29 +28,29 @@ std::optional<std::size_t> ScaleLayout::place_of(std::size_t row, std::size_t co
   return static_cast<std::size_t>(moved);
 }
 
-ScaleLayout KernelModel::scale_layout() const {
-  ScaleLayout layout;
+StoredScaleLayout KernelModel::scale_layout() const {
+  StoredScaleLayout layout;
   if (dump_ == nullptr || dump_->scales.empty()) return layout;
   const std::size_t count = dump_->scales.size();
   layout.count = count;
   layout.columns = amaxes_->tiles_across;
-  layout.late = static_cast<std::ptrdiff_t>(has(stored_one_late)) - static_cast<std::ptrdiff_t>(has(stored_one_early));
   const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
-  const bool is_for_tma = has(stored_for_tma);
-  layout.is_transposed = is_for_tma || (is_columnwise_ && keeps_order) != has(stored_transposed);
+  layout.is_transposed = is_columnwise_ && keeps_order;
+  for (const Deviation& one : deviations_) {
+    if (one.departure->layout != nullptr) one.departure->layout(layout);
+  }
   // A tile has one entry, or one in each of its rows; rows and columns of entries may be padded.
   for (const bool is_padded : {false, true}) {
     for (const std::size_t entry_rows : {amaxes_->across, std::size_t{1}}) {
       layout.entry_rows = entry_rows;
       layout.rows = (source_->rows() + entry_rows - 1) / entry_rows;
-      layout.is_swizzled = has(stored_swizzled);
       layout.is_padded = is_padded && !layout.is_swizzled;
       const bool as_padded = is_padded || layout.is_swizzled;
-      layout.stored_rows = is_for_tma ? (layout.rows + 3) / 4 * 4 : layout.rows;
+      layout.stored_rows = layout.is_for_tma ? (layout.rows + 3) / 4 * 4 : layout.rows;
       layout.fits =
           count == (as_padded ? swizzled_size(layout.rows, layout.columns) : layout.stored_rows * layout.columns);
       // Without padding they are those of the transpose.
-      if (is_for_tma && (as_padded || layout.stored_rows == layout.rows)) layout.fits = false;
+      if (layout.is_for_tma && (as_padded || layout.stored_rows == layout.rows)) layout.fits = false;
       if (layout.fits) return layout;
     }
   }
@@ -71,30 +68,11 @@ float KernelModel::stored_value(std::uint32_t word) const {
 }
 
 std::optional<float> KernelModel::changed_value(const TileScale& scale, float amax) const {
-  constexpr std::uint32_t exponent = 0x7F800000U;
   std::optional<float> value;
-  const auto change = [&](Departure departure, auto f) {
-    if (has(departure)) value = f(value.value_or(scale.scale_inv));
-  };
-  const auto with_bits = [](float x, std::uint32_t added) {
-    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + added) & exponent);
-  };
-  change(stored_amax, [&](float) { return amax; });
-  change(stored_unrounded, [&](float) { return unrounded_scale(amax); });
-  change(stored_quotient, [&](float) {
-    Recipe inverse = stored_recipe_;
-    inverse.quotient = Quotient::largest_over_amax;
-    inverse.operation = TileOperation::multiply;
-    return tile_scale(inverse, amax, facts_).factor;
-  });
-  change(stored_inverted, [](float x) { return 1 / x; });
-  change(stored_doubled, [](float x) { return x * 2; });
-  change(stored_halved, [](float x) { return x / 2; });
-  change(stored_rounded_down, [&](float x) { return with_bits(x, 0); });
-  change(stored_rounded_up, [&](float x) { return with_bits(x, 0x7FFFFFU); });
-  change(stored_rounded_nearest, [&](float x) { return with_bits(x, 0x400000U); });
-  change(stored_float16, [](float x) { return rounded_to(binary16, x); });
-  change(stored_bfloat16, [](float x) { return rounded_to(bfloat16, x); });
+  for (const Deviation& one : deviations_) {
+    if (one.departure->stored == nullptr) continue;
+    value = one.departure->stored(value.value_or(scale.scale_inv), {stored_recipe_, facts_, amax});
+  }
   return value;
 }
 
@@ -102,9 +80,8 @@ bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t wo
   const Format own = scale_format_of(recipe());
   const Format type = dump_->type_of_scales(own);
   const std::optional<float> changed = changed_value(scale, amax);
-  if (has(stored_bytes_reversed)) {
-    if (type.bits() == 32) word = __builtin_bswap32(word);
-    if (type.bits() == 16) word = __builtin_bswap16(static_cast<std::uint16_t>(word));
+  for (const Deviation& one : deviations_) {
+    if (one.departure->word != nullptr) word = one.departure->word(word, type);
   }
   if (!changed && own == type && type.bits() <= 8) return word == scale.code;
   const float value = changed.value_or(scale.scale_inv);
@@ -118,29 +95,27 @@ bool KernelModel::is_stored(const TileScale& scale, float amax, std::uint32_t wo
 }
 
 bool KernelModel::is_stored_for(std::size_t tile_row, std::size_t tile_column, std::uint32_t word) const {
-  const auto is_of = [&](std::size_t row, std::size_t column) {
-    return is_stored(stored_scale(row, column), amax_of(row, column), word);
+  const auto is_of = [&](TileIndex tile) {
+    return is_stored(stored_scale(tile.row, tile.column), amax_of(tile.row, tile.column), word);
   };
-  const std::size_t last_row = amaxes_->tiles_down - 1;
-  const std::size_t last = amaxes_->tiles_across - 1;
-  const std::size_t row = tile_row;
-  const std::size_t column = tile_column;
-  // At the edge a kernel either stays in the tensor or wraps around.
-  if (has(stored_of_previous_tile)) return column > 0 ? is_of(row, column - 1) : is_of(row, 0) || is_of(row, last);
-  if (has(stored_of_next_tile)) return column < last ? is_of(row, column + 1) : is_of(row, last) || is_of(row, 0);
-  if (has(stored_of_previous_row))
-    return row > 0 ? is_of(row - 1, column) : is_of(0, column) || is_of(last_row, column);
-  if (has(stored_of_next_row)) return row < last_row ? is_of(row + 1, column) : is_of(row, column) || is_of(0, column);
-  return is_of(row, column);
+  const TileIndex own{tile_row, tile_column};
+  for (const Deviation& one : deviations_) {
+    if (one.departure->stored_of == nullptr) continue;
+    const auto [first, second] = one.departure->stored_of(own, {amaxes_->tiles_down - 1, amaxes_->tiles_across - 1});
+    return is_of(first) || is_of(second);
+  }
+  return is_of(own);
 }
 
 bool KernelModel::is_stored_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const {
-  if (has(stored_end_unwritten) && place >= deviation(stored_end_unwritten).place) return true;
-  return is_stored_for(tile_row, tile_column, dump_->scales[place]);
+  const auto is_unwritten = [&](const Deviation& one) {
+    return one.departure->is_unwritten != nullptr && one.departure->is_unwritten(place, one);
+  };
+  return std::ranges::any_of(deviations_, is_unwritten) || is_stored_for(tile_row, tile_column, dump_->scales[place]);
 }
 
 bool KernelModel::is_explained_there(std::size_t tile_row, std::size_t tile_column, std::size_t place) const {
-  if (takes_all_stored() || has(tiles_as_stored)) {
+  if (takes_stored_ != TakesStored::none) {
     // Codes are made with the first entry of a tile.
     const auto first = layout_.place_of(tile_row * amaxes_->across / layout_.entry_rows, tile_column);
     if (!first || dump_->scales[place] == dump_->scales[*first]) return true;
@@ -150,13 +125,11 @@ bool KernelModel::is_explained_there(std::size_t tile_row, std::size_t tile_colu
 }
 
 std::vector<bool> KernelModel::tiles_read() const {
-  if (!takes_all_stored() && !has(tiles_as_stored)) return {};
+  if (takes_stored_ == TakesStored::none) return {};
   std::vector<bool> is_read(amaxes_->tiles_down * amaxes_->tiles_across);
   for (std::size_t i = 0; i < is_read.size(); ++i) {
-    std::size_t row = i / amaxes_->tiles_across;
-    std::size_t column = i % amaxes_->tiles_across;
-    move_to_neighbor(row, column);
-    is_read[row * amaxes_->tiles_across + column] = true;
+    const TileIndex tile = tile_read({i / amaxes_->tiles_across, i % amaxes_->tiles_across});
+    is_read[tile.row * amaxes_->tiles_across + tile.column] = true;
   }
   return std::ranges::count(is_read, false) == 0 ? std::vector<bool>{} : is_read;
 }
@@ -180,16 +153,35 @@ std::uint64_t KernelModel::scale_mismatches(const Piece& piece, std::vector<std:
   return count;
 }
 
-std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, std::size_t most) const {
+std::uint64_t KernelModel::tensor_scale_mismatches() const {
+  if (!dump_->of_tensor || !has_tensor_scale(recipe())) return 0;
+  const auto says_another = [](const Deviation& one) {
+    return one.departure->tensor_scale != nullptr && one.departure->has_no_rule;
+  };
+  const ScaleConstants constants = scale_constants(recipe(), facts_);
+  const bool is_explained = std::ranges::any_of(deviations_, says_another) ||
+                            *dump_->of_tensor == constants.tensor_scale ||
+                            *dump_->of_tensor == constants.tensor_scale_inv;
+  return is_explained ? 0 : 1;
+}
+
+std::uint64_t KernelModel::unread_mismatches() const {
   std::uint64_t count = 0;
-  if (dump_ == nullptr) return 0;
-  if (dump_->of_tensor && has_tensor_scale(recipe())) {
-    const ScaleConstants constants = scale_constants(recipe(), facts_);
-    const bool is_explained = has(tensor_scale_stale) ||  // which says that it is another
-                              *dump_->of_tensor == constants.tensor_scale ||
-                              *dump_->of_tensor == constants.tensor_scale_inv;
-    count += is_explained ? 0 : 1;
+  const std::vector<bool> is_read = tiles_read();
+  for (std::size_t row = 0; row < (is_read.empty() ? 0 : layout_.rows); ++row) {
+    for (std::size_t column = 0; column < layout_.columns; ++column) {
+      const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
+      const auto place = layout_.place_of(row, column);
+      if (!place || is_read[tile_row * layout_.columns + column]) continue;
+      if (is_explained_there(tile_row, column, *place) && !is_stored_there(tile_row, column, *place)) ++count;
+    }
   }
+  return count;
+}
+
+std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, std::size_t most) const {
+  if (dump_ == nullptr) return 0;
+  std::uint64_t count = tensor_scale_mismatches();
   if (dump_->scales.empty()) return count;
   if (!layout_.fits) return count + dump_->scales.size();
   complete();
@@ -211,16 +203,7 @@ std::uint64_t KernelModel::scale_mismatches(std::vector<std::uint64_t>* which, s
   for (const auto& [first, own] : found) {
     for (std::size_t i = 0; i < own.size() && which != nullptr && which->size() < most; ++i) which->push_back(own[i]);
   }
-  // Scales that no code is made with follow a rule, or are not explained.
-  const std::vector<bool> is_read = tiles_read();
-  for (std::size_t row = 0; row < (is_read.empty() ? 0 : layout_.rows); ++row) {
-    for (std::size_t column = 0; column < layout_.columns; ++column) {
-      const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
-      const auto place = layout_.place_of(row, column);
-      if (!place || is_read[tile_row * layout_.columns + column]) continue;
-      if (is_explained_there(tile_row, column, *place) && !is_stored_there(tile_row, column, *place)) ++count;
-    }
-  }
+  count += unread_mismatches();
   // A shift that explains few of the scales, or none, does not explain that at the edge, which no tile has.
   if (layout_.late != 0 && (takes_all_stored() || count * 2 > dump_->scales.size())) ++count;
   return count;

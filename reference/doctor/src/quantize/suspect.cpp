@@ -18,7 +18,7 @@ void verify(Suspect& suspect, const StoredDump& dump) {
   std::mutex mutex;
   Randomness random;
   Unexplained& found = suspect.unexplained;
-  found = {.first = source.size(), .first_row = source.rows(), .first_column = source.columns()};
+  found = Unexplained::none_of(source);
   const std::size_t columns = std::max<std::size_t>(1, source.columns());
   const std::size_t rows = std::max<std::size_t>(1, scalar_piece / columns);
   parallel_for(
@@ -37,16 +37,7 @@ void verify(Suspect& suspect, const StoredDump& dump) {
         const std::scoped_lock lock(mutex);
         random.add(own);
         suspect.codes += count;
-        for (const std::uint64_t index : which) {
-          const std::size_t row = index / columns;
-          const std::size_t column = index % columns;
-          found.first = std::min(found.first, index);
-          found.last = std::max(found.last, index);
-          found.first_row = std::min(found.first_row, row);
-          found.last_row = std::max(found.last_row, row);
-          found.first_column = std::min(found.first_column, column);
-          found.last_column = std::max(found.last_column, column);
-        }
+        for (const std::uint64_t index : which) found.take(index, columns);
         // The smallest indices, so that the result does not depend on threads.
         suspect.examples.insert(suspect.examples.end(), which.begin(),
                                 which.begin() + static_cast<std::ptrdiff_t>(std::min(which.size(), most_examples)));

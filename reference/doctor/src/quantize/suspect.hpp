@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "quantize/hypotheses.hpp"
 #include "quantize/kernel_model.hpp"
 #include "quantize/localize.hpp"
+#include "search/rank.hpp"
 
 namespace fp8lab::doctor {
 
@@ -31,11 +31,14 @@ struct Suspect {
   std::vector<std::uint64_t> scale_examples = {};  // the first element of tiles whose scales differ
 
   [[nodiscard]] std::uint64_t all() const { return codes + scales; }
+  /// Among others that were compared with everything, and by the sample alone.
+  [[nodiscard]] Rank rank() const { return {all(), candidate.cost}; }
+  [[nodiscard]] Rank rank_in_sample() const { return {in_sample, candidate.cost}; }
 };
 
 /// Whether it explains more of the sample, or as much and is more plausible.
 [[nodiscard]] inline bool is_before(const Suspect& a, const Suspect& b) {
-  return std::pair(a.in_sample, a.candidate.cost) < std::pair(b.in_sample, b.candidate.cost);
+  return a.rank_in_sample() < b.rank_in_sample();
 }
 
 /// Compares with every element and scale.

@@ -3,6 +3,7 @@
 
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/named_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -60,6 +61,31 @@ void put_unwritten(TextStream& text, const Diagnosis& diagnosis) {
   text << " The scales are those of " << describe(recipe) << '.';
 }
 
+/// What explains everything.
+void put_explained(TextStream& text, const Diagnosis& diagnosis) {
+  const Explanation& first = diagnosis.explanations.front();
+  const bool is_another = !diagnosis.is_expected() && first.hypothesis.is_plain();
+  if (is_another) text << "Not " << diagnosis.expected << ": ";
+  if (!is_another) text << (diagnosis.correct() ? "Correct: " : "Explained: ");
+  text << describe(first.hypothesis);
+  text << (diagnosis.is_in_order ? ". That explains " : ", and codes stand in another order. That explains ");
+  put_amount(text, diagnosis);
+  text << '.';
+  if (first.hypothesis.is_plain() && has_given_scale(first.hypothesis)) {
+    text << " The scale is a given number, which does not follow from the tensor: static, delayed or stale.";
+    if (diagnosis.expected.empty()) text << " It is right where such a recipe is expected.";
+  }
+  if (!first.hypothesis.deviations.empty() && first.hypothesis.is_plain()) {
+    const bool of_tiles = first.hypothesis.deviations.front().departure == &rows::tile_scales_given;
+    text << (of_tiles ? " The scales are those that are stored, which do not follow from the tensor: static, delayed "
+                        "or stale."
+                      : " The scale of the tensor is the one that was given, which the recipe does not make of this "
+                        "tensor: static, delayed, stale or by another rule.");
+  }
+  put_others(text, diagnosis);
+  put_unexpected(text, diagnosis);
+}
+
 }  // namespace
 
 bool has_given_scale(const Hypothesis& hypothesis) {
@@ -70,7 +96,7 @@ std::string verdict_of(const Diagnosis& diagnosis) {
   const Explanation& first = diagnosis.explanations.front();
   TextStream text;
   const auto& deviations = first.hypothesis.deviations;
-  if (!deviations.empty() && deviations.back().departure == Departure::codes_unwritten) {
+  if (!deviations.empty() && deviations.back().departure == &rows::codes_unwritten) {
     put_unwritten(text, diagnosis);
     return text.str();
   }
@@ -81,26 +107,7 @@ std::string verdict_of(const Diagnosis& diagnosis) {
     return text.str();
   }
   if (diagnosis.explained()) {
-    const bool is_another = !diagnosis.is_expected() && first.hypothesis.is_plain();
-    if (is_another) text << "Not " << diagnosis.expected << ": ";
-    if (!is_another) text << (diagnosis.correct() ? "Correct: " : "Explained: ");
-    text << describe(first.hypothesis);
-    text << (diagnosis.is_in_order ? ". That explains " : ", and codes stand in another order. That explains ");
-    put_amount(text, diagnosis);
-    text << '.';
-    if (first.hypothesis.is_plain() && has_given_scale(first.hypothesis)) {
-      text << " The scale is a given number, which does not follow from the tensor: static, delayed or stale.";
-      if (diagnosis.expected.empty()) text << " It is right where such a recipe is expected.";
-    }
-    if (!first.hypothesis.deviations.empty() && first.hypothesis.is_plain()) {
-      const bool of_tiles = first.hypothesis.deviations.front().departure == Departure::tile_scales_given;
-      text << (of_tiles ? " The scales are those that are stored, which do not follow from the tensor: static, delayed "
-                          "or stale."
-                        : " The scale of the tensor is the one that was given, which the recipe does not make of this "
-                          "tensor: static, delayed, stale or by another rule.");
-    }
-    put_others(text, diagnosis);
-    put_unexpected(text, diagnosis);
+    put_explained(text, diagnosis);
     return text.str();
   }
   if (first.codes * 2 > diagnosis.elements) {

@@ -12,7 +12,7 @@
 
 namespace fp8lab::gpu {
 
-/// What a GEMM kernel stores.
+/// The type of the output that a GEMM kernel stores.
 enum class GemmOutput : std::uint8_t { float32, bfloat16, float16 };
 
 /// The tile of a block: eight rows of tiles together, column by column, so that blocks that run at the same time share

@@ -30,7 +30,7 @@ struct MmaSyncGemm {
     std::uint8_t a[2][tile_m * row_bytes];  // NOLINT(modernize-avoid-c-arrays)
     std::uint8_t b[2][tile_n * row_bytes];  // NOLINT(modernize-avoid-c-arrays)
   };
-  /// What a thread copies of a stage: half of a row of a and of b.
+  /// The part of a stage that a thread copies: half of a row of a and of b.
   struct Ahead {
     Vector<std::uint8_t, 16> a[2], b[2];  // NOLINT(modernize-avoid-c-arrays)
   };

@@ -212,7 +212,8 @@ struct WgmmaGemm {
   struct Steps {
     unsigned first, last;
   };
-  /// Those from `first` on up to the next promotion, which follows `count` instructions of stages before.
+  /// The instructions of this stage from `first` up to the next promotion; `count` instructions of earlier stages have
+  /// been added since the last one.
   [[nodiscard]] FP8LAB_HD Steps next_part(unsigned first, std::size_t count) const {
     if (Promotion::at_stages || promotion.interval - count >= steps - first) return {first, steps};
     return {first, first + static_cast<unsigned>(promotion.interval - count)};

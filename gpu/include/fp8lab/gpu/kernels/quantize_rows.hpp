@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "fp8lab/formats/bits.hpp"
 #include "fp8lab/gpu/kernels/scale_maker.hpp"
 
 namespace fp8lab::gpu {
@@ -58,7 +59,7 @@ struct QuantizeRows {
         const std::size_t i = first + (std::size_t{k} * threads + t) * run_length;
         if (i >= count) return;
         const TileScale scale = scale_of_rule(scales.rule, shared.constants, std::bit_cast<float>(amaxes[t][k]));
-        if ((i & (along - 1)) == 0) put_scale(i >> std::countr_zero(along), scale);
+        if ((i & (along - 1)) == 0) put_scale(i >> trailing_zeros(along), scale);
         put_codes(i, elements[t][k], scale.factor);
       });
     });

@@ -104,7 +104,7 @@ struct QuantizeTile {
     const unsigned piece = row * pieces + column / per_load<Source>;
     return (piece ^ (piece >> 3 & 7U)) * 4;
   }
-  /// The same for a run of codes of the transpose.
+  /// Finds the place for a run of codes of the transpose.
   static FP8LAB_HD unsigned code_place(Place place) {
     return (place.column * across + (place.row / run_length ^ place.column % across)) * 4;
   }

@@ -86,7 +86,7 @@ FP8LAB_HD inline void store_codes(const RunCodes& codes, std::uint8_t* to, std::
     if (i < valid) to[i] = static_cast<std::uint8_t>(codes.words[i / 4] >> (i % 4 * 8));
   });
 }
-/// The same of codes of 4 bits, two a byte. `valid` is even.
+/// Stores codes of 4 bits, two a byte. Precondition: `valid` is even.
 FP8LAB_HD inline void store_pairs(const RunCodes& codes, std::uint8_t* to, std::size_t valid, bool aligned) {
   if (aligned && valid >= run_length) {
     store(Vector<std::uint32_t, 2>{codes.words[0], codes.words[1]}, reinterpret_cast<std::uint32_t*>(to));

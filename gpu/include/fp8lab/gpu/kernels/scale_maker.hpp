@@ -80,7 +80,7 @@ FP8LAB_HD inline TileScale scale_of_rule(const AnyRecipe& rule, const ScaleConst
   return a == b;
 }
 
-/// What makes the scales of a tensor.
+/// Makes the scales of a tensor by its rule.
 template <typename Rule>
 struct ScaleMaker {
   Rule rule;

@@ -11,7 +11,7 @@
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/widen.hpp"
 
-// Which converts the chip that is compiled for has (PTX ISA 8.7, cvt, "Target ISA Notes").
+// The constants below say which converts the target chip has (PTX ISA 8.7, cvt, "Target ISA Notes").
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define FP8LAB_CVT_FP8
 #endif
@@ -53,7 +53,7 @@ inline constexpr bool has_cvt_stochastic = false;
 // All of them round to nearest even and saturate, infinity too; NaN becomes 7F, or the largest value of a format that
 // has no NaN. The first of two values goes to the low bits, as PTX has its second operand.
 
-/// What an instruction converts four of.
+/// The four elements that one instruction converts.
 struct Four {
   float values[4];  // NOLINT(modernize-avoid-c-arrays): std::array's functions are not for devices
 };

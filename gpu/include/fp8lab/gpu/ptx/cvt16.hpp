@@ -2,6 +2,7 @@
 // cvt of float32 to 16-bit types, to nearest even, every NaN becoming 7FFF; and to TF32 (sm_80).
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "fp8lab/formats/encode.hpp"
@@ -30,7 +31,8 @@ namespace fp8lab::gpu {
 }
 
 /// cvt.rna.tf32.f32, to nearest, ties away: the 19 bits of the result. Those below them in its register are not
-/// defined.
+/// defined. A NaN keeps its own 19 bits, also where these, without what lies below them, are an infinity: an H200 said
+/// so of every NaN.
 [[nodiscard]] FP8LAB_HD inline std::uint32_t tf32_of(float x) {
 #ifdef __CUDA_ARCH__
   std::uint32_t word;
@@ -39,7 +41,7 @@ namespace fp8lab::gpu {
 #else
   constexpr CastPolicy policy{
       .rounding = Rounding::nearest_away, .overflow = Overflow::to_special, .infinity = Overflow::to_special};
-  return encode(tf32, policy, x);
+  return x == x ? encode(tf32, policy, x) : std::bit_cast<std::uint32_t>(x) >> 13;
 #endif
 }
 

@@ -71,7 +71,7 @@ template <typename Element>
   return word;
 }
 
-/// What a factor of an instruction is in memory, and a batch of its dot products.
+/// The type of a factor in memory, and a batch of the instruction's dot products.
 template <typename Mma>
 using MmaElement =
     std::conditional_t<bytes_of(Mma::type_a) == 1, std::uint8_t,

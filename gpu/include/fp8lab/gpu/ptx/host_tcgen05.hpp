@@ -55,7 +55,7 @@ class HostTensorMemory {
   std::deque<std::function<void()>> started_;
 };
 
-/// What an instruction descriptor says, read back.
+/// The fields of an instruction descriptor, read back from its bits.
 struct HostTcgen05Instruction {
   std::uint32_t word;
   [[nodiscard]] std::uint32_t bits(unsigned first, unsigned count) const { return word >> first & ((1U << count) - 1); }

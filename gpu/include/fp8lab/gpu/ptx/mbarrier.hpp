@@ -32,7 +32,7 @@ template <typename Role>
 }
 
 #ifndef __CUDACC__
-/// What the word of a barrier is on the host.
+/// The state of a barrier on the host, which the device keeps in one word.
 struct HostMbarrier {
   std::int32_t bytes;        ///< expected and not yet copied
   std::uint8_t phase;        ///< its parity

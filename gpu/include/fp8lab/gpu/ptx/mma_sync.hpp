@@ -13,7 +13,7 @@
 
 namespace fp8lab::gpu {
 
-/// What a lane holds of its warp's tile of kM * kN instructions.
+/// The factors and accumulators that a lane holds of its warp's tile of kM * kN instructions.
 template <typename Mma, unsigned kM = 1, unsigned kN = 1>
 struct WarpTile {
   using Instruction = Mma;

@@ -88,7 +88,7 @@ FP8LAB_HD void wgmma_wait_all(const Group& group, [[maybe_unused]] D& d) {
 }
 
 #ifdef __CUDACC__
-/// What follows the descriptors: 16-bit types may be transposed, and are not.
+/// The operands that follow the descriptors: 16-bit types could be transposed, and are not.
 template <MmaType kType>
 struct WgmmaRest {
   static constexpr char text[] = "";

@@ -24,6 +24,7 @@ struct CastSweep {
   CastPolicy policy;          ///< of the model
   int least_capability;       ///< the first chips that have it: 89 is Ada
   int most_capability = 999;  ///< the last ones
+  bool keeps_nan = false;     ///< a NaN keeps its topmost bits, whatever the policy says
 
   /// Whether its machine code must be for the chip's own instructions, such as sm_100a: so are all of Blackwell.
   [[nodiscard]] bool is_of_family() const { return least_capability >= 100; }
@@ -47,8 +48,11 @@ namespace casts {
 [[nodiscard]] constexpr std::uint32_t model_word(const CastSweep& sweep, std::uint64_t input) {
   const RandomBits random =
       sweep.is_stochastic() ? ptx_random_bits(sweep.to, random_of(input), input % 4) : RandomBits{};
-  return static_cast<std::uint32_t>(
-      encode(sweep.to, sweep.policy, unpack(sweep.from, input), sweep.policy.nan, random));
+  const Unpacked x = unpack(sweep.from, input);
+  if (x.kind == Kind::nan && sweep.keeps_nan) {
+    return static_cast<std::uint32_t>(input >> (sweep.from.bits() - sweep.to.bits()));
+  }
+  return static_cast<std::uint32_t>(encode(sweep.to, sweep.policy, x, sweep.policy.nan, random));
 }
 
 /// A value as the functions of ptx/ take it, of a word.
@@ -155,7 +159,7 @@ struct Bf16FromF32 : OfPair<float> {
   }
 };
 struct Tf32FromF32 : OfPair<float> {
-  static constexpr CastSweep sweep{"cvt.rna.tf32.f32", binary32, tf32, nearest_away, 80};
+  static constexpr CastSweep sweep{"cvt.rna.tf32.f32", binary32, tf32, nearest_away, 80, 999, true};
   static constexpr unsigned width = 32;
   static constexpr bool is_there = true;
   static FP8LAB_HD std::uint64_t run(float first, float second) {
@@ -165,7 +169,7 @@ struct Tf32FromF32 : OfPair<float> {
 
 // 3. FP4, FP6 and scales, from Blackwell on.
 
-/// As OfPair, of a family's own instructions.
+/// An OfPair whose instruction only chips with FP4 conversions have.
 template <typename From>
 struct OfFamily : OfPair<From> {
   static constexpr bool is_there = ptx::has_cvt_fp4;

@@ -33,7 +33,8 @@ class CublasLt {
   /// A product and the algorithm that the library's heuristic chose for it on the current device.
   class Plan {
    public:
-    /// What the library tells of the algorithm: its number, and the numbers of tile, split-K, reduction and stages.
+    /// The facts that the library reports of the algorithm: its number, and the numbers of tile, split-K, reduction and
+    /// stages.
     [[nodiscard]] const std::string& algorithm() const { return algorithm_; }
     [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
     /// Starts the product on the default stream. All arrays are on the device; `workspace` has workspace_bytes().

@@ -25,8 +25,8 @@ namespace fp8lab::gpu {
   return mixed(mixed(seed + 0x9E3779B97F4A7C15U) + (index + 1) * 0x9E3779B97F4A7C15U);
 }
 
-/// What the output word at `index` adds to the digest of its chunk. A digest is the sum of these modulo 2^64, so that
-/// it does not depend on the order in which threads add them.
+/// The summand of the output word at `index` in the digest of its chunk. A digest is the sum of these modulo 2^64, so
+/// that it does not depend on the order in which threads add them.
 [[nodiscard]] FP8LAB_HD constexpr std::uint64_t digest_term(std::uint64_t index, std::uint64_t word) {
   return mixed(mixed(index + 0x9E3779B97F4A7C15U) ^ (word * 0xD1B54A32D192ED03U));
 }

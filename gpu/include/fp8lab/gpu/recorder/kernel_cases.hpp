@@ -10,7 +10,7 @@
 
 namespace fp8lab::gpu {
 
-/// What comparing a kernel's output with the model gave.
+/// The result of comparing a kernel's output with the model.
 struct KernelCheck {
   std::uint64_t compared = 0, wrong = 0;  ///< bytes of the output
   std::string first = {};                 ///< the first byte that is wrong: its number, and both

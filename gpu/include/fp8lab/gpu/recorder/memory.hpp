@@ -51,7 +51,7 @@ class KernelMemory {
     return array<T>(values.size(), values.data(), true);
   }
 
-  /// What an array has now.
+  /// Copies the present values of an array to the host.
   template <typename T>
   [[nodiscard]] std::vector<std::remove_const_t<T>> read(std::span<T> array) const {
     std::vector<std::remove_const_t<T>> values(array.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of a device, and of the host team in its place: digests of swept instructions, and single words.
+// Asks a device, or the host team in its place, for results: digests of swept instructions, and single words.
 #pragma once
 
 #include <cstddef>
@@ -101,7 +101,7 @@ class Recorder {
 /// The kernels on the current device. Throws NoDeviceError where there is none.
 [[nodiscard]] std::unique_ptr<Recorder> device_recorder();
 
-// What the words should be: the same digests without a kernel, by bulk encode() and gemm().
+// The functions below compute the digests that the words should have, without a kernel: by bulk encode() and gemm().
 
 [[nodiscard]] std::vector<std::uint64_t> model_cast_digests(const CastSweep& sweep, std::uint64_t first,
                                                             std::uint64_t count, std::uint64_t inputs_per_chunk,

@@ -14,7 +14,7 @@
 
 namespace fp8lab::doctor {
 
-/// What the bytes of an array are.
+/// The type of the elements of an array of bytes.
 struct ElementType {
   Format format;  ///< at most 8 bits: a byte for each code; 9 to 16 bits: two; binary32 and binary64; little-endian
   bool pairs = false;  ///< two codes of 4 bits in each byte, the element with the even index in the lower half
@@ -77,7 +77,7 @@ struct Tiles {
   friend bool operator==(const Tiles&, const Tiles&) = default;
 };
 
-/// What compare() finds.
+/// The result of compare().
 struct Comparison {
   ElementType type;
   std::uint64_t elements = 0;

@@ -14,8 +14,8 @@
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/gemm/gemm_reading.hpp"
-#include "fp8lab/reference/gemm/operand.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 
 namespace fp8lab::doctor {
 

@@ -50,8 +50,8 @@ void gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::spa
           const GemmCall& call = {});
 
 /// The same for models with a float64 accumulator, and for these alone. There are no scales, no promotion and no
-/// epilogue: K may be split (ranges are added in float64), and of the call threads and progress apply. A NaN is
-/// 7FFFFFFFFFFFFFFF.
+/// epilogue: K may be split (ranges are added in float64), and of the call threads and progress apply. A NaN has the
+/// word that the model says (NanWord); which one an addition of ranges gives is not known: the first one's here.
 void gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, std::span<double> out,
           const GemmCall& call = {});
 

@@ -58,7 +58,7 @@ class Histogram {
   void add(std::span<const double> values, std::span<const Outcome> outcomes);
   /// Counts a code as such, zeros and NaNs too. Precondition: CodeBins, and the code is one of the format's.
   void add_code(std::uint32_t code) { ++counts_[code]; }
-  /// The same for all of an array, of codes of at most 8 bits or of more.
+  /// Adds all codes of an array, of at most 8 bits each or of more.
   void add_codes(std::span<const std::uint8_t> codes);
   void add_codes(std::span<const std::uint16_t> codes);
   /// Replaces the counts of the bins, by those of a saved histogram for instance. Throws std::invalid_argument

@@ -9,14 +9,14 @@
 
 namespace fp8lab {
 
-/// What a cast did to an element.
+/// The effect of a cast on an element.
 enum class Outcome : std::uint8_t {
   rounded,    ///< an ordinary result
   underflow,  ///< a nonzero input became zero
   saturated,  ///< a finite input beyond the largest finite value after rounding, or an infinite one
 };
 
-/// What casting `x` to `format` with `rounding` does, whatever the overflow policy makes of it.
+/// The outcome of casting `x` to `format` with `rounding`, whatever the overflow policy makes of it.
 [[nodiscard]] Outcome cast_outcome(const Format& format, Rounding rounding, double x);
 /// The same for every element of `x`, into `out`. Throws std::invalid_argument where the sizes differ.
 void cast_outcome(const Format& format, Rounding rounding, std::span<const double> x, std::span<Outcome> out);

@@ -33,19 +33,19 @@ struct LaunchGeometry {
   return counter;
 }
 
-/// What `torch.manual_seed(seed); torch.rand(n)` draws on the CPU: float32 in [0, 1), multiples of 2^-24.
+/// Draws what `torch.manual_seed(seed); torch.rand(n)` draws on the CPU: float32 in [0, 1), multiples of 2^-24.
 ///
 /// One 32-bit word of the Mersenne Twister MT19937 an element, of which the low 24 bits count; as in PyTorch, only the
 /// low 32 bits of the seed matter.
 void torch_cpu_uniform(std::uint64_t seed, std::span<float> out);
 
-/// What a float32 `tensor.uniform_()` draws on a CUDA device with generator state (seed, offset): [0, 1).
+/// Draws what a float32 `tensor.uniform_()` draws on a CUDA device with generator state (seed, offset): [0, 1).
 ///
 /// Throws std::invalid_argument where the offset is no multiple of 4 (PyTorch's never is), the geometry is not
 /// positive, or the tensor is larger than 2 GiB (PyTorch then launches several kernels).
 void torch_cuda_uniform(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, std::span<float> out);
 
-/// What a float32 `tensor.normal_(mean, deviation)` draws on a CUDA device with generator state (seed, offset).
+/// Draws what a float32 `tensor.normal_(mean, deviation)` draws on a CUDA device with generator state (seed, offset).
 ///
 /// Box-Muller over pairs of Philox words as in cuRAND's curand_normal4. Logarithm, sine and cosine are rounded from
 /// double; the device uses logf and the approximate __sincosf instead, so single values may differ by a few units in

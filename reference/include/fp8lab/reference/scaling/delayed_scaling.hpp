@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,10 +10,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/tiles.hpp"
 
 namespace fp8lab {
@@ -262,15 +265,15 @@ inline constexpr std::array delayed_versions{te_0_1,
 /// The version called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const DelayedVersion& find_delayed_version(std::string_view name);
 
-/// Which formats a recipe casts to.
+/// The formats that a recipe casts to.
 enum class Fp8Format : std::uint8_t {
   hybrid,     ///< E4M3 forward, E5M2 backward
   e4m3_only,  ///< E4M3 for both; "e4m3" by name
 };
-/// Which half of a step a tensor belongs to: inputs and weights to the first, gradients of outputs to the second.
+/// The half of a step that a tensor belongs to: inputs and weights to the first, gradients of outputs to the second.
 enum class Pass : std::uint8_t { forward, backward };
 
-/// Which amax of the window makes the scale.
+/// The amax of the window that makes the scale.
 enum class AmaxComputeAlgo : std::uint8_t { max, most_recent };
 /// A row of the history, in place of its number: what a function has chosen that returns a view of the history, such as
 /// PyTorch's `history[0]`. It is read after the window has moved where the version moves it in its place.
@@ -283,10 +286,11 @@ using AmaxFunction = std::function<std::variant<float, AmaxRow>(std::span<const 
 /// Throws std::invalid_argument that lists the known names.
 [[nodiscard]] Fp8Format find_fp8_format(std::string_view name);
 [[nodiscard]] AmaxComputeAlgo find_amax_compute_algo(std::string_view name);
-[[nodiscard]] std::string_view name_of(Fp8Format format);
-[[nodiscard]] std::string_view name_of(AmaxComputeAlgo algo);
+/// Their names, from which name_of() follows.
+[[nodiscard]] std::span<const Named<Fp8Format>> named_values(Fp8Format of_type);
+[[nodiscard]] std::span<const Named<AmaxComputeAlgo>> named_values(AmaxComputeAlgo of_type);
 
-/// Which GEMMs of a Linear layer run in high precision.
+/// The GEMMs of a Linear layer that run in high precision.
 struct LinearPrecision {
   bool fprop = false, dgrad = false, wgrad = false;
 };
@@ -309,6 +313,20 @@ struct Delayed {
   DelayedVersion version = te_current;
 };
 
+/// Calls f(name, field) for each field of a Delayed, in order.
+template <typename AnyDelayed, typename Function>
+  requires std::same_as<std::remove_const_t<AnyDelayed>, Delayed>
+void for_fields(AnyDelayed& recipe, const Function& f) {
+  f("margin", recipe.margin);
+  f("interval", recipe.interval);
+  f("fp8_format", recipe.fp8_format);
+  f("amax_history_len", recipe.amax_history_len);
+  f("amax_compute_algo", recipe.amax_compute_algo);
+  f("reduce_amax", recipe.reduce_amax);
+  f("override_linear_precision", recipe.override_linear_precision);
+  f("version", recipe.version);
+}
+
 /// The state of one tensor, which the caller owns. Nothing locks it: threads that share one need a lock of their own,
 /// from a cast's record_amax() to its use of the scale.
 struct AmaxHistory {
@@ -324,7 +342,7 @@ void check(const Delayed& recipe);
 /// The largest value of the format that a tensor of that pass is cast to.
 [[nodiscard]] float fp8_max(const Delayed& recipe, Pass pass);
 
-/// That format.
+/// The format that a tensor of that pass is cast to.
 [[nodiscard]] Format format_of(const Delayed& recipe, Pass pass);
 
 /// The state before the first step: no amaxes, scale 1. Throws as check() does.
@@ -334,10 +352,10 @@ void check(const Delayed& recipe);
 /// time), the maximum of a cast's kernel does not.
 [[nodiscard]] NanInAmax nan_in_amax(const Delayed& recipe, const AmaxHistory& history);
 
-/// What a cast of a tensor with that amax does: afterwards `scale` and, by the versions that write it then, `scale_inv`
-/// are those that the cast used. Several casts in a step leave the largest amax (torchao and, just in time, MS-AMP: the
-/// last one). NaN of either sign is NaN. Throws std::invalid_argument for a negative amax, and where recipe and history
-/// differ in length.
+/// Records that a tensor with that amax is cast: afterwards `scale` and, by the versions that write it then,
+/// `scale_inv` are those that the cast used. Several casts in a step leave the largest amax (torchao and, just in time,
+/// MS-AMP: the last one). NaN of either sign is NaN. Throws std::invalid_argument for a negative amax, and where recipe
+/// and history differ in length.
 void record_amax(const Delayed& recipe, Pass pass, AmaxHistory& history, float amax);
 
 /// The end of a step: the next scale, and the window moves on. Throws std::invalid_argument where recipe and history
@@ -353,7 +371,7 @@ void update_scale(const Delayed& recipe, Pass pass, AmaxHistory& history);
 /// std::invalid_argument unless the length is from 1 to longest_amax_history.
 void resize_history(AmaxHistory& history, std::size_t amax_history_len);
 
-/// What an all-reduce with MAX leaves of the ranks' amaxes: the largest; NaN where all are. Throws
+/// The amax that an all-reduce with MAX makes of the ranks' amaxes: the largest; NaN where all are. Throws
 /// std::invalid_argument where there is none.
 [[nodiscard]] float reduced_amax(std::span<const float> of_ranks);
 

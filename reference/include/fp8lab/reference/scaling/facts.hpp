@@ -36,16 +36,16 @@ struct TileShape {
 /// Whether there is a second scale for the whole tensor, over those of the tiles, as NVFP4 has.
 [[nodiscard]] bool has_tensor_scale(const Recipe& recipe);
 
-/// What dequantize() multiplies the codes of a tile with: scale_inv, the value of the scale's code, or for NVFP4 that
-/// with the tensor's scale, fl(fl(d * G) * fl(1 / 2688)). Tiles are those of the tensor, (tiles down, tiles across),
-/// row-major, whatever the layout of the scales.
+/// The factors with which dequantize() multiplies the codes of each tile: scale_inv, the value of the scale's code, or
+/// for NVFP4 that with the tensor's scale, fl(fl(d * G) * fl(1 / 2688)). Tiles are those of the tensor, (tiles down,
+/// tiles across), row-major, whatever the layout of the scales.
 [[nodiscard]] std::vector<float> tile_scales_inv(const Quantized& q);
 
 /// The same for the element in that row and column of the tensor. Throws std::invalid_argument where it has none.
 [[nodiscard]] float scale_inv_at(const Quantized& q, std::size_t row, std::size_t column);
 
-/// What the elements were multiplied with (or divided by, where the recipe divides), where the whole tensor has one
-/// scale; otherwise none.
+/// The factor that the elements were multiplied with (or divided by, where the recipe divides), where the whole tensor
+/// has one scale; otherwise none.
 [[nodiscard]] std::optional<float> tensor_factor(const Quantized& q);
 
 }  // namespace fp8lab

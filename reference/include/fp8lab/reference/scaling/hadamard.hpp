@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
+#include "fp8lab/formats/bits.hpp"
 #include "fp8lab/formats/host_device.hpp"
 #include "fp8lab/formats/matrix_view.hpp"
 #include "fp8lab/formats/memory.hpp"
@@ -13,7 +13,7 @@ namespace fp8lab {
 /// The sign of element (j, i) of that matrix: Sylvester's construction, each column times a random sign.
 [[nodiscard]] FP8LAB_HD constexpr int hadamard_sign(unsigned j, unsigned i) {
   constexpr std::uint32_t negative_columns = 0xD7E8;
-  return (static_cast<unsigned>(std::popcount(i & j)) + (negative_columns >> i)) % 2 == 0 ? 1 : -1;
+  return (static_cast<unsigned>(count_ones(i & j)) + (negative_columns >> i)) % 2 == 0 ? 1 : -1;
 }
 
 /// Every 16 elements of a column of x, (rows, columns), times a Hadamard matrix of 16 x 16 whose rows have random

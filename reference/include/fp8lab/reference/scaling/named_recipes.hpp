@@ -28,7 +28,7 @@ struct GivenScale {
   operator Recipe() const;
 };
 
-/// Which elements share a just-in-time scale.
+/// The elements that share a just-in-time scale.
 enum class Axis : std::uint8_t {
   tensor,  ///< all
   row,     ///< a row; columnwise, a column ("rowwise" or "axiswise" scaling)

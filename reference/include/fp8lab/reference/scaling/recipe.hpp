@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
@@ -15,7 +17,7 @@ namespace fp8lab {
 // The amax is the largest magnitude of the elements that share a scale. The scale multiplies on quantize, scale_inv
 // multiplies on dequantize. `largest` is the largest value of the format. fl() rounds to float32, nearest even.
 
-/// What is done to the tensor before its amax is taken.
+/// The transform of the tensor before its amax is taken.
 enum class Transform : std::uint8_t {
   none,
   hadamard_columnwise,           ///< columnwise, every 16 elements along K are turned by a random Hadamard matrix
@@ -109,7 +111,7 @@ enum class TensorScaleRule : std::uint8_t {
   two_products,           ///< E = fl(range * fl(largest * fl(1 / G))), D = fl(1 / E). Dequantized: fl(code * fl(d / E))
 };
 
-/// What is rounded to E4M3 as a tile's scale under a tensor's; A is the tile's amax.
+/// The product that is rounded to E4M3 as a tile's scale under a tensor's; A is the tile's amax.
 enum class BlockProduct : std::uint8_t {
   amax_times_scale,        ///< fl(A * fl(E * fl(1 / largest)))
   scale_times_amax,        ///< fl(E * fl(A * fl(1 / largest)))
@@ -205,6 +207,7 @@ struct Recipe {
 
 /// Calls f(name, field) for each field of a Recipe, in order.
 template <typename AnyRecipe, typename Function>
+  requires std::same_as<std::remove_const_t<AnyRecipe>, Recipe>
 void for_fields(AnyRecipe& recipe, const Function& f) {
   f("tile_across", recipe.tile_across);
   f("tile_along", recipe.tile_along);

@@ -10,7 +10,7 @@
 
 namespace fp8lab {
 
-/// The values of a field, with their names, and words where they have some.
+/// The values of a field, with their names, and words where they have some: see fp8lab/formats/named.hpp.
 [[nodiscard]] std::span<const Named<Transform>> named_values(Transform of_type);
 [[nodiscard]] std::span<const Named<NanInAmax>> named_values(NanInAmax of_type);
 [[nodiscard]] std::span<const Named<Quotient>> named_values(Quotient of_type);
@@ -26,22 +26,5 @@ namespace fp8lab {
 [[nodiscard]] std::span<const Named<BlockChoice>> named_values(BlockChoice of_type);
 [[nodiscard]] std::span<const Named<FactorRule>> named_values(FactorRule of_type);
 [[nodiscard]] std::span<const Named<TileOperation>> named_values(TileOperation of_type);
-
-/// The entry of a value.
-template <typename Value>
-[[nodiscard]] const Named<Value>& entry_of(Value value) {
-  return named_values(value)[static_cast<std::size_t>(value)];
-}
-/// The name of a field's value.
-template <typename Value>
-  requires requires(Value value) { named_values(value); }
-[[nodiscard]] std::string_view name_of(Value value) {
-  return entry_of(value).name;
-}
-/// The value called `name` of a field. Throws std::invalid_argument that names the field and lists what is known.
-template <typename Value>
-[[nodiscard]] Value find_value(std::string_view field, std::string_view name) {
-  return find_named(named_values(Value{}), field, name).value;
-}
 
 }  // namespace fp8lab

@@ -23,7 +23,7 @@ enum class ScaleLayout : std::uint8_t {
 /// All throw std::invalid_argument where the array has not as many elements as its layout.
 [[nodiscard]] std::vector<std::uint8_t> pad_scales(std::span<const std::uint8_t> scales, std::size_t rows,
                                                    std::size_t columns);
-/// The inverse.
+/// Removes the padding of pad_scales().
 [[nodiscard]] std::vector<std::uint8_t> unpad_scales(std::span<const std::uint8_t> padded, std::size_t rows,
                                                      std::size_t columns);
 
@@ -42,7 +42,7 @@ enum class ScaleLayout : std::uint8_t {
   const std::size_t tile = row / 128 * ((columns + 3) / 4) + column / 4;
   return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + column % 4;
 }
-/// The inverse; what stands in the padding is dropped.
+/// Undoes swizzle_scales(), and drops the padding.
 [[nodiscard]] std::vector<std::uint8_t> unswizzle_scales(std::span<const std::uint8_t> swizzled, std::size_t rows,
                                                          std::size_t columns);
 

@@ -17,14 +17,14 @@
 
 namespace fp8lab {
 
-/// What the amax of elements that share a scale makes.
+/// The factor, scale and code that a recipe makes of the amax of elements that share a scale.
 struct TileScale {
   float factor;           ///< x is multiplied with it, or divided by it where the recipe divides
   float scale_inv;        ///< multiplies on dequantize; under a tensor's scale, the value of the tile's alone
   std::uint8_t code = 0;  ///< of the scale, where it is E8M0 or E4M3
 };
 
-/// What the scales of a tensor's tiles depend on beside their own amax.
+/// The facts of a tensor that the scales of its tiles depend on, beside their own amaxes.
 struct TensorFacts {
   float amax = 0;                ///< of the tensor: for a tensor's scale over those of tiles
   Format input_type = binary32;  ///< binary32, binary16 or bfloat16
@@ -32,7 +32,7 @@ struct TensorFacts {
   float tensor_scale_inv = 0;    ///< D where it is given
 };
 
-/// What the scales of all tiles of a tensor have in common.
+/// Constants that the scales of all tiles of a tensor share.
 struct ScaleConstants {
   Format input_type;
   float largest;               ///< of the format
@@ -151,7 +151,7 @@ FP8LAB_HD inline ScaleConstants scale_constants(const Recipe& recipe, const Tens
           .given_scale = recipe.given_scale};
 }
 
-/// What a scale's code multiplies with on dequantize: its value, but for the edges.
+/// The number that an E8M0 code multiplies with on dequantize: its value, but for the codes at the edges.
 FP8LAB_HD constexpr float e8m0_value(E8m0Edges edges, std::uint8_t code) {
   if (edges == E8m0Edges::te_before_2_19 || edges == E8m0Edges::te_before_2_13) {
     return std::bit_cast<float>(std::uint32_t{code} << 23);
@@ -160,7 +160,7 @@ FP8LAB_HD constexpr float e8m0_value(E8m0Edges edges, std::uint8_t code) {
   return decode(powers, code);
 }
 
-/// What it multiplies with on quantize: the inverse, but for the edges.
+/// The number that an E8M0 code multiplies with on quantize: the inverse of its value, but for the codes at the edges.
 FP8LAB_HD constexpr float e8m0_inverse(E8m0Edges edges, std::uint8_t code) {
   if (code != 0 && code < 254) return std::bit_cast<float>((254U - code) << 23);
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -180,8 +180,8 @@ FP8LAB_HD constexpr float e8m0_inverse(E8m0Edges edges, std::uint8_t code) {
   return code == 254 ? ends.at_254 : ends.at_255;
 }
 
-/// What a scale's code multiplies with on dequantize: of an E4M3 scale under a tensor's, with that. `tensor_amax` is
-/// the amax that the constants are of, `given` whether their tensor's scale was.
+/// The number that a scale's code multiplies with on dequantize: of an E4M3 scale under a tensor's, both together.
+/// `tensor_amax` is the amax that the constants are of, `given` whether their tensor's scale was.
 FP8LAB_HD inline float value_of_scale_code(const Recipe& recipe, const ScaleConstants& constants, float tensor_amax,
                                            std::uint8_t code, bool given = false) {
   if (recipe.scale_type == ScaleType::e8m0_code) return e8m0_value(recipe.edges, code);
@@ -229,7 +229,7 @@ FP8LAB_HD float quotient_of(const Recipe& recipe, const ScaleConstants& constant
   return static_cast<float>(amax);
 }
 
-/// What smaller amaxes count as.
+/// The least amax: smaller ones count as this one.
 FP8LAB_HD inline double least_amax_of(const Recipe& recipe, const ScaleConstants& constants) {
   if (recipe.least_amax_type == ScaleArithmetic::float32) return recipe.least_amax;
   return static_cast<double>(
@@ -245,7 +245,7 @@ FP8LAB_HD inline float limited_quotient(const Recipe& recipe, const ScaleConstan
   return quotient_of(recipe, constants, amax);
 }
 
-/// Which special case an amax is, after its limits.
+/// Tells which special case an amax is, after its limits.
 FP8LAB_HD inline SpecialScale special_of(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   const auto wide = static_cast<double>(amax);
   if (amax != amax) return recipe.nan_amax;
@@ -326,7 +326,7 @@ FP8LAB_HD inline float limited_bfloat16(float x) {
   return decode(type, encode(type, nearest, x < most ? x : most));
 }
 
-/// What is rounded to the E4M3 scale of a tile under a tensor's.
+/// The product that is rounded to the E4M3 scale of a tile under a tensor's.
 FP8LAB_HD inline float product_under_tensors(const Recipe& recipe, const ScaleConstants& constants, float amax) {
   const float scale = constants.tensor_scale;
   const float inverse = constants.tensor_scale_inv;

@@ -22,7 +22,7 @@ struct Binary {
 };
 FP8LAB_HD constexpr Binary binary_of(std::uint32_t bits) {
   if (bits >= 0x00800000U) return {static_cast<int>(bits >> 23) - 127, bits & 0x7FFFFFU};
-  const int shift = std::countl_zero(bits) - 8;
+  const int shift = leading_zeros(bits) - 8;
   return {-126 - shift, (bits << shift) & 0x7FFFFFU};
 }
 
@@ -32,7 +32,7 @@ FP8LAB_HD constexpr Binary binary_of(std::uint32_t bits) {
 /// half as many have a logarithm that rounds to exponent.
 FP8LAB_HD constexpr std::uint32_t log2_slack(int exponent) {
   const auto below = static_cast<std::uint32_t>(exponent < 0 ? ~exponent : exponent);
-  return 11 * std::bit_floor(below) >> 4;
+  return 11 * topmost_one(below) >> 4;
 }
 
 /// floor(fl(log2 x)) and ceil(fl(log2 x)), for the bits of an x > 0, and finite.

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "fp8lab/formats/unpack.hpp"
-#include "fp8lab/reference/gemm/operand.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 
 namespace fp8lab {
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/named.hpp"
 
 namespace fp8lab {
 
@@ -19,7 +22,7 @@ enum class Arithmetic : std::uint8_t {
   fma_chain,      ///< one IEEE 754 fused multiply-add after the other, of ascending k, in the accumulator's format
 };
 
-/// Which products an instruction of several steps takes first.
+/// The order in which an instruction of several steps takes its products.
 enum class StepOrder : std::uint8_t {
   ascending,  ///< those of the lowest k
   pairs,      ///< of every four k the first two, then the last two
@@ -37,7 +40,8 @@ enum class Lowering : std::uint8_t {
 /// bound E by it always. Both say the same: where no term is zero, the accumulator is not, and its exponent lies above.
 /// The other rules are those of earlier simulators. They differ from `floor` only where terms are far below 1: in FP8
 /// and FP16 products with float16 accumulators near 2^-14, in BF16, TF32 and scaled products near 2^-126, and where
-/// groups of FP4 products are zero. No row measured on a device tells the rules apart.
+/// groups of FP4 products are zero. The ledger of an H200 says `floor`, of Hopper's BF16 and TF32 and of its FP16 with
+/// float16 accumulators; of groups no device has said anything.
 enum class ZeroRule : std::uint8_t {
   floor,              ///< the model's zero_exponent, which a group of FP4 products contributes, too, where all are zero
   skip_terms,         ///< nothing; but every group of FP4 products counts with its scales
@@ -47,13 +51,21 @@ enum class ZeroRule : std::uint8_t {
                        ///< group of FP4 products counts with its scales
 };
 
-/// The sign of the zero that a negative sum becomes when it is too small for the accumulator. No measured row decides.
+/// The sign of the zero that a negative sum becomes when it is too small for the accumulator. An H200 gives +0, in
+/// FP16 instructions with a float16 accumulator and in wgmma of E5M2 with one.
 enum class UnderflowSign : std::uint8_t {
   positive,  ///< +0 (MMA-Sim)
   kept,      ///< -0 (Khattak and Mikaitis, for float16)
 };
 
-/// What supports the numbers of a model.
+/// Which NaN an FP64 instruction gives. Of other accumulators there is one, 7FFFFFFF or 7FFF.
+enum class NanWord : std::uint8_t {
+  all_ones,    ///< 7FFFFFFFFFFFFFFF
+  propagated,  ///< of each fused multiply-add a * b + c the first NaN of b, c and a, made quiet; FFF8000000000000 where
+               ///< none of them is NaN
+};
+
+/// The evidence that supports the numbers of a model.
 enum class Evidence : std::uint8_t {
   measured,       ///< rows measured on devices, which the model reproduces without a mismatch; evidence_note names them
   published,      ///< others published the model; no measured row was compared with it
@@ -108,7 +120,7 @@ inline constexpr Format e8m13{8, 13, 127};
 ///   nearest float32, and subnormal ones are zeros of their sign. A step of four adds (p0 + p1) + (p2 + p3) to c, one
 ///   of two p0 + p1.
 /// - fma_chain: c = fma(a, b, c) for every product, in float32, or in float64 where the operands are (AMD's, and
-///   NVIDIA's FP64). A NaN has all bits set but the sign.
+///   NVIDIA's FP64). A NaN has all bits set but the sign, or is as `nan` says.
 struct MmaModel {
   std::string_view name;
   Chip chip = {};
@@ -130,13 +142,14 @@ struct MmaModel {
   StepOrder order = StepOrder::ascending;
   Lowering lowering = Lowering::native;
   UnderflowSign underflow = UnderflowSign::positive;
-  std::string_view source = {};  ///< who published the numbers
+  NanWord nan = NanWord::all_ones;  ///< of FP64
+  std::string_view source = {};     ///< who published the numbers
   Evidence evidence = Evidence::assumed;
   std::string_view evidence_note = {};  ///< on which devices, from what, and what no device has decided
 
   /// The instruction's K; 0 for exact: any.
   [[nodiscard]] constexpr int k() const { return products_per_step * steps; }
-  /// What c and the result are: binary32, binary16 or binary64.
+  /// The format of c and of the result: binary32, binary16 or binary64.
   [[nodiscard]] constexpr const Format& accumulator() const {
     if (is_fp64()) return binary64;
     return output.exponent_bits == binary16.exponent_bits ? binary16 : binary32;
@@ -151,17 +164,43 @@ struct MmaModel {
   }
 };
 
-/// The name of the arithmetic, as the enumerator is.
-[[nodiscard]] std::string_view name_of(Arithmetic arithmetic);
+/// Calls f(name, field) for each field of an MmaModel, in order.
+template <typename AnyModel, typename Function>
+  requires std::same_as<std::remove_const_t<AnyModel>, MmaModel>
+void for_fields(AnyModel& model, const Function& f) {
+  f("name", model.name);
+  f("chip", model.chip);
+  f("instruction", model.instruction);
+  f("arithmetic", model.arithmetic);
+  f("products_per_step", model.products_per_step);
+  f("steps", model.steps);
+  f("sums", model.sums);
+  f("sum_bits", model.sum_bits);
+  f("drops_small_c", model.drops_small_c);
+  f("fraction_bits", model.fraction_bits);
+  f("zero_exponent", model.zero_exponent);
+  f("output", model.output);
+  f("operands", model.operands);
+  f("scales", model.scales);
+  f("group", model.group);
+  f("order", model.order);
+  f("lowering", model.lowering);
+  f("underflow", model.underflow);
+  f("source", model.source);
+  f("evidence", model.evidence);
+  f("evidence_note", model.evidence_note);
+}
+
 /// The zero rule called `name`, as the enumerator is. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] ZeroRule find_zero_rule(std::string_view name);
-/// The name of the zero rule.
-[[nodiscard]] std::string_view name_of(ZeroRule zero_rule);
 
-/// The name, as the enumerator is.
-[[nodiscard]] std::string_view name_of(Evidence evidence);
-[[nodiscard]] std::string_view name_of(StepOrder order);
-[[nodiscard]] std::string_view name_of(Lowering lowering);
+/// Their names, which are those of the enumerators.
+[[nodiscard]] std::span<const Named<Arithmetic>> named_values(Arithmetic of_type);
+[[nodiscard]] std::span<const Named<ZeroRule>> named_values(ZeroRule of_type);
+[[nodiscard]] std::span<const Named<UnderflowSign>> named_values(UnderflowSign of_type);
+[[nodiscard]] std::span<const Named<Evidence>> named_values(Evidence of_type);
+[[nodiscard]] std::span<const Named<StepOrder>> named_values(StepOrder of_type);
+[[nodiscard]] std::span<const Named<Lowering>> named_values(Lowering of_type);
 
 /// The evidence and its note: "measured: A100 and A2".
 [[nodiscard]] std::string evidence_of(const MmaModel& model);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What entries of the table of models are made of: formats of operands, chips, sources, and records made of records.
+// Defines the parts of entries of the table of models: formats of operands, chips, sources, and records made of
+// records.
 #pragma once
 
 #include <array>
@@ -30,11 +31,15 @@ inline constexpr std::string_view published_by_both =
 
 // The devices whose rows Khattak and Mikaitis publish (model_validation of their MATLAB-tensor-core, 5,000 rows for
 // each device, format and accumulator), as far as they cover a model: wmma and mma.sync of one K, |x| <= 4, no infinity
-// or NaN. None of the rows decides zero_exponent.
+// or NaN. None of the rows decides zero_exponent: of Hopper, the ledger of an H200 does.
 inline constexpr std::string_view on_ampere = "A100 and A2";
 inline constexpr std::string_view on_ada = "Ada and L40S";
-inline constexpr std::string_view on_hopper = "H100 and H200 by mma.sync; wgmma is published";
+inline constexpr std::string_view on_hopper = "H100 and H200 by mma.sync; an H200 by mma.sync and wgmma (ledger)";
 inline constexpr std::string_view on_blackwell = "B200 by mma.sync; tcgen05.mma and RTX Blackwell are published";
+
+/// The devices of fp8lab's ledgers (tests/vectors/device): 10^8 dot products of each pair of formats, with infinities,
+/// NaN, subnormal numbers and any c.
+inline constexpr std::string_view on_h200 = "an H200 (ledger)";
 
 /// The chips whose instructions are modelled. A name with a comma stands for several that are alike.
 namespace chips {
@@ -45,7 +50,7 @@ inline constexpr Chip volta{"NVIDIA", "Volta"}, turing{"NVIDIA", "Turing"}, ampe
     cdna3{"AMD", "CDNA3"};
 }  // namespace chips
 
-/// The model, measured on the devices that `note` names, in rows that its source publishes.
+/// The model, measured on the devices that `note` names, in rows that its source publishes or in ledgers.
 [[nodiscard]] constexpr MmaModel measured(MmaModel model, std::string_view note) {
   model.evidence = Evidence::measured;
   model.evidence_note = note;

@@ -19,8 +19,10 @@ inline constexpr MmaModel hopper_wgmma_fp8{
     .source = published_by_both,
     .evidence = Evidence::measured,
     .evidence_note =
-        "H100 and H200 with c = 0; it also reproduces the H100 outputs that Transformer Engine's FP8 primer prints"};
-inline constexpr MmaModel hopper_wgmma_fp8_f16 = with_float16(hopper_wgmma_fp8, "hopper_wgmma_fp8_f16");
+        "H100 and H200 with c = 0, an H200 with any (ledger); it also reproduces the H100 outputs that Transformer "
+        "Engine's FP8 primer prints"};
+inline constexpr MmaModel hopper_wgmma_fp8_f16 =
+    measured(with_float16(hopper_wgmma_fp8, "hopper_wgmma_fp8_f16"), on_h200);
 inline constexpr MmaModel ada_mma_fp8{.name = "ada_mma_fp8",
                                       .chip = chips::ada,
                                       .instruction = "mma.sync m16n8k32",
@@ -65,9 +67,9 @@ inline constexpr MmaModel hopper_mma_sync_fp8{
         "machine code of ptxas 12.8 to 13.5; FP16 steps as hopper_fp16 has them; rows of Khattak and Mikaitis, arXiv "
         "2512.07004",
     .evidence = Evidence::measured,
-    .evidence_note = "B200; the order of the steps is that of the machine code, which the float16 rows confirm"};
+    .evidence_note = "B200, an H200 (ledger); the order of the steps is that of the machine code, which both confirm"};
 inline constexpr MmaModel hopper_mma_sync_fp8_f16 =
-    measured(with_float16(hopper_mma_sync_fp8, "hopper_mma_sync_fp8_f16"), "H100, H200 and B200");
+    measured(with_float16(hopper_mma_sync_fp8, "hopper_mma_sync_fp8_f16"), "H100, H200 and B200; an H200 (ledger)");
 inline constexpr MmaModel hopper_mma_sync_fp8_k16{
     .name = "hopper_mma_sync_fp8_k16",
     .chip = chips::hopper_and_blackwell,
@@ -81,9 +83,9 @@ inline constexpr MmaModel hopper_mma_sync_fp8_k16{
     .order = StepOrder::pairs,
     .lowering = Lowering::fp16_add,
     .source = "machine code of ptxas 12.8 to 13.5; FP16 steps as hopper_fp16 has them",
-    .evidence = Evidence::inferred,
-    .evidence_note = "from the machine code and from m16n8k32"};
-inline constexpr MmaModel hopper_mma_sync_fp8_k16_f16 = inferred(
+    .evidence = Evidence::measured,
+    .evidence_note = "an H200 (ledger); Blackwell's follows from the machine code and from m16n8k32"};
+inline constexpr MmaModel hopper_mma_sync_fp8_k16_f16 = measured(
     with_float16(hopper_mma_sync_fp8_k16, "hopper_mma_sync_fp8_k16_f16"), hopper_mma_sync_fp8_k16.evidence_note);
 
 // FP8, FP6 and FP4 on Blackwell, one step of 25 fraction bits.
@@ -293,23 +295,33 @@ inline constexpr MmaModel ada_fp16_k8 = with_k(ada_fp16, 8, "ada_fp16_k8", "mma.
 inline constexpr MmaModel ada_fp16_k8_f16 = with_float16(ada_fp16_k8, "ada_fp16_k8_f16");
 inline constexpr MmaModel ada_bf16_k8 = with_k(ada_bf16, 8, "ada_bf16_k8", "mma.sync m16n8k8");
 inline constexpr MmaModel ada_tf32_k4 = with_k(ada_tf32, 4, "ada_tf32_k4", "mma.sync m16n8k4");
-inline constexpr MmaModel hopper_fp16_k8 = with_k(hopper_fp16, 8, "hopper_fp16_k8", "mma.sync m16n8k8");
-inline constexpr MmaModel hopper_fp16_k8_f16 = with_float16(hopper_fp16_k8, "hopper_fp16_k8_f16");
-inline constexpr MmaModel hopper_bf16_k8 = with_k(hopper_bf16, 8, "hopper_bf16_k8", "mma.sync m16n8k8");
-inline constexpr MmaModel hopper_tf32_k4 = with_k(hopper_tf32, 4, "hopper_tf32_k4", "mma.sync m16n8k4");
+inline constexpr MmaModel hopper_fp16_k8 =
+    measured(with_k(hopper_fp16, 8, "hopper_fp16_k8", "mma.sync m16n8k8"), on_h200);
+inline constexpr MmaModel hopper_fp16_k8_f16 = measured(with_float16(hopper_fp16_k8, "hopper_fp16_k8_f16"), on_h200);
+inline constexpr MmaModel hopper_bf16_k8 =
+    measured(with_k(hopper_bf16, 8, "hopper_bf16_k8", "mma.sync m16n8k8"), on_h200);
+inline constexpr MmaModel hopper_tf32_k4 =
+    measured(with_k(hopper_tf32, 4, "hopper_tf32_k4", "mma.sync m16n8k4"), on_h200);
 inline constexpr MmaModel blackwell_fp16_k8 = with_k(blackwell_fp16, 8, "blackwell_fp16_k8", "mma.sync m16n8k8");
 inline constexpr MmaModel blackwell_fp16_k8_f16 = with_float16(blackwell_fp16_k8, "blackwell_fp16_k8_f16");
 inline constexpr MmaModel blackwell_bf16_k8 = with_k(blackwell_bf16, 8, "blackwell_bf16_k8", "mma.sync m16n8k8");
 inline constexpr MmaModel blackwell_tf32_k4 = with_k(blackwell_tf32, 4, "blackwell_tf32_k4", "mma.sync m16n8k4");
 
-// FP64 (DMMA).
-inline constexpr MmaModel ampere_fp64 = fp64_chain("ampere_fp64", chips::ampere, "mma.sync m8n8k4 (DMMA)", 4);
-inline constexpr MmaModel ada_fp64 = fp64_chain("ada_fp64", chips::ada, "mma.sync m8n8k4 (DMMA)", 4);
-inline constexpr MmaModel hopper_fp64 = fp64_chain("hopper_fp64", chips::hopper, "mma.sync m16n8k16 (DMMA)", 16);
-inline constexpr MmaModel hopper_fp64_k8 = fp64_chain("hopper_fp64_k8", chips::hopper, "mma.sync m16n8k8 (DMMA)", 8);
+// FP64 (DMMA). The words of NaN are measured on Hopper, and taken to be the same elsewhere.
+[[nodiscard]] constexpr MmaModel dmma(std::string_view name, Chip chip, std::string_view instruction, int k) {
+  MmaModel model = fp64_chain(name, chip, instruction, k);
+  model.nan = NanWord::propagated;
+  model.evidence_note = "which word a NaN has is not known: that of Hopper here";
+  return model;
+}
+inline constexpr MmaModel ampere_fp64 = dmma("ampere_fp64", chips::ampere, "mma.sync m8n8k4 (DMMA)", 4);
+inline constexpr MmaModel ada_fp64 = dmma("ada_fp64", chips::ada, "mma.sync m8n8k4 (DMMA)", 4);
+inline constexpr MmaModel hopper_fp64 =
+    measured(dmma("hopper_fp64", chips::hopper, "mma.sync m16n8k16 (DMMA)", 16), on_h200);
+inline constexpr MmaModel hopper_fp64_k8 =
+    measured(dmma("hopper_fp64_k8", chips::hopper, "mma.sync m16n8k8 (DMMA)", 8), on_h200);
 inline constexpr MmaModel hopper_fp64_k4 =
-    fp64_chain("hopper_fp64_k4", chips::hopper, "mma.sync m16n8k4 or m8n8k4 (DMMA)", 4);
-inline constexpr MmaModel blackwell_fp64 =
-    fp64_chain("blackwell_fp64", chips::any_blackwell, "mma.sync m8n8k4 (DMMA)", 4);
+    measured(dmma("hopper_fp64_k4", chips::hopper, "mma.sync m16n8k4 or m8n8k4 (DMMA)", 4), on_h200);
+inline constexpr MmaModel blackwell_fp64 = dmma("blackwell_fp64", chips::any_blackwell, "mma.sync m8n8k4 (DMMA)", 4);
 
 }  // namespace fp8lab

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/reference/tensor_core/trace.hpp"
+#include "fp8lab/reference/gemm/trace.hpp"
 
 #include <algorithm>
 #include <bit>

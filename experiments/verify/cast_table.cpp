@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cast/table.hpp"
+#include "verify/cast_table.hpp"
 
 #include <algorithm>
 #include <bit>

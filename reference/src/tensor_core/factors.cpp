@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gemm/factors.hpp"
+#include "tensor_core/factors.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
-#include "gemm/misfit.hpp"
+#include "tensor_core/misfit.hpp"
 
 namespace fp8lab {
 namespace {

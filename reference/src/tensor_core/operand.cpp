@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/reference/gemm/operand.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"

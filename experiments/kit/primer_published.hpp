@@ -4,7 +4,7 @@
 // (fp8_primer.ipynb).
 #pragma once
 
-#include "primer/primer.hpp"
+#include "kit/primer.hpp"
 
 namespace fp8lab::experiments::published {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a trace says is so: its words are those of mma() and gemm(), and its terms, exponents and sums are the slow
 // oracle's, held in exact rationals.
-#include "fp8lab/reference/tensor_core/trace.hpp"
+#include "fp8lab/reference/gemm/trace.hpp"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/reference/gemm/exact_sum.hpp"
+#include "fp8lab/reference/tensor_core/exact_sum.hpp"
 
 #include "reference/rational.hpp"
 #include "support.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gemm/misfit.hpp"
+#include "tensor_core/misfit.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "gemm/factors.hpp"
+#include "tensor_core/factors.hpp"
 
 namespace fp8lab {
 namespace {

@@ -26,7 +26,7 @@ namespace fp8lab {
 /// exponents finds the alignment and every special case, zeros that do not count have absent_exponent, NaN and
 /// infinities special_exponent: far apart from all others in any sum of up to four of which two are absent.
 struct Factor {
-  double value;  // 1 or -1 for an infinity: only its sign counts
+  double value;  // 1 or -1 for an infinity: only its sign counts; of a float64 NaN itself
   std::int16_t exponent;
   Kind kind;
 };
@@ -54,7 +54,8 @@ inline constexpr int least_special_exponent = 10000;  // the exponent of a sum w
   const Unpacked parts = unpack(x);
   const bool special = parts.kind == Kind::infinite || parts.kind == Kind::nan;
   const auto exponent = static_cast<std::int16_t>(parts.exponent + binary64.mantissa_bits);
-  return {special ? std::copysign(1.0, x) : x, special ? special_exponent : exponent, parts.kind};
+  const double value = parts.kind == Kind::infinite ? std::copysign(1.0, x) : x;
+  return {value, special ? special_exponent : exponent, parts.kind};
 }
 
 /// The same with the exponent that `zero_rule` gives to a zero.
@@ -74,7 +75,7 @@ inline constexpr int least_special_exponent = 10000;  // the exponent of a sum w
 /// The number that a factor is: finite, infinite or NaN.
 [[nodiscard]] inline double real_value(const Factor& x) {
   switch (x.kind) {
-    case Kind::nan: return std::numeric_limits<double>::quiet_NaN();
+    case Kind::nan: return std::isnan(x.value) ? x.value : std::numeric_limits<double>::quiet_NaN();
     case Kind::infinite: return std::copysign(std::numeric_limits<double>::infinity(), x.value);
     case Kind::zero:
     case Kind::finite: break;

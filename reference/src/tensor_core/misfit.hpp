@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model does not take of an operand, in words, and which models do take it.
+// Says why a model does not take an operand, and which models do.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <string>
 
-#include "fp8lab/reference/gemm/operand.hpp"
+#include "fp8lab/reference/tensor_core/operand.hpp"
 
 namespace fp8lab {
 

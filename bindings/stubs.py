@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what type checkers know of the compiled module and of the experiments: python bindings/stubs.py.
+
+``_core.pyi`` follows from the signatures that pybind11 writes into the docstrings of ``fp8lab._core``, so that each is
+typed once, in C++; ``_registered.pyi`` follows from the arguments that the experiments register. Both are committed,
+for a package is then built without running what was built; a test compares them with what this program gives.
+"""
+
+import ast
+import dataclasses
+import inspect
+import pathlib
+import re
+import sys
+from types import ModuleType
+
+HEAD = """\
+# SPDX-License-Identifier: Apache-2.0
+# What bindings/stubs.py gives; a test compares.
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+"""
+#: What pybind11 calls numbers. A function takes any integer for an int, and any float for a float.
+_NUMBERS = {
+    "typing.SupportsInt | typing.SupportsIndex": "int",
+    "typing.SupportsFloat | typing.SupportsIndex": "float",
+    "typing.SupportsInt": "int",
+    "typing.SupportsFloat": "float",
+}
+#: What its other types are called here.
+_TYPES = {
+    "object": "Any",
+    "handle": "Any",
+    "dict": "dict[str, Any]",
+    "list": "list[Any]",
+    "tuple": "tuple[Any, ...]",
+    "numpy.ndarray": "NDArray[Any]",
+    "typing_extensions.CapsuleType": "Any",
+    "types.CapsuleType": "Any",
+    "capsule": "Any",
+    "collections.abc.Callable": "Callable[..., Any]",
+}
+#: Types that are long and stand in many signatures.
+_ALIASES = {
+    "_Place": "tuple[str, int, int, int]",
+    "_Places": "tuple[_Place, _Place | None, _Place | None, _Place | None]",
+    "_Parallel": "tuple[str, int, bool, str, Sequence[int], bool]",
+}
+_WIDTH = 120
+
+
+class _Types(ast.NodeTransformer):
+    """Replaces the words of pybind11's versions by those of a stub."""
+
+    def _known(self, node: ast.expr) -> ast.expr | None:
+        text = ast.unparse(node)
+        return ast.parse(_TYPES[text], mode="eval").body if text in _TYPES else None
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._known(node) or node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        known = self._known(node)
+        if known is not None:
+            return known
+        owner = ast.unparse(node.value)
+        return ast.Name(f"np.{node.attr}" if owner == "numpy" else node.attr)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        name, inner = ast.unparse(node.value).rpartition(".")[2], node.slice
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        if name == "Annotated":
+            element = ast.unparse(parts[1])
+            if ast.unparse(parts[0]).endswith("ArrayLike"):
+                return ast.Name(f"NDArray[{element.replace('numpy.', 'np.')}]")
+            return self.visit(parts[0])  # type: ignore[no-any-return]
+        if name in ("NDArray", "ndarray"):
+            return ast.Name(f"NDArray[{ast.unparse(parts[0]).replace('numpy.', 'np.')}]")
+        if name == "Optional":
+            return ast.BinOp(self.visit(parts[0]), ast.BitOr(), ast.Constant(None))
+        if name == "Union":
+            return ast.parse(" | ".join(ast.unparse(self.visit(part)) for part in parts), mode="eval").body
+        made = ast.Subscript(ast.Name(name.lower() if name in ("List", "Tuple", "Dict") else name), self.visit(inner))
+        return made
+
+
+def _typed(annotation: ast.expr | None) -> str:
+    text = "Any" if annotation is None else ast.unparse(_Types().visit(annotation))
+    for alias, meaning in _ALIASES.items():
+        text = text.replace(meaning, alias)
+    return text
+
+
+@dataclasses.dataclass
+class _Signature:
+    """A function's name, its arguments with their types and whether they have a default, and the type of its result."""
+
+    name: str
+    arguments: dict[str, tuple[str, bool]]
+    first_named: str | None
+    result: str
+
+    def lines(self, indent: str, decorators: tuple[str, ...]) -> list[str]:
+        """Its definition, in the layout of the other Python files."""
+        arguments = []
+        for name, (kind, has_default) in self.arguments.items():
+            arguments += ["*"] if name == self.first_named else []
+            arguments.append("self" if name == "self" else f"{name}: {kind}{' = ...' if has_default else ''}")
+        head, end = f"{indent}def {self.name}(", f") -> {self.result}: ..."
+        lines = [f"{indent}@{one}" for one in decorators]
+        if len(head + ", ".join(arguments) + end) <= _WIDTH:
+            return [*lines, head + ", ".join(arguments) + end]
+        return [*lines, head, *(f"{indent}    {one}," for one in arguments), indent + end]
+
+
+def _parsed(signature: str) -> _Signature:
+    """A signature as pybind11 writes it."""
+    signature = re.sub(r"fp8lab::(?:\w+::)*", "", signature)  # of a class that is bound later
+    signature = re.sub(r"= (<[^>]*>|\{\})", "= ...", signature)
+    for text, kind in _NUMBERS.items():
+        signature = signature.replace(text, kind)
+    (node,) = ast.parse(f"def {signature}: ...").body
+    assert isinstance(node, ast.FunctionDef)
+    given = node.args
+    assert not given.posonlyargs and given.vararg is None and given.kwarg is None, node.name
+    defaults = [*[None] * (len(given.args) - len(given.defaults)), *given.defaults, *given.kw_defaults]
+    every = zip([*given.args, *given.kwonlyargs], defaults)
+    arguments = {one.arg: (_typed(one.annotation), default is not None) for one, default in every}
+    first_named = given.kwonlyargs[0].arg if given.kwonlyargs else None
+    return _Signature(node.name, arguments, first_named, _typed(node.returns))
+
+
+def _merged(signatures: list[_Signature]) -> list[_Signature]:
+    """Those that differ in nothing but the types of their arguments as one, which takes any of them."""
+    merged: list[_Signature] = []
+    for one in signatures:
+        known = next((other for other in merged if list(other.arguments) == list(one.arguments)), None)
+        if known is None or known.result != one.result:
+            merged.append(one)
+            continue
+        for name, (kind, has_default) in one.arguments.items():
+            kinds = known.arguments[name][0].split(" | ")
+            kinds += [part for part in kind.split(" | ") if part not in kinds]
+            known.arguments[name] = " | ".join(kinds), has_default
+    return merged
+
+
+def _signatures(doc: str | None, name: str) -> list[str]:
+    """The signatures that pybind11 wrote into a docstring."""
+    text = doc or ""
+    if "Overloaded function." in text:
+        return re.findall(rf"^\d+\. ({name}\(.*)$", text, re.MULTILINE)
+    return [text.split("\n", 1)[0]]
+
+
+def _function(name: str, doc: str | None, indent: str) -> list[str]:
+    found = _merged([_parsed(one) for one in _signatures(doc, name)])
+    decorators = ("overload",) if len(found) > 1 else ()
+    return [line for signature in found for line in signature.lines(indent, decorators)]
+
+
+def _property(name: str, value: property) -> list[str]:
+    _, _, result = (value.fget.__doc__ or "").strip().rpartition(" -> ")
+    getter = _parsed(f"{name}(self) -> {result}")
+    lines = getter.lines("    ", ("property",))
+    if value.fset is not None:
+        lines += [f"    @{name}.setter", f"    def {name}(self, value: {getter.result}) -> None: ..."]
+    return lines
+
+
+def _class(kind: type) -> list[str]:
+    lines = []
+    for name, value in vars(kind).items():
+        if name.startswith("_pybind11"):
+            continue
+        if name == "__eq__":
+            lines.append("    def __eq__(self, other: object, /) -> bool: ...")
+        elif name == "__hash__":
+            none = "    __hash__: ClassVar[None]  # type: ignore[assignment]"
+            lines.append(none if value is None else "    def __hash__(self) -> int: ...")
+        elif isinstance(value, property):
+            lines += _property(name, value)
+        elif callable(value) and (name == "__init__" or not name.startswith("__")):
+            doc = getattr(kind, name).__doc__
+            lines += _function(name, doc, "    ") if f"{name}(" in doc else []  # of a class that has no constructor
+    return [f"class {kind.__name__}:", *(lines or ["    ..."])]
+
+
+def stub_of(core: ModuleType) -> str:
+    """The text of ``_core.pyi``."""
+    members = {name: value for name, value in vars(core).items() if not name.startswith("__")}
+    constants = [f"{name}: {type(value).__name__}" for name, value in members.items() if isinstance(value, str)]
+    constants += ["", *(f"{alias} = {meaning}" for alias, meaning in _ALIASES.items())]
+    text = HEAD + "\n" + "\n".join(constants) + "\n"
+    for value in members.values():
+        if inspect.isclass(value):
+            text += "\n" + "\n".join(_class(value)) + "\n"
+    functions = [
+        line
+        for name, value in members.items()
+        if callable(value) and not inspect.isclass(value)
+        for line in _function(name, value.__doc__, "")
+    ]
+    return text + "\n" + "\n".join(functions) + "\n"
+
+
+def stubs() -> dict[str, str]:
+    """The texts of the package's generated stubs, by their names."""
+    from fp8lab import _core, _experiments
+
+    return {"_core.pyi": stub_of(_core), "_registered.pyi": _experiments.stub()}
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this folder, whose fp8lab lacks the compiled module
+    for stub_name, stub_text in stubs().items():
+        (pathlib.Path(__file__).with_name("fp8lab") / stub_name).write_text(stub_text)

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Departures of the amax: which elements count in it, and what is made of it.
+#include <algorithm>
+#include <array>
+
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/departures/shared.hpp"
+#include "quantize/named_rows.hpp"
+
+namespace fp8lab::doctor {
+namespace {
+
+template <Narrowing narrowing>
+void narrow_counted(InputNarrowing& input) {
+  input.counted = std::max(input.counted, narrowing);
+}
+
+template <AmaxPart part>
+void count_part(AmaxKey& key, const Deviation& /*own*/, std::ptrdiff_t /*along*/) {
+  key.part = part;
+}
+
+std::ptrdiff_t number_of(const Deviation& own) { return static_cast<std::ptrdiff_t>(own.value); }
+
+bool has_tiles_or_rows(const SearchCase& one) { return one.has_tiles() || one.recipe().tile_across == 1; }
+bool has_tiles_along(const SearchCase& one) { return one.has_tiles(); }
+
+/// A vector of 8 elements or more is left out; half of a tile has a name of its own.
+std::vector<Deviation> parts_of_tile(const SearchCase& one) {
+  std::vector<Deviation> all;
+  const std::size_t along = one.recipe().tile_along;
+  for (std::size_t count = 8; count < along; count += 8) {
+    if (count * 2 != along) all.push_back({.value = static_cast<float>(count)});
+  }
+  return all;
+}
+
+/// How many elements of a tile count. Of a row, `place` to `last` do the same.
+void tell_part(TextStream& text, const Deviation& own, const Hypothesis& hypothesis) {
+  text << ' ' << own.value;
+  if (hypothesis.recipe.tile_along != 0) {
+    text << " of " << hypothesis.recipe.tile_along << " elements";
+    return;
+  }
+  text << (hypothesis.direction == Direction::columnwise ? " elements of each column" : " elements of each row");
+  if (own.place != own.last) text << " (" << own.place << " to " << own.last << " make the same scales)";
+}
+
+/// How many elements of the tensor count in its amax. `place` to `last` do the same.
+void tell_first(TextStream& text, const Deviation& own, const Hypothesis& /*hypothesis*/) {
+  text << ' ' << static_cast<std::uint64_t>(own.value) << " elements";
+  if (own.place != own.last) text << " (" << own.place << " to " << own.last << " make the same scale)";
+}
+
+bool is_part_of_tile(const ModelCase& model, const Deviation& own) {
+  const std::size_t along = model.recipe.tile_along == 0 ? model.source.columns() : model.recipe.tile_along;
+  return own.value < static_cast<float>(along);
+}
+
+constexpr auto amax_table = of_stage(
+    KernelStage::amax,
+    std::array{
+        Departure{.name = "amax_float16",
+                  .words = "the amax is that of the elements rounded to float16",
+                  .cost = 1.0235,
+                  .is_searched = [](const SearchCase& one) { return one.facts().input_type != binary16; },
+                  .input = narrow_counted<Narrowing::float16>},
+        Departure{.name = "amax_bfloat16",
+                  .words = "the amax is that of the elements rounded to bfloat16",
+                  .cost = 1.0242,
+                  .is_searched = [](const SearchCase& one) { return one.facts().input_type != bfloat16; },
+                  .input = narrow_counted<Narrowing::bfloat16>},
+        Departure{.name = "amax_signed",
+                  .words = "the largest element counts instead of the largest magnitude",
+                  .cost = 1.0249,
+                  .counted = [](AmaxKey& key, const Deviation&, std::ptrdiff_t) { key.is_signed = true; }},
+        Departure{.name = "amax_misses_first",
+                  .words = "the first element of each tile does not count in its amax",
+                  .cost = 1.0256,
+                  .counted = count_part<AmaxPart::without_first>},
+        Departure{.name = "amax_misses_last",
+                  .words = "the last element of each tile does not count in its amax",
+                  .cost = 1.0347,
+                  .counted = count_part<AmaxPart::without_last>},
+        Departure{.name = "amax_of_first_half",
+                  .words = "the first half of each tile alone counts in its amax",
+                  .cost = 1.0263,
+                  .is_searched = has_tiles_or_rows,
+                  .counted = count_part<AmaxPart::first_half>},
+        Departure{.name = "amax_of_second_half",
+                  .words = "the second half of each tile alone counts in its amax",
+                  .cost = 1.0270,
+                  .is_searched = has_tiles_or_rows,
+                  .counted = count_part<AmaxPart::second_half>},
+        Departure{.name = "amax_of_even_elements",
+                  .words = "every second element of each tile counts in its amax, from the first on",
+                  .cost = 1.0277,
+                  .is_searched = has_tiles_or_rows,
+                  .counted = count_part<AmaxPart::even>},
+        Departure{.name = "amax_of_odd_elements",
+                  .words = "every second element of each tile counts in its amax, from the second on",
+                  .cost = 1.0284,
+                  .is_searched = has_tiles_or_rows,
+                  .counted = count_part<AmaxPart::odd>},
+        Departure{.name = "amax_reads_next",
+                  .words = "the first element of the next tile counts in the amax, too",
+                  .cost = 1.0291,
+                  .is_searched = has_tiles_along,
+                  .counted = [](AmaxKey& key, const Deviation&, std::ptrdiff_t) { key.end = 1; }},
+        // The elements that count lie `value` places behind those of the tile, within the row.
+        Departure{
+            .name = "amax_of_moved_window",
+            .words = "the amax is that of a window moved by",
+            .cost = 1.0298,
+            .is_searched = has_tiles_along,
+            .numbers = [](const SearchCase&) { return with_values(std::array{1.0F, -1.0F}); },
+            .details = [](TextStream& text, const Deviation& own,
+                          const Hypothesis&) { text << (own.value > 0 ? " +" : " ") << own.value; },
+            .counted = [](AmaxKey& key, const Deviation& own, std::ptrdiff_t) { key.begin = key.end = number_of(own); },
+            .plant = {.value = 1}},
+        Departure{.name = "amax_of_first",
+                  .words = "the amax is that of the first",
+                  .cost = 1.0305,
+                  .is_searched = has_tiles_along,
+                  .numbers = parts_of_tile,
+                  .makes_sense = is_part_of_tile,
+                  .details = tell_part,
+                  .counted = [](AmaxKey& key, const Deviation& own,
+                                std::ptrdiff_t along) { key.end = number_of(own) - along; },
+                  .plant = {.value = 96}},
+        Departure{.name = "amax_of_last",
+                  .words = "the amax is that of the last",
+                  .cost = 1.0312,
+                  .is_searched = has_tiles_along,
+                  .numbers = parts_of_tile,
+                  .makes_sense = is_part_of_tile,
+                  .details = tell_part,
+                  .counted = [](AmaxKey& key, const Deviation& own,
+                                std::ptrdiff_t along) { key.begin = along - number_of(own); },
+                  .plant = {.value = 96}},
+        Departure{.name = "amax_of_first_elements",
+                  .words = "the amax of the tensor is that of its first",
+                  .cost = 1.6,  // a stale amax may be that of some first elements by chance
+                  .is_searched = never,
+                  .details = tell_first,
+                  .counted = [](AmaxKey& key, const Deviation& own,
+                                std::ptrdiff_t) { key.elements = static_cast<std::size_t>(own.value); },
+                  .plant = {.recipe = "te_current_scaling", .value = 512}},
+        Departure{.name = "amax_times",
+                  .words = "the amax is multiplied by a number",
+                  .cost = 1.1,
+                  .is_searched = never,
+                  .details = tell_value,
+                  .amax = [](float amax, const Deviation& own) { return amax * own.value; },
+                  .plant = {.value = 1.1F}},
+        Departure{.name = "amax_plus",
+                  .words = "a number is added to the amax",
+                  .cost = 1.0333,
+                  // Many numbers: in pairs alone, under a tensor's scale not even there.
+                  .is_searched =
+                      [](const SearchCase& one) {
+                        const std::size_t most = has_tensor_scale(one.recipe()) ? 0 : 1;
+                        return one.hypothesis().deviations.size() <= most && !is_given(one.recipe());
+                      },
+                  .numbers = [](const SearchCase& one) { return small_numbers_above(one.least_amax()); },
+                  .adds_small_number = true,
+                  .details = tell_value,
+                  .amax = [](float amax, const Deviation& own) { return amax + own.value; },
+                  .plant = {.value = 1e-4F}},
+        Departure{.name = "amax_of_other_axis",
+                  .words = "the amax is that of the other axis",
+                  .cost = 1.0340,
+                  // Tiles of the transpose are as many where it is square, and others where tiles are not.
+                  .makes_sense =
+                      [](const ModelCase& model, const Deviation&) {
+                        return model.source.rows() == model.source.columns() &&
+                               model.recipe.tile_along != model.recipe.tile_across;
+                      },
+                  .counted = [](AmaxKey& key, const Deviation&, std::ptrdiff_t) { key.is_turned = true; }},
+    });
+
+}  // namespace
+
+std::span<const Departure> amax_departures() { return amax_table; }
+
+namespace rows {
+constinit const Departure& amax_of_first = row_named(amax_table, "amax_of_first");
+constinit const Departure& amax_of_last = row_named(amax_table, "amax_of_last");
+constinit const Departure& amax_of_first_elements = row_named(amax_table, "amax_of_first_elements");
+constinit const Departure& amax_times = row_named(amax_table, "amax_times");
+}  // namespace rows
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Departures of the stored scale: what is stored of it, and where.
+#include <array>
+#include <bit>
+
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "quantize/departures/shared.hpp"
+#include "quantize/named_rows.hpp"
+
+namespace fp8lab::doctor {
+namespace {
+
+// What is stored.
+
+float amax_instead(float /*value*/, const StoredRule& rule) { return rule.amax; }
+
+float before_rounding(float /*value*/, const StoredRule& rule) {
+  return tile_scale(unrounded(rule.recipe), rule.amax, rule.facts).scale_inv;
+}
+
+/// The scale, largest / amax, of which what should be stored is not the inverse.
+float quotient_instead(float /*value*/, const StoredRule& rule) {
+  Recipe inverse = rule.recipe;
+  inverse.quotient = Quotient::largest_over_amax;
+  inverse.operation = TileOperation::multiply;
+  return tile_scale(inverse, rule.amax, rule.facts).factor;
+}
+
+template <std::uint32_t added>
+float power_of_two(float value, const StoredRule& /*rule*/) {
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) + added) & 0x7F800000U);
+}
+
+template <const Format& format>
+float round_stored(float value, const StoredRule& /*rule*/) {
+  return rounded_to(format, value);
+}
+
+bool stores_what_it_makes(const ModelCase& model) { return !has_tensor_scale(model.recipe) && !is_given(model.recipe); }
+bool stores_floats(const SearchCase& one) { return one.facts().scales != 0 && !one.facts().scales_are_bytes; }
+
+std::uint32_t reverse_bytes(std::uint32_t word, const Format& type) {
+  if (type.bits() == 32) return __builtin_bswap32(word);
+  if (type.bits() == 16) return __builtin_bswap16(static_cast<std::uint16_t>(word));
+  return word;
+}
+
+// Where it is stored.
+
+bool stores_several(const SearchCase& one) { return one.facts().scales > 1; }  // a single scale has no other place
+bool stores_tiles(const SearchCase& one) { return one.has_tiles() && one.facts().scales > 1; }
+bool has_tiles_beside(const ModelCase& model, const Deviation& /*own*/) { return model.tiles.tiles_across > 1; }
+bool has_tiles_below(const ModelCase& model, const Deviation& /*own*/) { return model.tiles.tiles_down > 1; }
+
+// At the edge a kernel either stays in the tensor or wraps around.
+StoredTiles previous_tile(TileIndex tile, TileIndex last) {
+  const auto [row, column] = tile;
+  if (column > 0) return {{row, column - 1}, {row, column - 1}};
+  return {{row, 0}, {row, last.column}};
+}
+StoredTiles next_tile(TileIndex tile, TileIndex last) {
+  const auto [row, column] = tile;
+  if (column < last.column) return {{row, column + 1}, {row, column + 1}};
+  return {{row, column}, {row, 0}};
+}
+StoredTiles previous_row(TileIndex tile, TileIndex last) {
+  const auto [row, column] = tile;
+  if (row > 0) return {{row - 1, column}, {row - 1, column}};
+  return {{0, column}, {last.row, column}};
+}
+StoredTiles next_row(TileIndex tile, TileIndex last) {
+  const auto [row, column] = tile;
+  if (row < last.row) return {{row + 1, column}, {row + 1, column}};
+  return {{row, column}, {0, column}};
+}
+
+/// What stands there is told where it is one word: 1 where that is 0, 2 where it is another.
+void tell_scale_tail(TextStream& text, const Deviation& own, const Hypothesis& /*hypothesis*/) {
+  text << ", from scale " << own.place << " on";
+  if (own.last != 0) text << (own.last == 1 ? ", which are 0" : ", which are all the same");
+}
+
+constexpr auto stored_table = of_stage(
+    KernelStage::stored,
+    std::array{
+        // 1. What is stored.
+        Departure{.name = "stored_amax",
+                  .words = "the amax is stored instead of the scale",
+                  .cost = 1.0998,
+                  .is_searched = where_scales_are_stored,
+                  .stored = amax_instead},
+        Departure{.name = "stored_unrounded",
+                  .words = "codes are made with the rounded scale, and the one before it was rounded is stored",
+                  .cost = 1.0900,
+                  .is_searched = stores_floats,
+                  .makes_sense =
+                      [](const ModelCase& model, const Deviation&) {
+                        const bool is_rounded = model.recipe.scale_type != ScaleType::float32 ||
+                                                model.recipe.rounding != ScaleRounding::none;
+                        return stores_what_it_makes(model) && is_rounded && model.used_rule == model.stored_rule;
+                      },
+                  .stored = before_rounding,
+                  .plant = {.recipe = "vllm_group_ue8m0"}},
+        Departure{.name = "stored_quotient",
+                  .words = "the inverse of the scale is stored, computed as largest value / amax",
+                  .cost = 1.0872,
+                  .is_searched = where_scales_are_stored,
+                  .makes_sense =
+                      [](const ModelCase& model, const Deviation&) {
+                        return stores_what_it_makes(model) && model.recipe.scale_type == ScaleType::float32;
+                      },
+                  .stored = quotient_instead},
+        Departure{.name = "stored_inverted",
+                  .words = "the inverse of the scale is stored",
+                  .cost = 1.0865,
+                  .is_searched = where_scales_are_stored,
+                  .stores_inverse = true,
+                  .stored = [](float value, const StoredRule&) { return 1 / value; }},
+        Departure{.name = "stored_doubled",
+                  .words = "twice scale_inv is stored",
+                  .cost = 1.0942,
+                  .is_searched = where_scales_are_stored,
+                  .stored = [](float value, const StoredRule&) { return value * 2; }},
+        Departure{.name = "stored_halved",
+                  .words = "half of scale_inv is stored",
+                  .cost = 1.0949,
+                  .is_searched = where_scales_are_stored,
+                  .stored = [](float value, const StoredRule&) { return value / 2; }},
+        Departure{.name = "stored_rounded_down",
+                  .words = "scales are rounded down to a power of two after the codes were made",
+                  .cost = 1.0907,
+                  .is_searched = where_scales_are_stored,
+                  .stored = power_of_two<0>},
+        Departure{.name = "stored_rounded_up",
+                  .words = "scales are rounded up to a power of two after the codes were made",
+                  .cost = 1.0914,
+                  .is_searched = where_scales_are_stored,
+                  .stored = power_of_two<0x7FFFFFU>},
+        Departure{.name = "stored_rounded_nearest",
+                  .words = "scales are rounded to the nearest power of two after the codes were made",
+                  .cost = 1.0921,
+                  .is_searched = where_scales_are_stored,
+                  .stored = power_of_two<0x400000U>},
+        Departure{.name = "stored_float16",
+                  .words = "scales are rounded to float16 after the codes were made",
+                  .cost = 1.0928,
+                  .is_searched = where_scales_are_stored,
+                  .stored = round_stored<binary16>},
+        Departure{.name = "stored_bfloat16",
+                  .words = "scales are rounded to bfloat16 after the codes were made",
+                  .cost = 1.0935,
+                  .is_searched = where_scales_are_stored,
+                  .stored = round_stored<bfloat16>},
+        Departure{.name = "stored_bytes_reversed",
+                  .words = "the bytes of each stored scale stand in reverse order",
+                  .cost = 1.1005,
+                  .is_searched = where_scales_are_stored,
+                  .word = reverse_bytes},
+        // 2. Where it is stored.
+        Departure{.name = "stored_transposed",
+                  .words = "scales are stored as those of the transpose",
+                  .words_of_transpose = "scales are not transposed",
+                  .cost = 1.0879,
+                  .is_searched = where_scales_are_stored,
+                  .layout = [](StoredScaleLayout& layout) { layout.is_transposed = !layout.is_transposed; }},
+        // As DeepGEMM does: those of the transpose, each row of it padded.
+        Departure{
+            .name = "stored_for_tma",
+            .words = "scales are stored column-major, each column padded to a multiple of 4 (aligned for TMA)",
+            .cost = 1.0886,
+            .is_searched = [](const SearchCase& one) { return one.facts().scales > 0 && one.facts().scales % 4 == 0; },
+            .layout = [](StoredScaleLayout& layout) { layout.is_transposed = layout.is_for_tma = true; },
+            .plant = {.rows = 250}},
+        Departure{.name = "stored_swizzled",
+                  .words = "scales are stored swizzled, in tiles of 128 x 4",
+                  .cost = 1.0893,
+                  .is_searched = where_scales_are_stored,
+                  .layout = [](StoredScaleLayout& layout) { layout.is_swizzled = true; }},
+        Departure{.name = "stored_one_late",
+                  .words = "each scale stands one place too late",
+                  .cost = 1.0956,
+                  .is_searched = stores_several,
+                  .layout = [](StoredScaleLayout& layout) { ++layout.late; }},
+        Departure{.name = "stored_one_early",
+                  .words = "each scale stands one place too early",
+                  .cost = 1.0963,
+                  .is_searched = stores_several,
+                  .layout = [](StoredScaleLayout& layout) { --layout.late; }},
+        Departure{.name = "stored_of_previous_tile",
+                  .words = "the stored scale is that of the previous tile in each row",
+                  .cost = 1.0970,
+                  .is_searched = stores_tiles,
+                  .makes_sense = has_tiles_beside,
+                  .stored_of = previous_tile},
+        Departure{.name = "stored_of_next_tile",
+                  .words = "the stored scale is that of the next tile in each row",
+                  .cost = 1.0977,
+                  .is_searched = stores_tiles,
+                  .makes_sense = has_tiles_beside,
+                  .stored_of = next_tile},
+        Departure{.name = "stored_of_previous_row",
+                  .words = "the stored scale is that of the tile in the previous row",
+                  .cost = 1.0984,
+                  .is_searched = stores_several,
+                  .makes_sense = has_tiles_below,
+                  .stored_of = previous_row},
+        Departure{.name = "stored_of_next_row",
+                  .words = "the stored scale is that of the tile in the next row",
+                  .cost = 1.0991,
+                  .is_searched = stores_several,
+                  .makes_sense = has_tiles_below,
+                  .stored_of = next_row},
+        Departure{.name = "stored_end_unwritten",
+                  .words = "the last scales are not written",
+                  .cost = 1.24,
+                  .is_searched = never,
+                  .details = tell_scale_tail,
+                  .is_unwritten = [](std::size_t place, const Deviation& own) { return place >= own.place; },
+                  .plant = {.place = 500}},
+    });
+
+}  // namespace
+
+std::span<const Departure> stored_departures() { return stored_table; }
+
+namespace rows {
+constinit const Departure& stored_end_unwritten = row_named(stored_table, "stored_end_unwritten");
+}  // namespace rows
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Departures of the scale that elements meet: which tile's it is, and how it is used.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/departures/shared.hpp"
+#include "quantize/localize.hpp"
+#include "quantize/named_rows.hpp"
+
+namespace fp8lab::doctor {
+namespace {
+
+// Which tile's scale an element meets.
+
+bool has_tiles_in_a_row(const SearchCase& one) { return one.has_tiles(); }
+bool has_a_grid(const SearchCase& one) { return one.has_tiles() && one.tiles_across() > 1 && one.tiles_down() > 1; }
+
+/// The tile in that place, row by row; the own one where there is none.
+TileIndex tile_in_place(std::size_t place, TileIndex own, const Amaxes& tiles) {
+  if (place >= tiles.tiles_across * tiles.tiles_down) return own;
+  return {place / tiles.tiles_across, place % tiles.tiles_across};
+}
+
+TileIndex left_of(TileIndex tile) { return {tile.row, tile.column - (tile.column > 0 ? 1 : 0)}; }
+TileIndex right_of(TileIndex tile, const Amaxes& tiles) {
+  return {tile.row, std::min(tile.column + 1, tiles.tiles_across - 1)};
+}
+TileIndex above(TileIndex tile) { return {tile.row - (tile.row > 0 ? 1 : 0), tile.column}; }
+TileIndex below(TileIndex tile, const Amaxes& tiles) {
+  return {std::min(tile.row + 1, tiles.tiles_down - 1), tile.column};
+}
+
+/// Whether the deviation is of that one tile.
+bool is_of(const Deviation& own, TileIndex tile, const Amaxes& tiles) {
+  return own.place / tiles.columns / tiles.across == tile.row &&
+         tiles.tile_column(own.place % tiles.columns) == tile.column;
+}
+
+/// One tile that unexplained elements lie in.
+std::optional<Deviation> one_tile(const LocalCase& one) {
+  if (!one.is_one_tile()) return std::nullopt;
+  return Deviation{.place = one.unexplained().first};
+}
+
+/// Within the row, or on to the next row.
+std::vector<Deviation> row_edges(const SearchCase& one) {
+  std::vector<Deviation> all(1);
+  if (one.tiles_down() > 1) all.push_back({.place = 1});
+  return all;
+}
+
+/// A tile less or more than there are, or as many as a padded row has. Others are looked for apart.
+std::vector<Deviation> likely_strides(const SearchCase& one) {
+  const std::size_t across = one.tiles_across();
+  const std::size_t padded = (across + 3) / 4 * 4;
+  std::vector<Deviation> all;
+  for (const std::size_t stride : {across - 1, across + 1}) all.push_back({.value = static_cast<float>(stride)});
+  if (padded > across + 1) all.push_back({.value = static_cast<float>(padded)});
+  return all;
+}
+
+// How an element meets its scale.
+
+template <const Format& format>
+void round_used(TileScale& scale, const Recipe& /*recipe*/, const Deviation& /*own*/) {
+  scale.factor = rounded_to(format, scale.factor);
+}
+
+bool uses_made_scales(const ModelCase& model, const Deviation& /*own*/) {
+  return model.takes_stored == TakesStored::none;
+}
+
+/// The stored number may be the inverse of that factor, but for the last bits.
+bool is_stored_number(const ModelCase& model, const Deviation& own) {
+  if (model.takes_stored == TakesStored::none) return true;
+  if (model.dump->scales.size() != 1) return false;
+  const Format type = model.dump->type_of_scales(scale_format_of(model.recipe));
+  const std::uint32_t word = model.dump->scales.front();
+  const float stored = type == binary32 ? std::bit_cast<float>(word) : decode(type, word);
+  return std::abs(stored * own.value - 1) < 0x1p-20F;
+}
+
+constexpr auto used_scale_table = of_stage(
+    KernelStage::used_scale,
+    std::array{
+        // 1. Which tile's scale an element meets. One tile, that of element `place`, the one of a neighbor.
+        Departure{.name = "tile_of_left_neighbor",
+                  .words = "one tile meets the scale of its left neighbor",
+                  .cost = 1.3,
+                  .is_searched = never,
+                  .local = one_tile,
+                  .details = tell_element,
+                  .read = [](TileIndex tile, const Amaxes& tiles,
+                             const Deviation& own) { return is_of(own, tile, tiles) ? left_of(tile) : tile; },
+                  .plant = {.place = 70 * 256 + 130}},
+        Departure{.name = "tile_of_right_neighbor",
+                  .words = "one tile meets the scale of its right neighbor",
+                  .cost = 1.3,
+                  .is_searched = never,
+                  .local = one_tile,
+                  .details = tell_element,
+                  .read = [](TileIndex tile, const Amaxes& tiles,
+                             const Deviation& own) { return is_of(own, tile, tiles) ? right_of(tile, tiles) : tile; },
+                  .plant = {.place = 70 * 256 + 100}},
+        Departure{.name = "tile_of_upper_neighbor",
+                  .words = "one tile meets the scale of its upper neighbor",
+                  .cost = 1.3,
+                  .is_searched = never,
+                  .local = one_tile,
+                  .details = tell_element,
+                  .read = [](TileIndex tile, const Amaxes& tiles,
+                             const Deviation& own) { return is_of(own, tile, tiles) ? above(tile) : tile; },
+                  .plant = {.place = 70 * 256 + 130}},
+        Departure{.name = "tile_of_lower_neighbor",
+                  .words = "one tile meets the scale of its lower neighbor",
+                  .cost = 1.3,
+                  .is_searched = never,
+                  .local = one_tile,
+                  .details = tell_element,
+                  .read = [](TileIndex tile, const Amaxes& tiles,
+                             const Deviation& own) { return is_of(own, tile, tiles) ? below(tile, tiles) : tile; },
+                  .plant = {.place = 70 * 256 + 130}},
+        // Tile c of row r meets the scale in place r * `value` + c, where there is one.
+        Departure{.name = "scale_row_stride",
+                  .words = "elements meet scales that are read with a wrong row stride",
+                  .cost = 1.0403,
+                  .is_searched = has_a_grid,
+                  .numbers = likely_strides,
+                  .details = [](TextStream& text, const Deviation& own,
+                                const Hypothesis&) { text << ", of " << own.value << " scales"; },
+                  .read =
+                      [](TileIndex tile, const Amaxes& tiles, const Deviation& own) {
+                        return tile_in_place(tile.row * static_cast<std::size_t>(own.value) + tile.column, tile, tiles);
+                      },
+                  .plant = {.value = 3}},
+        Departure{.name = "scale_index_turned",
+                  .words = "elements meet scales that are read column-major, as if those of the transpose were stored",
+                  .cost = 1.0424,
+                  .is_searched = has_a_grid,
+                  .read =
+                      [](TileIndex tile, const Amaxes& tiles, const Deviation&) {
+                        return tile_in_place(tile.column * tiles.tiles_down + tile.row, tile, tiles);
+                      }},
+        Departure{.name = "scale_of_first_row",
+                  .words = "all rows meet the scales of the first row",
+                  .cost = 1.0410,
+                  .is_searched = [](const SearchCase& one) { return one.tiles_down() > 1; },
+                  .read = [](TileIndex tile, const Amaxes&, const Deviation&) { return TileIndex{0, tile.column}; }},
+        Departure{.name = "scale_of_first_tile",
+                  .words = "all tiles of a row meet the scale of its first tile",
+                  .cost = 1.0417,
+                  .is_searched = [](const SearchCase& one) { return one.tiles_across() > 1; },
+                  .read = [](TileIndex tile, const Amaxes&, const Deviation&) { return TileIndex{tile.row, 0}; }},
+        // The first tile of a row meets its own or, where `place` is 1, the last one of the row before.
+        Departure{.name = "scale_of_previous_tile",
+                  .words = "elements meet the scale of the previous tile along K",
+                  .cost = 1.0382,
+                  .is_searched = has_tiles_in_a_row,
+                  .numbers = row_edges,
+                  .details =
+                      [](TextStream& text, const Deviation& own, const Hypothesis&) {
+                        text << (own.place == 1 ? ", before a row that of the previous row's last" : "");
+                      },
+                  .read =
+                      [](TileIndex tile, const Amaxes& tiles, const Deviation& own) {
+                        if (own.place != 1) return left_of(tile);
+                        return tile_in_place(tile.row * tiles.tiles_across + tile.column - 1, tile, tiles);
+                      }},
+        // The last tile of a row meets its own or, where `place` is 1, the first one of the next row.
+        Departure{.name = "scale_of_next_tile",
+                  .words = "elements meet the scale of the next tile along K",
+                  .cost = 1.0375,
+                  .is_searched = has_tiles_in_a_row,
+                  .numbers = row_edges,
+                  .details =
+                      [](TextStream& text, const Deviation& own, const Hypothesis&) {
+                        text << (own.place == 1 ? ", behind a row that of the next row's first" : "");
+                      },
+                  .read =
+                      [](TileIndex tile, const Amaxes& tiles, const Deviation& own) {
+                        if (own.place != 1) return right_of(tile, tiles);
+                        return tile_in_place(tile.row * tiles.tiles_across + tile.column + 1, tile, tiles);
+                      }},
+        Departure{.name = "scale_of_previous_row",
+                  .words = "elements meet the scale of the tile in the previous row",
+                  .cost = 1.0396,
+                  .read = [](TileIndex tile, const Amaxes&, const Deviation&) { return above(tile); }},
+        Departure{.name = "scale_of_next_row",
+                  .words = "elements meet the scale of the tile in the next row",
+                  .cost = 1.0389,
+                  .read = [](TileIndex tile, const Amaxes& tiles, const Deviation&) { return below(tile, tiles); }},
+        // 2. How it is used.
+        Departure{
+            .name = "scale_as_stored",
+            .words = "codes are made with the stored scales, and no rule that was searched makes these of the "
+                     "tensor (static, or stale?)",
+            .cost = 2.5,
+            .is_searched = where_scales_are_stored,
+            .makes_sense = [](const ModelCase& model, const Deviation&) { return !has_tensor_scale(model.recipe); },
+            .has_no_rule = true,
+            .takes_stored = TakesStored::all},
+        // Codes of `place` tiles alone are made with stored scales that do not follow from theirs.
+        Departure{
+            .name = "tiles_as_stored",
+            .words = "codes of some tiles are made with their stored scales, which do not follow from these tiles",
+            .cost = 2.4,  // two departures may say more
+            .is_searched = never,
+            .details = [](TextStream& text, const Deviation& own,
+                          const Hypothesis&) { text << ": " << own.place << (own.place == 1 ? " scale" : " scales"); },
+            .has_no_rule = true,
+            .takes_stored = TakesStored::some,
+            .plant = {.place = 3}},
+        Departure{.name = "tile_scales_given",
+                  .words = "the scales are given",
+                  .cost = 0,
+                  .is_searched = never,
+                  .makes_sense =
+                      [](const ModelCase& model, const Deviation&) {
+                        return model.recipe.quotient == Quotient::given_scale_inv && model.recipe.tile_across != 0;
+                      },
+                  .is_given = true,
+                  .takes_stored = TakesStored::all,
+                  .plant = {.recipe = "vllm_static_group"}},
+        Departure{.name = "scale_inverted",
+                  .words = "elements meet the inverse of their scale",
+                  .cost = 1.0431,
+                  .operation =
+                      [](TileOperation operation, const Deviation&) {
+                        return divides(operation) ? TileOperation::multiply : TileOperation::divide;
+                      }},
+        Departure{.name = "scale_missing",
+                  .words = "elements are cast without their scale",
+                  .cost = 1.2,
+                  .makes_sense = uses_made_scales,  // those are made with another
+                  .used = [](TileScale& scale, const Recipe&, const Deviation&) { scale.factor = 1; }},
+        // Elements are divided by the scales of tiles or, where `place` is 1, multiplied with their inverses.
+        Departure{
+            .name = "tensor_scale_missing",
+            .words = "codes are made with the scales of blocks, without the scale of the tensor",
+            .cost = 1.0515,
+            .is_searched = [](const SearchCase& one) { return has_tensor_scale(one.recipe()); },
+            .numbers = [](const SearchCase&) { return std::vector<Deviation>{{.place = 0}, {.place = 1}}; },
+            .makes_sense =
+                [](const ModelCase& model, const Deviation& own) {
+                  return has_tensor_scale(model.recipe) && uses_made_scales(model, own);
+                },
+            .details = [](TextStream& text, const Deviation& own,
+                          const Hypothesis&) { text << (own.place == 1 ? ", by a product with the inverse" : ""); },
+            .used = [](TileScale& scale, const Recipe&,
+                       const Deviation& own) { scale.factor = own.place == 1 ? 1 / scale.scale_inv : scale.scale_inv; },
+            .operation =
+                [](TileOperation, const Deviation& own) {
+                  return own.place == 1 ? TileOperation::multiply : TileOperation::divide;
+                },
+            .plant = {.recipe = "te_nvfp4"}},
+        Departure{.name = "scale_stale",
+                  .words = "codes are made with one factor that does not follow from the tensor (a stale scale?)",
+                  .cost = 1.5,
+                  .is_searched = never,
+                  .makes_sense = is_stored_number,
+                  .details = tell_value,
+                  .has_no_rule = true,
+                  .used = [](TileScale& scale, const Recipe&, const Deviation& own) { scale.factor = own.value; },
+                  .operation = [](TileOperation, const Deviation&) { return TileOperation::multiply; },
+                  .plant = {.recipe = "te_current_scaling", .value = 61.5F}},
+        Departure{.name = "scale_float16",
+                  .words = "codes are made with the scale rounded to float16",
+                  .cost = 1.0480,
+                  .used = round_used<binary16>},
+        Departure{.name = "scale_bfloat16",
+                  .words = "codes are made with the scale rounded to bfloat16",
+                  .cost = 1.0487,
+                  .used = round_used<bfloat16>},
+        Departure{.name = "scale_doubled",
+                  .words = "codes are made with half of scale_inv",
+                  .cost = 1.0494,
+                  .used = [](TileScale& scale, const Recipe& recipe,
+                             const Deviation&) { scale.factor *= divides(recipe.operation) ? 0.5F : 2.0F; }},
+        Departure{.name = "scale_halved",
+                  .words = "codes are made with twice scale_inv",
+                  .cost = 1.0501,
+                  .used = [](TileScale& scale, const Recipe& recipe,
+                             const Deviation&) { scale.factor *= divides(recipe.operation) ? 2.0F : 0.5F; }},
+    });
+
+}  // namespace
+
+std::span<const Departure> used_scale_departures() { return used_scale_table; }
+
+namespace rows {
+constinit const Departure& scale_row_stride = row_named(used_scale_table, "scale_row_stride");
+constinit const Departure& scale_as_stored = row_named(used_scale_table, "scale_as_stored");
+constinit const Departure& tiles_as_stored = row_named(used_scale_table, "tiles_as_stored");
+constinit const Departure& scale_stale = row_named(used_scale_table, "scale_stale");
+constinit const Departure& tile_scales_given = row_named(used_scale_table, "tile_scales_given");
+}  // namespace rows
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the search for other recipes: those that quantize() alone has all of, and those to which changes and
+// departures of another one are moved.
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/by_quantize.hpp"
+#include "quantize/search.hpp"
+
+namespace fp8lab::doctor {
+
+void Search::try_other_recipes() {
+  constexpr std::size_t most = 4;
+  const auto may_move = [](const Suspect& one) {
+    const Hypothesis& own = one.candidate.hypothesis;
+    return !one.is_by_quantize && !own.is_plain() && !doctor::has_no_rule(own);
+  };
+  std::vector<Suspect> best;
+  std::ranges::copy_if(verified_, std::back_inserter(best), may_move);
+  if (best.size() > most) best.resize(most);
+  const std::vector<Suspect> kept = kept_;  // what suggests further departures
+  bool has_learned = true;
+  for (int round = 0; round < most_rounds && has_learned; ++round) {
+    kept_.clear();
+    for (const Suspect& one : best) {
+      const std::vector<Candidate> all = plain_candidates(one.side->facts, options_);
+      const auto is_base = [&](const Candidate& other) {
+        return other.hypothesis.base == one.candidate.hypothesis.base && other.hypothesis.changes.empty();
+      };
+      const auto base = std::ranges::find_if(all, is_base);
+      if (base == all.end()) continue;
+      for (const Candidate& other : all) {
+        if (!other.hypothesis.changes.empty() || !other.hypothesis.deviations.empty()) continue;
+        if (auto moved = moved_to(other, one.candidate, *base)) offer(*one.side, std::move(*moved), 1);
+      }
+    }
+    verify_best();
+    has_learned = learn();
+  }
+  kept_ = kept;
+}
+
+void Search::quantize_others() {
+  std::vector<Suspect> others;
+  for (const Side& side : sides_) {
+    for (Candidate& one : plain_candidates(side.facts, options_)) {
+      const Hypothesis& hypothesis = one.hypothesis;
+      const bool is_turned =
+          hypothesis.recipe.transform != Transform::none && hypothesis.direction == Direction::columnwise;
+      if (!hypothesis.deviations.empty() || (!is_turned && is_modelled(hypothesis.recipe))) continue;
+      others.push_back({.candidate = std::move(one), .side = &side, .is_by_quantize = true});
+    }
+  }
+  keep_nearest(others);
+  for (Suspect& suspect : others) {
+    const Hypothesis& hypothesis = suspect.candidate.hypothesis;
+    const Stored stored = stored_by_quantize(x_, hypothesis.recipe, hypothesis.direction, options_.threads);
+    ++searched_;
+    if (stored.is_refused) continue;
+    if (suspect.side->facts.direction == Direction::columnwise && sides_.size() > 1) suspect.candidate.cost += 0.3;
+    suspect.codes = code_mismatches(stored, hypothesis.recipe.format, dump_);
+    suspect.scales = doctor::scale_mismatches(stored, dump_);
+    verified_.push_back(std::move(suspect));
+  }
+  sort_verified();
+}
+
+std::uint64_t Search::wrong_in_band(const Hypothesis& hypothesis, float amax) const {
+  constexpr std::size_t lines_of_band = 64;  // whole tiles
+  const Recipe& recipe = hypothesis.recipe;
+  const bool is_columnwise = hypothesis.direction == Direction::columnwise;
+  const bool is_transposed = is_columnwise && (recipe.transposed_columnwise || recipe.format.bits() == 4);
+  // What a band cannot tell is looked at: the scale of a transposed tensor may follow from transformed elements.
+  if (!has_tensor_scale(recipe) || is_columnwise != is_transposed) return 0;
+  if (is_columnwise && recipe.transform != Transform::none) return 0;
+  const Source& source = sides_.front().source;
+  const std::size_t rows = is_columnwise ? x_.rows() : std::min(x_.rows(), lines_of_band);
+  const std::size_t columns = is_columnwise ? std::min(x_.columns(), lines_of_band) : x_.columns();
+  std::vector<float> values(rows * columns);
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::ranges::copy(source.values({row, 0, columns}), values.begin() + static_cast<std::ptrdiff_t>(row * columns));
+  }
+  const MatrixView band(std::span<const float>(values), rows, columns);
+  const Stored stored = stored_by_quantize(band, recipe, hypothesis.direction, options_.threads, amax);
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < stored.codes.size(); ++i) wrong += stored.codes[i] == dump_.codes[i] ? 0 : 1;
+  return wrong;
+}
+
+void Search::keep_nearest(std::vector<Suspect>& others) const {
+  constexpr std::size_t many_elements = std::size_t{1} << 20;
+  constexpr std::size_t most = 2;
+  const Source& source = sides_.front().source;
+  if (sides_.front().facts.direction != Direction::rowwise || others.size() <= most) return;
+  if (x_.rows() * x_.columns() < many_elements) return;
+  float amax = 0;
+  for (const float value : source.values()) amax = std::isnan(value) ? amax : std::max(amax, std::abs(value));
+  std::vector<std::pair<std::uint64_t, Suspect>> all;
+  for (Suspect& one : others) {
+    const std::uint64_t wrong = wrong_in_band(one.candidate.hypothesis, amax);
+    all.emplace_back(wrong, std::move(one));
+  }
+  std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });
+  others.clear();
+  for (std::size_t i = 0; i < all.size() && (all[i].first == 0 || i < most); ++i)
+    others.push_back(std::move(all[i].second));
+}
+
+}  // namespace fp8lab::doctor

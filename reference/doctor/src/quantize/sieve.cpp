@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the search that offers hypotheses to a sample, compares those that are left with everything, and learns
+// from what contradicts them.
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "fp8lab/formats/interruption.hpp"
+#include "quantize/by_quantize.hpp"
+#include "quantize/sample.hpp"
+#include "quantize/search.hpp"
+
+namespace fp8lab::doctor {
+
+namespace {
+
+/// How many hypotheses that contradict the sample are kept, how many that do not, and how many of the former are
+/// compared with every element. Those that take the stored scales, whatever they are, explain as much under any recipe:
+/// they are counted apart, and leave room for what follows a rule.
+constexpr std::size_t most_kept = 24, most_consistent = 96, most_verified = 6;
+/// Pieces of the sample that show whether a hypothesis is wrong in most elements.
+constexpr std::size_t pieces_to_fail_on = 4;
+
+}  // namespace
+
+void Search::vary(const Side& side, const Candidate& candidate) {
+  for_each_variant(candidate, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
+}
+
+namespace {
+
+/// Whether the first elements of a few pieces contradict more often than `limit` says, or than one would expect where
+/// half of all elements do.
+bool is_wrong_in_most(const Side& side, const KernelModel& model, std::uint64_t limit) {
+  constexpr std::size_t elements_of_piece = 32;
+  std::uint64_t count = 0;
+  std::uint64_t seen = 0;
+  for (const Piece& piece : std::span(side.sample).first(std::min(side.sample.size(), pieces_to_fail_on))) {
+    const Piece part{piece.row, piece.column, std::min(piece.count, elements_of_piece)};
+    count += model.code_mismatches(part) + model.scale_mismatches(part);
+    seen += part.count;
+  }
+  return count > limit || count * 20 > seen * 13 + 20;
+}
+
+}  // namespace
+
+void Search::offer(const Side& side, Candidate candidate, int changes) {
+  checkpoint();
+  ++searched_;
+  if (side.facts.direction == Direction::columnwise && sides_.size() > 1) candidate.cost += 0.3;
+  const KernelModel model(side.source, candidate.hypothesis, &dump_);
+  if (!model.applies()) return;
+  const bool has_no_rule = doctor::has_no_rule(candidate.hypothesis);
+  const std::uint64_t limit = most_in_sample(has_no_rule);
+  if (changes > 0 && is_wrong_in_most(side, model, limit)) return;
+  // Most are wrong in most elements, which a few pieces show.
+  constexpr std::uint64_t few = pieces_to_fail_on * piece_length;
+  std::uint64_t count = 0;
+  std::uint64_t seen = 0;
+  Randomness random;
+  for (const Piece& piece : side.sample) {
+    count += model.code_mismatches(piece) + model.scale_mismatches(piece);
+    seen += piece.count;
+    if (count > limit || (changes > 0 && seen >= few && count * 2 > seen)) return;
+    random.add(model.randomness(piece));
+  }
+  if (!random.is_random()) count += static_cast<std::uint64_t>(random.inexact);
+  if (count > limit) return;
+  Suspect suspect{.candidate = std::move(candidate), .side = &side, .in_sample = count};
+  kept_.insert(std::ranges::upper_bound(kept_, suspect, is_before), std::move(suspect));
+  drop_last(has_no_rule);
+}
+
+std::uint64_t Search::most_in_sample(bool has_no_rule) const {
+  std::size_t count = 0;
+  for (const Suspect& one : kept_) {
+    if (doctor::has_no_rule(one.candidate.hypothesis) == has_no_rule && ++count == most_kept) return one.in_sample;
+  }
+  return std::numeric_limits<std::uint64_t>::max();
+}
+
+void Search::drop_last(bool has_no_rule) {
+  std::size_t count = 0;
+  std::size_t consistent = 0;
+  auto last = kept_.end();
+  for (auto one = kept_.begin(); one != kept_.end(); ++one) {
+    if (doctor::has_no_rule(one->candidate.hypothesis) != has_no_rule) continue;
+    last = one;
+    ++count;
+    consistent += one->in_sample == 0 ? 1 : 0;
+  }
+  if (count > std::clamp(consistent, most_kept, most_consistent)) kept_.erase(last);
+}
+
+bool Search::is_verified(const Suspect& one) const {
+  return std::ranges::any_of(verified_, [&](const Suspect& other) {
+    return other.side == one.side && other.candidate.cost == one.candidate.cost &&
+           other.candidate.hypothesis.base == one.candidate.hypothesis.base &&
+           other.candidate.hypothesis.recipe == one.candidate.hypothesis.recipe &&
+           other.candidate.hypothesis.deviations == one.candidate.hypothesis.deviations;
+  });
+}
+
+void Search::verify_best() {
+  std::size_t contradicting = 0;
+  for (Suspect& one : kept_) {
+    if (one.in_sample != 0 && ++contradicting > most_verified) break;
+    if (is_verified(one) || !is_modelled(one.candidate.hypothesis.recipe)) continue;
+    verify(one, dump_);
+    verified_.push_back(one);
+  }
+  sort_verified();
+}
+
+void Search::sort_verified() { std::ranges::stable_sort(verified_, {}, &Suspect::rank); }
+
+bool Search::learn() {
+  constexpr std::size_t most_learned = 8;
+  if (verified_.empty()) return false;
+  // Scales that follow from nothing explain everything: the best rule that agrees with the sample tells where it fails.
+  const auto is_rule = [](const Suspect& one) {
+    return one.in_sample == 0 && !doctor::has_no_rule(one.candidate.hypothesis);
+  };
+  const bool is_explained = verified_.front().all() == 0;
+  const auto found = is_explained ? std::ranges::find_if(verified_, is_rule) : verified_.begin();
+  if (found == verified_.end() || found->all() == 0) return false;
+  const Suspect& best = *found;
+  std::size_t added = 0;
+  std::vector<std::uint64_t> examples = best.examples;
+  // Scales that the sample contradicts already say nothing new.
+  if (best.in_sample == 0) examples.insert(examples.end(), best.scale_examples.begin(), best.scale_examples.end());
+  for (const std::uint64_t index : examples) {
+    if (added >= most_learned) break;
+    for (Side& side : sides_) {
+      const Source& own = best.side->source;
+      const bool is_own = &side == best.side;
+      const std::uint64_t place = is_own ? index : index % own.columns() * own.rows() + index / own.columns();
+      const Piece piece = piece_around(side.source, place);
+      const auto is_known = [&](const Piece& other) { return other.row == piece.row && other.column == piece.column; };
+      if (std::ranges::any_of(side.sample, is_known)) continue;
+      // Behind those on which most hypotheses fail, which a departure in one place must not do.
+      const std::size_t at = std::min(side.sample.size(), pieces_to_fail_on);
+      side.sample.insert(side.sample.begin() + static_cast<std::ptrdiff_t>(at), piece);
+      ++added;
+    }
+  }
+  return added != 0;
+}
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/located.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "fp8lab/formats/text_stream.hpp"
+
+namespace fp8lab::doctor {
+
+Comparison comparison_of(const WordPair& pair) {
+  return compare(pair.type, pair.predicted, pair.written, {.columns = pair.columns, .most_shown = 0});
+}
+
+namespace {
+
+/// Which indices of a dimension have more than half of their elements different; none where that says nothing.
+std::vector<bool> dense_of(const Places& places, std::uint64_t elements_of_index) {
+  std::vector<bool> dense(places.length);
+  if (places.indices_per_bin != 1 || elements_of_index < 8) return dense;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    dense[i] = places.counts[i] * 2 > elements_of_index;
+    count += dense[i] ? 1 : 0;
+  }
+  if (count * 2 > dense.size()) dense.assign(dense.size(), false);
+  return dense;
+}
+
+/// Parts of the rest that are told apart.
+enum Part : std::uint8_t { in_columns, in_rows, zero_signs, nans, others, as_predicted };
+
+/// Splits the rest, and tells of each part what it has in common.
+class Rest {
+ public:
+  explicit Rest(const WordPair& pair) : pair_(pair), width_(static_cast<std::size_t>(pair.type.bits() + 7) / 8) {
+    const Comparison all = comparison_of(pair);
+    columns_ = dense_of(all.columns, all.rows.length);
+    rows_ = dense_of(all.rows, all.columns.length);
+    const int bits = pair.type.format.bits();
+    for (std::uint64_t code = 0; bits <= 8 && code >> bits == 0; ++code) values_.push_back(value_of(pair.type, code));
+    parts_.resize(pair.predicted.size() / width_, as_predicted);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (word(pair_.written, i) != word(pair_.predicted, i)) parts_[i] = part_of(i);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> told(std::string_view noun) const {
+    std::vector<std::string> sentences;
+    for (const Part part : {in_columns, in_rows, zero_signs, nans, others}) {
+      if (std::ranges::find(parts_, part) == parts_.end()) continue;
+      const Comparison own = of_part(part);
+      TextStream text;
+      text << own.differing << ' ' << noun << (own.differing == 1 ? " is" : "s are") << " not as predicted"
+           << where(part) << " (a: predicted, b: written).";
+      for (const std::string& finding : findings(own)) text << ' ' << finding;
+      text << range_of(part);
+      sentences.push_back(text.str());
+    }
+    return sentences;
+  }
+
+ private:
+  [[nodiscard]] static std::string_view where(Part part) {
+    if (part == in_columns) return " in columns that differ in most places";
+    return part == in_rows ? " in rows that differ in most places" : "";
+  }
+
+  /// Where all elements of a part lie at one end of the format, which one.
+  [[nodiscard]] std::string_view range_of(Part part) const {
+    const Format& format = pair_.type.format;
+    if (pair_.type.pairs || format.bits() > 8 || !format.has_subnormals) return "";
+    const std::uint64_t least_normal = std::uint64_t{1} << format.mantissa_bits;
+    bool are_small = true;
+    bool are_largest = true;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i] != part) continue;
+      const std::uint64_t predicted = word(pair_.predicted, i) & format.magnitude_mask();
+      const std::uint64_t written = word(pair_.written, i) & format.magnitude_mask();
+      are_small = are_small && std::max(predicted, written) <= least_normal && predicted + written != 0;
+      are_largest = are_largest && predicted == format.max_code();
+    }
+    if (are_largest) return " All are predicted to be the largest number.";
+    return are_small ? " None is larger than the least normal number, as predicted or as written." : "";
+  }
+
+  [[nodiscard]] std::uint64_t word(std::span<const std::byte> bytes, std::size_t index) const {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + index * width_, width_);
+    return word;
+  }
+
+  [[nodiscard]] double value(std::uint64_t word) const {
+    return word < values_.size() ? values_[word] : value_of(pair_.type, word);
+  }
+
+  [[nodiscard]] Part part_of(std::size_t index) const {
+    if (index % pair_.columns < columns_.size() && columns_[index % pair_.columns]) return in_columns;
+    if (index / pair_.columns < rows_.size() && rows_[index / pair_.columns]) return in_rows;
+    const double a = value(word(pair_.predicted, index));
+    const double b = value(word(pair_.written, index));
+    if (std::isnan(a) || std::isnan(b)) return nans;
+    return a == b ? zero_signs : others;
+  }
+
+  /// All other elements are as predicted.
+  [[nodiscard]] Comparison of_part(Part part) const {
+    std::vector<std::byte> written(pair_.predicted.begin(), pair_.predicted.end());
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i] == part) std::memcpy(written.data() + i * width_, pair_.written.data() + i * width_, width_);
+    }
+    return comparison_of({pair_.type, pair_.predicted, written, pair_.columns});
+  }
+
+  const WordPair& pair_;
+  std::size_t width_;
+  std::vector<bool> columns_, rows_;
+  std::vector<double> values_;  // of codes of up to 8 bits
+  std::vector<Part> parts_;     // of each element
+};
+
+}  // namespace
+
+std::vector<std::string> located(const WordPair& pair, std::string_view noun) { return Rest(pair).told(noun); }
+
+}  // namespace fp8lab::doctor

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the tests that ``./dev test PATTERN`` builds and runs.
+
+PATTERN is the path of a test, or of a source whose tests are then looked for, or words: those of a Catch case's name or
+of a Python test's. Prints a line for each test program, ``cpp NAME SPECIFICATION``, and one for each file of Python
+tests, ``py FILE EXPRESSION``, where an empty expression takes the whole file. Ends with status 1 where nothing matches.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+#: Folders of sources, the deepest first, and the test programs that cover them.
+PROGRAMS = {
+    "reference/doctor": "doctor",
+    "formats": "formats",
+    "reference": "reference",
+    "gpu": "gpu",
+    "experiments": "experiments",
+}
+#: Tests with a program of their own, or that need a build of another kind.
+APART = (
+    "bench/",
+    "fakes/",
+    "fuzz/",
+    "hostile/",
+    "structure/",
+    "docs/",
+    "gpu/compiled/",
+    "gpu/races/",
+    "gpu/device.cpp",
+)
+
+
+def program_of(path: pathlib.PurePath) -> str | None:
+    """The test program of a source, or of a test below ``tests``."""
+    text = path.as_posix()
+    if text.startswith("tests/"):
+        text = text[len("tests/") :]
+        if text.startswith(APART):
+            return None
+    return next((name for folder, name in PROGRAMS.items() if text.startswith(folder + "/")), None)
+
+
+def cpp_tests() -> list[pathlib.Path]:
+    """The files of Catch cases, relative to the root."""
+    files = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.cpp"))
+    return [path for path in files if program_of(path)]
+
+
+def python_tests() -> list[pathlib.Path]:
+    """The files of Python tests, relative to the root."""
+    return sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def cases(path: pathlib.Path) -> list[str]:
+    """The names of the Catch cases of a file; names in pieces are put together."""
+    text = (ROOT / path).read_text()
+    found = re.findall(r'\b(?:TEMPLATE_)?TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text)
+    return ["".join(re.findall(r'"((?:[^"\\]|\\.)*)"', one)) for one in found]
+
+
+def of_path(path: pathlib.Path) -> list[tuple[str, str, str]]:
+    """The tests of a file: itself where it is one; else those named as it is, or all of its room."""
+    if path.suffix == ".py" and path.name.startswith("test_"):
+        return [("py", str(path), "")]
+    program = program_of(path)
+    if path in cpp_tests():
+        return [("cpp", str(program), f"[#{path.stem}]")]
+    stem = path.stem.removeprefix("_")
+    lines: list[tuple[str, str, str]] = []
+    if any(test.stem == stem and program_of(test) == program for test in cpp_tests()):
+        lines.append(("cpp", str(program), f"[#{stem}]"))
+    lines += [("py", str(test), "") for test in python_tests() if re.search(rf"_{stem}(_|$)", test.stem)]
+    if not lines and program:
+        lines.append(("cpp", program, ""))
+    return lines
+
+
+def of_words(pattern: str) -> list[tuple[str, str, str]]:
+    """The tests whose names have the words."""
+    lines = []
+    wanted = pattern.lower()
+    programs = {str(program_of(path)) for path in cpp_tests() if any(wanted in name.lower() for name in cases(path))}
+    escaped = re.sub(r"([,\[\]\\])", r"\\\1", pattern)
+    lines += [("cpp", program, f"*{escaped}*") for program in sorted(programs)]
+    words = [word for word in re.split(r"[^\w]+", wanted) if word]
+    expression = pattern if re.search(r"\b(and|or|not)\b", pattern) else " and ".join(words)
+    names = [word for word in re.findall(r"\w+", expression) if word not in ("and", "or", "not")]
+    for path in python_tests():
+        text = (ROOT / path).read_text().lower() + path.stem
+        if names and any(
+            re.search(rf"def test_\w*{re.escape(name.lower())}|{re.escape(name.lower())}", text) for name in names
+        ):
+            tests = [path.stem + " " + test for test in re.findall(r"def (test_\w+)", text)]
+            if any(all(name.lower() in test for name in names) for test in tests) or " or " in expression:
+                lines.append(("py", str(path), expression))
+    return lines
+
+
+def main(pattern: str) -> int:
+    """Prints the lines of the tests that match."""
+    given = pathlib.Path(pattern)
+    path = given.resolve().relative_to(ROOT) if given.exists() and given.resolve().is_relative_to(ROOT) else given
+    lines = of_path(path) if (ROOT / path).is_file() else of_words(pattern)
+    for line in lines:
+        print("\t".join(line))
+    return 0 if lines else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What special function units of an NVIDIA H200 gave: tests/vectors/device/h200_units.tar, described beside it.
+
+The words are held to the digests that the device made of all of its results, and to exact values: how far they are
+from the correctly rounded result is a fact of the device.
+"""
+
+import json
+import lzma
+import pathlib
+import tarfile
+
+import numpy as np
+import pytest
+
+FILE = pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_units.tar"
+
+
+def read(name: str) -> bytes:
+    with tarfile.open(FILE) as tar:
+        (member,) = (one for one in tar if one.name.startswith(name))
+        return lzma.decompress(tar.extractfile(member).read())
+
+
+def words(name: str) -> np.ndarray:
+    """The words of consecutive inputs."""
+    planes = np.frombuffer(read(name), np.uint8).reshape(4, -1)
+    steps = sum(planes[i].astype(np.uint32) << np.uint32(8 * i) for i in range(4))
+    return np.cumsum(steps, dtype=np.uint32)
+
+
+def mixed(z: np.ndarray) -> np.ndarray:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def digest(first: int, results: np.ndarray) -> int:
+    """The digest of results whose inputs begin at ``first``, as the recorder defines it."""
+    index = np.arange(first, first + results.size, dtype=np.uint64)
+    terms = mixed(
+        mixed(index + np.uint64(0x9E3779B97F4A7C15)) ^ (results.astype(np.uint64) * np.uint64(0xD1B54A32D192ED03))
+    )
+    return int(np.add.reduce(terms))
+
+
+def recorded(function: str) -> list[int]:
+    for line in read("digests.units").decode().splitlines():
+        row = json.loads(line)
+        if row["function"] == function:
+            return [int(word, 16) for word in row["digests"]]
+    raise KeyError(function)
+
+
+@pytest.mark.parametrize(("name", "function"), [("ex2_ftz", "ex2.approx.ftz.f32"), ("tanh", "tanh.approx.f32")])
+def test_the_words_are_those_of_the_digest(name, function):
+    both = np.concatenate([words(f"{name}.3f000000"), words(f"{name}.3f800000")])
+    assert digest(0x3F000000, both) == recorded(function)[0x3F]
+    both[12345] ^= 1
+    assert digest(0x3F000000, both) != recorded(function)[0x3F]
+
+
+#: The first input, the exact function in float64, whose error is far below an ulp of float32; the largest distance from
+#: the correctly rounded result in ulps, and how many of the 2^23 results are not correctly rounded.
+MEASURED = {
+    "rcp_ftz.3f800000": (0x3F800000, lambda x: 1 / x, 1, 1108522),
+    "rsqrt_ftz.3f800000": (0x3F800000, lambda x: 1 / np.sqrt(x), 2, 1883445),
+    "rsqrt_ftz.40000000": (0x40000000, lambda x: 1 / np.sqrt(x), 1, 1750685),
+    "ex2_ftz.3f800000": (0x3F800000, np.exp2, 1, 3262733),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_how_far_a_unit_is_from_the_rounded_result(name):
+    first, exact, largest, count = MEASURED[name]
+    got = words(name)
+    x = np.arange(first, first + got.size, dtype=np.uint32).view(np.float32).astype(np.float64)
+    distance = got.view(np.int32).astype(np.int64) - exact(x).astype(np.float32).view(np.int32)
+    assert (int(np.abs(distance).max()), int((distance != 0).sum())) == (largest, count)
