@@ -7,15 +7,16 @@
 
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "reference/src/linear/with_name.hpp"
 #include "reference/src/tensor_core/misfit.hpp"
 
 namespace fp8lab::doctor {
 namespace {
 
 void check_model(const MmaModel& model, const Operand& a, const Operand& b) {
-  if (model.is_fp64()) refuse("expected: products of float64 are not diagnosed");
+  if (model.is_fp64()) refuse("products of float64 are not diagnosed");
   for (const auto& [name, operand] : {std::pair("a", &a), std::pair("b", &b)}) {
-    if (!takes(model, *operand)) refuse("expected: ", name, " is not what ", model.name, " takes");
+    if (!takes(model, *operand)) refuse("", name, " is not what ", model.name, " takes");
   }
 }
 
@@ -24,23 +25,26 @@ void check_expected_recipe(const GemmRecipe& r, const GemmFacts& facts) {
   const MmaModel& model = r.model;
   constexpr Format single = binary32;
   if (r.output != facts.format) {
-    refuse("expected: output is ", format_name(r.output), ", and that of the GEMM ", format_name(facts.format));
+    refuse("output is ", format_name(r.output), ", and that of the GEMM ", format_name(facts.format));
   }
-  if (r.cast && facts.format == single) refuse("expected: float32 is not rounded, and has no profile");
+  if (r.cast && facts.format == single) refuse("float32 is not rounded, and has no profile");
   check_gemm_recipe(r);
   const auto promote_k = static_cast<std::size_t>(r.promote_k);
   if (facts.tile_depth != 0 && promote_k != 0 && facts.tile_depth % promote_k != 0) {
-    refuse("expected: promote_k must be the depth of the tile scales, ", facts.tile_depth, ", or divide it, which ",
-           promote_k, " does not");
+    refuse("promote_k must be the depth of the tile scales, ", facts.tile_depth, ", or divide it, which ", promote_k,
+           " does not");
   }
   if (model.k() == 0 && (promote_k != 0 || facts.tile_depth != 0)) {
-    refuse("expected: promote_k must be left out for ", model.name, ", whose sums have no length");
+    refuse("promote_k must be left out for ", model.name, ", whose sums have no length");
+  }
+  if (model.k() == 0 && (r.ranges != 0 || r.range_k != 0 || !r.split_k.empty())) {
+    refuse("split_k must be left out for ", model.name, ", whose sums have no length");
   }
   const bool from_c = r.c_enters == CEntry::accumulator;
-  if (from_c && !facts.c) refuse("expected: c_enters says that the accumulation starts from c, and there is no c");
-  if (from_c && model.k() == 0) refuse("expected: c enters exact in the epilogue");
+  if (from_c && !facts.c) refuse("c_enters says that the accumulation starts from c, and there is no c");
+  if (from_c && model.k() == 0) refuse("c enters exact in the epilogue");
   if (r.cast && r.cast->rounding == Rounding::stochastic) {
-    refuse("expected: the output is rounded stochastically, and its random words are not known");
+    refuse("the output is rounded stochastically, and its random words are not known");
   }
 }
 
@@ -86,7 +90,7 @@ void set_scale_order(GemmRecipe& r, const GemmFacts& facts, const Operand& a, co
   const bool scaled_a = a.tensor_scale != TensorScale{};
   const bool scaled_b = b.tensor_scale != TensorScale{};
   if (has_rows && has_tiles && !r.scale_order) {
-    refuse("expected: scales of tiles and rows have one scale_order: say which");
+    refuse("scales of tiles and rows have one scale_order: say which");
   }
   if (r.tensor_scales == TensorScaleUse::with_rows) {
     if (!r.scale_order) r.scale_order = ScaleOrder::scales_first;
@@ -120,12 +124,9 @@ void drop_unread(GemmRecipe& r, const GemmFacts& facts) {
   r.beta = 1;
 }
 
-}  // namespace
-
-GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& problem, const Operand& a,
-                                 const Operand& b) {
+GemmCandidate candidate_of(const GemmRecipe& expected, const GemmProblem& problem, const Operand& a, const Operand& b) {
   GemmRecipe r = expected;
-  if (r.dequantized != StepType::as_given) refuse("expected: operands that are dequantized first are found alone");
+  if (r.dequantized != StepType::as_given) refuse("operands that are dequantized first are found alone");
   check_model(r.model, a, b);
   const GemmFacts facts = problem.facts_for(r.model);
   constexpr Format any = binary32;
@@ -139,6 +140,13 @@ GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& 
   drop_unread(r, facts);
   const MmaModel& known = find_gemm_model(r.model.name);
   return {.recipe = r, .model = r.model == known ? &known : &expected.model};
+}
+
+}  // namespace
+
+GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& problem, const Operand& a,
+                                 const Operand& b) {
+  return with_name("expected", [&] { return candidate_of(expected, problem, a, b); });
 }
 
 bool is_same(const GemmCandidate& x, const GemmCandidate& y) {

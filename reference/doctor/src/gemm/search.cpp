@@ -160,12 +160,24 @@ void GemmSearcher::add_expected(std::vector<GemmCandidate>& candidates) const {
 
 /// By what they explain, then the expected one, then the usual ones.
 void GemmSearcher::rank(std::vector<GemmCandidate>& candidates) const {
-  const auto cost = [&](const GemmCandidate& one) {
-    return expected_ && one.is_like(*expected_) ? -1 : strangeness(one);
+  struct Place {
+    std::size_t matches;
+    int cost;
+    std::size_t number;
   };
-  std::ranges::stable_sort(candidates, [&](const GemmCandidate& x, const GemmCandidate& y) {
-    return x.matches != y.matches ? x.matches > y.matches : cost(x) < cost(y);
+  std::vector<Place> places;
+  places.reserve(candidates.size());
+  for (const GemmCandidate& one : candidates) {
+    const bool is_expected = expected_ && one.is_like(*expected_);
+    places.push_back({one.matches, is_expected ? -1 : strangeness(one), places.size()});
+  }
+  std::ranges::stable_sort(places, [](const Place& x, const Place& y) {
+    return x.matches != y.matches ? x.matches > y.matches : x.cost < y.cost;
   });
+  std::vector<GemmCandidate> ranked;
+  ranked.reserve(candidates.size());
+  for (const Place& place : places) ranked.push_back(std::move(candidates[place.number]));
+  candidates = std::move(ranked);
 }
 
 /// Those that explain all of `seen`, or if none does, the best ones.
