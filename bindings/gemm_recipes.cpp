@@ -75,7 +75,7 @@ GemmRecipe gemm_recipe_of(const py::dict& fields) {
   return recipe;
 }
 
-py::dict gemm_fields(const GemmRecipe& recipe) {
+py::dict fields_of_gemm_recipe(const GemmRecipe& recipe) {
   py::dict fields;
   for_fields(recipe, [&](const char* name, const auto& field) { fields[name] = object_of(field); });
   return fields;
@@ -123,7 +123,7 @@ void bind_gemm_recipes(py::module_& module) {
   py::class_<GemmRecipe>(module, "GemmRecipe")
       .def(py::init(&gemm_recipe_of), py::arg("fields"))
       .def_property_readonly("description", [](const GemmRecipe& recipe) { return describe(recipe); })
-      .def_property_readonly("fields", &gemm_fields)
+      .def_property_readonly("fields", &fields_of_gemm_recipe)
       .def("slow_because", &slow_because, py::arg("a"), py::arg("b"));
   module.def("gemm_recipe_choices", &choices);
   module.def("gemm_recipes", [] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of hypotheses in the end.
+// The scores that hypotheses have in the end.
 #pragma once
 
 #include <cstddef>
