@@ -2,6 +2,7 @@
 #include "gemm/epilogue.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 
 #include "fp8lab/formats/decode.hpp"
@@ -22,6 +23,15 @@ ScaleFactor output_factor(const GemmRecipe& recipe, float scale_out, ScaleReadin
   return {scale_out, reading == ScaleReading::inverted};
 }
 
+/// Whether scales multiply one after the other, c and the bias are added, and nothing is rounded to 16 bits.
+bool is_usual(const GemmRecipe& r) {
+  constexpr StepType exact_step = StepType::as_given;
+  const bool are_exact = r.sum_type == exact_step && r.addend_type == exact_step && r.unscaled_type == exact_step &&
+                         r.via_type == exact_step;
+  return are_exact && r.tensor_scales == TensorScaleUse::as_alpha && r.addition == Addition::after_scales &&
+         r.beta == 1 && !r.bias_first && r.activation == Activation::none;
+}
+
 }  // namespace
 
 Epilogue::Epilogue(const GemmRecipe& recipe, const GemmGiven& given, const GemmReading& reading, const TensorScale& a,
@@ -35,6 +45,7 @@ Epilogue::Epilogue(const GemmRecipe& recipe, const GemmGiven& given, const GemmR
       has_divisor_(a.divisor != 1 || b.divisor != 1),
       adds_c_(given.c && recipe.c_enters == CEntry::epilogue && reading.c != CReading::missing && recipe.beta != 0),
       adds_bias_(given.bias && reading.bias != BiasReading::missing && reading.bias != BiasReading::in_each_range),
+      is_usual_(is_usual(recipe)),
       scale_out_(output_factor(recipe, given.scale_out, reading.scale_out)) {
   if (recipe.scale_out_first) alpha_ *= scale_out_first_;
 }
@@ -118,6 +129,40 @@ float Epilogue::added(float x, const RowScales& rows, const ElementAddends& adde
       return x;
   }
   return add(reading_.bias == BiasReading::in_each_range ? x : by.scaled(x), left);
+}
+
+/// The same as factors(), of a row.
+void Epilogue::scale_row(std::span<float> x, float scale_a, std::span<const float> scales_b) const {
+  const auto scale_b = [&](std::size_t i) { return scales_b.empty() ? 1 : scales_b[i]; };
+  if (scale_a != 1 || !scales_b.empty()) {
+    switch (recipe_.scale_order.value_or(ScaleOrder::accumulator_first)) {
+      case ScaleOrder::scales_first:
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scale_a * scale_b(i);
+        break;
+      case ScaleOrder::accumulator_first:
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = x[i] * scale_a * scale_b(i);
+        break;
+      case ScaleOrder::b_first:
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = x[i] * scale_b(i) * scale_a;
+        break;
+    }
+  }
+  if (alpha_ != 1) std::ranges::for_each(x, [&](float& value) { value *= alpha_; });
+}
+
+void Epilogue::row(std::span<float> x, float scale_a, std::span<const float> scales_b, std::span<const float> c,
+                   std::span<const float> bias) const {
+  const auto at = [](std::span<const float> all, std::size_t i, float none) { return all.empty() ? none : all[i]; };
+  if (!is_usual_) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = (*this)(x[i], {scale_a, at(scales_b, i, 1)}, {at(c, i, 0), at(bias, i, 0)});
+    }
+    return;
+  }
+  scale_row(x, scale_a, scales_b);
+  if (adds_c_) std::ranges::transform(x, c, x.begin(), std::plus<>());
+  if (adds_bias_) std::ranges::transform(x, bias, x.begin(), std::plus<>());
+  if (scale_out_.value != 1) std::ranges::for_each(x, [&](float& value) { value = times(value, scale_out_); });
 }
 
 float Epilogue::operator()(float accumulator, const RowScales& rows, const ElementAddends& addends) const {

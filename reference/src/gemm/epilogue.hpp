@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <span>
 
 #include "fp8lab/reference/gemm/gemm_reading.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe.hpp"
@@ -88,6 +89,10 @@ class Epilogue {
 
   /// What multiplies the accumulator of an element.
   [[nodiscard]] EpilogueFactors factors(const RowScales& rows) const;
+  /// The results of accumulators of one row, in their place; scales of columns, c and the bias are of as many elements,
+  /// or empty.
+  void row(std::span<float> x, float scale_a, std::span<const float> scales_b, std::span<const float> c,
+           std::span<const float> bias) const;
   /// The result of an element's accumulator, before it is rounded to the output.
   [[nodiscard]] float operator()(float accumulator, const RowScales& rows, const ElementAddends& addends) const;
 
@@ -100,6 +105,7 @@ class Epilogue {
   [[nodiscard]] Terms terms(const ElementAddends& addends) const;
   [[nodiscard]] float added(float x, const RowScales& rows, const ElementAddends& addends) const;
   [[nodiscard]] float as_output(float x) const;
+  void scale_row(std::span<float> x, float scale_a, std::span<const float> scales_b) const;
 
   const GemmRecipe& recipe_;
   const GemmReading& reading_;
@@ -108,6 +114,7 @@ class Epilogue {
   float scale_out_first_;      // that of the output, where it multiplies them
   bool has_divisor_;
   bool adds_c_, adds_bias_;
+  bool is_usual_;          // scales multiply, c and the bias are added as they are, and the output's scale multiplies
   ScaleFactor scale_out_;  // at the end
 };
 

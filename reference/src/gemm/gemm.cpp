@@ -228,17 +228,14 @@ GemmGiven given_of(const GemmRecipe& recipe, const Operand& a, const Operand& b,
 void finish(const Epilogue& epilogue, std::span<float> out, std::size_t first, const Operand& a, const Operand& b,
             const GemmCall& call) {
   const std::size_t columns = b.rows;
-  const auto scale = [](const Operand& x, std::size_t row) { return x.row_scales.empty() ? 1 : x.row_scales[row]; };
-  const auto c = call.c.empty() ? call.c : call.c.subspan(first * columns, out.size());
-  for (std::size_t row = 0; row * columns < out.size(); ++row) {
-    const float left = scale(a, first + row);
-    for (std::size_t column = 0; column < columns; ++column) {
-      const std::size_t i = row * columns + column;
-      const ElementAddends addends{c.empty() ? 0 : c[i], call.bias.empty() ? 0 : call.bias[column]};
-      const float x = epilogue(out[i], {left, scale(b, column)}, addends);
-      out[i] = std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x;  // a GPU's NaN has all bits set
-    }
+  for (std::size_t at = 0; at < out.size(); at += columns) {
+    const std::size_t row = first + at / columns;
+    const auto c = call.c.empty() ? call.c : call.c.subspan(row * columns, columns);
+    const float scale_a = a.row_scales.empty() ? 1 : a.row_scales[row];
+    epilogue.row(out.subspan(at, columns), scale_a, b.row_scales, c, call.bias);
   }
+  // A GPU's NaN has all bits set.
+  std::ranges::for_each(out, [](float& x) { x = std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x; });
 }
 
 /// Blocks of rows on threads; multiply(first, count, block of rows) computes, deliver(first, block of rows) gets them.
