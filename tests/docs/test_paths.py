@@ -8,9 +8,10 @@ import pytest
 from command import ROOT
 
 ROOMS = ("formats", "reference", "gpu", "experiments", "bindings", "notebooks", "docs", "tests")
-#: A path from a room on, or the bare name of a header; a placeholder or a pattern is none.
+#: A path from a room on, or the bare name of a header; a placeholder or a pattern is none, nor is what lies in the folder
+#: `range` that docs/add_an_experiment.md adds.
 PATH = re.compile(rf"(?<![\w/.<>${{}}*-])((?:{'|'.join(ROOMS)})/[\w./<>{{}}*-]*[\w*>}}]|[\w/-]+\.hpp)(?![\w*<{{])")
-PLACEHOLDER = re.compile(r"[*<>{}]|[A-Z]{3}_[A-Z]|\.\.")
+PLACEHOLDER = re.compile(r"[*<>{}]|[A-Z]{3}_[A-Z]|\.\.|(^|/)range/")
 #: Names of other projects' files, and of files that the build makes.
 FOREIGN = {"tests/kat_vectors", "boost/version.hpp", "build_facts.hpp", "all_headers.hpp"}
 CODE = {".hpp", ".cpp", ".cu", ".cuh"}
