@@ -36,12 +36,16 @@ def interrupted_after(seconds: float, within: float = 0.5):
         signal.signal(signal.SIGINT, before)
 
 
-def splitmix(seed: int, count: int) -> np.ndarray:
-    """The SplitMix64 sequence as uint64: seeded bits that no library's version changes."""
-    z = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+def mixed(z: np.ndarray) -> np.ndarray:
+    """SplitMix64's finalizer."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+def splitmix(seed: int, count: int) -> np.ndarray:
+    """The SplitMix64 sequence as uint64: seeded bits that no library's version changes."""
+    return mixed(np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 
 @pytest.fixture(scope="session")

@@ -15,18 +15,13 @@ import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import mixed
 
 RECORDED = np.load(pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_libraries.npz")
 SCALE_A, SCALE_B = np.float32(0.0078125 * 1.3125), np.float32(0.015625 * 1.171875)
 #: Ranges of K that cuBLASLt 13.1 sums apart under fast accumulation and scales of tensors, where tiles are too few for
 #: the 132 multiprocessors. Everything else is one range.
 SPLIT = {(16, 64, 7168): 3584, (128, 128, 7168): 3584, (16, 64, 16384): 2816, (128, 128, 16384): 2816}
-
-
-def mixed(z: np.ndarray) -> np.ndarray:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def words(seed: int, index: np.ndarray) -> np.ndarray:

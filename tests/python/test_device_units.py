@@ -12,6 +12,7 @@ import tarfile
 
 import numpy as np
 import pytest
+from conftest import mixed
 
 FILE = pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_units.tar"
 
@@ -27,12 +28,6 @@ def words(name: str) -> np.ndarray:
     planes = np.frombuffer(read(name), np.uint8).reshape(4, -1)
     steps = sum(planes[i].astype(np.uint32) << np.uint32(8 * i) for i in range(4))
     return np.cumsum(steps, dtype=np.uint32)
-
-
-def mixed(z: np.ndarray) -> np.ndarray:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def digest(first: int, results: np.ndarray) -> int:
