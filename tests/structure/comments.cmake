@@ -3,10 +3,10 @@ cmake_minimum_required(VERSION 3.25)
 # A comment is a sentence that is read once: it says who does what to what. This finds those that begin like a riddle, and those
 # that only point at something: a reader who comes to them by a search does not know at what.
 # cmake -D ROOT=directory -P comments.cmake
-set(begins "Of|And|Those of|Those after|Those from|Those on|Those up|That of|None of which|Whose")
+set(begins "Of|And|Those of|Those after|Those from|Those on|Those up|Those that|Those without|That of|None of which|Whose")
 set(points "That [a-z]+|This [a-z]+|Its [a-z]+|The same|The inverse|All of them|Likewise")
-set(asks "looked at|given|compared|verified|asked|said")
-set(riddle "^ *(///?<?|#) *((${begins}) |(${points})[.]$|What is (${asks})[ ,:;.]|What a user )|the how many-th")
+set(asks "looked at|given|compared|verified|asked|said|stored|searched|offered|added")
+set(riddle "^ *(///?<?|#) *((${begins}) |(${points})[.]$|What is (${asks})[ ,:;.]|What a user |What multiplies)|the how many-th")
 set(wrong "")
 set(count 0)
 foreach(room formats reference gpu experiments bindings tests)

@@ -24,12 +24,12 @@ struct GemmGiven {
 struct RowScales {
   float a = 1, b = 1;
 };
-/// What is added to one element.
+/// The addends of one element.
 struct ElementAddends {
   float c = 0, bias = 0;
 };
 
-/// What multiplies, or divides.
+/// A number that the accumulator is multiplied with, or divided by.
 struct ScaleFactor {
   float value = 1;
   bool divides = false;
@@ -87,7 +87,7 @@ class Epilogue {
   Epilogue(const GemmRecipe& recipe, const GemmGiven& given, const GemmReading& reading, const TensorScale& a,
            const TensorScale& b);
 
-  /// What multiplies the accumulator of an element.
+  /// The factors that multiply the accumulator of an element.
   [[nodiscard]] EpilogueFactors factors(const RowScales& rows) const;
   /// The results of accumulators of one row, in their place; scales of columns, c and the bias are of as many elements,
   /// or empty.
@@ -97,7 +97,7 @@ class Epilogue {
   [[nodiscard]] float operator()(float accumulator, const RowScales& rows, const ElementAddends& addends) const;
 
  private:
-  /// What is added, in its order.
+  /// The addends of an element, in the order in which they are added.
   struct Terms {
     std::array<float, 2> values{};
     std::size_t count = 0;

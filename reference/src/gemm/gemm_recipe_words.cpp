@@ -32,7 +32,7 @@ void put_ranges(TextStream& text, const GemmRecipe& r) {
   }
 }
 
-/// What multiplies, and how sums of products are added.
+/// Names the model that multiplies, and says how sums of products are added.
 void put_sums(TextStream& text, const GemmRecipe& r) {
   text << r.model.name;
   if (is_cuda_cores(r.model)) text << " (float32 sums without a tensor core)";

@@ -7,7 +7,7 @@
 
 namespace fp8lab::doctor {
 
-/// What is expected of these operands: the recipe with what is left out written as hypotheses have it. Throws
+/// The expected recipe for these operands: what it leaves out is written as hypotheses have it. Throws
 /// std::invalid_argument as diagnose_gemm() does. `expected` must outlive what is returned.
 [[nodiscard]] GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& problem, const Operand& a,
                                                const Operand& b);

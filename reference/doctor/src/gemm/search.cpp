@@ -180,7 +180,7 @@ void GemmSearcher::rank(std::vector<GemmCandidate>& candidates) const {
   candidates = std::move(ranked);
 }
 
-/// Those that explain all of `seen`, or if none does, the best ones.
+/// Keeps the candidates that explain all of `seen`, or if none does, the best ones.
 void GemmSearcher::keep_best(GemmFindings& found, std::size_t seen) const {
   std::vector<GemmCandidate>& candidates = found.candidates;
   rank(candidates);

@@ -22,7 +22,7 @@ class GemmStages {
   [[nodiscard]] std::vector<GemmCandidate> unusual() const;
   /// GEMMs with a departure.
   [[nodiscard]] std::vector<GemmCandidate> defects() const;
-  /// Those without c, the bias or both.
+  /// GEMMs that leave out c, the bias or both.
   [[nodiscard]] std::vector<GemmCandidate> missing_addends() const;
 
  private:

@@ -62,7 +62,7 @@ struct CodeMatrix {
   std::uint64_t rows, columns, per_byte;
 };
 
-/// What is stored as the scale of a tile.
+/// The facts from which the stored scale of a tile is made.
 struct StoredRule {
   const Recipe& recipe;
   const TensorFacts& facts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is searched, in order of plausibility.
+// Lists the hypotheses that are searched, in order of plausibility.
 #pragma once
 
 #include <cstdint>

@@ -151,7 +151,7 @@ struct StoredScaleLayout {
 struct ScaleGrid {
   std::size_t columns = 1;
   std::vector<std::uint8_t> is_wrong = {};  ///< empty where their number does not fit
-  /// What is stored over what is predicted, of those that differ; not ordered where none is finite.
+  /// The ratios of stored to predicted scales that differ; not ordered where none is finite.
   float lowest_ratio = 1, highest_ratio = 0;
   std::uint32_t most_ulps = 0;  ///< by how many floats those differ at most that are finite
 };

@@ -121,7 +121,7 @@ class PlainCandidates {
 
 std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options) {
   PlainCandidates all(facts);
-  // What is expected comes before anything else; a departure from it is more plausible than another recipe.
+  // The expected recipe comes before anything else; a departure from it is more plausible than another recipe.
   const double others = options.expected ? 1.9 : 0;
   constexpr double cost_of_given = 2.15;  // after one departure, also from a recipe in another format
   if (options.expected) {

@@ -28,7 +28,7 @@ class Search {
   [[nodiscard]] Diagnosis run();
 
  private:
-  /// What is offered at a time.
+  /// The hypotheses that are offered at a time.
   struct Stage {
     int changes;         ///< 0: plain hypotheses; 1: with one change or departure; 2: with one more than the best have
     std::size_t sides;   ///< the first of them

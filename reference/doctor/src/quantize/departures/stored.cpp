@@ -11,7 +11,7 @@
 namespace fp8lab::doctor {
 namespace {
 
-// What is stored.
+// Each function below changes the scale that is stored.
 
 float amax_instead(float /*value*/, const StoredRule& rule) { return rule.amax; }
 
