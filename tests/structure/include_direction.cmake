@@ -28,7 +28,18 @@ set(vector_code_measure measure)
 set(vector_code_scaling hadamard tile_scale transpose)
 set(vector_code_gemm fuse multiplier packed)
 
-# 3. Sub-rooms of experiments: files <- kit <- the folder of each question, which sees no other question.
+# 3. Sub-rooms of doctor: compare <- search <- quantize <- gemm, and the one that each installed header belongs to.
+set(allowed_doctor_compare compare)
+set(allowed_doctor_search compare search)
+set(allowed_doctor_quantize compare search quantize)
+set(allowed_doctor_gemm compare search quantize gemm)
+set(allowed_doctor_attention compare search quantize gemm attention)
+set(sub_room_of_compare compare)
+set(sub_room_of_diagnose quantize)
+set(sub_room_of_diagnose_gemm gemm)
+set(sub_room_of_diagnose_attention attention)
+
+# 4. Sub-rooms of experiments: files <- kit <- the folder of each question, which sees no other question.
 set(allowed_experiments_files files)
 set(allowed_experiments_kit files kit)
 set(allowed_experiments_question files kit)
@@ -51,6 +62,16 @@ function(sub_room_of_reference path result)
   endif()
 endfunction()
 
+# The same for doctor.
+function(sub_room_of_doctor path result)
+  set(${result} "" PARENT_SCOPE)
+  if(path MATCHES "^(include/fp8lab/doctor|fp8lab/doctor|simd)/([a-z_]+)")
+    set(${result} "${sub_room_of_${CMAKE_MATCH_2}}" PARENT_SCOPE)
+  elseif(path MATCHES "^(src/|reference/doctor/src/)?([a-z_]+)/")
+    set(${result} ${CMAKE_MATCH_2} PARENT_SCOPE)
+  endif()
+endfunction()
+
 # Sets `result` to whether a file may include what a quoted include names, by the tables of sub-rooms.
 function(check_sub_rooms room path include result)
   set(${result} TRUE PARENT_SCOPE)
@@ -59,6 +80,13 @@ function(check_sub_rooms room path include result)
     sub_room_of_reference(${path} own)
     sub_room_of_reference(${include} other)
     if(NOT other IN_LIST allowed_reference_${own})
+      set(${result} FALSE PARENT_SCOPE)
+    endif()
+  elseif(room STREQUAL "doctor" AND include MATCHES "^(fp8lab/doctor|reference/doctor/src|[a-z_]+)/" AND
+         NOT include MATCHES "^(formats/simd|reference/src|reference/simd|fp8lab/formats|fp8lab/reference)/")
+    sub_room_of_doctor(${path} own)
+    sub_room_of_doctor(${include} other)
+    if(NOT other IN_LIST allowed_doctor_${own})
       set(${result} FALSE PARENT_SCOPE)
     endif()
   elseif(room STREQUAL "experiments" AND include MATCHES "^([a-z_]+)/" AND NOT CMAKE_MATCH_1 STREQUAL "fp8lab")

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "compare/places.hpp"
 #include "fp8lab/doctor/compare.hpp"
 #include "fp8lab/formats/text_stream.hpp"
-#include "search/located.hpp"
 
 namespace fp8lab::doctor {
 namespace {

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "compare/places.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "quantize/by_quantize.hpp"

@@ -12,9 +12,6 @@
 
 namespace fp8lab::doctor {
 
-/// What the differences have in common by their place alone: as findings(), without what they are.
-[[nodiscard]] std::vector<std::string> places_of(const Comparison& comparison);
-
 /// Predicted words of an array and those that are there, in rows of `columns`.
 struct WordPair {
   ElementType type;
