@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scores that hypotheses have in the end.
+// Turns hypotheses into the explanations and the verdict of a diagnosis.
 #pragma once
 
 #include <cstddef>
