@@ -72,8 +72,6 @@ struct TileShape {
 
 /// Whether codes may be of that format, by what is known of them.
 [[nodiscard]] bool may_be_codes(const SearchFacts& facts, const Format& format);
-/// Whether check_recipe() takes the recipe.
-[[nodiscard]] bool is_valid(const Recipe& recipe);
 
 /// The expected recipe, the named ones, and casts without scale by each profile.
 [[nodiscard]] std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options);

@@ -34,15 +34,6 @@ bool may_be_codes(const SearchFacts& facts, const Format& format) {
   return (facts.largest_code >> format.bits()) == 0;
 }
 
-bool is_valid(const Recipe& recipe) {
-  try {
-    check_recipe(recipe);
-    return true;
-  } catch (const std::invalid_argument&) {
-    return false;
-  }
-}
-
 namespace {
 
 /// The recipe with the stored number as its given scale, where it has one.
