@@ -392,7 +392,7 @@ static int strangeness_of_roundings(const GemmRecipe& r) {
   return cost;
 }
 
-int strangeness(const GemmCandidate& candidate) {
+double strangeness(const GemmCandidate& candidate) {
   const GemmRecipe& r = candidate.recipe;
   int cost = strangeness_of_addends(r) + strangeness_of_roundings(r);
   if (candidate.departure != nullptr) cost += candidate.departure->cost;

@@ -61,6 +61,6 @@ struct GemmCandidate {
 [[nodiscard]] bool is_rounded_once(const GemmRecipe& recipe);
 
 /// How far from usual a hypothesis is: what explains equally much is ranked by it.
-[[nodiscard]] int strangeness(const GemmCandidate& candidate);
+[[nodiscard]] double strangeness(const GemmCandidate& candidate);
 
 }  // namespace fp8lab::doctor

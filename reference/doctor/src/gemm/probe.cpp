@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/environment.hpp"
@@ -14,6 +13,8 @@
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "gemm/dequantized.hpp"
 #include "gemm/problem.hpp"
+#include "search/draw.hpp"
+#include "search/probe.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -22,7 +23,7 @@ constexpr std::size_t most_side = 128;
 constexpr std::size_t compared = 16;  ///< elements of each try
 /// What is equal on these is compared on more elements of the best try, for at most so many products.
 constexpr std::size_t most_products = std::size_t{1} << 26;
-constexpr std::uint64_t tries = 12;
+constexpr int tries = 12;
 
 /// A code of the format without infinities and NaNs, with an exponent near that of 1 or, now and then, any.
 std::uint8_t drawn_code(const Format& format, std::uint64_t word) {
@@ -32,14 +33,6 @@ std::uint8_t drawn_code(const Format& format, std::uint64_t word) {
   const std::uint64_t near = one - step + word % (3 * step);
   const std::uint64_t magnitude = (word >> 20) % 4 == 0 ? (word >> 24) % (top + 1) : std::min(near, top);
   return static_cast<std::uint8_t>(magnitude | ((word >> 60) % 2 == 0 ? 0 : format.sign_mask()));
-}
-
-/// SplitMix64.
-std::uint64_t drawn_word(std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t z = seed * 0xD1342543DE82EF95U + (i + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
 }
 
 std::vector<std::uint8_t> drawn_codes(const Format& format, std::size_t count, std::uint64_t seed) {
@@ -82,8 +75,10 @@ std::vector<float> drawn_tiles(std::size_t tile_rows, std::size_t tile_depth, co
 }
 
 GemmProbe drawn_probe(const GemmInputs& inputs, std::uint64_t seed, bool powers) {
-  GemmProbe probe{
-      .rows = std::min(inputs.rows, most_side), .columns = std::min(inputs.columns, most_side), .depth = inputs.depth};
+  GemmProbe probe;
+  probe.rows = std::min(inputs.rows, most_side);
+  probe.columns = std::min(inputs.columns, most_side);
+  probe.depth = inputs.depth;
   const std::uint64_t stream = seed * 16;
   probe.a = drawn_codes(inputs.format_a, probe.rows * probe.depth, stream);
   probe.b = drawn_codes(inputs.format_b, probe.columns * probe.depth, stream + 1);
@@ -184,14 +179,14 @@ struct ProbedGemm {
   }
 };
 
-/// Drops pairs from those that are not parted which differ in more elements than were compared.
+/// Drops pairs from those that are alike which differ in more elements than were compared.
 void compare_more(GemmProbe& probe, const GemmInputs& inputs, std::span<const GemmExplanation> explanations) {
   std::map<std::size_t, std::vector<std::uint64_t>> words;
-  for (const auto& [i, j] : probe.unparted) words[i] = words[j] = {};
+  for (const auto& [i, j] : probe.alike) words[i] = words[j] = {};
   if (words.empty()) return;
   const ProbedGemm probed(probe, inputs, most_products / (words.size() * probe.depth));
   for (auto& [number, own] : words) own = probed.words_by(explanations[number]);
-  std::erase_if(probe.unparted, [&](const auto& pair) { return words.at(pair.first) != words.at(pair.second); });
+  std::erase_if(probe.alike, [&](const auto& pair) { return words.at(pair.first) != words.at(pair.second); });
 }
 
 }  // namespace
@@ -206,21 +201,15 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
   const bool powers = inputs.tile_depth != 0 && std::ranges::any_of(explanations, [](const GemmExplanation& one) {
                         return one.recipe.model.scales.has_value();
                       });
-  GemmProbe best;
-  for (std::uint64_t seed = 1; seed <= tries && (seed == 1 || !best.unparted.empty()); ++seed) {
-    GemmProbe probe = drawn_probe(inputs, seed, powers);
+  const auto draw = [&](int number) { return drawn_probe(inputs, static_cast<std::uint64_t>(number) + 1, powers); };
+  const auto ask = [&](const GemmProbe& probe) {
     const ProbedGemm probed(probe, inputs, compared);
     std::vector<std::vector<std::uint64_t>> words;
     words.reserve(explanations.size());
     for (const GemmExplanation& one : explanations) words.push_back(probed.words_by(one));
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      for (std::size_t j = i + 1; j < words.size(); ++j) {
-        if (words[i] == words[j]) probe.unparted.emplace_back(i, j);
-      }
-    }
-    probe.pairs = words.size() * (words.size() - 1) / 2;
-    if (seed == 1 || probe.unparted.size() < best.unparted.size()) best = std::move(probe);
-  }
+    return words;
+  };
+  auto best = most_parting<GemmProbe>(tries, draw, ask);
   compare_more(best, inputs, explanations);
   return best;
 }

@@ -8,6 +8,7 @@
 
 #include "gemm/expected.hpp"
 #include "gemm/whole.hpp"
+#include "search/rank.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -160,24 +161,11 @@ void GemmSearcher::add_expected(std::vector<GemmCandidate>& candidates) const {
 
 /// By what they explain, then the expected one, then the usual ones.
 void GemmSearcher::rank(std::vector<GemmCandidate>& candidates) const {
-  struct Place {
-    std::size_t matches;
-    int cost;
-    std::size_t number;
-  };
-  std::vector<Place> places;
-  places.reserve(candidates.size());
-  for (const GemmCandidate& one : candidates) {
+  const std::size_t most = best_of(candidates);
+  sort_by_rank(candidates, [&](const GemmCandidate& one) {
     const bool is_expected = expected_ && one.is_like(*expected_);
-    places.push_back({one.matches, is_expected ? -1 : strangeness(one), places.size()});
-  }
-  std::ranges::stable_sort(places, [](const Place& x, const Place& y) {
-    return x.matches != y.matches ? x.matches > y.matches : x.cost < y.cost;
+    return Rank{most - one.matches, is_expected ? -1 : strangeness(one)};
   });
-  std::vector<GemmCandidate> ranked;
-  ranked.reserve(candidates.size());
-  for (const Place& place : places) ranked.push_back(std::move(candidates[place.number]));
-  candidates = std::move(ranked);
 }
 
 /// Keeps the candidates that explain all of `seen`, or if none does, the best ones.

@@ -15,6 +15,7 @@
 #include "quantize/rest.hpp"
 #include "quantize/search.hpp"
 #include "quantize/verdict.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -211,8 +212,7 @@ void Search::tell_rest(Diagnosis& diagnosis) const {
   if (diagnosis.rest.empty() || first.codes * 2 <= diagnosis.elements) return;
   TextStream text;  // what the verdict does not name
   text << "The first explanation, " << describe(first.candidate.hypothesis) << ", is the nearest, and leaves "
-       << first.codes << " of " << diagnosis.elements << (diagnosis.elements == 1 ? " code" : " codes")
-       << " unexplained.";
+       << first.codes << " of " << counted(diagnosis.elements, "code") << " unexplained.";
   diagnosis.rest.insert(diagnosis.rest.begin(), text.str());
 }
 

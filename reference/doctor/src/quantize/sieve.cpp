@@ -2,6 +2,7 @@
 // The part of the search that offers hypotheses to a sample, compares those that are left with everything, and learns
 // from what contradicts them.
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <span>
 #include <utility>
@@ -114,7 +115,7 @@ void Search::verify_best() {
   sort_verified();
 }
 
-void Search::sort_verified() { std::ranges::stable_sort(verified_, {}, &Suspect::rank); }
+void Search::sort_verified() { sort_by_rank(verified_, std::mem_fn(&Suspect::rank)); }
 
 bool Search::learn() {
   constexpr std::size_t most_learned = 8;

@@ -11,6 +11,7 @@
 #include "quantize/departures/shared.hpp"
 #include "quantize/localize.hpp"
 #include "quantize/named_rows.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -211,7 +212,7 @@ constexpr auto used_scale_table = of_stage(
             .cost = 2.4,  // two departures may say more
             .is_searched = never,
             .details = [](TextStream& text, const Deviation& own,
-                          const Hypothesis&) { text << ": " << own.place << (own.place == 1 ? " scale" : " scales"); },
+                          const Hypothesis&) { text << ": " << counted(own.place, "scale"); },
             .has_no_rule = true,
             .takes_stored = TakesStored::some,
             .plant = {.place = 3}},
