@@ -156,7 +156,7 @@ std::string named(const Diagnosis& diagnosis) {
   std::string all;
   for (std::size_t i = 0; i < diagnosis.tied; ++i) {
     for (const Deviation& one : diagnosis.explanations[i].hypothesis.deviations) {
-      all.append(name_of(*one.departure)).append(" ");
+      all.append(one.name()).append(" ");
     }
   }
   return all;

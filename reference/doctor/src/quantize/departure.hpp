@@ -12,6 +12,7 @@
 
 #include "fp8lab/doctor/diagnose.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/gemm/gemm_reading.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
 #include "search/table.hpp"
@@ -20,13 +21,14 @@ namespace fp8lab::doctor {
 
 struct AmaxKey;
 struct Amaxes;
+struct GemmFacts;
 struct StoredScaleLayout;
 class SearchCase;
 struct ModelCase;
 class LocalCase;
 
-/// The stages of a kernel, in their order. Each has a file of rows.
-enum class KernelStage : std::uint8_t { input, amax, tile, scale, used_scale, code, place, stored };
+/// The stages of a kernel, in their order, and a GEMM of what it stored. Each has a file of rows.
+enum class KernelStage : std::uint8_t { input, amax, tile, scale, used_scale, code, place, stored, gemm };
 
 /// To what elements are rounded; the later one counts where there are two.
 enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
@@ -79,6 +81,33 @@ enum class TakesStored : std::uint8_t {
   none,
   some,  ///< of tiles whose stored scales do not follow from them
   all
+};
+
+/// The scales that a GEMM is given of one operand.
+struct OperandScales {
+  bool numbers;       ///< float32, and not 1
+  bool tiles;         ///< these are of tiles along K
+  bool blocks;        ///< the tensor core multiplies with scales of blocks
+  bool codes;         ///< these are codes of the operand
+  bool powers;        ///< they are powers of two, without a float32 scale beside them
+  bool other_layout;  ///< they have another place in the other layout
+};
+
+/// How a GEMM reads the scales of an operand: of a, of b, or of both.
+struct OperandReading {
+  std::string_view name;                                ///< {} stands for "_a", "_b", or what makes it the plural
+  std::string_view words;                               ///< {} stands for a, b, or both
+  std::string_view words_of_both = {};                  ///< instead, where these are others
+  double cost = 1;                                      ///< how implausible it is beside other departures of a GEMM
+  bool (*is_searched)(const OperandScales&) = nullptr;  ///< whether it changes something; null: no GEMM does so
+  SideReading reading = {};
+};
+
+/// How a GEMM reads what else it is given.
+struct InputReading {
+  bool (*is_searched)(const GemmFacts&) = nullptr;  ///< whether it changes something; null: no GEMM does so
+  GemmReading reading = {};
+  bool drops_tail = false;  ///< products from a depth on are missing
 };
 
 [[nodiscard]] constexpr bool always(const SearchCase& /*one*/) { return true; }
@@ -135,6 +164,10 @@ struct Departure {
   std::uint32_t (*word)(std::uint32_t word, const Format&) = nullptr;  ///< its bytes as they would be
   StoredTiles (*stored_of)(TileIndex, TileIndex last) = nullptr;
   bool (*is_unwritten)(std::size_t place, const Deviation&) = nullptr;
+
+  // A GEMM. (Rows of other stages are searched as tensors' too.)
+  OperandReading operand = {};
+  InputReading gemm = {};
 
   /// How a test plants it: in a kernel by that recipe, with these numbers, for a tensor of 256 columns.
   struct Plant {

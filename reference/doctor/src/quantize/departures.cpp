@@ -10,7 +10,7 @@
 
 namespace fp8lab::doctor {
 
-std::string_view name_of(const Departure& departure) { return departure.name; }
+std::string_view Deviation::name() const { return departure->name; }
 
 bool has(const Hypothesis& hypothesis, const Departure& departure) {
   return std::ranges::count(hypothesis.deviations, &departure, &Deviation::departure) != 0;

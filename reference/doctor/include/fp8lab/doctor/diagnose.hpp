@@ -37,8 +37,6 @@ struct Dump {
 /// What a kernel does that no recipe says: a row of a table. Each is one change of the input, the amax, the scale, the
 /// product, the code, or of where codes and scales are stored.
 struct Departure;
-/// What it is called: "codes_one_late".
-[[nodiscard]] std::string_view name_of(const Departure& departure);
 
 /// A departure, and what it needs to know.
 struct Deviation {
@@ -47,6 +45,8 @@ struct Deviation {
   float value = 0;                       ///< a factor, where the departure has one
   std::uint64_t last = 0;                ///< an index of the tensor, where the departure has two
 
+  /// What the departure is called: "codes_one_late".
+  [[nodiscard]] std::string_view name() const;
   friend bool operator==(const Deviation&, const Deviation&) = default;
 };
 

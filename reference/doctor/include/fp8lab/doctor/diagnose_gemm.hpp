@@ -19,15 +19,17 @@
 
 namespace fp8lab::doctor {
 
-struct GemmFacts;
+struct Departure;
 
-/// What a wrong GEMM does otherwise than it is meant: a row of a table.
+/// What a wrong GEMM does otherwise than it is meant: a row of the table of departures. A row about the scales of an
+/// operand is one of a, one of b and one of both.
 struct GemmDeparture {
-  std::string_view name, words;
-  int cost;                               ///< how far from usual it is: what explains equally much is ranked by it
-  bool (*is_searched)(const GemmFacts&);  ///< whether it changes something for such operands
-  GemmReading reading;                    ///< the hook: how it reads what the GEMM is given
-  bool drops_tail = false;                ///< products from a depth on are missing
+  std::string name, words;
+  double cost;                      ///< how implausible it is: what explains equally much is ranked by it
+  const Departure* row;             ///< of the table
+  GemmReading reading;              ///< how it reads what the GEMM is given
+  bool of_a = false, of_b = false;  ///< whose scales it is about
+  bool drops_tail = false;          ///< products from a depth on are missing
 };
 /// All departures, in the order in which they are searched.
 [[nodiscard]] std::span<const GemmDeparture> gemm_departures();

@@ -171,7 +171,13 @@ constexpr auto used_scale_table = of_stage(
                       [](TileIndex tile, const Amaxes& tiles, const Deviation& own) {
                         if (own.place != 1) return left_of(tile);
                         return tile_in_place(tile.row * tiles.tiles_across + tile.column - 1, tile, tiles);
-                      }},
+                      },
+                  .operand = {.name = "scale{}_of_previous_tile",
+                              .words = "the scale of {} is that of the previous tile along K, or block",
+                              .words_of_both = "both scales are those of the previous tile along K, or block",
+                              .cost = 1.0026,
+                              .is_searched = [](const OperandScales& own) { return own.tiles || own.codes; },
+                              .reading = {.previous_tile = true, .blocks = BlockReading::previous}}},
         // The last tile of a row meets its own or, where `place` is 1, the first one of the next row.
         Departure{.name = "scale_of_next_tile",
                   .words = "elements meet the scale of the next tile along K",
@@ -233,12 +239,24 @@ constexpr auto used_scale_table = of_stage(
                   .operation =
                       [](TileOperation operation, const Deviation&) {
                         return divides(operation) ? TileOperation::multiply : TileOperation::divide;
-                      }},
+                      },
+                  .operand = {.name = "scale{}_inverted",
+                              .words = "the scale of {} divides instead of multiplying",
+                              .words_of_both = "both scales divide instead of multiplying",
+                              .cost = 1.0024,
+                              .is_searched = [](const OperandScales& own) { return own.numbers || own.powers; },
+                              .reading = {.scales = ScaleReading::inverted, .blocks = BlockReading::inverted}}},
         Departure{.name = "scale_missing",
                   .words = "elements are cast without their scale",
                   .cost = 1.2,
                   .makes_sense = uses_made_scales,  // those are made with another
-                  .used = [](TileScale& scale, const Recipe&, const Deviation&) { scale.factor = 1; }},
+                  .used = [](TileScale& scale, const Recipe&, const Deviation&) { scale.factor = 1; },
+                  .operand = {.name = "scale{}_missing",
+                              .words = "the scale of {} is not applied",
+                              .words_of_both = "no scale is applied",
+                              .cost = 1.0020,
+                              .is_searched = [](const OperandScales& own) { return own.numbers || own.blocks; },
+                              .reading = {.scales = ScaleReading::missing, .blocks = BlockReading::missing}}},
         // Elements are divided by the scales of tiles or, where `place` is 1, multiplied with their inverses.
         Departure{
             .name = "tensor_scale_missing",
@@ -258,6 +276,12 @@ constexpr auto used_scale_table = of_stage(
                 [](TileOperation, const Deviation& own) {
                   return own.place == 1 ? TileOperation::multiply : TileOperation::divide;
                 },
+            .operand = {.name = "tensor_scale{}_missing",
+                        .words = "the scale of the tensor or row of {} is not applied, those of its blocks are",
+                        .words_of_both = "the scales of both tensors or rows are not applied, those of blocks are",
+                        .cost = 1.0028,
+                        .is_searched = [](const OperandScales& own) { return own.numbers && own.codes; },
+                        .reading = {.scales = ScaleReading::missing}},
             .plant = {.recipe = "te_nvfp4"}},
         Departure{.name = "scale_stale",
                   .words = "codes are made with one factor that does not follow from the tensor (a stale scale?)",
