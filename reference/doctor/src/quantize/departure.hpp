@@ -23,9 +23,13 @@ struct AmaxKey;
 struct Amaxes;
 struct GemmFacts;
 struct StoredScaleLayout;
+struct StoredDump;
+struct Suggestion;
 class SearchCase;
 struct ModelCase;
+class KernelModel;
 class LocalCase;
+class ScalesCase;
 
 /// The stages of a kernel, in their order, and a GEMM of what it stored. Each has a file of rows.
 enum class KernelStage : std::uint8_t { input, amax, tile, scale, used_scale, code, place, stored, gemm };
@@ -125,9 +129,15 @@ struct Departure {
   double cost;                                      ///< how implausible it is: about 1, a likelier one less
   bool (*is_searched)(const SearchCase&) = always;  ///< never: what is stored suggests it
   std::vector<Deviation> (*numbers)(const SearchCase&) =
-      nullptr;                     ///< that are tried, without `departure`; null: one without
+      nullptr;  ///< that are tried, without `departure`; null: one without
+  std::vector<Deviation> (*more_numbers)(const SearchCase&) =
+      nullptr;                     ///< of a recipe whose scales are those that are stored, the likely ones first
   bool adds_small_number = false;  ///< they are also tried with scales that are rounded otherwise
-  std::optional<Deviation> (*local)(const LocalCase&) = nullptr;                ///< what unexplained elements suggest
+  bool rounds_scales = false;      ///< in another way than the recipe
+  std::optional<Deviation> (*local)(const LocalCase&) = nullptr;        ///< what unexplained elements suggest
+  std::optional<Suggestion> (*by_scales)(const ScalesCase&) = nullptr;  ///< what the stored scales of a recipe suggest
+  std::optional<Deviation> (*by_wrong_scales)(const KernelModel&, const StoredDump&) =
+      nullptr;  ///< what those suggest that a hypothesis does not explain
   bool (*makes_sense)(const ModelCase&, const Deviation&) = nullptr;            ///< for this recipe, tensor and dump
   void (*details)(TextStream&, const Deviation&, const Hypothesis&) = nullptr;  ///< what stands behind the words
   bool is_given = false;     ///< the caller's scales, which are no defect

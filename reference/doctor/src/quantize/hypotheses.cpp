@@ -15,7 +15,6 @@
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/recipe_names.hpp"
 #include "quantize/departures/shared.hpp"
-#include "quantize/named_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -66,21 +65,18 @@ class Variants {
     });
   }
 
-  /// The likely ones first: as rows are padded.
-  void change_row_stride() const {
+  /// The likely ones first.
+  void try_more_numbers() const {
     const SearchCase own(candidate_.hypothesis, facts_);
-    const std::size_t across = own.tiles_across();
-    if (across < 2 || own.tiles_down() < 2) return;
-    std::vector<std::size_t> strides{across - 1, across + 1};
-    for (const std::size_t multiple : {4, 8, 16, 32, 128})
-      strides.push_back((across + multiple - 1) / multiple * multiple);
-    for (std::size_t stride = 1; stride <= 2 * across; ++stride) strides.push_back(stride);
-    double cost = rows::scale_row_stride.cost;
-    for (auto one = strides.begin(); one != strides.end(); ++one) {
-      if (*one == across || std::find(strides.begin(), one, *one) != one) continue;
-      emit({.departure = &rows::scale_row_stride, .value = static_cast<float>(*one)}, cost);
-      cost += 0.0002;
-    }
+    for_each_departure([&](const Departure& row) {
+      if (row.more_numbers == nullptr || !row.is_searched(own)) return;
+      double cost = row.cost;
+      for (Deviation& one : row.more_numbers(own)) {
+        one.departure = &row;
+        emit(one, cost);
+        cost += 0.0002;
+      }
+    });
   }
 
  private:
@@ -90,12 +86,7 @@ class Variants {
     return one.value == 0 || numbers_ == Numbers::with;
   }
 
-  void emit(const Deviation& deviation, double cost) const {
-    Candidate other = candidate_;
-    other.hypothesis.deviations.push_back(deviation);
-    other.cost += cost;
-    f_(std::move(other));
-  }
+  void emit(const Deviation& deviation, double cost) const { f_(with_deviation(candidate_, deviation, cost)); }
 
   void emit(const Recipe& recipe, std::string_view field, std::string change) const {
     if (recipe == candidate_.hypothesis.recipe || !is_valid(recipe)) return;
@@ -327,10 +318,16 @@ void for_each_variant(const Candidate& candidate, const SearchFacts& facts, cons
   variants.depart();
 }
 
-void for_each_row_stride(const Candidate& candidate, const SearchFacts& facts,
-                         const std::function<void(Candidate)>& f) {
+void for_each_further_number(const Candidate& candidate, const SearchFacts& facts,
+                             const std::function<void(Candidate)>& f) {
   const Variants variants(candidate, facts, f, Numbers::without);
-  variants.change_row_stride();
+  variants.try_more_numbers();
+}
+
+Candidate with_deviation(Candidate candidate, const Deviation& deviation, double cost) {
+  candidate.hypothesis.deviations.push_back(deviation);
+  candidate.cost += cost;
+  return candidate;
 }
 
 }  // namespace fp8lab::doctor

@@ -94,10 +94,7 @@ std::vector<Candidate> local_candidates(const Candidate& candidate, const Kernel
     std::optional<Deviation> suggested = row.local(own);
     if (!suggested) return;
     suggested->departure = &row;
-    Candidate other = candidate;
-    other.hypothesis.deviations.push_back(*suggested);
-    other.cost += row.cost;
-    all.push_back(std::move(other));
+    all.push_back(with_deviation(candidate, *suggested, row.cost));
   });
   return all;
 }

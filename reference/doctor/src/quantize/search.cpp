@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "fp8lab/reference/scaling/facts.hpp"
-#include "quantize/named_rows.hpp"
 #include "quantize/sample.hpp"
 
 namespace fp8lab::doctor {
@@ -115,7 +114,7 @@ void Search::sieve(const Stage& stage, const std::vector<Suspect>& parents) {
       }
     }
   }
-  if (stage.changes == 1) try_row_strides(stage);
+  if (stage.changes == 1) try_more_numbers(stage);
 }
 
 namespace {
@@ -163,8 +162,9 @@ void Search::cross_numbers(const Stage& stage) {
   for (const Candidate& base : likely_bases(stage, any_model)) {
     const auto add_number = [&](const Candidate& other) {
       const Hypothesis& own = other.hypothesis;
-      const bool is_by_value = has(own, rows::scale_nearest_power);
-      if (!is_by_value && own.recipe.rounding == base.hypothesis.recipe.rounding) return;
+      const auto rounds = [](const Deviation& one) { return one.departure->rounds_scales; };
+      const bool is_same = own.recipe.rounding == base.hypothesis.recipe.rounding;
+      if (is_same && std::ranges::none_of(own.deviations, rounds)) return;
       const auto offer_it = [&](Candidate one) { offer(side, std::move(one), 1); };
       for_each_variant(other, side.facts, offer_it, Numbers::alone);
     };
@@ -172,13 +172,13 @@ void Search::cross_numbers(const Stage& stage) {
   }
 }
 
-void Search::try_row_strides(const Stage& stage) {
+void Search::try_more_numbers(const Stage& stage) {
   const Side& side = sides_.front();
   const auto stores_its_scales = [&](const KernelModel& model) {
     return std::ranges::all_of(side.sample, [&](const Piece& piece) { return model.scale_mismatches(piece) == 0; });
   };
   for (const Candidate& base : likely_bases(stage, stores_its_scales)) {
-    for_each_row_stride(base, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
+    for_each_further_number(base, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
   }
 }
 

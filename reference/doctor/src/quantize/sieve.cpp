@@ -25,6 +25,10 @@ constexpr std::size_t pieces_to_fail_on = 4;
 
 }  // namespace
 
+double Search::cost_of(const Side& side) const {
+  return side.facts.direction == Direction::columnwise && sides_.size() > 1 ? 0.3 : 0;
+}
+
 void Search::vary(const Side& side, const Candidate& candidate) {
   for_each_variant(candidate, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
 }
@@ -50,7 +54,7 @@ bool is_wrong_in_most(const Side& side, const KernelModel& model, std::uint64_t 
 void Search::offer(const Side& side, Candidate candidate, int changes) {
   checkpoint();
   ++searched_;
-  if (side.facts.direction == Direction::columnwise && sides_.size() > 1) candidate.cost += 0.3;
+  candidate.cost += cost_of(side);
   const KernelModel model(side.source, candidate.hypothesis, &dump_);
   if (!model.applies()) return;
   const bool has_no_rule = doctor::has_no_rule(candidate.hypothesis);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Departures of the stored scale: what is stored of it, and where.
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "quantize/departures/shared.hpp"
-#include "quantize/named_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -73,6 +76,65 @@ StoredTiles next_row(TileIndex tile, TileIndex last) {
   const auto [row, column] = tile;
   if (row < last.row) return {{row + 1, column}, {row + 1, column}};
   return {{row, column}, {0, column}};
+}
+
+// Which are not written.
+
+/// What a place of the stored scales has.
+enum class ScaleState : std::uint8_t { padding, as_predicted, other };
+
+/// The stored scales from the first that is not as predicted to the last one.
+struct ScaleTail {
+  std::size_t begin = 0;
+  std::uint64_t before = 0;                    // scales
+  std::uint64_t as_predicted = 0, others = 0;  // from there on
+  std::optional<std::uint32_t> word = {};      // of all of them
+};
+
+ScaleTail tail_of_scales(const std::vector<ScaleState>& places, const std::vector<std::uint32_t>& words) {
+  ScaleTail tail;
+  const auto first = std::ranges::find(places, ScaleState::other);
+  tail.begin = static_cast<std::size_t>(first - places.begin());
+  tail.before = static_cast<std::uint64_t>(std::count(places.begin(), first, ScaleState::as_predicted));
+  tail.as_predicted = static_cast<std::uint64_t>(std::count(first, places.end(), ScaleState::as_predicted));
+  tail.others = static_cast<std::uint64_t>(std::count(first, places.end(), ScaleState::other));
+  if (first == places.end()) return tail;
+  tail.word = words[tail.begin];
+  for (std::size_t i = tail.begin; i < places.size(); ++i) {
+    if (places[i] != ScaleState::padding && words[i] != *tail.word) tail.word.reset();
+    if (!tail.word) break;
+  }
+  return tail;
+}
+
+/// Whether memory that was not written looks like that: zeros, one word, or numbers that have nothing to do with the
+/// predicted ones, of which few are right by chance.
+bool is_unwritten(const ScaleTail& tail, const KernelModel& model) {
+  constexpr std::uint64_t many = 8;
+  constexpr std::uint32_t few_ulps = 64;
+  const std::uint64_t count = tail.as_predicted + tail.others;
+  if (tail.others == 0 || tail.before == 0 || tail.before * 8 < count) return false;
+  if (tail.word) return *tail.word == 0 || count >= many;
+  if (tail.others < many || tail.as_predicted * 16 > count) return false;
+  const ScaleGrid grid = model.scale_grid();
+  return grid.lowest_ratio != grid.highest_ratio && grid.most_ulps > few_ulps;
+}
+
+/// The scales from the first that is not as predicted on, where they look as memory does that was not written. `last`
+/// says what stands there.
+std::optional<Deviation> unwritten_tail(const KernelModel& model, const StoredDump& dump) {
+  constexpr std::size_t many_scales = std::size_t{1} << 16;
+  // The last scale is looked at first where there are very many.
+  if (dump.scales.size() > many_scales && model.has_last_scale()) return std::nullopt;
+  model.complete();
+  std::vector<ScaleState> places(dump.scales.size(), ScaleState::padding);
+  model.for_each_scale([&](std::size_t place, bool is_as_predicted) {
+    places[place] = is_as_predicted ? ScaleState::as_predicted : ScaleState::other;
+  });
+  const ScaleTail tail = tail_of_scales(places, dump.scales);
+  if (!is_unwritten(tail, model)) return std::nullopt;
+  const std::uint64_t kind = !tail.word ? 0 : *tail.word == 0 ? 1 : 2;
+  return Deviation{.place = tail.begin, .last = kind};
 }
 
 /// What stands there is told where it is one word: 1 where that is 0, 2 where it is another.
@@ -220,6 +282,7 @@ constexpr auto stored_table = of_stage(
                   .words = "the last scales are not written",
                   .cost = 1.24,
                   .is_searched = never,
+                  .by_wrong_scales = unwritten_tail,
                   .details = tell_scale_tail,
                   .is_unwritten = [](std::size_t place, const Deviation& own) { return place >= own.place; },
                   .plant = {.place = 500}},
@@ -228,9 +291,5 @@ constexpr auto stored_table = of_stage(
 }  // namespace
 
 std::span<const Departure> stored_departures() { return stored_table; }
-
-namespace rows {
-constinit const Departure& stored_end_unwritten = row_named(stored_table, "stored_end_unwritten");
-}  // namespace rows
 
 }  // namespace fp8lab::doctor

@@ -55,13 +55,28 @@ std::vector<Deviation> row_edges(const SearchCase& one) {
   return all;
 }
 
-/// A tile less or more than there are, or as many as a padded row has. Others are looked for apart.
+/// A tile less or more than there are, or as many as a padded row has.
 std::vector<Deviation> likely_strides(const SearchCase& one) {
   const std::size_t across = one.tiles_across();
   const std::size_t padded = (across + 3) / 4 * 4;
   std::vector<Deviation> all;
   for (const std::size_t stride : {across - 1, across + 1}) all.push_back({.value = static_cast<float>(stride)});
   if (padded > across + 1) all.push_back({.value = static_cast<float>(padded)});
+  return all;
+}
+
+/// Any stride up to twice the right one, or that of a padded row, which come first.
+std::vector<Deviation> all_strides(const SearchCase& one) {
+  const std::size_t across = one.tiles_across();
+  std::vector<std::size_t> strides{across - 1, across + 1};
+  for (const std::size_t multiple : {4, 8, 16, 32, 128})
+    strides.push_back((across + multiple - 1) / multiple * multiple);
+  for (std::size_t stride = 1; stride <= 2 * across; ++stride) strides.push_back(stride);
+  std::vector<Deviation> all;
+  for (auto own = strides.begin(); own != strides.end(); ++own) {
+    const bool is_known = std::find(strides.begin(), own, *own) != own;
+    if (*own != across && !is_known) all.push_back({.value = static_cast<float>(*own)});
+  }
   return all;
 }
 
@@ -132,6 +147,7 @@ constexpr auto used_scale_table = of_stage(
                   .cost = 1.0403,
                   .is_searched = has_a_grid,
                   .numbers = likely_strides,
+                  .more_numbers = all_strides,
                   .details = [](TextStream& text, const Deviation& own,
                                 const Hypothesis&) { text << ", of " << own.value << " scales"; },
                   .read =
@@ -318,7 +334,6 @@ constexpr auto used_scale_table = of_stage(
 std::span<const Departure> used_scale_departures() { return used_scale_table; }
 
 namespace rows {
-constinit const Departure& scale_row_stride = row_named(used_scale_table, "scale_row_stride");
 constinit const Departure& scale_as_stored = row_named(used_scale_table, "scale_as_stored");
 constinit const Departure& tiles_as_stored = row_named(used_scale_table, "tiles_as_stored");
 constinit const Departure& scale_stale = row_named(used_scale_table, "scale_stale");
