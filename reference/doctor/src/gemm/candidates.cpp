@@ -19,13 +19,12 @@ namespace {
 void put_answer(TextStream& text, const GemmDiagnosis& result, std::size_t checked) {
   const std::size_t unexplained = result.explanations.front().unexplained;
   const std::string instead_of = result.is_expected() ? "" : result.expected;
+  if (unexplained == 0 || !instead_of.empty()) text << explained_words(result.correct(), instead_of);
   if (unexplained * 2 > checked) {
-    if (!instead_of.empty()) text << "Not " << instead_of << ": ";
-    text << "Cannot tell: no hypothesis explains half of the elements. The nearest";
-  } else {
-    text << first_words({unexplained == 0, result.correct(), instead_of});
+    text << "Cannot tell: no hypothesis explains half of the elements. The nearest: ";
+  } else if (unexplained != 0) {
+    text << unexplained_words << ": ";
   }
-  if (unexplained != 0) text << ": ";
 }
 
 void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t checked) {

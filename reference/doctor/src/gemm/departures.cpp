@@ -21,22 +21,20 @@ bool has_c(Facts facts) { return facts.c; }
 bool has_bias(Facts facts) { return facts.bias; }
 bool has_scale_out(Facts facts) { return facts.scale_out != 1; }
 
+/// A row about what is not of an operand's scales.
+constexpr Departure gemm_row(std::string_view name, std::string_view words, double cost, bool (*is_searched)(Facts),
+                             const GemmReading& reading, bool drops_tail = false) {
+  return {.name = name, .words = words, .cost = cost, .gemm = {is_searched, reading, drops_tail}};
+}
+
 constexpr auto gemm_table = of_stage(
     KernelStage::gemm,
     std::array{
         // 1. What is read, or stored, as if it were the transpose.
-        Departure{.name = "a_transposed",
-                  .words = "a is read as if it were stored as (K, M)",
-                  .cost = 1.0010,
-                  .gemm = {.is_searched = any_facts, .reading = {.turned = Turned::a}}},
-        Departure{.name = "b_transposed",
-                  .words = "b is read as if it were stored as (K, N)",
-                  .cost = 1.0012,
-                  .gemm = {.is_searched = any_facts, .reading = {.turned = Turned::b}}},
-        Departure{.name = "out_transposed",
-                  .words = "the output is stored transposed, as (N, M)",
-                  .cost = 1.0014,
-                  .gemm = {.is_searched = has_sides, .reading = {.turned = Turned::out}}},
+        gemm_row("a_transposed", "a is read as if it were stored as (K, M)", 1.0010, any_facts, {.turned = Turned::a}),
+        gemm_row("b_transposed", "b is read as if it were stored as (K, N)", 1.0012, any_facts, {.turned = Turned::b}),
+        gemm_row("out_transposed", "the output is stored transposed, as (N, M)", 1.0014, has_sides,
+                 {.turned = Turned::out}),
         // 2. Scales of operands.
         Departure{.name = "scale_twice",
                   .words = "scales are applied twice",
@@ -57,46 +55,24 @@ constexpr auto gemm_table = of_stage(
                               .is_searched = [](const OperandScales& own) { return own.numbers && own.codes; },
                               .reading = {.blocks = BlockReading::missing}}},
         // 3. What is added, and the scale of the output.
-        Departure{.name = "c_missing",
-                  .words = "c is not added",
-                  .cost = 1.0040,
-                  .gemm = {.is_searched = has_c, .reading = {.c = CReading::missing}}},
-        Departure{.name = "c_transposed",
-                  .words = "c is read as if it were stored as (N, M)",
-                  .cost = 1.0042,
-                  .gemm = {.is_searched = [](Facts facts) { return facts.c && has_sides(facts); },
-                           .reading = {.c = CReading::transposed}}},
-        Departure{.name = "bias_missing",
-                  .words = "the bias is not added",
-                  .cost = 1.0044,
-                  .gemm = {.is_searched = has_bias, .reading = {.bias = BiasReading::missing}}},
-        Departure{.name = "addends_missing",
-                  .words = "neither c nor the bias is added",
-                  .cost = 1.0046,
-                  .gemm = {.is_searched = [](Facts facts) { return facts.c && facts.bias; },
-                           .reading = {.c = CReading::missing, .bias = BiasReading::missing}}},
-        Departure{.name = "bias_along_rows",
-                  .words = "the bias is added to rows, not to columns",
-                  .cost = 1.0048,
-                  .gemm = {.is_searched = [](Facts facts) { return facts.bias && facts.rows <= facts.columns; },
-                           .reading = {.bias = BiasReading::along_rows}}},
-        Departure{.name = "bias_in_each_range",
-                  .words = "every range of K adds the bias",
-                  .cost = 1.0050,
-                  .gemm = {.is_searched = has_bias, .reading = {.bias = BiasReading::in_each_range}}},
-        Departure{.name = "scale_out_missing",
-                  .words = "the scale of the output is not applied",
-                  .cost = 1.0052,
-                  .gemm = {.is_searched = has_scale_out, .reading = {.scale_out = ScaleReading::missing}}},
-        Departure{.name = "scale_out_inverted",
-                  .words = "the scale of the output divides instead of multiplying",
-                  .cost = 1.0054,
-                  .gemm = {.is_searched = has_scale_out, .reading = {.scale_out = ScaleReading::inverted}}},
+        gemm_row("c_missing", "c is not added", 1.0040, has_c, {.c = CReading::missing}),
+        gemm_row("c_transposed", "c is read as if it were stored as (N, M)", 1.0042,
+                 [](Facts facts) { return facts.c && has_sides(facts); }, {.c = CReading::transposed}),
+        gemm_row("bias_missing", "the bias is not added", 1.0044, has_bias, {.bias = BiasReading::missing}),
+        gemm_row("addends_missing", "neither c nor the bias is added", 1.0046,
+                 [](Facts facts) { return facts.c && facts.bias; },
+                 {.c = CReading::missing, .bias = BiasReading::missing}),
+        gemm_row("bias_along_rows", "the bias is added to rows, not to columns", 1.0048,
+                 [](Facts facts) { return facts.bias && facts.rows <= facts.columns; },
+                 {.bias = BiasReading::along_rows}),
+        gemm_row("bias_in_each_range", "every range of K adds the bias", 1.0050, has_bias,
+                 {.bias = BiasReading::in_each_range}),
+        gemm_row("scale_out_missing", "the scale of the output is not applied", 1.0052, has_scale_out,
+                 {.scale_out = ScaleReading::missing}),
+        gemm_row("scale_out_inverted", "the scale of the output divides instead of multiplying", 1.0054, has_scale_out,
+                 {.scale_out = ScaleReading::inverted}),
         // 4. Products.
-        Departure{.name = "tail_dropped",
-                  .words = "the last products are missing",
-                  .cost = 1.2,
-                  .gemm = {.is_searched = any_facts, .drops_tail = true}},
+        gemm_row("tail_dropped", "the last products are missing", 1.2, any_facts, {}, true),
     });
 
 /// The text with `words` in the place of {}.

@@ -11,8 +11,7 @@
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "gemm/dequantized.hpp"
-#include "gemm/problem.hpp"
+#include "gemm/scorer.hpp"
 #include "search/draw.hpp"
 #include "search/probe.hpp"
 
@@ -100,18 +99,15 @@ GemmProbe drawn_probe(const GemmInputs& inputs, std::uint64_t seed, bool powers)
   return probe;
 }
 
-/// The operands of a probe, and which of its elements are compared.
+/// The GEMM of a probe, and which of its elements are compared.
 struct ProbedGemm {
   Operand a, b;
-  GemmAddends addends;
-  GemmGiven given;
-  std::vector<std::size_t> rows = {}, columns = {};
+  GemmOutput out;
 
   ProbedGemm(const GemmProbe& probe, const GemmInputs& inputs, std::size_t most_compared)
       : a(Operand::codes(probe.a, inputs.format_a, probe.rows, probe.depth, probe.blocks_a)),
         b(Operand::codes(probe.b, inputs.format_b, probe.columns, probe.depth, probe.blocks_b)),
-        addends{probe.c, probe.bias, probe.rows, probe.columns},
-        given{.tile_depth = inputs.tile_depth, .c = inputs.c, .bias = inputs.bias, .scale_out = probe.scale_out} {
+        out{.format = inputs.format, .c = probe.c, .bias = probe.bias, .scale_out = probe.scale_out} {
     a.packed = inputs.format_a.bits() == 4;
     b.packed = inputs.format_b.bits() == 4;
     a.scales.type = inputs.blocks_a;
@@ -124,58 +120,14 @@ struct ProbedGemm {
     b.tensor_scale = {probe.scale_b};
     const std::size_t elements = probe.rows * probe.columns;
     for (std::size_t i = 0; i < std::min(most_compared, elements); ++i) {
-      const std::size_t at = elements <= most_compared ? i : static_cast<std::size_t>(drawn_word(7, i) % elements);
-      rows.push_back(at / probe.columns);
-      columns.push_back(at % probe.columns);
+      out.indices.push_back(elements <= most_compared ? i : static_cast<std::size_t>(drawn_word(7, i) % elements));
     }
   }
 
   /// The words of the compared elements by a hypothesis.
-  [[nodiscard]] std::vector<std::uint64_t> words_by(const GemmExplanation& one) const {
-    const GemmRecipe& r = one.recipe;
-    if (r.dequantized != StepType::as_given) return dequantized(one);
-    const FoundDeparture none{nullptr};
-    const FoundDeparture& departure = one.departures.empty() ? none : one.departures.front();
-    const GemmReading& reading = reading_of(departure.row);
-    GemmGiven own = given;
-    std::size_t blocks = 0;
-    if (r.model.scales && given.tile_depth != 0) {
-      own.tile_depth = 0;
-      blocks = static_cast<std::size_t>(r.model.scales->block);
-    }
-    std::vector<std::size_t> left = rows;
-    std::vector<std::size_t> right = columns;
-    for (std::size_t i = 0; reading.turned == Turned::out && i < rows.size(); ++i) {
-      const std::size_t index = rows[i] * b.rows + columns[i];
-      left[i] = index % a.rows;
-      right[i] = index / a.rows;
-    }
-    const std::size_t depth = departure.depth != 0 ? std::min(departure.depth, a.depth) : a.depth;
-    PlainRows x(a, left, depth, {reading.turned == Turned::a, reading.a.blocks, blocks, r.k_order});
-    PlainRows y(b, right, depth, {reading.turned == Turned::b, reading.b.blocks, blocks, r.k_order});
-    std::vector<float> starts(left.size());
-    for (std::size_t i = 0; i < left.size(); ++i) starts[i] = addends_of(reading, addends, left[i], right[i]).c;
-    const std::vector<float> partials = partial_sums_by(r, x, y, starts);
-    const GemmSums sums{partials, x, y};
-    const ElementGemm element(r, own, reading, a.tensor_scale, b.tensor_scale);
-    std::vector<std::uint64_t> words(left.size());
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      const ElementAddends added = addends_of(reading, addends, left[i], right[i]);
-      words[i] = word_of(r, element.finished(sums, i, added, element.accumulated(sums, i, added)));
-    }
-    return words;
-  }
-
-  /// The same by a hypothesis about dequantized operands.
-  [[nodiscard]] std::vector<std::uint64_t> dequantized(GemmExplanation one) const {
-    const DequantizedOperand left(a, one.recipe.dequantized);
-    const DequantizedOperand right(b, one.recipe.dequantized);
-    ProbedGemm plain = *this;
-    plain.a = left.operand();
-    plain.b = right.operand();
-    plain.given.tile_depth = 0;
-    one.recipe.dequantized = StepType::as_given;
-    return plain.words_by(one);
+  [[nodiscard]] std::vector<std::uint64_t> words_by(GemmExplanation one) const {
+    for (FoundDeparture& departure : one.departures) departure.depth = std::min(departure.depth, a.depth);
+    return words_by_explanation(one, a, b, out);
   }
 };
 

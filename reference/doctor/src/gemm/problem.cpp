@@ -145,9 +145,9 @@ std::size_t GemmProblem::block_for(const MmaModel& model) const {
 
 std::size_t GemmProblem::known() const { return out_.indices.empty() ? a_.rows * b_.rows : out_.indices.size(); }
 
-std::size_t GemmProblem::bytes() const {
-  if (out_.format.bits() <= 8) return 1;
-  return out_.format.bits() <= 16 ? 2 : 4;
+std::size_t bytes_of(const Format& format) {
+  if (format.bits() <= 8) return 1;
+  return format.bits() <= 16 ? 2 : 4;
 }
 
 void GemmProblem::check() const {

@@ -48,17 +48,9 @@ bool scale_addends(const std::vector<GemmCandidate>& candidates, std::size_t see
 
 }  // namespace
 
-GemmSearcher::GemmSearcher(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out,
-                           const GemmDoctorOptions& options, StepType dequantized)
-    : problem_(problem),
-      a_(a),
-      b_(b),
-      out_(out),
-      options_(options),
-      dequantized_(dequantized),
-      scorer_(problem, a, b, out),
-      stages_(problem, a, b, dequantized) {
-  if (options.expected) expected_ = expected_candidate(*options.expected, problem, a, b);
+GemmSearcher::GemmSearcher(const GemmProblem& problem, const GemmDoctorOptions& options, StepType dequantized)
+    : problem_(problem), options_(options), dequantized_(dequantized), scorer_(problem), stages_(problem, dequantized) {
+  if (options.expected) expected_ = expected_candidate(*options.expected, problem);
 }
 
 GemmFindings GemmSearcher::find(std::vector<std::size_t>& order) const {
@@ -197,7 +189,7 @@ void GemmSearcher::check_rest(GemmFindings& found, std::span<const std::size_t> 
     std::map<GemmScorer::Key, std::size_t> groups;
     for (const GemmCandidate& one : found.candidates) ++groups[scorer_.key_of(one)];
     const std::size_t count = std::min(batch_elements, order.size() - seen);
-    const std::size_t cost = groups.size() * count * a_.depth;
+    const std::size_t cost = groups.size() * count * problem_.a().depth;
     if (cost > products) break;
     products -= cost;
     scorer_.score(found.candidates, order.subspan(seen, count));
@@ -222,7 +214,7 @@ void GemmSearcher::check_whole(GemmFindings& found, std::vector<std::size_t>& or
   for (std::size_t next = 0; next < candidates.size() && compared.size() < most_wholes;) {
     const GemmCandidate h = candidates[next];
     compared.push_back(h);
-    auto whole = whole_output(candidates[next], a_, b_, out_);
+    auto whole = whole_output(candidates[next], problem_);
     if (!whole && (!found.whole || candidates[next].matches == found.checked)) {  // it explains more than the others
       found.whole.reset();
       best = h;

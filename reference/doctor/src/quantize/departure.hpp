@@ -116,7 +116,6 @@ struct InputReading {
 
 [[nodiscard]] constexpr bool always(const SearchCase& /*one*/) { return true; }
 [[nodiscard]] constexpr bool never(const SearchCase& /*one*/) { return false; }
-[[nodiscard]] bool where_scales_are_stored(const SearchCase& one);
 
 /// A row of the table. Hooks that are null do nothing. Rows act in their order: by stages, and in the order of the
 /// file.
@@ -209,6 +208,18 @@ void for_each_departure(const F& f) {
                           used_scale_departures(), code_departures(), place_departures(), stored_departures()}) {
     for (const Departure& one : rows) f(one);
   }
+}
+
+/// Calls f with what each row suggests by that hook.
+template <typename Hook, typename F, typename... Cases>
+void for_each_suggested(Hook Departure::* hook, const F& f, const Cases&... cases) {
+  for_each_departure([&](const Departure& row) {
+    if (row.*hook == nullptr) return;
+    auto one = (row.*hook)(cases...);
+    if (!one) return;
+    one->departure = &row;
+    f(*one);
+  });
 }
 
 /// Whether a hypothesis has a departure.

@@ -25,8 +25,6 @@ bool Hypothesis::is_plain() const {
   return changes.empty() && std::ranges::all_of(deviations, is_given);
 }
 
-bool where_scales_are_stored(const SearchCase& one) { return one.facts().scales != 0; }
-
 std::vector<Deviation> with_values(std::span<const float> values) {
   std::vector<Deviation> all;
   for (const float value : values) all.push_back({.value = value});

@@ -10,21 +10,14 @@
 #include <vector>
 
 #include "fp8lab/formats/policy.hpp"
-#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/recipe_names.hpp"
 #include "quantize/departures/shared.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
-
-template <typename... Parts>
-std::string words(const Parts&... parts) {
-  TextStream text;
-  (text << ... << parts);
-  return text.str();
-}
 
 double cost_of_change(std::string_view field) {
   struct Cost {
@@ -54,7 +47,8 @@ class Variants {
   void depart() const {
     const SearchCase own(candidate_.hypothesis, facts_);
     for_each_departure([&](const Departure& row) {
-      if (has(candidate_.hypothesis, row) || !row.is_searched(own)) return;
+      const bool lacks_scales = row.stage == KernelStage::stored && facts_.scales == 0;
+      if (lacks_scales || has(candidate_.hypothesis, row) || !row.is_searched(own)) return;
       double cost = row.cost;
       for (Deviation& one : row.numbers == nullptr ? std::vector<Deviation>(1) : row.numbers(own)) {
         one.departure = &row;
@@ -127,8 +121,8 @@ class Variants {
       recipe.tile_across = across;
       recipe.tile_along = along;
       emit(recipe, "tile",
-           words("tiles are ", text(across), " x ", text(along), " instead of ", text(own.tile_across), " x ",
-                 text(own.tile_along)));
+           joined("tiles are ", text(across), " x ", text(along), " instead of ", text(own.tile_across), " x ",
+                  text(own.tile_along)));
     }
   }
 
@@ -139,7 +133,7 @@ class Variants {
     for (const auto& value : values) {
       if (value == own) continue;
       field = value;
-      emit(recipe, name, words(name, " is ", text(value), " instead of ", text(own)));
+      emit(recipe, name, joined(name, " is ", text(value), " instead of ", text(own)));
     }
     field = own;
   }
@@ -209,12 +203,12 @@ class Variants {
       CastPolicy cast = own;
       cast.rounding = one.value;
       with(cast, one.value == Rounding::stochastic ? "stochastic" : "cast",
-           words("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
+           joined("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
     }
     for (const Profile& one : profiles) {
       CastPolicy cast = one.policy;
       cast.rounding = own.rounding;
-      if (!one.name.starts_with("e8m0")) with(cast, "cast", words("codes are cast as ", one.name, " does"));
+      if (!one.name.starts_with("e8m0")) with(cast, "cast", joined("codes are cast as ", one.name, " does"));
     }
     CastPolicy cast = own;
     cast.nan = cast.nan_of_double = NanCode::largest;

@@ -74,14 +74,11 @@ void Search::add_rules_of_scales(std::vector<Suspect>& found) {
       const KernelModel model(side.source, own, &dump_);
       if (!model.applies() || !model.has_room_for_scales()) continue;
       const ScalesCase scales(model, side.source, dump_.scales.size(), side.facts.direction);
-      if (scales.factor() && !scale_factor_) scale_factor_ = {describe(own), *scales.factor()};
-      for_each_departure([&](const Departure& row) {
-        std::optional<Suggestion> one;
-        if (row.by_scales != nullptr) one = row.by_scales(scales);
-        if (!one) return;
-        one->deviation.departure = &row;
-        found.push_back({.candidate = with_deviation(plain, one->deviation, one->cost + cost_of(side)), .side = &side});
-      });
+      if (scales.factor && !scale_factor_) scale_factor_ = {describe(own), *scales.factor};
+      const auto add = [&](const Suggestion& one) {
+        found.push_back({.candidate = with_deviation(plain, one, one.cost + cost_of(side)), .side = &side});
+      };
+      for_each_suggested(&Departure::by_scales, add, scales);
     }
   }
   add_by_wrong_scales(found);
@@ -94,13 +91,11 @@ void Search::add_by_wrong_scales(std::vector<Suspect>& found) const {
     if (one.scales == 0 || looked_at++ >= most_looked_at) continue;
     const KernelModel model(one.side->source, one.candidate.hypothesis, &dump_);
     if (!model.applies() || !model.has_room_for_scales()) continue;
-    for_each_departure([&](const Departure& row) {
-      std::optional<Deviation> suggested;
-      if (row.by_wrong_scales != nullptr) suggested = row.by_wrong_scales(model, dump_);
-      if (!suggested) return;
-      suggested->departure = &row;
-      found.push_back({.candidate = with_deviation(one.candidate, *suggested, row.cost), .side = one.side});
-    });
+    const auto add = [&](const Deviation& suggested) {
+      const double cost = suggested.departure->cost;
+      found.push_back({.candidate = with_deviation(one.candidate, suggested, cost), .side = one.side});
+    };
+    for_each_suggested(&Departure::by_wrong_scales, add, model, dump_);
   }
 }
 

@@ -35,21 +35,17 @@ std::optional<FactorInterval> common_factor(const KernelModel& model, std::size_
 
 }  // namespace
 
-ScalesCase::ScalesCase(const KernelModel& model, const Source& source, std::size_t count, Direction direction)
-    : model_(&model), source_(&source), count_(count), direction_(direction) {
+ScalesCase::ScalesCase(const KernelModel& of_recipe, const Source& of_model, std::size_t stored, Direction of_side)
+    : model(of_recipe), source(of_model), count(stored), direction(of_side) {
   constexpr std::size_t few_tiles = 64;
   const std::size_t tiles = model.tiles().tiles_down * model.tiles().tiles_across;
   if (!common_factor(model, (tiles + few_tiles - 1) / few_tiles)) return;
   model.complete();
-  factor_ = common_factor(model, 1);
-}
-
-std::optional<float> ScalesCase::power() const {
-  if (!factor_) return std::nullopt;
-  const double middle = factor_->lowest + (factor_->highest - factor_->lowest) / 2;
-  const double power = std::exp2(std::nearbyint(std::log2(middle)));
-  if (power < factor_->lowest || power > factor_->highest) return std::nullopt;
-  return static_cast<float>(power);
+  factor = common_factor(model, 1);
+  if (!factor) return;
+  const double middle = factor->lowest + (factor->highest - factor->lowest) / 2;
+  const double nearest = std::exp2(std::nearbyint(std::log2(middle)));
+  if (nearest >= factor->lowest && nearest <= factor->highest) power = static_cast<float>(nearest);
 }
 
 std::optional<float> short_decimal(const FactorInterval& interval) {

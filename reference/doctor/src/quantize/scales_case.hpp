@@ -11,35 +11,22 @@
 namespace fp8lab::doctor {
 
 /// A departure that stored scales suggest, and how implausible it is where they do.
-struct Suggestion {
-  Deviation deviation;
-  double cost;
+struct Suggestion : Deviation {
+  double cost = 0;
 };
 
 /// A recipe whose scales are made of tiles alone, a tensor, and as many stored scales as the tensor has tiles.
-class ScalesCase {
- public:
-  /// The model and the source must outlive it.
-  ScalesCase(const KernelModel& model, const Source& source, std::size_t count, Direction direction);
+struct ScalesCase {
+  const KernelModel& model;
+  const Source& source;
+  std::size_t count;  ///< of stored scales
+  Direction direction;
+  std::optional<FactorInterval> factor = {};  ///< what all are times those of the recipe, if one number, and not 1
+  std::optional<float> power = {};            ///< the power of two that it may be
 
-  [[nodiscard]] const KernelModel& model() const { return *model_; }
-  [[nodiscard]] const Recipe& recipe() const { return model_->recipe(); }
-  [[nodiscard]] const Source& source() const { return *source_; }
-  [[nodiscard]] std::size_t count() const { return count_; }
-  [[nodiscard]] Direction direction() const { return direction_; }
-  /// The number that all stored scales are times those of the recipe, if there is one, and not 1.
-  [[nodiscard]] const std::optional<FactorInterval>& factor() const { return factor_; }
-  /// Where that may be a power of two, it.
-  [[nodiscard]] std::optional<float> power() const;
+  ScalesCase(const KernelModel& of_recipe, const Source& of_model, std::size_t stored, Direction of_side);
   /// How implausible it is that a number multiplies: few scales may have a common factor by chance.
-  [[nodiscard]] double cost_of_factor() const { return count_ < 4 ? 1.5 : 1.1; }
-
- private:
-  const KernelModel* model_;
-  const Source* source_;
-  std::size_t count_;
-  Direction direction_;
-  std::optional<FactorInterval> factor_;
+  [[nodiscard]] double cost_of_factor() const { return count < 4 ? 1.5 : 1.1; }
 };
 
 /// The number in an interval with the fewest decimal digits, and no more than three.

@@ -26,11 +26,7 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
   facts.largest_code = *std::ranges::max_element(dump_.codes);
   const auto magnitude = [](std::uint8_t code) { return code & 0x7F; };
   facts.may_be_e5m2 = magnitude(*std::ranges::max_element(dump_.codes, {}, magnitude)) == 0x7B;
-  if (dump_.scales.size() == 1) {
-    const Format type = dump_.type_of_scales(binary32);
-    const auto word = dump_.scales.front();
-    facts.scale = type == binary32 ? std::bit_cast<float>(word) : decode(type, word);
-  }
+  if (dump_.scales.size() == 1) facts.scale = dump_.value_of_scale(dump_.scales.front(), binary32);
   Source rowwise(x, options.threads);
   facts.input_type = rowwise.type();
   const bool wants_columnwise = options.direction ? *options.direction == Direction::columnwise : x.rows() > 1;

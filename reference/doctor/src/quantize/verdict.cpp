@@ -66,7 +66,7 @@ void put_unwritten(TextStream& text, const Diagnosis& diagnosis) {
 void put_explained(TextStream& text, const Diagnosis& diagnosis) {
   const Explanation& first = diagnosis.explanations.front();
   const bool is_another = !diagnosis.is_expected() && first.hypothesis.is_plain();
-  text << first_words({true, diagnosis.correct(), is_another ? diagnosis.expected : ""}) << describe(first.hypothesis)
+  text << explained_words(diagnosis.correct(), is_another ? diagnosis.expected : "") << describe(first.hypothesis)
        << (diagnosis.is_in_order ? ". That explains " : ", and codes stand in another order. That explains ");
   put_amount(text, diagnosis);
   text << '.';
@@ -113,8 +113,8 @@ std::string verdict_of(const Diagnosis& diagnosis) {
     text << "Cannot tell: nothing fits. No hypothesis explains half of the codes.";
     return text.str();
   }
-  text << first_words({false, false}) << " is " << describe(first.hypothesis) << ", which leaves " << first.codes
-       << " of " << counted(diagnosis.elements, "code");
+  text << unexplained_words << " is " << describe(first.hypothesis) << ", which leaves " << first.codes << " of "
+       << counted(diagnosis.elements, "code");
   if (diagnosis.scales != 0) text << " and " << first.scales << " of " << counted(diagnosis.scales, "scale");
   text << " unexplained.";
   return text.str();

@@ -6,17 +6,31 @@
 #include <string>
 #include <string_view>
 
+#include "fp8lab/formats/text_stream.hpp"
+
 namespace fp8lab::doctor {
 
-/// "1 code", "2 codes".
-[[nodiscard]] std::string counted(std::uint64_t count, std::string_view noun);
+/// The parts one after the other.
+template <typename... Parts>
+[[nodiscard]] std::string joined(const Parts&... parts) {
+  TextStream text;
+  (text << ... << parts);
+  return text.str();
+}
 
-/// What a search comes to.
-struct Answer {
-  bool is_explained, is_correct;
-  std::string_view instead_of = {};  ///< what was expected, where something else was found; empty elsewhere
-};
-/// What the verdict begins with: "Correct: ", or "Not X: Unexplained: ...", behind which the explanation stands.
-[[nodiscard]] std::string first_words(const Answer& answer);
+/// "1 code", "2 codes".
+[[nodiscard]] inline std::string counted(std::uint64_t count, std::string_view noun) {
+  return std::to_string(count).append(" ").append(noun).append(count == 1 ? "" : "s");
+}
+
+/// What a verdict begins with where everything is explained: `instead_of` is what was expected if it is another.
+[[nodiscard]] inline std::string explained_words(bool is_correct, const std::string& instead_of) {
+  if (!instead_of.empty()) return "Not " + instead_of + ": ";
+  return is_correct ? "Correct: " : "Explained: ";
+}
+
+/// What a verdict says before the nearest explanation.
+inline constexpr std::string_view unexplained_words =
+    "Unexplained: nothing that was searched explains everything. The nearest";
 
 }  // namespace fp8lab::doctor

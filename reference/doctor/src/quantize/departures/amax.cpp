@@ -94,15 +94,16 @@ std::size_t roundest(const Counts& counts) {
 /// Elements of each row from the first, or to the last one, with an amax that makes its scale, where a row is a tile.
 template <bool is_backward>
 std::optional<Suggestion> part_of_rows(const ScalesCase& one) {
-  const Source& source = one.source();
+  const Source& source = one.source;
   const std::size_t columns = source.columns();
-  if (one.recipe().tile_across != 1 || one.recipe().tile_along != 0 || source.rows() < 2) return std::nullopt;
+  if (one.model.recipe().tile_across != 1 || one.model.recipe().tile_along != 0 || source.rows() < 2)
+    return std::nullopt;
   Counts all{1, columns};
   for (std::size_t row = 0; row < source.rows() && all.lowest <= all.highest; ++row) {
-    const std::optional<std::uint32_t> word = one.model().word_there(row, 0);
+    const std::optional<std::uint32_t> word = one.model.word_there(row, 0);
     if (!word) return std::nullopt;
     const Counts own = counts_of_row(source.values({row, 0, columns}), is_backward,
-                                     [&](float amax) { return one.model().stores(amax, *word); });
+                                     [&](float amax) { return one.model.stores(amax, *word); });
     all = {std::max(all.lowest, own.lowest), std::min(all.highest, own.highest)};
   }
   if (all.lowest > all.highest || all.highest == columns) return std::nullopt;
@@ -114,13 +115,13 @@ std::optional<Suggestion> part_of_rows(const ScalesCase& one) {
 /// The first elements of the tensor, where that is a tile, with an amax that makes its scale: whole rows, where they
 /// may be.
 std::optional<Suggestion> first_of_tensor(const ScalesCase& one) {
-  const Source& source = one.source();
-  const bool is_of_tensor = one.recipe().tile_across == 0 && one.recipe().tile_along == 0;
-  if (!is_of_tensor || one.count() != 1 || one.direction() != Direction::rowwise) return std::nullopt;
-  const std::optional<std::uint32_t> word = one.model().word_there(0, 0);
+  const Source& source = one.source;
+  const bool is_of_tensor = one.model.recipe().tile_across == 0 && one.model.recipe().tile_along == 0;
+  if (!is_of_tensor || one.count != 1 || one.direction != Direction::rowwise) return std::nullopt;
+  const std::optional<std::uint32_t> word = one.model.word_there(0, 0);
   if (!word) return std::nullopt;
   const Counts counts =
-      counts_of_row(source.values(), false, [&](float amax) { return one.model().stores(amax, *word); });
+      counts_of_row(source.values(), false, [&](float amax) { return one.model.stores(amax, *word); });
   if (counts.lowest > counts.highest || counts.highest == source.size()) return std::nullopt;
   const std::size_t rows = (counts.lowest + source.columns() - 1) / source.columns() * source.columns();
   const std::size_t count = rows <= counts.highest ? rows : roundest(counts);
@@ -130,8 +131,8 @@ std::optional<Suggestion> first_of_tensor(const ScalesCase& one) {
 
 /// A number of few digits that multiplies all amaxes. A power of two does not change how a scale is made.
 std::optional<Suggestion> factor_of_amax(const ScalesCase& one) {
-  if (!one.factor() || one.power()) return std::nullopt;
-  const std::optional<float> value = short_decimal(*one.factor());
+  if (!one.factor || one.power) return std::nullopt;
+  const std::optional<float> value = short_decimal(*one.factor);
   if (!value) return std::nullopt;
   return Suggestion{{.value = *value}, one.cost_of_factor() + 0.0001};
 }

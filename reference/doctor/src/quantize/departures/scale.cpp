@@ -76,17 +76,17 @@ bool scales_its_tensor(const ModelCase& model, const Deviation& /*own*/) { retur
 
 /// A power of two, or a number of few digits, that multiplies all scales.
 std::optional<Suggestion> factor_of_scales(const ScalesCase& one) {
-  if (!one.factor()) return std::nullopt;
-  const std::optional<float> value = one.power() ? one.power() : short_decimal(*one.factor());
+  if (!one.factor) return std::nullopt;
+  const std::optional<float> value = one.power ? one.power : short_decimal(*one.factor);
   if (!value) return std::nullopt;
   return Suggestion{{.value = *value}, one.cost_of_factor() + 0.0002};
 }
 
 /// A largest value of few digits that makes all scales, unless they are times a power of two.
 std::optional<Suggestion> other_largest(const ScalesCase& one) {
-  if (!one.factor() || one.power()) return std::nullopt;
-  const double largest = largest_of(one.recipe().format);
-  const std::optional<float> value = short_decimal({largest / one.factor()->highest, largest / one.factor()->lowest});
+  if (!one.factor || one.power) return std::nullopt;
+  const double largest = largest_of(one.model.recipe().format);
+  const std::optional<float> value = short_decimal({largest / one.factor->highest, largest / one.factor->lowest});
   if (!value) return std::nullopt;
   return Suggestion{{.value = *value}, one.cost_of_factor()};
 }

@@ -27,11 +27,13 @@ TileIndex tile_in_place(std::size_t place, TileIndex own, const Amaxes& tiles) {
   return {place / tiles.tiles_across, place % tiles.tiles_across};
 }
 
-TileIndex left_of(TileIndex tile) { return {tile.row, tile.column - (tile.column > 0 ? 1 : 0)}; }
+TileIndex left_of(TileIndex tile, const Amaxes& /*tiles*/) {
+  return {tile.row, tile.column - (tile.column > 0 ? 1 : 0)};
+}
 TileIndex right_of(TileIndex tile, const Amaxes& tiles) {
   return {tile.row, std::min(tile.column + 1, tiles.tiles_across - 1)};
 }
-TileIndex above(TileIndex tile) { return {tile.row - (tile.row > 0 ? 1 : 0), tile.column}; }
+TileIndex above(TileIndex tile, const Amaxes& /*tiles*/) { return {tile.row - (tile.row > 0 ? 1 : 0), tile.column}; }
 TileIndex below(TileIndex tile, const Amaxes& tiles) {
   return {std::min(tile.row + 1, tiles.tiles_down - 1), tile.column};
 }
@@ -80,6 +82,20 @@ std::vector<Deviation> all_strides(const SearchCase& one) {
   return all;
 }
 
+/// A row about one tile, that of element `place`, which meets the scale of a neighbor.
+template <TileIndex (*neighbor)(TileIndex, const Amaxes&)>
+constexpr Departure tile_of_neighbor(std::string_view name, std::string_view words, std::uint64_t planted) {
+  return {.name = name,
+          .words = words,
+          .cost = 1.3,
+          .is_searched = never,
+          .local = one_tile,
+          .details = tell_element,
+          .read = [](TileIndex tile, const Amaxes& tiles,
+                     const Deviation& own) { return is_of(own, tile, tiles) ? neighbor(tile, tiles) : tile; },
+          .plant = {.place = planted}};
+}
+
 // How an element meets its scale.
 
 template <const Format& format>
@@ -95,52 +111,22 @@ bool uses_made_scales(const ModelCase& model, const Deviation& /*own*/) {
 bool is_stored_number(const ModelCase& model, const Deviation& own) {
   if (model.takes_stored == TakesStored::none) return true;
   if (model.dump->scales.size() != 1) return false;
-  const Format type = model.dump->type_of_scales(scale_format_of(model.recipe));
-  const std::uint32_t word = model.dump->scales.front();
-  const float stored = type == binary32 ? std::bit_cast<float>(word) : decode(type, word);
+  const float stored = model.dump->value_of_scale(model.dump->scales.front(), scale_format_of(model.recipe));
   return std::abs(stored * own.value - 1) < 0x1p-20F;
 }
 
 constexpr auto used_scale_table = of_stage(
     KernelStage::used_scale,
     std::array{
-        // 1. Which tile's scale an element meets. One tile, that of element `place`, the one of a neighbor.
-        Departure{.name = "tile_of_left_neighbor",
-                  .words = "one tile meets the scale of its left neighbor",
-                  .cost = 1.3,
-                  .is_searched = never,
-                  .local = one_tile,
-                  .details = tell_element,
-                  .read = [](TileIndex tile, const Amaxes& tiles,
-                             const Deviation& own) { return is_of(own, tile, tiles) ? left_of(tile) : tile; },
-                  .plant = {.place = 70 * 256 + 130}},
-        Departure{.name = "tile_of_right_neighbor",
-                  .words = "one tile meets the scale of its right neighbor",
-                  .cost = 1.3,
-                  .is_searched = never,
-                  .local = one_tile,
-                  .details = tell_element,
-                  .read = [](TileIndex tile, const Amaxes& tiles,
-                             const Deviation& own) { return is_of(own, tile, tiles) ? right_of(tile, tiles) : tile; },
-                  .plant = {.place = 70 * 256 + 100}},
-        Departure{.name = "tile_of_upper_neighbor",
-                  .words = "one tile meets the scale of its upper neighbor",
-                  .cost = 1.3,
-                  .is_searched = never,
-                  .local = one_tile,
-                  .details = tell_element,
-                  .read = [](TileIndex tile, const Amaxes& tiles,
-                             const Deviation& own) { return is_of(own, tile, tiles) ? above(tile) : tile; },
-                  .plant = {.place = 70 * 256 + 130}},
-        Departure{.name = "tile_of_lower_neighbor",
-                  .words = "one tile meets the scale of its lower neighbor",
-                  .cost = 1.3,
-                  .is_searched = never,
-                  .local = one_tile,
-                  .details = tell_element,
-                  .read = [](TileIndex tile, const Amaxes& tiles,
-                             const Deviation& own) { return is_of(own, tile, tiles) ? below(tile, tiles) : tile; },
-                  .plant = {.place = 70 * 256 + 130}},
+        // 1. Which tile's scale an element meets.
+        tile_of_neighbor<left_of>("tile_of_left_neighbor", "one tile meets the scale of its left neighbor",
+                                  70 * 256 + 130),
+        tile_of_neighbor<right_of>("tile_of_right_neighbor", "one tile meets the scale of its right neighbor",
+                                   70 * 256 + 100),
+        tile_of_neighbor<above>("tile_of_upper_neighbor", "one tile meets the scale of its upper neighbor",
+                                70 * 256 + 130),
+        tile_of_neighbor<below>("tile_of_lower_neighbor", "one tile meets the scale of its lower neighbor",
+                                70 * 256 + 130),
         // Tile c of row r meets the scale in place r * `value` + c, where there is one.
         Departure{.name = "scale_row_stride",
                   .words = "elements meet scales that are read with a wrong row stride",
@@ -185,7 +171,7 @@ constexpr auto used_scale_table = of_stage(
                       },
                   .read =
                       [](TileIndex tile, const Amaxes& tiles, const Deviation& own) {
-                        if (own.place != 1) return left_of(tile);
+                        if (own.place != 1) return left_of(tile, tiles);
                         return tile_in_place(tile.row * tiles.tiles_across + tile.column - 1, tile, tiles);
                       },
                   .operand = {.name = "scale{}_of_previous_tile",
@@ -212,7 +198,7 @@ constexpr auto used_scale_table = of_stage(
         Departure{.name = "scale_of_previous_row",
                   .words = "elements meet the scale of the tile in the previous row",
                   .cost = 1.0396,
-                  .read = [](TileIndex tile, const Amaxes&, const Deviation&) { return above(tile); }},
+                  .read = [](TileIndex tile, const Amaxes& tiles, const Deviation&) { return above(tile, tiles); }},
         Departure{.name = "scale_of_next_row",
                   .words = "elements meet the scale of the tile in the next row",
                   .cost = 1.0389,
@@ -223,7 +209,7 @@ constexpr auto used_scale_table = of_stage(
             .words = "codes are made with the stored scales, and no rule that was searched makes these of the "
                      "tensor (static, or stale?)",
             .cost = 2.5,
-            .is_searched = where_scales_are_stored,
+            .is_searched = [](const SearchCase& one) { return one.facts().scales != 0; },
             .makes_sense = [](const ModelCase& model, const Deviation&) { return !has_tensor_scale(model.recipe); },
             .has_no_rule = true,
             .takes_stored = TakesStored::all},
