@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "formats/simd/encode.hpp"
 #include "fp8lab/doctor/diagnose.hpp"
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
@@ -27,7 +30,10 @@ namespace fp8lab::doctor {
 [[nodiscard]] float rounded_to(const Format& format, float x);
 
 /// Whether two codes are one NaN but for its sign, which is the processor's where an operation makes the NaN.
-[[nodiscard]] bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b);
+[[nodiscard]] inline bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b) {
+  if ((a ^ b) != static_cast<int>(format.sign_mask()) || !format.is_signed || format.bits() > 8) return false;
+  return std::isnan(decode(format, a)) && std::isnan(decode(format, b));
+}
 
 /// Elements of one row.
 struct Piece {
@@ -298,6 +304,9 @@ class KernelModel {
   void scale_elements(const Piece& piece, std::span<float> x) const;
   void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
                        std::span<std::uint8_t> others) const;
+  /// How many codes of the dump differ from predicted ones, which stand in their places from `index` on.
+  [[nodiscard]] std::uint64_t mismatches_in_place(std::size_t index, std::span<const std::uint8_t> codes,
+                                                  std::span<const std::uint8_t> others) const;
   void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
   /// The value of a scale as departures change it when it is stored; nothing where they do not.
   [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;
@@ -331,6 +340,7 @@ class KernelModel {
   Amaxes* amaxes_ = nullptr;                               // of the source
   StoredScaleLayout layout_;
   mutable std::vector<TileScale> made_;  // by tile, once all are made, where they follow the rule
+  std::optional<VectorEncode> encode_;   // the cast, where vector code does it
   InputNarrowing narrowing_;
   TileOperation operation_;  // by which an element meets its scale
   TakesStored takes_stored_ = TakesStored::none;
