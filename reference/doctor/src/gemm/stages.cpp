@@ -37,14 +37,15 @@ void GemmStages::add_cuda_cores(std::vector<GemmCandidate>& all) const {
   constexpr Format single = binary32;
   for (const MmaModel* model : {&cuda_cores, &cuda_cores_fma}) {
     if (model == &cuda_cores_fma && problem_.a().format != single && problem_.b().format != single) continue;
-    std::ranges::move(gemm_hypotheses(*model, problem_.facts(), nullptr, problem_.a().depth), std::back_inserter(all));
+    std::ranges::move(gemm_hypotheses(*model, problem_.facts(), nullptr, problem_.facts().depth),
+                      std::back_inserter(all));
   }
 }
 
 std::vector<GemmCandidate> GemmStages::usual() const {
   std::vector<GemmCandidate> all;
   if (are_float32()) add_cuda_cores(all);
-  add(all, nullptr, problem_.a().depth);
+  add(all, nullptr, problem_.facts().depth);
   if (all.empty()) {
     refuse("no model takes such operands: a is ", format_name(problem_.a().format), " and b ",
            format_name(problem_.b().format), problem_.facts().block != 0 ? " with block scales" : "");
@@ -54,9 +55,9 @@ std::vector<GemmCandidate> GemmStages::usual() const {
 
 std::vector<GemmCandidate> GemmStages::unusual() const {
   std::vector<GemmCandidate> all;
-  add(all, nullptr, problem_.a().depth, GemmSearch::orders);
-  add(all, nullptr, problem_.a().depth, GemmSearch::zeros);
-  add(all, nullptr, problem_.a().depth, GemmSearch::rounded_sums);
+  for (const GemmSearch search : {GemmSearch::orders, GemmSearch::zeros, GemmSearch::rounded_sums}) {
+    add(all, nullptr, problem_.facts().depth, search);
+  }
   if (!are_float32()) add_cuda_cores(all);
   return all;
 }
@@ -64,12 +65,12 @@ std::vector<GemmCandidate> GemmStages::unusual() const {
 std::vector<GemmCandidate> GemmStages::defects() const {
   std::vector<GemmCandidate> all;
   for (const GemmDeparture& one : gemm_departures()) {
-    if (!one.drops_tail) add(all, &one, problem_.a().depth);
+    if (!one.drops_tail) add(all, &one, problem_.facts().depth);
   }
   std::vector<std::size_t> depths;
   for (const std::size_t unit : {8, 16, 32, 64, 128, 256}) {
-    if (problem_.a().depth <= unit) continue;
-    const std::size_t depth = (problem_.a().depth - 1) / unit * unit;
+    if (problem_.facts().depth <= unit) continue;
+    const std::size_t depth = (problem_.facts().depth - 1) / unit * unit;
     if (std::ranges::find(depths, depth) == depths.end()) depths.push_back(depth);
   }
   for (const std::size_t depth : depths) {
@@ -82,7 +83,7 @@ std::vector<GemmCandidate> GemmStages::missing_addends() const {
   std::vector<GemmCandidate> all;
   for (const GemmDeparture& one : gemm_departures()) {
     const bool is_missing = one.reading.c == CReading::missing || one.reading.bias == BiasReading::missing;
-    if (is_missing) add(all, &one, problem_.a().depth);
+    if (is_missing) add(all, &one, problem_.facts().depth);
   }
   return all;
 }

@@ -102,6 +102,10 @@ class Source {
     return values().subspan(piece.row * columns_ + piece.column, piece.count);
   }
   [[nodiscard]] int threads() const { return threads_; }
+  /// Whether an element is a number but zero.
+  [[nodiscard]] bool has_number() const {
+    return std::ranges::any_of(values(), [](float x) { return std::isfinite(x) && x != 0; });
+  }
   /// Tiles, whose amaxes are computed once they are asked for, and kept. Not for several threads at a time.
   [[nodiscard]] Amaxes& tiles(const AmaxKey& key) const;
   [[nodiscard]] float amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_column) const;

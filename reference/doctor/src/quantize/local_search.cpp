@@ -130,9 +130,8 @@ void Search::verify_each(std::vector<Suspect>& suspects) {
 }
 
 bool Search::finds_nothing_written() {
-  const auto is_number = [](float x) { return std::isfinite(x) && x != 0; };
   const bool is_zero = std::ranges::all_of(dump_.codes, [](std::uint8_t code) { return code == 0; });
-  if (!is_zero || std::ranges::none_of(sides_.front().source.values(), is_number)) return false;
+  if (!is_zero || !sides_.front().source.has_number()) return false;
   verified_.clear();
   for (const Side& side : sides_) {
     for (Candidate& one : plain_candidates(side.facts, options_)) {

@@ -42,10 +42,6 @@ std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64
 
 bool has(const Suspect& suspect, const Departure& departure) { return has(suspect.candidate.hypothesis, departure); }
 
-bool has_number(const Source& source) {
-  return std::ranges::any_of(source.values(), [](float x) { return std::isfinite(x) && x != 0; });
-}
-
 }  // namespace
 
 void Search::join_verified() {
@@ -185,7 +181,7 @@ void Search::list_explanations(Diagnosis& diagnosis) const {
   std::vector<Rank> ranks;
   for (const Suspect& one : verified_) ranks.push_back(one.rank());
   diagnosis.tied = count_tied(ranks);
-  diagnosis.is_telling = has_number(verified_.front().side->source);
+  diagnosis.is_telling = verified_.front().side->source.has_number();
   std::size_t shown = std::max(diagnosis.is_telling ? diagnosis.tied : 1, options_.most_shown);
   for (std::size_t i = shown; i < verified_.size() && options_.expected && diagnosis.is_telling; ++i) {
     if (verified_[i].all() == 0 && verified_[i].candidate.hypothesis.is_plain()) shown = i + 1;

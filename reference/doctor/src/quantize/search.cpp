@@ -2,7 +2,6 @@
 #include "quantize/search.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <limits>
 #include <tuple>

@@ -2,11 +2,8 @@
 // Departures of the scale that elements meet: which tile's it is, and how it is used.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
-#include "fp8lab/formats/decode.hpp"
-#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/departures/shared.hpp"
 #include "quantize/localize.hpp"
