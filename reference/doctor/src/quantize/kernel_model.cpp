@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -95,9 +94,7 @@ void KernelModel::set_stages() {
     is_transposed_ = is_transposed_ != own.transposes_codes;
   }
   scale_recipe_ = stored_recipe_;
-  for (const Deviation& one : deviations_) {
-    if (one.departure->used_rule != nullptr) one.departure->used_rule(scale_recipe_);
-  }
+  call(&Departure::used_rule, scale_recipe_);
   is_in_place_ = !has_any(&Departure::index, &Departure::place) && !is_transposed_;
   keeps_codes_ = !has_any(&Departure::code);
   keeps_scales_ = takes_stored_ == TakesStored::none && !has_any(&Departure::read, &Departure::used);
@@ -151,9 +148,7 @@ std::uint64_t KernelModel::place_of(std::size_t row, std::size_t column) const {
   const CodeMatrix matrix = code_matrix();
   std::uint64_t r = is_transposed_ ? column : row;
   std::uint64_t c = is_transposed_ ? row : column;
-  for (const Deviation& one : deviations_) {
-    if (one.departure->index != nullptr) one.departure->index(r, c, matrix);
-  }
+  call(&Departure::index, r, c, matrix);
   std::uint64_t place = r * matrix.columns + c;
   for (const Deviation& one : deviations_) {
     if (one.departure->place != nullptr) place = one.departure->place(place, matrix);
@@ -203,9 +198,7 @@ void KernelModel::change_codes(const Piece& piece, std::span<const float> produc
                                std::span<std::uint8_t> codes) const {
   if (keeps_codes_) return;
   const CodesOfPiece own{codes, products, recipe(), piece.row, piece.column, source_->columns()};
-  for (const Deviation& one : deviations_) {
-    if (one.departure->code != nullptr) one.departure->code(own, one);
-  }
+  call(&Departure::code, own);
 }
 
 void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const {
@@ -218,9 +211,7 @@ void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std
     narrow(narrowing_.elements, x);
     scale_elements(part, x);
     // 2. The product.
-    for (const Deviation& one : deviations_) {
-      if (one.departure->product != nullptr) one.departure->product(x, recipe());
-    }
+    call(&Departure::product, x, recipe());
     // 3. The code.
     const auto own = codes.subspan(first, part.count);
     const auto own_others = others.subspan(first, part.count);
