@@ -63,7 +63,7 @@ HeldTensor held(std::span<const T> values, const py::array& x) {
 
 // The functions below list the registered experiments.
 
-/// A pair: (array, type of its elements), (name, recipe), (name, linear recipe) or (count, factor).
+/// A pair: (array, type of its elements), (name, a recipe of any kind) or (count, factor).
 Entry entry_of_pair(const py::tuple& pair) {
   if (py::isinstance<py::array>(pair[0])) {
     const auto x = pair[0].cast<py::array>();
@@ -76,6 +76,9 @@ Entry entry_of_pair(const py::tuple& pair) {
   }
   if (py::isinstance<LinearRecipe>(pair[1])) {
     return ChosenLinearRecipe{pair[0].cast<std::string>(), pair[1].cast<const LinearRecipe&>()};
+  }
+  if (py::isinstance<GemmRecipe>(pair[1])) {
+    return ChosenGemmRecipe{pair[0].cast<std::string>(), pair[1].cast<const GemmRecipe&>()};
   }
   return OutlierLines{pair[0].cast<long long>(), pair[1].cast<double>()};
 }

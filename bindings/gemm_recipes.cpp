@@ -100,8 +100,13 @@ py::dict choices() {
   return all;
 }
 
-GemmCall gemm_call(const Array<float>& c, const Array<float>& bias, float scale_out, int threads) {
-  return {.c = view(c), .bias = view(bias), .scale_out = scale_out, .threads = threads};
+GemmCall gemm_call(const Array<float>& c, const Array<float>& bias, const Array<float>& activation_input,
+                   float scale_out, int threads) {
+  return {.c = view(c),
+          .bias = view(bias),
+          .activation_input = view(activation_input),
+          .scale_out = scale_out,
+          .threads = threads};
 }
 
 /// Multiplies operands or quantized matrices: `Side` is Operand or Quantized, `Value` what the recipe's output is.
@@ -131,10 +136,12 @@ void bind_gemm_recipes(py::module_& module) {
     for (const NamedGemmRecipe& one : gemm_recipes()) all.emplace_back(one.name, one.recipe, one.source);
     return all;
   });
+  module.def("find_gemm", [](const std::string& name) { return find_gemm(name); });
   module.def("find_gemm_model", [](const std::string& name) { return find_gemm_model(name); });
   py::class_<GemmCall>(module, "GemmCall", "What a GEMM is given beside its operands, which must outlive it.")
-      .def(py::init(&gemm_call), py::arg("c").noconvert(), py::arg("bias").noconvert(), py::arg("scale_out"),
-           py::arg("threads"), py::keep_alive<1, 2>(), py::keep_alive<1, 3>());
+      .def(py::init(&gemm_call), py::arg("c").noconvert(), py::arg("bias").noconvert(),
+           py::arg("activation_input").noconvert(), py::arg("scale_out"), py::arg("threads"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>(), py::keep_alive<1, 4>());
   bind_gemm<Operand, float>(module);
   bind_gemm<Operand, double>(module);
   bind_gemm<Operand, std::uint8_t>(module);

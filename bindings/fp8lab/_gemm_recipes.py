@@ -289,9 +289,6 @@ def gemm_recipes() -> list[NamedGemmRecipe]:
     return [NamedGemmRecipe(name, gemm_recipe_of(core), source) for name, core, source in _core.gemm_recipes()]
 
 
-_NAMED = {name: core for name, core, _ in _core.gemm_recipes()}
-
-
 def as_gemm_recipe(value: Any, argument: str = "recipe", instead: str = "or an MmaModel") -> GemmRecipe:
     """A recipe; one by its name; or by a model, or its name, what that computes as it is."""
     if isinstance(value, GemmRecipe):
@@ -304,6 +301,4 @@ def as_gemm_recipe(value: Any, argument: str = "recipe", instead: str = "or an M
         raise TypeError(
             f"{argument} must be a GemmRecipe, the name of one or of a model, {instead}, not {kind_of(value)}"
         )
-    if value in _NAMED:
-        return gemm_recipe_of(_NAMED[value])
-    return GemmRecipe(as_gemm_model(value, argument))
+    return gemm_recipe_of(named(argument, _core.find_gemm, check_name(value, argument)))

@@ -318,6 +318,7 @@ def gemm(
     c: Any = None,
     c_enters: str | None = None,
     bias: Any = None,
+    activation_input: Any = None,
     scale_out: float = 1.0,
     out_dtype: str | None = None,
     out_profile: str | Profile | None = None,
@@ -376,6 +377,9 @@ def gemm(
     c_enters : str
         ``epilogue``, as if left out, or ``accumulator``.
     bias : array_like of float32, (N,), optional
+    activation_input : array_like of float32, (M, N), optional
+        The input of the gelu whose gradient a recipe with the activation ``dgelu`` multiplies with; no other reads it.
+        Neither ``gelu`` nor ``dgelu`` is computed yet.
     scale_out : float
         The epilogue, where the recipe has no other, is scale_out * (alpha * (scales of the row * accumulator) + c +
         bias), from left to right, every operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's
@@ -421,12 +425,13 @@ def gemm(
             named("tf32_rounding", operand.set_tf32_rounding, check_name(tf32_rounding, "tf32_rounding"))
     wide = core.accumulator == "float64"
     if wide:
-        for argument, value in (("c", c), ("bias", bias)):
+        for argument, value in (("c", c), ("bias", bias), ("activation_input", activation_input)):
             if value is not None:
                 raise ValueError(f"{argument} does not apply to {core.name}, which has no epilogue and no scales")
     call = _core.GemmCall(
         _NONE if c is None else as_float32(c, "c", shape),
         _NONE if bias is None else as_float32(bias, "bias", shape[1:]),
+        _NONE if activation_input is None else as_float32(activation_input, "activation_input", shape),
         check_real(scale_out, "scale_out"),
         check_threads(threads),
     )

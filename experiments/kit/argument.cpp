@@ -49,9 +49,9 @@ T parse_whole(const std::string& text) {
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 16> names{
-      "flag",         "integer", "number", "name",          "path",    "format", "profile",  "model",
-      "distribution", "version", "recipe", "linear_recipe", "delayed", "tensor", "outliers", "trace"};
+  constexpr std::array<std::string_view, 17> names{
+      "flag",    "integer", "number",        "name",        "path",    "format", "profile",  "model", "distribution",
+      "version", "recipe",  "linear_recipe", "gemm_recipe", "delayed", "tensor", "outliers", "trace"};
   return names.at(static_cast<std::size_t>(kind));
 }
 

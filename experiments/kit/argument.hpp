@@ -30,8 +30,8 @@ namespace fp8lab::experiments {
 
 /// A value as the command line (a text) or Python (a number, a name or a record) gives it.
 using Entry = std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile,
-                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, ChosenLinearRecipe, Delayed,
-                           HeldTensor, OutlierLines, AmaxTrace>;
+                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, ChosenLinearRecipe, ChosenGemmRecipe,
+                           Delayed, HeldTensor, OutlierLines, AmaxTrace>;
 
 /// The kind of an entry, by which Python checks its type.
 enum class Kind : std::uint8_t {
@@ -47,6 +47,7 @@ enum class Kind : std::uint8_t {
   version,
   recipe,
   linear_recipe,
+  gemm_recipe,
   delayed,   ///< ALGORITHM:LENGTH
   tensor,    ///< an array; Python alone gives one
   outliers,  ///< COUNT,FACTOR
@@ -162,6 +163,8 @@ struct ArgumentType<ChosenRecipe> : NamedArgument<ChosenRecipe, Kind::recipe, ch
 template <>
 struct ArgumentType<ChosenLinearRecipe> : NamedArgument<ChosenLinearRecipe, Kind::linear_recipe, choose_linear_recipe> {
 };
+template <>
+struct ArgumentType<ChosenGemmRecipe> : NamedArgument<ChosenGemmRecipe, Kind::gemm_recipe, choose_gemm_recipe> {};
 template <>
 struct ArgumentType<ChosenDelayed> {
   static constexpr Kind kind = Kind::delayed;

@@ -13,6 +13,7 @@
 #include "fp8lab/formats/policy_names.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text.hpp"
+#include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -74,6 +75,8 @@ ChosenLinearRecipe choose_linear_recipe(std::string_view name) {
   const NamedLinearRecipe& named = find_linear_recipe(name);
   return {std::string(named.name), named.recipe};
 }
+
+ChosenGemmRecipe choose_gemm_recipe(std::string_view name) { return {std::string(name), find_gemm(name)}; }
 
 Delayed choose_delayed(std::string_view text) {
   const DefaultEnvironment environment;

@@ -102,7 +102,7 @@ enum class Activation : std::uint8_t {
   none,
   relu,   ///< max(x, 0); a NaN stays one
   gelu,   ///< not computed yet
-  dgelu,  ///< the gradient of gelu at `activation_input`, times x: not computed yet
+  dgelu,  ///< the gradient of gelu at GemmCall's activation_input, times x: not computed yet
 };
 
 /// The gradient of a bias that a GEMM writes beside its output: the sum of an operand's elements along K.
