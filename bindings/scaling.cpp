@@ -66,7 +66,7 @@ Quantized restored(const Recipe& recipe, const std::string& direction, std::size
                    float tensor_scale, float tensor_scale_inv) {
   Quantized q;
   q.recipe = recipe;
-  q.direction = find_direction(direction);
+  q.direction = find_value<Direction>("direction", direction);
   q.rows = rows;
   q.columns = columns;
   q.format = recipe.format;
@@ -168,7 +168,7 @@ void bind_scaling(py::module_& module) {
           if (direction == "both") {
             quantize_both(values, recipe, out[0], out[1], options);
           } else {
-            quantize(values, recipe, find_direction(direction), out[0], options);
+            quantize(values, recipe, find_value<Direction>("direction", direction), out[0], options);
           }
         }
         return tuple_of(std::move(out));
@@ -188,7 +188,8 @@ void bind_scaling(py::module_& module) {
           if (direction == "both") {
             quantize_both(values, own.recipe, own.pass, own.state, out[0], out[1], options);
           } else {
-            quantize(values, own.recipe, own.pass, own.state, find_direction(direction), out[0], options);
+            quantize(values, own.recipe, own.pass, own.state, find_value<Direction>("direction", direction), out[0],
+                     options);
           }
         }
         history.state = std::move(own.state);

@@ -70,7 +70,8 @@ std::optional<GemmRecipe> expected_of(const DoctorGemmArguments& arguments) {
   }
   const auto& order = arguments.expected_split_order;
   if (!order.empty()) expected.split_order.assign(order.begin(), order.end());
-  if (arguments.expected_zero_rule) expected.zero_rule = find_zero_rule(*arguments.expected_zero_rule);
+  if (arguments.expected_zero_rule)
+    expected.zero_rule = find_value<ZeroRule>("zero_rule", *arguments.expected_zero_rule);
   if (arguments.expected_c_enters) expected.c_enters = find_value<CEntry>("c_enters", *arguments.expected_c_enters);
   if (arguments.expected_scale_order) {
     expected.scale_order = find_value<ScaleOrder>("scale_order", *arguments.expected_scale_order);

@@ -34,8 +34,8 @@ struct Dump {
   DumpedScales scales = {};
 };
 
-/// What a kernel does that no recipe says: a row of a table. Each is one change of the input, the amax, the scale, the
-/// product, the code, or of where codes and scales are stored.
+/// What a kernel does that no recipe says: a row of a table. Each is one change of the input, the amax, the
+/// scale, the product, the code, or of where codes and scales are stored.
 struct Departure;
 /// What it is called: "codes_one_late".
 [[nodiscard]] std::string_view name_of(const Departure& departure);
