@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a foreign kernel wrote: its arrays as a Quantized, and two arrays that should be equal.
+// Makes a Quantized of the arrays that a foreign kernel wrote, and compares two arrays that should be equal.
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a foreign kernel did.
+// diagnose() in Python: what a foreign kernel did to a tensor.
 #include <string>
 #include <utility>
 #include <vector>

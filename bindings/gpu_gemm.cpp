@@ -27,7 +27,7 @@ constexpr Named<gpu::HostChip> chip_names[] = {{"ampere", gpu::HostChip::ampere}
 /// a, b, block_scales_a, block_scales_b, scale_a, scale_b, tile_scales_a, tile_scales_b, bias and out.
 using GemmPlaces = std::tuple<MaybePlace, MaybePlace, MaybePlace, MaybePlace, MaybePlace, MaybePlace, MaybePlace,
                               MaybePlace, MaybePlace, MaybePlace>;
-/// What is known of a, or of b: the format of codes of a byte, whether block scales are swizzled, and what its scale is
+/// The facts of a, or of b: the format of codes of a byte, whether block scales are swizzled, and what its scale is
 /// divided by.
 using SideFacts = std::tuple<std::string, bool, float>;
 

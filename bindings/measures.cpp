@@ -86,7 +86,7 @@ py::object errors_of(const Array<double>& actual, const Array<double>& reference
   return out;
 }
 
-/// What a Histogram is made of again: the arguments of its constructor, and its counts.
+/// The state from which a Histogram is made again: the arguments of its constructor, and its counts.
 py::dict state_of(const Histogram& histogram) {
   using py::literals::operator""_a;
   const auto state = [&](const char* kind, double low, double high, int count, const std::optional<OwnFormat>& format) {

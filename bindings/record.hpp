@@ -19,8 +19,7 @@
 
 namespace fp8lab::bindings {
 
-/// What Python has for a field: its Type here, what it is called in a signature and in a message, and how one is made
-/// of the other.
+/// How Python has a field: its Type here, its name in a signature and in a message, and how each is made of the other.
 /// A field of a type that has no such record gets no property. Specialise it for others.
 template <typename Field>
 struct PythonField;

@@ -38,7 +38,7 @@ QuantizeOptions options_of(const std::optional<OwnFormat>& input_type, bool amax
   return options;
 }
 
-/// What a caller has of scales: arrays by name, in the order of GivenScales, and numbers.
+/// The scales and amaxes that a caller gives: arrays by name, in the order of GivenScales, and numbers.
 struct GivenArrays {
   std::optional<Array<float>> amaxes, scales, scales_inv;
   std::optional<float> tensor_amax;
@@ -59,7 +59,7 @@ void assign(Vector& to, const Array<T>& from) {
   to.assign(values.begin(), values.end());
 }
 
-/// What a Quantized is made of again; throws where it is none.
+/// The Quantized of a state; throws where the state is none.
 Quantized restored(const Recipe& recipe, const std::string& direction, std::size_t rows, std::size_t columns,
                    bool transposed, const Array<std::uint8_t>& codes, const Array<float>& scale_inv,
                    const Array<std::uint8_t>& scale_codes, float amax, const Array<float>& row_amaxes,

@@ -42,7 +42,7 @@ struct TensorHeader {
   std::string dtype = {};
 };
 
-/// What becomes of tensors of other dtypes than those of ElementType.
+/// How tensors of other dtypes than those of ElementType are taken.
 enum class OtherDtypes : std::uint8_t {
   refused,
   as_words,  ///< BOOL, C64, integers of 16 to 64 bits; and in .safetensors files any others, as bytes

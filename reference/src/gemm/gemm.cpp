@@ -225,7 +225,7 @@ void check_fp64(const GemmRecipe& recipe, const Operand& a, const Operand& b, st
   check_split(recipe, a.depth, 0);
 }
 
-/// What the recipe's arithmetic knows beside it.
+/// The facts that the arithmetic of the recipe depends on beside it.
 GemmGiven given_of(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call) {
   const bool tiles = promotes_tiles(recipe.model, a) || promotes_tiles(recipe.model, b);
   return {.tile_depth = tiles ? promotion_depth(recipe.model, a, b, 0) : 0,

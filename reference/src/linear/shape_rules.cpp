@@ -160,7 +160,7 @@ class RuleList {
     add(factor.tensor, dimensions.columns, block, ShapeCheck::quantizer, te_quantizer);
   }
 
-  /// What cuBLAS, or Transformer Engine for it, wants. b is cuBLAS's A: its outer dimension is a row of the
+  /// Adds the rules of cuBLAS, or of Transformer Engine for it. b is cuBLAS's A: its outer dimension is a row of the
   /// result.
   void add_gemm(const LinearGemm& gemm, const GemmFactor& a, const GemmFactor& b) {
     const auto add_row = [&](const GemmFactor& factor, LinearDimension dimension, std::size_t multiple,

@@ -45,7 +45,7 @@ enum class GemmKernel : std::uint8_t {
 /// by the others. Throws std::invalid_argument where the chip has no such instruction.
 [[nodiscard]] const MmaModel& model_of(GemmKernel kernel, std::optional<HostChip> chip = {});
 
-/// What a GEMM reads and writes: out = scale_a * scale_b * (1 / (divisor_a * divisor_b)) * (a * b^T) + bias, from left
+/// The arrays of a GEMM: out = scale_a * scale_b * (1 / (divisor_a * divisor_b)) * (a * b^T) + bias, from left
 /// to right, every operation rounded to float32, then to the type of out, nearest even. Arrays lie where the kernel
 /// runs; those of a and b, and swizzled scales, begin at a multiple of 16 bytes, out at one of two elements.
 struct GemmArguments {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hypotheses make of elements of a GEMM.
+// Computes elements of a GEMM by hypotheses, and counts those that agree with the output.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class GemmScorer {
   GemmScorer(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out)
       : problem_(problem), a_(a), b_(b), out_(out) {}
 
-  /// What a candidate's partial sums depend on.
+  /// The facts of a candidate on which its partial sums depend.
   using Key = std::tuple<Turned, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
                          std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>>;
   [[nodiscard]] Key key_of(const GemmCandidate& one) const;

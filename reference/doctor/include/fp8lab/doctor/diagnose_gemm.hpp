@@ -21,7 +21,7 @@ namespace fp8lab::doctor {
 
 struct GemmFacts;
 
-/// What a wrong GEMM does otherwise than it is meant: a row of a table.
+/// A row of the table of things that a wrong GEMM does otherwise than it is meant to.
 struct GemmDeparture {
   std::string_view name, words;
   int cost;                               ///< how far from usual it is: what explains equally much is ranked by it
@@ -52,7 +52,7 @@ struct GemmOutput {
   float scale_out = 1;                    ///< multiplies the result, which is then rounded
 };
 
-/// What a GEMM may have done, and how many elements that explains.
+/// A GEMM recipe and departures from it, and how many elements they explain.
 struct GemmExplanation {
   GemmRecipe recipe;                            ///< the GEMM without its departures: gemm() runs it
   std::vector<FoundDeparture> departures = {};  ///< what it does otherwise; empty: nothing
@@ -75,7 +75,7 @@ struct GemmElement {
   std::optional<std::uint64_t> second;  ///< by the best one that gives something else, if any does
 };
 
-/// What a GEMM is given, but for the numbers.
+/// The sizes, formats and kinds of scales of a GEMM's inputs, without their numbers.
 struct GemmInputs {
   std::size_t rows = 0, columns = 0, depth = 0;  ///< M, N, K
   Format format_a = e4m3, format_b = e4m3;
@@ -89,7 +89,7 @@ struct GemmInputs {
   bool c = false, bias = false, scale_out = false;  ///< whether there are such
 };
 
-/// What diagnose_gemm() finds.
+/// The result of diagnose_gemm().
 struct GemmDiagnosis {
   std::size_t elements = 0;                   ///< that are known
   std::size_t searched = 0;                   ///< hypotheses
@@ -130,7 +130,7 @@ struct GemmDiagnosis {
 struct GemmDoctorOptions {
   std::size_t most_products = std::size_t{1} << 27;  ///< to compute when hypotheses are checked: bounds the time
   std::size_t most_shown = 8;                        ///< of explanations and elements
-  /// What the GEMM should do: the first hypothesis. Left out: any plain GEMM.
+  /// The GEMM that is expected: the first hypothesis. Left out: any plain GEMM.
   /// (Its output is binary32, which stands for any, or that of the GEMM.)
   std::optional<GemmRecipe> expected = {};
 };

@@ -11,7 +11,7 @@
 
 namespace fp8lab {
 
-/// What a GEMM is given beside its operands, and how it is run.
+/// The arguments of a GEMM beside its operands, and how it is run.
 struct GemmCall {
   std::span<const float> c = {};     ///< M * N elements, or empty
   std::span<const float> bias = {};  ///< N elements, or empty
@@ -71,7 +71,7 @@ void gemm(const GemmRecipe& recipe, const Quantized& a, const Quantized& b, std:
 void gemm(const GemmRecipe& recipe, const Quantized& a, const Quantized& b, std::span<std::uint16_t> out,
           const GemmCall& call = {});
 
-/// What gemm() computes element by element, for its fast path does not have it: "order is pairwise". Empty where the
+/// Says why gemm() computes element by element, for its fast path lacks something: "order is pairwise". Empty where the
 /// fast path runs.
 [[nodiscard]] std::string slow_because(const GemmRecipe& recipe, const Operand& a, const Operand& b);
 

@@ -97,7 +97,7 @@ enum class Addition : std::uint8_t {
   after_rounding,  ///< to the result rounded to the type of the output, and the sum is rounded to it again
 };
 
-/// What the epilogue applies to the sum.
+/// The function that the epilogue applies to the sum.
 enum class Activation : std::uint8_t {
   none,
   relu,   ///< max(x, 0); a NaN stays one

@@ -37,7 +37,7 @@ struct ForwardOptions {
   int threads = 1;
 };
 
-/// What a layer's forward keeps for its backward. The views of x and w are those of the caller,
+/// The tensors and facts that a layer's forward keeps for its backward. The views of x and w are those of the caller,
 /// who keeps the values alive where a backward pass is in high precision.
 struct LinearCall {
   std::size_t layer = 0;
@@ -73,7 +73,7 @@ struct LinearCall {
                                  const std::optional<MatrixView>& w, LinearOutput y,
                                  const ForwardOptions& options = {});
 
-/// What a backward computes, and how.
+/// How a backward runs, and which gradients it computes.
 struct BackwardOptions {
   bool accumulate = false;                  ///< dw is added to what it has, as LinearOptions has it
   std::optional<RandomSource> random = {};  ///< as LinearOptions has it

@@ -49,7 +49,7 @@ struct GivenScales {
 
 /// How quantize() goes about it.
 struct QuantizeOptions {
-  /// What the values are rounded to (nearest even) before they are quantized, and the type that a recipe's limit
+  /// The type that values are rounded to (nearest even) before they are quantized, and the type that a recipe's limit
   /// and arithmetic may be of: of an activation computed in float32, the type of the model. Left out: as they come, and
   /// their own type.
   std::optional<Format> input_type = {};

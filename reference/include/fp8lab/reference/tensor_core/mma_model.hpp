@@ -28,7 +28,7 @@ enum class StepOrder : std::uint8_t {
   pairs,      ///< of every four k the first two, then the last two
 };
 
-/// What the compiler makes of an instruction.
+/// The instructions that the compiler emits for one of PTX.
 enum class Lowering : std::uint8_t {
   native,    ///< one instruction of the tensor core, whose accumulator is c
   fp16_add,  ///< FP16 instructions on widened factors, starting from zero; then c is added, as IEEE 754 adds
