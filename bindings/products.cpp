@@ -56,7 +56,7 @@ void set_rows(Operand& operand, const Array<float>& scales) { operand.row_scales
 /// A shape as Python has it.
 std::pair<std::size_t, std::size_t> as_pair(const ScaleShape& shape) { return {shape.down, shape.along}; }
 
-/// Those of scales of 1 x 128 elements, of 128 x 128, and of rows.
+/// The shapes of scales of 1 x 128 elements, of 128 x 128, and of rows.
 std::array<std::pair<std::size_t, std::size_t>, 3> scale_shapes(const Operand& operand) {
   const FloatScaleShapes shapes = float_scale_shapes(operand);
   return {as_pair(shapes.fine), as_pair(shapes.coarse), as_pair(shapes.rows)};

@@ -129,7 +129,7 @@ struct ArgumentType<T> {
   }
   static Json json(T value) { return name_of(value); }
 };
-/// Those that need no random bits.
+/// A rounding that needs no random bits, which no experiment draws.
 template <>
 struct ArgumentType<Rounding> {
   static constexpr Kind kind = Kind::name;
