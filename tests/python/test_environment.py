@@ -435,7 +435,7 @@ def public() -> dict[str, object]:
             if inspect.isclass(value):
                 own = [one for one in value.__mro__ if one.__module__.split(".")[0] == "fp8lab"]
                 for key, attribute in [item for one in own for item in vars(one).items()]:
-                    callable_one = callable(attribute) or type(attribute).__name__ == "instancemethod"
+                    callable_one = callable(attribute) or type(attribute).__name__ in ("instancemethod", "classmethod")
                     if not key.startswith("_") and (callable_one or getattr(attribute, "fset", None)):
                         if type(attribute).__name__ != "_tuplegetter":
                             found[f"{prefix}{name}.{key}"] = attribute
