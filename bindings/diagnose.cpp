@@ -15,7 +15,7 @@ using doctor::Hypothesis;
 
 std::vector<std::string> departures_of(const Hypothesis& hypothesis) {
   std::vector<std::string> names;
-  for (const doctor::Deviation& one : hypothesis.deviations) names.emplace_back(name_of(*one.departure));
+  for (const doctor::Deviation& one : hypothesis.deviations) names.emplace_back(one.name());
   return names;
 }
 

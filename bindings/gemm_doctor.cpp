@@ -108,7 +108,7 @@ py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t
                     : py::object(py::array_t<float>(static_cast<py::ssize_t>(probe.bias.size()), probe.bias.data()));
   all["scale_out"] = probe.scale_out;
   all["pairs"] = probe.pairs;
-  all["unparted"] = py::tuple(py::cast(probe.unparted));
+  all["unparted"] = py::tuple(py::cast(probe.alike));
   return all;
 }
 

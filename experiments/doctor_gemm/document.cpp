@@ -81,7 +81,7 @@ Table undecided_table(const DoctorGemmResult& result) {
   using Pair = std::pair<std::size_t, std::size_t>;
   static const std::vector<Pair> none;
   return tabulate(
-             result.probe ? result.probe->unparted : none,
+             result.probe ? result.probe->alike : none,
              {.name = "undecided", .title = "Explanations that no input that was tried tells apart", .detail = true})
       .column({"first"}, [](const Pair& pair) { return pair.first + 1; })
       .column({"second"}, [](const Pair& pair) { return pair.second + 1; });
@@ -98,13 +98,13 @@ Text gemm_verdict_text(const DoctorGemmResult& result, const DoctorGemmArguments
     text.paragraphs.push_back(arguments.probe ? "The probe has " + differ + "."
                                               : "There are " + differ + ": --probe DIR writes them.");
   }
-  if (probe.unparted.empty()) return text;
+  if (probe.alike.empty()) return text;
   std::string line = "No input that was tried tells apart:";
-  for (std::size_t i = 0; i < std::min(most_pairs_told, probe.unparted.size()); ++i) {
-    const auto& [first, second] = probe.unparted[i];
+  for (std::size_t i = 0; i < std::min(most_pairs_told, probe.alike.size()); ++i) {
+    const auto& [first, second] = probe.alike[i];
     line += fmt::format("{} {} and {}", i == 0 ? "" : ",", first + 1, second + 1);
   }
-  const std::size_t more = probe.unparted.size() - std::min(most_pairs_told, probe.unparted.size());
+  const std::size_t more = probe.alike.size() - std::min(most_pairs_told, probe.alike.size());
   text.paragraphs.push_back(line + (more == 0 ? "." : fmt::format(", and {} pairs more.", more)));
   return text;
 }

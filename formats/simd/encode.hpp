@@ -8,7 +8,7 @@
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/unpack.hpp"
-#include "simd/tiles.hpp"
+#include "tiles.hpp"
 
 namespace fp8lab {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <stdexcept>
 #include <string>
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/formats/refuse.hpp"
 
 namespace fp8lab {
 
@@ -87,24 +87,27 @@ std::string format_name(const Format& format) {
 }
 
 void check_format(const Format& format) {
-  const auto require = [](bool holds, const std::string& what) {
-    if (!holds) throw std::invalid_argument("format " + what);
-  };
-  require(format.exponent_bits >= 1 && format.exponent_bits <= 8,
-          "must have 1 to 8 exponent bits, not " + std::to_string(format.exponent_bits));
-  require(format.mantissa_bits >= 0 && format.bits() <= 16,
-          "must have at most 16 bits, sign included, not " + std::to_string(format.mantissa_bits) +
-              " mantissa bits with " + std::to_string(format.exponent_bits) + " exponent bits");
-  require(format.specials != Specials::ieee || format.mantissa_bits >= 1,
-          "with specials 'ieee' must have a mantissa bit, to tell NaN from infinity");
-  require(format.specials != Specials::nan_at_negative_zero || (format.is_signed && format.has_subnormals),
-          "with specials 'nan_at_negative_zero' must have a sign and a zero");
-  require(format.bias >= -300 && format.bias <= 300, "must have a bias from -300 to 300");
+  const int exponent_bits = format.exponent_bits;
+  if (exponent_bits < 1 || exponent_bits > 8) {
+    refuse("format must have 1 to 8 exponent bits, not ", exponent_bits);
+  }
+  if (format.mantissa_bits < 0 || format.bits() > 16) {
+    refuse("format must have at most 16 bits, sign included, not ", format.mantissa_bits, " mantissa bits with ",
+           exponent_bits, " exponent bits");
+  }
+  if (format.specials == Specials::ieee && format.mantissa_bits < 1) {
+    refuse("format with specials 'ieee' must have a mantissa bit, to tell NaN from infinity");
+  }
+  if (format.specials == Specials::nan_at_negative_zero && !(format.is_signed && format.has_subnormals)) {
+    refuse("format with specials 'nan_at_negative_zero' must have a sign and a zero");
+  }
+  if (format.bias < -300 || format.bias > 300) refuse("format must have a bias from -300 to 300");
   const int smallest = format.min_exponent() - (format.has_subnormals ? format.mantissa_bits : 0);
   const int largest = static_cast<int>(format.max_code() >> format.mantissa_bits) - format.bias;
-  require(smallest >= -149 && largest <= 127,
-          "must have values that float32 holds, 2^-149 to below 2^128; a bias of " + std::to_string(format.bias) +
-              " makes them 2^" + std::to_string(smallest) + " to below 2^" + std::to_string(largest + 1));
+  if (smallest < -149 || largest > 127) {
+    refuse("format must have values that float32 holds, 2^-149 to below 2^128; a bias of ", format.bias,
+           " makes them 2^", smallest, " to below 2^", largest + 1);
+  }
 }
 
 const NamedFormat& find_format(std::string_view name) { return find_named(named_formats, "format", name); }

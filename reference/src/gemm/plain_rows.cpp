@@ -77,9 +77,11 @@ std::size_t PlainRows::place(std::size_t row, std::size_t k) const {
 template <typename Element>
 void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) const {
   to.resize(rows_.size() * depth_);
+  std::vector<std::size_t> sources(depth_);
+  for (std::size_t k = 0; k < depth_; ++k) sources[k] = source(k);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     for (std::size_t k = 0; k < depth_; ++k) {
-      const std::size_t at = place(rows_[i], source(k));
+      const std::size_t at = place(rows_[i], sources[k]);
       Element& element = to[i * depth_ + k];
       if (operand_.packed) {
         element = static_cast<Element>(static_cast<unsigned>(from[at / 2]) >> (at % 2 * 4) & 0xFU);

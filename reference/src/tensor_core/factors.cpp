@@ -6,8 +6,11 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/decode.hpp"
@@ -92,6 +95,39 @@ void check_scales(const MmaModel& model, const Operand& operand, const std::stri
   if (model.scales) check_scale_codes(model, *model.scales, operand, name);
 }
 
+/// By what a code becomes a factor.
+struct Conversion {
+  Format format;
+  Lowering lowering;
+  ZeroRule zero_rule;
+
+  friend bool operator==(const Conversion&, const Conversion&) = default;
+};
+
+Factor converted(const Conversion& by, std::uint32_t code) {
+  switch (by.lowering) {
+    case Lowering::native: break;
+    case Lowering::fp16_add: {
+      // FP8 that FP16 instructions multiply has FP16's exponents: E4M3's subnormals are normal numbers there.
+      return factor(binary16, encode(binary16, cuda_nosat_policy, decode(by.format, code)), by.zero_rule);
+    }
+  }
+  return factor(by.format, code, by.zero_rule);
+}
+
+/// A GEMM reads a few formats, and asks anew for each slice of K: the last tables are kept.
+std::shared_ptr<const FactorsOfBytes> factors_of_bytes(const Conversion& by) {
+  using Known = std::pair<Conversion, std::shared_ptr<const FactorsOfBytes>>;
+  constexpr std::size_t most = 16;
+  thread_local std::vector<Known> known;
+  const auto found = std::ranges::find(known, by, &Known::first);
+  if (found != known.end()) return found->second;
+  FactorsOfBytes table;
+  for (std::uint32_t code = 0; code < table.size(); ++code) table[code] = converted(by, code);
+  if (known.size() == most) known.erase(known.begin());
+  return known.emplace_back(by, std::make_shared<const FactorsOfBytes>(table)).second;
+}
+
 }  // namespace
 
 FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRule zero_rule, const std::string& name,
@@ -113,29 +149,19 @@ FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRu
   const auto* codes = std::get_if<std::span<const std::uint8_t>>(&operand.elements);
   if (codes != nullptr && !operand.packed) check_codes(operand.format, *codes, name);
   if (format_.bits() > 8) return;
-  for (std::uint32_t code = 0; code < of_byte_.size(); ++code) of_byte_[code] = converted(code);
-}
-
-Factor FactorReader::converted(std::uint32_t code) const {
-  switch (model_.lowering) {
-    case Lowering::native: break;
-    case Lowering::fp16_add: {
-      // FP8 that FP16 instructions multiply has FP16's exponents: E4M3's subnormals are normal numbers there.
-      return factor(binary16, encode(binary16, cuda_nosat_policy, decode(format_, code)), zero_rule_);
-    }
-  }
-  return factor(format_, code, zero_rule_);
+  of_bytes_ = factors_of_bytes({format_, model_.lowering, zero_rule_});
 }
 
 Factor FactorReader::of_wide(std::size_t i) const {
+  const Conversion conversion{format_, model_.lowering, zero_rule_};
   if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand_.elements))
-    return converted((*words)[i]);
+    return converted(conversion, (*words)[i]);
   if (const auto* doubles = std::get_if<std::span<const double>>(&operand_.elements)) return factor((*doubles)[i]);
   const float x = std::get<std::span<const float>>(operand_.elements)[i];
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (format_ != tf32) return converted(bits);
+  if (format_ != tf32) return converted(conversion, bits);
   // An instruction drops the low bits, whatever they are: a NaN that has no others becomes an infinity.
-  return converted(tf32_rounding_ == Rounding::toward_zero ? bits >> 13 : encode(tf32, tf32_policy, x));
+  return converted(conversion, tf32_rounding_ == Rounding::toward_zero ? bits >> 13 : encode(tf32, tf32_policy, x));
 }
 
 float FactorReader::wide_value(std::size_t i) const {

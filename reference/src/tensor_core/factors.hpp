@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -162,6 +163,9 @@ struct Factors {
   return special ? x : std::bit_cast<float>((bits + 0x1000U) & ~0x1FFFU);
 }
 
+/// The factors of all codes of a format of at most 8 bits.
+using FactorsOfBytes = std::array<Factor, 256>;
+
 /// Makes factors of an operand's elements, after the conversion by which the model reads them.
 class FactorReader {
  public:
@@ -176,7 +180,7 @@ class FactorReader {
   template <typename Function>
   void for_row(std::size_t row, std::size_t k0, std::size_t k1, const Function& f) const {
     if (has_byte_table()) {
-      for_codes(row, k0, k1, [&](std::size_t k, std::uint8_t code) { f(k, of_byte_[code]); });
+      for_codes(row, k0, k1, [&](std::size_t k, std::uint8_t code) { f(k, (*of_bytes_)[code]); });
     } else {
       for (std::size_t k = k0; k < k1; ++k) f(k, of_wide(place(row, k)));
     }
@@ -199,7 +203,7 @@ class FactorReader {
     for (std::size_t k = k0; k < k1; ++k) f(k, wide_value(place(row, k)));
   }
   [[nodiscard]] bool has_byte_table() const { return operand_.elements.index() == 0; }
-  [[nodiscard]] const Factor& of_byte(std::size_t code) const { return of_byte_[code]; }
+  [[nodiscard]] const Factor& of_byte(std::size_t code) const { return (*of_bytes_)[code]; }
   /// Elements of K that share a scale; 0: there are no scales.
   [[nodiscard]] std::size_t block() const { return model_.scales ? static_cast<std::size_t>(model_.scales->block) : 0; }
   /// How the model reads the elements: the format of codes, binary32 or tf32 for floats.
@@ -212,7 +216,6 @@ class FactorReader {
   [[nodiscard]] const MmaModel& model() const { return model_; }
 
  private:
-  [[nodiscard]] Factor converted(std::uint32_t code) const;
   /// Where an element is stored.
   [[nodiscard]] std::size_t place(std::size_t row, std::size_t k) const {
     return operand_.transposed ? k * operand_.rows + row : row * operand_.depth + k;
@@ -225,7 +228,7 @@ class FactorReader {
   Format format_;  // how the model reads the elements: binary32 or tf32 for floats
   Rounding tf32_rounding_;
   ZeroRule zero_rule_;
-  std::array<Factor, 256> of_byte_{};  // where the codes are bytes
+  std::shared_ptr<const FactorsOfBytes> of_bytes_;  // where the codes are bytes
 };
 
 }  // namespace fp8lab

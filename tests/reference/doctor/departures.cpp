@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each row of the table of departures is planted in a kernel, and the doctor names it.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include "catch.hpp"
 #include "fp8lab/doctor/diagnose.hpp"
+#include "fp8lab/doctor/diagnose_gemm.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/text_stream.hpp"
@@ -156,7 +158,7 @@ std::string named(const Diagnosis& diagnosis) {
   std::string all;
   for (std::size_t i = 0; i < diagnosis.tied; ++i) {
     for (const Deviation& one : diagnosis.explanations[i].hypothesis.deviations) {
-      all.append(name_of(*one.departure)).append(" ");
+      all.append(one.name()).append(" ");
     }
   }
   return all;
@@ -201,4 +203,54 @@ TEST_CASE("Departures have names and words of their own, and act in order") {
     CHECK(row.cost < 3);
     last = row.stage;
   });
+}
+
+TEST_CASE("Departures of a GEMM are rows of the table: of a, of b and of both where they are of scales") {
+  constexpr std::array<std::string_view, 33> names{"a_transposed",
+                                                   "b_transposed",
+                                                   "out_transposed",
+                                                   "scale_a_missing",
+                                                   "scale_b_missing",
+                                                   "scales_missing",
+                                                   "scale_a_twice",
+                                                   "scale_b_twice",
+                                                   "scales_twice",
+                                                   "scale_a_inverted",
+                                                   "scale_b_inverted",
+                                                   "scales_inverted",
+                                                   "scale_a_of_previous_tile",
+                                                   "scale_b_of_previous_tile",
+                                                   "scales_of_previous_tile",
+                                                   "tensor_scale_a_missing",
+                                                   "tensor_scale_b_missing",
+                                                   "tensor_scales_missing",
+                                                   "block_scales_a_missing",
+                                                   "block_scales_b_missing",
+                                                   "block_scales_missing",
+                                                   "scale_layout_a",
+                                                   "scale_layout_b",
+                                                   "scale_layouts",
+                                                   "c_missing",
+                                                   "c_transposed",
+                                                   "bias_missing",
+                                                   "addends_missing",
+                                                   "bias_along_rows",
+                                                   "bias_in_each_range",
+                                                   "scale_out_missing",
+                                                   "scale_out_inverted",
+                                                   "tail_dropped"};
+  std::set<std::string> words;
+  std::set<const Departure*> rows;
+  std::size_t number = 0;
+  for (const GemmDeparture& one : gemm_departures()) {
+    INFO(one.name);
+    REQUIRE(number < names.size());
+    CHECK(one.name == names[number++]);
+    CHECK(words.insert(one.words).second);
+    rows.insert(one.row);
+    CHECK((one.row->operand.is_searched != nullptr) == (one.of_a || one.of_b));
+    CHECK(&find_gemm_departure(one.name) == &one);
+  }
+  CHECK(number == names.size());
+  CHECK(rows.size() == 19);
 }

@@ -286,7 +286,7 @@ TEST_CASE("the GEMM doctor shows what tells its first hypothesis from the next, 
   CHECK(probe.bias.size() == made.bias.size());
   CHECK(probe.scale_a != 1);
   CHECK(probe.scale_out == 1);
-  CHECK(probe.unparted.empty());
+  CHECK(probe.alike.empty());
   HandGemm wrong = made;
   wrong.bias.pop_back();
   CHECK_THROWS_WITH(diagnosed(wrong, out, binary32), ContainsSubstring("the bias must have 9 elements"));

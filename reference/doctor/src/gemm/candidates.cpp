@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "fp8lab/formats/text_stream.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -17,24 +18,23 @@ namespace {
 /// "Correct: ", or what else the diagnosis comes to.
 void put_answer(TextStream& text, const GemmDiagnosis& result, std::size_t checked) {
   const std::size_t unexplained = result.explanations.front().unexplained;
-  if (!result.is_expected()) text << "Not " << result.expected << ": ";
+  const std::string instead_of = result.is_expected() ? "" : result.expected;
+  if (unexplained == 0 || !instead_of.empty()) text << explained_words(result.correct(), instead_of);
   if (unexplained * 2 > checked) {
     text << "Cannot tell: no hypothesis explains half of the elements. The nearest: ";
   } else if (unexplained != 0) {
-    text << "Unexplained: nothing that was searched explains everything. The nearest: ";
-  } else if (result.is_expected()) {
-    text << (result.correct() ? "Correct: " : "Explained: ");
+    text << unexplained_words << ": ";
   }
 }
 
 void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t checked) {
   const GemmExplanation& first = result.explanations.front();
   if (first.unexplained == 0) {
-    text << (checked == 1 ? "the " : "all ") << checked;
+    text << (checked == 1 ? "the " : "all ");
   } else {
-    text << checked - first.unexplained << " of " << checked;
+    text << checked - first.unexplained << " of ";
   }
-  text << (checked == 1 ? " element" : " elements") << (checked < result.elements ? " looked at" : "")
+  text << counted(checked, "element") << (checked < result.elements ? " looked at" : "")
        << (checked == 1 ? " is that of " : " are those of ") << describe(first);
   if (first.models.size() > 1) {
     text << " (or of " << first.models.size() - 1 << " other model" << (first.models.size() > 2 ? "s" : "") << ")";

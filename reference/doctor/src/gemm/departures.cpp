@@ -1,169 +1,138 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a wrong GEMM does otherwise: the table.
+// Departures of a GEMM: the rows that no quantization has, and those of the table for its operands.
+#include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "fp8lab/formats/named.hpp"
 #include "gemm/hypotheses.hpp"
+#include "quantize/departure.hpp"
 
 namespace fp8lab::doctor {
 namespace {
 
 using Facts = const GemmFacts&;
 
-bool always(Facts /*facts*/) { return true; }
-bool sides(Facts facts) { return facts.rows > 1 && facts.columns > 1; }
-bool any_scale_a(Facts facts) { return facts.scales_a || facts.block != 0; }
-bool any_scale_b(Facts facts) { return facts.scales_b || facts.block != 0; }
-bool any_scales(Facts facts) { return (facts.scales_a && facts.scales_b) || facts.block != 0; }
-bool number_a(Facts facts) { return facts.scales_a || facts.power_blocks; }
-bool number_b(Facts facts) { return facts.scales_b || facts.power_blocks; }
-bool numbers(Facts facts) { return (facts.scales_a && facts.scales_b) || facts.power_blocks; }
-bool tiles_a(Facts facts) { return (facts.scales_a && facts.tile_depth != 0) || facts.block_codes; }
-bool tiles_b(Facts facts) { return (facts.scales_b && facts.tile_depth != 0) || facts.block_codes; }
-bool tiles(Facts facts) { return (facts.scales_a && facts.scales_b && facts.tile_depth != 0) || facts.block_codes; }
-bool number_over_blocks_a(Facts facts) { return facts.scales_a && facts.block_codes; }
-bool number_over_blocks_b(Facts facts) { return facts.scales_b && facts.block_codes; }
-bool numbers_over_blocks(Facts facts) { return facts.scales_a && facts.scales_b && facts.block_codes; }
-bool layout_a(Facts facts) { return facts.other_layout_a; }
-bool layout_b(Facts facts) { return facts.other_layout_b; }
-bool layouts(Facts facts) { return facts.other_layout_a && facts.other_layout_b; }
-bool c(Facts facts) { return facts.c; }
-bool c_of_sides(Facts facts) { return facts.c && sides(facts); }
-bool bias(Facts facts) { return facts.bias; }
-bool c_and_bias(Facts facts) { return facts.c && facts.bias; }
-bool bias_for_rows(Facts facts) { return facts.bias && facts.rows <= facts.columns; }
-bool scale_out(Facts facts) { return facts.scale_out != 1; }
+bool any_facts(Facts /*facts*/) { return true; }
+bool has_sides(Facts facts) { return facts.rows > 1 && facts.columns > 1; }
+bool has_c(Facts facts) { return facts.c; }
+bool has_bias(Facts facts) { return facts.bias; }
+bool has_scale_out(Facts facts) { return facts.scale_out != 1; }
 
-// How the scales of a side are read.
-constexpr SideReading missing{.scales = ScaleReading::missing, .blocks = BlockReading::missing};
-constexpr SideReading twice{.scales = ScaleReading::twice, .blocks = BlockReading::squared};
-constexpr SideReading inverted{.scales = ScaleReading::inverted, .blocks = BlockReading::inverted};
-constexpr SideReading previous{.previous_tile = true, .blocks = BlockReading::previous};
-constexpr SideReading number_missing{.scales = ScaleReading::missing};
-constexpr SideReading blocks_missing{.blocks = BlockReading::missing};
-constexpr SideReading other_layout{.blocks = BlockReading::other_layout};
+/// A row about what is not of an operand's scales.
+constexpr Departure gemm_row(std::string_view name, std::string_view words, double cost, bool (*is_searched)(Facts),
+                             const GemmReading& reading, bool drops_tail = false) {
+  return {.name = name, .words = words, .cost = cost, .gemm = {is_searched, reading, drops_tail}};
+}
 
-constexpr int usual_cost = 100;
+constexpr auto gemm_table = of_stage(
+    KernelStage::gemm,
+    std::array{
+        // 1. What is read, or stored, as if it were the transpose.
+        gemm_row("a_transposed", "a is read as if it were stored as (K, M)", 1.0010, any_facts, {.turned = Turned::a}),
+        gemm_row("b_transposed", "b is read as if it were stored as (K, N)", 1.0012, any_facts, {.turned = Turned::b}),
+        gemm_row("out_transposed", "the output is stored transposed, as (N, M)", 1.0014, has_sides,
+                 {.turned = Turned::out}),
+        // 2. Scales of operands.
+        Departure{.name = "scale_twice",
+                  .words = "scales are applied twice",
+                  .cost = 1,
+                  .operand = {.name = "scale{}_twice",
+                              .words = "the scale of {} is applied twice",
+                              .words_of_both = "both scales are applied twice",
+                              .cost = 1.0022,
+                              .is_searched = [](const OperandScales& own) { return own.numbers || own.powers; },
+                              .reading = {.scales = ScaleReading::twice, .blocks = BlockReading::squared}}},
+        Departure{.name = "block_scales_missing",
+                  .words = "the scales of blocks are not applied, those of tensors or rows are",
+                  .cost = 1,
+                  .operand = {.name = "block_scales{}_missing",
+                              .words = "the scales of the blocks of {} are not applied, that of its tensor or row is",
+                              .words_of_both = "the scales of blocks are not applied, those of tensors or rows are",
+                              .cost = 1.0030,
+                              .is_searched = [](const OperandScales& own) { return own.numbers && own.codes; },
+                              .reading = {.blocks = BlockReading::missing}}},
+        // 3. What is added, and the scale of the output.
+        gemm_row("c_missing", "c is not added", 1.0040, has_c, {.c = CReading::missing}),
+        gemm_row("c_transposed", "c is read as if it were stored as (N, M)", 1.0042,
+                 [](Facts facts) { return facts.c && has_sides(facts); }, {.c = CReading::transposed}),
+        gemm_row("bias_missing", "the bias is not added", 1.0044, has_bias, {.bias = BiasReading::missing}),
+        gemm_row("addends_missing", "neither c nor the bias is added", 1.0046,
+                 [](Facts facts) { return facts.c && facts.bias; },
+                 {.c = CReading::missing, .bias = BiasReading::missing}),
+        gemm_row("bias_along_rows", "the bias is added to rows, not to columns", 1.0048,
+                 [](Facts facts) { return facts.bias && facts.rows <= facts.columns; },
+                 {.bias = BiasReading::along_rows}),
+        gemm_row("bias_in_each_range", "every range of K adds the bias", 1.0050, has_bias,
+                 {.bias = BiasReading::in_each_range}),
+        gemm_row("scale_out_missing", "the scale of the output is not applied", 1.0052, has_scale_out,
+                 {.scale_out = ScaleReading::missing}),
+        gemm_row("scale_out_inverted", "the scale of the output divides instead of multiplying", 1.0054, has_scale_out,
+                 {.scale_out = ScaleReading::inverted}),
+        // 4. Products.
+        gemm_row("tail_dropped", "the last products are missing", 1.2, any_facts, {}, true),
+    });
 
-constexpr std::array table{
-    GemmDeparture{
-        "a_transposed", "a is read as if it were stored as (K, M)", usual_cost, always, {.turned = Turned::a}},
-    GemmDeparture{
-        "b_transposed", "b is read as if it were stored as (K, N)", usual_cost, always, {.turned = Turned::b}},
-    GemmDeparture{
-        "out_transposed", "the output is stored transposed, as (N, M)", usual_cost, sides, {.turned = Turned::out}},
-    GemmDeparture{"scale_a_missing", "the scale of a is not applied", usual_cost, any_scale_a, {.a = missing}},
-    GemmDeparture{"scale_b_missing", "the scale of b is not applied", usual_cost, any_scale_b, {.b = missing}},
-    GemmDeparture{"scales_missing", "no scale is applied", usual_cost, any_scales, {.a = missing, .b = missing}},
-    GemmDeparture{"scale_a_twice", "the scale of a is applied twice", usual_cost, number_a, {.a = twice}},
-    GemmDeparture{"scale_b_twice", "the scale of b is applied twice", usual_cost, number_b, {.b = twice}},
-    GemmDeparture{"scales_twice", "both scales are applied twice", usual_cost, numbers, {.a = twice, .b = twice}},
-    GemmDeparture{
-        "scale_a_inverted", "the scale of a divides instead of multiplying", usual_cost, number_a, {.a = inverted}},
-    GemmDeparture{
-        "scale_b_inverted", "the scale of b divides instead of multiplying", usual_cost, number_b, {.b = inverted}},
-    GemmDeparture{"scales_inverted",
-                  "both scales divide instead of multiplying",
-                  usual_cost,
-                  numbers,
-                  {.a = inverted, .b = inverted}},
-    GemmDeparture{"scale_a_of_previous_tile",
-                  "the scale of a is that of the previous tile along K, or block",
-                  usual_cost,
-                  tiles_a,
-                  {.a = previous}},
-    GemmDeparture{"scale_b_of_previous_tile",
-                  "the scale of b is that of the previous tile along K, or block",
-                  usual_cost,
-                  tiles_b,
-                  {.b = previous}},
-    GemmDeparture{"scales_of_previous_tile",
-                  "both scales are those of the previous tile along K, or block",
-                  usual_cost,
-                  tiles,
-                  {.a = previous, .b = previous}},
-    GemmDeparture{"tensor_scale_a_missing",
-                  "the scale of the tensor or row of a is not applied, those of its blocks are",
-                  usual_cost,
-                  number_over_blocks_a,
-                  {.a = number_missing}},
-    GemmDeparture{"tensor_scale_b_missing",
-                  "the scale of the tensor or row of b is not applied, those of its blocks are",
-                  usual_cost,
-                  number_over_blocks_b,
-                  {.b = number_missing}},
-    GemmDeparture{"tensor_scales_missing",
-                  "the scales of both tensors or rows are not applied, those of blocks are",
-                  usual_cost,
-                  numbers_over_blocks,
-                  {.a = number_missing, .b = number_missing}},
-    GemmDeparture{"block_scales_a_missing",
-                  "the scales of the blocks of a are not applied, that of its tensor or row is",
-                  usual_cost,
-                  number_over_blocks_a,
-                  {.a = blocks_missing}},
-    GemmDeparture{"block_scales_b_missing",
-                  "the scales of the blocks of b are not applied, that of its tensor or row is",
-                  usual_cost,
-                  number_over_blocks_b,
-                  {.b = blocks_missing}},
-    GemmDeparture{"block_scales_missing",
-                  "the scales of blocks are not applied, those of tensors or rows are",
-                  usual_cost,
-                  numbers_over_blocks,
-                  {.a = blocks_missing, .b = blocks_missing}},
-    GemmDeparture{"scale_layout_a",
-                  "the block scales of a are read in the other layout, swizzled or compact",
-                  usual_cost,
-                  layout_a,
-                  {.a = other_layout}},
-    GemmDeparture{"scale_layout_b",
-                  "the block scales of b are read in the other layout, swizzled or compact",
-                  usual_cost,
-                  layout_b,
-                  {.b = other_layout}},
-    GemmDeparture{"scale_layouts",
-                  "the block scales of both are read in the other layout, swizzled or compact",
-                  usual_cost,
-                  layouts,
-                  {.a = other_layout, .b = other_layout}},
-    GemmDeparture{"c_missing", "c is not added", usual_cost, c, {.c = CReading::missing}},
-    GemmDeparture{"c_transposed",
-                  "c is read as if it were stored as (N, M)",
-                  usual_cost,
-                  c_of_sides,
-                  {.c = CReading::transposed}},
-    GemmDeparture{"bias_missing", "the bias is not added", usual_cost, bias, {.bias = BiasReading::missing}},
-    GemmDeparture{"addends_missing",
-                  "neither c nor the bias is added",
-                  usual_cost,
-                  c_and_bias,
-                  {.c = CReading::missing, .bias = BiasReading::missing}},
-    GemmDeparture{"bias_along_rows",
-                  "the bias is added to rows, not to columns",
-                  usual_cost,
-                  bias_for_rows,
-                  {.bias = BiasReading::along_rows}},
-    GemmDeparture{
-        "bias_in_each_range", "every range of K adds the bias", usual_cost, bias, {.bias = BiasReading::in_each_range}},
-    GemmDeparture{"scale_out_missing",
-                  "the scale of the output is not applied",
-                  usual_cost,
-                  scale_out,
-                  {.scale_out = ScaleReading::missing}},
-    GemmDeparture{"scale_out_inverted",
-                  "the scale of the output divides instead of multiplying",
-                  usual_cost,
-                  scale_out,
-                  {.scale_out = ScaleReading::inverted}},
-    GemmDeparture{"tail_dropped", "the last products are missing", usual_cost + 20, always, {}, true}};
+/// The text with `words` in the place of {}.
+std::string filled(std::string_view text, std::string_view words) {
+  std::string all(text);
+  if (const auto at = all.find("{}"); at != std::string::npos) all.replace(at, 2, words);
+  return all;
+}
+
+/// The plural of a name.
+std::string plural(std::string_view name) {
+  return filled(name, name.find("s{}") == std::string_view::npos ? "s" : "");
+}
+
+void add_row(std::vector<GemmDeparture>& all, const Departure& row) {
+  const auto& [name, words, words_of_both, cost, is_searched, reading] = row.operand;
+  if (is_searched != nullptr) {
+    const std::string_view both = words_of_both.empty() ? words : words_of_both;
+    all.push_back({filled(name, "_a"), filled(words, "a"), cost, &row, {.a = reading}, true, false});
+    all.push_back({filled(name, "_b"), filled(words, "b"), cost, &row, {.b = reading}, false, true});
+    all.push_back({plural(name), filled(both, "both"), cost, &row, {.a = reading, .b = reading}, true, true});
+  }
+  if (row.gemm.is_searched == nullptr) return;
+  all.push_back({std::string(row.name), std::string(row.words), row.cost, &row, row.gemm.reading});
+  all.back().drops_tail = row.gemm.drops_tail;
+}
+
+/// All of them, in the order of their costs.
+const std::vector<GemmDeparture>& table() {
+  static const std::vector<GemmDeparture> all = [] {
+    std::vector<GemmDeparture> rows;
+    const auto add = [&](const Departure& row) { add_row(rows, row); };
+    for_each_departure(add);
+    std::ranges::for_each(gemm_table, add);
+    std::ranges::stable_sort(rows, {}, &GemmDeparture::cost);
+    return rows;
+  }();
+  return all;
+}
 
 }  // namespace
 
-std::span<const GemmDeparture> gemm_departures() { return table; }
-const GemmDeparture& find_gemm_departure(std::string_view name) { return find_named(table, "departure", name); }
+std::span<const GemmDeparture> gemm_departures() { return table(); }
+const GemmDeparture& find_gemm_departure(std::string_view name) { return find_named(table(), "departure", name); }
 
-const GemmDeparture& dropped_tail() { return table.back(); }
+bool is_searched(const GemmDeparture& departure, const GemmFacts& facts) {
+  const auto is_of = [&](bool numbers, bool other_layout) {
+    return departure.row->operand.is_searched({.numbers = numbers,
+                                               .tiles = numbers && facts.tile_depth != 0,
+                                               .blocks = facts.block != 0,
+                                               .codes = facts.block_codes,
+                                               .powers = facts.power_blocks,
+                                               .other_layout = other_layout});
+  };
+  if (!departure.of_a && !departure.of_b) return departure.row->gemm.is_searched(facts);
+  return (!departure.of_a || is_of(facts.scales_a, facts.other_layout_a)) &&
+         (!departure.of_b || is_of(facts.scales_b, facts.other_layout_b));
+}
+
+const GemmDeparture& dropped_tail() { return *std::ranges::find_if(table(), &GemmDeparture::drops_tail); }
 
 const GemmReading& reading_of(const GemmDeparture* departure) {
   static constexpr GemmReading as_meant;

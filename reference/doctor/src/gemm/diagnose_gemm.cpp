@@ -24,12 +24,7 @@ class GemmDoctor {
  public:
   GemmDoctor(const Operand& a, const Operand& b, const GemmOutput& out, const GemmDoctorOptions& options,
              StepType dequantized = StepType::as_given)
-      : problem_(a, b, out),
-        a_(a),
-        b_(b),
-        out_(out),
-        options_(options),
-        searcher_(problem_, a, b, out, options, dequantized) {}
+      : problem_(a, b, out), options_(options), searcher_(problem_, options, dequantized) {}
 
   [[nodiscard]] GemmDiagnosis run() const {
     std::vector<std::size_t> order;
@@ -62,7 +57,7 @@ class GemmDoctor {
     if (!expected) return;
     result.expected = describe(expected->recipe);
     const bool is_first = found.whole && found.candidates.front().is_like(*expected);
-    const auto whole = found.whole && !is_first ? whole_output(*expected, a_, b_, out_) : found.whole;
+    const auto whole = found.whole && !is_first ? whole_output(*expected, problem_) : found.whole;
     if (whole) {
       result.expected_checked = whole->size();
       result.expected_unexplained = problem_.count_unexplained(*whole);
@@ -81,7 +76,7 @@ class GemmDoctor {
     if (same * 100 > found.searched * most_alike || problem_.is_at_ends(elements)) return false;
     const std::size_t depth =
         problem_.used_depth(elements.first(std::min<std::size_t>(elements.size(), sieve_elements)));
-    if (depth < 2) return depth == 1 && a_.depth == 1;
+    if (depth < 2) return depth == 1 && problem_.a().depth == 1;
     std::vector<GemmCandidate> half{found.candidates.front()};
     half.front().departure = &dropped_tail();
     half.front().depth = depth / 2;
@@ -158,9 +153,6 @@ class GemmDoctor {
   }
 
   GemmProblem problem_;
-  const Operand& a_;
-  const Operand& b_;
-  const GemmOutput& out_;
   const GemmDoctorOptions& options_;
   GemmSearcher searcher_;
 };
@@ -184,33 +176,6 @@ void try_dequantized(GemmDiagnosis& found, const Operand& a, const Operand& b, c
   found = std::move(other);
 }
 
-/// The words of all elements, of operands that are not dequantized.
-std::vector<std::uint64_t> words_of_all(const GemmExplanation& explanation, const Operand& a, const Operand& b,
-                                        const GemmOutput& out) {
-  std::vector<std::byte> none;  // what is there is not looked at
-  GemmOutput whole = out;
-  const std::size_t bytes = out.format.bits() <= 8 ? 1 : out.format.bits() <= 16 ? 2 : 4;
-  none.resize(a.rows * b.rows * bytes);
-  whole.words = none;
-  whole.indices.clear();
-  const GemmProblem problem(a, b, whole);
-  const MmaModel& known = find_gemm_model(explanation.recipe.model.name);
-  const MmaModel& own = explanation.recipe.model;
-  for (const Operand* operand : {&a, &b}) {
-    if (!takes(own, *operand)) refuse("recipe: ", own.name, " does not take such operands");
-  }
-  GemmCandidate candidate{.recipe = explanation.recipe, .model = own == known ? &known : &own};
-  candidate.recipe = resolved(explanation.recipe, a.depth, problem.facts_for(own).tile_depth);
-  candidate.recipe.output = out.format;
-  if (!explanation.departures.empty()) {
-    candidate.departure = explanation.departures.front().row;
-    candidate.depth = explanation.departures.front().depth;
-  }
-  std::vector<std::size_t> all(a.rows * b.rows);
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  return GemmScorer(problem, a, b, whole).words(candidate, all);
-}
-
 }  // namespace
 
 std::vector<std::uint64_t> gemm_words(const GemmExplanation& explanation, const Operand& a, const Operand& b,
@@ -220,11 +185,17 @@ std::vector<std::uint64_t> gemm_words(const GemmExplanation& explanation, const 
   if (explanation.departures.size() > 1) refuse("departures must be one at most");
   const Operand left = with_scale_type(a);
   const Operand right = with_scale_type(b);
+  GemmOutput whole = out;
+  whole.indices.clear();
   const StepType type = explanation.recipe.dequantized;
-  if (type == StepType::as_given) return words_of_all(explanation, left, right, out);
-  const DequantizedOperand x(left, type);
-  const DequantizedOperand y(right, type);
-  return words_of_all(explanation, x.operand(), y.operand(), out);
+  static_cast<void>(find_gemm_model(explanation.recipe.model.name));  // refuses a name that no model has
+  for (const Operand& operand : {left, right}) {
+    const MmaModel& own = explanation.recipe.model;
+    const bool fits =
+        type == StepType::as_given ? takes(own, operand) : takes(own, DequantizedOperand(operand, type).operand());
+    if (!fits) refuse("recipe: ", own.name, " does not take such operands");
+  }
+  return words_by_explanation(explanation, left, right, whole);
 }
 
 GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput& out,

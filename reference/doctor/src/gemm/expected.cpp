@@ -124,10 +124,10 @@ void drop_unread(GemmRecipe& r, const GemmFacts& facts) {
   r.beta = 1;
 }
 
-GemmCandidate candidate_of(const GemmRecipe& expected, const GemmProblem& problem, const Operand& a, const Operand& b) {
+GemmCandidate candidate_of(const GemmRecipe& expected, const GemmProblem& problem) {
   GemmRecipe r = expected;
   if (r.dequantized != StepType::as_given) refuse("operands that are dequantized first are found alone");
-  check_model(r.model, a, b);
+  check_model(r.model, problem.a(), problem.b());
   const GemmFacts facts = problem.facts_for(r.model);
   constexpr Format any = binary32;
   if (r.output == any) r.output = facts.format;
@@ -136,7 +136,7 @@ GemmCandidate candidate_of(const GemmRecipe& expected, const GemmProblem& proble
   if (static_cast<std::size_t>(r.promote_k) >= facts.depth && facts.tile_depth == 0) r.promote_k = 0;
   const auto unit = static_cast<std::size_t>(std::max(r.promote_k, r.model.k()));
   simplify_ranges(r, ranges_of(r, facts.depth, unit));
-  set_scale_order(r, facts, a, b);
+  set_scale_order(r, facts, problem.a(), problem.b());
   drop_unread(r, facts);
   const MmaModel& known = find_gemm_model(r.model.name);
   return {.recipe = r, .model = r.model == known ? &known : &expected.model};
@@ -144,9 +144,8 @@ GemmCandidate candidate_of(const GemmRecipe& expected, const GemmProblem& proble
 
 }  // namespace
 
-GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& problem, const Operand& a,
-                                 const Operand& b) {
-  return with_name("expected", [&] { return candidate_of(expected, problem, a, b); });
+GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& problem) {
+  return with_name("expected", [&] { return candidate_of(expected, problem); });
 }
 
 bool is_same(const GemmCandidate& x, const GemmCandidate& y) {

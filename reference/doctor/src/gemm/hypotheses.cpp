@@ -323,7 +323,7 @@ bool is_inversion(const GemmReading& reading) {
 std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts,
                                            const GemmDeparture* departure, std::size_t depth, GemmSearch search) {
   std::vector<GemmCandidate> all;
-  if (departure != nullptr && !departure->is_searched(facts)) return all;
+  if (departure != nullptr && !is_searched(*departure, facts)) return all;
   const GemmReading& reading = reading_of(departure);
   const auto add = [&](const KOrder& k_order, const Composition& composition, ZeroRule zero_rule) {
     GemmCandidate h{.recipe = {.model = model,
@@ -392,10 +392,9 @@ static int strangeness_of_roundings(const GemmRecipe& r) {
   return cost;
 }
 
-int strangeness(const GemmCandidate& candidate) {
+double strangeness(const GemmCandidate& candidate) {
   const GemmRecipe& r = candidate.recipe;
   int cost = strangeness_of_addends(r) + strangeness_of_roundings(r);
-  if (candidate.departure != nullptr) cost += candidate.departure->cost;
   if (r.zero_rule != ZeroRule::floor) cost += 30;
   if (r.k_order.ways != 1) cost += r.k_order.granule < 16 ? 12 : 8;
   if (r.divided) cost += 1;
@@ -407,7 +406,7 @@ int strangeness(const GemmCandidate& candidate) {
   if (r.order != PartialOrder::ascending) cost += r.order == PartialOrder::pairwise ? 4 : 6;
   if (r.range_k != 0) cost += 5;
   if (r.promote_k != 0) cost += r.promote_k == 128 ? 1 : 2;
-  return cost;
+  return candidate.departure == nullptr ? cost : cost + 100 * candidate.departure->cost;
 }
 
 }  // namespace fp8lab::doctor

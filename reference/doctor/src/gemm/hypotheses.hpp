@@ -33,6 +33,8 @@ enum class GemmSearch : std::uint8_t {
   rounded_sums,  ///< ranges, or the accumulator, are rounded to 16 bits before they are added or scaled
 };
 
+/// Whether a departure changes something for such operands.
+[[nodiscard]] bool is_searched(const GemmDeparture& departure, const GemmFacts& facts);
 /// The departure that drops products from a depth on.
 [[nodiscard]] const GemmDeparture& dropped_tail();
 /// How a GEMM with that departure reads what it is given; none: as it is meant.
@@ -61,6 +63,6 @@ struct GemmCandidate {
 [[nodiscard]] bool is_rounded_once(const GemmRecipe& recipe);
 
 /// How far from usual a hypothesis is: what explains equally much is ranked by it.
-[[nodiscard]] int strangeness(const GemmCandidate& candidate);
+[[nodiscard]] double strangeness(const GemmCandidate& candidate);
 
 }  // namespace fp8lab::doctor

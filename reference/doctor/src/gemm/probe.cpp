@@ -5,15 +5,15 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
-#include "gemm/dequantized.hpp"
-#include "gemm/problem.hpp"
+#include "gemm/scorer.hpp"
+#include "search/draw.hpp"
+#include "search/probe.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::size_t most_side = 128;
 constexpr std::size_t compared = 16;  ///< elements of each try
 /// What is equal on these is compared on more elements of the best try, for at most so many products.
 constexpr std::size_t most_products = std::size_t{1} << 26;
-constexpr std::uint64_t tries = 12;
+constexpr int tries = 12;
 
 /// A code of the format without infinities and NaNs, with an exponent near that of 1 or, now and then, any.
 std::uint8_t drawn_code(const Format& format, std::uint64_t word) {
@@ -32,14 +32,6 @@ std::uint8_t drawn_code(const Format& format, std::uint64_t word) {
   const std::uint64_t near = one - step + word % (3 * step);
   const std::uint64_t magnitude = (word >> 20) % 4 == 0 ? (word >> 24) % (top + 1) : std::min(near, top);
   return static_cast<std::uint8_t>(magnitude | ((word >> 60) % 2 == 0 ? 0 : format.sign_mask()));
-}
-
-/// SplitMix64.
-std::uint64_t drawn_word(std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t z = seed * 0xD1342543DE82EF95U + (i + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
 }
 
 std::vector<std::uint8_t> drawn_codes(const Format& format, std::size_t count, std::uint64_t seed) {
@@ -82,8 +74,10 @@ std::vector<float> drawn_tiles(std::size_t tile_rows, std::size_t tile_depth, co
 }
 
 GemmProbe drawn_probe(const GemmInputs& inputs, std::uint64_t seed, bool powers) {
-  GemmProbe probe{
-      .rows = std::min(inputs.rows, most_side), .columns = std::min(inputs.columns, most_side), .depth = inputs.depth};
+  GemmProbe probe;
+  probe.rows = std::min(inputs.rows, most_side);
+  probe.columns = std::min(inputs.columns, most_side);
+  probe.depth = inputs.depth;
   const std::uint64_t stream = seed * 16;
   probe.a = drawn_codes(inputs.format_a, probe.rows * probe.depth, stream);
   probe.b = drawn_codes(inputs.format_b, probe.columns * probe.depth, stream + 1);
@@ -105,18 +99,15 @@ GemmProbe drawn_probe(const GemmInputs& inputs, std::uint64_t seed, bool powers)
   return probe;
 }
 
-/// The operands of a probe, and which of its elements are compared.
+/// The GEMM of a probe, and which of its elements are compared.
 struct ProbedGemm {
   Operand a, b;
-  GemmAddends addends;
-  GemmGiven given;
-  std::vector<std::size_t> rows = {}, columns = {};
+  GemmOutput out;
 
   ProbedGemm(const GemmProbe& probe, const GemmInputs& inputs, std::size_t most_compared)
       : a(Operand::codes(probe.a, inputs.format_a, probe.rows, probe.depth, probe.blocks_a)),
         b(Operand::codes(probe.b, inputs.format_b, probe.columns, probe.depth, probe.blocks_b)),
-        addends{probe.c, probe.bias, probe.rows, probe.columns},
-        given{.tile_depth = inputs.tile_depth, .c = inputs.c, .bias = inputs.bias, .scale_out = probe.scale_out} {
+        out{.format = inputs.format, .c = probe.c, .bias = probe.bias, .scale_out = probe.scale_out} {
     a.packed = inputs.format_a.bits() == 4;
     b.packed = inputs.format_b.bits() == 4;
     a.scales.type = inputs.blocks_a;
@@ -129,69 +120,25 @@ struct ProbedGemm {
     b.tensor_scale = {probe.scale_b};
     const std::size_t elements = probe.rows * probe.columns;
     for (std::size_t i = 0; i < std::min(most_compared, elements); ++i) {
-      const std::size_t at = elements <= most_compared ? i : static_cast<std::size_t>(drawn_word(7, i) % elements);
-      rows.push_back(at / probe.columns);
-      columns.push_back(at % probe.columns);
+      out.indices.push_back(elements <= most_compared ? i : static_cast<std::size_t>(drawn_word(7, i) % elements));
     }
   }
 
   /// The words of the compared elements by a hypothesis.
-  [[nodiscard]] std::vector<std::uint64_t> words_by(const GemmExplanation& one) const {
-    const GemmRecipe& r = one.recipe;
-    if (r.dequantized != StepType::as_given) return dequantized(one);
-    const FoundDeparture none{nullptr};
-    const FoundDeparture& departure = one.departures.empty() ? none : one.departures.front();
-    const GemmReading& reading = reading_of(departure.row);
-    GemmGiven own = given;
-    std::size_t blocks = 0;
-    if (r.model.scales && given.tile_depth != 0) {
-      own.tile_depth = 0;
-      blocks = static_cast<std::size_t>(r.model.scales->block);
-    }
-    std::vector<std::size_t> left = rows;
-    std::vector<std::size_t> right = columns;
-    for (std::size_t i = 0; reading.turned == Turned::out && i < rows.size(); ++i) {
-      const std::size_t index = rows[i] * b.rows + columns[i];
-      left[i] = index % a.rows;
-      right[i] = index / a.rows;
-    }
-    const std::size_t depth = departure.depth != 0 ? std::min(departure.depth, a.depth) : a.depth;
-    PlainRows x(a, left, depth, {reading.turned == Turned::a, reading.a.blocks, blocks, r.k_order});
-    PlainRows y(b, right, depth, {reading.turned == Turned::b, reading.b.blocks, blocks, r.k_order});
-    std::vector<float> starts(left.size());
-    for (std::size_t i = 0; i < left.size(); ++i) starts[i] = addends_of(reading, addends, left[i], right[i]).c;
-    const std::vector<float> partials = partial_sums_by(r, x, y, starts);
-    const GemmSums sums{partials, x, y};
-    const ElementGemm element(r, own, reading, a.tensor_scale, b.tensor_scale);
-    std::vector<std::uint64_t> words(left.size());
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      const ElementAddends added = addends_of(reading, addends, left[i], right[i]);
-      words[i] = word_of(r, element.finished(sums, i, added, element.accumulated(sums, i, added)));
-    }
-    return words;
-  }
-
-  /// The same by a hypothesis about dequantized operands.
-  [[nodiscard]] std::vector<std::uint64_t> dequantized(GemmExplanation one) const {
-    const DequantizedOperand left(a, one.recipe.dequantized);
-    const DequantizedOperand right(b, one.recipe.dequantized);
-    ProbedGemm plain = *this;
-    plain.a = left.operand();
-    plain.b = right.operand();
-    plain.given.tile_depth = 0;
-    one.recipe.dequantized = StepType::as_given;
-    return plain.words_by(one);
+  [[nodiscard]] std::vector<std::uint64_t> words_by(GemmExplanation one) const {
+    for (FoundDeparture& departure : one.departures) departure.depth = std::min(departure.depth, a.depth);
+    return words_by_explanation(one, a, b, out);
   }
 };
 
-/// Drops pairs from those that are not parted which differ in more elements than were compared.
+/// Drops pairs from those that are alike which differ in more elements than were compared.
 void compare_more(GemmProbe& probe, const GemmInputs& inputs, std::span<const GemmExplanation> explanations) {
   std::map<std::size_t, std::vector<std::uint64_t>> words;
-  for (const auto& [i, j] : probe.unparted) words[i] = words[j] = {};
+  for (const auto& [i, j] : probe.alike) words[i] = words[j] = {};
   if (words.empty()) return;
   const ProbedGemm probed(probe, inputs, most_products / (words.size() * probe.depth));
   for (auto& [number, own] : words) own = probed.words_by(explanations[number]);
-  std::erase_if(probe.unparted, [&](const auto& pair) { return words.at(pair.first) != words.at(pair.second); });
+  std::erase_if(probe.alike, [&](const auto& pair) { return words.at(pair.first) != words.at(pair.second); });
 }
 
 }  // namespace
@@ -206,21 +153,15 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
   const bool powers = inputs.tile_depth != 0 && std::ranges::any_of(explanations, [](const GemmExplanation& one) {
                         return one.recipe.model.scales.has_value();
                       });
-  GemmProbe best;
-  for (std::uint64_t seed = 1; seed <= tries && (seed == 1 || !best.unparted.empty()); ++seed) {
-    GemmProbe probe = drawn_probe(inputs, seed, powers);
+  const auto draw = [&](int number) { return drawn_probe(inputs, static_cast<std::uint64_t>(number) + 1, powers); };
+  const auto ask = [&](const GemmProbe& probe) {
     const ProbedGemm probed(probe, inputs, compared);
     std::vector<std::vector<std::uint64_t>> words;
     words.reserve(explanations.size());
     for (const GemmExplanation& one : explanations) words.push_back(probed.words_by(one));
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      for (std::size_t j = i + 1; j < words.size(); ++j) {
-        if (words[i] == words[j]) probe.unparted.emplace_back(i, j);
-      }
-    }
-    probe.pairs = words.size() * (words.size() - 1) / 2;
-    if (seed == 1 || probe.unparted.size() < best.unparted.size()) best = std::move(probe);
-  }
+    return words;
+  };
+  auto best = most_parting<GemmProbe>(tries, draw, ask);
   compare_more(best, inputs, explanations);
   return best;
 }

@@ -12,17 +12,10 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "gemm/plain_rows.hpp"
+#include "search/draw.hpp"
 
 namespace fp8lab::doctor {
 namespace {
-
-/// SplitMix64: which elements are looked at first.
-std::uint64_t mixed_index(std::uint64_t i) {
-  std::uint64_t z = (i + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
-}
 
 std::size_t tile_depth(const Operand& x) { return x.tile_scales.values.empty() ? 0 : x.tile_scales.depth; }
 
@@ -152,9 +145,9 @@ std::size_t GemmProblem::block_for(const MmaModel& model) const {
 
 std::size_t GemmProblem::known() const { return out_.indices.empty() ? a_.rows * b_.rows : out_.indices.size(); }
 
-std::size_t GemmProblem::bytes() const {
-  if (out_.format.bits() <= 8) return 1;
-  return out_.format.bits() <= 16 ? 2 : 4;
+std::size_t bytes_of(const Format& format) {
+  if (format.bits() <= 8) return 1;
+  return format.bits() <= 16 ? 2 : 4;
 }
 
 void GemmProblem::check() const {
@@ -197,7 +190,7 @@ std::vector<std::size_t> GemmProblem::order_of_elements(std::size_t first) const
   std::vector<std::size_t> order(known());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   for (std::size_t i = 0; i + 1 < order.size(); ++i)
-    std::swap(order[i], order[i + mixed_index(i) % (order.size() - i)]);
+    std::swap(order[i], order[i + drawn_word(0, i) % (order.size() - i)]);
   const std::size_t count = std::min(drawn, order.size());
   const auto [left, right] = rows_of(std::span(order).first(count), false);
   const PlainRows a(a_, left, a_.depth, {});

@@ -17,6 +17,9 @@ namespace fp8lab::doctor {
 /// The word of a result of the recipe, rounded to its output.
 [[nodiscard]] std::uint64_t word_of(const GemmRecipe& recipe, float x);
 
+/// Bytes of an element of that format.
+[[nodiscard]] std::size_t bytes_of(const Format& format);
+
 /// Row and column of an element.
 struct GemmPlace {
   std::size_t row, column;
@@ -28,6 +31,9 @@ class GemmProblem {
   /// Throws as diagnose_gemm() does where sizes and formats do not fit.
   GemmProblem(const Operand& a, const Operand& b, const GemmOutput& out);
 
+  [[nodiscard]] const Operand& a() const { return a_; }
+  [[nodiscard]] const Operand& b() const { return b_; }
+  [[nodiscard]] const GemmOutput& out() const { return out_; }
   [[nodiscard]] const GemmFacts& facts() const { return facts_; }
   /// The facts as they are for the model: to one that has block scales, those of tiles are such, too.
   [[nodiscard]] GemmFacts facts_for(const MmaModel& model) const;
@@ -55,7 +61,7 @@ class GemmProblem {
   /// Whether all elements are known, in the order in which they are stored.
   [[nodiscard]] bool is_whole() const { return out_.indices.empty(); }
   /// Bytes of an element of the output.
-  [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] std::size_t bytes() const { return bytes_of(out_.format); }
 
   using Rows = std::pair<std::vector<std::size_t>, std::vector<std::size_t>>;
   /// Rows of a and of b of these elements; of an output that is stored transposed, of those that stand in their place.

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "fp8lab/formats/text_stream.hpp"
-#include "quantize/rest.hpp"
+#include "search/located.hpp"
 
 namespace fp8lab::doctor {
 

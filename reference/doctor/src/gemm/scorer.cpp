@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+
+#include "gemm/dequantized.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -15,7 +18,7 @@ constexpr std::size_t batch = 128;
 GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
   const GemmRecipe& r = one.recipe;
   const GemmReading& reading = reading_of(one.departure);
-  const std::size_t depth = one.depth != 0 ? one.depth : a_.depth;
+  const std::size_t depth = one.depth != 0 ? one.depth : problem_.a().depth;
   const bool has_blocks = problem_.block_for(*one.model) != 0;
   const bool from_c = r.c_enters == CEntry::accumulator && r.promote_k == 0;
   return {reading.turned,
@@ -52,7 +55,7 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
   if (elements.empty()) return;
   std::map<Key, std::vector<GemmCandidate*>> groups;
   for (GemmCandidate& one : candidates) groups[key_of(one)].push_back(&one);
-  const GemmAddends all{out_.c, out_.bias, a_.rows, b_.rows};
+  const GemmAddends all{problem_.out().c, problem_.out().bias, problem_.a().rows, problem_.b().rows};
   std::vector<ElementAddends> addends(elements.size());
   std::vector<float> starts(elements.size());
   std::vector<float> accumulators(elements.size());
@@ -63,8 +66,8 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
     const std::size_t blocks = model->scales && problem_.facts().tile_depth != 0 ? facts.block : 0;
     const KOrder k_order{ways, granule, window};
     const auto [left, right] = problem_.rows_of(elements, turned == Turned::out);
-    PlainRows a(a_, left, depth, {turned == Turned::a, blocks_a, blocks, k_order});
-    PlainRows b(b_, right, depth, {turned == Turned::b, blocks_b, blocks, k_order});
+    PlainRows a(problem_.a(), left, depth, {turned == Turned::a, blocks_a, blocks, k_order});
+    PlainRows b(problem_.b(), right, depth, {turned == Turned::b, blocks_b, blocks, k_order});
     const auto add_to = [&](const GemmCandidate& one) {
       for (std::size_t i = 0; i < elements.size(); ++i) {
         addends[i] = addends_of(reading_of(one.departure), all, left[i], right[i]);
@@ -77,7 +80,7 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
     const GemmCandidate* before = nullptr;
     for (GemmCandidate* one : group) {
       const GemmReading& reading = reading_of(one->departure);
-      const ElementGemm element(one->recipe, facts, reading, a_.tensor_scale, b_.tensor_scale);
+      const ElementGemm element(one->recipe, facts, reading, problem_.a().tensor_scale, problem_.b().tensor_scale);
       if (before == nullptr || before->departure != one->departure) add_to(*one);
       const bool is_new = before == nullptr || !accumulate_equally(*before, *one);
       for (std::size_t i = 0; i < elements.size(); ++i) {
@@ -108,6 +111,34 @@ std::vector<std::uint64_t> GemmScorer::words(const GemmCandidate& candidate,
             [&](const GemmCandidate&, std::size_t i, std::uint64_t word_by_it) { words[first + i] = word_by_it; });
   }
   return words;
+}
+
+std::vector<std::uint64_t> words_by_explanation(const GemmExplanation& explanation, const Operand& a, const Operand& b,
+                                                const GemmOutput& out) {
+  const StepType type = explanation.recipe.dequantized;
+  if (type != StepType::as_given) {
+    const DequantizedOperand left(a, type);
+    const DequantizedOperand right(b, type);
+    GemmExplanation plain = explanation;
+    plain.recipe.dequantized = StepType::as_given;
+    return words_by_explanation(plain, left.operand(), right.operand(), out);
+  }
+  const MmaModel& model = explanation.recipe.model;
+  GemmOutput unknown = out;
+  const std::vector<std::byte> none((out.indices.empty() ? a.rows * b.rows : out.indices.size()) *
+                                    bytes_of(out.format));
+  unknown.words = none;
+  const GemmProblem problem(a, b, unknown);
+  GemmCandidate candidate{.recipe = resolved(explanation.recipe, a.depth, problem.facts_for(model).tile_depth),
+                          .model = &model};
+  candidate.recipe.output = out.format;
+  if (!explanation.departures.empty()) {
+    candidate.departure = explanation.departures.front().row;
+    candidate.depth = explanation.departures.front().depth;
+  }
+  std::vector<std::size_t> all(problem.known());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return GemmScorer(problem).words(candidate, all);
 }
 
 }  // namespace fp8lab::doctor

@@ -16,9 +16,8 @@ namespace fp8lab::doctor {
 
 class GemmScorer {
  public:
-  /// All must outlive it.
-  GemmScorer(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out)
-      : problem_(problem), a_(a), b_(b), out_(out) {}
+  /// The problem must outlive it.
+  explicit GemmScorer(const GemmProblem& problem) : problem_(problem) {}
 
   /// The facts of a candidate on which its partial sums depend.
   using Key = std::tuple<Turned, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
@@ -37,9 +36,10 @@ class GemmScorer {
 
  private:
   const GemmProblem& problem_;
-  const Operand& a_;
-  const Operand& b_;
-  const GemmOutput& out_;
 };
+
+/// The words of elements by an explanation: of all, or of `out.indices`. What is there is not looked at.
+[[nodiscard]] std::vector<std::uint64_t> words_by_explanation(const GemmExplanation& explanation, const Operand& a,
+                                                              const Operand& b, const GemmOutput& out);
 
 }  // namespace fp8lab::doctor

@@ -8,6 +8,7 @@
 
 #include "gemm/expected.hpp"
 #include "gemm/whole.hpp"
+#include "search/rank.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -47,17 +48,9 @@ bool scale_addends(const std::vector<GemmCandidate>& candidates, std::size_t see
 
 }  // namespace
 
-GemmSearcher::GemmSearcher(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out,
-                           const GemmDoctorOptions& options, StepType dequantized)
-    : problem_(problem),
-      a_(a),
-      b_(b),
-      out_(out),
-      options_(options),
-      dequantized_(dequantized),
-      scorer_(problem, a, b, out),
-      stages_(problem, a, b, dequantized) {
-  if (options.expected) expected_ = expected_candidate(*options.expected, problem, a, b);
+GemmSearcher::GemmSearcher(const GemmProblem& problem, const GemmDoctorOptions& options, StepType dequantized)
+    : problem_(problem), options_(options), dequantized_(dequantized), scorer_(problem), stages_(problem, dequantized) {
+  if (options.expected) expected_ = expected_candidate(*options.expected, problem);
 }
 
 GemmFindings GemmSearcher::find(std::vector<std::size_t>& order) const {
@@ -160,24 +153,11 @@ void GemmSearcher::add_expected(std::vector<GemmCandidate>& candidates) const {
 
 /// By what they explain, then the expected one, then the usual ones.
 void GemmSearcher::rank(std::vector<GemmCandidate>& candidates) const {
-  struct Place {
-    std::size_t matches;
-    int cost;
-    std::size_t number;
-  };
-  std::vector<Place> places;
-  places.reserve(candidates.size());
-  for (const GemmCandidate& one : candidates) {
+  const std::size_t most = best_of(candidates);
+  sort_by_rank(candidates, [&](const GemmCandidate& one) {
     const bool is_expected = expected_ && one.is_like(*expected_);
-    places.push_back({one.matches, is_expected ? -1 : strangeness(one), places.size()});
-  }
-  std::ranges::stable_sort(places, [](const Place& x, const Place& y) {
-    return x.matches != y.matches ? x.matches > y.matches : x.cost < y.cost;
+    return Rank{most - one.matches, is_expected ? -1 : strangeness(one)};
   });
-  std::vector<GemmCandidate> ranked;
-  ranked.reserve(candidates.size());
-  for (const Place& place : places) ranked.push_back(std::move(candidates[place.number]));
-  candidates = std::move(ranked);
 }
 
 /// Keeps the candidates that explain all of `seen`, or if none does, the best ones.
@@ -209,7 +189,7 @@ void GemmSearcher::check_rest(GemmFindings& found, std::span<const std::size_t> 
     std::map<GemmScorer::Key, std::size_t> groups;
     for (const GemmCandidate& one : found.candidates) ++groups[scorer_.key_of(one)];
     const std::size_t count = std::min(batch_elements, order.size() - seen);
-    const std::size_t cost = groups.size() * count * a_.depth;
+    const std::size_t cost = groups.size() * count * problem_.a().depth;
     if (cost > products) break;
     products -= cost;
     scorer_.score(found.candidates, order.subspan(seen, count));
@@ -234,7 +214,7 @@ void GemmSearcher::check_whole(GemmFindings& found, std::vector<std::size_t>& or
   for (std::size_t next = 0; next < candidates.size() && compared.size() < most_wholes;) {
     const GemmCandidate h = candidates[next];
     compared.push_back(h);
-    auto whole = whole_output(candidates[next], a_, b_, out_);
+    auto whole = whole_output(candidates[next], problem_);
     if (!whole && (!found.whole || candidates[next].matches == found.checked)) {  // it explains more than the others
       found.whole.reset();
       best = h;

@@ -37,8 +37,7 @@ struct GemmFindings {
 class GemmSearcher {
  public:
   /// All must outlive it. Operands that were dequantized to `dequantized` meet the usual GEMMs alone.
-  GemmSearcher(const GemmProblem& problem, const Operand& a, const Operand& b, const GemmOutput& out,
-               const GemmDoctorOptions& options, StepType dequantized);
+  GemmSearcher(const GemmProblem& problem, const GemmDoctorOptions& options, StepType dequantized);
 
   /// What explains the output best, and the elements in the order in which they were looked at.
   [[nodiscard]] GemmFindings find(std::vector<std::size_t>& order) const;
@@ -63,9 +62,6 @@ class GemmSearcher {
   void join_contradictions(GemmFindings& found, std::vector<std::size_t>& order) const;
 
   const GemmProblem& problem_;
-  const Operand& a_;
-  const Operand& b_;
-  const GemmOutput& out_;
   const GemmDoctorOptions& options_;
   StepType dequantized_;
   GemmScorer scorer_;

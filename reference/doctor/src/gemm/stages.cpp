@@ -14,7 +14,7 @@ namespace fp8lab::doctor {
 void GemmStages::add(std::vector<GemmCandidate>& all, const GemmDeparture* departure, std::size_t depth,
                      GemmSearch search) const {
   for (const MmaModel& model : models) {
-    if (model.is_fp64() || !takes(model, a_) || !takes(model, b_)) continue;
+    if (model.is_fp64() || !takes(model, problem_.a()) || !takes(model, problem_.b())) continue;
     const GemmFacts facts = problem_.facts_for(model);
     const auto k = static_cast<std::size_t>(model.k());
     if (facts.tile_depth != 0 && (k == 0 || facts.tile_depth % k != 0)) continue;
@@ -28,7 +28,7 @@ void GemmStages::add(std::vector<GemmCandidate>& all, const GemmDeparture* depar
 /// Whether the operands are what GEMMs without a tensor core usually take.
 bool GemmStages::are_float32() const {
   constexpr Format single = binary32;
-  return a_.format == single && b_.format == single;
+  return problem_.a().format == single && problem_.b().format == single;
 }
 
 /// Float32 sums without a tensor core. Products of up to 12 bits each are exact, so that fma makes no difference.
@@ -36,27 +36,28 @@ void GemmStages::add_cuda_cores(std::vector<GemmCandidate>& all) const {
   if (problem_.facts().block != 0) return;
   constexpr Format single = binary32;
   for (const MmaModel* model : {&cuda_cores, &cuda_cores_fma}) {
-    if (model == &cuda_cores_fma && a_.format != single && b_.format != single) continue;
-    std::ranges::move(gemm_hypotheses(*model, problem_.facts(), nullptr, a_.depth), std::back_inserter(all));
+    if (model == &cuda_cores_fma && problem_.a().format != single && problem_.b().format != single) continue;
+    std::ranges::move(gemm_hypotheses(*model, problem_.facts(), nullptr, problem_.facts().depth),
+                      std::back_inserter(all));
   }
 }
 
 std::vector<GemmCandidate> GemmStages::usual() const {
   std::vector<GemmCandidate> all;
   if (are_float32()) add_cuda_cores(all);
-  add(all, nullptr, a_.depth);
+  add(all, nullptr, problem_.facts().depth);
   if (all.empty()) {
-    refuse("no model takes such operands: a is ", format_name(a_.format), " and b ", format_name(b_.format),
-           problem_.facts().block != 0 ? " with block scales" : "");
+    refuse("no model takes such operands: a is ", format_name(problem_.a().format), " and b ",
+           format_name(problem_.b().format), problem_.facts().block != 0 ? " with block scales" : "");
   }
   return all;
 }
 
 std::vector<GemmCandidate> GemmStages::unusual() const {
   std::vector<GemmCandidate> all;
-  add(all, nullptr, a_.depth, GemmSearch::orders);
-  add(all, nullptr, a_.depth, GemmSearch::zeros);
-  add(all, nullptr, a_.depth, GemmSearch::rounded_sums);
+  for (const GemmSearch search : {GemmSearch::orders, GemmSearch::zeros, GemmSearch::rounded_sums}) {
+    add(all, nullptr, problem_.facts().depth, search);
+  }
   if (!are_float32()) add_cuda_cores(all);
   return all;
 }
@@ -64,12 +65,12 @@ std::vector<GemmCandidate> GemmStages::unusual() const {
 std::vector<GemmCandidate> GemmStages::defects() const {
   std::vector<GemmCandidate> all;
   for (const GemmDeparture& one : gemm_departures()) {
-    if (!one.drops_tail) add(all, &one, a_.depth);
+    if (!one.drops_tail) add(all, &one, problem_.facts().depth);
   }
   std::vector<std::size_t> depths;
   for (const std::size_t unit : {8, 16, 32, 64, 128, 256}) {
-    if (a_.depth <= unit) continue;
-    const std::size_t depth = (a_.depth - 1) / unit * unit;
+    if (problem_.facts().depth <= unit) continue;
+    const std::size_t depth = (problem_.facts().depth - 1) / unit * unit;
     if (std::ranges::find(depths, depth) == depths.end()) depths.push_back(depth);
   }
   for (const std::size_t depth : depths) {
@@ -82,7 +83,7 @@ std::vector<GemmCandidate> GemmStages::missing_addends() const {
   std::vector<GemmCandidate> all;
   for (const GemmDeparture& one : gemm_departures()) {
     const bool is_missing = one.reading.c == CReading::missing || one.reading.bias == BiasReading::missing;
-    if (is_missing) add(all, &one, a_.depth);
+    if (is_missing) add(all, &one, problem_.facts().depth);
   }
   return all;
 }

@@ -12,9 +12,8 @@ namespace fp8lab::doctor {
 
 class GemmStages {
  public:
-  /// All must outlive it. Hypotheses are about operands that were dequantized to `dequantized`.
-  GemmStages(const GemmProblem& problem, const Operand& a, const Operand& b, StepType dequantized)
-      : problem_(problem), a_(a), b_(b), dequantized_(dequantized) {}
+  /// The problem must outlive it. Hypotheses are about operands that were dequantized to `dequantized`.
+  GemmStages(const GemmProblem& problem, StepType dequantized) : problem_(problem), dequantized_(dequantized) {}
 
   /// GEMMs as they usually are. Throws std::invalid_argument where no model takes the operands.
   [[nodiscard]] std::vector<GemmCandidate> usual() const;
@@ -32,8 +31,6 @@ class GemmStages {
   void add_cuda_cores(std::vector<GemmCandidate>& all) const;
 
   const GemmProblem& problem_;
-  const Operand& a_;
-  const Operand& b_;
   StepType dequantized_;
 };
 

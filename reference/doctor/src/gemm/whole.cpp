@@ -40,8 +40,10 @@ std::vector<std::uint64_t> words_by(const GemmRecipe& recipe, const Operand& a, 
 
 }  // namespace
 
-std::optional<std::vector<std::uint64_t>> whole_output(const GemmCandidate& candidate, const Operand& a,
-                                                       const Operand& b, const GemmOutput& out) {
+std::optional<std::vector<std::uint64_t>> whole_output(const GemmCandidate& candidate, const GemmProblem& problem) {
+  const Operand& a = problem.a();
+  const Operand& b = problem.b();
+  const GemmOutput& out = problem.out();
   if (!is_quick(candidate, a, b)) return std::nullopt;
   GemmRecipe recipe = candidate.recipe;
   recipe.dequantized = StepType::as_given;  // the operands are

@@ -12,6 +12,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "search/draw.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -19,13 +20,11 @@ namespace {
 /// Magnitudes over many binades, zeros of both signs, subnormals, and rows with infinity and NaN.
 std::vector<float> elements_of_all_kinds(std::size_t rows, std::size_t columns) {
   std::vector<float> x(rows * columns);
-  std::uint64_t state = 7;
+  Generator draw(7);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    state = state * 6364136223846793005U + 1442695040888963407U;
-    const auto bits = static_cast<std::uint32_t>(state >> 32);
+    const std::uint32_t bits = draw.bits();
     const int exponent = static_cast<int>(bits >> 26 & 7) - static_cast<int>(i / columns % 24);
-    x[i] =
-        std::ldexp(1 + static_cast<float>(bits & 0x7FFFFF) * 0x1p-23F, exponent) * ((bits >> 31) != 0 ? -1.0F : 1.0F);
+    x[i] = drawn_number(bits, exponent);
     if ((bits >> 29 & 3) == 0) x[i] = std::copysign(0.0F, x[i]);
     if (i / columns == 5) x[i] = std::copysign(0.0F, x[i]);
     if (i / columns == 6) x[i] *= 0x1p-120F;

@@ -12,6 +12,7 @@
 
 #include "fp8lab/doctor/diagnose.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/reference/gemm/gemm_reading.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
 #include "search/table.hpp"
@@ -20,13 +21,18 @@ namespace fp8lab::doctor {
 
 struct AmaxKey;
 struct Amaxes;
+struct GemmFacts;
 struct StoredScaleLayout;
+struct StoredDump;
+struct Suggestion;
 class SearchCase;
 struct ModelCase;
+class KernelModel;
 class LocalCase;
+class ScalesCase;
 
-/// The stages of a kernel, in their order. Each has a file of rows.
-enum class KernelStage : std::uint8_t { input, amax, tile, scale, used_scale, code, place, stored };
+/// The stages of a kernel, in their order, and a GEMM of what it stored. Each has a file of rows.
+enum class KernelStage : std::uint8_t { input, amax, tile, scale, used_scale, code, place, stored, gemm };
 
 /// To what elements are rounded; the later one counts where there are two.
 enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
@@ -81,9 +87,35 @@ enum class TakesStored : std::uint8_t {
   all
 };
 
+/// The scales that a GEMM is given of one operand.
+struct OperandScales {
+  bool numbers;       ///< float32, and not 1
+  bool tiles;         ///< these are of tiles along K
+  bool blocks;        ///< the tensor core multiplies with scales of blocks
+  bool codes;         ///< these are codes of the operand
+  bool powers;        ///< they are powers of two, without a float32 scale beside them
+  bool other_layout;  ///< they have another place in the other layout
+};
+
+/// How a GEMM reads the scales of an operand: of a, of b, or of both.
+struct OperandReading {
+  std::string_view name;                                ///< {} stands for "_a", "_b", or what makes it the plural
+  std::string_view words;                               ///< {} stands for a, b, or both
+  std::string_view words_of_both = {};                  ///< instead, where these are others
+  double cost = 1;                                      ///< how implausible it is beside other departures of a GEMM
+  bool (*is_searched)(const OperandScales&) = nullptr;  ///< whether it changes something; null: no GEMM does so
+  SideReading reading = {};
+};
+
+/// How a GEMM reads what else it is given.
+struct InputReading {
+  bool (*is_searched)(const GemmFacts&) = nullptr;  ///< whether it changes something; null: no GEMM does so
+  GemmReading reading = {};
+  bool drops_tail = false;  ///< products from a depth on are missing
+};
+
 [[nodiscard]] constexpr bool always(const SearchCase& /*one*/) { return true; }
 [[nodiscard]] constexpr bool never(const SearchCase& /*one*/) { return false; }
-[[nodiscard]] bool where_scales_are_stored(const SearchCase& one);
 
 /// A row of the table. Hooks that are null do nothing. Rows act in their order: by stages, and in the order of the
 /// file.
@@ -96,9 +128,15 @@ struct Departure {
   double cost;                                      ///< how implausible it is: about 1, a likelier one less
   bool (*is_searched)(const SearchCase&) = always;  ///< never: what is stored suggests it
   std::vector<Deviation> (*numbers)(const SearchCase&) =
-      nullptr;                     ///< that are tried, without `departure`; null: one without
+      nullptr;  ///< that are tried, without `departure`; null: one without
+  std::vector<Deviation> (*more_numbers)(const SearchCase&) =
+      nullptr;                     ///< of a recipe whose scales are those that are stored, the likely ones first
   bool adds_small_number = false;  ///< they are also tried with scales that are rounded otherwise
-  std::optional<Deviation> (*local)(const LocalCase&) = nullptr;                ///< what unexplained elements suggest
+  bool rounds_scales = false;      ///< in another way than the recipe
+  std::optional<Deviation> (*local)(const LocalCase&) = nullptr;        ///< what unexplained elements suggest
+  std::optional<Suggestion> (*by_scales)(const ScalesCase&) = nullptr;  ///< what the stored scales of a recipe suggest
+  std::optional<Deviation> (*by_wrong_scales)(const KernelModel&, const StoredDump&) =
+      nullptr;  ///< what those suggest that a hypothesis does not explain
   bool (*makes_sense)(const ModelCase&, const Deviation&) = nullptr;            ///< for this recipe, tensor and dump
   void (*details)(TextStream&, const Deviation&, const Hypothesis&) = nullptr;  ///< what stands behind the words
   bool is_given = false;     ///< the caller's scales, which are no defect
@@ -136,6 +174,10 @@ struct Departure {
   StoredTiles (*stored_of)(TileIndex, TileIndex last) = nullptr;
   bool (*is_unwritten)(std::size_t place, const Deviation&) = nullptr;
 
+  // A GEMM. (Rows of other stages are searched as tensors' too.)
+  OperandReading operand = {};
+  InputReading gemm = {};
+
   /// How a test plants it: in a kernel by that recipe, with these numbers, for a tensor of 256 columns.
   struct Plant {
     std::string_view recipe = "deepseek_v3_2024";
@@ -166,6 +208,18 @@ void for_each_departure(const F& f) {
                           used_scale_departures(), code_departures(), place_departures(), stored_departures()}) {
     for (const Departure& one : rows) f(one);
   }
+}
+
+/// Calls f with what each row suggests by that hook.
+template <typename Hook, typename F, typename... Cases>
+void for_each_suggested(Hook Departure::* hook, const F& f, const Cases&... cases) {
+  for_each_departure([&](const Departure& row) {
+    if (row.*hook == nullptr) return;
+    auto one = (row.*hook)(cases...);
+    if (!one) return;
+    one->departure = &row;
+    f(*one);
+  });
 }
 
 /// Whether a hypothesis has a departure.

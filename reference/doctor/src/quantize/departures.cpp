@@ -10,7 +10,7 @@
 
 namespace fp8lab::doctor {
 
-std::string_view name_of(const Departure& departure) { return departure.name; }
+std::string_view Deviation::name() const { return departure->name; }
 
 bool has(const Hypothesis& hypothesis, const Departure& departure) {
   return std::ranges::count(hypothesis.deviations, &departure, &Deviation::departure) != 0;
@@ -24,8 +24,6 @@ bool Hypothesis::is_plain() const {
   const auto is_given = [](const Deviation& one) { return one.departure->is_given; };
   return changes.empty() && std::ranges::all_of(deviations, is_given);
 }
-
-bool where_scales_are_stored(const SearchCase& one) { return one.facts().scales != 0; }
 
 std::vector<Deviation> with_values(std::span<const float> values) {
   std::vector<Deviation> all;

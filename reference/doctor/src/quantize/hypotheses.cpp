@@ -3,29 +3,20 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "fp8lab/formats/policy.hpp"
-#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/recipe_names.hpp"
 #include "quantize/departures/shared.hpp"
-#include "quantize/named_rows.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
-
-template <typename... Parts>
-std::string words(const Parts&... parts) {
-  TextStream text;
-  (text << ... << parts);
-  return text.str();
-}
 
 double cost_of_change(std::string_view field) {
   struct Cost {
@@ -55,7 +46,8 @@ class Variants {
   void depart() const {
     const SearchCase own(candidate_.hypothesis, facts_);
     for_each_departure([&](const Departure& row) {
-      if (has(candidate_.hypothesis, row) || !row.is_searched(own)) return;
+      const bool lacks_scales = row.stage == KernelStage::stored && facts_.scales == 0;
+      if (lacks_scales || has(candidate_.hypothesis, row) || !row.is_searched(own)) return;
       double cost = row.cost;
       for (Deviation& one : row.numbers == nullptr ? std::vector<Deviation>(1) : row.numbers(own)) {
         one.departure = &row;
@@ -66,21 +58,18 @@ class Variants {
     });
   }
 
-  /// The likely ones first: as rows are padded.
-  void change_row_stride() const {
+  /// The likely ones first.
+  void try_more_numbers() const {
     const SearchCase own(candidate_.hypothesis, facts_);
-    const std::size_t across = own.tiles_across();
-    if (across < 2 || own.tiles_down() < 2) return;
-    std::vector<std::size_t> strides{across - 1, across + 1};
-    for (const std::size_t multiple : {4, 8, 16, 32, 128})
-      strides.push_back((across + multiple - 1) / multiple * multiple);
-    for (std::size_t stride = 1; stride <= 2 * across; ++stride) strides.push_back(stride);
-    double cost = rows::scale_row_stride.cost;
-    for (auto one = strides.begin(); one != strides.end(); ++one) {
-      if (*one == across || std::find(strides.begin(), one, *one) != one) continue;
-      emit({.departure = &rows::scale_row_stride, .value = static_cast<float>(*one)}, cost);
-      cost += 0.0002;
-    }
+    for_each_departure([&](const Departure& row) {
+      if (row.more_numbers == nullptr || !row.is_searched(own)) return;
+      double cost = row.cost;
+      for (Deviation& one : row.more_numbers(own)) {
+        one.departure = &row;
+        emit(one, cost);
+        cost += 0.0002;
+      }
+    });
   }
 
  private:
@@ -90,12 +79,7 @@ class Variants {
     return one.value == 0 || numbers_ == Numbers::with;
   }
 
-  void emit(const Deviation& deviation, double cost) const {
-    Candidate other = candidate_;
-    other.hypothesis.deviations.push_back(deviation);
-    other.cost += cost;
-    f_(std::move(other));
-  }
+  void emit(const Deviation& deviation, double cost) const { f_(with_deviation(candidate_, deviation, cost)); }
 
   void emit(const Recipe& recipe, std::string_view field, std::string change) const {
     if (recipe == candidate_.hypothesis.recipe || !is_valid(recipe)) return;
@@ -136,8 +120,8 @@ class Variants {
       recipe.tile_across = across;
       recipe.tile_along = along;
       emit(recipe, "tile",
-           words("tiles are ", text(across), " x ", text(along), " instead of ", text(own.tile_across), " x ",
-                 text(own.tile_along)));
+           joined("tiles are ", text(across), " x ", text(along), " instead of ", text(own.tile_across), " x ",
+                  text(own.tile_along)));
     }
   }
 
@@ -148,7 +132,7 @@ class Variants {
     for (const auto& value : values) {
       if (value == own) continue;
       field = value;
-      emit(recipe, name, words(name, " is ", text(value), " instead of ", text(own)));
+      emit(recipe, name, joined(name, " is ", text(value), " instead of ", text(own)));
     }
     field = own;
   }
@@ -218,12 +202,12 @@ class Variants {
       CastPolicy cast = own;
       cast.rounding = one.value;
       with(cast, one.value == Rounding::stochastic ? "stochastic" : "cast",
-           words("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
+           joined("codes are rounded ", one.name, " instead of ", name_of(own.rounding)));
     }
     for (const Profile& one : profiles) {
       CastPolicy cast = one.policy;
       cast.rounding = own.rounding;
-      if (!one.name.starts_with("e8m0")) with(cast, "cast", words("codes are cast as ", one.name, " does"));
+      if (!one.name.starts_with("e8m0")) with(cast, "cast", joined("codes are cast as ", one.name, " does"));
     }
     CastPolicy cast = own;
     cast.nan = cast.nan_of_double = NanCode::largest;
@@ -327,10 +311,16 @@ void for_each_variant(const Candidate& candidate, const SearchFacts& facts, cons
   variants.depart();
 }
 
-void for_each_row_stride(const Candidate& candidate, const SearchFacts& facts,
-                         const std::function<void(Candidate)>& f) {
+void for_each_further_number(const Candidate& candidate, const SearchFacts& facts,
+                             const std::function<void(Candidate)>& f) {
   const Variants variants(candidate, facts, f, Numbers::without);
-  variants.change_row_stride();
+  variants.try_more_numbers();
+}
+
+Candidate with_deviation(Candidate candidate, const Deviation& deviation, double cost) {
+  candidate.hypothesis.deviations.push_back(deviation);
+  candidate.cost += cost;
+  return candidate;
 }
 
 }  // namespace fp8lab::doctor

@@ -72,8 +72,6 @@ struct TileShape {
 
 /// Whether codes may be of that format, by what is known of them.
 [[nodiscard]] bool may_be_codes(const SearchFacts& facts, const Format& format);
-/// Whether check_recipe() takes the recipe.
-[[nodiscard]] bool is_valid(const Recipe& recipe);
 
 /// The expected recipe, the named ones, and casts without scale by each profile.
 [[nodiscard]] std::vector<Candidate> plain_candidates(const SearchFacts& facts, const DiagnoseOptions& options);
@@ -85,8 +83,12 @@ enum class Numbers : std::uint8_t { with, without, alone };
 void for_each_variant(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f,
                       Numbers numbers = Numbers::with);
 
-/// The same for scales that are read with any other row stride up to twice the right one, or that of a padded row.
-void for_each_row_stride(const Candidate& candidate, const SearchFacts& facts, const std::function<void(Candidate)>& f);
+/// The same for the further numbers of departures whose stored scales are those of the candidate.
+void for_each_further_number(const Candidate& candidate, const SearchFacts& facts,
+                             const std::function<void(Candidate)>& f);
+
+/// The candidate with one departure more.
+[[nodiscard]] Candidate with_deviation(Candidate candidate, const Deviation& deviation, double cost);
 
 /// The changes and departures of a candidate, made to another plain one instead of `base`, from which they are told.
 /// Nothing where the other has not what they change.

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "formats/simd/targets.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
@@ -48,11 +48,6 @@ constexpr std::size_t most_at_once = 1024;
 
 float rounded_to(const Format& format, float x) { return decode(format, encode(format, ieee_policy, x)); }
 
-bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b) {
-  if (!format.is_signed || format.bits() > 8 || (a ^ b) != static_cast<int>(format.sign_mask())) return false;
-  return std::isnan(decode(format, a)) && std::isnan(decode(format, b));
-}
-
 KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, const StoredDump* dump)
     : source_(&source),
       hypothesis_(&hypothesis),
@@ -81,6 +76,9 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   scale_constants_ = constants_of(scale_recipe_);
   layout_ = scale_layout();
   if (takes_stored_ != TakesStored::none && !layout_.fits) applies_ = false;
+  if (applies_ && vector_code_allowed() && recipe().cast.rounding != Rounding::stochastic) {
+    encode_ = vector_encode(recipe().format, recipe().cast);
+  }
 }
 
 void KernelModel::set_stages() {
@@ -96,9 +94,7 @@ void KernelModel::set_stages() {
     is_transposed_ = is_transposed_ != own.transposes_codes;
   }
   scale_recipe_ = stored_recipe_;
-  for (const Deviation& one : deviations_) {
-    if (one.departure->used_rule != nullptr) one.departure->used_rule(scale_recipe_);
-  }
+  call(&Departure::used_rule, scale_recipe_);
   is_in_place_ = !has_any(&Departure::index, &Departure::place) && !is_transposed_;
   keeps_codes_ = !has_any(&Departure::code);
   keeps_scales_ = takes_stored_ == TakesStored::none && !has_any(&Departure::read, &Departure::used);
@@ -152,9 +148,7 @@ std::uint64_t KernelModel::place_of(std::size_t row, std::size_t column) const {
   const CodeMatrix matrix = code_matrix();
   std::uint64_t r = is_transposed_ ? column : row;
   std::uint64_t c = is_transposed_ ? row : column;
-  for (const Deviation& one : deviations_) {
-    if (one.departure->index != nullptr) one.departure->index(r, c, matrix);
-  }
+  call(&Departure::index, r, c, matrix);
   std::uint64_t place = r * matrix.columns + c;
   for (const Deviation& one : deviations_) {
     if (one.departure->place != nullptr) place = one.departure->place(place, matrix);
@@ -187,11 +181,11 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
 
 void KernelModel::encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
                                   std::span<std::uint8_t> others) const {
+  if (encode_) return encode_vector(*encode_, products.data(), nullptr, codes.data(), codes.size());
   const Format& format = recipe().format;
   CastPolicy policy = recipe().cast;
   if (policy.rounding != Rounding::stochastic) {
     encode(format, policy, products, codes);
-    std::ranges::copy(codes, others.begin());
     return;
   }
   policy.rounding = Rounding::upward;
@@ -204,9 +198,7 @@ void KernelModel::change_codes(const Piece& piece, std::span<const float> produc
                                std::span<std::uint8_t> codes) const {
   if (keeps_codes_) return;
   const CodesOfPiece own{codes, products, recipe(), piece.row, piece.column, source_->columns()};
-  for (const Deviation& one : deviations_) {
-    if (one.departure->code != nullptr) one.departure->code(own, one);
-  }
+  call(&Departure::code, own);
 }
 
 void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const {
@@ -219,9 +211,7 @@ void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std
     narrow(narrowing_.elements, x);
     scale_elements(part, x);
     // 2. The product.
-    for (const Deviation& one : deviations_) {
-      if (one.departure->product != nullptr) one.departure->product(x, recipe());
-    }
+    call(&Departure::product, x, recipe());
     // 3. The code.
     const auto own = codes.subspan(first, part.count);
     const auto own_others = others.subspan(first, part.count);
@@ -235,6 +225,24 @@ void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std
   }
 }
 
+std::uint64_t KernelModel::mismatches_in_place(std::size_t index, std::span<const std::uint8_t> codes,
+                                               std::span<const std::uint8_t> others) const {
+  const std::uint8_t* const stored = dump_->codes.data() + index;
+  if (std::memcmp(stored, codes.data(), codes.size()) == 0) return 0;
+  // The loop is compiled to vectors: where a format has NaNs of both signs, they are its largest magnitudes.
+  const Format& format = recipe().format;
+  const auto sign = static_cast<std::uint8_t>(format.is_signed ? format.sign_mask() : 0);
+  const auto largest = static_cast<std::uint8_t>(format.has_infinity() ? format.infinity_code() : format.max_code());
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const bool is_same = stored[i] == codes[i] || stored[i] == others[i];
+    const bool has_other_sign = (stored[i] ^ codes[i]) == sign;
+    const bool is_nan = static_cast<std::uint8_t>(codes[i] & ~sign) > largest;
+    count += static_cast<std::uint32_t>(!(is_same | (has_other_sign & is_nan)));
+  }
+  return count;
+}
+
 std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which,
                                            std::size_t most) const {
   std::array<std::uint8_t, most_at_once> codes;
@@ -242,19 +250,25 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
   std::uint64_t count = 0;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
     const Piece part{piece.row, piece.column + first, std::min(most_at_once, piece.count - first)};
-    predict(part, std::span(codes).first(part.count), std::span(others).first(part.count));
+    const auto own = std::span(codes).first(part.count);
+    const auto own_others = std::span(others).first(part.count);
+    predict(part, own, own_others);
+    const std::size_t index = part.row * source_->columns() + part.column;
     if (is_in_place_) {
-      const std::uint8_t* const stored = dump_->codes.data() + part.row * source_->columns() + part.column;
-      if (std::memcmp(stored, codes.data(), part.count) == 0) continue;
+      const std::uint64_t wrong = mismatches_in_place(index, own, own_others);
+      if (which == nullptr || wrong == 0 || which->size() >= most) {
+        count += wrong;
+        continue;
+      }
     }
     for (std::size_t i = 0; i < part.count; ++i) {
-      const std::uint64_t place = place_of(part.row, part.column + i);
+      const std::uint64_t place = is_in_place_ ? index + i : place_of(part.row, part.column + i);
       if (place >= dump_->codes.size()) continue;
       const std::uint8_t stored = dump_->codes[place];
       if (stored == codes[i] || stored == others[i] || is_nan_of_other_sign(recipe().format, stored, codes[i]))
         continue;
       ++count;
-      if (which != nullptr && which->size() < most) which->push_back(part.row * source_->columns() + part.column + i);
+      if (which != nullptr && which->size() < most) which->push_back(index + i);
     }
   }
   return count;

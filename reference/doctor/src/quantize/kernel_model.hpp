@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +11,16 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "formats/simd/encode.hpp"
 #include "fp8lab/doctor/diagnose.hpp"
+#include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/memory.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
 #include "quantize/departure.hpp"
 
@@ -25,7 +30,10 @@ namespace fp8lab::doctor {
 [[nodiscard]] float rounded_to(const Format& format, float x);
 
 /// Whether two codes are one NaN but for its sign, which is the processor's where an operation makes the NaN.
-[[nodiscard]] bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b);
+[[nodiscard]] inline bool is_nan_of_other_sign(const Format& format, std::uint8_t a, std::uint8_t b) {
+  if ((a ^ b) != static_cast<int>(format.sign_mask()) || !format.is_signed || format.bits() > 8) return false;
+  return std::isnan(decode(format, a)) && std::isnan(decode(format, b));
+}
 
 /// Elements of one row.
 struct Piece {
@@ -94,6 +102,10 @@ class Source {
     return values().subspan(piece.row * columns_ + piece.column, piece.count);
   }
   [[nodiscard]] int threads() const { return threads_; }
+  /// Whether an element is a number but zero.
+  [[nodiscard]] bool has_number() const {
+    return std::ranges::any_of(values(), [](float x) { return std::isfinite(x) && x != 0; });
+  }
   /// Tiles, whose amaxes are computed once they are asked for, and kept. Not for several threads at a time.
   [[nodiscard]] Amaxes& tiles(const AmaxKey& key) const;
   [[nodiscard]] float amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_column) const;
@@ -125,6 +137,8 @@ struct StoredDump {
   StoredDump(const MatrixView& x, const Dump& dump);
   /// The type of scales for a recipe that stores those of `own`.
   [[nodiscard]] Format type_of_scales(const Format& own) const;
+  /// The value of a stored scale for such a recipe.
+  [[nodiscard]] float value_of_scale(std::uint32_t word, const Format& own) const;
 
  private:
   /// Throws std::invalid_argument where a code has more bits than the format.
@@ -254,6 +268,18 @@ class KernelModel {
     return std::ranges::any_of(deviations_,
                                [&](const Deviation& one) { return (... || (one.departure->*hooks != nullptr)); });
   }
+  /// Calls the hooks of that kind, with the deviation last where they take it.
+  template <typename Hook, typename... Arguments>
+  void call(Hook Departure::* hook, Arguments&&... arguments) const {
+    for (const Deviation& one : deviations_) {
+      if (one.departure->*hook == nullptr) continue;
+      if constexpr (std::is_invocable_v<Hook, Arguments..., const Deviation&>) {
+        (one.departure->*hook)(arguments..., one);
+      } else {
+        (one.departure->*hook)(arguments...);
+      }
+    }
+  }
   /// Whether all codes are made with the stored scales, whatever these are.
   [[nodiscard]] bool takes_all_stored() const { return takes_stored_ == TakesStored::all; }
   /// Calls the hooks that say what comes before the amax, which tiles there are and where codes are stored.
@@ -282,6 +308,9 @@ class KernelModel {
   void scale_elements(const Piece& piece, std::span<float> x) const;
   void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
                        std::span<std::uint8_t> others) const;
+  /// How many codes of the dump differ from predicted ones, which stand in their places from `index` on.
+  [[nodiscard]] std::uint64_t mismatches_in_place(std::size_t index, std::span<const std::uint8_t> codes,
+                                                  std::span<const std::uint8_t> others) const;
   void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
   /// The value of a scale as departures change it when it is stored; nothing where they do not.
   [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;
@@ -300,7 +329,9 @@ class KernelModel {
   [[nodiscard]] std::uint64_t unread_mismatches() const;
   /// 1 where the given scale of the tensor is not the one of the hypothesis, or 0.
   [[nodiscard]] std::uint64_t tensor_scale_mismatches() const;
-  [[nodiscard]] float stored_value(std::uint32_t word) const;
+  [[nodiscard]] float stored_value(std::uint32_t word) const {
+    return dump_->value_of_scale(word, scale_format_of(recipe()));
+  }
 
   const Source* source_;
   const Hypothesis* hypothesis_;
@@ -313,6 +344,7 @@ class KernelModel {
   Amaxes* amaxes_ = nullptr;                               // of the source
   StoredScaleLayout layout_;
   mutable std::vector<TileScale> made_;  // by tile, once all are made, where they follow the rule
+  std::optional<VectorEncode> encode_;   // the cast, where vector code does it
   InputNarrowing narrowing_;
   TileOperation operation_;  // by which an element meets its scale
   TakesStored takes_stored_ = TakesStored::none;

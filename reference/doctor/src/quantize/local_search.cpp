@@ -14,6 +14,7 @@
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/named_rows.hpp"
 #include "quantize/sample.hpp"
+#include "quantize/scales_case.hpp"
 #include "quantize/search.hpp"
 
 namespace fp8lab::doctor {
@@ -65,10 +66,37 @@ void Search::doubt_stored_scales() {
 }
 
 void Search::add_rules_of_scales(std::vector<Suspect>& found) {
-  add_factors(found);
-  add_row_parts(found);
-  add_first_elements(found);
-  add_scale_tails(found);
+  if (dump_.scales.empty()) return;
+  for (const Side& side : sides_) {
+    for (const Candidate& plain : plain_candidates(side.facts, options_)) {
+      const Hypothesis& own = plain.hypothesis;
+      if (is_given(own.recipe) || has_tensor_scale(own.recipe) || !own.deviations.empty()) continue;
+      const KernelModel model(side.source, own, &dump_);
+      if (!model.applies() || !model.has_room_for_scales()) continue;
+      const ScalesCase scales(model, side.source, dump_.scales.size(), side.facts.direction);
+      if (scales.factor && !scale_factor_) scale_factor_ = {describe(own), *scales.factor};
+      const auto add = [&](const Suggestion& one) {
+        found.push_back({.candidate = with_deviation(plain, one, one.cost + cost_of(side)), .side = &side});
+      };
+      for_each_suggested(&Departure::by_scales, add, scales);
+    }
+  }
+  add_by_wrong_scales(found);
+}
+
+void Search::add_by_wrong_scales(std::vector<Suspect>& found) const {
+  constexpr std::size_t most_looked_at = 6;
+  std::size_t looked_at = 0;
+  for (const Suspect& one : best_of_each_kind(false)) {
+    if (one.scales == 0 || looked_at++ >= most_looked_at) continue;
+    const KernelModel model(one.side->source, one.candidate.hypothesis, &dump_);
+    if (!model.applies() || !model.has_room_for_scales()) continue;
+    const auto add = [&](const Deviation& suggested) {
+      const double cost = suggested.departure->cost;
+      found.push_back({.candidate = with_deviation(one.candidate, suggested, cost), .side = one.side});
+    };
+    for_each_suggested(&Departure::by_wrong_scales, add, model, dump_);
+  }
 }
 
 std::vector<Suspect> Search::local_suspects() {
@@ -102,15 +130,12 @@ void Search::verify_each(std::vector<Suspect>& suspects) {
 }
 
 bool Search::finds_nothing_written() {
-  const auto is_number = [](float x) { return std::isfinite(x) && x != 0; };
   const bool is_zero = std::ranges::all_of(dump_.codes, [](std::uint8_t code) { return code == 0; });
-  if (!is_zero || std::ranges::none_of(sides_.front().source.values(), is_number)) return false;
+  if (!is_zero || !sides_.front().source.has_number()) return false;
   verified_.clear();
   for (const Side& side : sides_) {
     for (Candidate& one : plain_candidates(side.facts, options_)) {
-      one.hypothesis.deviations.push_back({&rows::codes_unwritten});
-      one.cost +=
-          rows::codes_unwritten.cost + (side.facts.direction == Direction::columnwise && sides_.size() > 1 ? 0.3 : 0);
+      one = with_deviation(std::move(one), {&rows::codes_unwritten}, rows::codes_unwritten.cost + cost_of(side));
       const KernelModel model(side.source, one.hypothesis, &dump_);
       if (!model.applies()) continue;
       Suspect suspect{.candidate = std::move(one), .side = &side};
@@ -129,9 +154,8 @@ void Search::add_tiles_as_stored(std::vector<Suspect>& found) const {
   std::uint64_t fewest = dump_.scales.size() / 2;
   for (const Suspect& one : best_of_each_kind(false)) {
     if (one.codes == 0 || one.scales == 0 || one.scales > fewest || all.size() == most_looked_at) continue;
-    Suspect suspect{.candidate = one.candidate, .side = one.side};
-    suspect.candidate.hypothesis.deviations.push_back({&rows::tiles_as_stored, one.scales});
-    suspect.candidate.cost += rows::tiles_as_stored.cost;
+    const Deviation stored{&rows::tiles_as_stored, one.scales};
+    Suspect suspect{.candidate = with_deviation(one.candidate, stored, stored.departure->cost), .side = one.side};
     if (!KernelModel(one.side->source, suspect.candidate.hypothesis, &dump_).applies()) continue;
     verify(suspect, dump_);
     if (suspect.all() > one.all() / 8) continue;
@@ -152,17 +176,15 @@ void Search::add_stale(std::vector<Suspect>& found) {
       const bool is_expected = options_.expected && plain.hypothesis.base == options_.expected_name;
       const bool is_cast = plain.hypothesis.base.ends_with("cuda_satfinite");
       if ((!is_expected && !is_cast) || plain.hypothesis.recipe.tile_along != 0 || &side != &sides_.front()) continue;
-      Candidate one = plain;
-      const KernelModel model(side.source, one.hypothesis, &dump_);
+      const KernelModel model(side.source, plain.hypothesis, &dump_);
       if (!model.applies()) continue;
       const auto interval = factor_interval(model, side.source, dump_);
       if (!interval) continue;
       if (!factor_) factor_ = interval;
       std::optional<double> stored;
       if (const auto& scale = side.facts.scale; scale.has_value()) stored = 1 / *scale;
-      one.hypothesis.deviations.push_back({&rows::scale_stale, 0, simplest(*interval, stored)});
-      one.cost += rows::scale_stale.cost;
-      found.push_back({.candidate = std::move(one), .side = &side});
+      const Deviation stale{&rows::scale_stale, 0, simplest(*interval, stored)};
+      found.push_back({.candidate = with_deviation(plain, stale, stale.departure->cost), .side = &side});
     }
   }
 }
@@ -207,9 +229,7 @@ using Scored = std::pair<std::uint64_t, Suspect>;
 
 Scored scored(const Candidate& plain, const Side& side, const Deviation& deviation, const StoredDump& dump,
               const std::vector<Piece>& pieces) {
-  Suspect suspect{.candidate = plain, .side = &side};
-  suspect.candidate.hypothesis.deviations.push_back(deviation);
-  suspect.candidate.cost += deviation.departure->cost;
+  Suspect suspect{.candidate = with_deviation(plain, deviation, deviation.departure->cost), .side = &side};
   const std::uint64_t wrong = mismatches_in(suspect, dump, pieces);
   return {wrong, std::move(suspect)};
 }

@@ -89,16 +89,10 @@ std::vector<Candidate> local_candidates(const Candidate& candidate, const Kernel
                                         const StoredDump& dump, const Unexplained& unexplained) {
   const LocalCase own(model, source, dump, unexplained);
   std::vector<Candidate> all;
-  for_each_departure([&](const Departure& row) {
-    if (row.local == nullptr) return;
-    std::optional<Deviation> suggested = row.local(own);
-    if (!suggested) return;
-    suggested->departure = &row;
-    Candidate other = candidate;
-    other.hypothesis.deviations.push_back(*suggested);
-    other.cost += row.cost;
-    all.push_back(std::move(other));
-  });
+  const auto add = [&](const Deviation& suggested) {
+    all.push_back(with_deviation(candidate, suggested, suggested.departure->cost));
+  };
+  for_each_suggested(&Departure::local, add, own);
   return all;
 }
 

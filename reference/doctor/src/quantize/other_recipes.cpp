@@ -61,7 +61,7 @@ void Search::quantize_others() {
     const Stored stored = stored_by_quantize(x_, hypothesis.recipe, hypothesis.direction, options_.threads);
     ++searched_;
     if (stored.is_refused) continue;
-    if (suspect.side->facts.direction == Direction::columnwise && sides_.size() > 1) suspect.candidate.cost += 0.3;
+    suspect.candidate.cost += cost_of(*suspect.side);
     suspect.codes = code_mismatches(stored, hypothesis.recipe.format, dump_);
     suspect.scales = doctor::scale_mismatches(stored, dump_);
     verified_.push_back(std::move(suspect));

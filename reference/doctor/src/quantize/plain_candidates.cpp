@@ -10,37 +10,17 @@
 #include <vector>
 
 #include "fp8lab/formats/policy.hpp"
-#include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "quantize/hypotheses.hpp"
 #include "quantize/named_rows.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
-namespace {
-
-template <typename... Parts>
-std::string joined_words(const Parts&... parts) {
-  TextStream text;
-  (text << ... << parts);
-  return text.str();
-}
-
-}  // namespace
-
 bool may_be_codes(const SearchFacts& facts, const Format& format) {
   if (format.bits() > 8 || (facts.is_packed && format.bits() != 4)) return false;
   if (facts.format) return *facts.format == format;
   return (facts.largest_code >> format.bits()) == 0;
-}
-
-bool is_valid(const Recipe& recipe) {
-  try {
-    check_recipe(recipe);
-    return true;
-  } catch (const std::invalid_argument&) {
-    return false;
-  }
 }
 
 namespace {
@@ -73,14 +53,14 @@ class PlainCandidates {
     if (!format || *format == recipe.format || format->bits() != recipe.format.bits()) return;
     constexpr double cost_of_format = 1.06;
     push(std::string(name), with_stored_scale(in(recipe, *format), facts_), cost + cost_of_format,
-         joined_words("format is ", format_name(*format), " instead of ", format_name(recipe.format)));
+         joined("format is ", format_name(*format), " instead of ", format_name(recipe.format)));
   }
   /// A given scale is as plain in any format.
   void add_given(std::string_view name, const Recipe& recipe, double cost) {
     for (const Format& format : {e4m3, e5m2, e4m3fnuz, e5m2fnuz}) {
       const bool is_own = format == recipe.format;
       if (!may_be_codes(facts_, format) || (!is_own && format != e5m2 && facts_.format != format)) continue;
-      push(is_own ? std::string(name) : joined_words(name, " in ", format_name(format)),
+      push(is_own ? std::string(name) : joined(name, " in ", format_name(format)),
            with_stored_scale(in(recipe, format), facts_), is_own ? cost : cost + 0.05, "");
     }
   }
@@ -146,7 +126,7 @@ std::vector<Candidate> plain_candidates(const SearchFacts& facts, const Diagnose
       const Recipe cast{.quotient = Quotient::given_scale, .format = format.format, .cast = profile.policy};
       // Without a scale: 1, whatever is stored.
       if (!may_be_codes(facts, format.format)) continue;
-      all.push(joined_words(format.name, " cast of profile ", profile.name), cast, others + 0.2, "");
+      all.push(joined(format.name, " cast of profile ", profile.name), cast, others + 0.2, "");
     }
   }
   return std::move(all).all();

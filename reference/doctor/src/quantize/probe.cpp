@@ -12,30 +12,14 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "quantize/by_quantize.hpp"
 #include "quantize/kernel_model.hpp"
+#include "search/draw.hpp"
+#include "search/probe.hpp"
 
 namespace fp8lab::doctor {
 namespace {
 
 constexpr std::size_t probe_rows = 128;
 constexpr std::size_t probe_columns = 256;
-
-class Generator {
- public:
-  explicit Generator(std::uint64_t seed) : state_(seed) {}
-  std::uint32_t bits() {
-    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
-    return static_cast<std::uint32_t>(state_ >> 32);
-  }
-  /// 1.m * 2^exponent, of either sign, with a mantissa of so many bits.
-  float number(int exponent, int mantissa_bits) {
-    const std::uint32_t own = bits();
-    const std::uint32_t mantissa = own & (0x7FFFFFU << (23 - mantissa_bits)) & 0x7FFFFFU;
-    return std::ldexp(1 + static_cast<float>(mantissa) * 0x1p-23F, exponent) * ((own >> 31) != 0 ? -1.0F : 1.0F);
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 /// The exponent of the magnitudes of a row. Some rows lie below the floors that recipes have for amaxes and scales,
 /// each within the binades of a format.
@@ -61,13 +45,14 @@ std::vector<float> tensor_of(int kind) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t row = i / probe_columns;
     const int scale = scale_of_row(row, kind);
-    x[i] = draw.number(scale - static_cast<int>(draw.bits() % spread), mantissa_bits);
+    const int exponent = scale - static_cast<int>(draw.bits() % spread);
+    x[i] = drawn_number(draw.bits(), exponent, mantissa_bits);
     if (i % 16 == 0) {
       constexpr std::array edges{1.0F, 1.75F, 1.5F, 1.9375F, 1.875F, 1.96875F};
       const float edge = std::ldexp(edges[draw.bits() % edges.size()], scale + 1);
       const auto step = draw.bits() % 3 - 1;
       x[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(edge) + step) * (draw.bits() % 2 == 0 ? -1.0F : 1.0F);
-      if (mantissa_bits != 23 && row % 2 == 1) x[i] = draw.number(scale + 1, mantissa_bits);
+      if (mantissa_bits != 23 && row % 2 == 1) x[i] = drawn_number(draw.bits(), scale + 1, mantissa_bits);
     }
     if (draw.bits() % 64 == 0) x[i] = std::copysign(0.0F, x[i]);
     if (has_specials && (row == 17 || i % probe_columns / 128 + row == 40)) x[i] = std::copysign(0.0F, x[i]);
@@ -113,30 +98,25 @@ Probe probe(std::span<const Hypothesis> hypotheses, const Format& input_type) {
   const DefaultEnvironment environment;
   if (hypotheses.size() < 2) refuse("a probe parts at least two hypotheses; there are ", hypotheses.size());
   constexpr int kinds = 24;
-  Probe best;
-  for (int kind = 0; kind < kinds; ++kind) {
+  const auto draw = [&](int kind) {
     Probe one;
     one.rows = probe_rows;
     one.columns = probe_columns;
     one.values = tensor_of(kind);
     if (input_type == binary16) narrow(Narrowing::float16, one.values);
     if (input_type == bfloat16) narrow(Narrowing::bfloat16, one.values);
+    return one;
+  };
+  const auto ask = [&](Probe& one) {
     const MatrixView view(std::span<const float>(one.values), one.rows, one.columns);
     const Source rowwise(view, 1);
     const Source columnwise = rowwise.transposed();
     for (const Hypothesis& hypothesis : hypotheses) {
       one.digests.push_back(digest_of(codes_by(hypothesis, view, rowwise, columnwise)));
     }
-    for (std::size_t i = 0; i < one.digests.size(); ++i) {
-      for (std::size_t j = i + 1; j < one.digests.size(); ++j) {
-        ++one.pairs;
-        if (one.digests[i] == one.digests[j]) one.alike.push_back({i, j});
-      }
-    }
-    if (one.parted() > best.parted() || best.values.empty()) best = std::move(one);
-    if (best.alike.empty()) break;
-  }
-  return best;
+    return one.digests;
+  };
+  return most_parting<Probe>(kinds, draw, ask);
 }
 
 }  // namespace fp8lab::doctor

@@ -15,6 +15,7 @@
 #include "quantize/rest.hpp"
 #include "quantize/search.hpp"
 #include "quantize/verdict.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -40,10 +41,6 @@ std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64
 }
 
 bool has(const Suspect& suspect, const Departure& departure) { return has(suspect.candidate.hypothesis, departure); }
-
-bool has_number(const Source& source) {
-  return std::ranges::any_of(source.values(), [](float x) { return std::isfinite(x) && x != 0; });
-}
 
 }  // namespace
 
@@ -184,7 +181,7 @@ void Search::list_explanations(Diagnosis& diagnosis) const {
   std::vector<Rank> ranks;
   for (const Suspect& one : verified_) ranks.push_back(one.rank());
   diagnosis.tied = count_tied(ranks);
-  diagnosis.is_telling = has_number(verified_.front().side->source);
+  diagnosis.is_telling = verified_.front().side->source.has_number();
   std::size_t shown = std::max(diagnosis.is_telling ? diagnosis.tied : 1, options_.most_shown);
   for (std::size_t i = shown; i < verified_.size() && options_.expected && diagnosis.is_telling; ++i) {
     if (verified_[i].all() == 0 && verified_[i].candidate.hypothesis.is_plain()) shown = i + 1;
@@ -211,8 +208,7 @@ void Search::tell_rest(Diagnosis& diagnosis) const {
   if (diagnosis.rest.empty() || first.codes * 2 <= diagnosis.elements) return;
   TextStream text;  // what the verdict does not name
   text << "The first explanation, " << describe(first.candidate.hypothesis) << ", is the nearest, and leaves "
-       << first.codes << " of " << diagnosis.elements << (diagnosis.elements == 1 ? " code" : " codes")
-       << " unexplained.";
+       << first.codes << " of " << counted(diagnosis.elements, "code") << " unexplained.";
   diagnosis.rest.insert(diagnosis.rest.begin(), text.str());
 }
 

@@ -11,6 +11,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "quantize/by_quantize.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -58,19 +59,19 @@ std::vector<std::string> rest_of_scales(const Suspect& suspect, const StoredDump
   const KernelModel model(suspect.side->source, suspect.candidate.hypothesis, &dump);
   const ScaleGrid grid = model.scale_grid();
   TextStream text;
-  text << suspect.scales << (suspect.scales == 1 ? " scale is" : " scales are") << " not as predicted.";
+  text << counted(suspect.scales, "scale") << (suspect.scales == 1 ? " is" : " are") << " not as predicted.";
   if (grid.is_wrong.empty()) {
     const std::size_t tiles = model.tiles().tiles_down * model.tiles().tiles_across;
     text << (dump.scales.size() == 1 ? " There is " : " There are ") << dump.scales.size()
-         << ", and the hypothesis has " << tiles << (tiles == 1 ? " tile." : " tiles.");
+         << ", and the hypothesis has " << counted(tiles, "tile") << '.';
     return {text.str()};
   }
   constexpr std::uint32_t few = 64;
   if (grid.most_ulps != 0 && grid.most_ulps <= few) {
     text << (suspect.scales == 1 ? " It differs from the predicted one by "
                                  : " They differ from the predicted ones by ")
-         << (grid.most_ulps == 1 || suspect.scales == 1 ? "" : "up to ") << grid.most_ulps
-         << (grid.most_ulps == 1 ? " unit in the last place." : " units in the last place.");
+         << (grid.most_ulps == 1 || suspect.scales == 1 ? "" : "up to ") << counted(grid.most_ulps, "unit")
+         << " in the last place.";
   } else if (grid.lowest_ratio == grid.highest_ratio) {
     text << (suspect.scales == 1 ? " It is" : " Each is") << " the predicted one times " << grid.lowest_ratio << '.';
   } else if (grid.lowest_ratio < grid.highest_ratio) {

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "search/draw.hpp"
+
 namespace fp8lab::doctor {
 namespace {
 
@@ -56,10 +58,9 @@ std::vector<Piece> first_sample(const Source& source) {
     }
     return pieces;
   }
-  std::uint64_t state = 1;
+  Generator draw(1);
   for (std::size_t i = 0; i < drawn_pieces; ++i) {
-    state = state * 6364136223846793005U + 1442695040888963407U;
-    pieces.push_back(piece_around(source, (state >> 16) % size));
+    pieces.push_back(piece_around(source, (draw.word() >> 16) % size));
   }
   for (const std::uint64_t place : {std::uint64_t{0}, source.columns() - 1, size - source.columns(), size - 1}) {
     pieces.push_back(piece_around(source, place));

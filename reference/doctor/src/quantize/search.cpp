@@ -2,14 +2,12 @@
 #include "quantize/search.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <limits>
 #include <tuple>
 #include <utility>
 
 #include "fp8lab/reference/scaling/facts.hpp"
-#include "quantize/named_rows.hpp"
 #include "quantize/sample.hpp"
 
 namespace fp8lab::doctor {
@@ -27,11 +25,7 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
   facts.largest_code = *std::ranges::max_element(dump_.codes);
   const auto magnitude = [](std::uint8_t code) { return code & 0x7F; };
   facts.may_be_e5m2 = magnitude(*std::ranges::max_element(dump_.codes, {}, magnitude)) == 0x7B;
-  if (dump_.scales.size() == 1) {
-    const Format type = dump_.type_of_scales(binary32);
-    const auto word = dump_.scales.front();
-    facts.scale = type == binary32 ? std::bit_cast<float>(word) : decode(type, word);
-  }
+  if (dump_.scales.size() == 1) facts.scale = dump_.value_of_scale(dump_.scales.front(), binary32);
   Source rowwise(x, options.threads);
   facts.input_type = rowwise.type();
   const bool wants_columnwise = options.direction ? *options.direction == Direction::columnwise : x.rows() > 1;
@@ -115,7 +109,7 @@ void Search::sieve(const Stage& stage, const std::vector<Suspect>& parents) {
       }
     }
   }
-  if (stage.changes == 1) try_row_strides(stage);
+  if (stage.changes == 1) try_more_numbers(stage);
 }
 
 namespace {
@@ -163,8 +157,9 @@ void Search::cross_numbers(const Stage& stage) {
   for (const Candidate& base : likely_bases(stage, any_model)) {
     const auto add_number = [&](const Candidate& other) {
       const Hypothesis& own = other.hypothesis;
-      const bool is_by_value = has(own, rows::scale_nearest_power);
-      if (!is_by_value && own.recipe.rounding == base.hypothesis.recipe.rounding) return;
+      const auto rounds = [](const Deviation& one) { return one.departure->rounds_scales; };
+      const bool is_same = own.recipe.rounding == base.hypothesis.recipe.rounding;
+      if (is_same && std::ranges::none_of(own.deviations, rounds)) return;
       const auto offer_it = [&](Candidate one) { offer(side, std::move(one), 1); };
       for_each_variant(other, side.facts, offer_it, Numbers::alone);
     };
@@ -172,13 +167,13 @@ void Search::cross_numbers(const Stage& stage) {
   }
 }
 
-void Search::try_row_strides(const Stage& stage) {
+void Search::try_more_numbers(const Stage& stage) {
   const Side& side = sides_.front();
   const auto stores_its_scales = [&](const KernelModel& model) {
     return std::ranges::all_of(side.sample, [&](const Piece& piece) { return model.scale_mismatches(piece) == 0; });
   };
   for (const Candidate& base : likely_bases(stage, stores_its_scales)) {
-    for_each_row_stride(base, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
+    for_each_further_number(base, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
   }
 }
 

@@ -42,8 +42,8 @@ class Search {
   /// Offers the same recipes with scales that are rounded in another way and a small number that is added, or a floor:
   /// where many amaxes are smaller than the number, neither alone explains much.
   void cross_numbers(const Stage& stage);
-  /// Offers every row stride of scales for recipes whose scales are stored.
-  void try_row_strides(const Stage& stage);
+  /// Offers further numbers for recipes whose scales are stored.
+  void try_more_numbers(const Stage& stage);
   /// The most plausible recipes that have as many scales as there are, of those that `accepts` takes.
   [[nodiscard]] std::vector<Candidate> likely_bases(const Stage& stage,
                                                     const std::function<bool(const KernelModel&)>& accepts) const;
@@ -82,21 +82,17 @@ class Search {
   void doubt_stored_scales();
   /// Looks for departures in one place of the best of each kind.
   [[nodiscard]] std::vector<Suspect> local_suspects();
-  /// Looks for scales that tell by themselves what they are.
+  /// What scales suggest that tell by themselves what they are.
   void add_rules_of_scales(std::vector<Suspect>& found);
+  /// What scales suggest that the best of each kind do not explain.
+  void add_by_wrong_scales(std::vector<Suspect>& found) const;
+  /// How implausible it is that the kernel quantized in the direction of that side.
+  [[nodiscard]] double cost_of(const Side& side) const;
   /// Whether another scale of the tensor explains the sample: before departures are searched, for it explains most of
   /// what is wrong then.
   void try_tensor_scales();
   /// The rule of most scales, and the stored ones for tiles that have another.
   void add_tiles_as_stored(std::vector<Suspect>& found) const;
-  /// Scales that are those of a rule times one number.
-  void add_factors(std::vector<Suspect>& found);
-  /// The amax of a part of each row, where a row is a tile: the stored scales tell its length.
-  void add_row_parts(std::vector<Suspect>& found) const;
-  /// The amax of the first elements of the tensor, where that is a tile: its stored scale tells how many.
-  void add_first_elements(std::vector<Suspect>& found) const;
-  /// The last stored scales, where they look as memory does that was not written.
-  void add_scale_tails(std::vector<Suspect>& found) const;
   /// One factor for all elements, whatever the tensor.
   void add_stale(std::vector<Suspect>& found);
   /// One scale of the tensor over those of tiles, whatever the tensor: where it is not given.

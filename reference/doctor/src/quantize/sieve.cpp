@@ -2,6 +2,7 @@
 // The part of the search that offers hypotheses to a sample, compares those that are left with everything, and learns
 // from what contradicts them.
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <span>
 #include <utility>
@@ -23,6 +24,10 @@ constexpr std::size_t most_kept = 24, most_consistent = 96, most_verified = 6;
 constexpr std::size_t pieces_to_fail_on = 4;
 
 }  // namespace
+
+double Search::cost_of(const Side& side) const {
+  return side.facts.direction == Direction::columnwise && sides_.size() > 1 ? 0.3 : 0;
+}
 
 void Search::vary(const Side& side, const Candidate& candidate) {
   for_each_variant(candidate, side.facts, [&](Candidate one) { offer(side, std::move(one), 1); });
@@ -49,7 +54,7 @@ bool is_wrong_in_most(const Side& side, const KernelModel& model, std::uint64_t 
 void Search::offer(const Side& side, Candidate candidate, int changes) {
   checkpoint();
   ++searched_;
-  if (side.facts.direction == Direction::columnwise && sides_.size() > 1) candidate.cost += 0.3;
+  candidate.cost += cost_of(side);
   const KernelModel model(side.source, candidate.hypothesis, &dump_);
   if (!model.applies()) return;
   const bool has_no_rule = doctor::has_no_rule(candidate.hypothesis);
@@ -114,7 +119,7 @@ void Search::verify_best() {
   sort_verified();
 }
 
-void Search::sort_verified() { std::ranges::stable_sort(verified_, {}, &Suspect::rank); }
+void Search::sort_verified() { sort_by_rank(verified_, std::mem_fn(&Suspect::rank)); }
 
 bool Search::learn() {
   constexpr std::size_t most_learned = 8;

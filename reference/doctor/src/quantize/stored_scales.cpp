@@ -36,9 +36,7 @@ StoredScaleLayout KernelModel::scale_layout() const {
   layout.columns = amaxes_->tiles_across;
   const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
   layout.is_transposed = is_columnwise_ && keeps_order;
-  for (const Deviation& one : deviations_) {
-    if (one.departure->layout != nullptr) one.departure->layout(layout);
-  }
+  call(&Departure::layout, layout);
   // A tile has one entry, or one in each of its rows; rows and columns of entries may be padded.
   for (const bool is_padded : {false, true}) {
     for (const std::size_t entry_rows : {amaxes_->across, std::size_t{1}}) {
@@ -62,8 +60,8 @@ TileScale KernelModel::stored_scale(std::size_t tile_row, std::size_t tile_colum
   return made_scale(stored_recipe_, stored_constants_, amax_of(tile_row, tile_column));
 }
 
-float KernelModel::stored_value(std::uint32_t word) const {
-  const Format type = dump_->type_of_scales(scale_format_of(recipe()));
+float StoredDump::value_of_scale(std::uint32_t word, const Format& own) const {
+  const Format type = type_of_scales(own);
   return type == binary32 ? std::bit_cast<float>(word) : decode(type, word);
 }
 

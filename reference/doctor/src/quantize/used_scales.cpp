@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -20,9 +19,7 @@ namespace fp8lab::doctor {
 
 AmaxKey KernelModel::amax_key() const {
   AmaxKey key{.across = recipe().tile_across, .along = recipe().tile_along};
-  for (const Deviation& one : deviations_) {
-    if (one.departure->tile != nullptr) one.departure->tile(key, one);
-  }
+  call(&Departure::tile, key);
   const auto along = static_cast<std::ptrdiff_t>(key.along == 0 ? source_->columns() : key.along);
   for (const Deviation& one : deviations_) {
     if (one.departure->counted != nullptr) one.departure->counted(key, one, along);
@@ -34,9 +31,7 @@ AmaxKey KernelModel::amax_key() const {
 
 ScaleConstants KernelModel::constants_of(const Recipe& recipe) const {
   ScaleConstants constants = scale_constants(recipe, facts_);
-  for (const Deviation& one : deviations_) {
-    if (one.departure->constants != nullptr) one.departure->constants(constants, one);
-  }
+  call(&Departure::constants, constants);
   return constants;
 }
 
@@ -75,9 +70,7 @@ TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& co
     if (one.departure->amax != nullptr) amax = one.departure->amax(amax, one);
   }
   TileScale scale = scale_of_amax(recipe, constants, amax);
-  for (const Deviation& one : deviations_) {
-    if (one.departure->made != nullptr) one.departure->made(scale, {recipe, constants, amax}, one);
-  }
+  call(&Departure::made, scale, ScaleRule{recipe, constants, amax});
   return scale;
 }
 
@@ -111,9 +104,7 @@ TileScale KernelModel::used_scale(std::size_t tile_row, std::size_t tile_column)
   TileScale scale = made_.empty() ? made_scale(scale_recipe_, scale_constants_, amax_of(tile.row, tile.column))
                                   : made_[tile.row * amaxes_->tiles_across + tile.column];
   if (takes_stored_ != TakesStored::none) take_stored(tile, scale);
-  for (const Deviation& one : deviations_) {
-    if (one.departure->used != nullptr) one.departure->used(scale, recipe(), one);
-  }
+  call(&Departure::used, scale, recipe());
   return scale;
 }
 

@@ -4,13 +4,14 @@
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/named_rows.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
 
 void put_amount(TextStream& text, const Diagnosis& diagnosis) {
-  text << "all " << diagnosis.elements << (diagnosis.elements == 1 ? " code" : " codes");
-  if (diagnosis.scales != 0) text << " and " << diagnosis.scales << (diagnosis.scales == 1 ? " scale" : " scales");
+  text << "all " << counted(diagnosis.elements, "code");
+  if (diagnosis.scales != 0) text << " and " << counted(diagnosis.scales, "scale");
 }
 
 /// Names of what makes the same of every tensor, or of this one.
@@ -65,10 +66,8 @@ void put_unwritten(TextStream& text, const Diagnosis& diagnosis) {
 void put_explained(TextStream& text, const Diagnosis& diagnosis) {
   const Explanation& first = diagnosis.explanations.front();
   const bool is_another = !diagnosis.is_expected() && first.hypothesis.is_plain();
-  if (is_another) text << "Not " << diagnosis.expected << ": ";
-  if (!is_another) text << (diagnosis.correct() ? "Correct: " : "Explained: ");
-  text << describe(first.hypothesis);
-  text << (diagnosis.is_in_order ? ". That explains " : ", and codes stand in another order. That explains ");
+  text << explained_words(diagnosis.correct(), is_another ? diagnosis.expected : "") << describe(first.hypothesis)
+       << (diagnosis.is_in_order ? ". That explains " : ", and codes stand in another order. That explains ");
   put_amount(text, diagnosis);
   text << '.';
   if (first.hypothesis.is_plain() && has_given_scale(first.hypothesis)) {
@@ -114,11 +113,9 @@ std::string verdict_of(const Diagnosis& diagnosis) {
     text << "Cannot tell: nothing fits. No hypothesis explains half of the codes.";
     return text.str();
   }
-  text << "Unexplained: nothing that was searched explains everything. The nearest is ";
-  text << describe(first.hypothesis) << ", which leaves " << first.codes << " of " << diagnosis.elements
-       << (diagnosis.elements == 1 ? " code" : " codes");
-  if (diagnosis.scales != 0)
-    text << " and " << first.scales << " of " << diagnosis.scales << (diagnosis.scales == 1 ? " scale" : " scales");
+  text << unexplained_words << " is " << describe(first.hypothesis) << ", which leaves " << first.codes << " of "
+       << counted(diagnosis.elements, "code");
+  if (diagnosis.scales != 0) text << " and " << first.scales << " of " << counted(diagnosis.scales, "scale");
   text << " unexplained.";
   return text.str();
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fp8lab/doctor/probed_pairs.hpp"
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/matrix_view.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
@@ -37,8 +37,6 @@ struct Dump {
 /// A row of the table of things that kernels do and no recipe says. Each is one change of the input, the amax, the
 /// scale, the product, the code, or of where codes and scales are stored.
 struct Departure;
-/// Its name, such as "codes_one_late".
-[[nodiscard]] std::string_view name_of(const Departure& departure);
 
 /// A departure, and what it needs to know.
 struct Deviation {
@@ -47,6 +45,8 @@ struct Deviation {
   float value = 0;                       ///< a factor, where the departure has one
   std::uint64_t last = 0;                ///< an index of the tensor, where the departure has two
 
+  /// What the departure is called: "codes_one_late".
+  [[nodiscard]] std::string_view name() const;
   friend bool operator==(const Deviation&, const Deviation&) = default;
 };
 
@@ -156,17 +156,11 @@ struct DiagnoseOptions {
                                         std::span<const std::uint64_t> shape_of_codes);
 
 /// A tensor on which hypotheses differ.
-struct Probe {
+struct Probe : ProbedPairs {
   std::size_t rows = 0, columns = 0;
   std::vector<float> values;  ///< row-major; of bfloat16 values where `input_type` is that
   /// Digest (FNV-1a, 64 bits) of each hypothesis' codes, a byte each, in the order of the arguments.
   std::vector<std::uint64_t> digests;
-  std::size_t pairs = 0;  ///< of hypotheses
-  /// Indices of the pairs of hypotheses that it does not part.
-  std::vector<std::array<std::size_t, 2>> alike;
-
-  /// Pairs of hypotheses that differ on it.
-  [[nodiscard]] std::size_t parted() const { return pairs - alike.size(); }
 };
 
 /// The tensor of those tried, of that type, on which most pairs of hypotheses differ. Throws std::invalid_argument

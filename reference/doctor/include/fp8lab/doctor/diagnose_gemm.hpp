@@ -8,9 +8,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "fp8lab/doctor/probed_pairs.hpp"
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/gemm/gemm_reading.hpp"
@@ -19,15 +19,17 @@
 
 namespace fp8lab::doctor {
 
-struct GemmFacts;
+struct Departure;
 
-/// A row of the table of things that a wrong GEMM does otherwise than it is meant to.
+/// A row of the table of departures about GEMMs: something that a wrong one does otherwise than it is meant to. A row
+/// about the scales of an operand is one of a, one of b and one of both.
 struct GemmDeparture {
-  std::string_view name, words;
-  int cost;                               ///< how far from usual it is: what explains equally much is ranked by it
-  bool (*is_searched)(const GemmFacts&);  ///< whether it changes something for such operands
-  GemmReading reading;                    ///< the hook: how it reads what the GEMM is given
-  bool drops_tail = false;                ///< products from a depth on are missing
+  std::string name, words;
+  double cost;                      ///< how implausible it is: what explains equally much is ranked by it
+  const Departure* row;             ///< of the table
+  GemmReading reading;              ///< how it reads what the GEMM is given
+  bool of_a = false, of_b = false;  ///< whose scales it is about
+  bool drops_tail = false;          ///< products from a depth on are missing
 };
 /// All departures, in the order in which they are searched.
 [[nodiscard]] std::span<const GemmDeparture> gemm_departures();
@@ -156,7 +158,7 @@ struct GemmDoctorOptions {
 /// Inputs of a GEMM of FP8 or FP4 codes on which hypotheses differ, of the kind that it was given: scales of blocks,
 /// tiles, rows and tensors, c, bias and a scale of the output where it had such. All are row-major; a is (M, K), b (N,
 /// K).
-struct GemmProbe {
+struct GemmProbe : ProbedPairs {
   std::size_t rows = 0, columns = 0, depth = 0;  ///< M, N, K
   std::vector<std::uint8_t> a = {}, b = {};      ///< codes, a byte each; of 4 bits pairs, as pack_pairs() has them
   std::vector<std::uint8_t> blocks_a = {}, blocks_b = {};  ///< codes of block scales, (M, K / block) and (N, K / block)
@@ -165,11 +167,6 @@ struct GemmProbe {
   float scale_a = 1, scale_b = 1;                          ///< of the tensors; multiply on dequantize
   std::vector<float> c = {}, bias = {};
   float scale_out = 1;
-  std::size_t pairs = 0;  ///< of hypotheses
-  /// Pairs that do not differ on it, by their numbers. What differs on none of many draws seldom differs at all.
-  std::vector<std::pair<std::size_t, std::size_t>> unparted = {};
-
-  [[nodiscard]] std::size_t parted() const { return pairs - unparted.size(); }
 };
 /// The inputs, among those tried, that part the most pairs: at most 128 rows and columns, and K as in `inputs`. Throws
 /// std::invalid_argument where there are fewer than two hypotheses, or operands of more than 8 bits.

@@ -2,10 +2,14 @@
 // Departures of the amax: which elements count in it, and what is made of it.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <span>
 
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/departures/shared.hpp"
-#include "quantize/named_rows.hpp"
+#include "quantize/scales_case.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -55,6 +59,82 @@ void tell_first(TextStream& text, const Deviation& own, const Hypothesis& /*hypo
 bool is_part_of_tile(const ModelCase& model, const Deviation& own) {
   const std::size_t along = model.recipe.tile_along == 0 ? model.source.columns() : model.recipe.tile_along;
   return own.value < static_cast<float>(along);
+}
+
+// What stored scales say of the elements that count.
+
+/// Numbers of elements: [lowest, highest], none where lowest is the larger one.
+struct Counts {
+  std::size_t lowest, highest;
+};
+
+/// How many of the first elements of a row, or where it is backward of the last, have an amax that makes its scale.
+template <typename MakesScale>
+Counts counts_of_row(std::span<const float> row, bool is_backward, const MakesScale& makes_scale) {
+  std::size_t lowest = 0;
+  float amax = 0;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const float magnitude = std::abs(row[is_backward ? row.size() - 1 - i : i]);
+    if (!(magnitude > amax)) continue;
+    amax = magnitude;
+    const bool makes = makes_scale(amax);
+    if (lowest != 0 && !makes) return {lowest, i};
+    if (lowest == 0 && makes) lowest = i + 1;
+  }
+  return lowest == 0 ? Counts{1, 0} : Counts{lowest, row.size()};
+}
+
+/// The multiple of the largest power of two.
+std::size_t roundest(const Counts& counts) {
+  std::size_t power = 1;
+  while (counts.highest / (power * 2) * (power * 2) >= counts.lowest) power *= 2;
+  return counts.highest / power * power;
+}
+
+/// Elements of each row from the first, or to the last one, with an amax that makes its scale, where a row is a tile.
+template <bool is_backward>
+std::optional<Suggestion> part_of_rows(const ScalesCase& one) {
+  const Source& source = one.source;
+  const std::size_t columns = source.columns();
+  if (one.model.recipe().tile_across != 1 || one.model.recipe().tile_along != 0 || source.rows() < 2)
+    return std::nullopt;
+  Counts all{1, columns};
+  for (std::size_t row = 0; row < source.rows() && all.lowest <= all.highest; ++row) {
+    const std::optional<std::uint32_t> word = one.model.word_there(row, 0);
+    if (!word) return std::nullopt;
+    const Counts own = counts_of_row(source.values({row, 0, columns}), is_backward,
+                                     [&](float amax) { return one.model.stores(amax, *word); });
+    all = {std::max(all.lowest, own.lowest), std::min(all.highest, own.highest)};
+  }
+  if (all.lowest > all.highest || all.highest == columns) return std::nullopt;
+  const std::size_t count =
+      is_backward ? columns - roundest({columns - all.highest, columns - all.lowest}) : roundest(all);
+  return Suggestion{{.place = all.lowest, .value = static_cast<float>(count), .last = all.highest}, 1.05};
+}
+
+/// The first elements of the tensor, where that is a tile, with an amax that makes its scale: whole rows, where they
+/// may be.
+std::optional<Suggestion> first_of_tensor(const ScalesCase& one) {
+  const Source& source = one.source;
+  const bool is_of_tensor = one.model.recipe().tile_across == 0 && one.model.recipe().tile_along == 0;
+  if (!is_of_tensor || one.count != 1 || one.direction != Direction::rowwise) return std::nullopt;
+  const std::optional<std::uint32_t> word = one.model.word_there(0, 0);
+  if (!word) return std::nullopt;
+  const Counts counts =
+      counts_of_row(source.values(), false, [&](float amax) { return one.model.stores(amax, *word); });
+  if (counts.lowest > counts.highest || counts.highest == source.size()) return std::nullopt;
+  const std::size_t rows = (counts.lowest + source.columns() - 1) / source.columns() * source.columns();
+  const std::size_t count = rows <= counts.highest ? rows : roundest(counts);
+  constexpr double cost = 1.6;  // a stale amax may be that of some first elements by chance
+  return Suggestion{{.place = counts.lowest, .value = static_cast<float>(count), .last = counts.highest}, cost};
+}
+
+/// A number of few digits that multiplies all amaxes. A power of two does not change how a scale is made.
+std::optional<Suggestion> factor_of_amax(const ScalesCase& one) {
+  if (!one.factor || one.power) return std::nullopt;
+  const std::optional<float> value = short_decimal(*one.factor);
+  if (!value) return std::nullopt;
+  return Suggestion{{.value = *value}, one.cost_of_factor() + 0.0001};
 }
 
 constexpr auto amax_table = of_stage(
@@ -123,6 +203,7 @@ constexpr auto amax_table = of_stage(
                   .cost = 1.0305,
                   .is_searched = has_tiles_along,
                   .numbers = parts_of_tile,
+                  .by_scales = part_of_rows<false>,
                   .makes_sense = is_part_of_tile,
                   .details = tell_part,
                   .counted = [](AmaxKey& key, const Deviation& own,
@@ -133,6 +214,7 @@ constexpr auto amax_table = of_stage(
                   .cost = 1.0312,
                   .is_searched = has_tiles_along,
                   .numbers = parts_of_tile,
+                  .by_scales = part_of_rows<true>,
                   .makes_sense = is_part_of_tile,
                   .details = tell_part,
                   .counted = [](AmaxKey& key, const Deviation& own,
@@ -140,8 +222,9 @@ constexpr auto amax_table = of_stage(
                   .plant = {.value = 96}},
         Departure{.name = "amax_of_first_elements",
                   .words = "the amax of the tensor is that of its first",
-                  .cost = 1.6,  // a stale amax may be that of some first elements by chance
+                  .cost = 1.6,
                   .is_searched = never,
+                  .by_scales = first_of_tensor,
                   .details = tell_first,
                   .counted = [](AmaxKey& key, const Deviation& own,
                                 std::ptrdiff_t) { key.elements = static_cast<std::size_t>(own.value); },
@@ -150,6 +233,7 @@ constexpr auto amax_table = of_stage(
                   .words = "the amax is multiplied by a number",
                   .cost = 1.1,
                   .is_searched = never,
+                  .by_scales = factor_of_amax,
                   .details = tell_value,
                   .amax = [](float amax, const Deviation& own) { return amax * own.value; },
                   .plant = {.value = 1.1F}},
@@ -182,12 +266,5 @@ constexpr auto amax_table = of_stage(
 }  // namespace
 
 std::span<const Departure> amax_departures() { return amax_table; }
-
-namespace rows {
-constinit const Departure& amax_of_first = row_named(amax_table, "amax_of_first");
-constinit const Departure& amax_of_last = row_named(amax_table, "amax_of_last");
-constinit const Departure& amax_of_first_elements = row_named(amax_table, "amax_of_first_elements");
-constinit const Departure& amax_times = row_named(amax_table, "amax_times");
-}  // namespace rows
 
 }  // namespace fp8lab::doctor

@@ -21,17 +21,13 @@ std::uint64_t interleaved(std::uint64_t i, std::uint64_t length) {
 /// Even indices come first.
 std::uint64_t deinterleaved(std::uint64_t i, std::uint64_t length) { return i % 2 * (length / 2) + i / 2; }
 
-void interleave_rows(std::uint64_t& row, std::uint64_t& /*column*/, const CodeMatrix& matrix) {
-  row = interleaved(row, matrix.rows);
+template <std::uint64_t (*order)(std::uint64_t, std::uint64_t)>
+void order_rows(std::uint64_t& row, std::uint64_t& /*column*/, const CodeMatrix& matrix) {
+  row = order(row, matrix.rows);
 }
-void deinterleave_rows(std::uint64_t& row, std::uint64_t& /*column*/, const CodeMatrix& matrix) {
-  row = deinterleaved(row, matrix.rows);
-}
-void interleave_columns(std::uint64_t& /*row*/, std::uint64_t& column, const CodeMatrix& matrix) {
-  column = interleaved(column, matrix.columns);
-}
-void deinterleave_columns(std::uint64_t& /*row*/, std::uint64_t& column, const CodeMatrix& matrix) {
-  column = deinterleaved(column, matrix.columns);
+template <std::uint64_t (*order)(std::uint64_t, std::uint64_t)>
+void order_columns(std::uint64_t& /*row*/, std::uint64_t& column, const CodeMatrix& matrix) {
+  column = order(column, matrix.columns);
 }
 
 /// The place of a code whose byte goes where f(byte) says.
@@ -174,31 +170,31 @@ constexpr auto place_table = of_stage(
                   .words = "the rows of both halves are interleaved",
                   .cost = 1.0774,
                   .makes_sense = has_blocks_of<2, 1>,
-                  .index = interleave_rows},
+                  .index = order_rows<interleaved>},
         Departure{.name = "rows_deinterleaved",
                   .words = "even rows stand before odd ones",
                   .cost = 1.0781,
                   .makes_sense = has_blocks_of<2, 1>,
-                  .index = deinterleave_rows},
+                  .index = order_rows<deinterleaved>},
         // Column i stands at 2 i, column i of the second half at 2 i + 1.
         Departure{.name = "columns_interleaved",
                   .words = "the columns of both halves are interleaved",
                   .cost = 1.0760,
                   .makes_sense = has_blocks_of<1, 2>,
-                  .index = interleave_columns},
+                  .index = order_columns<interleaved>},
         // A byte has codes i and i + columns / 2 of a row.
         Departure{.name = "pairs_of_halves",
                   .words = "a byte pairs codes of the two halves of a row",
                   .cost = 1.0683,
                   .is_searched = is_of_pairs,
                   .makes_sense = has_pairs,
-                  .index = interleave_columns,
+                  .index = order_columns<interleaved>,
                   .plant = {.recipe = "te_nvfp4"}},
         Departure{.name = "columns_deinterleaved",
                   .words = "even columns stand before odd ones",
                   .cost = 1.0767,
                   .makes_sense = has_blocks_of<1, 2>,
-                  .index = deinterleave_columns},
+                  .index = order_columns<deinterleaved>},
         // 2. Bytes.
         Departure{.name = "codes_tiled_128x4",
                   .words = "codes are stored in tiles of 128 rows x 4 bytes",

@@ -2,12 +2,14 @@
 // Departures of the scale: how it is made.
 #include <array>
 #include <bit>
+#include <optional>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/departures/shared.hpp"
 #include "quantize/named_rows.hpp"
+#include "quantize/scales_case.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -72,6 +74,23 @@ bool rounds_its_scales(const ModelCase& model, const Deviation& /*own*/) {
 }
 bool scales_its_tensor(const ModelCase& model, const Deviation& /*own*/) { return has_tensor_scale(model.recipe); }
 
+/// A power of two, or a number of few digits, that multiplies all scales.
+std::optional<Suggestion> factor_of_scales(const ScalesCase& one) {
+  if (!one.factor) return std::nullopt;
+  const std::optional<float> value = one.power ? one.power : short_decimal(*one.factor);
+  if (!value) return std::nullopt;
+  return Suggestion{{.value = *value}, one.cost_of_factor() + 0.0002};
+}
+
+/// A largest value of few digits that makes all scales, unless they are times a power of two.
+std::optional<Suggestion> other_largest(const ScalesCase& one) {
+  if (!one.factor || one.power) return std::nullopt;
+  const double largest = largest_of(one.model.recipe().format);
+  const std::optional<float> value = short_decimal({largest / one.factor->highest, largest / one.factor->lowest});
+  if (!value) return std::nullopt;
+  return Suggestion{{.value = *value}, one.cost_of_factor()};
+}
+
 constexpr auto scale_table = of_stage(
     KernelStage::scale,
     std::array{
@@ -102,6 +121,7 @@ constexpr auto scale_table = of_stage(
             .cost = 1.0592,
             .is_searched = [](const SearchCase& one) { return one.recipe().format == e4m3 && !is_given(one.recipe()); },
             .numbers = [](const SearchCase&) { return with_values(std::array{256.0F, 464.0F, 480.0F}); },
+            .by_scales = other_largest,
             .details = tell_value,
             .constants =
                 [](ScaleConstants& constants, const Deviation& own) {
@@ -141,6 +161,7 @@ constexpr auto scale_table = of_stage(
         Departure{.name = "scale_nearest_power",
                   .words = "scales are rounded to the nearest power of two, by their value",
                   .cost = 1.0473,
+                  .rounds_scales = true,
                   .makes_sense =
                       [](const ModelCase& model, const Deviation&) {
                         const Recipe& recipe = model.recipe;
@@ -155,6 +176,7 @@ constexpr auto scale_table = of_stage(
                   .words = "scale_inv is multiplied by a number, where it is stored and where codes are made",
                   .cost = 1.1,
                   .is_searched = never,
+                  .by_scales = factor_of_scales,
                   .details = tell_value,
                   .made = multiply_scale,
                   .plant = {.value = 1.05F}},
@@ -195,11 +217,8 @@ constexpr auto scale_table = of_stage(
 std::span<const Departure> scale_departures() { return scale_table; }
 
 namespace rows {
-constinit const Departure& scale_times = row_named(scale_table, "scale_times");
-constinit const Departure& scale_nearest_power = row_named(scale_table, "scale_nearest_power");
 constinit const Departure& tensor_scale_stale = row_named(scale_table, "tensor_scale_stale");
 constinit const Departure& tensor_scale_given = row_named(scale_table, "tensor_scale_given");
-constinit const Departure& largest_of_value = row_named(scale_table, "largest_of_value");
 }  // namespace rows
 
 }  // namespace fp8lab::doctor

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Departures of the stored scale: what is stored of it, and where.
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
 #include "quantize/departures/shared.hpp"
-#include "quantize/named_rows.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -75,6 +78,65 @@ StoredTiles next_row(TileIndex tile, TileIndex last) {
   return {{row, column}, {0, column}};
 }
 
+// Which are not written.
+
+/// What a place of the stored scales has.
+enum class ScaleState : std::uint8_t { padding, as_predicted, other };
+
+/// The stored scales from the first that is not as predicted to the last one.
+struct ScaleTail {
+  std::size_t begin = 0;
+  std::uint64_t before = 0;                    // scales
+  std::uint64_t as_predicted = 0, others = 0;  // from there on
+  std::optional<std::uint32_t> word = {};      // of all of them
+};
+
+ScaleTail tail_of_scales(const std::vector<ScaleState>& places, const std::vector<std::uint32_t>& words) {
+  ScaleTail tail;
+  const auto first = std::ranges::find(places, ScaleState::other);
+  tail.begin = static_cast<std::size_t>(first - places.begin());
+  tail.before = static_cast<std::uint64_t>(std::count(places.begin(), first, ScaleState::as_predicted));
+  tail.as_predicted = static_cast<std::uint64_t>(std::count(first, places.end(), ScaleState::as_predicted));
+  tail.others = static_cast<std::uint64_t>(std::count(first, places.end(), ScaleState::other));
+  if (first == places.end()) return tail;
+  tail.word = words[tail.begin];
+  for (std::size_t i = tail.begin; i < places.size(); ++i) {
+    if (places[i] != ScaleState::padding && words[i] != *tail.word) tail.word.reset();
+    if (!tail.word) break;
+  }
+  return tail;
+}
+
+/// Whether memory that was not written looks like that: zeros, one word, or numbers that have nothing to do with the
+/// predicted ones, of which few are right by chance.
+bool is_unwritten(const ScaleTail& tail, const KernelModel& model) {
+  constexpr std::uint64_t many = 8;
+  constexpr std::uint32_t few_ulps = 64;
+  const std::uint64_t count = tail.as_predicted + tail.others;
+  if (tail.others == 0 || tail.before == 0 || tail.before * 8 < count) return false;
+  if (tail.word) return *tail.word == 0 || count >= many;
+  if (tail.others < many || tail.as_predicted * 16 > count) return false;
+  const ScaleGrid grid = model.scale_grid();
+  return grid.lowest_ratio != grid.highest_ratio && grid.most_ulps > few_ulps;
+}
+
+/// The scales from the first that is not as predicted on, where they look as memory does that was not written. `last`
+/// says what stands there.
+std::optional<Deviation> unwritten_tail(const KernelModel& model, const StoredDump& dump) {
+  constexpr std::size_t many_scales = std::size_t{1} << 16;
+  // The last scale is looked at first where there are very many.
+  if (dump.scales.size() > many_scales && model.has_last_scale()) return std::nullopt;
+  model.complete();
+  std::vector<ScaleState> places(dump.scales.size(), ScaleState::padding);
+  model.for_each_scale([&](std::size_t place, bool is_as_predicted) {
+    places[place] = is_as_predicted ? ScaleState::as_predicted : ScaleState::other;
+  });
+  const ScaleTail tail = tail_of_scales(places, dump.scales);
+  if (!is_unwritten(tail, model)) return std::nullopt;
+  const std::uint64_t kind = !tail.word ? 0 : *tail.word == 0 ? 1 : 2;
+  return Deviation{.place = tail.begin, .last = kind};
+}
+
 /// What stands there is told where it is one word: 1 where that is 0, 2 where it is another.
 void tell_scale_tail(TextStream& text, const Deviation& own, const Hypothesis& /*hypothesis*/) {
   text << ", from scale " << own.place << " on";
@@ -88,7 +150,6 @@ constexpr auto stored_table = of_stage(
         Departure{.name = "stored_amax",
                   .words = "the amax is stored instead of the scale",
                   .cost = 1.0998,
-                  .is_searched = where_scales_are_stored,
                   .stored = amax_instead},
         Departure{.name = "stored_unrounded",
                   .words = "codes are made with the rounded scale, and the one before it was rounded is stored",
@@ -105,7 +166,6 @@ constexpr auto stored_table = of_stage(
         Departure{.name = "stored_quotient",
                   .words = "the inverse of the scale is stored, computed as largest value / amax",
                   .cost = 1.0872,
-                  .is_searched = where_scales_are_stored,
                   .makes_sense =
                       [](const ModelCase& model, const Deviation&) {
                         return stores_what_it_makes(model) && model.recipe.scale_type == ScaleType::float32;
@@ -114,55 +174,45 @@ constexpr auto stored_table = of_stage(
         Departure{.name = "stored_inverted",
                   .words = "the inverse of the scale is stored",
                   .cost = 1.0865,
-                  .is_searched = where_scales_are_stored,
                   .stores_inverse = true,
                   .stored = [](float value, const StoredRule&) { return 1 / value; }},
         Departure{.name = "stored_doubled",
                   .words = "twice scale_inv is stored",
                   .cost = 1.0942,
-                  .is_searched = where_scales_are_stored,
                   .stored = [](float value, const StoredRule&) { return value * 2; }},
         Departure{.name = "stored_halved",
                   .words = "half of scale_inv is stored",
                   .cost = 1.0949,
-                  .is_searched = where_scales_are_stored,
                   .stored = [](float value, const StoredRule&) { return value / 2; }},
         Departure{.name = "stored_rounded_down",
                   .words = "scales are rounded down to a power of two after the codes were made",
                   .cost = 1.0907,
-                  .is_searched = where_scales_are_stored,
                   .stored = power_of_two<0>},
         Departure{.name = "stored_rounded_up",
                   .words = "scales are rounded up to a power of two after the codes were made",
                   .cost = 1.0914,
-                  .is_searched = where_scales_are_stored,
                   .stored = power_of_two<0x7FFFFFU>},
         Departure{.name = "stored_rounded_nearest",
                   .words = "scales are rounded to the nearest power of two after the codes were made",
                   .cost = 1.0921,
-                  .is_searched = where_scales_are_stored,
                   .stored = power_of_two<0x400000U>},
         Departure{.name = "stored_float16",
                   .words = "scales are rounded to float16 after the codes were made",
                   .cost = 1.0928,
-                  .is_searched = where_scales_are_stored,
                   .stored = round_stored<binary16>},
         Departure{.name = "stored_bfloat16",
                   .words = "scales are rounded to bfloat16 after the codes were made",
                   .cost = 1.0935,
-                  .is_searched = where_scales_are_stored,
                   .stored = round_stored<bfloat16>},
         Departure{.name = "stored_bytes_reversed",
                   .words = "the bytes of each stored scale stand in reverse order",
                   .cost = 1.1005,
-                  .is_searched = where_scales_are_stored,
                   .word = reverse_bytes},
         // 2. Where it is stored.
         Departure{.name = "stored_transposed",
                   .words = "scales are stored as those of the transpose",
                   .words_of_transpose = "scales are not transposed",
                   .cost = 1.0879,
-                  .is_searched = where_scales_are_stored,
                   .layout = [](StoredScaleLayout& layout) { layout.is_transposed = !layout.is_transposed; }},
         // As DeepGEMM does: those of the transpose, each row of it padded.
         Departure{
@@ -175,8 +225,12 @@ constexpr auto stored_table = of_stage(
         Departure{.name = "stored_swizzled",
                   .words = "scales are stored swizzled, in tiles of 128 x 4",
                   .cost = 1.0893,
-                  .is_searched = where_scales_are_stored,
-                  .layout = [](StoredScaleLayout& layout) { layout.is_swizzled = true; }},
+                  .layout = [](StoredScaleLayout& layout) { layout.is_swizzled = true; },
+                  .operand = {.name = "scale_layout{}",
+                              .words = "the block scales of {} are read in the other layout, swizzled or compact",
+                              .cost = 1.0032,
+                              .is_searched = [](const OperandScales& own) { return own.other_layout; },
+                              .reading = {.blocks = BlockReading::other_layout}}},
         Departure{.name = "stored_one_late",
                   .words = "each scale stands one place too late",
                   .cost = 1.0956,
@@ -215,6 +269,7 @@ constexpr auto stored_table = of_stage(
                   .words = "the last scales are not written",
                   .cost = 1.24,
                   .is_searched = never,
+                  .by_wrong_scales = unwritten_tail,
                   .details = tell_scale_tail,
                   .is_unwritten = [](std::size_t place, const Deviation& own) { return place >= own.place; },
                   .plant = {.place = 500}},
@@ -223,9 +278,5 @@ constexpr auto stored_table = of_stage(
 }  // namespace
 
 std::span<const Departure> stored_departures() { return stored_table; }
-
-namespace rows {
-constinit const Departure& stored_end_unwritten = row_named(stored_table, "stored_end_unwritten");
-}  // namespace rows
 
 }  // namespace fp8lab::doctor

@@ -2,15 +2,13 @@
 // Departures of the scale that elements meet: which tile's it is, and how it is used.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
-#include "fp8lab/formats/decode.hpp"
-#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/departures/shared.hpp"
 #include "quantize/localize.hpp"
 #include "quantize/named_rows.hpp"
+#include "search/words.hpp"
 
 namespace fp8lab::doctor {
 namespace {
@@ -26,11 +24,13 @@ TileIndex tile_in_place(std::size_t place, TileIndex own, const Amaxes& tiles) {
   return {place / tiles.tiles_across, place % tiles.tiles_across};
 }
 
-TileIndex left_of(TileIndex tile) { return {tile.row, tile.column - (tile.column > 0 ? 1 : 0)}; }
+TileIndex left_of(TileIndex tile, const Amaxes& /*tiles*/) {
+  return {tile.row, tile.column - (tile.column > 0 ? 1 : 0)};
+}
 TileIndex right_of(TileIndex tile, const Amaxes& tiles) {
   return {tile.row, std::min(tile.column + 1, tiles.tiles_across - 1)};
 }
-TileIndex above(TileIndex tile) { return {tile.row - (tile.row > 0 ? 1 : 0), tile.column}; }
+TileIndex above(TileIndex tile, const Amaxes& /*tiles*/) { return {tile.row - (tile.row > 0 ? 1 : 0), tile.column}; }
 TileIndex below(TileIndex tile, const Amaxes& tiles) {
   return {std::min(tile.row + 1, tiles.tiles_down - 1), tile.column};
 }
@@ -54,7 +54,7 @@ std::vector<Deviation> row_edges(const SearchCase& one) {
   return all;
 }
 
-/// A tile less or more than there are, or as many as a padded row has. Others are looked for apart.
+/// A tile less or more than there are, or as many as a padded row has.
 std::vector<Deviation> likely_strides(const SearchCase& one) {
   const std::size_t across = one.tiles_across();
   const std::size_t padded = (across + 3) / 4 * 4;
@@ -62,6 +62,35 @@ std::vector<Deviation> likely_strides(const SearchCase& one) {
   for (const std::size_t stride : {across - 1, across + 1}) all.push_back({.value = static_cast<float>(stride)});
   if (padded > across + 1) all.push_back({.value = static_cast<float>(padded)});
   return all;
+}
+
+/// Any stride up to twice the right one, or that of a padded row, which come first.
+std::vector<Deviation> all_strides(const SearchCase& one) {
+  const std::size_t across = one.tiles_across();
+  std::vector<std::size_t> strides{across - 1, across + 1};
+  for (const std::size_t multiple : {4, 8, 16, 32, 128})
+    strides.push_back((across + multiple - 1) / multiple * multiple);
+  for (std::size_t stride = 1; stride <= 2 * across; ++stride) strides.push_back(stride);
+  std::vector<Deviation> all;
+  for (auto own = strides.begin(); own != strides.end(); ++own) {
+    const bool is_known = std::find(strides.begin(), own, *own) != own;
+    if (*own != across && !is_known) all.push_back({.value = static_cast<float>(*own)});
+  }
+  return all;
+}
+
+/// A row about one tile, that of element `place`, which meets the scale of a neighbor.
+template <TileIndex (*neighbor)(TileIndex, const Amaxes&)>
+constexpr Departure tile_of_neighbor(std::string_view name, std::string_view words, std::uint64_t planted) {
+  return {.name = name,
+          .words = words,
+          .cost = 1.3,
+          .is_searched = never,
+          .local = one_tile,
+          .details = tell_element,
+          .read = [](TileIndex tile, const Amaxes& tiles,
+                     const Deviation& own) { return is_of(own, tile, tiles) ? neighbor(tile, tiles) : tile; },
+          .plant = {.place = planted}};
 }
 
 // How an element meets its scale.
@@ -79,58 +108,29 @@ bool uses_made_scales(const ModelCase& model, const Deviation& /*own*/) {
 bool is_stored_number(const ModelCase& model, const Deviation& own) {
   if (model.takes_stored == TakesStored::none) return true;
   if (model.dump->scales.size() != 1) return false;
-  const Format type = model.dump->type_of_scales(scale_format_of(model.recipe));
-  const std::uint32_t word = model.dump->scales.front();
-  const float stored = type == binary32 ? std::bit_cast<float>(word) : decode(type, word);
+  const float stored = model.dump->value_of_scale(model.dump->scales.front(), scale_format_of(model.recipe));
   return std::abs(stored * own.value - 1) < 0x1p-20F;
 }
 
 constexpr auto used_scale_table = of_stage(
     KernelStage::used_scale,
     std::array{
-        // 1. Which tile's scale an element meets. One tile, that of element `place`, the one of a neighbor.
-        Departure{.name = "tile_of_left_neighbor",
-                  .words = "one tile meets the scale of its left neighbor",
-                  .cost = 1.3,
-                  .is_searched = never,
-                  .local = one_tile,
-                  .details = tell_element,
-                  .read = [](TileIndex tile, const Amaxes& tiles,
-                             const Deviation& own) { return is_of(own, tile, tiles) ? left_of(tile) : tile; },
-                  .plant = {.place = 70 * 256 + 130}},
-        Departure{.name = "tile_of_right_neighbor",
-                  .words = "one tile meets the scale of its right neighbor",
-                  .cost = 1.3,
-                  .is_searched = never,
-                  .local = one_tile,
-                  .details = tell_element,
-                  .read = [](TileIndex tile, const Amaxes& tiles,
-                             const Deviation& own) { return is_of(own, tile, tiles) ? right_of(tile, tiles) : tile; },
-                  .plant = {.place = 70 * 256 + 100}},
-        Departure{.name = "tile_of_upper_neighbor",
-                  .words = "one tile meets the scale of its upper neighbor",
-                  .cost = 1.3,
-                  .is_searched = never,
-                  .local = one_tile,
-                  .details = tell_element,
-                  .read = [](TileIndex tile, const Amaxes& tiles,
-                             const Deviation& own) { return is_of(own, tile, tiles) ? above(tile) : tile; },
-                  .plant = {.place = 70 * 256 + 130}},
-        Departure{.name = "tile_of_lower_neighbor",
-                  .words = "one tile meets the scale of its lower neighbor",
-                  .cost = 1.3,
-                  .is_searched = never,
-                  .local = one_tile,
-                  .details = tell_element,
-                  .read = [](TileIndex tile, const Amaxes& tiles,
-                             const Deviation& own) { return is_of(own, tile, tiles) ? below(tile, tiles) : tile; },
-                  .plant = {.place = 70 * 256 + 130}},
+        // 1. Which tile's scale an element meets.
+        tile_of_neighbor<left_of>("tile_of_left_neighbor", "one tile meets the scale of its left neighbor",
+                                  70 * 256 + 130),
+        tile_of_neighbor<right_of>("tile_of_right_neighbor", "one tile meets the scale of its right neighbor",
+                                   70 * 256 + 100),
+        tile_of_neighbor<above>("tile_of_upper_neighbor", "one tile meets the scale of its upper neighbor",
+                                70 * 256 + 130),
+        tile_of_neighbor<below>("tile_of_lower_neighbor", "one tile meets the scale of its lower neighbor",
+                                70 * 256 + 130),
         // Tile c of row r meets the scale in place r * `value` + c, where there is one.
         Departure{.name = "scale_row_stride",
                   .words = "elements meet scales that are read with a wrong row stride",
                   .cost = 1.0403,
                   .is_searched = has_a_grid,
                   .numbers = likely_strides,
+                  .more_numbers = all_strides,
                   .details = [](TextStream& text, const Deviation& own,
                                 const Hypothesis&) { text << ", of " << own.value << " scales"; },
                   .read =
@@ -168,9 +168,15 @@ constexpr auto used_scale_table = of_stage(
                       },
                   .read =
                       [](TileIndex tile, const Amaxes& tiles, const Deviation& own) {
-                        if (own.place != 1) return left_of(tile);
+                        if (own.place != 1) return left_of(tile, tiles);
                         return tile_in_place(tile.row * tiles.tiles_across + tile.column - 1, tile, tiles);
-                      }},
+                      },
+                  .operand = {.name = "scale{}_of_previous_tile",
+                              .words = "the scale of {} is that of the previous tile along K, or block",
+                              .words_of_both = "both scales are those of the previous tile along K, or block",
+                              .cost = 1.0026,
+                              .is_searched = [](const OperandScales& own) { return own.tiles || own.codes; },
+                              .reading = {.previous_tile = true, .blocks = BlockReading::previous}}},
         // The last tile of a row meets its own or, where `place` is 1, the first one of the next row.
         Departure{.name = "scale_of_next_tile",
                   .words = "elements meet the scale of the next tile along K",
@@ -189,7 +195,7 @@ constexpr auto used_scale_table = of_stage(
         Departure{.name = "scale_of_previous_row",
                   .words = "elements meet the scale of the tile in the previous row",
                   .cost = 1.0396,
-                  .read = [](TileIndex tile, const Amaxes&, const Deviation&) { return above(tile); }},
+                  .read = [](TileIndex tile, const Amaxes& tiles, const Deviation&) { return above(tile, tiles); }},
         Departure{.name = "scale_of_next_row",
                   .words = "elements meet the scale of the tile in the next row",
                   .cost = 1.0389,
@@ -200,7 +206,7 @@ constexpr auto used_scale_table = of_stage(
             .words = "codes are made with the stored scales, and no rule that was searched makes these of the "
                      "tensor (static, or stale?)",
             .cost = 2.5,
-            .is_searched = where_scales_are_stored,
+            .is_searched = [](const SearchCase& one) { return one.facts().scales != 0; },
             .makes_sense = [](const ModelCase& model, const Deviation&) { return !has_tensor_scale(model.recipe); },
             .has_no_rule = true,
             .takes_stored = TakesStored::all},
@@ -211,7 +217,7 @@ constexpr auto used_scale_table = of_stage(
             .cost = 2.4,  // two departures may say more
             .is_searched = never,
             .details = [](TextStream& text, const Deviation& own,
-                          const Hypothesis&) { text << ": " << own.place << (own.place == 1 ? " scale" : " scales"); },
+                          const Hypothesis&) { text << ": " << counted(own.place, "scale"); },
             .has_no_rule = true,
             .takes_stored = TakesStored::some,
             .plant = {.place = 3}},
@@ -232,12 +238,24 @@ constexpr auto used_scale_table = of_stage(
                   .operation =
                       [](TileOperation operation, const Deviation&) {
                         return divides(operation) ? TileOperation::multiply : TileOperation::divide;
-                      }},
+                      },
+                  .operand = {.name = "scale{}_inverted",
+                              .words = "the scale of {} divides instead of multiplying",
+                              .words_of_both = "both scales divide instead of multiplying",
+                              .cost = 1.0024,
+                              .is_searched = [](const OperandScales& own) { return own.numbers || own.powers; },
+                              .reading = {.scales = ScaleReading::inverted, .blocks = BlockReading::inverted}}},
         Departure{.name = "scale_missing",
                   .words = "elements are cast without their scale",
                   .cost = 1.2,
                   .makes_sense = uses_made_scales,  // those are made with another
-                  .used = [](TileScale& scale, const Recipe&, const Deviation&) { scale.factor = 1; }},
+                  .used = [](TileScale& scale, const Recipe&, const Deviation&) { scale.factor = 1; },
+                  .operand = {.name = "scale{}_missing",
+                              .words = "the scale of {} is not applied",
+                              .words_of_both = "no scale is applied",
+                              .cost = 1.0020,
+                              .is_searched = [](const OperandScales& own) { return own.numbers || own.blocks; },
+                              .reading = {.scales = ScaleReading::missing, .blocks = BlockReading::missing}}},
         // Elements are divided by the scales of tiles or, where `place` is 1, multiplied with their inverses.
         Departure{
             .name = "tensor_scale_missing",
@@ -257,6 +275,12 @@ constexpr auto used_scale_table = of_stage(
                 [](TileOperation, const Deviation& own) {
                   return own.place == 1 ? TileOperation::multiply : TileOperation::divide;
                 },
+            .operand = {.name = "tensor_scale{}_missing",
+                        .words = "the scale of the tensor or row of {} is not applied, those of its blocks are",
+                        .words_of_both = "the scales of both tensors or rows are not applied, those of blocks are",
+                        .cost = 1.0028,
+                        .is_searched = [](const OperandScales& own) { return own.numbers && own.codes; },
+                        .reading = {.scales = ScaleReading::missing}},
             .plant = {.recipe = "te_nvfp4"}},
         Departure{.name = "scale_stale",
                   .words = "codes are made with one factor that does not follow from the tensor (a stale scale?)",
@@ -293,7 +317,6 @@ constexpr auto used_scale_table = of_stage(
 std::span<const Departure> used_scale_departures() { return used_scale_table; }
 
 namespace rows {
-constinit const Departure& scale_row_stride = row_named(used_scale_table, "scale_row_stride");
 constinit const Departure& scale_as_stored = row_named(used_scale_table, "scale_as_stored");
 constinit const Departure& tiles_as_stored = row_named(used_scale_table, "tiles_as_stored");
 constinit const Departure& scale_stale = row_named(used_scale_table, "scale_stale");
